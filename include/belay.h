@@ -1,0 +1,500 @@
+/*
+ * belay: one deploy, build, migration or database stop at a time.
+ *
+ * This header is the whole public interface of libbelay, and its manual.
+ *
+ * A client is a connection to a store of locks. A lock has a key, and at most
+ * one holder at a time; the holder has a lease, which ends by itself unless it
+ * is renewed, and a token, which is greater than the token of every earlier
+ * holder of that key. Whoever writes under a lock passes the token along, and
+ * whoever stores the write refuses a token smaller than one it has seen: then a
+ * holder that lost its lock without noticing can do no damage.
+ *
+ *     struct belay_client *client;
+ *     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+ *     struct belay_lock *lock;
+ *     struct belay_error err = BELAY_ERROR_INIT;
+ *
+ *     if (belay_client_open(NULL, &client, &err) != BELAY_OK) ...
+ *     options.ttl_ms = 60000;
+ *     options.heartbeat_ms = 15000;
+ *     if (belay_lock_acquire(client, "deploy-api-prod", &options, &lock, &err)
+ *         == BELAY_OK) {
+ *         write_something(belay_lock_token(lock));
+ *         belay_lock_release(lock, BELAY_OUTCOME_COMPLETED, &err);
+ *         belay_lock_free(lock);
+ *     }
+ *     belay_client_close(client);
+ *     belay_error_release(&err);
+ *
+ * The library keeps no global state, never prints, never exits, and installs no
+ * signal handler. A client may be used by several threads. Times whose names
+ * end in _unix_ms are wall-clock milliseconds since 1970, for people to read;
+ * no decision is made by them. Times that end in _boot_ms are milliseconds of
+ * this machine's CLOCK_BOOTTIME, which counts suspension and is never set.
+ */
+#ifndef BELAY_H
+#define BELAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define BELAY_API __attribute__((visibility("default")))
+#else
+#define BELAY_API
+#endif
+
+/* Limits on what a caller may say; one byte or one entry more is BELAY_INVALID. */
+enum {
+    BELAY_KEY_MAX = 512,         /* bytes of a key, UTF-8, no control characters */
+    BELAY_ID_MAX = 64,           /* bytes of a lock id: letters, digits, '-', '_', '.' */
+    BELAY_OWNER_MAX = 256,       /* bytes of an owner or an owner's name */
+    BELAY_META_MAX = 64,         /* entries of metadata */
+    BELAY_META_NAME_MAX = 128,   /* bytes of the name of one */
+    BELAY_META_VALUE_MAX = 4096, /* bytes of its value */
+    BELAY_REASON_MAX = 1024,     /* bytes of a reason */
+    BELAY_QUEUE_MAX = 10000,     /* waiters for one key */
+    BELAY_TTL_MIN_MS = 100
+};
+#define BELAY_TTL_MAX_MS (366LL * 24 * 3600 * 1000)
+#define BELAY_WAIT_FOREVER (-1)
+
+/* ---- errors ------------------------------------------------------------ */
+
+/* Told apart by what the caller does next. */
+enum belay_code {
+    BELAY_OK = 0,
+    BELAY_HELD,          /* somebody else has the lock: wait, or give up */
+    BELAY_LOST,          /* the lease is over: stop at once */
+    BELAY_NOT_HOLDER,    /* the lock id is not the present holder's: nothing was changed */
+    BELAY_ID_USED,       /* the lock id had its acquisition, which is over: take a new id */
+    BELAY_NOT_FOUND,     /* there is no such thing */
+    BELAY_NOT_PERMITTED, /* one may not do that */
+    BELAY_INVALID,       /* an argument is wrong; the text says which, and what would be right */
+    BELAY_BAD_CONTENT,   /* a file does not contain what it should */
+    BELAY_CONFIG,        /* the configuration is wrong */
+    BELAY_UNREACHABLE,   /* the store did not answer, and surely nothing happened */
+    BELAY_UNKNOWN,       /* it may have happened: repeat with the same lock id to find out */
+    BELAY_CANCELLED,     /* belay_cancel_request() ended the wait */
+    BELAY_NO_MEMORY,
+    BELAY_BUG,    /* libbelay contradicts itself; please report it */
+    BELAY_REFUSED /* between the library and a store only: a condition did not hold */
+};
+
+/* A short name in lower case, such as "lock_held"; the codes of the HTTP API. */
+BELAY_API const char *belay_code_name(enum belay_code code);
+
+struct belay_info;
+
+/*
+ * What went wrong, in the caller's storage. Every function that takes one also
+ * takes NULL. It may be reused without being released in between.
+ */
+struct belay_error {
+    enum belay_code code;
+    char text[700];            /* one line, lower case, no full stop */
+    struct belay_info *holder; /* owned; who is in the way, or NULL */
+};
+#define BELAY_ERROR_INIT                                                                                     \
+    {                                                                                                        \
+        BELAY_OK, "", NULL                                                                                   \
+    }
+
+BELAY_API void belay_error_release(struct belay_error *err);
+
+/* Who holds the lock that could not be had; NULL if that is not known. */
+BELAY_API const struct belay_info *belay_error_holder(const struct belay_error *err);
+
+/* ---- what a lock looks like -------------------------------------------- */
+
+enum belay_status {
+    BELAY_STATUS_NONE, /* locking is switched off: nobody holds anything */
+    BELAY_STATUS_ACTIVE,
+    BELAY_STATUS_EXPIRED, /* the lease ended, nobody has taken the lock since */
+    BELAY_STATUS_RELEASED
+};
+
+enum belay_outcome {
+    BELAY_OUTCOME_NONE,
+    BELAY_OUTCOME_COMPLETED,
+    BELAY_OUTCOME_FAILED,
+    BELAY_OUTCOME_FORCED
+};
+
+BELAY_API const char *belay_status_name(enum belay_status status);
+BELAY_API const char *belay_outcome_name(enum belay_outcome outcome); /* NULL for NONE */
+
+struct belay_meta {
+    const char *name;
+    const char *value;
+};
+
+/* One that waits for a lock, in the order in which they will get it. */
+struct belay_waiter {
+    char *key; /* what it waits for: the lock's key, or a key below it */
+    char *locked_by;
+    char *locked_by_name;
+    int64_t since_unix_ms;
+};
+
+/* A lock as it stands in the store. Strings are never NULL unless it says so. */
+struct belay_info {
+    char *key;
+    char *lock_id;  /* NULL if it is not ours to know */
+    uint64_t token; /* 0: none, as on stores that have no fencing tokens */
+    char *locked_by;
+    char *locked_by_name;
+    enum belay_status status;
+    enum belay_outcome outcome;
+    int64_t locked_at_unix_ms;
+    int64_t expires_at_unix_ms;
+    int64_t released_at_unix_ms;    /* 0 while it is not released */
+    int64_t last_heartbeat_unix_ms; /* 0 if it declared no heartbeat */
+    int64_t ttl_ms;
+    int64_t expires_in_ms; /* by the store's clock; 0 once it is over */
+    bool is_stale;         /* it declared a heartbeat and has missed it for long */
+    struct belay_meta *metadata;
+    size_t n_metadata;
+    struct belay_waiter *waiters;
+    size_t n_waiters;
+};
+
+BELAY_API void belay_info_free(struct belay_info *info);
+
+/* ---- configuration ----------------------------------------------------- */
+
+/*
+ * A configuration file and the environment, read once. Flags of a program beat
+ * the environment, the environment beats the file, the file beats the defaults.
+ */
+struct belay_config;
+
+/*
+ * Read the configuration. `path` names the file; NULL looks for BELAY_CONFIG,
+ * ./belay.yaml, $XDG_CONFIG_HOME/belay/config.yaml and /etc/belay/config.yaml,
+ * and takes the first there is, or none. BELAY_CONFIG for a file that is
+ * wrong; the text names the line and, for a name it does not know, the nearest.
+ */
+BELAY_API enum belay_code belay_config_load(const char *path, struct belay_config **out_config,
+                                            struct belay_error *err);
+BELAY_API void belay_config_free(struct belay_config *config);
+
+/* One value in force and where it came from, as `belay config show` prints. */
+struct belay_setting {
+    const char *name; /* dotted, such as "profiles.build.ttl" */
+    const char *value;
+    const char *origin; /* "default", "environment BELAY_STORE", "/etc/belay/config.yaml:3" */
+};
+BELAY_API size_t belay_config_count(const struct belay_config *config);
+BELAY_API struct belay_setting belay_config_setting(const struct belay_config *config, size_t i);
+/* The value of a setting by its dotted name; NULL if there is none. */
+BELAY_API const char *belay_config_get(const struct belay_config *config, const char *name);
+
+/* A named set of defaults for lock options. Values that are not set are 0. */
+struct belay_profile {
+    const char *name;
+    int64_t ttl_ms;
+    int64_t heartbeat_ms;
+    int64_t stale_after_ms;
+    int64_t wait_ms;
+    int attempts;
+    bool reentrant;
+    const char *key_template; /* NULL: none */
+};
+BELAY_API enum belay_code belay_config_profile(const struct belay_config *config, const char *name,
+                                               struct belay_profile *out_profile, struct belay_error *err);
+
+/* The parts a key can be made of instead of being typed in full. */
+struct belay_key_parts {
+    const char *profile; /* NULL: none named */
+    const char *stack;
+    const char *environment;
+    const char *service;
+    const char *component;
+};
+
+/*
+ * Make the key that the parts name: `stack` with `environment` and perhaps
+ * `service` or `component`, or `component` with `environment` and a profile
+ * that has a key template. BELAY_INVALID says which part is wrong or missing
+ * and what is allowed. The caller frees *out_key with free().
+ */
+BELAY_API enum belay_code belay_key_make(const struct belay_config *config,
+                                         const struct belay_key_parts *parts, char **out_key,
+                                         struct belay_error *err);
+
+/* Check a key that was typed in full, for a profile (or NULL). */
+BELAY_API enum belay_code belay_key_check(const struct belay_config *config, const char *profile,
+                                          const char *key, struct belay_error *err);
+
+/*
+ * The keys above `key`, nearest first: a lock on one of them excludes a lock on
+ * `key` and the other way round. At most `n`; returns how many there are. The
+ * caller frees each with free().
+ */
+enum { BELAY_ANCESTORS_MAX = 2 };
+BELAY_API size_t belay_key_ancestors(const struct belay_config *config, const char *key,
+                                     char *out_keys[BELAY_ANCESTORS_MAX]);
+
+/* "1h30m" to milliseconds; false if it is not a duration. */
+BELAY_API bool belay_parse_duration(const char *text, int64_t *out_ms);
+
+/* ---- events ------------------------------------------------------------ */
+
+enum belay_level { BELAY_INFO_LEVEL, BELAY_WARN_LEVEL };
+
+/*
+ * One thing that happened to a lock. Everything that happens is one event;
+ * stores that can keep them do so in the same transaction.
+ */
+struct belay_event {
+    uint64_t id; /* grows; 0 if the store keeps no events */
+    int64_t at_unix_ms;
+    enum belay_level level;
+    const char *type; /* "lock.acquired", "lock.released", "wait.began", ... */
+    const char *key;
+    const char *lock_id;
+    uint64_t token;
+    const char *locked_by;
+    const char *locked_by_name;
+    const char *by;      /* who did it, if not the holder; NULL */
+    const char *reason;  /* NULL */
+    int64_t duration_ms; /* how long it was held or waited for; -1: does not apply */
+    const struct belay_meta *metadata;
+    size_t n_metadata;
+};
+
+/* Return false to stop. */
+typedef bool (*belay_event_fn)(void *context, const struct belay_event *event);
+
+/* ---- clients ----------------------------------------------------------- */
+
+struct belay_client;
+
+struct belay_client_options {
+    size_t struct_size;
+    const char *store_url;             /* NULL: what the configuration says */
+    const struct belay_config *config; /* borrowed while the client lives; NULL: defaults */
+    /* Called for every event this client causes, by the thread that caused it. */
+    void (*on_event)(void *context, const struct belay_event *event);
+    /* Called for what a person should know but no caller acts upon; one line. */
+    void (*on_warning)(void *context, const char *text);
+    void *context;
+};
+#define BELAY_CLIENT_OPTIONS_INIT                                                                            \
+    {                                                                                                        \
+        sizeof(struct belay_client_options), NULL, NULL, NULL, NULL, NULL                                    \
+    }
+
+/*
+ * Open the store that options->store_url names ("sqlite:PATH"), creating an
+ * embedded one if there is none. `options` may be NULL. Close every lock before
+ * the client.
+ */
+BELAY_API enum belay_code belay_client_open(const struct belay_client_options *options,
+                                            struct belay_client **out_client, struct belay_error *err);
+BELAY_API void belay_client_close(struct belay_client *client);
+
+/* The store's URL as it was understood, fit for BELAY_STORE. */
+BELAY_API const char *belay_client_store_url(const struct belay_client *client);
+
+/* False when the kill switch (BELAY_DISABLED=1, locking_enabled: false) is on. */
+BELAY_API bool belay_client_locking_enabled(const struct belay_client *client);
+
+/* Ends waits from another thread, or from a signal handler. */
+struct belay_cancel;
+BELAY_API struct belay_cancel *belay_cancel_new(void);
+BELAY_API void belay_cancel_free(struct belay_cancel *cancel);
+BELAY_API void belay_cancel_request(struct belay_cancel *cancel); /* async-signal-safe */
+
+/* ---- holding a lock ---------------------------------------------------- */
+
+struct belay_lock;
+
+/* What a waiting caller may want to show. */
+struct belay_waiting {
+    const struct belay_info *holder; /* who is in the way */
+    size_t position;                 /* how many wait before us */
+    int64_t waited_ms;
+    int64_t retry_ms; /* when we look again unless woken sooner */
+    int attempt;      /* how often we have tried */
+};
+
+struct belay_lock_options {
+    size_t struct_size;
+    int64_t ttl_ms;         /* how long the lease lasts without a renewal; 0: ten minutes */
+    int64_t wait_ms;        /* how long to wait for the lock; 0: not at all */
+    int attempts;           /* give up after so many tries; 0: no such limit. With wait_ms,
+                        whichever ends first; without, the tries alone end it. */
+    int64_t heartbeat_ms;   /* renew this often in the background; 0: never */
+    int64_t stale_after_ms; /* flagged as stale without a heartbeat for so long; 0: four of them */
+    const char *owner;      /* NULL: unique to this acquisition */
+    const char *owner_name; /* for people; NULL: user@host */
+    const char *correlation_id;
+    const struct belay_meta *metadata;
+    size_t n_metadata;
+    /* NULL: a fresh one. Give one to be able to repeat an acquire whose answer was lost. */
+    const char *lock_id;
+    bool reentrant;        /* the same owner gets its live lock again, with the same id and token */
+    bool outlives_process; /* nobody's process: it survives this one, and a restart of the machine */
+    bool document_backoff; /* retry after 5, 10, 30, 60 s instead of exponentially */
+    /*
+     * Called once, by the heartbeat thread, when the lease is lost or can no
+     * longer be proved: before anyone else can have the lock, while this
+     * process runs and nobody forced it. Must not block and must not call
+     * back into this lock.
+     */
+    void (*on_lost)(void *context, struct belay_lock *lock, const char *why);
+    /* Called when a wait begins and whenever what it shows has changed. */
+    void (*on_waiting)(void *context, const struct belay_waiting *waiting);
+    void *context;
+    struct belay_cancel *cancel;
+};
+#define BELAY_LOCK_OPTIONS_INIT                                                                              \
+    {                                                                                                        \
+        sizeof(struct belay_lock_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, false, false,     \
+            false, NULL, NULL, NULL, NULL                                                                    \
+    }
+
+/* Fill what is not set in `options` from a profile. */
+BELAY_API void belay_profile_apply(const struct belay_profile *profile, struct belay_lock_options *options);
+
+/*
+ * Acquire the lock `key`, waiting at most options->wait_ms for it, in the order
+ * of arrival.
+ *
+ * Returns BELAY_HELD if somebody else still has it then; belay_error_holder()
+ * says who. After BELAY_UNKNOWN the store may show us as the holder: acquire
+ * again with the same options->lock_id to find out. On BELAY_OK the caller owns
+ * *out_lock, ends it with belay_lock_release() and then belay_lock_free().
+ *
+ * With locking switched off it succeeds at once with a lock that protects
+ * nothing: belay_lock_is_protected() is false.
+ */
+BELAY_API enum belay_code belay_lock_acquire(struct belay_client *client, const char *key,
+                                             const struct belay_lock_options *options,
+                                             struct belay_lock **out_lock, struct belay_error *err);
+
+/*
+ * Take over a lock that somebody acquired for us and whose id we were given.
+ * The id is exchanged for a new id and token, so that of two who were given the
+ * same id one succeeds; the other gets BELAY_NOT_HOLDER. options->wait_ms and
+ * attempts have no meaning here; options->owner NULL keeps the owner.
+ */
+BELAY_API enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, const char *lock_id,
+                                           const struct belay_lock_options *options,
+                                           struct belay_lock **out_lock, struct belay_error *err);
+
+/* Renew the lease now, for its whole ttl. BELAY_LOST if it is over. */
+BELAY_API enum belay_code belay_lock_renew(struct belay_lock *lock, struct belay_error *err);
+
+/*
+ * End the lock. Doing it again is not an error. BELAY_LOST if it was lost
+ * before, in which case nothing was changed. A re-entered lock only stops
+ * being used here: the outermost holder ends it. The lock must still be freed.
+ */
+BELAY_API enum belay_code belay_lock_release(struct belay_lock *lock, enum belay_outcome outcome,
+                                             struct belay_error *err);
+
+/* Stop the heartbeat and forget the lock, which stays in the store until its lease ends. */
+BELAY_API void belay_lock_free(struct belay_lock *lock);
+
+BELAY_API const char *belay_lock_key(const struct belay_lock *lock);
+BELAY_API const char *belay_lock_id(const struct belay_lock *lock); /* NULL if unprotected */
+BELAY_API uint64_t belay_lock_token(const struct belay_lock *lock); /* 0 if there is none */
+BELAY_API bool belay_lock_is_protected(const struct belay_lock *lock);
+BELAY_API bool belay_lock_is_reentered(const struct belay_lock *lock);
+
+/* As it was when it was acquired or last renewed. Borrowed until the next call on this lock. */
+BELAY_API const struct belay_info *belay_lock_info(struct belay_lock *lock);
+
+/*
+ * The moment, on CLOCK_BOOTTIME, from which the lock must not be relied upon.
+ * It moves with every renewal, lies before the end of the lease in the store,
+ * and is in the past once the lock is lost or released.
+ */
+BELAY_API int64_t belay_lock_deadline_boot_ms(struct belay_lock *lock);
+
+/* True while the lease can be proved without asking the store. */
+BELAY_API bool belay_lock_is_mine(struct belay_lock *lock);
+
+/* ---- by key and lock id, for who keeps no struct belay_lock ------------- */
+
+/* `ttl_ms` 0 keeps the ttl. *out_info may be NULL. */
+BELAY_API enum belay_code belay_renew(struct belay_client *client, const char *key, const char *lock_id,
+                                      int64_t ttl_ms, struct belay_info **out_info, struct belay_error *err);
+
+/* Not an error if it was released before and nobody has taken it since. */
+BELAY_API enum belay_code belay_release(struct belay_client *client, const char *key, const char *lock_id,
+                                        enum belay_outcome outcome, struct belay_info **out_info,
+                                        struct belay_error *err);
+
+/*
+ * End somebody else's lock: that of `lock_id`, and no later one. `by` and
+ * `reason` are recorded.
+ */
+BELAY_API enum belay_code belay_force_release(struct belay_client *client, const char *key,
+                                              const char *lock_id, const char *by, const char *reason,
+                                              struct belay_info **out_info, struct belay_error *err);
+
+/* BELAY_NOT_FOUND if nothing is known of the key. The caller frees *out_info. */
+BELAY_API enum belay_code belay_get(struct belay_client *client, const char *key,
+                                    struct belay_info **out_info, struct belay_error *err);
+
+struct belay_query {
+    size_t struct_size;
+    const char *prefix;       /* NULL: all */
+    enum belay_status status; /* NONE: active and expired */
+    bool all;                 /* whatever the status */
+    bool stale_only;
+    size_t limit;       /* 0: no limit */
+    const char *cursor; /* continue after this key; NULL: from the start */
+};
+#define BELAY_QUERY_INIT                                                                                     \
+    {                                                                                                        \
+        sizeof(struct belay_query), NULL, BELAY_STATUS_NONE, false, false, 0, NULL                           \
+    }
+
+/* Return false to stop. The info is borrowed. */
+typedef bool (*belay_info_fn)(void *context, const struct belay_info *info);
+
+/* Locks in the order of their keys. *out_more (may be NULL): the limit cut it short. */
+BELAY_API enum belay_code belay_list(struct belay_client *client, const struct belay_query *query,
+                                     belay_info_fn fn, void *context, bool *out_more,
+                                     struct belay_error *err);
+
+/* The last `limit` events of one key, oldest first. 0: all that are kept. */
+BELAY_API enum belay_code belay_history(struct belay_client *client, const char *key, size_t limit,
+                                        belay_event_fn fn, void *context, struct belay_error *err);
+
+/*
+ * Events as they happen, of keys that begin with `prefix` (NULL: all), after
+ * the event `after_id` (0: from now on), until `fn` returns false or `cancel`.
+ */
+BELAY_API enum belay_code belay_watch(struct belay_client *client, const char *prefix, uint64_t after_id,
+                                      belay_event_fn fn, void *context, struct belay_cancel *cancel,
+                                      struct belay_error *err);
+
+/*
+ * Return when the lock is free to be taken, without taking it. BELAY_HELD after
+ * wait_ms; options->on_waiting, context and cancel are used, the rest is not.
+ */
+BELAY_API enum belay_code belay_wait_free(struct belay_client *client, const char *key,
+                                          const struct belay_lock_options *options, struct belay_error *err);
+
+/* Now, on the clock that deadlines are counted on. */
+BELAY_API int64_t belay_now_boot_ms(void);
+
+BELAY_API const char *belay_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,250 @@
+/*
+ * The port behind which a store of lock records stands.
+ *
+ * A store keeps one record per key and changes records in one way only:
+ * commit() takes a small batch of conditional writes, and does all of it or
+ * nothing. It knows nothing of acquiring, waiting or hierarchy. Everything it
+ * must keep to is tested by test/conformance, which runs against every store.
+ *
+ * A record and who may be in it:
+ *
+ *     held ----- expires_ms --> (still held, but over)     release, force
+ *      ^  \                                 |                    |
+ *      |   +-- renew: expires_ms = now + ttl |                    v
+ *      +------------- take ----------------+---------------- not held
+ *
+ * Whether a held record's lease is over is for who reads it to decide, with
+ * the store's clock, `now_ms`, that comes with every answer. Only the store
+ * adds to that clock: a write says for how long, never until when.
+ *
+ * Besides a holder a record has tickets, of those who wait for the key or for
+ * a key below it, and intents, of those who hold a key below it.
+ */
+#ifndef BELAY_STORE_H
+#define BELAY_STORE_H
+
+#include "belay.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Somebody waits. The ticket's lock_id is the one it will take the lock with. */
+struct belay_ticket {
+    char *lock_id;
+    char *key; /* what it waits for: this record's key or one below it */
+    char *owner;
+    char *owner_name;
+    uint64_t seq; /* the order within this record */
+    int64_t since_unix_ms;
+    int64_t expires_ms; /* store's clock; a ticket past it counts for nothing */
+    bool dead;          /* the store knows that its waiter is gone. It looks from the front and
+                  need not look beyond the first one that lives. */
+};
+
+/* Somebody holds a key below this one. */
+struct belay_intent {
+    char *lock_id;
+    char *key;
+    int64_t expires_ms;
+};
+
+struct belay_record {
+    char *key;
+    uint64_t revision; /* changes with every write; 0: there is no record */
+    bool held;
+    char *lock_id; /* of the present or the last holder; "" if never taken */
+    uint64_t token;
+    char *owner;
+    char *owner_name;
+    enum belay_outcome outcome; /* how the last holding ended, while not held */
+    bool outlives;              /* the holder is not a process: it survives a restart of the machine */
+    bool stale_noted;           /* somebody has reported it as stale since its last heartbeat */
+    int64_t ttl_ms;
+    int64_t heartbeat_ms;
+    int64_t stale_after_ms;
+    int64_t expires_ms; /* store's clock */
+    int64_t beat_ms;    /* store's clock: last sign of life */
+    int64_t freed_ms;   /* store's clock: when something was last given back here */
+    int64_t locked_at_unix_ms;
+    int64_t expires_at_unix_ms;
+    int64_t beat_at_unix_ms;
+    int64_t freed_at_unix_ms;
+    struct belay_meta *metadata; /* owned, as are the strings in it */
+    size_t n_metadata;
+    struct belay_ticket *tickets; /* by seq */
+    size_t n_tickets;
+    struct belay_intent *intents;
+    size_t n_intents;
+};
+
+BELAY_API void belay_record_release(struct belay_record *record); /* leaves it empty */
+BELAY_API bool belay_record_copy(const struct belay_record *from, struct belay_record *out_record);
+
+enum belay_condition {
+    BELAY_IF_ANY,       /* always. Without a `set` it still never creates a record. */
+    BELAY_IF_ABSENT,    /* there is no record */
+    BELAY_IF_FREE,      /* no record; or not held, no tickets, no intents, and its last
+                           holder's lock_id is not the one this write sets (L5) */
+    BELAY_IF_OPEN,      /* no record; or not held and no tickets: intents do no harm */
+    BELAY_IF_UNCHANGED, /* the revision is write.revision */
+    BELAY_IF_HELD_BY,   /* held, by write.lock_id, whether over or not */
+    BELAY_IF_LIVE_BY    /* held, by write.lock_id, and now < expires_ms */
+};
+
+/* Which fields of write.values a write sets. What it does not name stays. */
+enum {
+    BELAY_SET_TAKEN = 1 << 0,    /* held, no outcome, locked_at = now */
+    BELAY_SET_IDENTITY = 1 << 1, /* lock_id, and a new token */
+    BELAY_SET_OWNER = 1 << 2,    /* owner, owner_name */
+    BELAY_SET_METADATA = 1 << 3,
+    BELAY_SET_TERMS = 1 << 4,    /* outlives, heartbeat_ms, stale_after_ms */
+    BELAY_SET_LEASE = 1 << 5,    /* expires = now + ttl_ms, beat = now, not stale_noted;
+                                    ttl_ms 0 keeps the ttl that is there */
+    BELAY_SET_RELEASED = 1 << 6, /* not held, outcome, freed = now */
+    BELAY_SET_FREED = 1 << 7,    /* freed = now */
+    BELAY_SET_STALE_NOTED = 1 << 8
+};
+#define BELAY_SET_HOLDER                                                                                     \
+    (BELAY_SET_TAKEN | BELAY_SET_IDENTITY | BELAY_SET_OWNER | BELAY_SET_METADATA | BELAY_SET_TERMS |         \
+     BELAY_SET_LEASE)
+
+struct belay_put_ticket {
+    const char *lock_id; /* a ticket of that id in the record is replaced and keeps its seq */
+    const char *key;
+    const char *owner;
+    const char *owner_name;
+    int64_t since_unix_ms;
+    int64_t ttl_ms;
+};
+
+struct belay_put_intent {
+    const char *lock_id;
+    const char *key;
+    int64_t ttl_ms;
+};
+
+struct belay_write {
+    const char *key;
+    enum belay_condition condition;
+    uint64_t revision;   /* for BELAY_IF_UNCHANGED */
+    const char *lock_id; /* for BELAY_IF_HELD_BY and BELAY_IF_LIVE_BY */
+    unsigned set;        /* BELAY_SET_... */
+    const struct belay_record *values;
+    const char *const *drop_tickets; /* lock ids; what is not there is no error */
+    size_t n_drop_tickets;
+    const char *const *drop_intents;
+    size_t n_drop_intents;
+    const struct belay_put_ticket *put_ticket; /* NULL: none. After the drops, at the end. */
+    const struct belay_put_intent *put_intent; /* NULL: none; replaces one of the same id */
+};
+
+/* In an event of a batch: the token that this batch hands out. */
+#define BELAY_TOKEN_OF_BATCH UINT64_MAX
+
+struct belay_batch {
+    const struct belay_write *writes; /* of different keys */
+    size_t n_writes;                  /* may be 0: only events */
+    const struct belay_event *events; /* kept with the writes, if the store keeps events */
+    size_t n_events;
+    bool durable;          /* on disk before it is reported. A store does so by itself for a
+                     record that outlives its process, before or after. */
+    const char *unused_id; /* not NULL: BELAY_ID_USED if this id ever took writes[0].key. A
+                              store without memory of it leaves this out (docs/safety.md). */
+};
+
+/* What became of a batch. */
+struct belay_commit {
+    int64_t now_ms;               /* the store's clock when it decided */
+    size_t refused;               /* with BELAY_REFUSED: the write whose condition did not hold */
+    uint64_t token;               /* the new token, if one was handed out */
+    struct belay_record *records; /* owned. Done: all records as they are now, in the order
+                                     of the writes. Refused: the one in the way. */
+    size_t n_records;
+};
+BELAY_API void belay_commit_release(struct belay_commit *commit);
+
+struct belay_scan {
+    const char *prefix; /* NULL: all */
+    const char *after;  /* keys greater than this; NULL: from the first */
+    bool held_only;
+};
+typedef bool (*belay_record_fn)(void *context, const struct belay_record *record, int64_t now_ms);
+
+struct belay_events_query {
+    const char *key;    /* NULL: of all keys */
+    const char *prefix; /* NULL: all */
+    uint64_t after;     /* ids greater than this */
+    size_t last;        /* 0: all; else the last so many */
+};
+
+/* How fast things go on this store; constant while it is open. */
+struct belay_store_terms {
+    int64_t margin_ms; /* how long after expires_ms a lease may be taken over, for clocks that differ */
+    int64_t claim_ms;  /* how long a free lock is kept for the first in line before the next may have it */
+    int64_t poll_ms;   /* how often the first in line looks again without being woken */
+};
+
+struct belay_store;
+
+struct belay_store_ops {
+    const char *name;
+    void (*close)(struct belay_store *store);
+
+    /* Read n records. Those that do not exist come back with revision 0 and their key. */
+    enum belay_code (*get)(struct belay_store *store, const char *const *keys, size_t n,
+                           struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err);
+
+    /*
+     * Do the whole batch or nothing. BELAY_REFUSED if a condition does not hold
+     * (the first in order); BELAY_UNREACHABLE only if surely nothing happened,
+     * now or later; BELAY_UNKNOWN if it may have, or yet may.
+     */
+    enum belay_code (*commit)(struct belay_store *store, const struct belay_batch *batch,
+                              struct belay_commit *out, struct belay_error *err);
+
+    /* Records in the order of their keys, until fn returns false. */
+    enum belay_code (*scan)(struct belay_store *store, const struct belay_scan *scan, belay_record_fn fn,
+                            void *context, struct belay_error *err);
+
+    /* Events in the order of their ids. NULL: this store keeps none. */
+    enum belay_code (*events)(struct belay_store *store, const struct belay_events_query *query,
+                              belay_event_fn fn, void *context, struct belay_error *err);
+
+    struct belay_store_terms (*terms)(struct belay_store *store);
+
+    /*
+     * Waiting without a missed wake-up: listen(), then look at the record, then
+     * wait() with what listen() returned. wait() comes back at once if there
+     * was a wake() of the same id in between, at the latest after timeout_ms,
+     * and sooner as it likes. A NULL id is woken by every batch with events.
+     * All three NULL: the store cannot; then who waits looks again by itself.
+     */
+    uint32_t (*listen)(struct belay_store *store, const char *lock_id);
+    void (*wait)(struct belay_store *store, const char *lock_id, uint32_t listened, int64_t timeout_ms,
+                 struct belay_cancel *cancel);
+    void (*wake)(struct belay_store *store, const char *lock_id);
+};
+
+/* A store's own struct begins with this. */
+struct belay_store {
+    const struct belay_store_ops *ops;
+};
+
+/* A client on a store of one's own, which it closes in the end, also if this fails. */
+BELAY_API enum belay_code belay_client_open_store(struct belay_store *store,
+                                                  const struct belay_client_options *options,
+                                                  struct belay_client **out_client, struct belay_error *err);
+
+/*
+ * For a store's wait(): true once cancelled; and while a thread sleeps on
+ * `word` as a futex, have belay_cancel_request() add to it and wake it.
+ */
+BELAY_API bool belay_cancel_requested(const struct belay_cancel *cancel);
+BELAY_API void belay_cancel_bind(struct belay_cancel *cancel, uint32_t *word);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

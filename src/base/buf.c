@@ -1,0 +1,88 @@
+#include "base/buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool buf_reserve(struct buf *buf, size_t more)
+{
+    size_t cap = buf->cap == 0 ? 128 : buf->cap;
+    char *data;
+
+    if (buf->failed || more > buf->max - buf->len) {
+        buf->failed = true;
+        return false;
+    }
+    if (buf->len + more + 1 <= buf->cap) {
+        return true;
+    }
+    while (cap < buf->len + more + 1) {
+        cap *= 2;
+    }
+    data = realloc(buf->data, cap);
+    if (data == NULL) {
+        buf->failed = true;
+        return false;
+    }
+    buf->data = data;
+    buf->cap = cap;
+    return true;
+}
+
+void buf_add(struct buf *buf, const void *data, size_t len)
+{
+    if (!buf_reserve(buf, len)) {
+        return;
+    }
+    if (len > 0) {
+        memcpy(buf->data + buf->len, data, len);
+    }
+    buf->len += len;
+    buf->data[buf->len] = '\0';
+}
+
+void buf_adds(struct buf *buf, const char *text)
+{
+    buf_add(buf, text, strlen(text));
+}
+
+void buf_addf(struct buf *buf, const char *format, ...)
+{
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (n < 0 || !buf_reserve(buf, (size_t)n)) {
+        buf->failed = true;
+        return;
+    }
+    va_start(args, format);
+    (void)vsnprintf(buf->data + buf->len, (size_t)n + 1, format, args);
+    va_end(args);
+    buf->len += (size_t)n;
+}
+
+char *buf_take(struct buf *buf)
+{
+    char *data;
+
+    buf_add(buf, "", 0);
+    if (buf->failed) {
+        return NULL;
+    }
+    data = buf->data;
+    buf->data = NULL;
+    buf->len = buf->cap = 0;
+    return data;
+}
+
+void buf_release(struct buf *buf)
+{
+    free(buf->data);
+    buf->data = NULL;
+    buf->len = buf->cap = 0;
+    buf->failed = false;
+}

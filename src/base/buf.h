@@ -1,0 +1,30 @@
+/*
+ * A string that grows up to a limit. After a failure (no memory, too long)
+ * every further call does nothing, so that a caller checks once, at the end.
+ */
+#ifndef BASE_BUF_H
+#define BASE_BUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct buf {
+    char *data; /* owned; always ends in '\0' once anything was added */
+    size_t len;
+    size_t cap;
+    size_t max;
+    bool failed;
+};
+#define BUF_INIT(max_len)                                                                                    \
+    {                                                                                                        \
+        NULL, 0, 0, (max_len), false                                                                         \
+    }
+
+void buf_add(struct buf *buf, const void *data, size_t len);
+void buf_adds(struct buf *buf, const char *text);
+void buf_addf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The string, which is the caller's to free; NULL after a failure. Leaves it empty. */
+char *buf_take(struct buf *buf);
+void buf_release(struct buf *buf);
+
+#endif

@@ -1,0 +1,109 @@
+#include "base/text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* How many bytes the UTF-8 sequence at `s` has; 0 if it is none, or a control character. */
+static size_t utf8_len(const unsigned char *s)
+{
+    static const struct {
+        unsigned char mask, lead;
+        uint32_t min;
+    } forms[] = { { 0x80, 0x00, 0 }, { 0xe0, 0xc0, 0x80 }, { 0xf0, 0xe0, 0x800 }, { 0xf8, 0xf0, 0x10000 } };
+
+    for (size_t extra = 0; extra < 4; extra++) {
+        uint32_t point;
+
+        if ((s[0] & forms[extra].mask) != forms[extra].lead) {
+            continue;
+        }
+        point = (uint32_t)(s[0] & (unsigned char)~forms[extra].mask);
+        for (size_t i = 1; i <= extra; i++) {
+            if ((s[i] & 0xc0) != 0x80) {
+                return 0;
+            }
+            point = point << 6 | (s[i] & 0x3fU);
+        }
+        if (point < forms[extra].min || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) {
+            return 0;
+        }
+        if (point < 0x20 || (point >= 0x7f && point < 0xa0)) {
+            return 0;
+        }
+        return extra + 1;
+    }
+    return 0;
+}
+
+bool text_is_clean(const char *text, size_t max)
+{
+    size_t len = strnlen(text, max + 1);
+    size_t at = 0;
+
+    if (len == 0 || len > max) {
+        return false;
+    }
+    while (at < len) {
+        size_t n = utf8_len((const unsigned char *)text + at);
+        if (n == 0) {
+            return false;
+        }
+        at += n;
+    }
+    return true;
+}
+
+bool text_has_prefix(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+bool random_bytes(void *out, size_t n)
+{
+    return getrandom(out, n, 0) == (ssize_t)n;
+}
+
+bool uuid_make(char out[UUID_TEXT_SIZE])
+{
+    unsigned char b[16];
+
+    if (!random_bytes(b, sizeof b)) {
+        return false;
+    }
+    b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
+    b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
+    (void)snprintf(out, UUID_TEXT_SIZE,
+                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2],
+                   b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    return true;
+}
+
+struct belay_meta *meta_copy(const struct belay_meta *from, size_t n)
+{
+    struct belay_meta *copy;
+
+    if (n == 0) {
+        return NULL;
+    }
+    copy = calloc(n, sizeof *copy);
+    for (size_t i = 0; copy != NULL && i < n; i++) {
+        copy[i].name = strdup(from[i].name);
+        copy[i].value = strdup(from[i].value);
+        if (copy[i].name == NULL || copy[i].value == NULL) {
+            meta_free(copy, n);
+            return NULL;
+        }
+    }
+    return copy;
+}
+
+void meta_free(struct belay_meta *meta, size_t n)
+{
+    for (size_t i = 0; meta != NULL && i < n; i++) {
+        free((char *)meta[i].name);
+        free((char *)meta[i].value);
+    }
+    free(meta);
+}

@@ -1,0 +1,25 @@
+/* Small things about strings, random bytes and lists of metadata. */
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "belay.h"
+
+/* Valid UTF-8 without control characters, 1 to `max` bytes. */
+bool text_is_clean(const char *text, size_t max);
+
+bool text_has_prefix(const char *text, const char *prefix);
+
+/* A version 4 UUID. False if the system gives no random bytes. */
+enum { UUID_TEXT_SIZE = 37 };
+bool uuid_make(char out[UUID_TEXT_SIZE]);
+bool random_bytes(void *out, size_t n);
+
+/* Copy a list of metadata; free with meta_free(). NULL for an empty list or no memory. */
+struct belay_meta *meta_copy(const struct belay_meta *from, size_t n);
+void meta_free(struct belay_meta *meta, size_t n);
+
+#endif

@@ -1,0 +1,67 @@
+#include "lock/lease.h"
+
+enum { LEAD_MIN_MS = 10, LEAD_MAX_MS = 1000, RETRY_MIN_MS = 20, RETRY_MAX_MS = 5000 };
+
+static int64_t clamp(int64_t value, int64_t least, int64_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+static void set_deadline(struct lease *lease, int64_t sent_ms)
+{
+    int64_t lead = clamp(lease->ttl_ms / 20, LEAD_MIN_MS, LEAD_MAX_MS);
+
+    lease->deadline_ms = sent_ms + lease->ttl_ms - lease->margin_ms - lead;
+    lease->next_beat_ms = lease->heartbeat_ms > 0 ? sent_ms + lease->heartbeat_ms : INT64_MAX;
+}
+
+void lease_begin(struct lease *lease, int64_t sent_ms, int64_t ttl_ms, int64_t heartbeat_ms,
+                 int64_t margin_ms)
+{
+    lease->ttl_ms = ttl_ms;
+    lease->heartbeat_ms = heartbeat_ms;
+    lease->margin_ms = margin_ms;
+    lease->over = false;
+    set_deadline(lease, sent_ms);
+}
+
+void lease_renewed(struct lease *lease, int64_t sent_ms, int64_t ttl_ms)
+{
+    if (lease->over) {
+        return; /* the holder was told already; it stays told */
+    }
+    lease->ttl_ms = ttl_ms;
+    set_deadline(lease, sent_ms);
+}
+
+void lease_beat_failed(struct lease *lease, int64_t now_ms)
+{
+    if (lease->heartbeat_ms > 0) {
+        lease->next_beat_ms = now_ms + clamp(lease->heartbeat_ms / 8, RETRY_MIN_MS, RETRY_MAX_MS);
+    }
+}
+
+enum lease_due lease_due(struct lease *lease, int64_t now_ms)
+{
+    if (lease->over) {
+        return LEASE_QUIET;
+    }
+    if (now_ms >= lease->deadline_ms) {
+        lease->over = true;
+        return LEASE_LOST;
+    }
+    return now_ms >= lease->next_beat_ms ? LEASE_BEAT : LEASE_QUIET;
+}
+
+int64_t lease_next_ms(const struct lease *lease)
+{
+    if (lease->over) {
+        return INT64_MAX;
+    }
+    return lease->next_beat_ms < lease->deadline_ms ? lease->next_beat_ms : lease->deadline_ms;
+}
+
+void lease_end(struct lease *lease)
+{
+    lease->over = true;
+}

@@ -1,0 +1,137 @@
+/*
+ * One operation on a lock, as a state machine without I/O and without a clock.
+ *
+ * Start one with op_acquire(), op_adopt(), op_renew(), op_release() or
+ * op_force(). Then, until op->want is OP_DONE, do what it wants and tell it how
+ * that went:
+ *
+ *     OP_COMMIT  commit op->batch          -> op_on_commit()
+ *     OP_GET     read op->keys             -> op_on_get()
+ *     OP_WAIT    sleep until woken, or     -> op_on_wake()
+ *                op->wait_until_ms
+ *
+ * The same operation is run by a thread that blocks (src/client), by an event
+ * loop that has many of them under way, and by the simulator (test/sim).
+ * `now_ms` is always the caller's boot clock. After a commit that succeeded,
+ * and before op_on_commit(), the caller passes the batch's events on; after
+ * op_on_commit() it wakes those in op->wakes.
+ */
+#ifndef LOCK_OP_H
+#define LOCK_OP_H
+
+#include "belay/store.h"
+
+enum { OP_KEYS_MAX = 1 + BELAY_ANCESTORS_MAX, OP_EVENTS_MAX = 4 };
+
+/* What is asked for. All of it is borrowed and must outlive the operation. */
+struct op_request {
+    const char *key;
+    const char *ancestors[BELAY_ANCESTORS_MAX]; /* nearest first */
+    size_t n_ancestors;
+    const char *lock_id; /* of the lock to take, renew, release or end */
+    const char *old_id;  /* adopt: what lock_id replaces */
+    bool id_is_fresh;    /* lock_id was made for this operation: nobody has used it before */
+    const char *owner;
+    const char *owner_name;
+    const struct belay_meta *metadata;
+    size_t n_metadata;
+    int64_t ttl_ms;
+    int64_t heartbeat_ms;
+    int64_t stale_after_ms;
+    bool reentrant;
+    bool outlives;
+    int64_t wait_ms; /* 0: do not wait; < 0: for ever */
+    int attempts;    /* 0: no limit */
+    bool document_backoff;
+    enum belay_outcome outcome; /* release */
+    const char *by;             /* force */
+    const char *reason;
+    struct belay_store_terms terms;
+    uint64_t seed; /* of the jitter */
+};
+
+enum op_want { OP_COMMIT, OP_GET, OP_WAIT, OP_DONE };
+
+enum op_kind { OP_ACQUIRE, OP_ADOPT, OP_RENEW, OP_RELEASE, OP_FORCE };
+
+struct op {
+    enum op_want want;
+
+    /* OP_COMMIT. A batch whose outcome is unknown may be sent again as it is. */
+    struct belay_batch batch;
+    /* OP_GET */
+    const char *keys[OP_KEYS_MAX];
+    size_t n_keys;
+    /* OP_WAIT */
+    int64_t wait_until_ms; /* boot clock */
+    bool queued;           /* we have a ticket, under request.lock_id: wake-ups come for it */
+
+    /* After op_on_commit(): whose turn it may be now. Lock ids, in `records`. */
+    const char **wakes; /* owned */
+    size_t n_wakes;
+
+    /* While waiting, for who wants to show it. */
+    struct {
+        const struct belay_info *holder; /* the same as err.holder */
+        size_t position;
+        int attempt;
+        int64_t since_ms;
+        int64_t retry_ms; /* boot clock: the next try by itself */
+    } waiting;
+
+    /* OP_DONE */
+    enum belay_code code;
+    struct belay_error err;     /* owned; says why, and who is in the way */
+    struct belay_record record; /* owned; the lock as it is now, if it is known */
+    int64_t record_now_ms;      /* the store's clock when it was so */
+    int64_t sent_ms;            /* boot clock: the lease counts from here */
+    bool reentered;
+
+    /* The rest is the state machine's own. */
+    struct op_request request;
+    enum op_kind kind;
+    int state;
+    bool cancelled;
+    struct belay_record records[OP_KEYS_MAX]; /* owned; as last seen: key, then ancestors */
+    bool have_records;
+    int64_t records_now_ms; /* the store's clock when we saw them */
+    int64_t seen_ms;        /* boot clock then */
+    int64_t began_ms;
+    int64_t commit_sent_ms;
+    int64_t first_unknown_ms; /* boot clock before the first write whose outcome we do not know */
+    bool unknown_free_write;  /* such a write may yet take a lock that becomes free */
+    bool answered;            /* the store has answered at least once */
+    int faults;               /* failures to reach it, one after the other */
+    int conflicts;            /* lost races, one after the other */
+    int attempt;
+    int64_t next_attempt_ms;
+    size_t position;
+    uint64_t rng;
+    struct belay_write writes[OP_KEYS_MAX];
+    struct belay_event events[OP_EVENTS_MAX];
+    struct belay_record values;
+    struct belay_put_ticket ticket;
+    struct belay_put_intent intent;
+    const char **drops; /* owned; lock ids of tickets and intents to drop */
+};
+
+void op_acquire(struct op *op, const struct op_request *request, int64_t now_ms);
+void op_adopt(struct op *op, const struct op_request *request, int64_t now_ms);
+void op_renew(struct op *op, const struct op_request *request, int64_t now_ms);
+void op_release(struct op *op, const struct op_request *request, int64_t now_ms);
+void op_force(struct op *op, const struct op_request *request, int64_t now_ms);
+
+/* `sent_ms` is a reading from before the batch was sent. Takes what it needs out of `result`. */
+void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *result,
+                  const struct belay_error *err, int64_t sent_ms, int64_t now_ms);
+/* Takes over the records. */
+void op_on_get(struct op *op, enum belay_code code, struct belay_record *records, int64_t store_now_ms,
+               const struct belay_error *err, int64_t now_ms);
+void op_on_wake(struct op *op, int64_t now_ms);
+
+/* Give up as soon as the present step is answered. */
+void op_cancel(struct op *op);
+
+void op_destroy(struct op *op);
+
+#endif
