@@ -44,6 +44,19 @@ static void consider_intents(const struct op_request *request, const struct bela
     }
 }
 
+/*
+ * Somebody before us waits for that ancestor, and for all that is held below it.
+ * Its turn begins when the last of those is over; until then we would overtake
+ * it, and with enough of us it would never have its turn (L4).
+ */
+static void await_below(const struct op_request *request, const struct belay_record *record,
+                        int64_t *free_since_ms)
+{
+    for (size_t i = 0; i < record->n_intents; i++) {
+        later(free_since_ms, record->intents[i].expires_ms + request->terms.margin_ms);
+    }
+}
+
 /* How many live waiters on records[i] come before us. */
 static size_t count_ahead(const struct op_request *request, const struct belay_record *record, size_t i,
                           int64_t now_ms, bool *queued)
@@ -93,6 +106,9 @@ struct decision decide(const struct op_request *request, const struct belay_reco
         decision.ahead += count_ahead(request, &records[i], i, now_ms, &decision.queued);
         if (decision.ahead > before && decision.verdict != VERDICT_BLOCKED) {
             decision.blocker = i;
+        }
+        if (decision.ahead > before && i > 0) {
+            await_below(request, &records[i], &free_since_ms);
         }
     }
     consider_intents(request, own, now_ms, &decision, &free_since_ms);
