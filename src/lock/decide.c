@@ -17,8 +17,9 @@ static void consider_holder(const struct op_request *request, const struct belay
 {
     int64_t over_ms = record->expires_ms + request->terms.margin_ms;
 
+    /* Also of a record whose holder let its lease end: a child may have been given back since. */
+    later(free_since_ms, record->freed_ms);
     if (!record->held) {
-        later(free_since_ms, record->freed_ms);
         return;
     }
     later(free_since_ms, over_ms);

@@ -167,6 +167,10 @@ static void on_prolonged(struct sim *sim, const struct request *request, int key
     if (working_now(sim, request) >= before->expires_ms) {
         sim_fail(sim, "L3", "the lease of i%d on '%s' was over and was renewed", before->id, sim_keys[key]);
     }
+    /* Who was given an id can also cut its lease short; its holder cannot know. */
+    if (request->act == ACT_RENEW && request->task != before->id && after->expires_ms < before->expires_ms) {
+        sim->ids[before->id].ended_by_other = true;
+    }
     sim->ids[before->id].expires_ms = after->expires_ms;
 }
 
