@@ -225,6 +225,8 @@ static void queue(struct op *op, bool again, int64_t now_ms)
     for (size_t i = 0; i < op->batch.n_writes; i++) {
         op->writes[i].put_ticket = &op->ticket;
     }
+    /* Better told now than when its turn comes. */
+    op->batch.unused_id = request->id_is_fresh ? NULL : request->lock_id;
     if (!again) {
         step_event(op, BELAY_INFO_LEVEL, "wait.began")->reason = op->err.text;
     }
@@ -244,7 +246,7 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
 {
     struct belay_event *event;
 
-    if (may_yet_take(op)) {
+    if (code != BELAY_ID_USED && may_yet_take(op)) {
         code = BELAY_UNKNOWN;
         (void)error_set(&op->err, code,
                         "lock '%s': an answer of the store was lost, and the lock may yet become ours: "
@@ -269,6 +271,19 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
         event->reason = op->err.text;
     }
     step_commit(op, LEAVING, now_ms);
+}
+
+/* The id had the lock before and never takes again (L5). Who comes after us in line must not wait for us. */
+static void say_used(struct op *op, int64_t now_ms)
+{
+    (void)error_set(&op->err, BELAY_ID_USED,
+                    "lock '%s': the id %s had this lock, which is over; take a new id", op->request.key,
+                    op->request.lock_id);
+    if (op->queued) {
+        give_up(op, BELAY_ID_USED, "the id was used before", now_ms);
+    } else {
+        step_done(op, BELAY_ID_USED);
+    }
 }
 
 static void succeed(struct op *op, bool reentered, int64_t sent_ms)
@@ -385,9 +400,7 @@ static void on_decision(struct op *op, int64_t now_ms)
         reenter(op, now_ms);
         return;
     case VERDICT_USED:
-        step_done(op, error_set(&op->err, BELAY_ID_USED,
-                                "lock '%s': the id %s had this lock, which is over; take a new id",
-                                op->request.key, op->request.lock_id));
+        say_used(op, now_ms);
         return;
     case VERDICT_BLOCKED:
         break;
@@ -486,9 +499,7 @@ static void on_fault(struct op *op, enum belay_code code, const struct belay_err
         return;
     }
     if (code == BELAY_ID_USED) {
-        step_done(op, error_set(&op->err, code,
-                                "lock '%s': the id %s had this lock, which is over; take a new id",
-                                op->request.key, op->request.lock_id));
+        say_used(op, now_ms);
         return;
     }
     if (taking && code == BELAY_UNKNOWN) {
