@@ -98,6 +98,22 @@ static void write_take(struct op *op)
     op->batch.unused_id = request->id_is_fresh ? NULL : request->lock_id;
 }
 
+static void drop_own_ticket(struct op *op)
+{
+    for (size_t i = 0; i < op->batch.n_writes; i++) {
+        op->writes[i].drop_tickets = &op->request.lock_id;
+        op->writes[i].n_drop_tickets = 1;
+    }
+}
+
+static void add_wait_ended(struct op *op, const char *why, int64_t now_ms)
+{
+    struct belay_event *event = step_event(op, BELAY_INFO_LEVEL, "wait.ended");
+
+    event->reason = why;
+    event->duration_ms = now_ms - op->waiting.since_ms;
+}
+
 static void add_acquired_events(struct op *op, int64_t now_ms)
 {
     const struct belay_record *own = &op->records[0];
@@ -114,9 +130,7 @@ static void add_acquired_events(struct op *op, int64_t now_ms)
         event->reason = "its lease had ended";
     }
     if (op->queued) {
-        event = step_event(op, BELAY_INFO_LEVEL, "wait.ended");
-        event->reason = "acquired";
-        event->duration_ms = now_ms - op->waiting.since_ms;
+        add_wait_ended(op, "acquired", now_ms);
     }
     event = step_event(op, BELAY_INFO_LEVEL, "lock.acquired");
     event->token = BELAY_TOKEN_OF_BATCH;
@@ -205,6 +219,10 @@ static void reenter(struct op *op, int64_t now_ms)
     for (size_t i = 1; i < op->batch.n_writes; i++) {
         op->writes[i].put_intent = &op->intent;
     }
+    if (op->queued) {
+        drop_own_ticket(op);
+        add_wait_ended(op, "reentered", now_ms);
+    }
     event = step_event(op, BELAY_INFO_LEVEL, "lock.reentered");
     event->lock_id = op->records[0].lock_id;
     event->token = op->records[0].token;
@@ -256,13 +274,8 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
     op->code = code;
     step_begin_batch(op);
     if (op->queued) {
-        for (size_t i = 0; i < op->batch.n_writes; i++) {
-            op->writes[i].drop_tickets = &op->request.lock_id;
-            op->writes[i].n_drop_tickets = 1;
-        }
-        event = step_event(op, BELAY_INFO_LEVEL, "wait.ended");
-        event->reason = why;
-        event->duration_ms = now_ms - op->waiting.since_ms;
+        drop_own_ticket(op);
+        add_wait_ended(op, why, now_ms);
     } else {
         op->batch.n_writes = 0;
     }
