@@ -83,6 +83,12 @@ static void fill_values(struct op *op)
     op->values.outlives = request->outlives;
 }
 
+/* A fresh id needs no looking up, until a write of ours may have used it without our knowing (L5). */
+static const char *unused_id(const struct op *op)
+{
+    return op->request.id_is_fresh && !op->was_unknown ? NULL : op->request.lock_id;
+}
+
 /* The holder on the key's record, our intent on the others. */
 static void write_take(struct op *op)
 {
@@ -95,7 +101,7 @@ static void write_take(struct op *op)
         op->writes[i].put_intent = &op->intent;
     }
     op->batch.durable = request->outlives;
-    op->batch.unused_id = request->id_is_fresh ? NULL : request->lock_id;
+    op->batch.unused_id = unused_id(op);
 }
 
 static void drop_own_ticket(struct op *op)
@@ -244,7 +250,7 @@ static void queue(struct op *op, bool again, int64_t now_ms)
         op->writes[i].put_ticket = &op->ticket;
     }
     /* Better told now than when its turn comes. */
-    op->batch.unused_id = request->id_is_fresh ? NULL : request->lock_id;
+    op->batch.unused_id = unused_id(op);
     if (!again) {
         step_event(op, BELAY_INFO_LEVEL, "wait.began")->reason = op->err.text;
     }
