@@ -410,6 +410,9 @@ static void on_decision(struct op *op, int64_t now_ms)
     }
     switch (decision.verdict) {
     case VERDICT_TAKE:
+        if (op->conflicts > CONFLICTS_AT_ONCE && now_ms >= give_up_ms(op)) {
+            break; /* time is up, and we would lose races for ever */
+        }
         take(op, now_ms);
         return;
     case VERDICT_MINE:
