@@ -32,7 +32,10 @@ static void check_acquired(struct sim *sim, int number, const struct op *op)
 /* An acquire or an adopt has ended without the lock. */
 static void check_not_acquired(struct sim *sim, int number, const struct op *op)
 {
-    if (op->code == BELAY_UNKNOWN) {
+    int old_id = op->request.old_id != NULL ? sim_id_number(op->request.old_id) : -1;
+
+    /* An id that is adopted before it has the lock may get it yet, and a late request with it. */
+    if (op->code == BELAY_UNKNOWN || (old_id >= 0 && !sim->ids[old_id].taken)) {
         sim->ids[number].left_unknown = true;
         return;
     }
