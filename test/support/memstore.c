@@ -241,6 +241,7 @@ struct moment {
     int64_t now_ms;
     int64_t unix_ms;
     uint64_t token;
+    int64_t held_ms; /* how long writes[0] had been held, by what people read */
 };
 
 static void set_metadata(struct belay_record *record, const struct belay_record *values)
@@ -382,13 +383,10 @@ static void put_intent(struct belay_record *record, const struct belay_put_inten
     intent->expires_ms = now + put->ttl_ms;
 }
 
-/* Whether a write brings a record into being that was not there. */
+/* Whether a write brings a record into being that was not there; one that only drops does not. */
 static bool creates(const struct belay_write *write)
 {
-    if (write->set != 0) {
-        return true;
-    }
-    return write->condition != BELAY_IF_ANY && (write->put_ticket != NULL || write->put_intent != NULL);
+    return write->set != 0 || write->put_ticket != NULL || write->put_intent != NULL;
 }
 
 static void apply(struct memstore_data *data, const struct belay_write *write, const struct moment *moment)
@@ -433,6 +431,7 @@ static void keep_event(struct memstore_data *data, const struct belay_event *eve
     kept->id = data->n_events;
     kept->at_unix_ms = moment->unix_ms;
     kept->token = event->token == BELAY_TOKEN_OF_BATCH ? moment->token : event->token;
+    kept->duration_ms = event->duration_ms == BELAY_DURATION_HELD ? moment->held_ms : event->duration_ms;
     kept->type = copy(event->type);
     kept->key = copy(event->key);
     kept->lock_id = copy(event->lock_id);
@@ -526,8 +525,12 @@ static bool hands_out_token(const struct belay_batch *batch)
 /* All conditions hold: do it. */
 static void perform(struct memstore_data *data, const struct belay_batch *batch, struct belay_commit *out)
 {
-    struct moment moment = { out->now_ms, data->unix_ms(data->ctx), 0 };
+    struct moment moment = { out->now_ms, data->unix_ms(data->ctx), 0, 0 };
+    const struct belay_record *first = batch->n_writes > 0 ? find(data, batch->writes[0].key) : NULL;
 
+    if (first != NULL && moment.unix_ms > first->locked_at_unix_ms) {
+        moment.held_ms = moment.unix_ms - first->locked_at_unix_ms;
+    }
     if (hands_out_token(batch)) {
         moment.token = ++data->last_token;
     }
@@ -739,7 +742,7 @@ struct memstore_data *memstore_data_new(int64_t (*now_ms)(void *ctx), int64_t (*
     data->now_ms = now_ms != NULL ? now_ms : machine_boot_ms;
     data->unix_ms = unix_ms != NULL ? unix_ms : machine_unix_ms;
     data->ctx = ctx;
-    data->terms = (struct belay_store_terms){ 0, 1000, 1000 };
+    data->terms = (struct belay_store_terms){ 0, 1000, 1000, 60000 };
     data->knows_used_ids = true;
     return data;
 }

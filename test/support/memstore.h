@@ -26,7 +26,7 @@ void memstore_data_free(struct memstore_data *data);
 /* A handle; its ops->close() frees it and leaves the data alone. */
 struct belay_store *memstore_open(struct memstore_data *data);
 
-/* To be set before the handles are used. The default is { 0, 1000, 1000 }. */
+/* To be set before the handles are used. The default is { 0, 1000, 1000, 60000 }. */
 void memstore_set_terms(struct memstore_data *data, struct belay_store_terms terms);
 
 /* False: batch.unused_id is left out, as on a store without memory of ids. */
