@@ -107,14 +107,14 @@ static void nothing_release(struct suite_owned *self)
     (void)self;
 }
 
-static void *own(struct suite *s, size_t size, void (*release)(struct suite_owned *self))
+static void *own(struct suite *s, size_t size, void (*let_go)(struct suite_owned *self))
 {
     struct suite_owned *owned = calloc(1, size);
 
     if (owned == NULL) {
         abort();
     }
-    owned->release = release;
+    owned->release = let_go;
     owned->next = s->owned;
     s->owned = owned;
     return owned;

@@ -24,6 +24,7 @@ struct suite_fixture {
     /* Have the store forget what it may: records long over, old events. NULL: it forgets nothing. */
     void (*forget)(void *ctx);
     void *ctx;
+    int64_t patience_ms; /* a wake-up that takes longer was missed; 0: 3 s */
     bool keeps_events;
     bool knows_used_ids; /* belay_batch.unused_id is honoured */
     bool clock_stands;   /* the store's clock moves by advance() only, and by exactly what it says */

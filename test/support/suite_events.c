@@ -210,6 +210,31 @@ static bool an_event_may_name_the_token_of_its_batch(struct suite *s)
     return true;
 }
 
+static bool an_event_may_ask_how_long_it_was_held(struct suite *s)
+{
+    struct belay_write write = { .key = "k",
+                                 .condition = BELAY_IF_HELD_BY,
+                                 .lock_id = "one",
+                                 .set = BELAY_SET_RELEASED,
+                                 .values = holder(s, "one", LONG_MS) };
+    struct belay_event e = event("k", "1");
+    const struct seen *seen;
+
+    e.duration_ms = BELAY_DURATION_HELD;
+    CHECK_DONE(take(s, "k", "one"));
+    pass_time(s, 40);
+    CHECK_DONE(commit1(
+        s, &(struct belay_write){ .key = "k", .set = BELAY_SET_LEASE, .values = holder(s, "one", LONG_MS) }));
+    pass_time(s, 10);
+    CHECK_DONE(commit(s, s->a,
+                      &(struct belay_batch){ .writes = &write, .n_writes = 1, .events = &e, .n_events = 1 }));
+    seen = ask_all(s);
+    CHECK_INT(seen->n, 1);
+    CHECK(seen->events[0].duration_ms >= 50);
+    CHECK(!s->fixture->clock_stands || seen->events[0].duration_ms == 50);
+    return true;
+}
+
 static bool say_some(struct suite *s)
 {
     static const char *const keys[] = { "a", "a:b", "a_b", "axb", "a", "b", "a" };
@@ -305,6 +330,7 @@ const struct suite_case suite_events[] = {
     CASE_IF("L9", a_refused_batch_leaves_no_event, SUITE_NEEDS_EVENTS),
     CASE_IF("L5", a_batch_with_a_used_id_leaves_no_event, SUITE_NEEDS_EVENTS | SUITE_NEEDS_USED_IDS),
     CASE_IF("L2", an_event_may_name_the_token_of_its_batch, SUITE_NEEDS_EVENTS),
+    CASE_IF("L9", an_event_may_ask_how_long_it_was_held, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_of_one_key_are_found, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_of_keys_with_a_prefix_are_found, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_after_an_id_are_those_with_greater_ones, SUITE_NEEDS_EVENTS),

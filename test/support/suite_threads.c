@@ -24,9 +24,10 @@ static bool increment(struct belay_store *store, enum belay_code *out_code)
     char text[24];
     struct belay_meta entry = { "n", text };
     struct belay_record values = { .metadata = &entry, .n_metadata = 1 };
-    struct belay_write write = {
-        .key = key, .condition = BELAY_IF_UNCHANGED, .set = BELAY_SET_METADATA, .values = &values
-    };
+    struct belay_write write = { .key = key,
+                                 .condition = BELAY_IF_UNCHANGED,
+                                 .set = BELAY_SET_TAKEN | BELAY_SET_METADATA,
+                                 .values = &values };
     int64_t now;
 
     if (store->ops->get(store, &key, 1, &seen, &now, NULL) != BELAY_OK) {
