@@ -36,6 +36,13 @@ step() {
     fi
 }
 
+# The same in the background; its process is belay's.
+start() {
+    printf '$ %s &\n' "$*"
+    bash -c "exec $*" 2>&1 &
+    background+=($!)
+}
+
 printf 'belay makes sure that one deploy, build or migration happens at a time.\n'
 printf 'This tour uses a store of its own: one SQLite file in %s, which it removes in the end.\n' "$work"
 
@@ -55,19 +62,16 @@ step 0 "belay status deploy-api-prod"
 
 say "Alice has gone home. An administrator ends exactly that lock; who and why goes into the history." \
     "Meanwhile somebody waits in line, and gets the lock the moment it is free."
-printf '$ belay run --wait 30s deploy-api-prod -- echo "my turn" &\n'
-belay run --wait 30s --owner bob deploy-api-prod -- sh -c 'echo "my turn, with token $BELAY_TOKEN"' &
-background+=($!)
+start "belay run --wait 30s --owner bob deploy-api-prod -- sh -c 'echo my turn, with token \$BELAY_TOKEN'"
 sleep 0.7
 step 0 "belay unlock deploy-api-prod --force --reason 'alice has gone home' --yes"
 wait "${background[0]}"
 background=()
 
 say "A lock is a lease: who dies keeps it no longer than that. Here a holder is killed with -9."
-printf '$ belay run --ttl 2s migrate-db -- sleep 60 &   # and then: kill -9 belay\n'
-belay run --ttl 2s migrate-db -- sleep 60 &
-background+=($!)
+start "belay run --ttl 2s migrate-db -- sleep 60"
 sleep 0.5
+printf '$ kill -9 %s\n' "${background[0]}"
 kill -9 "${background[0]}"
 wait "${background[0]}" 2>/dev/null || true
 background=()
