@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 enum { COMMANDS_MAX = 8 };
-extern char **environ;
 
 static int64_t now_ns(void)
 {
@@ -43,7 +42,7 @@ static int64_t time_once(char **command, const posix_spawn_file_actions_t *quiet
     pid_t child;
     int status = -1;
 
-    if (posix_spawnp(&child, command[0], quiet, NULL, command, environ) != 0) {
+    if (command[0] == NULL || posix_spawnp(&child, command[0], quiet, NULL, command, environ) != 0) {
         return -1;
     }
     if (waitpid(child, &status, 0) != child || status != 0) {
@@ -58,7 +57,7 @@ static int split(int argc, char **argv, char **commands[COMMANDS_MAX])
     int n = 0;
 
     commands[n++] = argv;
-    for (int i = 0; i < argc; i++) {
+    for (int i = 0; i < argc && argv[i] != NULL; i++) {
         if (strcmp(argv[i], "--") == 0 && n < COMMANDS_MAX) {
             argv[i] = NULL;
             commands[n++] = argv + i + 1;
@@ -75,9 +74,9 @@ int main(int argc, char **argv)
     posix_spawn_file_actions_t quiet;
     size_t rounds = argc > 2 ? strtoul(argv[1], NULL, 10) : 0;
     int n = argc > 2 ? split(argc - 2, argv + 2, commands) : 0;
-    int64_t *took = calloc((size_t)n * rounds, sizeof *took);
+    int64_t *took = n > 0 && rounds > 0 ? calloc((size_t)n * rounds, sizeof *took) : NULL;
 
-    if (rounds == 0 || took == NULL || posix_spawn_file_actions_init(&quiet) != 0 ||
+    if (took == NULL || posix_spawn_file_actions_init(&quiet) != 0 ||
         posix_spawn_file_actions_addopen(&quiet, 1, "/dev/null", O_WRONLY, 0) != 0) {
         (void)fprintf(stderr, "usage: bench_spawn ROUNDS COMMAND [ARG...] [-- COMMAND [ARG...]]...\n");
         free(took);
