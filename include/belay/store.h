@@ -82,7 +82,7 @@ BELAY_API void belay_record_release(struct belay_record *record); /* leaves it e
 BELAY_API bool belay_record_copy(const struct belay_record *from, struct belay_record *out_record);
 
 enum belay_condition {
-    BELAY_IF_ANY,       /* always. Without a `set` it still never creates a record. */
+    BELAY_IF_ANY,       /* always */
     BELAY_IF_ABSENT,    /* there is no record */
     BELAY_IF_FREE,      /* no record; or not held, no tickets, no intents, and its last
                            holder's lock_id is not the one this write sets (L5) */
@@ -92,7 +92,11 @@ enum belay_condition {
     BELAY_IF_LIVE_BY    /* held, by write.lock_id, and now < expires_ms */
 };
 
-/* Which fields of write.values a write sets. What it does not name stays. */
+/*
+ * Which fields of write.values a write sets. What it does not name stays. Only a
+ * write that takes (BELAY_SET_TAKEN) or puts a ticket or an intent creates a
+ * record: any other leaves an absent one absent, and is no error.
+ */
 enum {
     BELAY_SET_TAKEN = 1 << 0,    /* held, no outcome, locked_at = now */
     BELAY_SET_IDENTITY = 1 << 1, /* lock_id, and a new token */
@@ -139,8 +143,9 @@ struct belay_write {
     const struct belay_put_intent *put_intent; /* NULL: none; replaces one of the same id */
 };
 
-/* In an event of a batch: the token that this batch hands out. */
+/* In an event of a batch: the token that this batch hands out; how long writes[0] was held. */
 #define BELAY_TOKEN_OF_BATCH UINT64_MAX
+#define BELAY_DURATION_HELD (-2)
 
 struct belay_batch {
     const struct belay_write *writes; /* of different keys */
@@ -183,6 +188,8 @@ struct belay_store_terms {
     int64_t margin_ms; /* how long after expires_ms a lease may be taken over, for clocks that differ */
     int64_t claim_ms;  /* how long a free lock is kept for the first in line before the next may have it */
     int64_t poll_ms;   /* how often the first in line looks again without being woken */
+    int64_t ticket_ms; /* how long a ticket counts without being put again; long where the store
+                          sees by itself that a waiter is gone */
 };
 
 struct belay_store;

@@ -1,0 +1,34 @@
+/* The table of commands. A new one is added here and nowhere else. */
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+
+const struct cli_command *const cli_commands[] = {
+    &cmd_help,
+    &cmd_version,
+    NULL,
+};
+
+const struct cli_command *cli_find_command(const char *name)
+{
+    for (size_t i = 0; cli_commands[i] != NULL; i++) {
+        if (strcmp(cli_commands[i]->name, name) == 0) {
+            return cli_commands[i];
+        }
+    }
+    return NULL;
+}
+
+bool cli_is_group(const char *word)
+{
+    size_t n = strlen(word);
+
+    for (size_t i = 0; cli_commands[i] != NULL; i++) {
+        if (text_has_prefix(cli_commands[i]->name, word) && cli_commands[i]->name[n] == ' ') {
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,104 @@
+#include "lock/decide.h"
+
+#include <string.h>
+
+#include "lock/info.h"
+
+static void later(int64_t *time, int64_t than)
+{
+    if (than > *time) {
+        *time = than;
+    }
+}
+
+/* A holder of records[i]. Until when it stands in the way, and since when the lock is free. */
+static void consider_holder(const struct op_request *request, const struct belay_record *record, size_t i,
+                            int64_t now_ms, struct decision *decision, int64_t *free_since_ms)
+{
+    int64_t over_ms = record->expires_ms + request->terms.margin_ms;
+
+    if (!record->held) {
+        later(free_since_ms, record->freed_ms);
+        return;
+    }
+    later(free_since_ms, over_ms);
+    if (now_ms < over_ms && decision->verdict != VERDICT_BLOCKED) {
+        decision->verdict = VERDICT_BLOCKED;
+        decision->blocker = i;
+    }
+}
+
+static void consider_intents(const struct op_request *request, const struct belay_record *record,
+                             int64_t now_ms, struct decision *decision, int64_t *free_since_ms)
+{
+    for (size_t i = 0; i < record->n_intents; i++) {
+        const struct belay_intent *intent = &record->intents[i];
+        int64_t over_ms = intent->expires_ms + request->terms.margin_ms;
+
+        later(free_since_ms, over_ms);
+        if (now_ms < over_ms && decision->verdict != VERDICT_BLOCKED) {
+            decision->verdict = VERDICT_BLOCKED;
+            decision->blocker = 0;
+            decision->below_key = intent->key;
+        }
+    }
+}
+
+/* How many live waiters on records[i] come before us. */
+static size_t count_ahead(const struct op_request *request, const struct belay_record *record, size_t i,
+                          int64_t now_ms, bool *queued)
+{
+    size_t ahead = 0;
+
+    for (size_t t = 0; t < record->n_tickets; t++) {
+        const struct belay_ticket *ticket = &record->tickets[t];
+
+        if (strcmp(ticket->lock_id, request->lock_id) == 0) {
+            return ahead;
+        }
+        if (ticket->dead || now_ms >= ticket->expires_ms) {
+            continue;
+        }
+        if (i == 0 || strcmp(ticket->key, record->key) == 0) {
+            ahead++;
+        }
+    }
+    *queued = false;
+    return ahead;
+}
+
+static bool is_reentry(const struct op_request *request, const struct belay_record *record)
+{
+    return request->reentrant && strcmp(record->owner, request->owner) == 0;
+}
+
+struct decision decide(const struct op_request *request, const struct belay_record *records, int64_t now_ms)
+{
+    const struct belay_record *own = &records[0];
+    struct decision decision = { .verdict = VERDICT_TAKE, .queued = true };
+    int64_t free_since_ms = 0;
+
+    if (own->revision != 0 && own->lock_id != NULL && strcmp(own->lock_id, request->lock_id) == 0) {
+        decision.verdict = record_is_live(own, now_ms) ? VERDICT_MINE : VERDICT_USED;
+        return decision;
+    }
+    if (record_is_live(own, now_ms) && is_reentry(request, own)) {
+        decision.verdict = VERDICT_REENTER;
+        return decision;
+    }
+    for (size_t i = 0; i <= request->n_ancestors; i++) {
+        size_t before = decision.ahead;
+
+        consider_holder(request, &records[i], i, now_ms, &decision, &free_since_ms);
+        decision.ahead += count_ahead(request, &records[i], i, now_ms, &decision.queued);
+        if (decision.ahead > before && decision.verdict != VERDICT_BLOCKED) {
+            decision.blocker = i;
+        }
+    }
+    consider_intents(request, own, now_ms, &decision, &free_since_ms);
+    decision.may_try_ms = free_since_ms + (int64_t)decision.ahead * request->terms.claim_ms;
+    if (decision.ahead > 0 && now_ms < decision.may_try_ms) {
+        decision.verdict = VERDICT_BLOCKED;
+    }
+    return decision;
+}

@@ -1,0 +1,185 @@
+#include "lock/info.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+
+const char *belay_status_name(enum belay_status status)
+{
+    switch (status) {
+    case BELAY_STATUS_ACTIVE:
+        return "active";
+    case BELAY_STATUS_EXPIRED:
+        return "expired";
+    case BELAY_STATUS_RELEASED:
+        return "released";
+    case BELAY_STATUS_NONE:
+        break;
+    }
+    return "none";
+}
+
+const char *belay_outcome_name(enum belay_outcome outcome)
+{
+    switch (outcome) {
+    case BELAY_OUTCOME_COMPLETED:
+        return "completed";
+    case BELAY_OUTCOME_FAILED:
+        return "failed";
+    case BELAY_OUTCOME_FORCED:
+        return "forced";
+    case BELAY_OUTCOME_NONE:
+        break;
+    }
+    return NULL;
+}
+
+void belay_info_free(struct belay_info *info)
+{
+    if (info == NULL) {
+        return;
+    }
+    free(info->key);
+    free(info->lock_id);
+    free(info->locked_by);
+    free(info->locked_by_name);
+    meta_free(info->metadata, info->n_metadata);
+    for (size_t i = 0; i < info->n_waiters; i++) {
+        free(info->waiters[i].key);
+        free(info->waiters[i].locked_by);
+        free(info->waiters[i].locked_by_name);
+    }
+    free(info->waiters);
+    free(info);
+}
+
+bool record_is_stale(const struct belay_record *record, int64_t now_ms)
+{
+    return record_is_live(record, now_ms) && record->heartbeat_ms > 0 &&
+           now_ms - record->beat_ms > record->stale_after_ms;
+}
+
+static char *text_or_empty(const char *text)
+{
+    return strdup(text == NULL ? "" : text);
+}
+
+/* Those that wait and are known to be alive, in their order. */
+static bool copy_waiters(struct belay_info *info, const struct belay_record *record, int64_t now_ms)
+{
+    info->waiters = calloc(record->n_tickets, sizeof *info->waiters);
+    if (info->waiters == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < record->n_tickets; i++) {
+        const struct belay_ticket *ticket = &record->tickets[i];
+        struct belay_waiter *waiter = &info->waiters[info->n_waiters];
+
+        if (ticket->dead || now_ms >= ticket->expires_ms) {
+            continue;
+        }
+        info->n_waiters++;
+        waiter->key = text_or_empty(ticket->key);
+        waiter->locked_by = text_or_empty(ticket->owner);
+        waiter->locked_by_name = text_or_empty(ticket->owner_name);
+        waiter->since_unix_ms = ticket->since_unix_ms;
+        if (waiter->key == NULL || waiter->locked_by == NULL || waiter->locked_by_name == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms)
+{
+    struct belay_info *info = calloc(1, sizeof *info);
+
+    if (info == NULL) {
+        return NULL;
+    }
+    info->key = text_or_empty(record->key);
+    info->lock_id = text_or_empty(record->lock_id);
+    info->locked_by = text_or_empty(record->owner);
+    info->locked_by_name = text_or_empty(record->owner_name);
+    if (info->key == NULL || info->lock_id == NULL || info->locked_by == NULL ||
+        info->locked_by_name == NULL) {
+        goto fail;
+    }
+    info->token = record->token;
+    info->status = !record->held                    ? BELAY_STATUS_RELEASED
+                   : record_is_live(record, now_ms) ? BELAY_STATUS_ACTIVE
+                                                    : BELAY_STATUS_EXPIRED;
+    info->outcome = record->outcome;
+    info->locked_at_unix_ms = record->locked_at_unix_ms;
+    info->expires_at_unix_ms = record->expires_at_unix_ms;
+    info->released_at_unix_ms = record->held ? 0 : record->freed_at_unix_ms;
+    info->last_heartbeat_unix_ms = record->heartbeat_ms > 0 ? record->beat_at_unix_ms : 0;
+    info->ttl_ms = record->ttl_ms;
+    info->expires_in_ms = record_is_live(record, now_ms) ? record->expires_ms - now_ms : 0;
+    info->is_stale = record_is_stale(record, now_ms);
+    info->metadata = meta_copy(record->metadata, record->n_metadata);
+    info->n_metadata = info->metadata == NULL ? 0 : record->n_metadata;
+    if (info->n_metadata != record->n_metadata) {
+        goto fail;
+    }
+    if (record->n_tickets > 0 && !copy_waiters(info, record, now_ms)) {
+        goto fail;
+    }
+    return info;
+
+fail:
+    belay_info_free(info);
+    return NULL;
+}
+
+struct belay_info *info_copy(const struct belay_info *from)
+{
+    struct belay_info *info = calloc(1, sizeof *info);
+    bool ok = info != NULL;
+
+    if (!ok) {
+        return NULL;
+    }
+    *info = *from;
+    info->waiters = NULL;
+    info->n_waiters = 0;
+    info->key = strdup(from->key);
+    info->lock_id = from->lock_id == NULL ? NULL : strdup(from->lock_id);
+    info->locked_by = strdup(from->locked_by);
+    info->locked_by_name = strdup(from->locked_by_name);
+    info->metadata = meta_copy(from->metadata, from->n_metadata);
+    info->n_metadata = info->metadata == NULL ? 0 : from->n_metadata;
+    ok = info->key != NULL && info->locked_by != NULL && info->locked_by_name != NULL &&
+         (from->lock_id == NULL || info->lock_id != NULL) && info->n_metadata == from->n_metadata;
+    if (!ok) {
+        belay_info_free(info);
+        return NULL;
+    }
+    return info;
+}
+
+enum belay_code info_say_held(struct belay_error *err, enum belay_code code, const char *key,
+                              struct belay_info *info)
+{
+    char until[CLOCK_TEXT_SIZE];
+    char left[CLOCK_TEXT_SIZE];
+
+    clock_format_utc(until, info->expires_at_unix_ms, false);
+    clock_format_span(left, info->expires_in_ms);
+    if (info->status != BELAY_STATUS_ACTIVE && info->n_waiters == 0) {
+        (void)error_set(err, code, "lock '%s' is not free yet", key);
+    } else if (info->status != BELAY_STATUS_ACTIVE) {
+        (void)error_set(err, code, "lock '%s' is kept for %zu waiting before us", key, info->n_waiters);
+    } else if (strcmp(info->key, key) == 0) {
+        (void)error_set(err, code, "lock '%s' held by %s until %s (%s left)", key, info->locked_by, until,
+                        left);
+    } else {
+        (void)error_set(err, code, "lock '%s' is excluded by '%s', held by %s until %s (%s left)", key,
+                        info->key, info->locked_by, until, left);
+    }
+    error_set_holder(err, info);
+    return code;
+}

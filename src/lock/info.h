@@ -1,0 +1,24 @@
+/* From a store's record to what people see. */
+#ifndef LOCK_INFO_H
+#define LOCK_INFO_H
+
+#include "belay/store.h"
+
+/* Whether the lease is over at `now_ms` on the store's clock. */
+static inline bool record_is_live(const struct belay_record *record, int64_t now_ms)
+{
+    return record->held && now_ms < record->expires_ms;
+}
+
+/* It declared a heartbeat and has missed it for long (S4.7). */
+bool record_is_stale(const struct belay_record *record, int64_t now_ms);
+
+/* NULL without memory. */
+struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms);
+struct belay_info *info_copy(const struct belay_info *info);
+
+/* Say in `err` that `key` cannot be had because of `info`, which is taken over. Returns `code`. */
+enum belay_code info_say_held(struct belay_error *err, enum belay_code code, const char *key,
+                              struct belay_info *info);
+
+#endif

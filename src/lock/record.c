@@ -1,0 +1,111 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "belay/store.h"
+
+void belay_record_release(struct belay_record *record)
+{
+    free(record->key);
+    free(record->lock_id);
+    free(record->owner);
+    free(record->owner_name);
+    meta_free(record->metadata, record->n_metadata);
+    for (size_t i = 0; i < record->n_tickets; i++) {
+        free(record->tickets[i].lock_id);
+        free(record->tickets[i].key);
+        free(record->tickets[i].owner);
+        free(record->tickets[i].owner_name);
+    }
+    free(record->tickets);
+    for (size_t i = 0; i < record->n_intents; i++) {
+        free(record->intents[i].lock_id);
+        free(record->intents[i].key);
+    }
+    free(record->intents);
+    memset(record, 0, sizeof *record);
+}
+
+/* NULL stays NULL. Clears *ok if there is no memory. */
+static char *copy_text(const char *text, bool *ok)
+{
+    char *copy = text == NULL ? NULL : strdup(text);
+
+    if (text != NULL && copy == NULL) {
+        *ok = false;
+    }
+    return copy;
+}
+
+static void copy_tickets(const struct belay_record *from, struct belay_record *to, bool *ok)
+{
+    to->tickets = calloc(from->n_tickets, sizeof *to->tickets);
+    if (to->tickets == NULL) {
+        *ok = false;
+        return;
+    }
+    to->n_tickets = from->n_tickets;
+    for (size_t i = 0; i < from->n_tickets; i++) {
+        to->tickets[i] = from->tickets[i];
+        to->tickets[i].lock_id = copy_text(from->tickets[i].lock_id, ok);
+        to->tickets[i].key = copy_text(from->tickets[i].key, ok);
+        to->tickets[i].owner = copy_text(from->tickets[i].owner, ok);
+        to->tickets[i].owner_name = copy_text(from->tickets[i].owner_name, ok);
+    }
+}
+
+static void copy_intents(const struct belay_record *from, struct belay_record *to, bool *ok)
+{
+    to->intents = calloc(from->n_intents, sizeof *to->intents);
+    if (to->intents == NULL) {
+        *ok = false;
+        return;
+    }
+    to->n_intents = from->n_intents;
+    for (size_t i = 0; i < from->n_intents; i++) {
+        to->intents[i] = from->intents[i];
+        to->intents[i].lock_id = copy_text(from->intents[i].lock_id, ok);
+        to->intents[i].key = copy_text(from->intents[i].key, ok);
+    }
+}
+
+bool belay_record_copy(const struct belay_record *from, struct belay_record *out_record)
+{
+    struct belay_record copy = *from;
+    bool ok = true;
+
+    copy.metadata = NULL;
+    copy.tickets = NULL;
+    copy.intents = NULL;
+    copy.n_metadata = copy.n_tickets = copy.n_intents = 0;
+    copy.key = copy_text(from->key, &ok);
+    copy.lock_id = copy_text(from->lock_id, &ok);
+    copy.owner = copy_text(from->owner, &ok);
+    copy.owner_name = copy_text(from->owner_name, &ok);
+    if (from->n_metadata > 0) {
+        copy.metadata = meta_copy(from->metadata, from->n_metadata);
+        copy.n_metadata = copy.metadata == NULL ? 0 : from->n_metadata;
+        ok = ok && copy.metadata != NULL;
+    }
+    if (from->n_tickets > 0) {
+        copy_tickets(from, &copy, &ok);
+    }
+    if (from->n_intents > 0) {
+        copy_intents(from, &copy, &ok);
+    }
+    if (!ok) {
+        belay_record_release(&copy);
+        return false;
+    }
+    *out_record = copy;
+    return true;
+}
+
+void belay_commit_release(struct belay_commit *commit)
+{
+    for (size_t i = 0; i < commit->n_records; i++) {
+        belay_record_release(&commit->records[i]);
+    }
+    free(commit->records);
+    memset(commit, 0, sizeof *commit);
+}
