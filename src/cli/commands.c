@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 
 const struct cli_command *const cli_commands[] = {
+    &cmd_run,
     &cmd_help,
     &cmd_version,
     NULL,

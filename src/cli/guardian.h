@@ -90,6 +90,9 @@ void guardian_tell(const struct guardian *guardian, enum guardian_word word, int
 /* The next message; false if the guardian is dead. */
 bool guardian_hear(const struct guardian *guardian, struct guardian_message *out_message);
 
+/* Go away without a word, as if we were dead: the guardian goes on trying to end COMMAND. */
+void guardian_leave(struct guardian *guardian);
+
 /* Let the guardian go, and wait until it is gone. */
 void guardian_finish(struct guardian *guardian);
 

@@ -88,6 +88,13 @@ bool guardian_hear(const struct guardian *guardian, struct guardian_message *out
     return n == sizeof *out_message;
 }
 
+void guardian_leave(struct guardian *guardian)
+{
+    (void)close(guardian->socket);
+    guardian->socket = -1;
+    guardian->pid = 0;
+}
+
 void guardian_finish(struct guardian *guardian)
 {
     if (guardian->socket >= 0) {

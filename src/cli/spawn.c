@@ -38,6 +38,7 @@ int spawn_command(const struct spawn *spawn, pid_t *out_pid)
         return errno;
     }
     if (failure != 0) {
+        terminal_pass(spawn->tty, pid, spawn->belay_group);
         return failure; /* the child is reaped with all others */
     }
     *out_pid = pid;
