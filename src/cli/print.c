@@ -169,6 +169,41 @@ char *print_ago(char out[PRINT_TIME_SIZE], int64_t unix_ms, int64_t now_unix_ms)
     return out;
 }
 
+char *print_day(char out[PRINT_TIME_SIZE], int64_t unix_ms)
+{
+    char at[CLOCK_TEXT_SIZE];
+
+    clock_format_utc(at, unix_ms, false);
+    (void)snprintf(out, PRINT_TIME_SIZE, "%.10s %.8s UTC", at, at + 11);
+    return out;
+}
+
+char *print_long_span(char out[PRINT_TIME_SIZE], int64_t ms, size_t units)
+{
+    static const struct {
+        const char *name;
+        int64_t ms;
+    } scale[] = { { "day", 86400000 }, { "hour", 3600000 }, { "minute", 60000 }, { "second", 1000 } };
+    size_t n = 0;
+
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof scale / sizeof scale[0] && units > 0; i++) {
+        int64_t count = ms / scale[i].ms;
+
+        if (count > 0) {
+            n += (size_t)snprintf(out + n, PRINT_TIME_SIZE - n, "%s%lld %s%s", n == 0 ? "" : " ",
+                                  (long long)count, scale[i].name, count == 1 ? "" : "s");
+            ms -= count * scale[i].ms;
+        }
+        /* After the largest unit only its neighbour says anything. */
+        units -= n > 0;
+    }
+    if (n == 0) {
+        (void)snprintf(out, PRINT_TIME_SIZE, "0 seconds");
+    }
+    return out;
+}
+
 void print_holder(struct buf *out, const struct belay_info *info)
 {
     bool named = info->locked_by_name != NULL && *info->locked_by_name != '\0';

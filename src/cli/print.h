@@ -32,6 +32,10 @@ enum { PRINT_TIME_SIZE = 80 };
 /* "2024-01-15T10:30:00Z (4h ago)". Returns `out`. */
 char *print_ago(char out[PRINT_TIME_SIZE], int64_t unix_ms, int64_t now_unix_ms);
 
+/* As document 004 writes them: "2024-01-15 10:30:00 UTC" and "3 hours 45 minutes". Return `out`. */
+char *print_day(char out[PRINT_TIME_SIZE], int64_t unix_ms);
+char *print_long_span(char out[PRINT_TIME_SIZE], int64_t ms, size_t units);
+
 /* The holder as an error line names it: its owner, and its name if that says more. */
 void print_holder(struct buf *out, const struct belay_info *info);
 

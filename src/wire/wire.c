@@ -178,7 +178,7 @@ char *wire_line(json_t *value)
         return NULL;
     }
     /* 15 digits print a number of milliseconds as it was meant: 0.34, not 0.34000000000000002. */
-    line = json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    line = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     json_decref(value);
     return line;
 }
