@@ -139,6 +139,27 @@ static void on_lost(void *context, struct belay_lock *lock, const char *why)
     guardian_tell(&run->guardian, GUARDIAN_END, 0);
 }
 
+/* What nobody may overlook is said with --quiet too. */
+static void warn_loudly(const struct cli_context *context, const char *why, const char *what)
+{
+    struct cli_context loud = *context;
+
+    loud.quiet = false;
+    cli_warn(&loud, "%s: %s", why, what);
+}
+
+/* The kill switch must work above all when the store does not. */
+static bool is_switched_off(struct run *run)
+{
+    const struct belay_config *config;
+    const char *enabled = NULL;
+
+    if (cli_config(run->context, &config, NULL) == BELAY_OK) {
+        enabled = belay_config_get(config, "locking_enabled");
+    }
+    return enabled != NULL && strcmp(enabled, "false") == 0;
+}
+
 static enum belay_code acquire(struct run *run, struct belay_error *err)
 {
     struct belay_lock_options *options = &run->request.options;
@@ -146,11 +167,16 @@ static enum belay_code acquire(struct run *run, struct belay_error *err)
     enum belay_code code;
 
     options->on_lost = on_lost;
+    options->keep_later = true;
     options->on_waiting = on_waiting;
     options->context = run;
     options->cancel = cli_cancel(run->context);
     if (options->cancel == NULL) {
         return error_no_memory(err);
+    }
+    if (is_switched_off(run)) {
+        warn_loudly(run->context, "locking is switched off", "the command runs without a lock");
+        return BELAY_OK;
     }
     code = cli_client(run->context, &run->client, err);
     if (code != BELAY_OK) {
@@ -166,15 +192,6 @@ static enum belay_code acquire(struct run *run, struct belay_error *err)
     return code;
 }
 
-/* What nobody may overlook is said with --quiet too. */
-static void warn_loudly(const struct cli_context *context, const char *text, const char *why)
-{
-    struct cli_context loud = *context;
-
-    loud.quiet = false;
-    cli_warn(&loud, "%s%s%s", text, why[0] == '\0' ? "" : ": ", why);
-}
-
 /* True if COMMAND may run, with the lock or, where that was asked for, without. */
 static bool may_run(struct run *run, enum belay_code code, struct belay_error *err)
 {
@@ -182,11 +199,8 @@ static bool may_run(struct run *run, enum belay_code code, struct belay_error *e
         (void)error_set(err, BELAY_CANCELLED, "interrupted before the command was started");
         return false;
     }
-    if (code == BELAY_OK && !belay_lock_is_protected(run->lock)) {
-        warn_loudly(run->context, "locking is switched off: the command runs without a lock", "");
-    }
     if (code == BELAY_UNREACHABLE && options_has(run->options, "best-effort")) {
-        warn_loudly(run->context, "the command runs without a lock", err->text);
+        warn_loudly(run->context, err->text, "the command runs without a lock");
         return true;
     }
     return code == BELAY_OK;
@@ -217,6 +231,17 @@ static const char *store_url(const struct run *run)
     return cli_config(run->context, &config, NULL) == BELAY_OK ? belay_config_get(config, "store") : NULL;
 }
 
+/* A lock that was there before (--reentrant) keeps its ttl, which may be shorter than ours. */
+static void fit_to_ttl(struct run *run)
+{
+    const struct belay_info *info = belay_lock_info(run->lock);
+
+    if (info != NULL && info->ttl_ms < run->request.options.ttl_ms) {
+        run->kill_after_ms = run->kill_after_ms < info->ttl_ms / 4 ? run->kill_after_ms : info->ttl_ms / 4;
+        run->supervise.publish_ms = PUBLISH_MIN_MS;
+    }
+}
+
 static void start_command(struct run *run)
 {
     struct guardian_page *page = run->guardian.page;
@@ -224,14 +249,15 @@ static void start_command(struct run *run)
 
     copy(job->key, sizeof job->key, run->request.key);
     copy(job->store_url, sizeof job->store_url, store_url(run));
-    job->kill_after_ms = run->kill_after_ms;
     if (is_protected(run)) {
+        fit_to_ttl(run);
         copy(job->lock_id, sizeof job->lock_id, belay_lock_id(run->lock));
         job->token = belay_lock_token(run->lock);
         /* The outermost holder ends a lock that was re-entered. */
         job->release = !belay_lock_is_reentered(run->lock);
         atomic_store(&page->deadline_boot_ms, belay_lock_deadline_boot_ms(run->lock));
     }
+    job->kill_after_ms = run->kill_after_ms;
     atomic_store(&page->has_job, true);
     guardian_tell(&run->guardian, GUARDIAN_GO, 0);
     if (atomic_load(&run->supervise.lost)) {
@@ -411,6 +437,8 @@ static int exec_run(struct cli_context *context, const struct options *options)
     }
     write_result(&run);
     belay_lock_free(run.lock);
+    belay_client_close(context->client); /* while the guardian ends */
+    context->client = NULL;
     guardian_finish(&run.guardian);
     lock_request_release(&run.request);
     belay_error_release(&err);

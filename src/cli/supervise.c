@@ -11,8 +11,9 @@
 #include "cli/terminal.h"
 
 enum {
-    OVERDUE_MS = 200, /* a guardian that has not killed by then is stopped: we do it */
-    STUCK_MS = 5000   /* nobody can end COMMAND: it may run as another user */
+    OVERDUE_MS = 200,   /* a guardian that has not killed by then is stopped: we do it */
+    KEEP_AFTER_MS = 20, /* the lease needs no thread before that */
+    STUCK_MS = 5000     /* nobody can end COMMAND: it may run as another user */
 };
 
 /* Faults of our own must still end us. */
@@ -225,15 +226,38 @@ static bool is_stuck(struct supervise *supervise, int64_t *end_by_ms)
     return now_ms > *end_by_ms + STUCK_MS;
 }
 
+/* Most commands that are over soon need no thread that keeps their lease alive. */
+static void keep_lease(struct supervise *supervise, bool *kept)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (supervise->lock == NULL || *kept) {
+        return;
+    }
+    *kept = true;
+    if (belay_lock_keep(supervise->lock, &err) != BELAY_OK) {
+        cli_warn(supervise->context, "%s", err.text);
+    }
+    belay_error_release(&err);
+}
+
 static void loop(struct supervise *supervise, int signals)
 {
     struct pollfd fds[] = { { supervise->guardian->socket, POLLIN, 0 }, { signals, POLLIN, 0 } };
     struct guardian_message message;
     struct signalfd_siginfo info;
     int64_t end_by_ms = 0;
+    int64_t began_ms = belay_now_boot_ms();
+    bool kept = false;
 
     do {
-        (void)poll(fds, 2, supervise->lock == NULL ? -1 : (int)supervise->publish_ms);
+        int64_t wait_ms = supervise->lock == NULL ? -1 : supervise->publish_ms;
+
+        wait_ms = kept || wait_ms < KEEP_AFTER_MS ? wait_ms : KEEP_AFTER_MS;
+        (void)poll(fds, 2, (int)wait_ms);
+        if (belay_now_boot_ms() - began_ms >= KEEP_AFTER_MS) {
+            keep_lease(supervise, &kept);
+        }
         publish_deadline(supervise);
         if (fds[1].revents != 0 && read(signals, &info, sizeof info) == sizeof info) {
             on_signal(supervise, (int)info.ssi_signo);
