@@ -144,8 +144,7 @@ const struct cli_command cmd_acquire = {
                { 78, "the configuration is wrong" } },
     .examples = { { "belay acquire nightly-backup --ttl 1h --wait 5m",
                     "take the lock for an hour, waiting up to five minutes for it" },
-                  { "id=$(belay acquire --quiet db-migration) && ./migrate; belay release db-migration --id "
-                    "\"$id\"",
-                    "in a script" } },
+                  { "id=$(belay acquire --quiet db-migration) || exit",
+                    "in a script: keep the lock id, for 'belay release'" } },
     .exec = exec_acquire,
 };

@@ -9,32 +9,48 @@
 
 static const struct table_column columns[] = { { "NAME", 0 }, { "VALUE", 20 }, { "ORIGIN", 20 } };
 
-/* A flag beats the environment and the file, which are all that the library knows. */
-static struct belay_setting in_force(const struct cli_context *context, struct belay_setting setting)
+/*
+ * A flag beats the environment and the file, which are all that the library
+ * knows. `i` counts what it knows, and after that the flags it has no name for.
+ */
+static bool setting_in_force(const struct cli_context *context, const struct belay_config *config, size_t i,
+                             struct belay_setting *out)
 {
-    if (strcmp(setting.name, "store") == 0 && context->store_url != NULL) {
-        return (struct belay_setting){ setting.name, context->store_url, "option --store" };
+    bool has_state_store = belay_config_get(config, "state_store") != NULL;
+
+    if (i < belay_config_count(config)) {
+        *out = belay_config_setting(config, i);
+    } else if (i == belay_config_count(config) && context->state_store_url != NULL && !has_state_store) {
+        out->name = "state_store";
+    } else {
+        return false;
     }
-    if (strcmp(setting.name, "state_store") == 0 && context->state_store_url != NULL) {
-        return (struct belay_setting){ setting.name, context->state_store_url, "option --state-store" };
+    if (strcmp(out->name, "store") == 0 && context->store_url != NULL) {
+        out->value = context->store_url;
+        out->origin = "option --store";
+    } else if (strcmp(out->name, "state_store") == 0 && context->state_store_url != NULL) {
+        out->value = context->state_store_url;
+        out->origin = "option --state-store";
     }
-    return setting;
+    return true;
 }
 
 static int show_json(const struct cli_context *context, const struct belay_config *config)
 {
-    for (size_t i = 0; i < belay_config_count(config); i++) {
-        struct belay_setting setting = in_force(context, belay_config_setting(config, i));
+    struct belay_setting setting;
+
+    (void)fputs("{\"settings\":[", stdout);
+    for (size_t i = 0; setting_in_force(context, config, i, &setting); i++) {
         char *line = wire_line(json_pack("{s:o,s:o,s:o}", "name", wire_text(setting.name), "value",
                                          wire_text(setting.value), "origin", wire_text(setting.origin)));
 
         if (line == NULL) {
             return cli_fail(context, BELAY_NO_MEMORY, "out of memory");
         }
-        (void)printf("%s%s", i == 0 ? "{\"settings\":[" : ",\n", line);
+        (void)printf("%s%s", i == 0 ? "" : ",\n", line);
         free(line);
     }
-    (void)fputs(belay_config_count(config) == 0 ? "{\"settings\":[]}\n" : "]}\n", stdout);
+    (void)fputs("]}\n", stdout);
     return CLI_OK;
 }
 
@@ -42,10 +58,9 @@ static int show_table(const struct cli_context *context, const struct belay_conf
 {
     struct table *table = table_new(stdout, columns, sizeof columns / sizeof columns[0],
                                     print_columns(STDOUT_FILENO), context->color_out);
+    struct belay_setting setting;
 
-    for (size_t i = 0; table != NULL && i < belay_config_count(config); i++) {
-        struct belay_setting setting = in_force(context, belay_config_setting(config, i));
-
+    for (size_t i = 0; table != NULL && setting_in_force(context, config, i, &setting); i++) {
         table_add(table, setting.name);
         table_add(table, setting.value == NULL ? "-" : setting.value);
         table_add(table, setting.origin);

@@ -28,12 +28,21 @@ static void print_group(const char *group)
     }
 }
 
+static void print_names(void)
+{
+    for (size_t i = 0; cli_commands[i] != NULL; i++) {
+        (void)puts(cli_commands[i]->name);
+    }
+}
+
 static int exec_help(struct cli_context *context, const struct options *options)
 {
     const struct cli_command *command = options->n_args == 0 ? NULL : find(options);
 
     if (options_has(options, "markdown")) {
         help_markdown(stdout);
+    } else if (options_has(options, "list")) {
+        print_names();
     } else if (options->n_args > 0 && command == NULL) {
         if (options->n_args == 1 && cli_is_group(options->args[0])) {
             print_group(options->args[0]);
@@ -52,6 +61,7 @@ static int exec_help(struct cli_context *context, const struct options *options)
 }
 
 static const struct option_def defs[] = {
+    { .name = "list", .kind = OPTION_FLAG, .help = "print the names of the commands, one on each line" },
     { .name = "man", .kind = OPTION_FLAG, .help = "print the man page instead" },
     { .name = "markdown", .kind = OPTION_FLAG, .help = "print the reference of all commands, docs/cli.md" },
     { .name = NULL },

@@ -101,7 +101,7 @@ static int exec_history(struct cli_context *context, const struct options *optio
     int code;
 
     (void)options_count(options, "limit", &limit);
-    if (key_read(context, options, 0, &key, &err) != BELAY_OK ||
+    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
         cli_client(context, &client, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {

@@ -38,7 +38,8 @@ static void add_row(struct listing *listing, const struct belay_info *info)
     (void)snprintf(waiting, sizeof waiting, "%zu", info->n_waiters);
     table_add(listing->table, info->key);
     table_add(listing->table, *info->locked_by_name == '\0' ? info->locked_by : info->locked_by_name);
-    table_add(listing->table, clock_format_span(age, listing->now_unix_ms - info->locked_at_unix_ms));
+    table_add(listing->table,
+              clock_format_span(age, (listing->now_unix_ms - info->locked_at_unix_ms) / 1000 * 1000));
     table_add(listing->table, active ? clock_format_span(left, info->expires_in_ms) : "-");
     table_add(listing->table, state.failed ? "?" : state.data);
     table_add(listing->table, info->n_waiters == 0 ? "-" : waiting);

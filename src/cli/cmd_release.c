@@ -16,7 +16,7 @@ int release_by_id(struct cli_context *context, const struct options *options)
     char *key = NULL;
     int code = CLI_OK;
 
-    if (key_read(context, options, 0, &key, &err) != BELAY_OK ||
+    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
         cli_client(context, &client, &err) != BELAY_OK ||
         belay_release(client, key, options_text(options, "id"),
                       outcome != NULL && strcmp(outcome, "failed") == 0 ? BELAY_OUTCOME_FAILED

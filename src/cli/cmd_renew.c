@@ -30,7 +30,7 @@ static int exec_renew(struct cli_context *context, const struct options *options
         return cli_fail(context, BELAY_INVALID, "renew needs --id: the lock id that 'belay acquire' printed");
     }
     (void)options_duration(options, "ttl", &ttl_ms);
-    if (key_read(context, options, 0, &key, &err) != BELAY_OK ||
+    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
         cli_client(context, &client, &err) != BELAY_OK ||
         belay_renew(client, key, id, ttl_ms, &info, &err) != BELAY_OK) {
         code = cli_error(context, &err);

@@ -134,7 +134,7 @@ static int exec_state_locks(struct cli_context *context, const struct options *o
     char *key = NULL;
     int code;
 
-    if (key_read(context, options, 0, &key, &err) != BELAY_OK ||
+    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
         cli_client(context, &client, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {

@@ -12,7 +12,7 @@ static int exec_status(struct cli_context *context, const struct options *option
     char *key = NULL;
     int code = CLI_OK;
 
-    if (key_read(context, options, 0, &key, &err) != BELAY_OK ||
+    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
         cli_client(context, &client, &err) != BELAY_OK || belay_get(client, key, &info, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else if (context->json) {

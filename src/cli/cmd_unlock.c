@@ -139,7 +139,7 @@ int unlock(struct cli_context *context, const struct options *options)
     int code;
 
     whoami(by, sizeof by);
-    if (key_read(context, options, 0, &key, &err) != BELAY_OK ||
+    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
         cli_client(context, &client, &err) != BELAY_OK || find_held(client, key, &info, &err) != BELAY_OK ||
         may_go_on(context, options, info, &err) != BELAY_OK ||
         belay_force_release(client, key, info->lock_id, by, options_text(options, "reason"), &ended, &err) !=

@@ -15,7 +15,7 @@ static int exec_wait(struct cli_context *context, const struct options *options)
 
     wait.wait_ms = BELAY_WAIT_FOREVER;
     (void)options_duration(options, "wait", &wait.wait_ms);
-    code = key_read(context, options, 0, &key, &err);
+    code = key_from_line(context, options, 0, &key, &err);
     if (code == BELAY_OK) {
         code = cli_client(context, &client, &err);
     }

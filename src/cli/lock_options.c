@@ -91,8 +91,8 @@ static const char *first_part(const struct belay_key_parts *parts)
                                         : NULL;
 }
 
-enum belay_code key_read(struct cli_context *context, const struct options *options, size_t i, char **out_key,
-                         struct belay_error *err)
+enum belay_code key_from_line(struct cli_context *context, const struct options *options, size_t i,
+                              char **out_key, struct belay_error *err)
 {
     struct belay_key_parts parts = read_parts(options);
     const char *part = first_part(&parts);
@@ -226,7 +226,7 @@ enum belay_code lock_request_read(struct cli_context *context, const struct opti
     struct lock_request request = LOCK_REQUEST_INIT;
     enum belay_code code;
 
-    code = key_read(context, options, 0, &request.key, err);
+    code = key_from_line(context, options, 0, &request.key, err);
     if (code == BELAY_OK) {
         code = read_profile(context, options, &request.options, err);
     }

@@ -11,8 +11,8 @@ extern const struct option_group lock_group; /* --profile, --ttl, --wait, ... */
  * The key that args[i] or --stack, --environment, --service, --component and
  * --profile name. BELAY_INVALID if it is neither, or both. The caller frees it.
  */
-enum belay_code key_read(struct cli_context *context, const struct options *options, size_t i, char **out_key,
-                         struct belay_error *err);
+enum belay_code key_from_line(struct cli_context *context, const struct options *options, size_t i,
+                              char **out_key, struct belay_error *err);
 
 struct lock_request {
     char *key; /* owned */

@@ -23,6 +23,12 @@ static void put(FILE *file, const char *text)
             (void)fputc(*text, file);
         }
         line_start = *text == '\n';
+        /* A sentence begins on a line of its own, so that the formatter can space it. */
+        if (strncmp(text, ". ", 2) == 0) {
+            (void)fputc('\n', file);
+            text++;
+            line_start = true;
+        }
     }
 }
 
