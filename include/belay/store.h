@@ -82,7 +82,7 @@ BELAY_API void belay_record_release(struct belay_record *record); /* leaves it e
 BELAY_API bool belay_record_copy(const struct belay_record *from, struct belay_record *out_record);
 
 enum belay_condition {
-    BELAY_IF_ANY,       /* always. A write that only drops still never creates a record. */
+    BELAY_IF_ANY,       /* always */
     BELAY_IF_ABSENT,    /* there is no record */
     BELAY_IF_FREE,      /* no record; or not held, no tickets, no intents, and its last
                            holder's lock_id is not the one this write sets (L5) */
@@ -92,7 +92,11 @@ enum belay_condition {
     BELAY_IF_LIVE_BY    /* held, by write.lock_id, and now < expires_ms */
 };
 
-/* Which fields of write.values a write sets. What it does not name stays. */
+/*
+ * Which fields of write.values a write sets. What it does not name stays. Only a
+ * write that takes (BELAY_SET_TAKEN) or puts a ticket or an intent creates a
+ * record: any other leaves an absent one absent, and is no error.
+ */
 enum {
     BELAY_SET_TAKEN = 1 << 0,    /* held, no outcome, locked_at = now */
     BELAY_SET_IDENTITY = 1 << 1, /* lock_id, and a new token */
@@ -146,7 +150,9 @@ struct belay_write {
 struct belay_batch {
     const struct belay_write *writes; /* of different keys */
     size_t n_writes;                  /* may be 0: only events */
-    const struct belay_event *events; /* kept with the writes, if the store keeps events */
+    const struct belay_event *events; /* kept with the writes, if the store keeps events. An owner
+                                         or a token it does not name is that of writes[0]'s
+                                         record before the batch. */
     size_t n_events;
     bool durable;          /* on disk before it is reported. A store does so by itself for a
                      record that outlives its process, before or after. */

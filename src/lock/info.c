@@ -109,9 +109,9 @@ struct belay_info *info_from_record(const struct belay_record *record, int64_t n
         goto fail;
     }
     info->token = record->token;
-    info->status = !record->held                     ? BELAY_STATUS_RELEASED
+    info->status = !record->held                    ? BELAY_STATUS_RELEASED
                    : record_is_live(record, now_ms) ? BELAY_STATUS_ACTIVE
-                                                     : BELAY_STATUS_EXPIRED;
+                                                    : BELAY_STATUS_EXPIRED;
     info->outcome = record->outcome;
     info->locked_at_unix_ms = record->locked_at_unix_ms;
     info->expires_at_unix_ms = record->expires_at_unix_ms;
@@ -169,7 +169,9 @@ enum belay_code info_say_held(struct belay_error *err, enum belay_code code, con
 
     clock_format_utc(until, info->expires_at_unix_ms, false);
     clock_format_span(left, info->expires_in_ms);
-    if (info->status != BELAY_STATUS_ACTIVE) {
+    if (info->status != BELAY_STATUS_ACTIVE && info->n_waiters == 0) {
+        (void)error_set(err, code, "lock '%s' is not free yet", key);
+    } else if (info->status != BELAY_STATUS_ACTIVE) {
         (void)error_set(err, code, "lock '%s' is kept for %zu waiting before us", key, info->n_waiters);
     } else if (strcmp(info->key, key) == 0) {
         (void)error_set(err, code, "lock '%s' held by %s until %s (%s left)", key, info->locked_by, until,

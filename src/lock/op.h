@@ -47,12 +47,14 @@ struct op_request {
     const char *by;             /* force */
     const char *reason;
     struct belay_store_terms terms;
-    uint64_t seed; /* of the jitter */
+    int64_t began_unix_ms; /* for people: when they began to wait */
+    uint64_t seed;         /* of the jitter */
 };
 
-enum op_want { OP_COMMIT, OP_GET, OP_WAIT, OP_DONE };
+/* How a kind of operation goes on; see step.h. */
+struct op_steps;
 
-enum op_kind { OP_ACQUIRE, OP_ADOPT, OP_RENEW, OP_RELEASE, OP_FORCE };
+enum op_want { OP_COMMIT, OP_GET, OP_WAIT, OP_DONE };
 
 struct op {
     enum op_want want;
@@ -89,30 +91,32 @@ struct op {
 
     /* The rest is the state machine's own. */
     struct op_request request;
-    enum op_kind kind;
+    const struct op_steps *steps; /* how it goes on */
+    int kind;                     /* which of those that share the steps */
     int state;
     bool cancelled;
-    struct belay_record records[OP_KEYS_MAX]; /* owned; as last seen: key, then ancestors */
-    bool have_records;
-    int64_t records_now_ms; /* the store's clock when we saw them */
-    int64_t seen_ms;        /* boot clock then */
-    int64_t began_ms;
-    int64_t commit_sent_ms;
-    int64_t first_unknown_ms; /* boot clock before the first write whose outcome we do not know */
-    bool unknown_free_write;  /* such a write may yet take a lock that becomes free */
-    bool answered;            /* the store has answered at least once */
-    int faults;               /* failures to reach it, one after the other */
-    int conflicts;            /* lost races, one after the other */
-    int attempt;
-    int64_t next_attempt_ms;
-    size_t position;
+    int64_t asked_ms;                         /* boot clock: when the step under way was asked for */
+    int64_t began_ms;                         /* boot clock: when all of it began */
+    struct belay_record records[OP_KEYS_MAX]; /* owned; as last seen: the key's, then its ancestors' */
+    int64_t records_now_ms;                   /* store's clock then */
+    struct belay_record named;                /* owned; the holder below that an intent speaks of */
+    const char *named_key;                    /* borrowed from `records`, while it is asked for */
+    int64_t first_unknown_ms;                 /* boot clock before the first take we know nothing of */
+    bool unknown_free;                        /* one such may yet take a lock that becomes free */
+    uint64_t unknown_revision;                /* one such may yet take it at this revision */
+    bool answered;                            /* the store has answered at least once */
+    bool was_unknown;                         /* an outcome is not known */
+    int faults;                               /* failures to reach it, one after the other */
+    int conflicts;                            /* lost races, one after the other */
+    int64_t next_attempt_ms;                  /* boot clock */
+    int64_t ticket_until_ms;                  /* boot clock: put the ticket again before this */
     uint64_t rng;
     struct belay_write writes[OP_KEYS_MAX];
     struct belay_event events[OP_EVENTS_MAX];
     struct belay_record values;
     struct belay_put_ticket ticket;
     struct belay_put_intent intent;
-    const char **drops; /* owned; lock ids of tickets and intents to drop */
+    const char **drops; /* owned; lock ids of the tickets and intents that `writes` drop */
 };
 
 void op_acquire(struct op *op, const struct op_request *request, int64_t now_ms);

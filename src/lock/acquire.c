@@ -1,0 +1,519 @@
+/*
+ * Acquire: try, look, decide; then take, wait in line, or give up.
+ *
+ *   TRYING --refused--> LOOKING --> (decide) --take--> TAKING --> done
+ *      |                  ^  ^         |  |               | lost a race
+ *      v                  |  |         |  +--reenter--> REENTERING
+ *    done                 |  |         +--blocked--> [NAMING] --> QUEUEING
+ *                         |  |                                      |
+ *                         |  +---------- woken, time ---- WAITING <-+
+ *                      RECOVERING (the store failed)        | time is up,
+ *                                                           v cancelled
+ *                                                        LEAVING --> done
+ *
+ * The first try takes only a lock that nobody has touched or that was given
+ * back, and whose line is empty. Everything else is decided from the records
+ * and written on the condition that they have not changed since.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "lock/decide.h"
+#include "lock/info.h"
+#include "lock/step.h"
+
+enum state { TRYING, LOOKING, TAKING, REENTERING, NAMING, QUEUEING, WAITING, RECOVERING, LEAVING };
+
+enum {
+    BACKOFF_FIRST_MS = 500,
+    BACKOFF_MAX_MS = 60000,
+    CONFLICTS_AT_ONCE = 4, /* lost races before we step back */
+    CONFLICT_BACKOFF_MAX_MS = 250,
+    LOOK_SELDOM = 20 /* polls between two looks of somebody far back in the line */
+};
+
+/* ---- how long ---- */
+
+static bool may_wait(const struct op *op)
+{
+    return op->request.wait_ms != 0 || op->request.attempts > 1;
+}
+
+/* When the wait is over, on the boot clock. */
+static int64_t give_up_ms(const struct op *op)
+{
+    if (op->request.wait_ms > 0) {
+        return op->began_ms + op->request.wait_ms;
+    }
+    return may_wait(op) ? INT64_MAX : op->began_ms;
+}
+
+static int64_t backoff_ms(struct op *op)
+{
+    static const int64_t document[] = { 5000, 10000, 30000, 60000 }; /* S4.9 */
+    int64_t delay = BACKOFF_FIRST_MS;
+    int n = op->waiting.attempt - 1;
+
+    if (op->request.document_backoff) {
+        return document[n < 3 ? n : 3];
+    }
+    while (n-- > 0 && delay < BACKOFF_MAX_MS) {
+        delay *= 2;
+    }
+    delay = delay < BACKOFF_MAX_MS ? delay : BACKOFF_MAX_MS;
+    return delay / 2 + step_random(op, delay / 2 + 1);
+}
+
+/* ---- what is written ---- */
+
+static void fill_values(struct op *op)
+{
+    const struct op_request *request = &op->request;
+
+    memset(&op->values, 0, sizeof op->values);
+    op->values.lock_id = (char *)request->lock_id;
+    op->values.owner = (char *)request->owner;
+    op->values.owner_name = (char *)request->owner_name;
+    op->values.metadata = (struct belay_meta *)request->metadata;
+    op->values.n_metadata = request->n_metadata;
+    op->values.ttl_ms = request->ttl_ms;
+    op->values.heartbeat_ms = request->heartbeat_ms;
+    op->values.stale_after_ms = request->stale_after_ms;
+    op->values.outlives = request->outlives;
+}
+
+/* The holder on the key's record, our intent on the others. */
+static void write_take(struct op *op)
+{
+    const struct op_request *request = &op->request;
+
+    fill_values(op);
+    op->writes[0].set = BELAY_SET_HOLDER;
+    op->intent = (struct belay_put_intent){ request->lock_id, request->key, request->ttl_ms };
+    for (size_t i = 1; i < op->batch.n_writes; i++) {
+        op->writes[i].put_intent = &op->intent;
+    }
+    op->batch.durable = request->outlives;
+    op->batch.unused_id = request->id_is_fresh ? NULL : request->lock_id;
+}
+
+static void add_acquired_events(struct op *op, int64_t now_ms)
+{
+    const struct belay_record *own = &op->records[0];
+    struct belay_event *event;
+
+    if (op->state != TRYING && own->held) {
+        /* Somebody did not come back in time (S2.4): said of the old holder, by the new one. */
+        event = step_event(op, BELAY_WARN_LEVEL, "lock.taken_over");
+        event->lock_id = own->lock_id;
+        event->locked_by = own->owner;
+        event->locked_by_name = own->owner_name;
+        event->token = own->token;
+        event->by = op->request.owner;
+        event->reason = "its lease had ended";
+    }
+    if (op->queued) {
+        event = step_event(op, BELAY_INFO_LEVEL, "wait.ended");
+        event->reason = "acquired";
+        event->duration_ms = now_ms - op->waiting.since_ms;
+    }
+    event = step_event(op, BELAY_INFO_LEVEL, "lock.acquired");
+    event->token = BELAY_TOKEN_OF_BATCH;
+    event->metadata = op->request.metadata;
+    event->n_metadata = op->request.n_metadata;
+}
+
+static void try_free(struct op *op, int64_t now_ms)
+{
+    step_begin_batch(op);
+    write_take(op);
+    op->writes[0].condition = BELAY_IF_FREE;
+    for (size_t i = 1; i < op->batch.n_writes; i++) {
+        op->writes[i].condition = BELAY_IF_OPEN;
+    }
+    op->state = TRYING;
+    add_acquired_events(op, now_ms);
+    step_commit(op, TRYING, now_ms);
+}
+
+/* Our own ticket, those before us whose turn has gone by or who are gone, and intents that are over. */
+static void add_drops(struct op *op, size_t i, const char **at)
+{
+    const struct belay_record *record = &op->records[i];
+    struct belay_write *write = &op->writes[i];
+    bool before_us = true;
+
+    write->drop_tickets = at;
+    for (size_t t = 0; t < record->n_tickets; t++) {
+        const struct belay_ticket *ticket = &record->tickets[t];
+        bool ours = strcmp(ticket->lock_id, op->request.lock_id) == 0;
+        bool gone = ticket->dead || op->records_now_ms >= ticket->expires_ms;
+        bool passed = before_us && (i == 0 || strcmp(ticket->key, record->key) == 0);
+
+        if (ours || gone || passed) {
+            at[write->n_drop_tickets++] = ticket->lock_id;
+        }
+        before_us = before_us && !ours;
+    }
+    at += write->n_drop_tickets;
+    write->drop_intents = at;
+    for (size_t t = 0; t < record->n_intents; t++) {
+        if (op->records_now_ms >= record->intents[t].expires_ms + op->request.terms.margin_ms) {
+            at[write->n_drop_intents++] = record->intents[t].lock_id;
+        }
+    }
+}
+
+static void take(struct op *op, int64_t now_ms)
+{
+    size_t room = 1;
+    size_t used = 0;
+
+    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
+        room += op->records[i].n_tickets + op->records[i].n_intents;
+    }
+    free(op->drops);
+    op->drops = calloc(room, sizeof *op->drops);
+    if (op->drops == NULL) {
+        step_done_no_memory(op);
+        return;
+    }
+    step_begin_batch(op);
+    step_if_unchanged(op);
+    write_take(op);
+    for (size_t i = 0; i < op->batch.n_writes; i++) {
+        add_drops(op, i, op->drops + used);
+        used += op->writes[i].n_drop_tickets + op->writes[i].n_drop_intents;
+    }
+    op->state = TAKING;
+    add_acquired_events(op, now_ms);
+    step_commit(op, TAKING, now_ms);
+}
+
+/* Our owner's own lock under another id: prove and renew it, for the ttl it has. */
+static void reenter(struct op *op, int64_t now_ms)
+{
+    struct belay_event *event;
+
+    step_begin_batch(op);
+    memset(&op->values, 0, sizeof op->values);
+    op->writes[0].condition = BELAY_IF_LIVE_BY;
+    op->writes[0].lock_id = op->records[0].lock_id;
+    op->writes[0].set = BELAY_SET_LEASE;
+    op->intent = (struct belay_put_intent){ op->records[0].lock_id, op->request.key, op->records[0].ttl_ms };
+    for (size_t i = 1; i < op->batch.n_writes; i++) {
+        op->writes[i].put_intent = &op->intent;
+    }
+    event = step_event(op, BELAY_INFO_LEVEL, "lock.reentered");
+    event->lock_id = op->records[0].lock_id;
+    event->token = op->records[0].token;
+    step_commit(op, REENTERING, now_ms);
+}
+
+static void queue(struct op *op, bool again, int64_t now_ms)
+{
+    const struct op_request *request = &op->request;
+
+    step_begin_batch(op);
+    step_if_unchanged(op);
+    op->ticket = (struct belay_put_ticket){ .lock_id = request->lock_id,
+                                            .key = request->key,
+                                            .owner = request->owner,
+                                            .owner_name = request->owner_name,
+                                            .since_unix_ms = request->began_unix_ms,
+                                            .ttl_ms = request->terms.ticket_ms };
+    for (size_t i = 0; i < op->batch.n_writes; i++) {
+        op->writes[i].put_ticket = &op->ticket;
+    }
+    if (!again) {
+        step_event(op, BELAY_INFO_LEVEL, "wait.began")->reason = op->err.text;
+    }
+    step_commit(op, QUEUEING, now_ms);
+}
+
+/* ---- the end ---- */
+
+/* A write of ours that we know nothing of could still take the lock. */
+static bool may_yet_take(const struct op *op)
+{
+    return op->unknown_free || (op->unknown_revision != 0 && op->unknown_revision == op->records[0].revision);
+}
+
+/* End without the lock, with what op->err says, and say so in the store: leave the line. */
+static void give_up(struct op *op, enum belay_code code, const char *why, int64_t now_ms)
+{
+    struct belay_event *event;
+
+    if (may_yet_take(op)) {
+        code = BELAY_UNKNOWN;
+        (void)error_set(&op->err, code,
+                        "lock '%s': an answer of the store was lost, and the lock may yet become ours: "
+                        "repeat with the same id, %s",
+                        op->request.key, op->request.lock_id);
+    }
+    op->code = code;
+    step_begin_batch(op);
+    if (op->queued) {
+        for (size_t i = 0; i < op->batch.n_writes; i++) {
+            op->writes[i].drop_tickets = &op->request.lock_id;
+            op->writes[i].n_drop_tickets = 1;
+        }
+        event = step_event(op, BELAY_INFO_LEVEL, "wait.ended");
+        event->reason = why;
+        event->duration_ms = now_ms - op->waiting.since_ms;
+    } else {
+        op->batch.n_writes = 0;
+    }
+    if (code == BELAY_HELD) {
+        event = step_event(op, BELAY_INFO_LEVEL, "lock.refused");
+        event->reason = op->err.text;
+    }
+    step_commit(op, LEAVING, now_ms);
+}
+
+static void succeed(struct op *op, bool reentered, int64_t sent_ms)
+{
+    op->record = op->records[0];
+    memset(&op->records[0], 0, sizeof op->records[0]);
+    op->record_now_ms = op->records_now_ms;
+    op->sent_ms = sent_ms;
+    op->reentered = reentered;
+    op->queued = false;
+    belay_error_release(&op->err);
+    op->waiting.holder = NULL;
+    step_done(op, BELAY_OK);
+}
+
+/* An earlier write of ours took it (L5). Its lease counts from before the first that may have. */
+static void succeed_earlier(struct op *op)
+{
+    const struct belay_record *own = &op->records[0];
+    int64_t sent_ms = op->asked_ms + (own->expires_ms - op->records_now_ms) - own->ttl_ms;
+
+    succeed(op, false, sent_ms < op->first_unknown_ms ? sent_ms : op->first_unknown_ms);
+}
+
+/* ---- blocked ---- */
+
+/* Say in op->err who is in the way. */
+static bool describe(struct op *op, const struct decision *decision)
+{
+    const struct belay_record *holder = &op->records[decision->blocker];
+    struct belay_info *info;
+
+    if (decision->below_key != NULL) {
+        holder = &op->named;
+    }
+    info = info_from_record(holder, op->records_now_ms);
+    if (info == NULL) {
+        return false;
+    }
+    (void)info_say_held(&op->err, BELAY_HELD, op->request.key, info);
+    op->waiting.holder = op->err.holder;
+    op->waiting.position = decision->ahead;
+    return true;
+}
+
+static void wait_in_line(struct op *op, const struct decision *decision, int64_t now_ms)
+{
+    int64_t polls = 1 + (int64_t)decision->ahead;
+    int64_t until_ms;
+    int64_t may_try_ms = now_ms + (decision->may_try_ms - op->records_now_ms);
+
+    polls = polls < LOOK_SELDOM ? polls : LOOK_SELDOM;
+    until_ms = now_ms + polls * op->request.terms.poll_ms;
+    if (may_try_ms > now_ms && may_try_ms < until_ms) {
+        until_ms = may_try_ms;
+    }
+    if (op->next_attempt_ms < until_ms) {
+        until_ms = op->next_attempt_ms;
+    }
+    if (give_up_ms(op) < until_ms) {
+        until_ms = give_up_ms(op);
+    }
+    step_wait(op, WAITING, until_ms);
+}
+
+static void on_blocked(struct op *op, const struct decision *decision, int64_t now_ms)
+{
+    bool tries_are_up = op->request.attempts > 0 && op->waiting.attempt >= op->request.attempts;
+
+    if (!describe(op, decision)) {
+        step_done_no_memory(op);
+        return;
+    }
+    if (!may_wait(op) || tries_are_up || now_ms >= give_up_ms(op)) {
+        if (tries_are_up && op->request.attempts > 1) {
+            (void)error_wrap(&op->err, "failed to acquire lock after %d attempts", op->waiting.attempt);
+        }
+        give_up(op, BELAY_HELD, tries_are_up ? "out of attempts" : "timed out", now_ms);
+        return;
+    }
+    if (op->next_attempt_ms == 0) {
+        op->next_attempt_ms = now_ms + backoff_ms(op);
+        op->waiting.retry_ms = op->next_attempt_ms;
+    }
+    if (!decision->queued && op->records[0].n_tickets >= BELAY_QUEUE_MAX) {
+        (void)error_wrap(&op->err, "%d already wait", BELAY_QUEUE_MAX);
+        give_up(op, BELAY_HELD, "the line is full", now_ms);
+        return;
+    }
+    if (!decision->queued || now_ms >= op->ticket_until_ms) {
+        queue(op, op->queued, now_ms);
+        return;
+    }
+    wait_in_line(op, decision, now_ms);
+}
+
+static void on_decision(struct op *op, int64_t now_ms)
+{
+    struct decision decision = decide(&op->request, op->records, op->records_now_ms);
+
+    if (op->cancelled && decision.verdict != VERDICT_MINE) {
+        (void)error_set(&op->err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", op->request.key);
+        give_up(op, BELAY_CANCELLED, "cancelled", now_ms);
+        return;
+    }
+    switch (decision.verdict) {
+    case VERDICT_TAKE:
+        take(op, now_ms);
+        return;
+    case VERDICT_MINE:
+        succeed_earlier(op);
+        return;
+    case VERDICT_REENTER:
+        reenter(op, now_ms);
+        return;
+    case VERDICT_USED:
+        step_done(op, error_set(&op->err, BELAY_ID_USED,
+                                "lock '%s': the id %s had this lock, which is over; take a new id",
+                                op->request.key, op->request.lock_id));
+        return;
+    case VERDICT_BLOCKED:
+        break;
+    }
+    if (decision.below_key != NULL &&
+        (op->named.key == NULL || strcmp(op->named.key, decision.below_key) != 0)) {
+        step_name(op, NAMING, decision.below_key, now_ms);
+        return;
+    }
+    on_blocked(op, &decision, now_ms);
+}
+
+/* ---- being answered ---- */
+
+static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms, int64_t now_ms)
+{
+    step_adopt_records(op, result);
+    op->conflicts = 0;
+    switch ((enum state)op->state) {
+    case TRYING:
+    case TAKING:
+        succeed(op, false, sent_ms);
+        return;
+    case REENTERING:
+        succeed(op, true, sent_ms);
+        return;
+    case QUEUEING:
+        if (!op->queued) {
+            op->queued = true;
+            op->waiting.since_ms = now_ms;
+        }
+        op->ticket_until_ms = now_ms + op->request.terms.ticket_ms / 2;
+        on_decision(op, now_ms);
+        return;
+    case LEAVING:
+        step_find_wakes(op);
+        step_done(op, op->code);
+        return;
+    default:
+        step_done(op,
+                  error_set(&op->err, BELAY_BUG, "acquire: a commit was answered in state %d", op->state));
+    }
+}
+
+static void on_commit(struct op *op, enum belay_code code, struct belay_commit *result, int64_t sent_ms,
+                      int64_t now_ms)
+{
+    if (code == BELAY_OK) {
+        on_done(op, result, sent_ms, now_ms);
+        return;
+    }
+    if (op->state == LEAVING) {
+        step_done(op, op->code);
+        return;
+    }
+    if (op->state != TRYING && ++op->conflicts > CONFLICTS_AT_ONCE) {
+        step_wait(op, RECOVERING, now_ms + step_random(op, CONFLICT_BACKOFF_MAX_MS));
+        return;
+    }
+    if (op->request.n_ancestors == 0) {
+        /* What came back is all we would see by looking. */
+        step_adopt_records(op, result);
+        on_decision(op, now_ms);
+        return;
+    }
+    step_look(op, LOOKING, now_ms);
+}
+
+static void on_records(struct op *op, int64_t now_ms)
+{
+    if (op->state == NAMING) {
+        op->named_key = NULL;
+    }
+    on_decision(op, now_ms);
+}
+
+static void on_wake(struct op *op, int64_t now_ms)
+{
+    if (op->state == WAITING && now_ms >= op->next_attempt_ms) {
+        op->waiting.attempt++;
+        op->next_attempt_ms = now_ms + backoff_ms(op);
+        op->waiting.retry_ms = op->next_attempt_ms;
+    }
+    belay_record_release(&op->named);
+    step_look(op, LOOKING, now_ms);
+}
+
+static void on_fault(struct op *op, enum belay_code code, const struct belay_error *err, bool committing,
+                     int64_t now_ms)
+{
+    bool taking = committing && (op->state == TRYING || op->state == TAKING);
+    int64_t retry_ms;
+
+    if (op->state == LEAVING) {
+        step_done(op, op->code); /* the ticket ends by itself */
+        return;
+    }
+    if (code == BELAY_ID_USED) {
+        step_done(op, error_set(&op->err, code,
+                                "lock '%s': the id %s had this lock, which is over; take a new id",
+                                op->request.key, op->request.lock_id));
+        return;
+    }
+    if (taking && code == BELAY_UNKNOWN) {
+        op->first_unknown_ms = op->asked_ms < op->first_unknown_ms ? op->asked_ms : op->first_unknown_ms;
+        if (op->writes[0].condition == BELAY_IF_UNCHANGED) {
+            op->unknown_revision = op->writes[0].revision;
+        } else {
+            op->unknown_free = true;
+        }
+    }
+    if (op->state == QUEUEING && code == BELAY_UNKNOWN) {
+        op->queued = true; /* perhaps: to drop a ticket that is not there does no harm */
+    }
+    if (step_survives_fault(op, code, err, give_up_ms(op), now_ms, &retry_ms)) {
+        step_wait(op, RECOVERING, retry_ms);
+    }
+}
+
+static const struct op_steps steps = { on_commit, on_records, on_wake, on_fault };
+
+void op_acquire(struct op *op, const struct op_request *request, int64_t now_ms)
+{
+    step_init(op, &steps, request, now_ms);
+    op->waiting.attempt = 1;
+    op->waiting.since_ms = now_ms;
+    try_free(op, now_ms);
+}

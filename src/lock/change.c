@@ -1,0 +1,273 @@
+/*
+ * Adopt, renew, release, force: one conditional batch each, which names the lock
+ * id and so can be sent again without harm. Refused, it tells who holds the lock
+ * now (L3).
+ *
+ *   [LEARNING: the ttl, if it is not given] --> CHANGING --done--> done
+ *                                                ^  |  \--refused--> done
+ *                                                |  v
+ *                                             RECOVERING (the store failed)
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "lock/info.h"
+#include "lock/step.h"
+
+enum state { LEARNING, CHANGING, RECOVERING };
+
+enum kind { ADOPT, RENEW, RELEASE, FORCE };
+
+/* ---- what is written ---- */
+
+/* Our intent on every ancestor, in place of `old_id`'s. */
+static void put_intents(struct op *op, const char *const *old_id, int64_t ttl_ms)
+{
+    op->intent = (struct belay_put_intent){ op->request.lock_id, op->request.key, ttl_ms };
+    for (size_t i = 1; i < op->batch.n_writes; i++) {
+        op->writes[i].put_intent = &op->intent;
+        op->writes[i].drop_intents = old_id;
+        op->writes[i].n_drop_intents = old_id == NULL ? 0 : 1;
+    }
+}
+
+static void drop_intents(struct op *op)
+{
+    for (size_t i = 1; i < op->batch.n_writes; i++) {
+        op->writes[i].set = BELAY_SET_FREED;
+        op->writes[i].drop_intents = &op->request.lock_id;
+        op->writes[i].n_drop_intents = 1;
+    }
+}
+
+static int64_t ttl_ms(const struct op *op)
+{
+    return op->request.ttl_ms != 0 ? op->request.ttl_ms : op->records[0].ttl_ms;
+}
+
+static void write_renew(struct op *op)
+{
+    op->writes[0].condition = BELAY_IF_LIVE_BY;
+    op->writes[0].lock_id = op->request.lock_id;
+    op->writes[0].set = BELAY_SET_LEASE;
+    op->values.ttl_ms = op->request.ttl_ms;
+    put_intents(op, NULL, ttl_ms(op));
+    (void)step_event(op, BELAY_INFO_LEVEL, "lock.renewed");
+}
+
+static void write_adopt(struct op *op)
+{
+    const struct op_request *request = &op->request;
+    struct belay_event *event;
+
+    op->writes[0].condition = BELAY_IF_LIVE_BY;
+    op->writes[0].lock_id = request->old_id;
+    op->writes[0].set = BELAY_SET_IDENTITY | BELAY_SET_TERMS | BELAY_SET_LEASE;
+    op->values.lock_id = (char *)request->lock_id;
+    op->values.outlives = request->outlives;
+    op->values.heartbeat_ms = request->heartbeat_ms;
+    op->values.stale_after_ms = request->stale_after_ms;
+    op->values.ttl_ms = request->ttl_ms;
+    if (request->owner != NULL) {
+        op->writes[0].set |= BELAY_SET_OWNER;
+        op->values.owner = (char *)request->owner;
+        op->values.owner_name = (char *)request->owner_name;
+    }
+    if (request->n_metadata > 0) {
+        op->writes[0].set |= BELAY_SET_METADATA;
+        op->values.metadata = (struct belay_meta *)request->metadata;
+        op->values.n_metadata = request->n_metadata;
+    }
+    put_intents(op, &op->request.old_id, ttl_ms(op));
+    op->batch.durable = request->outlives;
+    event = step_event(op, BELAY_INFO_LEVEL, "lock.adopted");
+    event->token = BELAY_TOKEN_OF_BATCH;
+    event->metadata = request->metadata;
+    event->n_metadata = request->n_metadata;
+}
+
+static void write_release(struct op *op)
+{
+    op->writes[0].condition = BELAY_IF_HELD_BY;
+    op->writes[0].lock_id = op->request.lock_id;
+    op->writes[0].set = BELAY_SET_RELEASED;
+    op->values.outcome = op->request.outcome;
+    drop_intents(op);
+    step_event(op, BELAY_INFO_LEVEL, "lock.released")->duration_ms = BELAY_DURATION_HELD;
+    op->events[0].reason = belay_outcome_name(op->request.outcome);
+}
+
+static void write_force(struct op *op)
+{
+    struct belay_event *event;
+
+    op->writes[0].condition = BELAY_IF_HELD_BY;
+    op->writes[0].lock_id = op->request.lock_id;
+    op->writes[0].set = BELAY_SET_RELEASED;
+    op->values.outcome = BELAY_OUTCOME_FORCED;
+    drop_intents(op);
+    event = step_event(op, BELAY_WARN_LEVEL, "lock.forced");
+    event->duration_ms = BELAY_DURATION_HELD;
+    event->by = op->request.by;
+    event->reason = op->request.reason;
+}
+
+static void change(struct op *op, int64_t now_ms)
+{
+    step_begin_batch(op);
+    memset(&op->values, 0, sizeof op->values);
+    switch ((enum kind)op->kind) {
+    case ADOPT:
+        write_adopt(op);
+        break;
+    case RENEW:
+        write_renew(op);
+        break;
+    case RELEASE:
+        write_release(op);
+        break;
+    case FORCE:
+        write_force(op);
+        break;
+    }
+    step_commit(op, CHANGING, now_ms);
+}
+
+/* ---- being answered ---- */
+
+static void succeed(struct op *op, int64_t sent_ms)
+{
+    if (!belay_record_copy(&op->records[0], &op->record)) {
+        step_done_no_memory(op);
+        return;
+    }
+    op->record_now_ms = op->records_now_ms;
+    op->sent_ms = sent_ms;
+    step_done(op, BELAY_OK);
+}
+
+/* The id is the record's, but its holding is over. */
+static void say_over(struct op *op, const struct belay_record *record)
+{
+    if (record->held) {
+        (void)error_set(&op->err, BELAY_LOST, "lock '%s': the lease has ended", op->request.key);
+    } else if (record->outcome == BELAY_OUTCOME_FORCED) {
+        (void)error_set(&op->err, BELAY_LOST, "lock '%s' was released by force", op->request.key);
+    } else {
+        (void)error_set(&op->err, BELAY_LOST, "lock '%s' was released", op->request.key);
+    }
+}
+
+/* Somebody else's lock, or nobody's: nothing was changed, and this is who. */
+static void say_not_holder(struct op *op, const struct belay_record *record)
+{
+    struct belay_info *info = info_from_record(record, op->records_now_ms);
+
+    if (info == NULL) {
+        step_done_no_memory(op);
+        return;
+    }
+    if (info->status == BELAY_STATUS_ACTIVE) {
+        (void)info_say_held(&op->err, BELAY_NOT_HOLDER, op->request.key, info);
+        (void)error_wrap(&op->err, "not the holder");
+        return;
+    }
+    (void)error_set(&op->err, BELAY_NOT_HOLDER, "not the holder: lock '%s' was last held by %s, and is %s",
+                    op->request.key, info->locked_by, belay_status_name(info->status));
+    error_set_holder(&op->err, info);
+}
+
+static void on_refused(struct op *op, int64_t sent_ms)
+{
+    const struct belay_record *record = &op->records[0];
+    const char *id = op->kind == ADOPT ? op->request.old_id : op->request.lock_id;
+
+    if (record->revision == 0 || record->lock_id == NULL || record->lock_id[0] == '\0') {
+        (void)error_set(&op->err, BELAY_NOT_FOUND, "no such lock: '%s'", op->request.key);
+    } else if (op->kind == ADOPT && strcmp(record->lock_id, op->request.lock_id) == 0 &&
+               record_is_live(record, op->records_now_ms)) {
+        succeed(op, op->first_unknown_ms < sent_ms ? op->first_unknown_ms : sent_ms); /* done before (L5) */
+        return;
+    } else if (strcmp(record->lock_id, id) != 0) {
+        say_not_holder(op, record);
+    } else if (op->kind == RELEASE || op->kind == FORCE) {
+        succeed(op, sent_ms); /* over already, and nobody has taken it since (L3) */
+        return;
+    } else {
+        say_over(op, record);
+    }
+    step_done(op, op->err.code);
+}
+
+static void on_commit(struct op *op, enum belay_code code, struct belay_commit *result, int64_t sent_ms,
+                      int64_t now_ms)
+{
+    (void)now_ms;
+    step_adopt_records(op, result);
+    if (code == BELAY_REFUSED) {
+        on_refused(op, sent_ms);
+        return;
+    }
+    if (op->kind == RELEASE || op->kind == FORCE) {
+        step_find_wakes(op);
+    }
+    succeed(op, sent_ms);
+}
+
+static void on_records(struct op *op, int64_t now_ms)
+{
+    change(op, now_ms);
+}
+
+static void on_wake(struct op *op, int64_t now_ms)
+{
+    change(op, now_ms);
+}
+
+static void on_fault(struct op *op, enum belay_code code, const struct belay_error *err, bool committing,
+                     int64_t now_ms)
+{
+    int64_t retry_ms;
+
+    if (committing && code == BELAY_UNKNOWN && op->asked_ms < op->first_unknown_ms) {
+        op->first_unknown_ms = op->asked_ms;
+    }
+    if (step_survives_fault(op, code, err, 0, now_ms, &retry_ms)) {
+        step_wait(op, RECOVERING, retry_ms);
+    }
+}
+
+static const struct op_steps steps = { on_commit, on_records, on_wake, on_fault };
+
+static void start(struct op *op, enum kind kind, const struct op_request *request, bool needs_ttl,
+                  int64_t now_ms)
+{
+    step_init(op, &steps, request, now_ms);
+    op->kind = (int)kind;
+    /* An intent has its lock's ttl, which only the record knows if the caller does not say. */
+    if (needs_ttl && request->ttl_ms == 0 && request->n_ancestors > 0) {
+        step_look(op, LEARNING, now_ms);
+    } else {
+        change(op, now_ms);
+    }
+}
+
+void op_adopt(struct op *op, const struct op_request *request, int64_t now_ms)
+{
+    start(op, ADOPT, request, true, now_ms);
+}
+
+void op_renew(struct op *op, const struct op_request *request, int64_t now_ms)
+{
+    start(op, RENEW, request, true, now_ms);
+}
+
+void op_release(struct op *op, const struct op_request *request, int64_t now_ms)
+{
+    start(op, RELEASE, request, false, now_ms);
+}
+
+void op_force(struct op *op, const struct op_request *request, int64_t now_ms)
+{
+    start(op, FORCE, request, false, now_ms);
+}

@@ -1,0 +1,263 @@
+#include "lock/op.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "lock/step.h"
+
+enum { FAULTS_MAX = 3, FAULT_BACKOFF_MS = 50, FAULT_BACKOFF_MAX_MS = 5000 };
+
+void step_init(struct op *op, const struct op_steps *steps, const struct op_request *request, int64_t now_ms)
+{
+    memset(op, 0, sizeof *op);
+    op->request = *request;
+    op->steps = steps;
+    op->began_ms = now_ms;
+    op->asked_ms = now_ms;
+    op->first_unknown_ms = INT64_MAX;
+    op->rng = request->seed;
+}
+
+int64_t step_random(struct op *op, int64_t n)
+{
+    uint64_t z = op->rng += 0x9e3779b97f4a7c15U; /* splitmix64 */
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+    return (int64_t)((z ^ (z >> 31)) % (uint64_t)n);
+}
+
+/* ---- asking ---- */
+
+void step_begin_batch(struct op *op)
+{
+    memset(op->writes, 0, sizeof op->writes);
+    memset(op->events, 0, sizeof op->events);
+    memset(&op->batch, 0, sizeof op->batch);
+    op->batch.writes = op->writes;
+    op->batch.n_writes = 1 + op->request.n_ancestors;
+    op->batch.events = op->events;
+    op->writes[0].key = op->request.key;
+    for (size_t i = 0; i < op->request.n_ancestors; i++) {
+        op->writes[1 + i].key = op->request.ancestors[i];
+    }
+    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
+        op->writes[i].values = &op->values;
+    }
+}
+
+void step_if_unchanged(struct op *op)
+{
+    for (size_t i = 0; i < op->batch.n_writes; i++) {
+        op->writes[i].condition = op->records[i].revision == 0 ? BELAY_IF_ABSENT : BELAY_IF_UNCHANGED;
+        op->writes[i].revision = op->records[i].revision;
+    }
+}
+
+struct belay_event *step_event(struct op *op, enum belay_level level, const char *type)
+{
+    struct belay_event *event = &op->events[op->batch.n_events++];
+
+    event->level = level;
+    event->type = type;
+    event->key = op->request.key;
+    event->lock_id = op->request.lock_id;
+    event->locked_by = op->request.owner;
+    event->locked_by_name = op->request.owner_name;
+    event->duration_ms = -1;
+    return event;
+}
+
+void step_commit(struct op *op, int state, int64_t now_ms)
+{
+    op->state = state;
+    op->asked_ms = now_ms;
+    op->want = OP_COMMIT;
+}
+
+void step_look(struct op *op, int state, int64_t now_ms)
+{
+    op->state = state;
+    op->asked_ms = now_ms;
+    op->named_key = NULL;
+    op->n_keys = 0;
+    op->keys[op->n_keys++] = op->request.key;
+    for (size_t i = 0; i < op->request.n_ancestors; i++) {
+        op->keys[op->n_keys++] = op->request.ancestors[i];
+    }
+    op->want = OP_GET;
+}
+
+void step_name(struct op *op, int state, const char *key, int64_t now_ms)
+{
+    op->state = state;
+    op->asked_ms = now_ms;
+    op->named_key = key;
+    op->keys[0] = key;
+    op->n_keys = 1;
+    op->want = OP_GET;
+}
+
+void step_wait(struct op *op, int state, int64_t until_ms)
+{
+    op->state = state;
+    op->wait_until_ms = until_ms;
+    op->want = OP_WAIT;
+}
+
+/* ---- being answered ---- */
+
+static void forget_records(struct op *op)
+{
+    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
+        belay_record_release(&op->records[i]);
+    }
+    op->n_wakes = 0; /* they pointed into the records */
+}
+
+void step_adopt_records(struct op *op, struct belay_commit *result)
+{
+    forget_records(op);
+    for (size_t i = 0; i < result->n_records && i < OP_KEYS_MAX; i++) {
+        op->records[i] = result->records[i];
+        memset(&result->records[i], 0, sizeof result->records[i]);
+    }
+    op->records_now_ms = result->now_ms;
+}
+
+/*
+ * The first in line, and everyone in it who waits for another key than the
+ * record's: those do not all exclude each other, so several may go at once. One
+ * woken too many looks and sleeps again.
+ */
+void step_find_wakes(struct op *op)
+{
+    size_t most = 0;
+
+    op->n_wakes = 0;
+    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
+        most += op->records[i].n_tickets;
+    }
+    if (most == 0) {
+        return;
+    }
+    free(op->wakes);
+    op->wakes = calloc(most, sizeof *op->wakes);
+    for (size_t i = 0; op->wakes != NULL && i < OP_KEYS_MAX; i++) {
+        const struct belay_record *record = &op->records[i];
+        bool first = true;
+
+        for (size_t t = 0; t < record->n_tickets; t++) {
+            const struct belay_ticket *ticket = &record->tickets[t];
+
+            if (ticket->dead) {
+                continue;
+            }
+            if (first || strcmp(ticket->key, record->key) != 0) {
+                op->wakes[op->n_wakes++] = ticket->lock_id;
+            }
+            first = false;
+        }
+    }
+}
+
+bool step_survives_fault(struct op *op, enum belay_code code, const struct belay_error *err,
+                         int64_t give_up_ms, int64_t now_ms, int64_t *out_retry_ms)
+{
+    bool transient = code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN;
+    int64_t backoff = FAULT_BACKOFF_MS;
+
+    op->faults++;
+    if (transient && !op->cancelled && (op->faults < FAULTS_MAX || (op->answered && now_ms < give_up_ms))) {
+        for (int i = 1; i < op->faults && backoff < FAULT_BACKOFF_MAX_MS; i++) {
+            backoff *= 2;
+        }
+        *out_retry_ms = now_ms + backoff / 2 + step_random(op, backoff);
+        return true;
+    }
+    /* What may have happened is not undone by a later failure. */
+    if (op->was_unknown && transient) {
+        code = BELAY_UNKNOWN;
+    }
+    if (code == BELAY_UNKNOWN) {
+        (void)error_set(&op->err, code,
+                        "lock '%s': the store's answer was lost, and it may have happened: "
+                        "repeat with the same id, %s",
+                        op->request.key, op->request.lock_id);
+    } else {
+        (void)error_set(&op->err, code, "%s", err == NULL ? "" : err->text);
+    }
+    step_done(op, code);
+    return false;
+}
+
+void step_done(struct op *op, enum belay_code code)
+{
+    op->code = code;
+    op->want = OP_DONE;
+}
+
+void step_done_no_memory(struct op *op)
+{
+    step_done(op, error_no_memory(&op->err));
+}
+
+/* ---- what who runs an operation calls ---- */
+
+void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *result,
+                  const struct belay_error *err, int64_t sent_ms, int64_t now_ms)
+{
+    op->n_wakes = 0;
+    if (code == BELAY_OK || code == BELAY_REFUSED) {
+        op->answered = true;
+        op->faults = 0;
+        op->steps->on_commit(op, code, result, sent_ms, now_ms);
+        return;
+    }
+    op->was_unknown = op->was_unknown || code == BELAY_UNKNOWN;
+    op->steps->on_fault(op, code, err, true, now_ms);
+}
+
+void op_on_get(struct op *op, enum belay_code code, struct belay_record *records, int64_t store_now_ms,
+               const struct belay_error *err, int64_t now_ms)
+{
+    if (code != BELAY_OK) {
+        op->steps->on_fault(op, code, err, false, now_ms);
+        return;
+    }
+    op->answered = true;
+    op->faults = 0;
+    if (op->named_key != NULL) {
+        belay_record_release(&op->named);
+        op->named = records[0];
+    } else {
+        forget_records(op);
+        memcpy(op->records, records, op->n_keys * sizeof *records);
+        op->records_now_ms = store_now_ms;
+    }
+    memset(records, 0, op->n_keys * sizeof *records);
+    op->steps->on_records(op, now_ms);
+}
+
+void op_on_wake(struct op *op, int64_t now_ms)
+{
+    op->steps->on_wake(op, now_ms);
+}
+
+void op_cancel(struct op *op)
+{
+    op->cancelled = true;
+}
+
+void op_destroy(struct op *op)
+{
+    forget_records(op);
+    belay_record_release(&op->named);
+    belay_record_release(&op->record);
+    belay_error_release(&op->err);
+    free(op->wakes);
+    free(op->drops);
+    op->wakes = NULL;
+    op->drops = NULL;
+}

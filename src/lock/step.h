@@ -1,0 +1,58 @@
+/* What the operations share: how they ask, end, and get over a store that fails. For src/lock/ only. */
+#ifndef LOCK_STEP_H
+#define LOCK_STEP_H
+
+#include "lock/op.h"
+
+/* How one kind of operation goes on once it is answered. */
+struct op_steps {
+    /* The batch was done (BELAY_OK) or refused. */
+    void (*on_commit)(struct op *op, enum belay_code code, struct belay_commit *result, int64_t sent_ms,
+                      int64_t now_ms);
+    /* op->records are as of now; or, if op->named_key was asked for, op->named is. */
+    void (*on_records)(struct op *op, int64_t now_ms);
+    void (*on_wake)(struct op *op, int64_t now_ms);
+    /* Neither done nor refused. `committing`: it was a batch. */
+    void (*on_fault)(struct op *op, enum belay_code code, const struct belay_error *err, bool committing,
+                     int64_t now_ms);
+};
+
+void step_init(struct op *op, const struct op_steps *steps, const struct op_request *request, int64_t now_ms);
+
+/* ---- asking ---- */
+
+/* Begin a batch: one write for the key and one for each ancestor, conditions and all else unset. */
+void step_begin_batch(struct op *op);
+/* Make every write depend on its record being as we saw it. */
+void step_if_unchanged(struct op *op);
+/* An event with the request's key, id and owner. */
+struct belay_event *step_event(struct op *op, enum belay_level level, const char *type);
+/* Ask for the batch. */
+void step_commit(struct op *op, int state, int64_t now_ms);
+/* Ask for the records of the key and its ancestors. */
+void step_look(struct op *op, int state, int64_t now_ms);
+/* Ask for the record of a key below, into op->named. */
+void step_name(struct op *op, int state, const char *key, int64_t now_ms);
+void step_wait(struct op *op, int state, int64_t until_ms);
+
+/* ---- being answered ---- */
+
+/* Take over the records that a successful commit brought; records[0] becomes op->record. */
+void step_adopt_records(struct op *op, struct belay_commit *result);
+/* Fill op->wakes with those in `records` whose turn it may be. */
+void step_find_wakes(struct op *op);
+
+/*
+ * The store could not be reached, or its answer was lost. True: it is worth
+ * trying again at *out_retry_ms. False: the operation has ended with `code`.
+ */
+bool step_survives_fault(struct op *op, enum belay_code code, const struct belay_error *err,
+                         int64_t give_up_ms, int64_t now_ms, int64_t *out_retry_ms);
+
+void step_done(struct op *op, enum belay_code code);
+void step_done_no_memory(struct op *op);
+
+/* A random number below `n` (n > 0). */
+int64_t step_random(struct op *op, int64_t n);
+
+#endif

@@ -1,0 +1,328 @@
+/*
+ * The simulator: src/lock's own state machines on virtual time, over a store in
+ * memory that can be slow, deaf, late and repeat itself.
+ *
+ *     clients ---- op wants a commit ---> net ---- arrives ----> memstore
+ *      (client.c)  <--- answer, or none -- (net.c)                (support)
+ *         |                                   |
+ *         +---------- check.c looks at every step ------------+
+ *
+ * One seed is one world: who does what, what fails and when all come from it,
+ * so that a seed replays to the last event. Time is `t`, in milliseconds, true
+ * time; each client has a boot clock of its own that drifts, and a wall clock
+ * that jumps. Nothing else is a clock.
+ */
+#ifndef SIM_SIM_H
+#define SIM_SIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lock/lease.h"
+#include "lock/op.h"
+#include "support/memstore.h"
+
+enum {
+    SIM_CLIENTS_MAX = 6,
+    SIM_TASKS_MAX = 96,
+    SIM_KEYS = 5,
+    SIM_TRACE_KEPT = 60,
+    SIM_ID_SIZE = 16,
+    SIM_STEPS_PER_OP = 4000,
+    SIM_STEPS_MAX = 60000,
+    SIM_DRIFT_MAX_PPM = 20000 /* within the lead of a lease, ttl / 20 */
+};
+
+/* The store's clock, so that nobody confuses it with another. */
+#define SIM_STORE_EPOCH_MS INT64_C(77000000)
+
+/* ---- chance, time and memory (engine.c) --------------------------------- */
+
+struct rng {
+    uint64_t state;
+};
+uint64_t rng_next(struct rng *rng);
+int64_t rng_range(struct rng *rng, int64_t from, int64_t to); /* both included */
+bool rng_percent(struct rng *rng, int percent);
+
+struct sim;
+struct request;
+
+enum event_kind {
+    EVENT_SPAWN,  /* a client begins its next task */
+    EVENT_ARRIVE, /* a request reaches the store */
+    EVENT_ANSWER, /* its answer, or the lack of one, reaches the client */
+    EVENT_TIMER,  /* the wait of an op is over */
+    EVENT_WAKE,   /* somebody woke a waiter */
+    EVENT_LEASE,  /* a lease wants a look */
+    EVENT_ACT,    /* a task goes on to what it planned */
+    EVENT_CANCEL, /* the user gives up waiting */
+    EVENT_PAUSE,
+    EVENT_RESUME,
+    EVENT_CRASH
+};
+
+struct event {
+    int64_t t;
+    uint64_t seq;
+    enum event_kind kind;
+    int client;
+    int gen; /* of the client: a crash ends what was under way */
+    int task;
+    int slot;
+    unsigned serial; /* of the op or the plan it was meant for */
+    struct request *request;
+};
+
+struct heap {
+    struct event *events; /* owned */
+    size_t n;
+    size_t cap;
+    uint64_t seq;
+};
+void heap_push(struct heap *heap, struct event event);
+bool heap_pop(struct heap *heap, struct event *out_event);
+
+/* What a world allocates goes away with it, all at once. */
+struct arena {
+    struct arena_block *blocks; /* owned */
+};
+void *arena_alloc(struct arena *arena, size_t size);
+char *arena_copy(struct arena *arena, const char *text);
+void arena_reset(struct arena *arena);
+void arena_release(struct arena *arena);
+
+/* A batch that outlives the op that made it. */
+void batch_copy(struct arena *arena, const struct belay_batch *from, struct belay_batch *out_batch);
+
+/* ---- what a seed decides ------------------------------------------------- */
+
+struct swarm {
+    bool dynamo; /* clocks within a margin, no memory of ids, no wake-ups, no dead marks */
+    bool fail;   /* the faults, each on or off */
+    bool lose;
+    bool late;
+    bool duplicate;
+    bool pause;
+    bool crash;
+    bool lose_wakes;
+    bool drift;
+    int percent; /* of requests that meet a fault */
+    int64_t latency_ms;
+    int64_t timeout_ms;
+    int64_t busy_until; /* no new tasks and no new faults from here on */
+    int64_t late_ms;    /* how late a late request can be */
+    int n_clients;
+    int n_tasks;
+    int n_keys;
+};
+
+struct client {
+    int64_t boot_offset;
+    int64_t drift_ppm;
+    int64_t skew_ms; /* dynamo: of its idea of the service's time */
+    int gen;
+    bool paused;
+    int64_t resume_t;
+    int64_t resumed_t;
+};
+
+enum phase { PHASE_ACQUIRING, PHASE_HOLDING, PHASE_ENDING, PHASE_DONE };
+
+enum plan_kind { PLAN_ACQUIRE, PLAN_ADOPT, PLAN_ROGUE, PLAN_FORCE };
+
+enum plan_end { END_RELEASE, END_RELEASE_TWICE, END_LEAVE, END_HAND_OVER };
+
+enum { SLOT_MAIN, SLOT_BEAT, SLOTS };
+
+/* One acquisition's life, or one act of somebody who should not. */
+struct task {
+    int client;
+    int gen;
+    int key;
+    enum phase phase;
+    enum plan_kind plan;
+    enum plan_end end;
+    enum op_kind rogue_kind;
+    char id[SIM_ID_SIZE];
+    char owner[SIM_ID_SIZE];
+    char target[SIM_ID_SIZE]; /* adopt, rogue, force: whose id it names */
+    int64_t ttl_ms;
+    int64_t heartbeat_ms;
+    int64_t hold_ms;
+    int64_t cancel_ms; /* < 0: never */
+    int repeats;       /* acquires left with the same id */
+    bool release_after_loss;
+    bool renew_by_hand;
+
+    struct op_request request[SLOTS];
+    struct op op[SLOTS];
+    bool op_runs[SLOTS];
+    unsigned op_serial[SLOTS];
+    int op_steps[SLOTS];
+    int op_faults[SLOTS]; /* how many faults its requests have met */
+    int64_t op_began_t[SLOTS];
+    unsigned act_serial;
+    unsigned lease_serial;
+    uint32_t wakes;    /* that have come for it */
+    uint32_t listened; /* that had come before it last looked */
+
+    struct lease lease;
+    bool believes; /* it thinks that it holds the lock, and was not told otherwise */
+};
+
+/* What is known of a lock id, from outside. Its number is its task's. */
+struct identity {
+    bool taken;
+    uint64_t token;
+    int64_t taken_t;
+    int64_t lease_end_t; /* true time */
+    bool ended_by_other; /* forced, adopted, or released by who knew the id */
+    bool left_unknown;   /* an op of it ended as unknown, or with its client */
+    bool said_no;        /* an acquire of it ended with a clear no */
+};
+
+/* A record in short, to compare before and after. */
+struct glance {
+    bool exists;
+    bool held;
+    int id; /* -1: none of ours */
+    uint64_t token;
+    uint64_t revision;
+    enum belay_outcome outcome;
+    int64_t expires_ms;
+    uint64_t others; /* hash of tickets and intents */
+};
+
+struct key_info {
+    uint64_t max_token;
+    int64_t ended_t;         /* when its last holding ended: release, or lease end plus margin */
+    int64_t takeable_since;  /* L4: free, and somebody alive waits; -1: not so */
+    size_t takeable_ghosts;  /* tickets of the dead and the paused since then */
+    int64_t last_intent_end; /* true time */
+};
+
+struct trace_entry {
+    int64_t t;
+    const char *what;
+    int client;
+    int task;
+    int key;
+    int64_t a;
+    int64_t b;
+};
+
+struct sim {
+    uint64_t seed;
+    bool verbose;
+    bool wall_steps;
+    struct rng rng;
+    struct swarm swarm;
+    struct belay_store_terms terms;
+    int64_t t;
+    uint64_t steps;
+    struct heap heap;
+    struct arena arena;
+    struct memstore_data *data;
+    struct belay_store *store;
+    int acting_client; /* whose request the store is working on: for its clocks */
+
+    struct client clients[SIM_CLIENTS_MAX];
+    struct task tasks[SIM_TASKS_MAX];
+    struct identity ids[SIM_TASKS_MAX];
+    int n_tasks;
+    struct key_info keys[SIM_KEYS];
+
+    struct trace_entry trace[SIM_TRACE_KEPT];
+    uint64_t n_trace;
+    uint64_t hash;
+
+    const char *violated; /* the promise; NULL while all is well */
+    char violation[512];
+};
+
+/* ---- the world (world.c) ------------------------------------------------- */
+
+extern const char *const sim_keys[SIM_KEYS];
+size_t sim_ancestors(int key, const char *out[BELAY_ANCESTORS_MAX]);
+int sim_key_index(const char *key);
+bool sim_keys_conflict(int a, int b); /* the same, or one above the other */
+
+struct sim *sim_new(void);
+void sim_free(struct sim *sim);
+/* True if nothing was violated. */
+bool sim_run(struct sim *sim, uint64_t seed, bool wall_steps, bool verbose);
+
+int64_t sim_boot_ms(const struct sim *sim, int client);
+int64_t sim_true_at(const struct sim *sim, int client, int64_t boot_ms);
+int64_t sim_wall_ms(const struct sim *sim, int client);
+bool sim_is_awake(const struct sim *sim, int client);
+int sim_id_number(const char *id); /* -1: none of ours */
+void sim_push(struct sim *sim, int64_t t, struct event event);
+void sim_note(struct sim *sim, const char *what, int client, int task, int key, int64_t a, int64_t b);
+void sim_fail(struct sim *sim, const char *promise, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void sim_print_trace(const struct sim *sim);
+
+/* ---- requests on their way (net.c) --------------------------------------- */
+
+enum fate { FATE_WELL, FATE_FAIL, FATE_LOSE, FATE_LATE, FATE_DUPLICATE };
+
+struct request {
+    int client;
+    int gen;
+    int task;
+    int slot;
+    unsigned serial;
+    enum op_kind kind;
+    int key;
+    int id;     /* of the request's lock_id; -1: none of ours */
+    int old_id; /* adopt */
+    bool is_get;
+    const char *keys[OP_KEYS_MAX];
+    size_t n_keys;
+    struct belay_batch batch;
+    int64_t sent_ms;
+    int64_t sent_t;
+    enum fate fate;
+    bool answered;
+    bool again; /* this delivery is one that the client no longer knows of */
+    enum belay_code code;
+    struct belay_error err;
+    struct belay_commit commit;
+    struct belay_record records[OP_KEYS_MAX];
+    int64_t now_ms;
+};
+
+void net_send(struct sim *sim, int task, int slot);
+void net_arrive(struct sim *sim, struct request *request);
+void net_answer(struct sim *sim, struct request *request); /* to the op, if it still waits */
+void net_discard(struct request *request);
+void net_wake(struct sim *sim, const char *lock_id);
+
+/* ---- clients (client.c, plan.c) ------------------------------------------ */
+
+void client_spawn(struct sim *sim, int client);
+void client_drive(struct sim *sim, int task, int slot);
+void client_on_event(struct sim *sim, const struct event *event);
+void client_crash(struct sim *sim, int client);
+bool client_all_done(const struct sim *sim);
+int plan_new(struct sim *sim, int client); /* the task's number, or -1: enough of them */
+int plan_adopt(struct sim *sim, int client, int from);
+
+/* ---- the promises (check.c, check_line.c) -------------------------------- */
+
+void check_begin(const struct sim *sim, struct glance before[SIM_KEYS]);
+/* After a delivery to the store. */
+void check_delivery(struct sim *sim, const struct request *request, const struct glance before[SIM_KEYS],
+                    const struct belay_record *copies, size_t n_copies);
+void check_state(struct sim *sim);
+void check_op_end(struct sim *sim, int task, int slot);
+void check_lease(struct sim *sim, int task);
+/* The line: who may take, who must. `records` are those of before. */
+void check_turn(struct sim *sim, int key, int id, const struct belay_record *records, size_t n);
+void check_hand_over(struct sim *sim);
+void check_liveness(struct sim *sim);
+
+#endif
