@@ -344,6 +344,7 @@ struct belay_lock_options {
     bool reentrant;        /* the same owner gets its live lock again, with the same id and token */
     bool outlives_process; /* nobody's process: it survives this one, and a restart of the machine */
     bool document_backoff; /* retry after 5, 10, 30, 60 s instead of exponentially */
+    bool keep_later;       /* no heartbeat and no on_lost before belay_lock_keep() */
     /*
      * Called once, by the heartbeat thread, when the lease is lost or can no
      * longer be proved: before anyone else can have the lock, while this
@@ -359,7 +360,7 @@ struct belay_lock_options {
 #define BELAY_LOCK_OPTIONS_INIT                                                                              \
     {                                                                                                        \
         sizeof(struct belay_lock_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, false, false,     \
-            false, NULL, NULL, NULL, NULL                                                                    \
+            false, false, NULL, NULL, NULL, NULL                                                             \
     }
 
 /* Fill what is not set in `options` from a profile. */
@@ -390,6 +391,14 @@ BELAY_API enum belay_code belay_lock_acquire(struct belay_client *client, const 
 BELAY_API enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, const char *lock_id,
                                            const struct belay_lock_options *options,
                                            struct belay_lock **out_lock, struct belay_error *err);
+
+/*
+ * Start to look after a lock that was acquired with keep_later: heartbeats, and
+ * on_lost. They take threads, which cost a short job more than its lock does;
+ * to be called well before the first heartbeat is due. Doing it again is not an
+ * error.
+ */
+BELAY_API enum belay_code belay_lock_keep(struct belay_lock *lock, struct belay_error *err);
 
 /* Renew the lease now, for its whole ttl. BELAY_LOST if it is over. */
 BELAY_API enum belay_code belay_lock_renew(struct belay_lock *lock, struct belay_error *err);

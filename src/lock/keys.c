@@ -1,0 +1,536 @@
+#include "lock/keys.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/text.h"
+
+/* ---- templates --------------------------------------------------------- */
+
+enum slot { SLOT_COMPONENT, SLOT_ENVIRONMENT, N_SLOTS };
+
+static const char *const slot_marks[N_SLOTS] = { "{component}", "{environment}" };
+static const char *const slot_names[N_SLOTS] = { "component", "environment" };
+
+/* text[0] slots[0] text[1] slots[1] text[2]; with n slots there are n + 1 texts. */
+struct form {
+    struct key_piece text[N_SLOTS + 1];
+    enum slot slots[N_SLOTS];
+    size_t n;
+};
+
+static const char *const all = "all";
+
+/* What is wrong with it, or NULL. */
+static const char *form_parse(const char *template, struct form *out)
+{
+    const char *at = template;
+    struct form form = { .n = 0 };
+
+    form.text[0].at = at;
+    while ((at += strcspn(at, "{}")), *at != '\0') {
+        enum slot slot = SLOT_COMPONENT;
+
+        while (slot < N_SLOTS && !text_has_prefix(at, slot_marks[slot])) {
+            slot++;
+        }
+        if (slot == N_SLOTS) {
+            return "has braces that are neither {component} nor {environment}";
+        }
+        if (form.n > 0 && form.slots[0] == slot) {
+            return "names a placeholder twice";
+        }
+        form.text[form.n].len = (size_t)(at - form.text[form.n].at);
+        if (form.n > 0 && form.text[form.n].len == 0) {
+            return "needs something between its placeholders, to tell where one ends";
+        }
+        form.slots[form.n++] = slot;
+        at += strlen(slot_marks[slot]);
+        form.text[form.n].at = at;
+    }
+    form.text[form.n].len = (size_t)(at - form.text[form.n].at);
+    *out = form;
+    return NULL;
+}
+
+static bool begins_as_stack(const char *key)
+{
+    return strncasecmp(key, "stack:", 6) == 0;
+}
+
+const char *key_template_fault(const char *template)
+{
+    struct form form;
+
+    if (!text_is_clean(template, BELAY_KEY_MAX)) {
+        return "is empty, too long, or has characters that a key may not have";
+    }
+    if (begins_as_stack(template)) {
+        return "begins with 'stack:', which is for keys made with --stack";
+    }
+    return form_parse(template, &form);
+}
+
+size_t key_template_weight(const char *template)
+{
+    struct form form;
+    size_t weight = 0;
+
+    if (form_parse(template, &form) == NULL) {
+        for (size_t i = 0; i <= form.n; i++) {
+            weight += form.text[i].len;
+        }
+    }
+    return weight;
+}
+
+/* ---- names ------------------------------------------------------------- */
+
+static bool piece_is(struct key_piece piece, const char *text)
+{
+    return strlen(text) == piece.len && memcmp(piece.at, text, piece.len) == 0;
+}
+
+static bool piece_is_name(struct key_piece piece)
+{
+    return piece.len > 0 && memchr(piece.at, ':', piece.len) == NULL;
+}
+
+/* An empty list allows everything. */
+static bool is_listed(const char *const *list, size_t n, struct key_piece piece)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (piece_is(piece, list[i])) {
+            return true;
+        }
+    }
+    return n == 0;
+}
+
+static bool is_allowed(const struct key_scheme *scheme, enum slot slot, struct key_piece piece)
+{
+    return slot == SLOT_COMPONENT ? is_listed(scheme->components, scheme->n_components, piece)
+                                  : is_listed(scheme->environments, scheme->n_environments, piece);
+}
+
+/* In the words that the chat's users know (S0.5). */
+static enum belay_code fail_not_allowed(const struct key_scheme *scheme, enum slot slot,
+                                        struct key_piece piece, struct belay_error *err)
+{
+    const char *const *list = slot == SLOT_COMPONENT ? scheme->components : scheme->environments;
+    size_t n = slot == SLOT_COMPONENT ? scheme->n_components : scheme->n_environments;
+    struct buf options = BUF_INIT(sizeof err->text);
+
+    for (size_t i = 0; i < n; i++) {
+        buf_addf(&options, "%s%s", i == 0 ? "" : ", ", list[i]);
+    }
+    (void)error_set(err, BELAY_INVALID, "Invalid %s: %.*s. Valid options: %s", slot_names[slot],
+                    (int)piece.len, piece.at, options.data == NULL ? "" : options.data);
+    buf_release(&options);
+    return BELAY_INVALID;
+}
+
+static enum belay_code check_name(const char *flag, const char *name, const char *also_not,
+                                  struct belay_error *err)
+{
+    if (*name == '\0') {
+        return error_set(err, BELAY_INVALID, "--%s is empty", flag);
+    }
+    if (!text_is_clean(name, BELAY_KEY_MAX)) {
+        return error_set(err, BELAY_INVALID,
+                         "--%s is longer than %d bytes, not UTF-8, or has control characters", flag,
+                         BELAY_KEY_MAX);
+    }
+    if (strchr(name, ':') != NULL) {
+        return error_set(err, BELAY_INVALID, "--%s: '%s' has a ':', which separates the parts of a key", flag,
+                         name);
+    }
+    if (also_not != NULL && strstr(name, also_not) != NULL) {
+        return error_set(err, BELAY_INVALID, "--%s: '%s' has a '%s', which separates service and component",
+                         flag, name, also_not);
+    }
+    return BELAY_OK;
+}
+
+/* ---- reading by a template --------------------------------------------- */
+
+static void names_set(struct key_names *names, enum slot slot, struct key_piece piece)
+{
+    *(slot == SLOT_COMPONENT ? &names->component : &names->environment) = piece;
+}
+
+static bool names_fit(const struct key_scheme *scheme, const struct form *form, const struct key_names *names,
+                      bool by_lists)
+{
+    for (size_t i = 0; i < form->n; i++) {
+        struct key_piece piece = form->slots[i] == SLOT_COMPONENT ? names->component : names->environment;
+
+        if (!piece_is_name(piece) || (by_lists && !is_allowed(scheme, form->slots[i], piece))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Where `middle` falls into two names: the best of all places where the text between them stands. */
+static bool split(const struct key_scheme *scheme, const struct form *form, struct key_piece middle,
+                  bool by_lists, struct key_names *out)
+{
+    const struct key_piece between = form->text[1];
+    bool want_longest = by_lists && scheme->n_environments > 0;
+    bool found = false;
+
+    for (size_t at = 1; at + between.len < middle.len; at++) {
+        struct key_names names;
+
+        if (memcmp(middle.at + at, between.at, between.len) != 0) {
+            continue;
+        }
+        names_set(&names, form->slots[0], (struct key_piece){ middle.at, at });
+        names_set(&names, form->slots[1],
+                  (struct key_piece){ middle.at + at + between.len, middle.len - at - between.len });
+        if (!names_fit(scheme, form, &names, by_lists)) {
+            continue;
+        }
+        if (!found || (names.environment.len > out->environment.len) == want_longest) {
+            *out = names;
+        }
+        found = true;
+    }
+    return found;
+}
+
+static bool read_form(const struct key_scheme *scheme, const char *key, bool by_lists, struct form *form,
+                      struct key_names *out)
+{
+    struct key_names names = { { NULL, 0 }, { NULL, 0 } };
+    struct key_piece middle = { key, strlen(key) };
+    struct key_piece first, last;
+
+    if (scheme->template == NULL || form_parse(scheme->template, form) != NULL) {
+        return false;
+    }
+    if (form->n == 0) {
+        *out = names;
+        return strcmp(key, scheme->template) == 0;
+    }
+    first = form->text[0];
+    last = form->text[form->n];
+    if (middle.len < first.len + last.len || memcmp(key, first.at, first.len) != 0 ||
+        memcmp(key + middle.len - last.len, last.at, last.len) != 0) {
+        return false;
+    }
+    middle.at += first.len;
+    middle.len -= first.len + last.len;
+    if (form->n == 2) {
+        return split(scheme, form, middle, by_lists, out);
+    }
+    names_set(&names, form->slots[0], middle);
+    if (!names_fit(scheme, form, &names, by_lists)) {
+        return false;
+    }
+    *out = names;
+    return true;
+}
+
+bool key_read(const struct key_scheme *scheme, const char *key, struct key_names *out_names)
+{
+    struct form form;
+
+    return read_form(scheme, key, true, &form, out_names);
+}
+
+enum belay_code key_check_scheme(const struct key_scheme *scheme, const char *key, struct belay_error *err)
+{
+    struct key_scheme loose = *scheme;
+    struct key_names names;
+    struct form form;
+
+    if (read_form(scheme, key, true, &form, &names)) {
+        return BELAY_OK;
+    }
+    /* What it was meant to be: a known environment first, so that the component gets the blame. */
+    loose.n_components = 0;
+    if (!read_form(&loose, key, true, &form, &names) && !read_form(scheme, key, false, &form, &names)) {
+        return BELAY_OK; /* another form: a key of its own */
+    }
+    for (size_t i = 0; i < form.n; i++) {
+        struct key_piece piece = form.slots[i] == SLOT_COMPONENT ? names.component : names.environment;
+
+        if (!is_allowed(scheme, form.slots[i], piece)) {
+            return fail_not_allowed(scheme, form.slots[i], piece, err);
+        }
+    }
+    return BELAY_OK;
+}
+
+/* ---- making by a template ---------------------------------------------- */
+
+static char *fill(const struct form *form, const struct key_names *names)
+{
+    struct buf key = BUF_INIT(4 * BELAY_KEY_MAX);
+    char *text;
+
+    for (size_t i = 0; i <= form->n; i++) {
+        buf_add(&key, form->text[i].at, form->text[i].len);
+        if (i < form->n) {
+            struct key_piece name = form->slots[i] == SLOT_COMPONENT ? names->component : names->environment;
+            buf_add(&key, name.at, name.len);
+        }
+    }
+    text = buf_take(&key);
+    buf_release(&key);
+    return text;
+}
+
+static bool form_has(const struct form *form, enum slot slot)
+{
+    for (size_t i = 0; i < form->n; i++) {
+        if (form->slots[i] == slot) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum belay_code take_name(const struct key_scheme *scheme, const struct form *form, enum slot slot,
+                                 const char *name, struct key_names *names, struct belay_error *err)
+{
+    struct key_piece piece = { name, name == NULL ? 0 : strlen(name) };
+    enum belay_code code;
+
+    if (!form_has(form, slot)) {
+        return name == NULL
+                   ? BELAY_OK
+                   : error_set(err, BELAY_INVALID, "--%s: the keys of profile '%s' (%s) have no place for it",
+                               slot_names[slot], scheme->profile, scheme->template);
+    }
+    if (name == NULL) {
+        return error_set(err, BELAY_INVALID, "the keys of profile '%s' (%s) need --%s", scheme->profile,
+                         scheme->template, slot_names[slot]);
+    }
+    if (*name != '\0' && text_is_clean(name, BELAY_KEY_MAX) && !is_allowed(scheme, slot, piece)) {
+        return fail_not_allowed(scheme, slot, piece, err);
+    }
+    code = check_name(slot_names[slot], name, NULL, err);
+    if (code == BELAY_OK) {
+        names_set(names, slot, piece);
+    }
+    return code;
+}
+
+enum belay_code key_make_by_template(const struct key_scheme *scheme, const struct belay_key_parts *parts,
+                                     char **out_key, struct belay_error *err)
+{
+    struct key_names names = { { NULL, 0 }, { NULL, 0 } };
+    struct form form;
+    enum belay_code code;
+    char *key;
+
+    if (form_parse(scheme->template, &form) != NULL) {
+        return error_set(err, BELAY_BUG, "a template that was not checked: '%s'", scheme->template);
+    }
+    code = take_name(scheme, &form, SLOT_COMPONENT, parts->component, &names, err);
+    if (code == BELAY_OK) {
+        code = take_name(scheme, &form, SLOT_ENVIRONMENT, parts->environment, &names, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    key = fill(&form, &names);
+    if (key == NULL) {
+        return error_no_memory(err);
+    }
+    *out_key = key;
+    return BELAY_OK;
+}
+
+size_t key_above_template(const struct key_scheme *scheme, const struct key_names *names,
+                          char *out_keys[BELAY_ANCESTORS_MAX])
+{
+    struct key_names above = *names;
+    struct form form;
+
+    if (names->component.at == NULL || piece_is(names->component, all) ||
+        form_parse(scheme->template, &form) != NULL) {
+        return 0;
+    }
+    above.component = (struct key_piece){ all, strlen(all) };
+    out_keys[0] = fill(&form, &above);
+    return 1;
+}
+
+/* ---- stacks ------------------------------------------------------------ */
+
+enum level { LEVEL_STACK, LEVEL_SERVICE, LEVEL_COMPONENT };
+
+struct stack_key {
+    enum level level;
+    struct key_piece stack;   /* "stack:S:env:E" */
+    struct key_piece service; /* of a component too; .at is NULL if it has none */
+};
+
+/* The part of a key at *at up to the next ':' or the end, if it is a name; moves past it. */
+static bool next_part(const char **at, struct key_piece *out)
+{
+    struct key_piece part = { *at, strcspn(*at, ":") };
+
+    *at += part.len;
+    *out = part;
+    return part.len > 0;
+}
+
+static bool take_literal(const char **at, const char *literal)
+{
+    if (!text_has_prefix(*at, literal)) {
+        return false;
+    }
+    *at += strlen(literal);
+    return true;
+}
+
+/* V/C has two names and no third, C has one. */
+static bool component_parse(struct key_piece path, struct stack_key *key)
+{
+    const char *slash = memchr(path.at, '/', path.len);
+    size_t before;
+
+    if (slash == NULL) {
+        return true;
+    }
+    before = (size_t)(slash - path.at);
+    key->service = (struct key_piece){ path.at, before };
+    return before > 0 && before + 1 < path.len && memchr(slash + 1, '/', path.len - before - 1) == NULL;
+}
+
+static bool stack_parse(const char *text, struct stack_key *out)
+{
+    struct stack_key key = { LEVEL_STACK, { text, 0 }, { NULL, 0 } };
+    const char *at = text;
+    struct key_piece part;
+
+    if (!take_literal(&at, "stack:") || !next_part(&at, &part) || !take_literal(&at, ":env:") ||
+        !next_part(&at, &part)) {
+        return false;
+    }
+    key.stack.len = (size_t)(at - text);
+    if (take_literal(&at, ":service:")) {
+        key.level = LEVEL_SERVICE;
+        if (!next_part(&at, &part) || memchr(part.at, '/', part.len) != NULL) {
+            return false;
+        }
+    } else if (take_literal(&at, ":component:")) {
+        key.level = LEVEL_COMPONENT;
+        if (!next_part(&at, &part) || !component_parse(part, &key)) {
+            return false;
+        }
+    }
+    *out = key;
+    return *at == '\0';
+}
+
+size_t key_above_stack(const char *key, char *out_keys[BELAY_ANCESTORS_MAX])
+{
+    struct stack_key stack;
+    size_t n = 0;
+
+    if (!stack_parse(key, &stack) || stack.level == LEVEL_STACK) {
+        return 0;
+    }
+    if (stack.level == LEVEL_COMPONENT && stack.service.at != NULL) {
+        struct buf service = BUF_INIT(2 * BELAY_KEY_MAX);
+
+        buf_add(&service, stack.stack.at, stack.stack.len);
+        buf_adds(&service, ":service:");
+        buf_add(&service, stack.service.at, stack.service.len);
+        out_keys[n++] = buf_take(&service);
+        buf_release(&service);
+    }
+    out_keys[n++] = strndup(stack.stack.at, stack.stack.len);
+    return n;
+}
+
+static enum belay_code check_stack_parts(const struct belay_key_parts *parts, struct belay_error *err)
+{
+    enum belay_code code = check_name("stack", parts->stack, NULL, err);
+
+    if (code == BELAY_OK && parts->environment == NULL) {
+        return error_set(err, BELAY_INVALID, "--stack needs --environment");
+    }
+    if (code == BELAY_OK && parts->service != NULL && parts->component != NULL) {
+        return error_set(err, BELAY_INVALID,
+                         "--service and --component exclude each other; a component of a service is "
+                         "--component SERVICE/COMPONENT");
+    }
+    if (code == BELAY_OK) {
+        code = check_name("environment", parts->environment, NULL, err);
+    }
+    if (code == BELAY_OK && parts->service != NULL) {
+        code = check_name("service", parts->service, "/", err);
+    }
+    if (code == BELAY_OK && parts->component != NULL) {
+        code = check_name("component", parts->component, NULL, err);
+    }
+    return code;
+}
+
+enum belay_code key_make_by_stack(const struct belay_key_parts *parts, char **out_key,
+                                  struct belay_error *err)
+{
+    struct buf buf = BUF_INIT(8 * BELAY_KEY_MAX);
+    struct stack_key parsed;
+    enum belay_code code = check_stack_parts(parts, err);
+    char *key;
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    buf_addf(&buf, "stack:%s:env:%s", parts->stack, parts->environment);
+    if (parts->service != NULL) {
+        buf_addf(&buf, ":service:%s", parts->service);
+    } else if (parts->component != NULL) {
+        buf_addf(&buf, ":component:%s", parts->component);
+    }
+    key = buf_take(&buf);
+    buf_release(&buf);
+    if (key == NULL) {
+        return error_no_memory(err);
+    }
+    /* Only the path of a component can still be wrong. */
+    if (!stack_parse(key, &parsed)) {
+        free(key);
+        return error_set(err, BELAY_INVALID, "--component: '%s' is not SERVICE/COMPONENT, nor one name",
+                         parts->component);
+    }
+    *out_key = key;
+    return BELAY_OK;
+}
+
+/* ---- any key ----------------------------------------------------------- */
+
+enum belay_code key_check(const char *key, struct belay_error *err)
+{
+    struct stack_key parsed;
+    size_t len = strlen(key);
+
+    if (len == 0) {
+        return error_set(err, BELAY_INVALID, "the key is empty");
+    }
+    if (len > BELAY_KEY_MAX) {
+        return error_set(err, BELAY_INVALID, "the key has %zu bytes; at most %d are allowed", len,
+                         BELAY_KEY_MAX);
+    }
+    if (!text_is_clean(key, BELAY_KEY_MAX)) {
+        return error_set(err, BELAY_INVALID, "the key is not UTF-8 or has control characters");
+    }
+    if (begins_as_stack(key) && !stack_parse(key, &parsed)) {
+        return error_set(err, BELAY_INVALID,
+                         "key '%s' begins as a stack's but is none; write it as stack:STACK:env:ENVIRONMENT, "
+                         "perhaps with :service:SERVICE or :component:SERVICE/COMPONENT after it",
+                         key);
+    }
+    return BELAY_OK;
+}
