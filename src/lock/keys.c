@@ -40,7 +40,7 @@ static const char *form_parse(const char *template, struct form *out)
         if (slot == N_SLOTS) {
             return "has braces that are neither {component} nor {environment}";
         }
-        if (form.n > 0 && form.slots[0] == slot) {
+        if (form.n == N_SLOTS || (form.n > 0 && form.slots[0] == slot)) {
             return "names a placeholder twice";
         }
         form.text[form.n].len = (size_t)(at - form.text[form.n].at);
