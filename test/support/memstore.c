@@ -386,7 +386,7 @@ static void put_intent(struct belay_record *record, const struct belay_put_inten
 /* Whether a write brings a record into being that was not there; one that only drops does not. */
 static bool creates(const struct belay_write *write)
 {
-    return write->set != 0 || write->put_ticket != NULL || write->put_intent != NULL;
+    return (write->set & BELAY_SET_TAKEN) != 0 || write->put_ticket != NULL || write->put_intent != NULL;
 }
 
 static void apply(struct memstore_data *data, const struct belay_write *write, const struct moment *moment)

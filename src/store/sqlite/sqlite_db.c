@@ -119,6 +119,7 @@ int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *
         *out_other_boot = boot_id == NULL || sqlite3_stricmp((const char *)boot_id, store->boot_id) != 0;
         out_ground->ceiling = (uint64_t)sqlite3_column_int64(statement, 2);
         out_ground->next = (uint64_t)(number > newest ? number : newest) + 1;
+        out_ground->newest = (uint64_t)newest;
         out_ground->now_ms = sqlite_now_ms(store);
         out_ground->unix_ms = sqlite_unix_ms(store);
         rc = SQLITE_OK;

@@ -92,6 +92,7 @@ struct row {
 struct ground {
     int64_t now_ms;
     int64_t unix_ms;
+    uint64_t newest;  /* event; 0: none */
     uint64_t next;    /* number */
     uint64_t ceiling; /* numbers below this may be handed out */
 };
@@ -165,7 +166,7 @@ enum belay_code json_read_meta(const struct sqlite_store *store, const char *tex
 
 /* ---- sqlite_apply.c: what a write means, without a database ---- */
 bool write_may_happen(const struct belay_write *write, const struct belay_record *record, int64_t now_ms);
-/* A condition and nothing more, or one that must not make a record. */
+/* A condition and nothing more, or one of those that make no record. */
 bool write_leaves_alone(const struct belay_write *write, const struct belay_record *record);
 /* Whether losing it to a power cut would break a promise (sqlite_commit.c). */
 bool write_must_last(const struct belay_write *write, const struct belay_record *record);
@@ -182,7 +183,7 @@ enum belay_code sqlite_scan(struct belay_store *base, const struct belay_scan *s
                             void *context, struct belay_error *err);
 enum belay_code sqlite_events(struct belay_store *base, const struct belay_events_query *query,
                               belay_event_fn fn, void *context, struct belay_error *err);
-void sqlite_sweep(struct sqlite_store *store, uint64_t newest);
+void sqlite_sweep(struct sqlite_store *store);
 
 /* ---- sqlite_wake.c ---- */
 uint32_t sqlite_listen(struct belay_store *base, const char *lock_id);

@@ -134,7 +134,7 @@ static int sweep_records(struct sqlite_store *store, const char *last, const str
     return rc == SQLITE_OK ? db_finish(statement) : rc;
 }
 
-void sqlite_sweep(struct sqlite_store *store, uint64_t newest)
+void sqlite_sweep(struct sqlite_store *store)
 {
     struct ground ground;
     bool other_boot = false;
@@ -145,7 +145,7 @@ void sqlite_sweep(struct sqlite_store *store, uint64_t newest)
         rc = db_read_ground(store, &ground, &other_boot);
     }
     if (rc == SQLITE_OK && !other_boot) {
-        rc = sweep_events(store, newest, ground.unix_ms);
+        rc = sweep_events(store, ground.newest, ground.unix_ms);
         if (rc == SQLITE_OK) {
             rc = find_stretch(store, &last);
         }
