@@ -246,6 +246,7 @@ static void queue(struct op *op, bool again, int64_t now_ms)
                                             .key = request->key,
                                             .owner = request->owner,
                                             .owner_name = request->owner_name,
+                                            .since_unix_ms = request->began_unix_ms,
                                             .ttl_ms = request->terms.ticket_ms };
     for (size_t i = 0; i < op->batch.n_writes; i++) {
         op->writes[i].put_ticket = &op->ticket;

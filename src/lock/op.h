@@ -47,7 +47,8 @@ struct op_request {
     const char *by;             /* force */
     const char *reason;
     struct belay_store_terms terms;
-    uint64_t seed; /* of the jitter */
+    int64_t began_unix_ms; /* for people: when they began to wait */
+    uint64_t seed;         /* of the jitter */
 };
 
 /* How a kind of operation goes on; see step.h. */

@@ -1,0 +1,132 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "client/client.h"
+#include "store/sqlite/sqlite_store.h"
+#include "version.h"
+
+const char *belay_version(void)
+{
+    return BELAY_VERSION;
+}
+
+static enum belay_code open_store(const char *url, struct belay_store **out_store, char **out_url,
+                                  struct belay_error *err)
+{
+    if (text_has_prefix(url, "sqlite:")) {
+        return sqlite_store_open(url + strlen("sqlite:"), NULL, out_store, out_url, err);
+    }
+    return error_set(err, BELAY_INVALID, "'%.200s' is not a store that this belay knows: use sqlite:PATH",
+                     url);
+}
+
+static const struct belay_client_options default_options = BELAY_CLIENT_OPTIONS_INIT;
+
+/* Takes over the store and the url, also if it fails. */
+static enum belay_code client_new(struct belay_store *store, char *url, const struct belay_config *config,
+                                  const struct belay_client_options *options,
+                                  struct belay_client **out_client, struct belay_error *err)
+{
+    struct belay_client *client = calloc(1, sizeof *client);
+    const char *enabled;
+
+    if (client == NULL) {
+        store->ops->close(store);
+        free(url);
+        return error_no_memory(err);
+    }
+    client->store = store;
+    client->url = url;
+    client->config = config;
+    client->on_event = options->on_event;
+    client->on_warning = options->on_warning;
+    client->context = options->context;
+    enabled = config == NULL ? NULL : belay_config_get(config, "locking_enabled");
+    client->enabled = enabled == NULL || strcmp(enabled, "true") == 0;
+    (void)pthread_mutex_init(&client->mutex, NULL);
+    (void)pthread_cond_init(&client->idle, NULL);
+    *out_client = client;
+    return BELAY_OK;
+}
+
+static enum belay_code open_with_config(const struct belay_client_options *options,
+                                        const struct belay_config *config, struct belay_client **out_client,
+                                        struct belay_error *err)
+{
+    struct belay_store *store = NULL;
+    char *store_url = NULL;
+    const char *url = options->store_url != NULL ? options->store_url : belay_config_get(config, "store");
+    enum belay_code code;
+
+    if (url == NULL) {
+        return error_set(err, BELAY_CONFIG,
+                         "no home directory to keep locks in: set --store or BELAY_STORE to sqlite:PATH");
+    }
+    code = open_store(url, &store, &store_url, err);
+    return code == BELAY_OK ? client_new(store, store_url, config, options, out_client, err) : code;
+}
+
+enum belay_code belay_client_open(const struct belay_client_options *options,
+                                  struct belay_client **out_client, struct belay_error *err)
+{
+    struct belay_config *config = NULL;
+    enum belay_code code;
+
+    if (options == NULL) {
+        options = &default_options;
+    }
+    if (options->config != NULL) {
+        return open_with_config(options, options->config, out_client, err);
+    }
+    code = belay_config_load(NULL, &config, err);
+    if (code == BELAY_OK) {
+        code = open_with_config(options, config, out_client, err);
+    }
+    if (code == BELAY_OK) {
+        (*out_client)->own_config = config;
+        config = NULL;
+    }
+    belay_config_free(config);
+    return code;
+}
+
+enum belay_code belay_client_open_store(struct belay_store *store, const struct belay_client_options *options,
+                                        struct belay_client **out_client, struct belay_error *err)
+{
+    char *url = strdup(store->ops->name);
+
+    if (options == NULL) {
+        options = &default_options;
+    }
+    if (url == NULL) {
+        store->ops->close(store);
+        return error_no_memory(err);
+    }
+    return client_new(store, url, options->config, options, out_client, err);
+}
+
+void belay_client_close(struct belay_client *client)
+{
+    if (client == NULL) {
+        return;
+    }
+    keeper_stop(client);
+    client->store->ops->close(client->store);
+    (void)pthread_mutex_destroy(&client->mutex);
+    (void)pthread_cond_destroy(&client->idle);
+    belay_config_free(client->own_config);
+    free(client->url);
+    free(client);
+}
+
+const char *belay_client_store_url(const struct belay_client *client)
+{
+    return client->url;
+}
+
+bool belay_client_locking_enabled(const struct belay_client *client)
+{
+    return client->enabled;
+}

@@ -1,0 +1,126 @@
+/*
+ * The public interface over src/lock and a store: blocking calls, and two
+ * threads that keep leases alive and watch their deadlines. For src/client/ only.
+ */
+#ifndef CLIENT_CLIENT_H
+#define CLIENT_CLIENT_H
+
+#include <pthread.h>
+
+#include "belay/store.h"
+#include "lock/lease.h"
+#include "lock/op.h"
+
+/*
+ * A thread that calls `due` whenever the time has come that `due` itself last
+ * asked for, or when poked. The time is on the boot clock: it goes on while the
+ * machine sleeps.
+ */
+struct ticker {
+    pthread_t thread;
+    bool running;
+    bool stop; /* under the client's mutex */
+    int timer_fd;
+    int poke_fd;
+    struct belay_client *client; /* borrowed */
+    /* Called with the client's mutex held; may let go of it in between. Returns when next. */
+    int64_t (*due)(struct belay_client *client);
+};
+
+bool ticker_start(struct ticker *ticker, struct belay_client *client, int64_t (*due)(struct belay_client *));
+void ticker_poke(struct ticker *ticker);
+void ticker_stop(struct ticker *ticker); /* without the mutex */
+
+struct belay_client {
+    struct belay_store *store;         /* owned */
+    const struct belay_config *config; /* borrowed */
+    struct belay_config *own_config;   /* owned; what `config` is if the caller gave none */
+    char *url;                         /* owned */
+    bool enabled;
+    void (*on_event)(void *context, const struct belay_event *event);
+    void (*on_warning)(void *context, const char *text);
+    void *context;
+
+    pthread_mutex_t mutex; /* guards what follows, and the leases of `locks` */
+    pthread_cond_t idle;   /* a lock's `beating` has ended */
+    struct belay_lock *locks;
+    struct ticker beater;  /* renews what is due */
+    struct ticker watcher; /* tells holders of passed deadlines; never waits for the store */
+};
+
+struct belay_lock {
+    struct belay_client *client; /* borrowed */
+    struct belay_lock *next;
+    char *key;
+    char *ancestors[BELAY_ANCESTORS_MAX];
+    size_t n_ancestors;
+    char *lock_id; /* NULL: unprotected */
+    char *owner;
+    char *owner_name;
+    uint64_t token;
+    bool reentered;
+    void (*on_lost)(void *context, struct belay_lock *lock, const char *why);
+    void *context;
+
+    /* Under the client's mutex. */
+    struct lease lease;
+    struct belay_info *info;  /* owned; replaced by renewals */
+    struct belay_info *shown; /* owned; what belay_lock_info() last handed out */
+    bool beating;             /* the beater is at it, without the mutex */
+    bool ending;              /* no more heartbeats: it is being released */
+    bool lost;
+    bool lost_unsaid; /* the event of the loss is not in the store yet */
+};
+
+/* ---- running operations (run.c) ---- */
+
+struct run_hooks {
+    struct belay_cancel *cancel;
+    void (*on_waiting)(void *context, const struct belay_waiting *waiting);
+    void *context;
+};
+
+/* Run an operation to its end, blocking. `hooks` may be NULL. */
+void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks);
+/* Keep events that come with no write; best effort. */
+void client_note(struct belay_client *client, const struct belay_event *event);
+void client_emit(struct belay_client *client, const struct belay_batch *batch,
+                 const struct belay_commit *result);
+void client_warn(struct belay_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Sleep that a cancel ends. */
+void client_sleep(int64_t ms, struct belay_cancel *cancel);
+
+/* ---- what is asked for, checked (request.c) ---- */
+
+/* The parts of a request that must be freed. */
+struct request {
+    struct op_request op;
+    char *ancestors[BELAY_ANCESTORS_MAX];
+    char id[BELAY_ID_MAX + 1];
+    char owner[BELAY_OWNER_MAX + 1];
+    char owner_name[BELAY_OWNER_MAX + 1];
+    struct belay_meta metadata[BELAY_META_MAX + 1];
+};
+
+/* For who names a key and perhaps an id. Nothing to release if it fails. */
+enum belay_code request_init(struct request *request, struct belay_client *client, const char *key,
+                             const char *lock_id, struct belay_error *err);
+/* For who acquires or adopts. */
+enum belay_code request_init_lock(struct request *request, struct belay_client *client, const char *key,
+                                  const struct belay_lock_options *options, struct belay_error *err);
+void request_release(struct request *request);
+
+/* ---- keeping leases (keeper.c) ---- */
+
+/* Let the threads look after the lock from now on. */
+void keeper_add(struct belay_lock *lock);
+/* Start the threads that this lock needs. */
+enum belay_code keeper_start(struct belay_lock *lock, struct belay_error *err);
+/* No more heartbeats; waits for one that is under way. */
+void keeper_quiet(struct belay_lock *lock);
+void keeper_remove(struct belay_lock *lock);
+/* Renew once. Without the mutex. */
+enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err);
+void keeper_stop(struct belay_client *client);
+
+#endif

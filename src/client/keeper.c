@@ -1,0 +1,249 @@
+/*
+ * Two threads look after the leases of a client. The beater renews, which may
+ * take as long as the store does. The watcher only looks at deadlines, so that
+ * no slow store keeps a holder from hearing in time that it has lost its lock.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "client/client.h"
+#include "lock/info.h"
+
+/* The loss as an event, once the store can be asked. Without the mutex. */
+static void note_loss(struct belay_lock *lock, const char *why)
+{
+    struct belay_event event = { .level = BELAY_WARN_LEVEL,
+                                 .type = "lock.lost",
+                                 .key = lock->key,
+                                 .lock_id = lock->lock_id,
+                                 .token = lock->token,
+                                 .locked_by = lock->owner,
+                                 .locked_by_name = lock->owner_name,
+                                 .reason = why,
+                                 .duration_ms = -1 };
+
+    client_note(lock->client, &event);
+}
+
+/* With the mutex held, which is let go for the callback. Nobody frees the lock meanwhile. */
+static void tell_lost(struct belay_lock *lock, const char *why)
+{
+    struct belay_client *client = lock->client;
+
+    if (lock->lost) {
+        return;
+    }
+    lock->lost = true;
+    lock->lost_unsaid = true;
+    lease_end(&lock->lease);
+    if (lock->on_lost != NULL && !lock->ending) {
+        bool beating = lock->beating;
+
+        lock->beating = true;
+        (void)pthread_mutex_unlock(&client->mutex);
+        lock->on_lost(lock->context, lock, why);
+        (void)pthread_mutex_lock(&client->mutex);
+        lock->beating = beating;
+        (void)pthread_cond_broadcast(&client->idle);
+    }
+    ticker_poke(&client->beater);
+}
+
+enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err)
+{
+    struct belay_client *client = lock->client;
+    struct op_request request = { .key = lock->key,
+                                  .n_ancestors = lock->n_ancestors,
+                                  .lock_id = lock->lock_id,
+                                  .owner = lock->owner,
+                                  .owner_name = lock->owner_name,
+                                  .terms = client->store->ops->terms(client->store),
+                                  .seed = (uint64_t)clock_boot_ms() };
+    struct belay_info *info = NULL;
+    enum belay_code code;
+    struct op op;
+
+    for (size_t i = 0; i < lock->n_ancestors; i++) {
+        request.ancestors[i] = lock->ancestors[i];
+    }
+    (void)pthread_mutex_lock(&client->mutex);
+    request.ttl_ms = lock->lease.ttl_ms;
+    (void)pthread_mutex_unlock(&client->mutex);
+    op_renew(&op, &request, clock_boot_ms());
+    client_run(client, &op, NULL);
+    code = op.code;
+    if (code == BELAY_OK) {
+        info = info_from_record(&op.record, op.record_now_ms);
+    }
+    (void)pthread_mutex_lock(&client->mutex);
+    if (code == BELAY_OK && lock->lease.over) {
+        code = error_set(err, BELAY_LOST, "lock '%s' was lost before", lock->key);
+    } else if (code == BELAY_OK) {
+        lease_renewed(&lock->lease, op.sent_ms, op.record.ttl_ms);
+        if (info != NULL) {
+            belay_info_free(lock->info);
+            lock->info = info;
+            info = NULL;
+        }
+        ticker_poke(&client->watcher);
+    } else {
+        (void)error_set(err, code, "%s", op.err.text);
+        error_set_holder(err, op.err.holder);
+        op.err.holder = NULL;
+    }
+    (void)pthread_mutex_unlock(&client->mutex);
+    belay_info_free(info);
+    op_destroy(&op);
+    return code;
+}
+
+/* Whether a failed renewal means that the lock is not ours. */
+static bool means_lost(enum belay_code code)
+{
+    return code == BELAY_LOST || code == BELAY_NOT_HOLDER || code == BELAY_NOT_FOUND;
+}
+
+/* With the mutex held. */
+static void beat(struct belay_lock *lock)
+{
+    struct belay_client *client = lock->client;
+    struct belay_error err = BELAY_ERROR_INIT;
+    bool unsaid = lock->lost_unsaid;
+    enum belay_code code = BELAY_OK;
+
+    lock->beating = true;
+    lock->lost_unsaid = false;
+    (void)pthread_mutex_unlock(&client->mutex);
+    if (unsaid) {
+        note_loss(lock, "the lease could no longer be proved");
+    } else {
+        code = keeper_renew(lock, &err);
+    }
+    (void)pthread_mutex_lock(&client->mutex);
+    lock->beating = false;
+    if (means_lost(code)) {
+        tell_lost(lock, err.text);
+    } else if (code != BELAY_OK) {
+        lease_beat_failed(&lock->lease, clock_boot_ms());
+        client_warn(client, "lock '%s' was not renewed, trying again: %s", lock->key, err.text);
+    }
+    (void)pthread_cond_broadcast(&client->idle);
+    belay_error_release(&err);
+}
+
+static bool wants_beat(const struct belay_lock *lock, int64_t now_ms)
+{
+    if (lock->beating || lock->ending) {
+        return false;
+    }
+    return lock->lost_unsaid || (lease_is_live(&lock->lease, now_ms) && now_ms >= lock->lease.next_beat_ms);
+}
+
+static int64_t beater_due(struct belay_client *client)
+{
+    int64_t next_ms = INT64_MAX;
+    struct belay_lock *lock = client->locks;
+
+    while (lock != NULL && !client->beater.stop) {
+        if (wants_beat(lock, clock_boot_ms())) {
+            beat(lock);
+            lock = client->locks; /* the list may have changed while we were away */
+            next_ms = INT64_MAX;
+            continue;
+        }
+        if (!lock->lease.over && !lock->ending && lock->lease.next_beat_ms < next_ms) {
+            next_ms = lock->lease.next_beat_ms;
+        }
+        lock = lock->next;
+    }
+    return next_ms;
+}
+
+static int64_t watcher_due(struct belay_client *client)
+{
+    int64_t next_ms = INT64_MAX;
+    struct belay_lock *lock = client->locks;
+
+    while (lock != NULL && !client->watcher.stop) {
+        if (!lock->lost && !lock->lease.over && clock_boot_ms() >= lock->lease.deadline_ms) {
+            tell_lost(lock, "the lease ran out before it could be renewed");
+            lock = client->locks;
+            next_ms = INT64_MAX;
+            continue;
+        }
+        if (!lock->lease.over && lock->lease.deadline_ms < next_ms) {
+            next_ms = lock->lease.deadline_ms;
+        }
+        lock = lock->next;
+    }
+    return next_ms;
+}
+
+void keeper_add(struct belay_lock *lock)
+{
+    struct belay_client *client = lock->client;
+
+    (void)pthread_mutex_lock(&client->mutex);
+    lock->next = client->locks;
+    client->locks = lock;
+    (void)pthread_mutex_unlock(&client->mutex);
+}
+
+enum belay_code keeper_start(struct belay_lock *lock, struct belay_error *err)
+{
+    struct belay_client *client = lock->client;
+    bool ok = true;
+
+    (void)pthread_mutex_lock(&client->mutex);
+    if (lock->lease.heartbeat_ms > 0 && !client->beater.running) {
+        ok = ticker_start(&client->beater, client, beater_due);
+    }
+    if (ok && lock->on_lost != NULL && !client->watcher.running) {
+        ok = ticker_start(&client->watcher, client, watcher_due);
+    }
+    ticker_poke(&client->beater);
+    ticker_poke(&client->watcher);
+    (void)pthread_mutex_unlock(&client->mutex);
+    return ok ? BELAY_OK : error_set(err, BELAY_NO_MEMORY, "cannot start a thread to keep the lock alive");
+}
+
+void keeper_quiet(struct belay_lock *lock)
+{
+    struct belay_client *client = lock->client;
+
+    (void)pthread_mutex_lock(&client->mutex);
+    lock->ending = true;
+    while (lock->beating) {
+        (void)pthread_cond_wait(&client->idle, &client->mutex);
+    }
+    (void)pthread_mutex_unlock(&client->mutex);
+}
+
+void keeper_remove(struct belay_lock *lock)
+{
+    struct belay_client *client = lock->client;
+    bool unsaid;
+
+    keeper_quiet(lock);
+    (void)pthread_mutex_lock(&client->mutex);
+    for (struct belay_lock **at = &client->locks; *at != NULL; at = &(*at)->next) {
+        if (*at == lock) {
+            *at = lock->next;
+            break;
+        }
+    }
+    lease_end(&lock->lease);
+    unsaid = lock->lost_unsaid;
+    (void)pthread_mutex_unlock(&client->mutex);
+    if (unsaid) {
+        note_loss(lock, "the lease could no longer be proved");
+    }
+}
+
+void keeper_stop(struct belay_client *client)
+{
+    ticker_stop(&client->beater);
+    ticker_stop(&client->watcher);
+}

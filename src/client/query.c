@@ -1,0 +1,445 @@
+/* By key and lock id: what needs no struct belay_lock. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "client/client.h"
+#include "lock/decide.h"
+#include "lock/info.h"
+
+enum { STALE_NOTED_MAX = 64, WATCH_LOOK_MS = 1000 };
+
+/* ---- renew, release, force ---- */
+
+static enum belay_code finish(struct belay_client *client, struct op *op, struct belay_info **out_info,
+                              struct belay_error *err)
+{
+    enum belay_code code;
+    struct belay_info *info = NULL;
+
+    client_run(client, op, NULL);
+    code = op->code;
+    if (code != BELAY_OK) {
+        (void)error_set(err, code, "%s", op->err.text);
+        error_set_holder(err, op->err.holder);
+        op->err.holder = NULL;
+    } else if (out_info != NULL) {
+        info = info_from_record(&op->record, op->record_now_ms);
+        if (info == NULL) {
+            code = error_no_memory(err);
+        } else {
+            *out_info = info;
+        }
+    }
+    op_destroy(op);
+    return code;
+}
+
+static enum belay_code begin(struct request *request, struct belay_client *client, const char *key,
+                             const char *lock_id, struct belay_error *err)
+{
+    if (lock_id == NULL) {
+        return error_set(err, BELAY_INVALID, "no lock id: say whose lock it is");
+    }
+    return request_init(request, client, key, lock_id, err);
+}
+
+enum belay_code belay_renew(struct belay_client *client, const char *key, const char *lock_id, int64_t ttl_ms,
+                            struct belay_info **out_info, struct belay_error *err)
+{
+    struct request request;
+    struct op op;
+    enum belay_code code;
+
+    if (ttl_ms != 0 && (ttl_ms < BELAY_TTL_MIN_MS || ttl_ms > BELAY_TTL_MAX_MS)) {
+        return error_set(err, BELAY_INVALID, "the ttl must be from 100ms to 366 days");
+    }
+    code = begin(&request, client, key, lock_id, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    request.op.ttl_ms = ttl_ms;
+    op_renew(&op, &request.op, clock_boot_ms());
+    code = finish(client, &op, out_info, err);
+    request_release(&request);
+    return code;
+}
+
+enum belay_code belay_release(struct belay_client *client, const char *key, const char *lock_id,
+                              enum belay_outcome outcome, struct belay_info **out_info,
+                              struct belay_error *err)
+{
+    struct request request;
+    struct op op;
+    enum belay_code code = begin(&request, client, key, lock_id, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    request.op.outcome = outcome == BELAY_OUTCOME_NONE ? BELAY_OUTCOME_COMPLETED : outcome;
+    op_release(&op, &request.op, clock_boot_ms());
+    code = finish(client, &op, out_info, err);
+    request_release(&request);
+    return code;
+}
+
+enum belay_code belay_force_release(struct belay_client *client, const char *key, const char *lock_id,
+                                    const char *by, const char *reason, struct belay_info **out_info,
+                                    struct belay_error *err)
+{
+    struct request request;
+    struct op op;
+    enum belay_code code;
+
+    if (reason != NULL && !text_is_clean(reason, BELAY_REASON_MAX)) {
+        return error_set(err, BELAY_INVALID,
+                         "the reason must be 1 to %d bytes of UTF-8 without control characters",
+                         BELAY_REASON_MAX);
+    }
+    code = begin(&request, client, key, lock_id, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    request.op.by = by;
+    request.op.reason = reason;
+    op_force(&op, &request.op, clock_boot_ms());
+    code = finish(client, &op, out_info, err);
+    request_release(&request);
+    return code;
+}
+
+/* ---- looking ---- */
+
+/* Count a stale lock once: who marks it first reports it (S4.7). */
+static void note_stale(struct belay_client *client, const struct belay_record *record)
+{
+    struct belay_write write = { .key = record->key,
+                                 .condition = BELAY_IF_UNCHANGED,
+                                 .revision = record->revision,
+                                 .set = BELAY_SET_STALE_NOTED,
+                                 .values = record };
+    struct belay_event event = { .level = BELAY_WARN_LEVEL,
+                                 .type = "lock.stale",
+                                 .key = record->key,
+                                 .lock_id = record->lock_id,
+                                 .token = record->token,
+                                 .locked_by = record->owner,
+                                 .locked_by_name = record->owner_name,
+                                 .reason = "no heartbeat",
+                                 .duration_ms = -1 };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1, .events = &event, .n_events = 1 };
+    struct belay_commit result = { 0 };
+
+    if (client->store->ops->commit(client->store, &batch, &result, NULL) == BELAY_OK) {
+        client_emit(client, &batch, &result);
+    }
+    belay_commit_release(&result);
+}
+
+static bool was_ever_taken(const struct belay_record *record)
+{
+    return record->revision != 0 && record->lock_id != NULL && record->lock_id[0] != '\0';
+}
+
+static enum belay_code say_not_found(const struct belay_record *record, struct belay_error *err)
+{
+    if (record->n_intents > 0) {
+        return error_set(err, BELAY_NOT_FOUND, "no such lock: '%s' (but '%s' below it is held)", record->key,
+                         record->intents[0].key);
+    }
+    return error_set(err, BELAY_NOT_FOUND, "no such lock: '%s'", record->key);
+}
+
+enum belay_code belay_get(struct belay_client *client, const char *key, struct belay_info **out_info,
+                          struct belay_error *err)
+{
+    struct belay_record record = { 0 };
+    struct belay_info *info;
+    int64_t now_ms = 0;
+    enum belay_code code = belay_key_check(client->config, NULL, key, err);
+
+    if (code == BELAY_OK) {
+        code = client->store->ops->get(client->store, &key, 1, &record, &now_ms, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (!was_ever_taken(&record)) {
+        code = say_not_found(&record, err);
+        goto done;
+    }
+    info = info_from_record(&record, now_ms);
+    if (info == NULL) {
+        code = error_no_memory(err);
+        goto done;
+    }
+    if (info->is_stale && !record.stale_noted) {
+        note_stale(client, &record);
+    }
+    *out_info = info;
+
+done:
+    belay_record_release(&record);
+    return code;
+}
+
+struct listing {
+    const struct belay_query *query;
+    belay_info_fn fn;
+    void *context;
+    size_t n;
+    bool more;
+    bool no_memory;
+    struct belay_record stale[STALE_NOTED_MAX]; /* owned; to be noted when the scan is over */
+    size_t n_stale;
+};
+
+static bool is_asked_for(const struct belay_query *query, const struct belay_info *info)
+{
+    if (query->stale_only && !info->is_stale) {
+        return false;
+    }
+    if (query->all) {
+        return true;
+    }
+    return query->status == BELAY_STATUS_NONE ? info->status != BELAY_STATUS_RELEASED
+                                              : info->status == query->status;
+}
+
+static bool list_one(void *context, const struct belay_record *record, int64_t now_ms)
+{
+    struct listing *listing = context;
+    struct belay_info *info;
+    bool go_on = true;
+
+    if (!was_ever_taken(record)) {
+        return true;
+    }
+    info = info_from_record(record, now_ms);
+    if (info == NULL) {
+        listing->no_memory = true;
+        return false;
+    }
+    if (info->is_stale && !record->stale_noted && listing->n_stale < STALE_NOTED_MAX &&
+        belay_record_copy(record, &listing->stale[listing->n_stale])) {
+        listing->n_stale++;
+    }
+    if (is_asked_for(listing->query, info)) {
+        if (listing->query->limit != 0 && listing->n == listing->query->limit) {
+            listing->more = true;
+            go_on = false;
+        } else {
+            listing->n++;
+            go_on = listing->fn(listing->context, info);
+        }
+    }
+    belay_info_free(info);
+    return go_on;
+}
+
+enum belay_code belay_list(struct belay_client *client, const struct belay_query *query, belay_info_fn fn,
+                           void *context, bool *out_more, struct belay_error *err)
+{
+    static const struct belay_query everything = BELAY_QUERY_INIT;
+    struct belay_scan scan = { 0 };
+    struct listing *listing = calloc(1, sizeof *listing);
+    enum belay_code code;
+
+    if (listing == NULL) {
+        return error_no_memory(err);
+    }
+    listing->query = query == NULL ? &everything : query;
+    listing->fn = fn;
+    listing->context = context;
+    scan.prefix = listing->query->prefix;
+    scan.after = listing->query->cursor;
+    scan.held_only = !listing->query->all && listing->query->status != BELAY_STATUS_RELEASED;
+    code = client->store->ops->scan(client->store, &scan, list_one, listing, err);
+    if (code == BELAY_OK && listing->no_memory) {
+        code = error_no_memory(err);
+    }
+    if (code == BELAY_OK && out_more != NULL) {
+        *out_more = listing->more;
+    }
+    for (size_t i = 0; i < listing->n_stale; i++) {
+        note_stale(client, &listing->stale[i]);
+        belay_record_release(&listing->stale[i]);
+    }
+    free(listing);
+    return code;
+}
+
+/* ---- events ---- */
+
+static enum belay_code query_events(struct belay_client *client, const struct belay_events_query *query,
+                                    belay_event_fn fn, void *context, struct belay_error *err)
+{
+    if (client->store->ops->events == NULL) {
+        return error_set(err, BELAY_NOT_FOUND, "this store keeps no history");
+    }
+    return client->store->ops->events(client->store, query, fn, context, err);
+}
+
+enum belay_code belay_history(struct belay_client *client, const char *key, size_t limit, belay_event_fn fn,
+                              void *context, struct belay_error *err)
+{
+    struct belay_events_query query = { .key = key, .last = limit };
+    enum belay_code code = belay_key_check(client->config, NULL, key, err);
+
+    return code == BELAY_OK ? query_events(client, &query, fn, context, err) : code;
+}
+
+struct watching {
+    belay_event_fn fn;
+    void *context;
+    uint64_t after;
+    bool stopped;
+};
+
+static bool watch_one(void *context, const struct belay_event *event)
+{
+    struct watching *watching = context;
+
+    watching->after = event->id;
+    watching->stopped = watching->fn != NULL && !watching->fn(watching->context, event);
+    return !watching->stopped;
+}
+
+enum belay_code belay_watch(struct belay_client *client, const char *prefix, uint64_t after_id,
+                            belay_event_fn fn, void *context, struct belay_cancel *cancel,
+                            struct belay_error *err)
+{
+    struct belay_store *store = client->store;
+    struct watching watching = { .after = after_id };
+    struct belay_events_query query = { .last = 1 };
+    enum belay_code code = BELAY_OK;
+
+    if (after_id == 0) {
+        code = query_events(client, &query, watch_one, &watching, err); /* where we are now */
+    }
+    watching.fn = fn;
+    watching.context = context;
+    query.last = 0;
+    query.prefix = prefix;
+    while (code == BELAY_OK && !watching.stopped && !belay_cancel_requested(cancel)) {
+        uint32_t heard = store->ops->listen == NULL ? 0 : store->ops->listen(store, NULL);
+
+        query.after = watching.after;
+        code = query_events(client, &query, watch_one, &watching, err);
+        if (code != BELAY_OK || watching.stopped) {
+            break;
+        }
+        if (store->ops->wait != NULL) {
+            store->ops->wait(store, NULL, heard, WATCH_LOOK_MS, cancel);
+        } else {
+            client_sleep(WATCH_LOOK_MS, cancel);
+        }
+    }
+    return code;
+}
+
+/* ---- waiting without taking ---- */
+
+struct free_wait {
+    struct belay_client *client;
+    const struct belay_lock_options *options;
+    struct request request;
+    int64_t began_ms;
+    char told[BELAY_ID_MAX + 1];
+};
+
+/* Who is in the way, in `err`; and tell on_waiting if that is news. */
+static enum belay_code say_in_the_way(struct free_wait *wait, const struct belay_record *record,
+                                      int64_t now_ms, struct belay_error *err)
+{
+    struct belay_info *info = info_from_record(record, now_ms);
+    struct belay_waiting waiting = { .holder = info, .attempt = 1 };
+
+    if (info == NULL) {
+        return error_no_memory(err);
+    }
+    if (wait->options->on_waiting != NULL && strcmp(wait->told, info->lock_id) != 0) {
+        waiting.waited_ms = clock_boot_ms() - wait->began_ms;
+        waiting.retry_ms = WATCH_LOOK_MS;
+        wait->options->on_waiting(wait->options->context, &waiting);
+        memcpy(wait->told, info->lock_id, strnlen(info->lock_id, BELAY_ID_MAX) + 1);
+    }
+    return info_say_held(err, BELAY_HELD, wait->request.op.key, info);
+}
+
+/* BELAY_OK: it is free. BELAY_HELD: *out_wait_ms is how long it makes sense to sleep. */
+static enum belay_code look_if_free(struct free_wait *wait, int64_t *out_wait_ms, struct belay_error *err)
+{
+    struct belay_store *store = wait->client->store;
+    struct op_request *request = &wait->request.op;
+    struct belay_record records[OP_KEYS_MAX];
+    struct belay_record named = { 0 };
+    const char *keys[OP_KEYS_MAX] = { request->key };
+    size_t n = 1 + request->n_ancestors;
+    struct decision decision;
+    int64_t now_ms = 0;
+    enum belay_code code;
+
+    memset(records, 0, sizeof records);
+    for (size_t i = 1; i < n; i++) {
+        keys[i] = request->ancestors[i - 1];
+    }
+    code = store->ops->get(store, keys, n, records, &now_ms, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    decision = decide(request, records, now_ms);
+    if (decision.verdict == VERDICT_BLOCKED) {
+        const struct belay_record *holder = &records[decision.blocker];
+
+        if (decision.below_key != NULL &&
+            store->ops->get(store, &decision.below_key, 1, &named, &now_ms, NULL) == BELAY_OK) {
+            holder = &named;
+        }
+        *out_wait_ms = decision.may_try_ms - now_ms;
+        code = say_in_the_way(wait, holder, now_ms, err);
+    }
+    belay_record_release(&named);
+    for (size_t i = 0; i < n; i++) {
+        belay_record_release(&records[i]);
+    }
+    return code;
+}
+
+enum belay_code belay_wait_free(struct belay_client *client, const char *key,
+                                const struct belay_lock_options *options, struct belay_error *err)
+{
+    struct free_wait wait = { .client = client, .options = options, .began_ms = clock_boot_ms() };
+    struct belay_store *store = client->store;
+    enum belay_code code = request_init(&wait.request, client, key, "-", err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    for (;;) {
+        uint32_t heard = store->ops->listen == NULL ? 0 : store->ops->listen(store, NULL);
+        int64_t left_ms =
+            options->wait_ms < 0 ? INT64_MAX : wait.began_ms + options->wait_ms - clock_boot_ms();
+        int64_t sleep_ms = WATCH_LOOK_MS;
+
+        code = look_if_free(&wait, &sleep_ms, err);
+        if (code != BELAY_HELD || left_ms <= 0) {
+            break;
+        }
+        if (belay_cancel_requested(options->cancel)) {
+            code = error_set(err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", key);
+            break;
+        }
+        sleep_ms = sleep_ms < 1 ? 1 : sleep_ms > WATCH_LOOK_MS ? WATCH_LOOK_MS : sleep_ms;
+        sleep_ms = sleep_ms < left_ms ? sleep_ms : left_ms;
+        if (store->ops->wait != NULL) {
+            store->ops->wait(store, NULL, heard, sleep_ms, options->cancel);
+        } else {
+            client_sleep(sleep_ms, options->cancel);
+        }
+    }
+    request_release(&wait.request);
+    return code;
+}

@@ -1,0 +1,240 @@
+#include <ctype.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "client/client.h"
+
+enum { DEFAULT_TTL_MS = 600000, STALE_BEATS = 4 };
+
+static bool id_is_right(const char *id)
+{
+    size_t len = strnlen(id, BELAY_ID_MAX + 1);
+
+    for (size_t i = 0; i < len; i++) {
+        if (!isalnum((unsigned char)id[i]) && strchr("-_.", id[i]) == NULL) {
+            return false;
+        }
+    }
+    return len > 0 && len <= BELAY_ID_MAX;
+}
+
+enum belay_code request_init(struct request *request, struct belay_client *client, const char *key,
+                             const char *lock_id, struct belay_error *err)
+{
+    enum belay_code code;
+
+    memset(request, 0, sizeof *request);
+    if (key == NULL) {
+        return error_set(err, BELAY_INVALID, "no key: say which lock");
+    }
+    code = belay_key_check(client->config, NULL, key, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (lock_id != NULL && !id_is_right(lock_id)) {
+        return error_set(err, BELAY_INVALID,
+                         "'%.80s' is not a lock id: 1 to %d letters, digits, '-', '_' or '.'", lock_id,
+                         BELAY_ID_MAX);
+    }
+    request->op.key = key;
+    request->op.lock_id = lock_id;
+    request->op.began_unix_ms = clock_unix_ms();
+    request->op.terms = client->store->ops->terms(client->store);
+    request->op.n_ancestors = belay_key_ancestors(client->config, key, request->ancestors);
+    for (size_t i = 0; i < request->op.n_ancestors; i++) {
+        request->op.ancestors[i] = request->ancestors[i];
+        if (request->ancestors[i] == NULL) {
+            request_release(request);
+            return error_no_memory(err);
+        }
+    }
+    if (!random_bytes(&request->op.seed, sizeof request->op.seed)) {
+        request_release(request);
+        return error_set(err, BELAY_BUG, "the system gives no random bytes");
+    }
+    return BELAY_OK;
+}
+
+void request_release(struct request *request)
+{
+    for (size_t i = 0; i < request->op.n_ancestors; i++) {
+        free(request->ancestors[i]);
+    }
+    request->op.n_ancestors = 0;
+}
+
+/* The environment is asked first: the user database may be on a network. */
+static const char *user_name(char *space, size_t size)
+{
+    static const char *const names[] = { "USER", "LOGNAME" };
+    struct passwd entry;
+    struct passwd *found = NULL;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *user = getenv(names[i]);
+
+        if (user != NULL && text_is_clean(user, 100)) {
+            return user;
+        }
+    }
+    if (getpwuid_r(geteuid(), &entry, space, size, &found) == 0 && found != NULL) {
+        return entry.pw_name;
+    }
+    return "unknown";
+}
+
+/* "user@host", for people. */
+static void name_user(char out[BELAY_OWNER_MAX + 1])
+{
+    char host[128] = "localhost";
+    char space[2048];
+
+    (void)gethostname(host, sizeof host - 1);
+    (void)snprintf(out, BELAY_OWNER_MAX + 1, "%.100s@%.100s", user_name(space, sizeof space), host);
+}
+
+static enum belay_code check_text(const char *what, const char *text, struct belay_error *err)
+{
+    if (!text_is_clean(text, BELAY_OWNER_MAX)) {
+        return error_set(err, BELAY_INVALID,
+                         "the %s '%.80s' is not 1 to %d bytes of UTF-8 without control characters", what,
+                         text, BELAY_OWNER_MAX);
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code fill_owner(struct request *request, const struct belay_lock_options *options,
+                                  struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    name_user(request->owner_name);
+    request->op.owner_name = request->owner_name;
+    if (options->owner_name != NULL) {
+        request->op.owner_name = options->owner_name;
+        code = check_text("owner's name", options->owner_name, err);
+    }
+    if (code == BELAY_OK && options->owner != NULL) {
+        request->op.owner = options->owner;
+        code = check_text("owner", options->owner, err);
+    } else if (options->owner == NULL) {
+        (void)snprintf(request->owner, sizeof request->owner, "%.200s:%ld:%04x", request->owner_name,
+                       (long)getpid(), (unsigned)(request->op.seed & 0xffff));
+        request->op.owner = request->owner;
+    }
+    return code;
+}
+
+static bool meta_value_is_right(const char *value)
+{
+    return value[0] == '\0' || text_is_clean(value, BELAY_META_VALUE_MAX);
+}
+
+static enum belay_code fill_metadata(struct request *request, const struct belay_lock_options *options,
+                                     struct belay_error *err)
+{
+    size_t n = options->n_metadata;
+
+    if (n + (options->correlation_id != NULL) > BELAY_META_MAX) {
+        return error_set(err, BELAY_INVALID, "%zu entries of metadata: %d are the most", n, BELAY_META_MAX);
+    }
+    for (size_t i = 0; i < n; i++) {
+        request->metadata[i] = options->metadata[i];
+    }
+    if (options->correlation_id != NULL) {
+        request->metadata[n++] = (struct belay_meta){ "correlation_id", options->correlation_id };
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct belay_meta *meta = &request->metadata[i];
+
+        if (!text_is_clean(meta->name, BELAY_META_NAME_MAX) || !meta_value_is_right(meta->value)) {
+            return error_set(err, BELAY_INVALID,
+                             "metadata '%.60s': a name is 1 to %d and a value 0 to %d bytes of UTF-8 without "
+                             "control characters",
+                             meta->name, BELAY_META_NAME_MAX, BELAY_META_VALUE_MAX);
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (strcmp(request->metadata[k].name, meta->name) == 0) {
+                return error_set(err, BELAY_INVALID, "metadata '%.60s' is given twice", meta->name);
+            }
+        }
+    }
+    request->op.metadata = request->metadata;
+    request->op.n_metadata = n;
+    return BELAY_OK;
+}
+
+static enum belay_code fill_times(struct request *request, const struct belay_lock_options *options,
+                                  struct belay_error *err)
+{
+    struct op_request *op = &request->op;
+    char least[CLOCK_TEXT_SIZE];
+
+    op->ttl_ms = options->ttl_ms == 0 ? DEFAULT_TTL_MS : options->ttl_ms;
+    if (op->ttl_ms < BELAY_TTL_MIN_MS || op->ttl_ms > BELAY_TTL_MAX_MS) {
+        return error_set(err, BELAY_INVALID, "a ttl of %" PRId64 " ms: it must be from %s to 366 days",
+                         op->ttl_ms, clock_format_duration(least, BELAY_TTL_MIN_MS));
+    }
+    if (op->ttl_ms <= op->terms.margin_ms * 2) {
+        return error_set(err, BELAY_INVALID,
+                         "a ttl of %" PRId64 " ms: on this store it must be over %" PRId64 " ms", op->ttl_ms,
+                         op->terms.margin_ms * 2);
+    }
+    if (options->heartbeat_ms < 0 || options->heartbeat_ms >= op->ttl_ms) {
+        return error_set(err, BELAY_INVALID,
+                         "a heartbeat every %" PRId64 " ms: it must be shorter than the ttl, %" PRId64 " ms",
+                         options->heartbeat_ms, op->ttl_ms);
+    }
+    if (options->attempts < 0 || options->stale_after_ms < 0) {
+        return error_set(err, BELAY_INVALID, "attempts and stale_after must not be negative");
+    }
+    op->heartbeat_ms = options->heartbeat_ms;
+    op->stale_after_ms =
+        options->stale_after_ms == 0 ? STALE_BEATS * options->heartbeat_ms : options->stale_after_ms;
+    op->wait_ms = options->wait_ms;
+    op->attempts = options->attempts;
+    return BELAY_OK;
+}
+
+enum belay_code request_init_lock(struct request *request, struct belay_client *client, const char *key,
+                                  const struct belay_lock_options *options, struct belay_error *err)
+{
+    enum belay_code code = request_init(request, client, key, options->lock_id, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (options->lock_id == NULL) {
+        if (!uuid_make(request->id)) {
+            code = error_set(err, BELAY_BUG, "the system gives no random bytes");
+        }
+        request->op.lock_id = request->id;
+        request->op.id_is_fresh = true;
+    }
+    if (code == BELAY_OK && options->reentrant && options->owner == NULL) {
+        code = error_set(err, BELAY_INVALID, "a re-entrant lock needs an owner: say who is the same");
+    }
+    if (code == BELAY_OK) {
+        code = fill_owner(request, options, err);
+    }
+    if (code == BELAY_OK) {
+        code = fill_metadata(request, options, err);
+    }
+    if (code == BELAY_OK) {
+        code = fill_times(request, options, err);
+    }
+    request->op.reentrant = options->reentrant;
+    request->op.outlives = options->outlives_process;
+    request->op.document_backoff = options->document_backoff;
+    if (code != BELAY_OK) {
+        request_release(request);
+    }
+    return code;
+}

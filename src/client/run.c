@@ -1,0 +1,175 @@
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "client/client.h"
+
+/* What on_waiting was last told, so that it is told only of changes. */
+struct told {
+    bool anything;
+    size_t position;
+    int attempt;
+    char holder[BELAY_ID_MAX + 1];
+};
+
+void client_warn(struct belay_client *client, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    if (client->on_warning == NULL) {
+        return;
+    }
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    client->on_warning(client->context, text);
+}
+
+/* What only the store knew when the batch was sent. */
+static void complete(struct belay_event *event, const struct belay_commit *result)
+{
+    const struct belay_record *record = result->n_records > 0 ? &result->records[0] : NULL;
+
+    if (event->token == BELAY_TOKEN_OF_BATCH) {
+        event->token = result->token;
+    }
+    if (event->duration_ms == BELAY_DURATION_HELD) {
+        event->duration_ms = record == NULL ? -1 : record->freed_at_unix_ms - record->locked_at_unix_ms;
+    }
+    if (record != NULL && event->locked_by == NULL) {
+        event->locked_by = record->owner;
+        event->locked_by_name = record->owner_name;
+    }
+    if (record != NULL && event->token == 0) {
+        event->token = record->token;
+    }
+}
+
+void client_emit(struct belay_client *client, const struct belay_batch *batch,
+                 const struct belay_commit *result)
+{
+    if (client->on_event == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < batch->n_events; i++) {
+        struct belay_event event = batch->events[i];
+
+        event.at_unix_ms = clock_unix_ms();
+        complete(&event, result);
+        client->on_event(client->context, &event);
+    }
+}
+
+void client_note(struct belay_client *client, const struct belay_event *event)
+{
+    struct belay_batch batch = { .events = event, .n_events = 1 };
+    struct belay_commit result = { 0 };
+
+    if (client->store->ops->commit(client->store, &batch, &result, NULL) == BELAY_OK) {
+        client_emit(client, &batch, &result);
+    }
+    belay_commit_release(&result);
+}
+
+static void run_commit(struct belay_client *client, struct op *op)
+{
+    struct belay_store *store = client->store;
+    struct belay_commit result = { 0 };
+    struct belay_error err = BELAY_ERROR_INIT;
+    int64_t sent_ms = clock_boot_ms();
+    enum belay_code code = store->ops->commit(store, &op->batch, &result, &err);
+
+    if (code == BELAY_OK) {
+        client_emit(client, &op->batch, &result);
+    }
+    op_on_commit(op, code, &result, &err, sent_ms, clock_boot_ms());
+    for (size_t i = 0; i < op->n_wakes && store->ops->wake != NULL; i++) {
+        store->ops->wake(store, op->wakes[i]);
+    }
+    belay_commit_release(&result);
+    belay_error_release(&err);
+}
+
+static void run_get(struct belay_client *client, struct op *op)
+{
+    struct belay_record records[OP_KEYS_MAX];
+    struct belay_error err = BELAY_ERROR_INIT;
+    int64_t store_now_ms = 0;
+    enum belay_code code;
+
+    memset(records, 0, sizeof records);
+    code = client->store->ops->get(client->store, op->keys, op->n_keys, records, &store_now_ms, &err);
+    op_on_get(op, code, records, store_now_ms, &err, clock_boot_ms());
+    belay_error_release(&err);
+}
+
+static void tell_waiting(const struct op *op, const struct run_hooks *hooks, struct told *told)
+{
+    const struct belay_info *holder = op->waiting.holder;
+    const char *id = holder == NULL || holder->lock_id == NULL ? "" : holder->lock_id;
+    int64_t now_ms = clock_boot_ms();
+    struct belay_waiting waiting = { .holder = holder,
+                                     .position = op->waiting.position,
+                                     .waited_ms = now_ms - op->began_ms,
+                                     .retry_ms = op->waiting.retry_ms - now_ms,
+                                     .attempt = op->waiting.attempt };
+
+    if (hooks == NULL || hooks->on_waiting == NULL || holder == NULL) {
+        return;
+    }
+    if (told->anything && told->position == waiting.position && told->attempt == waiting.attempt &&
+        strcmp(told->holder, id) == 0) {
+        return;
+    }
+    told->anything = true;
+    told->position = waiting.position;
+    told->attempt = waiting.attempt;
+    (void)snprintf(told->holder, sizeof told->holder, "%s", id);
+    hooks->on_waiting(hooks->context, &waiting);
+}
+
+static void run_wait(struct belay_client *client, struct op *op, const struct run_hooks *hooks,
+                     uint32_t heard)
+{
+    struct belay_store *store = client->store;
+    struct belay_cancel *cancel = hooks == NULL ? NULL : hooks->cancel;
+    int64_t timeout_ms = op->wait_until_ms - clock_boot_ms();
+
+    if (timeout_ms > 0 && !belay_cancel_requested(cancel)) {
+        if (op->queued && store->ops->wait != NULL) {
+            store->ops->wait(store, op->request.lock_id, heard, timeout_ms, cancel);
+        } else {
+            client_sleep(timeout_ms, cancel);
+        }
+    }
+    if (belay_cancel_requested(cancel)) {
+        op_cancel(op);
+    }
+    op_on_wake(op, clock_boot_ms());
+}
+
+void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks)
+{
+    const struct belay_store_ops *ops = client->store->ops;
+    struct told told = { 0 };
+    uint32_t heard = 0;
+
+    while (op->want != OP_DONE) {
+        /* Listen before looking, or the wake-up between the two would be missed. */
+        if (ops->listen != NULL && (op->want == OP_GET || (op->want == OP_COMMIT && op->batch.n_writes > 0 &&
+                                                           op->batch.writes[0].put_ticket != NULL))) {
+            heard = ops->listen(client->store, op->request.lock_id);
+        }
+        if (op->want == OP_COMMIT) {
+            run_commit(client, op);
+        } else if (op->want == OP_GET) {
+            run_get(client, op);
+        } else {
+            tell_waiting(op, hooks, &told);
+            run_wait(client, op, hooks, heard);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "config/config.h"
+#include "config/value.h"
+
+enum { PATH_LIMIT = 4000, TABLE_MIN = 3, TABLE_MAX = 255 };
+
+static const struct variable {
+    const char *name;
+    const char *setting;
+    enum value_kind kind;
+    bool is_opposite;
+} variables[] = {
+    { "BELAY_STORE", "store", VALUE_STORE, false },
+    { "BELAY_STATE_STORE", "state_store", VALUE_STORE, false },
+    { "BELAY_DISABLED", "locking_enabled", VALUE_SWITCH, true },
+    { "SHARED_DB_LOCK_ENABLED", "controller.shared_db_lock_enabled", VALUE_SWITCH, false },
+    { "API_GATEWAY_URL", "controller.api_gateway_url", VALUE_HTTP, false },
+};
+enum { N_VARIABLES = sizeof variables / sizeof variables[0] };
+
+const char *config_env(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value == NULL || *value == '\0' ? NULL : value;
+}
+
+/* ---- paths ------------------------------------------------------------- */
+
+/* The home directory by the password file, for who has no HOME, such as a service. */
+static char *home_by_uid(void)
+{
+    char space[4096];
+    struct passwd entry;
+    struct passwd *found = NULL;
+
+    if (getpwuid_r(getuid(), &entry, space, sizeof space, &found) != 0 || found == NULL ||
+        found->pw_dir == NULL || found->pw_dir[0] != '/') {
+        return NULL;
+    }
+    return strdup(found->pw_dir);
+}
+
+/* Without slashes at the end, of which the root alone would leave two: "//x" begins a host in a URL. */
+static void add_folder(struct buf *path, const char *folder)
+{
+    size_t n = strlen(folder);
+
+    while (n > 0 && folder[n - 1] == '/') {
+        n--;
+    }
+    buf_add(path, folder, n);
+}
+
+char *config_home_path(const char *xdg_name, const char *fallback, const char *rest)
+{
+    struct buf path = BUF_INIT(PATH_LIMIT);
+    const char *xdg = config_env(xdg_name);
+    const char *home = config_env("HOME");
+    char *by_uid = NULL;
+    char *text = NULL;
+
+    if (xdg != NULL && xdg[0] == '/') {
+        add_folder(&path, xdg);
+        buf_addf(&path, "/%s", rest);
+    } else {
+        if (home == NULL || home[0] != '/') {
+            home = by_uid = home_by_uid();
+        }
+        if (home == NULL) {
+            return NULL;
+        }
+        add_folder(&path, home);
+        buf_addf(&path, "/%s/%s", fallback, rest);
+    }
+    text = buf_take(&path);
+    buf_release(&path);
+    free(by_uid);
+    return text;
+}
+
+enum belay_code config_default_store(char **out_url, struct belay_error *err)
+{
+    char *path = config_home_path("XDG_STATE_HOME", ".local/state", "belay/belay.db");
+    struct buf url = BUF_INIT(PATH_LIMIT + 16);
+    char *text;
+
+    if (path == NULL) {
+        return error_set(err, BELAY_CONFIG,
+                         "there is no home directory to keep the locks in: set --store or BELAY_STORE, such "
+                         "as sqlite:/var/lib/belay/belay.db");
+    }
+    buf_addf(&url, "sqlite:%s", path);
+    free(path);
+    text = buf_take(&url);
+    buf_release(&url);
+    if (text == NULL) {
+        return error_no_memory(err);
+    }
+    *out_url = text;
+    return BELAY_OK;
+}
+
+/* ---- variables --------------------------------------------------------- */
+
+static enum belay_code put_from(struct belay_config *config, const char *name, const char *value,
+                                const char *variable, struct belay_error *err)
+{
+    char origin[64];
+
+    (void)snprintf(origin, sizeof origin, "environment %s", variable);
+    return config_put(config, name, value, origin, err);
+}
+
+/* A variable and the setting that it is. A switch may say the opposite of its setting. */
+static enum belay_code read_variable(struct belay_config *config, const struct variable *variable,
+                                     struct belay_error *err)
+{
+    const struct value_rule rule = { variable->kind, 0, 0 };
+    const char *value = config_env(variable->name);
+    char why[VALUE_WHY_SIZE];
+    bool is_on;
+
+    if (value == NULL) {
+        return BELAY_OK;
+    }
+    /* A kill switch must not be guessed: neither answer is safe for every user. */
+    if (!value_is_right(&rule, value, why)) {
+        return error_set(err, BELAY_CONFIG, "environment %s: '%s' %s", variable->name, value_shown(value),
+                         why);
+    }
+    if (variable->kind == VALUE_SWITCH && value_parse_switch(value, &is_on)) {
+        value = is_on != variable->is_opposite ? "true" : "false";
+    }
+    return put_from(config, variable->setting, value, variable->name, err);
+}
+
+/* The table of the execution locks (S2.10). */
+static enum belay_code read_runvoy_table(struct belay_config *config, struct belay_error *err)
+{
+    static const char *const variable = "RUNVOY_LOCKS_TABLE";
+    static const char *const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    const char *table = config_env(variable);
+    char url[TABLE_MAX + 64];
+
+    if (table == NULL) {
+        return BELAY_OK;
+    }
+    if (strlen(table) < TABLE_MIN || strlen(table) > TABLE_MAX || table[strspn(table, allowed)] != '\0') {
+        return error_set(
+            err, BELAY_CONFIG,
+            "environment %s: '%s' is not the name of a DynamoDB table: %d to %d letters, digits, "
+            "'_', '.' and '-'",
+            variable, value_shown(table), TABLE_MIN, TABLE_MAX);
+    }
+    (void)snprintf(url, sizeof url, "dynamodb:%s?layout=runvoy", table);
+    return put_from(config, "store", url, variable, err);
+}
+
+enum belay_code config_read_environment(struct belay_config *config, struct belay_error *err)
+{
+    enum belay_code code = read_runvoy_table(config, err); /* first, so that BELAY_STORE beats it */
+
+    for (size_t i = 0; code == BELAY_OK && i < N_VARIABLES; i++) {
+        code = read_variable(config, &variables[i], err);
+    }
+    return code;
+}

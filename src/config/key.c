@@ -1,0 +1,220 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/config.h"
+
+/*
+ * Which template a key is read by, if any: the one that says most about it, and
+ * of two that say as much the first by name. It must not depend on the profile
+ * of the moment: two who lock the same key must see the same keys above it.
+ */
+static bool find_scheme(const struct belay_config *config, const char *key, struct key_scheme *out_scheme,
+                        struct key_names *out_names)
+{
+    size_t best = 0;
+    bool found = false;
+
+    for (size_t i = 0; i < config_n_profiles(config); i++) {
+        struct key_scheme scheme = config_profile_at(config, i).scheme;
+        struct key_names names;
+        size_t weight;
+
+        if (scheme.template == NULL || !key_read(&scheme, key, &names)) {
+            continue;
+        }
+        weight = key_template_weight(scheme.template);
+        if (!found || weight > best) {
+            *out_scheme = scheme;
+            *out_names = names;
+            best = weight;
+            found = true;
+        }
+    }
+    return found;
+}
+
+size_t belay_key_ancestors(const struct belay_config *config, const char *key,
+                           char *out_keys[BELAY_ANCESTORS_MAX])
+{
+    struct key_scheme scheme;
+    struct key_names names;
+
+    if (key == NULL) {
+        return 0;
+    }
+    if (text_has_prefix(key, "stack:")) {
+        return key_above_stack(key, out_keys);
+    }
+    return find_scheme(config, key, &scheme, &names) ? key_above_template(&scheme, &names, out_keys) : 0;
+}
+
+/* A key near the limit may have a longer one above it ("a" -> "all"), which could not be locked. */
+static enum belay_code check_ancestors(const struct belay_config *config, const char *key,
+                                       struct belay_error *err)
+{
+    char *above[BELAY_ANCESTORS_MAX] = { NULL, NULL };
+    size_t n = belay_key_ancestors(config, key, above);
+    enum belay_code code = BELAY_OK;
+
+    for (size_t i = 0; i < n; i++) {
+        if (above[i] == NULL) {
+            code = error_no_memory(err);
+        } else if (strlen(above[i]) > BELAY_KEY_MAX) {
+            code = error_set(
+                err, BELAY_INVALID,
+                "the key is too long: the one above it would have %zu bytes; at most %d are allowed",
+                strlen(above[i]), BELAY_KEY_MAX);
+        }
+        free(above[i]);
+    }
+    return code;
+}
+
+enum belay_code belay_key_check(const struct belay_config *config, const char *profile, const char *key,
+                                struct belay_error *err)
+{
+    struct config_profile found;
+    enum belay_code code;
+
+    if (key == NULL) {
+        return error_set(err, BELAY_INVALID, "no key is given");
+    }
+    code = key_check(key, err);
+    if (code == BELAY_OK && profile != NULL) {
+        code = config_profile_find(config, profile, &found, err);
+        if (code == BELAY_OK) {
+            code = key_check_scheme(&found.scheme, key, err);
+        }
+    }
+    return code == BELAY_OK ? check_ancestors(config, key, err) : code;
+}
+
+static bool piece_is(struct key_piece piece, const char *name)
+{
+    return name == NULL
+               ? piece.at == NULL
+               : piece.at != NULL && strlen(name) == piece.len && memcmp(name, piece.at, piece.len) == 0;
+}
+
+/* For "%.*s", which wants an int and no NULL. */
+#define SHOWN(piece) (int)(piece).len, (piece).at == NULL ? "" : (piece).at
+
+/* A made key must be read back as what it was made of, or it would exclude the wrong others. */
+static enum belay_code check_reads_back(const struct belay_config *config, const struct key_scheme *made_by,
+                                        const struct belay_key_parts *parts, const char *key,
+                                        struct belay_error *err)
+{
+    struct key_scheme scheme;
+    struct key_names names;
+    bool is_ours;
+
+    if (!find_scheme(config, key, &scheme, &names)) {
+        return error_set(err, BELAY_INVALID, "the key '%s' cannot be told apart into its parts again", key);
+    }
+    is_ours = strcmp(scheme.template, made_by->template) == 0;
+    if (is_ours && piece_is(names.component, parts->component) &&
+        piece_is(names.environment, parts->environment)) {
+        return BELAY_OK;
+    }
+    (void)error_set(err, BELAY_INVALID,
+                    "the key '%s' would be read as component '%.*s' and environment '%.*s' of profile '%s'",
+                    key, SHOWN(names.component), SHOWN(names.environment), scheme.profile);
+    if (err != NULL && is_ours && made_by->n_environments == 0) {
+        size_t n = strlen(err->text);
+
+        (void)snprintf(err->text + n, sizeof err->text - n, "; list '%s' under profiles.%s.environments",
+                       parts->environment, made_by->profile);
+    }
+    return BELAY_INVALID;
+}
+
+static enum belay_code make_by_profile(const struct belay_config *config, const struct key_scheme *scheme,
+                                       const struct belay_key_parts *parts, char **out_key,
+                                       struct belay_error *err)
+{
+    char *key = NULL;
+    enum belay_code code;
+
+    if (parts->service != NULL) {
+        return error_set(err, BELAY_INVALID, "--service needs --stack");
+    }
+    if (scheme->template == NULL) {
+        return error_set(err, BELAY_INVALID,
+                         "profile '%s' has no key template: add --stack, or type the key in full",
+                         scheme->profile);
+    }
+    code = key_make_by_template(scheme, parts, &key, err);
+    if (code == BELAY_OK) {
+        code = belay_key_check(config, NULL, key, err);
+    }
+    if (code == BELAY_OK) {
+        code = check_reads_back(config, scheme, parts, key, err);
+    }
+    if (code == BELAY_OK) {
+        *out_key = key;
+        key = NULL;
+    }
+    free(key);
+    return code;
+}
+
+static enum belay_code make_by_stack(const struct belay_config *config, const struct belay_key_parts *parts,
+                                     char **out_key, struct belay_error *err)
+{
+    char *key = NULL;
+    enum belay_code code = key_make_by_stack(parts, &key, err);
+
+    if (code == BELAY_OK) {
+        code = belay_key_check(config, NULL, key, err);
+    }
+    if (code == BELAY_OK) {
+        *out_key = key;
+        key = NULL;
+    }
+    free(key);
+    return code;
+}
+
+enum belay_code belay_key_make(const struct belay_config *config, const struct belay_key_parts *parts,
+                               char **out_key, struct belay_error *err)
+{
+    struct config_profile profile = { .scheme = { .profile = NULL } };
+
+    if (parts == NULL || out_key == NULL) {
+        return error_set(err, BELAY_INVALID, "no parts of a key are given");
+    }
+    if (parts->profile != NULL) {
+        enum belay_code code = config_profile_find(config, parts->profile, &profile, err);
+
+        if (code != BELAY_OK) {
+            return code;
+        }
+    }
+    /* Both could name the lock, and a wrong guess would be the wrong lock. */
+    if (parts->stack != NULL && profile.scheme.template != NULL) {
+        return error_set(
+            err, BELAY_INVALID,
+            "--stack does not go with profile '%s', whose keys are made by its template (%s): leave "
+            "one of them out",
+            parts->profile, profile.scheme.template);
+    }
+    if (parts->stack != NULL) {
+        return make_by_stack(config, parts, out_key, err);
+    }
+    if (parts->profile != NULL) {
+        return make_by_profile(config, &profile.scheme, parts, out_key, err);
+    }
+    if (parts->component == NULL && parts->environment == NULL && parts->service == NULL) {
+        return error_set(err, BELAY_INVALID, "nothing names the lock: type its key, or give its parts");
+    }
+    if (parts->service != NULL) {
+        return error_set(err, BELAY_INVALID, "--service needs --stack");
+    }
+    return error_set(
+        err, BELAY_INVALID,
+        "--%s does not name a lock by itself: add --profile (one with a key template) or --stack",
+        parts->component != NULL ? "component" : "environment");
+}

@@ -1,0 +1,313 @@
+/* Which names the file may have, and what their values are. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "config/config.h"
+#include "config/nearest.h"
+#include "config/tree.h"
+#include "config/value.h"
+
+enum shape {
+    SHAPE_VALUE,
+    SHAPE_LIST, /* of what `inside` says */
+    SHAPE_MAP,  /* of the names in `inside` */
+    SHAPE_NAMED /* of names that the user chooses, each as the one `inside` says */
+};
+
+struct rule {
+    const char *name;
+    enum shape shape;
+    struct value_rule value;
+    const struct rule *inside;
+    size_t n_inside;
+};
+
+#define SPAN_MAX BELAY_TTL_MAX_MS
+#define VALUE(name, kind)                                                                                    \
+    {                                                                                                        \
+        name, SHAPE_VALUE, { kind, 0, 0 }, NULL, 0                                                           \
+    }
+#define RANGE(name, kind, min, max)                                                                          \
+    {                                                                                                        \
+        name, SHAPE_VALUE, { kind, min, max }, NULL, 0                                                       \
+    }
+#define LIST(name, item)                                                                                     \
+    {                                                                                                        \
+        name, SHAPE_LIST, { VALUE_TEXT, 0, 0 }, &(item), 1                                                   \
+    }
+#define MAP(name, names)                                                                                     \
+    {                                                                                                        \
+        name, SHAPE_MAP, { VALUE_TEXT, 0, 0 }, names, sizeof(names) / sizeof *(names)                        \
+    }
+#define NAMED(name, entry)                                                                                   \
+    {                                                                                                        \
+        name, SHAPE_NAMED, { VALUE_TEXT, 0, 0 }, &(entry), 1                                                 \
+    }
+
+/* clang-format off */
+static const struct rule text = VALUE("", VALUE_TEXT);
+static const struct rule argument = VALUE("", VALUE_ARGUMENT);
+static const struct rule key_name = VALUE("", VALUE_NAME);
+
+static const struct rule profile_names[] = {
+    RANGE("ttl", VALUE_DURATION, BELAY_TTL_MIN_MS, SPAN_MAX),
+    VALUE("key", VALUE_TEMPLATE),
+    LIST("components", key_name),
+    LIST("environments", key_name),
+    RANGE("heartbeat", VALUE_DURATION, 0, SPAN_MAX),
+    RANGE("stale_after", VALUE_DURATION, 0, SPAN_MAX),
+    RANGE("wait", VALUE_DURATION, 0, SPAN_MAX),
+    RANGE("attempts", VALUE_NUMBER, 0, 1000000),
+    VALUE("reentrant", VALUE_SWITCH),
+};
+static const struct rule profile = MAP("", profile_names);
+
+static const struct rule controller_names[] = {
+    VALUE("shared_db_lock_enabled", VALUE_SWITCH),
+    RANGE("lock_ttl_seconds", VALUE_NUMBER, 1, SPAN_MAX / 1000),
+    RANGE("lock_max_retries", VALUE_NUMBER, 0, 1000000),
+    RANGE("quick_status_timeout", VALUE_NUMBER, 1, 3600),
+    VALUE("api_gateway_url", VALUE_HTTP),
+};
+
+static const struct rule until_names[] = { LIST("command", argument) };
+static const struct rule action_names[] = {
+    LIST("command", argument),
+    RANGE("timeout", VALUE_DURATION, 1, SPAN_MAX),
+    MAP("until", until_names),
+    VALUE("ec2", VALUE_TEXT),
+};
+static const struct rule database_names[] = { MAP("stop", action_names), MAP("start", action_names) };
+static const struct rule database = MAP("", database_names);
+
+static const struct rule tls_names[] = { VALUE("certificate", VALUE_TEXT), VALUE("key", VALUE_TEXT) };
+static const struct rule token_names[] = {
+    VALUE("name", VALUE_TEXT), VALUE("role", VALUE_TEXT), LIST("keys", text), VALUE("sha256", VALUE_TEXT),
+};
+static const struct rule token = MAP("", token_names);
+static const struct rule server_names[] = {
+    VALUE("listen", VALUE_TEXT), MAP("tls", tls_names), LIST("tokens", token),
+};
+
+static const struct rule audit_names[] = { VALUE("file", VALUE_TEXT) };
+static const struct rule metrics_names[] = { VALUE("emf", VALUE_TEXT) };
+
+static const struct rule top_names[] = {
+    VALUE("store", VALUE_STORE),
+    VALUE("state_store", VALUE_STORE),
+    VALUE("locking_enabled", VALUE_SWITCH),
+    NAMED("profiles", profile),
+    MAP("controller", controller_names),
+    NAMED("databases", database),
+    MAP("server", server_names),
+    MAP("audit", audit_names),
+    MAP("metrics", metrics_names),
+};
+static const struct rule top = MAP("", top_names);
+/* clang-format on */
+
+enum { NAMES_MAX = 16, CHOSEN_NAME_MAX = 64, DOTTED_SIZE = 512 };
+
+struct walk {
+    struct belay_config *config;
+    const struct config_source *source;
+    struct belay_error *err;
+};
+
+static enum belay_code read_tree(struct walk *walk, const struct rule *rule, const char *name,
+                                 const struct tree *tree);
+
+/* ---- errors ------------------------------------------------------------ */
+
+/* "profiles.build", or what the whole of it is called. */
+static const char *shown(const char *name)
+{
+    return *name == '\0' ? "the file" : name;
+}
+
+static enum belay_code fail_shape(struct walk *walk, const char *name, size_t line, const char *what)
+{
+    return error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s %s", walk->source->path, line, shown(name), what);
+}
+
+static enum belay_code fail_unknown(struct walk *walk, const struct rule *rule, const char *name,
+                                    const struct tree *item)
+{
+    const char *names[NAMES_MAX];
+    struct buf known = BUF_INIT(400);
+    const char *nearest;
+
+    for (size_t i = 0; i < rule->n_inside; i++) {
+        names[i] = rule->inside[i].name;
+        buf_addf(&known, "%s%s", i == 0 ? "" : ", ", names[i]);
+    }
+    nearest = nearest_name(item->name, names, rule->n_inside);
+    if (nearest != NULL) {
+        (void)error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s has no '%s'; did you mean '%s'?",
+                        walk->source->path, item->line, shown(name), value_shown(item->name), nearest);
+    } else {
+        (void)error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s has no '%s'; it can have %s", walk->source->path,
+                        item->line, shown(name), value_shown(item->name),
+                        known.data == NULL ? "" : known.data);
+    }
+    buf_release(&known);
+    return BELAY_CONFIG;
+}
+
+/* ---- the walk ---------------------------------------------------------- */
+
+static enum belay_code read_value(struct walk *walk, const struct rule *rule, const char *name,
+                                  const struct tree *tree)
+{
+    struct buf origin = BUF_INIT(VALUE_TEXT_MAX);
+    const char *value = tree->text;
+    char why[VALUE_WHY_SIZE];
+    enum belay_code code;
+    bool is_on;
+
+    if (tree->kind == TREE_EMPTY) {
+        return fail_shape(walk, name, tree->line, "has no value; give it one, or leave it out");
+    }
+    if (tree->kind != TREE_TEXT) {
+        return fail_shape(walk, name, tree->line, "must be one value, not a list or a map");
+    }
+    if (!value_is_right(&rule->value, value, why)) {
+        return error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s: '%s' %s", walk->source->path, tree->line, name,
+                         value_shown(value), why);
+    }
+    if (rule->value.kind == VALUE_SWITCH && value_parse_switch(value, &is_on)) {
+        value = is_on ? "true" : "false";
+    }
+    buf_addf(&origin, "%s:%zu", walk->source->path, tree->line);
+    code = origin.failed ? error_no_memory(walk->err)
+                         : config_put(walk->config, name, value, origin.data, walk->err);
+    buf_release(&origin);
+    return code;
+}
+
+static enum belay_code read_inside(struct walk *walk, const struct rule *rule, const char *name,
+                                   const char *last, const struct tree *tree)
+{
+    char dotted[DOTTED_SIZE];
+
+    (void)snprintf(dotted, sizeof dotted, "%s%s%s", name, *name == '\0' ? "" : ".", last);
+    return read_tree(walk, rule, dotted, tree);
+}
+
+static enum belay_code read_list(struct walk *walk, const struct rule *rule, const char *name,
+                                 const struct tree *tree)
+{
+    enum belay_code code = BELAY_OK;
+
+    if (tree->kind != TREE_LIST) {
+        return fail_shape(walk, name, tree->line, "must be a list, such as [a, b]");
+    }
+    /* An empty list could mean that nothing is allowed, or that nothing is said. */
+    if (tree->n == 0) {
+        return fail_shape(walk, name, tree->line, "is an empty list; leave it out, or put something in");
+    }
+    for (size_t i = 0; code == BELAY_OK && i < tree->n; i++) {
+        char index[24];
+
+        (void)snprintf(index, sizeof index, "%zu", i);
+        code = read_inside(walk, rule->inside, name, index, &tree->items[i]);
+    }
+    return code;
+}
+
+static const struct rule *find_rule(const struct rule *rule, const char *name)
+{
+    for (size_t i = 0; i < rule->n_inside; i++) {
+        if (strcmp(rule->inside[i].name, name) == 0) {
+            return &rule->inside[i];
+        }
+    }
+    return NULL;
+}
+
+/* A name that the user chooses becomes part of a dotted name, and is typed on command lines. */
+static bool is_chosen_name(const char *name)
+{
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
+
+    return n > 0 && n <= CHOSEN_NAME_MAX && name[n] == '\0' && name[0] != '-';
+}
+
+static enum belay_code read_named(struct walk *walk, const struct rule *rule, const char *name,
+                                  const struct tree *item)
+{
+    if (!is_chosen_name(item->name)) {
+        return error_set(walk->err, BELAY_CONFIG,
+                         "%s:%zu: %s: '%s' is not a name; write at most %d letters, digits, '_' and '-'",
+                         walk->source->path, item->line, name, value_shown(item->name), CHOSEN_NAME_MAX);
+    }
+    if (item->kind == TREE_EMPTY || (item->kind == TREE_MAP && item->n == 0)) {
+        return error_set(walk->err, BELAY_CONFIG,
+                         "%s:%zu: %s.%s has nothing in it; give it something, or leave it out",
+                         walk->source->path, item->line, name, item->name);
+    }
+    return read_inside(walk, rule->inside, name, item->name, item);
+}
+
+static enum belay_code read_map(struct walk *walk, const struct rule *rule, const char *name,
+                                const struct tree *tree)
+{
+    enum belay_code code = BELAY_OK;
+
+    /* A heading all of whose lines are commented out. */
+    if (tree->kind == TREE_EMPTY) {
+        return BELAY_OK;
+    }
+    if (tree->kind != TREE_MAP) {
+        return fail_shape(walk, name, tree->line, "must be names with values (NAME: VALUE)");
+    }
+    for (size_t i = 0; code == BELAY_OK && i < tree->n; i++) {
+        const struct tree *item = &tree->items[i];
+        const struct rule *inside = find_rule(rule, item->name);
+
+        if (rule->shape == SHAPE_NAMED) {
+            code = read_named(walk, rule, name, item);
+        } else if (inside == NULL) {
+            code = fail_unknown(walk, rule, name, item);
+        } else {
+            code = read_inside(walk, inside, name, item->name, item);
+        }
+    }
+    return code;
+}
+
+static enum belay_code read_tree(struct walk *walk, const struct rule *rule, const char *name,
+                                 const struct tree *tree)
+{
+    switch (rule->shape) {
+    case SHAPE_VALUE:
+        return read_value(walk, rule, name, tree);
+    case SHAPE_LIST:
+        return read_list(walk, rule, name, tree);
+    case SHAPE_MAP:
+    case SHAPE_NAMED:
+        break;
+    }
+    return read_map(walk, rule, name, tree);
+}
+
+enum belay_code config_read_tree(struct belay_config *config, const struct config_source *source,
+                                 const struct tree *root, struct belay_error *err)
+{
+    struct walk walk = { config, source, err };
+
+    for (size_t i = 0; source->is_found && i < root->n; i++) {
+        if (root->items[i].name != NULL && strcmp(root->items[i].name, "databases") == 0) {
+            return error_set(
+                err, BELAY_CONFIG,
+                "%s:%zu: 'databases' names commands, which a file found in the working directory may "
+                "not: entering a checkout must not run its code; name the file with --config, or "
+                "move this part to /etc/belay/config.yaml",
+                source->path, root->items[i].line);
+        }
+    }
+    return read_tree(&walk, &top, "", root);
+}

@@ -1,0 +1,147 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "config/config.h"
+
+#define DEFAULT(name, value)                                                                                 \
+    {                                                                                                        \
+        name, value, "default"                                                                               \
+    }
+
+/* clang-format off */
+const struct belay_setting config_builtin[] = {
+    DEFAULT("locking_enabled", "true"),
+    DEFAULT("profiles.build.key", "build-{component}-{environment}"),
+    DEFAULT("profiles.build.ttl", "10m"),
+    DEFAULT("profiles.database.attempts", "3"),
+    DEFAULT("profiles.database.ttl", "60s"),
+    DEFAULT("profiles.deploy.key", "deploy-{component}-{environment}"),
+    DEFAULT("profiles.deploy.ttl", "30m"),
+    DEFAULT("profiles.execution.heartbeat", "24m"),
+    DEFAULT("profiles.execution.reentrant", "true"),
+    DEFAULT("profiles.execution.ttl", "30m"),
+    DEFAULT("profiles.stack.heartbeat", "30s"),
+    DEFAULT("profiles.stack.stale_after", "2m"),
+    DEFAULT("profiles.stack.ttl", "1h"),
+};
+/* clang-format on */
+const size_t config_n_builtin = sizeof config_builtin / sizeof config_builtin[0];
+
+static void setting_release(struct belay_setting *setting)
+{
+    free((char *)setting->name);
+    free((char *)setting->value);
+    free((char *)setting->origin);
+}
+
+/* Where `name` is, or would have to be. As people count: "tokens.2" comes before "tokens.10". */
+static size_t place_of(const struct belay_setting *settings, size_t n, const char *name, bool *out_there)
+{
+    size_t low = 0;
+    size_t high = n;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = strverscmp(settings[middle].name, name);
+
+        if (order == 0) {
+            *out_there = true;
+            return middle;
+        }
+        if (order < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    *out_there = false;
+    return low;
+}
+
+static bool reserve_one(struct belay_config *config)
+{
+    size_t cap = config->cap_settings == 0 ? 32 : 2 * config->cap_settings;
+    struct belay_setting *grown;
+
+    if (config->n_settings < config->cap_settings) {
+        return true;
+    }
+    grown = realloc(config->settings, cap * sizeof *grown);
+    if (grown == NULL) {
+        return false;
+    }
+    config->settings = grown;
+    config->cap_settings = cap;
+    return true;
+}
+
+enum belay_code config_put(struct belay_config *config, const char *name, const char *value,
+                           const char *origin, struct belay_error *err)
+{
+    struct belay_setting setting = { strdup(name), strdup(value), strdup(origin) };
+    bool is_there;
+    size_t at = place_of(config->settings, config->n_settings, name, &is_there);
+
+    if (setting.name == NULL || setting.value == NULL || setting.origin == NULL ||
+        (!is_there && !reserve_one(config))) {
+        setting_release(&setting);
+        return error_no_memory(err);
+    }
+    if (is_there) {
+        setting_release(&config->settings[at]);
+    } else {
+        memmove(config->settings + at + 1, config->settings + at,
+                (config->n_settings - at) * sizeof *config->settings);
+        config->n_settings++;
+    }
+    config->settings[at] = setting;
+    return BELAY_OK;
+}
+
+const struct belay_setting *config_find(const struct belay_config *config, const char *name)
+{
+    const struct belay_setting *settings = config == NULL ? config_builtin : config->settings;
+    bool is_there;
+    size_t at = place_of(settings, belay_config_count(config), name, &is_there);
+
+    return is_there ? &settings[at] : NULL;
+}
+
+size_t belay_config_count(const struct belay_config *config)
+{
+    return config == NULL ? config_n_builtin : config->n_settings;
+}
+
+struct belay_setting belay_config_setting(const struct belay_config *config, size_t i)
+{
+    static const struct belay_setting none = { NULL, NULL, NULL };
+
+    if (i >= belay_config_count(config)) {
+        return none;
+    }
+    return config == NULL ? config_builtin[i] : config->settings[i];
+}
+
+const char *belay_config_get(const struct belay_config *config, const char *name)
+{
+    const struct belay_setting *setting = name == NULL ? NULL : config_find(config, name);
+
+    return setting == NULL ? NULL : setting->value;
+}
+
+void belay_config_free(struct belay_config *config)
+{
+    if (config == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < config->n_settings; i++) {
+        setting_release(&config->settings[i]);
+    }
+    for (size_t i = 0; i < config->n_profiles; i++) {
+        config_profile_release(&config->profiles[i]);
+    }
+    free(config->settings);
+    free(config->profiles);
+    free(config);
+}

@@ -1,0 +1,36 @@
+/* What one value may be, wherever it comes from. */
+#ifndef CONFIG_VALUE_H
+#define CONFIG_VALUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum value_kind {
+    VALUE_TEXT,     /* one line */
+    VALUE_ARGUMENT, /* of a command: anything at all */
+    VALUE_STORE,    /* SCHEME:REST */
+    VALUE_HTTP,     /* http:// or https:// */
+    VALUE_DURATION, /* between min and max milliseconds */
+    VALUE_NUMBER,   /* between min and max */
+    VALUE_SWITCH,   /* yes or no */
+    VALUE_TEMPLATE, /* of keys */
+    VALUE_NAME      /* of a component or an environment: part of a key */
+};
+
+struct value_rule {
+    enum value_kind kind;
+    int64_t min, max;
+};
+
+enum { VALUE_WHY_SIZE = 256, VALUE_TEXT_MAX = 4096 };
+
+/* False with the end of a sentence that begins with the value: "is not a duration; write it as 30s, ...". */
+bool value_is_right(const struct value_rule *rule, const char *value, char out_why[VALUE_WHY_SIZE]);
+
+/* 1, true, yes, on; 0, false, no, off. False if it is none of them. */
+bool value_parse_switch(const char *text, bool *out);
+
+/* A value for an error text: itself, or a placeholder if it would garble the line. */
+const char *value_shown(const char *value);
+
+#endif

@@ -1,0 +1,259 @@
+/* What a conditional write means: whether it may happen, and the record after it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "store/sqlite/sqlite_internal.h"
+
+static bool sets_same_id(const struct belay_write *write, const struct belay_record *record)
+{
+    return (write->set & BELAY_SET_IDENTITY) != 0 && strcmp(record->lock_id, write->values->lock_id) == 0;
+}
+
+static bool is_held_by(const struct belay_record *record, const char *lock_id)
+{
+    return record->revision != 0 && record->held && lock_id != NULL && strcmp(record->lock_id, lock_id) == 0;
+}
+
+bool write_may_happen(const struct belay_write *write, const struct belay_record *record, int64_t now_ms)
+{
+    bool absent = record->revision == 0;
+    bool open = absent || (!record->held && record->n_tickets == 0);
+
+    switch (write->condition) {
+    case BELAY_IF_ANY:
+        return true;
+    case BELAY_IF_ABSENT:
+        return absent;
+    case BELAY_IF_FREE:
+        return absent || (open && record->n_intents == 0 && !sets_same_id(write, record));
+    case BELAY_IF_OPEN:
+        return open;
+    case BELAY_IF_UNCHANGED:
+        return record->revision == write->revision;
+    case BELAY_IF_HELD_BY:
+        return is_held_by(record, write->lock_id);
+    case BELAY_IF_LIVE_BY:
+        return is_held_by(record, write->lock_id) && now_ms < record->expires_ms;
+    }
+    return false;
+}
+
+bool write_leaves_alone(const struct belay_write *write, const struct belay_record *record)
+{
+    bool puts = write->put_ticket != NULL || write->put_intent != NULL;
+    bool drops = write->n_drop_tickets > 0 || write->n_drop_intents > 0;
+
+    if (record->revision == 0) {
+        return !puts && (write->set & BELAY_SET_TAKEN) == 0;
+    }
+    return !puts && !drops && write->set == 0;
+}
+
+bool write_must_last(const struct belay_write *write, const struct belay_record *record)
+{
+    const unsigned passing = BELAY_SET_LEASE | BELAY_SET_STALE_NOTED | BELAY_SET_FREED;
+    bool before = record->revision != 0 && record->held && record->outlives;
+
+    if ((write->set & BELAY_SET_TERMS) != 0 && write->values->outlives) {
+        return true;
+    }
+    if (!before) {
+        return false;
+    }
+    /* After a restart the lease is given its ttl again, so only another ttl has to last. */
+    return (write->set & ~passing) != 0 ||
+           ((write->set & BELAY_SET_LEASE) != 0 && write->values->ttl_ms != 0 &&
+            write->values->ttl_ms != record->ttl_ms);
+}
+
+static bool replace_text(char **text, const char *with)
+{
+    char *copy = strdup(with == NULL ? "" : with);
+
+    if (copy == NULL) {
+        return false;
+    }
+    free(*text);
+    *text = copy;
+    return true;
+}
+
+static bool set_metadata(struct belay_record *record, const struct belay_record *values)
+{
+    struct belay_meta *copy = meta_copy(values->metadata, values->n_metadata);
+
+    if (copy == NULL && values->n_metadata > 0) {
+        return false;
+    }
+    meta_free(record->metadata, record->n_metadata);
+    record->metadata = copy;
+    record->n_metadata = values->n_metadata;
+    return true;
+}
+
+static void set_lease(struct belay_record *record, int64_t ttl_ms, const struct ground *ground)
+{
+    record->ttl_ms = ttl_ms == 0 ? record->ttl_ms : ttl_ms;
+    record->expires_ms = ground->now_ms + record->ttl_ms;
+    record->expires_at_unix_ms = ground->unix_ms + record->ttl_ms;
+    record->beat_ms = ground->now_ms;
+    record->beat_at_unix_ms = ground->unix_ms;
+    record->stale_noted = false;
+}
+
+static bool set_fields(struct belay_record *record, unsigned set, const struct belay_record *values,
+                       const struct ground *ground)
+{
+    if ((set & BELAY_SET_TAKEN) != 0) {
+        record->held = true;
+        record->outcome = BELAY_OUTCOME_NONE;
+        record->locked_at_unix_ms = ground->unix_ms;
+    }
+    if ((set & BELAY_SET_IDENTITY) != 0) {
+        if (!replace_text(&record->lock_id, values->lock_id)) {
+            return false;
+        }
+        record->token = ground->next;
+    }
+    if ((set & BELAY_SET_OWNER) != 0 && (!replace_text(&record->owner, values->owner) ||
+                                         !replace_text(&record->owner_name, values->owner_name))) {
+        return false;
+    }
+    if ((set & BELAY_SET_METADATA) != 0 && !set_metadata(record, values)) {
+        return false;
+    }
+    if ((set & BELAY_SET_TERMS) != 0) {
+        record->outlives = values->outlives;
+        record->heartbeat_ms = values->heartbeat_ms;
+        record->stale_after_ms = values->stale_after_ms;
+    }
+    if ((set & BELAY_SET_LEASE) != 0) {
+        set_lease(record, values->ttl_ms, ground);
+    }
+    if ((set & BELAY_SET_RELEASED) != 0) {
+        record->held = false;
+        record->outcome = values->outcome;
+    }
+    if ((set & (BELAY_SET_RELEASED | BELAY_SET_FREED)) != 0) {
+        record->freed_ms = ground->now_ms;
+        record->freed_at_unix_ms = ground->unix_ms;
+    }
+    if ((set & BELAY_SET_STALE_NOTED) != 0) {
+        record->stale_noted = true;
+    }
+    return true;
+}
+
+static void clear_ticket(struct belay_ticket *ticket)
+{
+    free(ticket->lock_id);
+    free(ticket->key);
+    free(ticket->owner);
+    free(ticket->owner_name);
+}
+
+static void drop_ticket(struct row *row, const char *lock_id)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < row->record.n_tickets; i++) {
+        if (strcmp(row->record.tickets[i].lock_id, lock_id) == 0) {
+            clear_ticket(&row->record.tickets[i]);
+            continue;
+        }
+        row->record.tickets[kept] = row->record.tickets[i];
+        row->vouched[kept++] = row->vouched[i];
+    }
+    row->record.n_tickets = kept;
+}
+
+static void drop_intent(struct belay_record *record, const char *lock_id)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < record->n_intents; i++) {
+        if (strcmp(record->intents[i].lock_id, lock_id) == 0) {
+            free(record->intents[i].lock_id);
+            free(record->intents[i].key);
+            continue;
+        }
+        record->intents[kept++] = record->intents[i];
+    }
+    record->n_intents = kept;
+}
+
+static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool vouched,
+                       const struct ground *ground)
+{
+    struct belay_record *record = &row->record;
+    struct belay_ticket ticket = { .seq = ground->next };
+    struct belay_ticket *tickets;
+    bool *marks;
+    size_t at = 0;
+
+    while (at < record->n_tickets && strcmp(record->tickets[at].lock_id, put->lock_id) != 0) {
+        at++;
+    }
+    tickets = realloc(record->tickets, (record->n_tickets + 1) * sizeof *tickets);
+    record->tickets = tickets != NULL ? tickets : record->tickets;
+    marks = realloc(row->vouched, (record->n_tickets + 1) * sizeof *marks);
+    row->vouched = marks != NULL ? marks : row->vouched;
+    if (tickets == NULL || marks == NULL || !replace_text(&ticket.lock_id, put->lock_id) ||
+        !replace_text(&ticket.key, put->key) || !replace_text(&ticket.owner, put->owner) ||
+        !replace_text(&ticket.owner_name, put->owner_name)) {
+        clear_ticket(&ticket);
+        return false;
+    }
+    ticket.since_unix_ms = put->since_unix_ms;
+    ticket.expires_ms = ground->now_ms + put->ttl_ms;
+    if (at < record->n_tickets) {
+        ticket.seq = tickets[at].seq;
+        clear_ticket(&tickets[at]);
+    } else {
+        record->n_tickets++;
+    }
+    tickets[at] = ticket;
+    marks[at] = vouched;
+    return true;
+}
+
+static bool put_intent(struct belay_record *record, const struct belay_put_intent *put,
+                       const struct ground *ground)
+{
+    struct belay_intent intent = { NULL, NULL, ground->now_ms + put->ttl_ms };
+    struct belay_intent *intents;
+
+    drop_intent(record, put->lock_id);
+    intents = realloc(record->intents, (record->n_intents + 1) * sizeof *intents);
+    record->intents = intents != NULL ? intents : record->intents;
+    if (intents == NULL || !replace_text(&intent.lock_id, put->lock_id) ||
+        !replace_text(&intent.key, put->key)) {
+        free(intent.lock_id);
+        free(intent.key);
+        return false;
+    }
+    intents[record->n_intents++] = intent;
+    return true;
+}
+
+enum belay_code write_apply(const struct belay_write *write, const struct ground *ground, bool vouched,
+                            struct row *row, struct belay_error *err)
+{
+    if (!set_fields(&row->record, write->set, write->values, ground)) {
+        return error_no_memory(err);
+    }
+    for (size_t i = 0; i < write->n_drop_tickets; i++) {
+        drop_ticket(row, write->drop_tickets[i]);
+    }
+    for (size_t i = 0; i < write->n_drop_intents; i++) {
+        drop_intent(&row->record, write->drop_intents[i]);
+    }
+    if ((write->put_ticket != NULL && !put_ticket(row, write->put_ticket, vouched, ground)) ||
+        (write->put_intent != NULL && !put_intent(&row->record, write->put_intent, ground))) {
+        return error_no_memory(err);
+    }
+    row->record.revision = ground->next;
+    return BELAY_OK;
+}

@@ -1,0 +1,435 @@
+/*
+ * The one way in which records change.
+ *
+ * A commit that only moves a process's lock about need not reach the disk: if
+ * the machine loses power, so does the process. What has to last is
+ *  - a batch that asks for it, and every one with durability=full;
+ *  - whatever makes, ends or alters a holder that is not a process;
+ *  - the ceiling below which numbers are handed out. It is raised, and synced,
+ *    in a transaction before the first number that needs it; after a restart
+ *    numbering goes on from the ceiling (L2).
+ *
+ *     begin -> read -> conditions -> +-- refused
+ *       ^                            +-- must last, but began without: again, durably
+ *       |                            +-- numbers used up: raise the ceiling, again
+ *       +----------------------------+-- write -> commit
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "store/sqlite/sqlite_internal.h"
+
+/* Of writes[0]'s record, for events that leave it to the store to say. */
+struct before {
+    char *owner; /* owned, as is the name */
+    char *owner_name;
+    uint64_t token;
+    int64_t held_ms;
+};
+
+struct work {
+    struct sqlite_store *store;
+    const struct belay_batch *batch;
+    struct ground ground;
+    struct row *rows; /* owned; beside batch->writes */
+    bool *kept;       /* owned; the write's ticket is vouched for since this commit only */
+    struct before before;
+    bool full;
+    bool again;
+    size_t refused;
+};
+
+static uint64_t last_number(const struct work *work)
+{
+    size_t n = work->batch->n_events == 0 ? 1 : work->batch->n_events;
+
+    return work->ground.next + n - 1;
+}
+
+static bool asks_to_last(const struct belay_batch *batch)
+{
+    bool asks = batch->durable;
+
+    for (size_t i = 0; !asks && i < batch->n_writes; i++) {
+        asks = (batch->writes[i].set & BELAY_SET_TERMS) != 0 && batch->writes[i].values->outlives;
+    }
+    return asks;
+}
+
+/* In a transaction of its own: what is handed out afterwards stays below it whatever happens. */
+static enum belay_code raise_ceiling(struct sqlite_store *store, uint64_t above, struct belay_error *err)
+{
+    struct ground ground;
+    bool other_boot = false;
+    sqlite3_stmt *statement;
+    int rc = db_begin(store, true);
+
+    if (rc == SQLITE_OK) {
+        rc = db_read_ground(store, &ground, &other_boot);
+    }
+    if (rc == SQLITE_OK && !other_boot && ground.ceiling <= above) {
+        rc = db_statement(store, ST_SET_CEILING, &statement);
+        if (rc == SQLITE_OK) {
+            rc = sqlite3_bind_int64(statement, 1, (int64_t)above + sqlite_numbers_ahead(store));
+        }
+        if (rc == SQLITE_OK) {
+            rc = db_finish(statement);
+        }
+    }
+    if (rc == SQLITE_OK) {
+        rc = db_run(store, ST_COMMIT);
+    }
+    db_rollback(store);
+    return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
+}
+
+static enum belay_code load_and_check(struct work *work, struct belay_error *err)
+{
+    const struct belay_batch *batch = work->batch;
+
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        enum belay_code code = row_load(work->store, batch->writes[i].key, &work->rows[i], err);
+
+        if (code != BELAY_OK) {
+            return code;
+        }
+        if (!write_may_happen(&batch->writes[i], &work->rows[i].record, work->ground.now_ms)) {
+            work->refused = i;
+            return error_set(err, BELAY_REFUSED, "the condition on '%s' does not hold", batch->writes[i].key);
+        }
+        if (!work->full && write_must_last(&batch->writes[i], &work->rows[i].record)) {
+            work->full = true;
+            work->again = true;
+        }
+    }
+    return BELAY_OK;
+}
+
+/* An id that ever took this key: it is the record's, or its acquisition is among the events (L5). */
+static enum belay_code check_unused(struct work *work, struct belay_error *err)
+{
+    const char *id = work->batch->unused_id;
+    sqlite3_stmt *statement;
+    bool used;
+    int rc;
+
+    if (id == NULL || work->batch->n_writes == 0) {
+        return BELAY_OK;
+    }
+    used = work->rows[0].record.revision != 0 && strcmp(work->rows[0].record.lock_id, id) == 0;
+    if (!used) {
+        rc = db_statement(work->store, ST_ID_USED, &statement);
+        if (rc == SQLITE_OK) {
+            rc = sqlite3_bind_text(statement, 1, work->batch->writes[0].key, -1, SQLITE_STATIC);
+        }
+        if (rc == SQLITE_OK) {
+            rc = sqlite3_bind_text(statement, 2, id, -1, SQLITE_STATIC);
+        }
+        if (rc == SQLITE_OK) {
+            rc = sqlite3_bind_int64(statement, 3, hash_acquisition(work->batch->writes[0].key, id));
+        }
+        if (rc == SQLITE_OK) {
+            rc = sqlite3_step(statement);
+            used = rc == SQLITE_ROW;
+            (void)sqlite3_reset(statement);
+        }
+        if (rc != SQLITE_ROW && rc != SQLITE_DONE) {
+            return sqlite_failed(work->store, rc, err);
+        }
+    }
+    return used ? error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id,
+                            work->batch->writes[0].key)
+                : BELAY_OK;
+}
+
+static enum belay_code remember_before(struct work *work, struct belay_error *err)
+{
+    const struct belay_record *record = &work->rows[0].record;
+
+    work->before.held_ms = -1;
+    if (work->batch->n_events == 0 || work->batch->n_writes == 0 || record->revision == 0) {
+        return BELAY_OK;
+    }
+    work->before.token = record->token;
+    work->before.held_ms = work->ground.unix_ms - record->locked_at_unix_ms;
+    work->before.owner = strdup(record->owner);
+    work->before.owner_name = strdup(record->owner_name);
+    return work->before.owner == NULL || work->before.owner_name == NULL ? error_no_memory(err) : BELAY_OK;
+}
+
+static enum belay_code write_rows(struct work *work, struct belay_error *err)
+{
+    for (size_t i = 0; i < work->batch->n_writes; i++) {
+        const struct belay_write *write = &work->batch->writes[i];
+        bool vouched = false;
+        enum belay_code code;
+
+        if (write_leaves_alone(write, &work->rows[i].record)) {
+            continue;
+        }
+        if (write->put_ticket != NULL) {
+            /* Before others can see the ticket, or they would take its waiter for dead. */
+            vouched = alive_keep(work->store, write->put_ticket->lock_id, write->key, &work->kept[i]);
+        }
+        code = write_apply(write, &work->ground, vouched, &work->rows[i], err);
+        if (code == BELAY_OK) {
+            code = row_save(work->store, &work->rows[i], err);
+        }
+        if (code != BELAY_OK) {
+            return code;
+        }
+    }
+    return BELAY_OK;
+}
+
+/* An event as it is kept, with what only the store knows. */
+static struct belay_event complete(const struct work *work, size_t index)
+{
+    struct belay_event event = work->batch->events[index];
+
+    event.id = work->ground.next + index;
+    event.at_unix_ms = work->ground.unix_ms;
+    if (event.token == 0) {
+        event.token = work->before.token;
+    } else if (event.token == BELAY_TOKEN_OF_BATCH) {
+        event.token = work->ground.next;
+    }
+    if (event.locked_by == NULL) {
+        event.locked_by = work->before.owner;
+        event.locked_by_name = work->before.owner_name;
+    }
+    if (event.duration_ms == BELAY_DURATION_HELD) {
+        event.duration_ms = work->before.held_ms;
+    }
+    return event;
+}
+
+static int bind_event(sqlite3_stmt *statement, const struct belay_event *event, const char *metadata)
+{
+    const struct {
+        int at;
+        const char *text;
+    } texts[] = { { 4, event->type },           { 5, event->key },
+                  { 6, event->lock_id },        { 8, event->locked_by },
+                  { 9, event->locked_by_name }, { 10, event->by },
+                  { 11, event->reason },        { 13, metadata } };
+    const struct {
+        int at;
+        int64_t value;
+    } numbers[] = { { 1, (int64_t)event->id },
+                    { 2, event->at_unix_ms },
+                    { 3, (int64_t)event->level },
+                    { 7, (int64_t)event->token },
+                    { 12, event->duration_ms } };
+    int rc = SQLITE_OK;
+
+    for (size_t i = 0; rc == SQLITE_OK && i < sizeof numbers / sizeof numbers[0]; i++) {
+        rc = sqlite3_bind_int64(statement, numbers[i].at, numbers[i].value);
+    }
+    for (size_t i = 0; rc == SQLITE_OK && i < sizeof texts / sizeof texts[0]; i++) {
+        rc = sqlite3_bind_text(statement, texts[i].at, texts[i].text, -1, SQLITE_STATIC);
+    }
+    return rc;
+}
+
+static enum belay_code write_event(struct work *work, size_t index, struct belay_error *err)
+{
+    struct belay_event event = complete(work, index);
+    char *metadata = NULL;
+    sqlite3_stmt *statement;
+    enum belay_code code = json_write_meta(event.metadata, event.n_metadata, &metadata, err);
+    int rc;
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    rc = db_statement(work->store, ST_EVENT, &statement);
+    if (rc == SQLITE_OK) {
+        rc = bind_event(statement, &event, metadata);
+    }
+    if (rc == SQLITE_OK) {
+        rc = db_finish(statement);
+    }
+    free(metadata);
+    return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(work->store, rc, err);
+}
+
+static enum belay_code write_number(struct work *work, struct belay_error *err)
+{
+    sqlite3_stmt *statement;
+    int rc = db_statement(work->store, ST_SET_NUMBER, &statement);
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_bind_int64(statement, 1, (int64_t)work->ground.next);
+    }
+    if (rc == SQLITE_OK) {
+        rc = db_finish(statement);
+    }
+    return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(work->store, rc, err);
+}
+
+static enum belay_code write_all(struct work *work, struct belay_error *err)
+{
+    enum belay_code code = remember_before(work, err);
+
+    if (code == BELAY_OK) {
+        code = write_rows(work, err);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < work->batch->n_events; i++) {
+        code = write_event(work, i, err);
+    }
+    if (code == BELAY_OK && work->batch->n_events == 0) {
+        code = write_number(work, err);
+    }
+    return code;
+}
+
+/* From BEGIN to just before COMMIT. With work->again all of it is to be done once more. */
+static enum belay_code prepare(struct work *work, struct belay_error *err)
+{
+    struct sqlite_store *store = work->store;
+    bool other_boot = false;
+    enum belay_code code;
+    int rc = db_begin(store, work->full);
+
+    if (rc == SQLITE_OK) {
+        rc = db_read_ground(store, &work->ground, &other_boot);
+    }
+    if (rc != SQLITE_OK) {
+        return sqlite_failed(store, rc, err);
+    }
+    if (other_boot) {
+        return sqlite_other_boot(store, err);
+    }
+    code = load_and_check(work, err);
+    if (code == BELAY_OK) {
+        code = check_unused(work, err);
+    }
+    if (code == BELAY_OK && !work->again && last_number(work) >= work->ground.ceiling) {
+        work->again = true;
+        db_rollback(store);
+        return raise_ceiling(store, last_number(work), err);
+    }
+    return code == BELAY_OK && !work->again ? write_all(work, err) : code;
+}
+
+static void forget_rows(struct work *work)
+{
+    for (size_t i = 0; i < work->batch->n_writes; i++) {
+        row_release(&work->rows[i]);
+    }
+}
+
+static enum belay_code run(struct work *work, struct belay_error *err)
+{
+    enum belay_code code;
+    int rc;
+
+    for (;;) {
+        work->again = false;
+        code = prepare(work, err);
+        if (code != BELAY_OK || !work->again) {
+            break;
+        }
+        db_rollback(work->store);
+        forget_rows(work);
+    }
+    if (code == BELAY_OK) {
+        rc = db_run(work->store, ST_COMMIT);
+        code = rc == SQLITE_OK ? BELAY_OK : sqlite_commit_failed(work->store, rc, err);
+    }
+    db_rollback(work->store);
+    return code;
+}
+
+/* What we vouch for follows what is in the database: put on success, given up otherwise. */
+static void settle_tickets(struct work *work, bool done)
+{
+    for (size_t i = 0; i < work->batch->n_writes; i++) {
+        const struct belay_write *write = &work->batch->writes[i];
+
+        if (!done && work->kept[i]) {
+            alive_drop(work->store, write->put_ticket->lock_id, write->key);
+        }
+        for (size_t k = 0; done && k < write->n_drop_tickets; k++) {
+            if (write->put_ticket == NULL ||
+                strcmp(write->put_ticket->lock_id, write->drop_tickets[k]) != 0) {
+                alive_drop(work->store, write->drop_tickets[k], write->key);
+            }
+        }
+    }
+}
+
+static void hand_over(struct work *work, enum belay_code code, struct belay_commit *out,
+                      struct belay_record *records)
+{
+    size_t first = code == BELAY_OK ? 0 : work->refused;
+    size_t n = code == BELAY_OK ? work->batch->n_writes : 1;
+
+    *out = (struct belay_commit){ .now_ms = work->ground.now_ms, .records = records, .n_records = n };
+    out->refused = first;
+    for (size_t i = 0; i < n; i++) {
+        records[i] = work->rows[first + i].record;
+        memset(&work->rows[first + i].record, 0, sizeof records[i]);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < work->batch->n_writes; i++) {
+        if ((work->batch->writes[i].set & BELAY_SET_IDENTITY) != 0) {
+            out->token = work->ground.next;
+        }
+    }
+}
+
+static void keep_house(struct sqlite_store *store, uint64_t before, uint64_t last)
+{
+    store->commits++;
+    db_checkpoint_if_due(store);
+    if (before / SWEEP_EVERY != last / SWEEP_EVERY) {
+        sqlite_sweep(store);
+    }
+}
+
+enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch *batch,
+                              struct belay_commit *out, struct belay_error *err)
+{
+    struct sqlite_store *store = (struct sqlite_store *)base;
+    size_t n = batch->n_writes == 0 ? 1 : batch->n_writes;
+    struct work work = { .store = store, .batch = batch };
+    struct belay_record *records = calloc(n, sizeof *records);
+    enum belay_code code = BELAY_NO_MEMORY;
+
+    work.rows = calloc(n, sizeof *work.rows);
+    work.kept = calloc(n, sizeof *work.kept);
+    if (records == NULL || work.rows == NULL || work.kept == NULL) {
+        (void)error_no_memory(err);
+        goto done;
+    }
+    work.full = store->always_full || asks_to_last(batch);
+
+    (void)pthread_mutex_lock(&store->mutex);
+    code = run(&work, err);
+    settle_tickets(&work, code == BELAY_OK);
+    if (code == BELAY_OK && batch->n_events > 0) {
+        wake_watchers(store);
+    }
+    if (code == BELAY_OK) {
+        keep_house(store, work.ground.next - 1, last_number(&work));
+    }
+    (void)pthread_mutex_unlock(&store->mutex);
+
+    if (code == BELAY_OK || code == BELAY_REFUSED) {
+        hand_over(&work, code, out, records);
+        records = NULL;
+    }
+
+done:
+    if (work.rows != NULL) {
+        forget_rows(&work);
+    }
+    free(work.before.owner);
+    free(work.before.owner_name);
+    free(work.rows);
+    free(work.kept);
+    free(records);
+    return code;
+}

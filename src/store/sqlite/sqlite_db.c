@@ -1,0 +1,193 @@
+#include <time.h>
+
+#include "base/clock.h"
+#include "store/sqlite/sqlite_internal.h"
+
+/* The events that say that a lock id took a key. */
+#define TAKES "type IN ('lock.acquired', 'lock.adopted')"
+
+static const char *const sources[N_STATEMENTS] = {
+    [ST_BEGIN] = "BEGIN IMMEDIATE",
+    [ST_BEGIN_READ] = "BEGIN",
+    [ST_COMMIT] = "COMMIT",
+    [ST_ROLLBACK] = "ROLLBACK",
+    [ST_META] = "SELECT boot_id, number, ceiling, (SELECT max(id) FROM events) FROM meta WHERE id = 1",
+    [ST_GET] = "SELECT " RECORD_COLUMNS " FROM locks WHERE key = ?1",
+    [ST_PUT] =
+        "REPLACE INTO locks (" RECORD_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, "
+        "?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
+    [ST_EVENT] = "INSERT INTO events (id, at_unix_ms, level, type, key, lock_id, token, locked_by, "
+                 "locked_by_name, done_by, reason, duration_ms, metadata) "
+                 "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+    [ST_SET_NUMBER] = "UPDATE meta SET number = ?1 WHERE id = 1",
+    [ST_SET_CEILING] = "UPDATE meta SET ceiling = ?1 WHERE id = 1",
+    [ST_ID_USED] =
+        "SELECT 1 FROM acquisitions WHERE hash = ?3 UNION ALL SELECT 1 FROM events WHERE "
+        "id > (SELECT indexed FROM meta WHERE id = 1) AND key = ?1 AND lock_id = ?2 AND " TAKES " LIMIT 1",
+    [ST_INDEX_HISTORY] = "INSERT OR IGNORE INTO history SELECT key, id FROM events WHERE "
+                         "id > (SELECT indexed FROM meta WHERE id = 1) ORDER BY key, id",
+    [ST_INDEX_IDS] = "INSERT OR IGNORE INTO acquisitions SELECT belay_hash(key, lock_id) FROM events WHERE "
+                     "id > (SELECT indexed FROM meta WHERE id = 1) AND " TAKES,
+    [ST_SET_INDEXED] = "UPDATE meta SET indexed = ?1 WHERE id = 1",
+    [ST_SWEEP_CUT] = "SELECT max(id) FROM (SELECT id, at_unix_ms FROM events ORDER BY id LIMIT ?4) "
+                     "WHERE id < ?1 AND (id <= ?2 OR at_unix_ms < ?3)",
+    [ST_SWEEP_HISTORY] = "DELETE FROM history WHERE (key, id) IN (SELECT key, id FROM events WHERE id <= ?1)",
+    [ST_SWEEP_IDS] = "DELETE FROM acquisitions WHERE hash IN "
+                     "(SELECT belay_hash(key, lock_id) FROM events WHERE id <= ?1 AND " TAKES ")",
+    [ST_SWEEP_EVENTS] = "DELETE FROM events WHERE id <= ?1",
+    [ST_SWEEP_LAST] = "SELECT key FROM locks WHERE key > (SELECT sweep_key FROM meta WHERE id = 1) "
+                      "ORDER BY key LIMIT 1 OFFSET ?1",
+    [ST_SWEEP_RECORDS] =
+        "DELETE FROM locks WHERE key > (SELECT sweep_key FROM meta WHERE id = 1) AND key <= ?1 "
+        "AND (held = 0 OR expires_ms <= ?2) AND tickets IS NULL AND intents IS NULL AND "
+        "max(locked_at_unix_ms, expires_at_unix_ms * held, freed_at_unix_ms) < ?3",
+    [ST_SWEEP_OTHERS] = "SELECT " RECORD_COLUMNS " FROM locks WHERE "
+                        "key > (SELECT sweep_key FROM meta WHERE id = 1) AND key <= ?1 AND "
+                        "(held = 0 OR expires_ms <= ?2) AND (tickets IS NOT NULL OR intents IS NOT NULL) AND "
+                        "max(locked_at_unix_ms, expires_at_unix_ms * held, freed_at_unix_ms) < ?3",
+    [ST_SWEEP_CURSOR] = "UPDATE meta SET sweep_key = ?1 WHERE id = 1",
+    [ST_DELETE] = "DELETE FROM locks WHERE key = ?1",
+};
+
+int db_statement(struct sqlite_store *store, enum statement which, sqlite3_stmt **out_statement)
+{
+    int rc = SQLITE_OK;
+
+    if (store->statements[which] == NULL) {
+        rc = sqlite3_prepare_v3(store->db, sources[which], -1, SQLITE_PREPARE_PERSISTENT,
+                                &store->statements[which], NULL);
+    }
+    *out_statement = store->statements[which];
+    return rc;
+}
+
+int db_finish(sqlite3_stmt *statement)
+{
+    int rc;
+
+    do {
+        rc = sqlite3_step(statement);
+    } while (rc == SQLITE_ROW);
+    (void)sqlite3_reset(statement); /* says again what step said */
+    return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+int db_run(struct sqlite_store *store, enum statement which)
+{
+    sqlite3_stmt *statement;
+    int rc = db_statement(store, which, &statement);
+
+    return rc == SQLITE_OK ? db_finish(statement) : rc;
+}
+
+int db_exec(struct sqlite_store *store, const char *sql)
+{
+    return sqlite3_exec(store->db, sql, NULL, NULL, NULL);
+}
+
+int db_set_synchronous(struct sqlite_store *store, int level)
+{
+    int rc;
+
+    if (store->synchronous == level) {
+        return SQLITE_OK;
+    }
+    rc = db_exec(store, level == 2 ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL");
+    if (rc == SQLITE_OK) {
+        store->synchronous = level;
+    }
+    return rc;
+}
+
+int db_begin(struct sqlite_store *store, bool full)
+{
+    int rc = db_set_synchronous(store, full ? 2 : 1);
+
+    return rc == SQLITE_OK ? db_run(store, ST_BEGIN) : rc;
+}
+
+void db_rollback(struct sqlite_store *store)
+{
+    /* After some errors SQLite has done so by itself. If it fails, what was written is gone all the same. */
+    if (!sqlite3_get_autocommit(store->db)) {
+        (void)db_run(store, ST_ROLLBACK);
+    }
+}
+
+int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *out_other_boot)
+{
+    sqlite3_stmt *statement;
+    int rc = db_statement(store, ST_META, &statement);
+
+    if (rc != SQLITE_OK) {
+        return rc;
+    }
+    rc = sqlite3_step(statement);
+    if (rc == SQLITE_ROW) {
+        const unsigned char *boot_id = sqlite3_column_text(statement, 0);
+        int64_t number = sqlite3_column_int64(statement, 1);
+        int64_t newest = sqlite3_column_int64(statement, 3);
+
+        *out_other_boot = boot_id == NULL || sqlite3_stricmp((const char *)boot_id, store->boot_id) != 0;
+        out_ground->ceiling = (uint64_t)sqlite3_column_int64(statement, 2);
+        out_ground->next = (uint64_t)(number > newest ? number : newest) + 1;
+        out_ground->newest = (uint64_t)newest;
+        out_ground->now_ms = sqlite_now_ms(store);
+        out_ground->unix_ms = sqlite_unix_ms(store);
+        rc = SQLITE_OK;
+    } else if (rc == SQLITE_DONE) {
+        rc = SQLITE_CORRUPT; /* that row is made with the schema and never removed */
+    }
+    (void)sqlite3_reset(statement);
+    return rc;
+}
+
+/*
+ * Another process writes. Its commit takes some ten microseconds, so begin with
+ * short sleeps; never let them grow long, or who has waited longest would look
+ * least often. The jitter keeps two from meeting again and again.
+ */
+int db_busy(void *context, int count)
+{
+    struct sqlite_store *store = context;
+    int64_t now = clock_boot_ms();
+    struct timespec pause = { 0, 0 };
+    uint64_t most_us = count < 4 ? 50ULL << count : 800;
+
+    if (count == 0) {
+        store->busy_since_ms = now;
+    } else if (now - store->busy_since_ms >= BUSY_LIMIT_MS) {
+        return 0;
+    }
+    store->jitter ^= store->jitter << 13;
+    store->jitter ^= store->jitter >> 7;
+    store->jitter ^= store->jitter << 17;
+    pause.tv_nsec = (long)((most_us / 2 + store->jitter % most_us) * 1000);
+    (void)nanosleep(&pause, NULL);
+    return 1;
+}
+
+int db_on_wal(void *context, sqlite3 *db, const char *name, int pages)
+{
+    struct sqlite_store *store = context;
+
+    (void)db;
+    (void)name;
+    store->wal_pages = pages;
+    return SQLITE_OK;
+}
+
+/*
+ * The first process to open the database reads the whole log, so one that runs
+ * for a moment keeps it short; one that stays does fewer and larger checkpoints.
+ * It is only housekeeping: a failure is met again by whoever has to write.
+ */
+void db_checkpoint_if_due(struct sqlite_store *store)
+{
+    int limit = store->commits < MANY_COMMITS ? CHECKPOINT_SMALL : CHECKPOINT_LARGE;
+
+    if (store->wal_pages >= limit) {
+        (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+        store->wal_pages = 0;
+    }
+}

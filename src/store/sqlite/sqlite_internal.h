@@ -1,0 +1,219 @@
+/* What the files of the SQLite store share. Nothing outside this folder includes it. */
+#ifndef STORE_SQLITE_INTERNAL_H
+#define STORE_SQLITE_INTERNAL_H
+
+#include <pthread.h>
+#include <sqlite3.h>
+
+#include "belay/store.h"
+#include "store/sqlite/sqlite_store.h"
+
+enum {
+    BUSY_LIMIT_MS = 10000,   /* how long another process may keep us from writing */
+    NUMBERS_AHEAD = 65536,   /* by how much the ceiling of numbers is raised at a time */
+    SWEEP_EVERY = 256,       /* numbers between two steps of cleaning up */
+    SWEEP_ROWS = 256,        /* records looked at in one step */
+    SWEEP_EVENTS = 512,      /* events removed in one step, at most */
+    CHECKPOINT_SMALL = 32,   /* pages of log at which a process that just began writes them back */
+    CHECKPOINT_LARGE = 1000, /* the same for one that has done many commits */
+    MANY_COMMITS = 64,
+    BOOT_ID_SIZE = 64
+};
+#define EVENTS_KEPT 1000000
+
+enum statement {
+    ST_BEGIN,
+    ST_BEGIN_READ,
+    ST_COMMIT,
+    ST_ROLLBACK,
+    ST_META,
+    ST_GET,
+    ST_PUT,
+    ST_EVENT,
+    ST_SET_NUMBER,
+    ST_SET_CEILING,
+    ST_ID_USED,
+    ST_INDEX_HISTORY,
+    ST_INDEX_IDS,
+    ST_SET_INDEXED,
+    ST_SWEEP_CUT,
+    ST_SWEEP_HISTORY,
+    ST_SWEEP_IDS,
+    ST_SWEEP_EVENTS,
+    ST_SWEEP_LAST,
+    ST_SWEEP_RECORDS,
+    ST_SWEEP_OTHERS,
+    ST_SWEEP_CURSOR,
+    ST_DELETE,
+    N_STATEMENTS
+};
+
+/* The wake file, as far as it could be opened. */
+struct wake_file {
+    bool tried;
+    int fd;          /* holds our waiters' locks; -1: none */
+    int probe_fd;    /* a second description, which our own locks do stand in the way of; -1: none */
+    uint32_t *words; /* mapped; NULL: there is no such file, and waiting is short sleeps */
+    bool watching;   /* we are counted in the number of watchers */
+};
+
+/* A ticket that this store put, and whose waiter it therefore vouches for. */
+struct kept_ticket {
+    uint64_t id_hash;
+    uint64_t key_hash;
+};
+
+struct sqlite_store {
+    struct belay_store base;
+    pthread_mutex_t mutex; /* guards all below but the wake file's words */
+    sqlite3 *db;
+    sqlite3_stmt *statements[N_STATEMENTS];
+    char *path; /* owned; absolute */
+    char *wake_path;
+    struct sqlite_hooks hooks;
+    char boot_id[BOOT_ID_SIZE];
+    int64_t clock_offset_ms; /* of our time namespace to the initial one */
+    bool always_full;
+    int64_t retain_events_ms;
+    int64_t retain_records_ms;
+    int synchronous; /* as it is set now: 1 NORMAL, 2 FULL */
+    int64_t busy_since_ms;
+    uint64_t jitter;
+    unsigned commits;
+    bool has_hash;              /* the SQL function belay_hash() is there */
+    int wal_pages;              /* after the last commit */
+    pthread_mutex_t wake_mutex; /* guards opening the wake file; taken after `mutex` */
+    struct wake_file wake;
+    struct kept_ticket *kept; /* owned */
+    size_t n_kept;
+    size_t cap_kept;
+};
+
+static inline int64_t sqlite_numbers_ahead(const struct sqlite_store *store)
+{
+    return store->hooks.numbers_ahead > 0 ? store->hooks.numbers_ahead : NUMBERS_AHEAD;
+}
+
+/* A record with what only this store knows of it. */
+struct row {
+    struct belay_record record;
+    bool *vouched; /* owned; beside record.tickets: a lock in the wake file stands for the waiter */
+};
+
+/* What a write transaction finds when it begins. */
+struct ground {
+    int64_t now_ms;
+    int64_t unix_ms;
+    uint64_t newest;  /* event; 0: none */
+    uint64_t next;    /* number */
+    uint64_t ceiling; /* numbers below this may be handed out */
+};
+
+/* ---- sqlite_url.c ---- */
+struct sqlite_params {
+    char *path; /* owned; absolute */
+    char *url;  /* owned */
+    bool always_full;
+    int64_t retain_events_ms;
+    int64_t retain_records_ms;
+};
+enum belay_code sqlite_params_parse(const char *text, struct sqlite_params *out_params,
+                                    struct belay_error *err);
+void sqlite_params_release(struct sqlite_params *params);
+
+/* ---- sqlite_clock.c ---- */
+enum belay_code sqlite_clock_init(struct sqlite_store *store, struct belay_error *err);
+int64_t sqlite_now_ms(const struct sqlite_store *store);
+int64_t sqlite_unix_ms(const struct sqlite_store *store);
+
+/* ---- sqlite_db.c: statements and transactions; all return an SQLite code ---- */
+int db_statement(struct sqlite_store *store, enum statement which, sqlite3_stmt **out_statement);
+int db_run(struct sqlite_store *store, enum statement which); /* without a result */
+int db_finish(sqlite3_stmt *statement);                       /* step to the end and reset */
+int db_exec(struct sqlite_store *store, const char *sql);
+int db_set_synchronous(struct sqlite_store *store, int level);
+/* Begin to write, durably or not, having waited for other writers. */
+int db_begin(struct sqlite_store *store, bool full);
+void db_rollback(struct sqlite_store *store);
+int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *out_other_boot);
+int db_busy(void *context, int count);
+void db_checkpoint_if_due(struct sqlite_store *store);
+int db_on_wal(void *context, sqlite3 *db, const char *name, int pages);
+
+/* ---- sqlite_error.c ---- */
+/* Nothing has happened; say why. */
+enum belay_code sqlite_failed(struct sqlite_store *store, int rc, struct belay_error *err);
+/* The same for a COMMIT, after which it may be unknown. */
+enum belay_code sqlite_commit_failed(struct sqlite_store *store, int rc, struct belay_error *err);
+enum belay_code sqlite_other_boot(const struct sqlite_store *store, struct belay_error *err);
+
+/* ---- sqlite_schema.c, sqlite_restart.c ---- */
+enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_error *err);
+enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *err);
+
+/* ---- sqlite_record.c, sqlite_json.c ---- */
+#define RECORD_COLUMNS                                                                                       \
+    "key, revision, held, lock_id, token, owner, owner_name, outcome, outlives, stale_noted, ttl_ms, "       \
+    "heartbeat_ms, stale_after_ms, expires_ms, beat_ms, freed_ms, locked_at_unix_ms, expires_at_unix_ms, "   \
+    "beat_at_unix_ms, freed_at_unix_ms, metadata, tickets, intents"
+
+void row_release(struct row *row);
+/* A row that says that there is no record of `key`. */
+enum belay_code row_absent(const char *key, struct row *out_row, struct belay_error *err);
+enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, struct row *out_row,
+                         struct belay_error *err);
+enum belay_code row_load(struct sqlite_store *store, const char *key, struct row *out_row,
+                         struct belay_error *err);
+enum belay_code row_save(struct sqlite_store *store, const struct row *row, struct belay_error *err);
+
+enum belay_code json_read_row(const struct sqlite_store *store, const char *metadata, const char *tickets,
+                              const char *intents, struct row *row, struct belay_error *err);
+/* NULL for an empty list, which is no failure; the caller frees the text. */
+enum belay_code json_write_meta(const struct belay_meta *meta, size_t n, char **out_text,
+                                struct belay_error *err);
+enum belay_code json_write_tickets(const struct row *row, char **out_text, struct belay_error *err);
+enum belay_code json_write_intents(const struct row *row, char **out_text, struct belay_error *err);
+enum belay_code json_read_meta(const struct sqlite_store *store, const char *text,
+                               struct belay_meta **out_meta, size_t *out_n, struct belay_error *err);
+
+/* ---- sqlite_apply.c: what a write means, without a database ---- */
+bool write_may_happen(const struct belay_write *write, const struct belay_record *record, int64_t now_ms);
+/* A condition and nothing more, or one of those that make no record. */
+bool write_leaves_alone(const struct belay_write *write, const struct belay_record *record);
+/* Whether losing it to a power cut would break a promise (sqlite_commit.c). */
+bool write_must_last(const struct belay_write *write, const struct belay_record *record);
+/* `vouched` is for the ticket that it puts. */
+enum belay_code write_apply(const struct belay_write *write, const struct ground *ground, bool vouched,
+                            struct row *row, struct belay_error *err);
+
+/* ---- sqlite_commit.c, sqlite_query.c, sqlite_sweep.c ---- */
+enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch *batch,
+                              struct belay_commit *out, struct belay_error *err);
+enum belay_code sqlite_get(struct belay_store *base, const char *const *keys, size_t n,
+                           struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err);
+enum belay_code sqlite_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
+                            void *context, struct belay_error *err);
+enum belay_code sqlite_events(struct belay_store *base, const struct belay_events_query *query,
+                              belay_event_fn fn, void *context, struct belay_error *err);
+void sqlite_sweep(struct sqlite_store *store);
+
+/* ---- sqlite_wake.c ---- */
+uint32_t sqlite_listen(struct belay_store *base, const char *lock_id);
+void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listened, int64_t timeout_ms,
+                 struct belay_cancel *cancel);
+void sqlite_wake(struct belay_store *base, const char *lock_id);
+void wake_watchers(struct sqlite_store *store); /* the NULL id, after a batch with events */
+void wake_reset(struct sqlite_store *store);    /* nobody of this boot can be watching yet */
+bool wake_ready(struct sqlite_store *store);    /* opens the file the first time */
+void wake_close(struct sqlite_store *store);
+uint64_t hash_text(const char *text);
+int64_t hash_acquisition(const char *key, const char *lock_id);
+
+/* ---- sqlite_alive.c ---- */
+/* Vouch for the waiter of a ticket; false: we cannot, and others must take it for alive. */
+bool alive_keep(struct sqlite_store *store, const char *lock_id, const char *key, bool *out_is_new);
+void alive_drop(struct sqlite_store *store, const char *lock_id, const char *key);
+/* Mark dead tickets, from the front to the first that lives. */
+void alive_probe(struct sqlite_store *store, struct row *row);
+
+#endif

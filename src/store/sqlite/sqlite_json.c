@@ -1,0 +1,218 @@
+/*
+ * Lists inside a row, as JSON. Most rows have none, and a row without them never
+ * comes here: that is what keeps the usual commit short.
+ *
+ *     metadata  [["name", "value"], ...]     in the order they were given
+ *     tickets   [{"id", "key", "owner", "name", "seq", "since", "expires", "vouched"}, ...]
+ *     intents   [{"id", "key", "expires"}, ...]
+ */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "store/sqlite/sqlite_internal.h"
+
+static enum belay_code bad_row(const struct sqlite_store *store, const char *what, const char *key,
+                               struct belay_error *err)
+{
+    return error_set(err, BELAY_BAD_CONTENT, "the lock database '%s' is damaged: %s of '%s' cannot be read",
+                     store->path, what, key);
+}
+
+enum belay_code json_read_meta(const struct sqlite_store *store, const char *text,
+                               struct belay_meta **out_meta, size_t *out_n, struct belay_error *err)
+{
+    json_t *list = json_loads(text, 0, NULL);
+    size_t n = json_array_size(list);
+    struct belay_meta *meta = n == 0 ? NULL : calloc(n, sizeof *meta);
+    enum belay_code code = list == NULL ? bad_row(store, "metadata", "a lock", err) : BELAY_OK;
+
+    if (n > 0 && meta == NULL) {
+        code = error_no_memory(err);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < n; i++) {
+        const char *name = NULL;
+        const char *value = NULL;
+
+        if (json_unpack(json_array_get(list, i), "[s, s]", &name, &value) != 0) {
+            code = bad_row(store, "metadata", "a lock", err);
+            break;
+        }
+        meta[i].name = strdup(name);
+        meta[i].value = strdup(value);
+        if (meta[i].name == NULL || meta[i].value == NULL) {
+            code = error_no_memory(err);
+        }
+    }
+    json_decref(list);
+    if (code != BELAY_OK) {
+        meta_free(meta, n);
+        return code;
+    }
+    *out_meta = meta;
+    *out_n = n;
+    return BELAY_OK;
+}
+
+static bool read_ticket(json_t *item, struct belay_ticket *ticket, bool *vouched)
+{
+    const char *id, *key, *owner, *name;
+    json_int_t seq, since, expires;
+    int is_vouched;
+
+    if (json_unpack(item, "{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b}", "id", &id, "key", &key, "owner", &owner,
+                    "name", &name, "seq", &seq, "since", &since, "expires", &expires, "vouched",
+                    &is_vouched) != 0) {
+        return false;
+    }
+    ticket->lock_id = strdup(id);
+    ticket->key = strdup(key);
+    ticket->owner = strdup(owner);
+    ticket->owner_name = strdup(name);
+    ticket->seq = (uint64_t)seq;
+    ticket->since_unix_ms = since;
+    ticket->expires_ms = expires;
+    *vouched = is_vouched != 0;
+    return ticket->lock_id != NULL && ticket->key != NULL && ticket->owner != NULL &&
+           ticket->owner_name != NULL;
+}
+
+static bool read_tickets(const char *text, struct row *row)
+{
+    json_t *list = json_loads(text, 0, NULL);
+    size_t n = json_array_size(list);
+    bool good = list != NULL;
+
+    if (n > 0) {
+        row->record.tickets = calloc(n, sizeof *row->record.tickets);
+        row->vouched = calloc(n, sizeof *row->vouched);
+        good = row->record.tickets != NULL && row->vouched != NULL;
+    }
+    for (size_t i = 0; good && i < n; i++) {
+        row->record.n_tickets = i + 1;
+        good = read_ticket(json_array_get(list, i), &row->record.tickets[i], &row->vouched[i]);
+    }
+    json_decref(list);
+    return good;
+}
+
+static bool read_intent(json_t *item, struct belay_intent *intent)
+{
+    const char *id, *key;
+    json_int_t expires;
+
+    if (json_unpack(item, "{s:s, s:s, s:I}", "id", &id, "key", &key, "expires", &expires) != 0) {
+        return false;
+    }
+    intent->lock_id = strdup(id);
+    intent->key = strdup(key);
+    intent->expires_ms = expires;
+    return intent->lock_id != NULL && intent->key != NULL;
+}
+
+static bool read_intents(const char *text, struct row *row)
+{
+    json_t *list = json_loads(text, 0, NULL);
+    size_t n = json_array_size(list);
+    bool good = list != NULL;
+
+    if (n > 0) {
+        row->record.intents = calloc(n, sizeof *row->record.intents);
+        good = row->record.intents != NULL;
+    }
+    for (size_t i = 0; good && i < n; i++) {
+        row->record.n_intents = i + 1;
+        good = read_intent(json_array_get(list, i), &row->record.intents[i]);
+    }
+    json_decref(list);
+    return good;
+}
+
+enum belay_code json_read_row(const struct sqlite_store *store, const char *metadata, const char *tickets,
+                              const char *intents, struct row *row, struct belay_error *err)
+{
+    struct belay_record *record = &row->record;
+
+    if (metadata != NULL) {
+        enum belay_code code = json_read_meta(store, metadata, &record->metadata, &record->n_metadata, err);
+        if (code != BELAY_OK) {
+            return code;
+        }
+    }
+    if (tickets != NULL && !read_tickets(tickets, row)) {
+        return bad_row(store, "the waiting line", record->key, err);
+    }
+    if (intents != NULL && !read_intents(intents, row)) {
+        return bad_row(store, "the list of locks below", record->key, err);
+    }
+    return BELAY_OK;
+}
+
+/* Takes over `list`, to which every item was appended unless it could not be made. */
+static enum belay_code write_list(json_t *list, size_t n, const char *what, char **out_text,
+                                  struct belay_error *err)
+{
+    char *text = json_array_size(list) == n ? json_dumps(list, JSON_COMPACT) : NULL;
+
+    json_decref(list);
+    if (text == NULL) {
+        return error_set(err, BELAY_INVALID, "%s must be valid UTF-8 (or there is no memory left)", what);
+    }
+    *out_text = text;
+    return BELAY_OK;
+}
+
+enum belay_code json_write_meta(const struct belay_meta *meta, size_t n, char **out_text,
+                                struct belay_error *err)
+{
+    json_t *list;
+
+    if (n == 0) {
+        *out_text = NULL;
+        return BELAY_OK;
+    }
+    list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        (void)json_array_append_new(list, json_pack("[s, s]", meta[i].name, meta[i].value));
+    }
+    return write_list(list, n, "metadata", out_text, err);
+}
+
+enum belay_code json_write_tickets(const struct row *row, char **out_text, struct belay_error *err)
+{
+    json_t *list;
+
+    if (row->record.n_tickets == 0) {
+        *out_text = NULL;
+        return BELAY_OK;
+    }
+    list = json_array();
+    for (size_t i = 0; i < row->record.n_tickets; i++) {
+        const struct belay_ticket *t = &row->record.tickets[i];
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b}", "id", t->lock_id, "key", t->key,
+                            "owner", t->owner, "name", t->owner_name, "seq", (json_int_t)t->seq, "since",
+                            (json_int_t)t->since_unix_ms, "expires", (json_int_t)t->expires_ms, "vouched",
+                            (int)row->vouched[i]));
+    }
+    return write_list(list, row->record.n_tickets, "the owner of a waiter", out_text, err);
+}
+
+enum belay_code json_write_intents(const struct row *row, char **out_text, struct belay_error *err)
+{
+    json_t *list;
+
+    if (row->record.n_intents == 0) {
+        *out_text = NULL;
+        return BELAY_OK;
+    }
+    list = json_array();
+    for (size_t i = 0; i < row->record.n_intents; i++) {
+        const struct belay_intent *intent = &row->record.intents[i];
+        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "id", intent->lock_id, "key",
+                                                    intent->key, "expires", (json_int_t)intent->expires_ms));
+    }
+    return write_list(list, row->record.n_intents, "the key of a lock", out_text, err);
+}

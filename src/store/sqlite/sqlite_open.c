@@ -1,0 +1,208 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "store/sqlite/sqlite_internal.h"
+
+/* File systems on which SQLite's locks and shared memory do not reach the other machines. */
+static const struct {
+    unsigned long magic;
+    const char *name;
+} network_file_systems[] = {
+    { 0x6969, "NFS" },        { 0x517b, "SMB" },      { 0xff534d42, "CIFS" },  { 0xfe534d42, "SMB" },
+    { 0x01021997, "9P" },     { 0x00c36400, "CEPH" }, { 0x5346414f, "AFS" },   { 0x6b414653, "AFS" },
+    { 0x73757245, "CODA" },   { 0x564c, "NCP" },      { 0x7461636f, "OCFS2" }, { 0x01161970, "GFS2" },
+    { 0x0bd00bd0, "LUSTRE" }, { 0x47504653, "GPFS" },
+};
+
+static long file_system_type(const struct sqlite_store *store, const char *directory)
+{
+    struct statfs fs;
+
+    if (store->hooks.fs_type != NULL) {
+        return store->hooks.fs_type(store->hooks.context, directory);
+    }
+    return statfs(directory, &fs) == 0 ? (long)fs.f_type : 0;
+}
+
+static enum belay_code check_place(const struct sqlite_store *store, struct belay_error *err)
+{
+    char *directory = strdup(store->path);
+    struct stat st;
+    enum belay_code code = BELAY_OK;
+    unsigned long type;
+
+    if (directory == NULL) {
+        return error_no_memory(err);
+    }
+    strrchr(directory, '/')[strrchr(directory, '/') == directory ? 1 : 0] = '\0';
+    type = (unsigned long)file_system_type(store, directory) & 0xffffffffUL;
+    for (size_t i = 0; i < sizeof network_file_systems / sizeof network_file_systems[0]; i++) {
+        if (network_file_systems[i].magic == type) {
+            code =
+                error_set(err, BELAY_INVALID,
+                          "'%s' is on a network file system (%s), where SQLite's locks do not hold; name a "
+                          "file on a local disk, or one belay server for all machines",
+                          store->path, network_file_systems[i].name);
+        }
+    }
+    if (code == BELAY_OK && stat(store->path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        code = error_set(err, BELAY_INVALID, "'%s' is %s; name the file of the lock database, such as %s%s",
+                         store->path, S_ISDIR(st.st_mode) ? "a directory" : "not a regular file",
+                         S_ISDIR(st.st_mode) ? store->path : directory, "/belay.db");
+    }
+    free(directory);
+    return code;
+}
+
+static enum belay_code connect_db(struct sqlite_store *store, struct belay_error *err)
+{
+    int on = 1;
+    int rc = sqlite3_open_v2(store->path, &store->db,
+                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
+                                 SQLITE_OPEN_EXRESCODE,
+                             store->hooks.vfs);
+
+    if (store->db == NULL) {
+        return error_no_memory(err);
+    }
+    store->synchronous = 2;
+    if (rc == SQLITE_OK && sqlite3_db_readonly(store->db, "main") == 1) {
+        rc = SQLITE_READONLY;
+    }
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_busy_handler(store->db, db_busy, store);
+    }
+    /*
+     * The log stays when the last process leaves, and is not written back then:
+     * a process that runs for a moment would spend most of it on that.
+     */
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    }
+    if (rc == SQLITE_OK) {
+        (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
+        (void)sqlite3_wal_hook(store->db, db_on_wal, store);
+    }
+    return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
+}
+
+static void sqlite_close(struct belay_store *base)
+{
+    struct sqlite_store *store = (struct sqlite_store *)base;
+
+    if (store == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < N_STATEMENTS; i++) {
+        (void)sqlite3_finalize(store->statements[i]);
+    }
+    (void)sqlite3_close(store->db);
+    wake_close(store);
+    (void)pthread_mutex_destroy(&store->mutex);
+    (void)pthread_mutex_destroy(&store->wake_mutex);
+    free(store->kept);
+    free(store->path);
+    free(store->wake_path);
+    free(store);
+}
+
+static struct belay_store_terms sqlite_terms(struct belay_store *base)
+{
+    /* A ticket we cannot vouch for is all there is to say that its waiter lives, so it must be short. */
+    bool vouches = wake_ready((struct sqlite_store *)base);
+
+    return (struct belay_store_terms){
+        .margin_ms = 0, .claim_ms = 1000, .poll_ms = 250, .ticket_ms = vouches ? 60000 : 3000
+    };
+}
+
+static const struct belay_store_ops sqlite_ops = {
+    .name = "sqlite",
+    .close = sqlite_close,
+    .get = sqlite_get,
+    .commit = sqlite_commit,
+    .scan = sqlite_scan,
+    .events = sqlite_events,
+    .terms = sqlite_terms,
+    .listen = sqlite_listen,
+    .wait = sqlite_wait,
+    .wake = sqlite_wake,
+};
+
+static struct sqlite_store *store_new(struct sqlite_params *params, const struct sqlite_hooks *hooks)
+{
+    struct sqlite_store *store = calloc(1, sizeof *store);
+    size_t size = strlen(params->path) + sizeof "-wake";
+
+    if (store == NULL) {
+        return NULL;
+    }
+    store->base.ops = &sqlite_ops;
+    (void)pthread_mutex_init(&store->mutex, NULL);
+    (void)pthread_mutex_init(&store->wake_mutex, NULL);
+    store->wake.fd = store->wake.probe_fd = -1;
+    if (hooks != NULL) {
+        store->hooks = *hooks;
+    }
+    store->always_full = params->always_full;
+    store->retain_events_ms = params->retain_events_ms;
+    store->retain_records_ms = params->retain_records_ms;
+    store->jitter = ((uint64_t)getpid() << 32 | (uint64_t)clock_unix_ms()) * 2 + 1;
+    store->path = params->path;
+    params->path = NULL;
+    store->wake_path = malloc(size);
+    if (store->wake_path == NULL) {
+        sqlite_close(&store->base);
+        return NULL;
+    }
+    (void)snprintf(store->wake_path, size, "%s-wake", store->path);
+    return store;
+}
+
+enum belay_code sqlite_store_open(const char *path_and_params, const struct sqlite_hooks *hooks,
+                                  struct belay_store **out_store, char **out_url, struct belay_error *err)
+{
+    struct sqlite_params params = { 0 };
+    struct sqlite_store *store = NULL;
+    enum belay_code code = sqlite_params_parse(path_and_params, &params, err);
+
+    if (code == BELAY_OK) {
+        store = store_new(&params, hooks);
+        code = store == NULL ? error_no_memory(err) : sqlite_clock_init(store, err);
+    }
+    if (code == BELAY_OK) {
+        code = check_place(store, err);
+    }
+    if (code == BELAY_OK) {
+        code = connect_db(store, err);
+    }
+    if (code == BELAY_OK) {
+        code = sqlite_schema_ready(store, err);
+    }
+    if (code == BELAY_OK) {
+        code = sqlite_restart(store, err);
+    }
+    if (code != BELAY_OK) {
+        goto done;
+    }
+    if (out_url != NULL) {
+        *out_url = params.url;
+        params.url = NULL;
+    }
+    *out_store = &store->base;
+    store = NULL;
+
+done:
+    sqlite_params_release(&params);
+    sqlite_close(store == NULL ? NULL : &store->base);
+    return code;
+}

@@ -1,0 +1,221 @@
+/* Records and the rows they stand in. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "store/sqlite/sqlite_internal.h"
+
+/* In the order of RECORD_COLUMNS. */
+enum column {
+    COL_KEY,
+    COL_REVISION,
+    COL_HELD,
+    COL_LOCK_ID,
+    COL_TOKEN,
+    COL_OWNER,
+    COL_OWNER_NAME,
+    COL_OUTCOME,
+    COL_OUTLIVES,
+    COL_STALE_NOTED,
+    COL_TTL,
+    COL_HEARTBEAT,
+    COL_STALE_AFTER,
+    COL_EXPIRES,
+    COL_BEAT,
+    COL_FREED,
+    COL_LOCKED_AT,
+    COL_EXPIRES_AT,
+    COL_BEAT_AT,
+    COL_FREED_AT,
+    COL_METADATA,
+    COL_TICKETS,
+    COL_INTENTS
+};
+
+void row_release(struct row *row)
+{
+    belay_record_release(&row->record);
+    free(row->vouched);
+    row->vouched = NULL;
+}
+
+enum belay_code row_absent(const char *key, struct row *out_row, struct belay_error *err)
+{
+    struct row row = { 0 };
+
+    row.record.key = strdup(key);
+    row.record.lock_id = strdup("");
+    row.record.owner = strdup("");
+    row.record.owner_name = strdup("");
+    if (row.record.key == NULL || row.record.lock_id == NULL || row.record.owner == NULL ||
+        row.record.owner_name == NULL) {
+        row_release(&row);
+        return error_no_memory(err);
+    }
+    *out_row = row;
+    return BELAY_OK;
+}
+
+static char *copy_column(sqlite3_stmt *statement, enum column column)
+{
+    const char *text = (const char *)sqlite3_column_text(statement, (int)column);
+
+    return text == NULL ? NULL : strdup(text);
+}
+
+static void read_numbers(sqlite3_stmt *statement, struct belay_record *record)
+{
+    record->revision = (uint64_t)sqlite3_column_int64(statement, COL_REVISION);
+    record->held = sqlite3_column_int(statement, COL_HELD) != 0;
+    record->token = (uint64_t)sqlite3_column_int64(statement, COL_TOKEN);
+    record->outcome = (enum belay_outcome)sqlite3_column_int(statement, COL_OUTCOME);
+    record->outlives = sqlite3_column_int(statement, COL_OUTLIVES) != 0;
+    record->stale_noted = sqlite3_column_int(statement, COL_STALE_NOTED) != 0;
+    record->ttl_ms = sqlite3_column_int64(statement, COL_TTL);
+    record->heartbeat_ms = sqlite3_column_int64(statement, COL_HEARTBEAT);
+    record->stale_after_ms = sqlite3_column_int64(statement, COL_STALE_AFTER);
+    record->expires_ms = sqlite3_column_int64(statement, COL_EXPIRES);
+    record->beat_ms = sqlite3_column_int64(statement, COL_BEAT);
+    record->freed_ms = sqlite3_column_int64(statement, COL_FREED);
+    record->locked_at_unix_ms = sqlite3_column_int64(statement, COL_LOCKED_AT);
+    record->expires_at_unix_ms = sqlite3_column_int64(statement, COL_EXPIRES_AT);
+    record->beat_at_unix_ms = sqlite3_column_int64(statement, COL_BEAT_AT);
+    record->freed_at_unix_ms = sqlite3_column_int64(statement, COL_FREED_AT);
+}
+
+enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, struct row *out_row,
+                         struct belay_error *err)
+{
+    struct row row = { 0 };
+    const char *metadata = (const char *)sqlite3_column_text(statement, COL_METADATA);
+    const char *tickets = (const char *)sqlite3_column_text(statement, COL_TICKETS);
+    const char *intents = (const char *)sqlite3_column_text(statement, COL_INTENTS);
+    enum belay_code code = BELAY_OK;
+
+    row.record.key = copy_column(statement, COL_KEY);
+    row.record.lock_id = copy_column(statement, COL_LOCK_ID);
+    row.record.owner = copy_column(statement, COL_OWNER);
+    row.record.owner_name = copy_column(statement, COL_OWNER_NAME);
+    read_numbers(statement, &row.record);
+    if (row.record.key == NULL || row.record.lock_id == NULL || row.record.owner == NULL ||
+        row.record.owner_name == NULL) {
+        code = error_no_memory(err);
+    } else if (metadata != NULL || tickets != NULL || intents != NULL) {
+        code = json_read_row(store, metadata, tickets, intents, &row, err);
+    }
+    if (code != BELAY_OK) {
+        row_release(&row);
+        return code;
+    }
+    if (row.record.n_tickets > 0) {
+        alive_probe(store, &row);
+    }
+    *out_row = row;
+    return BELAY_OK;
+}
+
+enum belay_code row_load(struct sqlite_store *store, const char *key, struct row *out_row,
+                         struct belay_error *err)
+{
+    sqlite3_stmt *statement;
+    int rc = db_statement(store, ST_GET, &statement);
+    enum belay_code code;
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
+    }
+    if (rc != SQLITE_OK) {
+        return sqlite_failed(store, rc, err);
+    }
+    rc = sqlite3_step(statement);
+    if (rc == SQLITE_ROW) {
+        code = row_read(store, statement, out_row, err);
+    } else if (rc == SQLITE_DONE) {
+        code = row_absent(key, out_row, err);
+    } else {
+        code = sqlite_failed(store, rc, err);
+    }
+    (void)sqlite3_reset(statement);
+    return code;
+}
+
+struct binder {
+    sqlite3_stmt *statement;
+    int rc; /* of the first that failed */
+};
+
+static void bind_int(struct binder *binder, enum column column, int64_t value)
+{
+    if (binder->rc == SQLITE_OK) {
+        binder->rc = sqlite3_bind_int64(binder->statement, (int)column + 1, value);
+    }
+}
+
+static void bind_text(struct binder *binder, enum column column, const char *text)
+{
+    if (binder->rc == SQLITE_OK) {
+        binder->rc = sqlite3_bind_text(binder->statement, (int)column + 1, text, -1, SQLITE_STATIC);
+    }
+}
+
+static void bind_record(struct binder *binder, const struct belay_record *record)
+{
+    bind_text(binder, COL_KEY, record->key);
+    bind_int(binder, COL_REVISION, (int64_t)record->revision);
+    bind_int(binder, COL_HELD, record->held);
+    bind_text(binder, COL_LOCK_ID, record->lock_id);
+    bind_int(binder, COL_TOKEN, (int64_t)record->token);
+    bind_text(binder, COL_OWNER, record->owner);
+    bind_text(binder, COL_OWNER_NAME, record->owner_name);
+    bind_int(binder, COL_OUTCOME, (int64_t)record->outcome);
+    bind_int(binder, COL_OUTLIVES, record->outlives);
+    bind_int(binder, COL_STALE_NOTED, record->stale_noted);
+    bind_int(binder, COL_TTL, record->ttl_ms);
+    bind_int(binder, COL_HEARTBEAT, record->heartbeat_ms);
+    bind_int(binder, COL_STALE_AFTER, record->stale_after_ms);
+    bind_int(binder, COL_EXPIRES, record->expires_ms);
+    bind_int(binder, COL_BEAT, record->beat_ms);
+    bind_int(binder, COL_FREED, record->freed_ms);
+    bind_int(binder, COL_LOCKED_AT, record->locked_at_unix_ms);
+    bind_int(binder, COL_EXPIRES_AT, record->expires_at_unix_ms);
+    bind_int(binder, COL_BEAT_AT, record->beat_at_unix_ms);
+    bind_int(binder, COL_FREED_AT, record->freed_at_unix_ms);
+}
+
+enum belay_code row_save(struct sqlite_store *store, const struct row *row, struct belay_error *err)
+{
+    struct binder binder = { NULL, SQLITE_OK };
+    char *metadata = NULL;
+    char *tickets = NULL;
+    char *intents = NULL;
+    enum belay_code code;
+
+    binder.rc = db_statement(store, ST_PUT, &binder.statement);
+    code = json_write_meta(row->record.metadata, row->record.n_metadata, &metadata, err);
+    if (code == BELAY_OK) {
+        code = json_write_tickets(row, &tickets, err);
+    }
+    if (code == BELAY_OK) {
+        code = json_write_intents(row, &intents, err);
+    }
+    if (code != BELAY_OK) {
+        goto done;
+    }
+    bind_record(&binder, &row->record);
+    bind_text(&binder, COL_METADATA, metadata);
+    bind_text(&binder, COL_TICKETS, tickets);
+    bind_text(&binder, COL_INTENTS, intents);
+    if (binder.rc == SQLITE_OK) {
+        binder.rc = db_finish(binder.statement);
+    }
+    if (binder.rc != SQLITE_OK) {
+        code = sqlite_failed(store, binder.rc, err);
+    }
+
+done:
+    free(metadata);
+    free(tickets);
+    free(intents);
+    return code;
+}

@@ -1,0 +1,205 @@
+/*
+ * The machine was started since the database was last used: its clock began
+ * again, and what was not synced may be missing. Done once, by the first to
+ * open the database in this boot, in one synced transaction:
+ *
+ *  - numbers go on from the ceiling, above all that were ever handed out (L2);
+ *  - a holder that was a process is gone, so its lease is over;
+ *  - any other holder gets its whole ttl again (L7), unless its lease was over
+ *    before: some reading of the old clock in the database is past its end;
+ *  - an intent follows the lock it stands for;
+ *  - nobody waits.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "store/sqlite/sqlite_internal.h"
+
+static const char end_processes[] =
+    "UPDATE locks SET revision = ?1, expires_ms = 0, "
+    "expires_at_unix_ms = min(expires_at_unix_ms, ?3), beat_ms = min(beat_ms, ?2) "
+    "WHERE held = 1 AND (outlives = 0 OR expires_ms <= ?4)";
+static const char renew_others[] =
+    "UPDATE locks SET revision = ?1, expires_ms = ?2 + ttl_ms, expires_at_unix_ms = ?3 + ttl_ms, "
+    "beat_ms = ?2 WHERE held = 1 AND outlives = 1 AND expires_ms > ?4";
+static const char settle_rest[] =
+    "UPDATE locks SET revision = ?1, freed_ms = min(freed_ms, ?2), tickets = NULL "
+    "WHERE freed_ms > ?2 OR tickets IS NOT NULL";
+static const char take_over[] = "UPDATE meta SET number = ?1, ceiling = ?1 + ?2, boot_id = ?3 WHERE id = 1";
+
+/* The latest moment of the old boot that the database knows of. */
+static int old_clock(struct sqlite_store *store, int64_t *out_ms)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc =
+        sqlite3_prepare_v2(store->db, "SELECT max(max(beat_ms, freed_ms)) FROM locks", -1, &statement, NULL);
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(statement);
+        if (rc == SQLITE_ROW) {
+            *out_ms = sqlite3_column_int64(statement, 0);
+            rc = SQLITE_OK;
+        }
+    }
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+static int update(struct sqlite_store *store, const char *sql, const struct ground *ground, int64_t old_ms)
+{
+    const int64_t values[] = { (int64_t)ground->next, ground->now_ms, ground->unix_ms, old_ms };
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
+
+    for (int i = 1; rc == SQLITE_OK && i <= sqlite3_bind_parameter_count(statement); i++) {
+        rc = sqlite3_bind_int64(statement, i, values[i - 1]);
+    }
+    if (rc == SQLITE_OK) {
+        rc = db_finish(statement);
+    }
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+/* Each intent ends with the lock it stands for; those without one go. */
+static enum belay_code settle_intents(struct sqlite_store *store, struct row *row,
+                                      const struct ground *ground, struct belay_error *err)
+{
+    struct belay_record *record = &row->record;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < record->n_intents; i++) {
+        struct belay_intent intent = record->intents[i];
+        struct row below = { 0 };
+        enum belay_code code = row_load(store, intent.key, &below, err);
+
+        if (code != BELAY_OK) {
+            return code;
+        }
+        if (below.record.held && ground->now_ms < below.record.expires_ms &&
+            strcmp(below.record.lock_id, intent.lock_id) == 0) {
+            intent.expires_ms = below.record.expires_ms;
+            record->intents[i] = record->intents[kept];
+            record->intents[kept++] = intent;
+        }
+        row_release(&below);
+    }
+    for (size_t i = kept; i < record->n_intents; i++) {
+        free(record->intents[i].lock_id);
+        free(record->intents[i].key);
+    }
+    record->n_intents = kept;
+    record->revision = ground->next;
+    return row_save(store, row, err);
+}
+
+static enum belay_code settle_all_intents(struct sqlite_store *store, const struct ground *ground,
+                                          struct belay_error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    enum belay_code code = BELAY_OK;
+    int rc = sqlite3_prepare_v2(store->db,
+                                "SELECT " RECORD_COLUMNS " FROM locks WHERE intents IS NOT NULL AND key > ?1 "
+                                "ORDER BY key LIMIT 1",
+                                -1, &statement, NULL);
+    char *after = strdup("");
+
+    while (code == BELAY_OK && rc == SQLITE_OK) {
+        struct row row = { 0 };
+
+        rc = after == NULL ? SQLITE_NOMEM : sqlite3_bind_text(statement, 1, after, -1, SQLITE_STATIC);
+        rc = rc == SQLITE_OK ? sqlite3_step(statement) : rc;
+        if (rc == SQLITE_ROW) {
+            rc = SQLITE_OK;
+            code = row_read(store, statement, &row, err);
+            (void)sqlite3_reset(statement);
+            code = code == BELAY_OK ? settle_intents(store, &row, ground, err) : code;
+            free(after);
+            after = row.record.key;
+            row.record.key = NULL;
+        }
+        row_release(&row);
+    }
+    (void)sqlite3_finalize(statement);
+    free(after);
+    return code != BELAY_OK || rc == SQLITE_DONE ? code : sqlite_failed(store, rc, err);
+}
+
+static int begin_numbers(struct sqlite_store *store, const struct ground *ground)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(store->db, take_over, -1, &statement, NULL);
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_bind_int64(statement, 1, (int64_t)ground->next);
+    }
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_bind_int64(statement, 2, sqlite_numbers_ahead(store));
+    }
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_bind_text(statement, 3, store->boot_id, -1, SQLITE_STATIC);
+    }
+    if (rc == SQLITE_OK) {
+        rc = db_finish(statement);
+    }
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+static enum belay_code start_over(struct sqlite_store *store, struct ground *ground, struct belay_error *err)
+{
+    int64_t old_ms = 0;
+    enum belay_code code;
+    int rc = old_clock(store, &old_ms);
+
+    if (ground->next < ground->ceiling) {
+        ground->next = ground->ceiling;
+    }
+    /* In this order: what is ended is then before any reading of the old clock, and not renewed. */
+    if (rc == SQLITE_OK) {
+        rc = update(store, end_processes, ground, old_ms);
+    }
+    if (rc == SQLITE_OK) {
+        rc = update(store, renew_others, ground, old_ms);
+    }
+    if (rc == SQLITE_OK) {
+        rc = update(store, settle_rest, ground, old_ms);
+    }
+    code = rc == SQLITE_OK ? settle_all_intents(store, ground, err) : sqlite_failed(store, rc, err);
+    if (code == BELAY_OK) {
+        rc = begin_numbers(store, ground);
+        code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
+    }
+    return code;
+}
+
+enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *err)
+{
+    struct ground ground;
+    bool other_boot = false;
+    enum belay_code code;
+    int rc = db_read_ground(store, &ground, &other_boot);
+
+    if (rc != SQLITE_OK) {
+        return sqlite_failed(store, rc, err);
+    }
+    if (!other_boot) {
+        return BELAY_OK;
+    }
+    rc = db_begin(store, true);
+    if (rc == SQLITE_OK) {
+        rc = db_read_ground(store, &ground, &other_boot);
+    }
+    code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
+    if (code == BELAY_OK && other_boot) {
+        code = start_over(store, &ground, err);
+        if (code == BELAY_OK) {
+            wake_reset(store);
+            rc = db_run(store, ST_COMMIT);
+            code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
+        }
+    }
+    db_rollback(store);
+    return code;
+}

@@ -1,0 +1,182 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "store/sqlite/sqlite_internal.h"
+
+/* "Blay", by which `file` and we know our own. */
+enum { APPLICATION_ID = 0x426c6179 };
+
+/*
+ * One script per version, from empty. A database of version n has seen the
+ * first n of them. Scripts that were released never change.
+ *
+ * Every event takes the next number, which is its id; the number of the first
+ * one is also the batch's token and revision. A batch without events leaves its
+ * number in meta. So the last number is the greater of the two, and a commit
+ * usually writes no page for it.
+ *
+ * Which events a key has, and which ids have ever taken it, is looked up in
+ * `history` and `acquisitions`. They follow some hundred events behind, filled
+ * by cleaning up (sqlite_sweep.c), and who reads them looks at the newest events
+ * as well: an index kept by every commit cost a third of its time.
+ */
+static const char *const migrations[] = {
+    "CREATE TABLE meta ("
+    " id INTEGER PRIMARY KEY CHECK (id = 1),"
+    " boot_id TEXT NOT NULL,"    /* of the boot whose clock the records are in */
+    " number INTEGER NOT NULL,"  /* the last one given to a batch without events */
+    " ceiling INTEGER NOT NULL," /* synced; every number in use is below it */
+    " indexed INTEGER NOT NULL," /* events up to this one are in `history` and `acquisitions` */
+    " sweep_key TEXT NOT NULL);" /* how far cleaning up has come */
+    "INSERT INTO meta VALUES (1, '', 0, 1, 0, '');"
+    "CREATE TABLE locks ("
+    " key TEXT PRIMARY KEY,"
+    " revision INTEGER NOT NULL,"
+    " held INTEGER NOT NULL,"
+    " lock_id TEXT NOT NULL,"
+    " token INTEGER NOT NULL,"
+    " owner TEXT NOT NULL,"
+    " owner_name TEXT NOT NULL,"
+    " outcome INTEGER NOT NULL,"
+    " outlives INTEGER NOT NULL,"
+    " stale_noted INTEGER NOT NULL,"
+    " ttl_ms INTEGER NOT NULL,"
+    " heartbeat_ms INTEGER NOT NULL,"
+    " stale_after_ms INTEGER NOT NULL,"
+    " expires_ms INTEGER NOT NULL,"
+    " beat_ms INTEGER NOT NULL,"
+    " freed_ms INTEGER NOT NULL,"
+    " locked_at_unix_ms INTEGER NOT NULL,"
+    " expires_at_unix_ms INTEGER NOT NULL,"
+    " beat_at_unix_ms INTEGER NOT NULL,"
+    " freed_at_unix_ms INTEGER NOT NULL,"
+    " metadata TEXT,"
+    " tickets TEXT,"
+    " intents TEXT) WITHOUT ROWID;"
+    "CREATE TABLE events ("
+    " id INTEGER PRIMARY KEY,"
+    " at_unix_ms INTEGER NOT NULL,"
+    " level INTEGER NOT NULL,"
+    " type TEXT NOT NULL,"
+    " key TEXT NOT NULL,"
+    " lock_id TEXT,"
+    " token INTEGER NOT NULL,"
+    " locked_by TEXT,"
+    " locked_by_name TEXT,"
+    " done_by TEXT,"
+    " reason TEXT,"
+    " duration_ms INTEGER NOT NULL,"
+    " metadata TEXT);"
+    "CREATE TABLE history ("
+    " key TEXT NOT NULL,"
+    " id INTEGER NOT NULL,"
+    " PRIMARY KEY (key, id)) WITHOUT ROWID;"
+    "CREATE TABLE acquisitions (hash INTEGER PRIMARY KEY);",
+};
+enum { VERSION = sizeof migrations / sizeof migrations[0] };
+
+static int read_int(struct sqlite_store *store, const char *sql, int64_t *out_value)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(statement);
+        if (rc == SQLITE_ROW) {
+            *out_value = sqlite3_column_int64(statement, 0);
+            rc = SQLITE_OK;
+        }
+    }
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+/* Ours, of which version, or empty; anything else is somebody else's and left alone. */
+static enum belay_code recognise(struct sqlite_store *store, int64_t *out_version, struct belay_error *err)
+{
+    int64_t application = 0;
+    int64_t version = 0;
+    int64_t objects = 0;
+    int rc = read_int(store, "PRAGMA application_id", &application);
+
+    if (rc == SQLITE_OK) {
+        rc = read_int(store, "PRAGMA user_version", &version);
+    }
+    if (rc == SQLITE_OK && application != APPLICATION_ID) {
+        rc = read_int(store, "SELECT count(*) FROM sqlite_schema", &objects);
+    }
+    if (rc != SQLITE_OK) {
+        return sqlite_failed(store, rc, err);
+    }
+    if (application != APPLICATION_ID && (application != 0 || version != 0 || objects != 0)) {
+        return error_set(err, BELAY_BAD_CONTENT,
+                         "'%s' is an SQLite database of another program, not belay's; it was left as it is, "
+                         "name another file with --store sqlite:PATH",
+                         store->path);
+    }
+    if (version > VERSION) {
+        return error_set(err, BELAY_BAD_CONTENT,
+                         "the lock database '%s' was written by a newer belay (schema %" PRId64
+                         ", this one knows up to %d); use that belay, or another file",
+                         store->path, version, (int)VERSION);
+    }
+    *out_version = version;
+    return BELAY_OK;
+}
+
+/*
+ * Changing to WAL needs the file for itself and does not always ask the busy
+ * handler, so ask it here.
+ */
+static int enter_wal(struct sqlite_store *store)
+{
+    int count = 0;
+    int rc;
+
+    do {
+        rc = db_exec(store, "PRAGMA journal_mode=WAL");
+    } while ((rc & 0xff) == SQLITE_BUSY && db_busy(store, count++) != 0);
+    return rc;
+}
+
+static enum belay_code migrate(struct sqlite_store *store, struct belay_error *err)
+{
+    char stamp[96];
+    int64_t version = 0;
+    int rc = enter_wal(store);
+    enum belay_code code;
+
+    if (rc == SQLITE_OK) {
+        rc = db_begin(store, true);
+    }
+    if (rc != SQLITE_OK) {
+        return sqlite_failed(store, rc, err);
+    }
+    /* Once more, now that nobody else can write: another process may have done it all. */
+    code = recognise(store, &version, err);
+    for (int64_t v = version; code == BELAY_OK && v < VERSION; v++) {
+        rc = db_exec(store, migrations[v]);
+        code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
+    }
+    (void)sqlite3_snprintf(sizeof stamp, stamp, "PRAGMA application_id=%d; PRAGMA user_version=%d",
+                           APPLICATION_ID, (int)VERSION);
+    if (code == BELAY_OK && version < VERSION) {
+        rc = db_exec(store, stamp);
+        code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
+    }
+    if (code == BELAY_OK) {
+        rc = db_run(store, ST_COMMIT);
+        code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
+    }
+    db_rollback(store);
+    return code;
+}
+
+enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_error *err)
+{
+    int64_t version = 0;
+    enum belay_code code = recognise(store, &version, err);
+
+    return code == BELAY_OK && version < VERSION ? migrate(store, err) : code;
+}

@@ -1,0 +1,33 @@
+/*
+ * Locks in one SQLite file, for any number of processes on one machine.
+ *
+ * Beside the database stands PATH-wake, a small mapped file through which
+ * processes wake each other and see whether a waiter still lives. It holds
+ * nothing that could be lost.
+ */
+#ifndef STORE_SQLITE_STORE_H
+#define STORE_SQLITE_STORE_H
+
+#include "belay/store.h"
+
+/* What tests put in the place of the machine. Anything NULL is the real thing. */
+struct sqlite_hooks {
+    const char *vfs;     /* name of a registered VFS */
+    const char *boot_id; /* as if the machine had been started once more */
+    int64_t (*boot_ms)(void *context);
+    int64_t (*unix_ms)(void *context);
+    long (*fs_type)(void *context, const char *path); /* statfs f_type */
+    void *context;
+    int64_t numbers_ahead; /* by how much the ceiling of numbers is raised at a time; 0: the usual */
+};
+
+/*
+ * Open the database, making it and the directories above it if there is none.
+ * `path_and_params` is what follows "sqlite:": PATH?NAME=VALUE&NAME=VALUE, with
+ * durability=normal|full, retain_events=D and retain_records=D. *out_url is the
+ * same with an absolute path; the caller frees it. `hooks` may be NULL.
+ */
+enum belay_code sqlite_store_open(const char *path_and_params, const struct sqlite_hooks *hooks,
+                                  struct belay_store **out_store, char **out_url, struct belay_error *err);
+
+#endif

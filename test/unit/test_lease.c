@@ -1,0 +1,83 @@
+/* A holder's own view of its lease: L6. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lock/lease.h"
+
+static void ends_before_the_store_says_so(void **state)
+{
+    struct lease lease;
+
+    (void)state;
+    lease_begin(&lease, 1000, 10000, 0, 0);
+    assert_true(lease.deadline_ms < 11000);
+    assert_true(lease_is_live(&lease, lease.deadline_ms - 1));
+    assert_false(lease_is_live(&lease, lease.deadline_ms));
+}
+
+static void is_shorter_by_the_store_margin(void **state)
+{
+    struct lease plain;
+    struct lease careful;
+
+    (void)state;
+    lease_begin(&plain, 0, 60000, 0, 0);
+    lease_begin(&careful, 0, 60000, 0, 2000);
+    assert_int_equal(plain.deadline_ms - careful.deadline_ms, 2000);
+}
+
+static void counts_from_before_the_renewal_was_sent(void **state)
+{
+    struct lease lease;
+    int64_t first;
+
+    (void)state;
+    lease_begin(&lease, 0, 10000, 2000, 0);
+    first = lease.deadline_ms;
+    assert_int_equal(lease_due(&lease, 2000), LEASE_BEAT);
+    lease_renewed(&lease, 2000, 10000); /* whenever the answer came */
+    assert_int_equal(lease.deadline_ms - first, 2000);
+    assert_int_equal(lease.next_beat_ms, 4000);
+}
+
+static void says_lost_once_and_stays_lost(void **state)
+{
+    struct lease lease;
+
+    (void)state;
+    lease_begin(&lease, 0, 1000, 250, 0);
+    assert_int_equal(lease_due(&lease, lease.deadline_ms), LEASE_LOST);
+    assert_int_equal(lease_due(&lease, lease.deadline_ms + 1), LEASE_QUIET);
+    lease_renewed(&lease, 900, 1000); /* an answer that came too late */
+    assert_false(lease_is_live(&lease, 900));
+    assert_true(lease_next_ms(&lease) == INT64_MAX);
+}
+
+static void a_failed_beat_is_tried_again_within_the_lease(void **state)
+{
+    struct lease lease;
+
+    (void)state;
+    lease_begin(&lease, 0, 120000, 30000, 0);
+    assert_int_equal(lease_due(&lease, 30000), LEASE_BEAT);
+    lease_beat_failed(&lease, 30000);
+    assert_int_equal(lease_due(&lease, 30000), LEASE_QUIET);
+    assert_true(lease_next_ms(&lease) <= 35000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ends_before_the_store_says_so),
+        cmocka_unit_test(is_shorter_by_the_store_margin),
+        cmocka_unit_test(counts_from_before_the_renewal_was_sent),
+        cmocka_unit_test(says_lost_once_and_stays_lost),
+        cmocka_unit_test(a_failed_beat_is_tried_again_within_the_lease),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
