@@ -75,7 +75,7 @@ static void check_timeliness(struct sim *sim, int number)
     const struct client *client = &sim->clients[task->client];
     int64_t wait_ms = task->op[SLOT_MAIN].request.wait_ms;
     int64_t took_ms = sim->t - task->op_began_t[SLOT_MAIN];
-    int64_t slack_ms = 500 + 12 * sim->swarm.latency_ms;
+    int64_t slack_ms = 500 + 40 * sim->swarm.latency_ms;
 
     if (task->op[SLOT_MAIN].request.attempts > 0 && wait_ms == 0) {
         return;
