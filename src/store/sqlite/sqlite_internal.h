@@ -77,6 +77,7 @@ struct sqlite_store {
     int64_t retain_events_ms;
     int64_t retain_records_ms;
     int synchronous; /* as it is set now: 1 NORMAL, 2 FULL */
+    int64_t busy_limit_ms;
     int64_t busy_since_ms;
     uint64_t jitter;
     unsigned commits;
