@@ -127,6 +127,9 @@ static enum belay_code check_unused(struct work *work, struct belay_error *err)
             rc = sqlite3_bind_text(statement, 2, id, -1, SQLITE_STATIC);
         }
         if (rc == SQLITE_OK) {
+            rc = sqlite3_bind_int64(statement, 3, hash_acquisition(work->batch->writes[0].key, id));
+        }
+        if (rc == SQLITE_OK) {
             rc = sqlite3_step(statement);
             used = rc == SQLITE_ROW;
             (void)sqlite3_reset(statement);
