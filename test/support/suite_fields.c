@@ -85,6 +85,9 @@ static bool prepare(struct suite *s, bool held)
     if (!held) {
         CHECK_DONE(release(s, "k", "one"));
     }
+    /* Last, by its own name: a store that clears it with any other write must find it there. */
+    CHECK_DONE(commit1(s, &(struct belay_write){
+                              .key = "k", .set = BELAY_SET_METADATA, .values = holder(s, "one", LONG_MS) }));
     pass_time(s, 20);
     return true;
 }

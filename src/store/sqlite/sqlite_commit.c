@@ -71,7 +71,7 @@ static enum belay_code raise_ceiling(struct sqlite_store *store, uint64_t above,
     if (rc == SQLITE_OK && !other_boot && ground.ceiling <= above) {
         rc = db_statement(store, ST_SET_CEILING, &statement);
         if (rc == SQLITE_OK) {
-            rc = sqlite3_bind_int64(statement, 1, (int64_t)above + NUMBERS_AHEAD);
+            rc = sqlite3_bind_int64(statement, 1, (int64_t)above + sqlite_numbers_ahead(store));
         }
         if (rc == SQLITE_OK) {
             rc = db_finish(statement);

@@ -90,6 +90,11 @@ struct sqlite_store {
     size_t cap_kept;
 };
 
+static inline int64_t sqlite_numbers_ahead(const struct sqlite_store *store)
+{
+    return store->hooks.numbers_ahead > 0 ? store->hooks.numbers_ahead : NUMBERS_AHEAD;
+}
+
 /* A record with what only this store knows of it. */
 struct row {
     struct belay_record record;

@@ -19,6 +19,7 @@ struct sqlite_hooks {
     long (*fs_type)(void *context, const char *path); /* statfs f_type */
     int64_t busy_limit_ms; /* how long to wait for another writer; 0: ten seconds */
     void *context;
+    int64_t numbers_ahead; /* by how much the ceiling of numbers is raised at a time; 0: the usual */
 };
 
 /*

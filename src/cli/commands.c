@@ -1,0 +1,50 @@
+/* The table of commands. A new one is added here and nowhere else. */
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+
+const struct cli_command *const cli_commands[] = {
+    &cmd_run,
+    &cmd_acquire,
+    &cmd_renew,
+    &cmd_release,
+    &cmd_status,
+    &cmd_list,
+    &cmd_unlock,
+    &cmd_wait,
+    &cmd_watch,
+    &cmd_history,
+    &cmd_locks_list,
+    &cmd_locks_status,
+    &cmd_locks_release,
+    &cmd_state_locks,
+    &cmd_config_show,
+    &cmd_completion,
+    &cmd_help,
+    &cmd_version,
+    NULL,
+};
+
+const struct cli_command *cli_find_command(const char *name)
+{
+    for (size_t i = 0; cli_commands[i] != NULL; i++) {
+        if (strcmp(cli_commands[i]->name, name) == 0) {
+            return cli_commands[i];
+        }
+    }
+    return NULL;
+}
+
+bool cli_is_group(const char *word)
+{
+    size_t n = strlen(word);
+
+    for (size_t i = 0; cli_commands[i] != NULL; i++) {
+        if (text_has_prefix(cli_commands[i]->name, word) && cli_commands[i]->name[n] == ' ') {
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,26 @@
+/* The entries of the commands, one per cmd_*.c. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "cli/cli.h"
+
+extern const struct cli_command cmd_run;
+extern const struct cli_command cmd_acquire;
+extern const struct cli_command cmd_renew;
+extern const struct cli_command cmd_release;
+extern const struct cli_command cmd_status;
+extern const struct cli_command cmd_list;
+extern const struct cli_command cmd_unlock;
+extern const struct cli_command cmd_wait;
+extern const struct cli_command cmd_watch;
+extern const struct cli_command cmd_history;
+extern const struct cli_command cmd_locks_list;
+extern const struct cli_command cmd_locks_status;
+extern const struct cli_command cmd_locks_release;
+extern const struct cli_command cmd_state_locks;
+extern const struct cli_command cmd_config_show;
+extern const struct cli_command cmd_completion;
+extern const struct cli_command cmd_help;
+extern const struct cli_command cmd_version;
+
+#endif

@@ -1,0 +1,184 @@
+#include "wire/wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/text.h"
+
+/* jansson refuses a string that is no UTF-8; what fails there is mended here, byte by byte. */
+static char *mend(const char *text)
+{
+    struct buf out = BUF_INIT((size_t)1 << 24);
+
+    for (size_t at = 0; text[at] != '\0';) {
+        size_t n = 1;
+        json_t *piece = NULL;
+
+        while (n <= 4 && (piece = json_stringn(text + at, n)) == NULL && text[at + n - 1] != '\0') {
+            n++;
+        }
+        if (piece == NULL) {
+            buf_adds(&out, "\xef\xbf\xbd");
+            at++;
+        } else {
+            buf_add(&out, text + at, n);
+            at += n;
+        }
+        json_decref(piece);
+    }
+    return buf_take(&out);
+}
+
+json_t *wire_text(const char *text)
+{
+    json_t *value;
+    char *mended;
+
+    if (text == NULL) {
+        return json_null();
+    }
+    value = json_string(text);
+    if (value == NULL && (mended = mend(text)) != NULL) {
+        value = json_string(mended);
+        free(mended);
+    }
+    return value;
+}
+
+json_t *wire_time(int64_t unix_ms)
+{
+    char text[CLOCK_TEXT_SIZE];
+
+    return unix_ms == 0 ? json_null() : json_string(clock_format_utc(text, unix_ms, true));
+}
+
+static json_t *wire_token(uint64_t token)
+{
+    return token == 0 || token > INT64_MAX ? json_null() : json_integer((json_int_t)token);
+}
+
+/* A whole number of seconds stays one. */
+static json_t *wire_seconds(int64_t ms)
+{
+    if (ms < 0) {
+        return json_null();
+    }
+    return ms % 1000 == 0 ? json_integer(ms / 1000) : json_real((double)ms / 1000.0);
+}
+
+static json_t *wire_metadata(const struct belay_meta *metadata, size_t n)
+{
+    json_t *object = json_object();
+
+    for (size_t i = 0; object != NULL && i < n; i++) {
+        json_t *name = wire_text(metadata[i].name);
+
+        if (name == NULL ||
+            json_object_set_new(object, json_string_value(name), wire_text(metadata[i].value)) != 0) {
+            json_decref(object);
+            object = NULL;
+        }
+        json_decref(name);
+    }
+    return object;
+}
+
+struct field {
+    const char *name;
+    json_t *value;
+};
+
+/* An object of the fields in their order; takes every value. NULL if any of them is. */
+static json_t *wire_object(const struct field *fields, size_t n)
+{
+    json_t *object = json_object();
+    bool failed = object == NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        if (failed || fields[i].value == NULL) {
+            json_decref(fields[i].value);
+            failed = true;
+        } else {
+            failed = json_object_set_new(object, fields[i].name, fields[i].value) != 0;
+        }
+    }
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+#define WIRE_OBJECT(fields) wire_object(fields, sizeof(fields) / sizeof((fields)[0]))
+
+json_t *wire_lock(const struct belay_info *info)
+{
+    /* Locking is switched off: there is a key and nothing else. */
+    bool none = info->status == BELAY_STATUS_NONE;
+    const struct field fields[] = {
+        { "key", wire_text(info->key) },
+        { "lock_id", wire_text(none ? NULL : info->lock_id) },
+        { "token", wire_token(none ? 0 : info->token) },
+        { "locked_by", wire_text(none ? NULL : info->locked_by) },
+        { "locked_by_name", wire_text(none ? NULL : info->locked_by_name) },
+        { "status", wire_text(none ? NULL : belay_status_name(info->status)) },
+        { "outcome", wire_text(belay_outcome_name(info->outcome)) },
+        { "locked_at", wire_time(none ? 0 : info->locked_at_unix_ms) },
+        { "expires_at", wire_time(none ? 0 : info->expires_at_unix_ms) },
+        { "last_heartbeat", wire_time(info->last_heartbeat_unix_ms) },
+        { "ttl_ms", none ? json_null() : json_integer(info->ttl_ms) },
+        { "expires_in_ms", none ? json_null() : json_integer(info->expires_in_ms) },
+        { "is_stale", json_boolean(info->is_stale) },
+        { "metadata", wire_metadata(info->metadata, info->n_metadata) },
+    };
+
+    return WIRE_OBJECT(fields);
+}
+
+json_t *wire_event(const struct belay_event *event)
+{
+    const struct field fields[] = {
+        { "id", event->id == 0 ? json_null() : json_integer((json_int_t)event->id) },
+        { "timestamp", wire_time(event->at_unix_ms) },
+        { "level", wire_text(event->level == BELAY_WARN_LEVEL ? "WARN" : "INFO") },
+        { "event", wire_text(event->type) },
+        { "lock_key", wire_text(event->key) },
+        { "lock_id", wire_text(event->lock_id) },
+        { "token", wire_token(event->token) },
+        { "locked_by", wire_text(event->locked_by) },
+        { "locked_by_name", wire_text(event->locked_by_name) },
+        { "by", wire_text(event->by) },
+        { "reason", wire_text(event->reason) },
+        { "duration_seconds", wire_seconds(event->duration_ms) },
+        { "metadata", wire_metadata(event->metadata, event->n_metadata) },
+    };
+
+    return WIRE_OBJECT(fields);
+}
+
+json_t *wire_error(const struct belay_error *err)
+{
+    const struct belay_info *holder = belay_error_holder(err);
+    const struct field inner[] = {
+        { "code", wire_text(belay_code_name(err->code)) },
+        { "message", wire_text(err->text) },
+        { "lock", holder == NULL ? json_null() : wire_lock(holder) },
+    };
+    const struct field outer[] = { { "error", WIRE_OBJECT(inner) } };
+
+    return WIRE_OBJECT(outer);
+}
+
+char *wire_line(json_t *value)
+{
+    char *line;
+
+    if (value == NULL) {
+        return NULL;
+    }
+    /* 15 digits print a number of milliseconds as it was meant: 0.34, not 0.34000000000000002. */
+    line = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    json_decref(value);
+    return line;
+}

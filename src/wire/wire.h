@@ -1,0 +1,26 @@
+/*
+ * Locks, events and errors as JSON: the same from every command and over HTTP.
+ *
+ * Every field is always there, absent values are null. Times are RFC 3339, UTC,
+ * with milliseconds. Bytes that are no UTF-8 become U+FFFD: a store that was
+ * written by others must not stop a listing.
+ */
+#ifndef WIRE_WIRE_H
+#define WIRE_WIRE_H
+
+#include <jansson.h>
+
+#include "belay.h"
+
+/* Each returns a new reference, or NULL if there is no memory. */
+json_t *wire_lock(const struct belay_info *info);
+json_t *wire_event(const struct belay_event *event);
+/* {"error": {"code", "message", "lock"}}; lock is null if nobody is known to be in the way. */
+json_t *wire_error(const struct belay_error *err);
+json_t *wire_text(const char *text); /* null for NULL */
+json_t *wire_time(int64_t unix_ms);  /* null for 0 */
+
+/* One line without a newline, which the caller frees. Takes the reference; NULL for NULL. */
+char *wire_line(json_t *value);
+
+#endif
