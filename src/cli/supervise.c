@@ -110,6 +110,9 @@ static void on_command_stopped(struct supervise *supervise, int number)
     const struct guardian *guardian = supervise->guardian;
     bool wants_terminal = number == SIGTTIN || number == SIGTTOU;
 
+    if (!wants_terminal && !terminal_is_with(guardian->tty, supervise->command)) {
+        return; /* somebody paused COMMAND alone: no reason to stop a script around us, or the renewals */
+    }
     if (wants_terminal && terminal_is_with(guardian->tty, guardian->belay_group)) {
         /* The shell brought us to the foreground while COMMAND ran in the background. */
         guardian_tell(guardian, GUARDIAN_CONTINUE, 0);

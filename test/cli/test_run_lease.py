@@ -3,13 +3,14 @@ killed with -9 does not leave COMMAND running unprotected)."""
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from run_support import RunCase, is_running, state_of
-from support import main, wait_until
+from support import BELAY, main, wait_until
 
 # Notes its own pid, that of a child in its group, and of one that left group and session; none heeds TERM.
 STUBBORN = ("trap '' TERM HUP; "
@@ -130,6 +131,27 @@ class BelayStopped(RunCase):
         self.assertTrue(self.has("told"))
         process.send_signal(signal.SIGCONT)
         self.assertEqual(process.wait(20), 76)
+
+
+class CommandStopped(RunCase):
+    def test_by_a_signal_keeps_its_lease_and_stops_nobody_else(self):
+        # The shell and its sleep are in belay's group, as in a script.
+        (self.dir / "script").write_text(
+            f'"{BELAY}" run --ttl 600ms k -- sh -c \'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; exit 4\' & '
+            "echo $! >belay; wait $!; echo $? >code\n", encoding="utf-8")
+        script = subprocess.Popen(["sh", self.path("script")], env=self.env, cwd=self.dir, start_new_session=True)
+        self.addCleanup(self.end, script)
+        command, belay = self.pid_in("pid"), self.pid_in("belay")
+        os.kill(command, signal.SIGSTOP)
+        wait_until(lambda: state_of(command) == "T")
+        before = self.events("k").count("lock.renewed")
+        wait_until(lambda: self.events("k").count("lock.renewed") >= before + 6, "more renewals than a lease lasts")
+        self.assertNotEqual(state_of(belay), "T")
+        self.assertNotEqual(state_of(script.pid), "T")
+        (self.dir / "go").touch()
+        os.kill(command, signal.SIGCONT)
+        self.assertEqual(script.wait(20), 0)
+        self.assertEqual(self.read("code"), "4\n")
 
 
 class GuardianKilled(RunCase):
