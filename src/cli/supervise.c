@@ -61,12 +61,18 @@ static void publish_deadline(struct supervise *supervise)
 static bool prove_lease(struct supervise *supervise)
 {
     struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code;
     bool proved;
 
     if (supervise->lock == NULL) {
         return true;
     }
-    proved = belay_lock_renew(supervise->lock, &err) == BELAY_OK || belay_lock_is_mine(supervise->lock);
+    code = belay_lock_renew(supervise->lock, &err);
+    /* A store that cannot be reached disproves nothing: the lease was proved when it last was renewed. */
+    proved = code == BELAY_OK || (code != BELAY_LOST && belay_lock_is_mine(supervise->lock));
+    if (code != BELAY_OK) {
+        cli_note(supervise->context, "%s", err.text);
+    }
     belay_error_release(&err);
     publish_deadline(supervise);
     return proved;
@@ -119,7 +125,10 @@ static void on_command_stopped(struct supervise *supervise, int number)
         return;
     }
     terminal_pass(guardian->tty, supervise->command, guardian->belay_group);
-    (void)prove_lease(supervise); /* so that it lasts its whole length from here */
+    if (!prove_lease(supervise)) { /* and let it last its whole length from here */
+        guardian_tell(guardian, GUARDIAN_END, 0);
+        return;
+    }
     note_stopped(supervise);
     if (stop_ourselves(number == SIGSTOP ? SIGTSTP : number)) {
         return; /* SIGCONT is waiting to be read */
@@ -182,8 +191,7 @@ static void note_ending(struct supervise *supervise)
     if (atomic_load(&supervise->lost)) {
         cli_note(supervise->context, "lost the lock '%s': %s; ending the command", key, supervise->why);
     } else {
-        cli_note(supervise->context, "the lease of '%s' could not be renewed in time; ending the command",
-                 key);
+        cli_note(supervise->context, "the lease of '%s' could not be renewed; ending the command", key);
     }
 }
 
