@@ -112,7 +112,9 @@ void request_release(struct request *request);
 /* ---- keeping leases (keeper.c) ---- */
 
 /* Let the threads look after the lock from now on. */
-enum belay_code keeper_add(struct belay_lock *lock, struct belay_error *err);
+void keeper_add(struct belay_lock *lock);
+/* Start the threads that this lock needs. */
+enum belay_code keeper_start(struct belay_lock *lock, struct belay_error *err);
 /* No more heartbeats; waits for one that is under way. */
 void keeper_quiet(struct belay_lock *lock);
 void keeper_remove(struct belay_lock *lock);

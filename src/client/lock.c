@@ -59,7 +59,8 @@ static enum belay_code lock_fill(struct belay_lock *lock, const struct op *op,
     lease_begin(&lock->lease, op->sent_ms, op->record.ttl_ms,
                 options->heartbeat_ms < op->record.ttl_ms ? options->heartbeat_ms : op->record.ttl_ms / 4,
                 op->request.terms.margin_ms);
-    return keeper_add(lock, err);
+    keeper_add(lock);
+    return options->keep_later ? BELAY_OK : keeper_start(lock, err);
 }
 
 static enum belay_code lock_from_op(struct belay_client *client, struct op *op,
@@ -173,6 +174,11 @@ enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, c
     op_destroy(&op);
     request_release(&request);
     return code;
+}
+
+enum belay_code belay_lock_keep(struct belay_lock *lock, struct belay_error *err)
+{
+    return lock->lock_id == NULL ? BELAY_OK : keeper_start(lock, err);
 }
 
 enum belay_code belay_lock_renew(struct belay_lock *lock, struct belay_error *err)

@@ -128,6 +128,9 @@ struct client {
     int64_t resumed_t;
 };
 
+/* What an op of a task is doing. */
+enum act { ACT_ACQUIRE, ACT_ADOPT, ACT_RENEW, ACT_RELEASE, ACT_FORCE };
+
 enum phase { PHASE_ACQUIRING, PHASE_HOLDING, PHASE_ENDING, PHASE_DONE };
 
 enum plan_kind { PLAN_ACQUIRE, PLAN_ADOPT, PLAN_ROGUE, PLAN_FORCE };
@@ -144,7 +147,7 @@ struct task {
     enum phase phase;
     enum plan_kind plan;
     enum plan_end end;
-    enum op_kind rogue_kind;
+    enum act rogue_act;
     char id[SIM_ID_SIZE];
     char owner[SIM_ID_SIZE];
     char target[SIM_ID_SIZE]; /* adopt, rogue, force: whose id it names */
@@ -158,6 +161,7 @@ struct task {
 
     struct op_request request[SLOTS];
     struct op op[SLOTS];
+    enum act act[SLOTS];
     bool op_runs[SLOTS];
     unsigned op_serial[SLOTS];
     int op_steps[SLOTS];
@@ -177,7 +181,7 @@ struct identity {
     bool taken;
     uint64_t token;
     int64_t taken_t;
-    int64_t lease_end_t; /* true time */
+    int64_t expires_ms;  /* of its lease, by the store's clock */
     bool ended_by_other; /* forced, adopted, or released by who knew the id */
     bool left_unknown;   /* an op of it ended as unknown, or with its client */
     bool said_no;        /* an acquire of it ended with a clear no */
@@ -197,10 +201,8 @@ struct glance {
 
 struct key_info {
     uint64_t max_token;
-    int64_t ended_t;         /* when its last holding ended: release, or lease end plus margin */
-    int64_t takeable_since;  /* L4: free, and somebody alive waits; -1: not so */
-    size_t takeable_ghosts;  /* tickets of the dead and the paused since then */
-    int64_t last_intent_end; /* true time */
+    int64_t freed_t;        /* when its last holding was given back */
+    int64_t takeable_since; /* L4: free, and somebody alive is first in line; -1: not so */
 };
 
 struct trace_entry {
@@ -275,7 +277,7 @@ struct request {
     int task;
     int slot;
     unsigned serial;
-    enum op_kind kind;
+    enum act act;
     int key;
     int id;     /* of the request's lock_id; -1: none of ours */
     int old_id; /* adopt */
@@ -298,7 +300,7 @@ struct request {
 void net_send(struct sim *sim, int task, int slot);
 void net_arrive(struct sim *sim, struct request *request);
 void net_answer(struct sim *sim, struct request *request); /* to the op, if it still waits */
-void net_discard(struct request *request);
+void net_discard_event(const struct event *event);         /* one that never takes place */
 void net_wake(struct sim *sim, const char *lock_id);
 
 /* ---- clients (client.c, plan.c) ------------------------------------------ */
@@ -322,6 +324,8 @@ void check_op_end(struct sim *sim, int task, int slot);
 void check_lease(struct sim *sim, int task);
 /* The line: who may take, who must. `records` are those of before. */
 void check_turn(struct sim *sim, int key, int id, const struct belay_record *records, size_t n);
+/* A holder below or above, or the lock itself, changed hands: the waiting counts anew. */
+void check_changed_hands(struct sim *sim, int key);
 void check_hand_over(struct sim *sim);
 void check_liveness(struct sim *sim);
 

@@ -383,10 +383,10 @@ static void put_intent(struct belay_record *record, const struct belay_put_inten
     intent->expires_ms = now + put->ttl_ms;
 }
 
-/* Whether a write brings a record into being that was not there; one that only drops does not. */
+/* Whether a write brings a record into being that was not there: only who takes or puts does. */
 static bool creates(const struct belay_write *write)
 {
-    return write->set != 0 || write->put_ticket != NULL || write->put_intent != NULL;
+    return (write->set & BELAY_SET_TAKEN) != 0 || write->put_ticket != NULL || write->put_intent != NULL;
 }
 
 static void apply(struct memstore_data *data, const struct belay_write *write, const struct moment *moment)

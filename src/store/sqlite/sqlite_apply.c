@@ -45,13 +45,10 @@ bool write_leaves_alone(const struct belay_write *write, const struct belay_reco
     bool puts = write->put_ticket != NULL || write->put_intent != NULL;
     bool drops = write->n_drop_tickets > 0 || write->n_drop_intents > 0;
 
-    if (write->set != 0) {
-        return false;
-    }
     if (record->revision == 0) {
-        return !puts || write->condition == BELAY_IF_ANY;
+        return !puts && (write->set & BELAY_SET_TAKEN) == 0;
     }
-    return !puts && !drops;
+    return !puts && !drops && write->set == 0;
 }
 
 bool write_must_last(const struct belay_write *write, const struct belay_record *record)

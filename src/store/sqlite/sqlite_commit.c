@@ -14,12 +14,19 @@
  *       |                            +-- numbers used up: raise the ceiling, again
  *       +----------------------------+-- write -> commit
  */
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "store/sqlite/sqlite_internal.h"
+
+/* Of writes[0]'s record, for events that leave it to the store to say. */
+struct before {
+    char *owner; /* owned, as is the name */
+    char *owner_name;
+    uint64_t token;
+    int64_t held_ms;
+};
 
 struct work {
     struct sqlite_store *store;
@@ -27,6 +34,7 @@ struct work {
     struct ground ground;
     struct row *rows; /* owned; beside batch->writes */
     bool *kept;       /* owned; the write's ticket is vouched for since this commit only */
+    struct before before;
     bool full;
     bool again;
     size_t refused;
@@ -63,7 +71,7 @@ static enum belay_code raise_ceiling(struct sqlite_store *store, uint64_t above,
     if (rc == SQLITE_OK && !other_boot && ground.ceiling <= above) {
         rc = db_statement(store, ST_SET_CEILING, &statement);
         if (rc == SQLITE_OK) {
-            rc = sqlite3_bind_int64(statement, 1, (int64_t)above + NUMBERS_AHEAD);
+            rc = sqlite3_bind_int64(statement, 1, (int64_t)above + sqlite_numbers_ahead(store));
         }
         if (rc == SQLITE_OK) {
             rc = db_finish(statement);
@@ -119,6 +127,9 @@ static enum belay_code check_unused(struct work *work, struct belay_error *err)
             rc = sqlite3_bind_text(statement, 2, id, -1, SQLITE_STATIC);
         }
         if (rc == SQLITE_OK) {
+            rc = sqlite3_bind_int64(statement, 3, hash_acquisition(work->batch->writes[0].key, id));
+        }
+        if (rc == SQLITE_OK) {
             rc = sqlite3_step(statement);
             used = rc == SQLITE_ROW;
             (void)sqlite3_reset(statement);
@@ -130,6 +141,21 @@ static enum belay_code check_unused(struct work *work, struct belay_error *err)
     return used ? error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id,
                             work->batch->writes[0].key)
                 : BELAY_OK;
+}
+
+static enum belay_code remember_before(struct work *work, struct belay_error *err)
+{
+    const struct belay_record *record = &work->rows[0].record;
+
+    work->before.held_ms = -1;
+    if (work->batch->n_events == 0 || work->batch->n_writes == 0 || record->revision == 0) {
+        return BELAY_OK;
+    }
+    work->before.token = record->token;
+    work->before.held_ms = work->ground.unix_ms - record->locked_at_unix_ms;
+    work->before.owner = strdup(record->owner);
+    work->before.owner_name = strdup(record->owner_name);
+    return work->before.owner == NULL || work->before.owner_name == NULL ? error_no_memory(err) : BELAY_OK;
 }
 
 static enum belay_code write_rows(struct work *work, struct belay_error *err)
@@ -157,42 +183,62 @@ static enum belay_code write_rows(struct work *work, struct belay_error *err)
     return BELAY_OK;
 }
 
-static int bind_event(sqlite3_stmt *statement, const struct belay_event *event, const struct work *work,
-                      size_t index, const char *metadata)
+/* An event as it is kept, with what only the store knows. */
+static struct belay_event complete(const struct work *work, size_t index)
 {
-    const char *texts[] = { event->type,           event->key, event->lock_id, NULL, event->locked_by,
-                            event->locked_by_name, event->by,  event->reason };
-    uint64_t token = event->token == BELAY_TOKEN_OF_BATCH ? work->ground.next : event->token;
-    int64_t at = event->at_unix_ms != 0 ? event->at_unix_ms : work->ground.unix_ms;
-    int rc = sqlite3_bind_int64(statement, 1, (int64_t)(work->ground.next + index));
+    struct belay_event event = work->batch->events[index];
 
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 2, at);
+    event.id = work->ground.next + index;
+    event.at_unix_ms = work->ground.unix_ms;
+    if (event.token == 0) {
+        event.token = work->before.token;
+    } else if (event.token == BELAY_TOKEN_OF_BATCH) {
+        event.token = work->ground.next;
     }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int(statement, 3, (int)event->level);
+    if (event.locked_by == NULL) {
+        event.locked_by = work->before.owner;
+        event.locked_by_name = work->before.owner_name;
     }
-    for (int i = 0; rc == SQLITE_OK && i < (int)(sizeof texts / sizeof texts[0]); i++) {
-        rc = sqlite3_bind_text(statement, 4 + i, texts[i], -1, SQLITE_STATIC);
+    if (event.duration_ms == BELAY_DURATION_HELD) {
+        event.duration_ms = work->before.held_ms;
     }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 7, (int64_t)token);
+    return event;
+}
+
+static int bind_event(sqlite3_stmt *statement, const struct belay_event *event, const char *metadata)
+{
+    const struct {
+        int at;
+        const char *text;
+    } texts[] = { { 4, event->type },           { 5, event->key },
+                  { 6, event->lock_id },        { 8, event->locked_by },
+                  { 9, event->locked_by_name }, { 10, event->by },
+                  { 11, event->reason },        { 13, metadata } };
+    const struct {
+        int at;
+        int64_t value;
+    } numbers[] = { { 1, (int64_t)event->id },
+                    { 2, event->at_unix_ms },
+                    { 3, (int64_t)event->level },
+                    { 7, (int64_t)event->token },
+                    { 12, event->duration_ms } };
+    int rc = SQLITE_OK;
+
+    for (size_t i = 0; rc == SQLITE_OK && i < sizeof numbers / sizeof numbers[0]; i++) {
+        rc = sqlite3_bind_int64(statement, numbers[i].at, numbers[i].value);
     }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 12, event->duration_ms);
-    }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_text(statement, 13, metadata, -1, SQLITE_STATIC);
+    for (size_t i = 0; rc == SQLITE_OK && i < sizeof texts / sizeof texts[0]; i++) {
+        rc = sqlite3_bind_text(statement, texts[i].at, texts[i].text, -1, SQLITE_STATIC);
     }
     return rc;
 }
 
 static enum belay_code write_event(struct work *work, size_t index, struct belay_error *err)
 {
-    const struct belay_event *event = &work->batch->events[index];
+    struct belay_event event = complete(work, index);
     char *metadata = NULL;
     sqlite3_stmt *statement;
-    enum belay_code code = json_write_meta(event->metadata, event->n_metadata, &metadata, err);
+    enum belay_code code = json_write_meta(event.metadata, event.n_metadata, &metadata, err);
     int rc;
 
     if (code != BELAY_OK) {
@@ -200,7 +246,7 @@ static enum belay_code write_event(struct work *work, size_t index, struct belay
     }
     rc = db_statement(work->store, ST_EVENT, &statement);
     if (rc == SQLITE_OK) {
-        rc = bind_event(statement, event, work, index, metadata);
+        rc = bind_event(statement, &event, metadata);
     }
     if (rc == SQLITE_OK) {
         rc = db_finish(statement);
@@ -225,8 +271,11 @@ static enum belay_code write_number(struct work *work, struct belay_error *err)
 
 static enum belay_code write_all(struct work *work, struct belay_error *err)
 {
-    enum belay_code code = write_rows(work, err);
+    enum belay_code code = remember_before(work, err);
 
+    if (code == BELAY_OK) {
+        code = write_rows(work, err);
+    }
     for (size_t i = 0; code == BELAY_OK && i < work->batch->n_events; i++) {
         code = write_event(work, i, err);
     }
@@ -336,7 +385,7 @@ static void keep_house(struct sqlite_store *store, uint64_t before, uint64_t las
     store->commits++;
     db_checkpoint_if_due(store);
     if (before / SWEEP_EVERY != last / SWEEP_EVERY) {
-        sqlite_sweep(store, last);
+        sqlite_sweep(store);
     }
 }
 
@@ -377,6 +426,8 @@ done:
     if (work.rows != NULL) {
         forget_rows(&work);
     }
+    free(work.before.owner);
+    free(work.before.owner_name);
     free(work.rows);
     free(work.kept);
     free(records);

@@ -1,0 +1,41 @@
+# For the hand. What is built, and how, is in CMakeLists.txt and CMakePresets.json.
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+.DEFAULT_GOAL := all
+.PHONY: all run test lint install bench clean help setup
+
+all: ## build build/belay, build/libbelay.so and build/libbelay.a
+	@tools/setup build
+	@test -f build/build.ninja || cmake --preset release --log-level=WARNING >/dev/null
+	@cmake --build --preset release
+
+run: all ## build, then a tour of the embedded store that ends by itself
+	@tools/tour.sh build/belay
+
+test: ## install what the tests need, build everything, run every test
+	@tools/setup build test
+	@tools/test
+
+lint: ## format, static analysis, and the rules of the layers
+	@tools/setup build test lint
+	@tools/lint
+
+bench: all ## measure beside flock and etcd, and print a table
+	@tools/setup bench
+	@bench/run
+
+install: ## install under $(DESTDIR)$(PREFIX)
+	@test -x build/belay || $(MAKE) --no-print-directory all
+	@cmake -DCMAKE_INSTALL_PREFIX='$(PREFIX)' -S . -B build --log-level=WARNING >/dev/null
+	@cmake --build build
+	@DESTDIR='$(DESTDIR)' cmake --install build
+
+setup: ## install the Debian packages that building, testing and linting need
+	@tools/setup build test lint bench
+
+clean: ## remove what was built
+	rm -rf build
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile

@@ -1,0 +1,87 @@
+/* The conformance suite on the SQLite store, on a clock of the test's own. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store/sqlite/sqlite_store.h"
+#include "support/suite_main.h"
+
+static char directory[64];
+static char path[128];
+static int64_t now_ms;
+
+static int64_t read_clock(void *context)
+{
+    (void)context;
+    return __atomic_load_n(&now_ms, __ATOMIC_SEQ_CST);
+}
+
+static int64_t read_wall_clock(void *context)
+{
+    return 1730816000000 + read_clock(context);
+}
+
+static const struct sqlite_hooks hooks = { .boot_ms = read_clock, .unix_ms = read_wall_clock };
+
+static struct belay_store *open_store(void *ctx)
+{
+    struct belay_store *store = NULL;
+    struct belay_error err = BELAY_ERROR_INIT;
+    char *url = NULL;
+
+    (void)ctx;
+    if (sqlite_store_open(path, &hooks, &store, &url, &err) != BELAY_OK) {
+        (void)fprintf(stderr, "%s\n", err.text);
+        belay_error_release(&err);
+        return NULL;
+    }
+    free(url);
+    return store;
+}
+
+static void advance(void *ctx, int64_t ms)
+{
+    (void)ctx;
+    (void)__atomic_add_fetch(&now_ms, ms, __ATOMIC_SEQ_CST);
+}
+
+static bool begin(struct suite_fixture *out_fixture)
+{
+    (void)snprintf(directory, sizeof directory, "/tmp/belay-suite-XXXXXX");
+    if (mkdtemp(directory) == NULL) {
+        return false;
+    }
+    (void)snprintf(path, sizeof path, "%s/locks.db", directory);
+    now_ms = 1000000;
+    *out_fixture = (struct suite_fixture){ .open = open_store,
+                                           .advance = advance,
+                                           .keeps_events = true,
+                                           .knows_used_ids = true,
+                                           .clock_stands = true };
+    return true;
+}
+
+static void end(void)
+{
+    DIR *dir = opendir(directory);
+    struct dirent *entry;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        if (entry->d_name[0] != '.') {
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+        }
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+    (void)rmdir(directory);
+}
+
+int main(void)
+{
+    static const struct suite_program program = { "sqlite", begin, end };
+
+    return suite_main(&program);
+}

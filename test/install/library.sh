@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# Install into a temporary place and use what is there as a stranger would: the program, the
+# header from C and C++, pkg-config, the static and the shared library, and dlopen.
+#
+#   test/install/library.sh BUILD_DIR
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+build=${1:-build}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0
+failed=0
+
+check() { # NAME COMMAND...
+    local name=$1
+    shift
+    if "$@" >"$work/out" 2>&1; then
+        passed=$((passed + 1))
+        echo "ok    $name"
+    else
+        failed=$((failed + 1))
+        echo "FAIL  $name"
+        sed 's/^/      | /' "$work/out"
+    fi
+}
+
+installed() { DESTDIR="$work/root" cmake --install "$build" --prefix /usr; }
+check "installs under DESTDIR and a prefix" installed
+
+lib=$(dirname "$(find "$work/root/usr" -name 'libbelay.so' | head -1)")
+export PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$work/root" LD_LIBRARY_PATH="$lib"
+export BELAY_STORE="sqlite:$work/locks.db"
+strict=(-Wall -Wextra -Wpedantic -Werror)
+
+nothing_of_the_build_tree() { ! grep -r --binary-files=without-match -F -e "$PWD" "$work/root"; }
+check "what is installed names no path of the source tree" nothing_of_the_build_tree
+pc_version() { [ "$(pkg-config --modversion belay)" = "$("$work/root/usr/bin/belay" --version | grep -oE '[0-9]+\.[0-9]+\.[0-9]+')" ]; }
+check "pkg-config and the program tell the same version" pc_version
+
+# docs/library.md shows the example as it is compiled here, to the letter.
+shown() { diff <(sed -n '/^```c$/,/^```$/p' docs/library.md | sed '/^```/d') examples/deploy.c; }
+check "docs/library.md shows examples/deploy.c" shown
+
+for example in examples/*.c; do
+    name=$(basename "$example" .c)
+    # shellcheck disable=SC2046 # flags
+    compile_shared() { gcc -std=c11 "${strict[@]}" "$example" -o "$work/$name" $(pkg-config --cflags --libs belay); }
+    check "$example compiles against what is installed" compile_shared
+    # shellcheck disable=SC2046
+    compile_static() {
+        gcc -std=c11 "${strict[@]}" "$example" -o "$work/$name-static" -I"$work/root/usr/include" "$lib/libbelay.a" \
+            $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --libs sqlite3 jansson yaml-0.1) -pthread
+    }
+    check "$example links with libbelay.a" compile_static
+    check "$example runs with the shared library" "$work/$name"
+    check "$example runs with the archive" "$work/$name-static"
+done
+
+cat >"$work/user.cpp" <<'CPP'
+#include <belay.h>
+#include <belay/store.h>
+#include <dlfcn.h>
+#include <cstdio>
+#include <cstring>
+
+int main(int, char **argv)
+{
+    // dlopen: no global state that would need the program's help, nothing printed, closes cleanly.
+    void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+        std::fprintf(stderr, "%s\n", dlerror());
+        return 1;
+    }
+    auto open_client = reinterpret_cast<decltype(&belay_client_open)>(dlsym(library, "belay_client_open"));
+    auto close_client = reinterpret_cast<decltype(&belay_client_close)>(dlsym(library, "belay_client_close"));
+    auto acquire = reinterpret_cast<decltype(&belay_lock_acquire)>(dlsym(library, "belay_lock_acquire"));
+    auto release = reinterpret_cast<decltype(&belay_lock_release)>(dlsym(library, "belay_lock_release"));
+    auto forget = reinterpret_cast<decltype(&belay_lock_free)>(dlsym(library, "belay_lock_free"));
+    auto token = reinterpret_cast<decltype(&belay_lock_token)>(dlsym(library, "belay_lock_token"));
+    belay_client_options client_options = BELAY_CLIENT_OPTIONS_INIT;
+    belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    belay_error err = BELAY_ERROR_INIT;
+    belay_client *client = nullptr;
+    belay_lock *lock = nullptr;
+
+    client_options.store_url = argv[2];
+    options.ttl_ms = 5000;
+    options.heartbeat_ms = 1000;
+    if (open_client(&client_options, &client, &err) != BELAY_OK ||
+        acquire(client, "from-c++", &options, &lock, &err) != BELAY_OK || token(lock) == 0 ||
+        release(lock, BELAY_OUTCOME_COMPLETED, &err) != BELAY_OK) {
+        std::fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    forget(lock);
+    close_client(client);
+    return dlclose(library);
+}
+CPP
+compile_cpp() { g++ -std=c++11 "${strict[@]}" "$work/user.cpp" -o "$work/user" -I"$work/root/usr/include" -ldl; }
+check "both headers compile as C++11" compile_cpp
+check "a C++ program uses the library by dlopen" "$work/user" "$lib/libbelay.so" "$BELAY_STORE"
+quiet() { [ -z "$("$work/user" "$lib/libbelay.so" "$BELAY_STORE" 2>&1)" ]; }
+check "and the library prints nothing" quiet
+
+only_belay() { ! nm -D --defined-only "$lib/libbelay.so" | awk '{ print $3 }' | grep -v '^belay_'; }
+check "libbelay.so exports only belay_ names" only_belay
+program_works() { "$work/root/usr/bin/belay" run installed -- true && "$work/root/usr/bin/belay" status installed; }
+check "the installed program takes a lock" program_works
+pages=$(find "$work/root/usr/share/man" -name '*.1' 2>/dev/null | wc -l)
+if [ "$pages" -gt 0 ]; then
+    # shellcheck disable=SC2046
+    man_pages() { mandoc -T lint -W error $(find "$work/root/usr/share/man" -name '*.1'); }
+    check "the $pages man pages are sound" man_pages
+fi
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

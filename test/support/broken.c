@@ -1,0 +1,280 @@
+#include "support/broken.h"
+
+#include <stdlib.h>
+
+#include "support/broken_internal.h"
+
+const char *broken_name(enum broken_rule rule)
+{
+    static const char *const names[] = {
+#define BROKEN_TEXT(upper, lower) #lower,
+        BROKEN_RULES(BROKEN_TEXT)
+#undef BROKEN_TEXT
+    };
+
+    return names[rule];
+}
+
+static struct broken *broken_of(struct belay_store *store)
+{
+    return (struct broken *)store;
+}
+
+int64_t broken_bend_clock(struct broken *b, int64_t now_ms)
+{
+    unsigned n;
+
+    pthread_mutex_lock(&b->mutex);
+    n = ++b->answers;
+    pthread_mutex_unlock(&b->mutex);
+    return b->rule == BROKEN_CLOCK_GOES_BACK && n % 5 == 0 ? now_ms - 20 : now_ms;
+}
+
+void broken_bend_record(const struct broken *b, struct belay_record *record)
+{
+    if (b->rule == BROKEN_REVISION_STAYS && record->revision != 0) {
+        record->revision = 1;
+    }
+    for (size_t i = 0; b->rule == BROKEN_TICKETS_BACKWARDS && i < record->n_tickets / 2; i++) {
+        struct belay_ticket *other = &record->tickets[record->n_tickets - 1 - i];
+        struct belay_ticket swap = record->tickets[i];
+
+        record->tickets[i] = *other;
+        *other = swap;
+    }
+    if (b->rule == BROKEN_ABSENT_HAS_NO_KEY && record->revision == 0) {
+        record->key[0] = '\0';
+    }
+}
+
+/* ---- get --------------------------------------------------------------- */
+
+void broken_forget(struct broken *b)
+{
+    pthread_mutex_lock(&b->mutex);
+    belay_record_release(&b->remembered);
+    pthread_mutex_unlock(&b->mutex);
+}
+
+static void remember(struct broken *b, struct belay_record *record)
+{
+    pthread_mutex_lock(&b->mutex);
+    if (broken_same(b->remembered.key, record->key)) {
+        belay_record_release(record);
+        (void)belay_record_copy(&b->remembered, record);
+    } else {
+        belay_record_release(&b->remembered);
+        (void)belay_record_copy(record, &b->remembered);
+    }
+    pthread_mutex_unlock(&b->mutex);
+}
+
+static enum belay_code broken_get(struct belay_store *store, const char *const *keys, size_t n,
+                                  struct belay_record *out_records, int64_t *out_now_ms,
+                                  struct belay_error *err)
+{
+    struct broken *b = broken_of(store);
+    enum belay_code code = b->inner->ops->get(b->inner, keys, n, out_records, out_now_ms, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    *out_now_ms = broken_bend_clock(b, *out_now_ms);
+    for (size_t i = 0; i < n; i++) {
+        if (b->rule == BROKEN_REMEMBERS_WHAT_IT_READ) {
+            remember(b, &out_records[i]);
+        }
+        broken_bend_record(b, &out_records[i]);
+    }
+    return code;
+}
+
+/* ---- scan -------------------------------------------------------------- */
+
+struct scanning {
+    struct broken *b;
+    const char *prefix;
+    belay_record_fn fn;
+    void *context;
+    size_t n;
+    struct belay_record *kept; /* owned; for going backwards */
+    int64_t now_ms;
+};
+
+/* As LIKE would have it. */
+static bool matches(const char *text, const char *pattern)
+{
+    if (*pattern == '\0') {
+        return true;
+    }
+    if (*pattern == '%') {
+        return matches(text, pattern + 1) || (*text != '\0' && matches(text + 1, pattern));
+    }
+    return *text != '\0' && (*pattern == '_' || *pattern == *text) && matches(text + 1, pattern + 1);
+}
+
+static bool scan_one(void *context, const struct belay_record *record, int64_t now_ms)
+{
+    struct scanning *scanning = context;
+    struct broken *b = scanning->b;
+    struct belay_record copy;
+    bool more;
+
+    if (b->rule == BROKEN_PREFIX_IS_A_PATTERN && scanning->prefix != NULL &&
+        !matches(record->key, scanning->prefix)) {
+        return true;
+    }
+    if (b->rule == BROKEN_SCAN_STOPS_AT_A_THOUSAND && scanning->n == 1000) {
+        return false;
+    }
+    if (!belay_record_copy(record, &copy)) {
+        abort();
+    }
+    scanning->n++;
+    broken_bend_record(b, &copy);
+    scanning->now_ms = broken_bend_clock(b, now_ms);
+    if (b->rule == BROKEN_SCAN_BACKWARDS) {
+        scanning->kept = realloc(scanning->kept, scanning->n * sizeof copy);
+        scanning->kept[scanning->n - 1] = copy;
+        return true;
+    }
+    more = scanning->fn(scanning->context, &copy, scanning->now_ms);
+    belay_record_release(&copy);
+    return more || b->rule == BROKEN_SCAN_GOES_ON;
+}
+
+static enum belay_code broken_scan(struct belay_store *store, const struct belay_scan *scan,
+                                   belay_record_fn fn, void *context, struct belay_error *err)
+{
+    struct broken *b = broken_of(store);
+    struct belay_scan bent = *scan;
+    struct scanning scanning = { b, scan->prefix, fn, context, 0, NULL, 0 };
+    enum belay_code code;
+    bool more = true;
+
+    bent.after = b->rule == BROKEN_SCAN_IGNORES_AFTER ? NULL : bent.after;
+    bent.held_only = b->rule == BROKEN_SCAN_IGNORES_HELD_ONLY ? false : bent.held_only;
+    bent.prefix = b->rule == BROKEN_PREFIX_IS_A_PATTERN ? NULL : bent.prefix;
+    code = b->inner->ops->scan(b->inner, &bent, scan_one, &scanning, err);
+    for (size_t i = scanning.kept == NULL ? 0 : scanning.n; i > 0; i--) {
+        more = more && fn(context, &scanning.kept[i - 1], scanning.now_ms);
+        belay_record_release(&scanning.kept[i - 1]);
+    }
+    free(scanning.kept);
+    return code;
+}
+
+/* ---- events ------------------------------------------------------------ */
+
+struct telling {
+    const struct broken *b;
+    belay_event_fn fn;
+    void *context;
+    size_t left; /* 0: no limit */
+};
+
+static bool tell(void *context, const struct belay_event *event)
+{
+    struct telling *telling = context;
+    bool more = telling->fn(telling->context, event);
+
+    if (telling->left > 0 && --telling->left == 0) {
+        return false;
+    }
+    return more || telling->b->rule == BROKEN_EVENTS_GO_ON;
+}
+
+static enum belay_code broken_events(struct belay_store *store, const struct belay_events_query *query,
+                                     belay_event_fn fn, void *context, struct belay_error *err)
+{
+    struct broken *b = broken_of(store);
+    struct belay_events_query bent = *query;
+    struct telling telling = { b, fn, context, 0 };
+
+    if (b->rule == BROKEN_LAST_EVENTS_ARE_THE_FIRST) {
+        telling.left = query->last;
+        bent.last = 0;
+    }
+    bent.after = b->rule == BROKEN_EVENTS_IGNORE_AFTER ? 0 : bent.after;
+    bent.key = b->rule == BROKEN_EVENTS_IGNORE_THE_KEY ? NULL : bent.key;
+    return b->inner->ops->events(b->inner, &bent, tell, &telling, err);
+}
+
+/* ---- the rest ---------------------------------------------------------- */
+
+static struct belay_store_terms broken_terms(struct belay_store *store)
+{
+    struct belay_store *inner = broken_of(store)->inner;
+
+    return inner->ops->terms(inner);
+}
+
+static const char *bend_id(const struct broken *b, const char *lock_id)
+{
+    return b->rule == BROKEN_EVENTS_WAKE_NOBODY && lock_id == NULL ? "nobody-at-all" : lock_id;
+}
+
+static uint32_t broken_listen(struct belay_store *store, const char *lock_id)
+{
+    struct broken *b = broken_of(store);
+
+    return b->inner->ops->listen(b->inner, bend_id(b, lock_id));
+}
+
+static void broken_wait(struct belay_store *store, const char *lock_id, uint32_t listened, int64_t timeout_ms,
+                        struct belay_cancel *cancel)
+{
+    struct broken *b = broken_of(store);
+    const char *id = bend_id(b, lock_id);
+
+    if (b->rule == BROKEN_LOST_WAKEUP) {
+        listened = b->inner->ops->listen(b->inner, id);
+    }
+    b->inner->ops->wait(b->inner, id, listened, timeout_ms, cancel);
+}
+
+static void broken_wake(struct belay_store *store, const char *lock_id)
+{
+    struct broken *b = broken_of(store);
+
+    if (b->rule != BROKEN_WAKES_NOBODY) {
+        b->inner->ops->wake(b->inner, lock_id);
+    }
+}
+
+static void broken_close(struct belay_store *store)
+{
+    struct broken *b = broken_of(store);
+
+    b->inner->ops->close(b->inner);
+    belay_record_release(&b->remembered);
+    pthread_mutex_destroy(&b->mutex);
+    free(b);
+}
+
+static const struct belay_store_ops broken_ops = {
+    .name = "broken",
+    .close = broken_close,
+    .get = broken_get,
+    .commit = broken_commit,
+    .scan = broken_scan,
+    .events = broken_events,
+    .terms = broken_terms,
+    .listen = broken_listen,
+    .wait = broken_wait,
+    .wake = broken_wake,
+};
+
+struct belay_store *broken_new(struct belay_store *inner, enum broken_rule rule)
+{
+    struct broken *b = calloc(1, sizeof *b);
+
+    if (b == NULL) {
+        abort();
+    }
+    b->base.ops = &broken_ops;
+    b->inner = inner;
+    b->rule = rule;
+    pthread_mutex_init(&b->mutex, NULL);
+    return &b->base;
+}

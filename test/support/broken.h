@@ -1,0 +1,92 @@
+/*
+ * Stores that are wrong in exactly one way, for the proof that the suite would
+ * notice. Each delegates to a real store and breaks one rule of the port.
+ */
+#ifndef SUPPORT_BROKEN_H
+#define SUPPORT_BROKEN_H
+
+#include "belay/store.h"
+
+#define BROKEN_RULES(X)                                                                                      \
+    X(NOTHING, nothing)                                                                                      \
+    /* conditions */                                                                                         \
+    X(IGNORES_ABSENT, ignores_absent)                                                                        \
+    X(IGNORES_FREE, ignores_free)                                                                            \
+    X(FREE_IGNORES_TICKETS, free_ignores_tickets)                                                            \
+    X(FREE_IGNORES_TICKETS_THAT_ARE_OVER, free_ignores_tickets_that_are_over)                                \
+    X(FREE_IGNORES_INTENTS, free_ignores_intents)                                                            \
+    X(FREE_ACCEPTS_THE_LAST_ID, free_accepts_the_last_id)                                                    \
+    X(FREE_TAKES_WHAT_IS_OVER, free_takes_what_is_over)                                                      \
+    X(OPEN_MINDS_INTENTS, open_minds_intents)                                                                \
+    X(OPEN_IGNORES_TICKETS, open_ignores_tickets)                                                            \
+    X(IGNORES_UNCHANGED, ignores_unchanged)                                                                  \
+    X(CHECKS_THEN_WRITES, checks_then_writes)                                                                \
+    X(HELD_BY_ACCEPTS_ANY_ID, held_by_accepts_any_id)                                                        \
+    X(HELD_BY_ACCEPTS_WHO_HELD_LAST, held_by_accepts_who_held_last)                                          \
+    X(HELD_BY_WANTS_A_LIVE_LEASE, held_by_wants_a_live_lease)                                                \
+    X(LIVE_BY_IGNORES_EXPIRY, live_by_ignores_expiry)                                                        \
+    X(LIVE_BY_HOLDS_AT_THE_END, live_by_holds_at_the_end)                                                    \
+    X(IDS_IGNORE_CASE, ids_ignore_case)                                                                      \
+    X(ACCEPTS_USED_IDS, accepts_used_ids)                                                                    \
+    X(ASKS_FOR_USED_IDS_FIRST, asks_for_used_ids_first)                                                      \
+    /* what a write does */                                                                                  \
+    X(CREATES_ON_DROP, creates_on_drop)                                                                      \
+    X(CREATES_ON_RELEASE, creates_on_release)                                                                \
+    X(CLEARS_UNNAMED_METADATA, clears_unnamed_metadata)                                                      \
+    X(LEASE_SETS_TERMS_TOO, lease_sets_terms_too)                                                            \
+    X(TTL_ZERO_IS_ZERO, ttl_zero_is_zero)                                                                    \
+    X(LEASE_IN_WHOLE_SECONDS, lease_in_whole_seconds)                                                        \
+    X(EVERY_OUTCOME_IS_COMPLETED, every_outcome_is_completed)                                                \
+    X(KEEPS_32_METADATA, keeps_32_metadata)                                                                  \
+    X(CUTS_LONG_TEXT, cuts_long_text)                                                                        \
+    X(REPLACED_TICKET_GOES_TO_THE_END, replaced_ticket_goes_to_the_end)                                      \
+    X(DROPS_ONE_TICKET_ONLY, drops_one_ticket_only)                                                          \
+    X(DROPPING_NOTHING_IS_AN_ERROR, dropping_nothing_is_an_error)                                            \
+    /* batches and their answers */                                                                          \
+    X(DROPS_THE_SECOND_WRITE, drops_the_second_write)                                                        \
+    X(APPLIES_THEN_REFUSES, applies_then_refuses)                                                            \
+    X(REFUSES_WITH_WRONG_INDEX, refuses_with_wrong_index)                                                    \
+    X(REFUSES_WITHOUT_RECORD, refuses_without_record)                                                        \
+    X(STALE_AFTER_IMAGE, stale_after_image)                                                                  \
+    X(IMAGES_BACKWARDS, images_backwards)                                                                    \
+    X(TOKEN_REPEATS, token_repeats)                                                                          \
+    X(TOKEN_PER_HANDLE, token_per_handle)                                                                    \
+    X(TOKEN_WITH_EVERY_WRITE, token_with_every_write)                                                        \
+    X(REVISION_STAYS, revision_stays)                                                                        \
+    X(CLOCK_GOES_BACK, clock_goes_back)                                                                      \
+    /* reading */                                                                                            \
+    X(ABSENT_HAS_NO_KEY, absent_has_no_key)                                                                  \
+    X(REMEMBERS_WHAT_IT_READ, remembers_what_it_read)                                                        \
+    X(TICKETS_BACKWARDS, tickets_backwards)                                                                  \
+    X(SCAN_IGNORES_AFTER, scan_ignores_after)                                                                \
+    X(SCAN_IGNORES_HELD_ONLY, scan_ignores_held_only)                                                        \
+    X(SCAN_GOES_ON, scan_goes_on)                                                                            \
+    X(SCAN_STOPS_AT_A_THOUSAND, scan_stops_at_a_thousand)                                                    \
+    X(SCAN_BACKWARDS, scan_backwards)                                                                        \
+    X(PREFIX_IS_A_PATTERN, prefix_is_a_pattern)                                                              \
+    /* events and waking */                                                                                  \
+    X(FORGETS_EVENTS, forgets_events)                                                                        \
+    X(EVENT_ON_REFUSAL, event_on_refusal)                                                                    \
+    X(EVENTS_WITHOUT_THE_TOKEN, events_without_the_token)                                                    \
+    X(EVENTS_WITHOUT_THE_DURATION, events_without_the_duration)                                              \
+    X(EVENTS_IGNORE_AFTER, events_ignore_after)                                                              \
+    X(EVENTS_IGNORE_THE_KEY, events_ignore_the_key)                                                          \
+    X(LAST_EVENTS_ARE_THE_FIRST, last_events_are_the_first)                                                  \
+    X(EVENTS_GO_ON, events_go_on)                                                                            \
+    X(LOST_WAKEUP, lost_wakeup)                                                                              \
+    X(WAKES_NOBODY, wakes_nobody)                                                                            \
+    X(EVENTS_WAKE_NOBODY, events_wake_nobody)
+
+enum broken_rule {
+#define BROKEN_ENUM(upper, lower) BROKEN_##upper,
+    BROKEN_RULES(BROKEN_ENUM)
+#undef BROKEN_ENUM
+        BROKEN_COUNT
+};
+
+const char *broken_name(enum broken_rule rule);
+
+/* Takes over `inner` and closes it in the end. */
+struct belay_store *broken_new(struct belay_store *inner, enum broken_rule rule);
+
+#endif

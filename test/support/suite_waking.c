@@ -1,0 +1,191 @@
+/* Waiting without a missed wake-up (L4). These cases use real time: a wait() blocks a thread. */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "support/suite_kit.h"
+
+/* A wait that takes so long was not woken. What wakes it does so within a few milliseconds. */
+static int64_t patience_ms(const struct suite *s)
+{
+    return s->fixture->patience_ms > 0 ? s->fixture->patience_ms : 3000;
+}
+
+/* For how long the cases wait: missing a wake-up must show. */
+static int64_t far_ms(const struct suite *s)
+{
+    return 4 * patience_ms(s);
+}
+
+static bool can_wake(const struct suite *s)
+{
+    return s->a->ops->listen != NULL;
+}
+
+static bool waking_is_all_there_or_not_at_all(struct suite *s)
+{
+    const struct belay_store_ops *ops = s->a->ops;
+
+    CHECK((ops->listen != NULL) == (ops->wait != NULL));
+    CHECK((ops->listen != NULL) == (ops->wake != NULL));
+    return true;
+}
+
+static bool a_wake_between_listen_and_wait_is_not_lost(struct suite *s)
+{
+    for (int i = 0; i < 20 && can_wake(s); i++) {
+        const char *id = suite_text(s, "waiter-%d", i % 3);
+        uint32_t listened = s->a->ops->listen(s->a, id);
+        int64_t began = real_ms();
+
+        (i % 2 == 0 ? s->a : s->b)->ops->wake(i % 2 == 0 ? s->a : s->b, id);
+        s->a->ops->wait(s->a, id, listened, far_ms(s), NULL);
+        CHECK(real_ms() - began < patience_ms(s));
+    }
+    return true;
+}
+
+struct waker {
+    struct belay_store *store;
+    const char *id;
+    int after_ms;
+};
+
+static void *wake_later(void *context)
+{
+    const struct waker *waker = context;
+
+    (void)usleep((useconds_t)waker->after_ms * 1000);
+    waker->store->ops->wake(waker->store, waker->id);
+    return NULL;
+}
+
+static bool a_wake_of_another_thread_and_handle_ends_a_wait(struct suite *s)
+{
+    for (int i = 0; i < 12 && can_wake(s); i++) {
+        struct waker waker = { i % 2 == 0 ? s->b : s->a, "waiter", i };
+        uint32_t listened = s->a->ops->listen(s->a, "waiter");
+        int64_t began = real_ms();
+        pthread_t thread;
+
+        CHECK(pthread_create(&thread, NULL, wake_later, &waker) == 0);
+        s->a->ops->wait(s->a, "waiter", listened, far_ms(s), NULL);
+        (void)pthread_join(thread, NULL);
+        CHECK(real_ms() - began < patience_ms(s));
+    }
+    return true;
+}
+
+/* One waits for the other's wake, again and again, with no time in between to be safe in. */
+struct ping_pong {
+    struct belay_store *store;
+    const char *me;
+    const char *you;
+    int rounds;
+    int *turn; /* whose: 0 or 1; atomic */
+    int mine;
+    int64_t patience_ms;
+    int64_t longest_ms;
+};
+
+static void *play(void *context)
+{
+    struct ping_pong *p = context;
+    const struct belay_store_ops *ops = p->store->ops;
+
+    for (int i = 0; i < p->rounds; i++) {
+        int64_t began = real_ms();
+
+        while (__atomic_load_n(p->turn, __ATOMIC_SEQ_CST) != p->mine && p->longest_ms < p->patience_ms) {
+            uint32_t listened = ops->listen(p->store, p->me);
+
+            if (__atomic_load_n(p->turn, __ATOMIC_SEQ_CST) != p->mine) {
+                ops->wait(p->store, p->me, listened, p->patience_ms, NULL);
+            }
+            if (real_ms() - began > p->longest_ms) {
+                p->longest_ms = real_ms() - began;
+            }
+        }
+        __atomic_store_n(p->turn, !p->mine, __ATOMIC_SEQ_CST);
+        ops->wake(p->store, p->you);
+    }
+    return NULL;
+}
+
+static bool no_wake_is_lost_in_a_thousand_turns(struct suite *s)
+{
+    int turn = 0;
+    struct ping_pong players[2] = { { s->a, "ping", "pong", 1000, &turn, 0, patience_ms(s), 0 },
+                                    { s->b, "pong", "ping", 1000, &turn, 1, patience_ms(s), 0 } };
+    pthread_t thread;
+
+    if (!can_wake(s)) {
+        return true;
+    }
+    CHECK(pthread_create(&thread, NULL, play, &players[1]) == 0);
+    (void)play(&players[0]);
+    (void)pthread_join(thread, NULL);
+    CHECK(players[0].longest_ms < patience_ms(s));
+    CHECK(players[1].longest_ms < patience_ms(s));
+    return true;
+}
+
+static bool a_wait_ends_at_its_timeout(struct suite *s)
+{
+    int64_t began = real_ms();
+
+    if (can_wake(s)) {
+        s->a->ops->wait(s->a, "nobody", s->a->ops->listen(s->a, "nobody"), 30, NULL);
+        s->a->ops->wait(s->a, "nobody", s->a->ops->listen(s->a, "nobody"), 0, NULL);
+        s->a->ops->wait(s->a, NULL, s->a->ops->listen(s->a, NULL), 30, NULL);
+    }
+    CHECK(real_ms() - began < patience_ms(s));
+    return true;
+}
+
+static bool every_batch_with_events_wakes_who_listens_to_all(struct suite *s)
+{
+    struct belay_event event = { .type = "wait.began",
+                                 .key = "k",
+                                 .lock_id = "one",
+                                 .locked_by = "",
+                                 .locked_by_name = "",
+                                 .duration_ms = -1 };
+
+    for (int i = 0; i < 6 && can_wake(s); i++) {
+        uint32_t listened = s->a->ops->listen(s->a, NULL);
+        int64_t began = real_ms();
+
+        CHECK_DONE(
+            commit(s, i % 2 == 0 ? s->a : s->b, &(struct belay_batch){ .events = &event, .n_events = 1 }));
+        s->a->ops->wait(s->a, NULL, listened, far_ms(s), NULL);
+        CHECK(real_ms() - began < patience_ms(s));
+    }
+    return true;
+}
+
+static bool the_terms_are_sane_and_constant(struct suite *s)
+{
+    struct belay_store_terms first = s->a->ops->terms(s->a);
+    struct belay_store_terms again = s->b->ops->terms(s->b);
+
+    CHECK(first.margin_ms >= 0);
+    CHECK(first.claim_ms > 0);
+    CHECK(first.poll_ms > 0);
+    CHECK_INT(first.margin_ms, again.margin_ms);
+    CHECK_INT(first.claim_ms, again.claim_ms);
+    CHECK_INT(first.poll_ms, again.poll_ms);
+    CHECK(first.ticket_ms > 0);
+    CHECK_INT(first.ticket_ms, again.ticket_ms);
+    return true;
+}
+
+const struct suite_case suite_waking[] = {
+    CASE("L4", waking_is_all_there_or_not_at_all),
+    CASE("L4", a_wake_between_listen_and_wait_is_not_lost),
+    CASE("L4", a_wake_of_another_thread_and_handle_ends_a_wait),
+    CASE("L4", no_wake_is_lost_in_a_thousand_turns),
+    CASE("L4", a_wait_ends_at_its_timeout),
+    CASE("L9", every_batch_with_events_wakes_who_listens_to_all),
+    CASE("L4", the_terms_are_sane_and_constant),
+    { NULL, NULL, 0, NULL },
+};
