@@ -193,7 +193,7 @@ struct belay_setting {
 };
 BELAY_API size_t belay_config_count(const struct belay_config *config);
 BELAY_API struct belay_setting belay_config_setting(const struct belay_config *config, size_t i);
-/* The value of a setting by its dotted name; NULL if there is none. */
+/* The value of a setting by its dotted name, such as "profiles.build.components.0"; NULL if there is none. */
 BELAY_API const char *belay_config_get(const struct belay_config *config, const char *name);
 
 /* A named set of defaults for lock options. Values that are not set are 0. */
@@ -235,8 +235,8 @@ BELAY_API enum belay_code belay_key_check(const struct belay_config *config, con
 
 /*
  * The keys above `key`, nearest first: a lock on one of them excludes a lock on
- * `key` and the other way round. At most `n`; returns how many there are. The
- * caller frees each with free().
+ * `key` and the other way round. Returns how many there are. The caller frees
+ * each with free(); one is NULL if there was no memory for it.
  */
 enum { BELAY_ANCESTORS_MAX = 2 };
 BELAY_API size_t belay_key_ancestors(const struct belay_config *config, const char *key,
@@ -280,7 +280,8 @@ struct belay_client;
 struct belay_client_options {
     size_t struct_size;
     const char *store_url;             /* NULL: what the configuration says */
-    const struct belay_config *config; /* borrowed while the client lives; NULL: defaults */
+    const struct belay_config *config; /* borrowed while the client lives; NULL: as
+                                          belay_config_load(NULL) finds it */
     /* Called for every event this client causes, by the thread that caused it. */
     void (*on_event)(void *context, const struct belay_event *event);
     /* Called for what a person should know but no caller acts upon; one line. */

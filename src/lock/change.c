@@ -230,9 +230,18 @@ static void begin(struct op *op, int64_t now_ms)
     }
 }
 
+/* Another's ttl, or none, says nothing of a lock that the id may get before we write. */
 static void on_records(struct op *op, int64_t now_ms)
 {
-    change(op, now_ms);
+    const struct belay_record *record = &op->records[0];
+    const char *id = op->kind == ADOPT ? op->request.old_id : op->request.lock_id;
+
+    if (record->revision != 0 && record->held && record->lock_id != NULL &&
+        strcmp(record->lock_id, id) == 0) {
+        change(op, now_ms);
+    } else {
+        on_refused(op, op->asked_ms);
+    }
 }
 
 static void on_wake(struct op *op, int64_t now_ms)

@@ -71,7 +71,7 @@ static enum belay_code raise_ceiling(struct sqlite_store *store, uint64_t above,
     if (rc == SQLITE_OK && !other_boot && ground.ceiling <= above) {
         rc = db_statement(store, ST_SET_CEILING, &statement);
         if (rc == SQLITE_OK) {
-            rc = sqlite3_bind_int64(statement, 1, (int64_t)above + NUMBERS_AHEAD);
+            rc = sqlite3_bind_int64(statement, 1, (int64_t)above + sqlite_numbers_ahead(store));
         }
         if (rc == SQLITE_OK) {
             rc = db_finish(statement);
@@ -125,6 +125,9 @@ static enum belay_code check_unused(struct work *work, struct belay_error *err)
         }
         if (rc == SQLITE_OK) {
             rc = sqlite3_bind_text(statement, 2, id, -1, SQLITE_STATIC);
+        }
+        if (rc == SQLITE_OK) {
+            rc = sqlite3_bind_int64(statement, 3, hash_acquisition(work->batch->writes[0].key, id));
         }
         if (rc == SQLITE_OK) {
             rc = sqlite3_step(statement);

@@ -3,6 +3,9 @@
 #include "base/clock.h"
 #include "store/sqlite/sqlite_internal.h"
 
+/* The events that say that a lock id took a key. */
+#define TAKES "type IN ('lock.acquired', 'lock.adopted')"
+
 static const char *const sources[N_STATEMENTS] = {
     [ST_BEGIN] = "BEGIN IMMEDIATE",
     [ST_BEGIN_READ] = "BEGIN",
@@ -18,11 +21,20 @@ static const char *const sources[N_STATEMENTS] = {
                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     [ST_SET_NUMBER] = "UPDATE meta SET number = ?1 WHERE id = 1",
     [ST_SET_CEILING] = "UPDATE meta SET ceiling = ?1 WHERE id = 1",
-    [ST_ID_USED] = "SELECT 1 FROM events WHERE key = ?1 AND lock_id = ?2 "
-                   "AND type IN ('lock.acquired', 'lock.adopted') LIMIT 1",
-    [ST_SWEEP_EVENTS] = "DELETE FROM events WHERE id < ?1 AND id IN (SELECT id FROM "
-                        "(SELECT id, at_unix_ms FROM events ORDER BY id LIMIT ?4) "
-                        "WHERE id <= ?2 OR at_unix_ms < ?3)",
+    [ST_ID_USED] =
+        "SELECT 1 FROM acquisitions WHERE hash = ?3 UNION ALL SELECT 1 FROM events WHERE "
+        "id > (SELECT indexed FROM meta WHERE id = 1) AND key = ?1 AND lock_id = ?2 AND " TAKES " LIMIT 1",
+    [ST_INDEX_HISTORY] = "INSERT OR IGNORE INTO history SELECT key, id FROM events WHERE "
+                         "id > (SELECT indexed FROM meta WHERE id = 1) ORDER BY key, id",
+    [ST_INDEX_IDS] = "INSERT OR IGNORE INTO acquisitions SELECT belay_hash(key, lock_id) FROM events WHERE "
+                     "id > (SELECT indexed FROM meta WHERE id = 1) AND " TAKES,
+    [ST_SET_INDEXED] = "UPDATE meta SET indexed = ?1 WHERE id = 1",
+    [ST_SWEEP_CUT] = "SELECT max(id) FROM (SELECT id, at_unix_ms FROM events ORDER BY id LIMIT ?4) "
+                     "WHERE id < ?1 AND (id <= ?2 OR at_unix_ms < ?3)",
+    [ST_SWEEP_HISTORY] = "DELETE FROM history WHERE (key, id) IN (SELECT key, id FROM events WHERE id <= ?1)",
+    [ST_SWEEP_IDS] = "DELETE FROM acquisitions WHERE hash IN "
+                     "(SELECT belay_hash(key, lock_id) FROM events WHERE id <= ?1 AND " TAKES ")",
+    [ST_SWEEP_EVENTS] = "DELETE FROM events WHERE id <= ?1",
     [ST_SWEEP_LAST] = "SELECT key FROM locks WHERE key > (SELECT sweep_key FROM meta WHERE id = 1) "
                       "ORDER BY key LIMIT 1 OFFSET ?1",
     [ST_SWEEP_RECORDS] =

@@ -33,6 +33,12 @@ enum statement {
     ST_SET_NUMBER,
     ST_SET_CEILING,
     ST_ID_USED,
+    ST_INDEX_HISTORY,
+    ST_INDEX_IDS,
+    ST_SET_INDEXED,
+    ST_SWEEP_CUT,
+    ST_SWEEP_HISTORY,
+    ST_SWEEP_IDS,
     ST_SWEEP_EVENTS,
     ST_SWEEP_LAST,
     ST_SWEEP_RECORDS,
@@ -74,6 +80,7 @@ struct sqlite_store {
     int64_t busy_since_ms;
     uint64_t jitter;
     unsigned commits;
+    bool has_hash;              /* the SQL function belay_hash() is there */
     int wal_pages;              /* after the last commit */
     pthread_mutex_t wake_mutex; /* guards opening the wake file; taken after `mutex` */
     struct wake_file wake;
@@ -81,6 +88,11 @@ struct sqlite_store {
     size_t n_kept;
     size_t cap_kept;
 };
+
+static inline int64_t sqlite_numbers_ahead(const struct sqlite_store *store)
+{
+    return store->hooks.numbers_ahead > 0 ? store->hooks.numbers_ahead : NUMBERS_AHEAD;
+}
 
 /* A record with what only this store knows of it. */
 struct row {
@@ -195,6 +207,7 @@ void wake_reset(struct sqlite_store *store);    /* nobody of this boot can be wa
 bool wake_ready(struct sqlite_store *store);    /* opens the file the first time */
 void wake_close(struct sqlite_store *store);
 uint64_t hash_text(const char *text);
+int64_t hash_acquisition(const char *key, const char *lock_id);
 
 /* ---- sqlite_alive.c ---- */
 /* Vouch for the waiter of a ticket; false: we cannot, and others must take it for alive. */

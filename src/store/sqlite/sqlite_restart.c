@@ -135,7 +135,7 @@ static int begin_numbers(struct sqlite_store *store, const struct ground *ground
         rc = sqlite3_bind_int64(statement, 1, (int64_t)ground->next);
     }
     if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 2, NUMBERS_AHEAD);
+        rc = sqlite3_bind_int64(statement, 2, sqlite_numbers_ahead(store));
     }
     if (rc == SQLITE_OK) {
         rc = sqlite3_bind_text(statement, 3, store->boot_id, -1, SQLITE_STATIC);

@@ -18,6 +18,7 @@ struct sqlite_hooks {
     int64_t (*unix_ms)(void *context);
     long (*fs_type)(void *context, const char *path); /* statfs f_type */
     void *context;
+    int64_t numbers_ahead; /* by how much the ceiling of numbers is raised at a time; 0: the usual */
 };
 
 /*

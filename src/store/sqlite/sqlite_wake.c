@@ -37,6 +37,11 @@ uint64_t hash_text(const char *text)
     return hash ^ hash >> 32;
 }
 
+int64_t hash_acquisition(const char *key, const char *lock_id)
+{
+    return (int64_t)(hash_text(key) * 31 + hash_text(lock_id));
+}
+
 /* Room for every word must be there now: a full disk would later show as SIGBUS. */
 static bool make_room(int fd, const char *database)
 {
