@@ -384,6 +384,98 @@ static bool survives(const struct losing_disk *disk, size_t at, enum losing_kind
     return check_store(&bounds, "boot-2", why, why_size) && check_integrity(why, why_size);
 }
 
+/* ---- a second cut, while the machine starts after the first ------------ */
+
+enum { N_NEW = 6 };
+
+struct restart {
+    struct losing_log *log;
+    size_t from; /* length of the log before the store was opened */
+    size_t acked[N_NEW];
+    uint64_t tokens[N_NEW];
+};
+
+/* Start on what the first cut has left, and take locks of new keys, every other one durably. */
+static bool start_again(struct restart *restart, char *why, size_t why_size)
+{
+    struct belay_store *store;
+
+    restart->from = losing_log_length(restart->log);
+    losing_vfs_record(restart->log);
+    clock_ms = 5000;
+    store = open_store(cut_directory, "boot-2", why, why_size);
+    for (size_t i = 0; i < N_NEW && store != NULL; i++) {
+        char key[16];
+        struct belay_record values = {
+            .lock_id = "new", .owner = "o", .owner_name = "n", .ttl_ms = TTL_MS, .outlives = i % 2 == 0
+        };
+        struct belay_write write = { .key = key, .set = BELAY_SET_HOLDER, .values = &values };
+        struct belay_commit done = { 0 };
+
+        (void)snprintf(key, sizeof key, "new-%zu", i);
+        if (store->ops->commit(store, &(struct belay_batch){ .writes = &write, .n_writes = 1 }, &done,
+                               NULL) == BELAY_OK) {
+            restart->tokens[i] = done.token;
+        }
+        belay_commit_release(&done);
+        restart->acked[i] = losing_log_length(restart->log);
+    }
+    if (store != NULL) {
+        store->ops->close(store);
+    }
+    losing_vfs_record(NULL);
+    return store != NULL;
+}
+
+/* Cut the power at every point of that start. */
+static size_t cut_the_start(const struct restart *restart, struct bounds first, enum losing_kind kind)
+{
+    struct losing_disk *disk = losing_disk_new(restart->log, SIZE_MAX);
+    size_t n = losing_log_length(restart->log);
+    size_t failures = 0;
+
+    for (size_t at = 0; at <= n; at++) {
+        struct bounds bounds = first;
+        char why[400] = "";
+
+        for (size_t i = 0; i < N_NEW; i++) {
+            if (restart->acked[i] <= at && restart->tokens[i] > bounds.token) {
+                bounds.token = restart->tokens[i];
+            }
+        }
+        empty_directory(cut_directory);
+        clock_ms = 7000;
+        if (at >= restart->from &&
+            (!losing_disk_save(disk, kind, at, cut_directory) ||
+             !check_store(&bounds, "boot-3", why, sizeof why) || !check_integrity(why, sizeof why))) {
+            print_error("second cut after %zu of %zu: %s\n", at, n, why);
+            failures++;
+        }
+        if (at < n) {
+            losing_disk_step(disk);
+        }
+    }
+    losing_disk_free(disk);
+    return failures;
+}
+
+static size_t cut_twice(const struct losing_disk *disk, size_t at, enum losing_kind kind)
+{
+    struct restart restart = { .log = losing_log_new() };
+    size_t failures = 1;
+    char why[400] = "";
+
+    empty_directory(cut_directory);
+    losing_log_begin_with(restart.log, disk, kind, at);
+    if (losing_disk_save(disk, kind, at, cut_directory) && start_again(&restart, why, sizeof why)) {
+        failures = cut_the_start(&restart, bounds_at(at), kind);
+    } else {
+        print_error("first cut after %zu: %s\n", at, why);
+    }
+    losing_log_free(restart.log);
+    return failures;
+}
+
 static const char *const kind_names[] = { "all of it", "nothing", "some of it" };
 
 /* Cut everywhere; with `only_syncs` just before and after each sync. Returns how often something was lost. */
@@ -465,6 +557,23 @@ static void nothing_is_lost_when_only_the_machine_restarts(void **unused)
     assert_int_equal(cut_everywhere(LOSING_NOTHING, 0, false, SIZE_MAX, &(bool){ true }), 0);
 }
 
+static void nothing_promised_is_lost_when_the_power_goes_twice(void **unused)
+{
+    struct losing_disk *disk = losing_disk_new(run.log, SIZE_MAX);
+    size_t n = losing_log_length(run.log);
+    size_t failures = 0;
+
+    (void)unused;
+    for (size_t at = 0; at < n; at++) {
+        if (at % 61 == 7) {
+            failures += cut_twice(disk, at, at % 2 == 0 ? LOSING_SOME : LOSING_ALL);
+        }
+        losing_disk_step(disk);
+    }
+    losing_disk_free(disk);
+    assert_int_equal(failures, 0);
+}
+
 /* The proof that the tests above can fail: without syncs they must. */
 static void a_disk_that_lies_about_syncs_is_found(void **unused)
 {
@@ -483,6 +592,7 @@ int main(void)
         cmocka_unit_test(nothing_promised_is_lost_between_syncs),
         cmocka_unit_test(nothing_promised_is_lost_when_writes_are_torn),
         cmocka_unit_test(nothing_is_lost_when_only_the_machine_restarts),
+        cmocka_unit_test(nothing_promised_is_lost_when_the_power_goes_twice),
         cmocka_unit_test(a_disk_that_lies_about_syncs_is_found),
     };
 
