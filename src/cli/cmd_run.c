@@ -442,6 +442,9 @@ static int exec_run(struct cli_context *context, const struct options *options)
     guardian_finish(&run.guardian);
     lock_request_release(&run.request);
     belay_error_release(&err);
+    if (run.supervise.die_of != 0 && run.result.exit_code != CLI_LOST) {
+        supervise_die_of(run.supervise.die_of);
+    }
     return run.result.exit_code;
 }
 

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -96,10 +97,11 @@ static void note_stopped(const struct supervise *supervise)
     if (supervise->lock != NULL) {
         left_ms = atomic_load(&supervise->guardian->page->deadline_boot_ms) - belay_now_boot_ms() -
                   kill_after_ms(supervise);
-        cli_note(supervise->context,
-                 "stopped; ends unless it is continued within %s, when the lease of '%s' ends",
-                 clock_format_span(span, left_ms < 0 ? 0 : left_ms / 1000 * 1000),
-                 belay_lock_key(supervise->lock));
+        cli_note(
+            supervise->context,
+            "stopped; unless it is continued within %s the command is ended, as the lease of '%s' is then",
+            clock_format_span(span, left_ms < 0 ? 0 : left_ms / 1000 * 1000),
+            belay_lock_key(supervise->lock));
     }
 }
 
@@ -279,14 +281,31 @@ static void loop(struct supervise *supervise, int signals)
  * that runs belay, would go on to its next line: let it hear what the terminal
  * would have told it. We have it blocked ourselves.
  */
-static void pass_interrupt_up(const struct supervise *supervise)
+static void pass_interrupt_up(struct supervise *supervise)
 {
     int status = supervise->status;
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
 
-    if (number == SIGINT || number == SIGQUIT) {
-        (void)kill(0, number);
+    if (number != SIGINT && number != SIGQUIT) {
+        return;
     }
+    (void)kill(0, number);
+    /* A shell without job control believes in the signal only if its child died of it. */
+    if (getpgid(getppid()) == supervise->guardian->belay_group) {
+        supervise->die_of = number;
+    }
+}
+
+void supervise_die_of(int number)
+{
+    sigset_t set;
+
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* the core, if any, was COMMAND's */
+    (void)signal(number, SIG_DFL);
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, number);
+    (void)raise(number);
+    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
 void supervise_run(struct supervise *supervise)
