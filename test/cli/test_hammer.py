@@ -36,14 +36,14 @@ WRITER = r"""
 exec 9<>"$1/fence"
 flock 9
 last=$(tail -n 1 "$1/counter"); set -- "$1" $last
-if [ -n "$BELAY_TOKEN" ] && [ "$BELAY_TOKEN" -le "${3:-0}" ]; then exit 3; fi
+if [ -n "$BELAY_TOKEN" ] && [ "$BELAY_TOKEN" -le "${3:-0}" ]; then echo "$HAMMER_RUN" >>"$1/refused"; exit 3; fi
 value=${4:-0}
 echo "begin ${BELAY_TOKEN:-0} $value $HAMMER_RUN" >>"$1/counter"
 flock -u 9
-sleep 0.00$(($$ % 5))
+sleep 0.0$(($$ % 4))
 flock 9
 last=$(tail -n 1 "$1/counter"); set -- "$1" $last
-if [ -n "$BELAY_TOKEN" ] && [ "$BELAY_TOKEN" != "$3" ]; then exit 3; fi
+if [ -n "$BELAY_TOKEN" ] && [ "$BELAY_TOKEN" != "$3" ]; then echo "$HAMMER_RUN" >>"$1/refused"; exit 3; fi
 echo "write ${BELAY_TOKEN:-0} $((value + 1)) $HAMMER_RUN" >>"$1/counter"
 """
 # 137 and 143: COMMAND itself was killed, or ended by a guardian whose belay then reported its signal.
@@ -84,7 +84,7 @@ class Hammer:
         self.codes = {}
         self.odd = []  # (code, standard error) of what nobody expects
         self.deeds = {}
-        for name in ("fence", "counter"):
+        for name in ("fence", "counter", "refused"):
             open(os.path.join(directory, name), "w", encoding="ascii").close()
 
     def over(self):
@@ -99,10 +99,12 @@ class Hammer:
         while not self.over():
             turn += 1
             run = f"w{worker}-{turn}."
-            # A file, not a pipe: who was orphaned would keep the pipe open.
+            # A file, not a pipe: who was orphaned would keep the pipe open. A session each: a belay whose
+            # COMMAND is stopped stops with its whole job, which must not be all of us.
             with open(os.path.join(self.directory, f"stderr-{worker}"), "w+", encoding="utf-8") as errors:
                 process = subprocess.Popen(self.command(), env=dict(self.env, HAMMER_RUN=run),
-                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
+                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
+                                           start_new_session=True)
                 with self.lock:
                     self.running[run] = process
                 code = process.wait()
@@ -119,13 +121,13 @@ class Hammer:
         with self.lock:
             runs = dict(self.running)
         lines = self.lines()
-        if lines and self.random.random() < 0.6 and lines[-1][3] in runs:
+        if lines and self.random.random() < 0.7 and lines[-1][3] in runs:
             return lines[-1][3], runs[lines[-1][3]]
         return self.random.choice(list(runs.items())) if runs else (None, None)
 
     def harm(self):
         while not self.over():
-            time.sleep(self.random.uniform(0.05, 0.4))
+            time.sleep(self.random.uniform(0.1, 0.6))
             run, process = self.victim()
             if run is None:
                 continue
@@ -144,7 +146,7 @@ class Hammer:
     def run(self, harmful=True):
         threads = [threading.Thread(target=self.work, args=(i,)) for i in range(WORKERS)]
         if harmful:
-            threads += [threading.Thread(target=self.harm) for _ in range(2)]
+            threads.append(threading.Thread(target=self.harm))
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -188,7 +190,10 @@ class HammerTest(unittest.TestCase):
         hammer.run()
         writes = hammer.writes()
         tokens = [token for token, _ in writes]
-        told = f"seed {self.seed}, {len(writes)} writes, codes {hammer.codes}, deeds {hammer.deeds}"
+        with open(os.path.join(self.directory, "refused"), encoding="ascii") as file:
+            refused = len(file.readlines())
+        told = (f"seed {self.seed}, {len(writes)} writes, {refused} refused by the fence, codes {hammer.codes}, "
+                f"deeds {hammer.deeds}")
         print(told, flush=True)
 
         self.assertEqual(hammer.odd[:5], [], told)
@@ -197,7 +202,7 @@ class HammerTest(unittest.TestCase):
         begun = [token for what, token, _, _ in hammer.lines() if what == "begin"]
         self.assertTrue(all(a < b for a, b in zip(begun, begun[1:])), told)
         # It was a hammering, and every kind of harm was done.
-        self.assertGreater(len(writes), 5 * SECONDS, told)
+        self.assertGreater(len(writes), 2 * SECONDS, told)
         self.assertEqual(len(hammer.deeds), 4, told)
         workers = {re.match(r"w(\d+)-", run).group(1) for what, _, _, run in hammer.lines() if what == "write"}
         self.assertEqual(len(workers), WORKERS, told)

@@ -1,5 +1,6 @@
 /* What DESIGN.md promises of holders, looked at after every delivery and every end of an operation. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "sim/sim.h"
@@ -13,6 +14,16 @@ static int64_t store_now(const struct sim *sim)
 static int64_t working_now(const struct sim *sim, const struct request *request)
 {
     return store_now(sim) + (sim->swarm.dynamo ? sim->clients[request->client].skew_ms : 0);
+}
+
+static const struct belay_record *find_record(const struct belay_record *records, size_t n, const char *key)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(records[i].key, key) == 0) {
+            return &records[i];
+        }
+    }
+    return NULL;
 }
 
 static uint64_t hash_text(uint64_t hash, const char *text)
@@ -99,6 +110,15 @@ static void check_identity(struct sim *sim, const struct request *request, const
     }
 }
 
+static void note_owner(const struct sim *sim, int key, struct identity *identity)
+{
+    size_t n;
+    const struct belay_record *records = memstore_records(sim->data, &n);
+    const struct belay_record *record = find_record(records, n, sim_keys[key]);
+
+    (void)snprintf(identity->owner, sizeof identity->owner, "%s", record != NULL ? record->owner : "");
+}
+
 static void on_taken(struct sim *sim, const struct request *request, int key, const struct glance *before,
                      const struct glance *after)
 {
@@ -125,7 +145,10 @@ static void on_taken(struct sim *sim, const struct request *request, int key, co
         sim->ids[before->id].ended_by_other = true;
     }
     check_rivals(sim, key, after->id);
+    /* A second life, where it cannot be prevented, is nobody's to rely upon: late requests of the first end it. */
+    identity->ended_by_other = identity->taken;
     identity->taken = true;
+    note_owner(sim, key, identity);
     identity->token = after->token;
     identity->taken_t = sim->t;
     identity->expires_ms = after->expires_ms;
@@ -156,7 +179,7 @@ static void on_prolonged(struct sim *sim, const struct request *request, int key
     bool renewed = request->act == ACT_RENEW && request->id == before->id;
     bool reentered = request->act == ACT_ACQUIRE && request->id != before->id && before->id >= 0 &&
                      task->request[SLOT_MAIN].reentrant &&
-                     strcmp(task->owner, sim->tasks[before->id].owner) == 0;
+                     strcmp(task->owner, sim->ids[before->id].owner) == 0;
 
     if (request->act == ACT_ACQUIRE && request->id == before->id) {
         sim_fail(sim, "L5", "a repeated acquire gave i%d a second lease of '%s'", before->id, sim_keys[key]);
@@ -245,16 +268,6 @@ static const struct belay_intent *find_intent(const struct belay_record *record,
     for (size_t i = 0; record != NULL && i < record->n_intents; i++) {
         if (strcmp(record->intents[i].lock_id, lock_id) == 0) {
             return &record->intents[i];
-        }
-    }
-    return NULL;
-}
-
-static const struct belay_record *find_record(const struct belay_record *records, size_t n, const char *key)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(records[i].key, key) == 0) {
-            return &records[i];
         }
     }
     return NULL;

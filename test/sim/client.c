@@ -198,7 +198,8 @@ static void on_released(struct sim *sim, int number)
     if (task->end == END_RELEASE_TWICE) {
         task->end = END_RELEASE;
         act_after(sim, number, rng_range(&sim->rng, 0, 3000));
-    } else if (task->repeats > 0) {
+    } else if (task->repeats > 0 && task->op[SLOT_MAIN].code != BELAY_UNKNOWN) {
+        /* Not after a release that may yet happen: that would end what is acquired now. */
         task->repeats--;
         task->phase = PHASE_ACQUIRING;
         act_after(sim, number, rng_range(&sim->rng, 0, 4000));

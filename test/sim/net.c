@@ -97,7 +97,11 @@ void net_send(struct sim *sim, int number, int slot)
     request->fate = choose_fate(sim, request->is_get);
     sim_note(sim, request->is_get ? "sends a read" : "sends a batch", task->client, number, task->key,
              (int64_t)request->act, (int64_t)request->fate);
-    task->listened = task->wakes;
+    /* Listen before looking. To ask for a holder's name is not to look: a wake-up before it still counts. */
+    if (request->is_get ? task->op[slot].named_key == NULL
+                        : request->batch.n_writes > 0 && request->batch.writes[0].put_ticket != NULL) {
+        task->listened = task->wakes;
+    }
     if (request->fate != FATE_WELL && request->fate != FATE_DUPLICATE) {
         task->op_faults[slot]++;
     }
@@ -121,12 +125,15 @@ void net_send(struct sim *sim, int number, int slot)
     push_request(sim, timeout_t, EVENT_ANSWER, request);
 }
 
-/* DynamoDB says the time in whole seconds, and each client writes by its own idea of it. */
+/*
+ * DynamoDB says the time in coarse steps, so behind by up to one, which the
+ * margin covers; and each client writes by its own idea of it.
+ */
 static int64_t date_ms(const struct sim *sim)
 {
     int64_t now = SIM_STORE_EPOCH_MS + sim->t;
 
-    return sim->swarm.dynamo ? now - now % 1000 : now;
+    return sim->swarm.dynamo ? now - now % sim->terms.margin_ms : now;
 }
 
 static void arrive_get(struct sim *sim, struct request *request)

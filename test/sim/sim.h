@@ -179,6 +179,7 @@ struct task {
 /* What is known of a lock id, from outside. Its number is its task's. */
 struct identity {
     bool taken;
+    char owner[SIM_ID_SIZE]; /* as the store has it: who adopts may keep the former one */
     uint64_t token;
     int64_t taken_t;
     int64_t expires_ms;  /* of its lease, by the store's clock */
@@ -203,6 +204,7 @@ struct key_info {
     uint64_t max_token;
     int64_t freed_t;        /* when its last holding was given back */
     int64_t takeable_since; /* L4: free, and somebody alive is first in line; -1: not so */
+    int takeable_ghosts;    /* how many tickets of others have been before it since then */
 };
 
 struct trace_entry {

@@ -156,7 +156,7 @@ int db_busy(void *context, int count)
 
     if (count == 0) {
         store->busy_since_ms = now;
-    } else if (now - store->busy_since_ms >= BUSY_LIMIT_MS) {
+    } else if (now - store->busy_since_ms >= store->busy_limit_ms) {
         return 0;
     }
     store->jitter ^= store->jitter << 13;

@@ -11,9 +11,9 @@
 enum {
     BUSY_LIMIT_MS = 10000,   /* how long another process may keep us from writing */
     NUMBERS_AHEAD = 65536,   /* by how much the ceiling of numbers is raised at a time */
-    SWEEP_EVERY = 256,       /* numbers between two steps of cleaning up */
-    SWEEP_ROWS = 256,        /* records looked at in one step */
-    SWEEP_EVENTS = 512,      /* events removed in one step, at most */
+    SWEEP_EVERY = 512,       /* numbers between two steps of cleaning up */
+    SWEEP_ROWS = 512,        /* records looked at in one step */
+    SWEEP_EVENTS = 1024,     /* events removed in one step, at most */
     CHECKPOINT_SMALL = 32,   /* pages of log at which a process that just began writes them back */
     CHECKPOINT_LARGE = 1000, /* the same for one that has done many commits */
     MANY_COMMITS = 64,
@@ -77,6 +77,7 @@ struct sqlite_store {
     int64_t retain_events_ms;
     int64_t retain_records_ms;
     int synchronous; /* as it is set now: 1 NORMAL, 2 FULL */
+    int64_t busy_limit_ms;
     int64_t busy_since_ms;
     uint64_t jitter;
     unsigned commits;
