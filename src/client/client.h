@@ -34,6 +34,7 @@ void ticker_stop(struct ticker *ticker); /* without the mutex */
 struct belay_client {
     struct belay_store *store;         /* owned */
     const struct belay_config *config; /* borrowed */
+    struct belay_config *own_config;   /* owned; what `config` is if the caller gave none */
     char *url;                         /* owned */
     bool enabled;
     void (*on_event)(void *context, const struct belay_event *event);

@@ -50,6 +50,10 @@ enum belay_code request_init(struct request *request, struct belay_client *clien
     request->op.n_ancestors = belay_key_ancestors(client->config, key, request->ancestors);
     for (size_t i = 0; i < request->op.n_ancestors; i++) {
         request->op.ancestors[i] = request->ancestors[i];
+        if (request->ancestors[i] == NULL) {
+            request_release(request);
+            return error_no_memory(err);
+        }
     }
     if (!random_bytes(&request->op.seed, sizeof request->op.seed)) {
         request_release(request);

@@ -221,6 +221,7 @@ static void reenter(struct op *op, int64_t now_ms)
     op->writes[0].condition = BELAY_IF_LIVE_BY;
     op->writes[0].lock_id = op->records[0].lock_id;
     op->writes[0].set = BELAY_SET_LEASE;
+    op->values.ttl_ms = op->records[0].ttl_ms; /* said, so that lease and intents cannot differ */
     op->intent = (struct belay_put_intent){ op->records[0].lock_id, op->request.key, op->records[0].ttl_ms };
     for (size_t i = 1; i < op->batch.n_writes; i++) {
         op->writes[i].put_intent = &op->intent;
@@ -411,6 +412,9 @@ static void on_decision(struct op *op, int64_t now_ms)
     }
     switch (decision.verdict) {
     case VERDICT_TAKE:
+        if (op->conflicts > CONFLICTS_AT_ONCE && now_ms >= give_up_ms(op)) {
+            break; /* time is up, and we would lose races for ever */
+        }
         take(op, now_ms);
         return;
     case VERDICT_MINE:

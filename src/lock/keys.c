@@ -170,10 +170,10 @@ static bool split(const struct key_scheme *scheme, const struct form *form, stru
 {
     const struct key_piece between = form->text[1];
     bool want_longest = by_lists && scheme->n_environments > 0;
-    bool found = false;
+    struct key_names best = { { NULL, 0 }, { NULL, 0 } };
 
     for (size_t at = 1; at + between.len < middle.len; at++) {
-        struct key_names names;
+        struct key_names names = { { NULL, 0 }, { NULL, 0 } };
 
         if (memcmp(middle.at + at, between.at, between.len) != 0) {
             continue;
@@ -181,15 +181,16 @@ static bool split(const struct key_scheme *scheme, const struct form *form, stru
         names_set(&names, form->slots[0], (struct key_piece){ middle.at, at });
         names_set(&names, form->slots[1],
                   (struct key_piece){ middle.at + at + between.len, middle.len - at - between.len });
-        if (!names_fit(scheme, form, &names, by_lists)) {
-            continue;
+        if (names_fit(scheme, form, &names, by_lists) &&
+            (best.environment.at == NULL || (names.environment.len > best.environment.len) == want_longest)) {
+            best = names;
         }
-        if (!found || (names.environment.len > out->environment.len) == want_longest) {
-            *out = names;
-        }
-        found = true;
     }
-    return found;
+    if (best.environment.at == NULL) {
+        return false;
+    }
+    *out = best;
+    return true;
 }
 
 static bool read_form(const struct key_scheme *scheme, const char *key, bool by_lists, struct form *form,

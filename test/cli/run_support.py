@@ -84,10 +84,15 @@ class RunCase(BelayCase):
         for pid in pids:
             wait_until(lambda: not is_running(pid), f"the end of process {pid}", patience=10)
 
+    @staticmethod
+    def close_terminal(terminal):
+        terminal.process.kill()
+        terminal.process.wait()
+
     def shell(self, **extra):
         """An interactive shell with job control on a terminal of its own."""
         env = self.environment({"PS1": "ready> ", "belay": BELAY, "HISTFILE": "/dev/null", **extra})
-        terminal = Terminal(["bash", "--norc", "--noprofile", "-i"], env, cwd=self.dir)
-        self.addCleanup(lambda: terminal.process.poll() is None and terminal.process.kill())
+        terminal = Terminal(["bash", "--norc", "--noprofile", "--noediting", "-i"], env, cwd=self.dir)
+        self.addCleanup(self.close_terminal, terminal)
         terminal.expect("ready> ")
         return terminal

@@ -294,6 +294,7 @@ static void another_encoding_is_refused(void **state)
 
 static void a_file_that_is_too_large_is_refused(void **state)
 {
+    static const char beginning[] = { 'x', ':', ' ', '[' };
     const size_t limit = 1 << 20;
     char *data = malloc(limit + 1);
 
@@ -309,7 +310,7 @@ static void a_file_that_is_too_large_is_refused(void **state)
         data[i] = 'a';
         data[i + 1] = ',';
     }
-    memcpy(data, "x: [", 4);
+    memcpy(data, beginning, sizeof beginning);
     write_bytes("c.yaml", data, limit - 1);
     assert_load_fails(*state, "c.yaml", "c.yaml:1: too many values");
     free(data);

@@ -6,6 +6,10 @@
 /* The events that say that a lock id took a key. */
 #define TAKES "type IN ('lock.acquired', 'lock.adopted')"
 
+#define TEXT_OF(x) #x
+#define NUMBER_TEXT(x) TEXT_OF(x)
+#define BUCKET_OF_KEY "belay_hash(key, '') & (" NUMBER_TEXT(BUCKETS) " - 1)"
+
 static const char *const sources[N_STATEMENTS] = {
     [ST_BEGIN] = "BEGIN IMMEDIATE",
     [ST_BEGIN_READ] = "BEGIN",
@@ -24,14 +28,15 @@ static const char *const sources[N_STATEMENTS] = {
     [ST_ID_USED] =
         "SELECT 1 FROM acquisitions WHERE hash = ?3 UNION ALL SELECT 1 FROM events WHERE "
         "id > (SELECT indexed FROM meta WHERE id = 1) AND key = ?1 AND lock_id = ?2 AND " TAKES " LIMIT 1",
-    [ST_INDEX_HISTORY] = "INSERT OR IGNORE INTO history SELECT key, id FROM events WHERE "
-                         "id > (SELECT indexed FROM meta WHERE id = 1) ORDER BY key, id",
+    [ST_INDEX_HISTORY] = "INSERT OR IGNORE INTO history SELECT " BUCKET_OF_KEY ", id FROM events WHERE "
+                         "id > (SELECT indexed FROM meta WHERE id = 1) ORDER BY 1, 2",
     [ST_INDEX_IDS] = "INSERT OR IGNORE INTO acquisitions SELECT belay_hash(key, lock_id) FROM events WHERE "
                      "id > (SELECT indexed FROM meta WHERE id = 1) AND " TAKES,
     [ST_SET_INDEXED] = "UPDATE meta SET indexed = ?1 WHERE id = 1",
     [ST_SWEEP_CUT] = "SELECT max(id) FROM (SELECT id, at_unix_ms FROM events ORDER BY id LIMIT ?4) "
                      "WHERE id < ?1 AND (id <= ?2 OR at_unix_ms < ?3)",
-    [ST_SWEEP_HISTORY] = "DELETE FROM history WHERE (key, id) IN (SELECT key, id FROM events WHERE id <= ?1)",
+    [ST_SWEEP_HISTORY] =
+        "DELETE FROM history WHERE (bucket, id) IN (SELECT " BUCKET_OF_KEY ", id FROM events WHERE id <= ?1)",
     [ST_SWEEP_IDS] = "DELETE FROM acquisitions WHERE hash IN "
                      "(SELECT belay_hash(key, lock_id) FROM events WHERE id <= ?1 AND " TAKES ")",
     [ST_SWEEP_EVENTS] = "DELETE FROM events WHERE id <= ?1",
@@ -156,7 +161,7 @@ int db_busy(void *context, int count)
 
     if (count == 0) {
         store->busy_since_ms = now;
-    } else if (now - store->busy_since_ms >= BUSY_LIMIT_MS) {
+    } else if (now - store->busy_since_ms >= store->busy_limit_ms) {
         return 0;
     }
     store->jitter ^= store->jitter << 13;

@@ -11,15 +11,16 @@
 enum {
     BUSY_LIMIT_MS = 10000,   /* how long another process may keep us from writing */
     NUMBERS_AHEAD = 65536,   /* by how much the ceiling of numbers is raised at a time */
-    SWEEP_EVERY = 256,       /* numbers between two steps of cleaning up */
-    SWEEP_ROWS = 256,        /* records looked at in one step */
-    SWEEP_EVENTS = 512,      /* events removed in one step, at most */
+    SWEEP_EVERY = 1024,      /* numbers between two steps of cleaning up */
+    SWEEP_ROWS = 1024,       /* records looked at in one step */
+    SWEEP_EVENTS = 2048,     /* events removed in one step, at most */
     CHECKPOINT_SMALL = 32,   /* pages of log at which a process that just began writes them back */
     CHECKPOINT_LARGE = 1000, /* the same for one that has done many commits */
     MANY_COMMITS = 64,
     BOOT_ID_SIZE = 64
 };
 #define EVENTS_KEPT 1000000
+#define BUCKETS 128 /* of the history; a power of two */
 
 enum statement {
     ST_BEGIN,
@@ -77,6 +78,7 @@ struct sqlite_store {
     int64_t retain_events_ms;
     int64_t retain_records_ms;
     int synchronous; /* as it is set now: 1 NORMAL, 2 FULL */
+    int64_t busy_limit_ms;
     int64_t busy_since_ms;
     uint64_t jitter;
     unsigned commits;

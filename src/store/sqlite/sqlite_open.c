@@ -153,6 +153,7 @@ static struct sqlite_store *store_new(struct sqlite_params *params, const struct
     if (hooks != NULL) {
         store->hooks = *hooks;
     }
+    store->busy_limit_ms = store->hooks.busy_limit_ms > 0 ? store->hooks.busy_limit_ms : BUSY_LIMIT_MS;
     store->always_full = params->always_full;
     store->retain_events_ms = params->retain_events_ms;
     store->retain_records_ms = params->retain_records_ms;

@@ -17,9 +17,11 @@ enum { APPLICATION_ID = 0x426c6179 };
  * usually writes no page for it.
  *
  * Which events a key has, and which ids have ever taken it, is looked up in
- * `history` and `acquisitions`. They follow some hundred events behind, filled
- * by cleaning up (sqlite_sweep.c), and who reads them looks at the newest events
- * as well: an index kept by every commit cost a third of its time.
+ * `history` and `acquisitions`. They follow up to SWEEP_EVERY events behind,
+ * filled by cleaning up (sqlite_sweep.c), and who reads them looks at the newest
+ * events as well: an index kept by every commit cost a third of its time. Keys
+ * share BUCKETS buckets, so that a step of filling writes so many pages at most,
+ * however many keys there are; the events of a bucket are then sifted.
  */
 static const char *const migrations[] = {
     "CREATE TABLE meta ("
@@ -69,9 +71,9 @@ static const char *const migrations[] = {
     " duration_ms INTEGER NOT NULL,"
     " metadata TEXT);"
     "CREATE TABLE history ("
-    " key TEXT NOT NULL,"
+    " bucket INTEGER NOT NULL,"
     " id INTEGER NOT NULL,"
-    " PRIMARY KEY (key, id)) WITHOUT ROWID;"
+    " PRIMARY KEY (bucket, id)) WITHOUT ROWID;"
     "CREATE TABLE acquisitions (hash INTEGER PRIMARY KEY);",
 };
 enum { VERSION = sizeof migrations / sizeof migrations[0] };

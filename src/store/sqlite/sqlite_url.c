@@ -68,10 +68,14 @@ static enum belay_code parse_all(const char *text, struct sqlite_params *params,
 static enum belay_code make_parents(char *path, struct belay_error *err)
 {
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        struct stat st;
         int failed;
 
         *slash = '\0';
-        failed = mkdir(path, 0700) != 0 && errno != EEXIST ? errno : 0;
+        failed = mkdir(path, 0700) == 0 ? 0 : errno;
+        if (failed == EEXIST) {
+            failed = stat(path, &st) == 0 && !S_ISDIR(st.st_mode) ? ENOTDIR : 0;
+        }
         if (failed != 0) {
             (void)error_set(err, BELAY_UNREACHABLE,
                             "cannot make the directory '%s' for the lock database: %s; name a place that can "
