@@ -171,6 +171,9 @@ enum belay_code row_load(struct sqlite_store *store, const char *key, struct row
                          struct belay_error *err);
 enum belay_code row_save(struct sqlite_store *store, const struct row *row, struct belay_error *err);
 
+enum belay_code event_save(struct sqlite_store *store, const struct belay_event *event,
+                           struct belay_error *err);
+
 enum belay_code json_read_row(const struct sqlite_store *store, const char *metadata, const char *tickets,
                               const char *intents, struct row *row, struct belay_error *err);
 /* NULL for an empty list, which is no failure; the caller frees the text. */
