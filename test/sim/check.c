@@ -210,8 +210,11 @@ static void on_prolonged(struct sim *sim, const struct request *request, int key
         sim_fail(sim, "L3", "the lease of i%d on '%s' was over and was renewed", before->id, sim_keys[key]);
     }
     sim_saw(sim, SEEN_RENEWED);
-    /* Who was given an id can also cut its lease short; its holder cannot know. */
-    if (request->act == ACT_RENEW && request->task != before->id && after->expires_ms < before->expires_ms) {
+    /*
+     * Who was given an id can change the ttl of its lease, and make it shorter
+     * than its holder knows, at once or by a renewal that comes late.
+     */
+    if (request->act == ACT_RENEW && request->task != before->id) {
         sim->ids[before->id].ended_by_other = true;
     }
     sim->ids[before->id].expires_ms = after->expires_ms;

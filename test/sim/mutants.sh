@@ -44,7 +44,7 @@ prepare() {
     cp -r "$root/include" "$root/src" "$work/sound/"
     cp -r "$root/test/sim" "$root/test/support" "$work/sound/test/"
     cd "$work/sound"
-    local sources=(src/base/*.c src/lock/*.c test/support/memstore.c) file
+    local sources=(src/base/*.c src/lock/*.c test/support/memstore*.c) file
     for file in test/sim/*.c; do
         case $file in */test_*) ;; *) sources+=("$file") ;; esac
     done

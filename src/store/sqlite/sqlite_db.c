@@ -172,6 +172,29 @@ int db_busy(void *context, int count)
     return 1;
 }
 
+/*
+ * Changing to WAL needs the file for itself and does not always ask the busy
+ * handler, so ask it here.
+ */
+int db_enter_wal(struct sqlite_store *store)
+{
+    int count = 0;
+    int rc;
+
+    do {
+        rc = db_exec(store, "PRAGMA journal_mode=WAL");
+    } while ((rc & 0xff) == SQLITE_BUSY && db_busy(store, count++) != 0);
+    return rc;
+}
+
+/* A lock taken in a file that others can no longer find protects nothing (L1). */
+bool db_has_moved(struct sqlite_store *store)
+{
+    int moved = 0;
+
+    return sqlite3_file_control(store->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved != 0;
+}
+
 int db_on_wal(void *context, sqlite3 *db, const char *name, int pages)
 {
     struct sqlite_store *store = context;
@@ -191,6 +214,10 @@ void db_checkpoint_if_due(struct sqlite_store *store)
 {
     int limit = store->commits < MANY_COMMITS ? CHECKPOINT_SMALL : CHECKPOINT_LARGE;
 
+    if (store->wal_pages < 0) {
+        /* A copy made by SQLite's own backup has no log; without one all is right, but slow. */
+        (void)db_enter_wal(store);
+    }
     if (store->wal_pages >= limit) {
         (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
         store->wal_pages = 0;

@@ -25,7 +25,7 @@ enum belay_code sqlite_get(struct belay_store *base, const char *const *keys, si
     (void)pthread_mutex_lock(&store->mutex);
     /* Before reading: then nothing looks over that was renewed in between. */
     now_ms = sqlite_now_ms(store);
-    rc = db_run(store, ST_BEGIN_READ);
+    rc = n > 1 ? db_run(store, ST_BEGIN_READ) : SQLITE_OK; /* so that they are of one moment */
     if (rc != SQLITE_OK) {
         code = sqlite_failed(store, rc, err);
     }

@@ -127,26 +127,11 @@ static enum belay_code recognise(struct sqlite_store *store, int64_t *out_versio
     return BELAY_OK;
 }
 
-/*
- * Changing to WAL needs the file for itself and does not always ask the busy
- * handler, so ask it here.
- */
-static int enter_wal(struct sqlite_store *store)
-{
-    int count = 0;
-    int rc;
-
-    do {
-        rc = db_exec(store, "PRAGMA journal_mode=WAL");
-    } while ((rc & 0xff) == SQLITE_BUSY && db_busy(store, count++) != 0);
-    return rc;
-}
-
 static enum belay_code migrate(struct sqlite_store *store, struct belay_error *err)
 {
     char stamp[96];
     int64_t version = 0;
-    int rc = enter_wal(store);
+    int rc = db_enter_wal(store);
     enum belay_code code;
 
     if (rc == SQLITE_OK) {
