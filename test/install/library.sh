@@ -12,14 +12,14 @@ passed=0
 failed=0
 
 check() { # NAME COMMAND...
-    local name=$1
+    local title=$1
     shift
     if "$@" >"$work/out" 2>&1; then
         passed=$((passed + 1))
-        echo "ok    $name"
+        echo "ok    $title"
     else
         failed=$((failed + 1))
-        echo "FAIL  $name"
+        echo "FAIL  $title"
         sed 's/^/      | /' "$work/out"
     fi
 }
