@@ -20,7 +20,7 @@ struct listing {
 };
 
 static const struct table_column columns[] = {
-    { "KEY", 16 }, { "HOLDER", 12 }, { "AGE", 0 }, { "EXPIRES IN", 0 }, { "STATUS", 0 }, { "WAITING", 0 },
+    { "KEY", 12 }, { "HOLDER", 8 }, { "AGE", 0 }, { "EXPIRES IN", 0 }, { "STATUS", 0 }, { "WAITING", 0 },
 };
 /* Said with the first lock, so that a store that fails at once leaves standard output empty. */
 #define LIST_OPENING "{\"locks\":["

@@ -325,7 +325,7 @@ static void check_lease(struct run *run)
     if (atomic_load(&supervise->lost) && run->lost_boot_ms <= ended_ms) {
         is_lost(run, supervise->why);
     } else if (supervise->was_ended) {
-        is_lost(run, "the lease could not be renewed in time");
+        is_lost(run, "the lease could not be renewed");
     }
     if (supervise->end == SUPERVISE_STUCK) {
         cli_warn(run->context, "process %ld and what it started could not be ended, and may still run",

@@ -61,12 +61,18 @@ static void publish_deadline(struct supervise *supervise)
 static bool prove_lease(struct supervise *supervise)
 {
     struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code;
     bool proved;
 
     if (supervise->lock == NULL) {
         return true;
     }
-    proved = belay_lock_renew(supervise->lock, &err) == BELAY_OK || belay_lock_is_mine(supervise->lock);
+    code = belay_lock_renew(supervise->lock, &err);
+    /* A store that cannot be reached disproves nothing: the lease was proved when it last was renewed. */
+    proved = code == BELAY_OK || (code != BELAY_LOST && belay_lock_is_mine(supervise->lock));
+    if (code != BELAY_OK) {
+        cli_note(supervise->context, "%s", err.text);
+    }
     belay_error_release(&err);
     publish_deadline(supervise);
     return proved;
@@ -110,13 +116,19 @@ static void on_command_stopped(struct supervise *supervise, int number)
     const struct guardian *guardian = supervise->guardian;
     bool wants_terminal = number == SIGTTIN || number == SIGTTOU;
 
+    if (!wants_terminal && !terminal_is_with(guardian->tty, supervise->command)) {
+        return; /* somebody paused COMMAND alone: no reason to stop a script around us, or the renewals */
+    }
     if (wants_terminal && terminal_is_with(guardian->tty, guardian->belay_group)) {
         /* The shell brought us to the foreground while COMMAND ran in the background. */
         guardian_tell(guardian, GUARDIAN_CONTINUE, 0);
         return;
     }
     terminal_pass(guardian->tty, supervise->command, guardian->belay_group);
-    (void)prove_lease(supervise); /* so that it lasts its whole length from here */
+    if (!prove_lease(supervise)) { /* and let it last its whole length from here */
+        guardian_tell(guardian, GUARDIAN_END, 0);
+        return;
+    }
     note_stopped(supervise);
     if (stop_ourselves(number == SIGSTOP ? SIGTSTP : number)) {
         return; /* SIGCONT is waiting to be read */
@@ -179,8 +191,7 @@ static void note_ending(struct supervise *supervise)
     if (atomic_load(&supervise->lost)) {
         cli_note(supervise->context, "lost the lock '%s': %s; ending the command", key, supervise->why);
     } else {
-        cli_note(supervise->context, "the lease of '%s' could not be renewed in time; ending the command",
-                 key);
+        cli_note(supervise->context, "the lease of '%s' could not be renewed; ending the command", key);
     }
 }
 

@@ -3,13 +3,14 @@ killed with -9 does not leave COMMAND running unprotected)."""
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from run_support import RunCase, is_running, state_of
-from support import main, wait_until
+from support import BELAY, main, wait_until
 
 # Notes its own pid, that of a child in its group, and of one that left group and session; none heeds TERM.
 STUBBORN = ("trap '' TERM HUP; "
@@ -25,7 +26,7 @@ class LostLease(RunCase):
         self.ok("unlock", key, "--force", "--yes", "--reason", "test")
 
     def test_ends_the_command_with_term_and_exits_76_whatever_it_says(self):
-        process, command = self.start_command("--ttl", "1s", "--result", "out.json", script=POLITE)
+        process, command = self.start_command("--ttl", "2s", "--result", "out.json", script=POLITE)
         self.force()
         _, err = process.communicate(timeout=20)
         self.assertEqual(process.returncode, 76, err)
@@ -49,7 +50,7 @@ class LostLease(RunCase):
         self.assertEqual(process.wait(20), 76)
 
     def test_does_not_happen_while_belay_renews(self):
-        self.assertEqual(self.belay("run", "--ttl", "400ms", "k", "--", "sleep", "2").code, 0)
+        self.assertEqual(self.belay("run", "--ttl", "1s", "k", "--", "sleep", "2.5").code, 0)
         self.assertEqual(self.status("k")["outcome"], "completed")
 
 
@@ -104,13 +105,14 @@ class BelayKilled(RunCase):
 
 class BelayStopped(RunCase):
     def test_past_its_lease_has_its_command_ended_by_the_deadline(self):
-        process, command = self.start_command("--ttl", "1s", "--kill-after", "200ms", script=STUBBORN)
+        process, command = self.start_command("--ttl", "2s", "--kill-after", "400ms", script=STUBBORN)
         others = [self.pid_in(name) for name in ("child", "away", "orphan")]
         process.send_signal(signal.SIGSTOP)
         # A rival gets the lock at its expiry (L4), and finds nobody of the old holder running.
         self.ok("run", "--wait", "20s", "k", "--", "sh", "-c",
-                "for p in $(cat pid child away orphan); do kill -0 $p && exit 3; done; echo alone >rival; exit 0")
-        self.assertTrue(self.has("rival"))
+                "for p in $(cat pid child away orphan); do grep -s '^State:' /proc/$p/status; done >seen; exit 0")
+        alive = [line for line in self.read("seen").splitlines() if line.split()[1] not in "ZX"]
+        self.assertEqual(alive, [])
         self.assert_gone(command, *others)
         process.send_signal(signal.SIGCONT)
         self.assertEqual(process.wait(20), 76)
@@ -130,6 +132,27 @@ class BelayStopped(RunCase):
         self.assertTrue(self.has("told"))
         process.send_signal(signal.SIGCONT)
         self.assertEqual(process.wait(20), 76)
+
+
+class CommandStopped(RunCase):
+    def test_by_a_signal_keeps_its_lease_and_stops_nobody_else(self):
+        # The shell and its sleep are in belay's group, as in a script.
+        (self.dir / "script").write_text(
+            f'"{BELAY}" run --ttl 1s k -- sh -c \'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; exit 4\' & '
+            "echo $! >belay; wait $!; echo $? >code\n", encoding="utf-8")
+        script = subprocess.Popen(["sh", self.path("script")], env=self.env, cwd=self.dir, start_new_session=True)
+        self.addCleanup(self.end, script)
+        command, belay = self.pid_in("pid"), self.pid_in("belay")
+        os.kill(command, signal.SIGSTOP)
+        wait_until(lambda: state_of(command) == "T")
+        before = self.events("k").count("lock.renewed")
+        wait_until(lambda: self.events("k").count("lock.renewed") >= before + 6, "more renewals than a lease lasts")
+        self.assertNotEqual(state_of(belay), "T")
+        self.assertNotEqual(state_of(script.pid), "T")
+        (self.dir / "go").touch()
+        os.kill(command, signal.SIGCONT)
+        self.assertEqual(script.wait(20), 0)
+        self.assertEqual(self.read("code"), "4\n")
 
 
 class GuardianKilled(RunCase):

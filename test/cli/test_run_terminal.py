@@ -100,6 +100,20 @@ class OnATerminal(RunCase):
         shell.expect("now 76\n")
         self.assertNotIn("went on\n", shell.text)
 
+    def test_a_stopped_command_whose_lock_was_taken_away_is_ended_instead_of_continued(self):
+        shell = self.shell()
+        shell.send('"$belay" run --ttl 1m k -- sh -c \'echo $$ >pid; read line; touch on\'\n')
+        command = self.pid_in("pid")
+        wait_until(lambda: self.foreground(shell) == command)
+        shell.send(CTRL_Z)
+        shell.expect("Stopped")
+        self.ok("unlock", "k", "--force", "--yes")
+        shell.send("fg\n")
+        self.assert_gone(command)
+        shell.send('echo "now $?"\n')
+        shell.expect("now 76\n")
+        self.assertFalse(self.has("on"))
+
     def test_in_the_background_it_leaves_the_terminal_alone(self):
         shell = self.shell()
         shell.send('"$belay" run k -- sh -c \'echo $$ >pid; read line; echo "got <$line>"\' &\n')

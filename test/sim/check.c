@@ -119,11 +119,26 @@ static void note_owner(const struct sim *sim, int key, struct identity *identity
     (void)snprintf(identity->owner, sizeof identity->owner, "%s", record != NULL ? record->owner : "");
 }
 
+static void note_taken(struct sim *sim, const struct request *request, const struct glance *before)
+{
+    if (request->act == ACT_ADOPT) {
+        sim_saw(sim, SEEN_ADOPTED);
+    } else if (before->held) {
+        sim_saw(sim, SEEN_TAKEN_OVER);
+    } else {
+        sim_saw(sim, sim->tasks[request->task].op[SLOT_MAIN].queued ? SEEN_HANDED_OVER : SEEN_TAKEN);
+    }
+    if (request->batch.n_writes > 1) {
+        sim_saw(sim, SEEN_BELOW);
+    }
+}
+
 static void on_taken(struct sim *sim, const struct request *request, int key, const struct glance *before,
                      const struct glance *after)
 {
     struct identity *identity = &sim->ids[after->id];
 
+    note_taken(sim, request, before);
     if (request->act == ACT_ADOPT) {
         if (!before->held || before->id != request->old_id ||
             working_now(sim, request) >= before->expires_ms) {
@@ -147,6 +162,7 @@ static void on_taken(struct sim *sim, const struct request *request, int key, co
     check_rivals(sim, key, after->id);
     /* A second life, where it cannot be prevented, is nobody's to rely upon: late requests of the first end it. */
     identity->ended_by_other = identity->taken;
+    identity->orphan = sim->swarm.dynamo && request->again;
     identity->taken = true;
     note_owner(sim, key, identity);
     identity->token = after->token;
@@ -165,6 +181,9 @@ static void on_ended(struct sim *sim, const struct request *request, int key, co
                  request->id);
     } else if (request->task != before->id) {
         sim->ids[before->id].ended_by_other = true;
+    }
+    if (request->act == ACT_FORCE) {
+        sim_saw(sim, SEEN_FORCED);
     }
     sim->keys[key].freed_t = sim->t;
     sim_note(sim, "IS FREE", request->client, before->id, key, 0, 0);
@@ -190,8 +209,12 @@ static void on_prolonged(struct sim *sim, const struct request *request, int key
     if (working_now(sim, request) >= before->expires_ms) {
         sim_fail(sim, "L3", "the lease of i%d on '%s' was over and was renewed", before->id, sim_keys[key]);
     }
-    /* Who was given an id can also cut its lease short; its holder cannot know. */
-    if (request->act == ACT_RENEW && request->task != before->id && after->expires_ms < before->expires_ms) {
+    sim_saw(sim, SEEN_RENEWED);
+    /*
+     * Who was given an id can change the ttl of its lease, and make it shorter
+     * than its holder knows, at once or by a renewal that comes late.
+     */
+    if (request->act == ACT_RENEW && request->task != before->id) {
         sim->ids[before->id].ended_by_other = true;
     }
     sim->ids[before->id].expires_ms = after->expires_ms;

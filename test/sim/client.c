@@ -130,6 +130,7 @@ static void lose(struct sim *sim, int number)
 {
     struct task *task = &sim->tasks[number];
 
+    sim_saw(sim, SEEN_LOST);
     sim_note(sim, "hears of its loss", task->client, number, task->key, 0, 0);
     lease_end(&task->lease);
     task->believes = false;
@@ -412,6 +413,7 @@ void client_on_event(struct sim *sim, const struct event *event)
 /* The process is gone, and with it all it knew. What it sent is still on its way. */
 void client_crash(struct sim *sim, int client)
 {
+    sim_saw(sim, SEEN_CRASHED);
     sim_note(sim, "crashes", client, -1, -1, 0, 0);
     for (int i = 0; i < sim->n_tasks; i++) {
         struct task *task = &sim->tasks[i];

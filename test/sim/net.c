@@ -200,7 +200,11 @@ void net_arrive(struct sim *sim, struct request *request)
         return;
     }
     if (request->fate == FATE_LOSE || request->again) {
-        (void)deliver(sim, request, &lost, &err);
+        enum belay_code code = deliver(sim, request, &lost, &err);
+
+        if (request->again) {
+            sim_saw(sim, code == BELAY_OK ? SEEN_LATE : SEEN_OUT_OF_DATE);
+        }
         belay_commit_release(&lost);
         return;
     }
@@ -261,6 +265,7 @@ void net_wake(struct sim *sim, const char *lock_id)
         return;
     }
     if (sim->swarm.lose_wakes && sim->t < sim->swarm.busy_until && rng_percent(&sim->rng, 30)) {
+        sim_saw(sim, SEEN_WAKE_LOST);
         sim_note(sim, "loses a wake-up", sim->tasks[number].client, number, sim->tasks[number].key, 0, 0);
         return;
     }

@@ -184,6 +184,7 @@ struct identity {
     int64_t taken_t;
     int64_t expires_ms;  /* of its lease, by the store's clock */
     bool ended_by_other; /* forced, adopted, or released by who knew the id */
+    bool orphan;         /* taken by a duplicate, where ids are not remembered (L5's exception) */
     bool left_unknown;   /* an op of it ended as unknown, or with its client */
     bool said_no;        /* an acquire of it ended with a clear no */
 };
@@ -217,7 +218,33 @@ struct trace_entry {
     int64_t b;
 };
 
+/* What must have happened somewhere among the seeds, or the promises were kept by doing nothing. */
+enum seen {
+    SEEN_TAKEN,       /* by a try */
+    SEEN_HANDED_OVER, /* by a waiter */
+    SEEN_TAKEN_OVER,  /* after a lease had ended */
+    SEEN_BELOW,       /* with intents */
+    SEEN_ADOPTED,
+    SEEN_REENTERED,
+    SEEN_FOUND_AGAIN, /* by a retry, after a lost answer */
+    SEEN_RENEWED,
+    SEEN_FORCED,
+    SEEN_HELD,
+    SEEN_USED,
+    SEEN_UNKNOWN,
+    SEEN_CANCELLED,
+    SEEN_NOT_HOLDER,
+    SEEN_LOST,
+    SEEN_OUT_OF_DATE, /* a late or repeated request that changed nothing */
+    SEEN_LATE,        /* one that did */
+    SEEN_WAKE_LOST,
+    SEEN_PAUSED,
+    SEEN_CRASHED,
+    SEEN_KINDS
+};
+
 struct sim {
+    uint64_t seen[SEEN_KINDS]; /* over all seeds so far */
     uint64_t seed;
     bool verbose;
     bool wall_steps;
@@ -268,6 +295,9 @@ void sim_note(struct sim *sim, const char *what, int client, int task, int key, 
 void sim_fail(struct sim *sim, const char *promise, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void sim_print_trace(const struct sim *sim);
+void sim_saw(struct sim *sim, enum seen seen);
+/* Print what was seen. False if something never was. */
+bool sim_print_seen(const struct sim *sim);
 
 /* ---- requests on their way (net.c) --------------------------------------- */
 

@@ -264,6 +264,7 @@ static void pause_client(struct sim *sim, int client)
     }
     c->paused = true;
     c->resume_t = sim->t + rng_range(&sim->rng, 10, 12000);
+    sim_saw(sim, SEEN_PAUSED);
     sim_note(sim, "is paused", client, -1, -1, c->resume_t, 0);
     sim_push(sim, c->resume_t, (struct event){ .kind = EVENT_RESUME, .client = client });
 }
@@ -353,7 +354,7 @@ static void begin_world(struct sim *sim, uint64_t seed, bool wall_steps, bool ve
     struct heap heap = sim->heap;
     struct arena arena = sim->arena;
 
-    memset(sim, 0, offsetof(struct sim, tasks));
+    memset(&sim->seed, 0, offsetof(struct sim, tasks) - offsetof(struct sim, seed));
     sim->n_tasks = 0;
     memset(sim->keys, 0, sizeof sim->keys);
     sim->n_trace = 0;

@@ -89,6 +89,7 @@ static bool tokens_of_a_key_grow_though_its_record_was_forgotten(struct suite *s
 {
     const struct answer *taken = take(s, "k", "one");
     uint64_t last = taken->done.token;
+    uint64_t revision = image(taken, 0)->revision;
 
     CHECK_DONE(taken);
     CHECK_DONE(release(s, "k", "one"));
@@ -97,6 +98,7 @@ static bool tokens_of_a_key_grow_though_its_record_was_forgotten(struct suite *s
     taken = identify(s, s->a, "k", "two");
     CHECK_DONE(taken);
     CHECK(taken->done.token > last);
+    CHECK(image(taken, 0)->revision != revision);
     return true;
 }
 

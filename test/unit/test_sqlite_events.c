@@ -173,7 +173,7 @@ static void records_are_gone_through_in_steps_that_come_round(void **state)
 {
     struct place *place = *state;
 
-    for (int i = 0; i < 1200; i++) {
+    for (int i = 0; i < 2400; i++) {
         char key[32];
 
         (void)snprintf(key, sizeof key, "k-%04d", i);
@@ -181,7 +181,7 @@ static void records_are_gone_through_in_steps_that_come_round(void **state)
     }
     place->machine.unix_ms += 8 * DAY_MS;
     sweep(place->store);
-    assert_in_range(outside(place, "SELECT count(*) FROM locks"), 600, 1199);
+    assert_in_range(outside(place, "SELECT count(*) FROM locks"), 1000, 2399);
     for (int i = 0; i < 4; i++) {
         sweep(place->store);
     }
@@ -196,9 +196,9 @@ static void commits_clean_up_by_themselves(void **state)
     pairs(place->store, "k", 0, 10);
     pairs(place->store, "old", 0, 1);
     place->machine.unix_ms += 40 * DAY_MS;
-    pairs(place->store, "k", 10, 600);
+    pairs(place->store, "k", 10, 1200);
     assert_int_equal(outside(place, "SELECT count(*) FROM locks"), 1);
-    assert_int_equal(outside(place, "SELECT count(*) FROM events"), 1200);
+    assert_int_equal(outside(place, "SELECT count(*) FROM events"), 2400);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, place_open, place_remove)

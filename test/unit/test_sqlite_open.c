@@ -123,6 +123,33 @@ static void a_database_of_a_newer_belay_is_refused(void **state)
     assert_refused(place, place->path, BELAY_BAD_CONTENT, "newer belay (schema 99");
 }
 
+/* L1: two processes that hold "the" lock in two files. */
+static void a_database_deleted_under_us_gives_no_more_locks(void **state)
+{
+    struct place *place = *state;
+    struct belay_commit commit = { 0 };
+    struct belay_batch batch = { 0 };
+
+    place->store = open_here(place);
+    assert_true(take(place->store, "k", "id-1") > 0);
+    assert_int_equal(unlink(place->path), 0);
+    assert_int_equal(place->store->ops->commit(place->store, &batch, &commit, &place->err),
+                     BELAY_UNREACHABLE);
+    assert_non_null(strstr(place->err.text, "moved or deleted"));
+}
+
+static void a_copy_without_a_log_gets_one_again(void **state)
+{
+    struct place *place = *state;
+
+    assert_int_equal(try_open(place, place->path), BELAY_OK);
+    (void)outside(place, "PRAGMA journal_mode=DELETE");
+    place->store = open_here(place);
+    assert_true(take(place->store, "k", "id-1") > 0);
+    assert_int_equal(outside(place, "SELECT 1 FROM pragma_journal_mode WHERE journal_mode = 'wal'"), 1);
+    assert_int_equal(give_back(place->store, "k", "id-1"), BELAY_OK);
+}
+
 static void an_empty_file_becomes_a_database(void **state)
 {
     struct place *place = *state;
@@ -229,6 +256,8 @@ int main(void)
         TEST(a_file_that_is_no_database_is_left_as_it_is),
         TEST(another_programs_database_is_left_as_it_is),
         TEST(a_database_of_a_newer_belay_is_refused),
+        TEST(a_database_deleted_under_us_gives_no_more_locks),
+        TEST(a_copy_without_a_log_gets_one_again),
         TEST(an_empty_file_becomes_a_database),
         TEST(a_damaged_database_is_refused_and_kept),
         TEST(a_directory_is_no_database),

@@ -115,6 +115,16 @@ static void a_ticket_that_is_dropped_is_no_longer_vouched_for(void **state)
     assert_int_equal(put_ticket(place->store, "other", "w"), BELAY_OK);
     assert_int_equal(place->store->ops->commit(place->store, &batch, &commit, NULL), BELAY_OK);
     belay_commit_release(&commit);
+    assert_int_equal(put_ticket(place->store, "k", "gone"), BELAY_OK);
+    ids[0] = "gone";
+    assert_int_equal(place->store->ops->commit(place->store, &batch, &commit, NULL), BELAY_OK);
+    belay_commit_release(&commit);
+    assert_int_equal(put_ticket(second, "k", "gone"), BELAY_OK); /* now that one vouches */
+    second->ops->close(second);
+    second = open_here(place);
+    record = look(second, "k");
+    assert_true(record.tickets[0].dead);
+    belay_record_release(&record);
     record = look(second, "other");
     assert_false(record.tickets[0].dead); /* the same id still waits here */
     belay_record_release(&record);

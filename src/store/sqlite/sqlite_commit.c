@@ -302,6 +302,9 @@ static enum belay_code prepare(struct work *work, struct belay_error *err)
     if (other_boot) {
         return sqlite_other_boot(store, err);
     }
+    if (db_has_moved(store)) {
+        return sqlite_moved(store, err);
+    }
     code = load_and_check(work, err);
     if (code == BELAY_OK) {
         code = check_unused(work, err);

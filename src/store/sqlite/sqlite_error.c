@@ -148,6 +148,14 @@ enum belay_code sqlite_commit_failed(struct sqlite_store *store, int rc, struct 
         store->path, sqlite3_errmsg(store->db), why != 0 ? ": " : "", why != 0 ? strerror(why) : "");
 }
 
+enum belay_code sqlite_moved(const struct sqlite_store *store, struct belay_error *err)
+{
+    return error_set(err, BELAY_UNREACHABLE,
+                     "the lock database '%s' was moved or deleted while this process had it open; others may "
+                     "use a new one by now, so nothing more is done here: start again",
+                     store->path);
+}
+
 enum belay_code sqlite_other_boot(const struct sqlite_store *store, struct belay_error *err)
 {
     return error_set(err, BELAY_UNREACHABLE,
