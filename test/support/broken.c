@@ -256,6 +256,7 @@ static void broken_wait(struct belay_store *store, const char *lock_id, uint32_t
     if (b->rule == BROKEN_LOST_WAKEUP) {
         listened = b->inner->ops->listen(b->inner, id);
     }
+    cancel = b->rule == BROKEN_IGNORES_CANCELLING ? NULL : cancel;
     timeout_ms += b->rule == BROKEN_WAITS_TOO_LONG ? 500 : 0;
     b->inner->ops->wait(b->inner, id, listened, timeout_ms, cancel);
 }

@@ -88,6 +88,7 @@
     X(LOST_WAKEUP, lost_wakeup)                                                                              \
     X(WAKES_NOBODY, wakes_nobody)                                                                            \
     X(EVENTS_WAKE_NOBODY, events_wake_nobody)                                                                \
+    X(IGNORES_CANCELLING, ignores_cancelling)                                                                \
     X(WAITS_TOO_LONG, waits_too_long)                                                                        \
     X(TERMS_CHANGE, terms_change)
 
