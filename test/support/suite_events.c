@@ -294,6 +294,32 @@ static bool the_last_so_many_events_come_oldest_first(struct suite *s)
     return true;
 }
 
+static bool events_of_one_key_are_found_among_many(struct suite *s)
+{
+    enum { N = 300 }; /* batches of four: a store that sorts them in later has done so for a part */
+    uint64_t second;
+
+    for (int i = 0; i < N; i++) {
+        struct belay_event events[] = { event("common", "c"), event("common", "c"), event("rarely", "c"),
+                                        event(i == 1 || i == N / 2 || i == N - 1 ? "rare" : "common", "r") };
+
+        events[3].reason = suite_text(s, "%d", i);
+        CHECK_DONE(
+            commit(s, i % 2 == 0 ? s->a : s->b, &(struct belay_batch){ .events = events, .n_events = 4 }));
+    }
+    second = ask(s, &(struct belay_events_query){ .key = "rare" }, 99)->events[1].id;
+    CHECK_TEXT(ask(s, &(struct belay_events_query){ .key = "rare" }, 99)->reasons, "1 150 299 ");
+    CHECK_TEXT(ask(s, &(struct belay_events_query){ .key = "rare", .last = 2 }, 99)->reasons, "150 299 ");
+    CHECK_TEXT(ask(s, &(struct belay_events_query){ .key = "rare", .after = second }, 99)->reasons, "299 ");
+    CHECK_TEXT(ask(s, &(struct belay_events_query){ .prefix = "rare", .last = 3 }, 99)->reasons, "c c 299 ");
+    CHECK_INT(ask(s, &(struct belay_events_query){ .prefix = "rare" }, SIZE_MAX)->n, N + 3);
+    CHECK_INT(ask(s, &(struct belay_events_query){ .key = "common" }, SIZE_MAX)->n, 3 * N - 3);
+    CHECK_INT(ask_all(s)->n, 4 * N);
+    CHECK(suite_reopen(s));
+    CHECK_TEXT(ask(s, &(struct belay_events_query){ .key = "rare" }, 99)->reasons, "1 150 299 ");
+    return true;
+}
+
 static bool reading_events_ends_when_it_is_told_to(struct suite *s)
 {
     CHECK(say_some(s));
@@ -335,6 +361,7 @@ const struct suite_case suite_events[] = {
     CASE_IF("L9", events_of_keys_with_a_prefix_are_found, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_after_an_id_are_those_with_greater_ones, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", the_last_so_many_events_come_oldest_first, SUITE_NEEDS_EVENTS),
+    CASE_IF("L9", events_of_one_key_are_found_among_many, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", reading_events_ends_when_it_is_told_to, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_outlast_closing_and_opening, SUITE_NEEDS_EVENTS),
     { NULL, NULL, 0, NULL },

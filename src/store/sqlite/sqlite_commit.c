@@ -205,56 +205,6 @@ static struct belay_event complete(const struct work *work, size_t index)
     return event;
 }
 
-static int bind_event(sqlite3_stmt *statement, const struct belay_event *event, const char *metadata)
-{
-    const struct {
-        int at;
-        const char *text;
-    } texts[] = { { 4, event->type },           { 5, event->key },
-                  { 6, event->lock_id },        { 8, event->locked_by },
-                  { 9, event->locked_by_name }, { 10, event->by },
-                  { 11, event->reason },        { 13, metadata } };
-    const struct {
-        int at;
-        int64_t value;
-    } numbers[] = { { 1, (int64_t)event->id },
-                    { 2, event->at_unix_ms },
-                    { 3, (int64_t)event->level },
-                    { 7, (int64_t)event->token },
-                    { 12, event->duration_ms } };
-    int rc = SQLITE_OK;
-
-    for (size_t i = 0; rc == SQLITE_OK && i < sizeof numbers / sizeof numbers[0]; i++) {
-        rc = sqlite3_bind_int64(statement, numbers[i].at, numbers[i].value);
-    }
-    for (size_t i = 0; rc == SQLITE_OK && i < sizeof texts / sizeof texts[0]; i++) {
-        rc = sqlite3_bind_text(statement, texts[i].at, texts[i].text, -1, SQLITE_STATIC);
-    }
-    return rc;
-}
-
-static enum belay_code write_event(struct work *work, size_t index, struct belay_error *err)
-{
-    struct belay_event event = complete(work, index);
-    char *metadata = NULL;
-    sqlite3_stmt *statement;
-    enum belay_code code = json_write_meta(event.metadata, event.n_metadata, &metadata, err);
-    int rc;
-
-    if (code != BELAY_OK) {
-        return code;
-    }
-    rc = db_statement(work->store, ST_EVENT, &statement);
-    if (rc == SQLITE_OK) {
-        rc = bind_event(statement, &event, metadata);
-    }
-    if (rc == SQLITE_OK) {
-        rc = db_finish(statement);
-    }
-    free(metadata);
-    return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(work->store, rc, err);
-}
-
 static enum belay_code write_number(struct work *work, struct belay_error *err)
 {
     sqlite3_stmt *statement;
@@ -277,7 +227,9 @@ static enum belay_code write_all(struct work *work, struct belay_error *err)
         code = write_rows(work, err);
     }
     for (size_t i = 0; code == BELAY_OK && i < work->batch->n_events; i++) {
-        code = write_event(work, i, err);
+        struct belay_event event = complete(work, i);
+
+        code = event_save(work->store, &event, err);
     }
     if (code == BELAY_OK && work->batch->n_events == 0) {
         code = write_number(work, err);
@@ -301,6 +253,9 @@ static enum belay_code prepare(struct work *work, struct belay_error *err)
     }
     if (other_boot) {
         return sqlite_other_boot(store, err);
+    }
+    if (db_has_moved(store)) {
+        return sqlite_moved(store, err);
     }
     code = load_and_check(work, err);
     if (code == BELAY_OK) {

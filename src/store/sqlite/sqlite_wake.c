@@ -138,8 +138,8 @@ static void futex_wake(uint32_t *word)
 
 void wake_watchers(struct sqlite_store *store)
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (wake_ready(store) && __atomic_load_n(&store->wake.words[WORD_WATCHERS], __ATOMIC_SEQ_CST) > 0) {
+    /* Adding nothing, but as a write: it cannot be done before the commit is there for others to see. */
+    if (wake_ready(store) && __atomic_fetch_add(&store->wake.words[WORD_WATCHERS], 0, __ATOMIC_SEQ_CST) > 0) {
         futex_wake(word_of(store, NULL));
     }
 }
