@@ -364,6 +364,9 @@ static void wait_in_line(struct op *op, const struct decision *decision, int64_t
     if (op->next_attempt_ms < until_ms) {
         until_ms = op->next_attempt_ms;
     }
+    if (op->ticket_until_ms < until_ms) {
+        until_ms = op->ticket_until_ms; /* a ticket that runs out loses its place */
+    }
     if (give_up_ms(op) < until_ms) {
         until_ms = give_up_ms(op);
     }
