@@ -37,6 +37,7 @@ static enum belay_code client_new(struct belay_store *store, char *url, const st
                                   struct belay_client **out_client, struct belay_error *err)
 {
     struct belay_client *client = calloc(1, sizeof *client);
+    uint64_t seed = (uint64_t)(uintptr_t)client;
 
     if (client == NULL) {
         store->ops->close(store);
@@ -50,6 +51,8 @@ static enum belay_code client_new(struct belay_store *store, char *url, const st
     client->on_warning = options->on_warning;
     client->context = options->context;
     client->enabled = is_enabled(config);
+    (void)random_bytes(&seed, sizeof seed); /* jitter does without, if it must */
+    atomic_init(&client->seed, seed);
     (void)pthread_mutex_init(&client->mutex, NULL);
     (void)pthread_cond_init(&client->idle, NULL);
     *out_client = client;

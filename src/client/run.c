@@ -160,8 +160,9 @@ void client_run(struct belay_client *client, struct op *op, const struct run_hoo
 
     while (op->want != OP_DONE) {
         /* Listen before looking, or the wake-up between the two would be missed. */
-        if (ops->listen != NULL && (op->want == OP_GET || (op->want == OP_COMMIT && op->batch.n_writes > 0 &&
-                                                           op->batch.writes[0].put_ticket != NULL))) {
+        if (ops->listen != NULL &&
+            ((op->want == OP_GET && op->named_key == NULL) ||
+             (op->want == OP_COMMIT && op->batch.n_writes > 0 && op->batch.writes[0].put_ticket != NULL))) {
             heard = ops->listen(client->store, op->request.lock_id);
         }
         if (op->want == OP_COMMIT) {
