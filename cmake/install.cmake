@@ -16,14 +16,11 @@ install(CODE "
   set(CMAKE_INSTALL_LIBDIR ${CMAKE_INSTALL_LIBDIR})
   set(CMAKE_INSTALL_INCLUDEDIR ${CMAKE_INSTALL_INCLUDEDIR})
   configure_file(${PROJECT_SOURCE_DIR}/cmake/belay.pc.in ${made}/belay.pc @ONLY)
-  execute_process(COMMAND ${PROJECT_SOURCE_DIR}/tools/gen_docs $<TARGET_FILE:belay> ${made}/man ${made}/cli.md
-    COMMAND_ERROR_IS_FATAL ANY)
-  foreach(shell bash zsh fish)
-    execute_process(COMMAND $<TARGET_FILE:belay> completion \${shell} OUTPUT_FILE ${made}/belay.\${shell}
-      COMMAND_ERROR_IS_FATAL ANY)
-  endforeach()")
+  execute_process(COMMAND ${PROJECT_SOURCE_DIR}/tools/gen_docs $<TARGET_FILE:belay> ${made}
+    COMMAND_ERROR_IS_FATAL ANY)")
 install(FILES ${made}/belay.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(DIRECTORY ${made}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
-install(FILES ${made}/belay.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME belay)
-install(FILES ${made}/belay.zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _belay)
-install(FILES ${made}/belay.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+install(FILES ${made}/completions/belay.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+  RENAME belay)
+install(FILES ${made}/completions/_belay DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES ${made}/completions/belay.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)

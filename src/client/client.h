@@ -72,6 +72,9 @@ struct belay_lock {
     bool lost_unsaid; /* the event of the loss is not in the store yet */
 };
 
+/* A store that answers everything with BELAY_UNREACHABLE and `why`. NULL without memory. */
+struct belay_store *off_store_new(const char *why);
+
 /* ---- running operations (run.c) ---- */
 
 struct run_hooks {

@@ -236,6 +236,12 @@ static void reenter(struct op *op, int64_t now_ms)
     step_commit(op, REENTERING, now_ms);
 }
 
+/* When to put the ticket again; a store that names no time keeps it by itself. */
+static int64_t renew_ticket_ms(const struct op *op, int64_t now_ms)
+{
+    return op->request.terms.ticket_ms > 0 ? now_ms + op->request.terms.ticket_ms / 2 : INT64_MAX;
+}
+
 static void queue(struct op *op, bool again, int64_t now_ms)
 {
     const struct op_request *request = &op->request;
@@ -456,7 +462,7 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
             op->queued = true;
             op->waiting.since_ms = now_ms;
         }
-        op->ticket_until_ms = now_ms + op->request.terms.ticket_ms / 2;
+        op->ticket_until_ms = renew_ticket_ms(op, now_ms);
         on_decision(op, now_ms);
         return;
     case LEAVING:

@@ -14,7 +14,7 @@ enum {
     SWEEP_EVERY = 1024,      /* numbers between two steps of cleaning up */
     SWEEP_ROWS = 1024,       /* records looked at in one step */
     SWEEP_EVENTS = 2048,     /* events removed in one step, at most */
-    CHECKPOINT_SMALL = 32,   /* pages of log at which a process that just began writes them back */
+    CHECKPOINT_SMALL = 64,   /* pages of log at which a process that just began writes them back */
     CHECKPOINT_LARGE = 1000, /* the same for one that has done many commits */
     MANY_COMMITS = 64,
     BOOT_ID_SIZE = 64
@@ -170,6 +170,9 @@ enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, st
 enum belay_code row_load(struct sqlite_store *store, const char *key, struct row *out_row,
                          struct belay_error *err);
 enum belay_code row_save(struct sqlite_store *store, const struct row *row, struct belay_error *err);
+
+enum belay_code event_save(struct sqlite_store *store, const struct belay_event *event,
+                           struct belay_error *err);
 
 enum belay_code json_read_row(const struct sqlite_store *store, const char *metadata, const char *tickets,
                               const char *intents, struct row *row, struct belay_error *err);
