@@ -126,6 +126,7 @@ void belay_client_close(struct belay_client *client)
         return;
     }
     keeper_stop(client);
+    calls_drop(client);
     client->store->ops->close(client->store);
     (void)pthread_mutex_destroy(&client->mutex);
     (void)pthread_cond_destroy(&client->idle);
