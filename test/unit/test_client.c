@@ -25,6 +25,7 @@ struct cut_store {
     struct belay_store *inner; /* owned */
     struct belay_store_ops ops;
     atomic_bool cut;
+    atomic_bool read_only; /* a full disk: reads work, commits fail */
 };
 
 struct fixture {
@@ -57,7 +58,8 @@ static enum belay_code cut_commit(struct belay_store *store, const struct belay_
 {
     struct cut_store *cut = (struct cut_store *)store;
 
-    return cut->cut ? BELAY_UNREACHABLE : cut->inner->ops->commit(cut->inner, batch, out, err);
+    return cut->cut || cut->read_only ? BELAY_UNREACHABLE
+                                      : cut->inner->ops->commit(cut->inner, batch, out, err);
 }
 
 static enum belay_code cut_scan(struct belay_store *store, const struct belay_scan *scan, belay_record_fn fn,
@@ -555,6 +557,24 @@ static void a_stack_excludes_its_services_and_they_it(void **state)
 }
 
 /* S0.9: also on the day on which the store is broken, which is when it is wanted. */
+/* A full disk: an answer, and soon. */
+static void every_change_ends_when_the_store_can_only_be_read(void **state)
+{
+    struct fixture *f = *state;
+    struct belay_lock *lock;
+    struct belay_lock *other;
+
+    assert_int_equal(belay_lock_acquire(f->client, "k", NULL, &lock, NULL), BELAY_OK);
+    f->cut->read_only = true;
+    assert_int_equal(belay_lock_acquire(f->client, "other", NULL, &other, NULL), BELAY_UNREACHABLE);
+    assert_int_equal(belay_lock_renew(lock, NULL), BELAY_UNREACHABLE);
+    assert_int_equal(belay_force_release(f->client, "k", belay_lock_id(lock), "me", "test", NULL, NULL),
+                     BELAY_UNREACHABLE);
+    assert_int_equal(belay_lock_release(lock, BELAY_OUTCOME_COMPLETED, NULL), BELAY_UNREACHABLE);
+    f->cut->read_only = false;
+    belay_lock_free(lock);
+}
+
 static void the_kill_switch_works_without_a_store(void **state)
 {
     struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
@@ -600,6 +620,7 @@ int main(void)
         TEST(a_lock_without_its_heartbeat_is_stale_and_counted_once),
         TEST(waiters_get_it_in_the_order_they_came),
         TEST(a_stack_excludes_its_services_and_they_it),
+        TEST(every_change_ends_when_the_store_can_only_be_read),
         TEST(the_kill_switch_works_without_a_store),
     };
 
