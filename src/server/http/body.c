@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-enum { MAX_CHUNK_DIGITS_VALUE = 1 << 30 }; /* larger than any limit on a body */
-
 static bool add(struct request *request, const char *data, size_t len)
 {
     struct http_server *server = request->conn->server;
@@ -56,7 +54,7 @@ static void size_byte(struct request *request, char c)
         }
         request->body_left = request->body_left * 16 + (uint64_t)digit;
         request->chunk = CHUNK_SIZE;
-        if (request->body_left > MAX_CHUNK_DIGITS_VALUE) {
+        if (request->body_left > request->conn->server->limits.max_body_bytes - request->body.len) {
             request_refuse(request, 413, "the body is too large");
         }
     } else if (request->chunk == CHUNK_SIZE && c == '\r') {

@@ -184,7 +184,7 @@ static bool take_expectation(struct request *request, const char *expect)
 
 bool head_finish(struct request *request, const http_parser *parser)
 {
-    struct framing framing;
+    struct framing framing = { NULL, NULL, NULL, NULL };
 
     request->minor = parser->http_minor == 0 ? 0 : 1;
     request->pub.method = http_method_str((enum http_method)parser->method);
