@@ -214,9 +214,13 @@ static void run_posted(struct loop *loop)
 
 static void run_timers(struct loop *loop)
 {
-    struct timer *timer;
+    size_t most = loop->timers.count; /* one that sets itself again at once waits for the next turn */
 
-    while ((timer = timers_take_due(&loop->timers, loop->now_ms)) != NULL) {
+    for (size_t i = 0; i < most; i++) {
+        struct timer *timer = timers_take_due(&loop->timers, loop->now_ms);
+        if (timer == NULL) {
+            return;
+        }
         timer->fire(timer);
     }
 }
