@@ -251,6 +251,9 @@ void conn_send_continue(struct conn *conn);
 /* date.c */
 const char *date_line(struct http_server *server); /* "Date: …\r\n" */
 
+/* tls_bio.c */
+BIO *tls_bio_new(struct conn *conn); /* NULL: no memory */
+
 /* tls.c */
 enum belay_code tls_load(const char *certificate, const char *key, SSL_CTX **out_tls,
                          struct belay_error *err);

@@ -76,11 +76,15 @@ enum belay_code tls_load(const char *certificate, const char *key, SSL_CTX **out
 
 bool tls_start(struct conn *conn)
 {
+    BIO *bio = tls_bio_new(conn);
+
     conn->ssl = conn->server->tls == NULL ? NULL : SSL_new(conn->server->tls);
-    if (conn->ssl == NULL || SSL_set_fd(conn->ssl, conn->watch.fd) != 1) {
+    if (conn->ssl == NULL || bio == NULL) {
+        BIO_free(bio);
         ERR_clear_error();
         return false;
     }
+    SSL_set_bio(conn->ssl, bio, bio); /* takes over the one reference, for both directions */
     SSL_set_accept_state(conn->ssl);
     return true;
 }
