@@ -332,6 +332,8 @@ static const struct refusal refusals[] = {
     { 400, "GET / HTTP/1.1\r\n" HOST "No colon\r\n\r\n" },
     { 400, "GET / HTTP/1.1\r\n" HOST "X(Y): z\r\n\r\n" },
     { 400, "GET / HTTP/1.1\r\n" HOST "X: a\x01z\r\n\r\n" },
+    { 400, "GET / HTTP/1.1\r\n" HOST "X: \x01z\r\n\r\n" },
+    { 400, "GET / HTTP/1.1\r\n" HOST "X: \x7f\r\n\r\n" },
     { 417, POST "Expect: miracles\r\nContent-Length: 1\r\n\r\n" },
 };
 

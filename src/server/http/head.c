@@ -23,6 +23,17 @@ static bool is_token(const char *text)
     return true;
 }
 
+/* The library lets a control character pass at the beginning of a value. */
+static bool value_is_sound(const char *value)
+{
+    for (; *value != '\0'; value++) {
+        if (((unsigned char)*value < ' ' && *value != '\t') || *value == 0x7f) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Turn the offsets into strings. A NUL inside one would cut it short: not allowed. */
 static bool take_headers(struct request *request)
 {
@@ -35,6 +46,9 @@ static bool take_headers(struct request *request)
         if (strlen(name) + 1 != request->at[i].value - request->at[i].name ||
             len + 1 != end - request->at[i].value || !is_token(name)) {
             return request_refuse(request, 400, "the name of a header is malformed");
+        }
+        if (!value_is_sound(value)) {
+            return request_refuse(request, 400, "a header has a control character");
         }
         while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t')) {
             value[--len] = '\0';
