@@ -280,7 +280,8 @@ struct belay_client;
 struct belay_client_options {
     size_t struct_size;
     const char *store_url;             /* NULL: what the configuration says */
-    const struct belay_config *config; /* borrowed while the client lives; NULL: defaults */
+    const struct belay_config *config; /* borrowed while the client lives; NULL: as
+                                          belay_config_load(NULL) finds it */
     /* Called for every event this client causes, by the thread that caused it. */
     void (*on_event)(void *context, const struct belay_event *event);
     /* Called for what a person should know but no caller acts upon; one line. */

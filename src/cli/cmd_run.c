@@ -325,7 +325,7 @@ static void check_lease(struct run *run)
     if (atomic_load(&supervise->lost) && run->lost_boot_ms <= ended_ms) {
         is_lost(run, supervise->why);
     } else if (supervise->was_ended) {
-        is_lost(run, "the lease could not be renewed in time");
+        is_lost(run, "the lease could not be renewed");
     }
     if (supervise->end == SUPERVISE_STUCK) {
         cli_warn(run->context, "process %ld and what it started could not be ended, and may still run",
@@ -442,6 +442,9 @@ static int exec_run(struct cli_context *context, const struct options *options)
     guardian_finish(&run.guardian);
     lock_request_release(&run.request);
     belay_error_release(&err);
+    if (run.supervise.die_of != 0 && run.result.exit_code != CLI_LOST) {
+        supervise_die_of(run.supervise.die_of);
+    }
     return run.result.exit_code;
 }
 

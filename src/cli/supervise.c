@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,12 +61,18 @@ static void publish_deadline(struct supervise *supervise)
 static bool prove_lease(struct supervise *supervise)
 {
     struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code;
     bool proved;
 
     if (supervise->lock == NULL) {
         return true;
     }
-    proved = belay_lock_renew(supervise->lock, &err) == BELAY_OK || belay_lock_is_mine(supervise->lock);
+    code = belay_lock_renew(supervise->lock, &err);
+    /* A store that cannot be reached disproves nothing: the lease was proved when it last was renewed. */
+    proved = code == BELAY_OK || (code != BELAY_LOST && belay_lock_is_mine(supervise->lock));
+    if (code != BELAY_OK) {
+        cli_note(supervise->context, "%s", err.text);
+    }
     belay_error_release(&err);
     publish_deadline(supervise);
     return proved;
@@ -96,10 +103,11 @@ static void note_stopped(const struct supervise *supervise)
     if (supervise->lock != NULL) {
         left_ms = atomic_load(&supervise->guardian->page->deadline_boot_ms) - belay_now_boot_ms() -
                   kill_after_ms(supervise);
-        cli_note(supervise->context,
-                 "stopped; ends unless it is continued within %s, when the lease of '%s' ends",
-                 clock_format_span(span, left_ms < 0 ? 0 : left_ms / 1000 * 1000),
-                 belay_lock_key(supervise->lock));
+        cli_note(
+            supervise->context,
+            "stopped; unless it is continued within %s the command is ended, as the lease of '%s' is then",
+            clock_format_span(span, left_ms < 0 ? 0 : left_ms / 1000 * 1000),
+            belay_lock_key(supervise->lock));
     }
 }
 
@@ -108,13 +116,19 @@ static void on_command_stopped(struct supervise *supervise, int number)
     const struct guardian *guardian = supervise->guardian;
     bool wants_terminal = number == SIGTTIN || number == SIGTTOU;
 
+    if (!wants_terminal && !terminal_is_with(guardian->tty, supervise->command)) {
+        return; /* somebody paused COMMAND alone: no reason to stop a script around us, or the renewals */
+    }
     if (wants_terminal && terminal_is_with(guardian->tty, guardian->belay_group)) {
         /* The shell brought us to the foreground while COMMAND ran in the background. */
         guardian_tell(guardian, GUARDIAN_CONTINUE, 0);
         return;
     }
     terminal_pass(guardian->tty, supervise->command, guardian->belay_group);
-    (void)prove_lease(supervise); /* so that it lasts its whole length from here */
+    if (!prove_lease(supervise)) { /* and let it last its whole length from here */
+        guardian_tell(guardian, GUARDIAN_END, 0);
+        return;
+    }
     note_stopped(supervise);
     if (stop_ourselves(number == SIGSTOP ? SIGTSTP : number)) {
         return; /* SIGCONT is waiting to be read */
@@ -177,8 +191,7 @@ static void note_ending(struct supervise *supervise)
     if (atomic_load(&supervise->lost)) {
         cli_note(supervise->context, "lost the lock '%s': %s; ending the command", key, supervise->why);
     } else {
-        cli_note(supervise->context, "the lease of '%s' could not be renewed in time; ending the command",
-                 key);
+        cli_note(supervise->context, "the lease of '%s' could not be renewed; ending the command", key);
     }
 }
 
@@ -279,14 +292,31 @@ static void loop(struct supervise *supervise, int signals)
  * that runs belay, would go on to its next line: let it hear what the terminal
  * would have told it. We have it blocked ourselves.
  */
-static void pass_interrupt_up(const struct supervise *supervise)
+static void pass_interrupt_up(struct supervise *supervise)
 {
     int status = supervise->status;
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
 
-    if (number == SIGINT || number == SIGQUIT) {
-        (void)kill(0, number);
+    if (number != SIGINT && number != SIGQUIT) {
+        return;
     }
+    (void)kill(0, number);
+    /* A shell without job control believes in the signal only if its child died of it. */
+    if (getpgid(getppid()) == supervise->guardian->belay_group) {
+        supervise->die_of = number;
+    }
+}
+
+void supervise_die_of(int number)
+{
+    sigset_t set;
+
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* the core, if any, was COMMAND's */
+    (void)signal(number, SIG_DFL);
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, number);
+    (void)raise(number);
+    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
 void supervise_run(struct supervise *supervise)

@@ -29,6 +29,7 @@ struct supervise {
     int failure;
     bool was_ended; /* because of its lease, or in place of a dead guardian */
     bool guardian_died;
+    int die_of; /* a signal that whoever waits for us should see as COMMAND's parent would; 0: none */
 };
 
 /* Block every signal in this thread; supervise_run() reads them. */
@@ -36,5 +37,8 @@ void supervise_block_signals(void);
 
 /* After GUARDIAN_GO; returns when COMMAND is gone. The terminal is ours again then. */
 void supervise_run(struct supervise *supervise);
+
+/* End this process by a signal, as COMMAND ended. */
+void supervise_die_of(int number);
 
 #endif

@@ -205,6 +205,7 @@ enum belay_code belay_lock_release(struct belay_lock *lock, enum belay_outcome o
                                    struct belay_error *err)
 {
     struct belay_client *client = lock->client;
+    struct belay_info *info = NULL;
     bool lost;
     enum belay_code code;
 
@@ -223,7 +224,10 @@ enum belay_code belay_lock_release(struct belay_lock *lock, enum belay_outcome o
         return lost ? error_set(err, BELAY_LOST, "lock '%s' was lost", lock->key) : BELAY_OK;
     }
     /* Even one that was lost: if nobody has taken it since, the next need not wait. */
-    code = belay_release(client, lock->key, lock->lock_id, outcome, NULL, err);
+    code = belay_release(client, lock->key, lock->lock_id, outcome, &info, err);
+    /* Somebody ended it before us: that nobody has taken it since is luck. */
+    lost = lost || (code == BELAY_OK && info != NULL && info->outcome == BELAY_OUTCOME_FORCED);
+    belay_info_free(info);
     if (lost || code == BELAY_NOT_HOLDER || code == BELAY_NOT_FOUND) {
         return error_set(err, BELAY_LOST, "lock '%s' was lost before it was released", lock->key);
     }

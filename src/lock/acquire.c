@@ -221,6 +221,7 @@ static void reenter(struct op *op, int64_t now_ms)
     op->writes[0].condition = BELAY_IF_LIVE_BY;
     op->writes[0].lock_id = op->records[0].lock_id;
     op->writes[0].set = BELAY_SET_LEASE;
+    op->values.ttl_ms = op->records[0].ttl_ms; /* said, so that lease and intents cannot differ */
     op->intent = (struct belay_put_intent){ op->records[0].lock_id, op->request.key, op->records[0].ttl_ms };
     for (size_t i = 1; i < op->batch.n_writes; i++) {
         op->writes[i].put_intent = &op->intent;
@@ -233,6 +234,12 @@ static void reenter(struct op *op, int64_t now_ms)
     event->lock_id = op->records[0].lock_id;
     event->token = op->records[0].token;
     step_commit(op, REENTERING, now_ms);
+}
+
+/* When to put the ticket again; a store that names no time keeps it by itself. */
+static int64_t renew_ticket_ms(const struct op *op, int64_t now_ms)
+{
+    return op->request.terms.ticket_ms > 0 ? now_ms + op->request.terms.ticket_ms / 2 : INT64_MAX;
 }
 
 static void queue(struct op *op, bool again, int64_t now_ms)
@@ -363,6 +370,9 @@ static void wait_in_line(struct op *op, const struct decision *decision, int64_t
     if (op->next_attempt_ms < until_ms) {
         until_ms = op->next_attempt_ms;
     }
+    if (op->ticket_until_ms < until_ms) {
+        until_ms = op->ticket_until_ms; /* a ticket that runs out loses its place */
+    }
     if (give_up_ms(op) < until_ms) {
         until_ms = give_up_ms(op);
     }
@@ -411,6 +421,9 @@ static void on_decision(struct op *op, int64_t now_ms)
     }
     switch (decision.verdict) {
     case VERDICT_TAKE:
+        if (op->conflicts > CONFLICTS_AT_ONCE && now_ms >= give_up_ms(op)) {
+            break; /* time is up, and we would lose races for ever */
+        }
         take(op, now_ms);
         return;
     case VERDICT_MINE:
@@ -452,7 +465,7 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
             op->queued = true;
             op->waiting.since_ms = now_ms;
         }
-        op->ticket_until_ms = now_ms + op->request.terms.ticket_ms / 2;
+        op->ticket_until_ms = renew_ticket_ms(op, now_ms);
         on_decision(op, now_ms);
         return;
     case LEAVING:

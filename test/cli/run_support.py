@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 from support import BELAY, BelayCase, Terminal, wait_until
 
@@ -27,10 +26,6 @@ def children_of(pid):
             return [int(word) for word in file.read().split()]
     except (FileNotFoundError, ProcessLookupError):
         return []
-
-
-def boot_ms():
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 class RunCase(BelayCase):
@@ -84,10 +79,15 @@ class RunCase(BelayCase):
         for pid in pids:
             wait_until(lambda: not is_running(pid), f"the end of process {pid}", patience=10)
 
+    @staticmethod
+    def close_terminal(terminal):
+        terminal.process.kill()
+        terminal.process.wait()
+
     def shell(self, **extra):
         """An interactive shell with job control on a terminal of its own."""
         env = self.environment({"PS1": "ready> ", "belay": BELAY, "HISTFILE": "/dev/null", **extra})
-        terminal = Terminal(["bash", "--norc", "--noprofile", "-i"], env, cwd=self.dir)
-        self.addCleanup(lambda: terminal.process.poll() is None and terminal.process.kill())
+        terminal = Terminal(["bash", "--norc", "--noprofile", "--noediting", "-i"], env, cwd=self.dir)
+        self.addCleanup(self.close_terminal, terminal)
         terminal.expect("ready> ")
         return terminal

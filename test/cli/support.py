@@ -48,9 +48,8 @@ class Result:
 
     def error(self):
         """The one JSON object on standard error."""
-        lines = self.err.splitlines()
-        assert len(lines) == 1, self.err
-        return json.loads(lines[0])["error"]
+        assert self.err.count("\n") == 1, self.err
+        return json.loads(self.err)["error"]
 
     def __repr__(self):
         return f"exit {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"

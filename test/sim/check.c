@@ -1,5 +1,6 @@
 /* What DESIGN.md promises of holders, looked at after every delivery and every end of an operation. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "sim/sim.h"
@@ -13,6 +14,16 @@ static int64_t store_now(const struct sim *sim)
 static int64_t working_now(const struct sim *sim, const struct request *request)
 {
     return store_now(sim) + (sim->swarm.dynamo ? sim->clients[request->client].skew_ms : 0);
+}
+
+static const struct belay_record *find_record(const struct belay_record *records, size_t n, const char *key)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(records[i].key, key) == 0) {
+            return &records[i];
+        }
+    }
+    return NULL;
 }
 
 static uint64_t hash_text(uint64_t hash, const char *text)
@@ -99,11 +110,35 @@ static void check_identity(struct sim *sim, const struct request *request, const
     }
 }
 
+static void note_owner(const struct sim *sim, int key, struct identity *identity)
+{
+    size_t n;
+    const struct belay_record *records = memstore_records(sim->data, &n);
+    const struct belay_record *record = find_record(records, n, sim_keys[key]);
+
+    (void)snprintf(identity->owner, sizeof identity->owner, "%s", record != NULL ? record->owner : "");
+}
+
+static void note_taken(struct sim *sim, const struct request *request, const struct glance *before)
+{
+    if (request->act == ACT_ADOPT) {
+        sim_saw(sim, SEEN_ADOPTED);
+    } else if (before->held) {
+        sim_saw(sim, SEEN_TAKEN_OVER);
+    } else {
+        sim_saw(sim, sim->tasks[request->task].op[SLOT_MAIN].queued ? SEEN_HANDED_OVER : SEEN_TAKEN);
+    }
+    if (request->batch.n_writes > 1) {
+        sim_saw(sim, SEEN_BELOW);
+    }
+}
+
 static void on_taken(struct sim *sim, const struct request *request, int key, const struct glance *before,
                      const struct glance *after)
 {
     struct identity *identity = &sim->ids[after->id];
 
+    note_taken(sim, request, before);
     if (request->act == ACT_ADOPT) {
         if (!before->held || before->id != request->old_id ||
             working_now(sim, request) >= before->expires_ms) {
@@ -125,7 +160,11 @@ static void on_taken(struct sim *sim, const struct request *request, int key, co
         sim->ids[before->id].ended_by_other = true;
     }
     check_rivals(sim, key, after->id);
+    /* A second life, where it cannot be prevented, is nobody's to rely upon: late requests of the first end it. */
+    identity->ended_by_other = identity->taken;
+    identity->orphan = sim->swarm.dynamo && request->again;
     identity->taken = true;
+    note_owner(sim, key, identity);
     identity->token = after->token;
     identity->taken_t = sim->t;
     identity->expires_ms = after->expires_ms;
@@ -143,6 +182,9 @@ static void on_ended(struct sim *sim, const struct request *request, int key, co
     } else if (request->task != before->id) {
         sim->ids[before->id].ended_by_other = true;
     }
+    if (request->act == ACT_FORCE) {
+        sim_saw(sim, SEEN_FORCED);
+    }
     sim->keys[key].freed_t = sim->t;
     sim_note(sim, "IS FREE", request->client, before->id, key, 0, 0);
     check_changed_hands(sim, key);
@@ -156,7 +198,7 @@ static void on_prolonged(struct sim *sim, const struct request *request, int key
     bool renewed = request->act == ACT_RENEW && request->id == before->id;
     bool reentered = request->act == ACT_ACQUIRE && request->id != before->id && before->id >= 0 &&
                      task->request[SLOT_MAIN].reentrant &&
-                     strcmp(task->owner, sim->tasks[before->id].owner) == 0;
+                     strcmp(task->owner, sim->ids[before->id].owner) == 0;
 
     if (request->act == ACT_ACQUIRE && request->id == before->id) {
         sim_fail(sim, "L5", "a repeated acquire gave i%d a second lease of '%s'", before->id, sim_keys[key]);
@@ -167,8 +209,12 @@ static void on_prolonged(struct sim *sim, const struct request *request, int key
     if (working_now(sim, request) >= before->expires_ms) {
         sim_fail(sim, "L3", "the lease of i%d on '%s' was over and was renewed", before->id, sim_keys[key]);
     }
-    /* Who was given an id can also cut its lease short; its holder cannot know. */
-    if (request->act == ACT_RENEW && request->task != before->id && after->expires_ms < before->expires_ms) {
+    sim_saw(sim, SEEN_RENEWED);
+    /*
+     * Who was given an id can change the ttl of its lease, and make it shorter
+     * than its holder knows, at once or by a renewal that comes late.
+     */
+    if (request->act == ACT_RENEW && request->task != before->id) {
         sim->ids[before->id].ended_by_other = true;
     }
     sim->ids[before->id].expires_ms = after->expires_ms;
@@ -245,16 +291,6 @@ static const struct belay_intent *find_intent(const struct belay_record *record,
     for (size_t i = 0; record != NULL && i < record->n_intents; i++) {
         if (strcmp(record->intents[i].lock_id, lock_id) == 0) {
             return &record->intents[i];
-        }
-    }
-    return NULL;
-}
-
-static const struct belay_record *find_record(const struct belay_record *records, size_t n, const char *key)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(records[i].key, key) == 0) {
-            return &records[i];
         }
     }
     return NULL;

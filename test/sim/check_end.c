@@ -24,7 +24,7 @@ static void check_acquired(struct sim *sim, int number, const struct op *op)
     } else if (op->record.token != sim->ids[id].token) {
         sim_fail(sim, "L5", "i%d was told token %" PRIu64 ", but it is %" PRIu64, number, op->record.token,
                  sim->ids[id].token);
-    } else if (op->reentered && strcmp(sim->tasks[id].owner, sim->tasks[number].owner) != 0) {
+    } else if (op->reentered && strcmp(sim->ids[id].owner, sim->tasks[number].owner) != 0) {
         sim_fail(sim, "L3", "i%d re-entered the lock of another owner", number);
     }
 }
@@ -32,11 +32,20 @@ static void check_acquired(struct sim *sim, int number, const struct op *op)
 /* An acquire or an adopt has ended without the lock. */
 static void check_not_acquired(struct sim *sim, int number, const struct op *op)
 {
-    if (op->code == BELAY_UNKNOWN) {
+    int old_id = op->request.old_id != NULL ? sim_id_number(op->request.old_id) : -1;
+
+    /* An id that is adopted before it has the lock may get it yet, and a late request with it. */
+    if (op->code == BELAY_UNKNOWN || (old_id >= 0 && !sim->ids[old_id].taken)) {
         sim->ids[number].left_unknown = true;
         return;
     }
-    if (is_live_holder(sim, sim->tasks[number].key, number) && !sim->ids[number].left_unknown) {
+    /* Unreachable says that this op did nothing, and nothing of an earlier one with the same id. */
+    if (op->code == BELAY_UNREACHABLE && sim->ids[number].taken &&
+        sim->ids[number].taken_t < sim->tasks[number].op_began_t[SLOT_MAIN]) {
+        return;
+    }
+    if (is_live_holder(sim, sim->tasks[number].key, number) && !sim->ids[number].left_unknown &&
+        !sim->ids[number].orphan) {
         sim_fail(sim, "L5", "i%d was told %s, but it holds the lock", number, belay_code_name(op->code));
     }
     if (!sim->ids[number].left_unknown) {
@@ -72,7 +81,7 @@ static void check_timeliness(struct sim *sim, int number)
     const struct client *client = &sim->clients[task->client];
     int64_t wait_ms = task->op[SLOT_MAIN].request.wait_ms;
     int64_t took_ms = sim->t - task->op_began_t[SLOT_MAIN];
-    int64_t slack_ms = 500 + 12 * sim->swarm.latency_ms;
+    int64_t slack_ms = 500 + 40 * sim->swarm.latency_ms;
 
     if (task->op[SLOT_MAIN].request.attempts > 0 && wait_ms == 0) {
         return;
@@ -87,11 +96,61 @@ static void check_timeliness(struct sim *sim, int number)
     }
 }
 
+/* L4: who waits no longer does not stand in line; on a network that works, at once. */
+static void check_left_the_line(struct sim *sim, int number)
+{
+    const struct swarm *swarm = &sim->swarm;
+    size_t n;
+    const struct belay_record *records = memstore_records(sim->data, &n);
+
+    for (size_t i = 0; i < n && !(swarm->fail || swarm->lose || swarm->late || swarm->duplicate); i++) {
+        for (size_t t = 0; t < records[i].n_tickets; t++) {
+            if (sim_id_number(records[i].tickets[t].lock_id) == number) {
+                sim_fail(sim, "L4", "task %d has ended, and its ticket still stands in the line of '%s'",
+                         number, records[i].key);
+            }
+        }
+    }
+}
+
+static void note_end(struct sim *sim, const struct task *task, int slot)
+{
+    const struct op *op = &task->op[slot];
+
+    switch (op->code) {
+    case BELAY_OK:
+        if (task->act[slot] == ACT_ACQUIRE && op->reentered) {
+            sim_saw(sim, SEEN_REENTERED);
+        } else if (task->act[slot] == ACT_ACQUIRE && op->was_unknown) {
+            sim_saw(sim, SEEN_FOUND_AGAIN);
+        }
+        return;
+    case BELAY_HELD:
+        sim_saw(sim, SEEN_HELD);
+        return;
+    case BELAY_ID_USED:
+        sim_saw(sim, SEEN_USED);
+        return;
+    case BELAY_UNKNOWN:
+        sim_saw(sim, SEEN_UNKNOWN);
+        return;
+    case BELAY_CANCELLED:
+        sim_saw(sim, SEEN_CANCELLED);
+        return;
+    case BELAY_NOT_HOLDER:
+        sim_saw(sim, SEEN_NOT_HOLDER);
+        return;
+    default:
+        return;
+    }
+}
+
 void check_op_end(struct sim *sim, int number, int slot)
 {
     struct task *task = &sim->tasks[number];
     const struct op *op = &task->op[slot];
 
+    note_end(sim, task, slot);
     if (op->code == BELAY_BUG || op->code == BELAY_REFUSED || op->code == BELAY_INVALID) {
         sim_fail(sim, "L9", "task %d ended with '%s': %s", number, belay_code_name(op->code), op->err.text);
     }
@@ -113,6 +172,7 @@ void check_op_end(struct sim *sim, int number, int slot)
     }
     if (task->act[slot] == ACT_ACQUIRE) {
         check_timeliness(sim, number);
+        check_left_the_line(sim, number);
     }
 }
 
@@ -123,7 +183,7 @@ void check_lease(struct sim *sim, int number)
     int64_t deadline_ms = SIM_STORE_EPOCH_MS + sim_true_at(sim, task->client, task->lease.deadline_ms);
     int64_t take_over_ms = sim->ids[number].expires_ms + sim->terms.margin_ms;
 
-    if (task->believes && deadline_ms >= take_over_ms) {
+    if (task->believes && !sim->ids[number].ended_by_other && deadline_ms >= take_over_ms) {
         sim_fail(sim, "L6", "task %d relies on its lease for %" PRId64 " ms after it can be taken over",
                  number, deadline_ms - take_over_ms);
     }

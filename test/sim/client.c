@@ -130,6 +130,7 @@ static void lose(struct sim *sim, int number)
 {
     struct task *task = &sim->tasks[number];
 
+    sim_saw(sim, SEEN_LOST);
     sim_note(sim, "hears of its loss", task->client, number, task->key, 0, 0);
     lease_end(&task->lease);
     task->believes = false;
@@ -198,7 +199,8 @@ static void on_released(struct sim *sim, int number)
     if (task->end == END_RELEASE_TWICE) {
         task->end = END_RELEASE;
         act_after(sim, number, rng_range(&sim->rng, 0, 3000));
-    } else if (task->repeats > 0) {
+    } else if (task->repeats > 0 && task->op[SLOT_MAIN].code != BELAY_UNKNOWN) {
+        /* Not after a release that may yet happen: that would end what is acquired now. */
         task->repeats--;
         task->phase = PHASE_ACQUIRING;
         act_after(sim, number, rng_range(&sim->rng, 0, 4000));
@@ -411,6 +413,7 @@ void client_on_event(struct sim *sim, const struct event *event)
 /* The process is gone, and with it all it knew. What it sent is still on its way. */
 void client_crash(struct sim *sim, int client)
 {
+    sim_saw(sim, SEEN_CRASHED);
     sim_note(sim, "crashes", client, -1, -1, 0, 0);
     for (int i = 0; i < sim->n_tasks; i++) {
         struct task *task = &sim->tasks[i];

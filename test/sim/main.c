@@ -1,9 +1,10 @@
 /*
  *     sim --seed N [--verbose]        one world, with its trace
- *     sim --seeds A-B                 many; ends at the first violation
- *     sim ... --brief                 says only which seed and promise
+ *     sim --seeds N, --seeds A-B      many; ends at the first violation
+ *     sim ... --brief                 of a violation only the seed and the promise
  *
- * Exit code 0: all promises were kept; 1: one was not; 64: usage.
+ * The last line says how many seeds passed and failed. Exit code 0: all
+ * promises were kept; 1: one was not; 64: usage.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 #include "base/clock.h"
 #include "sim/sim.h"
 
-enum { REPLAY_EVERY = 20 };
+enum { REPLAY_EVERY = 20, SEES_ALL_IN = 2000 /* seeds in which everything happens */ };
 
 struct options {
     uint64_t from;
@@ -49,36 +50,33 @@ bool belay_cancel_requested(const struct belay_cancel *cancel)
     return false;
 }
 
+/* "A-B", or "B" for 1 to B. */
+static bool parse_range(const char *text, struct options *out)
+{
+    char *end;
+    uint64_t first = strtoull(text, &end, 10);
+
+    out->from = *end == '-' ? first : 1;
+    out->to = *end == '-' ? strtoull(end + 1, &end, 10) : first;
+    return *end == '\0' && out->from <= out->to;
+}
+
 static bool parse(int argc, char **argv, struct options *out)
 {
     for (int i = 1; i < argc; i++) {
-        char *end = "?";
-
         if (strcmp(argv[i], "--verbose") == 0) {
             out->verbose = true;
-            continue;
-        }
-        if (strcmp(argv[i], "--brief") == 0) {
+        } else if (strcmp(argv[i], "--brief") == 0) {
             out->brief = true;
-            continue;
-        }
-        if (i + 1 == argc) {
-            return false;
-        }
-        if (strcmp(argv[i], "--seed") == 0) {
-            out->from = out->to = strtoull(argv[++i], &end, 10);
-        } else if (strcmp(argv[i], "--seeds") == 0) {
-            out->from = strtoull(argv[++i], &end, 10);
-            if (*end != '-') {
-                return false;
-            }
-            out->to = strtoull(end + 1, &end, 10);
-        }
-        if (*end != '\0') {
+        } else if ((strcmp(argv[i], "--seed") == 0 || strcmp(argv[i], "--seeds") == 0) && i + 1 < argc &&
+                   parse_range(argv[i + 1], out)) {
+            out->from = strcmp(argv[i], "--seed") == 0 ? out->to : out->from;
+            i++;
+        } else {
             return false;
         }
     }
-    return out->from <= out->to;
+    return true;
 }
 
 static void report(const struct sim *sim, bool brief)
@@ -120,30 +118,32 @@ int main(int argc, char **argv)
     struct options options = { 1, 1000, false, false };
     struct sim *sim;
     uint64_t steps = 0;
-    uint64_t all = 0;
-    int status = 1;
+    uint64_t passed = 0;
+    uint64_t hash = 0;
+    bool kept = true;
 
     if (!parse(argc, argv, &options)) {
-        fprintf(stderr, "usage: sim [--seed N | --seeds A-B] [--verbose] [--brief]\n");
+        fprintf(stderr, "usage: sim [--seed N | --seeds N | --seeds A-B] [--verbose] [--brief]\n");
         return 64;
     }
     running = sim = sim_new();
-    for (uint64_t seed = options.from; seed <= options.to; seed++) {
-        if (!sim_run(sim, seed, true, options.verbose)) {
+    for (uint64_t seed = options.from; seed <= options.to && kept; seed++) {
+        kept = sim_run(sim, seed, true, options.verbose);
+        if (!kept) {
             report(sim, options.brief);
-            goto done;
+            break;
         }
         steps += sim->steps;
-        all ^= sim->hash + seed;
-        if ((seed % REPLAY_EVERY == 0 || options.from == options.to) && !replays(sim, seed)) {
-            goto done;
-        }
+        hash ^= sim->hash + seed;
+        kept = (seed % REPLAY_EVERY != 0 && options.from != options.to) || replays(sim, seed);
+        passed += kept;
     }
-    printf("seeds %" PRIu64 "-%" PRIu64 ": all promises kept, %" PRIu64 " steps, trace hash %016" PRIx64 "\n",
-           options.from, options.to, steps, all);
-    status = 0;
-
-done:
+    if (!options.brief && !sim_print_seen(sim) && passed >= SEES_ALL_IN) {
+        printf("something was never seen: the seeds prove nothing of it\n");
+        kept = false;
+    }
     sim_free(sim);
-    return status;
+    printf("%" PRIu64 " steps, trace hash %016" PRIx64 "\n", steps, hash);
+    printf("%" PRIu64 " passed, %d failed\n", passed, kept ? 0 : 1);
+    return kept ? 0 : 1;
 }

@@ -97,7 +97,11 @@ void net_send(struct sim *sim, int number, int slot)
     request->fate = choose_fate(sim, request->is_get);
     sim_note(sim, request->is_get ? "sends a read" : "sends a batch", task->client, number, task->key,
              (int64_t)request->act, (int64_t)request->fate);
-    task->listened = task->wakes;
+    /* Listen before looking. To ask for a holder's name is not to look: a wake-up before it still counts. */
+    if (request->is_get ? task->op[slot].named_key == NULL
+                        : request->batch.n_writes > 0 && request->batch.writes[0].put_ticket != NULL) {
+        task->listened = task->wakes;
+    }
     if (request->fate != FATE_WELL && request->fate != FATE_DUPLICATE) {
         task->op_faults[slot]++;
     }
@@ -121,12 +125,15 @@ void net_send(struct sim *sim, int number, int slot)
     push_request(sim, timeout_t, EVENT_ANSWER, request);
 }
 
-/* DynamoDB says the time in whole seconds, and each client writes by its own idea of it. */
+/*
+ * DynamoDB says the time in coarse steps, so behind by up to one, which the
+ * margin covers; and each client writes by its own idea of it.
+ */
 static int64_t date_ms(const struct sim *sim)
 {
     int64_t now = SIM_STORE_EPOCH_MS + sim->t;
 
-    return sim->swarm.dynamo ? now - now % 1000 : now;
+    return sim->swarm.dynamo ? now - now % sim->terms.margin_ms : now;
 }
 
 static void arrive_get(struct sim *sim, struct request *request)
@@ -193,7 +200,11 @@ void net_arrive(struct sim *sim, struct request *request)
         return;
     }
     if (request->fate == FATE_LOSE || request->again) {
-        (void)deliver(sim, request, &lost, &err);
+        enum belay_code code = deliver(sim, request, &lost, &err);
+
+        if (request->again) {
+            sim_saw(sim, code == BELAY_OK ? SEEN_LATE : SEEN_OUT_OF_DATE);
+        }
         belay_commit_release(&lost);
         return;
     }
@@ -254,6 +265,7 @@ void net_wake(struct sim *sim, const char *lock_id)
         return;
     }
     if (sim->swarm.lose_wakes && sim->t < sim->swarm.busy_until && rng_percent(&sim->rng, 30)) {
+        sim_saw(sim, SEEN_WAKE_LOST);
         sim_note(sim, "loses a wake-up", sim->tasks[number].client, number, sim->tasks[number].key, 0, 0);
         return;
     }

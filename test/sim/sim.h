@@ -179,10 +179,12 @@ struct task {
 /* What is known of a lock id, from outside. Its number is its task's. */
 struct identity {
     bool taken;
+    char owner[SIM_ID_SIZE]; /* as the store has it: who adopts may keep the former one */
     uint64_t token;
     int64_t taken_t;
     int64_t expires_ms;  /* of its lease, by the store's clock */
     bool ended_by_other; /* forced, adopted, or released by who knew the id */
+    bool orphan;         /* taken by a duplicate, where ids are not remembered (L5's exception) */
     bool left_unknown;   /* an op of it ended as unknown, or with its client */
     bool said_no;        /* an acquire of it ended with a clear no */
 };
@@ -203,6 +205,7 @@ struct key_info {
     uint64_t max_token;
     int64_t freed_t;        /* when its last holding was given back */
     int64_t takeable_since; /* L4: free, and somebody alive is first in line; -1: not so */
+    int takeable_ghosts;    /* how many tickets of others have been before it since then */
 };
 
 struct trace_entry {
@@ -215,7 +218,33 @@ struct trace_entry {
     int64_t b;
 };
 
+/* What must have happened somewhere among the seeds, or the promises were kept by doing nothing. */
+enum seen {
+    SEEN_TAKEN,       /* by a try */
+    SEEN_HANDED_OVER, /* by a waiter */
+    SEEN_TAKEN_OVER,  /* after a lease had ended */
+    SEEN_BELOW,       /* with intents */
+    SEEN_ADOPTED,
+    SEEN_REENTERED,
+    SEEN_FOUND_AGAIN, /* by a retry, after a lost answer */
+    SEEN_RENEWED,
+    SEEN_FORCED,
+    SEEN_HELD,
+    SEEN_USED,
+    SEEN_UNKNOWN,
+    SEEN_CANCELLED,
+    SEEN_NOT_HOLDER,
+    SEEN_LOST,
+    SEEN_OUT_OF_DATE, /* a late or repeated request that changed nothing */
+    SEEN_LATE,        /* one that did */
+    SEEN_WAKE_LOST,
+    SEEN_PAUSED,
+    SEEN_CRASHED,
+    SEEN_KINDS
+};
+
 struct sim {
+    uint64_t seen[SEEN_KINDS]; /* over all seeds so far */
     uint64_t seed;
     bool verbose;
     bool wall_steps;
@@ -266,6 +295,9 @@ void sim_note(struct sim *sim, const char *what, int client, int task, int key, 
 void sim_fail(struct sim *sim, const char *promise, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void sim_print_trace(const struct sim *sim);
+void sim_saw(struct sim *sim, enum seen seen);
+/* Print what was seen. False if something never was. */
+bool sim_print_seen(const struct sim *sim);
 
 /* ---- requests on their way (net.c) --------------------------------------- */
 
@@ -297,7 +329,7 @@ struct request {
     int64_t now_ms;
 };
 
-void net_send(struct sim *sim, int task, int slot);
+void net_send(struct sim *sim, int number, int slot); /* what that task's op wants */
 void net_arrive(struct sim *sim, struct request *request);
 void net_answer(struct sim *sim, struct request *request); /* to the op, if it still waits */
 void net_discard_event(const struct event *event);         /* one that never takes place */
@@ -306,7 +338,7 @@ void net_wake(struct sim *sim, const char *lock_id);
 /* ---- clients (client.c, plan.c) ------------------------------------------ */
 
 void client_spawn(struct sim *sim, int client);
-void client_drive(struct sim *sim, int task, int slot);
+void client_drive(struct sim *sim, int number, int slot);
 void client_on_event(struct sim *sim, const struct event *event);
 void client_crash(struct sim *sim, int client);
 bool client_all_done(const struct sim *sim);
@@ -315,13 +347,13 @@ int plan_adopt(struct sim *sim, int client, int from);
 
 /* ---- the promises (check.c, check_line.c) -------------------------------- */
 
-void check_begin(const struct sim *sim, struct glance before[SIM_KEYS]);
+void check_begin(const struct sim *sim, struct glance glances[SIM_KEYS]);
 /* After a delivery to the store. */
 void check_delivery(struct sim *sim, const struct request *request, const struct glance before[SIM_KEYS],
                     const struct belay_record *copies, size_t n_copies);
 void check_state(struct sim *sim);
-void check_op_end(struct sim *sim, int task, int slot);
-void check_lease(struct sim *sim, int task);
+void check_op_end(struct sim *sim, int number, int slot);
+void check_lease(struct sim *sim, int number);
 /* The line: who may take, who must. `records` are those of before. */
 void check_turn(struct sim *sim, int key, int id, const struct belay_record *records, size_t n);
 /* A holder below or above, or the lock itself, changed hands: the waiting counts anew. */

@@ -127,7 +127,7 @@ void sim_note(struct sim *sim, const char *what, int client, int task, int key, 
 
     sim->trace[sim->n_trace++ % SIM_TRACE_KEPT] = entry;
     sim->hash = mix(sim->hash, (uint64_t)entry.t);
-    sim->hash = mix(sim->hash, (uint64_t)(client * 1000 + task * 10 + key));
+    sim->hash = mix(sim->hash, (uint64_t)client * 1000 + (uint64_t)task * 10 + (uint64_t)key);
     sim->hash = mix(mix(sim->hash, (uint64_t)a), (uint64_t)b);
     for (const char *c = what; *c != '\0'; c += 3) {
         sim->hash = mix(sim->hash, (uint64_t)*c);
@@ -264,6 +264,7 @@ static void pause_client(struct sim *sim, int client)
     }
     c->paused = true;
     c->resume_t = sim->t + rng_range(&sim->rng, 10, 12000);
+    sim_saw(sim, SEEN_PAUSED);
     sim_note(sim, "is paused", client, -1, -1, c->resume_t, 0);
     sim_push(sim, c->resume_t, (struct event){ .kind = EVENT_RESUME, .client = client });
 }
@@ -353,7 +354,7 @@ static void begin_world(struct sim *sim, uint64_t seed, bool wall_steps, bool ve
     struct heap heap = sim->heap;
     struct arena arena = sim->arena;
 
-    memset(sim, 0, offsetof(struct sim, tasks));
+    memset(&sim->seed, 0, offsetof(struct sim, tasks) - offsetof(struct sim, seed));
     sim->n_tasks = 0;
     memset(sim->keys, 0, sizeof sim->keys);
     sim->n_trace = 0;

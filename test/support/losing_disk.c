@@ -252,23 +252,47 @@ static bool plate_save(const struct plate *plate, const char *directory, const c
     return fclose(file) == 0 && ok;
 }
 
+/* The file as the cut leaves it; its data is the caller's. */
+static struct plate after_cut(const struct losing_disk *disk, int f, enum losing_kind kind, uint64_t *seed)
+{
+    struct plate plate = { .size = 0 };
+
+    if (disk->plates[f].size > 0) {
+        plate_put(&plate, 0, disk->plates[f].data, disk->plates[f].size);
+    }
+    plate.exists = disk->plates[f].exists;
+    for (size_t i = 0; kind != LOSING_ALL && i < disk->n_pending[f]; i++) {
+        play(&plate, &disk->log->entries[disk->pending[f][i]], kind == LOSING_SOME ? seed : NULL);
+    }
+    return plate;
+}
+
 bool losing_disk_save(const struct losing_disk *disk, enum losing_kind kind, uint64_t seed,
                       const char *directory)
 {
     bool ok = true;
 
     for (int f = 0; f < disk->log->n_names; f++) {
-        struct plate plate = { .size = 0 };
+        struct plate plate = after_cut(disk, f, kind, &seed);
 
-        if (disk->plates[f].size > 0) {
-            plate_put(&plate, 0, disk->plates[f].data, disk->plates[f].size);
-        }
-        plate.exists = disk->plates[f].exists;
-        for (size_t i = 0; kind != LOSING_ALL && i < disk->n_pending[f]; i++) {
-            play(&plate, &disk->log->entries[disk->pending[f][i]], kind == LOSING_SOME ? &seed : NULL);
-        }
         ok = plate_save(&plate, directory, disk->log->names[f]) && ok;
         free(plate.data);
     }
     return ok;
+}
+
+void losing_log_begin_with(struct losing_log *log, const struct losing_disk *disk, enum losing_kind kind,
+                           uint64_t seed)
+{
+    for (int f = 0; f < disk->log->n_names; f++) {
+        struct plate plate = after_cut(disk, f, kind, &seed);
+        struct losing_entry entry = { .what = LOSING_WRITE, .n = plate.size };
+
+        entry.file = losing_log_file(log, disk->log->names[f]);
+        if (plate.exists) {
+            losing_log_add(log, &entry, plate.data);
+            losing_log_add(log, &(struct losing_entry){ .what = LOSING_SYNC, .file = entry.file }, NULL);
+        }
+        free(plate.data);
+    }
 }

@@ -56,4 +56,8 @@ void losing_disk_step(struct losing_disk *disk);
 bool losing_disk_save(const struct losing_disk *disk, enum losing_kind kind, uint64_t seed,
                       const char *directory);
 
+/* Begin an empty log with those files, synced: the disk of a machine that starts after the cut. */
+void losing_log_begin_with(struct losing_log *log, const struct losing_disk *disk, enum losing_kind kind,
+                           uint64_t seed);
+
 #endif

@@ -25,7 +25,7 @@ enum belay_code sqlite_get(struct belay_store *base, const char *const *keys, si
     (void)pthread_mutex_lock(&store->mutex);
     /* Before reading: then nothing looks over that was renewed in between. */
     now_ms = sqlite_now_ms(store);
-    rc = db_run(store, ST_BEGIN_READ);
+    rc = n > 1 ? db_run(store, ST_BEGIN_READ) : SQLITE_OK; /* so that they are of one moment */
     if (rc != SQLITE_OK) {
         code = sqlite_failed(store, rc, err);
     }
@@ -223,16 +223,16 @@ static enum belay_code read_event(struct sqlite_store *store, sqlite3_stmt *stat
 }
 
 /*
- * ?1 is the key, or the first of a range of which ?2 is the end; ?3 is after
- * which id. Of one key first what is in `history`, then what is not there yet:
+ * ?1 is the key and ?2 its bucket, or the first of a range and its end; ?3 is
+ * after which id. Of one key first what is in `history`, then what is not there yet:
  * SQLite merges the two, each in its order. Of a range all events are looked
  * at, in the order of ids; the plus keeps SQLite from anything else.
  */
 static const char *event_source(const struct belay_events_query *query)
 {
     return query->key != NULL
-               ? "FROM history CROSS JOIN events e ON e.id = history.id WHERE history.key = ?1 AND "
-                 "history.id > ?3 AND ?2 IS NOT NULL "
+               ? "FROM history CROSS JOIN events e ON e.id = history.id WHERE history.bucket = ?2 AND "
+                 "history.id > ?3 AND e.key = ?1 "
                  "UNION ALL SELECT %s FROM events e WHERE e.id > ?3 AND e.key = ?1 AND "
                  "e.id > (SELECT indexed FROM meta WHERE id = 1)"
                : "FROM events e WHERE +e.key >= ?1 AND +e.key < ?2 AND e.id > ?3";
@@ -254,7 +254,9 @@ static int prepare_events(struct sqlite_store *store, const struct belay_events_
         rc = sqlite3_bind_text(*out_statement, 1, from == NULL ? "" : from, -1, SQLITE_TRANSIENT);
     }
     if (rc == SQLITE_OK) {
-        rc = bind_end(*out_statement, 2, query->prefix);
+        rc = query->key == NULL
+                 ? bind_end(*out_statement, 2, query->prefix)
+                 : sqlite3_bind_int64(*out_statement, 2, hash_acquisition(query->key, "") & (BUCKETS - 1));
     }
     return rc == SQLITE_OK ? sqlite3_bind_int64(*out_statement, 3, (int64_t)after) : rc;
 }

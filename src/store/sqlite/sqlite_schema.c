@@ -17,9 +17,11 @@ enum { APPLICATION_ID = 0x426c6179 };
  * usually writes no page for it.
  *
  * Which events a key has, and which ids have ever taken it, is looked up in
- * `history` and `acquisitions`. They follow some hundred events behind, filled
- * by cleaning up (sqlite_sweep.c), and who reads them looks at the newest events
- * as well: an index kept by every commit cost a third of its time.
+ * `history` and `acquisitions`. They follow up to SWEEP_EVERY events behind,
+ * filled by cleaning up (sqlite_sweep.c), and who reads them looks at the newest
+ * events as well: an index kept by every commit cost a third of its time. Keys
+ * share BUCKETS buckets, so that a step of filling writes so many pages at most,
+ * however many keys there are; the events of a bucket are then sifted.
  */
 static const char *const migrations[] = {
     "CREATE TABLE meta ("
@@ -69,9 +71,9 @@ static const char *const migrations[] = {
     " duration_ms INTEGER NOT NULL,"
     " metadata TEXT);"
     "CREATE TABLE history ("
-    " key TEXT NOT NULL,"
+    " bucket INTEGER NOT NULL,"
     " id INTEGER NOT NULL,"
-    " PRIMARY KEY (key, id)) WITHOUT ROWID;"
+    " PRIMARY KEY (bucket, id)) WITHOUT ROWID;"
     "CREATE TABLE acquisitions (hash INTEGER PRIMARY KEY);",
 };
 enum { VERSION = sizeof migrations / sizeof migrations[0] };
@@ -125,26 +127,11 @@ static enum belay_code recognise(struct sqlite_store *store, int64_t *out_versio
     return BELAY_OK;
 }
 
-/*
- * Changing to WAL needs the file for itself and does not always ask the busy
- * handler, so ask it here.
- */
-static int enter_wal(struct sqlite_store *store)
-{
-    int count = 0;
-    int rc;
-
-    do {
-        rc = db_exec(store, "PRAGMA journal_mode=WAL");
-    } while ((rc & 0xff) == SQLITE_BUSY && db_busy(store, count++) != 0);
-    return rc;
-}
-
 static enum belay_code migrate(struct sqlite_store *store, struct belay_error *err)
 {
     char stamp[96];
     int64_t version = 0;
-    int rc = enter_wal(store);
+    int rc = db_enter_wal(store);
     enum belay_code code;
 
     if (rc == SQLITE_OK) {

@@ -58,11 +58,11 @@ static int index_events(struct sqlite_store *store, uint64_t newest)
     return rc == SQLITE_OK ? run_with(store, ST_SET_INDEXED, (int64_t)newest) : rc;
 }
 
-/* The last of the oldest events that may go; 0: none. Never the newest. */
-static int find_cut(struct sqlite_store *store, const struct ground *ground, int64_t *out_cut)
+/* The last of the `most` oldest events that may go; 0: none. Never the newest. */
+static int find_cut(struct sqlite_store *store, const struct ground *ground, int64_t most, int64_t *out_cut)
 {
     const int64_t values[] = { (int64_t)ground->newest, (int64_t)ground->newest - EVENTS_KEPT,
-                               ground->unix_ms - store->retain_events_ms, SWEEP_EVENTS };
+                               ground->unix_ms - store->retain_events_ms, most };
     sqlite3_stmt *statement;
     int rc = db_statement(store, ST_SWEEP_CUT, &statement);
 
@@ -84,10 +84,13 @@ static int sweep_events(struct sqlite_store *store, const struct ground *ground)
     int rc = index_events(store, ground->newest);
 
     if (rc == SQLITE_OK) {
-        rc = find_cut(store, ground, &cut);
+        rc = find_cut(store, ground, 1, &cut);
+    }
+    if (rc == SQLITE_OK && cut != 0) {
+        rc = find_cut(store, ground, SWEEP_EVENTS, &cut);
     }
     if (rc != SQLITE_OK || cut == 0) {
-        return rc;
+        return rc; /* mostly: the very oldest is not old enough */
     }
     rc = run_with(store, ST_SWEEP_HISTORY, cut);
     if (rc == SQLITE_OK) {
