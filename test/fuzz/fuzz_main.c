@@ -3,6 +3,7 @@
  *
  *     fuzz_http [--seconds N] [--count N] [--seed S] [--first N]
  *     fuzz_http FILE…                                 replay what libFuzzer found
+ *     fuzz_http --write DIRECTORY                     the seeds as files, for libFuzzer
  *
  * An input depends only on the seed and its number, so a finding is repeated with
  * --seed S --first N --count 1. Ends on the line `N passed, 0 failed`.
@@ -218,6 +219,22 @@ static int replay(int count, char **files)
     return 0;
 }
 
+static int write_seeds(const char *directory)
+{
+    for (size_t i = 0; i < N_SEEDS; i++) {
+        char path[4096];
+        FILE *file;
+        (void)snprintf(path, sizeof path, "%s/seed-%zu", directory, i);
+        file = fopen(path, "wb");
+        if (file == NULL || fwrite(seeds[i].data, 1, seeds[i].len, file) != seeds[i].len ||
+            fclose(file) != 0) {
+            perror(path);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static unsigned long option(int argc, char **argv, const char *name, unsigned long fallback)
 {
     for (int i = 1; i + 1 < argc; i++) {
@@ -236,6 +253,9 @@ int main(int argc, char **argv)
     unsigned long done = 0;
     struct input input;
 
+    if (argc == 3 && strcmp(argv[1], "--write") == 0) {
+        return write_seeds(argv[2]);
+    }
     if (argc > 1 && strncmp(argv[1], "--", 2) != 0) {
         return replay(argc - 1, argv + 1);
     }
