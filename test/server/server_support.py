@@ -108,7 +108,7 @@ class Server:
         self.hello = json.loads(line)
         self.url = self.hello["listening"][0]
         match = re.fullmatch(r"https?://(.*):(\d+)", self.url)
-        self.host, self.port = (match.group(1), int(match.group(2))) if match else (None, None)
+        self.host, self.port = (match.group(1).strip("[]"), int(match.group(2))) if match else (None, None)
         self.document = None
 
     def log(self):
