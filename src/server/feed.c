@@ -292,6 +292,10 @@ void handle_events(struct exchange *x)
         reply_problem(x, 400, "invalid", "Last-Event-ID must be the id of an event, a whole number");
         return;
     }
+    if (x->request->is_head) {
+        reply_text(x, 200, "text/event-stream", "", 0);
+        return;
+    }
     if (feed->n >= LISTENERS_MAX || x->server->is_draining || (entry = calloc(1, sizeof *entry)) == NULL) {
         reply_problem(x, 503, "busy", "no more than %d may listen to events; come back later", LISTENERS_MAX);
         return;
