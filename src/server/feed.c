@@ -54,8 +54,8 @@ static void send_text(struct listener_entry *entry, const char *text, size_t len
 {
     if (!entry->is_cut && !http_stream_send(entry->x->request, text, len)) {
         entry->is_cut = true;
-        log_note(&entry->feed->server->log, LOG_WARN, "events", "%s reads too slowly and is cut off",
-                 entry->x->request->peer->text);
+        log_note(&entry->feed->server->log, LOG_WARN, "events",
+                 "%s reads too slowly, or is gone, and is cut off", entry->x->request->peer->text);
     }
 }
 
