@@ -54,8 +54,8 @@ static void send_text(struct listener_entry *entry, const char *text, size_t len
 {
     if (!entry->is_cut && !http_stream_send(entry->x->request, text, len)) {
         entry->is_cut = true;
-        log_note(&entry->feed->server->log, LOG_WARN, "events", "%s reads too slowly and is cut off",
-                 entry->x->request->peer->text);
+        log_note(&entry->feed->server->log, LOG_WARN, "events",
+                 "%s reads too slowly, or is gone, and is cut off", entry->x->request->peer->text);
     }
 }
 
@@ -290,6 +290,10 @@ void handle_events(struct exchange *x)
 
     if (!read_last_id(x, &is_given, &after)) {
         reply_problem(x, 400, "invalid", "Last-Event-ID must be the id of an event, a whole number");
+        return;
+    }
+    if (x->request->is_head) {
+        reply_text(x, 200, "text/event-stream", "", 0);
         return;
     }
     if (feed->n >= LISTENERS_MAX || x->server->is_draining || (entry = calloc(1, sizeof *entry)) == NULL) {

@@ -51,10 +51,12 @@ json_t *error_for(const struct exchange *x, const struct belay_error *err)
 {
     const struct belay_info *holder = belay_error_holder(err);
     json_t *body = wire_error(err);
-    json_t *lock = holder == NULL || body == NULL ? NULL : lock_for(x, holder);
 
-    if (lock != NULL) {
-        (void)json_object_set_new(json_object_get(body, "error"), "lock", lock);
+    /* Rather no answer than one with the id in it. */
+    if (holder != NULL && body != NULL &&
+        json_object_set_new(json_object_get(body, "error"), "lock", lock_for(x, holder)) != 0) {
+        json_decref(body);
+        return NULL;
     }
     return body;
 }

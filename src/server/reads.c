@@ -8,6 +8,7 @@
 #include "wire/wire.h"
 
 enum { LIST_DEFAULT = 100, LIST_MAX = 1000, HISTORY_DEFAULT = 100, HISTORY_MAX = 10000 };
+enum { ANSWER_MAX = 8 << 20 }; /* bytes of metadata in one answer, about; a lock may have 256 KiB */
 
 void handle_get(struct exchange *x)
 {
@@ -135,13 +136,27 @@ struct listing {
     const struct exchange *x;
     json_t *items;
     bool failed;
+    size_t bytes;
+    bool is_full; /* ANSWER_MAX */
     char last[BELAY_KEY_MAX + 1];
 };
+
+static bool has_room(struct listing *listing, const struct belay_meta *metadata, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        listing->bytes += strlen(metadata[i].name) + strlen(metadata[i].value);
+    }
+    listing->is_full = listing->bytes > ANSWER_MAX;
+    return !listing->is_full;
+}
 
 static bool list_lock(void *context, const struct belay_info *info)
 {
     struct listing *listing = context;
 
+    if (!has_room(listing, info->metadata, info->n_metadata)) {
+        return false; /* it begins the next page */
+    }
     listing->failed = json_array_append_new(listing->items, lock_for(listing->x, info)) != 0;
     (void)strncpy(listing->last, info->key, BELAY_KEY_MAX);
     return !listing->failed;
@@ -171,7 +186,7 @@ void handle_list(struct exchange *x)
     } else {
         reply(x, 200,
               json_pack("{s:o, s:o}", "locks", listing.items, "next_cursor",
-                        more ? wire_text(listing.last) : json_null()));
+                        more || listing.is_full ? wire_text(listing.last) : json_null()));
     }
     belay_error_release(&err);
 }
@@ -180,6 +195,9 @@ static bool list_event(void *context, const struct belay_event *event)
 {
     struct listing *listing = context;
 
+    if (!has_room(listing, event->metadata, event->n_metadata)) {
+        return false;
+    }
     listing->failed = json_array_append_new(listing->items, event_for(listing->x, event)) != 0;
     return !listing->failed;
 }
@@ -199,6 +217,10 @@ void handle_history(struct exchange *x)
     if (belay_history(x->server->client, x->key, limit, list_event, &listing, &err) != BELAY_OK) {
         json_decref(listing.items);
         reply_error(x, &err);
+    } else if (listing.is_full) {
+        json_decref(listing.items);
+        reply_problem(x, 400, "invalid", "the last %zu events are over %d MiB; ask for fewer with limit",
+                      limit, ANSWER_MAX >> 20);
     } else {
         reply(x, 200, json_pack("{s:o}", "events", listing.items));
     }

@@ -115,9 +115,10 @@ static void reload(struct run *run)
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_config *config = NULL;
     struct tokens tokens = { NULL, 0 };
-    enum belay_code code = belay_config_load(run->options->config_path, &config, &err);
+    enum belay_code code;
 
     systemd_notify_reloading();
+    code = belay_config_load(run->options->config_path, &config, &err);
     if (code == BELAY_OK) {
         code = tokens_load(config, &tokens, &err);
     }

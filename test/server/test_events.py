@@ -128,6 +128,9 @@ class Events(ServerCase):
             self.assertEqual(stream.status, 400)
             stream.close()
 
+    def test_head_does_not_begin_a_stream(self):
+        self.assertEqual(self.server.call("HEAD", "/v1/events").status, 200)
+
     def test_ids_of_locks_are_for_admins_only(self):
         config = self.config_with({"r": ("r", "reader", None), "a": ("a", "admin", None)})
         self.server = self.serve(config=config, env={"BELAY_STORE": f"sqlite:{self.dir}/other.db"})

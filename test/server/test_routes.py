@@ -149,6 +149,24 @@ class Locks(ServerCase):
         self.assertEqual(found("stale=true"), [])
         self.assertEqual(len(found("stale=false")), 25)
 
+    def test_a_page_of_large_locks_is_shorter_than_its_limit(self):
+        metadata = {f"m{i}": "x" * 4096 for i in range(64)}
+        for i in range(40):
+            self.assertEqual(self.server.acquire(f"k{i:02}", metadata=metadata).status, 200)
+        keys, cursor = [], ""
+        while cursor is not None:
+            page = self.server.get(f"/v1/locks?cursor={cursor}").json()
+            self.assertLess(len(page["locks"]), 40)
+            keys += [lock["key"] for lock in page["locks"]]
+            cursor = page["next_cursor"]
+        self.assertEqual(keys, [f"k{i:02}" for i in range(40)])
+        for _ in range(40):
+            self.server.call("DELETE", "/v1/locks/k00")
+            self.server.acquire("k00", metadata=metadata)
+        answer = self.server.get("/v1/locks/k00/history")
+        self.assertEqual((answer.status, answer.error["code"]), (400, "invalid"))
+        self.assertEqual(self.server.get("/v1/locks/k00/history?limit=10").status, 200)
+
     def test_a_stale_lock_is_listed_as_such(self):
         """S4.7"""
         self.server.acquire("k", heartbeat_ms=10, stale_after_ms=20)
