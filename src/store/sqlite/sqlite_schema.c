@@ -164,13 +164,14 @@ enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_err
 {
     int64_t version = 0;
     enum belay_code code;
-    /* In one transaction: between two, another process may make the database that we see half made. */
-    int rc = db_exec(store, "BEGIN");
+    /* One look at one moment: between two, another process may make the tables. */
+    int rc = db_run(store, ST_BEGIN_READ);
 
     if (rc != SQLITE_OK) {
         return sqlite_failed(store, rc, err);
     }
     code = recognise(store, &version, err);
     db_rollback(store);
+
     return code == BELAY_OK && version < VERSION ? migrate(store, err) : code;
 }
