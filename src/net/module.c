@@ -1,6 +1,7 @@
 #include "net/module.h"
 
 #include "net/aws.h"
+#include "store/dynamodb/dynamodb_store.h"
 #include "version.h"
 
 const struct net_module belay_net_entry = {
@@ -8,4 +9,5 @@ const struct net_module belay_net_entry = {
     .version = BELAY_VERSION,
     .aws_open = aws_open,
     .aws_close = aws_close,
+    .open_dynamodb = dynamodb_store_open,
 };

@@ -27,10 +27,12 @@
 
 struct aws_client;
 struct aws_options;
+struct belay_store;
+struct dynamodb_options;
 
 #define NET_MODULE_FILE "belay-net.so"
 #define NET_MODULE_SYMBOL "belay_net_entry"
-enum { NET_MODULE_ABI = 1 }; /* one more whenever this struct changes */
+enum { NET_MODULE_ABI = 2 }; /* one more whenever this struct changes */
 
 struct net_module {
     uint32_t abi;
@@ -41,11 +43,9 @@ struct net_module {
                                 struct belay_error *err);
     void (*aws_close)(struct aws_client *client);
 
-    /*
-     * Constructors of stores come here, each with the type of
-     *     enum belay_code (*open_NAME)(const char *url, ..., struct belay_store **out_store,
-     *                                  struct belay_error *err);
-     */
+    /* store/dynamodb/dynamodb_store.h */
+    enum belay_code (*open_dynamodb)(const char *table_and_params, const struct dynamodb_options *options,
+                                     struct belay_store **out_store, char **out_url, struct belay_error *err);
 };
 
 extern BELAY_API const struct net_module belay_net_entry;
