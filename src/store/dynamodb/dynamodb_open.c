@@ -11,17 +11,25 @@ static void close_store(struct belay_store *base)
 
     aws_close(store->aws);
     ddb_clock_release(store);
+    ddb_seen_release(&store->seen);
     ddb_params_release(&store->params);
     free(store);
 }
 
 /*
- * A poll is what waiting costs: 1,800 reads an hour for the first in line.
+ * Between two machines that keep to belay's rules, one clock writes the end of a
+ * lease and the service's Date ends it: one skew. A program that knows only its
+ * own clock may be early by as much again.
  */
+static int64_t margin_ms(const struct ddb_store *store)
+{
+    return layout_is_foreign(store->layout) ? 2 * store->params.max_skew_ms : store->params.max_skew_ms;
+}
+
 static struct belay_store_terms terms(struct belay_store *base)
 {
     const struct ddb_store *store = ddb_of(base);
-    struct belay_store_terms terms = { .margin_ms = store->params.max_skew_ms,
+    struct belay_store_terms terms = { .margin_ms = margin_ms(store),
                                        .claim_ms = POLL_MS,
                                        .poll_ms = POLL_MS,
                                        .ticket_ms = TICKET_POLLS * POLL_MS };
@@ -49,6 +57,9 @@ static enum belay_code choose_layout(struct ddb_store *store, struct belay_error
     const char *name = store->params.layout == NULL ? "belay" : store->params.layout;
 
     store->layout = layout_builtin(name);
+    if (store->layout != NULL && store->params.fence_table != NULL && !layout_is_foreign(store->layout)) {
+        return error_set(err, BELAY_INVALID, "layout 'belay' counts tokens itself: leave out fence_table");
+    }
     return store->layout != NULL ? BELAY_OK
                                  : error_set(err, BELAY_INVALID, "there is no layout '%.64s'; known are %s",
                                              name, layout_builtin_names());
@@ -73,6 +84,7 @@ enum belay_code dynamodb_store_open(const char *table_and_params, const struct d
         store->hooks = *options->hooks;
     }
     ddb_clock_init(store);
+    ddb_seen_init(&store->seen);
     code = ddb_params_parse(table_and_params, &store->params, err);
     if (code == BELAY_OK) {
         code = choose_layout(store, err);
