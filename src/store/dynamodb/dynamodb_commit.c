@@ -148,19 +148,11 @@ static enum belay_code answer_done(struct ddb_store *store, const struct plan *p
     return code == BELAY_OK ? find_token(plan, out, err) : code;
 }
 
-/*
- * The time of a refusal is what others' leases are judged by, which is early
- * rather than late. Of our own lease we must not think that it lasts longer
- * than it does.
- */
-static int64_t refusal_ms(struct ddb_store *store, const struct plan *plan, const struct belay_write *write,
-                          const struct belay_record *record)
+static bool is_own(const struct belay_write *write, const struct belay_record *record)
 {
     const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : write->lock_id;
-    int64_t judge_ms = ddb_clock_judge_ms(store);
-    bool own = id != NULL && record->lock_id[0] != '\0' && strcmp(id, record->lock_id) == 0;
 
-    return own && plan->now_ms > judge_ms ? plan->now_ms : judge_ms;
+    return id != NULL && record->lock_id[0] != '\0' && strcmp(id, record->lock_id) == 0;
 }
 
 static enum belay_code answer_refused(struct ddb_store *store, const struct plan *plan,
@@ -177,7 +169,16 @@ static enum belay_code answer_refused(struct ddb_store *store, const struct plan
         return code;
     }
     out->refused = refusal->write;
-    out->now_ms = refusal_ms(store, plan, write, &out->records[0]);
+    out->now_ms = ddb_clock_judge_ms(store);
+    /*
+     * Others' leases are judged by a time that is early rather than late, and
+     * by our own looking on. Of our own we must not think that it lasts longer
+     * than it does: it counts from when it was written, by the later clock.
+     */
+    if (is_own(write, &out->records[0])) {
+        out->now_ms = plan->now_ms > out->now_ms ? plan->now_ms : out->now_ms;
+        out->records[0].expires_ms = out->records[0].expires_at_unix_ms;
+    }
     return BELAY_REFUSED;
 }
 

@@ -66,14 +66,14 @@ static void is_free_word(const struct layout *layout, struct expr *expr, char ou
 
 static void not_held(const struct layout *layout, struct expr *expr)
 {
-    struct expr_ref key = expr_name(expr, layout->keys[0].name);
-    struct expr_ref owner, expires;
+    struct expr_ref key, owner, expires;
     char words[64] = "";
 
     if (!layout_is_foreign(layout)) {
         not_held_native(layout, expr);
         return;
     }
+    key = expr_name(expr, layout->keys[0].name);
     owner = field_name(layout, FIELD_OWNER, expr);
     expires = field_name(layout, FIELD_EXPIRES, expr);
     if (layout_name_of(layout, FIELD_STATUS) != NULL) {
@@ -149,13 +149,14 @@ static void held_by(const struct layout *layout, const struct belay_write *write
 
 static void not_over(const struct ddb_store *store, int64_t now_ms, struct expr *expr)
 {
-    struct expr_ref name = field_name(store->layout, FIELD_EXPIRES, expr);
-    json_t *now = ddb_time_value(store->layout->fields[FIELD_EXPIRES].format, now_ms, false);
+    struct expr_ref name;
+    json_t *now;
 
     if (store->params.observe) {
-        json_decref(now); /* no clock is trusted: who still stands in it has it */
-        return;
+        return; /* no clock is trusted: who still stands in it has it */
     }
+    name = field_name(store->layout, FIELD_EXPIRES, expr);
+    now = ddb_time_value(store->layout->fields[FIELD_EXPIRES].format, now_ms, false);
     expr_and(expr, "%s > %s", name.text, expr_value(expr, now).text);
 }
 

@@ -99,14 +99,25 @@ enum belay_code ddb_params_parse(const char *text, struct ddb_params *out_params
 void ddb_params_release(struct ddb_params *params);
 char *ddb_params_url(const struct ddb_params *params); /* the whole of it again; the caller frees */
 
+/* Something that somebody holds, and since when it is as it is, on our boot clock. */
+struct ddb_observed {
+    uint64_t what;
+    uint64_t state;
+    int64_t since_ms;
+};
+enum { OBSERVED_MAX = 256 };
+
 struct ddb_store {
     struct belay_store base;
     struct aws_client *aws; /* owned */
     struct ddb_params params;
     const struct layout *layout;
+    struct layout_made made; /* owned; empty if the layout is built in */
     struct dynamodb_hooks hooks;
+    int64_t poll_ms;
     struct ddb_clock clock;
     struct ddb_seen seen;
+    struct ddb_observed observed[OBSERVED_MAX]; /* under the mutex of `seen` */
     _Atomic uint64_t requests;
     atomic_bool returns_items; /* a refusal was seen to bring the item back */
     void (*on_warning)(void *context, const char *text);
@@ -168,6 +179,14 @@ bool ddb_is_foreign_id(const char *lock_id);
 /* A time in any of the forms that programs write. */
 bool ddb_parse_time(const char *text, int64_t *out_unix_ms);
 json_t *ddb_time_value(enum layout_format format, int64_t unix_ms, bool round_up);
+
+/* How long an intent was meant to last, from when it was put. */
+int64_t ddb_intent_ttl_ms(const json_t *line, const char *lock_id);
+
+/* ---- trusting no clock (dynamodb_observe.c) ---------------------------------- */
+
+/* Put the ends of the record's leases where our own looking on puts them. */
+void ddb_observe(struct ddb_store *store, const json_t *line, struct belay_record *record);
 
 /* ---- writes to expressions (dynamodb_write.c) ------------------------------ */
 

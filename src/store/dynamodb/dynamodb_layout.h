@@ -92,6 +92,19 @@ const struct layout *layout_builtin(const char *name); /* NULL: there is none */
 /* "belay, chatops, ..." */
 const char *layout_builtin_names(void);
 
+/* A layout out of the configuration: `layouts: NAME: {...}`. */
+struct layout_made {
+    struct layout layout;
+    char **texts; /* owned; what the layout points to */
+    size_t n_texts;
+};
+typedef const char *(*layout_setting_fn)(const void *settings, const char *name);
+
+/* BELAY_NOT_FOUND if there is none of that name. */
+enum belay_code layout_make(const char *name, layout_setting_fn setting, const void *settings,
+                            struct layout_made *out_made, struct belay_error *err);
+void layout_made_release(struct layout_made *made);
+
 /* Whether that status means that nobody holds it. A word that nobody knows means that somebody does. */
 bool layout_word_is_free(const struct layout *layout, const char *word);
 

@@ -127,8 +127,8 @@ static void put_ticket(const struct belay_write *write, int64_t now_ms, struct e
 static void put_intent(const struct belay_write *write, int64_t now_ms, struct expr *expr)
 {
     const struct belay_put_intent *put = write->put_intent;
-    json_t *map =
-        json_pack("{s:o,s:o}", "key", av_text(put->key), "expires_at", av_int(now_ms + put->ttl_ms));
+    json_t *map = json_pack("{s:o,s:o,s:o}", "key", av_text(put->key), "expires_at",
+                            av_int(now_ms + put->ttl_ms), "ttl_ms", av_int(put->ttl_ms));
 
     set_named(expr, LINE_INTENT, put->lock_id, av_map(map));
     expr_add(expr, LINE_INTENTS, av_set_of_one(put->lock_id));

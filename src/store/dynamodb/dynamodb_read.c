@@ -87,6 +87,14 @@ static void read_intents(const json_t *item, struct belay_record *record, bool *
     }
 }
 
+int64_t ddb_intent_ttl_ms(const json_t *line, const char *lock_id)
+{
+    int64_t ttl_ms = 0;
+
+    (void)item_int(id_map(line, LINE_INTENT, lock_id), "ttl_ms", &ttl_ms);
+    return ttl_ms;
+}
+
 /* ---- the holder -------------------------------------------------------------- */
 
 static const char *text_of(const struct layout *layout, const json_t *item, enum layout_field field)
@@ -145,8 +153,12 @@ static enum belay_outcome read_outcome(const struct layout *layout, const json_t
     if (word == NULL || layout_name_of(layout, FIELD_OUTCOME) != NULL) {
         return BELAY_OUTCOME_NONE;
     }
-    return layout->failed_word != NULL && strcmp(word, layout->failed_word) == 0 ? BELAY_OUTCOME_FAILED
-                                                                                 : BELAY_OUTCOME_COMPLETED;
+    /* Some have one word for all. */
+    if (layout->failed_word == NULL || strcmp(word, layout->failed_word) != 0 ||
+        strcmp(layout->failed_word, layout->completed_word) == 0) {
+        return BELAY_OUTCOME_COMPLETED;
+    }
+    return BELAY_OUTCOME_FAILED;
 }
 
 static void read_times(const struct layout *layout, const json_t *item, struct belay_record *record)
@@ -273,6 +285,9 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
         int64_t since = ddb_seen_put(&store->seen, key, items, &record, ddb_clock_judge_ms(store));
 
         record.freed_ms = record.freed_ms > 0 || record.n_tickets == 0 ? record.freed_ms : since;
+    }
+    if (store->params.observe) {
+        ddb_observe(store, line, &record);
     }
     *out_record = record;
     return BELAY_OK;
