@@ -5,7 +5,7 @@
 
 #define WHOLE_KEY(attribute)                                                                                 \
     {                                                                                                        \
-        .name = attribute, .before = "", .after = "", .has_key = true                                        \
+        .name = (attribute), .before = "", .after = "", .has_key = true                                      \
     }
 
 /*
