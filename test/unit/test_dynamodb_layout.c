@@ -88,7 +88,7 @@ static void a_layout_that_cannot_work_is_told_why(void **state)
         { "key\0PK={key}\0lock_id\0id\0owner\0o\0expires_at\0e weeks\0", "seconds, millis, rfc3339 or iso" },
         { "key\0PK={key}\0lock_id\0id N\0owner\0o\0expires_at\0e\0", "must be the name of an attribute" },
         { "key\0PK={key}\0lock_id\0id\0owner\0o\0expires_at\0e\0release\0drop\0",
-          "must be delete or update" },
+          "must be delete, update or expire" },
         { "key\0PK={key}\0lock_id\0id\0owner\0o\0expires_at\0e\0release\0update\0", "needs an attribute" },
         { "key\0PK={key}\0lock_id\0id\0owner\0o\0expires_at\0e\0constants.0\0x\0",
           "must be ATTRIBUTE=VALUE" },
