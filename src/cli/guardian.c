@@ -377,7 +377,9 @@ bool guardian_replace(struct guardian *guardian, pid_t command, int *out_status)
     (void)close(guardian->socket);
     guardian->socket = -1;
     if (!guardian->alone || !watch_init(&watch, guardian)) {
-        (void)kill(-command, SIGKILL); /* we could not tell our children from COMMAND's */
+        if (command > 0) {
+            (void)kill(-command, SIGKILL); /* we could not tell our children from COMMAND's */
+        }
         return false;
     }
     watch.command = command;
@@ -390,5 +392,5 @@ bool guardian_replace(struct guardian *guardian, pid_t command, int *out_status)
     (void)close(watch.signals);
     (void)close(watch.timer);
     *out_status = watch.status;
-    return watch.command == 0;
+    return command > 0 && watch.command == 0;
 }

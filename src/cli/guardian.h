@@ -98,7 +98,8 @@ void guardian_finish(struct guardian *guardian);
 
 /*
  * The guardian was killed: end COMMAND in its stead. Returns when nobody is
- * left; true if COMMAND's wait status is known.
+ * left; true if COMMAND's wait status is known. `command` is 0 if nobody knows
+ * whether COMMAND was started.
  */
 bool guardian_replace(struct guardian *guardian, pid_t command, int *out_status);
 

@@ -8,7 +8,7 @@
 #include "cli/terminal.h"
 
 /* In the child, which shares our memory until it runs another program. */
-static void become_command(const struct spawn *spawn, bool in_foreground)
+static void become_command(const struct spawn *spawn, bool in_foreground, pid_t guardian)
 {
     (void)setpgid(0, 0);
     if (in_foreground) {
@@ -16,6 +16,9 @@ static void become_command(const struct spawn *spawn, bool in_foreground)
     }
     /* The last resort, should belay and the guardian both be killed at once. */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (getppid() != guardian) {
+        return; /* it was killed before we asked for that */
+    }
     (void)sigaction(SIGPIPE, &spawn->sigpipe, NULL);
     (void)sigaction(SIGCHLD, &spawn->sigchld, NULL);
     (void)sigprocmask(SIG_SETMASK, &spawn->mask, NULL);
@@ -25,12 +28,13 @@ static void become_command(const struct spawn *spawn, bool in_foreground)
 int spawn_command(const struct spawn *spawn, pid_t *out_pid)
 {
     bool in_foreground = terminal_is_with(spawn->tty, spawn->belay_group);
+    pid_t guardian = getpid();
     volatile int failure = 0;
     /* vfork: nothing is copied, and when it returns here COMMAND runs or its failure is known. */
     pid_t pid = vfork();
 
     if (pid == 0) {
-        become_command(spawn, in_foreground);
+        become_command(spawn, in_foreground, guardian);
         failure = errno;
         _exit(127);
     }

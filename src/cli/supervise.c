@@ -174,10 +174,8 @@ static void on_guardian_died(struct supervise *supervise)
 {
     supervise->guardian_died = true;
     supervise->end = SUPERVISE_GONE;
-    if (supervise->command <= 0) {
-        return;
-    }
     cli_warn(supervise->context, "the guardian process was killed: ending the command");
+    /* Without STARTED there may be a COMMAND all the same: the guardian died before it could say so. */
     if (guardian_replace(supervise->guardian, supervise->command, &supervise->status)) {
         supervise->end = SUPERVISE_ENDED;
     }

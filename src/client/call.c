@@ -39,9 +39,9 @@ static struct belay_call *call_new(struct belay_client *client, struct op_reques
                                    void *context)
 {
     struct belay_call *call = calloc(1, sizeof *call);
-    bool ok = call != NULL;
+    bool ok;
 
-    if (!ok) {
+    if (call == NULL) {
         return NULL;
     }
     call->client = client;

@@ -81,7 +81,7 @@ bool call_table_wait(struct call_table *table, struct belay_call *call)
 {
     if (table->n_heap == table->cap_heap) {
         size_t cap = table->cap_heap == 0 ? 64 : table->cap_heap * 2;
-        struct belay_call **heap = realloc(table->heap, cap * sizeof *heap);
+        struct belay_call **heap = realloc(table->heap, cap * sizeof(struct belay_call *));
 
         if (heap == NULL) {
             return false;

@@ -9,7 +9,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from run_support import RunCase, is_running, state_of
+from run_support import RunCase, children_of, is_running, state_of
 from support import BELAY, main, wait_until
 
 # Notes its own pid, that of a child in its group, and of one that left group and session; none heeds TERM.
@@ -166,6 +166,22 @@ class GuardianKilled(RunCase):
         for pid in [command, *others]:
             self.assertFalse(is_running(pid))
         self.assertEqual(self.status("k")["outcome"], "failed")
+
+    def test_at_the_moment_it_starts_the_command_leaves_nobody_running(self):  # L6
+        # Each try meets another instant of the start; some meet the one before COMMAND is tied to the guardian.
+        for _ in range(60):
+            process = self.start("run", "--ttl", "10m", "k", "--", "sleep", "20")
+            guardian, commands = None, []
+            while not commands and process.poll() is None:
+                guardian = guardian or next(iter(children_of(process.pid)), None)
+                commands = children_of(guardian) if guardian else []
+            os.kill(guardian, signal.SIGKILL)
+            self.pids += commands
+            process.communicate(timeout=20)
+            self.assertGreater(process.returncode, 128)
+            for pid in commands:
+                self.assertFalse(is_running(pid))
+            self.assertTrue(self.is_free("k"))
 
     def test_while_belay_waits_runs_nothing(self):
         lock = self.acquire("k", "--ttl", "5m")
