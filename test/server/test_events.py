@@ -1,5 +1,6 @@
 """GET /v1/events: Server-Sent Events as they happen, with resume."""
 
+import signal
 import threading
 import time
 
@@ -130,6 +131,14 @@ class Events(ServerCase):
 
     def test_head_does_not_begin_a_stream(self):
         self.assertEqual(self.server.call("HEAD", "/v1/events").status, 200)
+
+    def test_a_token_that_is_gone_hears_no_more(self):
+        self.server = self.serve(config=self.config_with({"r": ("r", "reader", None)}),
+                                 env={"BELAY_STORE": f"sqlite:{self.dir}/other.db"})
+        stream = self.stream(token="r")
+        self.config_with({"other": ("other", "reader", None)})
+        self.server.process.send_signal(signal.SIGHUP)
+        self.assertEqual(list(stream.events()), [])
 
     def test_ids_of_locks_are_for_admins_only(self):
         config = self.config_with({"r": ("r", "reader", None), "a": ("a", "admin", None)})

@@ -1,10 +1,12 @@
 """Starting, stopping, reloading, being killed; sockets, TLS and the log."""
 
+import contextlib
 import http.client
 import json
 import os
 import signal
 import socket
+import sqlite3
 import ssl
 import struct
 import subprocess
@@ -130,6 +132,12 @@ class Stopping(ServerCase):
         self.assertEqual(server.stop(), 0)
         self.assertLess(time.monotonic() - began, 5)
         connection.close()
+
+    def test_a_lock_is_nobodys_process(self):
+        """So the store has it on disk before it is answered, and keeps it over a restart of the machine (L7)."""
+        self.serve().acquire("k")
+        with contextlib.closing(sqlite3.connect(self.dir / "belay.db")) as store:
+            self.assertEqual(store.execute("SELECT outlives FROM locks WHERE key = 'k'").fetchall(), [(1,)])
 
     def test_after_kill_9_no_acknowledged_lock_is_lost_and_no_token_repeats(self):
         """L2, and 'on disk before it is answered'."""
