@@ -221,6 +221,26 @@ static void a_heartbeat_keeps_it_beyond_its_ttl(void **state)
     belay_lock_free(lock);
 }
 
+/* L6: what the store takes to answer is not the holder's to use. */
+static void a_lease_counts_from_before_it_was_asked_for(void **state)
+{
+    struct fixture *f = *state;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    struct belay_lock *lock;
+    int64_t before_ms = belay_now_boot_ms();
+
+    options.ttl_ms = 10000;
+    f->cut->slow_ms = 200;
+    assert_int_equal(belay_lock_acquire(f->client, "k", &options, &lock, NULL), BELAY_OK);
+    assert_true(belay_lock_deadline_boot_ms(lock) < before_ms + 10000 - 400); /* with a lead of 500 */
+    before_ms = belay_now_boot_ms();
+    assert_int_equal(belay_lock_renew(lock, NULL), BELAY_OK);
+    assert_true(belay_lock_deadline_boot_ms(lock) < before_ms + 10000 - 400);
+    f->cut->slow_ms = 0;
+    assert_int_equal(belay_lock_release(lock, BELAY_OUTCOME_COMPLETED, NULL), BELAY_OK);
+    belay_lock_free(lock);
+}
+
 struct loss {
     atomic_int calls;
     atomic_llong at_ms;
@@ -640,6 +660,7 @@ int main(void)
         TEST(is_refused_while_a_rival_holds_it),
         TEST(every_new_holder_has_a_greater_token),
         TEST(a_heartbeat_keeps_it_beyond_its_ttl),
+        TEST(a_lease_counts_from_before_it_was_asked_for),
         TEST(is_told_of_the_loss_before_a_rival_can_have_it),
         TEST(can_be_released_after_a_loss_that_took_long_to_tell),
         TEST(is_told_when_somebody_forced_it),
