@@ -43,13 +43,20 @@ static enum belay_code open_store(const char *url, const struct belay_client_opt
 
 static const struct belay_client_options default_options = BELAY_CLIENT_OPTIONS_INIT;
 
+static bool is_enabled(const struct belay_config *config)
+{
+    const char *enabled = config == NULL ? NULL : belay_config_get(config, "locking_enabled");
+
+    return enabled == NULL || strcmp(enabled, "true") == 0;
+}
+
 /* Takes over the store and the url, also if it fails. */
 static enum belay_code client_new(struct belay_store *store, char *url, const struct belay_config *config,
                                   const struct belay_client_options *options,
                                   struct belay_client **out_client, struct belay_error *err)
 {
     struct belay_client *client = calloc(1, sizeof *client);
-    const char *enabled;
+    uint64_t seed = (uint64_t)(uintptr_t)client;
 
     if (client == NULL) {
         store->ops->close(store);
@@ -62,8 +69,9 @@ static enum belay_code client_new(struct belay_store *store, char *url, const st
     client->on_event = options->on_event;
     client->on_warning = options->on_warning;
     client->context = options->context;
-    enabled = config == NULL ? NULL : belay_config_get(config, "locking_enabled");
-    client->enabled = enabled == NULL || strcmp(enabled, "true") == 0;
+    client->enabled = is_enabled(config);
+    (void)random_bytes(&seed, sizeof seed); /* jitter does without, if it must */
+    atomic_init(&client->seed, seed);
     (void)pthread_mutex_init(&client->mutex, NULL);
     (void)pthread_cond_init(&client->idle, NULL);
     *out_client = client;
@@ -84,6 +92,18 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
                          "no home directory to keep locks in: set --store or BELAY_STORE to sqlite:PATH");
     }
     code = open_store(url, options, config, &store, &store_url, err);
+    if (code != BELAY_OK && !is_enabled(config)) {
+        store = off_store_new(err == NULL ? "the store could not be opened" : err->text);
+        store_url = strdup(url);
+        if (store == NULL || store_url == NULL) {
+            if (store != NULL) {
+                store->ops->close(store);
+            }
+            free(store_url);
+            return error_no_memory(err);
+        }
+        code = BELAY_OK;
+    }
     return code == BELAY_OK ? client_new(store, store_url, config, options, out_client, err) : code;
 }
 
@@ -132,6 +152,7 @@ void belay_client_close(struct belay_client *client)
         return;
     }
     keeper_stop(client);
+    calls_drop(client);
     client->store->ops->close(client->store);
     (void)pthread_mutex_destroy(&client->mutex);
     (void)pthread_cond_destroy(&client->idle);

@@ -6,8 +6,10 @@
 #define CLIENT_CLIENT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "belay/store.h"
+#include "client/call_table.h"
 #include "lock/lease.h"
 #include "lock/op.h"
 
@@ -37,15 +39,18 @@ struct belay_client {
     struct belay_config *own_config;   /* owned; what `config` is if the caller gave none */
     char *url;                         /* owned */
     bool enabled;
+    _Atomic uint64_t seed; /* of jitter: another one for each request */
     void (*on_event)(void *context, const struct belay_event *event);
     void (*on_warning)(void *context, const char *text);
     void *context;
 
-    pthread_mutex_t mutex; /* guards what follows, and the leases of `locks` */
-    pthread_cond_t idle;   /* a lock's `beating` has ended */
+    pthread_mutex_t mutex;          /* guards what follows, and the leases of `locks` */
+    char user[BELAY_OWNER_MAX + 1]; /* "user@host", once somebody has asked */
+    pthread_cond_t idle;            /* a lock's `beating` has ended */
     struct belay_lock *locks;
-    struct ticker beater;  /* renews what is due */
-    struct ticker watcher; /* tells holders of passed deadlines; never waits for the store */
+    struct ticker beater;    /* renews what is due */
+    struct call_table calls; /* of one thread, and not under the mutex */
+    struct ticker watcher;   /* tells holders of passed deadlines; never waits for the store */
 };
 
 struct belay_lock {
@@ -72,6 +77,9 @@ struct belay_lock {
     bool lost_unsaid; /* the event of the loss is not in the store yet */
 };
 
+/* A store that answers everything with BELAY_UNREACHABLE and `why`. NULL without memory. */
+struct belay_store *off_store_new(const char *why);
+
 /* ---- running operations (run.c) ---- */
 
 struct run_hooks {
@@ -80,6 +88,8 @@ struct run_hooks {
     void *context;
 };
 
+/* Commit or read what the operation wants. */
+void client_step(struct belay_client *client, struct op *op);
 /* Run an operation to its end, blocking. `hooks` may be NULL. */
 void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks);
 /* Keep events that come with no write; best effort. */
@@ -90,6 +100,13 @@ void client_warn(struct belay_client *client, const char *format, ...) __attribu
 /* Sleep that a cancel ends. */
 void client_sleep(int64_t ms, struct belay_cancel *cancel);
 
+/* ---- operations under way (call.c) ---- */
+
+/* Whose turn it may be: a call of this client need not wait for the store to wake it. */
+void calls_wake(struct belay_client *client, const char *lock_id);
+/* Forget all without a word; what they hold in the store ends by itself. */
+void calls_drop(struct belay_client *client);
+
 /* ---- what is asked for, checked (request.c) ---- */
 
 /* The parts of a request that must be freed. */
@@ -98,16 +115,22 @@ struct request {
     char *ancestors[BELAY_ANCESTORS_MAX];
     char id[BELAY_ID_MAX + 1];
     char owner[BELAY_OWNER_MAX + 1];
-    char owner_name[BELAY_OWNER_MAX + 1];
     struct belay_meta metadata[BELAY_META_MAX + 1];
 };
 
-/* For who names a key and perhaps an id. Nothing to release if it fails. */
+/* For who names a key and perhaps an id. Nothing to release if it fails, here and below. */
 enum belay_code request_init(struct request *request, struct belay_client *client, const char *key,
                              const char *lock_id, struct belay_error *err);
+/* For who must name an id. */
+enum belay_code request_init_id(struct request *request, struct belay_client *client, const char *key,
+                                const char *lock_id, struct belay_error *err);
 /* For who acquires or adopts. */
 enum belay_code request_init_lock(struct request *request, struct belay_client *client, const char *key,
                                   const struct belay_lock_options *options, struct belay_error *err);
+/* Check and set; they release the request if they fail. */
+enum belay_code request_set_ttl(struct request *request, int64_t ttl_ms, struct belay_error *err);
+enum belay_code request_set_reason(struct request *request, const char *by, const char *reason,
+                                   struct belay_error *err);
 void request_release(struct request *request);
 
 /* ---- keeping leases (keeper.c) ---- */

@@ -236,6 +236,12 @@ static void reenter(struct op *op, int64_t now_ms)
     step_commit(op, REENTERING, now_ms);
 }
 
+/* When to put the ticket again; a store that names no time keeps it by itself. */
+static int64_t renew_ticket_ms(const struct op *op, int64_t now_ms)
+{
+    return op->request.terms.ticket_ms > 0 ? now_ms + op->request.terms.ticket_ms / 2 : INT64_MAX;
+}
+
 static void queue(struct op *op, bool again, int64_t now_ms)
 {
     const struct op_request *request = &op->request;
@@ -364,6 +370,9 @@ static void wait_in_line(struct op *op, const struct decision *decision, int64_t
     if (op->next_attempt_ms < until_ms) {
         until_ms = op->next_attempt_ms;
     }
+    if (op->ticket_until_ms < until_ms) {
+        until_ms = op->ticket_until_ms; /* a ticket that runs out loses its place */
+    }
     if (give_up_ms(op) < until_ms) {
         until_ms = give_up_ms(op);
     }
@@ -446,6 +455,8 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
     switch ((enum state)op->state) {
     case TRYING:
     case TAKING:
+        /* Who is first now knows the end of the old lease only; it must be there at the end of ours (L4). */
+        step_find_wakes(op);
         succeed(op, false, sent_ms);
         return;
     case REENTERING:
@@ -456,7 +467,7 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
             op->queued = true;
             op->waiting.since_ms = now_ms;
         }
-        op->ticket_until_ms = now_ms + op->request.terms.ticket_ms / 2;
+        op->ticket_until_ms = renew_ticket_ms(op, now_ms);
         on_decision(op, now_ms);
         return;
     case LEAVING:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 from support import BELAY, BelayCase, Terminal, wait_until
 
@@ -27,10 +26,6 @@ def children_of(pid):
             return [int(word) for word in file.read().split()]
     except (FileNotFoundError, ProcessLookupError):
         return []
-
-
-def boot_ms():
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 class RunCase(BelayCase):

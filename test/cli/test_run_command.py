@@ -6,7 +6,6 @@ import signal
 import stat
 import subprocess
 import sys
-import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 

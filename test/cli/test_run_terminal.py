@@ -1,14 +1,12 @@
 """`belay run` on a terminal, under a shell with job control."""
 
 import os
-import signal
 import sys
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from run_support import RunCase, is_running, state_of
-from support import BELAY, Terminal, main, wait_until
+from run_support import RunCase, state_of
+from support import BELAY, main, wait_until
 
 CTRL_C, CTRL_Z = "\x03", "\x1a"
 

@@ -39,6 +39,11 @@ static void check_not_acquired(struct sim *sim, int number, const struct op *op)
         sim->ids[number].left_unknown = true;
         return;
     }
+    /* Unreachable says that this op did nothing, and nothing of an earlier one with the same id. */
+    if (op->code == BELAY_UNREACHABLE && sim->ids[number].taken &&
+        sim->ids[number].taken_t < sim->tasks[number].op_began_t[SLOT_MAIN]) {
+        return;
+    }
     if (is_live_holder(sim, sim->tasks[number].key, number) && !sim->ids[number].left_unknown &&
         !sim->ids[number].orphan) {
         sim_fail(sim, "L5", "i%d was told %s, but it holds the lock", number, belay_code_name(op->code));
@@ -88,6 +93,23 @@ static void check_timeliness(struct sim *sim, int number)
         took_ms > wait_ms + wait_ms / 40 + slack_ms) {
         sim_fail(sim, "I7", "task %d was to wait for %" PRId64 " ms, and took %" PRId64, number, wait_ms,
                  took_ms);
+    }
+}
+
+/* L4: who waits no longer does not stand in line; on a network that works, at once. */
+static void check_left_the_line(struct sim *sim, int number)
+{
+    const struct swarm *swarm = &sim->swarm;
+    size_t n;
+    const struct belay_record *records = memstore_records(sim->data, &n);
+
+    for (size_t i = 0; i < n && !(swarm->fail || swarm->lose || swarm->late || swarm->duplicate); i++) {
+        for (size_t t = 0; t < records[i].n_tickets; t++) {
+            if (sim_id_number(records[i].tickets[t].lock_id) == number) {
+                sim_fail(sim, "L4", "task %d has ended, and its ticket still stands in the line of '%s'",
+                         number, records[i].key);
+            }
+        }
     }
 }
 
@@ -150,6 +172,7 @@ void check_op_end(struct sim *sim, int number, int slot)
     }
     if (task->act[slot] == ACT_ACQUIRE) {
         check_timeliness(sim, number);
+        check_left_the_line(sim, number);
     }
 }
 

@@ -231,6 +231,24 @@ static void check_key(struct sim *sim, const struct belay_record *records, size_
     }
 }
 
+/* A ticket must not run out while its waiter lives: it would lose its place. */
+static void check_tickets(struct sim *sim, const struct belay_record *record)
+{
+    const struct swarm *swarm = &sim->swarm;
+
+    for (size_t t = 0; t < record->n_tickets; t++) {
+        const struct belay_ticket *ticket = &record->tickets[t];
+
+        if (store_now(sim) >= ticket->expires_ms && is_waiting(sim, ticket) &&
+            !(swarm->fail || swarm->lose || swarm->late || swarm->pause || swarm->dynamo) &&
+            swarm->latency_ms < 100 &&
+            sim->tasks[sim_id_number(ticket->lock_id)].op[SLOT_MAIN].want == OP_WAIT) {
+            sim_fail(sim, "L4", "the ticket of %s on '%s' ran out, and it still waits", ticket->lock_id,
+                     record->key);
+        }
+    }
+}
+
 void check_hand_over(struct sim *sim)
 {
     size_t n;
@@ -238,6 +256,7 @@ void check_hand_over(struct sim *sim)
 
     for (size_t i = 0; i < n; i++) {
         check_key(sim, records, n, &records[i]);
+        check_tickets(sim, &records[i]);
     }
 }
 

@@ -68,12 +68,9 @@ static bool parse(int argc, char **argv, struct options *out)
             out->verbose = true;
         } else if (strcmp(argv[i], "--brief") == 0) {
             out->brief = true;
-        } else if (i + 1 == argc || !parse_range(argv[i + 1], out)) {
-            return false;
-        } else if (strcmp(argv[i], "--seed") == 0) {
-            out->from = out->to;
-            i++;
-        } else if (strcmp(argv[i], "--seeds") == 0) {
+        } else if ((strcmp(argv[i], "--seed") == 0 || strcmp(argv[i], "--seeds") == 0) && i + 1 < argc &&
+                   parse_range(argv[i + 1], out)) {
+            out->from = strcmp(argv[i], "--seed") == 0 ? out->to : out->from;
             i++;
         } else {
             return false;

@@ -329,7 +329,7 @@ struct request {
     int64_t now_ms;
 };
 
-void net_send(struct sim *sim, int task, int slot);
+void net_send(struct sim *sim, int number, int slot); /* what that task's op wants */
 void net_arrive(struct sim *sim, struct request *request);
 void net_answer(struct sim *sim, struct request *request); /* to the op, if it still waits */
 void net_discard_event(const struct event *event);         /* one that never takes place */
@@ -338,7 +338,7 @@ void net_wake(struct sim *sim, const char *lock_id);
 /* ---- clients (client.c, plan.c) ------------------------------------------ */
 
 void client_spawn(struct sim *sim, int client);
-void client_drive(struct sim *sim, int task, int slot);
+void client_drive(struct sim *sim, int number, int slot);
 void client_on_event(struct sim *sim, const struct event *event);
 void client_crash(struct sim *sim, int client);
 bool client_all_done(const struct sim *sim);
@@ -347,13 +347,13 @@ int plan_adopt(struct sim *sim, int client, int from);
 
 /* ---- the promises (check.c, check_line.c) -------------------------------- */
 
-void check_begin(const struct sim *sim, struct glance before[SIM_KEYS]);
+void check_begin(const struct sim *sim, struct glance glances[SIM_KEYS]);
 /* After a delivery to the store. */
 void check_delivery(struct sim *sim, const struct request *request, const struct glance before[SIM_KEYS],
                     const struct belay_record *copies, size_t n_copies);
 void check_state(struct sim *sim);
-void check_op_end(struct sim *sim, int task, int slot);
-void check_lease(struct sim *sim, int task);
+void check_op_end(struct sim *sim, int number, int slot);
+void check_lease(struct sim *sim, int number);
 /* The line: who may take, who must. `records` are those of before. */
 void check_turn(struct sim *sim, int key, int id, const struct belay_record *records, size_t n);
 /* A holder below or above, or the lock itself, changed hands: the waiting counts anew. */

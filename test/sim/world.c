@@ -127,7 +127,7 @@ void sim_note(struct sim *sim, const char *what, int client, int task, int key, 
 
     sim->trace[sim->n_trace++ % SIM_TRACE_KEPT] = entry;
     sim->hash = mix(sim->hash, (uint64_t)entry.t);
-    sim->hash = mix(sim->hash, (uint64_t)(client * 1000 + task * 10 + key));
+    sim->hash = mix(sim->hash, (uint64_t)client * 1000 + (uint64_t)task * 10 + (uint64_t)key);
     sim->hash = mix(mix(sim->hash, (uint64_t)a), (uint64_t)b);
     for (const char *c = what; *c != '\0'; c += 3) {
         sim->hash = mix(sim->hash, (uint64_t)*c);

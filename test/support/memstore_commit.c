@@ -102,7 +102,8 @@ struct moment {
     int64_t now_ms;
     int64_t unix_ms;
     uint64_t token;
-    int64_t held_ms; /* how long writes[0] had been held, by what people read */
+    int64_t held_ms;            /* how long writes[0] had been held, by what people read */
+    struct belay_record before; /* owned; writes[0]'s record before the batch, or empty */
 };
 
 static void set_metadata(struct belay_record *record, const struct belay_record *values)
@@ -292,12 +293,17 @@ static void keep_event(struct memstore_data *data, const struct belay_event *eve
     kept->id = data->n_events;
     kept->at_unix_ms = moment->unix_ms;
     kept->token = event->token == BELAY_TOKEN_OF_BATCH ? moment->token : event->token;
+    if (event->token == 0 && event->lock_id != NULL && moment->before.lock_id != NULL &&
+        strcmp(event->lock_id, moment->before.lock_id) == 0) {
+        kept->token = moment->before.token;
+    }
     kept->duration_ms = event->duration_ms == BELAY_DURATION_HELD ? moment->held_ms : event->duration_ms;
     kept->type = mem_copy(event->type);
     kept->key = mem_copy(event->key);
     kept->lock_id = mem_copy(event->lock_id);
-    kept->locked_by = mem_copy(event->locked_by);
-    kept->locked_by_name = mem_copy(event->locked_by_name);
+    kept->locked_by = mem_copy(event->locked_by != NULL ? event->locked_by : moment->before.owner);
+    kept->locked_by_name =
+        mem_copy(event->locked_by != NULL ? event->locked_by_name : moment->before.owner_name);
     kept->by = mem_copy_or_null(event->by);
     kept->reason = mem_copy_or_null(event->reason);
     kept->metadata = meta_copy(event->metadata, event->n_metadata);
@@ -340,11 +346,14 @@ static bool hands_out_token(const struct belay_batch *batch)
 /* All conditions hold: do it. */
 static void perform(struct memstore_data *data, const struct belay_batch *batch, struct belay_commit *out)
 {
-    struct moment moment = { out->now_ms, data->unix_ms(data->ctx), 0, 0 };
+    struct moment moment = { .now_ms = out->now_ms, .unix_ms = data->unix_ms(data->ctx) };
     const struct belay_record *first = batch->n_writes > 0 ? mem_find(data, batch->writes[0].key) : NULL;
 
     if (first != NULL && moment.unix_ms > first->locked_at_unix_ms) {
         moment.held_ms = moment.unix_ms - first->locked_at_unix_ms;
+    }
+    if (first != NULL) {
+        (void)mem_must(belay_record_copy(first, &moment.before) ? data : NULL);
     }
     if (hands_out_token(batch)) {
         moment.token = ++data->last_token;
@@ -358,6 +367,7 @@ static void perform(struct memstore_data *data, const struct belay_batch *batch,
     if (batch->n_events > 0) {
         mem_wake(data, NULL);
     }
+    belay_record_release(&moment.before);
     out->token = moment.token;
     answer(data, batch->writes, batch->n_writes, out);
 }

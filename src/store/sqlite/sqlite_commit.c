@@ -22,7 +22,8 @@
 
 /* Of writes[0]'s record, for events that leave it to the store to say. */
 struct before {
-    char *owner; /* owned, as is the name */
+    char *lock_id; /* owned, as are the next two */
+    char *owner;
     char *owner_name;
     uint64_t token;
     int64_t held_ms;
@@ -153,9 +154,12 @@ static enum belay_code remember_before(struct work *work, struct belay_error *er
     }
     work->before.token = record->token;
     work->before.held_ms = work->ground.unix_ms - record->locked_at_unix_ms;
+    work->before.lock_id = strdup(record->lock_id);
     work->before.owner = strdup(record->owner);
     work->before.owner_name = strdup(record->owner_name);
-    return work->before.owner == NULL || work->before.owner_name == NULL ? error_no_memory(err) : BELAY_OK;
+    return work->before.lock_id == NULL || work->before.owner == NULL || work->before.owner_name == NULL
+               ? error_no_memory(err)
+               : BELAY_OK;
 }
 
 static enum belay_code write_rows(struct work *work, struct belay_error *err)
@@ -183,6 +187,11 @@ static enum belay_code write_rows(struct work *work, struct belay_error *err)
     return BELAY_OK;
 }
 
+static bool is_of_before(const struct belay_event *event, const struct before *before)
+{
+    return event->lock_id != NULL && before->lock_id != NULL && strcmp(event->lock_id, before->lock_id) == 0;
+}
+
 /* An event as it is kept, with what only the store knows. */
 static struct belay_event complete(const struct work *work, size_t index)
 {
@@ -190,10 +199,10 @@ static struct belay_event complete(const struct work *work, size_t index)
 
     event.id = work->ground.next + index;
     event.at_unix_ms = work->ground.unix_ms;
-    if (event.token == 0) {
-        event.token = work->before.token;
-    } else if (event.token == BELAY_TOKEN_OF_BATCH) {
+    if (event.token == BELAY_TOKEN_OF_BATCH) {
         event.token = work->ground.next;
+    } else if (event.token == 0 && is_of_before(&event, &work->before)) {
+        event.token = work->before.token;
     }
     if (event.locked_by == NULL) {
         event.locked_by = work->before.owner;
@@ -381,6 +390,7 @@ done:
     if (work.rows != NULL) {
         forget_rows(&work);
     }
+    free(work.before.lock_id);
     free(work.before.owner);
     free(work.before.owner_name);
     free(work.rows);

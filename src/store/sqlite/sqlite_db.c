@@ -117,6 +117,7 @@ void db_rollback(struct sqlite_store *store)
     if (!sqlite3_get_autocommit(store->db)) {
         (void)db_run(store, ST_ROLLBACK);
     }
+    wake_writers(store);
 }
 
 int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *out_other_boot)
@@ -148,15 +149,15 @@ int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *
 }
 
 /*
- * Another process writes. Its commit takes some ten microseconds, so begin with
- * short sleeps; never let them grow long, or who has waited longest would look
- * least often. The jitter keeps two from meeting again and again.
+ * Another process writes, for some ten microseconds, and wakes us when it is
+ * done. The sleep is short all the same, for one that dies first; and it never
+ * grows long, or who has waited longest would look least often. The jitter
+ * keeps two from meeting again and again.
  */
 int db_busy(void *context, int count)
 {
     struct sqlite_store *store = context;
     int64_t now = clock_boot_ms();
-    struct timespec pause = { 0, 0 };
     uint64_t most_us = count < 4 ? 50ULL << count : 800;
 
     if (count == 0) {
@@ -167,8 +168,7 @@ int db_busy(void *context, int count)
     store->jitter ^= store->jitter << 13;
     store->jitter ^= store->jitter >> 7;
     store->jitter ^= store->jitter << 17;
-    pause.tv_nsec = (long)((most_us / 2 + store->jitter % most_us) * 1000);
-    (void)nanosleep(&pause, NULL);
+    wake_wait_for_writer(store, (int64_t)(most_us / 2 + store->jitter % most_us));
     return 1;
 }
 

@@ -211,6 +211,9 @@ void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listene
                  struct belay_cancel *cancel);
 void sqlite_wake(struct belay_store *base, const char *lock_id);
 void wake_watchers(struct sqlite_store *store); /* the NULL id, after a batch with events */
+void wake_writers(struct sqlite_store *store);  /* a write transaction of ours has ended */
+/* Sleep until one of others has, or so long. */
+void wake_wait_for_writer(struct sqlite_store *store, int64_t most_us);
 void wake_reset(struct sqlite_store *store);    /* nobody of this boot can be watching yet */
 bool wake_ready(struct sqlite_store *store);    /* opens the file the first time */
 void wake_close(struct sqlite_store *store);
