@@ -4,6 +4,7 @@
 #include "base/findings.h"
 #include "base/text.h"
 #include "client/loader.h"
+#include "client/module_options.h"
 #include "store/sqlite/sqlite_store.h"
 
 static const char *origin_of(const struct belay_config *config, const char *name)
@@ -44,13 +45,14 @@ static void check_config(const struct belay_doctor_options *options, struct find
 
 static void check_dynamodb(const char *table, const struct belay_config *config, struct findings *findings)
 {
+    struct dynamodb_options options = module_options(config);
     struct belay_error err = BELAY_ERROR_INIT;
     const struct net_module *net;
 
     if (loader_net(&net, &err) != BELAY_OK) {
         finding_error(findings, "network module", "install belay's package whole", &err);
     } else {
-        net->doctor_dynamodb(table, config, findings);
+        net->doctor_dynamodb(table, &options, findings);
     }
     belay_error_release(&err);
 }

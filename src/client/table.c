@@ -3,9 +3,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "client/loader.h"
-
-typedef enum belay_code (*table_fn)(const char *table_and_params, const struct belay_table_options *options,
-                                    struct belay_table **out_table, struct belay_error *err);
+#include "client/module_options.h"
 
 static enum belay_code with_module(const struct belay_table_options *options, bool create,
                                    struct belay_table **out_table, struct belay_error *err)
@@ -23,9 +21,11 @@ static enum belay_code with_module(const struct belay_table_options *options, bo
     }
     code = loader_net(&net, err);
     if (code == BELAY_OK) {
-        table_fn fn = create ? net->table_create : net->table_describe;
+        struct dynamodb_options store = module_options(options->config);
+        const char *table = url + strlen("dynamodb:");
 
-        code = fn(url + strlen("dynamodb:"), options, out_table, err);
+        code = create ? net->table_create(table, &store, options, out_table, err)
+                      : net->table_describe(table, &store, out_table, err);
     }
     return code;
 }

@@ -49,11 +49,12 @@ struct net_module {
                                      struct belay_store **out_store, char **out_url, struct belay_error *err);
 
     /* store/dynamodb/dynamodb_table.h */
-    enum belay_code (*table_create)(const char *table_and_params, const struct belay_table_options *options,
-                                    struct belay_table **out_table, struct belay_error *err);
-    enum belay_code (*table_describe)(const char *table_and_params, const struct belay_table_options *options,
+    enum belay_code (*table_create)(const char *table_and_params, const struct dynamodb_options *store,
+                                    const struct belay_table_options *options, struct belay_table **out_table,
+                                    struct belay_error *err);
+    enum belay_code (*table_describe)(const char *table_and_params, const struct dynamodb_options *store,
                                       struct belay_table **out_table, struct belay_error *err);
-    void (*doctor_dynamodb)(const char *table_and_params, const struct belay_config *config,
+    void (*doctor_dynamodb)(const char *table_and_params, const struct dynamodb_options *store,
                             struct findings *findings);
 };
 

@@ -464,12 +464,12 @@ static void check_service(struct doctor *doctor)
     belay_table_free(table);
 }
 
-void dynamodb_doctor(const char *table_and_params, const struct belay_config *config,
+void dynamodb_doctor(const char *table_and_params, const struct dynamodb_options *store,
                      struct findings *findings)
 {
     struct doctor doctor = { .findings = findings, .err = BELAY_ERROR_INIT };
 
-    if (table_session_open(&doctor.session, table_and_params, config, &doctor.err) != BELAY_OK) {
+    if (table_session_open(&doctor.session, table_and_params, store, &doctor.err) != BELAY_OK) {
         finding_error(findings, "store", NULL, &doctor.err);
     } else {
         check_layout(&doctor);

@@ -38,8 +38,7 @@ void table_spec_of_layout(const struct ddb_store *store, struct table_spec *out_
 bool table_spec_of_fence(const struct ddb_store *store, struct table_spec *out_spec)
 {
     /* Counters are never removed, so there is nothing for time to live to look at. */
-    *out_spec =
-        (struct table_spec){ .table = store->params.fence_table, .keys = { "lock_key" }, .n_keys = 1 };
+    *out_spec = (struct table_spec){ .table = store->params.fence_table, .keys = { FENCE_KEY }, .n_keys = 1 };
     return out_spec->table != NULL;
 }
 
@@ -62,12 +61,11 @@ static char *keys_wanted(const struct table_spec *spec)
 /* ---- asking ------------------------------------------------------------------ */
 
 enum belay_code table_session_open(struct table_session *session, const char *table_and_params,
-                                   const struct belay_config *config, struct belay_error *err)
+                                   const struct dynamodb_options *options, struct belay_error *err)
 {
-    struct dynamodb_options options = { .config = config };
     struct belay_store *store = NULL;
     char *url = NULL;
-    enum belay_code code = dynamodb_store_open(table_and_params, &options, &store, &url, err);
+    enum belay_code code = dynamodb_store_open(table_and_params, options, &store, &url, err);
 
     memset(session, 0, sizeof *session);
     free(url);
@@ -369,14 +367,13 @@ enum belay_code table_look(struct table_session *session, const struct table_spe
     return code;
 }
 
-enum belay_code dynamodb_table_describe(const char *table_and_params,
-                                        const struct belay_table_options *options,
+enum belay_code dynamodb_table_describe(const char *table_and_params, const struct dynamodb_options *store,
                                         struct belay_table **out_table, struct belay_error *err)
 {
     struct table_session session;
     struct table_spec spec, fence;
     struct belay_table *table = NULL;
-    enum belay_code code = table_session_open(&session, table_and_params, options->config, err);
+    enum belay_code code = table_session_open(&session, table_and_params, store, err);
 
     if (code == BELAY_OK) {
         table_spec_of_layout(session.store, &spec);

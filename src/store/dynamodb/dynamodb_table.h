@@ -8,17 +8,17 @@
 
 #include "belay.h"
 
+struct dynamodb_options;
 struct findings;
 
-/* options->config is there; options->store_url does not count any more. */
-enum belay_code dynamodb_table_create(const char *table_and_params, const struct belay_table_options *options,
+/* options->store_url and options->config do not count: `store` and `table_and_params` were made of them. */
+enum belay_code dynamodb_table_create(const char *table_and_params, const struct dynamodb_options *store,
+                                      const struct belay_table_options *options,
                                       struct belay_table **out_table, struct belay_error *err);
-enum belay_code dynamodb_table_describe(const char *table_and_params,
-                                        const struct belay_table_options *options,
+enum belay_code dynamodb_table_describe(const char *table_and_params, const struct dynamodb_options *store,
                                         struct belay_table **out_table, struct belay_error *err);
 
-/* `config` may be NULL. */
-void dynamodb_doctor(const char *table_and_params, const struct belay_config *config,
+void dynamodb_doctor(const char *table_and_params, const struct dynamodb_options *store,
                      struct findings *findings);
 
 #endif

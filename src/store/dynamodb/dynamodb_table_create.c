@@ -350,7 +350,8 @@ static enum belay_code look_again(struct make *make, const struct table_spec *sp
     return code;
 }
 
-enum belay_code dynamodb_table_create(const char *table_and_params, const struct belay_table_options *options,
+enum belay_code dynamodb_table_create(const char *table_and_params, const struct dynamodb_options *store,
+                                      const struct belay_table_options *options,
                                       struct belay_table **out_table, struct belay_error *err)
 {
     struct make make = { .options = options,
@@ -359,7 +360,7 @@ enum belay_code dynamodb_table_create(const char *table_and_params, const struct
                          .wait_ms = options->wait_ms == 0 ? WAIT_MS : options->wait_ms };
     struct table_spec spec, fence;
     struct belay_table *table = NULL;
-    enum belay_code code = table_session_open(&make.session, table_and_params, options->config, err);
+    enum belay_code code = table_session_open(&make.session, table_and_params, store, err);
 
     if (code == BELAY_OK) {
         table_spec_of_layout(make.session.store, &spec);

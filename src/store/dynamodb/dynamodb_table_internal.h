@@ -29,7 +29,7 @@ struct table_session {
     int64_t high_ms;
 };
 enum belay_code table_session_open(struct table_session *session, const char *table_and_params,
-                                   const struct belay_config *config, struct belay_error *err);
+                                   const struct dynamodb_options *options, struct belay_error *err);
 void table_session_close(struct table_session *session);
 
 struct table_answer {
