@@ -250,15 +250,10 @@ static const struct option_def create_defs[] = {
 };
 static const struct option_group create_group = { "Options", create_defs };
 
-#define TABLE_EXITS(none)                                                                                    \
-    {                                                                                                        \
-        { 0, "done" }, { 64, "the command line is wrong, or the store is not DynamoDB" },                    \
-            none{ 69, "the service could not be reached, or the table was not active in time" },             \
-            { 77, "something is not allowed; the message names the action" },                                \
-            { 78, "the configuration is wrong, or the table does not fit the layout" },                      \
-    }
-#define NONE
-#define NO_TABLE { 66, "there is no such table" },
+#define SAY_USAGE "the command line is wrong, or the store is not DynamoDB"
+#define SAY_UNREACHABLE "the service could not be reached"
+#define SAY_DENIED "something is not allowed; the message names the action"
+#define SAY_CONFIG "the configuration is wrong, or the table does not fit the layout"
 
 const struct cli_command cmd_table_create = {
     .name = "table create",
@@ -275,7 +270,11 @@ const struct cli_command cmd_table_create = {
         "At the end it prints the table and, as a policy, what IAM has to allow: BelayLocks for who locks, "
         "BelayTable for who runs this command.",
     .groups = { &create_group },
-    .exits = TABLE_EXITS(NONE),
+    .exits = { { 0, "the table is there, fits and is active" },
+               { 64, SAY_USAGE },
+               { 69, SAY_UNREACHABLE ", or the table was not active in time" },
+               { 77, SAY_DENIED },
+               { 78, SAY_CONFIG } },
     .examples = { { "belay table create --store 'dynamodb:deploy-locks?region=eu-west-1'",
                     "belay's own layout" },
                   { "belay table create --store 'dynamodb:locks?layout=deployer' --dry-run",
@@ -290,7 +289,12 @@ const struct cli_command cmd_table_describe = {
     .about = "Shows the table that --store names: its key, billing, time to live, recovery and encryption, "
              "whether locks of the layout can be kept in it, and the policy that IAM has to allow. Changes "
              "nothing.",
-    .exits = TABLE_EXITS(NO_TABLE),
+    .exits = { { 0, "the table is there and fits" },
+               { 64, SAY_USAGE },
+               { 66, "there is no such table" },
+               { 69, SAY_UNREACHABLE },
+               { 77, SAY_DENIED },
+               { 78, SAY_CONFIG } },
     .examples = { { "belay table describe --store dynamodb:deploy-locks", "the table and its policy" },
                   { "belay table describe --store 'dynamodb:locks?layout=resource' --json",
                     "for a program" } },

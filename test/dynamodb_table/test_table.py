@@ -125,6 +125,37 @@ class Create(TableCase):
                 self.ok("release", "build-api-dev", "--id", lock["lock_id"], "--store", url)
 
 
+class Policy(TableCase):
+    INSIDE = {"Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem", "Put": "PutItem"}
+
+    def use(self, url):
+        """Everything that one does with locks; returns the actions that it took."""
+        inside = set()
+
+        def look(request):
+            inside.update(self.INSIDE[kind] for item in request["TransactItems"] for kind in item)
+
+        self.gate.rules["TransactWriteItems"] = look
+        self.gate.seen.clear()
+        store = ("--store", url)
+        lock = self.ok("acquire", "k", "--json", *store).json()
+        self.fails(75, "acquire", "k", "--wait", "2500ms", *store)
+        self.ok("renew", "k", "--id", lock["lock_id"], *store)
+        self.ok("status", "k", *store)
+        self.ok("list", *store)
+        self.ok("unlock", "k", "--force", "--yes", *store)
+        self.ok("run", "--stack", "s", "--environment", "e", "--service", "v", *store, "--", "true")
+        self.ok("doctor", *store)
+        return (set(self.gate.seen) | inside) - {"TransactWriteItems", "DescribeTable", "DescribeTimeToLive"}
+
+    def test_it_allows_what_the_commands_do_and_not_more(self):
+        for layout in ("belay", "chatops", "deployer", "resource"):
+            with self.subTest(layout):
+                url = f"dynamodb:{self.table}-{layout}?layout={layout}"
+                locks = self.ok("table", "create", "--json", "--store", url).json()["policy"]["Statement"][0]
+                self.assertEqual({f"dynamodb:{action}" for action in self.use(url)}, set(locks["Action"]))
+
+
 class Refused(TableCase):
     def test_an_action_that_is_denied_is_named(self):
         for action in ("CreateTable", "DescribeTable", "UpdateTimeToLive"):

@@ -68,8 +68,10 @@ enum belay_code table_session_open(struct table_session *session, const char *ta
     enum belay_code code = dynamodb_store_open(table_and_params, options, &store, &url, err);
 
     memset(session, 0, sizeof *session);
-    free(url);
-    session->store = store == NULL ? NULL : ddb_of(store);
+    if (code == BELAY_OK) {
+        session->store = ddb_of(store);
+        free(url);
+    }
     return code;
 }
 

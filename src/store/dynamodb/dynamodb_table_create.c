@@ -38,7 +38,7 @@ static json_t *create_request(const struct make *make)
     json_t *schema = json_array(), *attributes = json_array();
     json_t *request;
 
-    for (size_t i = 0; i < spec->n_keys; i++) {
+    for (size_t i = 0; i < spec->n_keys && i < LAYOUT_KEYS_MAX; i++) {
         (void)json_array_append_new(
             schema, json_pack("{s:s,s:s}", "AttributeName", spec->keys[i], "KeyType", kinds[i]));
         (void)json_array_append_new(
