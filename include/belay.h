@@ -185,6 +185,9 @@ BELAY_API enum belay_code belay_config_load(const char *path, struct belay_confi
                                             struct belay_error *err);
 BELAY_API void belay_config_free(struct belay_config *config);
 
+/* The file that was read; NULL: there was none. */
+BELAY_API const char *belay_config_path(const struct belay_config *config);
+
 /* One value in force and where it came from, as `belay config show` prints. */
 struct belay_setting {
     const char *name; /* dotted, such as "profiles.build.ttl" */
@@ -548,6 +551,104 @@ BELAY_API void belay_call_cancel(struct belay_call *call);
 
 /* Do all that can be done now. Returns when there is more to do, on CLOCK_BOOTTIME; INT64_MAX: nothing. */
 BELAY_API int64_t belay_client_turn(struct belay_client *client);
+
+/* ---- looking after a store ----------------------------------------------- */
+
+enum belay_finding_level { BELAY_FINDING_OK, BELAY_FINDING_WARNING, BELAY_FINDING_FAILED };
+BELAY_API const char *
+belay_finding_level_name(enum belay_finding_level level); /* "ok", "warning", "failed" */
+
+/* One thing that was looked at or done. The strings are borrowed until the callback returns. */
+struct belay_finding {
+    enum belay_finding_level level;
+    enum belay_code code; /* of what failed: BELAY_UNREACHABLE, BELAY_NOT_PERMITTED or BELAY_CONFIG */
+    const char *name;     /* what it is about: "credentials", "free space" */
+    const char *text;     /* what was found; one line, nothing secret in it */
+    const char *advice;   /* what to do about it; NULL: nothing */
+};
+typedef void (*belay_finding_fn)(void *context, const struct belay_finding *finding);
+
+struct belay_doctor_options {
+    size_t struct_size;
+    const char *config_path;  /* as for belay_config_load() */
+    const char *store_url;    /* NULL: what the configuration says */
+    const char *store_origin; /* who gave store_url, such as "option --store"; NULL: "the caller" */
+};
+#define BELAY_DOCTOR_OPTIONS_INIT                                                                            \
+    {                                                                                                        \
+        sizeof(struct belay_doctor_options), NULL, NULL, NULL                                                \
+    }
+
+/*
+ * Look at the configuration and the store: can it be found, reached and written,
+ * is it what it should be, are the clocks right, is anything not allowed? `fn`
+ * gets one finding at a time, as they are made. Nothing that stays is changed: a
+ * store that does not exist yet is not made. Every request has a time limit.
+ *
+ * BELAY_OK if nothing failed, warnings or not. Else the code of the worst:
+ * BELAY_CONFIG before BELAY_NOT_PERMITTED before BELAY_UNREACHABLE.
+ */
+BELAY_API enum belay_code belay_doctor(const struct belay_doctor_options *options, belay_finding_fn fn,
+                                       void *context, struct belay_error *err);
+
+/* A DynamoDB table, and whether it is what a layout needs. Strings are NULL where something is not known. */
+struct belay_table {
+    char *name;
+    char *layout; /* of the locks in it; NULL for a fence table */
+    char *region;
+    char *endpoint;
+    char *arn;
+    char *status;              /* "ACTIVE", "CREATING"; NULL: there is no such table */
+    char *keys;                /* "PK (S, HASH), SK (S, RANGE)" */
+    char *keys_wanted;         /* the same as the layout needs it */
+    char *billing;             /* "PAY_PER_REQUEST", "PROVISIONED" */
+    char *ttl_attribute;       /* what items are removed by; NULL: nothing */
+    char *ttl_status;          /* "ENABLED", "DISABLED", "ENABLING" */
+    char *ttl_wanted;          /* NULL: the layout has no such attribute */
+    char *recovery;            /* point-in-time recovery: "ENABLED", "DISABLED" */
+    char *encryption;          /* in words */
+    bool deletion_protection;  /* the table must be unprotected before it can be deleted */
+    int64_t items;             /* of hours ago; -1: not known */
+    int64_t bytes;             /* likewise */
+    char *misfit;              /* why locks of this layout cannot be kept in it; NULL: they can */
+    char *policy;              /* an IAM policy, as JSON: what using, making and examining it takes */
+    struct belay_table *fence; /* owned; the table of counters beside it (fence_table=NAME); NULL: none */
+};
+BELAY_API void belay_table_free(struct belay_table *table);
+
+struct belay_table_options {
+    size_t struct_size;
+    const char *store_url;             /* dynamodb:TABLE...; NULL: what the configuration says */
+    const struct belay_config *config; /* NULL: as belay_config_load(NULL) finds it */
+    int64_t wait_ms;                   /* how long to wait until it is active; 0: five minutes */
+    const char *kms_key;               /* encrypt with this KMS key; NULL: with DynamoDB's own, at no cost */
+    bool dry_run;                      /* change nothing; each finding is a request that would be sent */
+    /* Called for every step of belay_table_create(). */
+    belay_finding_fn on_step;
+    /* Called every now and then while it waits; NULL: nobody looks. */
+    void (*on_waiting)(void *context, const char *table, const char *status, int64_t waited_ms);
+    void *context;
+    struct belay_cancel *cancel; /* ends a wait */
+};
+#define BELAY_TABLE_OPTIONS_INIT                                                                             \
+    {                                                                                                        \
+        sizeof(struct belay_table_options), NULL, NULL, 0, NULL, false, NULL, NULL, NULL, NULL               \
+    }
+
+/*
+ * Make the table that the store's URL names, with the keys that its layout
+ * needs, billed by request, with time to live and point-in-time recovery, and
+ * wait until it can be used. A table that is there and fits is left as it is,
+ * but for time to live and recovery that are off; one that does not fit is
+ * BELAY_CONFIG, and nothing is changed. What a server does not have (recovery,
+ * on DynamoDB Local) is a step with a warning. *out_table may be NULL.
+ */
+BELAY_API enum belay_code belay_table_create(const struct belay_table_options *options,
+                                             struct belay_table **out_table, struct belay_error *err);
+
+/* Only looks. Without such a table it is no error: status is NULL then. The caller frees *out_table. */
+BELAY_API enum belay_code belay_table_describe(const struct belay_table_options *options,
+                                               struct belay_table **out_table, struct belay_error *err);
 
 /* Now, on the clock that deadlines are counted on. */
 BELAY_API int64_t belay_now_boot_ms(void);

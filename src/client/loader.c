@@ -16,6 +16,8 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static const struct net_module *loaded; /* under the mutex */
 
+static const char loader_mark[] = "belay";
+
 /*
  * The file that this code itself was loaded from. The kernel's word, not the
  * linker's: a name as it was typed would be taken from the working directory.
@@ -23,7 +25,8 @@ static const struct net_module *loaded; /* under the mutex */
 static bool find_self(char path[PATH_MAX])
 {
     FILE *maps = fopen("/proc/self/maps", "re");
-    unsigned long self = (unsigned long)(uintptr_t)&mutex;
+    /* A constant: what is zero at first may lie in memory that is not mapped from the file. */
+    unsigned long self = (unsigned long)(uintptr_t)&loader_mark;
     char line[PATH_MAX + 128];
     bool found = false;
 

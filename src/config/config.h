@@ -18,6 +18,7 @@ struct config_profile {
 };
 
 struct belay_config {
+    char *path;                     /* owned; of the file; NULL: there was none */
     struct belay_setting *settings; /* owned, with what they point to; in the order of their names */
     size_t n_settings;
     size_t cap_settings;

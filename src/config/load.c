@@ -206,7 +206,8 @@ enum belay_code belay_config_load(const char *path, struct belay_config **out_co
         code = path != NULL ? open_named(&file, path, "", err) : open_first(&file, err);
     }
     if (code == BELAY_OK && file.fd >= 0) {
-        code = read_file(config, &file, err);
+        config->path = strdup(file.source.path);
+        code = config->path == NULL ? error_no_memory(err) : read_file(config, &file, err);
     }
     if (code == BELAY_OK) {
         code = config_read_environment(config, err);

@@ -108,6 +108,11 @@ const struct belay_setting *config_find(const struct belay_config *config, const
     return is_there ? &settings[at] : NULL;
 }
 
+const char *belay_config_path(const struct belay_config *config)
+{
+    return config->path;
+}
+
 size_t belay_config_count(const struct belay_config *config)
 {
     return config == NULL ? config_n_builtin : config->n_settings;
@@ -143,5 +148,6 @@ void belay_config_free(struct belay_config *config)
     }
     free(config->settings);
     free(config->profiles);
+    free(config->path);
     free(config);
 }

@@ -2,6 +2,7 @@
 
 #include "net/aws.h"
 #include "store/dynamodb/dynamodb_store.h"
+#include "store/dynamodb/dynamodb_table.h"
 #include "version.h"
 
 const struct net_module belay_net_entry = {
@@ -10,4 +11,7 @@ const struct net_module belay_net_entry = {
     .aws_open = aws_open,
     .aws_close = aws_close,
     .open_dynamodb = dynamodb_store_open,
+    .table_create = dynamodb_table_create,
+    .table_describe = dynamodb_table_describe,
+    .doctor_dynamodb = dynamodb_doctor,
 };

@@ -29,10 +29,11 @@ struct aws_client;
 struct aws_options;
 struct belay_store;
 struct dynamodb_options;
+struct findings;
 
 #define NET_MODULE_FILE "belay-net.so"
 #define NET_MODULE_SYMBOL "belay_net_entry"
-enum { NET_MODULE_ABI = 2 }; /* one more whenever this struct changes */
+enum { NET_MODULE_ABI = 3 }; /* one more whenever this struct changes */
 
 struct net_module {
     uint32_t abi;
@@ -46,6 +47,15 @@ struct net_module {
     /* store/dynamodb/dynamodb_store.h */
     enum belay_code (*open_dynamodb)(const char *table_and_params, const struct dynamodb_options *options,
                                      struct belay_store **out_store, char **out_url, struct belay_error *err);
+
+    /* store/dynamodb/dynamodb_table.h */
+    enum belay_code (*table_create)(const char *table_and_params, const struct dynamodb_options *store,
+                                    const struct belay_table_options *options, struct belay_table **out_table,
+                                    struct belay_error *err);
+    enum belay_code (*table_describe)(const char *table_and_params, const struct dynamodb_options *store,
+                                      struct belay_table **out_table, struct belay_error *err);
+    void (*doctor_dynamodb)(const char *table_and_params, const struct dynamodb_options *store,
+                            struct findings *findings);
 };
 
 extern BELAY_API const struct net_module belay_net_entry;

@@ -19,6 +19,9 @@ class Shell(BelayCase):
         bin_dir.mkdir()
         (bin_dir / "belay").symlink_to(os.path.abspath(BELAY))
         self.env["PATH"] = f"{bin_dir}:{self.env['PATH']}"
+        # Examples that speak to AWS find nobody there, which is no fault of theirs.
+        self.env.update(AWS_ENDPOINT_URL="http://127.0.0.1:9", AWS_ACCESS_KEY_ID="id", AWS_SECRET_ACCESS_KEY="key",
+                        AWS_REGION="us-east-1", AWS_EC2_METADATA_DISABLED="true", no_proxy="*")
 
     def run_in(self, *argv, **more):
         return subprocess.run(argv, env=self.env, cwd=self.dir, capture_output=True, encoding="utf-8", timeout=60,

@@ -152,8 +152,15 @@ enum belay_code sqlite_commit_failed(struct sqlite_store *store, int rc, struct 
 enum belay_code sqlite_moved(const struct sqlite_store *store, struct belay_error *err);
 enum belay_code sqlite_other_boot(const struct sqlite_store *store, struct belay_error *err);
 
+/* ---- sqlite_open.c ---- */
+/* "NFS", for a type that statfs tells; NULL: it is none of the network. */
+const char *sqlite_network_name(long fs_type);
+
 /* ---- sqlite_schema.c, sqlite_restart.c ---- */
 enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_error *err);
+/* Which version it is of (0: empty), and the newest there is; changes nothing. */
+enum belay_code sqlite_schema_look(struct sqlite_store *store, int64_t *out_version, int64_t *out_newest,
+                                   struct belay_error *err);
 enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *err);
 
 /* ---- sqlite_record.c, sqlite_json.c ---- */

@@ -33,26 +33,33 @@ static long file_system_type(const struct sqlite_store *store, const char *direc
     return statfs(directory, &fs) == 0 ? (long)fs.f_type : 0;
 }
 
+const char *sqlite_network_name(long fs_type)
+{
+    for (size_t i = 0; i < sizeof network_file_systems / sizeof network_file_systems[0]; i++) {
+        if (network_file_systems[i].magic == ((unsigned long)fs_type & 0xffffffffUL)) {
+            return network_file_systems[i].name;
+        }
+    }
+    return NULL;
+}
+
 static enum belay_code check_place(const struct sqlite_store *store, struct belay_error *err)
 {
     char *directory = strdup(store->path);
     struct stat st;
     enum belay_code code = BELAY_OK;
-    unsigned long type;
+    const char *network;
 
     if (directory == NULL) {
         return error_no_memory(err);
     }
     strrchr(directory, '/')[strrchr(directory, '/') == directory ? 1 : 0] = '\0';
-    type = (unsigned long)file_system_type(store, directory) & 0xffffffffUL;
-    for (size_t i = 0; i < sizeof network_file_systems / sizeof network_file_systems[0]; i++) {
-        if (network_file_systems[i].magic == type) {
-            code =
-                error_set(err, BELAY_INVALID,
-                          "'%s' is on a network file system (%s), where SQLite's locks do not hold; name a "
-                          "file on a local disk, or one belay server for all machines",
-                          store->path, network_file_systems[i].name);
-        }
+    network = sqlite_network_name(file_system_type(store, directory));
+    if (network != NULL) {
+        code = error_set(err, BELAY_INVALID,
+                         "'%s' is on a network file system (%s), where SQLite's locks do not hold; name a "
+                         "file on a local disk, or one belay server for all machines",
+                         store->path, network);
     }
     if (code == BELAY_OK && stat(store->path, &st) == 0 && !S_ISREG(st.st_mode)) {
         code = error_set(err, BELAY_INVALID, "'%s' is %s; name the file of the lock database, such as %s%s",

@@ -160,6 +160,13 @@ static enum belay_code migrate(struct sqlite_store *store, struct belay_error *e
     return code;
 }
 
+enum belay_code sqlite_schema_look(struct sqlite_store *store, int64_t *out_version, int64_t *out_newest,
+                                   struct belay_error *err)
+{
+    *out_newest = VERSION;
+    return recognise(store, out_version, err);
+}
+
 enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_error *err)
 {
     int64_t version = 0;

@@ -31,4 +31,9 @@ struct sqlite_hooks {
 enum belay_code sqlite_store_open(const char *path_and_params, const struct sqlite_hooks *hooks,
                                   struct belay_store **out_store, char **out_url, struct belay_error *err);
 
+/* Look at all that could be wrong with it. Makes and changes nothing that stays. `hooks` may be NULL. */
+struct findings;
+void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks *hooks,
+                         struct findings *findings);
+
 #endif

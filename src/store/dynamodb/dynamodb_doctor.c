@@ -1,0 +1,485 @@
+/*
+ * What could be wrong between here and a table of locks.
+ *
+ * The probe writes one item under a key of its own and removes it. Whether it
+ * may remove is tried first, on an item that is not there; if it may not, the
+ * write is tried with a condition that cannot hold. So nothing stays, whatever is
+ * allowed; and after a crash in between, time to live removes it in an hour.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/findings.h"
+#include "base/text.h"
+#include "net/uri.h"
+#include "store/dynamodb/dynamodb_table_internal.h"
+
+enum { PROBE_TTL_S = 3600 };
+
+struct doctor {
+    struct findings *findings;
+    struct table_session session;
+    struct belay_error err; /* of the last request */
+    size_t n_denied;
+    size_t n_lacking;
+};
+
+/* ---- how to get there ----------------------------------------------------------- */
+
+static void check_layout(struct doctor *doctor)
+{
+    const struct layout *layout = doctor->session.store->layout;
+
+    if (layout->look_only) {
+        finding_warn(doctor->findings, "layout", NULL,
+                     "'%s': its locks can be shown and forced, but not taken with belay", layout->name);
+    } else {
+        finding_ok(doctor->findings, "layout", "'%s'", layout->name);
+    }
+}
+
+static bool check_region(struct doctor *doctor)
+{
+    const struct aws_client *aws = doctor->session.store->aws;
+
+    if (aws_region(aws) == NULL) {
+        finding_failed(doctor->findings, BELAY_CONFIG, "region",
+                       "set AWS_REGION, or 'region' in the profile, or add ?region= to the store's URL",
+                       "no AWS region is set");
+        return false;
+    }
+    finding_ok(doctor->findings, "region", "%s (%s)", aws_region(aws),
+               doctor->session.store->params.region != NULL ? "the store's URL" : aws_region_origin(aws));
+    return true;
+}
+
+static bool is_of_this_machine(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || text_has_prefix(host, "127.") || strcmp(host, "::1") == 0;
+}
+
+static void check_endpoint(struct doctor *doctor)
+{
+    const struct aws_client *aws = doctor->session.store->aws;
+    const char *url = aws_endpoint(aws, AWS_DYNAMODB);
+    struct uri uri;
+
+    if (url == NULL || !uri_parse(url, &uri)) {
+        return; /* with a region there is one, and a bad one was refused before */
+    }
+    if (!uri.tls && !is_of_this_machine(uri.host)) {
+        finding_warn(doctor->findings, "endpoint", "use https://",
+                     "%s is not encrypted: who is on the way can read and change locks", url);
+    } else {
+        finding_ok(doctor->findings, "endpoint", "%s (%s)", url,
+                   aws_endpoint_is_set(aws, AWS_DYNAMODB) ? "set by hand" : "AWS's own");
+    }
+    uri_release(&uri);
+}
+
+static bool check_credentials(struct doctor *doctor)
+{
+    char *origin = NULL;
+    enum belay_code code = aws_credentials_origin(doctor->session.store->aws, &origin, &doctor->err);
+
+    if (code == BELAY_OK) {
+        finding_ok(doctor->findings, "credentials", "from %s", origin);
+    } else {
+        finding_error(doctor->findings, "credentials", NULL, &doctor->err);
+    }
+    free(origin);
+    return code == BELAY_OK;
+}
+
+/* ---- the table -------------------------------------------------------------------- */
+
+static void say_no_table(struct doctor *doctor, const char *name, const char *table)
+{
+    const char *region = aws_region(doctor->session.store->aws);
+
+    finding_failed(doctor->findings, BELAY_CONFIG, name,
+                   "make it with 'belay table create', or check the name, the region and the account",
+                   "there is no table '%s' in %s", table, region == NULL ? "?" : region);
+}
+
+/* A request that was not answered, or not for these credentials, says nothing of the table. */
+static void say_failed(struct doctor *doctor, const char *name, enum belay_code code)
+{
+    if (code == BELAY_NOT_PERMITTED) {
+        finding_error(doctor->findings, "credentials", NULL, &doctor->err);
+    } else if (code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN) {
+        finding_error(doctor->findings, "service", "check the endpoint, the network, and proxies on the way",
+                      &doctor->err);
+    } else {
+        finding_error(doctor->findings, name, NULL, &doctor->err);
+    }
+}
+
+static void say_denied(struct doctor *doctor, const char *action, bool vital, const char *what_for)
+{
+    static const char name[] = "permission";
+    char advice[160];
+
+    (void)snprintf(advice, sizeof advice,
+                   "allow dynamodb:%s for the table; 'belay table describe' prints the whole policy", action);
+    if (vital) {
+        finding_failed(doctor->findings, BELAY_NOT_PERMITTED, name, advice,
+                       "dynamodb:%s is not allowed; it is needed %s", action, what_for);
+    } else {
+        finding_warn(doctor->findings, name, advice, "dynamodb:%s is not allowed; it is needed %s", action,
+                     what_for);
+    }
+    doctor->n_denied++;
+}
+
+static bool check_status(struct doctor *doctor, const char *name, const struct belay_table *table)
+{
+    if (table->misfit != NULL) {
+        finding_failed(
+            doctor->findings, BELAY_CONFIG, name,
+            "choose the table's own layout with ?layout=, or make a table with 'belay table create'",
+            "'%s' does not fit: %s", table->name, table->misfit);
+        return false;
+    }
+    if (strcmp(table->status, "ACTIVE") != 0 && strcmp(table->status, "UPDATING") != 0) {
+        finding_failed(doctor->findings, BELAY_UNREACHABLE, name, "wait until it is active", "'%s' is %s",
+                       table->name, table->status);
+        return false;
+    }
+    finding_ok(doctor->findings, name, "'%s' is %s, with the key %s, billed %s", table->name, table->status,
+               table->keys,
+               table->billing != NULL && strcmp(table->billing, "PAY_PER_REQUEST") == 0 ? "by request"
+                                                                                        : "by capacity");
+    return true;
+}
+
+/* False: it makes no sense to go on with this table. */
+static bool check_table(struct doctor *doctor, const char *name, struct belay_table *table)
+{
+    struct table_answer answer = { 0 };
+    enum belay_code code = table_look_keys(&doctor->session, table, &answer, &doctor->err);
+    bool good = false;
+
+    if (code == BELAY_OK) {
+        good = check_status(doctor, name, table);
+    } else if (code == BELAY_NOT_FOUND) {
+        say_no_table(doctor, name, table->name);
+    } else if (table_is_denied(&answer)) {
+        say_denied(doctor, "DescribeTable", false, "to check the table's keys, and by 'belay table'");
+        good = true;
+    } else {
+        say_failed(doctor, name, code);
+    }
+    table_answer_release(&answer);
+    return good;
+}
+
+static void check_ttl(struct doctor *doctor, struct belay_table *table)
+{
+    static const char advice[] = "switch it on with 'belay table create', which leaves the rest as it is";
+    struct table_answer answer = { 0 };
+    enum belay_code code = table_look_ttl(&doctor->session, table, &answer, &doctor->err);
+
+    if (table_is_denied(&answer)) {
+        say_denied(doctor, "DescribeTimeToLive", false, "to check time to live, and by 'belay table'");
+    } else if (code != BELAY_OK) {
+        finding_warn(doctor->findings, "time to live", NULL, "cannot be told: %s", doctor->err.text);
+    } else if (table->misfit != NULL) {
+        finding_failed(doctor->findings, BELAY_CONFIG, "time to live",
+                       "switch that off ('aws dynamodb update-time-to-live'), then run 'belay table create'",
+                       "'%s' does not fit: %s", table->name, table->misfit);
+    } else if (table->ttl_wanted == NULL) {
+        finding_ok(doctor->findings, "time to live", "the layout does not use it");
+    } else if (table->ttl_attribute == NULL) {
+        finding_warn(doctor->findings, "time to live", advice,
+                     "is off: records of old locks stay, and 'belay list' reads them all");
+    } else {
+        finding_ok(doctor->findings, "time to live", "%s, by '%s'",
+                   table->ttl_status == NULL ? "on" : table->ttl_status, table->ttl_attribute);
+    }
+    table_answer_release(&answer);
+}
+
+static void check_clock(struct doctor *doctor)
+{
+    const struct table_session *session = &doctor->session;
+    const struct ddb_params *params = &session->store->params;
+    int64_t most = params->max_skew_ms;
+    int64_t off = session->low_ms > 0 ? session->low_ms : session->high_ms < 0 ? session->high_ms : 0;
+    int64_t within = -session->low_ms > session->high_ms ? -session->low_ms : session->high_ms;
+    char span[CLOCK_TEXT_SIZE];
+
+    if (!session->heard) {
+        finding_warn(doctor->findings, "clock", NULL, "the service's answers have no Date to compare with");
+    } else if (off == 0) {
+        finding_ok(doctor->findings, "clock", "agrees with DynamoDB's within %s",
+                   clock_format_span(span, within));
+    } else if (off > most || off < -most) {
+        (void)ddb_clock_say_skew(session->store, off, &doctor->err);
+        if (params->observe) {
+            finding_warn(doctor->findings, "clock", "set it (NTP)",
+                         "is %s %s DynamoDB's; with observe=1 no lock depends on it",
+                         clock_format_span(span, off < 0 ? -off : off), off < 0 ? "behind" : "ahead of");
+        } else {
+            finding_error(doctor->findings, "clock", NULL, &doctor->err);
+        }
+    } else {
+        finding_warn(doctor->findings, "clock", "set it (NTP)",
+                     "is %s %s DynamoDB's, which is allowed, but not much more is",
+                     clock_format_span(span, off < 0 ? -off : off), off < 0 ? "behind" : "ahead of");
+    }
+}
+
+/* ---- the probe -------------------------------------------------------------------- */
+
+struct probe {
+    struct doctor *doctor;
+    const char *name;          /* of its finding */
+    const char *table;         /* borrowed */
+    const char *key_attribute; /* borrowed; the first of the key */
+    const char *ttl;           /* borrowed; or NULL */
+    json_t *key;               /* owned */
+    bool may_remove;
+    bool stop; /* it failed in a way that the rest will, too */
+};
+
+struct probe_step {
+    const char *operation;
+    const char *action; /* of IAM */
+    bool vital;
+    const char *what_for;
+    json_t *(*request)(const struct probe *probe);
+};
+
+static json_t *ask_remove(const struct probe *probe)
+{
+    return json_pack("{s:s,s:O}", "TableName", probe->table, "Key", probe->key);
+}
+
+static json_t *ask_write(const struct probe *probe)
+{
+    char until[32];
+
+    (void)snprintf(until, sizeof until, "%" PRId64, clock_unix_ms() / 1000 + PROBE_TTL_S);
+    return json_pack("{s:s,s:O,s:s,s:s,s:{s:s,s:s},s:{s:{s:s}}}", "TableName", probe->table, "Key",
+                     probe->key, "UpdateExpression", "SET #t = :t", "ConditionExpression",
+                     probe->may_remove ? "attribute_not_exists(#k)" : "attribute_exists(#k)",
+                     "ExpressionAttributeNames", "#k", probe->key_attribute, "#t",
+                     probe->ttl == NULL ? "belay_doctor" : probe->ttl, "ExpressionAttributeValues", ":t", "N",
+                     until);
+}
+
+static json_t *ask_read(const struct probe *probe)
+{
+    return json_pack("{s:s,s:O,s:b}", "TableName", probe->table, "Key", probe->key, "ConsistentRead", 1);
+}
+
+static json_t *ask_read_some(const struct probe *probe)
+{
+    return json_pack("{s:{s:{s:[O],s:b}}}", "RequestItems", probe->table, "Keys", probe->key,
+                     "ConsistentRead", 1);
+}
+
+static json_t *ask_check(const struct probe *probe)
+{
+    return json_pack("{s:[{s:{s:s,s:O,s:s,s:{s:s}}}]}", "TransactItems", "ConditionCheck", "TableName",
+                     probe->table, "Key", probe->key, "ConditionExpression",
+                     probe->may_remove ? "attribute_exists(#k)" : "attribute_not_exists(#k)",
+                     "ExpressionAttributeNames", "#k", probe->key_attribute);
+}
+
+static json_t *ask_scan(const struct probe *probe)
+{
+    return json_pack("{s:s,s:i}", "TableName", probe->table, "Limit", 1);
+}
+
+static const struct probe_step step_remove = { "DeleteItem", "DeleteItem", true,
+                                               "to end locks and leave the line of who waits", ask_remove };
+static const struct probe_step step_write = { "UpdateItem", "UpdateItem", true,
+                                              "to take, renew and release locks", ask_write };
+static const struct probe_step steps_between[] = {
+    { "GetItem", "GetItem", true, "to show and take locks", ask_read },
+    { "BatchGetItem", "BatchGetItem", true, "for locks with others above them (stacks, 'all')",
+      ask_read_some },
+    { "TransactWriteItems", "ConditionCheckItem", true, "for locks with others above them (stacks, 'all')",
+      ask_check },
+    { "Scan", "Scan", false, "by 'belay list' and 'belay watch'", ask_scan },
+};
+
+/* Says what is wrong, if anything is. True: it was done, or refused by its condition. */
+static bool probe_run(struct probe *probe, const struct probe_step *step, struct table_answer *out_answer)
+{
+    struct doctor *doctor = probe->doctor;
+    enum belay_code code =
+        table_call(&doctor->session, step->operation, step->request(probe), out_answer, &doctor->err);
+
+    if (code == BELAY_OK || code == BELAY_REFUSED) {
+        return true;
+    }
+    if (table_is_denied(out_answer)) {
+        say_denied(doctor, step->action, step->vital, step->what_for);
+    } else if (table_is_lacking(out_answer)) {
+        finding_warn(doctor->findings, probe->name, "use it for trying out only",
+                     "this server does not have %s, which is needed %s", step->operation, step->what_for);
+        doctor->n_lacking++;
+    } else if (code == BELAY_NOT_FOUND) {
+        say_no_table(doctor, probe->name, probe->table);
+        probe->stop = true;
+    } else {
+        say_failed(doctor, probe->name, code);
+        probe->stop = true;
+    }
+    return false;
+}
+
+static bool probe_step(struct probe *probe, const struct probe_step *step)
+{
+    struct table_answer answer = { 0 };
+    bool done = !probe->stop && probe_run(probe, step, &answer);
+
+    table_answer_release(&answer);
+    return done;
+}
+
+/* What was just written must come back. */
+static bool probe_read(struct probe *probe, bool written)
+{
+    struct table_answer answer = { 0 };
+    bool done = !probe->stop && probe_run(probe, &steps_between[0], &answer);
+
+    if (done && written && json_object_get(answer.body, "Item") == NULL) {
+        finding_failed(probe->doctor->findings, BELAY_CONFIG, probe->name, NULL,
+                       "what was just written to '%s' is not there when it is read", probe->table);
+        done = false;
+    }
+    table_answer_release(&answer);
+    return done;
+}
+
+static void probe_all(struct probe *probe)
+{
+    struct doctor *doctor = probe->doctor;
+    int64_t began = clock_boot_ms();
+    size_t failed = doctor->findings->n_failed;
+    bool written;
+
+    probe->may_remove = probe_step(probe, &step_remove);
+    written = probe_step(probe, &step_write) && probe->may_remove;
+    (void)probe_read(probe, written);
+    for (size_t i = 1; i < sizeof steps_between / sizeof steps_between[0]; i++) {
+        (void)probe_step(probe, &steps_between[i]);
+    }
+    if (probe->may_remove) {
+        probe->stop = false; /* perhaps it was written, whatever the answer was */
+        written = probe_step(probe, &step_remove) && written;
+    }
+    if (written && doctor->findings->n_failed == failed) {
+        finding_ok(doctor->findings, probe->name, "wrote, read and removed an item of '%s' in %" PRId64 " ms",
+                   probe->table, clock_boot_ms() - began);
+    }
+}
+
+static bool probe_key(char out[64])
+{
+    char id[UUID_TEXT_SIZE];
+
+    if (!uuid_make(id)) {
+        return false;
+    }
+    (void)snprintf(out, 64, "belay-doctor-%s", id);
+    return true;
+}
+
+static void check_items(struct doctor *doctor)
+{
+    const struct ddb_store *store = doctor->session.store;
+    const struct layout *layout = store->layout;
+    struct table_spec spec;
+    struct probe probe = { .doctor = doctor, .name = "write" };
+    char id[64];
+
+    table_spec_of_layout(store, &spec);
+    probe.table = spec.table;
+    probe.key_attribute = spec.keys[0];
+    probe.ttl = spec.ttl;
+    /* Among belay's own items, where there are some, so that no other program takes it for a lock. */
+    if (probe_key(id)) {
+        probe.key = layout->line_prefix != NULL ? ddb_line_key(layout, id) : ddb_item_key(layout, id);
+    }
+    if (probe.key != NULL) {
+        probe_all(&probe);
+    }
+    json_decref(probe.key);
+}
+
+/* ---- all of it --------------------------------------------------------------------- */
+
+static void check_fence(struct doctor *doctor)
+{
+    struct table_spec spec;
+    struct probe probe = { .doctor = doctor, .name = "fence write" };
+    struct belay_table *table;
+    char id[64];
+
+    if (!table_spec_of_fence(doctor->session.store, &spec)) {
+        return;
+    }
+    table = table_new(&doctor->session, &spec);
+    if (table != NULL && check_table(doctor, "fence table", table) && probe_key(id)) {
+        probe.table = spec.table;
+        probe.key_attribute = spec.keys[0];
+        probe.key = json_pack("{s:{s:s}}", spec.keys[0], "S", id);
+        if (probe.key != NULL) {
+            probe_all(&probe);
+        }
+    }
+    json_decref(probe.key);
+    belay_table_free(table);
+}
+
+static void check_service(struct doctor *doctor)
+{
+    struct table_spec spec;
+    struct belay_table *table;
+    bool good;
+
+    table_spec_of_layout(doctor->session.store, &spec);
+    table = table_new(&doctor->session, &spec);
+    good = table != NULL && check_table(doctor, "table", table);
+    if (good) {
+        check_ttl(doctor, table);
+        check_items(doctor);
+        check_fence(doctor);
+    }
+    if (doctor->session.heard) {
+        check_clock(doctor);
+    }
+    if (good && doctor->n_denied == 0 && doctor->n_lacking == 0) {
+        finding_ok(doctor->findings, "permissions", "nothing that belay needs was denied");
+    }
+    belay_table_free(table);
+}
+
+void dynamodb_doctor(const char *table_and_params, const struct dynamodb_options *store,
+                     struct findings *findings)
+{
+    struct doctor doctor = { .findings = findings, .err = BELAY_ERROR_INIT };
+
+    if (table_session_open(&doctor.session, table_and_params, store, &doctor.err) != BELAY_OK) {
+        finding_error(findings, "store", NULL, &doctor.err);
+    } else {
+        check_layout(&doctor);
+        if (check_region(&doctor)) {
+            check_endpoint(&doctor);
+            if (check_credentials(&doctor)) {
+                check_service(&doctor);
+            }
+        }
+    }
+    belay_error_release(&doctor.err);
+    table_session_close(&doctor.session);
+}

@@ -1,0 +1,383 @@
+/*
+ * Make a table fit a layout:
+ *
+ *     look --> absent: CreateTable --+
+ *        \---> there, and fits ------+--> wait until ACTIVE --> time to live --> recovery
+ *         \--> there, and does not fit: an error, and nothing is changed
+ *
+ * Every step that is done already is left out, so that it can be run again after
+ * whatever stopped it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/findings.h"
+#include "store/dynamodb/dynamodb_table_internal.h"
+
+enum { WAIT_MS = 5 * 60 * 1000, POLL_FIRST_MS = 250, POLL_MS = 2000, NAP_MS = 50 };
+
+struct make {
+    struct table_session session;
+    const struct belay_table_options *options; /* borrowed */
+    struct findings findings;                  /* what on_step is told */
+    const struct table_spec *spec;             /* borrowed */
+    struct belay_table *table;                 /* owned */
+    int64_t began_boot_ms;
+    int64_t wait_ms;
+};
+
+/* ---- requests ------------------------------------------------------------------ */
+
+static json_t *create_request(const struct make *make)
+{
+    static const char *const kinds[] = { "HASH", "RANGE" };
+    const struct table_spec *spec = make->spec;
+    json_t *schema = json_array(), *attributes = json_array();
+    json_t *request;
+
+    for (size_t i = 0; i < spec->n_keys && i < LAYOUT_KEYS_MAX; i++) {
+        (void)json_array_append_new(
+            schema, json_pack("{s:s,s:s}", "AttributeName", spec->keys[i], "KeyType", kinds[i]));
+        (void)json_array_append_new(
+            attributes, json_pack("{s:s,s:s}", "AttributeName", spec->keys[i], "AttributeType", "S"));
+    }
+    request = json_pack("{s:s,s:o,s:o,s:s}", "TableName", spec->table, "KeySchema", schema,
+                        "AttributeDefinitions", attributes, "BillingMode", "PAY_PER_REQUEST");
+    if (request != NULL && make->options->kms_key != NULL) {
+        (void)json_object_set_new(request, "SSESpecification",
+                                  json_pack("{s:b,s:s,s:s}", "Enabled", 1, "SSEType", "KMS", "KMSMasterKeyId",
+                                            make->options->kms_key));
+    }
+    return request;
+}
+
+static json_t *ttl_request(const struct make *make)
+{
+    return json_pack("{s:s,s:{s:b,s:s}}", "TableName", make->spec->table, "TimeToLiveSpecification",
+                     "Enabled", 1, "AttributeName", make->spec->ttl);
+}
+
+static json_t *recovery_request(const struct make *make)
+{
+    return json_pack("{s:s,s:{s:b}}", "TableName", make->spec->table, "PointInTimeRecoverySpecification",
+                     "PointInTimeRecoveryEnabled", 1);
+}
+
+/* ---- waiting ------------------------------------------------------------------- */
+
+static enum belay_code nap(const struct make *make, int64_t ms, struct belay_error *err)
+{
+    for (; ms > 0; ms -= NAP_MS) {
+        if (make->options->cancel != NULL && belay_cancel_requested(make->options->cancel)) {
+            return error_set(err, BELAY_CANCELLED,
+                             "ended while waiting for table '%s'; run it again to go on", make->spec->table);
+        }
+        port_sleep_ms(net_port_system(), ms < NAP_MS ? ms : NAP_MS);
+    }
+    return BELAY_OK;
+}
+
+/* A pause before looking again; BELAY_UNREACHABLE once there is no time left. */
+static enum belay_code pause(const struct make *make, const char *status, int round, struct belay_error *err)
+{
+    int64_t waited = clock_boot_ms() - make->began_boot_ms;
+    char span[CLOCK_TEXT_SIZE];
+
+    if (make->options->on_waiting != NULL) {
+        make->options->on_waiting(make->options->context, make->spec->table, status, waited);
+    }
+    if (waited >= make->wait_ms) {
+        return error_set(err, BELAY_UNREACHABLE,
+                         "table '%s' is %s after %s: run the same command again to go on waiting",
+                         make->spec->table, status, clock_format_span(span, make->wait_ms));
+    }
+    return nap(make, round == 0 ? POLL_FIRST_MS : POLL_MS, err);
+}
+
+/* A table that was just made may not be seen at once. */
+static enum belay_code wait_until_active(struct make *make, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    for (int round = 0; code == BELAY_OK; round++) {
+        const char *status = make->table->status;
+        struct belay_table *table = NULL;
+
+        if (status != NULL && strcmp(status, "ACTIVE") == 0) {
+            return BELAY_OK;
+        }
+        code = pause(make, status == NULL ? "CREATING" : status, round, err);
+        if (code == BELAY_OK) {
+            code = table_look(&make->session, make->spec, &table, err);
+        }
+        if (code == BELAY_OK) {
+            belay_table_free(make->table);
+            make->table = table;
+        }
+    }
+    return code;
+}
+
+/* ---- steps --------------------------------------------------------------------- */
+
+/* With dry_run: show the request instead of sending it. Takes over `request`. */
+static void show(struct make *make, const char *operation, json_t *request)
+{
+    char *text = request == NULL ? NULL : json_dumps(request, JSON_COMPACT);
+
+    finding_ok(&make->findings, operation, "%s", text == NULL ? "?" : text);
+    free(text);
+    json_decref(request);
+}
+
+static bool is_error(const struct table_answer *answer, const char *name)
+{
+    return answer->error_code != NULL && strcmp(answer->error_code, name) == 0;
+}
+
+static enum belay_code step_create(struct make *make, struct belay_error *err)
+{
+    struct table_answer answer = { 0 };
+    enum belay_code code;
+
+    if (make->options->dry_run) {
+        show(make, "CreateTable", create_request(make));
+        return BELAY_OK;
+    }
+    code = table_call(&make->session, "CreateTable", create_request(make), &answer, err);
+    /* Somebody else was quicker, or an answer of ours was lost: what is there now is looked at next. */
+    if (is_error(&answer, "ResourceInUseException")) {
+        code = BELAY_OK;
+    }
+    table_answer_release(&answer);
+    if (code == BELAY_OK) {
+        code = wait_until_active(make, err);
+    }
+    if (code == BELAY_OK) {
+        finding_ok(&make->findings, "table", "'%s' was made, with the key %s", make->spec->table,
+                   make->table->keys_wanted);
+    }
+    return code;
+}
+
+static enum belay_code step_keys(struct make *make, struct belay_error *err)
+{
+    if (make->table->misfit == NULL) {
+        return BELAY_OK;
+    }
+    if (make->spec->layout == NULL) {
+        return error_set(err, BELAY_CONFIG,
+                         "table '%s' is there, but is no fence table: %s. Nothing was changed: name another "
+                         "with fence_table=",
+                         make->spec->table, make->table->misfit);
+    }
+    return error_set(err, BELAY_CONFIG,
+                     "table '%s' is there, but does not fit the layout '%s': %s. Nothing was changed: choose "
+                     "the table's own layout with ?layout=, or another table",
+                     make->spec->table, make->spec->layout, make->table->misfit);
+}
+
+static enum belay_code step_ttl(struct make *make, struct belay_error *err)
+{
+    struct table_answer answer = { 0 };
+    enum belay_code code;
+
+    if (make->spec->ttl == NULL) {
+        return BELAY_OK;
+    }
+    if (make->table->ttl_attribute != NULL) {
+        if (!make->options->dry_run) {
+            finding_ok(&make->findings, "time to live", "is on, by '%s'", make->table->ttl_attribute);
+        }
+        return BELAY_OK;
+    }
+    if (make->options->dry_run) {
+        show(make, "UpdateTimeToLive", ttl_request(make));
+        return BELAY_OK;
+    }
+    code = table_call(&make->session, "UpdateTimeToLive", ttl_request(make), &answer, err);
+    if (code == BELAY_OK) {
+        finding_ok(&make->findings, "time to live", "switched on, by '%s'", make->spec->ttl);
+    } else if (table_is_lacking(&answer)) {
+        finding_warn(&make->findings, "time to live", NULL,
+                     "this server does not have it: records of old locks stay");
+        code = BELAY_OK;
+    } else if (is_error(&answer, "ValidationException") && answer.message != NULL &&
+               strstr(answer.message, "already enabled") != NULL) {
+        finding_ok(&make->findings, "time to live", "is on");
+        code = BELAY_OK;
+    }
+    table_answer_release(&answer);
+    return code;
+}
+
+/* Right after a table was made the service wants a moment before it lets this be changed. */
+static enum belay_code switch_recovery_on(struct make *make, struct table_answer *answer,
+                                          struct belay_error *err)
+{
+    enum belay_code code =
+        table_call(&make->session, "UpdateContinuousBackups", recovery_request(make), answer, err);
+
+    for (int round = 0; is_error(answer, "ContinuousBackupsUnavailableException"); round++) {
+        code = pause(make, "not ready for recovery", round, err);
+        if (code != BELAY_OK) {
+            break;
+        }
+        table_answer_release(answer);
+        code = table_call(&make->session, "UpdateContinuousBackups", recovery_request(make), answer, err);
+    }
+    return code;
+}
+
+static enum belay_code step_recovery(struct make *make, struct belay_error *err)
+{
+    struct table_answer answer = { 0 };
+    enum belay_code code;
+
+    if (make->table->recovery != NULL && strcmp(make->table->recovery, "ENABLED") == 0) {
+        if (!make->options->dry_run) {
+            finding_ok(&make->findings, "recovery", "to any point in time is on");
+        }
+        return BELAY_OK;
+    }
+    if (make->options->dry_run) {
+        show(make, "UpdateContinuousBackups", recovery_request(make));
+        return BELAY_OK;
+    }
+    code = switch_recovery_on(make, &answer, err);
+    if (code == BELAY_OK) {
+        finding_ok(&make->findings, "recovery", "to any point in time switched on");
+    } else if (table_is_lacking(&answer)) {
+        finding_warn(&make->findings, "recovery", NULL,
+                     "this server does not have point-in-time recovery, so it is left out");
+        code = BELAY_OK;
+    }
+    table_answer_release(&answer);
+    return code;
+}
+
+static void step_encryption(struct make *make, bool is_new)
+{
+    if (make->options->dry_run || make->table->encryption == NULL) {
+        return;
+    }
+    if (!is_new && make->options->kms_key != NULL) {
+        finding_warn(&make->findings, "encryption",
+                     "change it with 'aws dynamodb update-table --sse-specification' if that is meant",
+                     "the table was there, and stays encrypted with %s", make->table->encryption);
+    } else if (make->options->kms_key != NULL && strstr(make->table->encryption, "KMS") == NULL) {
+        finding_warn(&make->findings, "encryption", NULL, "this server does not tell of KMS keys");
+    } else {
+        finding_ok(&make->findings, "encryption", "at rest with %s", make->table->encryption);
+    }
+}
+
+/* ---- all of it ------------------------------------------------------------------ */
+
+/* With dry_run the plan is shown also where nobody can be asked. */
+static enum belay_code look_first(struct make *make, struct belay_error *err)
+{
+    struct belay_error why = BELAY_ERROR_INIT;
+    enum belay_code code = table_look(&make->session, make->spec, &make->table, &why);
+
+    if (code != BELAY_OK && make->options->dry_run) {
+        finding_warn(&make->findings, "table", NULL, "cannot be looked at, so this is for a new one: %s",
+                     why.text);
+        make->table = table_new(&make->session, make->spec);
+        code = make->table == NULL ? error_no_memory(err) : BELAY_OK;
+    } else if (code != BELAY_OK) {
+        code = error_set(err, code, "%s", why.text);
+    }
+    belay_error_release(&why);
+    return code;
+}
+
+static enum belay_code make_one(struct make *make, const struct table_spec *spec,
+                                struct belay_table **out_table, struct belay_error *err)
+{
+    enum belay_code code;
+    bool is_new;
+
+    make->spec = spec;
+    make->table = NULL;
+    code = look_first(make, err);
+    is_new = code == BELAY_OK && make->table->status == NULL;
+    if (code == BELAY_OK && !is_new) {
+        code = step_keys(make, err);
+    }
+    if (code == BELAY_OK && is_new) {
+        code = step_create(make, err);
+    } else if (code == BELAY_OK && !make->options->dry_run) {
+        code = wait_until_active(make, err);
+        if (code == BELAY_OK) {
+            finding_ok(&make->findings, "table", "'%s' is there and fits", spec->table);
+        }
+    }
+    if (code == BELAY_OK && is_new) {
+        code = step_keys(make, err); /* of who was quicker */
+    }
+    if (code == BELAY_OK) {
+        code = step_ttl(make, err);
+    }
+    if (code == BELAY_OK) {
+        code = step_recovery(make, err);
+    }
+    if (code == BELAY_OK) {
+        step_encryption(make, is_new);
+        *out_table = make->table;
+        make->table = NULL; /* the caller's now */
+    }
+    belay_table_free(make->table);
+    return code;
+}
+
+/* As it is after all that was done. */
+static enum belay_code look_again(struct make *make, const struct table_spec *spec,
+                                  struct belay_table **table, struct belay_error *err)
+{
+    struct belay_table *now = NULL;
+    enum belay_code code = make->options->dry_run ? BELAY_OK : table_look(&make->session, spec, &now, err);
+
+    if (now != NULL) {
+        now->fence = (*table)->fence;
+        (*table)->fence = NULL;
+        belay_table_free(*table);
+        *table = now;
+    }
+    return code;
+}
+
+enum belay_code dynamodb_table_create(const char *table_and_params, const struct dynamodb_options *store,
+                                      const struct belay_table_options *options,
+                                      struct belay_table **out_table, struct belay_error *err)
+{
+    struct make make = { .options = options,
+                         .findings = { .fn = options->on_step, .context = options->context },
+                         .began_boot_ms = clock_boot_ms(),
+                         .wait_ms = options->wait_ms == 0 ? WAIT_MS : options->wait_ms };
+    struct table_spec spec, fence;
+    struct belay_table *table = NULL;
+    enum belay_code code = table_session_open(&make.session, table_and_params, store, err);
+
+    if (code == BELAY_OK) {
+        table_spec_of_layout(make.session.store, &spec);
+        code = make_one(&make, &spec, &table, err);
+    }
+    if (code == BELAY_OK && table_spec_of_fence(make.session.store, &fence)) {
+        code = make_one(&make, &fence, &table->fence, err);
+    }
+    if (code == BELAY_OK) {
+        code = look_again(&make, &spec, &table, err);
+    }
+    if (code == BELAY_OK) {
+        table->policy = table_policy(table);
+        *out_table = table;
+        table = NULL; /* the caller's now */
+    }
+    belay_table_free(table);
+    table_session_close(&make.session);
+    return code;
+}

@@ -1,0 +1,420 @@
+/*
+ * What could be wrong with a lock database, looked at without making or changing
+ * anything that stays: a database that is not there is not made, one of an older
+ * version is not brought up to date.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/findings.h"
+#include "store/sqlite/sqlite_internal.h"
+
+enum { PATIENCE_MS = 3000, ADVICE_SIZE = PATH_MAX + 256 };
+#define SPACE_LOW (UINT64_C(64) << 20)
+#define SPACE_NONE (UINT64_C(1) << 20)
+#define TMPFS 0x01021994L
+#define RAMFS 0x858458f6L
+#define SET_BACK_MS 5000
+
+struct look {
+    struct findings *findings;
+    struct sqlite_store store; /* only path, db, hooks, clock and patience are filled */
+    char directory[PATH_MAX];
+};
+
+/* ---- place ---------------------------------------------------------------- */
+
+/* The parameters alone, so that no directory is made for the path. */
+static bool check_params(struct findings *findings, const char *text)
+{
+    const char *query = strchr(text, '?');
+    struct buf url = BUF_INIT(8192);
+    struct sqlite_params params = { 0 };
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code;
+
+    buf_addf(&url, "%s%s", *text == '\0' || *text == '?' ? "" : "/belay.db", query == NULL ? "" : query);
+    code = url.failed ? error_no_memory(&err) : sqlite_params_parse(url.data, &params, &err);
+    if (code != BELAY_OK) {
+        finding_error(findings, "store", NULL, &err);
+    }
+    sqlite_params_release(&params);
+    belay_error_release(&err);
+    buf_release(&url);
+    return code == BELAY_OK;
+}
+
+/* The path in full; resolved as far as it is there. */
+static char *full_path(const char *text)
+{
+    struct buf full = BUF_INIT(PATH_MAX);
+    char cwd[PATH_MAX];
+    char *path, *real;
+
+    if (text[0] != '/') {
+        buf_addf(&full, "%s/", getcwd(cwd, sizeof cwd) == NULL ? "." : cwd);
+    }
+    buf_add(&full, text, strcspn(text, "?"));
+    path = buf_take(&full);
+    real = path == NULL ? NULL : realpath(path, NULL);
+    if (real != NULL) {
+        free(path);
+        return real;
+    }
+    return path;
+}
+
+/* The nearest directory above the database that is there. */
+static void find_directory(struct look *look)
+{
+    char path[PATH_MAX];
+
+    (void)snprintf(path, sizeof path, "%s", look->store.path);
+    do {
+        (void)snprintf(look->directory, sizeof look->directory, "%s", dirname(path));
+        (void)snprintf(path, sizeof path, "%s", look->directory);
+    } while (access(look->directory, F_OK) != 0 && errno == ENOENT && strcmp(look->directory, "/") != 0 &&
+             strcmp(look->directory, ".") != 0);
+}
+
+/* A file that has no name, or, where that cannot be, one that loses it at once. */
+static int nameless_file(const char *directory)
+{
+    char path[PATH_MAX + 32];
+    int fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) {
+        return fd;
+    }
+    (void)snprintf(path, sizeof path, "%s/.belay-doctor-XXXXXX", directory);
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0) {
+        (void)unlink(path);
+    }
+    return fd;
+}
+
+static bool check_directory(struct look *look)
+{
+    static const char block[4096];
+    char advice[ADVICE_SIZE];
+    int fd = nameless_file(look->directory);
+    int why = fd < 0 ? errno : 0;
+
+    if (fd >= 0) {
+        if (write(fd, block, sizeof block) != (ssize_t)sizeof block || fsync(fd) != 0) {
+            why = errno != 0 ? errno : ENOSPC;
+        }
+        (void)close(fd);
+    }
+    if (why == 0) {
+        finding_ok(look->findings, "directory", "%s can be written", look->directory);
+        return true;
+    }
+    (void)snprintf(advice, sizeof advice, "%s, or name another place with --store sqlite:PATH",
+                   why == ENOSPC || why == EDQUOT ? "make room" : "make it writable for this user");
+    finding_failed(look->findings,
+                   why == EACCES || why == EPERM || why == EROFS ? BELAY_NOT_PERMITTED : BELAY_UNREACHABLE,
+                   "directory", advice, "user %d cannot write in %s: %s", (int)geteuid(), look->directory,
+                   strerror(why));
+    return false;
+}
+
+static bool check_file_system(struct look *look)
+{
+    struct statfs fs;
+    long type = 0;
+
+    if (look->store.hooks.fs_type != NULL) {
+        type = look->store.hooks.fs_type(look->store.hooks.context, look->directory);
+    } else if (statfs(look->directory, &fs) == 0) {
+        type = (long)fs.f_type;
+    }
+    if (sqlite_network_name(type) != NULL) {
+        finding_failed(look->findings, BELAY_CONFIG, "file system",
+                       "name a file on a local disk, or one belay server for all machines",
+                       "%s is on a network file system (%s), where SQLite's locks do not hold",
+                       look->directory, sqlite_network_name(type));
+        return false;
+    }
+    if (type == TMPFS || (type & 0xffffffffL) == RAMFS) {
+        finding_warn(look->findings, "file system",
+                     "fine for trying out; for fenced writes name a file on a disk",
+                     "%s is in memory: a restart of the machine forgets the locks, and tokens begin again",
+                     look->directory);
+    } else {
+        finding_ok(look->findings, "file system", "%s is on a local file system", look->directory);
+    }
+    return true;
+}
+
+static void check_space(struct look *look)
+{
+    struct statvfs fs;
+    uint64_t room;
+
+    if (statvfs(look->directory, &fs) != 0) {
+        finding_warn(look->findings, "free space", NULL, "cannot be told: %s", strerror(errno));
+        return;
+    }
+    if (fs.f_blocks == 0) {
+        return; /* not a file system that fills up */
+    }
+    room = (uint64_t)fs.f_bavail * fs.f_frsize;
+    if (room < SPACE_NONE) {
+        finding_failed(look->findings, BELAY_UNREACHABLE, "free space", "make room on that file system",
+                       "%" PRIu64 " KiB are left for this user", room >> 10);
+    } else if (room < SPACE_LOW || (fs.f_files > 0 && fs.f_favail == 0)) {
+        finding_warn(look->findings, "free space", "make room on that file system",
+                     "%" PRIu64 " MiB and %" PRIu64 " files are left for this user", room >> 20,
+                     (uint64_t)fs.f_favail);
+    } else {
+        finding_ok(look->findings, "free space", "%" PRIu64 " MiB", room >> 20);
+    }
+}
+
+/* ---- the file ------------------------------------------------------------- */
+
+static bool check_permissions(struct look *look, const struct stat *st)
+{
+    char advice[ADVICE_SIZE];
+
+    if (!S_ISREG(st->st_mode)) {
+        finding_failed(look->findings, BELAY_CONFIG, "permissions", "name the file of the lock database",
+                       "%s is %s", look->store.path,
+                       S_ISDIR(st->st_mode) ? "a directory" : "not a regular file");
+        return false;
+    }
+    if (faccessat(AT_FDCWD, look->store.path, R_OK | W_OK, AT_EACCESS) != 0) {
+        finding_failed(look->findings, BELAY_NOT_PERMITTED, "permissions",
+                       "give that user read and write access, or name another file with --store sqlite:PATH",
+                       "user %d cannot read and write %s: %s", (int)geteuid(), look->store.path,
+                       strerror(errno));
+        return false;
+    }
+    if ((st->st_mode & S_IWOTH) != 0) {
+        (void)snprintf(advice, sizeof advice, "run 'chmod o-w %s'", look->store.path);
+        finding_warn(look->findings, "permissions", advice, "everybody may write %s, and so end any lock",
+                     look->store.path);
+    } else {
+        finding_ok(look->findings, "permissions", "mode %04o, owner %d, group %d",
+                   (unsigned)st->st_mode & 07777U, (int)st->st_uid, (int)st->st_gid);
+    }
+    return true;
+}
+
+static void check_wake_file(struct look *look)
+{
+    char path[PATH_MAX + 8], advice[ADVICE_SIZE];
+    struct stat st;
+
+    (void)snprintf(path, sizeof path, "%s-wake", look->store.path);
+    if (lstat(path, &st) != 0) {
+        finding_ok(look->findings, "wake file", "there is none yet; who first needs it makes it");
+    } else if (!S_ISREG(st.st_mode) || faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) != 0) {
+        (void)snprintf(advice, sizeof advice, "%s %s %s",
+                       S_ISREG(st.st_mode) ? "give the users of the database read and write access to"
+                                           : "remove",
+                       path, S_ISREG(st.st_mode) ? "" : "while no belay runs");
+        finding_warn(look->findings, "wake file", advice,
+                     "%s cannot be used by user %d: who waits looks again and again instead of being woken",
+                     path, (int)geteuid());
+    } else {
+        finding_ok(look->findings, "wake file", "%s", path);
+    }
+}
+
+/* ---- the database --------------------------------------------------------- */
+
+static bool open_db(struct look *look, struct belay_error *err)
+{
+    struct sqlite_store *store = &look->store;
+    int on = 1;
+    int rc = sqlite3_open_v2(store->path, &store->db,
+                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+                             store->hooks.vfs);
+
+    if (store->db == NULL) {
+        (void)error_no_memory(err);
+        return false;
+    }
+    /* Leave the log to those who work with it. */
+    (void)sqlite3_busy_timeout(store->db, PATIENCE_MS);
+    (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
+    if (rc != SQLITE_OK) {
+        (void)sqlite_failed(store, rc, err);
+    }
+    return rc == SQLITE_OK;
+}
+
+static bool check_schema(struct look *look, const struct stat *st)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    int64_t version = 0, newest = 0;
+    bool good = open_db(look, &err) && sqlite_schema_look(&look->store, &version, &newest, &err) == BELAY_OK;
+
+    if (!good) {
+        finding_error(look->findings, "database", NULL, &err);
+    } else if (version == 0) {
+        finding_ok(look->findings, "database", "%s is empty; the first command makes its tables",
+                   look->store.path);
+    } else if (version < newest) {
+        finding_ok(look->findings, "database", "schema %" PRId64 "; the next command brings it to %" PRId64,
+                   version, newest);
+    } else {
+        finding_ok(look->findings, "database", "schema %" PRId64 ", %" PRId64 " KiB", version,
+                   (int64_t)st->st_size / 1024);
+    }
+    belay_error_release(&err);
+    return good && version > 0;
+}
+
+/* The newest event's time on the wall clock, and whether the database is in this boot's clock. */
+static int read_times(struct look *look, int64_t *out_unix_ms, bool *out_this_boot)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(look->store.db,
+                                "SELECT boot_id, (SELECT at_unix_ms FROM events ORDER BY id DESC LIMIT 1) "
+                                "FROM meta WHERE id = 1",
+                                -1, &statement, NULL);
+
+    if (rc == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW) {
+        const unsigned char *boot_id = sqlite3_column_text(statement, 0);
+
+        *out_this_boot = boot_id != NULL && strcmp((const char *)boot_id, look->store.boot_id) == 0;
+        *out_unix_ms = sqlite3_column_int64(statement, 1);
+    }
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+/* Leases are counted on the boot clock (L7); the wall clock only shows. */
+static void check_clock(struct look *look, bool has_tables)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    char up[CLOCK_TEXT_SIZE], span[CLOCK_TEXT_SIZE];
+    int64_t newest_ms = 0;
+    int64_t ahead;
+    bool this_boot = true;
+
+    if (sqlite_clock_init(&look->store, &err) != BELAY_OK) {
+        finding_error(look->findings, "clock", NULL, &err);
+        belay_error_release(&err);
+        return;
+    }
+    if (has_tables) {
+        (void)read_times(look, &newest_ms, &this_boot);
+    }
+    (void)clock_format_span(up, sqlite_now_ms(&look->store));
+    ahead = newest_ms - sqlite_unix_ms(&look->store);
+    if (ahead > SET_BACK_MS) {
+        finding_warn(look->findings, "clock", "set the clock (NTP); leases are not affected",
+                     "the wall clock is %s before the newest event in the store: it was set back, or was "
+                     "ahead then",
+                     clock_format_span(span, ahead));
+    } else {
+        finding_ok(look->findings, "clock", "up for %s by the boot clock, which leases are counted on%s", up,
+                   this_boot ? "" : "; the store was last used before this boot");
+    }
+}
+
+/*
+ * A row that can be nobody's is put and removed in one transaction, which is
+ * then committed and synced: if this process dies, nothing is left of it, and
+ * nobody else ever sees it.
+ */
+static int write_and_remove(struct look *look)
+{
+    static const char *const steps[] = { "PRAGMA synchronous=FULL", "BEGIN IMMEDIATE",
+                                         "INSERT INTO history (bucket, id) VALUES (-1, -1)",
+                                         "DELETE FROM history WHERE bucket = -1", "COMMIT" };
+    int rc = SQLITE_OK;
+
+    for (size_t i = 0; rc == SQLITE_OK && i < sizeof steps / sizeof steps[0]; i++) {
+        rc = db_exec(&look->store, steps[i]);
+    }
+    return rc;
+}
+
+static void check_write(struct look *look)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    int64_t began = clock_boot_ms();
+    int rc = write_and_remove(look);
+
+    if (rc != SQLITE_OK) {
+        (void)sqlite_failed(&look->store, rc, &err);
+        if (!sqlite3_get_autocommit(look->store.db)) {
+            (void)db_exec(&look->store, "ROLLBACK");
+        }
+        finding_error(look->findings, "write", NULL, &err);
+    } else {
+        finding_ok(look->findings, "write", "wrote, removed and synced a row in %" PRId64 " ms",
+                   clock_boot_ms() - began);
+    }
+    belay_error_release(&err);
+}
+
+static void check_database(struct look *look)
+{
+    struct stat st;
+    bool has_tables = false;
+
+    if (stat(look->store.path, &st) != 0) {
+        finding_ok(look->findings, "database", "there is none at %s; the first command makes it",
+                   look->store.path);
+    } else if (check_permissions(look, &st)) {
+        has_tables = check_schema(look, &st);
+        check_wake_file(look);
+    } else {
+        return;
+    }
+    check_clock(look, has_tables);
+    if (has_tables) {
+        check_write(look);
+    }
+}
+
+void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks *hooks,
+                         struct findings *findings)
+{
+    struct look look = { .findings = findings };
+
+    if (!check_params(findings, path_and_params)) {
+        return;
+    }
+    if (hooks != NULL) {
+        look.store.hooks = *hooks;
+    }
+    look.store.busy_limit_ms = PATIENCE_MS;
+    look.store.path = full_path(path_and_params);
+    if (look.store.path == NULL) {
+        finding_failed(findings, BELAY_CONFIG, "store", NULL, "the path of the lock database is too long");
+        return;
+    }
+    find_directory(&look);
+    if (check_file_system(&look)) {
+        bool writable = check_directory(&look);
+
+        check_space(&look);
+        if (writable) {
+            check_database(&look);
+        }
+    }
+    (void)sqlite3_close(look.store.db);
+    free(look.store.path);
+}

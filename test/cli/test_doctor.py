@@ -1,0 +1,221 @@
+"""belay doctor on an SQLite store: it sees what is wrong, says what to do, and changes nothing that stays."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import time
+
+from support import BELAY, BelayCase, main
+
+NOBODY = 65534
+
+
+class DoctorCase(BelayCase):
+    def findings(self, result):
+        return {finding["name"]: finding for finding in result.json()["findings"]}
+
+    def doctor(self, code, *args, **more):
+        """What it found, by name."""
+        return self.findings(self.fails(code, "doctor", "--json", *args, **more))
+
+    def files(self):
+        return sorted(str(path) for path in self.dir.rglob("*"))
+
+    def rows(self):
+        with sqlite3.connect(f"file:{self.dir}/belay.db?mode=ro", uri=True) as db:
+            return [db.execute(f"SELECT * FROM {table}").fetchall()
+                    for table in ("locks", "events", "history", "acquisitions", "meta")]
+
+
+class Healthy(DoctorCase):
+    def test_a_store_in_use_passes_every_check(self):
+        self.acquire("deploy-api-prod")
+        result = self.ok("doctor", "--json")
+        found = self.findings(result)
+        for name in ("configuration", "store", "directory", "file system", "free space", "permissions", "database",
+                     "wake file", "clock", "write"):
+            self.assertIn(found[name]["level"], ("ok", "warning"), found[name])
+            self.assertIsNone(found[name]["code"])
+        self.assertEqual(result.json()["failed"], 0)
+        self.assertEqual(result.json()["checks"], len(result.json()["findings"]))
+        self.assertIn("environment BELAY_STORE", found["store"]["text"])
+
+    def test_nothing_that_stays_is_changed(self):
+        self.acquire("deploy-api-prod")
+        before = self.files(), self.rows()
+        self.ok("doctor")
+        self.assertEqual((self.files(), self.rows()), before)
+
+    def test_a_store_that_is_not_there_is_not_made(self):
+        found = self.doctor(0, "--store", f"sqlite:{self.dir}/a/b/belay.db")
+        self.assertIn("there is none", found["database"]["text"])
+        self.assertFalse((self.dir / "a").exists())
+        self.assertFalse((self.dir / "belay.db").exists())
+
+    def test_it_is_one_line_for_each_check(self):
+        self.acquire("x")
+        lines = self.ok("doctor").out.splitlines()
+        self.assertEqual(len(lines), 10, lines)
+        for line in lines:
+            self.assertRegex(line, r"^(ok|warning) ")
+
+    def test_quiet_leaves_out_what_is_well(self):
+        self.acquire("x")
+        for line in self.ok("doctor", "--quiet").out.splitlines():
+            self.assertTrue(line.startswith("warning"), line)
+
+    def test_it_loads_no_network_library(self):
+        self.acquire("x")
+        if "asan" in subprocess.run(["ldd", BELAY], capture_output=True, text=True, check=False).stdout:
+            self.skipTest("the sanitizers come first")
+        done = self.ok("doctor", env={"LD_DEBUG": "libs"})
+        self.assertNotIn("libcurl", done.err)
+
+
+class Configuration(DoctorCase):
+    def write_config(self, text):
+        path = self.dir / "belay.yaml"
+        path.write_text(text)
+        path.chmod(0o600)
+        return path
+
+    def test_the_file_and_the_origin_of_the_store_are_named(self):
+        self.write_config(f"store: sqlite:{self.dir}/other.db\n")
+        found = self.doctor(0, env={"BELAY_STORE": None})
+        self.assertIn("belay.yaml", found["configuration"]["text"])
+        self.assertRegex(found["store"]["text"], r"other\.db \(.*belay\.yaml:1\)")
+
+    def test_a_bad_file_is_78_and_the_store_that_was_named_is_still_checked(self):
+        self.write_config("stoer: x\n")
+        result = self.fails(78, "doctor", "--json", "--store", self.store)
+        found = self.findings(result)
+        self.assertEqual((found["configuration"]["level"], found["configuration"]["code"]), ("failed", "bad_config"))
+        self.assertIn("store", found["configuration"]["text"])
+        self.assertEqual(found["store"]["level"], "ok")
+        self.assertIn("directory", found)
+
+    def test_a_bad_file_alone_leaves_nothing_to_check(self):
+        self.write_config("stoer: x\n")
+        self.assertEqual(list(self.doctor(78, env={"BELAY_STORE": None})), ["configuration"])
+
+    def test_the_kill_switch_is_a_warning(self):
+        found = self.doctor(0, env={"BELAY_DISABLED": "1"})
+        self.assertEqual(found["locking"]["level"], "warning")
+        self.assertIn("BELAY_DISABLED", found["locking"]["text"])
+
+    def test_a_store_of_an_unknown_kind_is_78(self):
+        self.assertIn("redis:", self.doctor(78, "--store", "redis:x")["store"]["text"])
+
+    def test_a_bad_parameter_is_78_and_makes_no_directory(self):
+        found = self.doctor(78, "--store", f"sqlite:{self.dir}/sub/x.db?durabilty=full")
+        self.assertIn("durabilty", found["store"]["text"])
+        self.assertFalse((self.dir / "sub").exists())
+
+
+class Sick(DoctorCase):
+    def as_nobody(self, *args):
+        """Run it as a user without rights; only root can."""
+        if os.geteuid() != 0:
+            self.skipTest("needs root to become somebody else")
+        done = subprocess.run([BELAY, *args], env=self.environment(None), cwd="/", capture_output=True, text=True,
+                              timeout=60, user=NOBODY, group=NOBODY, extra_groups=[], check=False)
+        if done.returncode == 127 or "Permission denied" in done.stderr and not done.stdout:
+            self.skipTest("that user cannot run the program")
+        return done
+
+    def test_a_directory_that_cannot_be_written_is_77(self):
+        self.dir.chmod(0o555)
+        done = self.as_nobody("doctor", "--json")
+        self.assertEqual(done.returncode, 77, done)
+        found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+        self.assertEqual(found["directory"]["code"], "not_permitted")
+        self.assertIn(str(self.dir), found["directory"]["text"])
+        self.assertIn("writable", found["directory"]["advice"])
+
+    def test_a_file_that_cannot_be_written_is_77(self):
+        self.acquire("x")
+        self.dir.chmod(0o777)
+        (self.dir / "belay.db").chmod(0o600)
+        done = self.as_nobody("doctor", "--json")
+        self.assertEqual(done.returncode, 77, done)
+        found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+        self.assertEqual(found["permissions"]["level"], "failed")
+
+    def test_a_wake_file_of_somebody_else_is_a_warning(self):
+        self.acquire("x")
+        self.dir.chmod(0o777)
+        for path in self.dir.glob("belay.db*"):
+            path.chmod(0o666)
+        (self.dir / "belay.db-wake").chmod(0o600)
+        done = self.as_nobody("doctor", "--json")
+        self.assertEqual(done.returncode, 0, done)
+        found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+        self.assertEqual(found["wake file"]["level"], "warning")
+
+    def test_a_database_that_everybody_may_write_is_a_warning(self):
+        self.acquire("x")
+        (self.dir / "belay.db").chmod(0o666)
+        self.assertIn("chmod o-w", self.doctor(0)["permissions"]["advice"])
+
+    def test_a_file_of_another_kind_is_78_and_left_alone(self):
+        path = self.dir / "belay.db"
+        path.write_text("this is no database\n" * 50)
+        self.assertIn("not a lock database", self.doctor(78)["database"]["text"])
+        self.assertEqual(path.read_text(), "this is no database\n" * 50)
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ["belay.db", "home"])
+
+    def test_another_programs_database_is_78_and_left_alone(self):
+        with sqlite3.connect(self.dir / "belay.db") as db:
+            db.execute("CREATE TABLE mine (x)")
+        self.assertIn("another program", self.doctor(78)["database"]["text"])
+
+    def test_a_newer_schema_is_78(self):
+        self.acquire("x")
+        with sqlite3.connect(self.dir / "belay.db") as db:
+            db.execute("PRAGMA user_version=999")
+        self.assertIn("newer belay", self.doctor(78)["database"]["text"])
+
+    def test_a_directory_in_the_place_of_the_file_is_78(self):
+        (self.dir / "belay.db").mkdir()
+        self.assertIn("directory", self.doctor(78)["permissions"]["text"])
+
+    def test_a_writer_that_does_not_end_is_69_within_seconds(self):
+        self.acquire("x")
+        db = sqlite3.connect(self.dir / "belay.db", isolation_level=None)
+        self.addCleanup(db.close)
+        db.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        found = self.doctor(69)
+        self.assertLess(time.monotonic() - began, 15)
+        self.assertIn(f"process {os.getpid()}", found["write"]["text"])
+
+    def test_a_wall_clock_that_was_set_back_is_a_warning(self):
+        self.acquire("x")
+        with sqlite3.connect(self.dir / "belay.db") as db:
+            db.execute("UPDATE events SET at_unix_ms = at_unix_ms + 3600000")
+        found = self.doctor(0)
+        self.assertEqual(found["clock"]["level"], "warning")
+        self.assertIn("set back", found["clock"]["text"])
+
+    def test_a_full_disk_is_69(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root to mount")
+        small = self.dir / "small"
+        small.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small)], capture_output=True,
+                              check=False)
+        if done.returncode != 0:
+            self.skipTest("cannot mount here")
+        self.addCleanup(subprocess.run, ["umount", str(small)], check=False)
+        try:
+            (small / "filler").write_bytes(b"x" * 70000)
+        except OSError:
+            pass
+        found = self.doctor(69, "--store", f"sqlite:{small}/belay.db")
+        self.assertEqual(found["free space"]["level"], "failed")
+        self.assertEqual(found["file system"]["level"], "warning")
+
+
+if __name__ == "__main__":
+    main()
