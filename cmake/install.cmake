@@ -2,6 +2,8 @@
 include(GNUInstallDirs)
 
 install(TARGETS belay RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# The program looks for it in ../lib/belay: see src/cli/serve_module.c.
+install(TARGETS belay_serve LIBRARY DESTINATION lib/belay)
 install(TARGETS belay_shared belay_static
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/belay.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -484,6 +484,15 @@ BELAY_API enum belay_code belay_history(struct belay_client *client, const char 
                                         belay_event_fn fn, void *context, struct belay_error *err);
 
 /*
+ * The events that are kept, of keys that begin with `prefix` (NULL: all), after
+ * the event `after_id`, oldest first; with `last` only the last so many (0: all).
+ * Does not wait for more: for who has other things to do than belay_watch().
+ */
+BELAY_API enum belay_code belay_events(struct belay_client *client, const char *prefix, uint64_t after_id,
+                                       size_t last, belay_event_fn fn, void *context,
+                                       struct belay_error *err);
+
+/*
  * Events as they happen, of keys that begin with `prefix` (NULL: all), after
  * the event `after_id` (0: from now on), until `fn` returns false or `cancel`.
  */

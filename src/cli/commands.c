@@ -20,6 +20,8 @@ const struct cli_command *const cli_commands[] = {
     &cmd_locks_status,
     &cmd_locks_release,
     &cmd_state_locks,
+    &cmd_serve,
+    &cmd_auth_new,
     &cmd_config_show,
     &cmd_completion,
     &cmd_help,

@@ -18,6 +18,8 @@ extern const struct cli_command cmd_locks_list;
 extern const struct cli_command cmd_locks_status;
 extern const struct cli_command cmd_locks_release;
 extern const struct cli_command cmd_state_locks;
+extern const struct cli_command cmd_serve;
+extern const struct cli_command cmd_auth_new;
 extern const struct cli_command cmd_config_show;
 extern const struct cli_command cmd_completion;
 extern const struct cli_command cmd_help;

@@ -275,6 +275,14 @@ enum belay_code belay_history(struct belay_client *client, const char *key, size
     return code == BELAY_OK ? query_events(client, &query, fn, context, err) : code;
 }
 
+enum belay_code belay_events(struct belay_client *client, const char *prefix, uint64_t after_id, size_t last,
+                             belay_event_fn fn, void *context, struct belay_error *err)
+{
+    struct belay_events_query query = { .prefix = prefix, .after = after_id, .last = last };
+
+    return query_events(client, &query, fn, context, err);
+}
+
 struct watching {
     belay_event_fn fn;
     void *context;

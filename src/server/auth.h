@@ -1,0 +1,52 @@
+/* Who may do what: tokens, roles and the keys that a token may lock. */
+#ifndef SERVER_AUTH_H
+#define SERVER_AUTH_H
+
+#include "belay.h"
+#include "server/http/http_server.h"
+
+enum { AUTH_NAME_MAX = 64, AUTH_HASH_BYTES = 32, AUTH_SECRET_MAX = 512 };
+
+/* Each may do what those before it may. */
+enum role { ROLE_NONE, ROLE_READER, ROLE_LOCKER, ROLE_ADMIN };
+
+struct token {
+    char name[AUTH_NAME_MAX + 1];
+    enum role role;
+    unsigned char hash[AUTH_HASH_BYTES];
+    char **keys; /* owned; patterns, in which '*' is anything. None: every key */
+    size_t n_keys;
+};
+
+struct tokens {
+    struct token *items; /* owned */
+    size_t n;
+};
+
+/* server.tokens of the configuration. BELAY_CONFIG names what is wrong. */
+enum belay_code tokens_load(const struct belay_config *config, struct tokens *out, struct belay_error *err);
+void tokens_release(struct tokens *tokens);
+
+void token_hash(const char *secret, size_t len, unsigned char out[AUTH_HASH_BYTES]);
+bool token_may_touch(const struct token *token, const char *key);
+const char *role_name(enum role role);
+
+enum auth { AUTH_OK, AUTH_MISSING, AUTH_WRONG };
+
+/* Bearer, or Basic with the token as the password. Every token is compared, in a time that tells nothing. */
+enum auth auth_check(const struct tokens *tokens, const struct http_request *request,
+                     const struct token **out_token);
+
+/* Answers to wrong tokens that are held back, so that guessing is slow. */
+enum { AUTH_DELAY_MS = 500, AUTH_DELAYED_MAX = 1024 };
+struct exchange;
+struct delayed;
+struct delays {
+    struct delayed *first; /* owned */
+    size_t n;
+};
+/* Takes over the exchange. */
+void auth_refuse_later(struct exchange *x);
+void delays_release(struct delays *delays);
+
+#endif

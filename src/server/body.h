@@ -1,0 +1,50 @@
+/* Bodies of requests, read strictly: what is not understood is an error that names it. */
+#ifndef SERVER_BODY_H
+#define SERVER_BODY_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "belay.h"
+
+enum body_type { BODY_TEXT, BODY_NUMBER, BODY_SWITCH, BODY_CHOICE, BODY_METADATA };
+
+struct body_field {
+    const char *name; /* NULL ends a table */
+    enum body_type type;
+    bool is_required;
+    size_t offset; /* in struct body */
+    int64_t min;
+    int64_t max;
+    const char *choices; /* BODY_CHOICE: "completed|failed" */
+    const char *about;
+};
+
+struct body {
+    json_t *root; /* owned; the texts point into it */
+    const char *key;
+    const char *locked_by;
+    const char *locked_by_name;
+    const char *lock_id;
+    const char *profile;
+    const char *correlation_id;
+    const char *outcome;
+    const char *reason;
+    int64_t ttl_ms;
+    int64_t wait_ms;
+    int64_t heartbeat_ms;
+    int64_t stale_after_ms;
+    bool reentrant;
+    struct belay_meta metadata[BELAY_META_MAX + 1];
+    size_t n_metadata;
+};
+
+/* The tables: of a route with the key in its body, and (one further) of one with the key in its path. */
+extern const struct body_field acquire_fields[], renew_fields[], release_fields[], force_fields[];
+
+/* BELAY_INVALID says what is wrong. Release the body in any case. */
+enum belay_code body_read(struct body *body, const struct body_field *fields, const char *text, size_t len,
+                          struct belay_error *err);
+void body_release(struct body *body);
+
+#endif

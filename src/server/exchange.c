@@ -1,0 +1,314 @@
+/* One request from its arrival to its log line: who asks, which route, the answer. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/error.h"
+#include "server/feed.h"
+#include "server/routes.h"
+#include "server/server.h"
+#include "wire/wire.h"
+
+/* ---- the end ---- */
+
+static void write_log(const struct exchange *x, int status)
+{
+    const struct http_request *request = x->request;
+    struct log_request line = { .id = x->id, .who = x->who, .status = status };
+
+    if (request == NULL) {
+        return; /* it was written when the client went */
+    }
+    line.method = request->method;
+    line.path = request->path;
+    line.peer = request->peer->text;
+    line.duration_ms = loop_now_ms(x->server->loop) - request->received_ms;
+    log_request(&x->server->log, &line);
+}
+
+void exchange_end(struct exchange *x, int status)
+{
+    write_log(x, status);
+    free(x);
+}
+
+static void send_answer(struct exchange *x, int status, const char *type, const void *body, size_t len)
+{
+    struct http_header headers[5] = { { "Content-Type", type },
+                                      { "X-Request-Id", x->id },
+                                      { "Cache-Control", "no-store" } };
+    size_t n = 3;
+
+    if (status == 401) {
+        headers[n++] = (struct http_header){ "WWW-Authenticate", "Bearer realm=\"belay\"" };
+    } else if (status == 503) {
+        headers[n++] = (struct http_header){ "Retry-After", "1" };
+    } else if (status == 405) {
+        headers[n++] = (struct http_header){ "Allow", x->allow };
+    }
+    write_log(x, status); /* before the answer, which ends the request */
+    if (x->request != NULL) {
+        http_answer(x->request, status, headers, n, body, len);
+    }
+    free(x);
+}
+
+void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t len)
+{
+    send_answer(x, status, type, text, len);
+}
+
+void reply(struct exchange *x, int status, json_t *body)
+{
+    static const char no_memory[] =
+        "{\"error\":{\"code\":\"no_memory\",\"message\":\"no memory\",\"lock\":null}}";
+    char *line = wire_line(body);
+
+    if (line == NULL) {
+        send_answer(x, 503, "application/json", no_memory, sizeof no_memory - 1);
+    } else {
+        send_answer(x, status, "application/json", line, strlen(line));
+    }
+    free(line);
+}
+
+int status_of(enum belay_code code)
+{
+    switch (code) {
+    case BELAY_OK:
+        return 200;
+    case BELAY_INVALID:
+        return 400;
+    case BELAY_NOT_PERMITTED:
+        return 403;
+    case BELAY_NOT_FOUND:
+        return 404;
+    case BELAY_HELD:
+    case BELAY_LOST:
+    case BELAY_NOT_HOLDER:
+    case BELAY_ID_USED:
+    case BELAY_CANCELLED:
+        return 409;
+    case BELAY_UNREACHABLE:
+    case BELAY_NO_MEMORY:
+        return 503;
+    case BELAY_UNKNOWN:
+        return 504;
+    case BELAY_BAD_CONTENT:
+    case BELAY_CONFIG:
+    case BELAY_BUG:
+    case BELAY_REFUSED:
+        break;
+    }
+    return 500;
+}
+
+void reply_error_with(struct exchange *x, int status, const struct belay_error *err, json_t *more)
+{
+    json_t *body = error_for(x, err);
+
+    if (body != NULL && more != NULL) {
+        (void)json_object_update(json_object_get(body, "error"), more);
+    }
+    json_decref(more);
+    reply(x, status, body);
+}
+
+void reply_error(struct exchange *x, const struct belay_error *err)
+{
+    reply_error_with(x, status_of(err->code), err, NULL);
+}
+
+void reply_problem(struct exchange *x, int status, const char *code, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    reply(x, status,
+          json_pack("{s:{s:s, s:o, s:n}}", "error", "code", code, "message", wire_text(text), "lock"));
+}
+
+/* ---- the client goes away ---- */
+
+static void on_hangup(struct http_request *request, enum http_hangup what, void *context)
+{
+    struct exchange *x = context;
+
+    (void)request;
+    if (what == HTTP_HALF_CLOSED) {
+        if (x->wait != NULL) {
+            wait_half_closed(x->wait);
+        } else if (x->entry != NULL) {
+            feed_end(x->entry);
+        }
+        return;
+    }
+    if (x->entry != NULL) {
+        feed_forget(x->entry);
+        exchange_end(x, 200);
+    } else if (x->wait != NULL) {
+        wait_client_gone(x->wait);
+        exchange_end(x, 499);
+    } else {
+        write_log(x, 499);
+        x->request = NULL; /* a call of the library will still end for it */
+    }
+}
+
+/* ---- who asks ---- */
+
+static bool is_id(const char *text)
+{
+    size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+
+    return n > 0 && n < REQUEST_ID_SIZE && text[n] == '\0';
+}
+
+static struct exchange *exchange_new(struct server *server, struct http_request *request)
+{
+    struct exchange *x = calloc(1, sizeof *x);
+    const char *theirs = http_header(request, "X-Request-Id");
+
+    if (x == NULL) {
+        return NULL;
+    }
+    x->server = server;
+    x->request = request;
+    if (theirs != NULL && is_id(theirs)) {
+        (void)snprintf(x->id, sizeof x->id, "%s", theirs);
+    } else {
+        (void)snprintf(x->id, sizeof x->id, "%s-%llu", server->run, (unsigned long long)request->id);
+    }
+    http_on_hangup(request, on_hangup, x);
+    return x;
+}
+
+static bool is_loopback_host(const char *host)
+{
+    size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+
+    return (n == 9 && strncasecmp(host, "localhost", n) == 0) || (n == 5 && strncmp(host, "[::1]", n) == 0) ||
+           strncmp(host, "127.", 4) == 0;
+}
+
+/*
+ * A page in somebody's browser can send requests to this machine. Where no
+ * token is asked for, it must not be taken for a person at this machine: not by
+ * a name that was made to point here, and not from another site.
+ */
+static bool check_site(struct exchange *x)
+{
+    const char *host = http_header(x->request, "Host");
+    const char *origin = http_header(x->request, "Origin");
+    const char *rest;
+
+    host = host == NULL ? "" : host;
+    if (origin != NULL && *host != '\0') {
+        rest = strstr(origin, "://");
+        if (rest == NULL || strcasecmp(rest + 3, host) != 0) {
+            reply_problem(x, 403, "cross_origin", "requests from pages of other sites are refused");
+            return false;
+        }
+    }
+    if (x->server->tokens.n == 0 && !x->server->is_insecure && !x->request->peer->is_unix && *host != '\0' &&
+        !is_loopback_host(host)) {
+        reply_problem(x, 403, "wrong_host",
+                      "without tokens this server answers only to localhost; configure tokens to serve "
+                      "others ('belay auth new')");
+        return false;
+    }
+    return true;
+}
+
+/* False, and answered, if they may not. */
+static bool authorize(struct exchange *x)
+{
+    const struct server *server = x->server;
+
+    if (x->route->role == ROLE_NONE) {
+        return true;
+    }
+    if (server->tokens.n == 0) {
+        x->role = ROLE_ADMIN;
+        return true;
+    }
+    switch (auth_check(&server->tokens, x->request, &x->token)) {
+    case AUTH_MISSING:
+        reply_problem(x, 401, "unauthorized", "a token is needed: 'Authorization: Bearer TOKEN'");
+        return false;
+    case AUTH_WRONG:
+        auth_refuse_later(x);
+        return false;
+    case AUTH_OK:
+        break;
+    }
+    x->role = x->token->role;
+    memcpy(x->who, x->token->name, sizeof x->who);
+    if (x->role < x->route->role) {
+        reply_problem(x, 403, "not_permitted", "'%s' is a %s; this needs a %s", x->who, role_name(x->role),
+                      role_name(x->route->role));
+        return false;
+    }
+    return true;
+}
+
+bool exchange_may_touch(struct exchange *x, const char *key)
+{
+    if (x->token == NULL || token_may_touch(x->token, key)) {
+        return true;
+    }
+    reply_problem(x, 403, "not_permitted", "'%s' may not touch the key '%.200s'", x->who, key);
+    return false;
+}
+
+void exchange_by(const struct exchange *x, char *out, size_t size)
+{
+    (void)snprintf(out, size, "%s",
+                   x->who[0] != '\0'    ? x->who
+                   : x->request == NULL ? "server"
+                                        : x->request->peer->text);
+}
+
+/* ---- the beginning ---- */
+
+static void refuse_path(struct exchange *x, const char *allow)
+{
+    if (*allow == '\0') {
+        reply_problem(x, 404, "no_such_route",
+                      "there is nothing at this path; GET /openapi.json lists the paths");
+        return;
+    }
+    x->allow = allow;
+    reply_problem(x, 405, "method_not_allowed", "this path takes %s", allow);
+}
+
+void exchange_handle(void *context, struct http_request *request)
+{
+    struct exchange *x = exchange_new(context, request);
+    struct http_slice key;
+    char allow[ROUTE_ALLOW_SIZE];
+
+    if (x == NULL) {
+        http_answer_error(request, 503, "no_memory", "no memory");
+        return;
+    }
+    x->route = route_find(request, &key, allow);
+    if (x->route == NULL) {
+        refuse_path(x, allow);
+        return;
+    }
+    if (!check_site(x) || !authorize(x) || !route_check_query(x)) {
+        return;
+    }
+    if (key.data != NULL && (key.len == 0 || !http_decode(key, x->key, sizeof x->key))) {
+        reply_problem(x, 400, "invalid",
+                      "the key in the path is empty, over %d bytes, or not percent-encoded", BELAY_KEY_MAX);
+        return;
+    }
+    x->route->handle(x);
+}

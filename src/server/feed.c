@@ -1,0 +1,312 @@
+/*
+ * Events are read from the store once for all who are up to date, and for each
+ * of those who are still catching up in pieces, so that one who comes back after
+ * a week does not hold up the others.
+ *
+ * What this server does itself is seen at once. What other processes do on the
+ * same file is looked for four times a second, while anybody listens.
+ */
+#include "server/feed.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "server/server.h"
+#include "wire/wire.h"
+
+enum {
+    LISTENERS_MAX = 1000,
+    PIECE_EVENTS = 200, /* read in one go */
+    PIECE_MS = 10,      /* between two pieces: time for the others, and for the reader */
+    LOOK_MS = 250,
+    ALIVE_MS = 15000,
+    EVENT_MAX = 1 << 20
+};
+
+struct listener_entry {
+    struct listener_entry *next;
+    struct listener_entry **back;
+    struct feed *feed;  /* borrowed */
+    struct exchange *x; /* owned while it lasts */
+    uint64_t after;     /* the last event it has had, or did not want */
+    bool is_cut;        /* reads too slowly: its end is on its way */
+    char prefix[BELAY_KEY_MAX + 1];
+};
+
+struct feed {
+    struct server *server; /* borrowed */
+    struct listener_entry *first;
+    size_t n;
+    uint64_t tail; /* the last event that was read for those who are up to date */
+    bool is_marked;
+    struct timer look_timer;
+    struct timer alive_timer;
+};
+
+/* ---- sending ---- */
+
+static void send_text(struct listener_entry *entry, const char *text, size_t len)
+{
+    if (!entry->is_cut && !http_stream_send(entry->x->request, text, len)) {
+        entry->is_cut = true;
+        log_note(&entry->feed->server->log, LOG_WARN, "events", "%s reads too slowly and is cut off",
+                 entry->x->request->peer->text);
+    }
+}
+
+static void send_event(struct listener_entry *entry, const struct belay_event *event)
+{
+    struct buf out = BUF_INIT(EVENT_MAX);
+    char *line;
+
+    entry->after = event->id;
+    if (!text_has_prefix(event->key, entry->prefix)) {
+        return;
+    }
+    line = wire_line(event_for(entry->x, event));
+    if (line != NULL) {
+        buf_addf(&out, "id: %llu\nevent: %s\ndata: %s\n\n", (unsigned long long)event->id, event->type, line);
+    }
+    if (out.data != NULL && !out.failed) {
+        send_text(entry, out.data, out.len);
+    }
+    buf_release(&out);
+    free(line);
+}
+
+/* ---- reading ---- */
+
+struct piece {
+    struct feed *feed;
+    struct listener_entry *entry; /* NULL: all who are up to date */
+    uint64_t from;
+    size_t n;
+};
+
+static bool on_new(void *context, const struct belay_event *event)
+{
+    struct piece *piece = context;
+    struct feed *feed = piece->feed;
+
+    for (struct listener_entry *entry = feed->first; entry != NULL; entry = entry->next) {
+        if (entry->after >= piece->from) {
+            send_event(entry, event);
+        }
+    }
+    feed->tail = event->id;
+    return ++piece->n < PIECE_EVENTS;
+}
+
+static bool on_old(void *context, const struct belay_event *event)
+{
+    struct piece *piece = context;
+
+    send_event(piece->entry, event);
+    return ++piece->n < PIECE_EVENTS && !piece->entry->is_cut && event->id < piece->feed->tail;
+}
+
+static void look_again(struct feed *feed, int64_t in_ms)
+{
+    (void)loop_timer_set(feed->server->loop, &feed->look_timer, loop_now_ms(feed->server->loop) + in_ms);
+}
+
+/* Returns whether there is more for it. */
+static bool catch_up(struct feed *feed, struct listener_entry *entry)
+{
+    struct piece piece = { .feed = feed, .entry = entry };
+    enum belay_code code = belay_events(feed->server->client, NULL, entry->after, 0, on_old, &piece, NULL);
+
+    if (code == BELAY_OK && piece.n < PIECE_EVENTS && !entry->is_cut) {
+        entry->after = entry->after < feed->tail ? feed->tail : entry->after;
+    }
+    return entry->after < feed->tail && !entry->is_cut;
+}
+
+void feed_pump(struct feed *feed)
+{
+    struct piece piece = { .feed = feed, .from = feed->tail };
+    bool more;
+
+    if (!feed->is_marked || feed->first == NULL) {
+        feed->is_marked = false;
+        return;
+    }
+    feed->is_marked = false;
+    for (struct listener_entry *entry = feed->first; entry != NULL; entry = entry->next) {
+        entry->after = entry->after > feed->tail ? feed->tail : entry->after;
+    }
+    (void)belay_events(feed->server->client, NULL, feed->tail, 0, on_new, &piece, NULL);
+    more = piece.n >= PIECE_EVENTS;
+    for (struct listener_entry *entry = feed->first; entry != NULL; entry = entry->next) {
+        if (entry->after < feed->tail && !entry->is_cut) {
+            more = catch_up(feed, entry) || more;
+        }
+    }
+    look_again(feed, more ? PIECE_MS : LOOK_MS);
+}
+
+void feed_mark(struct feed *feed)
+{
+    feed->is_marked = true;
+}
+
+static void on_look(struct timer *timer)
+{
+    feed_mark((struct feed *)(void *)((char *)timer - offsetof(struct feed, look_timer)));
+}
+
+static void on_alive(struct timer *timer)
+{
+    struct feed *feed = (struct feed *)(void *)((char *)timer - offsetof(struct feed, alive_timer));
+
+    for (struct listener_entry *entry = feed->first; entry != NULL; entry = entry->next) {
+        send_text(entry, ": keep-alive\n\n", 14);
+    }
+    if (feed->first != NULL) {
+        (void)loop_timer_set(feed->server->loop, timer, loop_now_ms(feed->server->loop) + ALIVE_MS);
+    }
+}
+
+/* ---- coming and going ---- */
+
+struct feed *feed_new(struct server *server)
+{
+    struct feed *feed = calloc(1, sizeof *feed);
+
+    if (feed != NULL) {
+        feed->server = server;
+        feed->look_timer.fire = on_look;
+        feed->alive_timer.fire = on_alive;
+    }
+    return feed;
+}
+
+void feed_free(struct feed *feed)
+{
+    free(feed);
+}
+
+void feed_forget(struct listener_entry *entry)
+{
+    struct feed *feed = entry->feed;
+
+    *entry->back = entry->next;
+    if (entry->next != NULL) {
+        entry->next->back = entry->back;
+    }
+    feed->n--;
+    if (feed->first == NULL) {
+        loop_timer_cancel(feed->server->loop, &feed->look_timer);
+        loop_timer_cancel(feed->server->loop, &feed->alive_timer);
+    }
+    free(entry);
+}
+
+void feed_end(struct listener_entry *entry)
+{
+    struct exchange *x = entry->x;
+    struct http_request *request = x->request;
+
+    feed_forget(entry);
+    exchange_end(x, 200);
+    http_stream_end(request);
+}
+
+void feed_stop(struct feed *feed)
+{
+    while (feed->first != NULL) {
+        feed_end(feed->first);
+    }
+}
+
+static bool take_id(void *context, const struct belay_event *event)
+{
+    *(uint64_t *)context = event->id;
+    return true;
+}
+
+/* Where to go on: after the event they have had, or from now on. */
+static bool read_last_id(const struct exchange *x, bool *out_given, uint64_t *out_id)
+{
+    char space[24];
+    const char *text = http_header(x->request, "Last-Event-ID");
+    enum http_found found = HTTP_FOUND;
+
+    if (text == NULL) {
+        found = http_query_get(x->request->query, "last_event_id", space, sizeof space);
+        text = space;
+    }
+    *out_given = found != HTTP_ABSENT;
+    if (found == HTTP_ABSENT) {
+        return true;
+    }
+    if (found == HTTP_MALFORMED || *text == '\0' || strlen(text) > 19 ||
+        strspn(text, "0123456789") != strlen(text)) {
+        return false;
+    }
+    *out_id = strtoull(text, NULL, 10);
+    return true;
+}
+
+static void listen_to(struct feed *feed, struct listener_entry *entry)
+{
+    static const char hello[] = "retry: 2000\n: belay\n\n";
+    const struct http_header headers[] = { { "Content-Type", "text/event-stream" },
+                                           { "Cache-Control", "no-store" },
+                                           { "X-Accel-Buffering", "no" },
+                                           { "X-Request-Id", entry->x->id } };
+
+    entry->next = feed->first;
+    entry->back = &feed->first;
+    if (feed->first != NULL) {
+        feed->first->back = &entry->next;
+    } else {
+        (void)loop_timer_set(feed->server->loop, &feed->alive_timer,
+                             loop_now_ms(feed->server->loop) + ALIVE_MS);
+    }
+    feed->first = entry;
+    feed->n++;
+    entry->x->entry = entry;
+    http_stream_begin(entry->x->request, 200, headers, sizeof headers / sizeof headers[0]);
+    send_text(entry, hello, sizeof hello - 1);
+    feed_mark(feed);
+}
+
+void handle_events(struct exchange *x)
+{
+    struct feed *feed = x->server->feed;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct listener_entry *entry = NULL;
+    uint64_t after = 0;
+    bool is_given;
+
+    if (!read_last_id(x, &is_given, &after)) {
+        reply_problem(x, 400, "invalid", "Last-Event-ID must be the id of an event, a whole number");
+        return;
+    }
+    if (feed->n >= LISTENERS_MAX || x->server->is_draining || (entry = calloc(1, sizeof *entry)) == NULL) {
+        reply_problem(x, 503, "busy", "no more than %d may listen to events; come back later", LISTENERS_MAX);
+        return;
+    }
+    if (http_query_get(x->request->query, "prefix", entry->prefix, sizeof entry->prefix) == HTTP_MALFORMED) {
+        reply_problem(x, 400, "invalid", "prefix is over %d bytes or not percent-encoded", BELAY_KEY_MAX);
+        free(entry);
+        return;
+    }
+    if (feed->first == NULL &&
+        belay_events(x->server->client, NULL, 0, 1, take_id, &feed->tail, &err) != BELAY_OK) {
+        reply_error(x, &err);
+        belay_error_release(&err);
+        free(entry);
+        return;
+    }
+    entry->feed = feed;
+    entry->x = x;
+    entry->after = is_given ? after : feed->tail;
+    listen_to(feed, entry);
+}

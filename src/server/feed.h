@@ -1,0 +1,25 @@
+/* Those who listen to events: Server-Sent Events, with resume. */
+#ifndef SERVER_FEED_H
+#define SERVER_FEED_H
+
+#include "belay.h"
+
+struct server;
+struct feed;
+struct listener_entry;
+
+struct feed *feed_new(struct server *server);
+void feed_free(struct feed *feed); /* after feed_stop() */
+
+/* Something happened in the store. */
+void feed_mark(struct feed *feed);
+/* Send what is new; at the end of a turn. */
+void feed_pump(struct feed *feed);
+
+/* End one stream, or all of them; those who listen come back with Last-Event-ID. */
+void feed_end(struct listener_entry *entry);
+void feed_stop(struct feed *feed);
+/* The client is gone. */
+void feed_forget(struct listener_entry *entry);
+
+#endif

@@ -1,0 +1,230 @@
+/* Answers: written in one piece, sent at once, in the order of the requests. */
+#include "server/http/internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/text.h"
+
+#define CONTINUE_LINE "HTTP/1.1 100 Continue\r\n\r\n"
+
+static bool is_visible(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (((unsigned char)*text < ' ' && *text != '\t') || *text == 0x7f) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool answer_headers_are_sound(const struct http_header *headers, size_t n_headers)
+{
+    for (size_t i = 0; i < n_headers; i++) {
+        if (*headers[i].name == '\0' || strpbrk(headers[i].name, ": \t") != NULL ||
+            !is_visible(headers[i].name) || !is_visible(headers[i].value)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Decimal digits, without the price of printf() on the way of every answer. */
+static void add_number(struct buf *to, size_t value)
+{
+    char digits[24];
+    size_t at = sizeof digits;
+
+    do {
+        digits[--at] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    buf_add(to, digits + at, sizeof digits - at);
+}
+
+/* While the server drains, the connection ends with the last request that is under way on it. */
+static bool closes_after(struct request *request)
+{
+    struct conn *conn = request->conn;
+
+    if (conn->server->is_draining && conn->last == request && conn->current == NULL && conn->stash.len == 0) {
+        request->is_keep_alive = false;
+        conn->is_last = true;
+    }
+    return !request->is_keep_alive;
+}
+
+void answer_head(struct request *request, struct buf *to, int status, const struct http_header *headers,
+                 size_t n_headers)
+{
+    const char *reason = http_status_str((enum http_status)status);
+
+    buf_adds(to, "HTTP/1.1 ");
+    add_number(to, (size_t)status);
+    buf_adds(to, " ");
+    buf_adds(to, *reason == '<' ? "Unknown" : reason);
+    buf_adds(to, "\r\n");
+    buf_adds(to, date_line(request->conn->server));
+    if (closes_after(request)) {
+        buf_adds(to, "Connection: close\r\n");
+    } else if (request->minor == 0) {
+        buf_adds(to, "Connection: keep-alive\r\n");
+    }
+    for (size_t i = 0; i < n_headers; i++) {
+        buf_adds(to, headers[i].name);
+        buf_adds(to, ": ");
+        buf_adds(to, headers[i].value);
+        buf_adds(to, "\r\n");
+    }
+}
+
+struct buf *answer_target(struct request *request)
+{
+    return request->conn->first == request ? conn_out(request->conn) : &request->ready;
+}
+
+/* Bytes were added to what answer_target() gave. */
+void answer_added(struct request *request)
+{
+    struct conn *conn = request->conn;
+
+    if (conn->out.failed || request->ready.failed) {
+        conn->is_broken = true;
+    }
+    if (conn->first == request && !conn->is_busy) {
+        conn_flush(conn);
+    }
+    if (conn->is_broken) {
+        conn_later(conn);
+    }
+}
+
+/* Something is left to do that the next event of the socket would not bring about. */
+static bool needs_settling(const struct conn *conn)
+{
+    return conn->is_broken || conn->is_last || conn->is_half || conn->stash.len > 0 ||
+           conn_unsent(conn) > 0 || conn->server->is_draining || (conn->interest & EPOLLIN) == 0;
+}
+
+/* Take out who has its answer at the head of the line, and let out what waits behind. */
+static void advance(struct conn *conn)
+{
+    while (conn->first != NULL && conn->first->is_answered) {
+        struct request *request = conn->first;
+        conn->first = request->next;
+        conn->n_waiting--;
+        if (conn->first == NULL) {
+            conn->last = NULL;
+        } else if (conn->first->ready.len > 0) {
+            struct buf *out = conn_out(conn);
+            buf_add(out, conn->first->ready.data, conn->first->ready.len);
+            conn->first->ready.len = 0;
+            conn->is_broken = conn->is_broken || out->failed;
+        }
+        request_free(request);
+    }
+    if (conn->first == NULL) {
+        conn_send_continue(conn);
+    }
+}
+
+void answer_finished(struct request *request)
+{
+    struct conn *conn = request->conn;
+
+    request->is_answered = true;
+    if (conn->state == CONN_DEAD) {
+        return; /* conn_close() is on its way to this one */
+    }
+    if (conn->first == request) {
+        advance(conn);
+    }
+    if (conn->is_busy) {
+        return;
+    }
+    conn_flush(conn);
+    if (needs_settling(conn)) {
+        conn_later(conn);
+    } else if (conn->first == NULL && conn->current == NULL) {
+        conn_deadline(conn, loop_now_ms(conn->server->loop) + conn->server->limits.idle_ms);
+    }
+}
+
+/* A client that asked first is told to go on, when all before it are answered. */
+void conn_send_continue(struct conn *conn)
+{
+    if (conn->first != NULL || conn->current == NULL || !conn->current->wants_continue) {
+        return;
+    }
+    conn->current->wants_continue = false;
+    buf_add(conn_out(conn), CONTINUE_LINE, sizeof CONTINUE_LINE - 1);
+}
+
+static bool status_has_body(int status)
+{
+    return status >= 200 && status != 204 && status != 304;
+}
+
+void http_answer(struct http_request *pub, int status, const struct http_header *headers, size_t n_headers,
+                 const void *body, size_t body_len)
+{
+    struct request *request = (struct request *)pub;
+    struct buf *to;
+
+    assert(!request->is_answered && !request->is_streaming);
+    if (!answer_headers_are_sound(headers, n_headers)) {
+        server_notice(request->conn->server, request->conn, 500, "an answer had a malformed header");
+        http_answer_error(pub, 500, "internal", "the answer could not be sent");
+        return;
+    }
+    to = answer_target(request);
+    answer_head(request, to, status, headers, n_headers);
+    if (status_has_body(status)) {
+        buf_adds(to, "Content-Length: ");
+        add_number(to, body_len);
+        buf_adds(to, "\r\n");
+    }
+    buf_adds(to, "\r\n");
+    if (status_has_body(status) && !pub->is_head) {
+        buf_add(to, body, body_len);
+    }
+    if (to->failed) {
+        request->conn->is_broken = true;
+    }
+    answer_finished(request);
+}
+
+/* A JSON string; bytes that are not ASCII pass if the text is UTF-8, else they become '?'. */
+static void add_json(struct buf *to, const char *text)
+{
+    bool is_clean = text_is_clean(text, SIZE_MAX);
+
+    buf_adds(to, "\"");
+    for (; *text != '\0'; text++) {
+        if (*text == '"' || *text == '\\') {
+            buf_add(to, "\\", 1);
+            buf_add(to, text, 1);
+        } else if (!is_clean && (*text < ' ' || *text == 0x7f)) {
+            buf_adds(to, "?");
+        } else {
+            buf_add(to, text, 1);
+        }
+    }
+    buf_adds(to, "\"");
+}
+
+void http_answer_error(struct http_request *request, int status, const char *code, const char *message)
+{
+    static const struct http_header type = { "Content-Type", "application/json" };
+    struct buf body = BUF_INIT(READ_SIZE);
+
+    buf_adds(&body, "{\"error\":{\"code\":");
+    add_json(&body, code);
+    buf_adds(&body, ",\"message\":");
+    add_json(&body, message);
+    buf_adds(&body, "}}\n");
+    http_answer(request, status, &type, 1, body.failed ? "" : body.data, body.failed ? 0 : body.len);
+    buf_release(&body);
+}

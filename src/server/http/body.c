@@ -1,0 +1,163 @@
+/* Bodies: of a known length, or in chunks. Strict: what is not exactly a chunk is refused. */
+#include "server/http/internal.h"
+
+#include <string.h>
+
+static bool add(struct request *request, const char *data, size_t len)
+{
+    struct http_server *server = request->conn->server;
+
+    if (len > server->limits.max_body_bytes - request->body.len) {
+        return request_refuse(request, 413, "the body is too large");
+    }
+    if (len > server->limits.max_bodies_bytes - server->bodies_bytes) {
+        return request_refuse(request, 503, "too many bodies are being received");
+    }
+    buf_add(&request->body, data, len);
+    if (request->body.failed) {
+        return request_refuse(request, 503, "there is no memory for the body");
+    }
+    server->bodies_bytes += len;
+    return true;
+}
+
+static size_t take_data(struct request *request, const char *data, size_t len)
+{
+    size_t part = len < request->body_left ? len : (size_t)request->body_left;
+
+    if (add(request, data, part)) {
+        request->body_left -= part;
+    }
+    return part;
+}
+
+static int hex_digit(char c)
+{
+    const char *digits = "0123456789abcdef0123456789ABCDEF";
+    const char *at = c == '\0' ? NULL : strchr(digits, c);
+
+    return at == NULL ? -1 : (int)((at - digits) % 16);
+}
+
+static void malformed(struct request *request)
+{
+    request_refuse(request, 400, "the chunked body is malformed");
+}
+
+static void size_byte(struct request *request, char c)
+{
+    int digit = hex_digit(c);
+
+    if (digit >= 0) {
+        if (request->chunk == CHUNK_SIZE_FIRST) {
+            request->body_left = 0;
+        }
+        request->body_left = request->body_left * 16 + (uint64_t)digit;
+        request->chunk = CHUNK_SIZE;
+        if (request->body_left > request->conn->server->limits.max_body_bytes - request->body.len) {
+            request_refuse(request, 413, "the body is too large");
+        }
+    } else if (request->chunk == CHUNK_SIZE && c == '\r') {
+        request->chunk = CHUNK_SIZE_LF;
+    } else if (request->chunk == CHUNK_SIZE && c == ';') {
+        request->chunk = CHUNK_EXTENSION;
+    } else {
+        malformed(request);
+    }
+}
+
+/* Text that means nothing to us, up to its CR. */
+static void ignored_byte(struct request *request, char c, enum chunk_state after_cr)
+{
+    if (c == '\r') {
+        request->chunk = after_cr;
+    } else if ((c < ' ' && c >= 0 && c != '\t') || c == 0x7f) {
+        malformed(request);
+    }
+}
+
+static void expect_byte(struct request *request, char c, char wanted, enum chunk_state next)
+{
+    if (c != wanted) {
+        malformed(request);
+    }
+    request->chunk = next;
+}
+
+/* One byte outside the data. */
+static void chunk_byte(struct request *request, char c, bool *out_is_complete)
+{
+    switch (request->chunk) {
+    case CHUNK_SIZE_FIRST:
+    case CHUNK_SIZE:
+        size_byte(request, c);
+        break;
+    case CHUNK_EXTENSION:
+        ignored_byte(request, c, CHUNK_SIZE_LF);
+        break;
+    case CHUNK_SIZE_LF:
+        expect_byte(request, c, '\n', request->body_left > 0 ? CHUNK_DATA : TRAILER_FIRST);
+        break;
+    case CHUNK_DATA_CR:
+        expect_byte(request, c, '\r', CHUNK_DATA_LF);
+        break;
+    case CHUNK_DATA_LF:
+        expect_byte(request, c, '\n', CHUNK_SIZE_FIRST);
+        break;
+    case TRAILER_FIRST:
+        request->chunk = TRAILER;
+        if (c == ' ' || c == '\t') {
+            malformed(request);
+        }
+        ignored_byte(request, c, TRAILER_END_LF);
+        break;
+    case TRAILER:
+        ignored_byte(request, c, TRAILER_LF);
+        break;
+    case TRAILER_LF:
+        expect_byte(request, c, '\n', TRAILER_FIRST);
+        break;
+    case TRAILER_END_LF:
+        expect_byte(request, c, '\n', CHUNK_SIZE_FIRST);
+        *out_is_complete = request->refuse_status == 0;
+        break;
+    case CHUNK_DATA:
+        break; /* not here */
+    }
+}
+
+static size_t chunks_feed(struct request *request, const char *data, size_t len, bool *out_is_complete)
+{
+    size_t max_around = request->conn->server->limits.max_head_bytes;
+    size_t taken = 0;
+
+    while (taken < len && !*out_is_complete && request->refuse_status == 0) {
+        if (request->chunk == CHUNK_DATA) {
+            taken += take_data(request, data + taken, len - taken);
+            if (request->body_left == 0) {
+                request->chunk = CHUNK_DATA_CR;
+            }
+            continue;
+        }
+        chunk_byte(request, data[taken++], out_is_complete);
+        if (++request->around_bytes > max_around + CHUNK_OVERHEAD * request->body.len) {
+            request_refuse(request, 413, "the body has more chunk headers than body");
+        }
+    }
+    return taken;
+}
+
+size_t body_feed(struct request *request, const char *data, size_t len, bool *out_is_complete)
+{
+    size_t taken = 0;
+    bool is_complete = false;
+
+    if (request->body_kind == BODY_CHUNKED) {
+        taken = chunks_feed(request, data, len, &is_complete);
+    } else {
+        taken = request->body_kind == BODY_LENGTH ? take_data(request, data, len) : 0;
+        is_complete = request->body_left == 0 && request->refuse_status == 0;
+    }
+    *out_is_complete = is_complete;
+    return taken;
+}

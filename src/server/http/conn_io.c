@@ -1,0 +1,174 @@
+/* A connection's bytes in and out, with or without TLS. */
+#include "server/http/internal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+size_t conn_unsent(const struct conn *conn)
+{
+    return conn->out.len - conn->out_sent;
+}
+
+static ssize_t io_recv(struct conn *conn, char *out, size_t size)
+{
+    ssize_t n;
+
+    if (conn->ssl != NULL) {
+        return tls_recv(conn, out, size);
+    }
+    do {
+        n = recv(conn->watch.fd, out, size, 0);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        return errno == EAGAIN || errno == EWOULDBLOCK ? IO_AGAIN : IO_FAILED;
+    }
+    return n;
+}
+
+static ssize_t io_send(struct conn *conn, const char *data, size_t len)
+{
+    ssize_t n;
+
+    if (conn->ssl != NULL) {
+        return tls_send(conn, data, len);
+    }
+    do {
+        n = send(conn->watch.fd, data, len, MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        return errno == EAGAIN || errno == EWOULDBLOCK ? IO_AGAIN : IO_FAILED;
+    }
+    return n;
+}
+
+/* Where answers are written. Its memory is shared: a connection with nothing to send has none. */
+struct buf *conn_out(struct conn *conn)
+{
+    struct http_server *server = conn->server;
+
+    if (conn->out.data == NULL && server->n_spare_buffers > 0) {
+        conn->out = server->spare_buffers[--server->n_spare_buffers];
+    }
+    if (conn_unsent(conn) == 0) {
+        conn->sent_ms = loop_now_ms(server->loop);
+    }
+    return &conn->out;
+}
+
+void conn_out_done(struct conn *conn)
+{
+    struct http_server *server = conn->server;
+
+    conn->out_sent = 0;
+    conn->out.len = 0;
+    if (conn->out.data == NULL) {
+        return;
+    }
+    if (server->n_spare_buffers < SPARE_BUFFERS && conn->out.cap <= SPARE_OUT && !conn->out.failed) {
+        server->spare_buffers[server->n_spare_buffers++] = conn->out;
+    } else {
+        buf_release(&conn->out);
+    }
+    conn->out = (struct buf)BUF_INIT(MAX_ANSWER);
+}
+
+/* Move what is unsent to the front once most has gone, or a stream's buffer would grow for ever. */
+static void compact(struct conn *conn)
+{
+    size_t left = conn_unsent(conn);
+
+    if (conn->out_sent < conn->out.len / 2) {
+        return;
+    }
+    memmove(conn->out.data, conn->out.data + conn->out_sent, left);
+    conn->out.len = left;
+    conn->out_sent = 0;
+}
+
+void conn_flush(struct conn *conn)
+{
+    while (conn_unsent(conn) > 0 && !conn->is_broken) {
+        ssize_t n = io_send(conn, conn->out.data + conn->out_sent, conn_unsent(conn));
+        if (n == IO_AGAIN) {
+            compact(conn);
+            return;
+        }
+        if (n <= 0) {
+            conn->is_broken = true;
+            return;
+        }
+        conn->out_sent += (size_t)n;
+        conn->sent_ms = loop_now_ms(conn->server->loop);
+    }
+    if (conn_unsent(conn) == 0) {
+        conn_out_done(conn);
+    }
+}
+
+/* Read until there is no more, no room for more, or it is the others' turn. */
+void conn_read(struct conn *conn)
+{
+    struct http_server *server = conn->server;
+
+    for (int i = 0; i < READS_PER_EVENT && conn->stash.len == 0 && !conn->is_eof && conn_can_take(conn);
+         i++) {
+        ssize_t n = io_recv(conn, server->scratch, sizeof server->scratch);
+        if (n == IO_AGAIN) {
+            return;
+        }
+        if (n == IO_FAILED) {
+            conn->is_broken = true;
+            return;
+        }
+        if (n == 0) {
+            conn->is_eof = true;
+            conn->is_half = true;
+            return;
+        }
+        conn_feed(conn, server->scratch, (size_t)n);
+        /* A short read has emptied the socket: asking again would only be told so. */
+        if (conn->ssl == NULL && (size_t)n < sizeof server->scratch && !conn->is_half) {
+            return;
+        }
+    }
+    if (conn->ssl != NULL && tls_has_more(conn) && conn_can_take(conn)) {
+        conn_later(conn); /* what OpenSSL holds already makes no event */
+    }
+}
+
+/* Lingering: what comes now is nobody's. */
+void conn_discard(struct conn *conn)
+{
+    for (int i = 0; i < READS_PER_EVENT; i++) {
+        ssize_t n = recv(conn->watch.fd, conn->server->scratch, sizeof conn->server->scratch, 0);
+        if (n > 0) {
+            continue;
+        }
+        if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+            conn->is_broken = true;
+        }
+        return;
+    }
+}
+
+void conn_update_interest(struct conn *conn)
+{
+    uint32_t wanted = conn->is_half ? 0 : EPOLLRDHUP;
+
+    if (conn->state != CONN_OPEN || (!conn->is_eof && conn->stash.len == 0 && conn_can_take(conn))) {
+        wanted |= EPOLLIN;
+    }
+    if (conn_unsent(conn) > 0 || conn->tls_wants_out) {
+        wanted |= EPOLLOUT;
+    }
+    if (wanted == conn->interest) {
+        return;
+    }
+    conn->interest = wanted;
+    if (!loop_watch_change(conn->server->loop, &conn->watch, wanted)) {
+        conn->is_broken = true;
+        conn_later(conn);
+    }
+}

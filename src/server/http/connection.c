@@ -1,0 +1,303 @@
+/* The life of a connection: events, time-outs, the end. internal.h has the drawing. */
+#include "server/http/internal.h"
+
+#include <assert.h>
+#include <openssl/ssl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define CONTAINER_OF(pointer, type, member) ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
+
+void conn_later(struct conn *conn)
+{
+    loop_later(conn->server->loop, &conn->task);
+}
+
+/*
+ * When the connection has waited long enough. The timer is moved only to fire earlier: it
+ * looks at the deadline when it fires. So a busy connection never touches the heap.
+ */
+void conn_deadline(struct conn *conn, int64_t at_ms)
+{
+    conn->deadline_ms = at_ms;
+    if (at_ms == NO_DEADLINE || (timer_is_set(&conn->timer) && conn->timer.at_ms <= at_ms)) {
+        return;
+    }
+    if (!loop_timer_set(conn->server->loop, &conn->timer, at_ms)) {
+        conn->is_broken = true;
+        conn_later(conn);
+    }
+}
+
+static void update_deadline(struct conn *conn)
+{
+    const struct http_limits *limits = &conn->server->limits;
+    const struct request *current = conn->current;
+    int64_t at_ms = NO_DEADLINE;
+
+    if (conn->state != CONN_OPEN) {
+        return; /* set when that state began */
+    }
+    if (current != NULL) {
+        at_ms = current->is_head_done ? current->body_from_ms + limits->body_ms
+                                      : current->pub.received_ms + limits->head_ms;
+    } else if (conn->first == NULL) {
+        at_ms = loop_now_ms(conn->server->loop) + limits->idle_ms;
+    }
+    if (conn_unsent(conn) > 0 && conn->sent_ms + limits->send_ms < at_ms) {
+        at_ms = conn->sent_ms + limits->send_ms;
+    }
+    conn_deadline(conn, at_ms);
+}
+
+static void unlink_conn(struct conn *conn)
+{
+    struct http_server *server = conn->server;
+
+    if (conn->previous != NULL) {
+        conn->previous->next = conn->next;
+    } else {
+        server->conns = conn->next;
+    }
+    if (conn->next != NULL) {
+        conn->next->previous = conn->previous;
+    }
+    server->n_conns--;
+}
+
+void conn_close(struct conn *conn)
+{
+    int fd = conn->watch.fd;
+
+    assert(conn->state != CONN_DEAD);
+    conn->state = CONN_DEAD;
+    loop_timer_cancel(conn->server->loop, &conn->timer);
+    loop_unwatch(conn->server->loop, &conn->watch);
+    SSL_free(conn->ssl);
+    conn->ssl = NULL;
+    close(fd);
+    unlink_conn(conn);
+    while (conn->first != NULL) {
+        struct request *request = conn->first;
+        if (!request->is_answered && request->notice != NULL) {
+            request->notice(&request->pub, HTTP_GONE, request->notice_context);
+        }
+        conn->first = request->next;
+        request_free(request);
+    }
+    request_free(conn->current);
+    conn->current = NULL;
+    conn_later(conn); /* events of this turn may still name it */
+    server_conn_closed(conn->server);
+}
+
+static void linger(struct conn *conn)
+{
+    tls_say_goodbye(conn);
+    shutdown(conn->watch.fd, SHUT_WR);
+    conn->state = CONN_LINGER;
+    conn_deadline(conn, loop_now_ms(conn->server->loop) + LINGER_MS);
+    conn_update_interest(conn);
+}
+
+/* All that could be answered is: is there a reason to keep the connection? */
+static bool is_finished(const struct conn *conn)
+{
+    if (conn->first != NULL || conn_unsent(conn) > 0) {
+        return false;
+    }
+    if (conn->is_last || conn->is_eof) {
+        return true;
+    }
+    return conn->server->is_draining && conn->current == NULL && conn->stash.len == 0;
+}
+
+void conn_settle(struct conn *conn)
+{
+    bool had_stash = conn->stash.len > 0;
+
+    if (conn->state == CONN_OPEN && !conn->is_broken) {
+        conn_feed_stash(conn);
+        if (conn->is_eof && conn->stash.len == 0 && conn->current != NULL && !conn->is_last) {
+            conn_refuse(conn, 400, "the request ended early");
+        }
+        conn_flush(conn);
+    }
+    if (conn->is_broken) {
+        conn_close(conn);
+        return;
+    }
+    if (conn->state == CONN_OPEN && is_finished(conn)) {
+        if (conn->must_linger && !conn->is_eof) {
+            linger(conn);
+            return;
+        }
+        tls_say_goodbye(conn);
+        conn_close(conn);
+        return;
+    }
+    /* The stash was kept back by what has now been sent; or it kept back what OpenSSL has read already. */
+    if (had_stash && conn_can_take(conn) &&
+        (conn->stash.len > 0 || (conn->ssl != NULL && tls_has_more(conn)))) {
+        conn_later(conn);
+    }
+    conn_update_interest(conn);
+    update_deadline(conn);
+}
+
+static void run_task(struct loop_task *task)
+{
+    struct conn *conn = CONTAINER_OF(task, struct conn, task);
+
+    if (conn->state == CONN_DEAD) {
+        conn_out_done(conn);
+        buf_release(&conn->stash);
+        free(conn);
+        return;
+    }
+    if (conn->state == CONN_OPEN && conn->ssl != NULL && tls_has_more(conn)) {
+        conn_read(conn);
+    }
+    conn_settle(conn);
+}
+
+/* True once requests can be read. */
+static bool shake_hands(struct conn *conn)
+{
+    int result = tls_handshake(conn);
+
+    if (result == IO_FAILED) {
+        conn->is_broken = true;
+    }
+    if (result != 1) {
+        return false;
+    }
+    conn->state = CONN_OPEN;
+    return true;
+}
+
+/*
+ * EPOLLHUP: both directions are closed, or the connection was reset. What the
+ * client sent before is still read and done (it may have wanted no answer),
+ * if there is room for it.
+ */
+static void on_ready(struct loop_watch *watch, uint32_t events)
+{
+    struct conn *conn = CONTAINER_OF(watch, struct conn, watch);
+    bool is_gone = (events & (EPOLLHUP | EPOLLERR)) != 0;
+
+    if (conn->state == CONN_LINGER) {
+        conn_discard(conn);
+        conn->is_broken = conn->is_broken || is_gone;
+        conn_settle(conn);
+        return;
+    }
+    if (conn->state == CONN_HANDSHAKE && !shake_hands(conn)) {
+        conn->is_broken = conn->is_broken || is_gone;
+        conn_settle(conn);
+        return;
+    }
+    if ((events & EPOLLRDHUP) != 0) {
+        conn->is_half = true;
+    }
+    if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP)) != 0 || conn->tls_wants_out || conn->ssl != NULL) {
+        conn->tls_wants_out = false;
+        conn_read(conn);
+    }
+    if (conn->is_half && !is_gone && !conn->is_broken) {
+        conn_tell_half(conn);
+    }
+    conn->is_broken = conn->is_broken || is_gone;
+    conn_settle(conn);
+}
+
+static void time_out(struct conn *conn)
+{
+    const struct http_server *server = conn->server;
+    bool is_unsent =
+        conn_unsent(conn) > 0 && conn->sent_ms + server->limits.send_ms <= loop_now_ms(server->loop);
+
+    if (conn->state == CONN_OPEN && !is_unsent && conn->current != NULL && !conn->is_last) {
+        conn_refuse(conn, 408, "the request took too long to arrive");
+    } else {
+        if (is_unsent) {
+            server_notice(conn->server, conn, 0, "a client does not read its answer and is cut off");
+        } else if (conn->state == CONN_HANDSHAKE) {
+            server_notice(conn->server, conn, 0, "the TLS handshake took too long");
+        }
+        conn->is_broken = true;
+    }
+    conn_settle(conn);
+}
+
+static void on_timer(struct timer *timer)
+{
+    struct conn *conn = CONTAINER_OF(timer, struct conn, timer);
+
+    if (conn->deadline_ms == NO_DEADLINE) {
+        return;
+    }
+    if (loop_now_ms(conn->server->loop) < conn->deadline_ms) {
+        conn_deadline(conn, conn->deadline_ms);
+        return;
+    }
+    time_out(conn);
+}
+
+/* Too many connections: one more answer, so that the client knows why. */
+static void turn_away(struct conn *conn)
+{
+    conn_refuse(conn, 503, "there are too many connections");
+    conn_later(conn);
+}
+
+static void link_conn(struct conn *conn)
+{
+    struct http_server *server = conn->server;
+
+    conn->next = server->conns;
+    if (conn->next != NULL) {
+        conn->next->previous = conn;
+    }
+    server->conns = conn;
+    server->n_conns++;
+}
+
+struct conn *conn_open(struct http_server *server, int fd, const struct sockaddr_storage *address,
+                       socklen_t address_len, bool is_tls)
+{
+    struct conn *conn = calloc(1, sizeof *conn);
+
+    if (conn == NULL) {
+        close(fd);
+        return NULL;
+    }
+    conn->server = server;
+    conn->watch = (struct loop_watch){ fd, on_ready };
+    conn->task.run = run_task;
+    conn->timer.fire = on_timer;
+    conn->deadline_ms = NO_DEADLINE;
+    conn->state = is_tls ? CONN_HANDSHAKE : CONN_OPEN;
+    conn->interest = EPOLLIN | EPOLLRDHUP;
+    conn->stash = (struct buf)BUF_INIT(READ_SIZE);
+    conn->out = (struct buf)BUF_INIT(MAX_ANSWER);
+    peer_describe(&conn->peer, fd, address, address_len);
+    if ((is_tls && !tls_start(conn)) || !loop_watch(server->loop, &conn->watch, conn->interest)) {
+        SSL_free(conn->ssl);
+        close(fd);
+        free(conn);
+        return NULL;
+    }
+    link_conn(conn);
+    conn_deadline(conn, loop_now_ms(server->loop) +
+                            (is_tls ? server->limits.handshake_ms : server->limits.idle_ms));
+    if (server->n_conns > server->limits.max_connections && !is_tls) {
+        turn_away(conn);
+    } else if (server->n_conns > server->limits.max_connections) {
+        conn->is_broken = true;
+        conn_later(conn);
+    }
+    return conn;
+}

@@ -1,0 +1,227 @@
+/* What a complete head says: is it sound, is there a body, what does the client expect. */
+#include "server/http/internal.h"
+
+#include <string.h>
+#include <strings.h>
+
+/* "GET /x HTTP/1.1\r\n": what is around method and target when every space is single. */
+enum { LINE_AROUND = sizeof "  HTTP/1.1\r\n" - 1 };
+
+/* tchar of RFC 9110. */
+static bool is_token(const char *text)
+{
+    if (*text == '\0') {
+        return false;
+    }
+    for (; *text != '\0'; text++) {
+        char c = *text;
+        bool is_alpha = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        if (!is_alpha && !(c >= '0' && c <= '9') && strchr("!#$%&'*+-.^_`|~", c) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The library lets a control character pass at the beginning of a value. */
+static bool value_is_sound(const char *value)
+{
+    for (; *value != '\0'; value++) {
+        if (((unsigned char)*value < ' ' && *value != '\t') || *value == 0x7f) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Turn the offsets into strings. A NUL inside one would cut it short: not allowed. */
+static bool take_headers(struct request *request)
+{
+    for (size_t i = 0; i < request->n_headers; i++) {
+        const char *name = request->text.data + request->at[i].name;
+        char *value = request->text.data + request->at[i].value;
+        size_t end = i + 1 < request->n_headers ? request->at[i + 1].name : request->text.len;
+        size_t len = strlen(value);
+
+        if (strlen(name) + 1 != request->at[i].value - request->at[i].name ||
+            len + 1 != end - request->at[i].value || !is_token(name)) {
+            return request_refuse(request, 400, "the name of a header is malformed");
+        }
+        if (!value_is_sound(value)) {
+            return request_refuse(request, 400, "a header has a control character");
+        }
+        while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t')) {
+            value[--len] = '\0';
+        }
+        request->headers[i] = (struct http_header){ name, value };
+    }
+    request->pub.headers = request->headers;
+    request->pub.n_headers = request->n_headers;
+    return true;
+}
+
+/* Only visible ASCII, as the RFC has it; everything else comes percent-encoded. */
+static bool target_is_sound(const char *target, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (target[i] < 0x21 || target[i] > 0x7e || target[i] == '#') {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool take_target(struct request *request)
+{
+    char *target = request->text.data;
+    char *query;
+
+    if (!target_is_sound(target, request->target_len)) {
+        return request_refuse(request, 400, "the path has characters that must be percent-encoded");
+    }
+    if (*target != '/' && strcmp(target, "*") != 0) {
+        /* "http://host/path", which is how one speaks to a proxy, is accepted from everyone. */
+        char *authority = strstr(target, "://");
+        size_t host_len;
+        if (authority == NULL || strcspn(target, "/?") != (size_t)(authority - target) + 1) {
+            return request_refuse(request, 400, "the path does not begin with '/'");
+        }
+        target = authority + 3;
+        host_len = strcspn(target, "/?");
+        if (target[host_len] == '/') {
+            target += host_len;
+        } else {
+            /* "http://host?query": the bytes in front are ours, so there is room for the '/'. */
+            target += host_len - 1;
+            *target = '/';
+        }
+    }
+    query = strchr(target, '?');
+    request->pub.path = target;
+    request->pub.query = "";
+    if (query != NULL) {
+        *query = '\0';
+        request->pub.query = query + 1;
+    }
+    return true;
+}
+
+static bool parse_length(const char *text, uint64_t *out)
+{
+    uint64_t value = 0;
+
+    if (*text == '\0' || strlen(text) > 18) {
+        return false;
+    }
+    for (; *text != '\0'; text++) {
+        if (*text < '0' || *text > '9') {
+            return false;
+        }
+        value = value * 10 + (uint64_t)(*text - '0');
+    }
+    *out = value;
+    return true;
+}
+
+struct framing {
+    const char *length;
+    const char *encoding;
+    const char *host;
+    const char *expect;
+};
+
+/* Headers that decide where the request ends, or whom it is for, come at most once. */
+static bool take_framing(struct request *request, struct framing *out)
+{
+    struct framing found = { NULL, NULL, NULL, NULL };
+
+    for (size_t i = 0; i < request->n_headers; i++) {
+        const struct http_header *header = &request->headers[i];
+        const char **slot = NULL;
+        if (strcasecmp(header->name, "Content-Length") == 0) {
+            slot = &found.length;
+        } else if (strcasecmp(header->name, "Transfer-Encoding") == 0) {
+            slot = &found.encoding;
+        } else if (strcasecmp(header->name, "Host") == 0) {
+            slot = &found.host;
+        } else if (strcasecmp(header->name, "Expect") == 0) {
+            slot = &found.expect;
+        }
+        if (slot != NULL && *slot != NULL) {
+            return request_refuse(request, 400, "a header comes twice that may come once");
+        }
+        if (slot != NULL) {
+            *slot = header->value;
+        }
+    }
+    *out = found;
+    return true;
+}
+
+static bool take_body(struct request *request, const struct framing *framing)
+{
+    if (framing->length != NULL && framing->encoding != NULL) {
+        return request_refuse(request, 400, "Content-Length and Transfer-Encoding exclude each other");
+    }
+    if (framing->encoding != NULL) {
+        if (request->minor == 0) {
+            return request_refuse(request, 400, "HTTP/1.0 has no Transfer-Encoding");
+        }
+        if (strcasecmp(framing->encoding, "chunked") != 0) {
+            return request_refuse(request, 501, "the only Transfer-Encoding known here is chunked");
+        }
+        request->body_kind = BODY_CHUNKED;
+        request->chunk = CHUNK_SIZE_FIRST;
+    } else if (framing->length != NULL) {
+        if (!parse_length(framing->length, &request->body_left)) {
+            return request_refuse(request, 400, "the body's length is not a number");
+        }
+        if (request->body_left > request->conn->server->limits.max_body_bytes) {
+            return request_refuse(request, 413, "the body is too large");
+        }
+        request->body_kind = request->body_left > 0 ? BODY_LENGTH : BODY_NONE;
+    }
+    return true;
+}
+
+static bool take_expectation(struct request *request, const char *expect)
+{
+    if (expect == NULL || request->minor == 0) {
+        return true;
+    }
+    if (strcasecmp(expect, "100-continue") != 0) {
+        return request_refuse(request, 417, "the only expectation known here is 100-continue");
+    }
+    request->wants_continue = request->body_kind != BODY_NONE;
+    return true;
+}
+
+bool head_finish(struct request *request, const http_parser *parser)
+{
+    struct framing framing = { NULL, NULL, NULL, NULL };
+
+    request->minor = parser->http_minor == 0 ? 0 : 1;
+    request->pub.method = http_method_str((enum http_method)parser->method);
+    request->pub.is_head = parser->method == HTTP_HEAD;
+    request->body_from_ms = loop_now_ms(request->conn->server->loop);
+    if (parser->http_major != 1) {
+        return request_refuse(request, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+    }
+    if (request->last_byte != '\n' ||
+        request->line_bytes != strlen(request->pub.method) + request->target_len + LINE_AROUND) {
+        return request_refuse(request, 400, "the request is malformed");
+    }
+    if (parser->method == HTTP_CONNECT) {
+        return request_refuse(request, 501, "this is not a proxy");
+    }
+    if (!take_headers(request) || !take_target(request) || !take_framing(request, &framing)) {
+        return false;
+    }
+    if (framing.host == NULL && request->minor > 0) {
+        return request_refuse(request, 400, "the Host header is missing");
+    }
+    if (framing.host != NULL && strpbrk(framing.host, " \t,/@") != NULL) {
+        return request_refuse(request, 400, "the Host header is malformed");
+    }
+    return take_body(request, &framing) && take_expectation(request, framing.expect);
+}

@@ -1,0 +1,220 @@
+/*
+ * The HTTP/1.1 front of `belay serve`: connections, parsing, limits, TLS, and
+ * answers that may come later. Knows nothing of locks.
+ *
+ * One thread: everything here is called in the loop's thread, and calls back in it.
+ * http_answer() and the stream functions never call back: neither the handler
+ * nor a hang-up notice runs inside them. Handlers may therefore walk their own
+ * lists while they answer.
+ */
+#ifndef SERVER_HTTP_SERVER_H
+#define SERVER_HTTP_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "belay.h"
+#include "server/http/loop.h"
+
+struct http_server;
+
+/* --- a request --- */
+
+struct http_header {
+    const char *name;
+    const char *value;
+};
+
+enum { HTTP_PEER_TEXT_SIZE = 64 };
+
+struct http_peer {
+    char text[HTTP_PEER_TEXT_SIZE]; /* "192.0.2.7:40112", "[2001:db8::1]:40112" or "unix:uid=1000,pid=77" */
+    bool is_loopback;               /* 127.0.0.0/8 or ::1; false for a unix socket */
+    bool is_unix;
+    uid_t uid; /* of a unix socket's other end when it connected; else (uid_t)-1 */
+    pid_t pid; /* the same; else 0 */
+};
+
+/*
+ * To be read. Valid, with all it points to, until it has been answered, its stream
+ * has ended, or its last hang-up notice has returned.
+ */
+struct http_request {
+    uint64_t id;                       /* counts up from 1 in one server */
+    const char *method;                /* "GET", "LOCK", … */
+    const char *path;                  /* as it came, percent-encoded, begins with '/'; or "*" */
+    const char *query;                 /* as it came, without '?'; "" if there is none */
+    const struct http_header *headers; /* in order, white space around the values removed */
+    size_t n_headers;
+    const char *body; /* followed by a '\0' that does not count; "" if there is none */
+    size_t body_len;
+    const struct http_peer *peer;
+    int64_t received_ms; /* boot clock, when its first byte was there */
+    bool is_tls;
+    bool is_head; /* the answer's body will be counted, but not sent */
+    void *user;   /* the handler's own; NULL at first */
+};
+
+/* The first header of that name in any case, or NULL. */
+const char *http_header(const struct http_request *request, const char *name);
+
+/* --- answering --- */
+
+/*
+ * Answer a request, now or later, once. `headers` and `body` are copied. Date,
+ * Content-Length and Connection are added here. Answers to pipelined requests
+ * leave in the order of the requests. A header that would break the answer
+ * apart (control characters) makes it a 500.
+ */
+void http_answer(struct http_request *request, int status, const struct http_header *headers,
+                 size_t n_headers, const void *body, size_t body_len);
+
+/* The same with {"error":{"code":…,"message":…}} as its body. */
+void http_answer_error(struct http_request *request, int status, const char *code, const char *message);
+
+/*
+ * An answer whose end is not known yet, such as Server-Sent Events. Afterwards
+ * http_stream_send() any number of times, then http_stream_end().
+ */
+void http_stream_begin(struct http_request *request, int status, const struct http_header *headers,
+                       size_t n_headers);
+
+/*
+ * False if the client reads too slowly: more than max_stream_bytes would wait
+ * for it. It is then cut off; the hang-up notice comes in the loop's next turn.
+ */
+bool http_stream_send(struct http_request *request, const void *data, size_t len);
+void http_stream_end(struct http_request *request);
+
+/*
+ * What happened to the client of a request that has no (complete) answer yet.
+ *
+ * A client that has sent its last byte may be gone, or may have closed only its
+ * side and still be reading: TCP does not tell. So the notice comes twice.
+ * HALF_CLOSED comes at once. The request is still valid: whoever waits for
+ * something on the client's behalf stops waiting and answers, which a client
+ * that still reads will see; whoever is about to answer anyway ignores it.
+ * GONE comes when nothing can be delivered any more, and is the last word on
+ * the request. (After a closed unix socket, a reset, a server that is freed, GONE follows at once.)
+ */
+enum http_hangup { HTTP_HALF_CLOSED, HTTP_GONE };
+
+typedef void http_hangup_notice(struct http_request *request, enum http_hangup what, void *context);
+void http_on_hangup(struct http_request *request, http_hangup_notice *notice, void *context);
+
+/* --- the server --- */
+
+enum {
+    HTTP_DEFAULT_MAX_BODY = 1 << 20,
+    HTTP_DEFAULT_MAX_BODIES = 256 << 20,
+    HTTP_DEFAULT_MAX_HEAD = 16 << 10,
+    HTTP_DEFAULT_MAX_TARGET = 8 << 10,
+    HTTP_DEFAULT_MAX_CONNECTIONS = 12000,
+    HTTP_DEFAULT_MAX_PIPELINED = 16,
+    HTTP_DEFAULT_MAX_STREAM = 256 << 10,
+    HTTP_DEFAULT_HANDSHAKE_MS = 10000,
+    HTTP_DEFAULT_HEAD_MS = 10000,
+    HTTP_DEFAULT_BODY_MS = 30000,
+    HTTP_DEFAULT_IDLE_MS = 75000,
+    HTTP_DEFAULT_SEND_MS = 30000,
+    HTTP_HARD_MAX_HEAD = 64 << 10, /* the parser's own limit is above this */
+};
+
+/* A field left 0 has its default, above. */
+struct http_limits {
+    size_t max_body_bytes;   /* of one request: 413 */
+    size_t max_bodies_bytes; /* of all requests together: 503 */
+    size_t max_head_bytes;   /* request line and headers: 431 */
+    size_t max_target_bytes; /* path and query: 414 */
+    size_t max_connections;  /* more are told 503, then wait in the kernel's queue */
+    size_t max_pipelined;    /* requests of one connection under way at a time */
+    size_t max_stream_bytes; /* waiting for a stream's reader */
+    int64_t handshake_ms;    /* for TLS to be agreed on */
+    int64_t head_ms;         /* from a request's first byte to the end of its headers: 408 */
+    int64_t body_ms;         /* from there to the end of its body: 408 */
+    int64_t idle_ms;         /* between requests */
+    int64_t send_ms;         /* without the client taking a byte of its answer */
+};
+
+struct http_listen {
+    const char
+        *address; /* "127.0.0.1:7420", "[::1]:7420", "localhost:7420", "unix:/run/belay.sock"; or NULL */
+    int fd;       /* with address NULL: a listening socket inherited from systemd; taken over */
+    bool is_tls;
+    mode_t unix_mode; /* of a new unix socket; 0 means 0600 */
+};
+
+/* For the log. */
+struct http_notice {
+    int status;       /* of the refusal, or 0 */
+    const char *peer; /* "" if it is about no connection */
+    const char *text;
+};
+
+struct http_options {
+    const struct http_listen *listen;
+    size_t n_listen;
+    struct http_limits limits;
+    const char *tls_certificate; /* PEM file, chain included; NULL without TLS */
+    const char *tls_key;         /* PEM file */
+    void (*handle)(void *context, struct http_request *request);
+    /* Requests refused here without the handler, connections refused, and so on; may be NULL. */
+    void (*notice)(void *context, const struct http_notice *notice);
+    void *context; /* borrowed */
+};
+
+/* Listen and serve as the loop turns. `loop` must outlive the server. */
+enum belay_code http_server_open(struct loop *loop, const struct http_options *options,
+                                 struct http_server **out_server, struct belay_error *err);
+
+/* Drops every connection (their requests get GONE) and closes. Between turns of the loop, not from a callback. */
+void http_server_close(struct http_server *server);
+
+/*
+ * Stop accepting, close idle connections, let the others finish with
+ * `Connection: close`. After limit_ms they are cut off. `done` is called once,
+ * when the last connection is closed, from the loop; it may stop the loop.
+ */
+void http_server_drain(struct http_server *server, int64_t limit_ms, loop_hook *done, void *context);
+
+/* Read certificate and key again. Connections keep what they began with. On error nothing changes. */
+enum belay_code http_server_reload_tls(struct http_server *server, struct belay_error *err);
+
+/* Serve a connected stream socket, which is taken over. False if it could not be (it is closed then). */
+bool http_server_adopt(struct http_server *server, int fd);
+
+/* "127.0.0.1:43121" of listener number `index`, as bound: for port 0. NULL if there is none. */
+const char *http_server_address(const struct http_server *server, size_t index);
+size_t http_server_connections(const struct http_server *server);
+
+/* --- addresses of resources (uri.c) --- */
+
+struct http_slice {
+    const char *data; /* borrowed */
+    size_t len;
+};
+
+/*
+ * Split a path at its slashes, before any decoding: "/v1/locks/a%2Fb" is the
+ * three segments "v1", "locks" and "a%2Fb". Returns how many there are, which may be
+ * more than max; only max are written. "/" is one empty segment.
+ */
+size_t http_path_split(const char *path, struct http_slice *out, size_t max);
+
+/*
+ * Decode %XX into `out`, which is '\0'-terminated. False if it does not fit, an
+ * escape is not one, or it decodes to a NUL; `out` is then spoilt.
+ */
+bool http_decode(struct http_slice raw, char *out, size_t out_size);
+
+enum http_found { HTTP_ABSENT, HTTP_FOUND, HTTP_MALFORMED };
+
+/* The decoded value of the first `name` in a query ('+' is a space); "a" alone has the value "". */
+enum http_found http_query_get(const char *query, const char *name, char *out, size_t out_size);
+
+/* Walk through a query: start with *cursor = query. False at its end. Names and values are still encoded. */
+bool http_query_next(const char **cursor, struct http_slice *out_name, struct http_slice *out_value);
+
+#endif

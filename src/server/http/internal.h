@@ -1,0 +1,268 @@
+/*
+ * What the files of the HTTP server share.
+ *
+ * A connection:
+ *
+ *     accept --> HANDSHAKE (TLS only) --> OPEN --> LINGER --> DEAD
+ *                     |                    |                    ^
+ *                     +--------------------+--------------------+
+ *
+ * OPEN: bytes are fed to the request being read (`current`). A complete one joins the line
+ * of those without an answer (`first` to `last`), the handler is called, and the
+ * next is read. An answer goes to `out` if its request is at the head of the
+ * line, else it waits in the request (`ready`) until it is.
+ * LINGER: we have said our last word, but the client may still be sending. Closing
+ * now could make the kernel throw away that last word, so we read on for a moment.
+ * DEAD: closed; the memory is freed at the end of the turn.
+ *
+ * A connection is closed only by what the loop calls directly. Answering can
+ * find the socket broken; it then marks it (`is_broken`) and queues `task`.
+ */
+#ifndef SERVER_HTTP_INTERNAL_H
+#define SERVER_HTTP_INTERNAL_H
+
+#include <http_parser.h>
+#include <openssl/types.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/buf.h"
+#include "server/http/http_server.h"
+
+enum {
+    READ_SIZE = 64 << 10,   /* one read, and so the most that is kept unparsed */
+    READS_PER_EVENT = 8,    /* then it is the others' turn */
+    MAX_UNSENT = 256 << 10, /* no further request is read while so much waits to be sent */
+    MAX_ANSWER = 1 << 30,   /* of one connection's unsent bytes: a mistake of ours, not a client's */
+    MAX_HEADERS = 64,       /* of one request: 431 */
+    MAX_BLANK_BYTES = 4,    /* line ends in front of a request that are put up with */
+    CHUNK_OVERHEAD = 8,     /* bytes around chunks per byte of body, besides max_head_bytes */
+    LINGER_MS = 2000,
+    ACCEPT_PAUSE_MS = 100, /* after the system had no descriptor or memory left */
+    ACCEPTS_PER_EVENT = 64,
+    REFUSED_ROOM = 64,     /* connections above the limit that are told 503 */
+    SPARE_REQUESTS = 1024, /* kept for reuse */
+    SPARE_BUFFERS = 64,
+    SPARE_TEXT = 4 << 10, /* larger buffers are not kept */
+    SPARE_BODY = 16 << 10,
+    SPARE_OUT = 64 << 10,
+    DATE_SIZE = 40,
+};
+
+#define NO_DEADLINE INT64_MAX
+
+enum body_kind { BODY_NONE, BODY_LENGTH, BODY_CHUNKED };
+
+/* Where a chunked body stands (body.c). */
+enum chunk_state {
+    CHUNK_SIZE_FIRST, /* the first digit of a size */
+    CHUNK_SIZE,
+    CHUNK_EXTENSION,
+    CHUNK_SIZE_LF,
+    CHUNK_DATA,
+    CHUNK_DATA_CR,
+    CHUNK_DATA_LF,
+    TRAILER_FIRST, /* the first byte of a line after the last chunk */
+    TRAILER,
+    TRAILER_LF,
+    TRAILER_END_LF,
+};
+
+enum text_part { PART_NONE, PART_TARGET, PART_NAME, PART_VALUE };
+
+/* Offsets into the text, which moves while it grows. */
+struct header_at {
+    uint32_t name;
+    uint32_t value;
+};
+
+struct request {
+    struct http_request pub; /* first: the handler's pointer is ours */
+    struct request *next;
+    struct conn *conn; /* borrowed */
+
+    struct buf text; /* target, then names and values, each with its '\0' */
+    struct header_at at[MAX_HEADERS];
+    struct http_header headers[MAX_HEADERS];
+    size_t n_headers;
+    size_t target_len;
+    size_t head_bytes; /* raw bytes of the head so far */
+    size_t line_bytes; /* of its first line; 0 while that is not complete */
+    enum text_part part;
+    char last_byte; /* of what was fed before */
+    int minor;      /* of HTTP/1.x */
+    bool is_head_done;
+    bool is_keep_alive;
+    bool wants_continue;
+
+    enum body_kind body_kind;
+    enum chunk_state chunk;
+    uint64_t body_left;  /* of the body, or of this chunk */
+    size_t around_bytes; /* sizes, extensions and trailers of chunks */
+    struct buf body;
+    int64_t body_from_ms;
+
+    int refuse_status; /* set with refuse_text when the request cannot be accepted */
+    const char *refuse_text;
+
+    struct buf ready; /* the answer, while it is not this request's turn */
+    bool is_answered;
+    bool is_streaming;
+    bool is_chunked; /* the stream */
+    bool was_told_half;
+    http_hangup_notice *notice;
+    void *notice_context; /* borrowed */
+};
+
+enum conn_state { CONN_HANDSHAKE, CONN_OPEN, CONN_LINGER, CONN_DEAD };
+
+struct conn {
+    struct loop_watch watch;
+    struct loop_task task;
+    struct timer timer; /* fires at or before deadline_ms, then looks */
+    struct http_server *server;
+    struct conn *previous;
+    struct conn *next;
+    SSL *ssl; /* owned; NULL without TLS */
+    enum conn_state state;
+    uint32_t interest;
+    int64_t deadline_ms;
+    int64_t sent_ms; /* when the client last took something, or had nothing to take */
+    http_parser parser;
+    struct request *current;
+    struct request *first;
+    struct request *last;
+    size_t n_waiting;
+    struct buf stash; /* read, but there is no room for its requests yet */
+    struct buf out;
+    size_t out_sent;
+    unsigned blank_bytes;
+    bool is_busy;       /* inside conn_feed(): answers are sent together afterwards */
+    bool is_half;       /* the client has closed its side */
+    bool is_eof;        /* and we have read all it sent */
+    bool is_broken;     /* nothing can be sent any more */
+    bool is_last;       /* no further request will be read: close after the answers */
+    bool must_linger;   /* the client may not have read its answer when we close */
+    bool tls_wants_out; /* TLS has to write before it can read */
+    struct http_peer peer;
+};
+
+struct listener {
+    struct loop_watch watch;
+    struct http_server *server;
+    char address[128];
+    char *unix_path; /* owned; removed at the end */
+    bool is_tls;
+};
+
+struct http_server {
+    struct loop *loop; /* borrowed */
+    struct http_limits limits;
+    void (*handle)(void *context, struct http_request *request);
+    void (*notice)(void *context, const struct http_notice *notice);
+    void *context; /* borrowed */
+    struct listener *listeners;
+    size_t n_listeners;
+    struct timer accept_timer;
+    bool is_accept_paused;
+    struct conn *conns;
+    size_t n_conns;
+    uint64_t last_id;
+    size_t bodies_bytes;
+    struct request *spare_requests;
+    size_t n_spare_requests;
+    struct buf spare_buffers[SPARE_BUFFERS];
+    size_t n_spare_buffers;
+    SSL_CTX *tls;
+    char *tls_certificate;
+    char *tls_key;
+    int64_t date_s;
+    char date[DATE_SIZE];
+    bool is_draining;
+    bool was_done_told;
+    struct timer drain_timer;
+    struct loop_task drain_task;
+    loop_hook *done;
+    void *done_context; /* borrowed */
+    char scratch[READ_SIZE];
+};
+
+/* server.c */
+void server_notice(struct http_server *server, const struct conn *conn, int status, const char *text);
+void server_conn_closed(struct http_server *server);
+
+/* listen.c */
+enum belay_code listeners_open(struct http_server *server, const struct http_options *options,
+                               struct belay_error *err);
+void listeners_close(struct http_server *server);
+void listeners_resume(struct http_server *server);
+
+/* peer.c */
+void peer_describe(struct http_peer *peer, int fd, const struct sockaddr_storage *address, socklen_t len);
+void address_format(char *out, size_t size, const struct sockaddr_storage *address);
+
+/* connection.c */
+struct conn *conn_open(struct http_server *server, int fd, const struct sockaddr_storage *address,
+                       socklen_t address_len, bool is_tls);
+void conn_close(struct conn *conn);
+/* Do what has become possible or due. The connection may be dead afterwards. Not from inside an answer. */
+void conn_settle(struct conn *conn);
+void conn_later(struct conn *conn);
+void conn_deadline(struct conn *conn, int64_t at_ms);
+
+/* feed.c */
+bool conn_can_take(const struct conn *conn);
+void conn_feed(struct conn *conn, const char *data, size_t len);
+void conn_feed_stash(struct conn *conn);
+void conn_tell_half(struct conn *conn);
+/* Answer with an error of ours and read no further request. */
+void conn_refuse(struct conn *conn, int status, const char *text);
+
+/* conn_io.c */
+enum { IO_AGAIN = -1, IO_FAILED = -2 };
+size_t conn_unsent(const struct conn *conn);
+void conn_read(struct conn *conn);
+void conn_discard(struct conn *conn);
+void conn_flush(struct conn *conn);
+void conn_update_interest(struct conn *conn);
+struct buf *conn_out(struct conn *conn);
+void conn_out_done(struct conn *conn);
+
+/* request.c */
+struct request *request_new(struct conn *conn);
+void request_free(struct request *request);
+void requests_release(struct http_server *server);
+bool request_refuse(struct request *request, int status, const char *text); /* returns false */
+
+/* parse.c, head.c, body.c: how many bytes were taken. Check refuse_status afterwards. */
+size_t head_feed(struct conn *conn, const char *data, size_t len);
+bool head_finish(struct request *request, const http_parser *parser);
+size_t body_feed(struct request *request, const char *data, size_t len, bool *out_is_complete);
+
+/* answer.c */
+void answer_head(struct request *request, struct buf *to, int status, const struct http_header *headers,
+                 size_t n_headers);
+struct buf *answer_target(struct request *request);
+void answer_finished(struct request *request);
+void answer_added(struct request *request);
+bool answer_headers_are_sound(const struct http_header *headers, size_t n_headers);
+void conn_send_continue(struct conn *conn);
+
+/* date.c */
+const char *date_line(struct http_server *server); /* "Date: …\r\n" */
+
+/* tls_bio.c */
+BIO *tls_bio_new(struct conn *conn); /* NULL: no memory */
+
+/* tls.c */
+enum belay_code tls_load(const char *certificate, const char *key, SSL_CTX **out_tls,
+                         struct belay_error *err);
+bool tls_start(struct conn *conn);
+/* 1 when agreed, IO_AGAIN, or IO_FAILED. */
+int tls_handshake(struct conn *conn);
+ssize_t tls_recv(struct conn *conn, char *out, size_t size);
+ssize_t tls_send(struct conn *conn, const char *data, size_t len);
+bool tls_has_more(const struct conn *conn);
+void tls_say_goodbye(struct conn *conn);
+
+#endif

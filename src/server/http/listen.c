@@ -1,0 +1,327 @@
+/* Listening sockets: opened here or inherited, and what comes in through them. */
+#include "server/http/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+#define UNIX_PREFIX "unix:"
+
+enum {
+    BACKLOG = 4096,
+    /* A client whose machine died while it waited is noticed after about a minute. */
+    KEEPALIVE_IDLE_S = 30,
+    KEEPALIVE_INTERVAL_S = 10,
+    KEEPALIVE_COUNT = 3,
+};
+
+static void pause_accepting(struct http_server *server, bool is_paused)
+{
+    server->is_accept_paused = is_paused;
+    for (size_t i = 0; i < server->n_listeners; i++) {
+        if (server->listeners[i].watch.fd >= 0) {
+            loop_watch_change(server->loop, &server->listeners[i].watch, is_paused ? 0 : EPOLLIN);
+        }
+    }
+}
+
+void listeners_resume(struct http_server *server)
+{
+    if (server->is_accept_paused && server->n_conns < server->limits.max_connections) {
+        loop_timer_cancel(server->loop, &server->accept_timer);
+        pause_accepting(server, false);
+    }
+}
+
+static void on_accept_timer(struct timer *timer)
+{
+    struct http_server *server =
+        (struct http_server *)(void *)((char *)timer - offsetof(struct http_server, accept_timer));
+
+    if (server->is_accept_paused && server->n_conns < server->limits.max_connections + REFUSED_ROOM) {
+        pause_accepting(server, false);
+    }
+}
+
+/* Who is not accepted waits in the kernel's queue meanwhile; the connections we have go on. */
+static void take_a_break(struct http_server *server, const char *why)
+{
+    server_notice(server, NULL, 0, why);
+    pause_accepting(server, true);
+    loop_timer_set(server->loop, &server->accept_timer, loop_now_ms(server->loop) + ACCEPT_PAUSE_MS);
+}
+
+static bool is_shortage(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+static void on_connection(struct loop_watch *watch, uint32_t events)
+{
+    struct listener *listener = (struct listener *)(void *)((char *)watch - offsetof(struct listener, watch));
+    struct http_server *server = listener->server;
+
+    (void)events;
+    for (int i = 0; i < ACCEPTS_PER_EVENT && watch->fd >= 0; i++) {
+        struct sockaddr_storage address = { 0 };
+        socklen_t len = sizeof address;
+        int fd;
+
+        if (server->n_conns >= server->limits.max_connections + REFUSED_ROOM) {
+            take_a_break(server, "there are too many connections: new ones wait");
+            return;
+        }
+        fd = accept4(watch->fd, (struct sockaddr *)&address, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && is_shortage(errno)) {
+            take_a_break(server, "no descriptors or memory left: new connections wait");
+            return;
+        }
+        if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            return;
+        }
+        if (fd >= 0) {
+            conn_open(server, fd, &address, len, listener->is_tls);
+        }
+    }
+}
+
+static void set_number(int fd, int level, int name, int value)
+{
+    /* A unix socket refuses those of TCP; nothing depends on them. */
+    (void)setsockopt(fd, level, name, &value, sizeof value);
+}
+
+/* Accepted sockets inherit these. */
+static void set_options(int fd)
+{
+    set_number(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_number(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_number(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
+    set_number(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S);
+    set_number(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT);
+}
+
+static enum belay_code refused(struct belay_error *err, const char *address, int error)
+{
+    return error_set(err, BELAY_UNREACHABLE, "cannot listen on '%s': %s", address, strerror(error));
+}
+
+/* A socket that nobody listens on any more is in the way of ours. */
+static void remove_stale(const struct sockaddr_un *un)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct stat st;
+
+    if (fd < 0) {
+        return;
+    }
+    if (connect(fd, (const struct sockaddr *)un, sizeof *un) != 0 && errno == ECONNREFUSED &&
+        lstat(un->sun_path, &st) == 0 && S_ISSOCK(st.st_mode)) {
+        unlink(un->sun_path);
+    }
+    close(fd);
+}
+
+static enum belay_code open_unix(struct listener *listener, const char *path, mode_t mode,
+                                 struct belay_error *err)
+{
+    struct sockaddr_un un = { .sun_family = AF_UNIX };
+    int fd;
+
+    if (*path == '\0' || strlen(path) >= sizeof un.sun_path) {
+        return error_set(err, BELAY_INVALID, "the path of the socket '%s' must have 1 to %zu bytes", path,
+                         sizeof un.sun_path - 1);
+    }
+    strcpy(un.sun_path, path);
+    remove_stale(&un);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* Nobody can connect between bind() and listen(), so the mode is right before it matters. */
+    if (fd < 0 || bind(fd, (struct sockaddr *)&un, sizeof un) != 0) {
+        int saved = errno;
+        if (fd >= 0) {
+            close(fd);
+        }
+        return refused(err, path, saved);
+    }
+    listener->watch.fd = fd;
+    listener->unix_path = strdup(path);
+    if (listener->unix_path == NULL) {
+        unlink(path);
+        return error_no_memory(err);
+    }
+    if (chmod(path, mode == 0 ? S_IRUSR | S_IWUSR : mode) != 0 || listen(fd, BACKLOG) != 0) {
+        return refused(err, path, errno);
+    }
+    return BELAY_OK;
+}
+
+static int open_one(const struct addrinfo *info)
+{
+    int fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, info->ai_protocol);
+    int saved;
+
+    if (fd < 0) {
+        return -1;
+    }
+    set_number(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (info->ai_family == AF_INET6) {
+        set_number(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+    }
+    if (bind(fd, info->ai_addr, info->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) {
+        return fd;
+    }
+    saved = errno;
+    close(fd);
+    errno = saved;
+    return -1;
+}
+
+/* "host:port", "[v6]:port" or ":port" for all addresses. */
+static bool split_address(const char *address, char *host, size_t host_size, const char **out_port)
+{
+    const char *colon = strrchr(address, ':');
+    size_t len;
+
+    if (colon == NULL || colon[1] == '\0' || strspn(colon + 1, "0123456789") != strlen(colon + 1)) {
+        return false;
+    }
+    len = (size_t)(colon - address);
+    if (len >= 2 && address[0] == '[' && address[len - 1] == ']') {
+        address++;
+        len -= 2;
+    } else if (memchr(address, ':', len) != NULL) {
+        return false; /* an IPv6 address needs its brackets */
+    }
+    if (len >= host_size) {
+        return false;
+    }
+    memcpy(host, address, len);
+    host[len] = '\0';
+    *out_port = colon + 1;
+    return true;
+}
+
+static enum belay_code open_tcp(struct listener *listener, const char *address, struct belay_error *err)
+{
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
+    struct addrinfo *found = NULL;
+    const char *port = NULL;
+    char host[256];
+    int problem;
+
+    if (!split_address(address, host, sizeof host, &port)) {
+        return error_set(err, BELAY_INVALID,
+                         "'%s' is not an address to listen on: use HOST:PORT, [IPV6]:PORT or unix:PATH",
+                         address);
+    }
+    problem = getaddrinfo(*host == '\0' ? NULL : host, port, &hints, &found);
+    if (problem != 0) {
+        return error_set(err, BELAY_INVALID, "cannot listen on '%s': %s", address, gai_strerror(problem));
+    }
+    problem = 0;
+    for (const struct addrinfo *info = found; info != NULL && listener->watch.fd < 0; info = info->ai_next) {
+        listener->watch.fd = open_one(info);
+        problem = errno;
+    }
+    freeaddrinfo(found);
+    return listener->watch.fd >= 0 ? BELAY_OK : refused(err, address, problem);
+}
+
+static enum belay_code take_inherited(struct listener *listener, int fd, struct belay_error *err)
+{
+    int is_listening = 0;
+    socklen_t len = sizeof is_listening;
+    int flags = fcntl(fd, F_GETFL);
+
+    if (flags < 0 || getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &len) != 0 || !is_listening) {
+        return error_set(err, BELAY_INVALID, "descriptor %d is not a listening socket", fd);
+    }
+    if (fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+        return error_set(err, BELAY_UNREACHABLE, "descriptor %d: %s", fd, strerror(errno));
+    }
+    listener->watch.fd = fd;
+    return BELAY_OK;
+}
+
+static enum belay_code open_listener(struct listener *listener, const struct http_listen *wanted,
+                                     struct belay_error *err)
+{
+    struct sockaddr_storage bound = { 0 };
+    socklen_t len = sizeof bound;
+    enum belay_code code;
+
+    if (wanted->address == NULL) {
+        code = take_inherited(listener, wanted->fd, err);
+    } else if (text_has_prefix(wanted->address, UNIX_PREFIX)) {
+        code = open_unix(listener, wanted->address + strlen(UNIX_PREFIX), wanted->unix_mode, err);
+    } else {
+        code = open_tcp(listener, wanted->address, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    set_options(listener->watch.fd);
+    if (getsockname(listener->watch.fd, (struct sockaddr *)&bound, &len) == 0) {
+        address_format(listener->address, sizeof listener->address, &bound);
+    }
+    listener->is_tls = wanted->is_tls;
+    if (!loop_watch(listener->server->loop, &listener->watch, EPOLLIN)) {
+        return refused(err, listener->address, errno);
+    }
+    return BELAY_OK;
+}
+
+enum belay_code listeners_open(struct http_server *server, const struct http_options *options,
+                               struct belay_error *err)
+{
+    server->accept_timer.fire = on_accept_timer;
+    server->listeners = calloc(options->n_listen > 0 ? options->n_listen : 1, sizeof *server->listeners);
+    if (server->listeners == NULL) {
+        return error_no_memory(err);
+    }
+    for (size_t i = 0; i < options->n_listen; i++) {
+        struct listener *listener = &server->listeners[i];
+        enum belay_code code;
+
+        listener->server = server;
+        listener->watch = (struct loop_watch){ -1, on_connection };
+        server->n_listeners++;
+        code = open_listener(listener, &options->listen[i], err);
+        if (code != BELAY_OK) {
+            return code;
+        }
+    }
+    return BELAY_OK;
+}
+
+void listeners_close(struct http_server *server)
+{
+    loop_timer_cancel(server->loop, &server->accept_timer);
+    server->is_accept_paused = false;
+    for (size_t i = 0; i < server->n_listeners; i++) {
+        struct listener *listener = &server->listeners[i];
+        int fd = listener->watch.fd;
+
+        if (fd >= 0) {
+            loop_unwatch(server->loop, &listener->watch);
+            close(fd);
+        }
+        if (listener->unix_path != NULL) {
+            unlink(listener->unix_path);
+            free(listener->unix_path);
+            listener->unix_path = NULL;
+        }
+    }
+}

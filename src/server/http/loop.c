@@ -1,0 +1,292 @@
+#include "server/http/loop.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum { EVENTS_PER_TURN = 256 };
+
+struct task_list {
+    struct loop_task *first;
+    struct loop_task **end;
+};
+
+struct loop {
+    int epoll_fd;
+    struct loop_watch wake;  /* an eventfd: somebody posted */
+    struct loop_watch alarm; /* a timerfd on the boot clock, for the first timer */
+    int64_t alarm_ms;        /* what the timerfd is set to; 0: nothing */
+    int64_t now_ms;
+    struct timers timers;
+    struct task_list later;
+    pthread_mutex_t lock; /* guards posted */
+    struct task_list posted;
+    loop_hook *hook;
+    void *hook_context; /* borrowed */
+    bool is_stopped;
+};
+
+static void list_init(struct task_list *list)
+{
+    list->first = NULL;
+    list->end = &list->first;
+}
+
+static void list_add(struct task_list *list, struct loop_task *task)
+{
+    task->next = NULL;
+    *list->end = task;
+    list->end = &task->next;
+}
+
+/* The events only end the wait; what there is to do is found by looking. */
+static void drain_counter(struct loop_watch *watch, uint32_t events)
+{
+    uint64_t count;
+
+    (void)events;
+    if (read(watch->fd, &count, sizeof count) < 0) {
+        return; /* EAGAIN: it was moved or emptied meanwhile */
+    }
+}
+
+struct loop *loop_new(void)
+{
+    struct loop *loop = calloc(1, sizeof *loop);
+
+    if (loop == NULL) {
+        return NULL;
+    }
+    pthread_mutex_init(&loop->lock, NULL);
+    list_init(&loop->later);
+    list_init(&loop->posted);
+    loop->now_ms = clock_boot_ms();
+    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    loop->wake = (struct loop_watch){ eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), drain_counter };
+    loop->alarm =
+        (struct loop_watch){ timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK), drain_counter };
+    if (loop->epoll_fd < 0 || loop->wake.fd < 0 || loop->alarm.fd < 0 ||
+        !loop_watch(loop, &loop->wake, EPOLLIN) || !loop_watch(loop, &loop->alarm, EPOLLIN)) {
+        int saved = errno;
+        loop_free(loop);
+        errno = saved;
+        return NULL;
+    }
+    return loop;
+}
+
+static void close_if_open(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+void loop_free(struct loop *loop)
+{
+    if (loop == NULL) {
+        return;
+    }
+    close_if_open(loop->epoll_fd);
+    close_if_open(loop->wake.fd);
+    close_if_open(loop->alarm.fd);
+    timers_release(&loop->timers);
+    pthread_mutex_destroy(&loop->lock);
+    free(loop);
+}
+
+int64_t loop_now_ms(const struct loop *loop)
+{
+    return loop->now_ms;
+}
+
+static bool control(struct loop *loop, int what, struct loop_watch *watch, uint32_t events)
+{
+    struct epoll_event event = { .events = events, .data.ptr = watch };
+
+    return epoll_ctl(loop->epoll_fd, what, watch->fd, &event) == 0;
+}
+
+bool loop_watch(struct loop *loop, struct loop_watch *watch, uint32_t events)
+{
+    return control(loop, EPOLL_CTL_ADD, watch, events);
+}
+
+bool loop_watch_change(struct loop *loop, struct loop_watch *watch, uint32_t events)
+{
+    return control(loop, EPOLL_CTL_MOD, watch, events);
+}
+
+void loop_unwatch(struct loop *loop, struct loop_watch *watch)
+{
+    if (watch->fd < 0) {
+        return;
+    }
+    control(loop, EPOLL_CTL_DEL, watch, 0);
+    watch->fd = -1; /* an event of this turn that is still in the list finds nobody */
+}
+
+bool loop_timer_set(struct loop *loop, struct timer *timer, int64_t at_ms)
+{
+    return timers_set(&loop->timers, timer, at_ms);
+}
+
+void loop_timer_cancel(struct loop *loop, struct timer *timer)
+{
+    timers_cancel(&loop->timers, timer);
+}
+
+void loop_later(struct loop *loop, struct loop_task *task)
+{
+    if (task->is_queued) {
+        return;
+    }
+    task->is_queued = true;
+    list_add(&loop->later, task);
+}
+
+void loop_post(struct loop *loop, struct loop_task *task)
+{
+    uint64_t one = 1;
+    bool was_empty;
+
+    pthread_mutex_lock(&loop->lock);
+    was_empty = loop->posted.first == NULL;
+    list_add(&loop->posted, task);
+    pthread_mutex_unlock(&loop->lock);
+    /* Whoever found it empty rings; the loop takes the whole list after it heard the bell. */
+    if (was_empty && write(loop->wake.fd, &one, sizeof one) < 0) {
+        return; /* the counter is full: it rings already */
+    }
+}
+
+void loop_before_sleep(struct loop *loop, loop_hook *hook, void *context)
+{
+    loop->hook = hook;
+    loop->hook_context = context;
+}
+
+void loop_stop(struct loop *loop)
+{
+    loop->is_stopped = true;
+}
+
+/* The list as it is now: what its tasks add waits for the next round. */
+static void run_list(struct task_list *list)
+{
+    struct loop_task *task = list->first;
+
+    list_init(list);
+    while (task != NULL) {
+        struct loop_task *next = task->next;
+        task->is_queued = false;
+        task->run(task);
+        task = next;
+    }
+}
+
+void loop_run_later(struct loop *loop)
+{
+    while (loop->later.first != NULL) {
+        run_list(&loop->later);
+    }
+}
+
+static void run_posted(struct loop *loop)
+{
+    struct task_list mine;
+
+    list_init(&mine);
+    pthread_mutex_lock(&loop->lock);
+    if (loop->posted.first != NULL) {
+        mine = loop->posted;
+        list_init(&loop->posted);
+    }
+    pthread_mutex_unlock(&loop->lock);
+    run_list(&mine);
+}
+
+static void run_timers(struct loop *loop)
+{
+    size_t most = loop->timers.count; /* one that sets itself again at once waits for the next turn */
+
+    for (size_t i = 0; i < most; i++) {
+        struct timer *timer = timers_take_due(&loop->timers, loop->now_ms);
+        if (timer == NULL) {
+            return;
+        }
+        timer->fire(timer);
+    }
+}
+
+/*
+ * epoll_wait() counts on a clock that stands still while the machine is
+ * suspended; a lease does not. So the wait has no time-out of its own, and the
+ * timerfd is set again only when another timer has become the first.
+ */
+static bool set_alarm(struct loop *loop)
+{
+    struct itimerspec when = { 0 };
+    int64_t next_ms = 0;
+
+    if (timers_next(&loop->timers, &next_ms) && next_ms < 1) {
+        next_ms = 1; /* 0 would switch it off */
+    }
+    if (next_ms == loop->alarm_ms) {
+        return true;
+    }
+    loop->alarm_ms = next_ms;
+    when.it_value.tv_sec = next_ms / 1000;
+    when.it_value.tv_nsec = next_ms % 1000 * 1000000;
+    return timerfd_settime(loop->alarm.fd, TFD_TIMER_ABSTIME, &when, NULL) == 0;
+}
+
+bool loop_turn(struct loop *loop, int max_ms)
+{
+    struct epoll_event events[EVENTS_PER_TURN];
+    int n;
+
+    if (loop->later.first != NULL) {
+        max_ms = 0;
+    } else if (max_ms != 0 && !set_alarm(loop)) {
+        return false;
+    }
+    n = epoll_wait(loop->epoll_fd, events, EVENTS_PER_TURN, max_ms);
+    if (n < 0 && errno != EINTR) {
+        return false;
+    }
+    loop->now_ms = clock_boot_ms();
+    if (loop->alarm_ms <= loop->now_ms) {
+        loop->alarm_ms = 0; /* it has rung: a timer for the same moment needs it set anew */
+    }
+    for (int i = 0; i < n; i++) {
+        struct loop_watch *watch = events[i].data.ptr;
+        if (watch->fd >= 0) {
+            watch->ready(watch, events[i].events);
+        }
+    }
+    run_posted(loop);
+    run_timers(loop);
+    run_list(&loop->later);
+    if (loop->hook != NULL) {
+        loop->hook(loop->hook_context);
+    }
+    return true;
+}
+
+bool loop_run(struct loop *loop)
+{
+    loop->is_stopped = false;
+    while (!loop->is_stopped) {
+        if (!loop_turn(loop, -1)) {
+            return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,236 @@
+/* What changes locks: acquire, renew, release, force. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "server/routes.h"
+#include "server/server.h"
+
+/* ---- the body ---- */
+
+/* The body, and the key from it if it is not in the path. False, and answered, if it is wrong. */
+static bool read_body(struct exchange *x, struct body *body)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    const struct http_request *request = x->request;
+    enum belay_code code = body_read(body, x->route->fields, request->body, request->body_len, &err);
+
+    if (code == BELAY_OK && body->key != NULL && strlen(body->key) > BELAY_KEY_MAX) {
+        code = error_set(&err, BELAY_INVALID, "key has more than %d bytes", BELAY_KEY_MAX);
+    }
+    if (code != BELAY_OK) {
+        body_release(body);
+        reply_error(x, &err);
+        belay_error_release(&err);
+        return false;
+    }
+    if (body->key != NULL) {
+        memcpy(x->key, body->key, strlen(body->key) + 1);
+    }
+    if (!exchange_may_touch(x, x->key)) {
+        body_release(body);
+        return false;
+    }
+    return true;
+}
+
+/* ---- acquire ---- */
+
+/*
+ * The name of the holder for people ends in the token's: "ci", or "Alice (ci)".
+ * Whoever has another token cannot make it look like his.
+ */
+static enum belay_code make_name(const struct exchange *x, const struct body *body, char *out, size_t size,
+                                 struct belay_error *err)
+{
+    int n;
+
+    if (body->locked_by_name == NULL || *body->locked_by_name == '\0') {
+        /* The library's own default would name the server's user. */
+        n = snprintf(out, size, "%s", x->who[0] != '\0' ? x->who : body->locked_by);
+    } else if (x->who[0] == '\0') {
+        n = snprintf(out, size, "%s", body->locked_by_name);
+    } else {
+        n = snprintf(out, size, "%s (%s)", body->locked_by_name, x->who);
+    }
+    if (n < 0 || (size_t)n >= size) {
+        return error_set(err, BELAY_INVALID,
+                         "locked_by_name with the name of the token has more than %d bytes", BELAY_OWNER_MAX);
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code fill_options(const struct exchange *x, const struct body *body,
+                                    struct belay_lock_options *options, struct belay_error *err)
+{
+    struct belay_profile profile;
+    enum belay_code code;
+
+    options->ttl_ms = body->ttl_ms;
+    options->wait_ms = body->wait_ms;
+    options->heartbeat_ms = body->heartbeat_ms;
+    options->stale_after_ms = body->stale_after_ms;
+    options->reentrant = body->reentrant;
+    options->owner = body->locked_by;
+    options->correlation_id = body->correlation_id;
+    options->lock_id = body->lock_id;
+    options->metadata = body->metadata;
+    options->n_metadata = body->n_metadata;
+    options->outlives_process = true; /* the holder is elsewhere: on disk before it is answered */
+    if (body->profile != NULL) {
+        code = belay_config_profile(x->server->config, body->profile, &profile, err);
+        if (code != BELAY_OK) {
+            return error_set(err, BELAY_INVALID, "there is no profile '%.60s'", body->profile);
+        }
+        belay_profile_apply(&profile, options);
+        options->attempts = 0; /* who retries is the client */
+    }
+    return belay_key_check(x->server->config, body->profile, x->key, err);
+}
+
+/* L6: a slice of a wait is at most a third of the ttl. */
+static int64_t slice_of(const struct belay_lock_options *options)
+{
+    enum { DEFAULT_TTL_MS = 600000 };
+    int64_t most_ms = (options->ttl_ms == 0 ? DEFAULT_TTL_MS : options->ttl_ms) / WAIT_SLICES;
+
+    return options->wait_ms < most_ms ? options->wait_ms : most_ms;
+}
+
+void handle_acquire(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    char name[BELAY_OWNER_MAX + 1];
+    struct body body;
+
+    if (!read_body(x, &body)) {
+        return;
+    }
+    options.owner_name = name;
+    if (make_name(x, &body, name, sizeof name, &err) != BELAY_OK ||
+        fill_options(x, &body, &options, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    } else if (x->server->is_draining) {
+        reply_problem(x, 503, "shutting_down",
+                      "the server is stopping; ask again with the same lock_id in a moment");
+    } else if (body.lock_id == NULL || !wait_resume(x, body.lock_id, slice_of(&options))) {
+        wait_begin(x, &options, slice_of(&options));
+    }
+    belay_error_release(&err);
+    body_release(&body);
+}
+
+/* ---- the others ---- */
+
+static void on_changed(void *context, enum belay_code code, const struct belay_info *info,
+                       const struct belay_error *err)
+{
+    struct exchange *x = context;
+
+    if (code == BELAY_OK) {
+        reply(x, 200, lock_for_holder(info));
+    } else {
+        reply_error(x, err);
+    }
+}
+
+void handle_renew(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct body body;
+
+    if (!read_body(x, &body)) {
+        return;
+    }
+    if (belay_call_renew(x->server->client, x->key, body.lock_id, body.ttl_ms, on_changed, x, &err) !=
+        BELAY_OK) {
+        reply_error(x, &err);
+    }
+    belay_error_release(&err);
+    body_release(&body);
+}
+
+void handle_release(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_outcome outcome = BELAY_OUTCOME_COMPLETED;
+    struct body body;
+
+    if (!read_body(x, &body)) {
+        return;
+    }
+    if (body.outcome != NULL && strcmp(body.outcome, "failed") == 0) {
+        outcome = BELAY_OUTCOME_FAILED;
+    }
+    /* Who still waits under this id, or is kept a place, does not want it any more. */
+    wait_abandon(&x->server->waits, body.lock_id);
+    if (belay_call_release(x->server->client, x->key, body.lock_id, outcome, on_changed, x, &err) !=
+        BELAY_OK) {
+        reply_error(x, &err);
+    }
+    belay_error_release(&err);
+    body_release(&body);
+}
+
+/* The id of the lock that is held now. */
+static enum belay_code present_id(struct exchange *x, char out[BELAY_ID_MAX + 1], struct belay_error *err)
+{
+    struct belay_info *info = NULL;
+    enum belay_code code = belay_get(x->server->client, x->key, &info, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (info->status != BELAY_STATUS_ACTIVE || info->lock_id == NULL) {
+        code = error_set(err, BELAY_NOT_FOUND, "lock '%s' is not held", x->key);
+    } else {
+        (void)snprintf(out, BELAY_ID_MAX + 1, "%s", info->lock_id);
+    }
+    belay_info_free(info);
+    return code;
+}
+
+/* From the query, for clients that cannot send a body with DELETE. */
+static bool from_query(const struct exchange *x, const char *name, const char **value, char *space,
+                       size_t size)
+{
+    enum http_found found = http_query_get(x->request->query, name, space, size);
+
+    if (found == HTTP_FOUND && *value == NULL) {
+        *value = space;
+    }
+    return found != HTTP_MALFORMED;
+}
+
+void handle_force(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    char id[BELAY_ID_MAX + 1];
+    char reason[BELAY_REASON_MAX + 1];
+    char by[BELAY_OWNER_MAX + 1];
+    struct body body;
+    enum belay_code code = BELAY_OK;
+
+    if (!read_body(x, &body)) {
+        return;
+    }
+    exchange_by(x, by, sizeof by);
+    if (!from_query(x, "reason", &body.reason, reason, sizeof reason) ||
+        !from_query(x, "lock_id", &body.lock_id, id, sizeof id)) {
+        code = error_set(&err, BELAY_INVALID, "reason or lock_id in the query is too long or not encoded");
+    }
+    if (code == BELAY_OK && body.lock_id == NULL) {
+        code = present_id(x, id, &err);
+        body.lock_id = id;
+    }
+    if (code == BELAY_OK) {
+        code =
+            belay_call_force(x->server->client, x->key, body.lock_id, by, body.reason, on_changed, x, &err);
+    }
+    if (code != BELAY_OK) {
+        reply_error(x, &err);
+    }
+    belay_error_release(&err);
+    body_release(&body);
+}

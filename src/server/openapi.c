@@ -1,0 +1,217 @@
+/* /openapi.json, made from the table of routes and the tables of fields. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/routes.h"
+
+/* The parts that no table has. Written as JSON, and read by a parser when it is first asked for. */
+static const char components[] =
+    "{\"securitySchemes\":{\"bearer\":{\"type\":\"http\",\"scheme\":\"bearer\"},"
+    "\"basic\":{\"type\":\"http\",\"scheme\":\"basic\",\"description\":\"the token is the password\"}},"
+    "\"schemas\":{"
+    "\"Lock\":{\"type\":\"object\",\"required\":[\"key\",\"lock_id\",\"token\",\"locked_by\",\"locked_by_"
+    "name\","
+    "\"status\",\"outcome\",\"locked_at\",\"expires_at\",\"last_heartbeat\",\"ttl_ms\",\"expires_in_ms\","
+    "\"is_stale\",\"metadata\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},"
+    "\"lock_id\":{\"type\":[\"string\",\"null\"],\"description\":\"null for who neither acquired it nor is "
+    "an admin\"},"
+    "\"token\":{\"type\":[\"integer\",\"null\"],\"description\":\"the fencing token\"},"
+    "\"locked_by\":{\"type\":[\"string\",\"null\"]},\"locked_by_name\":{\"type\":[\"string\",\"null\"]},"
+    "\"status\":{\"type\":[\"string\",\"null\"],\"enum\":[\"active\",\"expired\",\"released\",null]},"
+    "\"outcome\":{\"type\":[\"string\",\"null\"],\"enum\":[\"completed\",\"failed\",\"forced\",null]},"
+    "\"locked_at\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},"
+    "\"expires_at\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},"
+    "\"last_heartbeat\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},"
+    "\"ttl_ms\":{\"type\":[\"integer\",\"null\"]},\"expires_in_ms\":{\"type\":[\"integer\",\"null\"]},"
+    "\"is_stale\":{\"type\":\"boolean\"},"
+    "\"metadata\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}}}},"
+    "\"LockList\":{\"type\":\"object\",\"required\":[\"locks\",\"next_cursor\"],\"properties\":{"
+    "\"locks\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Lock\"}},"
+    "\"next_cursor\":{\"type\":[\"string\",\"null\"]}}},"
+    "\"Event\":{\"type\":\"object\",\"required\":[\"id\",\"timestamp\",\"level\",\"event\",\"lock_key\"],"
+    "\"properties\":{"
+    "\"id\":{\"type\":[\"integer\",\"null\"]},\"timestamp\":{\"type\":\"string\",\"format\":\"date-time\"},"
+    "\"level\":{\"type\":\"string\",\"enum\":[\"INFO\",\"WARN\"]},\"event\":{\"type\":\"string\"},"
+    "\"lock_key\":{\"type\":\"string\"},\"lock_id\":{\"type\":[\"string\",\"null\"]},"
+    "\"token\":{\"type\":[\"integer\",\"null\"]},\"locked_by\":{\"type\":[\"string\",\"null\"]},"
+    "\"locked_by_name\":{\"type\":[\"string\",\"null\"]},\"by\":{\"type\":[\"string\",\"null\"]},"
+    "\"reason\":{\"type\":[\"string\",\"null\"]},\"duration_seconds\":{\"type\":[\"number\",\"null\"]},"
+    "\"metadata\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}}}},"
+    "\"EventList\":{\"type\":\"object\",\"required\":[\"events\"],\"properties\":{"
+    "\"events\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Event\"}}}},"
+    "\"Queue\":{\"type\":\"object\",\"required\":[\"key\",\"lock\",\"waiting\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},\"lock\":{\"$ref\":\"#/components/schemas/Lock\"},"
+    "\"waiting\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{"
+    "\"position\":{\"type\":\"integer\"},\"key\":{\"type\":\"string\"},\"locked_by\":{\"type\":\"string\"},"
+    "\"locked_by_name\":{\"type\":\"string\"},\"since\":{\"type\":\"string\",\"format\":\"date-time\"}}}}}},"
+    "\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\"],\"properties\":{"
+    "\"status\":{\"type\":\"string\"},\"version\":{\"type\":\"string\"}}},"
+    "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","
+    "\"required\":[\"code\",\"message\",\"lock\"],\"properties\":{\"code\":{\"type\":\"string\"},"
+    "\"message\":{\"type\":\"string\"},"
+    "\"lock\":{\"oneOf\":[{\"$ref\":\"#/components/schemas/Lock\"},{\"type\":\"null\"}]},"
+    "\"position\":{\"type\":[\"integer\",\"null\"],\"description\":\"after a wait: how many wait before "
+    "you\"},"
+    "\"place_kept_ms\":{\"type\":\"integer\",\"description\":\"after a wait: ask again with the same lock_id "
+    "within this time to keep the place\"}}}}}}}";
+
+struct meaning {
+    int status;
+    const char *says;
+};
+
+static const struct meaning meanings[] = {
+    { 200, "Done" },
+    { 400, "The request is wrong; nothing was changed. Code: invalid" },
+    { 401, "No token, or one that this server does not know. Code: unauthorized" },
+    { 403, "Not for this token, key or site. Codes: not_permitted, cross_origin, wrong_host" },
+    { 404, "There is no such lock, or nobody holds it. Code: not_found" },
+    { 409, "Codes: lock_held, not_holder, lease_lost, id_used, superseded" },
+    { 413, "The body is too large. Code: too_large" },
+    { 503,
+      "Come back: the store did not answer, or the server is stopping. Codes: unreachable, shutting_down, "
+      "too_many_failures, busy, no_memory" },
+    { 504, "Unknown: it may have happened. Repeat with the same lock_id. Code: unknown_outcome" },
+};
+
+static const char *meaning_of(int status)
+{
+    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
+        if (meanings[i].status == status) {
+            return meanings[i].says;
+        }
+    }
+    return "";
+}
+
+static json_t *field_schema(const struct body_field *field)
+{
+    switch (field->type) {
+    case BODY_NUMBER:
+        return json_pack("{s:s, s:I, s:I, s:s}", "type", "integer", "minimum", (json_int_t)field->min,
+                         "maximum", (json_int_t)field->max, "description", field->about);
+    case BODY_SWITCH:
+        return json_pack("{s:s, s:s}", "type", "boolean", "description", field->about);
+    case BODY_METADATA:
+        return json_pack("{s:s, s:{s:s}, s:i, s:s}", "type", "object", "additionalProperties", "type",
+                         "string", "maxProperties", BELAY_META_MAX, "description", field->about);
+    case BODY_CHOICE:
+        /* There is one such field, and it has these two. */
+        return json_pack("{s:s, s:[s, s], s:s}", "type", "string", "enum", "completed", "failed",
+                         "description", field->about);
+    case BODY_TEXT:
+        break;
+    }
+    return json_pack("{s:s, s:s}", "type", "string", "description", field->about);
+}
+
+static json_t *body_schema(const struct body_field *fields)
+{
+    json_t *properties = json_object();
+    json_t *required = json_array();
+
+    for (; fields->name != NULL; fields++) {
+        (void)json_object_set_new(properties, fields->name, field_schema(fields));
+        if (fields->is_required) {
+            (void)json_array_append_new(required, json_string(fields->name));
+        }
+    }
+    return json_pack("{s:s, s:b, s:o, s:o}", "type", "object", "additionalProperties", 0, "required",
+                     required, "properties", properties);
+}
+
+static json_t *parameters_of(const struct route *route)
+{
+    json_t *parameters = json_array();
+
+    if (strstr(route->path, "{key}") != NULL) {
+        (void)json_array_append_new(parameters, json_pack("{s:s, s:s, s:b, s:s, s:{s:s, s:i}}", "name", "key",
+                                                          "in", "path", "required", 1, "description",
+                                                          "the lock's key, percent-encoded", "schema", "type",
+                                                          "string", "maxLength", BELAY_KEY_MAX));
+    }
+    for (size_t i = 0; route->query[i].name != NULL; i++) {
+        const struct route_query *query = &route->query[i];
+
+        (void)json_array_append_new(parameters,
+                                    json_pack("{s:s, s:s, s:s, s:{s:s}}", "name", query->name, "in", "query",
+                                              "description", query->about, "schema", "type", query->type));
+    }
+    return parameters;
+}
+
+static json_t *answer_of(const struct route *route, int status)
+{
+    char ref[64];
+
+    if (status != 200) {
+        return json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", meaning_of(status), "content",
+                         "application/json", "schema", "$ref", "#/components/schemas/Error");
+    }
+    if (strchr(route->schema, '/') != NULL) {
+        return json_pack("{s:s, s:{s:{s:{}}}}", "description", route->summary, "content", route->schema,
+                         "schema");
+    }
+    (void)snprintf(ref, sizeof ref, "#/components/schemas/%s", route->schema);
+    return json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", meaning_of(status), "content",
+                     "application/json", "schema", "$ref", ref);
+}
+
+static json_t *operation_of(const struct route *route)
+{
+    json_t *answers = json_object();
+    json_t *operation;
+    char status[8];
+
+    for (size_t i = 0; route->statuses[i] != 0; i++) {
+        (void)snprintf(status, sizeof status, "%d", route->statuses[i]);
+        (void)json_object_set_new(answers, status, answer_of(route, route->statuses[i]));
+    }
+    operation = json_pack("{s:s, s:o, s:o, s:s}", "summary", route->summary, "parameters",
+                          parameters_of(route), "responses", answers, "x-belay-role", role_name(route->role));
+    if (operation == NULL) {
+        return NULL;
+    }
+    if (route->role != ROLE_NONE) {
+        (void)json_object_set_new(operation, "security", json_pack("[{s:[]}, {s:[]}]", "bearer", "basic"));
+    }
+    if (route->fields != NULL) {
+        (void)json_object_set_new(operation, "requestBody",
+                                  json_pack("{s:b, s:{s:{s:o}}}", "required", route->fields->is_required,
+                                            "content", "application/json", "schema",
+                                            body_schema(route->fields)));
+    }
+    return operation;
+}
+
+char *openapi_make(void)
+{
+    json_t *paths = json_object();
+    json_t *document;
+    char *text;
+
+    for (size_t i = 0; i < n_routes; i++) {
+        json_t *path = json_object_get(paths, routes[i].path);
+        char method[8];
+        size_t n = strlen(routes[i].method);
+
+        if (path == NULL) {
+            path = json_object();
+            (void)json_object_set_new(paths, routes[i].path, path);
+        }
+        for (size_t k = 0; k <= n; k++) {
+            method[k] = (char)(routes[i].method[k] | (k < n ? 0x20 : 0));
+        }
+        (void)json_object_set_new(path, method, operation_of(&routes[i]));
+    }
+    document = json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o}", "openapi", "3.1.0", "info", "title", "belay",
+                         "version", belay_version(), "description",
+                         "One deploy, build, migration or database stop at a time.", "paths", paths,
+                         "components", json_loads(components, 0, NULL));
+    text = document == NULL ? NULL : json_dumps(document, JSON_INDENT(1));
+    json_decref(document);
+    return text;
+}

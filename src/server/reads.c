@@ -1,0 +1,206 @@
+/* What only looks: one lock, lists, history, the line. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "server/routes.h"
+#include "server/server.h"
+#include "wire/wire.h"
+
+enum { LIST_DEFAULT = 100, LIST_MAX = 1000, HISTORY_DEFAULT = 100, HISTORY_MAX = 10000 };
+
+void handle_get(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_info *info = NULL;
+
+    if (belay_get(x->server->client, x->key, &info, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    } else {
+        reply(x, 200, lock_for(x, info));
+    }
+    belay_info_free(info);
+    belay_error_release(&err);
+}
+
+/* ---- the line ---- */
+
+static json_t *waiter_json(const struct belay_waiter *waiter, size_t position)
+{
+    return json_pack("{s:I, s:o, s:o, s:o, s:o}", "position", (json_int_t)position, "key",
+                     wire_text(waiter->key), "locked_by", wire_text(waiter->locked_by), "locked_by_name",
+                     wire_text(waiter->locked_by_name), "since", wire_time(waiter->since_unix_ms));
+}
+
+void handle_queue(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_info *info = NULL;
+    json_t *waiting;
+
+    if (belay_get(x->server->client, x->key, &info, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    } else {
+        waiting = json_array();
+        for (size_t i = 0; i < info->n_waiters; i++) {
+            (void)json_array_append_new(waiting, waiter_json(&info->waiters[i], i));
+        }
+        reply(x, 200,
+              json_pack("{s:o, s:o, s:o}", "key", wire_text(info->key), "lock", lock_for(x, info), "waiting",
+                        waiting));
+    }
+    belay_info_free(info);
+    belay_error_release(&err);
+}
+
+/* ---- parameters ---- */
+
+static enum belay_code read_limit(const struct exchange *x, size_t most, size_t usual, size_t *out,
+                                  struct belay_error *err)
+{
+    char text[16];
+    enum http_found found = http_query_get(x->request->query, "limit", text, sizeof text);
+    unsigned long value;
+
+    *out = usual;
+    if (found == HTTP_ABSENT) {
+        return BELAY_OK;
+    }
+    value = found == HTTP_FOUND && strspn(text, "0123456789") == strlen(text) ? strtoul(text, NULL, 10) : 0;
+    if (value < 1 || value > most) {
+        return error_set(err, BELAY_INVALID, "limit must be a whole number from 1 to %zu", most);
+    }
+    *out = value;
+    return BELAY_OK;
+}
+
+/* *out stays NULL if it is not there. */
+static enum belay_code read_key(const struct exchange *x, const char *name, char space[BELAY_KEY_MAX + 1],
+                                const char **out, struct belay_error *err)
+{
+    enum http_found found = http_query_get(x->request->query, name, space, BELAY_KEY_MAX + 1);
+
+    if (found == HTTP_MALFORMED) {
+        return error_set(err, BELAY_INVALID, "%s is over %d bytes or not percent-encoded", name,
+                         BELAY_KEY_MAX);
+    }
+    if (found == HTTP_FOUND && *space != '\0') {
+        *out = space;
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code read_status(const struct exchange *x, struct belay_query *query,
+                                   struct belay_error *err)
+{
+    char text[16];
+    enum http_found found = http_query_get(x->request->query, "status", text, sizeof text);
+
+    if (found == HTTP_ABSENT || (found == HTTP_FOUND && *text == '\0')) {
+        return BELAY_OK;
+    }
+    if (found == HTTP_FOUND && strcmp(text, "all") == 0) {
+        query->all = true;
+        return BELAY_OK;
+    }
+    for (int status = BELAY_STATUS_ACTIVE; found == HTTP_FOUND && status <= BELAY_STATUS_RELEASED; status++) {
+        if (strcmp(text, belay_status_name((enum belay_status)status)) == 0) {
+            query->status = (enum belay_status)status;
+            return BELAY_OK;
+        }
+    }
+    return error_set(err, BELAY_INVALID, "status must be active, expired, released or all");
+}
+
+static enum belay_code read_stale(const struct exchange *x, struct belay_query *query,
+                                  struct belay_error *err)
+{
+    char text[8];
+    enum http_found found = http_query_get(x->request->query, "stale", text, sizeof text);
+
+    if (found == HTTP_ABSENT) {
+        return BELAY_OK;
+    }
+    query->stale_only = found == HTTP_FOUND && (strcmp(text, "true") == 0 || strcmp(text, "1") == 0);
+    if (query->stale_only ||
+        (found == HTTP_FOUND && (strcmp(text, "false") == 0 || strcmp(text, "0") == 0 || *text == '\0'))) {
+        return BELAY_OK;
+    }
+    return error_set(err, BELAY_INVALID, "stale must be true or false");
+}
+
+/* ---- lists ---- */
+
+struct listing {
+    const struct exchange *x;
+    json_t *items;
+    bool failed;
+    char last[BELAY_KEY_MAX + 1];
+};
+
+static bool list_lock(void *context, const struct belay_info *info)
+{
+    struct listing *listing = context;
+
+    listing->failed = json_array_append_new(listing->items, lock_for(listing->x, info)) != 0;
+    (void)strncpy(listing->last, info->key, BELAY_KEY_MAX);
+    return !listing->failed;
+}
+
+void handle_list(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_query query = BELAY_QUERY_INIT;
+    struct listing listing = { .x = x };
+    char prefix[BELAY_KEY_MAX + 1];
+    char cursor[BELAY_KEY_MAX + 1];
+    bool more = false;
+
+    if (read_limit(x, LIST_MAX, LIST_DEFAULT, &query.limit, &err) != BELAY_OK ||
+        read_key(x, "prefix", prefix, &query.prefix, &err) != BELAY_OK ||
+        read_key(x, "cursor", cursor, &query.cursor, &err) != BELAY_OK ||
+        read_status(x, &query, &err) != BELAY_OK || read_stale(x, &query, &err) != BELAY_OK) {
+        reply_error(x, &err);
+        belay_error_release(&err);
+        return;
+    }
+    listing.items = json_array();
+    if (belay_list(x->server->client, &query, list_lock, &listing, &more, &err) != BELAY_OK) {
+        json_decref(listing.items);
+        reply_error(x, &err);
+    } else {
+        reply(x, 200,
+              json_pack("{s:o, s:o}", "locks", listing.items, "next_cursor",
+                        more ? wire_text(listing.last) : json_null()));
+    }
+    belay_error_release(&err);
+}
+
+static bool list_event(void *context, const struct belay_event *event)
+{
+    struct listing *listing = context;
+
+    listing->failed = json_array_append_new(listing->items, event_for(listing->x, event)) != 0;
+    return !listing->failed;
+}
+
+void handle_history(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct listing listing = { .x = x };
+    size_t limit;
+
+    if (read_limit(x, HISTORY_MAX, HISTORY_DEFAULT, &limit, &err) != BELAY_OK) {
+        reply_error(x, &err);
+        belay_error_release(&err);
+        return;
+    }
+    listing.items = json_array();
+    if (belay_history(x->server->client, x->key, limit, list_event, &listing, &err) != BELAY_OK) {
+        json_decref(listing.items);
+        reply_error(x, &err);
+    } else {
+        reply(x, 200, json_pack("{s:o}", "events", listing.items));
+    }
+    belay_error_release(&err);
+}

@@ -1,0 +1,46 @@
+/* The one table of what this server answers: it drives dispatch, 405 and /openapi.json. */
+#ifndef SERVER_ROUTES_H
+#define SERVER_ROUTES_H
+
+#include "server/body.h"
+#include "server/server.h"
+
+enum { ROUTE_QUERY_MAX = 6, ROUTE_STATUS_MAX = 12 };
+
+struct route_query {
+    const char *name;
+    const char *type; /* of JSON Schema */
+    const char *about;
+};
+
+struct route {
+    const char *method;
+    const char *path; /* with {key} for a key */
+    enum role role;   /* ROLE_NONE: for everybody */
+    route_handler *handle;
+    const struct body_field *fields; /* of the body; NULL: takes none */
+    struct route_query query[ROUTE_QUERY_MAX + 1];
+    const char *schema; /* of a 200: "Lock", "LockList", …; or a media type */
+    int statuses[ROUTE_STATUS_MAX + 1];
+    const char *summary;
+};
+
+extern const struct route routes[];
+extern const size_t n_routes;
+
+/*
+ * The route for this request. NULL: none; then *out_allow is what the path would
+ * take ("GET, HEAD"), or empty if there is no such path. *out_key is the key in
+ * the path, still encoded; its data is NULL if there is none.
+ */
+enum { ROUTE_ALLOW_SIZE = 64 };
+const struct route *route_find(const struct http_request *request, struct http_slice *out_key,
+                               char out_allow[ROUTE_ALLOW_SIZE]);
+
+/* False, and answered, if the query has a name that this route does not know. */
+bool route_check_query(struct exchange *x);
+
+/* The whole OpenAPI document; NULL without memory. */
+char *openapi_make(void);
+
+#endif

@@ -1,0 +1,440 @@
+/* `belay serve`: start, run, reload, stop. */
+#include "server/serve.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "server/feed.h"
+#include "server/server.h"
+#include "server/systemd.h"
+#include "version.h"
+#include "wire/wire.h"
+
+#define DEFAULT_LISTEN "127.0.0.1:7420"
+
+enum { DRAIN_MS = 10000, LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 1 };
+
+/* All of a run. */
+struct run {
+    struct server server;
+    const struct serve_options *options; /* borrowed */
+    struct loop_watch signals;
+    struct http_listen listen[LISTEN_ALL_MAX];
+    size_t n_listen;
+    char *unix_address; /* owned */
+    const char *tls_certificate;
+    const char *tls_key;
+    sigset_t old_mask;
+};
+
+/* ---- the loop ---- */
+
+static void on_turn_timer(struct timer *timer)
+{
+    (void)timer; /* it has woken the loop, which is all it is for */
+}
+
+/* What all requests of a turn have asked for is done here, and then told to who listens. */
+static void before_sleep(void *context)
+{
+    struct server *server = context;
+    int64_t next_ms = belay_client_turn(server->client);
+
+    if (next_ms != INT64_MAX) {
+        (void)loop_timer_set(server->loop, &server->turn_timer, next_ms);
+    } else {
+        loop_timer_cancel(server->loop, &server->turn_timer);
+    }
+    feed_pump(server->feed);
+    log_flush(&server->log);
+}
+
+static void on_event(void *context, const struct belay_event *event)
+{
+    struct server *server = context;
+
+    (void)event;
+    feed_mark(server->feed);
+}
+
+static void on_warning(void *context, const char *text)
+{
+    struct server *server = context;
+
+    log_note(&server->log, LOG_WARN, "store", "%s", text);
+}
+
+static void on_notice(void *context, const struct http_notice *notice)
+{
+    struct server *server = context;
+
+    log_note(&server->log, LOG_WARN, "http", "%s%s%s (%d)", notice->peer, *notice->peer == '\0' ? "" : ": ",
+             notice->text, notice->status);
+}
+
+/* ---- who may be served without tokens ---- */
+
+static bool is_local(const char *address)
+{
+    return text_has_prefix(address, "unix:") || text_has_prefix(address, "127.") ||
+           text_has_prefix(address, "[::1]:");
+}
+
+/* Only this machine is served without tokens, unless somebody says that he means it. */
+static enum belay_code check_exposure(const struct run *run, const struct tokens *tokens,
+                                      struct belay_error *err)
+{
+    const char *address;
+
+    for (size_t i = 0; (address = http_server_address(run->server.http, i)) != NULL; i++) {
+        if (tokens->n == 0 && !run->options->insecure && !is_local(address)) {
+            return error_set(err, BELAY_CONFIG,
+                             "%s can be reached from other machines and no tokens are configured: make one "
+                             "with 'belay auth new', listen on 127.0.0.1, or add --insecure",
+                             address);
+        }
+    }
+    return BELAY_OK;
+}
+
+/* ---- signals ---- */
+
+static void reload(struct run *run)
+{
+    struct server *server = &run->server;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_config *config = NULL;
+    struct tokens tokens = { NULL, 0 };
+    enum belay_code code = belay_config_load(run->options->config_path, &config, &err);
+
+    systemd_notify_reloading();
+    if (code == BELAY_OK) {
+        code = tokens_load(config, &tokens, &err);
+    }
+    if (code == BELAY_OK) {
+        code = check_exposure(run, &tokens, &err);
+    }
+    if (code == BELAY_OK) {
+        code = http_server_reload_tls(server->http, &err);
+    }
+    if (code == BELAY_OK) {
+        tokens_release(&server->tokens);
+        server->tokens = tokens;
+        tokens = (struct tokens){ NULL, 0 };
+        feed_stop(server->feed); /* who may still listen comes back */
+        log_note(&server->log, LOG_INFO, "reloaded", "%zu tokens", server->tokens.n);
+    } else {
+        log_note(&server->log, LOG_ERROR, "reload", "nothing was changed: %s", err.text);
+    }
+    systemd_notify("READY=1");
+    tokens_release(&tokens);
+    belay_config_free(config);
+    belay_error_release(&err);
+}
+
+static void on_drained(void *context)
+{
+    struct server *server = context;
+
+    loop_stop(server->loop);
+}
+
+static void stop(struct run *run, int signal)
+{
+    struct server *server = &run->server;
+
+    if (server->is_draining) {
+        loop_stop(server->loop); /* asked twice: at once */
+        return;
+    }
+    server->is_draining = true;
+    systemd_notify("STOPPING=1");
+    log_note(&server->log, LOG_INFO, "stopping", "on signal %d; %zu connections", signal,
+             http_server_connections(server->http));
+    waits_stop(server);
+    feed_stop(server->feed);
+    http_server_drain(server->http, DRAIN_MS, on_drained, server);
+}
+
+static void on_signal(struct loop_watch *watch, uint32_t events)
+{
+    struct run *run = (struct run *)(void *)((char *)watch - offsetof(struct run, signals));
+    struct signalfd_siginfo info;
+
+    (void)events;
+    while (read(watch->fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGHUP) {
+            reload(run);
+        } else {
+            stop(run, (int)info.ssi_signo);
+        }
+    }
+}
+
+static enum belay_code watch_signals(struct run *run, struct belay_error *err)
+{
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGHUP);
+    (void)pthread_sigmask(SIG_BLOCK, &set, &run->old_mask);
+    run->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    run->signals.ready = on_signal;
+    if (run->signals.fd < 0 || !loop_watch(run->server.loop, &run->signals, EPOLLIN)) {
+        return error_set(err, BELAY_BUG, "signals cannot be watched: %s", strerror(errno));
+    }
+    return BELAY_OK;
+}
+
+/* ---- starting ---- */
+
+static void add_listen(struct run *run, const char *address, int fd, bool is_tls)
+{
+    run->listen[run->n_listen++] = (struct http_listen){ .address = address, .fd = fd, .is_tls = is_tls };
+}
+
+static bool fd_is_unix(int fd)
+{
+    struct sockaddr_storage address = { 0 };
+    socklen_t len = sizeof address;
+
+    return getsockname(fd, (struct sockaddr *)&address, &len) == 0 && address.ss_family == AF_UNIX;
+}
+
+/* What is handed over counts before the configuration, and what is typed before both. */
+static enum belay_code choose_listen(struct run *run, struct belay_error *err)
+{
+    const struct serve_options *options = run->options;
+    const char *configured = belay_config_get(run->server.config, "server.listen");
+    bool is_tls = run->tls_certificate != NULL;
+    size_t n_fds = systemd_listen_fds();
+
+    for (size_t i = 0; i < n_fds; i++) {
+        int fd = SYSTEMD_FD_FIRST + (int)i;
+
+        add_listen(run, NULL, fd, is_tls && !fd_is_unix(fd));
+    }
+    for (size_t i = 0; i < options->n_listen; i++) {
+        add_listen(run, options->listen[i], -1, is_tls && !text_has_prefix(options->listen[i], "unix:"));
+    }
+    if (options->unix_path != NULL) {
+        size_t size = strlen(options->unix_path) + sizeof "unix:";
+
+        run->unix_address = malloc(size);
+        if (run->unix_address == NULL) {
+            return error_no_memory(err);
+        }
+        (void)snprintf(run->unix_address, size, "unix:%s", options->unix_path);
+        add_listen(run, run->unix_address, -1, false);
+    }
+    if (run->n_listen == 0) {
+        configured = configured == NULL ? DEFAULT_LISTEN : configured;
+        add_listen(run, configured, -1, is_tls && !text_has_prefix(configured, "unix:"));
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code open_store(struct run *run, struct belay_error *err)
+{
+    struct server *server = &run->server;
+    struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
+    enum belay_code code = belay_config_load(run->options->config_path, &server->config, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    options.store_url = run->options->store_url;
+    options.config = server->config;
+    options.on_event = on_event;
+    options.on_warning = on_warning;
+    options.context = server;
+    code = belay_client_open(&options, &server->client, err);
+    if (code == BELAY_OK && !belay_client_locking_enabled(server->client)) {
+        return error_set(err, BELAY_CONFIG,
+                         "locking is switched off (BELAY_DISABLED or locking_enabled: false): a server "
+                         "would protect nobody");
+    }
+    return code;
+}
+
+static enum belay_code open_http(struct run *run, struct belay_error *err)
+{
+    struct server *server = &run->server;
+    const struct belay_config *config = server->config;
+    struct http_options options = { .handle = exchange_handle, .notice = on_notice, .context = server };
+    enum belay_code code;
+
+    run->tls_certificate = run->options->tls_certificate;
+    run->tls_key = run->options->tls_key;
+    if (run->tls_certificate == NULL && run->tls_key == NULL) {
+        run->tls_certificate = belay_config_get(config, "server.tls.certificate");
+        run->tls_key = belay_config_get(config, "server.tls.key");
+    }
+    if ((run->tls_certificate == NULL) != (run->tls_key == NULL)) {
+        return error_set(err, BELAY_CONFIG, "TLS needs both a certificate and a key");
+    }
+    code = choose_listen(run, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    options.listen = run->listen;
+    options.n_listen = run->n_listen;
+    options.tls_certificate = run->tls_certificate;
+    options.tls_key = run->tls_key;
+    code = http_server_open(server->loop, &options, &server->http, err);
+    if (code == BELAY_OK) {
+        code = tokens_load(config, &server->tokens, err);
+    }
+    return code == BELAY_OK ? check_exposure(run, &server->tokens, err) : code;
+}
+
+static enum belay_code start(struct run *run, struct belay_error *err)
+{
+    struct server *server = &run->server;
+    uint64_t random = 0;
+    enum belay_code code;
+
+    (void)random_bytes(&random, sizeof random);
+    (void)snprintf(server->run, sizeof server->run, "%08llx", (unsigned long long)(random & 0xffffffff));
+    server->is_insecure = run->options->insecure;
+    server->turn_timer.fire = on_turn_timer;
+    server->feed = feed_new(server);
+    server->loop = loop_new();
+    if (server->loop == NULL || server->feed == NULL) {
+        return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
+    }
+    loop_before_sleep(server->loop, before_sleep, server);
+    code = open_store(run, err);
+    if (code == BELAY_OK) {
+        code = open_http(run, err);
+    }
+    return code == BELAY_OK ? watch_signals(run, err) : code;
+}
+
+/* ---- what is said ---- */
+
+static void url_of(const struct run *run, size_t i, char *out, size_t size)
+{
+    const char *address = http_server_address(run->server.http, i);
+
+    (void)snprintf(out, size, "%s%s",
+                   text_has_prefix(address, "unix:") ? ""
+                   : run->listen[i].is_tls           ? "https://"
+                                                     : "http://",
+                   address);
+}
+
+static void say_json(const struct run *run)
+{
+    json_t *urls = json_array();
+    char url[512];
+    char *line;
+
+    for (size_t i = 0; i < run->n_listen; i++) {
+        url_of(run, i, url, sizeof url);
+        (void)json_array_append_new(urls, wire_text(url));
+    }
+    line = wire_line(json_pack("{s:o, s:s, s:I}", "listening", urls, "store",
+                               belay_client_store_url(run->server.client), "tokens",
+                               (json_int_t)run->server.tokens.n));
+    (void)printf("%s\n", line == NULL ? "{}" : line);
+    free(line);
+}
+
+static void say_hello(const struct run *run)
+{
+    const char *header = run->server.tokens.n > 0 ? " -H \"Authorization: Bearer $TOKEN\"" : "";
+    char url[512];
+
+    if (run->options->json) {
+        say_json(run);
+    } else if (!run->options->quiet) {
+        for (size_t i = 0; i < run->n_listen; i++) {
+            url_of(run, i, url, sizeof url);
+            (void)printf("Serving %s on %s\n", belay_client_store_url(run->server.client), url);
+        }
+        url_of(run, 0, url, sizeof url);
+        if (text_has_prefix(url, "unix:")) {
+            memmove(url, url + 5, strlen(url + 5) + 1);
+            (void)printf("Try:  curl --unix-socket %s%s http://localhost/v1/locks\n", url, header);
+        } else {
+            (void)printf("Try:  curl%s -d '{\"locked_by\":\"me\"}' %s/v1/locks/my-deploy/acquire\n"
+                         "      curl%s %s/v1/locks\n",
+                         header, url, header, url);
+        }
+        (void)printf("Ctrl-C stops it.\n");
+    }
+    (void)fflush(stdout);
+}
+
+/* ---- the whole of it ---- */
+
+static void finish(struct run *run)
+{
+    struct server *server = &run->server;
+
+    if (server->client != NULL && server->loop != NULL) {
+        (void)belay_client_turn(server->client); /* those who left the line at the very end */
+    }
+    http_server_close(server->http);
+    if (server->client != NULL && server->loop != NULL) {
+        (void)belay_client_turn(server->client);
+    }
+    delays_release(&server->delays);
+    waits_release(&server->waits);
+    belay_client_close(server->client);
+    belay_config_free(server->config);
+    tokens_release(&server->tokens);
+    feed_free(server->feed);
+    if (run->signals.fd >= 0) {
+        loop_unwatch(server->loop, &run->signals);
+        (void)close(run->signals.fd);
+        (void)pthread_sigmask(SIG_SETMASK, &run->old_mask, NULL);
+    }
+    loop_free(server->loop);
+    log_flush(&server->log);
+    buf_release(&server->log.out);
+    free(server->openapi);
+    free(run->unix_address);
+    free(run);
+}
+
+enum belay_code belay_serve_run(const struct serve_options *options, struct belay_error *err)
+{
+    struct run *run;
+    enum belay_code code;
+
+    if (strcmp(options->version, BELAY_VERSION) != 0) {
+        return error_set(err, BELAY_CONFIG, "belay %s cannot use the server module of version %s",
+                         options->version, BELAY_VERSION);
+    }
+    run = calloc(1, sizeof *run);
+    if (run == NULL) {
+        return error_no_memory(err);
+    }
+    run->options = options;
+    run->signals.fd = -1;
+    log_begin(&run->server.log,
+              options->log == SERVE_LOG_JSON || (options->log == SERVE_LOG_AUTO && !isatty(STDERR_FILENO)));
+    code = start(run, err);
+    if (code == BELAY_OK) {
+        say_hello(run);
+        systemd_notify("READY=1");
+        if (!loop_run(run->server.loop)) {
+            code = error_set(err, BELAY_BUG, "the loop has ended: %s", strerror(errno));
+        }
+    }
+    finish(run);
+    return code;
+}

@@ -1,0 +1,439 @@
+#include "server/waits.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "server/server.h"
+
+enum { SEEN_FRESH_MS = 50 };
+
+/* ---- the table ---- */
+
+static struct wait **bucket_of_id(struct waits *waits, const char *lock_id)
+{
+    uint32_t hash = 2166136261U;
+
+    for (; *lock_id != '\0'; lock_id++) {
+        hash = (hash ^ (unsigned char)*lock_id) * 16777619U;
+    }
+    return &waits->buckets[hash % WAIT_BUCKETS];
+}
+
+/* Nobody looks for one without an id: it may be anywhere. */
+static struct wait **bucket_of(struct waits *waits, const struct wait *wait)
+{
+    return wait->has_id ? bucket_of_id(waits, wait->lock_id)
+                        : &waits->buckets[((uintptr_t)wait >> 6) % WAIT_BUCKETS];
+}
+
+struct wait *waits_find(struct waits *waits, const char *lock_id)
+{
+    struct wait *wait = *bucket_of_id(waits, lock_id);
+
+    while (wait != NULL && (!wait->has_id || strcmp(wait->lock_id, lock_id) != 0)) {
+        wait = wait->next;
+    }
+    return wait;
+}
+
+static void add(struct waits *waits, struct wait *wait)
+{
+    struct wait **bucket = bucket_of(waits, wait);
+
+    wait->next = *bucket;
+    *bucket = wait;
+    waits->n++;
+}
+
+static void wait_free(struct wait *wait)
+{
+    free(wait->key);
+    free(wait->owner);
+    free(wait);
+}
+
+static void set_state(struct wait *wait, enum wait_state state)
+{
+    struct waits *waits = &wait->server->waits;
+
+    waits->n_kept -= wait->state == WAIT_KEPT;
+    wait->state = state;
+    waits->n_kept += wait->state == WAIT_KEPT;
+}
+
+static void drop(struct wait *wait)
+{
+    struct waits *waits = &wait->server->waits;
+    struct wait **at = bucket_of(waits, wait);
+
+    while (*at != wait) {
+        at = &(*at)->next;
+    }
+    *at = wait->next;
+    waits->n--;
+    waits->n_kept -= wait->state == WAIT_KEPT;
+    loop_timer_cancel(wait->server->loop, &wait->timer);
+    if (wait->x != NULL) {
+        wait->x->wait = NULL;
+    }
+    wait_free(wait);
+}
+
+/* ---- what a waiter is told ---- */
+
+/* The lock with its line. Many slices may end at once, so what was just looked up serves for a moment. */
+static enum belay_code look(struct wait *wait, const struct belay_info **out_info, struct belay_error *err)
+{
+    struct waits *waits = &wait->server->waits;
+    int64_t now_ms = loop_now_ms(wait->server->loop);
+    enum belay_code code;
+
+    if (waits->seen == NULL || strcmp(waits->seen->key, wait->key) != 0 ||
+        now_ms - waits->seen_ms > SEEN_FRESH_MS) {
+        belay_info_free(waits->seen);
+        waits->seen = NULL;
+        code = belay_get(wait->server->client, wait->key, &waits->seen, err);
+        if (code != BELAY_OK) {
+            return code;
+        }
+        waits->seen_ms = now_ms;
+    }
+    *out_info = waits->seen;
+    return BELAY_OK;
+}
+
+/* How many wait before it. The store does not tell ids: it is the one of that owner that began when we did. */
+static json_t *position_of(const struct wait *wait, const struct belay_info *info)
+{
+    int64_t nearest_ms = INT64_MAX;
+    json_int_t position = -1;
+
+    for (size_t i = 0; i < info->n_waiters; i++) {
+        const struct belay_waiter *other = &info->waiters[i];
+        int64_t apart_ms = llabs(other->since_unix_ms - wait->began_unix_ms);
+
+        if (apart_ms < nearest_ms && strcmp(other->locked_by, wait->owner) == 0 &&
+            strcmp(other->key, wait->key) == 0) {
+            nearest_ms = apart_ms;
+            position = (json_int_t)i;
+        }
+    }
+    return position < 0 ? json_null() : json_integer(position);
+}
+
+/* The slice is over: who holds it, how many wait before us, for how long the place is kept. */
+static void tell_held(struct wait *wait, int64_t kept_ms)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    const struct belay_info *info = NULL;
+    struct exchange *x = wait->x;
+    enum belay_code code = look(wait, &info, &err);
+    char until[CLOCK_TEXT_SIZE];
+    json_t *more;
+
+    wait->x = NULL;
+    x->wait = NULL;
+    if (code != BELAY_OK && code != BELAY_NOT_FOUND) {
+        reply_error(x, &err);
+    } else {
+        more = json_pack("{s:o, s:I, s:o}", "position", info == NULL ? json_null() : position_of(wait, info),
+                         "place_kept_ms", (json_int_t)kept_ms, "lock",
+                         info == NULL ? json_null() : lock_for(x, info));
+        /* A lock that a key above or below excludes is not itself held. */
+        if (info == NULL || info->status != BELAY_STATUS_ACTIVE) {
+            (void)error_set(&err, BELAY_HELD, "lock '%s' is not free yet", wait->key);
+        } else {
+            (void)error_set(&err, BELAY_HELD, "lock '%s' held by %s until %s", wait->key, info->locked_by,
+                            clock_format_utc(until, info->expires_at_unix_ms, false));
+        }
+        reply_error_with(x, 409, &err, more);
+    }
+    belay_error_release(&err);
+}
+
+/* ---- the end of a call ---- */
+
+static void ignore_end(void *context, enum belay_code code, const struct belay_info *info,
+                       const struct belay_error *err)
+{
+    struct server *server = context;
+
+    (void)info;
+    if (code != BELAY_OK) {
+        log_note(&server->log, LOG_WARN, "unclaimed", "a lock nobody came for was not released: %s",
+                 err->text);
+    }
+}
+
+/* Nobody came for it: the next in line may have it. */
+static void pass_on(struct wait *wait)
+{
+    struct server *server = wait->server;
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    log_note(&server->log, LOG_INFO, "unclaimed", "'%s' was granted to %s, who is gone; it is released",
+             wait->key, wait->owner);
+    if (belay_call_release(server->client, wait->key, wait->lock_id, BELAY_OUTCOME_FAILED, ignore_end, server,
+                           &err) != BELAY_OK) {
+        ignore_end(server, BELAY_BUG, NULL, &err);
+    }
+    belay_error_release(&err);
+    drop(wait);
+}
+
+static void unclaimed(struct wait *wait, const struct belay_info *info)
+{
+    set_state(wait, WAIT_UNCLAIMED);
+    if (wait->has_id && loop_timer_set(wait->server->loop, &wait->timer,
+                                       loop_now_ms(wait->server->loop) + WAIT_UNCLAIMED_MS)) {
+        return;
+    }
+    if (!wait->has_id && info->lock_id != NULL) {
+        (void)strncpy(wait->lock_id, info->lock_id, BELAY_ID_MAX);
+    }
+    pass_on(wait);
+}
+
+static void on_acquired(void *context, enum belay_code code, const struct belay_info *info,
+                        const struct belay_error *err)
+{
+    struct wait *wait = context;
+    struct exchange *x = wait->x;
+
+    wait->call = NULL;
+    loop_timer_cancel(wait->server->loop, &wait->timer);
+    if (code == BELAY_OK && x == NULL) {
+        unclaimed(wait, info);
+        return;
+    }
+    if (x != NULL) {
+        x->wait = NULL;
+        wait->x = NULL;
+        if (code == BELAY_OK) {
+            reply(x, 200, lock_for_holder(info));
+        } else if (code == BELAY_CANCELLED) {
+            wait->x = x;
+            tell_held(wait, 0); /* its client has closed its side, and may still read */
+        } else {
+            reply_error(x, err);
+        }
+    }
+    drop(wait);
+}
+
+/* ---- time ---- */
+
+static void leave(struct wait *wait)
+{
+    set_state(wait, WAIT_LEAVING);
+    loop_timer_cancel(wait->server->loop, &wait->timer);
+    belay_call_cancel(wait->call);
+}
+
+static void end_slice(struct wait *wait)
+{
+    struct server *server = wait->server;
+    bool is_kept = wait->has_id && server->waits.n_kept < WAIT_KEPT_MAX;
+
+    tell_held(wait, is_kept ? WAIT_KEPT_MS : 0);
+    set_state(wait, WAIT_KEPT);
+    if (!is_kept || !loop_timer_set(server->loop, &wait->timer, loop_now_ms(server->loop) + WAIT_KEPT_MS)) {
+        leave(wait);
+    }
+}
+
+static void on_timer(struct timer *timer)
+{
+    struct wait *wait = (struct wait *)(void *)((char *)timer - offsetof(struct wait, timer));
+
+    switch (wait->state) {
+    case WAIT_WAITING:
+        end_slice(wait);
+        break;
+    case WAIT_KEPT:
+        leave(wait);
+        break;
+    case WAIT_UNCLAIMED:
+        pass_on(wait);
+        break;
+    case WAIT_LEAVING:
+        break;
+    }
+}
+
+static void start_slice(struct wait *wait, int64_t wait_ms)
+{
+    set_state(wait, WAIT_WAITING);
+    if (wait->can_wait &&
+        !loop_timer_set(wait->server->loop, &wait->timer, loop_now_ms(wait->server->loop) + wait_ms)) {
+        leave(wait);
+    }
+}
+
+/* ---- the beginning ---- */
+
+static struct wait *wait_new(struct exchange *x, const struct belay_lock_options *options)
+{
+    struct wait *wait = calloc(1, sizeof *wait);
+
+    if (wait == NULL) {
+        return NULL;
+    }
+    wait->server = x->server;
+    wait->x = x;
+    wait->timer.fire = on_timer;
+    wait->began_unix_ms = clock_unix_ms();
+    wait->key = strdup(x->key);
+    wait->owner = strdup(options->owner);
+    if (options->lock_id != NULL && strlen(options->lock_id) <= BELAY_ID_MAX) {
+        (void)strncpy(wait->lock_id, options->lock_id, BELAY_ID_MAX);
+        wait->has_id = true;
+    }
+    if (wait->key == NULL || wait->owner == NULL) {
+        wait_free(wait);
+        return NULL;
+    }
+    return wait;
+}
+
+void wait_begin(struct exchange *x, const struct belay_lock_options *options, int64_t wait_ms)
+{
+    struct belay_client *client = x->server->client;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_lock_options copy = *options;
+    struct wait *wait = wait_new(x, options);
+    enum belay_code code;
+
+    if (wait == NULL) {
+        (void)error_no_memory(&err);
+        reply_error(x, &err);
+        return;
+    }
+    /* How long is for us to decide: it may be prolonged by the next slice. */
+    wait->can_wait = wait_ms > 0;
+    copy.wait_ms = wait->can_wait ? BELAY_WAIT_FOREVER : 0;
+    code = belay_call_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
+    if (code == BELAY_INVALID && wait->has_id) {
+        /* Perhaps a renewal or a release with this id is still to be done, in this very turn. */
+        (void)belay_client_turn(client);
+        code = belay_call_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
+    }
+    if (code != BELAY_OK) {
+        wait_free(wait);
+        reply_error(x, &err);
+    } else {
+        x->wait = wait;
+        add(&x->server->waits, wait);
+        start_slice(wait, wait_ms);
+    }
+    belay_error_release(&err);
+}
+
+bool wait_resume(struct exchange *x, const char *lock_id, int64_t wait_ms)
+{
+    struct server *server = x->server;
+    struct wait *wait = waits_find(&server->waits, lock_id);
+
+    if (wait != NULL && (wait->state == WAIT_LEAVING || (!wait->can_wait && wait->call != NULL))) {
+        (void)belay_client_turn(server->client); /* it ends here, one way or another */
+        wait = waits_find(&server->waits, lock_id);
+    }
+    if (wait != NULL && wait->state == WAIT_UNCLAIMED) {
+        drop(wait); /* it has the lock, which acquiring again will find (L5) */
+        wait = NULL;
+    }
+    if (wait == NULL) {
+        return false;
+    }
+    if (strcmp(wait->key, x->key) != 0) {
+        reply_problem(x, 400, "invalid", "lock_id '%s' waits for another key, '%.200s'", lock_id, wait->key);
+        return true;
+    }
+    if (wait->x != NULL) {
+        struct exchange *older = wait->x;
+
+        older->wait = NULL;
+        reply_problem(older, 409, "superseded",
+                      "the same lock_id was asked for again; that request waits now");
+    }
+    wait->x = x;
+    x->wait = wait;
+    start_slice(wait, wait_ms);
+    return true;
+}
+
+/* ---- going away ---- */
+
+void wait_abandon(struct waits *waits, const char *lock_id)
+{
+    struct wait *wait = waits_find(waits, lock_id);
+
+    if (wait != NULL && (wait->state == WAIT_WAITING || wait->state == WAIT_KEPT) && wait->can_wait) {
+        leave(wait);
+    }
+}
+
+void wait_half_closed(struct wait *wait)
+{
+    if (wait->state == WAIT_WAITING && wait->can_wait) {
+        leave(wait);
+    }
+}
+
+void wait_client_gone(struct wait *wait)
+{
+    wait->x->wait = NULL;
+    wait->x = NULL;
+    if (wait->state == WAIT_WAITING && wait->can_wait) {
+        leave(wait);
+    }
+}
+
+void waits_stop(struct server *server)
+{
+    for (size_t i = 0; i < WAIT_BUCKETS; i++) {
+        struct wait *next;
+
+        for (struct wait *wait = server->waits.buckets[i]; wait != NULL; wait = next) {
+            struct exchange *x = wait->x;
+
+            next = wait->next;
+            if (wait->state == WAIT_UNCLAIMED) {
+                pass_on(wait);
+                continue;
+            }
+            if (!wait->can_wait) {
+                continue; /* it ends in this turn */
+            }
+            if (x != NULL) {
+                wait->x = NULL;
+                x->wait = NULL;
+                reply_problem(x, 503, "shutting_down",
+                              "the server is stopping; ask again with the same lock_id in a moment");
+            }
+            if (wait->state != WAIT_LEAVING) {
+                leave(wait);
+            }
+        }
+    }
+}
+
+void waits_release(struct waits *waits)
+{
+    for (size_t i = 0; i < WAIT_BUCKETS; i++) {
+        while (waits->buckets[i] != NULL) {
+            struct wait *wait = waits->buckets[i];
+
+            waits->buckets[i] = wait->next;
+            if (wait->x != NULL) {
+                exchange_end(wait->x, 499);
+            }
+            wait_free(wait);
+        }
+    }
+    belay_info_free(waits->seen);
+    waits->seen = NULL;
+}

@@ -1,0 +1,75 @@
+/*
+ * Acquires under way, and who waits for them.
+ *
+ *   WAITING --granted--> answered 200
+ *      |  ^ --slice is over--> answered 409, KEPT --grace is over--> LEAVING
+ *      |  +-- the same lock id again ------------+
+ *      +--hang-up, SIGTERM--> LEAVING (the line is left in the loop's turn)
+ *
+ *   A lock that is granted while nobody is there (KEPT, LEAVING) is UNCLAIMED
+ *   for a second: then it goes to the next in line.
+ */
+#ifndef SERVER_WAITS_H
+#define SERVER_WAITS_H
+
+#include "belay.h"
+#include "server/http/loop.h"
+
+enum {
+    WAIT_BUCKETS = 4096,
+    WAIT_KEPT_MS = 3000,      /* how long a place is kept between two slices */
+    WAIT_UNCLAIMED_MS = 1000, /* L4: a dead waiter at the head delays the line by so much */
+    WAIT_KEPT_MAX = 20000,
+    WAIT_SLICES = 3 /* L6: a slice of a wait is at most the ttl divided by this */
+};
+
+enum wait_state { WAIT_WAITING, WAIT_KEPT, WAIT_LEAVING, WAIT_UNCLAIMED };
+
+struct server;
+struct exchange;
+
+struct wait {
+    struct wait *next;
+    struct server *server;   /* borrowed */
+    struct belay_call *call; /* NULL: it has ended */
+    struct exchange *x;      /* who is to be answered; NULL: nobody is there */
+    struct timer timer;      /* the end of the slice, of the grace, of the claim */
+    enum wait_state state;
+    bool has_id;   /* the client named it: it can ask again */
+    bool can_wait; /* else the call ends by itself in this turn */
+    int64_t began_unix_ms;
+    char lock_id[BELAY_ID_MAX + 1]; /* "" until it is known */
+    char *key;                      /* owned */
+    char *owner;                    /* owned */
+};
+
+struct waits {
+    struct wait *buckets[WAIT_BUCKETS]; /* by lock id, if it is known */
+    size_t n;
+    size_t n_kept;
+    struct belay_info *seen; /* owned; a lock with its line, looked up a moment ago */
+    int64_t seen_ms;
+};
+
+struct wait *waits_find(struct waits *waits, const char *lock_id);
+
+/*
+ * Begin to acquire for `x`, for at most wait_ms now. Answers if it cannot be.
+ * Takes over the exchange.
+ */
+void wait_begin(struct exchange *x, const struct belay_lock_options *options, int64_t wait_ms);
+
+/* The same acquire again: true if `x` has taken the place of who asked before. */
+bool wait_resume(struct exchange *x, const char *lock_id, int64_t wait_ms);
+
+/* Whoever waits under this id gives up. */
+void wait_abandon(struct waits *waits, const char *lock_id);
+
+void wait_half_closed(struct wait *wait);
+void wait_client_gone(struct wait *wait);
+
+/* Answer all who wait: the server stops. */
+void waits_stop(struct server *server);
+void waits_release(struct waits *waits); /* after the client is closed */
+
+#endif
