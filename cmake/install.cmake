@@ -4,7 +4,7 @@ include(GNUInstallDirs)
 install(TARGETS belay RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 # The program looks for it in ../lib/belay: see src/cli/serve_module.c.
 install(TARGETS belay_serve LIBRARY DESTINATION lib/belay)
-install(TARGETS belay_shared belay_static
+install(TARGETS belay_shared belay_static belay_net
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/belay.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES include/belay/store.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/belay)

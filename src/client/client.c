@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "client/client.h"
+#include "client/loader.h"
+#include "store/dynamodb/dynamodb_store.h"
 #include "store/sqlite/sqlite_store.h"
 #include "version.h"
 
@@ -12,14 +14,31 @@ const char *belay_version(void)
     return BELAY_VERSION;
 }
 
-static enum belay_code open_store(const char *url, struct belay_store **out_store, char **out_url,
-                                  struct belay_error *err)
+static enum belay_code open_dynamodb(const char *table, const struct belay_client_options *options,
+                                     const struct belay_config *config, struct belay_store **out_store,
+                                     char **out_url, struct belay_error *err)
+{
+    struct dynamodb_options store_options = { .config = config,
+                                              .on_warning = options->on_warning,
+                                              .warn_context = options->context };
+    const struct net_module *net;
+    enum belay_code code = loader_net(&net, err);
+
+    return code == BELAY_OK ? net->open_dynamodb(table, &store_options, out_store, out_url, err) : code;
+}
+
+static enum belay_code open_store(const char *url, const struct belay_client_options *options,
+                                  const struct belay_config *config, struct belay_store **out_store,
+                                  char **out_url, struct belay_error *err)
 {
     if (text_has_prefix(url, "sqlite:")) {
         return sqlite_store_open(url + strlen("sqlite:"), NULL, out_store, out_url, err);
     }
-    return error_set(err, BELAY_INVALID, "'%.200s' is not a store that this belay knows: use sqlite:PATH",
-                     url);
+    if (text_has_prefix(url, "dynamodb:")) {
+        return open_dynamodb(url + strlen("dynamodb:"), options, config, out_store, out_url, err);
+    }
+    return error_set(err, BELAY_INVALID,
+                     "'%.200s' is not a store that this belay knows: use sqlite:PATH or dynamodb:TABLE", url);
 }
 
 static const struct belay_client_options default_options = BELAY_CLIENT_OPTIONS_INIT;
@@ -72,7 +91,7 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
         return error_set(err, BELAY_CONFIG,
                          "no home directory to keep locks in: set --store or BELAY_STORE to sqlite:PATH");
     }
-    code = open_store(url, &store, &store_url, err);
+    code = open_store(url, options, config, &store, &store_url, err);
     if (code != BELAY_OK && !is_enabled(config)) {
         store = off_store_new(err == NULL ? "the store could not be opened" : err->text);
         store_url = strdup(url);

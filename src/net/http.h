@@ -1,0 +1,95 @@
+/*
+ * One HTTP request and its answer, and whether a request that failed can have
+ * been acted on. The client is a port: the real one is libcurl's (http_open),
+ * tests bring others.
+ */
+#ifndef NET_HTTP_H
+#define NET_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "belay.h"
+
+struct http_header {
+    const char *name;
+    const char *value;
+};
+
+struct http_request {
+    const char *method;
+    const char *url; /* complete and already percent-encoded: it goes out as it is */
+    const struct http_header *headers;
+    size_t n_headers;
+    const void *body;
+    size_t body_len;
+    int64_t connect_timeout_ms; /* 0: the client's */
+    int64_t timeout_ms;         /* for all of it; 0: the client's */
+    size_t max_answer;          /* bytes of the body; 0: the client's */
+    bool may_repeat;            /* sending it twice does no harm: a connection that turns out to be
+                                   dead is replaced without a word */
+    bool direct;                /* past any proxy: link-local services */
+    bool follow_redirects;
+};
+
+/* Names in lower case. Use http_response_header() to look one up. */
+struct http_answer_header {
+    char *name;
+    char *value;
+};
+
+struct http_response {
+    int status;
+    struct http_answer_header *headers; /* owned */
+    size_t n_headers;
+    char *body; /* owned; ends in '\0', which body_len does not count; never NULL after success */
+    size_t body_len;
+    int64_t date_unix_ms; /* of the Date header; 0: none that can be read */
+};
+
+void http_response_release(struct http_response *response); /* leaves it empty */
+const char *http_response_header(const struct http_response *response, const char *name); /* or NULL */
+bool http_response_add_header(struct http_response *response, const char *name, size_t name_len,
+                              const char *value, size_t value_len);
+
+struct http;
+
+struct http_ops {
+    /*
+     * BELAY_OK: there is an answer, whatever its status. BELAY_UNREACHABLE: not
+     * one byte of the request was sent. BELAY_UNKNOWN: some was, and no whole
+     * answer came. BELAY_CONFIG: the request or the settings cannot work (a bad
+     * URL, no CA bundle); nothing was sent.
+     */
+    enum belay_code (*send)(struct http *http, const struct http_request *request,
+                            struct http_response *out_response, struct belay_error *err);
+    void (*close)(struct http *http);
+};
+
+struct http {
+    const struct http_ops *ops;
+};
+
+struct http_options {
+    int64_t connect_timeout_ms; /* 0: 3 s */
+    int64_t timeout_ms;         /* 0: 10 s */
+    size_t max_answer;          /* 0: 16 MiB */
+    const char *ca_bundle;      /* a file of certificates in PEM; NULL: the system's */
+    const char *user_agent;     /* NULL: "belay/VERSION" */
+};
+
+/*
+ * A client that any number of threads may use. Connections stay open and are
+ * used again. Opening it costs nothing; libcurl is started at the first request.
+ */
+enum belay_code http_open(const struct http_options *options, struct http **out_http,
+                          struct belay_error *err);
+enum belay_code http_send(struct http *http, const struct http_request *request,
+                          struct http_response *out_response, struct belay_error *err);
+void http_close(struct http *http); /* NULL does nothing */
+
+/* "Sun, 06 Nov 1994 08:49:37 GMT" in ms since 1970; 0 if it is not such a date. */
+int64_t http_parse_date(const char *text);
+
+#endif

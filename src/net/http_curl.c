@@ -1,0 +1,439 @@
+/*
+ * The HTTP client over libcurl.
+ *
+ * Each easy handle has connections of its own and is used by one thread at a
+ * time; idle handles lie on a stack, so that the one whose connection was used
+ * last is used next. (libcurl does not support one cache of connections for
+ * several threads.)
+ *
+ * Whether a failed request was sent is asked of libcurl's pre-request callback,
+ * which runs when a connection stands (TLS and proxy included) and before the
+ * first byte. The same callback stops libcurl from sending a request again by
+ * itself: when a connection it reuses dies without a byte of answer, it would
+ * repeat even a POST, which the service may have acted on already.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include <curl/curl.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "net/http.h"
+#include "version.h"
+
+enum {
+    MAX_IDLE = 16,
+    MAX_HEADERS = 200,
+    DEFAULT_CONNECT_MS = 3000,
+    DEFAULT_TOTAL_MS = 10000,
+    DEFAULT_MAX_ANSWER = 16 << 20
+};
+
+struct http_curl {
+    struct http base;
+    pthread_mutex_t mutex;
+    CURL *idle[MAX_IDLE]; /* owned; a stack, guarded by mutex */
+    size_t n_idle;
+    int64_t connect_timeout_ms;
+    int64_t timeout_ms;
+    size_t max_answer;
+    char *ca_bundle;  /* owned; or NULL */
+    char *user_agent; /* owned */
+};
+
+/* One request on its way. */
+struct exchange {
+    const struct http_request *request;
+    struct http_response response;
+    struct buf body;
+    bool too_large;
+    bool no_memory;
+    unsigned begun;  /* how often a connection stood and the request was to be sent */
+    bool not_resent; /* libcurl would have sent it a second time */
+};
+
+static size_t on_body(char *data, size_t size, size_t n, void *context)
+{
+    struct exchange *exchange = context;
+
+    if (n > exchange->body.max - exchange->body.len) {
+        exchange->too_large = true;
+        return 0;
+    }
+    buf_add(&exchange->body, data, size * n);
+    exchange->no_memory = exchange->no_memory || exchange->body.failed;
+    return exchange->no_memory ? 0 : size * n;
+}
+
+static void trim(const char **start, const char **end)
+{
+    while (*start < *end && strchr(" \t\r\n", **start) != NULL) {
+        (*start)++;
+    }
+    while (*end > *start && strchr(" \t\r\n", (*end)[-1]) != NULL) {
+        (*end)--;
+    }
+}
+
+static size_t on_header(char *data, size_t size, size_t n, void *context)
+{
+    struct exchange *exchange = context;
+    const char *colon = memchr(data, ':', n);
+    const char *end = data + n;
+    const char *value;
+
+    if (n >= 5 && memcmp(data, "HTTP/", 5) == 0) {
+        http_response_release(&exchange->response); /* what came before was a 1xx or a redirect */
+        return size * n;
+    }
+    if (colon == NULL) {
+        return size * n;
+    }
+    if (exchange->response.n_headers >= MAX_HEADERS) {
+        exchange->too_large = true;
+        return 0;
+    }
+    value = colon + 1;
+    trim(&value, &end);
+    if (!http_response_add_header(&exchange->response, data, (size_t)(colon - data), value,
+                                  (size_t)(end - value))) {
+        exchange->no_memory = true;
+        return 0;
+    }
+    return size * n;
+}
+
+static int on_begin(void *context, char *primary_ip, char *local_ip, int primary_port, int local_port)
+{
+    struct exchange *exchange = context;
+
+    (void)primary_ip;
+    (void)local_ip;
+    (void)primary_port;
+    (void)local_port;
+    if (exchange->begun > 0 && !exchange->request->may_repeat && !exchange->request->follow_redirects) {
+        exchange->not_resent = true;
+        return CURL_PREREQFUNC_ABORT;
+    }
+    exchange->begun++;
+    return CURL_PREREQFUNC_OK;
+}
+
+/* Headers that libcurl would add by itself: no pause for 100-continue, no type nobody asked for. */
+static const char *const unwanted[] = { "Expect:", "Content-Type:" };
+enum { N_UNWANTED = sizeof unwanted / sizeof unwanted[0] };
+
+static bool has_header(const struct http_request *request, const char *name, size_t len)
+{
+    for (size_t i = 0; i < request->n_headers; i++) {
+        if (strlen(request->headers[i].name) == len &&
+            strncasecmp(request->headers[i].name, name, len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct curl_slist *make_headers(const struct http_request *request, bool *out_failed)
+{
+    struct curl_slist *list = NULL;
+    struct buf line = BUF_INIT(1 << 20);
+
+    *out_failed = false;
+    for (size_t i = 0; i < request->n_headers + N_UNWANTED; i++) {
+        struct curl_slist *grown;
+
+        line.len = 0;
+        if (i >= request->n_headers) {
+            const char *name = unwanted[i - request->n_headers];
+            if (has_header(request, name, strlen(name) - 1)) {
+                continue;
+            }
+            buf_adds(&line, name);
+        } else if (request->headers[i].value[0] == '\0') {
+            buf_addf(&line, "%s;", request->headers[i].name); /* libcurl's way to send an empty one */
+        } else {
+            buf_addf(&line, "%s: %s", request->headers[i].name, request->headers[i].value);
+        }
+        grown = line.failed ? NULL : curl_slist_append(list, line.data);
+        if (grown == NULL) {
+            *out_failed = true;
+            break;
+        }
+        list = grown;
+    }
+    buf_release(&line);
+    return list;
+}
+
+static long pick_ms(int64_t wanted, int64_t otherwise)
+{
+    int64_t ms = wanted > 0 ? wanted : otherwise;
+
+    return ms > 86400000 ? 86400000L : (long)ms;
+}
+
+static void set_up_body(CURL *curl, const struct http_request *request)
+{
+    if (request->body_len > 0 || strcmp(request->method, "POST") == 0 ||
+        strcmp(request->method, "PUT") == 0) {
+        (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body_len);
+        (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request->body_len > 0 ? request->body : "");
+    } else if (strcmp(request->method, "HEAD") == 0) {
+        (void)curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+    }
+    (void)curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
+}
+
+static CURLcode set_up(struct http_curl *client, CURL *curl, struct exchange *exchange,
+                       struct curl_slist *headers, char *message)
+{
+    const struct http_request *request = exchange->request;
+    CURLcode rc;
+
+    curl_easy_reset(curl); /* keeps its connections */
+    (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, message);
+    (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    (void)curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* the path is signed as it stands */
+    (void)curl_easy_setopt(curl, CURLOPT_TCP_NODELAY, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_MAXAGE_CONN, 50L);
+    (void)curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, request->follow_redirects ? 1L : 0L);
+    (void)curl_easy_setopt(curl, CURLOPT_MAXREDIRS, 5L);
+    (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
+                           pick_ms(request->connect_timeout_ms, client->connect_timeout_ms));
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, pick_ms(request->timeout_ms, client->timeout_ms));
+    (void)curl_easy_setopt(curl, CURLOPT_USERAGENT, client->user_agent);
+    (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, exchange);
+    (void)curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
+    (void)curl_easy_setopt(curl, CURLOPT_HEADERDATA, exchange);
+    (void)curl_easy_setopt(curl, CURLOPT_PREREQFUNCTION, on_begin);
+    (void)curl_easy_setopt(curl, CURLOPT_PREREQDATA, exchange);
+    if (client->ca_bundle != NULL) {
+        (void)curl_easy_setopt(curl, CURLOPT_CAINFO, client->ca_bundle);
+    }
+    if (request->direct) {
+        (void)curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+    }
+    set_up_body(curl, request);
+    rc = curl_easy_setopt(curl, CURLOPT_URL, request->url);
+    return rc;
+}
+
+/* OpenSSL writes with write(): a peer that is gone must not end the program. */
+static CURLcode perform(CURL *curl)
+{
+    const struct timespec none = { 0, 0 };
+    sigset_t pipe_only;
+    sigset_t before;
+    sigset_t pending;
+    bool was_pending;
+    CURLcode rc;
+
+    (void)sigemptyset(&pipe_only);
+    (void)sigaddset(&pipe_only, SIGPIPE);
+    (void)sigpending(&pending);
+    was_pending = sigismember(&pending, SIGPIPE) == 1;
+    (void)pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
+    rc = curl_easy_perform(curl);
+    (void)sigpending(&pending);
+    if (!was_pending && sigismember(&pending, SIGPIPE) == 1) {
+        (void)sigtimedwait(&pipe_only, NULL, &none);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+/* The part of a URL that may be shown: no path, no query, no password. */
+static void url_for_people(const char *url, char *out, size_t size)
+{
+    const char *host = strstr(url, "://");
+    const char *at;
+    size_t len;
+
+    host = host == NULL ? url : host + 3;
+    len = strcspn(host, "/?#");
+    at = memchr(host, '@', len);
+    if (at != NULL) {
+        len -= (size_t)(at + 1 - host);
+        host = at + 1;
+    }
+    if (len >= size) {
+        len = size - 1;
+    }
+    memcpy(out, host, len);
+    out[len] = '\0';
+}
+
+static bool is_misuse(CURLcode rc)
+{
+    return rc == CURLE_URL_MALFORMAT || rc == CURLE_UNSUPPORTED_PROTOCOL || rc == CURLE_SSL_CACERT_BADFILE ||
+           rc == CURLE_BAD_FUNCTION_ARGUMENT || rc == CURLE_UNKNOWN_OPTION;
+}
+
+static enum belay_code explain(CURL *curl, CURLcode rc, const struct exchange *exchange, const char *message,
+                               struct belay_error *err)
+{
+    curl_off_t sent_bytes = 0;
+    long request_size = 0;
+    char host[256];
+    bool sent;
+    const char *why = message[0] != '\0' ? message : curl_easy_strerror(rc);
+
+    (void)curl_easy_getinfo(curl, CURLINFO_REQUEST_SIZE, &request_size);
+    (void)curl_easy_getinfo(curl, CURLINFO_SIZE_UPLOAD_T, &sent_bytes);
+    url_for_people(exchange->request->url, host, sizeof host);
+    sent = exchange->begun > 0 && (request_size > 0 || sent_bytes > 0);
+    if (exchange->no_memory || rc == CURLE_OUT_OF_MEMORY) {
+        why = "out of memory";
+    } else if (exchange->too_large) {
+        why = "the answer is larger than what is allowed";
+    } else if (exchange->not_resent) {
+        why = "the connection was closed before an answer came";
+    }
+    if (sent) {
+        return error_set(err, BELAY_UNKNOWN, "no answer from %s to a request that was sent: %s", host, why);
+    }
+    if (exchange->no_memory || rc == CURLE_OUT_OF_MEMORY) {
+        return error_no_memory(err);
+    }
+    return error_set(err, is_misuse(rc) ? BELAY_CONFIG : BELAY_UNREACHABLE, "cannot reach %s: %s", host, why);
+}
+
+static CURL *take_handle(struct http_curl *client)
+{
+    CURL *curl = NULL;
+
+    (void)pthread_mutex_lock(&client->mutex);
+    if (client->n_idle > 0) {
+        curl = client->idle[--client->n_idle];
+    }
+    (void)pthread_mutex_unlock(&client->mutex);
+    return curl != NULL ? curl : curl_easy_init();
+}
+
+static void give_back_handle(struct http_curl *client, CURL *curl)
+{
+    (void)pthread_mutex_lock(&client->mutex);
+    if (client->n_idle < MAX_IDLE) {
+        client->idle[client->n_idle++] = curl;
+        curl = NULL;
+    }
+    (void)pthread_mutex_unlock(&client->mutex);
+    curl_easy_cleanup(curl);
+}
+
+static enum belay_code finish(CURL *curl, struct exchange *exchange, struct http_response *out_response,
+                              struct belay_error *err)
+{
+    long status = 0;
+
+    (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    exchange->response.body_len = exchange->body.len;
+    exchange->response.body = buf_take(&exchange->body);
+    if (exchange->response.body == NULL) {
+        /* It was answered; that the answer cannot be kept does not undo what was done. */
+        return error_set(err, BELAY_UNKNOWN, "out of memory for an answer");
+    }
+    exchange->response.status = (int)status;
+    exchange->response.date_unix_ms = http_parse_date(http_response_header(&exchange->response, "date"));
+    *out_response = exchange->response;
+    memset(&exchange->response, 0, sizeof exchange->response);
+    return BELAY_OK;
+}
+
+static enum belay_code http_curl_send(struct http *http, const struct http_request *request,
+                                      struct http_response *out_response, struct belay_error *err)
+{
+    struct http_curl *client = (struct http_curl *)http;
+    struct exchange exchange = { .request = request,
+                                 .body = BUF_INIT(request->max_answer > 0 ? request->max_answer
+                                                                          : client->max_answer) };
+    char message[CURL_ERROR_SIZE] = "";
+    struct curl_slist *headers = NULL;
+    enum belay_code code;
+    bool failed;
+    CURLcode rc;
+    CURL *curl = take_handle(client);
+
+    headers = make_headers(request, &failed);
+    if (curl == NULL || failed) {
+        code = error_no_memory(err);
+        goto done;
+    }
+    rc = set_up(client, curl, &exchange, headers, message);
+    if (rc == CURLE_OK) {
+        rc = perform(curl);
+    }
+    code = rc == CURLE_OK ? finish(curl, &exchange, out_response, err)
+                          : explain(curl, rc, &exchange, message, err);
+    (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, NULL);
+    (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, NULL);
+
+done:
+    curl_slist_free_all(headers);
+    http_response_release(&exchange.response);
+    buf_release(&exchange.body);
+    if (curl != NULL) {
+        give_back_handle(client, curl);
+    }
+    return code;
+}
+
+static void http_curl_close(struct http *http)
+{
+    struct http_curl *client = (struct http_curl *)http;
+
+    for (size_t i = 0; i < client->n_idle; i++) {
+        curl_easy_cleanup(client->idle[i]);
+    }
+    (void)pthread_mutex_destroy(&client->mutex);
+    free(client->ca_bundle);
+    free(client->user_agent);
+    free(client);
+}
+
+static const struct http_ops http_curl_ops = { http_curl_send, http_curl_close };
+
+static void start_curl(void)
+{
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+enum belay_code http_open(const struct http_options *options, struct http **out_http, struct belay_error *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static const struct http_options defaults;
+    struct http_curl *client = calloc(1, sizeof *client);
+
+    if (client == NULL) {
+        return error_no_memory(err);
+    }
+    if (options == NULL) {
+        options = &defaults;
+    }
+    (void)pthread_once(&once, start_curl);
+    client->base.ops = &http_curl_ops;
+    (void)pthread_mutex_init(&client->mutex, NULL);
+    client->connect_timeout_ms =
+        options->connect_timeout_ms > 0 ? options->connect_timeout_ms : DEFAULT_CONNECT_MS;
+    client->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : DEFAULT_TOTAL_MS;
+    client->max_answer = options->max_answer > 0 ? options->max_answer : DEFAULT_MAX_ANSWER;
+    client->ca_bundle = options->ca_bundle == NULL ? NULL : strdup(options->ca_bundle);
+    client->user_agent = strdup(options->user_agent != NULL ? options->user_agent : "belay/" BELAY_VERSION);
+    if (client->user_agent == NULL || (options->ca_bundle != NULL && client->ca_bundle == NULL)) {
+        http_curl_close(&client->base);
+        return error_no_memory(err);
+    }
+    *out_http = &client->base;
+    return BELAY_OK;
+}

@@ -1,0 +1,13 @@
+#include "net/module.h"
+
+#include "net/aws.h"
+#include "store/dynamodb/dynamodb_store.h"
+#include "version.h"
+
+const struct net_module belay_net_entry = {
+    .abi = NET_MODULE_ABI,
+    .version = BELAY_VERSION,
+    .aws_open = aws_open,
+    .aws_close = aws_close,
+    .open_dynamodb = dynamodb_store_open,
+};

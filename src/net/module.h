@@ -1,0 +1,53 @@
+/*
+ * belay-net.so: what needs libcurl and OpenSSL, apart from libbelay.
+ *
+ * A program linked with libcurl loads some 40 libraries before main(); one that
+ * only takes a lock in SQLite must not pay for that. So libbelay and the program
+ * do not know this code. When a store on the network is asked for, they open
+ * belay-net.so, from the folder in which libbelay (or the program) itself lies
+ * and from nowhere else, and look up its one symbol:
+ *
+ *     const struct net_module *net = dlsym(handle, NET_MODULE_SYMBOL);
+ *     if (net->abi != NET_MODULE_ABI || strcmp(net->version, BELAY_VERSION) != 0)
+ *         refuse: "belay-net.so is of version X, this is belay Y: install both from one package"
+ *
+ * It is never closed again: libcurl and libcrypto leave threads and exit
+ * handlers behind. libbelay.a has this code inside, and uses &belay_net_entry.
+ *
+ * The module brings its own copy of src/base, without global state, so nothing
+ * has to be exported to it. Memory passes between the two (errors, records):
+ * both use the one malloc of the process.
+ */
+#ifndef NET_MODULE_H
+#define NET_MODULE_H
+
+#include <stdint.h>
+
+#include "belay.h"
+
+struct aws_client;
+struct aws_options;
+struct belay_store;
+struct dynamodb_options;
+
+#define NET_MODULE_FILE "belay-net.so"
+#define NET_MODULE_SYMBOL "belay_net_entry"
+enum { NET_MODULE_ABI = 2 }; /* one more whenever this struct changes */
+
+struct net_module {
+    uint32_t abi;
+    const char *version;
+
+    /* For `belay doctor` and for stores: net/aws.h. */
+    enum belay_code (*aws_open)(const struct aws_options *options, struct aws_client **out_client,
+                                struct belay_error *err);
+    void (*aws_close)(struct aws_client *client);
+
+    /* store/dynamodb/dynamodb_store.h */
+    enum belay_code (*open_dynamodb)(const char *table_and_params, const struct dynamodb_options *options,
+                                     struct belay_store **out_store, char **out_url, struct belay_error *err);
+};
+
+extern BELAY_API const struct net_module belay_net_entry;
+
+#endif

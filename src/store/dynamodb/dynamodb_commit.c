@@ -1,0 +1,456 @@
+/*
+ * A batch: one write is one UpdateItem, several are one TransactWriteItems.
+ *
+ *   plan --> send --done--> records --> [clock wrong: undo] --> answer
+ *    ^        |  \--refused--> what is there --> refused, or it was only absent --+
+ *    |        v                                                                   |
+ *    +-- others were at it: again <----------------------------------------------+
+ *
+ * A write that may not create a record is conditional on there being one. Where
+ * there is none and that is no error, it is left out, on the condition that
+ * there still is none.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "store/dynamodb/dynamodb_plan.h"
+
+enum { TRIES_MAX = 12, PAUSE_MS = 15 };
+
+/* ---- what came of it ------------------------------------------------------- */
+
+static enum belay_code make_records(struct belay_commit *out, size_t n, struct belay_error *err)
+{
+    out->records = calloc(n + 1, sizeof *out->records);
+    if (out->records == NULL) {
+        return error_no_memory(err);
+    }
+    out->n_records = n;
+    return BELAY_OK;
+}
+
+/* The records as they are now. A transaction brings none, so they are read. */
+static enum belay_code read_images(struct ddb_store *store, const struct plan *plan, struct belay_commit *out,
+                                   struct belay_error *err)
+{
+    size_t n = plan->batch->n_writes;
+    const char **keys = calloc(n + 1, sizeof *keys);
+    int64_t now_ms;
+    enum belay_code code;
+
+    if (keys == NULL) {
+        return error_no_memory(err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        keys[i] = plan->batch->writes[i].key;
+    }
+    code = ddb_get(&store->base, keys, n, out->records, &now_ms, err);
+    free((void *)keys);
+    /* It was done; what could not be read is the answer. */
+    return code == BELAY_OK || code == BELAY_NO_MEMORY ? code : BELAY_UNKNOWN;
+}
+
+static enum belay_code find_token(const struct plan *plan, struct belay_commit *out, struct belay_error *err)
+{
+    for (size_t i = 0; i < plan->batch->n_writes; i++) {
+        const struct belay_write *write = &plan->batch->writes[i];
+
+        if ((write->set & BELAY_SET_IDENTITY) == 0 || out->records[i].revision == 0) {
+            continue;
+        }
+        if (strcmp(out->records[i].lock_id, write->values->lock_id) != 0) {
+            return error_set(err, BELAY_UNKNOWN,
+                             "lock '%s' was taken, and lost before its token could be read", write->key);
+        }
+        out->token = out->records[i].token;
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code image_of_item(struct ddb_store *store, const struct plan *plan, json_t *item,
+                                     struct belay_commit *out, struct belay_error *err)
+{
+    struct ddb_items items = { .item = item };
+
+    return ddb_record(store, plan->batch->writes[0].key, &items, &out->records[0], err);
+}
+
+/* Deleted: there is no record, but who asks may still want to know whose it was. */
+static enum belay_code image_of_deleted(struct ddb_store *store, const struct plan *plan, json_t *old,
+                                        struct belay_commit *out, struct belay_error *err)
+{
+    const struct belay_write *write = &plan->batch->writes[0];
+    struct belay_record *record = &out->records[0];
+    struct ddb_items nothing = { 0 };
+    enum belay_code code = image_of_item(store, plan, old, out, err);
+
+    if (code == BELAY_OK) {
+        record->held = false;
+        record->outcome = write->values->outcome;
+        record->freed_ms = plan->now_ms;
+        record->freed_at_unix_ms = plan->now_ms;
+        record->revision = 0;
+        (void)ddb_seen_put(&store->seen, write->key, &nothing, record, plan->now_ms);
+    }
+    return code;
+}
+
+/* All that a holder consists of was written: that is what lies there now. */
+static enum belay_code image_of_taken(struct ddb_store *store, const struct plan *plan,
+                                      struct belay_commit *out, struct belay_error *err)
+{
+    const struct action *action = &plan->actions[0];
+    json_t *item = json_copy(action->key);
+    enum belay_code code;
+
+    if (item == NULL || json_object_update(item, action->expr.assigned) != 0) {
+        json_decref(item);
+        return error_no_memory(err);
+    }
+    code = image_of_item(store, plan, item, out, err);
+    json_decref(item);
+    return code;
+}
+
+static enum belay_code make_images(struct ddb_store *store, const struct plan *plan, json_t *image,
+                                   struct belay_commit *out, struct belay_error *err)
+{
+    const struct belay_batch *batch = plan->batch;
+    const struct action *action = &plan->actions[0];
+
+    if (batch->n_writes == 1 && plan->n == 1 && action->of == OF_ITEM && action->kind == ACTION_DELETE) {
+        return image_of_deleted(store, plan, image, out, err);
+    }
+    if (batch->n_writes == 1 && plan->n == 1 && action->of == OF_ITEM && action->kind == ACTION_UPDATE) {
+        return image_of_item(store, plan, image, out, err);
+    }
+    if (batch->n_writes == 1 && layout_is_foreign(store->layout) && store->params.fence_table == NULL &&
+        (batch->writes[0].set & BELAY_SET_HOLDER) == BELAY_SET_HOLDER &&
+        !ddb_changes_line(&batch->writes[0])) {
+        return image_of_taken(store, plan, out, err);
+    }
+    return read_images(store, plan, out, err);
+}
+
+static enum belay_code answer_done(struct ddb_store *store, const struct plan *plan, json_t *image,
+                                   struct belay_commit *out, struct belay_error *err)
+{
+    enum belay_code code = make_records(out, plan->batch->n_writes, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    out->now_ms = plan->now_ms;
+    code = make_images(store, plan, image, out, err);
+    return code == BELAY_OK ? find_token(plan, out, err) : code;
+}
+
+/*
+ * The time of a refusal is what others' leases are judged by, which is early
+ * rather than late. Of our own lease we must not think that it lasts longer
+ * than it does.
+ */
+static int64_t refusal_ms(struct ddb_store *store, const struct plan *plan, const struct belay_write *write,
+                          const struct belay_record *record)
+{
+    const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : write->lock_id;
+    int64_t judge_ms = ddb_clock_judge_ms(store);
+    bool own = id != NULL && record->lock_id[0] != '\0' && strcmp(id, record->lock_id) == 0;
+
+    return own && plan->now_ms > judge_ms ? plan->now_ms : judge_ms;
+}
+
+static enum belay_code answer_refused(struct ddb_store *store, const struct plan *plan,
+                                      const struct refusal *refusal, struct belay_commit *out,
+                                      struct belay_error *err)
+{
+    const struct belay_write *write = &plan->batch->writes[refusal->write];
+    enum belay_code code = make_records(out, 1, err);
+
+    if (code == BELAY_OK) {
+        code = ddb_record(store, write->key, &refusal->items, &out->records[0], err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    out->refused = refusal->write;
+    out->now_ms = refusal_ms(store, plan, write, &out->records[0]);
+    return BELAY_REFUSED;
+}
+
+/* ---- one try after the other ------------------------------------------------ */
+
+/* What is in the way, if the answer did not bring it. */
+static enum belay_code complete_refusal(struct ddb_store *store, const struct plan *plan,
+                                        struct refusal *refusal, struct belay_error *err)
+{
+    const char *key = plan->batch->writes[refusal->write].key;
+
+    if (refusal->items.item != NULL || refusal->items.line != NULL) {
+        atomic_store(&store->returns_items, true);
+    }
+    if (refusal->known || refusal->items.item != NULL) {
+        return BELAY_OK;
+    }
+    /* A server that brings items back, and brought none, has none. */
+    if (refusal->by_item && atomic_load(&store->returns_items)) {
+        return BELAY_OK;
+    }
+    /* Only the line is in the way: the item met its condition, which was to be as it was seen. */
+    if (!refusal->by_item && plan->has_seen[refusal->write] && refusal->items.line != NULL) {
+        refusal->items.item = json_incref(plan->seen[refusal->write].item);
+        return BELAY_OK;
+    }
+    ddb_items_release(&refusal->items);
+    return ddb_look(store, &key, 1, &refusal->items, err);
+}
+
+static bool was_only_absent(const struct ddb_store *store, const struct plan *plan,
+                            const struct refusal *refusal)
+{
+    const struct belay_write *write = &plan->batch->writes[refusal->write];
+    bool creates =
+        layout_is_foreign(store->layout) ? (write->set & BELAY_SET_TAKEN) != 0 : ddb_creates(write);
+    bool seen_absent = write->condition == BELAY_IF_UNCHANGED && plan->has_seen[refusal->write] &&
+                       plan->seen[refusal->write].item == NULL;
+
+    return refusal->by_item && !refusal->known && refusal->items.item == NULL && !creates &&
+           (seen_absent || ddb_holds_if_absent(write));
+}
+
+static enum belay_code answer_absent(const struct ddb_store *store, const struct plan *plan,
+                                     struct belay_commit *out, struct belay_error *err)
+{
+    struct ddb_items nothing = { 0 };
+    enum belay_code code = make_records(out, 1, err);
+
+    if (code == BELAY_OK) {
+        out->now_ms = plan->now_ms;
+        code = ddb_record((struct ddb_store *)store, plan->batch->writes[0].key, &nothing, &out->records[0],
+                          err);
+    }
+    return code;
+}
+
+/* BELAY_OK with *again: others were at it, or a write is to be left out. */
+static enum belay_code on_refused(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
+                                  struct belay_commit *out, bool *again, struct belay_error *err)
+{
+    enum belay_code code = complete_refusal(store, plan, refusal, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (plan->leave_out[refusal->write] && refusal->by_item) {
+        plan->leave_out[refusal->write] = false; /* now there is one */
+        *again = true;
+        return BELAY_OK;
+    }
+    if (!was_only_absent(store, plan, refusal)) {
+        return answer_refused(store, plan, refusal, out, err);
+    }
+    if (plan->batch->n_writes == 1 && !layout_is_foreign(store->layout)) {
+        return answer_absent(store, plan, out, err);
+    }
+    plan->leave_out[refusal->write] = true;
+    *again = true;
+    return BELAY_OK;
+}
+
+static void pause_a_little(int tries)
+{
+    uint8_t chance = 0;
+    int64_t ms;
+    struct timespec span;
+
+    (void)random_bytes(&chance, sizeof chance);
+    ms = PAUSE_MS * (tries + 1) * (64 + chance) / 256;
+    span = (struct timespec){ .tv_nsec = ms * 1000000 };
+    (void)nanosleep(&span, NULL);
+}
+
+static enum belay_code try_once(struct ddb_store *store, struct plan *plan, int tries,
+                                struct belay_commit *out, bool *again, struct belay_error *err)
+{
+    struct refusal refusal = { 0 };
+    json_t *image = NULL;
+    enum belay_code code = plan_make(store, plan, &refusal, err);
+
+    if (code == BELAY_OK && plan->n > 0) {
+        code = plan_send(store, plan, &image, &refusal, err);
+    }
+    if (code == BELAY_OK) {
+        code = answer_done(store, plan, image, out, err);
+    } else if (code == BELAY_REFUSED && refusal.conflict) {
+        *again = true;
+        pause_a_little(tries);
+        code = BELAY_OK;
+    } else if (code == BELAY_REFUSED) {
+        code = on_refused(store, plan, &refusal, out, again, err);
+    }
+    json_decref(image);
+    refusal_release(&refusal);
+    return code;
+}
+
+static enum belay_code commit(struct ddb_store *store, const struct belay_batch *batch,
+                              struct belay_commit *out, struct belay_error *err)
+{
+    struct plan plan;
+    enum belay_code code = plan_init(&plan, batch, err);
+
+    for (int tries = 0; code == BELAY_OK; tries++) {
+        bool again = false;
+
+        if (tries == TRIES_MAX) {
+            code = error_set(err, BELAY_UNREACHABLE, "lock '%s': others changed it again and again",
+                             batch->writes[0].key);
+            break;
+        }
+        belay_commit_release(out);
+        code = try_once(store, &plan, tries, out, &again, err);
+        if (!again) {
+            break;
+        }
+    }
+    plan_release(&plan);
+    return code;
+}
+
+/* ---- a lease of which only the record knows the length ------------------------ */
+
+static enum belay_code commit_with_ttl(struct ddb_store *store, const struct belay_batch *batch,
+                                       struct belay_commit *out, struct belay_error *err)
+{
+    struct belay_write write = batch->writes[0];
+    struct belay_record values;
+    struct belay_record seen = { 0 };
+    struct belay_batch known = { .writes = &write, .n_writes = 1 };
+    int64_t now_ms;
+    enum belay_code code;
+
+    if (batch->n_writes != 1 || (write.set & BELAY_SET_LEASE) == 0 || write.values->ttl_ms != 0) {
+        return commit(store, batch, out, err);
+    }
+    code = ddb_get(&store->base, &write.key, 1, &seen, &now_ms, err);
+    if (code == BELAY_OK) {
+        values = *write.values;
+        values.ttl_ms = seen.ttl_ms;
+        write.values = &values;
+        code = commit(store, &known, out, err);
+    }
+    belay_record_release(&seen);
+    return code;
+}
+
+/* ---- a clock that is wrong ----------------------------------------------------- */
+
+static bool depends_on_time(const struct belay_batch *batch)
+{
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        const struct belay_write *write = &batch->writes[i];
+
+        if ((write->set & (BELAY_SET_TAKEN | BELAY_SET_LEASE)) != 0 || write->put_ticket != NULL ||
+            write->put_intent != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The opposite of a write, on the condition that it is still ours. */
+static struct belay_write opposite(const struct belay_write *write, struct belay_record *failed)
+{
+    struct belay_write undo = { .key = write->key, .values = failed };
+
+    failed->outcome = BELAY_OUTCOME_FAILED;
+    if ((write->set & BELAY_SET_TAKEN) != 0 && (write->set & BELAY_SET_IDENTITY) != 0) {
+        undo.condition = BELAY_IF_HELD_BY;
+        undo.lock_id = write->values->lock_id;
+        undo.set = BELAY_SET_RELEASED;
+    } else if ((write->set & BELAY_SET_LEASE) != 0 && write->lock_id != NULL) {
+        /* A lease cannot be taken back, but it can be written again, by the right clock. */
+        undo = *write;
+        undo.condition = BELAY_IF_HELD_BY;
+        undo.lock_id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : write->lock_id;
+        undo.set = BELAY_SET_LEASE;
+    }
+    if (write->put_ticket != NULL) {
+        undo.drop_tickets = &write->put_ticket->lock_id;
+        undo.n_drop_tickets = 1;
+    }
+    if (write->put_intent != NULL && undo.put_intent == NULL) {
+        undo.drop_intents = &write->put_intent->lock_id;
+        undo.n_drop_intents = 1;
+    }
+    undo.put_ticket = NULL;
+    return undo;
+}
+
+static void undo(struct ddb_store *store, const struct belay_batch *batch)
+{
+    struct belay_write *writes = calloc(batch->n_writes, sizeof *writes);
+    struct belay_record failed = { 0 };
+    struct belay_batch back = { .writes = writes, .n_writes = batch->n_writes };
+    struct belay_commit done = { 0 };
+
+    if (writes == NULL) {
+        return; /* it ends with its ttl */
+    }
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        writes[i] = opposite(&batch->writes[i], &failed);
+    }
+    (void)commit(store, &back, &done, NULL);
+    belay_commit_release(&done);
+    free(writes);
+}
+
+static enum belay_code check_allowed(const struct ddb_store *store, const struct belay_batch *batch,
+                                     struct belay_error *err)
+{
+    for (size_t i = 0; store->layout->look_only && i < batch->n_writes; i++) {
+        if (ddb_creates(&batch->writes[i]) || (batch->writes[i].set & ~(unsigned)BELAY_SET_RELEASED) != 0) {
+            return error_set(err, BELAY_NOT_PERMITTED,
+                             "layout '%s' is for looking at locks and ending them by force only: "
+                             "its own programs take them",
+                             store->layout->name);
+        }
+    }
+    return BELAY_OK;
+}
+
+enum belay_code ddb_commit(struct belay_store *base, const struct belay_batch *batch,
+                           struct belay_commit *out, struct belay_error *err)
+{
+    struct ddb_store *store = ddb_of(base);
+    struct belay_commit result = { 0 };
+    enum belay_code code;
+    int64_t skew_ms;
+
+    if (batch->n_writes == 0) {
+        result.now_ms = ddb_clock_write_ms(store);
+        *out = result;
+        return BELAY_OK;
+    }
+    code = check_allowed(store, batch, err);
+    if (code == BELAY_OK) {
+        code = commit_with_ttl(store, batch, &result, err);
+    }
+    skew_ms =
+        (code == BELAY_OK || code == BELAY_REFUSED) && depends_on_time(batch) ? ddb_clock_skew_ms(store) : 0;
+    if (skew_ms != 0) {
+        if (code == BELAY_OK) {
+            undo(store, batch);
+        }
+        code = ddb_clock_say_skew(store, skew_ms, err);
+    }
+    if (code == BELAY_OK || code == BELAY_REFUSED) {
+        *out = result;
+    } else {
+        belay_commit_release(&result);
+    }
+    return code;
+}

@@ -1,0 +1,281 @@
+#include "store/dynamodb/dynamodb_expr.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXPRESSION_MAX = 4096 }; /* the service's limit */
+
+void expr_init(struct expr *expr)
+{
+    struct buf empty = BUF_INIT(EXPRESSION_MAX);
+
+    expr->names = json_object();
+    expr->values = json_object();
+    expr->assigned = json_object();
+    expr->condition = expr->set = expr->remove = expr->add = expr->del = empty;
+    expr->failed = expr->names == NULL || expr->values == NULL || expr->assigned == NULL;
+}
+
+void expr_release(struct expr *expr)
+{
+    json_decref(expr->names);
+    json_decref(expr->values);
+    json_decref(expr->assigned);
+    buf_release(&expr->condition);
+    buf_release(&expr->set);
+    buf_release(&expr->remove);
+    buf_release(&expr->add);
+    buf_release(&expr->del);
+    memset(expr, 0, sizeof *expr);
+}
+
+static bool find_name(const json_t *names, const char *attribute, struct expr_ref *out)
+{
+    const char *alias;
+    json_t *name;
+
+    json_object_foreach((json_t *)names, alias, name)
+    {
+        if (strcmp(json_string_value(name), attribute) == 0) {
+            (void)snprintf(out->text, sizeof out->text, "%s", alias);
+            return true;
+        }
+    }
+    return false;
+}
+
+struct expr_ref expr_name(struct expr *expr, const char *attribute)
+{
+    struct expr_ref ref = { "" };
+
+    if (!find_name(expr->names, attribute, &ref)) {
+        (void)snprintf(ref.text, sizeof ref.text, "#n%zu", json_object_size(expr->names));
+        if (json_object_set_new(expr->names, ref.text, json_string(attribute)) != 0) {
+            expr->failed = true;
+        }
+    }
+    return ref;
+}
+
+struct expr_ref expr_value(struct expr *expr, json_t *value)
+{
+    struct expr_ref ref;
+
+    (void)snprintf(ref.text, sizeof ref.text, ":v%zu", json_object_size(expr->values));
+    if (json_object_set_new(expr->values, ref.text, value) != 0) {
+        expr->failed = true;
+    }
+    return ref;
+}
+
+static void add_formatted(struct buf *buf, const char *between, const char *format, va_list args)
+{
+    char text[512];
+    int n = vsnprintf(text, sizeof text, format, args);
+
+    if (n < 0 || (size_t)n >= sizeof text) {
+        buf->failed = true;
+        return;
+    }
+    if (buf->len > 0) {
+        buf_adds(buf, between);
+    }
+    buf_adds(buf, text);
+}
+
+void expr_and(struct expr *expr, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    expr->failed = expr->failed || n < 0 || (size_t)n >= sizeof text;
+    buf_addf(&expr->condition, "%s(%s)", expr->condition.len > 0 ? " AND " : "", text);
+}
+
+void expr_set_to(struct expr *expr, const char *attribute, const char *format, ...)
+{
+    struct expr_ref name = expr_name(expr, attribute);
+    va_list args;
+
+    buf_addf(&expr->set, "%s%s = ", expr->set.len > 0 ? ", " : "", name.text);
+    va_start(args, format);
+    add_formatted(&expr->set, "", format, args);
+    va_end(args);
+}
+
+void expr_set(struct expr *expr, const char *attribute, json_t *value)
+{
+    struct expr_ref ref;
+
+    if (json_object_set(expr->assigned, attribute, value) != 0) {
+        expr->failed = true;
+    }
+    ref = expr_value(expr, value);
+    expr_set_to(expr, attribute, "%s", ref.text);
+}
+
+void expr_remove(struct expr *expr, const char *attribute)
+{
+    buf_addf(&expr->remove, "%s%s", expr->remove.len > 0 ? ", " : "", expr_name(expr, attribute).text);
+}
+
+static void change_set(struct expr *expr, struct buf *clause, const char *attribute, json_t *set)
+{
+    struct expr_ref name = expr_name(expr, attribute);
+    struct expr_ref value = expr_value(expr, set);
+
+    buf_addf(clause, "%s%s %s", clause->len > 0 ? ", " : "", name.text, value.text);
+}
+
+void expr_add(struct expr *expr, const char *attribute, json_t *set)
+{
+    change_set(expr, &expr->add, attribute, set);
+}
+
+void expr_delete(struct expr *expr, const char *attribute, json_t *set)
+{
+    change_set(expr, &expr->del, attribute, set);
+}
+
+bool expr_updates(const struct expr *expr)
+{
+    return expr->set.len + expr->remove.len + expr->add.len + expr->del.len > 0;
+}
+
+static void add_clause(struct buf *all, const char *word, const struct buf *clause)
+{
+    if (clause->len > 0) {
+        buf_addf(all, "%s%s %s", all->len > 0 ? " " : "", word, clause->data);
+    }
+    all->failed = all->failed || clause->failed;
+}
+
+bool expr_finish(struct expr *expr, json_t *request)
+{
+    struct buf update = BUF_INIT(EXPRESSION_MAX);
+    bool ok;
+
+    add_clause(&update, "SET", &expr->set);
+    add_clause(&update, "REMOVE", &expr->remove);
+    add_clause(&update, "ADD", &expr->add);
+    add_clause(&update, "DELETE", &expr->del);
+    ok = !expr->failed && !update.failed && !expr->condition.failed;
+    if (ok && update.len > 0) {
+        ok = json_object_set_new(request, "UpdateExpression", json_string(update.data)) == 0;
+    }
+    if (ok && expr->condition.len > 0) {
+        ok = json_object_set_new(request, "ConditionExpression", json_string(expr->condition.data)) == 0;
+    }
+    if (ok && json_object_size(expr->names) > 0) {
+        ok = json_object_set(request, "ExpressionAttributeNames", expr->names) == 0;
+    }
+    if (ok && json_object_size(expr->values) > 0) {
+        ok = json_object_set(request, "ExpressionAttributeValues", expr->values) == 0;
+    }
+    buf_release(&update);
+    return ok;
+}
+
+/* ---- attribute values --------------------------------------------------- */
+
+json_t *av_text(const char *text)
+{
+    return json_pack("{s:s}", "S", text == NULL ? "" : text);
+}
+
+json_t *av_int(int64_t number)
+{
+    char text[24];
+
+    (void)snprintf(text, sizeof text, "%lld", (long long)number);
+    return json_pack("{s:s}", "N", text);
+}
+
+json_t *av_uint(uint64_t number)
+{
+    char text[24];
+
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+    return json_pack("{s:s}", "N", text);
+}
+
+json_t *av_bool(bool value)
+{
+    return json_pack("{s:b}", "BOOL", value ? 1 : 0);
+}
+
+json_t *av_map(json_t *map)
+{
+    return json_pack("{s:o}", "M", map);
+}
+
+json_t *av_set_of_one(const char *id)
+{
+    return json_pack("{s:[s]}", "SS", id);
+}
+
+const char *item_text(const json_t *item, const char *attribute)
+{
+    const json_t *value = attribute == NULL ? NULL : json_object_get(item, attribute);
+    const char *text = json_string_value(json_object_get(value, "S"));
+
+    return text != NULL ? text : json_string_value(json_object_get(value, "N"));
+}
+
+bool item_int(const json_t *item, const char *attribute, int64_t *out)
+{
+    const char *text = item_text(item, attribute);
+    long long number;
+    char *end;
+
+    if (text == NULL || *text == '\0') {
+        return false;
+    }
+    errno = 0;
+    number = strtoll(text, &end, 10);
+    /* A number may come with a fraction ("1.7e9" does not: DynamoDB writes digits). */
+    if (errno != 0 || end == text || (*end != '\0' && *end != '.')) {
+        return false;
+    }
+    *out = number;
+    return true;
+}
+
+bool item_uint(const json_t *item, const char *attribute, uint64_t *out)
+{
+    const char *text = item_text(item, attribute);
+    unsigned long long number;
+    char *end;
+
+    if (text == NULL || *text < '0' || *text > '9') {
+        return false;
+    }
+    errno = 0;
+    number = strtoull(text, &end, 10);
+    if (errno != 0 || *end != '\0') {
+        return false;
+    }
+    *out = number;
+    return true;
+}
+
+bool item_bool(const json_t *item, const char *attribute)
+{
+    const json_t *value = attribute == NULL ? NULL : json_object_get(item, attribute);
+
+    return json_is_true(json_object_get(value, "BOOL"));
+}
+
+const json_t *item_map(const json_t *item, const char *attribute)
+{
+    const json_t *value = attribute == NULL ? NULL : json_object_get(item, attribute);
+
+    return json_object_get(value, "M");
+}

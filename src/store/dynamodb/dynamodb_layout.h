@@ -1,0 +1,112 @@
+/*
+ * A layout says how a lock lies in an item: what its key is made of, and which
+ * attribute of which type holds which field of the record. It is data: those
+ * that belay knows are in a table, others come from the configuration.
+ */
+#ifndef STORE_DYNAMODB_LAYOUT_H
+#define STORE_DYNAMODB_LAYOUT_H
+
+#include "belay/store.h"
+
+enum layout_field {
+    FIELD_STATUS,
+    FIELD_LOCK_ID,
+    FIELD_TOKEN,
+    FIELD_OWNER,
+    FIELD_OWNER_NAME,
+    FIELD_OUTCOME,
+    FIELD_OUTLIVES,
+    FIELD_STALE_NOTED,
+    FIELD_LEASE,
+    FIELD_HEARTBEAT,
+    FIELD_STALE_AFTER,
+    FIELD_EXPIRES,
+    FIELD_BEAT,
+    FIELD_FREED,
+    FIELD_LOCKED_AT,
+    FIELD_METADATA,
+    FIELD_REVISION,
+    FIELD_TTL, /* what DynamoDB removes old items by; apart from the expiry */
+    N_FIELDS
+};
+
+enum layout_format {
+    FORMAT_TEXT,    /* S */
+    FORMAT_NUMBER,  /* N */
+    FORMAT_SWITCH,  /* BOOL */
+    FORMAT_MAP,     /* M of S */
+    FORMAT_SECONDS, /* N, since 1970 */
+    FORMAT_MILLIS,  /* N, since 1970 */
+    FORMAT_RFC3339, /* S, "2024-11-05T14:32:15Z" */
+    FORMAT_ISO_MS   /* S, "2024-11-05T14:32:15.123Z" */
+};
+
+struct layout_attribute {
+    const char *name; /* NULL: the layout has no place for it */
+    enum layout_format format;
+};
+
+/* An attribute of the key: its value is `before`, the lock's key, `after`; or `before` alone. */
+struct layout_key {
+    const char *name;
+    const char *before;
+    const char *after;
+    bool has_key;
+};
+
+/* An attribute that is always the same, or that is an entry of the metadata or a part of the key. */
+struct layout_extra {
+    const char *name;
+    const char *value; /* constant; may be "{key}" */
+    const char *meta;  /* the entry's name; a part of the key (key_parts) if there is no such entry */
+};
+
+enum { LAYOUT_KEYS_MAX = 2, LAYOUT_EXTRAS_MAX = 8 };
+
+struct layout {
+    const char *name;
+    struct layout_key keys[LAYOUT_KEYS_MAX];
+    size_t n_keys;
+    /* Tickets and intents lie in an item of their own whose first key is this and the lock's key.
+       NULL: in the lock's item. */
+    const char *line_prefix;
+    struct layout_attribute fields[N_FIELDS];
+    struct layout_extra extras[LAYOUT_EXTRAS_MAX];
+    size_t n_extras;
+    const char *key_parts; /* "{command}-{component}-{environment}"; NULL: none */
+    const char *held_word; /* in FIELD_STATUS; any other word is not held */
+    const char *completed_word;
+    const char *failed_word;
+    const char *forced_word;
+    bool release_deletes;
+    bool look_only;       /* only shown and forced */
+    int64_t heartbeat_ms; /* of holders who cannot say it themselves; 0: they have none */
+    int64_t stale_after_ms;
+    const char *info;            /* an attribute with JSON in it, of Terraform's kind; NULL: none */
+    const char *lease_text;      /* an attribute with the length of the lease as text; NULL: none */
+    const char *released_flag;   /* an attribute that is there once it is released; NULL: none */
+    const char *owner_name_meta; /* an entry of the metadata that beats the owner's name; NULL: none */
+};
+
+const struct layout *layout_builtin(const char *name); /* NULL: there is none */
+/* "belay, chatops, ..." */
+const char *layout_builtin_names(void);
+
+/* Whether that status means that nobody holds it. A word that nobody knows means that somebody does. */
+bool layout_word_is_free(const struct layout *layout, const char *word);
+
+/* The part of a key that key_parts calls so, or NULL; the caller frees. */
+char *layout_key_part(const struct layout *layout, const char *key, const char *part);
+
+/* Whether other programs write such items too. */
+static inline bool layout_is_foreign(const struct layout *layout)
+{
+    return layout->line_prefix != NULL;
+}
+
+static inline const char *layout_name_of(const struct layout *layout, enum layout_field field)
+{
+    return layout->fields[field].name;
+}
+
+#endif

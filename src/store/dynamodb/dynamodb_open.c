@@ -1,0 +1,111 @@
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "store/dynamodb/dynamodb_internal.h"
+
+enum { POLL_MS = 2000, TICKET_POLLS = 3 };
+
+static void close_store(struct belay_store *base)
+{
+    struct ddb_store *store = ddb_of(base);
+
+    aws_close(store->aws);
+    ddb_clock_release(store);
+    ddb_seen_release(&store->seen);
+    ddb_params_release(&store->params);
+    free(store);
+}
+
+/*
+ * Between two machines that keep to belay's rules, one clock writes the end of a
+ * lease and the service's Date ends it: one skew. A program that knows only its
+ * own clock may be early by as much again.
+ */
+static int64_t margin_ms(const struct ddb_store *store)
+{
+    return layout_is_foreign(store->layout) ? 2 * store->params.max_skew_ms : store->params.max_skew_ms;
+}
+
+static struct belay_store_terms terms(struct belay_store *base)
+{
+    const struct ddb_store *store = ddb_of(base);
+    struct belay_store_terms terms = { .margin_ms = margin_ms(store),
+                                       .claim_ms = POLL_MS,
+                                       .poll_ms = POLL_MS,
+                                       .ticket_ms = TICKET_POLLS * POLL_MS };
+
+    return terms;
+}
+
+static const struct belay_store_ops ops = { .name = "dynamodb",
+                                            .close = close_store,
+                                            .get = ddb_get,
+                                            .commit = ddb_commit,
+                                            .scan = ddb_scan,
+                                            .terms = terms };
+
+static enum belay_code open_aws(struct ddb_store *store, struct belay_error *err)
+{
+    struct aws_options options = { .profile = store->params.profile, .region = store->params.region };
+
+    options.endpoints[AWS_DYNAMODB] = store->params.endpoint;
+    return aws_open(&options, &store->aws, err);
+}
+
+static enum belay_code choose_layout(struct ddb_store *store, struct belay_error *err)
+{
+    const char *name = store->params.layout == NULL ? "belay" : store->params.layout;
+
+    store->layout = layout_builtin(name);
+    if (store->layout != NULL && store->params.fence_table != NULL && !layout_is_foreign(store->layout)) {
+        return error_set(err, BELAY_INVALID, "layout 'belay' counts tokens itself: leave out fence_table");
+    }
+    return store->layout != NULL ? BELAY_OK
+                                 : error_set(err, BELAY_INVALID, "there is no layout '%.64s'; known are %s",
+                                             name, layout_builtin_names());
+}
+
+enum belay_code dynamodb_store_open(const char *table_and_params, const struct dynamodb_options *options,
+                                    struct belay_store **out_store, char **out_url, struct belay_error *err)
+{
+    static const struct dynamodb_options none = { 0 };
+    struct ddb_store *store = calloc(1, sizeof *store);
+    char *url = NULL;
+    enum belay_code code;
+
+    if (store == NULL) {
+        return error_no_memory(err);
+    }
+    options = options == NULL ? &none : options;
+    store->base.ops = &ops;
+    store->on_warning = options->on_warning;
+    store->warn_context = options->warn_context;
+    if (options->hooks != NULL) {
+        store->hooks = *options->hooks;
+    }
+    ddb_clock_init(store);
+    ddb_seen_init(&store->seen);
+    code = ddb_params_parse(table_and_params, &store->params, err);
+    if (code == BELAY_OK) {
+        code = choose_layout(store, err);
+    }
+    if (code == BELAY_OK) {
+        code = open_aws(store, err);
+    }
+    if (code == BELAY_OK) {
+        url = ddb_params_url(&store->params);
+        code = url == NULL ? error_no_memory(err) : BELAY_OK;
+    }
+    if (code != BELAY_OK) {
+        close_store(&store->base);
+        return code;
+    }
+    *out_store = &store->base;
+    *out_url = url;
+    return BELAY_OK;
+}
+
+uint64_t dynamodb_store_requests(const struct belay_store *base)
+{
+    return atomic_load(&((const struct ddb_store *)base)->requests);
+}

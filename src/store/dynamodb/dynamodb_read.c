@@ -1,0 +1,279 @@
+/* What lies in an item, as a record. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "store/dynamodb/dynamodb_internal.h"
+
+/* ---- the line -------------------------------------------------------------- */
+
+static char *copy(const char *text, bool *ok)
+{
+    char *made = strdup(text == NULL ? "" : text);
+
+    *ok = *ok && made != NULL;
+    return made;
+}
+
+static const json_t *id_map(const json_t *item, const char *prefix, const char *id)
+{
+    struct buf name = BUF_INIT(512);
+    const json_t *map;
+
+    buf_addf(&name, "%s%s", prefix, id);
+    map = name.failed ? NULL : item_map(item, name.data);
+    buf_release(&name);
+    return map;
+}
+
+static void read_ticket(const json_t *item, const char *id, struct belay_ticket *ticket, bool *ok)
+{
+    const json_t *map = id_map(item, LINE_TICKET, id);
+    struct buf name = BUF_INIT(512);
+
+    ticket->lock_id = copy(id, ok);
+    ticket->key = copy(item_text(map, "key"), ok);
+    ticket->owner = copy(item_text(map, "locked_by"), ok);
+    ticket->owner_name = copy(item_text(map, "locked_by_name"), ok);
+    (void)item_int(map, "since", &ticket->since_unix_ms);
+    (void)item_int(map, "expires_at", &ticket->expires_ms);
+    buf_addf(&name, "%s%s", LINE_SEQ, id);
+    if (!name.failed) {
+        (void)item_uint(item, name.data, &ticket->seq);
+    }
+    buf_release(&name);
+}
+
+static int by_seq(const void *a, const void *b)
+{
+    uint64_t x = ((const struct belay_ticket *)a)->seq;
+    uint64_t y = ((const struct belay_ticket *)b)->seq;
+
+    return (x > y) - (x < y);
+}
+
+static void read_tickets(const json_t *item, struct belay_record *record, bool *ok)
+{
+    const json_t *ids = json_object_get(json_object_get(item, LINE_WAITING), "SS");
+    size_t n = json_array_size(ids);
+
+    record->tickets = n == 0 ? NULL : calloc(n, sizeof *record->tickets);
+    *ok = *ok && (n == 0 || record->tickets != NULL);
+    for (size_t i = 0; *ok && i < n; i++) {
+        read_ticket(item, json_string_value(json_array_get(ids, i)), &record->tickets[record->n_tickets++],
+                    ok);
+    }
+    if (record->n_tickets > 1) {
+        qsort(record->tickets, record->n_tickets, sizeof *record->tickets, by_seq);
+    }
+}
+
+static void read_intents(const json_t *item, struct belay_record *record, bool *ok)
+{
+    const json_t *ids = json_object_get(json_object_get(item, LINE_INTENTS), "SS");
+    size_t n = json_array_size(ids);
+
+    record->intents = n == 0 ? NULL : calloc(n, sizeof *record->intents);
+    *ok = *ok && (n == 0 || record->intents != NULL);
+    for (size_t i = 0; *ok && i < n; i++) {
+        struct belay_intent *intent = &record->intents[record->n_intents++];
+        const char *id = json_string_value(json_array_get(ids, i));
+        const json_t *map = id_map(item, LINE_INTENT, id);
+
+        intent->lock_id = copy(id, ok);
+        intent->key = copy(item_text(map, "key"), ok);
+        (void)item_int(map, "expires_at", &intent->expires_ms);
+    }
+}
+
+/* ---- the holder -------------------------------------------------------------- */
+
+static const char *text_of(const struct layout *layout, const json_t *item, enum layout_field field)
+{
+    return item_text(item, layout_name_of(layout, field));
+}
+
+static bool time_of(const struct layout *layout, const json_t *item, enum layout_field field, int64_t *out)
+{
+    return ddb_parse_time(text_of(layout, item, field), out);
+}
+
+static void add_meta(struct belay_record *record, const char *name, const char *value, bool *ok)
+{
+    record->metadata[record->n_metadata].name = copy(name, ok);
+    record->metadata[record->n_metadata].value = copy(value, ok);
+    record->n_metadata++;
+}
+
+static void read_metadata(const struct layout *layout, const json_t *item, struct belay_record *record,
+                          bool *ok)
+{
+    const json_t *map = item_map(item, layout_name_of(layout, FIELD_METADATA));
+    const char *name;
+    json_t *value;
+
+    record->metadata = calloc(json_object_size(map) + layout->n_extras + 1, sizeof *record->metadata);
+    *ok = *ok && record->metadata != NULL;
+    if (!*ok) {
+        return;
+    }
+    json_object_foreach((json_t *)map, name, value)
+    {
+        add_meta(record, name, item_text(map, name), ok);
+    }
+    for (size_t i = 0; i < layout->n_extras; i++) {
+        const struct layout_extra *extra = &layout->extras[i];
+
+        if (extra->meta != NULL && item_text(item, extra->name) != NULL &&
+            json_object_get(map, extra->meta) == NULL) {
+            add_meta(record, extra->meta, item_text(item, extra->name), ok);
+        }
+    }
+}
+
+static enum belay_outcome read_outcome(const struct layout *layout, const json_t *item)
+{
+    const char *word = text_of(layout, item, FIELD_OUTCOME);
+
+    for (int i = BELAY_OUTCOME_COMPLETED; word != NULL && i <= BELAY_OUTCOME_FORCED; i++) {
+        if (strcmp(word, belay_outcome_name((enum belay_outcome)i)) == 0) {
+            return (enum belay_outcome)i;
+        }
+    }
+    word = text_of(layout, item, FIELD_STATUS);
+    if (word == NULL || layout_name_of(layout, FIELD_OUTCOME) != NULL) {
+        return BELAY_OUTCOME_NONE;
+    }
+    return layout->failed_word != NULL && strcmp(word, layout->failed_word) == 0 ? BELAY_OUTCOME_FAILED
+                                                                                 : BELAY_OUTCOME_COMPLETED;
+}
+
+static void read_times(const struct layout *layout, const json_t *item, struct belay_record *record)
+{
+    if (time_of(layout, item, FIELD_EXPIRES, &record->expires_ms)) {
+        record->expires_at_unix_ms = record->expires_ms;
+    }
+    (void)time_of(layout, item, FIELD_LOCKED_AT, &record->locked_at_unix_ms);
+    record->beat_ms = record->locked_at_unix_ms;
+    (void)time_of(layout, item, FIELD_BEAT, &record->beat_ms);
+    record->beat_at_unix_ms = record->beat_ms;
+    if (time_of(layout, item, FIELD_FREED, &record->freed_ms)) {
+        record->freed_at_unix_ms = record->freed_ms;
+    }
+}
+
+static void read_terms(const struct layout *layout, const json_t *item, struct belay_record *record)
+{
+    record->outlives = item_bool(item, layout_name_of(layout, FIELD_OUTLIVES));
+    record->stale_noted = item_bool(item, layout_name_of(layout, FIELD_STALE_NOTED));
+    (void)item_uint(item, layout_name_of(layout, FIELD_TOKEN), &record->token);
+    if (!item_int(item, layout_name_of(layout, FIELD_LEASE), &record->ttl_ms) &&
+        record->expires_ms > record->beat_ms && record->beat_ms > 0) {
+        record->ttl_ms = record->expires_ms - record->beat_ms;
+    }
+    (void)item_int(item, layout_name_of(layout, FIELD_HEARTBEAT), &record->heartbeat_ms);
+    (void)item_int(item, layout_name_of(layout, FIELD_STALE_AFTER), &record->stale_after_ms);
+}
+
+static bool is_held(const struct layout *layout, const json_t *item)
+{
+    const char *word = text_of(layout, item, FIELD_STATUS);
+
+    return word != NULL && strcmp(word, layout->held_word) == 0;
+}
+
+static void read_holder(struct ddb_store *store, const json_t *item, struct belay_record *record, bool *ok)
+{
+    const struct layout *layout = store->layout;
+
+    read_times(layout, item, record);
+    read_terms(layout, item, record);
+    record->outcome = read_outcome(layout, item);
+    read_metadata(layout, item, record, ok);
+    if (layout_is_foreign(layout)) {
+        ddb_foreign_holder(store, record->key, item, record, ok);
+    } else {
+        record->held = is_held(layout, item);
+    }
+    record->outcome = record->held ? BELAY_OUTCOME_NONE : record->outcome;
+}
+
+/* FNV-1a of the text of an item whose attributes are in order. */
+static uint64_t hash_of(const json_t *item, uint64_t hash)
+{
+    char *text = json_dumps(item, JSON_COMPACT | JSON_SORT_KEYS);
+
+    for (const char *at = text; at != NULL && *at != '\0'; at++) {
+        hash = (hash ^ (unsigned char)*at) * 0x100000001b3U;
+    }
+    free(text);
+    return hash;
+}
+
+/* Where no attribute says so, what lies there is its own revision. */
+static uint64_t revision_of(const struct layout *layout, const json_t *item, const json_t *line)
+{
+    uint64_t revision = 0;
+
+    if (item_uint(item, layout_name_of(layout, FIELD_REVISION), &revision)) {
+        return revision;
+    }
+    if (item == NULL && line == NULL) {
+        return 0;
+    }
+    revision = hash_of(item, 0xcbf29ce484222325U);
+    return (line == item || line == NULL ? revision : hash_of(line, revision)) | 1;
+}
+
+/* The counter is of this holder only if it says so: other programs take the lock without it. */
+static void read_fence(const json_t *fence, struct belay_record *record)
+{
+    const char *id = item_text(fence, "lock_id");
+
+    if (id != NULL && strcmp(id, record->lock_id) == 0) {
+        (void)item_uint(fence, "token", &record->token);
+    }
+}
+
+/* A line in which nobody is any more is none. */
+static const json_t *line_of(const struct ddb_items *items)
+{
+    return json_object_get(items->line, LINE_WAITING) == NULL &&
+                   json_object_get(items->line, LINE_INTENTS) == NULL
+               ? NULL
+               : items->line;
+}
+
+enum belay_code ddb_record(struct ddb_store *store, const char *key, const struct ddb_items *items,
+                           struct belay_record *out_record, struct belay_error *err)
+{
+    const struct layout *layout = store->layout;
+    const json_t *item = items->item;
+    const json_t *line = layout_is_foreign(layout) ? line_of(items) : item;
+    struct belay_record record = { 0 };
+    bool ok = true;
+
+    record.key = copy(key, &ok);
+    record.lock_id = copy(text_of(layout, item, FIELD_LOCK_ID), &ok);
+    record.owner = copy(text_of(layout, item, FIELD_OWNER), &ok);
+    record.owner_name = copy(text_of(layout, item, FIELD_OWNER_NAME), &ok);
+    if (ok && item != NULL) {
+        read_holder(store, item, &record, &ok);
+        read_fence(items->fence, &record);
+    }
+    record.revision = revision_of(layout, item, line);
+    read_tickets(line, &record, &ok);
+    read_intents(line, &record, &ok);
+    if (!ok) {
+        belay_record_release(&record);
+        return error_no_memory(err);
+    }
+    if (layout_is_foreign(layout)) {
+        int64_t since = ddb_seen_put(&store->seen, key, items, &record, ddb_clock_judge_ms(store));
+
+        record.freed_ms = record.freed_ms > 0 || record.n_tickets == 0 ? record.freed_ms : since;
+    }
+    *out_record = record;
+    return BELAY_OK;
+}

@@ -1,0 +1,238 @@
+/* All locks of a table: page by page, in order of their keys in the end. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "store/dynamodb/dynamodb_internal.h"
+
+struct found {
+    char *key;     /* owned */
+    json_t *item;  /* owned; or NULL */
+    json_t *line;  /* owned; or NULL */
+    json_t *fence; /* owned; or NULL */
+};
+
+struct finds {
+    struct found *list; /* owned */
+    size_t n;
+    size_t cap;
+};
+
+static void release(struct finds *finds)
+{
+    for (size_t i = 0; i < finds->n; i++) {
+        free(finds->list[i].key);
+        json_decref(finds->list[i].item);
+        json_decref(finds->list[i].line);
+        json_decref(finds->list[i].fence);
+    }
+    free(finds->list);
+}
+
+/* Takes over `key`. */
+static bool add(struct finds *finds, char *key, json_t *item, bool is_line)
+{
+    struct found found = { .key = key };
+
+    if (key == NULL) {
+        return false;
+    }
+    if (finds->n == finds->cap) {
+        size_t cap = finds->cap == 0 ? 64 : 2 * finds->cap;
+        struct found *list = realloc(finds->list, cap * sizeof *list);
+
+        if (list == NULL) {
+            free(key);
+            return false;
+        }
+        finds->list = list;
+        finds->cap = cap;
+    }
+    *(is_line ? &found.line : &found.item) = json_incref(item);
+    finds->list[finds->n++] = found;
+    return true;
+}
+
+/* The lock's key out of an item's; NULL if it is no lock's. */
+static char *key_of(const struct layout *layout, const json_t *item, bool *out_is_line)
+{
+    const struct layout_key *first = &layout->keys[0];
+    const char *text = item_text(item, first->name);
+    size_t before = strlen(first->before), after = strlen(first->after);
+
+    *out_is_line = false;
+    for (size_t i = 1; i < layout->n_keys; i++) {
+        const char *other = item_text(item, layout->keys[i].name);
+
+        if (other == NULL || (!layout->keys[i].has_key && strcmp(other, layout->keys[i].before) != 0)) {
+            return NULL;
+        }
+    }
+    if (text == NULL) {
+        return NULL;
+    }
+    if (layout->line_prefix != NULL && text_has_prefix(text, layout->line_prefix)) {
+        *out_is_line = true;
+        return strdup(text + strlen(layout->line_prefix));
+    }
+    if (!text_has_prefix(text, first->before) || strlen(text) <= before + after ||
+        strcmp(text + strlen(text) - after, first->after) != 0) {
+        return NULL;
+    }
+    return strndup(text + before, strlen(text) - before - after);
+}
+
+static bool is_wanted(const char *key, const struct belay_scan *scan)
+{
+    return (scan->prefix == NULL || text_has_prefix(key, scan->prefix)) &&
+           (scan->after == NULL || strcmp(key, scan->after) > 0);
+}
+
+static enum belay_code take_page(const struct ddb_store *store, const json_t *items,
+                                 const struct belay_scan *scan, struct finds *finds, struct belay_error *err)
+{
+    size_t at;
+    json_t *item;
+
+    json_array_foreach((json_t *)items, at, item)
+    {
+        bool is_line;
+        char *key = key_of(store->layout, item, &is_line);
+
+        if (key == NULL || !is_wanted(key, scan)) {
+            free(key);
+        } else if (!add(finds, key, item, is_line)) {
+            return error_no_memory(err);
+        }
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code read_pages(struct ddb_store *store, const struct belay_scan *scan, struct finds *finds,
+                                  struct belay_error *err)
+{
+    json_t *start = NULL;
+    enum belay_code code;
+
+    do {
+        json_t *request = json_pack("{s:s,s:b}", "TableName", store->params.table, "ConsistentRead", 1);
+        struct ddb_answer answer;
+
+        if (request != NULL && start != NULL) {
+            (void)json_object_set_new(request, "ExclusiveStartKey", start);
+        }
+        code = ddb_call(store, "Scan", request, &answer, err);
+        start = NULL;
+        if (code == BELAY_OK) {
+            code = take_page(store, json_object_get(answer.body, "Items"), scan, finds, err);
+            start = json_incref(json_object_get(answer.body, "LastEvaluatedKey"));
+        }
+        ddb_answer_release(&answer);
+    } while (code == BELAY_OK && start != NULL);
+    json_decref(start);
+    return code;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const struct found *)a)->key, ((const struct found *)b)->key);
+}
+
+/* An item and the line beside it are one record. */
+static void join(struct finds *finds)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < finds->n; i++) {
+        struct found *last = n == 0 ? NULL : &finds->list[n - 1];
+        struct found *next = &finds->list[i];
+
+        if (last == NULL || strcmp(last->key, next->key) != 0) {
+            finds->list[n++] = *next;
+            continue;
+        }
+        if (last->item == NULL) {
+            last->item = next->item;
+            next->item = NULL;
+        }
+        if (last->line == NULL) {
+            last->line = next->line;
+            next->line = NULL;
+        }
+        free(next->key);
+        json_decref(next->item);
+        json_decref(next->line);
+    }
+    finds->n = n;
+}
+
+/* The counters beside the locks, if they have such. */
+static enum belay_code read_fences(struct ddb_store *store, struct finds *finds, struct belay_error *err)
+{
+    struct ddb_place *places;
+    enum belay_code code;
+
+    if (store->params.fence_table == NULL || finds->n == 0) {
+        return BELAY_OK;
+    }
+    places = calloc(finds->n, sizeof *places);
+    if (places == NULL) {
+        return error_no_memory(err);
+    }
+    for (size_t i = 0; i < finds->n; i++) {
+        places[i].table = store->params.fence_table;
+        places[i].key = ddb_fence_key(store, finds->list[i].key);
+    }
+    code = ddb_read(store, places, finds->n, err);
+    for (size_t i = 0; code == BELAY_OK && i < finds->n; i++) {
+        finds->list[i].fence = json_incref(places[i].item);
+    }
+    ddb_places_release(places, finds->n);
+    free(places);
+    return code;
+}
+
+static enum belay_code hand_out(struct ddb_store *store, const struct finds *finds,
+                                const struct belay_scan *scan, belay_record_fn fn, void *context,
+                                struct belay_error *err)
+{
+    int64_t now_ms = ddb_clock_judge_ms(store);
+    enum belay_code code = BELAY_OK;
+    bool go_on = true;
+
+    for (size_t i = 0; code == BELAY_OK && go_on && i < finds->n; i++) {
+        struct belay_record record;
+        struct ddb_items items = { finds->list[i].item, finds->list[i].line, finds->list[i].fence, true };
+
+        code = ddb_record(store, finds->list[i].key, &items, &record, err);
+        if (code == BELAY_OK) {
+            if (record.revision != 0 && (record.held || !scan->held_only)) {
+                go_on = fn(context, &record, now_ms);
+            }
+            belay_record_release(&record);
+        }
+    }
+    return code;
+}
+
+enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
+                         void *context, struct belay_error *err)
+{
+    struct ddb_store *store = ddb_of(base);
+    struct finds finds = { 0 };
+    enum belay_code code = read_pages(store, scan, &finds, err);
+
+    if (code == BELAY_OK) {
+        if (finds.n > 0) {
+            qsort(finds.list, finds.n, sizeof *finds.list, by_key);
+        }
+        join(&finds);
+        code = read_fences(store, &finds, err);
+    }
+    if (code == BELAY_OK) {
+        code = hand_out(store, &finds, scan, fn, context, err);
+    }
+    release(&finds);
+    return code;
+}

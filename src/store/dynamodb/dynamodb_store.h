@@ -1,0 +1,39 @@
+/*
+ * Locks in a DynamoDB table, for a whole fleet, and beside the programs that
+ * already keep locks in it. docs/stores/dynamodb.md says what is in the items.
+ */
+#ifndef STORE_DYNAMODB_STORE_H
+#define STORE_DYNAMODB_STORE_H
+
+#include "belay/store.h"
+
+/* What tests put in the place of the machine. Anything NULL is the real thing. */
+struct dynamodb_hooks {
+    int64_t (*boot_ms)(void *context);
+    int64_t (*unix_ms)(void *context);
+    /* The service's clock instead of the answers' Date, and exact to the millisecond. */
+    int64_t (*date_ms)(void *context);
+    /* A request was sent, or sent again. Called from any thread. */
+    void (*on_request)(void *context, const char *operation);
+    void *context;
+};
+
+struct dynamodb_options {
+    const struct belay_config *config;                        /* borrowed; for `layouts:`; NULL: none */
+    void (*on_warning)(void *warn_context, const char *text); /* NULL: nobody listens */
+    void *warn_context;
+    const struct dynamodb_hooks *hooks; /* borrowed; NULL: none */
+};
+
+/*
+ * `table_and_params` is what follows "dynamodb:": TABLE?NAME=VALUE&NAME=VALUE (or
+ * with ','). Sends nothing. *out_url is the same in full; the caller frees it.
+ * `options` may be NULL.
+ */
+enum belay_code dynamodb_store_open(const char *table_and_params, const struct dynamodb_options *options,
+                                    struct belay_store **out_store, char **out_url, struct belay_error *err);
+
+/* How many requests this handle has sent. */
+uint64_t dynamodb_store_requests(const struct belay_store *store);
+
+#endif

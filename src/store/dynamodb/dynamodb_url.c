@@ -1,0 +1,159 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "store/dynamodb/dynamodb_internal.h"
+
+enum { TABLE_MIN = 3, TABLE_MAX = 255, SKEW_DEFAULT_MS = 2000, SKEW_MAX_MS = 3600 * 1000 };
+
+static bool is_table(const char *text)
+{
+    size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+
+    return n >= TABLE_MIN && n <= TABLE_MAX && text[n] == '\0';
+}
+
+static enum belay_code fail_table(const char *text, struct belay_error *err)
+{
+    return error_set(
+        err, BELAY_INVALID,
+        "'%.80s' is not the name of a DynamoDB table: %d to %d letters, digits, '_', '.' and '-'", text,
+        TABLE_MIN, TABLE_MAX);
+}
+
+static enum belay_code keep(char **field, const char *value, struct belay_error *err)
+{
+    free(*field);
+    *field = strdup(value);
+    return *field == NULL ? error_no_memory(err) : BELAY_OK;
+}
+
+static enum belay_code parse_skew(const char *value, int64_t *out_ms, struct belay_error *err)
+{
+    int64_t ms;
+
+    if (!belay_parse_duration(value, &ms) || ms < 0 || ms > SKEW_MAX_MS) {
+        return error_set(err, BELAY_INVALID,
+                         "store parameter max_clock_skew='%.40s' is no duration of at most 1h, such as 2s",
+                         value);
+    }
+    *out_ms = ms;
+    return BELAY_OK;
+}
+
+static enum belay_code set_param(struct ddb_params *params, const char *name, const char *value,
+                                 struct belay_error *err)
+{
+    if (strcmp(name, "layout") == 0) {
+        return keep(&params->layout, value, err);
+    }
+    if (strcmp(name, "region") == 0) {
+        return keep(&params->region, value, err);
+    }
+    if (strcmp(name, "endpoint") == 0) {
+        return keep(&params->endpoint, value, err);
+    }
+    if (strcmp(name, "profile") == 0) {
+        return keep(&params->profile, value, err);
+    }
+    if (strcmp(name, "fence_table") == 0) {
+        return is_table(value) ? keep(&params->fence_table, value, err) : fail_table(value, err);
+    }
+    if (strcmp(name, "max_clock_skew") == 0) {
+        return parse_skew(value, &params->max_skew_ms, err);
+    }
+    if (strcmp(name, "observe") == 0 && (strcmp(value, "1") == 0 || strcmp(value, "0") == 0)) {
+        params->observe = *value == '1';
+        return BELAY_OK;
+    }
+    return error_set(err, BELAY_INVALID,
+                     "store parameter '%.40s=%.40s' is not known; valid are layout=NAME, region=R, "
+                     "endpoint=URL, profile=NAME, fence_table=NAME, max_clock_skew=DURATION and observe=1",
+                     name, value);
+}
+
+static enum belay_code parse_list(struct ddb_params *params, char *list, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+    char *one;
+
+    while (code == BELAY_OK && (one = strsep(&list, "&,")) != NULL) {
+        char *value = strchr(one, '=');
+
+        if (*one == '\0') {
+            continue;
+        }
+        if (value == NULL || value[1] == '\0') {
+            return error_set(err, BELAY_INVALID, "store parameter '%.40s' has no value", one);
+        }
+        *value++ = '\0';
+        code = set_param(params, one, value, err);
+    }
+    return code;
+}
+
+enum belay_code ddb_params_parse(const char *text, struct ddb_params *out_params, struct belay_error *err)
+{
+    struct ddb_params params = { .max_skew_ms = SKEW_DEFAULT_MS };
+    char *list;
+    enum belay_code code;
+
+    params.table = strdup(text);
+    if (params.table == NULL) {
+        return error_no_memory(err);
+    }
+    list = strchr(params.table, '?');
+    if (list != NULL) {
+        *list++ = '\0';
+    }
+    code = is_table(params.table) ? BELAY_OK : fail_table(params.table, err);
+    if (code == BELAY_OK && list != NULL) {
+        code = parse_list(&params, list, err);
+    }
+    if (code != BELAY_OK) {
+        ddb_params_release(&params);
+        return code;
+    }
+    *out_params = params;
+    return BELAY_OK;
+}
+
+void ddb_params_release(struct ddb_params *params)
+{
+    free(params->table);
+    free(params->layout);
+    free(params->region);
+    free(params->endpoint);
+    free(params->profile);
+    free(params->fence_table);
+    memset(params, 0, sizeof *params);
+}
+
+static void add(struct buf *url, const char *name, const char *value)
+{
+    if (value != NULL) {
+        buf_addf(url, "%c%s=%s", strchr(url->data, '?') == NULL ? '?' : '&', name, value);
+    }
+}
+
+char *ddb_params_url(const struct ddb_params *params)
+{
+    struct buf url = BUF_INIT(8192);
+    char skew[CLOCK_TEXT_SIZE];
+
+    buf_addf(&url, "dynamodb:%s", params->table);
+    if (!url.failed) {
+        add(&url, "layout", params->layout);
+        add(&url, "region", params->region);
+        add(&url, "endpoint", params->endpoint);
+        add(&url, "profile", params->profile);
+        add(&url, "fence_table", params->fence_table);
+        if (params->max_skew_ms != SKEW_DEFAULT_MS) {
+            add(&url, "max_clock_skew", clock_format_duration(skew, params->max_skew_ms));
+        }
+        add(&url, "observe", params->observe ? "1" : NULL);
+    }
+    return buf_take(&url);
+}

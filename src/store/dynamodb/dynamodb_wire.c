@@ -1,0 +1,295 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "store/dynamodb/dynamodb_internal.h"
+
+enum { READ_AT_ONCE = 100, READ_TRIES = 8 };
+
+void ddb_answer_release(struct ddb_answer *answer)
+{
+    json_decref(answer->body);
+    free(answer->error_code);
+    memset(answer, 0, sizeof *answer);
+}
+
+static bool only_reads(const char *operation)
+{
+    static const char *const reading[] = { "GetItem", "BatchGetItem", "Scan", "DescribeTable" };
+
+    for (size_t i = 0; i < sizeof reading / sizeof reading[0]; i++) {
+        if (strcmp(operation, reading[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What aws_call() cannot know to say. */
+static enum belay_code explain(const struct ddb_store *store, enum belay_code code,
+                               const struct aws_response *response, struct belay_error *err)
+{
+    const char *name = response->error_code == NULL ? "" : response->error_code;
+
+    if (strcmp(name, "ResourceNotFoundException") == 0) {
+        const char *region = aws_region(store->aws);
+
+        return error_set(err, BELAY_CONFIG,
+                         "there is no DynamoDB table '%s' in region %s: make it with 'belay table create', "
+                         "or check the name and the region",
+                         store->params.table, region == NULL ? "(none)" : region);
+    }
+    if (strcmp(name, "UnknownOperationException") == 0) {
+        return error_set(err, BELAY_CONFIG,
+                         "this server does not have all of DynamoDB: it does not know an operation that "
+                         "locks of several keys or other programs' layouts need");
+    }
+    if (strcmp(name, "ValidationException") == 0 && response->error_message != NULL &&
+        strstr(response->error_message, "key element") != NULL) {
+        return error_set(err, BELAY_CONFIG,
+                         "the table '%s' has other keys than the layout '%s' needs: choose its layout with "
+                         "?layout=, or make a table with 'belay table create'",
+                         store->params.table, store->layout->name);
+    }
+    return code;
+}
+
+static void count(struct ddb_store *store, const char *operation, int attempts)
+{
+    (void)atomic_fetch_add(&store->requests, (uint64_t)attempts);
+    for (int i = 0; store->hooks.on_request != NULL && i < attempts; i++) {
+        store->hooks.on_request(store->hooks.context, operation);
+    }
+}
+
+static enum belay_code send(struct ddb_store *store, const char *operation, const char *body,
+                            struct aws_response *response, struct belay_error *err)
+{
+    char target[64];
+    struct http_header headers[] = { { "content-type", "application/x-amz-json-1.0" },
+                                     { "x-amz-target", target } };
+    bool reads = only_reads(operation);
+    struct aws_request request = { .service = AWS_DYNAMODB,
+                                   .operation = operation,
+                                   .headers = headers,
+                                   .n_headers = 2,
+                                   .body = body,
+                                   .body_len = strlen(body),
+                                   .reads_only = reads };
+    enum belay_code code;
+    int64_t spent;
+
+    /* A transaction carries a token, so that the same one twice is done once. */
+    request.retry =
+        reads || strcmp(operation, "TransactWriteItems") == 0 ? AWS_RETRY_STANDARD : AWS_RETRY_SAFE;
+    (void)snprintf(target, sizeof target, "DynamoDB_20120810.%s", operation);
+    code = aws_call(store->aws, &request, response, err);
+    count(store, operation, response->attempts);
+    if (response->http.status != 0) {
+        spent = response->received_unix_ms - response->sent_unix_ms;
+        ddb_clock_hear(store, response->http.date_unix_ms, ddb_boot_ms(store) - (spent > 0 ? spent : 0));
+    }
+    return code;
+}
+
+enum belay_code ddb_call(struct ddb_store *store, const char *operation, json_t *request,
+                         struct ddb_answer *out, struct belay_error *err)
+{
+    struct aws_response response = { 0 };
+    char *body = request == NULL ? NULL : json_dumps(request, JSON_COMPACT);
+    enum belay_code code;
+
+    memset(out, 0, sizeof *out);
+    json_decref(request);
+    if (body == NULL) {
+        return error_no_memory(err);
+    }
+    code = send(store, operation, body, &response, err);
+    free(body);
+    if (response.http.body != NULL) {
+        out->body = json_loadb(response.http.body, response.http.body_len, 0, NULL);
+    }
+    out->error_code = response.error_code;
+    response.error_code = NULL;
+    if (code == BELAY_OK && out->body == NULL) {
+        code = error_set(err, only_reads(operation) ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
+                         "dynamodb answered %s with something that is no JSON", operation);
+    } else if (code != BELAY_OK) {
+        response.error_code = out->error_code;
+        code = explain(store, code, &response, err);
+        response.error_code = NULL;
+    }
+    aws_response_release(&response);
+    return code;
+}
+
+/* ---- keys ----------------------------------------------------------------- */
+
+static json_t *make_key(const struct layout *layout, const char *key, bool line)
+{
+    json_t *object = json_object();
+
+    for (size_t i = 0; object != NULL && i < layout->n_keys; i++) {
+        const struct layout_key *part = &layout->keys[i];
+        struct buf text = BUF_INIT(4096);
+
+        if (line && i == 0) {
+            buf_addf(&text, "%s%s", layout->line_prefix, key);
+        } else {
+            buf_addf(&text, "%s%s%s", part->before, part->has_key ? key : "",
+                     part->has_key ? part->after : "");
+        }
+        if (text.failed || json_object_set_new(object, part->name, av_text(text.data)) != 0) {
+            json_decref(object);
+            object = NULL;
+        }
+        buf_release(&text);
+    }
+    return object;
+}
+
+json_t *ddb_item_key(const struct layout *layout, const char *key)
+{
+    return make_key(layout, key, false);
+}
+
+json_t *ddb_line_key(const struct layout *layout, const char *key)
+{
+    return make_key(layout, key, true);
+}
+
+json_t *ddb_fence_key(const struct ddb_store *store, const char *key)
+{
+    struct buf text = BUF_INIT(4096);
+    json_t *object;
+
+    buf_addf(&text, "%s#%s", store->params.table, key);
+    object = text.failed ? NULL : json_pack("{s:o}", FENCE_KEY, av_text(text.data));
+    buf_release(&text);
+    return object;
+}
+
+/* ---- reading --------------------------------------------------------------- */
+
+void ddb_places_release(struct ddb_place *places, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        json_decref(places[i].key);
+        json_decref(places[i].item);
+    }
+}
+
+static enum belay_code read_one(struct ddb_store *store, struct ddb_place *place, struct belay_error *err)
+{
+    json_t *request =
+        json_pack("{s:s,s:O,s:b}", "TableName", place->table, "Key", place->key, "ConsistentRead", 1);
+    struct ddb_answer answer;
+    enum belay_code code = ddb_call(store, "GetItem", request, &answer, err);
+
+    if (code == BELAY_OK) {
+        place->item = json_incref(json_object_get(answer.body, "Item"));
+    }
+    ddb_answer_release(&answer);
+    return code;
+}
+
+static bool has_key(const json_t *item, const json_t *key)
+{
+    const char *name;
+    json_t *value;
+
+    json_object_foreach((json_t *)key, name, value)
+    {
+        if (!json_equal(value, json_object_get(item, name))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void take_items(const json_t *tables, struct ddb_place *places, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t at;
+        json_t *item;
+
+        json_array_foreach(json_object_get(tables, places[i].table), at, item)
+        {
+            if (has_key(item, places[i].key)) {
+                json_decref(places[i].item);
+                places[i].item = json_incref(item);
+            }
+        }
+    }
+}
+
+/* The keys by table, and none twice: the service refuses such. NULL: no memory. */
+static json_t *keys_by_table(const struct ddb_place *places, size_t n)
+{
+    json_t *tables = json_object();
+
+    for (size_t i = 0; tables != NULL && i < n; i++) {
+        json_t *table = json_object_get(tables, places[i].table);
+        json_t *keys = json_object_get(table, "Keys");
+        bool twice = false;
+
+        for (size_t j = 0; j < i; j++) {
+            twice = twice || (strcmp(places[i].table, places[j].table) == 0 &&
+                              json_equal(places[i].key, places[j].key));
+        }
+        if (table == NULL) {
+            keys = json_array();
+            table = json_pack("{s:o,s:b}", "Keys", keys, "ConsistentRead", 1);
+            (void)json_object_set_new(tables, places[i].table, table);
+        }
+        if (!twice && json_array_append(keys, places[i].key) != 0) {
+            json_decref(tables);
+            tables = NULL;
+        }
+    }
+    return tables;
+}
+
+static enum belay_code read_some(struct ddb_store *store, struct ddb_place *places, size_t n,
+                                 struct belay_error *err)
+{
+    json_t *left = keys_by_table(places, n);
+    enum belay_code code = left == NULL ? error_no_memory(err) : BELAY_OK;
+
+    for (int tries = 0; code == BELAY_OK && json_object_size(left) > 0; tries++) {
+        struct ddb_answer answer = { 0 };
+
+        if (tries == READ_TRIES) {
+            code = error_set(err, BELAY_UNREACHABLE, "dynamodb does not answer for all keys asked for");
+            break;
+        }
+        code = ddb_call(store, "BatchGetItem", json_pack("{s:o}", "RequestItems", left), &answer, err);
+        left = NULL;
+        if (code == BELAY_OK) {
+            take_items(json_object_get(answer.body, "Responses"), places, n);
+            left = json_incref(json_object_get(answer.body, "UnprocessedKeys"));
+        }
+        ddb_answer_release(&answer);
+    }
+    json_decref(left);
+    return code;
+}
+
+enum belay_code ddb_read(struct ddb_store *store, struct ddb_place *places, size_t n, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    for (size_t i = 0; i < n; i++) {
+        if (places[i].key == NULL) {
+            return error_no_memory(err);
+        }
+    }
+    if (n == 1) {
+        return read_one(store, places, err);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < n; i += READ_AT_ONCE) {
+        code = read_some(store, places + i, n - i < READ_AT_ONCE ? n - i : READ_AT_ONCE, err);
+    }
+    return code;
+}

@@ -1,0 +1,222 @@
+/* The fields that a write sets, as clauses of an update. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "store/dynamodb/dynamodb_internal.h"
+
+/* ---- fields -------------------------------------------------------------------- */
+
+/* Set a field to a value, if the layout has a place for it. */
+static void put(const struct ddb_store *store, enum layout_field field, json_t *value, struct expr *expr)
+{
+    const char *name = layout_name_of(store->layout, field);
+
+    if (name == NULL) {
+        json_decref(value);
+    } else {
+        expr_set(expr, name, value);
+    }
+}
+
+static void put_time(const struct ddb_store *store, enum layout_field field, int64_t unix_ms,
+                     struct expr *expr)
+{
+    bool round_up = field == FIELD_EXPIRES || field == FIELD_TTL;
+
+    put(store, field, ddb_time_value(store->layout->fields[field].format, unix_ms, round_up), expr);
+}
+
+static void clear(const struct ddb_store *store, enum layout_field field, struct expr *expr)
+{
+    const char *name = layout_name_of(store->layout, field);
+
+    if (name != NULL) {
+        expr_remove(expr, name);
+    }
+}
+
+static void put_token(const struct ddb_store *store, int64_t now_ms, struct expr *expr)
+{
+    const char *name = layout_name_of(store->layout, FIELD_TOKEN);
+    struct expr_ref ref, first, one;
+
+    if (name == NULL) {
+        return;
+    }
+    ref = expr_name(expr, name);
+    first = expr_value(expr, av_int(now_ms));
+    one = expr_value(expr, av_int(1));
+    expr_set_to(expr, name, "if_not_exists(%s, %s) + %s", ref.text, first.text, one.text);
+}
+
+static const char *meta_value(const struct belay_record *values, const char *name)
+{
+    for (size_t i = 0; i < values->n_metadata; i++) {
+        if (strcmp(values->metadata[i].name, name) == 0) {
+            return values->metadata[i].value;
+        }
+    }
+    return NULL;
+}
+
+/* Whether the entry has an attribute of its own. */
+static bool has_attribute(const struct layout *layout, const char *meta)
+{
+    for (size_t i = 0; i < layout->n_extras; i++) {
+        if (layout->extras[i].meta != NULL && strcmp(layout->extras[i].meta, meta) == 0) {
+            return true;
+        }
+    }
+    return layout->owner_name_meta != NULL && strcmp(layout->owner_name_meta, meta) == 0;
+}
+
+/* An entry of the metadata, else a part of the key, else nothing. */
+static void put_extra_meta(const struct ddb_store *store, const struct belay_write *write,
+                           const struct layout_extra *extra, struct expr *expr)
+{
+    const char *value = meta_value(write->values, extra->meta);
+    char *part = value == NULL ? layout_key_part(store->layout, write->key, extra->meta) : NULL;
+
+    if (value == NULL) {
+        value = part;
+    }
+    if (value == NULL) {
+        expr_remove(expr, extra->name);
+    } else {
+        expr_set(expr, extra->name, av_text(value));
+    }
+    free(part);
+}
+
+static void put_extras(const struct ddb_store *store, const struct belay_write *write, struct expr *expr)
+{
+    for (size_t i = 0; i < store->layout->n_extras; i++) {
+        const struct layout_extra *extra = &store->layout->extras[i];
+
+        if (extra->meta != NULL && (write->set & BELAY_SET_METADATA) != 0) {
+            put_extra_meta(store, write, extra, expr);
+        } else if (extra->value != NULL && (write->set & BELAY_SET_TAKEN) != 0) {
+            expr_set(expr, extra->name,
+                     av_text(strcmp(extra->value, "{key}") == 0 ? write->key : extra->value));
+        }
+    }
+}
+
+static void put_metadata(const struct ddb_store *store, const struct belay_record *values, struct expr *expr)
+{
+    json_t *map = json_object();
+
+    for (size_t i = 0; i < values->n_metadata; i++) {
+        const struct belay_meta *entry = &values->metadata[i];
+
+        if (!has_attribute(store->layout, entry->name) &&
+            json_object_set_new(map, entry->name, av_text(entry->value)) != 0) {
+            expr->failed = true;
+        }
+    }
+    put(store, FIELD_METADATA, av_map(map), expr);
+}
+
+static void put_lease(const struct ddb_store *store, const struct belay_record *values, int64_t now_ms,
+                      struct expr *expr)
+{
+    put(store, FIELD_LEASE, av_int(values->ttl_ms), expr);
+    put_time(store, FIELD_EXPIRES, now_ms + values->ttl_ms, expr);
+    put_time(store, FIELD_TTL, now_ms + values->ttl_ms + (layout_is_foreign(store->layout) ? 0 : DDB_KEEP_MS),
+             expr);
+    put_time(store, FIELD_BEAT, now_ms, expr);
+    clear(store, FIELD_STALE_NOTED, expr);
+}
+
+static void put_released(const struct ddb_store *store, enum belay_outcome outcome, struct expr *expr)
+{
+    const struct layout *layout = store->layout;
+    const char *word = outcome == BELAY_OUTCOME_FAILED   ? layout->failed_word
+                       : outcome == BELAY_OUTCOME_FORCED ? layout->forced_word
+                                                         : layout->completed_word;
+
+    put(store, FIELD_STATUS, av_text(word), expr);
+    put(store, FIELD_OUTCOME, av_text(belay_outcome_name(outcome)), expr);
+}
+
+/* Random: it never comes back, not even for a key whose item was removed in between. */
+static json_t *new_revision(struct expr *expr)
+{
+    uint64_t revision = 0;
+
+    if (!random_bytes(&revision, sizeof revision)) {
+        expr->failed = true;
+    }
+    return av_uint(revision >> 2 | 1);
+}
+
+void ddb_write_line_revision(struct expr *expr)
+{
+    expr_set(expr, LINE_REVISION, new_revision(expr));
+}
+
+static void put_owner_name(const struct ddb_store *store, const struct belay_record *values,
+                           struct expr *expr)
+{
+    const char *meta = store->layout->owner_name_meta;
+    const char *name = meta == NULL ? NULL : meta_value(values, meta);
+
+    put(store, FIELD_OWNER_NAME, av_text(name == NULL ? values->owner_name : name), expr);
+}
+
+static void put_holder(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
+                       struct expr *expr)
+{
+    const struct belay_record *values = write->values;
+
+    if ((write->set & BELAY_SET_IDENTITY) != 0) {
+        put(store, FIELD_LOCK_ID, av_text(values->lock_id), expr);
+        put_token(store, now_ms, expr);
+    }
+    if ((write->set & BELAY_SET_OWNER) != 0) {
+        put(store, FIELD_OWNER, av_text(values->owner), expr);
+        put_owner_name(store, values, expr);
+    }
+    if ((write->set & BELAY_SET_METADATA) != 0) {
+        put_metadata(store, values, expr);
+    }
+    if ((write->set & BELAY_SET_TERMS) != 0) {
+        put(store, FIELD_OUTLIVES, av_bool(values->outlives), expr);
+        put(store, FIELD_HEARTBEAT, av_int(values->heartbeat_ms), expr);
+        put(store, FIELD_STALE_AFTER, av_int(values->stale_after_ms), expr);
+    }
+}
+
+void ddb_write_fields(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
+                      struct expr *expr)
+{
+    if ((write->set & BELAY_SET_TAKEN) != 0) {
+        put(store, FIELD_STATUS, av_text(store->layout->held_word), expr);
+        put_time(store, FIELD_LOCKED_AT, now_ms, expr);
+        clear(store, FIELD_OUTCOME, expr);
+        if (layout_is_foreign(store->layout)) {
+            clear(store, FIELD_FREED, expr); /* it says that the present holding is over */
+        }
+    }
+    put_holder(store, write, now_ms, expr);
+    put_extras(store, write, expr);
+    if ((write->set & BELAY_SET_LEASE) != 0) {
+        put_lease(store, write->values, now_ms, expr);
+    }
+    if ((write->set & BELAY_SET_RELEASED) != 0) {
+        put_released(store, write->values->outcome, expr);
+    }
+    if ((write->set & BELAY_SET_RELEASED) != 0 ||
+        ((write->set & BELAY_SET_FREED) != 0 && !layout_is_foreign(store->layout))) {
+        put_time(store, FIELD_FREED, now_ms, expr);
+    }
+    if ((write->set & BELAY_SET_STALE_NOTED) != 0 && (write->set & BELAY_SET_LEASE) == 0) {
+        put(store, FIELD_STALE_NOTED, av_bool(true), expr);
+    }
+    /* An intent may last longer than anything else in the item, and there may be several. */
+    if (write->put_intent != NULL && (write->set & BELAY_SET_LEASE) == 0) {
+        clear(store, FIELD_TTL, expr);
+    }
+    put(store, FIELD_REVISION, new_revision(expr), expr);
+}

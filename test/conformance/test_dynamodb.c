@@ -1,0 +1,122 @@
+/* The conformance suite on the DynamoDB store, against DynamoDB Local, on a clock of the test's own. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/dynamodb/dynamodb_internal.h"
+#include "support/server.h"
+#include "support/suite_main.h"
+
+static struct server server;
+static int n_tables;
+static char url[256];
+static int64_t now_ms;
+
+static int64_t read_clock(void *context)
+{
+    (void)context;
+    return __atomic_load_n(&now_ms, __ATOMIC_SEQ_CST);
+}
+
+static int64_t read_wall_clock(void *context)
+{
+    return 1730816000000 + read_clock(context);
+}
+
+static const struct dynamodb_hooks hooks = { .boot_ms = read_clock,
+                                             .unix_ms = read_wall_clock,
+                                             .date_ms = read_wall_clock };
+
+static struct belay_store *open_store(void *ctx)
+{
+    struct dynamodb_options options = { .hooks = &hooks };
+    struct belay_store *store = NULL;
+    struct belay_error err = BELAY_ERROR_INIT;
+    char *whole = NULL;
+
+    (void)ctx;
+    if (dynamodb_store_open(url, &options, &store, &whole, &err) != BELAY_OK) {
+        (void)fprintf(stderr, "%s\n", err.text);
+        belay_error_release(&err);
+        return NULL;
+    }
+    free(whole);
+    return store;
+}
+
+static void advance(void *ctx, int64_t ms)
+{
+    (void)ctx;
+    (void)__atomic_add_fetch(&now_ms, ms, __ATOMIC_SEQ_CST);
+}
+
+static json_t *table_request(const struct layout *layout, const char *table)
+{
+    static const char *const kinds[] = { "HASH", "RANGE" };
+    json_t *schema = json_array(), *attributes = json_array();
+
+    for (size_t i = 0; i < layout->n_keys; i++) {
+        (void)json_array_append_new(
+            schema, json_pack("{s:s,s:s}", "AttributeName", layout->keys[i].name, "KeyType", kinds[i]));
+        (void)json_array_append_new(
+            attributes, json_pack("{s:s,s:s}", "AttributeName", layout->keys[i].name, "AttributeType", "S"));
+    }
+    return json_pack("{s:s,s:o,s:o,s:s}", "TableName", table, "KeySchema", schema, "AttributeDefinitions",
+                     attributes, "BillingMode", "PAY_PER_REQUEST");
+}
+
+static bool call(const char *operation, bool create)
+{
+    struct belay_store *store = open_store(NULL);
+    struct ddb_answer answer = { 0 };
+    struct belay_error err = BELAY_ERROR_INIT;
+    json_t *request;
+    bool done;
+
+    if (store == NULL) {
+        return false;
+    }
+    request = create ? table_request(ddb_of(store)->layout, ddb_of(store)->params.table)
+                     : json_pack("{s:s}", "TableName", ddb_of(store)->params.table);
+    done = ddb_call(ddb_of(store), operation, request, &answer, &err) == BELAY_OK;
+    if (!done) {
+        (void)fprintf(stderr, "%s: %s\n", operation, err.text);
+    }
+    belay_error_release(&err);
+    ddb_answer_release(&answer);
+    store->ops->close(store);
+    return done;
+}
+
+static bool begin(struct suite_fixture *out_fixture)
+{
+    const char *layout = getenv("BELAY_TEST_LAYOUT");
+
+    (void)snprintf(url, sizeof url, "suite-%d?region=us-east-1&endpoint=http://127.0.0.1:%d&layout=%s",
+                   ++n_tables, server.port, layout == NULL ? "belay" : layout);
+    now_ms = 1000000;
+    *out_fixture = (struct suite_fixture){ .open = open_store, .advance = advance, .clock_stands = true };
+    return call("CreateTable", true);
+}
+
+static void end(void)
+{
+    (void)call("DeleteTable", false);
+}
+
+int main(void)
+{
+    static const struct suite_program program = { "dynamodb", begin, end };
+    int failed;
+
+    (void)setenv("AWS_ACCESS_KEY_ID", "test", 1);
+    (void)setenv("AWS_SECRET_ACCESS_KEY", "test", 1);
+    (void)setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
+    if (!server_start(&server, BELAY_SOURCE_DIR "/tools/dynamodb-local", getenv("BELAY_TEST_SERVER"))) {
+        (void)fprintf(stderr, "DynamoDB Local does not start\n");
+        return 1;
+    }
+    failed = suite_main(&program);
+    server_stop(&server);
+    return failed;
+}
