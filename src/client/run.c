@@ -69,6 +69,9 @@ void client_note(struct belay_client *client, const struct belay_event *event)
     struct belay_batch batch = { .events = event, .n_events = 1 };
     struct belay_commit result = { 0 };
 
+    if (client->remote != NULL) {
+        return; /* what a server did not see, it does not record */
+    }
     if (client->store->ops->commit(client->store, &batch, &result, NULL) == BELAY_OK) {
         client_emit(client, &batch, &result);
     }
@@ -170,6 +173,9 @@ void client_run(struct belay_client *client, struct op *op, const struct run_hoo
     struct told told = { 0 };
     uint32_t heard = 0;
 
+    if (client->remote != NULL) {
+        client->remote->ops->run(client->remote, op, hooks);
+    }
     while (op->want != OP_DONE) {
         /* Listen before looking, or the wake-up between the two would be missed. */
         if (ops->listen != NULL &&

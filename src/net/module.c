@@ -1,6 +1,7 @@
 #include "net/module.h"
 
 #include "net/aws.h"
+#include "remote/remote.h"
 #include "store/dynamodb/dynamodb_store.h"
 #include "version.h"
 
@@ -10,4 +11,5 @@ const struct net_module belay_net_entry = {
     .aws_open = aws_open,
     .aws_close = aws_close,
     .open_dynamodb = dynamodb_store_open,
+    .open_remote = remote_open,
 };

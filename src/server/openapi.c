@@ -47,6 +47,8 @@ static const char components[] =
     "\"waiting\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{"
     "\"position\":{\"type\":\"integer\"},\"key\":{\"type\":\"string\"},\"locked_by\":{\"type\":\"string\"},"
     "\"locked_by_name\":{\"type\":\"string\"},\"since\":{\"type\":\"string\",\"format\":\"date-time\"}}}}}},"
+    "\"Free\":{\"type\":\"object\",\"required\":[\"key\",\"is_free\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},\"is_free\":{\"type\":\"boolean\",\"enum\":[true]}}},"
     "\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\"],\"properties\":{"
     "\"status\":{\"type\":\"string\"},\"version\":{\"type\":\"string\"}}},"
     "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","

@@ -53,6 +53,21 @@ void handle_queue(struct exchange *x)
     belay_error_release(&err);
 }
 
+/* ---- whether it is free ---- */
+
+void handle_free(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT; /* wait_ms 0: a look */
+
+    if (belay_wait_free(x->server->client, x->key, &options, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    } else {
+        reply(x, 200, json_pack("{s:o, s:b}", "key", wire_text(x->key), "is_free", 1));
+    }
+    belay_error_release(&err);
+}
+
 /* ---- parameters ---- */
 
 static enum belay_code read_limit(const struct exchange *x, size_t most, size_t usual, size_t *out,

@@ -20,7 +20,9 @@ static int read_port(int fd)
     char line[32] = "";
 
     if (file != NULL) {
-        (void)fgets(line, sizeof line, file);
+        if (fgets(line, sizeof line, file) == NULL) {
+            line[0] = '\0';
+        }
         (void)fclose(file);
     }
     return (int)strtol(line, NULL, 10);
