@@ -198,10 +198,10 @@ static enum belay_code code_of(int status, const char *name)
             return (enum belay_code)code;
         }
     }
-    return status >= 500   ? BELAY_UNKNOWN
-           : status == 409 ? BELAY_HELD
-           : status == 404 ? BELAY_CONFIG /* a path that every server has */
-                           : BELAY_INVALID;
+    return status >= 500                    ? BELAY_UNKNOWN
+           : status == 409                  ? BELAY_HELD
+           : status == 404 || status == 405 ? BELAY_CONFIG /* a path that every server has */
+                                            : BELAY_INVALID;
 }
 
 enum belay_code remote_judge(const struct remote *remote, int status, const json_t *body, const char *key,
@@ -225,6 +225,9 @@ enum belay_code remote_judge(const struct remote *remote, int status, const json
                              : remote_say_not_belay(remote, err);
     }
     code = code_of(status, name);
+    if (code == BELAY_CONFIG && status < 500) {
+        return remote_say_not_belay(remote, err);
+    }
     holder = remote_info(json_object_get(error, "lock"));
     if (code == BELAY_HELD && holder != NULL) {
         return info_say_held(err, code, key == NULL ? holder->key : key, holder);

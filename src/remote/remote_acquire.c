@@ -175,12 +175,14 @@ static void on_held(struct acquiring *a, const json_t *answer, int64_t took_ms, 
     }
 }
 
-static void on_fault(struct acquiring *a, enum belay_code code)
+/* A server that was there once is waited for; one that never was is a mistake, and said at once. */
+static void on_fault(struct acquiring *a, enum belay_code code, bool was_answered)
 {
     struct op *op = a->op;
     int64_t now_ms = clock_boot_ms();
 
     a->was_unknown = a->was_unknown || code == BELAY_UNKNOWN;
+    op->answered = op->answered || was_answered || code == BELAY_UNKNOWN;
     a->faults++;
     if (a->faults < REMOTE_TRIES || (op->answered && now_ms < give_up_ms(op))) {
         remote_sleep(remote_backoff_ms(a->faults), a->cancel);
@@ -217,7 +219,7 @@ static void ask(struct acquiring *a)
         break;
     case BELAY_UNREACHABLE:
     case BELAY_UNKNOWN:
-        on_fault(a, code);
+        on_fault(a, code, answer != NULL);
         break;
     case BELAY_CANCELLED:
         a->in_line = true; /* the answer was not waited for */
