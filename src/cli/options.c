@@ -210,7 +210,8 @@ static enum belay_code take_option(struct options *options, char **argv, int *at
         return add_value(options, def, equals + 1, err);
     }
     if (argv[*at + 1] == NULL) {
-        return error_set(err, BELAY_INVALID, "--%s needs a value: --%s %s", def->name, def->name, def->value);
+        return error_set(err, BELAY_INVALID, "--%s needs a value: --%s %s", def->name, def->name,
+                         def->kind == OPTION_CHOICE ? def->choices : def->value);
     }
     return add_value(options, def, argv[++*at], err);
 }

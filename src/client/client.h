@@ -73,7 +73,7 @@ struct belay_lock {
     struct lease lease;
     struct belay_info *info;  /* owned; replaced by renewals */
     struct belay_info *shown; /* owned; what belay_lock_info() last handed out */
-    bool beating;             /* the beater is at it, without the mutex */
+    int beating;              /* threads of ours at it without the mutex: the beater, the watcher */
     bool ending;              /* no more heartbeats: it is being released */
     bool lost;
     bool lost_unsaid; /* the event of the loss is not in the store yet */

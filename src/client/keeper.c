@@ -39,13 +39,11 @@ static void tell_lost(struct belay_lock *lock, const char *why)
     lock->lost_unsaid = true;
     lease_end(&lock->lease);
     if (lock->on_lost != NULL && !lock->ending) {
-        bool beating = lock->beating;
-
-        lock->beating = true;
+        lock->beating++;
         (void)pthread_mutex_unlock(&client->mutex);
         lock->on_lost(lock->context, lock, why);
         (void)pthread_mutex_lock(&client->mutex);
-        lock->beating = beating;
+        lock->beating--; /* not as it was before: the beater may have ended meanwhile */
         (void)pthread_cond_broadcast(&client->idle);
     }
     ticker_poke(&client->beater);
@@ -113,7 +111,7 @@ static void beat(struct belay_lock *lock)
     bool unsaid = lock->lost_unsaid;
     enum belay_code code = BELAY_OK;
 
-    lock->beating = true;
+    lock->beating++;
     lock->lost_unsaid = false;
     (void)pthread_mutex_unlock(&client->mutex);
     if (unsaid) {
@@ -122,7 +120,7 @@ static void beat(struct belay_lock *lock)
         code = keeper_renew(lock, &err);
     }
     (void)pthread_mutex_lock(&client->mutex);
-    lock->beating = false;
+    lock->beating--;
     if (means_lost(code)) {
         tell_lost(lock, err.text);
     } else if (code != BELAY_OK) {
@@ -135,7 +133,7 @@ static void beat(struct belay_lock *lock)
 
 static bool wants_beat(const struct belay_lock *lock, int64_t now_ms)
 {
-    if (lock->beating || lock->ending) {
+    if (lock->beating > 0 || lock->ending) {
         return false;
     }
     return lock->lost_unsaid || (lease_is_live(&lock->lease, now_ms) && now_ms >= lock->lease.next_beat_ms);
@@ -215,7 +213,7 @@ void keeper_quiet(struct belay_lock *lock)
 
     (void)pthread_mutex_lock(&client->mutex);
     lock->ending = true;
-    while (lock->beating) {
+    while (lock->beating > 0) {
         (void)pthread_cond_wait(&client->idle, &client->mutex);
     }
     (void)pthread_mutex_unlock(&client->mutex);

@@ -230,10 +230,12 @@ void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *resu
     if (code == BELAY_OK || code == BELAY_REFUSED) {
         op->answered = true;
         op->faults = 0;
+        op->commit_failed = false;
         op->steps->on_commit(op, code, result, sent_ms, now_ms);
         return;
     }
     op->was_unknown = op->was_unknown || code == BELAY_UNKNOWN;
+    op->commit_failed = true;
     op->steps->on_fault(op, code, err, true, now_ms);
 }
 
@@ -245,7 +247,9 @@ void op_on_get(struct op *op, enum belay_code code, struct belay_record *records
         return;
     }
     op->answered = true;
-    op->faults = 0;
+    if (!op->commit_failed) {
+        op->faults = 0; /* else we would go round for ever on a disk that is full but can be read */
+    }
     if (op->named_key != NULL) {
         belay_record_release(&op->named);
         op->named = records[0];

@@ -109,6 +109,7 @@ struct op {
     bool answered;                            /* the store has answered at least once */
     bool was_unknown;                         /* an outcome is not known */
     int faults;                               /* failures to reach it, one after the other */
+    bool commit_failed;                       /* the last commit did; a read that works does not end that */
     int conflicts;                            /* lost races, one after the other */
     int64_t next_attempt_ms;                  /* boot clock */
     int64_t ticket_until_ms;                  /* boot clock: put the ticket again before this */

@@ -1,5 +1,4 @@
 /* Locks and events from the JSON that src/wire writes. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,7 +159,7 @@ bool remote_event(const json_t *object, belay_event_fn fn, void *context, bool *
         .locked_by_name = text_of(object, "locked_by_name"),
         .by = text_of(object, "by"),
         .reason = text_of(object, "reason"),
-        .duration_ms = json_is_number(seconds) ? (int64_t)llround(json_number_value(seconds) * 1000.0) : -1,
+        .duration_ms = json_is_number(seconds) ? (int64_t)(json_number_value(seconds) * 1000.0 + 0.5) : -1,
         .metadata = metadata
     };
 

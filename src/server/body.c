@@ -99,7 +99,7 @@ static enum belay_code say_unknown(const struct body_field *fields, const char *
     const char *nearest;
     size_t n = 0;
 
-    for (; fields[n].name != NULL && n < FIELDS_MAX; n++) {
+    for (; n < FIELDS_MAX && fields[n].name != NULL; n++) {
         names[n] = fields[n].name;
         buf_addf(&known, "%s%s", n == 0 ? "" : ", ", names[n]);
     }

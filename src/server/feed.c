@@ -219,8 +219,11 @@ void feed_end(struct listener_entry *entry)
 
 void feed_stop(struct feed *feed)
 {
-    while (feed->first != NULL) {
-        feed_end(feed->first);
+    struct listener_entry *next;
+
+    for (struct listener_entry *entry = feed->first; entry != NULL; entry = next) {
+        next = entry->next;
+        feed_end(entry);
     }
 }
 

@@ -46,6 +46,11 @@ static enum belay_code make_name(const struct exchange *x, const struct body *bo
 {
     int n;
 
+    if (!text_is_clean(body->locked_by, BELAY_OWNER_MAX)) {
+        return error_set(err, BELAY_INVALID,
+                         "locked_by must be 1 to %d bytes of UTF-8 without control characters",
+                         BELAY_OWNER_MAX);
+    }
     if (body->locked_by_name == NULL || *body->locked_by_name == '\0') {
         /* The library's own default would name the server's user. */
         n = snprintf(out, size, "%s", x->who[0] != '\0' ? x->who : body->locked_by);

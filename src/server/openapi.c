@@ -52,7 +52,7 @@ static const char components[] =
     "\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\"],\"properties\":{"
     "\"status\":{\"type\":\"string\"},\"version\":{\"type\":\"string\"}}},"
     "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","
-    "\"required\":[\"code\",\"message\",\"lock\"],\"properties\":{\"code\":{\"type\":\"string\"},"
+    "\"required\":[\"code\",\"message\"],\"properties\":{\"code\":{\"type\":\"string\"},"
     "\"message\":{\"type\":\"string\"},"
     "\"lock\":{\"oneOf\":[{\"$ref\":\"#/components/schemas/Lock\"},{\"type\":\"null\"}]},"
     "\"position\":{\"type\":[\"integer\",\"null\"],\"description\":\"after a wait: how many wait before "
@@ -72,7 +72,7 @@ static const struct meaning meanings[] = {
     { 403, "Not for this token, key or site. Codes: not_permitted, cross_origin, wrong_host" },
     { 404, "There is no such lock, or nobody holds it. Code: not_found" },
     { 409, "Codes: lock_held, not_holder, lease_lost, id_used, superseded" },
-    { 413, "The body is too large. Code: too_large" },
+    { 413, "The body is too large. Code: body_too_large" },
     { 503,
       "Come back: the store did not answer, or the server is stopping. Codes: unreachable, shutting_down, "
       "too_many_failures, busy, no_memory" },

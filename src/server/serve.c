@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -299,6 +300,22 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
     return code == BELAY_OK ? check_exposure(run, &server->tokens, err) : code;
 }
 
+/* A descriptor for every connection: the usual 1,024 are for programs that use select(). */
+static void raise_descriptor_limit(struct server *server)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return;
+    }
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_max < HTTP_DEFAULT_MAX_CONNECTIONS) {
+        log_note(&server->log, LOG_WARN, "limits", "only %llu files may be open, for %d connections",
+                 (unsigned long long)limit.rlim_max, HTTP_DEFAULT_MAX_CONNECTIONS);
+    }
+}
+
 static enum belay_code start(struct run *run, struct belay_error *err)
 {
     struct server *server = &run->server;
@@ -314,6 +331,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     if (server->loop == NULL || server->feed == NULL) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
+    raise_descriptor_limit(server);
     loop_before_sleep(server->loop, before_sleep, server);
     code = open_store(run, err);
     if (code == BELAY_OK) {

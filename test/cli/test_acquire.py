@@ -151,6 +151,25 @@ class Holder(BelayCase):
         wait_until(lambda: self.ok("status", "--json", "k").json()["status"] == "expired")
         self.fails(77, "renew", "k", "--id", lock["lock_id"])
 
+    def test_an_expired_lock_is_taken_over_with_a_warning(self):
+        """S1.4, S2.4: the old holder cannot come back, and who looks later sees what happened."""
+        old = self.acquire("k", "--ttl", "100ms", "--owner", "crashed")
+        wait_until(lambda: self.ok("status", "--json", "k").json()["status"] == "expired")
+        new = self.acquire("k", "--owner", "next")
+        self.assertGreater(new["token"], old["token"])
+        self.fails(77, "release", "k", "--id", old["lock_id"])
+        events = self.ok("history", "k", "--json").json()["events"]
+        taken = [event for event in events if event["event"] == "lock.taken_over"]
+        self.assertEqual([(e["level"], e["locked_by"], e["lock_id"], e["by"]) for e in taken],
+                         [("WARN", "crashed", old["lock_id"], "next")])
+
+    def test_a_resource_has_any_name_and_names_do_not_meet(self):
+        """S1.1"""
+        names = ["default_graph_creation_42", "Default_graph_creation_42", "a b/c%2Fd", "größe:1", "x'; --"]
+        ids = {name: self.acquire(name)["lock_id"] for name in names}
+        for name in names:
+            self.assertEqual(self.ok("status", name, "--json").json()["lock_id"], ids[name])
+
     def test_the_outcome_is_kept(self):
         """S0.2"""
         for outcome in ("completed", "failed"):

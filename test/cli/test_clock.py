@@ -1,4 +1,4 @@
-"""No step of a wall clock ends or prolongs a lease (L7): +2 h and -2 h cannot take a live lock."""
+"""No step of a wall clock ends or prolongs a lease (L7, S1.8, S2.9): +2 h and -2 h cannot take a live lock."""
 
 import glob
 import unittest

@@ -1,4 +1,4 @@
-"""Many processes, one key, and somebody who kills and pauses them (L1, L2, L4, L6).
+"""Many processes, one key, and somebody who kills and pauses them (L1, L2, L4, L6, S1.7).
 
 Sixteen processes at a time go through `belay run` on one key. Under the lock each
 reads a counter, dawdles, and writes it plus one. Meanwhile holders and waiters are

@@ -159,7 +159,7 @@ class Status(BelayCase):
 
 class History(BelayCase):
     def test_the_trail_has_the_fields_of_the_document(self):
-        """S4.12"""
+        """S4.12, S1.9"""
         lock = self.acquire("k", "--owner", "me", "--meta", "user=alice")
         self.fails(75, "acquire", "k", "--owner", "you")
         self.ok("renew", "k", "--id", lock["lock_id"])

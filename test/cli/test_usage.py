@@ -59,6 +59,7 @@ class CommandLine(BelayCase):
     def test_an_option_without_its_value_or_with_one_too_many_is_refused(self):
         self.assertIn("--ttl needs a value", self.fails(64, "acquire", "k", "--ttl").err)
         self.assertIn("--json takes no value", self.fails(64, "list", "--json=yes").err)
+        self.assertIn("--filter needs a value: --filter status=active", self.fails(64, "list", "--filter").err)
         self.assertIn("--store is empty", self.fails(64, "list", "--store", "").err)
 
     def test_an_option_given_twice_must_say_the_same(self):

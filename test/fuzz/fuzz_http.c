@@ -6,7 +6,7 @@
  * handler and the same statuses come back, every handled request must be answered,
  * every answer must parse, and nothing may be left when the client has gone.
  *
- * With libFuzzer: BELAY_LIBFUZZER (CMakeLists.txt here says how). Else fuzz_main.c
+ * FUZZ_SHOW=1 prints the answers. With libFuzzer: BELAY_LIBFUZZER (CMakeLists.txt here says how). Else fuzz_main.c
  * replays the seeds and mutates them.
  */
 #include "fuzz_http.h"

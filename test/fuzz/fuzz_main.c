@@ -3,6 +3,7 @@
  *
  *     fuzz_http [--seconds N] [--count N] [--seed S] [--first N]
  *     fuzz_http FILE…                                 replay what libFuzzer found
+ *     fuzz_http --write DIRECTORY                     the seeds as files, for libFuzzer
  *
  * An input depends only on the seed and its number, so a finding is repeated with
  * --seed S --first N --count 1. Ends on the line `N passed, 0 failed`.
@@ -88,8 +89,7 @@ static const struct seed words[] = {
 enum { N_SEEDS = sizeof seeds / sizeof *seeds, N_WORDS = sizeof words / sizeof *words };
 
 static uint64_t random_state;
-static unsigned long current_seed;
-static unsigned long current_number;
+static char current[120]; /* what to say if this input aborts */
 
 static uint64_t roll(uint64_t below)
 {
@@ -190,12 +190,8 @@ static void make_input(struct input *input, unsigned long seed, unsigned long nu
 
 static void on_abort(int number)
 {
-    char text[120];
-    int len = snprintf(text, sizeof text, "fuzz_http: again with --seed %lu --first %lu --count 1\n",
-                       current_seed, current_number);
-
     (void)number;
-    if (write(STDERR_FILENO, text, (size_t)len) < 0) {
+    if (write(STDERR_FILENO, current, strlen(current)) < 0) {
         return; /* and then the signal's own effect */
     }
 }
@@ -218,6 +214,22 @@ static int replay(int count, char **files)
     return 0;
 }
 
+static int write_seeds(const char *directory)
+{
+    for (size_t i = 0; i < N_SEEDS; i++) {
+        char path[4096];
+        FILE *file;
+        (void)snprintf(path, sizeof path, "%s/seed-%zu", directory, i);
+        file = fopen(path, "wb");
+        if (file == NULL || fwrite(seeds[i].data, 1, seeds[i].len, file) != seeds[i].len ||
+            fclose(file) != 0) {
+            perror(path);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static unsigned long option(int argc, char **argv, const char *name, unsigned long fallback)
 {
     for (int i = 1; i + 1 < argc; i++) {
@@ -234,16 +246,21 @@ int main(int argc, char **argv)
     unsigned long count = option(argc, argv, "--count", 1UL << 40);
     time_t until = time(NULL) + (time_t)option(argc, argv, "--seconds", 5);
     unsigned long done = 0;
+    unsigned long seed;
     struct input input;
 
+    if (argc == 3 && strcmp(argv[1], "--write") == 0) {
+        return write_seeds(argv[2]);
+    }
     if (argc > 1 && strncmp(argv[1], "--", 2) != 0) {
         return replay(argc - 1, argv + 1);
     }
-    current_seed = option(argc, argv, "--seed", 1);
+    seed = option(argc, argv, "--seed", 1);
     (void)signal(SIGABRT, on_abort);
     for (; done < count && (done < N_SEEDS || time(NULL) <= until); done++) {
-        current_number = first + done;
-        make_input(&input, current_seed, current_number);
+        (void)snprintf(current, sizeof current, "fuzz_http: again with --seed %lu --first %lu --count 1\n",
+                       seed, first + done);
+        make_input(&input, seed, first + done);
         if (count == 1) {
             (void)fwrite(input.data, 1, input.len, stderr); /* for whoever looks into a finding */
         }

@@ -25,6 +25,8 @@ struct cut_store {
     struct belay_store *inner; /* owned */
     struct belay_store_ops ops;
     atomic_bool cut;
+    atomic_bool read_only; /* a full disk: reads work, commits fail */
+    atomic_long slow_ms;   /* how long a commit takes */
 };
 
 struct fixture {
@@ -35,6 +37,13 @@ struct fixture {
     atomic_int events;
     char last_event[64];
 };
+
+static void pause_ms(long ms)
+{
+    struct timespec t = { ms / 1000, ms % 1000 * 1000000 };
+
+    nanosleep(&t, NULL);
+}
 
 static void cut_close(struct belay_store *store)
 {
@@ -57,7 +66,9 @@ static enum belay_code cut_commit(struct belay_store *store, const struct belay_
 {
     struct cut_store *cut = (struct cut_store *)store;
 
-    return cut->cut ? BELAY_UNREACHABLE : cut->inner->ops->commit(cut->inner, batch, out, err);
+    pause_ms(cut->slow_ms);
+    return cut->cut || cut->read_only ? BELAY_UNREACHABLE
+                                      : cut->inner->ops->commit(cut->inner, batch, out, err);
 }
 
 static enum belay_code cut_scan(struct belay_store *store, const struct belay_scan *scan, belay_record_fn fn,
@@ -148,13 +159,6 @@ static int tear_down(void **state)
     memstore_data_free(f->data);
     free(f);
     return 0;
-}
-
-static void pause_ms(long ms)
-{
-    struct timespec t = { ms / 1000, ms % 1000 * 1000000 };
-
-    nanosleep(&t, NULL);
 }
 
 /* L1, S0.1: the refusal says who. */
@@ -260,6 +264,35 @@ static void is_told_of_the_loss_before_a_rival_can_have_it(void **state)
     assert_int_equal(belay_lock_release(other, BELAY_OUTCOME_COMPLETED, NULL), BELAY_OK);
     belay_lock_free(lock);
     belay_lock_free(other);
+}
+
+static void on_lost_slowly(void *context, struct belay_lock *lock, const char *why)
+{
+    pause_ms(600);
+    on_lost(context, lock, why);
+}
+
+/* L6: a renewal that hangs past the deadline ends while its holder is still being told. */
+static void can_be_released_after_a_loss_that_took_long_to_tell(void **state)
+{
+    struct fixture *f = *state;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    struct loss loss = { 0, 0 };
+    struct belay_lock *lock;
+
+    options.ttl_ms = 400;
+    options.heartbeat_ms = 100;
+    options.on_lost = on_lost_slowly;
+    options.context = &loss;
+    assert_int_equal(belay_lock_acquire(f->client, "k", &options, &lock, NULL), BELAY_OK);
+    f->cut->slow_ms = 600; /* one renewal takes from 100 to 700 ms; the callback runs from 380 to 980 */
+    pause_ms(250);
+    f->cut->slow_ms = 0;
+    while (loss.calls == 0) {
+        pause_ms(5);
+    }
+    assert_int_equal(belay_lock_release(lock, BELAY_OUTCOME_COMPLETED, NULL), BELAY_LOST);
+    belay_lock_free(lock);
 }
 
 /* S4.7, S4.6: the holder hears of a force-release with its next heartbeat. */
@@ -555,6 +588,24 @@ static void a_stack_excludes_its_services_and_they_it(void **state)
 }
 
 /* S0.9: also on the day on which the store is broken, which is when it is wanted. */
+/* A full disk: an answer, and soon. */
+static void every_change_ends_when_the_store_can_only_be_read(void **state)
+{
+    struct fixture *f = *state;
+    struct belay_lock *lock;
+    struct belay_lock *other;
+
+    assert_int_equal(belay_lock_acquire(f->client, "k", NULL, &lock, NULL), BELAY_OK);
+    f->cut->read_only = true;
+    assert_int_equal(belay_lock_acquire(f->client, "other", NULL, &other, NULL), BELAY_UNREACHABLE);
+    assert_int_equal(belay_lock_renew(lock, NULL), BELAY_UNREACHABLE);
+    assert_int_equal(belay_force_release(f->client, "k", belay_lock_id(lock), "me", "test", NULL, NULL),
+                     BELAY_UNREACHABLE);
+    assert_int_equal(belay_lock_release(lock, BELAY_OUTCOME_COMPLETED, NULL), BELAY_UNREACHABLE);
+    f->cut->read_only = false;
+    belay_lock_free(lock);
+}
+
 static void the_kill_switch_works_without_a_store(void **state)
 {
     struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
@@ -590,6 +641,7 @@ int main(void)
         TEST(every_new_holder_has_a_greater_token),
         TEST(a_heartbeat_keeps_it_beyond_its_ttl),
         TEST(is_told_of_the_loss_before_a_rival_can_have_it),
+        TEST(can_be_released_after_a_loss_that_took_long_to_tell),
         TEST(is_told_when_somebody_forced_it),
         TEST(a_wait_is_cancelled_from_another_thread),
         TEST(the_same_owner_enters_again_and_only_the_outermost_ends_it),
@@ -600,6 +652,7 @@ int main(void)
         TEST(a_lock_without_its_heartbeat_is_stale_and_counted_once),
         TEST(waiters_get_it_in_the_order_they_came),
         TEST(a_stack_excludes_its_services_and_they_it),
+        TEST(every_change_ends_when_the_store_can_only_be_read),
         TEST(the_kill_switch_works_without_a_store),
     };
 

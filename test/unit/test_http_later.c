@@ -97,6 +97,30 @@ static void no_more_than_the_limit_are_under_way_on_one_connection(void **state)
     client_close(client);
 }
 
+static void requests_that_came_while_the_pipeline_was_full_are_read_afterwards(void **state)
+{
+    struct kit *kit = *state;
+    struct client *client = client_connect(kit);
+    struct answer answer;
+
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < PIPELINE_LIMIT; i++) {
+            client_send(client, GET("/wait?n"));
+        }
+        kit_until(&kit->n_waiting_now, PIPELINE_LIMIT);
+        kit_expect_alive(kit); /* the second half stays in the socket */
+    }
+    for (int round = 0; round < 2; round++) {
+        kit_until(&kit->n_waiting_now, PIPELINE_LIMIT);
+        release(kit);
+    }
+    for (int i = 0; i < 2 * PIPELINE_LIMIT; i++) {
+        client_read(client, &answer);
+        assert_string_equal(answer.body, "n");
+    }
+    client_close(client);
+}
+
 static void many_pipelined_requests_in_one_write_are_all_answered(void **state)
 {
     struct client *client = client_connect(*state);
@@ -174,6 +198,32 @@ static void a_hang_up_is_noticed_behind_a_full_pipeline(void **state)
     release(kit); /* the rest of what it sent is read, answered to nobody, and gone */
     kit_until(&kit->n_gone, 1);
     kit_expect_alive(kit);
+}
+
+static void those_behind_a_full_pipeline_are_told_of_the_hang_up_too(void **state)
+{
+    struct kit *kit = *state;
+    struct client *client = client_connect(kit);
+    struct answer answer;
+    int half = atomic_load(&kit->n_half);
+    char text[1000] = "";
+
+    for (int i = 0; i < 2 * PIPELINE_LIMIT; i++) {
+        strcat(text, GET("/wait?n"));
+    }
+    client_send(client, text);
+    kit_until(&kit->n_waiting_now, PIPELINE_LIMIT);
+    assert_int_equal(shutdown(client->fd, SHUT_WR), 0);
+    kit_until(&kit->n_half, half + PIPELINE_LIMIT);
+    release(kit);
+    kit_until(&kit->n_half, half + 2 * PIPELINE_LIMIT);
+    release(kit);
+    for (int i = 0; i < 2 * PIPELINE_LIMIT; i++) {
+        client_read(client, &answer);
+        assert_string_equal(answer.body, "n");
+    }
+    client_expect_end(client);
+    client_close(client);
 }
 
 static void a_half_closed_client_that_still_reads_gets_its_answer(void **state)
@@ -473,11 +523,13 @@ int main(void)
         cmocka_unit_test(an_answer_may_come_later),
         cmocka_unit_test(pipelined_requests_are_answered_in_their_order),
         cmocka_unit_test(no_more_than_the_limit_are_under_way_on_one_connection),
+        cmocka_unit_test(requests_that_came_while_the_pipeline_was_full_are_read_afterwards),
         cmocka_unit_test(many_pipelined_requests_in_one_write_are_all_answered),
         cmocka_unit_test(a_client_that_goes_away_is_noticed_at_once),
         cmocka_unit_test(a_reset_connection_is_gone_at_once),
         cmocka_unit_test(a_closed_unix_socket_is_gone_at_once),
         cmocka_unit_test(a_hang_up_is_noticed_behind_a_full_pipeline),
+        cmocka_unit_test(those_behind_a_full_pipeline_are_told_of_the_hang_up_too),
         cmocka_unit_test(a_half_closed_client_that_still_reads_gets_its_answer),
         cmocka_unit_test(a_half_closed_client_may_be_told_that_it_left),
         cmocka_unit_test(what_was_asked_before_hanging_up_is_still_done),

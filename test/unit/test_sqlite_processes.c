@@ -84,6 +84,47 @@ static void processes_take_turns_and_no_token_is_given_twice(void **state)
     assert_int_equal(munmap(inside, 4096), 0);
 }
 
+static void open_at_once(struct place *place, const char *path, int *ready)
+{
+    struct belay_store *store = NULL;
+
+    (void)__atomic_add_fetch(ready, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(ready, __ATOMIC_SEQ_CST) < WORKERS) {
+    }
+    if (sqlite_store_open(path, &place->machine.hooks, &store, NULL, NULL) != BELAY_OK) {
+        _exit(2);
+    }
+    store->ops->close(store);
+    _exit(0);
+}
+
+/* None may take what another is making for a file of another program. */
+static void all_may_make_the_database_at_once(void **state)
+{
+    struct place *place = *state;
+    int *ready = shared_int();
+
+    for (int round = 0; round < 40; round++) {
+        char path[sizeof place->path + 16];
+        pid_t children[WORKERS];
+
+        (void)snprintf(path, sizeof path, "%s-%d", place->path, round);
+        *ready = 0;
+        for (int i = 0; i < WORKERS; i++) {
+            children[i] = fork();
+            if (children[i] == 0) {
+                open_at_once(place, path, ready);
+            }
+        }
+        for (int i = 0; i < WORKERS; i++) {
+            int status = 0;
+            assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+            assert_int_equal(status, 0);
+        }
+    }
+    assert_int_equal(munmap(ready, 4096), 0);
+}
+
 struct worker {
     struct belay_store *store;
     int *inside;
@@ -204,6 +245,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(processes_take_turns_and_no_token_is_given_twice),
+        TEST(all_may_make_the_database_at_once),
         TEST(threads_share_one_store),
         TEST(a_process_killed_in_the_middle_of_commits_leaves_all_whole),
         TEST(who_keeps_the_database_busy_is_named),

@@ -167,33 +167,33 @@ static bool status_has_body(int status)
     return status >= 200 && status != 204 && status != 304;
 }
 
-void http_answer(struct http_request *pub, int status, const struct http_header *headers, size_t n_headers,
-                 const void *body, size_t body_len)
+void http_answer(struct http_request *request, int status, const struct http_header *headers,
+                 size_t n_headers, const void *body, size_t body_len)
 {
-    struct request *request = (struct request *)pub;
+    struct request *own = (struct request *)request;
     struct buf *to;
 
-    assert(!request->is_answered && !request->is_streaming);
+    assert(!own->is_answered && !own->is_streaming);
     if (!answer_headers_are_sound(headers, n_headers)) {
-        server_notice(request->conn->server, request->conn, 500, "an answer had a malformed header");
-        http_answer_error(pub, 500, "internal", "the answer could not be sent");
+        server_notice(own->conn->server, own->conn, 500, "an answer had a malformed header");
+        http_answer_error(request, 500, "internal", "the answer could not be sent");
         return;
     }
-    to = answer_target(request);
-    answer_head(request, to, status, headers, n_headers);
+    to = answer_target(own);
+    answer_head(own, to, status, headers, n_headers);
     if (status_has_body(status)) {
         buf_adds(to, "Content-Length: ");
         add_number(to, body_len);
         buf_adds(to, "\r\n");
     }
     buf_adds(to, "\r\n");
-    if (status_has_body(status) && !pub->is_head) {
+    if (status_has_body(status) && !request->is_head) {
         buf_add(to, body, body_len);
     }
     if (to->failed) {
-        request->conn->is_broken = true;
+        own->conn->is_broken = true;
     }
-    answer_finished(request);
+    answer_finished(own);
 }
 
 /* A JSON string; bytes that are not ASCII pass if the text is UTF-8, else they become '?'. */

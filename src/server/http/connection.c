@@ -125,7 +125,7 @@ void conn_settle(struct conn *conn)
         }
         conn_flush(conn);
     }
-    if (conn->is_broken) {
+    if (conn->is_broken || (conn->state == CONN_HANDSHAKE && conn->server->is_draining)) {
         conn_close(conn);
         return;
     }

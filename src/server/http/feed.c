@@ -6,6 +6,10 @@
 
 bool conn_can_take(const struct conn *conn)
 {
+    /* HTTP/1.0 ends a stream by closing: nothing may be waiting behind one. */
+    if (conn->last != NULL && conn->last->minor == 0) {
+        return false;
+    }
     return conn->state == CONN_OPEN && !conn->is_broken && !conn->is_last &&
            conn->n_waiting < conn->server->limits.max_pipelined && conn_unsent(conn) < MAX_UNSENT;
 }

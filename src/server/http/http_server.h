@@ -185,7 +185,10 @@ enum belay_code http_server_reload_tls(struct http_server *server, struct belay_
 /* Serve a connected stream socket, which is taken over. False if it could not be (it is closed then). */
 bool http_server_adopt(struct http_server *server, int fd);
 
-/* "127.0.0.1:43121" of listener number `index`, as bound: for port 0. NULL if there is none. */
+/*
+ * "127.0.0.1:43121" of listening socket number `index`, as bound: for port 0. NULL if there is none. They are in
+ * the order of http_options.listen, but a host name may have opened several.
+ */
 const char *http_server_address(const struct http_server *server, size_t index);
 size_t http_server_connections(const struct http_server *server);
 

@@ -20,6 +20,7 @@
 #define UNIX_PREFIX "unix:"
 
 enum {
+    MAX_PER_NAME = 4, /* addresses that one host name may stand for, such as 127.0.0.1 and ::1 */
     BACKLOG = 4096,
     /* A client whose machine died while it waited is noticed after about a minute. */
     KEEPALIVE_IDLE_S = 30,
@@ -134,10 +135,56 @@ static void remove_stale(const struct sockaddr_un *un)
     close(fd);
 }
 
-static enum belay_code open_unix(struct listener *listener, const char *path, mode_t mode,
+/* Takes over the descriptor and, if there is one, the path, also when it fails. */
+static enum belay_code add_listener(struct http_server *server, int fd, bool is_tls, char *unix_path,
+                                    struct belay_error *err)
+{
+    struct listener *listener = &server->listeners[server->n_listeners++];
+    struct sockaddr_storage bound = { 0 };
+    socklen_t len = sizeof bound;
+
+    *listener = (struct listener){ .watch = { fd, on_connection }, .server = server, .is_tls = is_tls };
+    listener->unix_path = unix_path;
+    set_options(fd);
+    if (getsockname(fd, (struct sockaddr *)&bound, &len) == 0) {
+        address_format(listener->address, sizeof listener->address, &bound);
+    }
+    if (!loop_watch(server->loop, &listener->watch, EPOLLIN)) {
+        return refused(err, listener->address, errno);
+    }
+    return BELAY_OK;
+}
+
+/* The listening socket, or -1 with errno set. */
+static int listen_unix(const struct sockaddr_un *un, mode_t mode)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int saved;
+
+    if (fd < 0) {
+        return -1;
+    }
+    if (bind(fd, (const struct sockaddr *)un, sizeof *un) == 0) {
+        /* Nobody can connect before listen(), so the mode is right before it matters. */
+        if (chmod(un->sun_path, mode == 0 ? S_IRUSR | S_IWUSR : mode) == 0 && listen(fd, BACKLOG) == 0) {
+            return fd;
+        }
+        saved = errno;
+        unlink(un->sun_path);
+        errno = saved;
+    }
+    saved = errno;
+    close(fd);
+    errno = saved;
+    return -1;
+}
+
+static enum belay_code open_unix(struct http_server *server, const struct http_listen *wanted,
                                  struct belay_error *err)
 {
+    const char *path = wanted->address + strlen(UNIX_PREFIX);
     struct sockaddr_un un = { .sun_family = AF_UNIX };
+    char *copy;
     int fd;
 
     if (*path == '\0' || strlen(path) >= sizeof un.sun_path) {
@@ -146,25 +193,17 @@ static enum belay_code open_unix(struct listener *listener, const char *path, mo
     }
     strcpy(un.sun_path, path);
     remove_stale(&un);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* Nobody can connect between bind() and listen(), so the mode is right before it matters. */
-    if (fd < 0 || bind(fd, (struct sockaddr *)&un, sizeof un) != 0) {
-        int saved = errno;
-        if (fd >= 0) {
-            close(fd);
-        }
-        return refused(err, path, saved);
-    }
-    listener->watch.fd = fd;
-    listener->unix_path = strdup(path);
-    if (listener->unix_path == NULL) {
-        unlink(path);
+    copy = strdup(path);
+    if (copy == NULL) {
         return error_no_memory(err);
     }
-    if (chmod(path, mode == 0 ? S_IRUSR | S_IWUSR : mode) != 0 || listen(fd, BACKLOG) != 0) {
-        return refused(err, path, errno);
+    fd = listen_unix(&un, wanted->unix_mode);
+    if (fd < 0) {
+        int saved = errno;
+        free(copy);
+        return refused(err, wanted->address, saved);
     }
-    return BELAY_OK;
+    return add_listener(server, fd, wanted->is_tls, copy, err);
 }
 
 static int open_one(const struct addrinfo *info)
@@ -213,97 +252,101 @@ static bool split_address(const char *address, char *host, size_t host_size, con
     return true;
 }
 
-static enum belay_code open_tcp(struct listener *listener, const char *address, struct belay_error *err)
+/* An address family that this machine does not have is no reason to refuse the others of a name. */
+static bool is_missing(int error)
+{
+    return error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
+}
+
+static enum belay_code open_all(struct http_server *server, const struct http_listen *wanted,
+                                const struct addrinfo *found, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+    int missing = 0;
+    int opened = 0;
+
+    for (const struct addrinfo *info = found; info != NULL && opened < MAX_PER_NAME; info = info->ai_next) {
+        int fd = open_one(info);
+        if (fd < 0 && is_missing(errno)) {
+            missing = errno;
+            continue;
+        }
+        if (fd < 0) {
+            return refused(err, wanted->address, errno);
+        }
+        opened++;
+        code = add_listener(server, fd, wanted->is_tls, NULL, err);
+        if (code != BELAY_OK) {
+            return code;
+        }
+    }
+    return opened > 0 ? BELAY_OK : refused(err, wanted->address, missing);
+}
+
+static enum belay_code open_tcp(struct http_server *server, const struct http_listen *wanted,
+                                struct belay_error *err)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
     struct addrinfo *found = NULL;
     const char *port = NULL;
     char host[256];
+    enum belay_code code;
     int problem;
 
-    if (!split_address(address, host, sizeof host, &port)) {
+    if (!split_address(wanted->address, host, sizeof host, &port)) {
         return error_set(err, BELAY_INVALID,
                          "'%s' is not an address to listen on: use HOST:PORT, [IPV6]:PORT or unix:PATH",
-                         address);
+                         wanted->address);
     }
     problem = getaddrinfo(*host == '\0' ? NULL : host, port, &hints, &found);
     if (problem != 0) {
-        return error_set(err, BELAY_INVALID, "cannot listen on '%s': %s", address, gai_strerror(problem));
+        return error_set(err, BELAY_INVALID, "cannot listen on '%s': %s", wanted->address,
+                         gai_strerror(problem));
     }
-    problem = 0;
-    for (const struct addrinfo *info = found; info != NULL && listener->watch.fd < 0; info = info->ai_next) {
-        listener->watch.fd = open_one(info);
-        problem = errno;
-    }
+    code = open_all(server, wanted, found, err);
     freeaddrinfo(found);
-    return listener->watch.fd >= 0 ? BELAY_OK : refused(err, address, problem);
+    return code;
 }
 
-static enum belay_code take_inherited(struct listener *listener, int fd, struct belay_error *err)
+static enum belay_code take_inherited(struct http_server *server, const struct http_listen *wanted,
+                                      struct belay_error *err)
 {
     int is_listening = 0;
     socklen_t len = sizeof is_listening;
-    int flags = fcntl(fd, F_GETFL);
+    int flags = fcntl(wanted->fd, F_GETFL);
 
-    if (flags < 0 || getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &len) != 0 || !is_listening) {
-        return error_set(err, BELAY_INVALID, "descriptor %d is not a listening socket", fd);
+    if (flags < 0 || getsockopt(wanted->fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &len) != 0 ||
+        !is_listening) {
+        return error_set(err, BELAY_INVALID, "descriptor %d is not a listening socket", wanted->fd);
     }
-    if (fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
-        return error_set(err, BELAY_UNREACHABLE, "descriptor %d: %s", fd, strerror(errno));
+    if (fcntl(wanted->fd, F_SETFL, flags | O_NONBLOCK) != 0 || fcntl(wanted->fd, F_SETFD, FD_CLOEXEC) != 0) {
+        return error_set(err, BELAY_UNREACHABLE, "descriptor %d: %s", wanted->fd, strerror(errno));
     }
-    listener->watch.fd = fd;
-    return BELAY_OK;
-}
-
-static enum belay_code open_listener(struct listener *listener, const struct http_listen *wanted,
-                                     struct belay_error *err)
-{
-    struct sockaddr_storage bound = { 0 };
-    socklen_t len = sizeof bound;
-    enum belay_code code;
-
-    if (wanted->address == NULL) {
-        code = take_inherited(listener, wanted->fd, err);
-    } else if (text_has_prefix(wanted->address, UNIX_PREFIX)) {
-        code = open_unix(listener, wanted->address + strlen(UNIX_PREFIX), wanted->unix_mode, err);
-    } else {
-        code = open_tcp(listener, wanted->address, err);
-    }
-    if (code != BELAY_OK) {
-        return code;
-    }
-    set_options(listener->watch.fd);
-    if (getsockname(listener->watch.fd, (struct sockaddr *)&bound, &len) == 0) {
-        address_format(listener->address, sizeof listener->address, &bound);
-    }
-    listener->is_tls = wanted->is_tls;
-    if (!loop_watch(listener->server->loop, &listener->watch, EPOLLIN)) {
-        return refused(err, listener->address, errno);
-    }
-    return BELAY_OK;
+    return add_listener(server, wanted->fd, wanted->is_tls, NULL, err);
 }
 
 enum belay_code listeners_open(struct http_server *server, const struct http_options *options,
                                struct belay_error *err)
 {
+    enum belay_code code = BELAY_OK;
+
     server->accept_timer.fire = on_accept_timer;
-    server->listeners = calloc(options->n_listen > 0 ? options->n_listen : 1, sizeof *server->listeners);
+    /* In one piece from the start: the loop keeps pointers into it. */
+    server->listeners = calloc(options->n_listen * MAX_PER_NAME + 1, sizeof *server->listeners);
     if (server->listeners == NULL) {
         return error_no_memory(err);
     }
-    for (size_t i = 0; i < options->n_listen; i++) {
-        struct listener *listener = &server->listeners[i];
-        enum belay_code code;
-
-        listener->server = server;
-        listener->watch = (struct loop_watch){ -1, on_connection };
-        server->n_listeners++;
-        code = open_listener(listener, &options->listen[i], err);
-        if (code != BELAY_OK) {
-            return code;
+    for (size_t i = 0; i < options->n_listen && code == BELAY_OK; i++) {
+        const struct http_listen *wanted = &options->listen[i];
+        if (wanted->address == NULL) {
+            code = take_inherited(server, wanted, err);
+        } else if (text_has_prefix(wanted->address, UNIX_PREFIX)) {
+            code = open_unix(server, wanted, err);
+        } else {
+            code = open_tcp(server, wanted, err);
         }
     }
-    return BELAY_OK;
+    return code;
 }
 
 void listeners_close(struct http_server *server)

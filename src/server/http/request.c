@@ -14,12 +14,12 @@ const char *http_header(const struct http_request *request, const char *name)
     return NULL;
 }
 
-void http_on_hangup(struct http_request *pub, http_hangup_notice *notice, void *context)
+void http_on_hangup(struct http_request *request, http_hangup_notice *notice, void *context)
 {
-    struct request *request = (struct request *)pub;
+    struct request *own = (struct request *)request;
 
-    request->notice = notice;
-    request->notice_context = context;
+    own->notice = notice;
+    own->notice_context = context;
 }
 
 bool request_refuse(struct request *request, int status, const char *text)

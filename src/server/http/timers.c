@@ -50,7 +50,7 @@ static void sift_down(struct timers *timers, size_t index)
 static bool grow(struct timers *timers)
 {
     size_t cap = timers->cap == 0 ? FIRST_CAP : timers->cap * 2;
-    struct timer **heap = reallocarray(timers->heap, cap, sizeof *heap);
+    struct timer **heap = reallocarray(timers->heap, cap, sizeof(void *));
 
     if (heap == NULL) {
         return false;

@@ -61,7 +61,7 @@ static bool asks_to_last(const struct belay_batch *batch)
 /* In a transaction of its own: what is handed out afterwards stays below it whatever happens. */
 static enum belay_code raise_ceiling(struct sqlite_store *store, uint64_t above, struct belay_error *err)
 {
-    struct ground ground;
+    struct ground ground = { 0 };
     bool other_boot = false;
     sqlite3_stmt *statement;
     int rc = db_begin(store, true);

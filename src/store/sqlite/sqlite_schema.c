@@ -172,6 +172,5 @@ enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_err
     }
     code = recognise(store, &version, err);
     db_rollback(store);
-
     return code == BELAY_OK && version < VERSION ? migrate(store, err) : code;
 }

@@ -1,0 +1,234 @@
+"""Waiting in line over HTTP: order, slices, hang-ups, and those who do not come back."""
+
+import http.client
+import json
+import signal
+import socket
+import struct
+import threading
+import time
+
+from server_support import ServerCase, main, wait_until
+
+
+class Waiting(ServerCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve()
+
+    def ask(self, key, body):
+        """Send an acquire and leave the connection open."""
+        connection = self.server.raw()
+        data = json.dumps(body).encode()
+        connection.sendall(b"POST /v1/locks/%s/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
+                           % (key.encode(), len(data), data))
+        return connection
+
+    def answer(self, connection):
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        return response.status, json.loads(response.read())
+
+    def test_waiters_get_the_lock_in_the_order_of_arrival(self):
+        """L4, S2.8"""
+        n = 30
+        lock = self.server.acquire("k", "holder", lock_id="holder").json()
+        order, threads = [], []
+
+        def work(i):
+            answer = self.server.acquire("k", f"w{i}", wait_ms=20000, ttl_ms=60000)
+            order.append((i, answer.json()["token"]))
+            self.server.release("k", answer.json()["lock_id"])
+        for i in range(n):
+            threads.append(threading.Thread(target=work, args=(i,)))
+            threads[-1].start()
+            self.server.wait_for_queue("k", [f"w{j}" for j in range(i + 1)])
+        self.server.release("k", lock["lock_id"])
+        for thread in threads:
+            thread.join()
+        self.assertEqual([i for i, _ in order], list(range(n)))
+        tokens = [token for _, token in order]
+        self.assertEqual(tokens, sorted(set(tokens)))
+
+    def test_a_plain_try_does_not_overtake(self):
+        """L4"""
+        self.server.acquire("k", "holder", lock_id="h")
+        later = self.server.acquire_later("k", "waiter", wait_ms=20000, ttl_ms=60000)
+        self.server.wait_for_queue("k", ["waiter"])
+        self.server.release("k", "h")
+        self.assertEqual(self.server.acquire("k", "pusher").status, 409)
+        self.assertEqual(later.get().json()["locked_by"], "waiter")
+
+    def test_the_wait_is_over_after_wait_ms(self):
+        self.server.acquire("k", "holder")
+        began = time.monotonic()
+        answer = self.server.acquire("k", "waiter", wait_ms=300, ttl_ms=60000)
+        self.assertEqual((answer.status, answer.error["code"]), (409, "lock_held"))
+        self.assertEqual(answer.error["lock"]["locked_by"], "holder")
+        self.assertEqual((answer.error["position"], answer.error["place_kept_ms"]), (0, 0))
+        self.assertTrue(0.29 <= time.monotonic() - began < 5)
+        self.server.wait_for_queue("k", [])
+
+    def test_a_slice_is_at_most_a_third_of_the_ttl(self):
+        """L6"""
+        self.server.acquire("k", "holder")
+        began = time.monotonic()
+        answer = self.server.acquire("k", "waiter", wait_ms=600000, ttl_ms=900)
+        self.assertEqual(answer.error["code"], "lock_held")
+        self.assertTrue(0.29 <= time.monotonic() - began < 5)
+
+    def test_the_place_is_kept_between_slices(self):
+        """L6"""
+        self.server.acquire("k", "holder", lock_id="h")
+        first = self.server.acquire("k", "first", wait_ms=200, ttl_ms=60000, lock_id="f")
+        self.assertEqual((first.error["position"], first.error["place_kept_ms"]), (0, 3000))
+        second = self.server.acquire("k", "second", wait_ms=100, ttl_ms=60000, lock_id="s")
+        self.assertEqual(second.error["position"], 1)
+        later = [self.server.acquire_later("k", "second", wait_ms=15000, ttl_ms=60000, lock_id="s"),
+                 self.server.acquire_later("k", "first", wait_ms=15000, ttl_ms=60000, lock_id="f")]
+        self.assertEqual(self.server.queue("k"), ["first", "second"])
+        time.sleep(0.2)  # both slices have begun, whichever came first
+        self.server.release("k", "h")
+        self.assertEqual(later[1].get().json()["locked_by"], "first")
+        self.assertFalse(later[0].is_there())
+        self.server.release("k", "f")
+        self.assertEqual(later[0].get().json()["locked_by"], "second")
+
+    def test_a_place_nobody_comes_back_for_is_given_up(self):
+        self.server.acquire("k", "holder")
+        self.server.acquire("k", "waiter", wait_ms=100, ttl_ms=60000, lock_id="w")
+        self.assertEqual(self.server.queue("k"), ["waiter"])
+        self.server.wait_for_queue("k", [])
+
+    def test_a_release_gives_up_the_place_at_once(self):
+        self.server.acquire("k", "holder")
+        self.server.acquire("k", "waiter", wait_ms=100, ttl_ms=60000, lock_id="w")
+        self.assertEqual(self.server.release("k", "w").status, 409)
+        self.assertEqual(self.server.queue("k"), [])
+
+    def test_who_comes_back_in_time_finds_the_lock_granted(self):
+        """L5"""
+        self.server.acquire("k", "holder", lock_id="h")
+        self.server.acquire("k", "waiter", wait_ms=100, ttl_ms=60000, lock_id="w")
+        self.server.release("k", "h")
+        lock = self.server.acquire("k", "waiter", wait_ms=100, ttl_ms=60000, lock_id="w").json()
+        self.assertEqual((lock["status"], lock["lock_id"]), ("active", "w"))
+        time.sleep(1.3)
+        self.assertEqual(self.server.renew("k", "w").status, 200, "it was claimed, so it is not taken away")
+
+    def test_a_lock_granted_to_who_does_not_come_back_goes_to_the_next(self):
+        """L4: a dead waiter at the head delays the line by at most a second."""
+        self.server.acquire("k", "holder", lock_id="h")
+        self.server.acquire("k", "gone", wait_ms=100, ttl_ms=60000, lock_id="g")
+        later = self.server.acquire_later("k", "next", wait_ms=15000, ttl_ms=60000)
+        self.server.wait_for_queue("k", ["gone", "next"])
+        began = time.monotonic()
+        self.server.release("k", "h")
+        self.assertEqual(later.get().json()["locked_by"], "next")
+        self.assertLess(time.monotonic() - began, 2)
+        self.server.call("DELETE", "/v1/locks/k")
+        self.assertEqual(self.server.acquire("k", "gone", lock_id="g").error["code"], "id_used")
+
+    def test_a_client_that_hangs_up_leaves_the_line_at_once(self):
+        self.server.acquire("k", "holder", lock_id="h")
+        for how in ("close", "reset", "half"):
+            with self.subTest(how):
+                connection = self.ask("k", {"locked_by": how, "wait_ms": 20000, "ttl_ms": 60000, "lock_id": how})
+                self.server.wait_for_queue("k", [how])
+                if how == "reset":
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                if how == "half":
+                    connection.shutdown(socket.SHUT_WR)
+                    status, body = self.answer(connection)
+                    self.assertEqual((status, body["error"]["code"]), (409, "lock_held"))
+                connection.close()
+                began = time.monotonic()
+                self.server.wait_for_queue("k", [])
+                self.assertLess(time.monotonic() - began, 2, "well below the grace and the slice")
+        self.server.release("k", "h")
+        self.assertEqual(self.server.acquire("k", "anybody").status, 200)
+
+    def test_a_try_of_a_client_that_closed_its_side_is_answered(self):
+        connection = self.ask("k", {"locked_by": "me"})
+        connection.shutdown(socket.SHUT_WR)
+        self.assertEqual(self.answer(connection)[0], 200)
+        connection.close()
+
+    def test_the_same_lock_id_takes_over_the_place(self):
+        self.server.acquire("k", "holder", lock_id="h")
+        older = self.server.acquire_later("k", "waiter", wait_ms=20000, ttl_ms=60000, lock_id="w")
+        self.server.wait_for_queue("k", ["waiter"])
+        self.server.acquire_later("k", "behind", wait_ms=20000, ttl_ms=60000)
+        self.server.wait_for_queue("k", ["waiter", "behind"])
+        newer = self.server.acquire_later("k", "waiter", wait_ms=20000, ttl_ms=60000, lock_id="w")
+        answer = older.get()
+        self.assertEqual((answer.status, answer.error["code"]), (409, "superseded"))
+        self.assertEqual(self.server.queue("k"), ["waiter", "behind"])
+        self.server.release("k", "h")
+        self.assertEqual(newer.get().json()["lock_id"], "w")
+
+    def test_a_lock_id_waits_for_one_key(self):
+        self.server.acquire("k", "holder")
+        self.server.acquire_later("k", "waiter", wait_ms=20000, ttl_ms=60000, lock_id="w")
+        self.server.wait_for_queue("k", ["waiter"])
+        answer = self.server.acquire("other", "waiter", lock_id="w")
+        self.assertEqual((answer.status, answer.error["code"]), (400, "invalid"))
+
+    def test_the_line_of_a_lock_above_is_kept_too(self):
+        self.server.acquire("stack:s:env:e", "above", lock_id="a")
+        later = self.server.acquire_later("stack:s:env:e:service:w", "below", wait_ms=20000, ttl_ms=60000)
+        self.server.wait_for_queue("stack:s:env:e", ["below"])
+        self.server.release("stack:s:env:e", "a")
+        self.assertEqual(later.get().status, 200)
+
+    def test_an_expiry_lets_the_next_in(self):
+        """L4"""
+        self.server.acquire("k", "holder", ttl_ms=500)
+        began = time.monotonic()
+        answer = self.server.acquire("k", "waiter", wait_ms=10000, ttl_ms=60000)
+        self.assertEqual(answer.status, 200)
+        self.assertLess(time.monotonic() - began, 2)
+        events = [e["event"] for e in self.server.get("/v1/locks/k/history").json()["events"]]
+        self.assertIn("lock.taken_over", events)
+
+    def test_a_command_on_the_same_file_and_a_waiter_share_one_line(self):
+        lock = self.acquire("k")
+        later = self.server.acquire_later("k", "over-http", wait_ms=20000, ttl_ms=60000)
+        self.server.wait_for_queue("k", ["over-http"])
+        self.fails(75, "acquire", "k")
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.assertEqual(later.get().json()["locked_by"], "over-http")
+
+    def test_hundreds_wait_without_a_thread_for_each(self):
+        n = 150
+        self.server.acquire("k", "holder", lock_id="h")
+        connections = [self.ask("k", {"locked_by": f"w{i}", "wait_ms": 200000, "ttl_ms": 600000}) for i in range(n)]
+        wait_until(lambda: len(self.server.queue("k")) == n, "all to wait")
+        with open(f"/proc/{self.server.process.pid}/status", encoding="ascii") as status:
+            threads = int([line.split()[1] for line in status if line.startswith("Threads")][0])
+        self.assertLess(threads, 8)
+        for connection in connections[: n // 2]:
+            connection.close()
+        wait_until(lambda: len(self.server.queue("k")) == n // 2, "half of them to be gone")
+        self.server.release("k", "h")
+        self.assertEqual(self.answer(connections[n // 2])[1]["locked_by"], f"w{n // 2}")
+        for connection in connections[n // 2:]:
+            connection.close()
+
+    def test_a_stopping_server_answers_who_waits(self):
+        self.server.acquire("k", "holder")
+        later = [self.server.acquire_later("k", f"w{i}", wait_ms=20000, ttl_ms=60000, lock_id=f"w{i}") for i in range(5)]
+        wait_until(lambda: len(self.server.queue("k")) == 5, "all to wait")
+        self.server.process.send_signal(signal.SIGTERM)
+        for answer in later:
+            answer = answer.get()
+            self.assertEqual((answer.status, answer.error["code"]), (503, "shutting_down"))
+            self.assertEqual(answer.headers["Retry-After"], "1")
+        self.assertEqual(self.server.process.wait(10), 0)
+        self.assertEqual(self.ok("status", "k", "--json").json()["status"], "active")
+        events = [e["event"] for e in self.ok("history", "k", "--json").json()["events"]]
+        self.assertEqual(events.count("wait.began"), events.count("wait.ended"))
+
+
+if __name__ == "__main__":
+    main()
