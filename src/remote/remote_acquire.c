@@ -11,7 +11,7 @@
 #include "remote/remote_internal.h"
 
 enum {
-    SLICE_FIRST_MS = 100,
+    SLICE_FIRST_MS = 10,
     SLICE_MAX_MS = 10000,
     SLICES_PER_TTL = 3,
     ANSWER_MS = 10000, /* beyond the slice */

@@ -111,12 +111,43 @@ static void list_path(struct buf *path, const struct belay_query *query, const c
     }
 }
 
-/* Returns whether to go on. */
-static bool hand_on(const json_t *locks, belay_info_fn fn, void *context, size_t *n)
+/* A list says only how many wait. */
+static bool count_waiters(struct belay_info *info, json_int_t n)
 {
+    if (n <= 0 || n > BELAY_QUEUE_MAX) {
+        return true;
+    }
+    info->waiters = calloc((size_t)n, sizeof *info->waiters);
+    if (info->waiters == NULL) {
+        return false;
+    }
+    for (info->n_waiters = 0; info->n_waiters < (size_t)n; info->n_waiters++) {
+        struct belay_waiter *waiter = &info->waiters[info->n_waiters];
+
+        waiter->key = strdup(info->key);
+        waiter->locked_by = strdup("");
+        waiter->locked_by_name = strdup("");
+        if (waiter->key == NULL || waiter->locked_by == NULL || waiter->locked_by_name == NULL) {
+            info->n_waiters++; /* what there is of it is freed with the rest */
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Returns whether to go on. */
+static bool hand_on(const json_t *page, belay_info_fn fn, void *context, size_t *n)
+{
+    const json_t *locks = json_object_get(page, "locks");
+    const json_t *waiting = json_object_get(page, "waiting");
+
     for (size_t i = 0; i < json_array_size(locks); i++) {
         struct belay_info *info = remote_info(json_array_get(locks, i));
-        bool go_on = info == NULL || fn(context, info);
+        bool go_on = true;
+
+        if (info != NULL && count_waiters(info, json_integer_value(json_object_get(waiting, info->key)))) {
+            go_on = fn(context, info);
+        }
 
         belay_info_free(info);
         (*n)++;
@@ -149,7 +180,7 @@ enum belay_code remote_list(struct client_remote *base, const struct belay_query
         if (code != BELAY_OK) {
             break;
         }
-        go_on = hand_on(json_object_get(page, "locks"), fn, context, &n);
+        go_on = hand_on(page, fn, context, &n);
         cursor = json_string_value(json_object_get(page, "next_cursor"));
         go_on = go_on && cursor != NULL && (query->limit == 0 || n < query->limit);
     }
