@@ -326,6 +326,7 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
                                   struct belay_error *err)
 {
     struct belay_error unheard = BELAY_ERROR_INIT; /* for callers that want no text */
+    int tries = call->tries == 0 ? REMOTE_TRIES : call->tries;
     bool was_unknown = false;
     enum belay_code code;
 
@@ -333,7 +334,7 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
     for (int faults = 1;; faults++) {
         code = remote_send(remote, call, out_body, err);
         was_unknown = was_unknown || code == BELAY_UNKNOWN;
-        if ((code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) || faults == REMOTE_TRIES) {
+        if ((code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) || faults == tries) {
             break;
         }
         json_decref(*out_body);

@@ -6,7 +6,11 @@
 #include "base/error.h"
 #include "remote/remote_internal.h"
 
-enum { TIMEOUT_MAX_MS = 10000, TIMEOUT_MIN_MS = 200 };
+enum {
+    TIMEOUT_MAX_MS = 10000,
+    TIMEOUT_MIN_MS = 200,
+    RELEASE_TRIES = 6 /* some three seconds, the time of a restart: the next one waits for it */
+};
 
 static void done(struct op *op, enum belay_code code)
 {
@@ -125,6 +129,7 @@ void remote_run(struct client_remote *base, struct op *op, const struct run_hook
         break;
     case OP_RELEASE:
         call.path = "/v1/release";
+        call.tries = RELEASE_TRIES;
         set_text(body, "outcome", request->outcome == BELAY_OUTCOME_FAILED ? "failed" : "completed");
         break;
     case OP_FORCE:

@@ -33,6 +33,7 @@ struct remote_call {
     const json_t *body;          /* borrowed; NULL: none */
     const char *key;             /* what it is about, for errors; NULL: nothing */
     int64_t timeout_ms;          /* 0: the usual */
+    int tries;                   /* 0: REMOTE_TRIES */
     struct belay_cancel *cancel; /* NULL: none */
 };
 
@@ -43,7 +44,7 @@ struct remote_call {
  */
 enum belay_code remote_send(struct remote *remote, const struct remote_call *call, json_t **out_body,
                             struct belay_error *err);
-/* Up to REMOTE_TRIES times, while it does not get through. */
+/* Up to call->tries times, while it does not get through. */
 enum belay_code remote_send_again(struct remote *remote, const struct remote_call *call, json_t **out_body,
                                   struct belay_error *err);
 /* How long before the next try, after `faults` in a row. */

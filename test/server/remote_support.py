@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
@@ -39,13 +41,13 @@ class RemoteCase(RunCase):
         self.server = None
         self.serve()
 
-    def serve(self):
+    def serve(self, *more):
         """Start it, on the same port and file as before."""
         log = open(self.path("server.log"), "a", encoding="utf-8")
         self.addCleanup(log.close)
         self.server = subprocess.Popen(
             [BELAY, "serve", "--json", "--config", self.path("server.yaml"), "--store", self.file, "--listen",
-             f"127.0.0.1:{self.port}"], env=self.environment({"BELAY_STORE": None}), cwd=self.dir,
+             f"127.0.0.1:{self.port}", *more], env=self.environment({"BELAY_STORE": None}), cwd=self.dir,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, encoding="utf-8")
         self.addCleanup(self.end, self.server)
         line = self.server.stdout.readline()
@@ -59,14 +61,8 @@ class RemoteCase(RunCase):
         """The server's own file, asked without the server."""
         return self.belay(*args, env={"BELAY_STORE": self.file})
 
-    def waiting(self, key):
-        result = self.belay("status", "--json", key, env={"BELAY_STORE": self.file})
-        return result
-
     def queue(self, key):
         """Who waits, by their names, in order."""
-        import urllib.parse
-        import urllib.request
         quoted = urllib.parse.quote(key, safe="")
         with urllib.request.urlopen(f"{self.url}/v1/locks/{quoted}/queue", timeout=10) as answer:
             return [one["locked_by"] for one in json.load(answer)["waiting"]]

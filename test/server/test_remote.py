@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 import time
 
 from remote_support import RemoteCase, free_port, wait_until
@@ -182,6 +183,17 @@ class TestServerGone(RemoteCase):
         self.assertEqual((after["lock_id"], after["token"], after["status"]),
                          (before["lock_id"], before["token"], "released"))
 
+    def test_a_command_that_ends_while_the_server_is_away_still_gives_its_lock_back(self):
+        process, pid = self.start_command("--ttl", "30s", script="read line; exit 0", stdin=subprocess.PIPE)
+        self.kill_server()
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        self.assert_gone(pid)
+        time.sleep(0.7)
+        self.serve()
+        self.assertEqual(process.wait(10), 0, process.stderr.read())
+        self.assertEqual(self.status("k")["status"], "released")
+
     def test_a_holder_whose_server_stays_away_is_stopped_before_its_lease_is_over(self):
         """L6"""
         process, pid = self.start_command("--ttl", "2s", "--heartbeat", "300ms", script="exec sleep 60")
@@ -282,6 +294,27 @@ class TestTokens(RemoteCase):
             self.fails(78, "status", "k")
         self.env["BELAY_AUTH_FILE"] = self.path("nowhere")
         self.fails(78, "status", "k")
+
+
+class TestTls(RemoteCase):
+    def setUp(self):
+        super().setUp()
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                        "-days", "2", "-subj", "/CN=belay", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
+                        self.path("key.pem"), "-out", self.path("cert.pem")], check=True, capture_output=True)
+        self.kill_server()
+        self.serve("--tls-cert", self.path("cert.pem"), "--tls-key", self.path("key.pem"))
+        self.env["BELAY_STORE"] = f"https://127.0.0.1:{self.port}"
+
+    def test_a_server_that_is_trusted_is_used(self):
+        self.env["BELAY_CA_FILE"] = self.path("cert.pem")
+        self.ok("run", "k", "--", "true")
+        self.assertEqual(self.status("k")["outcome"], "completed")
+
+    def test_a_server_that_is_not_trusted_gets_nothing(self):
+        result = self.fails(69, "acquire", "k")
+        self.assertIn("certificate", result.err)
+        self.assertEqual(self.local("status", "k").code, 66)
 
 
 if __name__ == "__main__":
