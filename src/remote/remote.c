@@ -152,6 +152,7 @@ enum belay_code remote_open(const char *url, const struct remote_options *option
         code = error_no_memory(err);
     }
     if (code != BELAY_OK) {
+        free(shown);
         remote_close(&remote->base);
         return code;
     }

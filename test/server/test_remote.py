@@ -260,6 +260,13 @@ class TestTokens(RemoteCase):
         (self.dir / "belay.yaml").write_text(f"auth_file: {path}\n", encoding="utf-8")
         self.ok("acquire", "k")
 
+    def test_a_file_in_the_working_directory_does_not_choose_who_is_sent_the_token(self):
+        del self.env["BELAY_STORE"]
+        (self.dir / "belay.yaml").write_text(f"store: {self.url}\n", encoding="utf-8")
+        result = self.fails(78, "acquire", "k")
+        self.assertIn("--store or BELAY_STORE", result.err)
+        self.ok("acquire", "k", "--config", "belay.yaml")  # somebody named it
+
     def test_no_token_or_a_wrong_one_is_77_and_says_what_to_set(self):
         for secret in (None, "wrong"):
             if secret is None:
