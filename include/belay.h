@@ -297,8 +297,8 @@ struct belay_client_options {
     }
 
 /*
- * Open the store that options->store_url names ("sqlite:PATH"), creating an
- * embedded one if there is none. `options` may be NULL. Close every lock before
+ * Open the store that options->store_url names ("sqlite:PATH", "dynamodb:TABLE",
+ * or "http://HOST:PORT" of a belay server), creating an embedded one if there is none. `options` may be NULL. Close every lock before
  * the client.
  */
 BELAY_API enum belay_code belay_client_open(const struct belay_client_options *options,
@@ -536,6 +536,9 @@ BELAY_API enum belay_code belay_call_acquire(struct belay_client *client, const 
                                              const struct belay_lock_options *options, belay_call_fn fn,
                                              void *context, struct belay_call **out_call,
                                              struct belay_error *err);
+BELAY_API enum belay_code belay_call_adopt(struct belay_client *client, const char *key, const char *lock_id,
+                                           const struct belay_lock_options *options, belay_call_fn fn,
+                                           void *context, struct belay_error *err);
 BELAY_API enum belay_code belay_call_renew(struct belay_client *client, const char *key, const char *lock_id,
                                            int64_t ttl_ms, belay_call_fn fn, void *context,
                                            struct belay_error *err);

@@ -55,6 +55,9 @@ static enum belay_code find_held(struct belay_client *client, const char *key, s
         return error_set(err, BELAY_NOT_FOUND, "lock '%s' is not held: its lease ended at %s", key,
                          print_ago(since, info->expires_at_unix_ms, clock_unix_ms()));
     }
+    if (info->status != BELAY_STATUS_ACTIVE && info->released_at_unix_ms == 0) {
+        return error_set(err, BELAY_NOT_FOUND, "lock '%s' is not held: it was released", key);
+    }
     if (info->status != BELAY_STATUS_ACTIVE) {
         return error_set(err, BELAY_NOT_FOUND, "lock '%s' is not held: it was released at %s", key,
                          print_ago(since, info->released_at_unix_ms, clock_unix_ms()));

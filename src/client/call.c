@@ -80,8 +80,15 @@ static enum belay_code begin(struct belay_client *client, struct request *reques
                              struct belay_error *err)
 {
     struct op_request copy = request->op;
-    struct belay_call *call = call_new(client, &copy, fn, context);
+    struct belay_call *call;
 
+    if (client->remote != NULL) {
+        request_release(request);
+        return error_set(err, BELAY_INVALID,
+                         "calls that do not block need a store: this client's is a server, %.200s",
+                         client->url);
+    }
+    call = call_new(client, &copy, fn, context);
     request_release(request);
     if (call == NULL || !call_table_add(&client->calls, call)) {
         call_free(call);
@@ -111,6 +118,16 @@ enum belay_code belay_call_acquire(struct belay_client *client, const char *key,
         return code;
     }
     return begin(client, &request, op_acquire, fn, context, out_call, err);
+}
+
+enum belay_code belay_call_adopt(struct belay_client *client, const char *key, const char *lock_id,
+                                 const struct belay_lock_options *options, belay_call_fn fn, void *context,
+                                 struct belay_error *err)
+{
+    struct request request;
+    enum belay_code code = request_init_adopt(&request, client, key, lock_id, options, err);
+
+    return code == BELAY_OK ? begin(client, &request, op_adopt, fn, context, NULL, err) : code;
 }
 
 enum belay_code belay_call_renew(struct belay_client *client, const char *key, const char *lock_id,

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "client/client.h"
 #include "client/loader.h"
+#include "remote/remote.h"
 #include "store/dynamodb/dynamodb_store.h"
 #include "store/sqlite/sqlite_store.h"
 #include "version.h"
@@ -33,9 +34,69 @@ static enum belay_code open_dynamodb(const char *table, const struct belay_clien
     return code == BELAY_OK ? net->open_dynamodb(table, &store_options, out_store, out_url, err) : code;
 }
 
+static bool is_found(const struct belay_config *config, const char *name)
+{
+    for (size_t i = 0; i < belay_config_count(config); i++) {
+        struct belay_setting setting = belay_config_setting(config, i);
+
+        if (strcmp(setting.name, name) == 0) {
+            return text_has_prefix(setting.origin, "./belay.yaml:");
+        }
+    }
+    return false;
+}
+
+/*
+ * A file that merely lies in the working directory, such as that of a repository
+ * one has just cloned, must not have our token sent to a server of its choice.
+ */
+static enum belay_code check_who_named_it(const char *url, const struct belay_client_options *options,
+                                          const struct belay_config *config, struct belay_error *err)
+{
+    if (options->store_url == NULL && belay_config_get(config, "auth_file") != NULL &&
+        is_found(config, "store")) {
+        return error_set(err, BELAY_CONFIG,
+                         "./belay.yaml must not choose the server, %.200s, that is sent your token: name it "
+                         "with --store or BELAY_STORE",
+                         url);
+    }
+    return BELAY_OK;
+}
+
+/* A server; and a store that says so to whoever asks it instead. */
+static enum belay_code open_remote(const char *url, const struct belay_client_options *options,
+                                   const struct belay_config *config, struct belay_store **out_store,
+                                   struct client_remote **out_remote, char **out_url, struct belay_error *err)
+{
+    struct remote_options remote_options = { .auth_file = belay_config_get(config, "auth_file"),
+                                             .ca_file = belay_config_get(config, "ca_file"),
+                                             .on_warning = options->on_warning,
+                                             .context = options->context };
+    const struct net_module *net;
+    enum belay_code code = check_who_named_it(url, options, config, err);
+
+    if (code == BELAY_OK) {
+        code = loader_net(&net, err);
+    }
+    if (code == BELAY_OK) {
+        code = net->open_remote(url, &remote_options, out_remote, out_url, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    *out_store = off_store_new("this is for the server to do");
+    if (*out_store == NULL) {
+        (*out_remote)->ops->close(*out_remote);
+        *out_remote = NULL;
+        free(*out_url);
+        return error_no_memory(err);
+    }
+    return BELAY_OK;
+}
+
 static enum belay_code open_store(const char *url, const struct belay_client_options *options,
                                   const struct belay_config *config, struct belay_store **out_store,
-                                  char **out_url, struct belay_error *err)
+                                  struct client_remote **out_remote, char **out_url, struct belay_error *err)
 {
     if (text_has_prefix(url, "sqlite:")) {
         return sqlite_store_open(url + strlen("sqlite:"), NULL, out_store, out_url, err);
@@ -43,8 +104,13 @@ static enum belay_code open_store(const char *url, const struct belay_client_opt
     if (text_has_prefix(url, "dynamodb:")) {
         return open_dynamodb(url + strlen("dynamodb:"), options, config, out_store, out_url, err);
     }
+    if (text_has_prefix(url, "http://") || text_has_prefix(url, "https://")) {
+        return open_remote(url, options, config, out_store, out_remote, out_url, err);
+    }
     return error_set(err, BELAY_INVALID,
-                     "'%.200s' is not a store that this belay knows: use sqlite:PATH or dynamodb:TABLE", url);
+                     "'%.200s' is not a store that this belay knows: use sqlite:PATH, dynamodb:TABLE or "
+                     "http://HOST:PORT",
+                     url);
 }
 
 static const struct belay_client_options default_options = BELAY_CLIENT_OPTIONS_INIT;
@@ -56,8 +122,9 @@ static bool is_enabled(const struct belay_config *config)
     return enabled == NULL || strcmp(enabled, "true") == 0;
 }
 
-/* Takes over the store and the url, also if it fails. */
-static enum belay_code client_new(struct belay_store *store, char *url, const struct belay_config *config,
+/* Takes over the store, the remote (NULL: none) and the url, also if it fails. */
+static enum belay_code client_new(struct belay_store *store, struct client_remote *remote, char *url,
+                                  const struct belay_config *config,
                                   const struct belay_client_options *options,
                                   struct belay_client **out_client, struct belay_error *err)
 {
@@ -66,10 +133,14 @@ static enum belay_code client_new(struct belay_store *store, char *url, const st
 
     if (client == NULL) {
         store->ops->close(store);
+        if (remote != NULL) {
+            remote->ops->close(remote);
+        }
         free(url);
         return error_no_memory(err);
     }
     client->store = store;
+    client->remote = remote;
     client->url = url;
     client->config = config;
     client->on_event = options->on_event;
@@ -89,6 +160,7 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
                                         struct belay_error *err)
 {
     struct belay_store *store = NULL;
+    struct client_remote *remote = NULL;
     char *store_url = NULL;
     const char *url = options->store_url != NULL ? options->store_url : belay_config_get(config, "store");
     enum belay_code code;
@@ -97,7 +169,7 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
         return error_set(err, BELAY_CONFIG,
                          "no home directory to keep locks in: set --store or BELAY_STORE to sqlite:PATH");
     }
-    code = open_store(url, options, config, &store, &store_url, err);
+    code = open_store(url, options, config, &store, &remote, &store_url, err);
     if (code != BELAY_OK && !is_enabled(config)) {
         store = off_store_new(err == NULL ? "the store could not be opened" : err->text);
         store_url = strdup(url);
@@ -110,7 +182,7 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
         }
         code = BELAY_OK;
     }
-    return code == BELAY_OK ? client_new(store, store_url, config, options, out_client, err) : code;
+    return code == BELAY_OK ? client_new(store, remote, store_url, config, options, out_client, err) : code;
 }
 
 enum belay_code belay_client_open(const struct belay_client_options *options,
@@ -149,7 +221,7 @@ enum belay_code belay_client_open_store(struct belay_store *store, const struct 
         store->ops->close(store);
         return error_no_memory(err);
     }
-    return client_new(store, url, options->config, options, out_client, err);
+    return client_new(store, NULL, url, options->config, options, out_client, err);
 }
 
 void belay_client_close(struct belay_client *client)
@@ -160,6 +232,9 @@ void belay_client_close(struct belay_client *client)
     keeper_stop(client);
     calls_drop(client);
     client->store->ops->close(client->store);
+    if (client->remote != NULL) {
+        client->remote->ops->close(client->remote);
+    }
     (void)pthread_mutex_destroy(&client->mutex);
     (void)pthread_cond_destroy(&client->idle);
     belay_config_free(client->own_config);

@@ -10,6 +10,7 @@
 
 #include "belay/store.h"
 #include "client/call_table.h"
+#include "client/remote.h"
 #include "lock/lease.h"
 #include "lock/op.h"
 
@@ -35,6 +36,7 @@ void ticker_stop(struct ticker *ticker); /* without the mutex */
 
 struct belay_client {
     struct belay_store *store;         /* owned */
+    struct client_remote *remote;      /* owned; not NULL: a server does it all, and `store` nothing */
     const struct belay_config *config; /* borrowed */
     struct belay_config *own_config;   /* owned; what `config` is if the caller gave none */
     char *url;                         /* owned */
@@ -82,12 +84,6 @@ struct belay_store *off_store_new(const char *why);
 
 /* ---- running operations (run.c) ---- */
 
-struct run_hooks {
-    struct belay_cancel *cancel;
-    void (*on_waiting)(void *context, const struct belay_waiting *waiting);
-    void *context;
-};
-
 /* Commit or read what the operation wants. */
 void client_step(struct belay_client *client, struct op *op);
 /* Run an operation to its end, blocking. `hooks` may be NULL. */
@@ -127,6 +123,10 @@ enum belay_code request_init_id(struct request *request, struct belay_client *cl
 /* For who acquires or adopts. */
 enum belay_code request_init_lock(struct request *request, struct belay_client *client, const char *key,
                                   const struct belay_lock_options *options, struct belay_error *err);
+/* For who adopts `lock_id`. */
+enum belay_code request_init_adopt(struct request *request, struct belay_client *client, const char *key,
+                                   const char *lock_id, const struct belay_lock_options *options,
+                                   struct belay_error *err);
 /* Check and set; they release the request if they fail. */
 enum belay_code request_set_ttl(struct request *request, int64_t ttl_ms, struct belay_error *err);
 enum belay_code request_set_reason(struct request *request, const char *by, const char *reason,

@@ -141,33 +141,19 @@ enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, c
                                  struct belay_error *err)
 {
     struct request request;
-    struct request old;
     enum belay_code code;
     struct op op;
 
     if (options == NULL) {
         options = &default_options;
     }
-    if (lock_id == NULL) {
-        return error_set(err, BELAY_INVALID, "no lock id: say which lock to adopt");
-    }
-    code = request_init(&old, client, key, lock_id, err); /* checks the id */
-    if (code != BELAY_OK) {
-        return code;
-    }
-    request_release(&old);
-    code = request_init_lock(&request, client, key, options, err);
+    code = request_init_adopt(&request, client, key, lock_id, options, err);
     if (code != BELAY_OK) {
         return code;
     }
     if (!client->enabled) {
         request_release(&request);
         return lock_unprotected(client, key, out_lock, err);
-    }
-    request.op.old_id = lock_id;
-    request.op.ttl_ms = options->ttl_ms; /* 0 keeps the one it has */
-    if (options->owner == NULL) {
-        request.op.owner = NULL;
     }
     op_adopt(&op, &request.op, clock_boot_ms());
     code = lock_from_op(client, &op, options, out_lock, err);

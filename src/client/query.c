@@ -144,6 +144,9 @@ enum belay_code belay_get(struct belay_client *client, const char *key, struct b
     int64_t now_ms = 0;
     enum belay_code code = belay_key_check(client->config, NULL, key, err);
 
+    if (code == BELAY_OK && client->remote != NULL) {
+        return client->remote->ops->get(client->remote, key, out_info, err);
+    }
     if (code == BELAY_OK) {
         code = client->store->ops->get(client->store, &key, 1, &record, &now_ms, err);
     }
@@ -228,9 +231,14 @@ enum belay_code belay_list(struct belay_client *client, const struct belay_query
 {
     static const struct belay_query everything = BELAY_QUERY_INIT;
     struct belay_scan scan = { 0 };
-    struct listing *listing = calloc(1, sizeof *listing);
+    struct listing *listing;
     enum belay_code code;
 
+    if (client->remote != NULL) {
+        return client->remote->ops->list(client->remote, query == NULL ? &everything : query, fn, context,
+                                         out_more, err);
+    }
+    listing = calloc(1, sizeof *listing);
     if (listing == NULL) {
         return error_no_memory(err);
     }
@@ -260,6 +268,11 @@ enum belay_code belay_list(struct belay_client *client, const struct belay_query
 static enum belay_code query_events(struct belay_client *client, const struct belay_events_query *query,
                                     belay_event_fn fn, void *context, struct belay_error *err)
 {
+    if (client->remote != NULL) {
+        return error_set(err, BELAY_NOT_FOUND,
+                         "a server tells the events of one lock, or those to come: use belay_history() or "
+                         "belay_watch()");
+    }
     if (client->store->ops->events == NULL) {
         return error_set(err, BELAY_NOT_FOUND, "this store keeps no history");
     }
@@ -272,6 +285,9 @@ enum belay_code belay_history(struct belay_client *client, const char *key, size
     struct belay_events_query query = { .key = key, .last = limit };
     enum belay_code code = belay_key_check(client->config, NULL, key, err);
 
+    if (code == BELAY_OK && client->remote != NULL) {
+        return client->remote->ops->history(client->remote, key, limit, fn, context, err);
+    }
     return code == BELAY_OK ? query_events(client, &query, fn, context, err) : code;
 }
 
@@ -308,6 +324,9 @@ enum belay_code belay_watch(struct belay_client *client, const char *prefix, uin
     struct belay_events_query query = { .last = 1 };
     enum belay_code code = BELAY_OK;
 
+    if (client->remote != NULL) {
+        return client->remote->ops->watch(client->remote, prefix, after_id, fn, context, cancel, err);
+    }
     if (after_id == 0) {
         code = query_events(client, &query, watch_one, &watching, err); /* where we are now */
     }
@@ -342,23 +361,45 @@ struct free_wait {
     char told[BELAY_ID_MAX + 1];
 };
 
-/* Who is in the way, in `err`; and tell on_waiting if that is news. */
+/* on_waiting hears who is in the way if that is news. */
+static void tell_in_the_way(struct free_wait *wait, const struct belay_info *info)
+{
+    struct belay_waiting waiting = { .holder = info, .attempt = 1 };
+    const char *id = info == NULL || info->lock_id == NULL ? "?" : info->lock_id;
+
+    if (wait->options->on_waiting != NULL && info != NULL && strcmp(wait->told, id) != 0) {
+        waiting.waited_ms = clock_boot_ms() - wait->began_ms;
+        waiting.retry_ms = WATCH_LOOK_MS;
+        wait->options->on_waiting(wait->options->context, &waiting);
+        memcpy(wait->told, id, strnlen(id, BELAY_ID_MAX) + 1);
+    }
+}
+
 static enum belay_code say_in_the_way(struct free_wait *wait, const struct belay_record *record,
                                       int64_t now_ms, struct belay_error *err)
 {
     struct belay_info *info = info_from_record(record, now_ms);
-    struct belay_waiting waiting = { .holder = info, .attempt = 1 };
 
     if (info == NULL) {
         return error_no_memory(err);
     }
-    if (wait->options->on_waiting != NULL && strcmp(wait->told, info->lock_id) != 0) {
-        waiting.waited_ms = clock_boot_ms() - wait->began_ms;
-        waiting.retry_ms = WATCH_LOOK_MS;
-        wait->options->on_waiting(wait->options->context, &waiting);
-        memcpy(wait->told, info->lock_id, strnlen(info->lock_id, BELAY_ID_MAX) + 1);
-    }
+    tell_in_the_way(wait, info);
     return info_say_held(err, BELAY_HELD, wait->request.op.key, info);
+}
+
+static enum belay_code ask_if_free(struct free_wait *wait, struct belay_error *err)
+{
+    struct client_remote *remote = wait->client->remote;
+    struct belay_error unheard = BELAY_ERROR_INIT; /* for a caller that wants no text */
+    enum belay_code code;
+
+    err = err == NULL ? &unheard : err;
+    code = remote->ops->look_free(remote, wait->request.op.key, err);
+    if (code == BELAY_HELD) {
+        tell_in_the_way(wait, err->holder);
+    }
+    belay_error_release(&unheard);
+    return code;
 }
 
 /* BELAY_OK: it is free. BELAY_HELD: *out_wait_ms is how long it makes sense to sleep. */
@@ -416,7 +457,7 @@ enum belay_code belay_wait_free(struct belay_client *client, const char *key,
             options->wait_ms < 0 ? INT64_MAX : wait.began_ms + options->wait_ms - clock_boot_ms();
         int64_t sleep_ms = WATCH_LOOK_MS;
 
-        code = look_if_free(&wait, &sleep_ms, err);
+        code = client->remote != NULL ? ask_if_free(&wait, err) : look_if_free(&wait, &sleep_ms, err);
         if (code != BELAY_HELD || left_ms <= 0) {
             break;
         }

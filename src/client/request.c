@@ -251,6 +251,32 @@ enum belay_code request_init_lock(struct request *request, struct belay_client *
     return code;
 }
 
+enum belay_code request_init_adopt(struct request *request, struct belay_client *client, const char *key,
+                                   const char *lock_id, const struct belay_lock_options *options,
+                                   struct belay_error *err)
+{
+    enum belay_code code;
+
+    if (lock_id == NULL) {
+        return error_set(err, BELAY_INVALID, "no lock id: say which lock to adopt");
+    }
+    code = request_init(request, client, key, lock_id, err); /* checks the id */
+    if (code != BELAY_OK) {
+        return code;
+    }
+    request_release(request);
+    code = request_init_lock(request, client, key, options, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    request->op.old_id = lock_id;
+    request->op.ttl_ms = options->ttl_ms; /* 0 keeps the one it has */
+    if (options->owner == NULL) {
+        request->op.owner = NULL;
+    }
+    return BELAY_OK;
+}
+
 enum belay_code request_set_ttl(struct request *request, int64_t ttl_ms, struct belay_error *err)
 {
     if (ttl_ms != 0 && (ttl_ms < BELAY_TTL_MIN_MS || ttl_ms > BELAY_TTL_MAX_MS)) {

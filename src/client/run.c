@@ -69,6 +69,9 @@ void client_note(struct belay_client *client, const struct belay_event *event)
     struct belay_batch batch = { .events = event, .n_events = 1 };
     struct belay_commit result = { 0 };
 
+    if (client->remote != NULL) {
+        return; /* what a server did not see, it does not record */
+    }
     if (client->store->ops->commit(client->store, &batch, &result, NULL) == BELAY_OK) {
         client_emit(client, &batch, &result);
     }
@@ -164,12 +167,50 @@ static void run_wait(struct belay_client *client, struct op *op, const struct ru
     op_on_wake(op, clock_boot_ms());
 }
 
+/* What a server did for us, and has recorded, as the event of it. */
+static void emit_done(struct belay_client *client, const struct op *op)
+{
+    static const char *const types[] = { [OP_ACQUIRE] = "lock.acquired",
+                                         [OP_ADOPT] = "lock.adopted",
+                                         [OP_RENEW] = "lock.renewed",
+                                         [OP_RELEASE] = "lock.released",
+                                         [OP_FORCE] = "lock.forced" };
+    const struct belay_record *record = &op->record;
+    struct belay_event event = { .at_unix_ms = clock_unix_ms(),
+                                 .level = op->kind == OP_FORCE ? BELAY_WARN_LEVEL : BELAY_INFO_LEVEL,
+                                 .type = op->reentered ? "lock.reentered" : types[op->kind],
+                                 .key = op->request.key,
+                                 .lock_id = record->lock_id,
+                                 .token = record->token,
+                                 .locked_by = record->owner,
+                                 .locked_by_name = record->owner_name,
+                                 .by = op->request.by,
+                                 .reason = op->request.reason,
+                                 .duration_ms = -1 };
+
+    if (client->on_event == NULL || op->code != BELAY_OK) {
+        return;
+    }
+    if (op->kind == OP_RELEASE) {
+        event.reason = belay_outcome_name(record->outcome);
+    } else if (op->kind == OP_ACQUIRE || op->kind == OP_ADOPT) {
+        event.metadata = record->metadata;
+        event.n_metadata = record->n_metadata;
+    }
+    client->on_event(client->context, &event);
+}
+
 void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks)
 {
     const struct belay_store_ops *ops = client->store->ops;
     struct told told = { 0 };
     uint32_t heard = 0;
 
+    if (client->remote != NULL) {
+        client->remote->ops->run(client->remote, op, hooks);
+        emit_done(client, op);
+        return;
+    }
     while (op->want != OP_DONE) {
         /* Listen before looking, or the wake-up between the two would be missed. */
         if (ops->listen != NULL &&

@@ -19,6 +19,8 @@ static const struct variable {
 } variables[] = {
     { "BELAY_STORE", "store", VALUE_STORE, false },
     { "BELAY_STATE_STORE", "state_store", VALUE_STORE, false },
+    { "BELAY_AUTH_FILE", "auth_file", VALUE_TEXT, false },
+    { "BELAY_CA_FILE", "ca_file", VALUE_TEXT, false },
     { "BELAY_DISABLED", "locking_enabled", VALUE_SWITCH, true },
     { "SHARED_DB_LOCK_ENABLED", "controller.shared_db_lock_enabled", VALUE_SWITCH, false },
     { "API_GATEWAY_URL", "controller.api_gateway_url", VALUE_HTTP, false },

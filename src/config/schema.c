@@ -126,6 +126,8 @@ static const struct rule top_names[] = {
     VALUE("store", VALUE_STORE),
     VALUE("state_store", VALUE_STORE),
     VALUE("locking_enabled", VALUE_SWITCH),
+    VALUE("auth_file", VALUE_TEXT),
+    VALUE("ca_file", VALUE_TEXT),
     NAMED("profiles", profile),
     MAP("controller", controller_names),
     NAMED("databases", database),

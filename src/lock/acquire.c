@@ -49,7 +49,7 @@ static int64_t give_up_ms(const struct op *op)
     return may_wait(op) ? INT64_MAX : op->began_ms;
 }
 
-static int64_t backoff_ms(struct op *op)
+int64_t op_backoff_ms(struct op *op)
 {
     static const int64_t document[] = { 5000, 10000, 30000, 60000 }; /* S4.9 */
     int64_t delay = BACKOFF_FIRST_MS;
@@ -395,7 +395,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
         return;
     }
     if (op->next_attempt_ms == 0) {
-        op->next_attempt_ms = now_ms + backoff_ms(op);
+        op->next_attempt_ms = now_ms + op_backoff_ms(op);
         op->waiting.retry_ms = op->next_attempt_ms;
     }
     if (!decision->queued && op->records[0].n_tickets >= BELAY_QUEUE_MAX) {
@@ -516,7 +516,7 @@ static void on_wake(struct op *op, int64_t now_ms)
 {
     if (op->state == WAITING && now_ms >= op->next_attempt_ms) {
         op->waiting.attempt++;
-        op->next_attempt_ms = now_ms + backoff_ms(op);
+        op->next_attempt_ms = now_ms + op_backoff_ms(op);
         op->waiting.retry_ms = op->next_attempt_ms;
     }
     belay_record_release(&op->named);
@@ -558,6 +558,7 @@ static const struct op_steps steps = { on_commit, on_records, on_wake, on_fault 
 void op_acquire(struct op *op, const struct op_request *request, int64_t now_ms)
 {
     step_init(op, &steps, request, now_ms);
+    op->kind = OP_ACQUIRE;
     op->waiting.attempt = 1;
     op->waiting.since_ms = now_ms;
     try_free(op, now_ms);

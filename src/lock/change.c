@@ -16,8 +16,6 @@
 
 enum state { LEARNING, CHANGING, RECOVERING };
 
-enum kind { ADOPT, RENEW, RELEASE, FORCE };
-
 /* ---- what is written ---- */
 
 /* Our intent on every ancestor, in place of `old_id`'s. */
@@ -116,17 +114,19 @@ static void change(struct op *op, int64_t now_ms)
 {
     step_begin_batch(op);
     memset(&op->values, 0, sizeof op->values);
-    switch ((enum kind)op->kind) {
-    case ADOPT:
+    switch (op->kind) {
+    case OP_ACQUIRE:
+        break; /* acquire.c */
+    case OP_ADOPT:
         write_adopt(op);
         break;
-    case RENEW:
+    case OP_RENEW:
         write_renew(op);
         break;
-    case RELEASE:
+    case OP_RELEASE:
         write_release(op);
         break;
-    case FORCE:
+    case OP_FORCE:
         write_force(op);
         break;
     }
@@ -180,17 +180,17 @@ static void say_not_holder(struct op *op, const struct belay_record *record)
 static void on_refused(struct op *op, int64_t sent_ms)
 {
     const struct belay_record *record = &op->records[0];
-    const char *id = op->kind == ADOPT ? op->request.old_id : op->request.lock_id;
+    const char *id = op->kind == OP_ADOPT ? op->request.old_id : op->request.lock_id;
 
     if (record->revision == 0 || record->lock_id == NULL || record->lock_id[0] == '\0') {
         (void)error_set(&op->err, BELAY_NOT_FOUND, "no such lock: '%s'", op->request.key);
-    } else if (op->kind == ADOPT && strcmp(record->lock_id, op->request.lock_id) == 0 &&
+    } else if (op->kind == OP_ADOPT && strcmp(record->lock_id, op->request.lock_id) == 0 &&
                record_is_live(record, op->records_now_ms)) {
         succeed(op, op->first_unknown_ms < sent_ms ? op->first_unknown_ms : sent_ms); /* done before (L5) */
         return;
     } else if (strcmp(record->lock_id, id) != 0) {
         say_not_holder(op, record);
-    } else if (op->kind == RELEASE || op->kind == FORCE) {
+    } else if (op->kind == OP_RELEASE || op->kind == OP_FORCE) {
         succeed(op, sent_ms); /* over already, and nobody has taken it since (L3) */
         return;
     } else {
@@ -208,7 +208,7 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
         on_refused(op, sent_ms);
         return;
     }
-    if (op->kind == RELEASE || op->kind == FORCE) {
+    if (op->kind == OP_RELEASE || op->kind == OP_FORCE) {
         step_find_wakes(op);
     }
     succeed(op, sent_ms);
@@ -221,7 +221,7 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
  */
 static void begin(struct op *op, int64_t now_ms)
 {
-    bool puts_intents = (op->kind == ADOPT || op->kind == RENEW) && op->request.n_ancestors > 0;
+    bool puts_intents = (op->kind == OP_ADOPT || op->kind == OP_RENEW) && op->request.n_ancestors > 0;
 
     if (puts_intents && ttl_ms(op) == 0) {
         step_look(op, LEARNING, now_ms);
@@ -234,7 +234,7 @@ static void begin(struct op *op, int64_t now_ms)
 static void on_records(struct op *op, int64_t now_ms)
 {
     const struct belay_record *record = &op->records[0];
-    const char *id = op->kind == ADOPT ? op->request.old_id : op->request.lock_id;
+    const char *id = op->kind == OP_ADOPT ? op->request.old_id : op->request.lock_id;
 
     if (record->revision != 0 && record->held && record->lock_id != NULL &&
         strcmp(record->lock_id, id) == 0) {
@@ -264,29 +264,29 @@ static void on_fault(struct op *op, enum belay_code code, const struct belay_err
 
 static const struct op_steps steps = { on_commit, on_records, on_wake, on_fault };
 
-static void start(struct op *op, enum kind kind, const struct op_request *request, int64_t now_ms)
+static void start(struct op *op, enum op_kind kind, const struct op_request *request, int64_t now_ms)
 {
     step_init(op, &steps, request, now_ms);
-    op->kind = (int)kind;
+    op->kind = kind;
     begin(op, now_ms);
 }
 
 void op_adopt(struct op *op, const struct op_request *request, int64_t now_ms)
 {
-    start(op, ADOPT, request, now_ms);
+    start(op, OP_ADOPT, request, now_ms);
 }
 
 void op_renew(struct op *op, const struct op_request *request, int64_t now_ms)
 {
-    start(op, RENEW, request, now_ms);
+    start(op, OP_RENEW, request, now_ms);
 }
 
 void op_release(struct op *op, const struct op_request *request, int64_t now_ms)
 {
-    start(op, RELEASE, request, now_ms);
+    start(op, OP_RELEASE, request, now_ms);
 }
 
 void op_force(struct op *op, const struct op_request *request, int64_t now_ms)
 {
-    start(op, FORCE, request, now_ms);
+    start(op, OP_FORCE, request, now_ms);
 }

@@ -54,9 +54,12 @@ struct op_request {
 /* How a kind of operation goes on; see step.h. */
 struct op_steps;
 
+enum op_kind { OP_ACQUIRE, OP_ADOPT, OP_RENEW, OP_RELEASE, OP_FORCE };
+
 enum op_want { OP_COMMIT, OP_GET, OP_WAIT, OP_DONE };
 
 struct op {
+    enum op_kind kind;
     enum op_want want;
 
     /* OP_COMMIT. A batch whose outcome is unknown may be sent again as it is. */
@@ -92,7 +95,6 @@ struct op {
     /* The rest is the state machine's own. */
     struct op_request request;
     const struct op_steps *steps; /* how it goes on */
-    int kind;                     /* which of those that share the steps */
     int state;
     bool cancelled;
     int64_t asked_ms;                         /* boot clock: when the step under way was asked for */
@@ -133,6 +135,9 @@ void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *resu
 void op_on_get(struct op *op, enum belay_code code, struct belay_record *records, int64_t store_now_ms,
                const struct belay_error *err, int64_t now_ms);
 void op_on_wake(struct op *op, int64_t now_ms);
+
+/* How long the attempt under way lasts before the next one counts (S4.9). */
+int64_t op_backoff_ms(struct op *op);
 
 /* Give up as soon as the present step is answered. */
 void op_cancel(struct op *op);

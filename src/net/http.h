@@ -31,6 +31,16 @@ struct http_request {
                                    dead is replaced without a word */
     bool direct;                /* past any proxy: link-local services */
     bool follow_redirects;
+
+    /*
+     * Each may be NULL. on_data takes the body as it comes, which is then not kept;
+     * false ends the request. should_stop is asked about once a second, and after
+     * every piece; true ends it, and the connection. Either way: BELAY_CANCELLED.
+     */
+    bool (*on_data)(void *context, int status, const char *data, size_t len);
+    bool (*should_stop)(void *context);
+    void *context;
+    bool endless; /* no timeout for all of it; but a minute without a byte is one */
 };
 
 /* Names in lower case. Use http_response_header() to look one up. */
@@ -60,7 +70,8 @@ struct http_ops {
      * BELAY_OK: there is an answer, whatever its status. BELAY_UNREACHABLE: not
      * one byte of the request was sent. BELAY_UNKNOWN: some was, and no whole
      * answer came. BELAY_CONFIG: the request or the settings cannot work (a bad
-     * URL, no CA bundle); nothing was sent.
+     * URL, no CA bundle); nothing was sent. BELAY_CANCELLED: on_data or should_stop
+     * ended it.
      */
     enum belay_code (*send)(struct http *http, const struct http_request *request,
                             struct http_response *out_response, struct belay_error *err);

@@ -55,12 +55,23 @@ struct exchange {
     bool no_memory;
     unsigned begun;  /* how often a connection stood and the request was to be sent */
     bool not_resent; /* libcurl would have sent it a second time */
+    bool stopped;    /* its caller wants no more of it */
+    CURL *curl;
 };
 
 static size_t on_body(char *data, size_t size, size_t n, void *context)
 {
     struct exchange *exchange = context;
+    const struct http_request *request = exchange->request;
+    long status = 0;
 
+    if (request->on_data != NULL) {
+        (void)curl_easy_getinfo(exchange->curl, CURLINFO_RESPONSE_CODE, &status);
+        if (status == 200) {
+            exchange->stopped = !request->on_data(request->context, (int)status, data, size * n);
+            return exchange->stopped ? 0 : size * n;
+        }
+    }
     if (n > exchange->body.max - exchange->body.len) {
         exchange->too_large = true;
         return 0;
@@ -122,6 +133,19 @@ static int on_begin(void *context, char *primary_ip, char *local_ip, int primary
     }
     exchange->begun++;
     return CURL_PREREQFUNC_OK;
+}
+
+static int on_progress(void *context, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
+                       curl_off_t up)
+{
+    struct exchange *exchange = context;
+
+    (void)down_total;
+    (void)down;
+    (void)up_total;
+    (void)up;
+    exchange->stopped = exchange->stopped || exchange->request->should_stop(exchange->request->context);
+    return exchange->stopped ? 1 : 0;
 }
 
 /* Headers that libcurl would add by itself: no pause for 100-continue, no type nobody asked for. */
@@ -224,6 +248,16 @@ static CURLcode set_up(struct http_curl *client, CURL *curl, struct exchange *ex
     if (request->direct) {
         (void)curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     }
+    if (request->should_stop != NULL) {
+        (void)curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+        (void)curl_easy_setopt(curl, CURLOPT_XFERINFODATA, exchange);
+        (void)curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    }
+    if (request->endless) {
+        (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, 0L);
+        (void)curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        (void)curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, 60L);
+    }
     set_up_body(curl, request);
     rc = curl_easy_setopt(curl, CURLOPT_URL, request->url);
     return rc;
@@ -292,6 +326,9 @@ static enum belay_code explain(CURL *curl, CURLcode rc, const struct exchange *e
     (void)curl_easy_getinfo(curl, CURLINFO_REQUEST_SIZE, &request_size);
     (void)curl_easy_getinfo(curl, CURLINFO_SIZE_UPLOAD_T, &sent_bytes);
     url_for_people(exchange->request->url, host, sizeof host);
+    if (exchange->stopped) {
+        return error_set(err, BELAY_CANCELLED, "the request to %s was cancelled", host);
+    }
     sent = exchange->begun > 0 && (request_size > 0 || sent_bytes > 0);
     if (exchange->no_memory || rc == CURLE_OUT_OF_MEMORY) {
         why = "out of memory";
@@ -370,6 +407,7 @@ static enum belay_code http_curl_send(struct http *http, const struct http_reque
         code = error_no_memory(err);
         goto done;
     }
+    exchange.curl = curl;
     rc = set_up(client, curl, &exchange, headers, message);
     if (rc == CURLE_OK) {
         rc = perform(curl);

@@ -28,12 +28,14 @@
 struct aws_client;
 struct aws_options;
 struct belay_store;
+struct client_remote;
 struct dynamodb_options;
 struct findings;
+struct remote_options;
 
 #define NET_MODULE_FILE "belay-net.so"
 #define NET_MODULE_SYMBOL "belay_net_entry"
-enum { NET_MODULE_ABI = 3 }; /* one more whenever this struct changes */
+enum { NET_MODULE_ABI = 4 }; /* one more whenever this struct changes */
 
 struct net_module {
     uint32_t abi;
@@ -56,6 +58,11 @@ struct net_module {
                                       struct belay_table **out_table, struct belay_error *err);
     void (*doctor_dynamodb)(const char *table_and_params, const struct dynamodb_options *store,
                             struct findings *findings);
+
+    /* remote/remote.h */
+    enum belay_code (*open_remote)(const char *url, const struct remote_options *options,
+                                   struct client_remote **out_remote, char **out_url,
+                                   struct belay_error *err);
 };
 
 extern BELAY_API const struct net_module belay_net_entry;

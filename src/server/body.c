@@ -44,6 +44,21 @@ const struct body_field acquire_fields[] = {
     { .name = NULL },
 };
 
+const struct body_field adopt_fields[] = {
+    KEY_FIELD,
+    { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id you were given; it is no use any more afterwards" },
+    { "new_lock_id", BODY_TEXT, false, AT(new_lock_id), 0, 0, NULL,
+      "a name of your own for what you hold from now on: repeat the request with it after a lost answer" },
+    { "locked_by", BODY_TEXT, false, AT(locked_by), 0, 0, NULL, "who holds it now; by default it is kept" },
+    { "locked_by_name", BODY_TEXT, false, AT(locked_by_name), 0, 0, NULL, "its name for people, with locked_by" },
+    { "ttl_ms", BODY_NUMBER, false, AT(ttl_ms), BELAY_TTL_MIN_MS, SPAN_MAX, NULL, "a new ttl; by default it is kept" },
+    { "heartbeat_ms", BODY_NUMBER, false, AT(heartbeat_ms), 0, SPAN_MAX, NULL, "you promise to renew this often" },
+    { "stale_after_ms", BODY_NUMBER, false, AT(stale_after_ms), 0, SPAN_MAX, NULL,
+      "shown as stale without a renewal for so long; by default four heartbeats" },
+    { "metadata", BODY_METADATA, false, 0, 0, 0, NULL, "names and texts to keep with the lock; by default they stay" },
+    { .name = NULL },
+};
+
 const struct body_field renew_fields[] = {
     KEY_FIELD,
     { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id that acquire answered" },
@@ -62,6 +77,7 @@ const struct body_field force_fields[] = {
     KEY_FIELD,
     { "lock_id", BODY_TEXT, false, AT(lock_id), 0, 0, NULL, "end this lock and no later one; by default the present one" },
     { "reason", BODY_TEXT, false, AT(reason), 0, 0, NULL, "why, for the audit trail" },
+    { "by", BODY_TEXT, false, AT(by), 0, 0, NULL, "who does it, for people; the name of the token is added to it" },
     { .name = NULL },
 };
 /* clang-format on */

@@ -26,10 +26,12 @@ struct body {
     const char *locked_by;
     const char *locked_by_name;
     const char *lock_id;
+    const char *new_lock_id;
     const char *profile;
     const char *correlation_id;
     const char *outcome;
     const char *reason;
+    const char *by;
     int64_t ttl_ms;
     int64_t wait_ms;
     int64_t heartbeat_ms;
@@ -40,7 +42,8 @@ struct body {
 };
 
 /* The tables: of a route with the key in its body, and (one further) of one with the key in its path. */
-extern const struct body_field acquire_fields[], renew_fields[], release_fields[], force_fields[];
+extern const struct body_field acquire_fields[], adopt_fields[], renew_fields[], release_fields[],
+    force_fields[];
 
 /* BELAY_INVALID says what is wrong. Release the body in any case. */
 enum belay_code body_read(struct body *body, const struct body_field *fields, const char *text, size_t len,

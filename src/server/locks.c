@@ -141,6 +141,34 @@ static void on_changed(void *context, enum belay_code code, const struct belay_i
     }
 }
 
+void handle_adopt(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    char name[BELAY_OWNER_MAX + 1];
+    struct body body;
+
+    if (!read_body(x, &body)) {
+        return;
+    }
+    options.ttl_ms = body.ttl_ms;
+    options.heartbeat_ms = body.heartbeat_ms;
+    options.stale_after_ms = body.stale_after_ms;
+    options.owner = body.locked_by;
+    options.owner_name = body.locked_by == NULL ? NULL : name;
+    options.lock_id = body.new_lock_id;
+    options.metadata = body.metadata;
+    options.n_metadata = body.n_metadata;
+    options.outlives_process = true;
+    if ((body.locked_by != NULL && make_name(x, &body, name, sizeof name, &err) != BELAY_OK) ||
+        belay_call_adopt(x->server->client, x->key, body.lock_id, &options, on_changed, x, &err) !=
+            BELAY_OK) {
+        reply_error(x, &err);
+    }
+    belay_error_release(&err);
+    body_release(&body);
+}
+
 void handle_renew(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -209,6 +237,26 @@ static bool from_query(const struct exchange *x, const char *name, const char **
     return found != HTTP_MALFORMED;
 }
 
+/* Who ends it, for the audit trail: what they say, and who they are known to be. */
+static enum belay_code name_by(const struct exchange *x, const char *said, char *out, size_t size,
+                               struct belay_error *err)
+{
+    int n;
+
+    if (said == NULL) {
+        exchange_by(x, out, size);
+        return BELAY_OK;
+    }
+    n = x->who[0] == '\0' ? snprintf(out, size, "%s", said) : snprintf(out, size, "%s (%s)", said, x->who);
+    if (n < 0 || (size_t)n >= size || !text_is_clean(out, size)) {
+        return error_set(err, BELAY_INVALID,
+                         "by, with the name of the token, is not 1 to %zu bytes of UTF-8 without control "
+                         "characters",
+                         size - 1);
+    }
+    return BELAY_OK;
+}
+
 void handle_force(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -221,7 +269,13 @@ void handle_force(struct exchange *x)
     if (!read_body(x, &body)) {
         return;
     }
-    exchange_by(x, by, sizeof by);
+    code = name_by(x, body.by, by, sizeof by, &err);
+    if (code != BELAY_OK) {
+        reply_error(x, &err);
+        belay_error_release(&err);
+        body_release(&body);
+        return;
+    }
     if (!from_query(x, "reason", &body.reason, reason, sizeof reason) ||
         !from_query(x, "lock_id", &body.lock_id, id, sizeof id)) {
         code = error_set(&err, BELAY_INVALID, "reason or lock_id in the query is too long or not encoded");

@@ -54,6 +54,21 @@ void handle_queue(struct exchange *x)
     belay_error_release(&err);
 }
 
+/* ---- whether it is free ---- */
+
+void handle_free(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT; /* wait_ms 0: a look */
+
+    if (belay_wait_free(x->server->client, x->key, &options, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    } else {
+        reply(x, 200, json_pack("{s:o, s:b}", "key", wire_text(x->key), "is_free", 1));
+    }
+    belay_error_release(&err);
+}
+
 /* ---- parameters ---- */
 
 static enum belay_code read_limit(const struct exchange *x, size_t most, size_t usual, size_t *out,
@@ -135,6 +150,7 @@ static enum belay_code read_stale(const struct exchange *x, struct belay_query *
 struct listing {
     const struct exchange *x;
     json_t *items;
+    json_t *waiting; /* how many wait, by key; without those for which nobody does */
     bool failed;
     size_t bytes;
     bool is_full; /* ANSWER_MAX */
@@ -158,6 +174,9 @@ static bool list_lock(void *context, const struct belay_info *info)
         return false; /* it begins the next page */
     }
     listing->failed = json_array_append_new(listing->items, lock_for(listing->x, info)) != 0;
+    if (info->n_waiters > 0) {
+        (void)json_object_set_new(listing->waiting, info->key, json_integer((json_int_t)info->n_waiters));
+    }
     (void)strncpy(listing->last, info->key, BELAY_KEY_MAX);
     return !listing->failed;
 }
@@ -180,12 +199,14 @@ void handle_list(struct exchange *x)
         return;
     }
     listing.items = json_array();
+    listing.waiting = json_object();
     if (belay_list(x->server->client, &query, list_lock, &listing, &more, &err) != BELAY_OK) {
         json_decref(listing.items);
+        json_decref(listing.waiting);
         reply_error(x, &err);
     } else {
         reply(x, 200,
-              json_pack("{s:o, s:o}", "locks", listing.items, "next_cursor",
+              json_pack("{s:o, s:o, s:o}", "locks", listing.items, "waiting", listing.waiting, "next_cursor",
                         more || listing.is_full ? wire_text(listing.last) : json_null()));
     }
     belay_error_release(&err);

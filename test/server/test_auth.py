@@ -22,9 +22,11 @@ PUBLIC = (200, 200, 200, 200, 200, 200)
 READ = (401, 401, 200, 200, 200, 200)
 MATRIX = [
     ("POST", "/v1/locks/new/acquire", {"locked_by": "x"}, (401, 401, 403, 200, 403, 200)),
+    ("POST", "/v1/locks/k/adopt", {"lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/locks/k/renew", {"lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/locks/k/release", {"lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/acquire", {"key": "new", "locked_by": "x"}, (401, 401, 403, 200, 403, 200)),
+    ("POST", "/v1/adopt", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/renew", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/release", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("DELETE", "/v1/locks/k", None, (401, 401, 403, 403, 403, 200)),
@@ -32,6 +34,7 @@ MATRIX = [
     ("GET", "/v1/locks/k", None, READ),
     ("GET", "/v1/locks/k/history", None, READ),
     ("GET", "/v1/locks/k/queue", None, READ),
+    ("GET", "/v1/locks/new/free", None, READ),
     ("GET", "/v1/events", None, READ),
     ("GET", "/healthz", None, PUBLIC),
     ("GET", "/readyz", None, PUBLIC),

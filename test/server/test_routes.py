@@ -29,6 +29,33 @@ class Locks(ServerCase):
             answer = self.server.post(path, {"key": key, "lock_id": lock["lock_id"]})
             self.assertEqual((answer.status, answer.json()["key"]), (200, key))
 
+    def test_a_lock_id_is_exchanged_for_ones_own_and_then_worth_nothing(self):
+        lock = self.server.acquire("k", "dispatcher", ttl_ms=60000, metadata={"a": "b"}).json()
+        body = {"lock_id": lock["lock_id"], "new_lock_id": "mine"}
+        adopted = self.server.post("/v1/locks/k/adopt", body).json()
+        self.assertEqual((adopted["lock_id"], adopted["locked_by"], adopted["ttl_ms"], adopted["metadata"]),
+                         ("mine", "dispatcher", 60000, {"a": "b"}))
+        self.assertGreater(adopted["token"], lock["token"])
+        self.assertEqual(self.server.post("/v1/locks/k/adopt", body).json()["token"], adopted["token"])  # L5
+        answer = self.server.post("/v1/adopt", {"key": "k", "lock_id": lock["lock_id"], "locked_by": "other"})
+        self.assertEqual((answer.status, answer.error["code"]), (409, "not_holder"))
+        body = {"key": "k", "lock_id": "mine", "locked_by": "job", "locked_by_name": "Job", "ttl_ms": 90000}
+        adopted = self.server.post("/v1/adopt", body).json()
+        self.assertEqual((adopted["locked_by"], adopted["locked_by_name"], adopted["ttl_ms"]), ("job", "Job", 90000))
+
+    def test_free_says_whether_it_could_be_taken(self):
+        self.assertEqual(self.server.get("/v1/locks/k/free").json(), {"key": "k", "is_free": True})
+        self.server.acquire("k", "me")
+        answer = self.server.get("/v1/locks/k/free")
+        self.assertEqual((answer.status, answer.error["code"], answer.error["lock"]["locked_by"]),
+                         (409, "lock_held", "me"))
+
+    def test_who_ends_a_lock_may_say_who_it_is(self):
+        self.server.acquire("k", "me")
+        self.server.call("DELETE", "/v1/locks/k", {"by": "alice@laptop", "reason": "gone"})
+        event = self.server.get("/v1/locks/k/history").json()["events"][-1]
+        self.assertEqual((event["event"], event["by"], event["reason"]), ("lock.forced", "alice@laptop", "gone"))
+
     def test_a_key_in_a_path_is_percent_encoded(self):
         for key in ("a/b", "ä ö", "100%", "stack:s:env:e", "a+b", "?x=1", "..", "a/acquire"):
             with self.subTest(key):

@@ -1,0 +1,349 @@
+/* Opening, the credential, and one request with its answer. */
+#include "remote/remote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "lock/info.h"
+#include "net/uri.h"
+#include "remote/remote_internal.h"
+
+enum { TOKEN_MAX = 4096, SLEEP_STEP_MS = 50 };
+
+/* ---- the credential ---- */
+
+static enum belay_code read_all(const char *path, char out[TOKEN_MAX + 1], struct belay_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    struct stat about;
+    ssize_t n = -1;
+
+    if (fd < 0 || fstat(fd, &about) != 0) {
+        (void)error_set(err, BELAY_CONFIG, "BELAY_AUTH_FILE %.200s: %s", path, strerror(errno));
+    } else if (!S_ISREG(about.st_mode)) {
+        (void)error_set(err, BELAY_CONFIG, "BELAY_AUTH_FILE %.200s is not a file", path);
+    } else if ((about.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
+        (void)error_set(err, BELAY_CONFIG,
+                        "BELAY_AUTH_FILE %.200s can be read or changed by others: chmod 600 it, and make a "
+                        "new token if others may have seen this one",
+                        path);
+    } else {
+        n = read(fd, out, TOKEN_MAX + 1);
+        if (n < 0 || n > TOKEN_MAX) {
+            n = -1;
+            (void)error_set(err, BELAY_CONFIG, "BELAY_AUTH_FILE %.200s is not a token", path);
+        } else {
+            out[n] = '\0';
+        }
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return n < 0 ? BELAY_CONFIG : BELAY_OK;
+}
+
+static enum belay_code read_token(struct remote *remote, const char *path, struct belay_error *err)
+{
+    char text[TOKEN_MAX + 1];
+    struct buf value = BUF_INIT(TOKEN_MAX + 16);
+    const char *token;
+    size_t n;
+
+    if (read_all(path, text, err) != BELAY_OK) {
+        return BELAY_CONFIG;
+    }
+    token = text + strspn(text, " \t\r\n");
+    n = strcspn(token, " \t\r\n");
+    for (size_t i = 0; i < n; i++) {
+        if (token[i] < '!' || token[i] > '~') {
+            n = 0;
+        }
+    }
+    if (n == 0 || token[n + strspn(token + n, " \t\r\n")] != '\0') {
+        explicit_bzero(text, sizeof text);
+        return error_set(err, BELAY_CONFIG, "BELAY_AUTH_FILE %.200s must contain one token and nothing else",
+                         path);
+    }
+    buf_addf(&value, "Bearer %.*s", (int)n, token);
+    explicit_bzero(text, sizeof text);
+    remote->authorization = buf_take(&value);
+    remote->auth_file = strdup(path);
+    return remote->authorization == NULL || remote->auth_file == NULL ? error_no_memory(err) : BELAY_OK;
+}
+
+/* ---- opening ---- */
+
+static void remote_close(struct client_remote *base)
+{
+    struct remote *remote = (struct remote *)base;
+
+    http_close(remote->http);
+    free(remote->url);
+    free(remote->authorization);
+    free(remote->auth_file);
+    free(remote);
+}
+
+static const struct client_remote_ops ops = {
+    .close = remote_close,
+    .run = remote_run,
+    .get = remote_get,
+    .list = remote_list,
+    .history = remote_history,
+    .watch = remote_watch,
+    .look_free = remote_look_free,
+};
+
+static bool is_this_machine(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 || text_has_prefix(host, "127.");
+}
+
+static enum belay_code take_url(struct remote *remote, const char *url, bool *out_in_the_clear,
+                                struct belay_error *err)
+{
+    struct buf text = BUF_INIT(REMOTE_URL_MAX);
+    struct uri uri;
+
+    if (!uri_parse(url, &uri) || uri.query[0] != '\0') {
+        return error_set(err, BELAY_CONFIG,
+                         "'%.200s' is not a server's URL: write http://HOST:PORT or https://HOST:PORT; a "
+                         "token belongs in the file that BELAY_AUTH_FILE names",
+                         strchr(url, '@') == NULL ? url : "(with a password)");
+    }
+    buf_addf(&text, "%s://%s%s", uri.tls ? "https" : "http", uri.authority, uri.path);
+    remote->direct = is_this_machine(uri.host);
+    *out_in_the_clear = !uri.tls && !remote->direct;
+    uri_release(&uri);
+    remote->url = buf_take(&text);
+    return remote->url == NULL ? error_no_memory(err) : BELAY_OK;
+}
+
+enum belay_code remote_open(const char *url, const struct remote_options *options,
+                            struct client_remote **out_remote, char **out_url, struct belay_error *err)
+{
+    struct http_options http_options = { .ca_bundle = options->ca_file };
+    struct remote *remote = calloc(1, sizeof *remote);
+    bool in_the_clear = false;
+    char *shown = NULL;
+    enum belay_code code;
+
+    if (remote == NULL) {
+        return error_no_memory(err);
+    }
+    remote->base.ops = &ops;
+    code = take_url(remote, url, &in_the_clear, err);
+    if (code == BELAY_OK && options->auth_file != NULL) {
+        code = read_token(remote, options->auth_file, err);
+    }
+    if (code == BELAY_OK) {
+        code = http_open(&http_options, &remote->http, err);
+    }
+    if (code == BELAY_OK && (shown = strdup(remote->url)) == NULL) {
+        code = error_no_memory(err);
+    }
+    if (code != BELAY_OK) {
+        free(shown);
+        remote_close(&remote->base);
+        return code;
+    }
+    if (in_the_clear && remote->authorization != NULL && options->on_warning != NULL) {
+        options->on_warning(options->context, "the token goes over the network as plain text: use https://");
+    }
+    *out_remote = &remote->base;
+    *out_url = shown;
+    return BELAY_OK;
+}
+
+/* ---- what an answer means ---- */
+
+enum belay_code remote_say_not_belay(const struct remote *remote, struct belay_error *err)
+{
+    return error_set(err, BELAY_CONFIG, "%.200s does not answer as a belay server does", remote->url);
+}
+
+static enum belay_code say_not_permitted(const struct remote *remote, int status, const char *message,
+                                         struct belay_error *err)
+{
+    if (remote->auth_file == NULL) {
+        return error_set(err, BELAY_NOT_PERMITTED, "%s: set BELAY_AUTH_FILE to a file that has a token",
+                         status == 401 ? "the server wants a token" : message);
+    }
+    if (status == 401) {
+        return error_set(err, BELAY_NOT_PERMITTED,
+                         "the server does not know the token in %.200s: set BELAY_AUTH_FILE to a file that "
+                         "has the right one",
+                         remote->auth_file);
+    }
+    return error_set(err, BELAY_NOT_PERMITTED,
+                     "%s: set BELAY_AUTH_FILE to a file with a token that may, instead of %.200s", message,
+                     remote->auth_file);
+}
+
+static enum belay_code code_of(int status, const char *name)
+{
+    if (status == 503 || status == 429) {
+        return BELAY_UNREACHABLE;
+    }
+    for (int code = BELAY_HELD; status != 504 && code <= BELAY_BUG; code++) {
+        if (strcmp(belay_code_name((enum belay_code)code), name) == 0) {
+            return (enum belay_code)code;
+        }
+    }
+    return status >= 500                    ? BELAY_UNKNOWN
+           : status == 409                  ? BELAY_HELD
+           : status == 404 || status == 405 ? BELAY_CONFIG /* a path that every server has */
+                                            : BELAY_INVALID;
+}
+
+enum belay_code remote_judge(const struct remote *remote, int status, const json_t *body, const char *key,
+                             struct belay_error *err)
+{
+    const json_t *error = json_object_get(body, "error");
+    const char *name = json_string_value(json_object_get(error, "code"));
+    const char *message = json_string_value(json_object_get(error, "message"));
+    struct belay_info *holder;
+    enum belay_code code;
+
+    if (status == 200) {
+        return body == NULL ? remote_say_not_belay(remote, err) : BELAY_OK;
+    }
+    if (status == 401 || status == 403) {
+        return say_not_permitted(remote, status, message == NULL ? "the server refuses" : message, err);
+    }
+    if (name == NULL || message == NULL) {
+        return status >= 500 ? error_set(err, status == 503 ? BELAY_UNREACHABLE : BELAY_UNKNOWN,
+                                         "%.200s answers with status %d", remote->url, status)
+                             : remote_say_not_belay(remote, err);
+    }
+    code = code_of(status, name);
+    if (code == BELAY_CONFIG && status < 500) {
+        return remote_say_not_belay(remote, err);
+    }
+    holder = remote_info(json_object_get(error, "lock"));
+    if (code == BELAY_HELD && holder != NULL) {
+        return info_say_held(err, code, key == NULL ? holder->key : key, holder);
+    }
+    (void)error_set(err, code, "%s", message);
+    error_set_holder(err, holder);
+    return code;
+}
+
+/* ---- sending ---- */
+
+void remote_add_path(struct buf *out, const char *key, const char *rest)
+{
+    buf_adds(out, "/v1/locks/");
+    uri_encode(out, key, strlen(key), false);
+    buf_adds(out, rest);
+}
+
+size_t remote_headers(const struct remote *remote, struct http_header headers[REMOTE_HEADERS])
+{
+    size_t n = 0;
+
+    headers[n++] = (struct http_header){ "Content-Type", "application/json" };
+    if (remote->authorization != NULL) {
+        headers[n++] = (struct http_header){ "Authorization", remote->authorization };
+    }
+    return n;
+}
+
+static bool should_stop(void *context)
+{
+    return belay_cancel_requested(context);
+}
+
+enum belay_code remote_send(struct remote *remote, const struct remote_call *call, json_t **out_body,
+                            struct belay_error *err)
+{
+    struct buf url = BUF_INIT(REMOTE_URL_MAX);
+    struct http_header headers[REMOTE_HEADERS];
+    struct http_response response = { 0 };
+    char *body = call->body == NULL ? NULL : json_dumps(call->body, JSON_COMPACT);
+    struct http_request request = { .method = call->method,
+                                    .headers = headers,
+                                    .n_headers = remote_headers(remote, headers),
+                                    .body = body,
+                                    .body_len = body == NULL ? 0 : strlen(body),
+                                    .timeout_ms = call->timeout_ms,
+                                    .may_repeat = strcmp(call->method, "GET") == 0,
+                                    .direct = remote->direct,
+                                    .should_stop = call->cancel == NULL ? NULL : should_stop,
+                                    .context = call->cancel };
+    enum belay_code code;
+
+    *out_body = NULL;
+    buf_addf(&url, "%s%s", remote->url, call->path);
+    request.url = url.data;
+    if (url.failed || (call->body != NULL && body == NULL)) {
+        code = error_no_memory(err);
+    } else {
+        code = http_send(remote->http, &request, &response, err);
+    }
+    if (code == BELAY_OK) {
+        *out_body = json_loadb(response.body, response.body_len, JSON_REJECT_DUPLICATES, NULL);
+        code = remote_judge(remote, response.status, *out_body, call->key, err);
+    }
+    http_response_release(&response);
+    buf_release(&url);
+    free(body);
+    return code;
+}
+
+int64_t remote_backoff_ms(int faults)
+{
+    int64_t ms = REMOTE_BACKOFF_MS;
+
+    for (int i = 1; i < faults && ms < REMOTE_BACKOFF_MAX_MS; i++) {
+        ms *= 2;
+    }
+    return ms < REMOTE_BACKOFF_MAX_MS ? ms : REMOTE_BACKOFF_MAX_MS;
+}
+
+void remote_sleep(int64_t ms, const struct belay_cancel *cancel)
+{
+    int64_t until_ms = clock_boot_ms() + ms;
+
+    while (ms > 0 && !belay_cancel_requested(cancel)) {
+        int64_t step_ms = ms < SLEEP_STEP_MS ? ms : SLEEP_STEP_MS;
+        struct timespec step = { .tv_nsec = (long)step_ms * 1000000 };
+
+        (void)nanosleep(&step, NULL);
+        ms = until_ms - clock_boot_ms();
+    }
+}
+
+enum belay_code remote_send_again(struct remote *remote, const struct remote_call *call, json_t **out_body,
+                                  struct belay_error *err)
+{
+    struct belay_error unheard = BELAY_ERROR_INIT; /* for callers that want no text */
+    int tries = call->tries == 0 ? REMOTE_TRIES : call->tries;
+    bool was_unknown = false;
+    enum belay_code code;
+
+    err = err == NULL ? &unheard : err;
+    for (int faults = 1;; faults++) {
+        code = remote_send(remote, call, out_body, err);
+        was_unknown = was_unknown || code == BELAY_UNKNOWN;
+        if ((code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) || faults == tries) {
+            break;
+        }
+        json_decref(*out_body);
+        remote_sleep(remote_backoff_ms(faults), call->cancel);
+    }
+    if (code == BELAY_UNREACHABLE && was_unknown) {
+        code = err->code = BELAY_UNKNOWN; /* what may have happened is not undone by a later failure */
+    }
+    belay_error_release(&unheard);
+    return code;
+}

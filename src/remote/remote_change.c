@@ -1,0 +1,148 @@
+/* Adopt, renew, release, force: one request each, which names the lock id and can be sent again. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "remote/remote_internal.h"
+
+enum {
+    TIMEOUT_MAX_MS = 10000,
+    TIMEOUT_MIN_MS = 200,
+    RELEASE_TRIES = 6 /* some three seconds, the time of a restart: the next one waits for it */
+};
+
+static void done(struct op *op, enum belay_code code)
+{
+    op->code = code;
+    op->want = OP_DONE;
+}
+
+/*
+ * The lease is counted from before the request, less what the server says is
+ * gone of it already: the lock may have been ours before this request, after an
+ * answer that was lost or while a place was kept for us (L6).
+ */
+void remote_succeed(struct remote *remote, struct op *op, const json_t *lock, int64_t sent_ms)
+{
+    struct belay_record record = { 0 };
+
+    if (!remote_record(lock, &record) || record.lock_id == NULL) {
+        belay_record_release(&record);
+        done(op, remote_say_not_belay(remote, &op->err));
+        return;
+    }
+    belay_record_release(&op->record);
+    op->record = record;
+    op->record_now_ms = 0;
+    op->sent_ms = sent_ms;
+    if (record.held && record.expires_ms < record.ttl_ms) {
+        op->sent_ms -= record.ttl_ms - record.expires_ms;
+    }
+    op->reentered =
+        op->kind == OP_ACQUIRE && op->request.reentrant && strcmp(record.lock_id, op->request.lock_id) != 0;
+    done(op, BELAY_OK);
+}
+
+static void set_text(json_t *body, const char *name, const char *text)
+{
+    if (text != NULL) {
+        (void)json_object_set_new(body, name, json_string(text));
+    }
+}
+
+static void set_span(json_t *body, const char *name, int64_t ms)
+{
+    if (ms > 0) {
+        (void)json_object_set_new(body, name, json_integer(ms));
+    }
+}
+
+static void fill_adopt(json_t *body, const struct op_request *request)
+{
+    json_t *metadata = json_object();
+
+    set_text(body, "lock_id", request->old_id);
+    set_text(body, "new_lock_id", request->lock_id);
+    set_text(body, "locked_by", request->owner);
+    set_text(body, "locked_by_name", request->owner == NULL ? NULL : request->owner_name);
+    set_span(body, "heartbeat_ms", request->heartbeat_ms);
+    set_span(body, "stale_after_ms", request->stale_after_ms);
+    for (size_t i = 0; i < request->n_metadata; i++) {
+        set_text(metadata, request->metadata[i].name, request->metadata[i].value);
+    }
+    (void)json_object_set_new(body, "metadata", metadata);
+}
+
+/* A renewal must not wait longer for its answer than the lease can bear. */
+static int64_t timeout_of(const struct op *op)
+{
+    int64_t ms = op->request.ttl_ms / 3;
+
+    if (op->kind != OP_RENEW || ms == 0 || ms > TIMEOUT_MAX_MS) {
+        return TIMEOUT_MAX_MS;
+    }
+    return ms < TIMEOUT_MIN_MS ? TIMEOUT_MIN_MS : ms;
+}
+
+static void change(struct remote *remote, struct op *op, struct remote_call *call, json_t *body)
+{
+    int64_t sent_ms = clock_boot_ms();
+    json_t *answer = NULL;
+    enum belay_code code;
+
+    call->body = body;
+    call->key = op->request.key;
+    call->timeout_ms = timeout_of(op);
+    code = body == NULL ? error_no_memory(&op->err) : remote_send_again(remote, call, &answer, &op->err);
+    if (code == BELAY_OK) {
+        remote_succeed(remote, op, answer, sent_ms);
+    } else {
+        done(op, code);
+    }
+    json_decref(answer);
+}
+
+void remote_run(struct client_remote *base, struct op *op, const struct run_hooks *hooks)
+{
+    struct remote *remote = (struct remote *)base;
+    const struct op_request *request = &op->request;
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    struct remote_call call = { .method = "POST" };
+    json_t *body;
+
+    if (op->kind == OP_ACQUIRE) {
+        remote_acquire(remote, op, hooks);
+        return;
+    }
+    body = json_pack("{s:s}", "key", request->key);
+    set_text(body, "lock_id", request->lock_id);
+    switch (op->kind) {
+    case OP_ADOPT:
+        call.path = "/v1/adopt";
+        fill_adopt(body, request);
+        set_span(body, "ttl_ms", request->ttl_ms);
+        break;
+    case OP_RENEW:
+        call.path = "/v1/renew";
+        set_span(body, "ttl_ms", request->ttl_ms);
+        break;
+    case OP_RELEASE:
+        call.path = "/v1/release";
+        call.tries = RELEASE_TRIES;
+        set_text(body, "outcome", request->outcome == BELAY_OUTCOME_FAILED ? "failed" : "completed");
+        break;
+    case OP_FORCE:
+    case OP_ACQUIRE:
+        call.method = "DELETE";
+        remote_add_path(&path, request->key, "");
+        call.path = path.failed ? "" : path.data;
+        (void)json_object_del(body, "key");
+        set_text(body, "reason", request->reason);
+        set_text(body, "by", request->by);
+        break;
+    }
+    change(remote, op, &call, body);
+    json_decref(body);
+    buf_release(&path);
+}

@@ -1,0 +1,93 @@
+/* For src/remote only. */
+#ifndef REMOTE_INTERNAL_H
+#define REMOTE_INTERNAL_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "net/http.h"
+#include "remote/remote.h"
+
+enum {
+    REMOTE_TRIES = 3,
+    REMOTE_BACKOFF_MS = 100,
+    REMOTE_BACKOFF_MAX_MS = 2000,
+    REMOTE_URL_MAX = 8192,
+    REMOTE_HEADERS = 2
+};
+
+struct remote {
+    struct client_remote base;
+    struct http *http;   /* owned */
+    char *url;           /* owned; without a '/' at the end */
+    char *authorization; /* owned; the header's value. NULL: no token */
+    char *auth_file;     /* owned; where it is from, for people. NULL: from nowhere */
+    bool direct;         /* this machine: past any proxy */
+};
+
+/* ---- remote.c ---- */
+
+struct remote_call {
+    const char *method;
+    const char *path;            /* with its query, encoded */
+    const json_t *body;          /* borrowed; NULL: none */
+    const char *key;             /* what it is about, for errors; NULL: nothing */
+    int64_t timeout_ms;          /* 0: the usual */
+    int tries;                   /* 0: REMOTE_TRIES */
+    struct belay_cancel *cancel; /* NULL: none */
+};
+
+/*
+ * One request. *out_body is the answer, to be given up with json_decref(); it is
+ * NULL if none came that is JSON. BELAY_OK: it was done. BELAY_UNREACHABLE: it
+ * surely was not, for now. BELAY_UNKNOWN: the same request may be sent again.
+ */
+enum belay_code remote_send(struct remote *remote, const struct remote_call *call, json_t **out_body,
+                            struct belay_error *err);
+/* Up to call->tries times, while it does not get through. */
+enum belay_code remote_send_again(struct remote *remote, const struct remote_call *call, json_t **out_body,
+                                  struct belay_error *err);
+/* How long before the next try, after `faults` in a row. */
+int64_t remote_backoff_ms(int faults);
+/* Sleep that a cancel ends. */
+void remote_sleep(int64_t ms, const struct belay_cancel *cancel);
+/* What an answer with this status means, for who asked about `key` (NULL: none). Sets `err` unless it is BELAY_OK. */
+enum belay_code remote_judge(const struct remote *remote, int status, const json_t *body, const char *key,
+                             struct belay_error *err);
+/* Headers for any request; returns how many. */
+size_t remote_headers(const struct remote *remote, struct http_header headers[REMOTE_HEADERS]);
+
+/* "/v1/locks/KEY" and `rest`, encoded. */
+void remote_add_path(struct buf *out, const char *key, const char *rest);
+
+/* ---- remote_json.c ---- */
+
+/* NULL if it is not a lock, or without memory. */
+struct belay_info *remote_info(const json_t *lock);
+/* The lock as a record whose store's clock stands at 0. False if it is not a lock, or without memory. */
+bool remote_record(const json_t *lock, struct belay_record *out_record);
+/* A time in ms since 1970; 0 for null. */
+int64_t remote_time(const json_t *object, const char *name);
+/* Hands the event on; *out_go_on is what `fn` said. False if it is no event. */
+bool remote_event(const json_t *event, belay_event_fn fn, void *context, bool *out_go_on, uint64_t *out_id);
+enum belay_code remote_say_not_belay(const struct remote *remote, struct belay_error *err);
+
+/* ---- the operations ---- */
+
+void remote_run(struct client_remote *base, struct op *op, const struct run_hooks *hooks);
+void remote_acquire(struct remote *remote, struct op *op, const struct run_hooks *hooks);
+/* Fill the operation from the answer and end it. */
+void remote_succeed(struct remote *remote, struct op *op, const json_t *lock, int64_t sent_ms);
+
+enum belay_code remote_get(struct client_remote *base, const char *key, struct belay_info **out_info,
+                           struct belay_error *err);
+enum belay_code remote_list(struct client_remote *base, const struct belay_query *query, belay_info_fn fn,
+                            void *context, bool *out_more, struct belay_error *err);
+enum belay_code remote_history(struct client_remote *base, const char *key, size_t limit, belay_event_fn fn,
+                               void *context, struct belay_error *err);
+enum belay_code remote_look_free(struct client_remote *base, const char *key, struct belay_error *err);
+enum belay_code remote_watch(struct client_remote *base, const char *prefix, uint64_t after_id,
+                             belay_event_fn fn, void *context, struct belay_cancel *cancel,
+                             struct belay_error *err);
+
+#endif

@@ -1,0 +1,213 @@
+/* What only looks. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "net/uri.h"
+#include "remote/remote_internal.h"
+
+enum { PAGE_MAX = 1000, HISTORY_MAX = 10000 };
+
+/* GET; the path is released. */
+static enum belay_code look(struct remote *remote, struct buf *path, const char *key, json_t **out_answer,
+                            struct belay_error *err)
+{
+    struct remote_call call = { .method = "GET", .path = path->data, .key = key };
+    enum belay_code code =
+        path->failed ? error_no_memory(err) : remote_send_again(remote, &call, out_answer, err);
+
+    buf_release(path);
+    return code;
+}
+
+/* ---- one lock ---- */
+
+static bool add_waiters(struct belay_info *info, const json_t *waiting)
+{
+    size_t n = json_array_size(waiting);
+
+    info->waiters = n == 0 ? NULL : calloc(n, sizeof *info->waiters);
+    if (n > 0 && info->waiters == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct belay_info *one = remote_info(json_array_get(waiting, i)); /* it has the names of a lock */
+        struct belay_waiter *waiter = &info->waiters[i];
+
+        if (one == NULL) {
+            return false;
+        }
+        waiter->key = one->key;
+        waiter->locked_by = one->locked_by;
+        waiter->locked_by_name = one->locked_by_name;
+        waiter->since_unix_ms = remote_time(json_array_get(waiting, i), "since");
+        one->key = one->locked_by = one->locked_by_name = NULL;
+        belay_info_free(one);
+        info->n_waiters++;
+    }
+    return true;
+}
+
+enum belay_code remote_get(struct client_remote *base, const char *key, struct belay_info **out_info,
+                           struct belay_error *err)
+{
+    struct remote *remote = (struct remote *)base;
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    struct belay_info *info;
+    json_t *answer = NULL;
+    enum belay_code code;
+
+    remote_add_path(&path, key, "/queue");
+    code = look(remote, &path, key, &answer, err);
+    if (code == BELAY_OK) {
+        info = remote_info(json_object_get(answer, "lock"));
+        if (info == NULL || !add_waiters(info, json_object_get(answer, "waiting"))) {
+            belay_info_free(info);
+            code = remote_say_not_belay(remote, err);
+        } else {
+            *out_info = info;
+        }
+    }
+    json_decref(answer);
+    return code;
+}
+
+enum belay_code remote_look_free(struct client_remote *base, const char *key, struct belay_error *err)
+{
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    json_t *answer = NULL;
+    enum belay_code code;
+
+    remote_add_path(&path, key, "/free");
+    code = look((struct remote *)base, &path, key, &answer, err);
+    json_decref(answer);
+    return code;
+}
+
+/* ---- lists ---- */
+
+static void add_query(struct buf *path, const char *name, const char *value)
+{
+    buf_addf(path, "&%s=", name);
+    uri_encode(path, value, strlen(value), false);
+}
+
+static void list_path(struct buf *path, const struct belay_query *query, const char *cursor, size_t page)
+{
+    buf_addf(path, "/v1/locks?limit=%zu", page);
+    if (query->prefix != NULL) {
+        add_query(path, "prefix", query->prefix);
+    }
+    if (query->all) {
+        add_query(path, "status", "all");
+    } else if (query->status != BELAY_STATUS_NONE) {
+        add_query(path, "status", belay_status_name(query->status));
+    }
+    if (query->stale_only) {
+        add_query(path, "stale", "true");
+    }
+    if (cursor != NULL) {
+        add_query(path, "cursor", cursor);
+    }
+}
+
+/* A list says only how many wait. */
+static bool count_waiters(struct belay_info *info, json_int_t n)
+{
+    if (n <= 0 || n > BELAY_QUEUE_MAX) {
+        return true;
+    }
+    info->waiters = calloc((size_t)n, sizeof *info->waiters);
+    if (info->waiters == NULL) {
+        return false;
+    }
+    for (info->n_waiters = 0; info->n_waiters < (size_t)n; info->n_waiters++) {
+        struct belay_waiter *waiter = &info->waiters[info->n_waiters];
+
+        waiter->key = strdup(info->key);
+        waiter->locked_by = strdup("");
+        waiter->locked_by_name = strdup("");
+        if (waiter->key == NULL || waiter->locked_by == NULL || waiter->locked_by_name == NULL) {
+            info->n_waiters++; /* what there is of it is freed with the rest */
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Returns whether to go on. */
+static bool hand_on(const json_t *page, belay_info_fn fn, void *context, size_t *n)
+{
+    const json_t *locks = json_object_get(page, "locks");
+    const json_t *waiting = json_object_get(page, "waiting");
+
+    for (size_t i = 0; i < json_array_size(locks); i++) {
+        struct belay_info *info = remote_info(json_array_get(locks, i));
+        bool go_on = true;
+
+        if (info != NULL && count_waiters(info, json_integer_value(json_object_get(waiting, info->key)))) {
+            go_on = fn(context, info);
+        }
+
+        belay_info_free(info);
+        (*n)++;
+        if (!go_on) {
+            return false;
+        }
+    }
+    return true;
+}
+
+enum belay_code remote_list(struct client_remote *base, const struct belay_query *query, belay_info_fn fn,
+                            void *context, bool *out_more, struct belay_error *err)
+{
+    struct remote *remote = (struct remote *)base;
+    const char *cursor = query->cursor;
+    json_t *answer = NULL;
+    size_t n = 0;
+    bool go_on = true;
+    enum belay_code code = BELAY_OK;
+
+    while (go_on) {
+        struct buf path = BUF_INIT(REMOTE_URL_MAX);
+        size_t left = query->limit == 0 ? PAGE_MAX : query->limit - n;
+        json_t *page = NULL;
+
+        list_path(&path, query, cursor, left < PAGE_MAX ? left : PAGE_MAX);
+        code = look(remote, &path, NULL, &page, err);
+        json_decref(answer); /* the cursor was in it */
+        answer = page;
+        if (code != BELAY_OK) {
+            break;
+        }
+        go_on = hand_on(page, fn, context, &n);
+        cursor = json_string_value(json_object_get(page, "next_cursor"));
+        go_on = go_on && cursor != NULL && (query->limit == 0 || n < query->limit);
+    }
+    if (code == BELAY_OK && out_more != NULL) {
+        *out_more = query->limit != 0 && n >= query->limit && cursor != NULL;
+    }
+    json_decref(answer);
+    return code;
+}
+
+enum belay_code remote_history(struct client_remote *base, const char *key, size_t limit, belay_event_fn fn,
+                               void *context, struct belay_error *err)
+{
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    json_t *answer = NULL;
+    const json_t *events;
+    bool go_on = true;
+    uint64_t id;
+    enum belay_code code;
+
+    remote_add_path(&path, key, "/history");
+    buf_addf(&path, "?limit=%zu", limit == 0 || limit > HISTORY_MAX ? (size_t)HISTORY_MAX : limit);
+    code = look((struct remote *)base, &path, key, &answer, err);
+    events = json_object_get(answer, "events");
+    for (size_t i = 0; code == BELAY_OK && go_on && i < json_array_size(events); i++) {
+        (void)remote_event(json_array_get(events, i), fn, context, &go_on, &id);
+    }
+    json_decref(answer);
+    return code;
+}

@@ -1,0 +1,144 @@
+/*
+ * GET /v1/events, Server-Sent Events. A stream that breaks is taken up again
+ * after the last event that came.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "net/uri.h"
+#include "remote/remote_internal.h"
+
+enum { LINE_MAX_BYTES = 2 << 20 };
+
+struct watching {
+    belay_event_fn fn;
+    void *context;
+    struct belay_cancel *cancel;
+    uint64_t last_id;
+    bool connected; /* since the request under way was sent */
+    bool stopped;   /* fn wants no more */
+    bool failed;
+    struct buf line;
+};
+
+/* Every event of the server's is one line of data, which says all that the other lines say. */
+static void on_line(struct watching *watching, const char *line)
+{
+    json_t *event = NULL;
+    bool go_on = true;
+
+    if (text_has_prefix(line, "data:")) {
+        event = json_loads(line + strlen("data:"), 0, NULL);
+        if (event != NULL &&
+            remote_event(event, watching->fn, watching->context, &go_on, &watching->last_id)) {
+            watching->stopped = !go_on;
+        }
+    }
+    json_decref(event);
+}
+
+static bool on_data(void *context, int status, const char *data, size_t len)
+{
+    struct watching *watching = context;
+    const char *end = data + len;
+
+    (void)status;
+    watching->connected = true;
+    while (data < end && !watching->stopped) {
+        const char *newline = memchr(data, '\n', (size_t)(end - data));
+        const char *stop = newline == NULL ? end : newline;
+
+        buf_add(&watching->line, data, (size_t)(stop - data));
+        if (watching->line.failed) {
+            watching->failed = true;
+            return false;
+        }
+        if (newline != NULL) {
+            on_line(watching, watching->line.data == NULL ? "" : watching->line.data);
+            buf_release(&watching->line);
+            watching->line = (struct buf)BUF_INIT(LINE_MAX_BYTES);
+        }
+        data = stop + (newline != NULL);
+    }
+    return !watching->stopped;
+}
+
+static bool should_stop(void *context)
+{
+    const struct watching *watching = context;
+
+    return belay_cancel_requested(watching->cancel);
+}
+
+/* One connection, until it ends. */
+static enum belay_code listen_once(struct remote *remote, const char *prefix, struct watching *watching,
+                                   struct belay_error *err)
+{
+    struct buf url = BUF_INIT(REMOTE_URL_MAX);
+    struct http_header headers[REMOTE_HEADERS + 1];
+    struct http_response response = { 0 };
+    struct http_request request = { .method = "GET",
+                                    .headers = headers,
+                                    .n_headers = remote_headers(remote, headers),
+                                    .may_repeat = true,
+                                    .direct = remote->direct,
+                                    .on_data = on_data,
+                                    .should_stop = should_stop,
+                                    .context = watching,
+                                    .endless = true };
+    char id[24];
+    json_t *body = NULL;
+    enum belay_code code;
+
+    if (watching->last_id != 0) {
+        (void)snprintf(id, sizeof id, "%llu", (unsigned long long)watching->last_id);
+        headers[request.n_headers++] = (struct http_header){ "Last-Event-ID", id };
+    }
+    buf_addf(&url, "%s/v1/events?prefix=", remote->url);
+    uri_encode(&url, prefix == NULL ? "" : prefix, prefix == NULL ? 0 : strlen(prefix), false);
+    request.url = url.data;
+    code = url.failed ? error_no_memory(err) : http_send(remote->http, &request, &response, err);
+    if (code == BELAY_OK && response.status != 200) {
+        body = json_loadb(response.body, response.body_len, 0, NULL);
+        code = remote_judge(remote, response.status, body, NULL, err);
+    }
+    json_decref(body);
+    http_response_release(&response);
+    buf_release(&url);
+    return code;
+}
+
+enum belay_code remote_watch(struct client_remote *base, const char *prefix, uint64_t after_id,
+                             belay_event_fn fn, void *context, struct belay_cancel *cancel,
+                             struct belay_error *err)
+{
+    struct remote *remote = (struct remote *)base;
+    struct watching watching = {
+        .fn = fn, .context = context, .cancel = cancel, .last_id = after_id, .line = BUF_INIT(LINE_MAX_BYTES)
+    };
+    enum belay_code code = BELAY_OK;
+    bool ever_connected = false;
+    int faults = 0;
+
+    while (!watching.stopped && !belay_cancel_requested(cancel)) {
+        watching.connected = false;
+        code = listen_once(remote, prefix, &watching, err);
+        buf_release(&watching.line);
+        watching.line = (struct buf)BUF_INIT(LINE_MAX_BYTES);
+        ever_connected = ever_connected || watching.connected;
+        faults = watching.connected ? 1 : faults + 1;
+        if (watching.failed) {
+            code = error_no_memory(err);
+        }
+        if ((code != BELAY_OK && code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) ||
+            (!ever_connected && faults >= REMOTE_TRIES)) {
+            break;
+        }
+        remote_sleep(remote_backoff_ms(faults), cancel);
+    }
+    buf_release(&watching.line);
+    return watching.stopped || belay_cancel_requested(cancel) ? BELAY_OK : code;
+}

@@ -1,0 +1,328 @@
+"""--store http://HOST:PORT: every command works through a server as it does on a file."""
+
+import json
+import signal
+import subprocess
+import time
+
+from remote_support import RemoteCase, free_port, wait_until
+from support import LOCK_FIELDS, main
+
+
+class TestCommands(RemoteCase):
+    def test_what_is_acquired_is_in_the_servers_store_and_is_released_by_its_id(self):
+        lock = self.acquire("deploy/api prod", "--ttl", "60s", "--meta", "build=7", "--owner", "ci-1")
+        self.assertEqual(list(lock), LOCK_FIELDS)
+        self.assertEqual((lock["locked_by"], lock["metadata"], lock["ttl_ms"]), ("ci-1", {"build": "7"}, 60000))
+        stored = self.local("status", "--json", "deploy/api prod").json()
+        self.assertEqual((stored["lock_id"], stored["token"]), (lock["lock_id"], lock["token"]))
+        self.fails(77, "release", "deploy/api prod", "--id", "another")
+        self.ok("release", "deploy/api prod", "--id", lock["lock_id"], "--outcome", "failed")
+        self.assertEqual(self.status("deploy/api prod")["outcome"], "failed")
+
+    def test_one_that_is_held_is_refused_with_its_holder(self):
+        lock = self.acquire("k", "--owner", "alice")
+        error = self.fails(75, "acquire", "--json", "k").error()
+        self.assertEqual((error["code"], error["lock"]["locked_by"], error["lock"]["lock_id"]),
+                         ("lock_held", "alice", lock["lock_id"]))
+        self.assertRegex(error["message"], r"^lock 'k' held by alice until \S+ \(\d+m \d+s left\)$")
+
+    def test_acquiring_again_with_the_same_id_gives_the_same_lock_and_a_used_id_is_refused(self):
+        """L5"""
+        first = self.acquire("k", "--id", "mine")
+        self.assertEqual(self.acquire("k", "--id", "mine")["token"], first["token"])
+        self.ok("release", "k", "--id", "mine")
+        self.assertEqual(self.belay("acquire", "--json", "k", "--id", "mine").error()["code"], "id_used")
+
+    def test_a_reentrant_owner_gets_its_lock_again(self):
+        first = self.acquire("k", "--owner", "job", "--reentrant")
+        second = self.acquire("k", "--owner", "job", "--reentrant")
+        self.assertEqual((first["lock_id"], first["token"]), (second["lock_id"], second["token"]))
+
+    def test_renew_starts_the_lease_again_with_a_new_ttl(self):
+        lock = self.acquire("k", "--ttl", "60s")
+        renewed = self.ok("renew", "--json", "k", "--id", lock["lock_id"], "--ttl", "2h").json()
+        self.assertEqual((renewed["ttl_ms"], renewed["token"]), (7200000, lock["token"]))
+
+    def test_list_is_paged_without_a_gap(self):
+        for i in range(7):
+            self.acquire(f"k{i}")
+        self.acquire("other")
+        keys = [one["key"] for one in self.ok("list", "--json", "--prefix", "k").json()["locks"]]
+        self.assertEqual(keys, [f"k{i}" for i in range(7)])
+        page = self.ok("list", "--json", "--prefix", "k", "--limit", "3").json()
+        self.assertEqual([one["key"] for one in page["locks"]], ["k0", "k1", "k2"])
+
+    def test_unlock_says_who_and_why_in_the_history(self):
+        self.acquire("k")
+        self.ok("unlock", "k", "--force", "--yes", "--reason", "runner is gone")
+        last = self.ok("history", "--json", "k").json()["events"][-1]
+        self.assertEqual((last["event"], last["reason"]), ("lock.forced", "runner is gone"))
+        self.assertIn("@", last["by"])
+        self.fails(66, "unlock", "k", "--force", "--yes")
+
+    def test_what_is_not_there_is_not_found(self):
+        self.fails(66, "status", "nothing")
+        self.fails(66, "release", "nothing", "--id", "x")
+
+    def test_wait_returns_when_the_lock_is_free(self):
+        lock = self.acquire("k")
+        self.fails(75, "wait", "k", "--wait", "300ms")
+        waiting = self.start("wait", "k", "--wait", "20s")
+        time.sleep(0.5)
+        self.assertIsNone(waiting.poll())
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.assertEqual(waiting.wait(10), 0)
+
+    def test_wait_sees_what_is_held_below(self):
+        """L7, across the wire: the stack is not free while one of its services is held."""
+        self.ok("acquire", "--stack", "shop", "--environment", "prod", "--service", "api")
+        self.fails(75, "wait", "--stack", "shop", "--environment", "prod", "--wait", "100ms")
+        self.fails(75, "acquire", "--stack", "shop", "--environment", "prod")
+
+    def test_watch_shows_events_as_they_happen_and_goes_on_after_a_restart(self):
+        watch = self.start("watch", "--json", "--prefix", "k")
+        wait_until(lambda: '"/v1/events"' in self.read("server.log") or self.has_listener(), "the listener")
+        self.acquire("k1")
+        self.assertEqual(json.loads(watch.stdout.readline())["lock_key"], "k1")
+        self.kill_server()
+        self.serve()
+        self.acquire("other")
+        self.acquire("k2")
+        self.assertEqual(json.loads(watch.stdout.readline())["lock_key"], "k2")
+        watch.send_signal(signal.SIGINT)
+        watch.wait(10)
+
+    def has_listener(self):
+        time.sleep(0.5)  # the log of a stream is written when it ends
+        return True
+
+
+class TestRun(RemoteCase):
+    def test_run_holds_the_lock_while_the_command_runs_and_passes_its_status_on(self):
+        result = self.belay("run", "k", "--", "sh", "-c", "echo $BELAY_TOKEN $BELAY_STORE; exit 7")
+        self.assertEqual(result.code, 7, result)
+        token, store = result.out.split()
+        self.assertGreater(int(token), 0)
+        self.assertEqual(store, self.url)
+        self.assertEqual(self.status("k")["outcome"], "failed")
+
+    def test_run_adopts_a_lock_that_was_acquired_for_it(self):
+        lock = self.acquire("k", "--ttl", "60s")
+        result = self.ok("run", "--adopt", lock["lock_id"], "k", "--", "sh", "-c", "echo $BELAY_LOCK_ID $BELAY_TOKEN")
+        new_id, token = result.out.split()
+        self.assertNotEqual(new_id, lock["lock_id"])
+        self.assertGreater(int(token), lock["token"])
+        self.assertNotEqual(self.belay("run", "--adopt", lock["lock_id"], "k", "--", "true").code, 0)
+        self.assertEqual(self.status("k")["status"], "released")
+
+    def test_heartbeats_keep_a_lease_that_is_shorter_than_the_command(self):
+        process, _ = self.start_command("--ttl", "1s", "--heartbeat", "200ms", script="sleep 3")
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:
+            self.assertEqual(self.status("k")["status"], "active")
+            time.sleep(0.1)
+        self.assertEqual(process.wait(10), 0)
+
+    def test_six_that_wait_run_in_the_order_of_their_arrival(self):
+        """L4"""
+        lock = self.acquire("k")
+        runs = []
+        for i in range(6):
+            runs.append(self.start("run", "--wait", "60s", "--owner", f"w{i}", "k", "--", "sh", "-c",
+                                   f"echo {i} >>order"))
+            wait_until(lambda: len(self.queue("k")) == i + 1, f"{i + 1} in line")
+        self.assertEqual(self.queue("k"), [f"w{i}" for i in range(6)])
+        self.ok("release", "k", "--id", lock["lock_id"])
+        for run in runs:
+            self.assertEqual(run.wait(30), 0, run.stderr.read())
+        self.assertEqual(self.read("order").split(), list("012345"))
+
+    def test_waits_longer_than_a_slice_keep_their_place(self):
+        """L4, L6: with a ttl of 900 ms a slice is 300 ms."""
+        lock = self.acquire("k", "--ttl", "60s")
+        first = self.start("run", "--ttl", "900ms", "--wait", "30s", "--owner", "a", "k", "--", "sh", "-c", "echo a >>order")
+        wait_until(lambda: self.queue("k") == ["a"], "the first in line")
+        second = self.start("run", "--wait", "30s", "--owner", "b", "k", "--", "sh", "-c", "echo b >>order")
+        wait_until(lambda: self.queue("k") == ["a", "b"], "the second in line")
+        for _ in range(15):
+            self.assertEqual(self.queue("k"), ["a", "b"])
+            time.sleep(0.1)
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.assertEqual((first.wait(10), second.wait(10)), (0, 0))
+        self.assertEqual(self.read("order").split(), ["a", "b"])
+
+    def test_one_that_gives_up_leaves_the_line(self):
+        self.acquire("k")
+        waiting = self.start("run", "--wait", "60s", "k", "--", "true")
+        wait_until(lambda: len(self.queue("k")) == 1, "one in line")
+        waiting.send_signal(signal.SIGINT)
+        waiting.wait(10)
+        wait_until(lambda: self.queue("k") == [], "an empty line", patience=3)
+        self.fails(75, "run", "--wait", "400ms", "k", "--", "true")
+        self.assertEqual(self.queue("k"), [])
+
+    def test_a_command_whose_lock_was_ended_by_force_is_stopped(self):
+        """L6: 76 says that the lock was lost."""
+        process, pid = self.start_command("--ttl", "3s", "--heartbeat", "300ms", script="exec sleep 60")
+        self.ok("unlock", "k", "--force", "--yes")
+        self.assertEqual(process.wait(10), 76)
+        self.assert_gone(pid)
+
+
+class TestServerGone(RemoteCase):
+    def test_a_holder_survives_a_restart_within_its_lease(self):
+        process, _ = self.start_command("--ttl", "6s", "--heartbeat", "500ms", script="sleep 4; echo done >end")
+        before = self.status("k")
+        self.kill_server()
+        time.sleep(1)
+        self.serve()
+        self.assertEqual(process.wait(20), 0, process.stderr.read())
+        self.assertTrue(self.has("end"))
+        after = self.status("k")
+        self.assertEqual((after["lock_id"], after["token"], after["status"]),
+                         (before["lock_id"], before["token"], "released"))
+
+    def test_a_command_that_ends_while_the_server_is_away_still_gives_its_lock_back(self):
+        process, pid = self.start_command("--ttl", "30s", script="read line; exit 0", stdin=subprocess.PIPE)
+        self.kill_server()
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        self.assert_gone(pid)
+        time.sleep(0.7)
+        self.serve()
+        self.assertEqual(process.wait(10), 0, process.stderr.read())
+        self.assertEqual(self.status("k")["status"], "released")
+
+    def test_a_holder_whose_server_stays_away_is_stopped_before_its_lease_is_over(self):
+        """L6"""
+        process, pid = self.start_command("--ttl", "2s", "--heartbeat", "300ms", script="exec sleep 60")
+        self.kill_server()
+        self.assertEqual(process.wait(15), 76)
+        self.assert_gone(pid)
+
+    def test_a_waiter_survives_a_restart_and_gets_the_lock(self):
+        lock = self.acquire("k", "--ttl", "60s")
+        waiting = self.start("run", "--wait", "60s", "--owner", "w", "k", "--", "true")
+        wait_until(lambda: self.queue("k") == ["w"], "one in line")
+        self.kill_server()
+        time.sleep(0.5)
+        self.assertIsNone(waiting.poll())
+        self.serve()
+        wait_until(lambda: self.queue("k") == ["w"], "the waiter in line again", patience=10)
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.assertEqual(waiting.wait(10), 0, waiting.stderr.read())
+
+    def test_a_server_that_is_not_there_is_one_line_and_69(self):
+        url = f"http://127.0.0.1:{free_port()}"
+        for command in (["status", "k"], ["acquire", "k"], ["list"], ["run", "k", "--", "true"],
+                        ["acquire", "k", "--wait", "30s"], ["watch"]):
+            began = time.monotonic()
+            result = self.fails(69, *command, "--store", url) if command[0] != "run" else \
+                self.fails(69, "--store", url, *command)
+            self.assertEqual(result.err.count("\n"), 1, result)
+            self.assertIn("cannot reach", result.err)
+            self.assertLess(time.monotonic() - began, 5)
+
+    def test_what_is_no_belay_server_is_said_to_be_none(self):
+        result = self.belay("status", "k", "--store", self.url + "/elsewhere")
+        self.assertEqual(result.code, 78, result)
+        self.assertIn("does not answer as a belay server", result.err)
+
+    def test_a_password_in_the_url_is_refused_and_not_shown(self):
+        result = self.belay("status", "k", "--store", "http://me:secret@127.0.0.1:1")
+        self.assertEqual(result.code, 78, result)
+        self.assertNotIn("secret", result.err)
+        self.assertIn("BELAY_AUTH_FILE", result.err)
+
+
+class TestTokens(RemoteCase):
+    tokens = [("root", "admin", "admin-secret"), ("ci", "locker", "locker-secret"), ("eye", "reader", "reader-secret")]
+
+    def setUp(self):
+        super().setUp()
+        self.use("admin-secret")
+
+    def use(self, secret, mode=0o600):
+        path = self.dir / "token"
+        path.write_text(secret + "\n", encoding="utf-8")
+        path.chmod(mode)
+        self.env["BELAY_AUTH_FILE"] = str(path)
+
+    def test_the_token_of_the_file_is_who_acquires(self):
+        self.use("locker-secret")
+        lock = self.acquire("k", "--owner", "job", "--owner-name", "Nightly")
+        self.assertEqual(lock["locked_by_name"], "Nightly (ci)")
+        self.ok("run", "other", "--", "true")
+
+    def test_the_file_may_be_named_in_the_configuration(self):
+        path = self.env.pop("BELAY_AUTH_FILE")
+        (self.dir / "belay.yaml").write_text(f"auth_file: {path}\n", encoding="utf-8")
+        self.ok("acquire", "k")
+
+    def test_a_file_in_the_working_directory_does_not_choose_who_is_sent_the_token(self):
+        del self.env["BELAY_STORE"]
+        (self.dir / "belay.yaml").write_text(f"store: {self.url}\n", encoding="utf-8")
+        result = self.fails(78, "acquire", "k")
+        self.assertIn("--store or BELAY_STORE", result.err)
+        self.ok("acquire", "k", "--config", "belay.yaml")  # somebody named it
+
+    def test_no_token_or_a_wrong_one_is_77_and_says_what_to_set(self):
+        for secret in (None, "wrong"):
+            if secret is None:
+                self.env.pop("BELAY_AUTH_FILE")
+            else:
+                self.use(secret)
+            for command in (["status", "k"], ["acquire", "k"], ["list"], ["watch"]):
+                result = self.fails(77, *command)
+                self.assertEqual(result.err.count("\n"), 1, result)
+                self.assertIn("BELAY_AUTH_FILE", result.err)
+                self.assertNotIn("wrong", result.err)
+
+    def test_a_reader_may_look_and_no_more(self):
+        self.acquire("k")
+        self.use("reader-secret")
+        shown = self.status("k")
+        self.assertIsNone(shown["lock_id"])
+        self.fails(77, "acquire", "k2")
+        self.fails(77, "unlock", "k", "--force", "--yes")
+        self.fails(75, "wait", "k", "--wait", "100ms")
+
+    def test_a_file_that_others_may_read_is_refused(self):
+        for mode in (0o644, 0o604, 0o620):
+            self.use("admin-secret", mode)
+            result = self.fails(78, "status", "k")
+            self.assertIn("chmod 600", result.err)
+            self.assertNotIn("admin-secret", result.err)
+
+    def test_a_file_that_is_not_one_token_is_refused(self):
+        for text in ("", "two words", "a\nb"):
+            self.use(text)
+            self.fails(78, "status", "k")
+        self.env["BELAY_AUTH_FILE"] = self.path("nowhere")
+        self.fails(78, "status", "k")
+
+
+class TestTls(RemoteCase):
+    def setUp(self):
+        super().setUp()
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                        "-days", "2", "-subj", "/CN=belay", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
+                        self.path("key.pem"), "-out", self.path("cert.pem")], check=True, capture_output=True)
+        self.kill_server()
+        self.serve("--tls-cert", self.path("cert.pem"), "--tls-key", self.path("key.pem"))
+        self.env["BELAY_STORE"] = f"https://127.0.0.1:{self.port}"
+
+    def test_a_server_that_is_trusted_is_used(self):
+        self.env["BELAY_CA_FILE"] = self.path("cert.pem")
+        self.ok("run", "k", "--", "true")
+        self.assertEqual(self.status("k")["outcome"], "completed")
+
+    def test_a_server_that_is_not_trusted_gets_nothing(self):
+        result = self.fails(69, "acquire", "k")
+        self.assertIn("certificate", result.err)
+        self.assertEqual(self.local("status", "k").code, 66)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""
+The suite of the command line once more, with a server between: what a user sees
+must not depend on where the locks are. Every case's store is a server of its own.
+"""
+
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
+
+import support  # noqa: E402
+from remote_support import free_port  # noqa: E402
+
+MODULES = ["test_acquire", "test_list", "test_unlock", "test_usage", "test_run_command", "test_run_lease",
+           "test_run_terminal"]
+
+
+def through_a_server(case):
+    """Have the case's set-up put a server before its file."""
+    own = case.setUp
+
+    def set_up():
+        own()
+        port = free_port()
+        server = subprocess.Popen(
+            [support.BELAY, "serve", "--json", "--store", case.store, "--listen", f"127.0.0.1:{port}"],
+            env=case.environment(None), cwd=case.dir, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, encoding="utf-8")
+        case.addCleanup(case.end, server)
+        case.assertIn("listening", server.stdout.readline())
+        case.store = case.env["BELAY_STORE"] = f"http://127.0.0.1:{port}"
+
+    case.setUp = set_up
+
+
+def cases_of(suite):
+    for item in suite:
+        if isinstance(item, unittest.TestSuite):
+            yield from cases_of(item)
+        else:
+            yield item
+
+
+def load_tests(loader, _standard, _pattern):
+    suite = unittest.TestSuite()
+    for case in cases_of(loader.loadTestsFromNames(MODULES)):
+        if isinstance(case, support.BelayCase):
+            through_a_server(case)
+        suite.addTest(case)
+    assert suite.countTestCases() > 100
+    return suite
+
+
+if __name__ == "__main__":
+    unittest.main()
