@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 
+/* clang-format off */
 const struct cli_command *const cli_commands[] = {
     &cmd_run,
     &cmd_acquire,
@@ -31,6 +32,7 @@ const struct cli_command *const cli_commands[] = {
     &cmd_version,
     NULL,
 };
+/* clang-format on */
 
 const struct cli_command *cli_find_command(const char *name)
 {

@@ -607,6 +607,39 @@ static void a_stack_excludes_its_services_and_they_it(void **state)
     belay_error_release(&err);
 }
 
+static bool note_event(void *context, const struct belay_event *event)
+{
+    uint64_t *seen = context; /* how many, and the last one's id */
+
+    seen[0]++;
+    seen[1] = event->id;
+    return true;
+}
+
+static void kept_events_are_read_without_waiting_for_more(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t all[2] = { 0, 0 };
+    uint64_t last[2] = { 0, 0 };
+    uint64_t later[2] = { 0, 0 };
+    uint64_t none[2] = { 0, 0 };
+    struct belay_lock *lock;
+
+    assert_int_equal(belay_lock_acquire(f->client, "a/1", NULL, &lock, NULL), BELAY_OK);
+    assert_int_equal(belay_lock_release(lock, BELAY_OUTCOME_COMPLETED, NULL), BELAY_OK);
+    belay_lock_free(lock);
+    assert_int_equal(belay_events(f->client, NULL, 0, 0, note_event, all, NULL), BELAY_OK);
+    assert_int_equal(all[0], 2);
+    assert_int_equal(belay_events(f->client, "a/", 0, 1, note_event, last, NULL), BELAY_OK);
+    assert_int_equal(last[0], 1);
+    assert_int_equal(last[1], all[1]);
+    assert_int_equal(belay_events(f->client, NULL, all[1] - 1, 0, note_event, later, NULL), BELAY_OK);
+    assert_int_equal(later[0], 1);
+    assert_int_equal(belay_events(f->client, "b/", 0, 0, note_event, none, NULL), BELAY_OK);
+    assert_int_equal(belay_events(f->client, NULL, all[1], 0, note_event, none, NULL), BELAY_OK);
+    assert_int_equal(none[0], 0);
+}
+
 /* S0.9: also on the day on which the store is broken, which is when it is wanted. */
 /* A full disk: an answer, and soon. */
 static void every_change_ends_when_the_store_can_only_be_read(void **state)
@@ -674,6 +707,7 @@ int main(void)
         TEST(waiters_get_it_in_the_order_they_came),
         TEST(a_stack_excludes_its_services_and_they_it),
         TEST(every_change_ends_when_the_store_can_only_be_read),
+        TEST(kept_events_are_read_without_waiting_for_more),
         TEST(the_kill_switch_works_without_a_store),
     };
 
