@@ -93,7 +93,7 @@ static bool read_both(struct pipes *pipes, int64_t deadline_ms, struct buf *out,
     struct pollfd fds[2] = { { pipes->out[0], POLLIN, 0 }, { pipes->complaints[0], POLLIN, 0 } };
     bool open[2] = { true, true };
 
-    while (open[0] || open[1]) {
+    while ((open[0] || open[1]) && !*out_overflow) {
         int64_t left = deadline_ms - clock_boot_ms();
 
         if (left <= 0) {
