@@ -25,11 +25,9 @@ bench: all ## measure beside flock and etcd, and print a table
 	@tools/setup bench
 	@bench/run
 
-install: ## install under $(DESTDIR)$(PREFIX)
+install: ## install under PREFIX (/usr/local) below DESTDIR
 	@test -x build/belay || $(MAKE) --no-print-directory all
-	@cmake -DCMAKE_INSTALL_PREFIX='$(PREFIX)' -S . -B build --log-level=WARNING >/dev/null
-	@cmake --build build
-	@DESTDIR='$(DESTDIR)' cmake --install build
+	@DESTDIR='$(DESTDIR)' cmake --install build --prefix '$(PREFIX)'
 
 setup: ## install the Debian packages that building, testing and linting need
 	@tools/setup build test lint bench

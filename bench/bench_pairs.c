@@ -1,9 +1,10 @@
 /*
  * Acquire+release pairs a second of one process, one key after the other.
  *
- *     bench_pairs STORE_URL SECONDS FIRST COUNT
+ *     bench_pairs STORE_URL SECONDS KEYS RECORDS
  *
- * goes round the keys bench-FIRST, ... of COUNT, and prints the rate.
+ * goes round KEYS keys, in no order that a page cache would like, that are
+ * spread evenly over bench-0000000 up to RECORDS, and prints the rate.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,6 +12,9 @@
 #include <time.h>
 
 #include "belay.h"
+
+/* A prime: multiples of it visit every key of a round once. */
+#define SCATTER 2654435761UL
 
 static double now_s(void)
 {
@@ -41,24 +45,28 @@ int main(int argc, char **argv)
     struct belay_client *client = NULL;
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code;
-    unsigned long first, count, done = 0;
+    unsigned long keys, step, done = 0;
     double seconds, began;
 
     if (argc != 5) {
-        (void)fprintf(stderr, "usage: bench_pairs STORE_URL SECONDS FIRST COUNT\n");
+        (void)fprintf(stderr, "usage: bench_pairs STORE_URL SECONDS KEYS RECORDS\n");
         return 64;
     }
     options.store_url = argv[1];
     seconds = strtod(argv[2], NULL);
-    first = strtoul(argv[3], NULL, 10);
-    count = strtoul(argv[4], NULL, 10);
+    keys = strtoul(argv[3], NULL, 10);
+    step = keys == 0 ? 0 : strtoul(argv[4], NULL, 10) / keys;
+    if (step == 0) {
+        (void)fprintf(stderr, "bench_pairs: KEYS must be between 1 and RECORDS\n");
+        return 64;
+    }
 
     code = belay_client_open(&options, &client, &err);
     began = now_s();
     while (code == BELAY_OK && now_s() - began < seconds) {
         char key[32];
 
-        (void)snprintf(key, sizeof key, "bench-%07lu", first + done % count);
+        (void)snprintf(key, sizeof key, "bench-%07lu", done * SCATTER % keys * step);
         code = one_pair(client, key, &err);
         done++;
     }

@@ -1,21 +1,26 @@
 # What `make install` puts where. DESTDIR is honoured by CMake itself.
 include(GNUInstallDirs)
 
-if(TARGET belay)
-  install(TARGETS belay RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+install(TARGETS belay RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS belay_shared belay_static
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/belay.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES include/belay/store.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/belay)
-
-configure_file(cmake/belay.pc.in belay.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/belay.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-file(GLOB man_pages CONFIGURE_DEPENDS man/*.1)
-install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
-install(FILES completions/belay.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
-  RENAME belay OPTIONAL)
-install(FILES completions/_belay DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions OPTIONAL)
-install(FILES completions/belay.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d OPTIONAL)
+# Written when it is known where all this goes, and by the program itself: the man pages and the
+# completions come from the same tables as --help.
+set(made ${CMAKE_BINARY_DIR}/install)
+install(CODE "
+  set(PROJECT_VERSION ${PROJECT_VERSION})
+  set(CMAKE_INSTALL_LIBDIR ${CMAKE_INSTALL_LIBDIR})
+  set(CMAKE_INSTALL_INCLUDEDIR ${CMAKE_INSTALL_INCLUDEDIR})
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/belay.pc.in ${made}/belay.pc @ONLY)
+  execute_process(COMMAND ${PROJECT_SOURCE_DIR}/tools/gen_docs $<TARGET_FILE:belay> ${made}
+    COMMAND_ERROR_IS_FATAL ANY)")
+install(FILES ${made}/belay.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(DIRECTORY ${made}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
+install(FILES ${made}/completions/belay.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+  RENAME belay)
+install(FILES ${made}/completions/_belay DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES ${made}/completions/belay.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)

@@ -193,7 +193,7 @@ struct belay_setting {
 };
 BELAY_API size_t belay_config_count(const struct belay_config *config);
 BELAY_API struct belay_setting belay_config_setting(const struct belay_config *config, size_t i);
-/* The value of a setting by its dotted name; NULL if there is none. */
+/* The value of a setting by its dotted name, such as "profiles.build.components.0"; NULL if there is none. */
 BELAY_API const char *belay_config_get(const struct belay_config *config, const char *name);
 
 /* A named set of defaults for lock options. Values that are not set are 0. */
@@ -235,8 +235,8 @@ BELAY_API enum belay_code belay_key_check(const struct belay_config *config, con
 
 /*
  * The keys above `key`, nearest first: a lock on one of them excludes a lock on
- * `key` and the other way round. At most `n`; returns how many there are. The
- * caller frees each with free().
+ * `key` and the other way round. Returns how many there are. The caller frees
+ * each with free(); one is NULL if there was no memory for it.
  */
 enum { BELAY_ANCESTORS_MAX = 2 };
 BELAY_API size_t belay_key_ancestors(const struct belay_config *config, const char *key,
@@ -280,7 +280,8 @@ struct belay_client;
 struct belay_client_options {
     size_t struct_size;
     const char *store_url;             /* NULL: what the configuration says */
-    const struct belay_config *config; /* borrowed while the client lives; NULL: defaults */
+    const struct belay_config *config; /* borrowed while the client lives; NULL: as
+                                          belay_config_load(NULL) finds it */
     /* Called for every event this client causes, by the thread that caused it. */
     void (*on_event)(void *context, const struct belay_event *event);
     /* Called for what a person should know but no caller acts upon; one line. */
@@ -344,6 +345,7 @@ struct belay_lock_options {
     bool reentrant;        /* the same owner gets its live lock again, with the same id and token */
     bool outlives_process; /* nobody's process: it survives this one, and a restart of the machine */
     bool document_backoff; /* retry after 5, 10, 30, 60 s instead of exponentially */
+    bool keep_later;       /* no heartbeat and no on_lost before belay_lock_keep() */
     /*
      * Called once, by the heartbeat thread, when the lease is lost or can no
      * longer be proved: before anyone else can have the lock, while this
@@ -359,7 +361,7 @@ struct belay_lock_options {
 #define BELAY_LOCK_OPTIONS_INIT                                                                              \
     {                                                                                                        \
         sizeof(struct belay_lock_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, false, false,     \
-            false, NULL, NULL, NULL, NULL                                                                    \
+            false, false, NULL, NULL, NULL, NULL                                                             \
     }
 
 /* Fill what is not set in `options` from a profile. */
@@ -390,6 +392,14 @@ BELAY_API enum belay_code belay_lock_acquire(struct belay_client *client, const 
 BELAY_API enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, const char *lock_id,
                                            const struct belay_lock_options *options,
                                            struct belay_lock **out_lock, struct belay_error *err);
+
+/*
+ * Start to look after a lock that was acquired with keep_later: heartbeats, and
+ * on_lost. They take threads, which cost a short job more than its lock does;
+ * to be called well before the first heartbeat is due. Doing it again is not an
+ * error.
+ */
+BELAY_API enum belay_code belay_lock_keep(struct belay_lock *lock, struct belay_error *err);
 
 /* Renew the lease now, for its whole ttl. BELAY_LOST if it is over. */
 BELAY_API enum belay_code belay_lock_renew(struct belay_lock *lock, struct belay_error *err);

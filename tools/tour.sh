@@ -21,7 +21,10 @@ finish() {
 }
 trap finish EXIT
 
-say() { printf '\n# %s\n' "$@"; }
+say() {
+    echo
+    printf '# %s\n' "$@"
+}
 
 # Runs what it prints. The exit code that a step must have comes first: a tour that lies fails.
 step() {
@@ -73,7 +76,7 @@ start "belay run --ttl 2s migrate-db -- sleep 60"
 sleep 0.5
 printf '$ kill -9 %s\n' "${background[0]}"
 kill -9 "${background[0]}"
-wait "${background[0]}" 2>/dev/null || true
+{ wait "${background[0]}" || true; } 2>/dev/null
 background=()
 step 0 "belay run --wait 10s migrate-db -- echo the next one did not have to ask anybody"
 

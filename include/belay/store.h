@@ -151,8 +151,8 @@ struct belay_batch {
     const struct belay_write *writes; /* of different keys */
     size_t n_writes;                  /* may be 0: only events */
     const struct belay_event *events; /* kept with the writes, if the store keeps events. An owner
-                                         or a token it does not name is that of writes[0]'s
-                                         record before the batch. */
+                                         that is NULL is that of writes[0]'s record before the batch;
+                                         so is a token of 0, if the event is of that record's id. */
     size_t n_events;
     bool durable;          /* on disk before it is reported. A store does so by itself for a
                      record that outlives its process, before or after. */

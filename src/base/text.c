@@ -67,6 +67,7 @@ bool random_bytes(void *out, size_t n)
 
 bool uuid_make(char out[UUID_TEXT_SIZE])
 {
+    static const char digits[] = "0123456789abcdef";
     unsigned char b[16];
 
     if (!random_bytes(b, sizeof b)) {
@@ -74,9 +75,14 @@ bool uuid_make(char out[UUID_TEXT_SIZE])
     }
     b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
     b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
-    (void)snprintf(out, UUID_TEXT_SIZE,
-                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2],
-                   b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    for (size_t i = 0; i < sizeof b; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) {
+            *out++ = '-';
+        }
+        *out++ = digits[b[i] >> 4];
+        *out++ = digits[b[i] & 0x0f];
+    }
+    *out = '\0';
     return true;
 }
 

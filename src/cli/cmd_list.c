@@ -20,7 +20,7 @@ struct listing {
 };
 
 static const struct table_column columns[] = {
-    { "KEY", 16 }, { "HOLDER", 12 }, { "AGE", 0 }, { "EXPIRES IN", 0 }, { "STATUS", 0 }, { "WAITING", 0 },
+    { "KEY", 12 }, { "HOLDER", 8 }, { "AGE", 0 }, { "EXPIRES IN", 0 }, { "STATUS", 0 }, { "WAITING", 0 },
 };
 /* Said with the first lock, so that a store that fails at once leaves standard output empty. */
 #define LIST_OPENING "{\"locks\":["
@@ -29,20 +29,23 @@ enum { N_COLUMNS = sizeof columns / sizeof columns[0] };
 static void add_row(struct listing *listing, const struct belay_info *info)
 {
     bool active = info->status == BELAY_STATUS_ACTIVE;
+    struct buf holder = BUF_INIT(1 << 16);
     struct buf state = BUF_INIT(256);
     char age[CLOCK_TEXT_SIZE];
     char left[CLOCK_TEXT_SIZE];
     char waiting[24];
 
+    print_holder_short(&holder, info);
     lock_state(&state, info);
     (void)snprintf(waiting, sizeof waiting, "%zu", info->n_waiters);
     table_add(listing->table, info->key);
-    table_add(listing->table, *info->locked_by_name == '\0' ? info->locked_by : info->locked_by_name);
+    table_add(listing->table, holder.failed ? "?" : holder.data);
     table_add(listing->table,
               clock_format_span(age, (listing->now_unix_ms - info->locked_at_unix_ms) / 1000 * 1000));
     table_add(listing->table, active ? clock_format_span(left, info->expires_in_ms) : "-");
     table_add(listing->table, state.failed ? "?" : state.data);
     table_add(listing->table, info->n_waiters == 0 ? "-" : waiting);
+    buf_release(&holder);
     buf_release(&state);
 }
 

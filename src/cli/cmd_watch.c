@@ -1,3 +1,5 @@
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -14,40 +16,71 @@ static bool on_event(void *context, const struct belay_event *event)
     return fflush(stdout) == 0;
 }
 
-/* When events are rare, a reader that went away would be noticed only by the second next one. */
+/*
+ * When events are rare, a reader that went away would be noticed only by the
+ * second next one: so a thread looks at the pipe.
+ */
+struct reader_watch {
+    struct belay_cancel *cancel; /* borrowed */
+    int stop_pipe[2];            /* closing its end stops the thread */
+    pthread_t thread;
+    bool started;
+};
+
 static void *watch_reader(void *context)
 {
-    struct pollfd reader = { .fd = STDOUT_FILENO, .events = 0 };
+    const struct reader_watch *watch = context;
+    struct pollfd ends[2] = { { .fd = STDOUT_FILENO, .events = 0 },
+                              { .fd = watch->stop_pipe[0], .events = POLLIN } };
 
-    while (poll(&reader, 1, -1) >= 0) {
-        if ((reader.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) {
-            belay_cancel_request(context);
+    while (poll(ends, 2, -1) >= 0 || errno == EINTR) {
+        if (ends[1].revents != 0) {
+            break;
+        }
+        if ((ends[0].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) {
+            belay_cancel_request(watch->cancel);
             break;
         }
     }
     return NULL;
 }
 
-static bool start_reader_watch(struct belay_cancel *cancel, pthread_t *out_thread)
+static void start_reader_watch(struct reader_watch *watch, struct belay_cancel *cancel)
 {
     sigset_t all;
     sigset_t before;
-    bool started;
 
+    watch->cancel = cancel;
+    watch->started = false;
+    if (cancel == NULL || pipe2(watch->stop_pipe, O_CLOEXEC) != 0) {
+        return;
+    }
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    started = pthread_create(out_thread, NULL, watch_reader, cancel) == 0;
+    watch->started = pthread_create(&watch->thread, NULL, watch_reader, watch) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
+    if (!watch->started) {
+        (void)close(watch->stop_pipe[0]);
+        (void)close(watch->stop_pipe[1]);
+    }
 }
 
+static void stop_reader_watch(struct reader_watch *watch)
+{
+    if (watch->started) {
+        (void)close(watch->stop_pipe[1]);
+        (void)pthread_join(watch->thread, NULL);
+        (void)close(watch->stop_pipe[0]);
+    }
+}
+
+/* Ctrl-C is how one ends a watch, and a reader that goes away is another way: neither is worth a message. */
 static int end_watch(const struct cli_context *context, enum belay_code code, const struct belay_error *err)
 {
-    /* Ctrl-C is how one ends a watch, and a closed pipe is too: neither is worth a message. */
-    if (code == BELAY_CANCELLED || ferror(stdout)) {
-        return cli_signal() == 0 ? CLI_UNKNOWN : cli_exit_code(BELAY_CANCELLED);
+    if (code != BELAY_OK && code != BELAY_CANCELLED) {
+        return cli_error(context, err);
     }
-    return code == BELAY_OK ? CLI_OK : cli_error(context, err);
+    return cli_signal() == 0 ? CLI_UNKNOWN : cli_exit_code(BELAY_CANCELLED);
 }
 
 static int exec_watch(struct cli_context *context, const struct options *options)
@@ -55,26 +88,21 @@ static int exec_watch(struct cli_context *context, const struct options *options
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     struct belay_cancel *cancel;
-    pthread_t reader;
-    bool watching;
-    int code;
+    struct reader_watch reader;
+    enum belay_code code;
+    int status;
 
     if (cli_client(context, &client, &err) != BELAY_OK) {
-        code = cli_error(context, &err);
-        belay_error_release(&err);
-        return code;
-    }
-    cancel = cli_cancel(context);
-    watching = cancel != NULL && start_reader_watch(cancel, &reader);
-    code = end_watch(context,
-                     belay_watch(client, options_text(options, "prefix"), 0, on_event, context, cancel, &err),
-                     &err);
-    if (watching) {
-        (void)pthread_cancel(reader);
-        (void)pthread_join(reader, NULL);
+        status = cli_error(context, &err);
+    } else {
+        cancel = cli_cancel(context);
+        start_reader_watch(&reader, cancel);
+        code = belay_watch(client, options_text(options, "prefix"), 0, on_event, context, cancel, &err);
+        stop_reader_watch(&reader);
+        status = end_watch(context, code, &err);
     }
     belay_error_release(&err);
-    return code;
+    return status;
 }
 
 static const struct option_def defs[] = {

@@ -6,12 +6,25 @@
 #include "cli/commands.h"
 
 const struct cli_command *const cli_commands[] = {
-    &cmd_acquire,     &cmd_renew,        &cmd_release,
-    &cmd_status,      &cmd_list,         &cmd_unlock,
-    &cmd_wait,        &cmd_watch,        &cmd_history,
-    &cmd_locks_list,  &cmd_locks_status, &cmd_locks_release,
-    &cmd_state_locks, &cmd_config_show,  &cmd_completion,
-    &cmd_help,        &cmd_version,      NULL,
+    &cmd_run,
+    &cmd_acquire,
+    &cmd_renew,
+    &cmd_release,
+    &cmd_status,
+    &cmd_list,
+    &cmd_unlock,
+    &cmd_wait,
+    &cmd_watch,
+    &cmd_history,
+    &cmd_locks_list,
+    &cmd_locks_status,
+    &cmd_locks_release,
+    &cmd_state_locks,
+    &cmd_config_show,
+    &cmd_completion,
+    &cmd_help,
+    &cmd_version,
+    NULL,
 };
 
 const struct cli_command *cli_find_command(const char *name)

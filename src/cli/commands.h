@@ -4,6 +4,7 @@
 
 #include "cli/cli.h"
 
+extern const struct cli_command cmd_run;
 extern const struct cli_command cmd_acquire;
 extern const struct cli_command cmd_renew;
 extern const struct cli_command cmd_release;

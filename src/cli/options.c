@@ -172,7 +172,7 @@ static enum belay_code add_value(struct options *options, const struct option_de
     struct option_value *values;
 
     /* Last one wins would hide which of two lock ids or ttls was meant. */
-    if (!def->repeatable && before != NULL && strcmp(before, text) != 0) {
+    if (!def->repeatable && before != NULL && text != NULL && strcmp(before, text) != 0) {
         return error_set(err, BELAY_INVALID, "--%s is given twice: '%s' and '%s'", def->name, before, text);
     }
     if (check_value(def, text == NULL ? "" : text, err) != BELAY_OK) {

@@ -41,6 +41,7 @@ void print_escape(struct buf *out, const char *text)
 {
     const unsigned char *at = (const unsigned char *)text;
 
+    buf_add(out, "", 0); /* of nothing it makes "", not NULL */
     while (*at != '\0') {
         uint32_t point = 0;
         size_t n = decode(at, &point);
@@ -204,14 +205,33 @@ char *print_long_span(char out[PRINT_TIME_SIZE], int64_t ms, size_t units)
     return out;
 }
 
+/* True if the owner is the name and perhaps something more, so that the two need not both be said. */
+static bool owner_has_name(const struct belay_info *info)
+{
+    const char *name = info->locked_by_name;
+
+    return name == NULL || *name == '\0' || strncmp(info->locked_by, name, strlen(name)) == 0;
+}
+
 void print_holder(struct buf *out, const struct belay_info *info)
+{
+    if (owner_has_name(info)) {
+        print_escape(out, info->locked_by);
+        return;
+    }
+    print_escape(out, info->locked_by_name);
+    buf_adds(out, " (");
+    print_escape(out, info->locked_by);
+    buf_adds(out, ")");
+}
+
+void print_holder_short(struct buf *out, const struct belay_info *info)
 {
     bool named = info->locked_by_name != NULL && *info->locked_by_name != '\0';
 
-    print_escape(out, named ? info->locked_by_name : info->locked_by);
-    if (named && strcmp(info->locked_by, info->locked_by_name) != 0) {
-        buf_adds(out, " (");
-        print_escape(out, info->locked_by);
-        buf_adds(out, ")");
+    if (named && owner_has_name(info)) {
+        print_escape(out, info->locked_by_name);
+    } else {
+        print_holder(out, info);
     }
 }

@@ -36,7 +36,9 @@ char *print_ago(char out[PRINT_TIME_SIZE], int64_t unix_ms, int64_t now_unix_ms)
 char *print_day(char out[PRINT_TIME_SIZE], int64_t unix_ms);
 char *print_long_span(char out[PRINT_TIME_SIZE], int64_t ms, size_t units);
 
-/* The holder as an error line names it: its owner, and its name if that says more. */
+/* "alice (execution-abc123)": name and owner, or the owner alone where it begins with the name. */
 void print_holder(struct buf *out, const struct belay_info *info);
+/* The same with the name alone in that case: an owner made by belay is user@host and numbers. */
+void print_holder_short(struct buf *out, const struct belay_info *info);
 
 #endif

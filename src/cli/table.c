@@ -92,7 +92,7 @@ static void print_row(const struct table *table, const size_t *widths, const cha
             buf_addf(&line, "%*s", (int)(widths[i] - (width < widths[i] ? width : widths[i]) + GAP), "");
         }
     }
-    while (!line.failed && line.len > 0 && line.data[line.len - 1] == ' ') {
+    while (!line.failed && line.data != NULL && line.len > 0 && line.data[line.len - 1] == ' ') {
         line.data[--line.len] = '\0';
     }
     (void)fprintf(table->file, "%s\n", line.failed || line.data == NULL ? "?" : line.data);

@@ -20,10 +20,8 @@ struct waiting {
     bool done;
     bool shown; /* there is a line to take away */
     int attempt;
-    int64_t retry_s; /* as last said, off a terminal */
     struct buf holder;
     size_t position;
-    int64_t began_boot_ms;
     int64_t ends_boot_ms; /* of the holder's lease */
     int64_t retry_boot_ms;
 };
@@ -45,13 +43,21 @@ struct waiting *waiting_new(const struct cli_context *context, const char *key)
     }
     waiting->on_terminal = print_columns(STDERR_FILENO) > 0;
     waiting->holder = (struct buf)BUF_INIT(4096);
-    waiting->began_boot_ms = clock_boot_ms();
     (void)pthread_mutex_init(&waiting->mutex, NULL);
     (void)pthread_cond_init(&waiting->changed, NULL);
     return waiting;
 }
 
-/* "Waiting for 'k', held by alice (4m 12s left); 2 before us; retrying in 5s…" in one row. */
+/* Rounded up, as a countdown is: it says 1s until it is over. */
+static char *whole_seconds(char out[CLOCK_TEXT_SIZE], int64_t ms)
+{
+    return clock_format_span(out, (ms + 999) / 1000 * 1000);
+}
+
+/*
+ * "Lock held, 4m 12s left, 2 before us, retrying in 5s… 'key' by alice" in one
+ * row: what changes comes first, so that a narrow terminal cuts the names.
+ */
 static void rewrite(struct waiting *waiting)
 {
     struct buf text = BUF_INIT(1 << 16);
@@ -60,20 +66,17 @@ static void rewrite(struct waiting *waiting)
     int64_t now = clock_boot_ms();
     size_t columns = print_columns(STDERR_FILENO);
 
-    buf_addf(&text, "Waiting %s for '%s', held by %s",
-             clock_format_span(span, (now - waiting->began_boot_ms) / 1000 * 1000), waiting->key,
-             waiting->holder.data == NULL ? "?" : waiting->holder.data);
+    buf_adds(&text, "Lock held");
     if (waiting->ends_boot_ms > now) {
-        buf_addf(&text, " (%s left)",
-                 clock_format_span(span, (waiting->ends_boot_ms - now + 999) / 1000 * 1000));
+        buf_addf(&text, ", %s left", whole_seconds(span, waiting->ends_boot_ms - now));
     }
     if (waiting->position > 0) {
-        buf_addf(&text, "; %zu before us", waiting->position);
+        buf_addf(&text, ", %zu before us", waiting->position);
     }
     if (waiting->retry_boot_ms > now) {
-        buf_addf(&text, "; retrying in %s",
-                 clock_format_span(span, (waiting->retry_boot_ms - now + 999) / 1000 * 1000));
+        buf_addf(&text, ", retrying in %s", whole_seconds(span, waiting->retry_boot_ms - now));
     }
+    buf_addf(&text, "… '%s' by %s", waiting->key, waiting->holder.data == NULL ? "?" : waiting->holder.data);
     /* The last column stays free: some terminals wrap as soon as it is written. */
     print_cut(&line, text.failed ? waiting->key : text.data, columns > 1 ? columns - 1 : 1);
     if (!line.failed) {
@@ -117,7 +120,6 @@ static void start_ticker(struct waiting *waiting)
 static void say_line(struct waiting *waiting, const struct belay_waiting *now)
 {
     char span[CLOCK_TEXT_SIZE];
-    int64_t retry_s = (now->retry_ms + 999) / 1000;
 
     if (waiting->shown && waiting->attempt == now->attempt) {
         return;
@@ -126,8 +128,8 @@ static void say_line(struct waiting *waiting, const struct belay_waiting *now)
         (void)fprintf(stderr, "belay: waiting for '%s', held by %s\n", waiting->key,
                       waiting->holder.data == NULL ? "?" : waiting->holder.data);
     }
-    if (retry_s > 0) {
-        (void)fprintf(stderr, "Lock held, retrying in %s…\n", clock_format_span(span, retry_s * 1000));
+    if (now->retry_ms > 0) {
+        (void)fprintf(stderr, "Lock held, retrying in %s…\n", whole_seconds(span, now->retry_ms));
     }
     waiting->shown = true;
     waiting->attempt = now->attempt;
@@ -144,11 +146,10 @@ void waiting_show(void *context, const struct belay_waiting *now)
     (void)pthread_mutex_lock(&waiting->mutex);
     buf_release(&waiting->holder);
     if (now->holder != NULL) {
-        print_holder(&waiting->holder, now->holder);
+        print_holder_short(&waiting->holder, now->holder);
         waiting->ends_boot_ms = boot_ms + now->holder->expires_in_ms;
     }
     waiting->position = now->position;
-    waiting->began_boot_ms = boot_ms - now->waited_ms;
     waiting->retry_boot_ms = boot_ms + now->retry_ms;
     if (!waiting->on_terminal) {
         say_line(waiting, now);

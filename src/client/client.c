@@ -22,12 +22,22 @@ static enum belay_code open_store(const char *url, struct belay_store **out_stor
                      url);
 }
 
-static enum belay_code client_new(struct belay_store *store, char *url,
+static const struct belay_client_options default_options = BELAY_CLIENT_OPTIONS_INIT;
+
+static bool is_enabled(const struct belay_config *config)
+{
+    const char *enabled = config == NULL ? NULL : belay_config_get(config, "locking_enabled");
+
+    return enabled == NULL || strcmp(enabled, "true") == 0;
+}
+
+/* Takes over the store and the url, also if it fails. */
+static enum belay_code client_new(struct belay_store *store, char *url, const struct belay_config *config,
                                   const struct belay_client_options *options,
                                   struct belay_client **out_client, struct belay_error *err)
 {
     struct belay_client *client = calloc(1, sizeof *client);
-    const char *enabled;
+    uint64_t seed = (uint64_t)(uintptr_t)client;
 
     if (client == NULL) {
         store->ops->close(store);
@@ -36,60 +46,78 @@ static enum belay_code client_new(struct belay_store *store, char *url,
     }
     client->store = store;
     client->url = url;
-    client->config = options->config;
+    client->config = config;
     client->on_event = options->on_event;
     client->on_warning = options->on_warning;
     client->context = options->context;
-    enabled = options->config == NULL ? NULL : belay_config_get(options->config, "locking_enabled");
-    client->enabled = enabled == NULL || strcmp(enabled, "true") == 0;
+    client->enabled = is_enabled(config);
+    (void)random_bytes(&seed, sizeof seed); /* jitter does without, if it must */
+    atomic_init(&client->seed, seed);
     (void)pthread_mutex_init(&client->mutex, NULL);
     (void)pthread_cond_init(&client->idle, NULL);
     *out_client = client;
     return BELAY_OK;
 }
 
+static enum belay_code open_with_config(const struct belay_client_options *options,
+                                        const struct belay_config *config, struct belay_client **out_client,
+                                        struct belay_error *err)
+{
+    struct belay_store *store = NULL;
+    char *store_url = NULL;
+    const char *url = options->store_url != NULL ? options->store_url : belay_config_get(config, "store");
+    enum belay_code code;
+
+    if (url == NULL) {
+        return error_set(err, BELAY_CONFIG,
+                         "no home directory to keep locks in: set --store or BELAY_STORE to sqlite:PATH");
+    }
+    code = open_store(url, &store, &store_url, err);
+    if (code != BELAY_OK && !is_enabled(config)) {
+        store = off_store_new(err == NULL ? "the store could not be opened" : err->text);
+        store_url = strdup(url);
+        code = store == NULL || store_url == NULL ? error_no_memory(err) : BELAY_OK;
+    }
+    return code == BELAY_OK ? client_new(store, store_url, config, options, out_client, err) : code;
+}
+
 enum belay_code belay_client_open(const struct belay_client_options *options,
                                   struct belay_client **out_client, struct belay_error *err)
 {
-    static const struct belay_client_options defaults = BELAY_CLIENT_OPTIONS_INIT;
     struct belay_config *config = NULL;
-    struct belay_store *store = NULL;
-    char *store_url = NULL;
-    const char *url;
-    enum belay_code code = BELAY_OK;
+    enum belay_code code;
 
     if (options == NULL) {
-        options = &defaults;
+        options = &default_options;
     }
-    url = options->store_url;
-    if (url == NULL && options->config != NULL) {
-        url = belay_config_get(options->config, "store");
-    } else if (url == NULL) {
-        code = belay_config_load(NULL, &config, err);
-        url = code == BELAY_OK ? belay_config_get(config, "store") : NULL;
+    if (options->config != NULL) {
+        return open_with_config(options, options->config, out_client, err);
     }
-    if (code == BELAY_OK && url == NULL) {
-        code =
-            error_set(err, BELAY_CONFIG, "no store is configured, and there is no home directory to put one");
+    code = belay_config_load(NULL, &config, err);
+    if (code == BELAY_OK) {
+        code = open_with_config(options, config, out_client, err);
     }
     if (code == BELAY_OK) {
-        code = open_store(url, &store, &store_url, err);
+        (*out_client)->own_config = config;
+        config = NULL;
     }
     belay_config_free(config);
-    return code == BELAY_OK ? client_new(store, store_url, options, out_client, err) : code;
+    return code;
 }
 
 enum belay_code belay_client_open_store(struct belay_store *store, const struct belay_client_options *options,
                                         struct belay_client **out_client, struct belay_error *err)
 {
-    static const struct belay_client_options defaults = BELAY_CLIENT_OPTIONS_INIT;
     char *url = strdup(store->ops->name);
 
+    if (options == NULL) {
+        options = &default_options;
+    }
     if (url == NULL) {
         store->ops->close(store);
         return error_no_memory(err);
     }
-    return client_new(store, url, options == NULL ? &defaults : options, out_client, err);
+    return client_new(store, url, options->config, options, out_client, err);
 }
 
 void belay_client_close(struct belay_client *client)
@@ -101,6 +129,7 @@ void belay_client_close(struct belay_client *client)
     client->store->ops->close(client->store);
     (void)pthread_mutex_destroy(&client->mutex);
     (void)pthread_cond_destroy(&client->idle);
+    belay_config_free(client->own_config);
     free(client->url);
     free(client);
 }

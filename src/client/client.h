@@ -6,6 +6,7 @@
 #define CLIENT_CLIENT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "belay/store.h"
 #include "lock/lease.h"
@@ -34,14 +35,17 @@ void ticker_stop(struct ticker *ticker); /* without the mutex */
 struct belay_client {
     struct belay_store *store;         /* owned */
     const struct belay_config *config; /* borrowed */
+    struct belay_config *own_config;   /* owned; what `config` is if the caller gave none */
     char *url;                         /* owned */
     bool enabled;
+    _Atomic uint64_t seed; /* of jitter: another one for each request */
     void (*on_event)(void *context, const struct belay_event *event);
     void (*on_warning)(void *context, const char *text);
     void *context;
 
-    pthread_mutex_t mutex; /* guards what follows, and the leases of `locks` */
-    pthread_cond_t idle;   /* a lock's `beating` has ended */
+    pthread_mutex_t mutex;          /* guards what follows, and the leases of `locks` */
+    char user[BELAY_OWNER_MAX + 1]; /* "user@host", once somebody has asked */
+    pthread_cond_t idle;            /* a lock's `beating` has ended */
     struct belay_lock *locks;
     struct ticker beater;  /* renews what is due */
     struct ticker watcher; /* tells holders of passed deadlines; never waits for the store */
@@ -71,6 +75,9 @@ struct belay_lock {
     bool lost_unsaid; /* the event of the loss is not in the store yet */
 };
 
+/* A store that answers everything with BELAY_UNREACHABLE and `why`. NULL without memory. */
+struct belay_store *off_store_new(const char *why);
+
 /* ---- running operations (run.c) ---- */
 
 struct run_hooks {
@@ -97,7 +104,6 @@ struct request {
     char *ancestors[BELAY_ANCESTORS_MAX];
     char id[BELAY_ID_MAX + 1];
     char owner[BELAY_OWNER_MAX + 1];
-    char owner_name[BELAY_OWNER_MAX + 1];
     struct belay_meta metadata[BELAY_META_MAX + 1];
 };
 
@@ -112,7 +118,9 @@ void request_release(struct request *request);
 /* ---- keeping leases (keeper.c) ---- */
 
 /* Let the threads look after the lock from now on. */
-enum belay_code keeper_add(struct belay_lock *lock, struct belay_error *err);
+void keeper_add(struct belay_lock *lock);
+/* Start the threads that this lock needs. */
+enum belay_code keeper_start(struct belay_lock *lock, struct belay_error *err);
 /* No more heartbeats; waits for one that is under way. */
 void keeper_quiet(struct belay_lock *lock);
 void keeper_remove(struct belay_lock *lock);

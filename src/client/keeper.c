@@ -181,14 +181,22 @@ static int64_t watcher_due(struct belay_client *client)
     return next_ms;
 }
 
-enum belay_code keeper_add(struct belay_lock *lock, struct belay_error *err)
+void keeper_add(struct belay_lock *lock)
+{
+    struct belay_client *client = lock->client;
+
+    (void)pthread_mutex_lock(&client->mutex);
+    lock->next = client->locks;
+    client->locks = lock;
+    (void)pthread_mutex_unlock(&client->mutex);
+}
+
+enum belay_code keeper_start(struct belay_lock *lock, struct belay_error *err)
 {
     struct belay_client *client = lock->client;
     bool ok = true;
 
     (void)pthread_mutex_lock(&client->mutex);
-    lock->next = client->locks;
-    client->locks = lock;
     if (lock->lease.heartbeat_ms > 0 && !client->beater.running) {
         ok = ticker_start(&client->beater, client, beater_due);
     }

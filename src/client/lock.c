@@ -59,7 +59,8 @@ static enum belay_code lock_fill(struct belay_lock *lock, const struct op *op,
     lease_begin(&lock->lease, op->sent_ms, op->record.ttl_ms,
                 options->heartbeat_ms < op->record.ttl_ms ? options->heartbeat_ms : op->record.ttl_ms / 4,
                 op->request.terms.margin_ms);
-    return keeper_add(lock, err);
+    keeper_add(lock);
+    return options->keep_later ? BELAY_OK : keeper_start(lock, err);
 }
 
 static enum belay_code lock_from_op(struct belay_client *client, struct op *op,
@@ -175,6 +176,11 @@ enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, c
     return code;
 }
 
+enum belay_code belay_lock_keep(struct belay_lock *lock, struct belay_error *err)
+{
+    return lock->lock_id == NULL ? BELAY_OK : keeper_start(lock, err);
+}
+
 enum belay_code belay_lock_renew(struct belay_lock *lock, struct belay_error *err)
 {
     enum belay_code code;
@@ -199,6 +205,7 @@ enum belay_code belay_lock_release(struct belay_lock *lock, enum belay_outcome o
                                    struct belay_error *err)
 {
     struct belay_client *client = lock->client;
+    struct belay_info *info = NULL;
     bool lost;
     enum belay_code code;
 
@@ -217,7 +224,10 @@ enum belay_code belay_lock_release(struct belay_lock *lock, enum belay_outcome o
         return lost ? error_set(err, BELAY_LOST, "lock '%s' was lost", lock->key) : BELAY_OK;
     }
     /* Even one that was lost: if nobody has taken it since, the next need not wait. */
-    code = belay_release(client, lock->key, lock->lock_id, outcome, NULL, err);
+    code = belay_release(client, lock->key, lock->lock_id, outcome, &info, err);
+    /* Somebody ended it before us: that nobody has taken it since is luck. */
+    lost = lost || (code == BELAY_OK && info != NULL && info->outcome == BELAY_OUTCOME_FORCED);
+    belay_info_free(info);
     if (lost || code == BELAY_NOT_HOLDER || code == BELAY_NOT_FOUND) {
         return error_set(err, BELAY_LOST, "lock '%s' was lost before it was released", lock->key);
     }

@@ -50,11 +50,12 @@ enum belay_code request_init(struct request *request, struct belay_client *clien
     request->op.n_ancestors = belay_key_ancestors(client->config, key, request->ancestors);
     for (size_t i = 0; i < request->op.n_ancestors; i++) {
         request->op.ancestors[i] = request->ancestors[i];
+        if (request->ancestors[i] == NULL) {
+            request_release(request);
+            return error_no_memory(err);
+        }
     }
-    if (!random_bytes(&request->op.seed, sizeof request->op.seed)) {
-        request_release(request);
-        return error_set(err, BELAY_BUG, "the system gives no random bytes");
-    }
+    request->op.seed = atomic_fetch_add(&client->seed, 0x9e3779b97f4a7c15U);
     return BELAY_OK;
 }
 
@@ -86,14 +87,20 @@ static const char *user_name(char *space, size_t size)
     return "unknown";
 }
 
-/* "user@host", for people. */
-static void name_user(char out[BELAY_OWNER_MAX + 1])
+/* "user@host", for people. Asked of the system once: it is most of what an acquire would cost. */
+static const char *name_user(struct belay_client *client)
 {
     char host[128] = "localhost";
     char space[2048];
 
-    (void)gethostname(host, sizeof host - 1);
-    (void)snprintf(out, BELAY_OWNER_MAX + 1, "%.100s@%.100s", user_name(space, sizeof space), host);
+    (void)pthread_mutex_lock(&client->mutex);
+    if (client->user[0] == '\0') {
+        (void)gethostname(host, sizeof host - 1);
+        (void)snprintf(client->user, sizeof client->user, "%.100s@%.100s", user_name(space, sizeof space),
+                       host);
+    }
+    (void)pthread_mutex_unlock(&client->mutex);
+    return client->user;
 }
 
 static enum belay_code check_text(const char *what, const char *text, struct belay_error *err)
@@ -106,22 +113,22 @@ static enum belay_code check_text(const char *what, const char *text, struct bel
     return BELAY_OK;
 }
 
-static enum belay_code fill_owner(struct request *request, const struct belay_lock_options *options,
-                                  struct belay_error *err)
+static enum belay_code fill_owner(struct request *request, struct belay_client *client,
+                                  const struct belay_lock_options *options, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
 
-    name_user(request->owner_name);
-    request->op.owner_name = request->owner_name;
-    if (options->owner_name != NULL) {
-        request->op.owner_name = options->owner_name;
+    request->op.owner_name = options->owner_name;
+    if (options->owner_name == NULL) {
+        request->op.owner_name = name_user(client);
+    } else {
         code = check_text("owner's name", options->owner_name, err);
     }
     if (code == BELAY_OK && options->owner != NULL) {
         request->op.owner = options->owner;
         code = check_text("owner", options->owner, err);
     } else if (options->owner == NULL) {
-        (void)snprintf(request->owner, sizeof request->owner, "%.200s:%ld:%04x", request->owner_name,
+        (void)snprintf(request->owner, sizeof request->owner, "%.200s:%ld:%04x", name_user(client),
                        (long)getpid(), (unsigned)(request->op.seed & 0xffff));
         request->op.owner = request->owner;
     }
@@ -218,7 +225,7 @@ enum belay_code request_init_lock(struct request *request, struct belay_client *
         code = error_set(err, BELAY_INVALID, "a re-entrant lock needs an owner: say who is the same");
     }
     if (code == BELAY_OK) {
-        code = fill_owner(request, options, err);
+        code = fill_owner(request, client, options, err);
     }
     if (code == BELAY_OK) {
         code = fill_metadata(request, options, err);

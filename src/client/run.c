@@ -43,7 +43,8 @@ static void complete(struct belay_event *event, const struct belay_commit *resul
         event->locked_by = record->owner;
         event->locked_by_name = record->owner_name;
     }
-    if (record != NULL && event->token == 0) {
+    if (record != NULL && event->token == 0 && event->lock_id != NULL &&
+        strcmp(event->lock_id, record->lock_id) == 0) {
         event->token = record->token;
     }
 }
@@ -159,8 +160,9 @@ void client_run(struct belay_client *client, struct op *op, const struct run_hoo
 
     while (op->want != OP_DONE) {
         /* Listen before looking, or the wake-up between the two would be missed. */
-        if (ops->listen != NULL && (op->want == OP_GET || (op->want == OP_COMMIT && op->batch.n_writes > 0 &&
-                                                           op->batch.writes[0].put_ticket != NULL))) {
+        if (ops->listen != NULL &&
+            ((op->want == OP_GET && op->named_key == NULL) ||
+             (op->want == OP_COMMIT && op->batch.n_writes > 0 && op->batch.writes[0].put_ticket != NULL))) {
             heard = ops->listen(client->store, op->request.lock_id);
         }
         if (op->want == OP_COMMIT) {

@@ -48,6 +48,17 @@ static char *home_by_uid(void)
     return strdup(found->pw_dir);
 }
 
+/* Without slashes at the end, of which the root alone would leave two: "//x" begins a host in a URL. */
+static void add_folder(struct buf *path, const char *folder)
+{
+    size_t n = strlen(folder);
+
+    while (n > 0 && folder[n - 1] == '/') {
+        n--;
+    }
+    buf_add(path, folder, n);
+}
+
 char *config_home_path(const char *xdg_name, const char *fallback, const char *rest)
 {
     struct buf path = BUF_INIT(PATH_LIMIT);
@@ -57,7 +68,8 @@ char *config_home_path(const char *xdg_name, const char *fallback, const char *r
     char *text = NULL;
 
     if (xdg != NULL && xdg[0] == '/') {
-        buf_addf(&path, "%s/%s", xdg, rest);
+        add_folder(&path, xdg);
+        buf_addf(&path, "/%s", rest);
     } else {
         if (home == NULL || home[0] != '/') {
             home = by_uid = home_by_uid();
@@ -65,7 +77,8 @@ char *config_home_path(const char *xdg_name, const char *fallback, const char *r
         if (home == NULL) {
             return NULL;
         }
-        buf_addf(&path, "%s/%s/%s", home, fallback, rest);
+        add_folder(&path, home);
+        buf_addf(&path, "/%s/%s", fallback, rest);
     }
     text = buf_take(&path);
     buf_release(&path);

@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,12 +92,15 @@ enum belay_code belay_key_check(const struct belay_config *config, const char *p
     return code == BELAY_OK ? check_ancestors(config, key, err) : code;
 }
 
-static bool piece_is(struct key_piece piece, const char *text)
+static bool piece_is(struct key_piece piece, const char *name)
 {
-    return text == NULL
+    return name == NULL
                ? piece.at == NULL
-               : piece.at != NULL && strlen(text) == piece.len && memcmp(text, piece.at, piece.len) == 0;
+               : piece.at != NULL && strlen(name) == piece.len && memcmp(name, piece.at, piece.len) == 0;
 }
+
+/* For "%.*s", which wants an int and no NULL. */
+#define SHOWN(piece) (int)(piece).len, (piece).at == NULL ? "" : (piece).at
 
 /* A made key must be read back as what it was made of, or it would exclude the wrong others. */
 static enum belay_code check_reads_back(const struct belay_config *config, const struct key_scheme *made_by,
@@ -105,22 +109,26 @@ static enum belay_code check_reads_back(const struct belay_config *config, const
 {
     struct key_scheme scheme;
     struct key_names names;
+    bool is_ours;
 
     if (!find_scheme(config, key, &scheme, &names)) {
         return error_set(err, BELAY_INVALID, "the key '%s' cannot be told apart into its parts again", key);
     }
-    if (strcmp(scheme.template, made_by->template) == 0 && piece_is(names.component, parts->component) &&
+    is_ours = strcmp(scheme.template, made_by->template) == 0;
+    if (is_ours && piece_is(names.component, parts->component) &&
         piece_is(names.environment, parts->environment)) {
         return BELAY_OK;
     }
-    return error_set(err, BELAY_INVALID,
-                     "the key '%.128s' would be read as component '%.*s' and environment '%.*s' of profile "
-                     "'%s'; list the environment '%.128s' under 'environments' of profile '%s', or rename it",
-                     key, (int)(names.component.at == NULL ? 0 : names.component.len),
-                     names.component.at == NULL ? "" : names.component.at,
-                     (int)(names.environment.at == NULL ? 0 : names.environment.len),
-                     names.environment.at == NULL ? "" : names.environment.at, scheme.profile,
-                     parts->environment == NULL ? "" : parts->environment, made_by->profile);
+    (void)error_set(err, BELAY_INVALID,
+                    "the key '%s' would be read as component '%.*s' and environment '%.*s' of profile '%s'",
+                    key, SHOWN(names.component), SHOWN(names.environment), scheme.profile);
+    if (err != NULL && is_ours && made_by->n_environments == 0) {
+        size_t n = strlen(err->text);
+
+        (void)snprintf(err->text + n, sizeof err->text - n, "; list '%s' under profiles.%s.environments",
+                       parts->environment, made_by->profile);
+    }
+    return BELAY_INVALID;
 }
 
 static enum belay_code make_by_profile(const struct belay_config *config, const struct key_scheme *scheme,
@@ -202,9 +210,11 @@ enum belay_code belay_key_make(const struct belay_config *config, const struct b
     if (parts->component == NULL && parts->environment == NULL && parts->service == NULL) {
         return error_set(err, BELAY_INVALID, "nothing names the lock: type its key, or give its parts");
     }
-    return error_set(err, BELAY_INVALID, "a lock is not named by %s alone: add --stack%s",
-                     parts->service != NULL     ? "--service"
-                     : parts->component != NULL ? "--component"
-                                                : "--environment",
-                     parts->service != NULL ? "" : ", or --profile with a profile that has a key template");
+    if (parts->service != NULL) {
+        return error_set(err, BELAY_INVALID, "--service needs --stack");
+    }
+    return error_set(
+        err, BELAY_INVALID,
+        "--%s does not name a lock by itself: add --profile (one with a key template) or --stack",
+        parts->component != NULL ? "component" : "environment");
 }

@@ -136,9 +136,12 @@ static enum belay_code read_all(const struct file *file, struct buf *data, struc
             buf_add(data, chunk, (size_t)n);
         }
     } while (!data->failed && (n > 0 || (n < 0 && errno == EINTR)));
+    if (data->failed && data->len + (size_t)n <= data->max) {
+        return error_no_memory(err);
+    }
     if (data->failed) {
         return error_set(err, BELAY_CONFIG, "%.300s: has more than %d bytes", file->source.path,
-                         TREE_FILE_MAX);
+                         TREE_FILE_MAX); /* it grew while we read it */
     }
     if (n < 0) {
         return error_set(err, BELAY_CONFIG, "%.300s: cannot be read: %s", file->source.path, strerror(errno));

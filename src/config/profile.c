@@ -65,7 +65,7 @@ static struct config_profile read_values(const struct belay_setting *settings, s
 static bool read_list(const struct belay_setting *settings, size_t n, const char *name, const char *list,
                       const char *const **out_items, size_t *out_n)
 {
-    const char **items = calloc(n, sizeof *items);
+    const char **items = calloc(n + 1, sizeof *items);
     size_t n_items = 0;
 
     if (items == NULL) {

@@ -12,11 +12,13 @@ struct reader {
     yaml_parser_t parser;
     const char *path;
     const char *data;
+    size_t size;
     size_t n_nodes;
     struct belay_error *err;
 };
 
-static enum belay_code build(struct reader *reader, yaml_event_t *event, size_t depth, struct tree *out);
+static enum belay_code build(struct reader *reader, const yaml_event_t *event, size_t depth,
+                             struct tree *out);
 
 static enum belay_code fail_at(struct reader *reader, size_t line, const char *text)
 {
@@ -42,6 +44,8 @@ static size_t line_at(const char *data, size_t offset)
 static enum belay_code fail_parse(struct reader *reader)
 {
     const yaml_parser_t *parser = &reader->parser;
+    size_t line = parser->problem_mark.line + 1;
+    size_t last_line = line_at(reader->data, reader->size);
 
     if (parser->error == YAML_MEMORY_ERROR) {
         return error_no_memory(reader->err);
@@ -50,8 +54,10 @@ static enum belay_code fail_parse(struct reader *reader)
         return error_set(reader->err, BELAY_CONFIG, "%s:%zu: not UTF-8 text: %s", reader->path,
                          line_at(reader->data, parser->problem_offset), parser->problem);
     }
+    /* The end of a file that ends too early counts as a line more. */
     return error_set(reader->err, BELAY_CONFIG, "%s:%zu: not YAML: %s%s%s", reader->path,
-                     parser->problem_mark.line + 1, parser->problem == NULL ? "unreadable" : parser->problem,
+                     line < last_line ? line : last_line,
+                     parser->problem == NULL ? "unreadable" : parser->problem,
                      parser->context == NULL ? "" : " ", parser->context == NULL ? "" : parser->context);
 }
 
@@ -169,7 +175,7 @@ static enum belay_code build_item(struct reader *reader, const yaml_event_t *eve
     }
     if (parent->kind == TREE_LIST) {
         item->line = line_of(event);
-        return build(reader, (yaml_event_t *)event, depth, item);
+        return build(reader, event, depth, item);
     }
     code = take_name(reader, event, parent, item);
     if (code == BELAY_OK) {
@@ -205,7 +211,7 @@ static enum belay_code build_items(struct reader *reader, yaml_event_type_t end,
 }
 
 /* Fills `out`, whose line and name are set, also in part: the caller releases the root. */
-static enum belay_code build(struct reader *reader, yaml_event_t *event, size_t depth, struct tree *out)
+static enum belay_code build(struct reader *reader, const yaml_event_t *event, size_t depth, struct tree *out)
 {
     enum belay_code code = check_event(reader, event);
 
@@ -264,7 +270,8 @@ static enum belay_code build_root(struct reader *reader, struct tree *root)
 enum belay_code tree_parse(const char *path, const char *data, size_t size, struct tree *out_tree,
                            struct belay_error *err)
 {
-    struct reader reader = { .path = path, .data = data, .err = err };
+    static const char byte_order_mark[] = "\xef\xbb\xbf";
+    struct reader reader = { .path = path, .err = err };
     struct tree root = { .kind = TREE_EMPTY, .line = 1 };
     enum belay_code code;
 
@@ -274,6 +281,13 @@ enum belay_code tree_parse(const char *path, const char *data, size_t size, stru
     if (yaml_parser_initialize(&reader.parser) == 0) {
         return error_no_memory(err);
     }
+    if (size >= 3 && memcmp(data, byte_order_mark, 3) == 0) {
+        data += 3;
+        size -= 3;
+    }
+    reader.data = data;
+    reader.size = size;
+    /* Else it would guess, and take UTF-16. */
     yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&reader.parser, (const unsigned char *)data, size);
     code = build_root(&reader, &root);

@@ -83,6 +83,12 @@ static void fill_values(struct op *op)
     op->values.outlives = request->outlives;
 }
 
+/* A fresh id needs no looking up, until a write of ours may have used it without our knowing (L5). */
+static const char *unused_id(const struct op *op)
+{
+    return op->request.id_is_fresh && !op->was_unknown ? NULL : op->request.lock_id;
+}
+
 /* The holder on the key's record, our intent on the others. */
 static void write_take(struct op *op)
 {
@@ -95,7 +101,23 @@ static void write_take(struct op *op)
         op->writes[i].put_intent = &op->intent;
     }
     op->batch.durable = request->outlives;
-    op->batch.unused_id = request->id_is_fresh ? NULL : request->lock_id;
+    op->batch.unused_id = unused_id(op);
+}
+
+static void drop_own_ticket(struct op *op)
+{
+    for (size_t i = 0; i < op->batch.n_writes; i++) {
+        op->writes[i].drop_tickets = &op->request.lock_id;
+        op->writes[i].n_drop_tickets = 1;
+    }
+}
+
+static void add_wait_ended(struct op *op, const char *why, int64_t now_ms)
+{
+    struct belay_event *event = step_event(op, BELAY_INFO_LEVEL, "wait.ended");
+
+    event->reason = why;
+    event->duration_ms = now_ms - op->waiting.since_ms;
 }
 
 static void add_acquired_events(struct op *op, int64_t now_ms)
@@ -114,9 +136,7 @@ static void add_acquired_events(struct op *op, int64_t now_ms)
         event->reason = "its lease had ended";
     }
     if (op->queued) {
-        event = step_event(op, BELAY_INFO_LEVEL, "wait.ended");
-        event->reason = "acquired";
-        event->duration_ms = now_ms - op->waiting.since_ms;
+        add_wait_ended(op, "acquired", now_ms);
     }
     event = step_event(op, BELAY_INFO_LEVEL, "lock.acquired");
     event->token = BELAY_TOKEN_OF_BATCH;
@@ -201,14 +221,25 @@ static void reenter(struct op *op, int64_t now_ms)
     op->writes[0].condition = BELAY_IF_LIVE_BY;
     op->writes[0].lock_id = op->records[0].lock_id;
     op->writes[0].set = BELAY_SET_LEASE;
+    op->values.ttl_ms = op->records[0].ttl_ms; /* said, so that lease and intents cannot differ */
     op->intent = (struct belay_put_intent){ op->records[0].lock_id, op->request.key, op->records[0].ttl_ms };
     for (size_t i = 1; i < op->batch.n_writes; i++) {
         op->writes[i].put_intent = &op->intent;
+    }
+    if (op->queued) {
+        drop_own_ticket(op);
+        add_wait_ended(op, "reentered", now_ms);
     }
     event = step_event(op, BELAY_INFO_LEVEL, "lock.reentered");
     event->lock_id = op->records[0].lock_id;
     event->token = op->records[0].token;
     step_commit(op, REENTERING, now_ms);
+}
+
+/* When to put the ticket again; a store that names no time keeps it by itself. */
+static int64_t renew_ticket_ms(const struct op *op, int64_t now_ms)
+{
+    return op->request.terms.ticket_ms > 0 ? now_ms + op->request.terms.ticket_ms / 2 : INT64_MAX;
 }
 
 static void queue(struct op *op, bool again, int64_t now_ms)
@@ -226,6 +257,8 @@ static void queue(struct op *op, bool again, int64_t now_ms)
     for (size_t i = 0; i < op->batch.n_writes; i++) {
         op->writes[i].put_ticket = &op->ticket;
     }
+    /* Better told now than when its turn comes. */
+    op->batch.unused_id = unused_id(op);
     if (!again) {
         step_event(op, BELAY_INFO_LEVEL, "wait.began")->reason = op->err.text;
     }
@@ -245,7 +278,7 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
 {
     struct belay_event *event;
 
-    if (may_yet_take(op)) {
+    if (code != BELAY_ID_USED && may_yet_take(op)) {
         code = BELAY_UNKNOWN;
         (void)error_set(&op->err, code,
                         "lock '%s': an answer of the store was lost, and the lock may yet become ours: "
@@ -255,13 +288,8 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
     op->code = code;
     step_begin_batch(op);
     if (op->queued) {
-        for (size_t i = 0; i < op->batch.n_writes; i++) {
-            op->writes[i].drop_tickets = &op->request.lock_id;
-            op->writes[i].n_drop_tickets = 1;
-        }
-        event = step_event(op, BELAY_INFO_LEVEL, "wait.ended");
-        event->reason = why;
-        event->duration_ms = now_ms - op->waiting.since_ms;
+        drop_own_ticket(op);
+        add_wait_ended(op, why, now_ms);
     } else {
         op->batch.n_writes = 0;
     }
@@ -270,6 +298,19 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
         event->reason = op->err.text;
     }
     step_commit(op, LEAVING, now_ms);
+}
+
+/* The id had the lock before and never takes again (L5). Who comes after us in line must not wait for us. */
+static void say_used(struct op *op, int64_t now_ms)
+{
+    (void)error_set(&op->err, BELAY_ID_USED,
+                    "lock '%s': the id %s had this lock, which is over; take a new id", op->request.key,
+                    op->request.lock_id);
+    if (op->queued) {
+        give_up(op, BELAY_ID_USED, "the id was used before", now_ms);
+    } else {
+        step_done(op, BELAY_ID_USED);
+    }
 }
 
 static void succeed(struct op *op, bool reentered, int64_t sent_ms)
@@ -329,6 +370,9 @@ static void wait_in_line(struct op *op, const struct decision *decision, int64_t
     if (op->next_attempt_ms < until_ms) {
         until_ms = op->next_attempt_ms;
     }
+    if (op->ticket_until_ms < until_ms) {
+        until_ms = op->ticket_until_ms; /* a ticket that runs out loses its place */
+    }
     if (give_up_ms(op) < until_ms) {
         until_ms = give_up_ms(op);
     }
@@ -377,6 +421,9 @@ static void on_decision(struct op *op, int64_t now_ms)
     }
     switch (decision.verdict) {
     case VERDICT_TAKE:
+        if (op->conflicts > CONFLICTS_AT_ONCE && now_ms >= give_up_ms(op)) {
+            break; /* time is up, and we would lose races for ever */
+        }
         take(op, now_ms);
         return;
     case VERDICT_MINE:
@@ -386,9 +433,7 @@ static void on_decision(struct op *op, int64_t now_ms)
         reenter(op, now_ms);
         return;
     case VERDICT_USED:
-        step_done(op, error_set(&op->err, BELAY_ID_USED,
-                                "lock '%s': the id %s had this lock, which is over; take a new id",
-                                op->request.key, op->request.lock_id));
+        say_used(op, now_ms);
         return;
     case VERDICT_BLOCKED:
         break;
@@ -420,7 +465,7 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
             op->queued = true;
             op->waiting.since_ms = now_ms;
         }
-        op->ticket_until_ms = now_ms + op->request.terms.ticket_ms / 2;
+        op->ticket_until_ms = renew_ticket_ms(op, now_ms);
         on_decision(op, now_ms);
         return;
     case LEAVING:
@@ -487,9 +532,7 @@ static void on_fault(struct op *op, enum belay_code code, const struct belay_err
         return;
     }
     if (code == BELAY_ID_USED) {
-        step_done(op, error_set(&op->err, code,
-                                "lock '%s': the id %s had this lock, which is over; take a new id",
-                                op->request.key, op->request.lock_id));
+        say_used(op, now_ms);
         return;
     }
     if (taking && code == BELAY_UNKNOWN) {

@@ -50,7 +50,7 @@ static void write_renew(struct op *op)
     op->writes[0].condition = BELAY_IF_LIVE_BY;
     op->writes[0].lock_id = op->request.lock_id;
     op->writes[0].set = BELAY_SET_LEASE;
-    op->values.ttl_ms = op->request.ttl_ms;
+    op->values.ttl_ms = ttl_ms(op); /* the same for the lease and the intents, whoever changes it meanwhile */
     put_intents(op, NULL, ttl_ms(op));
     (void)step_event(op, BELAY_INFO_LEVEL, "lock.renewed");
 }
@@ -67,7 +67,7 @@ static void write_adopt(struct op *op)
     op->values.outlives = request->outlives;
     op->values.heartbeat_ms = request->heartbeat_ms;
     op->values.stale_after_ms = request->stale_after_ms;
-    op->values.ttl_ms = request->ttl_ms;
+    op->values.ttl_ms = ttl_ms(op);
     if (request->owner != NULL) {
         op->writes[0].set |= BELAY_SET_OWNER;
         op->values.owner = (char *)request->owner;
@@ -214,14 +214,39 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
     succeed(op, sent_ms);
 }
 
+/*
+ * An intent has its lock's ttl, which only the record knows if the caller does
+ * not say. A look that failed is repeated: without the ttl the intents would be
+ * over at once, and the lock open from above.
+ */
+static void begin(struct op *op, int64_t now_ms)
+{
+    bool puts_intents = (op->kind == ADOPT || op->kind == RENEW) && op->request.n_ancestors > 0;
+
+    if (puts_intents && ttl_ms(op) == 0) {
+        step_look(op, LEARNING, now_ms);
+    } else {
+        change(op, now_ms);
+    }
+}
+
+/* Another's ttl, or none, says nothing of a lock that the id may get before we write. */
 static void on_records(struct op *op, int64_t now_ms)
 {
-    change(op, now_ms);
+    const struct belay_record *record = &op->records[0];
+    const char *id = op->kind == ADOPT ? op->request.old_id : op->request.lock_id;
+
+    if (record->revision != 0 && record->held && record->lock_id != NULL &&
+        strcmp(record->lock_id, id) == 0) {
+        change(op, now_ms);
+    } else {
+        on_refused(op, op->asked_ms);
+    }
 }
 
 static void on_wake(struct op *op, int64_t now_ms)
 {
-    change(op, now_ms);
+    begin(op, now_ms);
 }
 
 static void on_fault(struct op *op, enum belay_code code, const struct belay_error *err, bool committing,
@@ -239,35 +264,29 @@ static void on_fault(struct op *op, enum belay_code code, const struct belay_err
 
 static const struct op_steps steps = { on_commit, on_records, on_wake, on_fault };
 
-static void start(struct op *op, enum kind kind, const struct op_request *request, bool needs_ttl,
-                  int64_t now_ms)
+static void start(struct op *op, enum kind kind, const struct op_request *request, int64_t now_ms)
 {
     step_init(op, &steps, request, now_ms);
     op->kind = (int)kind;
-    /* An intent has its lock's ttl, which only the record knows if the caller does not say. */
-    if (needs_ttl && request->ttl_ms == 0 && request->n_ancestors > 0) {
-        step_look(op, LEARNING, now_ms);
-    } else {
-        change(op, now_ms);
-    }
+    begin(op, now_ms);
 }
 
 void op_adopt(struct op *op, const struct op_request *request, int64_t now_ms)
 {
-    start(op, ADOPT, request, true, now_ms);
+    start(op, ADOPT, request, now_ms);
 }
 
 void op_renew(struct op *op, const struct op_request *request, int64_t now_ms)
 {
-    start(op, RENEW, request, true, now_ms);
+    start(op, RENEW, request, now_ms);
 }
 
 void op_release(struct op *op, const struct op_request *request, int64_t now_ms)
 {
-    start(op, RELEASE, request, false, now_ms);
+    start(op, RELEASE, request, now_ms);
 }
 
 void op_force(struct op *op, const struct op_request *request, int64_t now_ms)
 {
-    start(op, FORCE, request, false, now_ms);
+    start(op, FORCE, request, now_ms);
 }

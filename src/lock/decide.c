@@ -17,8 +17,9 @@ static void consider_holder(const struct op_request *request, const struct belay
 {
     int64_t over_ms = record->expires_ms + request->terms.margin_ms;
 
+    /* Also of a record whose holder let its lease end: a child may have been given back since. */
+    later(free_since_ms, record->freed_ms);
     if (!record->held) {
-        later(free_since_ms, record->freed_ms);
         return;
     }
     later(free_since_ms, over_ms);
@@ -41,6 +42,19 @@ static void consider_intents(const struct op_request *request, const struct bela
             decision->blocker = 0;
             decision->below_key = intent->key;
         }
+    }
+}
+
+/*
+ * Somebody before us waits for that ancestor, and for all that is held below it.
+ * Its turn begins when the last of those is over; until then we would overtake
+ * it, and with enough of us it would never have its turn (L4).
+ */
+static void await_below(const struct op_request *request, const struct belay_record *record,
+                        int64_t *free_since_ms)
+{
+    for (size_t i = 0; i < record->n_intents; i++) {
+        later(free_since_ms, record->intents[i].expires_ms + request->terms.margin_ms);
     }
 }
 
@@ -93,6 +107,9 @@ struct decision decide(const struct op_request *request, const struct belay_reco
         decision.ahead += count_ahead(request, &records[i], i, now_ms, &decision.queued);
         if (decision.ahead > before && decision.verdict != VERDICT_BLOCKED) {
             decision.blocker = i;
+        }
+        if (decision.ahead > before && i > 0) {
+            await_below(request, &records[i], &free_since_ms);
         }
     }
     consider_intents(request, own, now_ms, &decision, &free_since_ms);

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/buf.h"
 #include "base/error.h"
@@ -40,7 +39,7 @@ static const char *form_parse(const char *template, struct form *out)
         if (slot == N_SLOTS) {
             return "has braces that are neither {component} nor {environment}";
         }
-        if (form.n > 0 && form.slots[0] == slot) {
+        if (form.n == N_SLOTS || (form.n > 0 && form.slots[0] == slot)) {
             return "names a placeholder twice";
         }
         form.text[form.n].len = (size_t)(at - form.text[form.n].at);
@@ -56,11 +55,6 @@ static const char *form_parse(const char *template, struct form *out)
     return NULL;
 }
 
-static bool begins_as_stack(const char *key)
-{
-    return strncasecmp(key, "stack:", 6) == 0;
-}
-
 const char *key_template_fault(const char *template)
 {
     struct form form;
@@ -68,7 +62,7 @@ const char *key_template_fault(const char *template)
     if (!text_is_clean(template, BELAY_KEY_MAX)) {
         return "is empty, too long, or has characters that a key may not have";
     }
-    if (begins_as_stack(template)) {
+    if (key_begins_as_stack(template)) {
         return "begins with 'stack:', which is for keys made with --stack";
     }
     return form_parse(template, &form);
@@ -133,8 +127,7 @@ static enum belay_code fail_not_allowed(const struct key_scheme *scheme, enum sl
     return BELAY_INVALID;
 }
 
-static enum belay_code check_name(const char *flag, const char *name, const char *also_not,
-                                  struct belay_error *err)
+enum belay_code key_name_check(const char *flag, const char *name, struct belay_error *err)
 {
     if (*name == '\0') {
         return error_set(err, BELAY_INVALID, "--%s is empty", flag);
@@ -147,10 +140,6 @@ static enum belay_code check_name(const char *flag, const char *name, const char
     if (strchr(name, ':') != NULL) {
         return error_set(err, BELAY_INVALID, "--%s: '%s' has a ':', which separates the parts of a key", flag,
                          name);
-    }
-    if (also_not != NULL && strstr(name, also_not) != NULL) {
-        return error_set(err, BELAY_INVALID, "--%s: '%s' has a '%s', which separates service and component",
-                         flag, name, also_not);
     }
     return BELAY_OK;
 }
@@ -181,10 +170,10 @@ static bool split(const struct key_scheme *scheme, const struct form *form, stru
 {
     const struct key_piece between = form->text[1];
     bool want_longest = by_lists && scheme->n_environments > 0;
-    bool found = false;
+    struct key_names best = { { NULL, 0 }, { NULL, 0 } };
 
     for (size_t at = 1; at + between.len < middle.len; at++) {
-        struct key_names names;
+        struct key_names names = { { NULL, 0 }, { NULL, 0 } };
 
         if (memcmp(middle.at + at, between.at, between.len) != 0) {
             continue;
@@ -192,15 +181,16 @@ static bool split(const struct key_scheme *scheme, const struct form *form, stru
         names_set(&names, form->slots[0], (struct key_piece){ middle.at, at });
         names_set(&names, form->slots[1],
                   (struct key_piece){ middle.at + at + between.len, middle.len - at - between.len });
-        if (!names_fit(scheme, form, &names, by_lists)) {
-            continue;
+        if (names_fit(scheme, form, &names, by_lists) &&
+            (best.environment.at == NULL || (names.environment.len > best.environment.len) == want_longest)) {
+            best = names;
         }
-        if (!found || (names.environment.len > out->environment.len) == want_longest) {
-            *out = names;
-        }
-        found = true;
     }
-    return found;
+    if (best.environment.at == NULL) {
+        return false;
+    }
+    *out = best;
+    return true;
 }
 
 static bool read_form(const struct key_scheme *scheme, const char *key, bool by_lists, struct form *form,
@@ -315,7 +305,7 @@ static enum belay_code take_name(const struct key_scheme *scheme, const struct f
     if (*name != '\0' && text_is_clean(name, BELAY_KEY_MAX) && !is_allowed(scheme, slot, piece)) {
         return fail_not_allowed(scheme, slot, piece, err);
     }
-    code = check_name(slot_names[slot], name, NULL, err);
+    code = key_name_check(slot_names[slot], name, err);
     if (code == BELAY_OK) {
         names_set(names, slot, piece);
     }
@@ -361,176 +351,4 @@ size_t key_above_template(const struct key_scheme *scheme, const struct key_name
     above.component = (struct key_piece){ all, strlen(all) };
     out_keys[0] = fill(&form, &above);
     return 1;
-}
-
-/* ---- stacks ------------------------------------------------------------ */
-
-enum level { LEVEL_STACK, LEVEL_SERVICE, LEVEL_COMPONENT };
-
-struct stack_key {
-    enum level level;
-    struct key_piece stack;   /* "stack:S:env:E" */
-    struct key_piece service; /* of a component too; .at is NULL if it has none */
-};
-
-/* The part of a key at *at up to the next ':' or the end, if it is a name; moves past it. */
-static bool next_part(const char **at, struct key_piece *out)
-{
-    struct key_piece part = { *at, strcspn(*at, ":") };
-
-    *at += part.len;
-    *out = part;
-    return part.len > 0;
-}
-
-static bool take_literal(const char **at, const char *literal)
-{
-    if (!text_has_prefix(*at, literal)) {
-        return false;
-    }
-    *at += strlen(literal);
-    return true;
-}
-
-/* V/C has two names and no third, C has one. */
-static bool component_parse(struct key_piece path, struct stack_key *key)
-{
-    const char *slash = memchr(path.at, '/', path.len);
-    size_t before;
-
-    if (slash == NULL) {
-        return true;
-    }
-    before = (size_t)(slash - path.at);
-    key->service = (struct key_piece){ path.at, before };
-    return before > 0 && before + 1 < path.len && memchr(slash + 1, '/', path.len - before - 1) == NULL;
-}
-
-static bool stack_parse(const char *text, struct stack_key *out)
-{
-    struct stack_key key = { LEVEL_STACK, { text, 0 }, { NULL, 0 } };
-    const char *at = text;
-    struct key_piece part;
-
-    if (!take_literal(&at, "stack:") || !next_part(&at, &part) || !take_literal(&at, ":env:") ||
-        !next_part(&at, &part)) {
-        return false;
-    }
-    key.stack.len = (size_t)(at - text);
-    if (take_literal(&at, ":service:")) {
-        key.level = LEVEL_SERVICE;
-        if (!next_part(&at, &part) || memchr(part.at, '/', part.len) != NULL) {
-            return false;
-        }
-    } else if (take_literal(&at, ":component:")) {
-        key.level = LEVEL_COMPONENT;
-        if (!next_part(&at, &part) || !component_parse(part, &key)) {
-            return false;
-        }
-    }
-    *out = key;
-    return *at == '\0';
-}
-
-size_t key_above_stack(const char *key, char *out_keys[BELAY_ANCESTORS_MAX])
-{
-    struct stack_key stack;
-    size_t n = 0;
-
-    if (!stack_parse(key, &stack) || stack.level == LEVEL_STACK) {
-        return 0;
-    }
-    if (stack.level == LEVEL_COMPONENT && stack.service.at != NULL) {
-        struct buf service = BUF_INIT(2 * BELAY_KEY_MAX);
-
-        buf_add(&service, stack.stack.at, stack.stack.len);
-        buf_adds(&service, ":service:");
-        buf_add(&service, stack.service.at, stack.service.len);
-        out_keys[n++] = buf_take(&service);
-        buf_release(&service);
-    }
-    out_keys[n++] = strndup(stack.stack.at, stack.stack.len);
-    return n;
-}
-
-static enum belay_code check_stack_parts(const struct belay_key_parts *parts, struct belay_error *err)
-{
-    enum belay_code code = check_name("stack", parts->stack, NULL, err);
-
-    if (code == BELAY_OK && parts->environment == NULL) {
-        return error_set(err, BELAY_INVALID, "--stack needs --environment");
-    }
-    if (code == BELAY_OK && parts->service != NULL && parts->component != NULL) {
-        return error_set(err, BELAY_INVALID,
-                         "--service and --component exclude each other; a component of a service is "
-                         "--component SERVICE/COMPONENT");
-    }
-    if (code == BELAY_OK) {
-        code = check_name("environment", parts->environment, NULL, err);
-    }
-    if (code == BELAY_OK && parts->service != NULL) {
-        code = check_name("service", parts->service, "/", err);
-    }
-    if (code == BELAY_OK && parts->component != NULL) {
-        code = check_name("component", parts->component, NULL, err);
-    }
-    return code;
-}
-
-enum belay_code key_make_by_stack(const struct belay_key_parts *parts, char **out_key,
-                                  struct belay_error *err)
-{
-    struct buf buf = BUF_INIT(8 * BELAY_KEY_MAX);
-    struct stack_key parsed;
-    enum belay_code code = check_stack_parts(parts, err);
-    char *key;
-
-    if (code != BELAY_OK) {
-        return code;
-    }
-    buf_addf(&buf, "stack:%s:env:%s", parts->stack, parts->environment);
-    if (parts->service != NULL) {
-        buf_addf(&buf, ":service:%s", parts->service);
-    } else if (parts->component != NULL) {
-        buf_addf(&buf, ":component:%s", parts->component);
-    }
-    key = buf_take(&buf);
-    buf_release(&buf);
-    if (key == NULL) {
-        return error_no_memory(err);
-    }
-    /* Only the path of a component can still be wrong. */
-    if (!stack_parse(key, &parsed)) {
-        free(key);
-        return error_set(err, BELAY_INVALID, "--component: '%s' is not SERVICE/COMPONENT, nor one name",
-                         parts->component);
-    }
-    *out_key = key;
-    return BELAY_OK;
-}
-
-/* ---- any key ----------------------------------------------------------- */
-
-enum belay_code key_check(const char *key, struct belay_error *err)
-{
-    struct stack_key parsed;
-    size_t len = strlen(key);
-
-    if (len == 0) {
-        return error_set(err, BELAY_INVALID, "the key is empty");
-    }
-    if (len > BELAY_KEY_MAX) {
-        return error_set(err, BELAY_INVALID, "the key has %zu bytes; at most %d are allowed", len,
-                         BELAY_KEY_MAX);
-    }
-    if (!text_is_clean(key, BELAY_KEY_MAX)) {
-        return error_set(err, BELAY_INVALID, "the key is not UTF-8 or has control characters");
-    }
-    if (begins_as_stack(key) && !stack_parse(key, &parsed)) {
-        return error_set(err, BELAY_INVALID,
-                         "key '%s' begins as a stack's but is none; write it as stack:STACK:env:ENVIRONMENT, "
-                         "perhaps with :service:SERVICE or :component:SERVICE/COMPONENT after it",
-                         key);
-    }
-    return BELAY_OK;
 }

@@ -61,6 +61,12 @@ bool key_read(const struct key_scheme *scheme, const char *key, struct key_names
 /* Like key_read(), but a key that has the template's form and is not allowed is an error (S0.5). */
 enum belay_code key_check_scheme(const struct key_scheme *scheme, const char *key, struct belay_error *err);
 
+/* What holds for every part of a key, given with --FLAG: not empty, clean, no ':'. */
+enum belay_code key_name_check(const char *flag, const char *name, struct belay_error *err);
+
+/* It is a stack's key, or meant to be one. */
+bool key_begins_as_stack(const char *key);
+
 /* What holds for every key: its length and its bytes, and the form of one that begins with "stack:". */
 enum belay_code key_check(const char *key, struct belay_error *err);
 

@@ -126,10 +126,28 @@ void step_adopt_records(struct op *op, struct belay_commit *result)
     op->records_now_ms = result->now_ms;
 }
 
+/* Gone, or its ticket is over: nobody listens any more. */
+static bool is_gone(const struct op *op, const struct belay_ticket *ticket)
+{
+    return ticket->dead || op->records_now_ms >= ticket->expires_ms;
+}
+
+static bool is_first_for_its_key(const struct op *op, const struct belay_record *record, size_t t)
+{
+    for (size_t i = 0; i < t; i++) {
+        if (!is_gone(op, &record->tickets[i]) &&
+            strcmp(record->tickets[i].key, record->tickets[t].key) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /*
- * The first in line, and everyone in it who waits for another key than the
- * record's: those do not all exclude each other, so several may go at once. One
- * woken too many looks and sleeps again.
+ * The first in line, and the first for each other key in it: those do not all
+ * exclude each other, so several may go at once. Those behind them for the same
+ * key have nothing to win yet but a race. One woken too many looks and sleeps
+ * again.
  */
 void step_find_wakes(struct op *op)
 {
@@ -151,10 +169,10 @@ void step_find_wakes(struct op *op)
         for (size_t t = 0; t < record->n_tickets; t++) {
             const struct belay_ticket *ticket = &record->tickets[t];
 
-            if (ticket->dead) {
+            if (is_gone(op, ticket)) {
                 continue;
             }
-            if (first || strcmp(ticket->key, record->key) != 0) {
+            if (first || (strcmp(ticket->key, record->key) != 0 && is_first_for_its_key(op, record, t))) {
                 op->wakes[op->n_wakes++] = ticket->lock_id;
             }
             first = false;

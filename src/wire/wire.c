@@ -170,15 +170,68 @@ json_t *wire_error(const struct belay_error *err)
     return WIRE_OBJECT(outer);
 }
 
+/*
+ * What may be in JSON but moves a terminal's cursor, reorders or hides text: DEL,
+ * U+0080 to U+009F, U+200B to U+200F, U+2028 to U+202E, U+2060 to U+206F,
+ * U+FEFF. Returns the code point and its length; 0 for anything else.
+ */
+static unsigned harmful_point(const unsigned char *s, size_t *out_len)
+{
+    unsigned point = 0;
+
+    if (s[0] == 0x7f) {
+        *out_len = 1;
+        return 0x7f;
+    }
+    if (s[0] == 0xc2 && s[1] >= 0x80 && s[1] <= 0x9f) {
+        *out_len = 2;
+        return s[1];
+    }
+    *out_len = 3;
+    if (s[0] == 0xe2 && (s[1] == 0x80 || s[1] == 0x81)) {
+        point = 0x2000U | (s[1] & 0x3fU) << 6 | (s[2] & 0x3fU);
+        if ((point >= 0x200b && point <= 0x200f) || (point >= 0x2028 && point <= 0x202e) || point >= 0x2060) {
+            return point;
+        }
+    }
+    return s[0] == 0xef && s[1] == 0xbb && s[2] == 0xbf ? 0xfeff : 0;
+}
+
+/* Outside of strings JSON is plain ASCII, so what is found is inside one. */
+static char *escape_harmful(const char *json)
+{
+    struct buf out = BUF_INIT((size_t)1 << 26);
+    const char *from = json;
+
+    for (const char *at = json; *at != '\0';) {
+        size_t n = 1;
+        unsigned point = harmful_point((const unsigned char *)at, &n);
+
+        if (point == 0) {
+            at++;
+            continue;
+        }
+        buf_add(&out, from, (size_t)(at - from));
+        buf_addf(&out, "\\u%04x", point);
+        at += n;
+        from = at;
+    }
+    buf_adds(&out, from);
+    return buf_take(&out);
+}
+
 char *wire_line(json_t *value)
 {
+    char *plain;
     char *line;
 
     if (value == NULL) {
         return NULL;
     }
     /* 15 digits print a number of milliseconds as it was meant: 0.34, not 0.34000000000000002. */
-    line = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    plain = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     json_decref(value);
+    line = plain == NULL ? NULL : escape_harmful(plain);
+    free(plain);
     return line;
 }

@@ -20,7 +20,10 @@ json_t *wire_error(const struct belay_error *err);
 json_t *wire_text(const char *text); /* null for NULL */
 json_t *wire_time(int64_t unix_ms);  /* null for 0 */
 
-/* One line without a newline, which the caller frees. Takes the reference; NULL for NULL. */
+/*
+ * One line without a newline, which the caller frees. Characters that could act
+ * upon a terminal are written as \uXXXX. Takes the reference; NULL for NULL.
+ */
 char *wire_line(json_t *value);
 
 #endif

@@ -36,29 +36,27 @@ WRITER = r"""
 exec 9<>"$1/fence"
 flock 9
 last=$(tail -n 1 "$1/counter"); set -- "$1" $last
-if [ -n "$BELAY_TOKEN" ] && [ "$BELAY_TOKEN" -le "${3:-0}" ]; then exit 3; fi
+if [ -n "$BELAY_TOKEN" ] && [ "$BELAY_TOKEN" -le "${3:-0}" ]; then echo "$HAMMER_RUN" >>"$1/refused"; exit 3; fi
 value=${4:-0}
 echo "begin ${BELAY_TOKEN:-0} $value $HAMMER_RUN" >>"$1/counter"
 flock -u 9
-sleep 0.00$(($$ % 5))
+sleep 0.0$(($$ % 5))
 flock 9
 last=$(tail -n 1 "$1/counter"); set -- "$1" $last
-if [ -n "$BELAY_TOKEN" ] && [ "$BELAY_TOKEN" != "$3" ]; then exit 3; fi
+if [ -n "$BELAY_TOKEN" ] && [ "$BELAY_TOKEN" != "$3" ]; then echo "$HAMMER_RUN" >>"$1/refused"; exit 3; fi
 echo "write ${BELAY_TOKEN:-0} $((value + 1)) $HAMMER_RUN" >>"$1/counter"
 """
 # 137 and 143: COMMAND itself was killed, or ended by a guardian whose belay then reported its signal.
 EXPECTED = {0, 3, 75, 76, 128 + signal.SIGKILL, 128 + signal.SIGTERM, -signal.SIGKILL}
 
 
-def processes_of(run):
-    """Every process of one `belay run`, whatever became of its parents."""
-    marker = f"HAMMER_RUN={run}".encode() + b"\0"
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+def tree_of(pid):
+    """A process and all below it: belay, its guardian, COMMAND and what that started."""
+    found = [pid]
+    for parent in found:
         try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if marker in file.read():
-                    found.append(int(pid))
+            with open(f"/proc/{parent}/task/{parent}/children", encoding="ascii") as file:
+                found += [int(child) for child in file.read().split()]
         except OSError:
             pass
     return found
@@ -84,7 +82,7 @@ class Hammer:
         self.codes = {}
         self.odd = []  # (code, standard error) of what nobody expects
         self.deeds = {}
-        for name in ("fence", "counter"):
+        for name in ("fence", "counter", "refused"):
             open(os.path.join(directory, name), "w", encoding="ascii").close()
 
     def over(self):
@@ -99,10 +97,12 @@ class Hammer:
         while not self.over():
             turn += 1
             run = f"w{worker}-{turn}."
-            # A file, not a pipe: who was orphaned would keep the pipe open.
+            # A file, not a pipe: who was orphaned would keep the pipe open. A session each: a belay whose
+            # COMMAND is stopped stops with its whole job, which must not be all of us.
             with open(os.path.join(self.directory, f"stderr-{worker}"), "w+", encoding="utf-8") as errors:
                 process = subprocess.Popen(self.command(), env=dict(self.env, HAMMER_RUN=run),
-                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
+                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
+                                           start_new_session=True)
                 with self.lock:
                     self.running[run] = process
                 code = process.wait()
@@ -115,41 +115,48 @@ class Hammer:
                     self.odd.append((code, messages))
 
     def victim(self):
-        """The holder as often as not; else anybody, which is mostly one who waits."""
+        """As often as not the holder, in the middle of its work; else anybody, mostly one who waits."""
+        if self.random.random() < 0.6:
+            for _ in range(200):
+                lines = self.lines()
+                with self.lock:
+                    process = self.running.get(lines[-1][3]) if lines else None
+                if process is not None and lines[-1][0] == "begin":
+                    return process
+                time.sleep(0.001)
         with self.lock:
-            runs = dict(self.running)
-        lines = self.lines()
-        if lines and self.random.random() < 0.6 and lines[-1][3] in runs:
-            return lines[-1][3], runs[lines[-1][3]]
-        return self.random.choice(list(runs.items())) if runs else (None, None)
+            return self.random.choice(list(self.running.values())) if self.running else None
 
     def harm(self):
         while not self.over():
-            time.sleep(self.random.uniform(0.05, 0.4))
-            run, process = self.victim()
-            if run is None:
+            time.sleep(self.random.uniform(0.1, 0.6))
+            process = self.victim()
+            if process is None:
                 continue
             deed = self.random.choice(["kill belay", "kill command", "stop belay", "stop all of it"])
             self.deeds[deed] = self.deeds.get(deed, 0) + 1
             if deed == "kill belay":
                 send([process.pid], signal.SIGKILL)
             elif deed == "kill command":
-                send([pid for pid in processes_of(run) if is_writer(pid)], signal.SIGKILL)
+                send([pid for pid in tree_of(process.pid) if is_writer(pid)], signal.SIGKILL)
             else:
-                pids = [process.pid] if deed == "stop belay" else processes_of(run)
+                pids = tree_of(process.pid)[:1 if deed == "stop belay" else None]
                 send(pids, signal.SIGSTOP)
-                # Not waited for: several may be stopped at a time.
-                threading.Timer(self.random.uniform(0.5, 1) * PAST_LEASE_S * 1.5, send, (pids, signal.SIGCONT)).start()
+                # COMMAND goes on before those who would end it: only the fence is left between it and the
+                # counter. Not waited for: several may be stopped at a time.
+                past = self.random.uniform(1, 1.5) * PAST_LEASE_S
+                threading.Timer(past, send, (pids[2:], signal.SIGCONT)).start()
+                threading.Timer(past + 0.1, send, (pids, signal.SIGCONT)).start()
 
     def run(self, harmful=True):
         threads = [threading.Thread(target=self.work, args=(i,)) for i in range(WORKERS)]
         if harmful:
-            threads += [threading.Thread(target=self.harm) for _ in range(2)]
+            threads.append(threading.Thread(target=self.harm))
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        time.sleep(PAST_LEASE_S * 1.5)  # the last who were stopped go on, and try to write
+        time.sleep(PAST_LEASE_S * 1.6)  # the last who were stopped go on, and try to write
 
     def lines(self):
         with open(os.path.join(self.directory, "counter"), encoding="ascii") as file:
@@ -188,7 +195,10 @@ class HammerTest(unittest.TestCase):
         hammer.run()
         writes = hammer.writes()
         tokens = [token for token, _ in writes]
-        told = f"seed {self.seed}, {len(writes)} writes, codes {hammer.codes}, deeds {hammer.deeds}"
+        with open(os.path.join(self.directory, "refused"), encoding="ascii") as file:
+            refused = len(file.readlines())
+        told = (f"seed {self.seed}, {len(writes)} writes, {refused} refused by the fence, codes {hammer.codes}, "
+                f"deeds {hammer.deeds}")
         print(told, flush=True)
 
         self.assertEqual(hammer.odd[:5], [], told)
@@ -197,7 +207,7 @@ class HammerTest(unittest.TestCase):
         begun = [token for what, token, _, _ in hammer.lines() if what == "begin"]
         self.assertTrue(all(a < b for a, b in zip(begun, begun[1:])), told)
         # It was a hammering, and every kind of harm was done.
-        self.assertGreater(len(writes), 5 * SECONDS, told)
+        self.assertGreater(len(writes), 2 * SECONDS, told)
         self.assertEqual(len(hammer.deeds), 4, told)
         workers = {re.match(r"w(\d+)-", run).group(1) for what, _, _, run in hammer.lines() if what == "write"}
         self.assertEqual(len(workers), WORKERS, told)

@@ -81,15 +81,23 @@ static void a_store_that_breaks_nothing_passes_every_case(void **state)
     assert_int_equal(failed, 0);
 }
 
+/* Cases that take long are left for the mistakes that no other case finds. */
+static bool is_slow(size_t i)
+{
+    return strstr(suite_name(i), "many") != NULL || strstr(suite_name(i), "five_hundred") != NULL;
+}
+
 static void is_found(void **state)
 {
     enum broken_rule rule = *(const enum broken_rule *)*state;
     char why[400];
 
-    for (size_t i = 0; i < suite_count(); i++) {
-        if (!run_case(i, rule, why, sizeof why)) {
-            print_message("             by %s: %s\n", suite_name(i), why);
-            return;
+    for (int slow = 0; slow <= 1; slow++) {
+        for (size_t i = 0; i < suite_count(); i++) {
+            if (is_slow(i) == (slow == 1) && !run_case(i, rule, why, sizeof why)) {
+                print_message("             by %s: %s\n", suite_name(i), why);
+                return;
+            }
         }
     }
     fail_msg("no case fails on a store that %s", broken_name(rule));

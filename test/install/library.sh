@@ -12,20 +12,29 @@ passed=0
 failed=0
 
 check() { # NAME COMMAND...
-    local name=$1
+    local title=$1
     shift
     if "$@" >"$work/out" 2>&1; then
         passed=$((passed + 1))
-        echo "ok    $name"
+        echo "ok    $title"
     else
         failed=$((failed + 1))
-        echo "FAIL  $name"
+        echo "FAIL  $title"
         sed 's/^/      | /' "$work/out"
     fi
 }
 
 installed() { DESTDIR="$work/root" cmake --install "$build" --prefix /usr; }
 check "installs under DESTDIR and a prefix" installed
+everything() {
+    local file
+    for file in bin/belay lib/libbelay.so lib/libbelay.a include/belay.h include/belay/store.h lib/pkgconfig/belay.pc \
+        share/man/man1/belay.1 share/man/man1/belay-run.1 share/bash-completion/completions/belay \
+        share/zsh/site-functions/_belay share/fish/vendor_completions.d/belay.fish; do
+        [ -s "$work/root/usr/$file" ] || { echo "$file is missing or empty"; return 1; }
+    done
+}
+check "program, libraries, headers, man pages and completions are there" everything
 
 lib=$(dirname "$(find "$work/root/usr" -name 'libbelay.so' | head -1)")
 export PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$work/root" LD_LIBRARY_PATH="$lib"
@@ -38,6 +47,7 @@ pc_version() { [ "$(pkg-config --modversion belay)" = "$("$work/root/usr/bin/bel
 check "pkg-config and the program tell the same version" pc_version
 
 # docs/library.md shows the example as it is compiled here, to the letter.
+# shellcheck disable=SC2016 # they are no variables
 shown() { diff <(sed -n '/^```c$/,/^```$/p' docs/library.md | sed '/^```/d') examples/deploy.c; }
 check "docs/library.md shows examples/deploy.c" shown
 
@@ -107,12 +117,8 @@ only_belay() { ! nm -D --defined-only "$lib/libbelay.so" | awk '{ print $3 }' | 
 check "libbelay.so exports only belay_ names" only_belay
 program_works() { "$work/root/usr/bin/belay" run installed -- true && "$work/root/usr/bin/belay" status installed; }
 check "the installed program takes a lock" program_works
-pages=$(find "$work/root/usr/share/man" -name '*.1' 2>/dev/null | wc -l)
-if [ "$pages" -gt 0 ]; then
-    # shellcheck disable=SC2046
-    man_pages() { mandoc -T lint -W error $(find "$work/root/usr/share/man" -name '*.1'); }
-    check "the $pages man pages are sound" man_pages
-fi
+man_pages() { mandoc -T lint -W error "$work"/root/usr/share/man/man1/*.1; }
+check "the man pages are sound" man_pages
 
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -128,6 +128,9 @@ struct client {
     int64_t resumed_t;
 };
 
+/* What an op of a task is doing. */
+enum act { ACT_ACQUIRE, ACT_ADOPT, ACT_RENEW, ACT_RELEASE, ACT_FORCE };
+
 enum phase { PHASE_ACQUIRING, PHASE_HOLDING, PHASE_ENDING, PHASE_DONE };
 
 enum plan_kind { PLAN_ACQUIRE, PLAN_ADOPT, PLAN_ROGUE, PLAN_FORCE };
@@ -144,7 +147,7 @@ struct task {
     enum phase phase;
     enum plan_kind plan;
     enum plan_end end;
-    enum op_kind rogue_kind;
+    enum act rogue_act;
     char id[SIM_ID_SIZE];
     char owner[SIM_ID_SIZE];
     char target[SIM_ID_SIZE]; /* adopt, rogue, force: whose id it names */
@@ -158,6 +161,7 @@ struct task {
 
     struct op_request request[SLOTS];
     struct op op[SLOTS];
+    enum act act[SLOTS];
     bool op_runs[SLOTS];
     unsigned op_serial[SLOTS];
     int op_steps[SLOTS];
@@ -175,10 +179,12 @@ struct task {
 /* What is known of a lock id, from outside. Its number is its task's. */
 struct identity {
     bool taken;
+    char owner[SIM_ID_SIZE]; /* as the store has it: who adopts may keep the former one */
     uint64_t token;
     int64_t taken_t;
-    int64_t lease_end_t; /* true time */
+    int64_t expires_ms;  /* of its lease, by the store's clock */
     bool ended_by_other; /* forced, adopted, or released by who knew the id */
+    bool orphan;         /* taken by a duplicate, where ids are not remembered (L5's exception) */
     bool left_unknown;   /* an op of it ended as unknown, or with its client */
     bool said_no;        /* an acquire of it ended with a clear no */
 };
@@ -197,10 +203,9 @@ struct glance {
 
 struct key_info {
     uint64_t max_token;
-    int64_t ended_t;         /* when its last holding ended: release, or lease end plus margin */
-    int64_t takeable_since;  /* L4: free, and somebody alive waits; -1: not so */
-    size_t takeable_ghosts;  /* tickets of the dead and the paused since then */
-    int64_t last_intent_end; /* true time */
+    int64_t freed_t;        /* when its last holding was given back */
+    int64_t takeable_since; /* L4: free, and somebody alive is first in line; -1: not so */
+    int takeable_ghosts;    /* how many tickets of others have been before it since then */
 };
 
 struct trace_entry {
@@ -213,7 +218,33 @@ struct trace_entry {
     int64_t b;
 };
 
+/* What must have happened somewhere among the seeds, or the promises were kept by doing nothing. */
+enum seen {
+    SEEN_TAKEN,       /* by a try */
+    SEEN_HANDED_OVER, /* by a waiter */
+    SEEN_TAKEN_OVER,  /* after a lease had ended */
+    SEEN_BELOW,       /* with intents */
+    SEEN_ADOPTED,
+    SEEN_REENTERED,
+    SEEN_FOUND_AGAIN, /* by a retry, after a lost answer */
+    SEEN_RENEWED,
+    SEEN_FORCED,
+    SEEN_HELD,
+    SEEN_USED,
+    SEEN_UNKNOWN,
+    SEEN_CANCELLED,
+    SEEN_NOT_HOLDER,
+    SEEN_LOST,
+    SEEN_OUT_OF_DATE, /* a late or repeated request that changed nothing */
+    SEEN_LATE,        /* one that did */
+    SEEN_WAKE_LOST,
+    SEEN_PAUSED,
+    SEEN_CRASHED,
+    SEEN_KINDS
+};
+
 struct sim {
+    uint64_t seen[SEEN_KINDS]; /* over all seeds so far */
     uint64_t seed;
     bool verbose;
     bool wall_steps;
@@ -264,6 +295,9 @@ void sim_note(struct sim *sim, const char *what, int client, int task, int key, 
 void sim_fail(struct sim *sim, const char *promise, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void sim_print_trace(const struct sim *sim);
+void sim_saw(struct sim *sim, enum seen seen);
+/* Print what was seen. False if something never was. */
+bool sim_print_seen(const struct sim *sim);
 
 /* ---- requests on their way (net.c) --------------------------------------- */
 
@@ -275,7 +309,7 @@ struct request {
     int task;
     int slot;
     unsigned serial;
-    enum op_kind kind;
+    enum act act;
     int key;
     int id;     /* of the request's lock_id; -1: none of ours */
     int old_id; /* adopt */
@@ -295,16 +329,16 @@ struct request {
     int64_t now_ms;
 };
 
-void net_send(struct sim *sim, int task, int slot);
+void net_send(struct sim *sim, int number, int slot); /* what that task's op wants */
 void net_arrive(struct sim *sim, struct request *request);
 void net_answer(struct sim *sim, struct request *request); /* to the op, if it still waits */
-void net_discard(struct request *request);
+void net_discard_event(const struct event *event);         /* one that never takes place */
 void net_wake(struct sim *sim, const char *lock_id);
 
 /* ---- clients (client.c, plan.c) ------------------------------------------ */
 
 void client_spawn(struct sim *sim, int client);
-void client_drive(struct sim *sim, int task, int slot);
+void client_drive(struct sim *sim, int number, int slot);
 void client_on_event(struct sim *sim, const struct event *event);
 void client_crash(struct sim *sim, int client);
 bool client_all_done(const struct sim *sim);
@@ -313,15 +347,17 @@ int plan_adopt(struct sim *sim, int client, int from);
 
 /* ---- the promises (check.c, check_line.c) -------------------------------- */
 
-void check_begin(const struct sim *sim, struct glance before[SIM_KEYS]);
+void check_begin(const struct sim *sim, struct glance glances[SIM_KEYS]);
 /* After a delivery to the store. */
 void check_delivery(struct sim *sim, const struct request *request, const struct glance before[SIM_KEYS],
                     const struct belay_record *copies, size_t n_copies);
 void check_state(struct sim *sim);
-void check_op_end(struct sim *sim, int task, int slot);
-void check_lease(struct sim *sim, int task);
+void check_op_end(struct sim *sim, int number, int slot);
+void check_lease(struct sim *sim, int number);
 /* The line: who may take, who must. `records` are those of before. */
 void check_turn(struct sim *sim, int key, int id, const struct belay_record *records, size_t n);
+/* A holder below or above, or the lock itself, changed hands: the waiting counts anew. */
+void check_changed_hands(struct sim *sim, int key);
 void check_hand_over(struct sim *sim);
 void check_liveness(struct sim *sim);
 

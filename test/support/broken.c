@@ -26,6 +26,10 @@ int64_t broken_bend_clock(struct broken *b, int64_t now_ms)
 
     pthread_mutex_lock(&b->mutex);
     n = ++b->answers;
+    b->first_ms = b->first_ms == 0 ? now_ms : b->first_ms;
+    if (b->rule == BROKEN_CLOCK_STANDS_STILL) {
+        now_ms = b->first_ms;
+    }
     pthread_mutex_unlock(&b->mutex);
     return b->rule == BROKEN_CLOCK_GOES_BACK && n % 5 == 0 ? now_ms - 20 : now_ms;
 }
@@ -42,8 +46,21 @@ void broken_bend_record(const struct broken *b, struct belay_record *record)
         record->tickets[i] = *other;
         *other = swap;
     }
+    if (b->rule == BROKEN_EMPTY_TEXT_IS_NULL && record->owner_name != NULL && record->owner_name[0] == '\0') {
+        free(record->owner_name);
+        record->owner_name = NULL;
+    }
     if (b->rule == BROKEN_ABSENT_HAS_NO_KEY && record->revision == 0) {
         record->key[0] = '\0';
+    }
+}
+
+void broken_lower(const char *text, char out[BELAY_KEY_MAX + 1])
+{
+    size_t n = strlen(text);
+
+    for (size_t i = 0; i <= n && i <= BELAY_KEY_MAX; i++) {
+        out[i] = text[i] >= 'A' && text[i] <= 'Z' ? (char)(text[i] - 'A' + 'a') : text[i];
     }
 }
 
@@ -74,8 +91,15 @@ static enum belay_code broken_get(struct belay_store *store, const char *const *
                                   struct belay_error *err)
 {
     struct broken *b = broken_of(store);
-    enum belay_code code = b->inner->ops->get(b->inner, keys, n, out_records, out_now_ms, err);
+    char lower[BELAY_KEY_MAX + 1];
+    const char *only = lower;
+    enum belay_code code;
 
+    if (b->rule == BROKEN_KEYS_IGNORE_CASE && n == 1) {
+        broken_lower(keys[0], lower);
+        keys = &only;
+    }
+    code = b->inner->ops->get(b->inner, keys, n, out_records, out_now_ms, err);
     if (code != BELAY_OK) {
         return code;
     }
@@ -204,9 +228,11 @@ static enum belay_code broken_events(struct belay_store *store, const struct bel
 
 static struct belay_store_terms broken_terms(struct belay_store *store)
 {
-    struct belay_store *inner = broken_of(store)->inner;
+    struct broken *b = broken_of(store);
+    struct belay_store_terms terms = b->inner->ops->terms(b->inner);
 
-    return inner->ops->terms(inner);
+    terms.poll_ms += b->rule == BROKEN_TERMS_CHANGE ? (int64_t)((uintptr_t)b % 997) : 0;
+    return terms;
 }
 
 static const char *bend_id(const struct broken *b, const char *lock_id)
@@ -230,6 +256,8 @@ static void broken_wait(struct belay_store *store, const char *lock_id, uint32_t
     if (b->rule == BROKEN_LOST_WAKEUP) {
         listened = b->inner->ops->listen(b->inner, id);
     }
+    cancel = b->rule == BROKEN_IGNORES_CANCELLING ? NULL : cancel;
+    timeout_ms += b->rule == BROKEN_WAITS_TOO_LONG ? 500 : 0;
     b->inner->ops->wait(b->inner, id, listened, timeout_ms, cancel);
 }
 

@@ -17,6 +17,8 @@
     X(FREE_IGNORES_INTENTS, free_ignores_intents)                                                            \
     X(FREE_ACCEPTS_THE_LAST_ID, free_accepts_the_last_id)                                                    \
     X(FREE_TAKES_WHAT_IS_OVER, free_takes_what_is_over)                                                      \
+    X(FREE_WANTS_NO_RECORD, free_wants_no_record)                                                            \
+    X(FREE_ASKS_FOR_AN_ID_IT_DOES_NOT_SET, free_asks_for_an_id_it_does_not_set)                              \
     X(OPEN_MINDS_INTENTS, open_minds_intents)                                                                \
     X(OPEN_IGNORES_TICKETS, open_ignores_tickets)                                                            \
     X(IGNORES_UNCHANGED, ignores_unchanged)                                                                  \
@@ -29,9 +31,11 @@
     X(IDS_IGNORE_CASE, ids_ignore_case)                                                                      \
     X(ACCEPTS_USED_IDS, accepts_used_ids)                                                                    \
     X(ASKS_FOR_USED_IDS_FIRST, asks_for_used_ids_first)                                                      \
+    X(AN_ID_IS_USED_FOR_ALL_KEYS, an_id_is_used_for_all_keys)                                                \
     /* what a write does */                                                                                  \
     X(CREATES_ON_DROP, creates_on_drop)                                                                      \
     X(CREATES_ON_RELEASE, creates_on_release)                                                                \
+    X(PUTS_CREATE_NOTHING, puts_create_nothing)                                                              \
     X(CLEARS_UNNAMED_METADATA, clears_unnamed_metadata)                                                      \
     X(LEASE_SETS_TERMS_TOO, lease_sets_terms_too)                                                            \
     X(TTL_ZERO_IS_ZERO, ttl_zero_is_zero)                                                                    \
@@ -42,9 +46,14 @@
     X(REPLACED_TICKET_GOES_TO_THE_END, replaced_ticket_goes_to_the_end)                                      \
     X(DROPS_ONE_TICKET_ONLY, drops_one_ticket_only)                                                          \
     X(DROPPING_NOTHING_IS_AN_ERROR, dropping_nothing_is_an_error)                                            \
+    X(TAKING_CLEARS_THE_LINE, taking_clears_the_line)                                                        \
+    X(TICKETS_FORGET_THE_OWNER, tickets_forget_the_owner)                                                    \
+    X(DROPS_AFTER_IT_PUTS, drops_after_it_puts)                                                              \
+    X(A_DROP_REACHES_THE_NEXT_KEY, a_drop_reaches_the_next_key)                                              \
     /* batches and their answers */                                                                          \
     X(DROPS_THE_SECOND_WRITE, drops_the_second_write)                                                        \
     X(APPLIES_THEN_REFUSES, applies_then_refuses)                                                            \
+    X(REFUSES_AN_EMPTY_BATCH, refuses_an_empty_batch)                                                        \
     X(REFUSES_WITH_WRONG_INDEX, refuses_with_wrong_index)                                                    \
     X(REFUSES_WITHOUT_RECORD, refuses_without_record)                                                        \
     X(STALE_AFTER_IMAGE, stale_after_image)                                                                  \
@@ -54,8 +63,11 @@
     X(TOKEN_WITH_EVERY_WRITE, token_with_every_write)                                                        \
     X(REVISION_STAYS, revision_stays)                                                                        \
     X(CLOCK_GOES_BACK, clock_goes_back)                                                                      \
+    X(CLOCK_STANDS_STILL, clock_stands_still)                                                                \
     /* reading */                                                                                            \
     X(ABSENT_HAS_NO_KEY, absent_has_no_key)                                                                  \
+    X(EMPTY_TEXT_IS_NULL, empty_text_is_null)                                                                \
+    X(KEYS_IGNORE_CASE, keys_ignore_case)                                                                    \
     X(REMEMBERS_WHAT_IT_READ, remembers_what_it_read)                                                        \
     X(TICKETS_BACKWARDS, tickets_backwards)                                                                  \
     X(SCAN_IGNORES_AFTER, scan_ignores_after)                                                                \
@@ -75,7 +87,10 @@
     X(EVENTS_GO_ON, events_go_on)                                                                            \
     X(LOST_WAKEUP, lost_wakeup)                                                                              \
     X(WAKES_NOBODY, wakes_nobody)                                                                            \
-    X(EVENTS_WAKE_NOBODY, events_wake_nobody)
+    X(EVENTS_WAKE_NOBODY, events_wake_nobody)                                                                \
+    X(IGNORES_CANCELLING, ignores_cancelling)                                                                \
+    X(WAITS_TOO_LONG, waits_too_long)                                                                        \
+    X(TERMS_CHANGE, terms_change)
 
 enum broken_rule {
 #define BROKEN_ENUM(upper, lower) BROKEN_##upper,

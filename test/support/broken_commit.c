@@ -16,6 +16,8 @@ struct bent {
     struct belay_record seen[WRITES_MAX]; /* owned: as they were before */
     int64_t now_ms;
     const char *drops[DROPS_MAX];
+    struct belay_put_ticket ticket;
+    char keys[WRITES_MAX][BELAY_KEY_MAX + 1];
     char cut[256];
 };
 
@@ -32,6 +34,10 @@ static void copy_batch(struct broken *b, const struct belay_batch *batch, struct
         struct belay_write *w = &bent->writes[i];
 
         *w = batch->writes[i];
+        if (b->rule == BROKEN_KEYS_IGNORE_CASE) {
+            broken_lower(w->key, bent->keys[i]);
+            w->key = bent->keys[i];
+        }
         if (w->values != NULL) {
             bent->values[i] = *w->values;
         }
@@ -78,6 +84,10 @@ static void bend_free(enum broken_rule rule, struct belay_write *w, const struct
         holds = r->held && now_ms >= r->expires_ms && r->n_tickets == 0 && r->n_intents == 0;
     }
     w->condition = holds ? BELAY_IF_ANY : w->condition;
+    if (rule == BROKEN_FREE_WANTS_NO_RECORD ||
+        (rule == BROKEN_FREE_ASKS_FOR_AN_ID_IT_DOES_NOT_SET && broken_same(r->lock_id, w->values->lock_id))) {
+        w->condition = BELAY_IF_ABSENT;
+    }
 }
 
 static void bend_open(enum broken_rule rule, struct belay_write *w, const struct belay_record *r)
@@ -176,27 +186,56 @@ static void bend_values(enum broken_rule rule, struct bent *bent, size_t i)
     }
 }
 
+/* Have the write drop one more ticket. */
+static void drop_too(struct bent *bent, struct belay_write *w, const char *lock_id)
+{
+    if (w->n_drop_tickets == DROPS_MAX) {
+        return;
+    }
+    for (size_t d = 0; w->drop_tickets != bent->drops && d < w->n_drop_tickets; d++) {
+        bent->drops[d] = w->drop_tickets[d];
+    }
+    bent->drops[w->n_drop_tickets++] = lock_id;
+    w->drop_tickets = bent->drops;
+}
+
+static void bend_puts(enum broken_rule rule, struct bent *bent, size_t i)
+{
+    struct belay_write *w = &bent->writes[i];
+    const struct belay_record *r = &bent->seen[i];
+
+    if (rule == BROKEN_REPLACED_TICKET_GOES_TO_THE_END && w->put_ticket != NULL) {
+        drop_too(bent, w, w->put_ticket->lock_id);
+    } else if (rule == BROKEN_TICKETS_FORGET_THE_OWNER && w->put_ticket != NULL) {
+        bent->ticket = *w->put_ticket;
+        bent->ticket.owner = "";
+        w->put_ticket = &bent->ticket;
+    } else if (rule == BROKEN_PUTS_CREATE_NOTHING && r->revision == 0 && w->condition == BELAY_IF_ANY) {
+        w->put_ticket = NULL;
+        w->put_intent = NULL;
+    } else if (rule == BROKEN_DROPS_AFTER_IT_PUTS && w->put_intent != NULL && w->n_drop_intents > 0) {
+        w->put_intent = NULL;
+    }
+}
+
 /* False: the write is an error, which it should not be. */
-static bool bend_lines(enum broken_rule rule, struct bent *bent, size_t i)
+static bool bend_drops(enum broken_rule rule, struct bent *bent, size_t i)
 {
     struct belay_write *w = &bent->writes[i];
     const struct belay_record *r = &bent->seen[i];
     bool drops = w->n_drop_tickets + w->n_drop_intents > 0;
 
-    if (rule == BROKEN_REPLACED_TICKET_GOES_TO_THE_END && w->put_ticket != NULL &&
-        w->n_drop_tickets < DROPS_MAX) {
-        for (size_t d = 0; d < w->n_drop_tickets; d++) {
-            bent->drops[d] = w->drop_tickets[d];
-        }
-        bent->drops[w->n_drop_tickets] = w->put_ticket->lock_id;
-        w->drop_tickets = bent->drops;
-        w->n_drop_tickets++;
-    } else if (rule == BROKEN_DROPS_ONE_TICKET_ONLY && w->n_drop_tickets > 1) {
+    if (rule == BROKEN_DROPS_ONE_TICKET_ONLY && w->n_drop_tickets > 1) {
         w->n_drop_tickets = 1;
     } else if (rule == BROKEN_CREATES_ON_DROP && r->revision == 0 && w->set == 0 && drops) {
         w->set = BELAY_SET_TAKEN | BELAY_SET_RELEASED;
-    } else if (rule == BROKEN_DROPPING_NOTHING_IS_AN_ERROR && drops && r->n_tickets + r->n_intents == 0) {
-        return false;
+    } else if (rule == BROKEN_DROPPING_NOTHING_IS_AN_ERROR && w->n_drop_tickets > 0) {
+        return r->n_tickets > 0 && w->n_drop_intents == 0;
+    }
+    for (size_t k = 0; rule == BROKEN_TAKING_CLEARS_THE_LINE && k < r->n_tickets; k++) {
+        if ((w->set & BELAY_SET_IDENTITY) != 0) {
+            drop_too(bent, w, r->tickets[k].lock_id);
+        }
     }
     return true;
 }
@@ -218,12 +257,42 @@ static void bend_events(enum broken_rule rule, struct bent *bent)
     }
 }
 
+struct id_search {
+    const char *id;
+    bool found;
+};
+
+static bool has_id(void *context, const struct belay_record *record, int64_t now_ms)
+{
+    struct id_search *search = context;
+
+    (void)now_ms;
+    search->found = search->found || broken_same(record->lock_id, search->id);
+    return !search->found;
+}
+
+/* Whether the id is to be taken for a used one though nobody should ask yet, or not there. */
+static bool wrongly_used(struct broken *b, const struct bent *bent)
+{
+    struct id_search search = { bent->batch.unused_id, false };
+
+    if (search.id == NULL) {
+        return false;
+    }
+    if (b->rule == BROKEN_AN_ID_IS_USED_FOR_ALL_KEYS && !broken_same(bent->seen[0].lock_id, search.id)) {
+        (void)b->inner->ops->scan(b->inner, &(struct belay_scan){ 0 }, has_id, &search, NULL);
+    }
+    return search.found ||
+           (b->rule == BROKEN_ASKS_FOR_USED_IDS_FIRST && broken_same(bent->seen[0].lock_id, search.id));
+}
+
 static enum belay_code bend_batch(struct broken *b, struct bent *bent)
 {
     for (size_t i = 0; i < bent->batch.n_writes; i++) {
         bend_condition(b, bent, i);
         bend_values(b->rule, bent, i);
-        if (!bend_lines(b->rule, bent, i)) {
+        bend_puts(b->rule, bent, i);
+        if (!bend_drops(b->rule, bent, i)) {
             return BELAY_INVALID;
         }
     }
@@ -231,11 +300,10 @@ static enum belay_code bend_batch(struct broken *b, struct bent *bent)
     if (b->rule == BROKEN_ACCEPTS_USED_IDS) {
         bent->batch.unused_id = NULL;
     }
-    if (b->rule == BROKEN_ASKS_FOR_USED_IDS_FIRST && bent->batch.unused_id != NULL &&
-        broken_same(bent->seen[0].lock_id, bent->batch.unused_id)) {
-        return BELAY_ID_USED;
+    if (b->rule == BROKEN_REFUSES_AN_EMPTY_BATCH && bent->batch.n_writes == 0) {
+        return BELAY_INVALID;
     }
-    return BELAY_OK;
+    return wrongly_used(b, bent) ? BELAY_ID_USED : BELAY_OK;
 }
 
 /* ---- after ------------------------------------------------------------- */
@@ -247,6 +315,19 @@ static void commit_secretly(struct broken *b, const struct belay_batch *batch)
 
     (void)b->inner->ops->commit(b->inner, batch, &done, NULL);
     belay_commit_release(&done);
+}
+
+/* Drop the same tickets of the key that sorts next. */
+static void spread_drops(struct broken *b, const struct belay_batch *batch)
+{
+    struct belay_write write = { .key = "l" };
+
+    if (b->rule == BROKEN_A_DROP_REACHES_THE_NEXT_KEY && batch->n_writes > 0 &&
+        broken_same(batch->writes[0].key, "k")) {
+        write.drop_tickets = batch->writes[0].drop_tickets;
+        write.n_drop_tickets = batch->writes[0].n_drop_tickets;
+        commit_secretly(b, &(struct belay_batch){ .writes = &write, .n_writes = 1 });
+    }
 }
 
 static void bend_refusal(struct broken *b, const struct bent *bent, struct belay_commit *out)
@@ -340,6 +421,7 @@ enum belay_code broken_commit(struct belay_store *store, const struct belay_batc
     if (code == BELAY_REFUSED) {
         bend_refusal(b, &bent, out);
     } else if (code == BELAY_OK) {
+        spread_drops(b, batch);
         bend_token(b, out);
         bend_images(b, &bent, out);
     }

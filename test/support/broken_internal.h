@@ -14,6 +14,7 @@ struct broken {
     pthread_mutex_t mutex; /* around what follows; never held while the inner store works */
     uint64_t tokens;
     unsigned answers;
+    int64_t first_ms;               /* what the clock said first */
     struct belay_record remembered; /* what was read last; no key: nothing */
 };
 
@@ -24,6 +25,7 @@ enum belay_code broken_commit(struct belay_store *store, const struct belay_batc
 void broken_bend_record(const struct broken *b, struct belay_record *record);
 int64_t broken_bend_clock(struct broken *b, int64_t now_ms);
 void broken_forget(struct broken *b);
+void broken_lower(const char *text, char out[BELAY_KEY_MAX + 1]);
 
 static inline bool broken_same(const char *a, const char *b)
 {

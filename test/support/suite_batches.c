@@ -290,10 +290,11 @@ static bool an_error_to_write_to_is_not_needed(struct suite *s)
     struct belay_commit done = { 0 };
     struct belay_write write = { .key = "k", .condition = BELAY_IF_HELD_BY, .lock_id = "x" };
     struct belay_batch batch = { .writes = &write, .n_writes = 1 };
+    enum belay_code code = s->a->ops->commit(s->a, &batch, &done, NULL);
     int64_t now;
 
-    CHECK_INT(s->a->ops->commit(s->a, &batch, &done, NULL), BELAY_REFUSED);
     belay_commit_release(&done);
+    CHECK_INT(code, BELAY_REFUSED);
     CHECK_INT(s->a->ops->get(s->a, keys, 2, records, &now, NULL), BELAY_OK);
     belay_record_release(&records[0]);
     belay_record_release(&records[1]);

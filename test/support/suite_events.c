@@ -235,6 +235,35 @@ static bool an_event_may_ask_how_long_it_was_held(struct suite *s)
     return true;
 }
 
+/* A release or a renewal by id does not know whose lock it is; the audit trail must. */
+static bool an_event_takes_owner_and_token_from_the_record_of_its_id(struct suite *s)
+{
+    struct belay_write write = { .key = "k",
+                                 .condition = BELAY_IF_HELD_BY,
+                                 .lock_id = "one",
+                                 .set = BELAY_SET_LEASE,
+                                 .values = holder(s, "one", LONG_MS) };
+    struct belay_event events[2] = { event("k", "1"), event("k", "2") };
+    const struct answer *taken = take(s, "k", "one");
+    const struct seen *seen;
+
+    CHECK_DONE(taken);
+    for (size_t i = 0; i < 2; i++) {
+        events[i].locked_by = events[i].locked_by_name = NULL;
+        events[i].token = 0;
+        events[i].lock_id = i == 0 ? "one" : "another";
+    }
+    CHECK_DONE(commit(
+        s, s->a, &(struct belay_batch){ .writes = &write, .n_writes = 1, .events = events, .n_events = 2 }));
+    seen = ask_all(s);
+    CHECK_INT(seen->n, 2);
+    CHECK_TEXT(seen->events[0].locked_by, holder(s, "one", LONG_MS)->owner);
+    CHECK_TEXT(seen->events[0].locked_by_name, holder(s, "one", LONG_MS)->owner_name);
+    CHECK_INT(seen->events[0].token, taken->done.token);
+    CHECK_INT(seen->events[1].token, 0); /* the holder's token is not the other's */
+    return true;
+}
+
 static bool say_some(struct suite *s)
 {
     static const char *const keys[] = { "a", "a:b", "a_b", "axb", "a", "b", "a" };
@@ -294,6 +323,32 @@ static bool the_last_so_many_events_come_oldest_first(struct suite *s)
     return true;
 }
 
+static bool events_of_one_key_are_found_among_many(struct suite *s)
+{
+    enum { N = 300 }; /* batches of four: a store that sorts them in later has done so for a part */
+    uint64_t second;
+
+    for (int i = 0; i < N; i++) {
+        struct belay_event events[] = { event("common", "c"), event("common", "c"), event("rarely", "c"),
+                                        event(i == 1 || i == N / 2 || i == N - 1 ? "rare" : "common", "r") };
+
+        events[3].reason = suite_text(s, "%d", i);
+        CHECK_DONE(
+            commit(s, i % 2 == 0 ? s->a : s->b, &(struct belay_batch){ .events = events, .n_events = 4 }));
+    }
+    second = ask(s, &(struct belay_events_query){ .key = "rare" }, 99)->events[1].id;
+    CHECK_TEXT(ask(s, &(struct belay_events_query){ .key = "rare" }, 99)->reasons, "1 150 299 ");
+    CHECK_TEXT(ask(s, &(struct belay_events_query){ .key = "rare", .last = 2 }, 99)->reasons, "150 299 ");
+    CHECK_TEXT(ask(s, &(struct belay_events_query){ .key = "rare", .after = second }, 99)->reasons, "299 ");
+    CHECK_TEXT(ask(s, &(struct belay_events_query){ .prefix = "rare", .last = 3 }, 99)->reasons, "c c 299 ");
+    CHECK_INT(ask(s, &(struct belay_events_query){ .prefix = "rare" }, SIZE_MAX)->n, N + 3);
+    CHECK_INT(ask(s, &(struct belay_events_query){ .key = "common" }, SIZE_MAX)->n, 3 * N - 3);
+    CHECK_INT(ask_all(s)->n, 4 * N);
+    CHECK(suite_reopen(s));
+    CHECK_TEXT(ask(s, &(struct belay_events_query){ .key = "rare" }, 99)->reasons, "1 150 299 ");
+    return true;
+}
+
 static bool reading_events_ends_when_it_is_told_to(struct suite *s)
 {
     CHECK(say_some(s));
@@ -331,10 +386,12 @@ const struct suite_case suite_events[] = {
     CASE_IF("L5", a_batch_with_a_used_id_leaves_no_event, SUITE_NEEDS_EVENTS | SUITE_NEEDS_USED_IDS),
     CASE_IF("L2", an_event_may_name_the_token_of_its_batch, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", an_event_may_ask_how_long_it_was_held, SUITE_NEEDS_EVENTS),
+    CASE_IF("L9", an_event_takes_owner_and_token_from_the_record_of_its_id, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_of_one_key_are_found, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_of_keys_with_a_prefix_are_found, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_after_an_id_are_those_with_greater_ones, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", the_last_so_many_events_come_oldest_first, SUITE_NEEDS_EVENTS),
+    CASE_IF("L9", events_of_one_key_are_found_among_many, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", reading_events_ends_when_it_is_told_to, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_outlast_closing_and_opening, SUITE_NEEDS_EVENTS),
     { NULL, NULL, 0, NULL },

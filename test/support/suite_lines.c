@@ -17,6 +17,7 @@ static bool a_ticket_holds_all_that_was_said(struct suite *s)
     CHECK_TEXT(ticket->owner_name, "somebody");
     CHECK_INT(ticket->since_unix_ms, 1730816000123);
     CHECK_INT(ticket->expires_ms, done->done.now_ms + 4321);
+    CHECK(!ticket->dead); /* who put it is still here */
     return true;
 }
 

@@ -89,13 +89,16 @@ static bool tokens_of_a_key_grow_though_its_record_was_forgotten(struct suite *s
 {
     const struct answer *taken = take(s, "k", "one");
     uint64_t last = taken->done.token;
+    uint64_t revision = image(taken, 0)->revision;
 
     CHECK_DONE(taken);
     CHECK_DONE(release(s, "k", "one"));
     s->fixture->forget(s->fixture->ctx);
+    CHECK_INT(see(s, "k")->revision, 0);
     taken = identify(s, s->a, "k", "two");
     CHECK_DONE(taken);
     CHECK(taken->done.token > last);
+    CHECK(image(taken, 0)->revision != revision);
     return true;
 }
 
@@ -279,6 +282,24 @@ static bool an_id_stays_used_over_closing_and_opening(struct suite *s)
     return true;
 }
 
+static bool an_id_stays_used_after_many_others(struct suite *s)
+{
+    for (int i = 0; i < 300; i++) {
+        const char *id = suite_text(s, "id-%d", i);
+
+        CHECK_DONE(take_unused(s, i % 3 == 0 ? "other" : "k", BELAY_IF_FREE, id));
+        CHECK_DONE(release(s, i % 3 == 0 ? "other" : "k", id));
+    }
+    for (int i = 0; i < 300; i += 50) {
+        const char *key = i % 3 == 0 ? "other" : "k";
+
+        CHECK_CODE(take_unused(s, key, BELAY_IF_FREE, suite_text(s, "id-%d", i)), BELAY_ID_USED);
+    }
+    CHECK_CODE(take_unused(s, "k", BELAY_IF_UNCHANGED, "id-299"), BELAY_ID_USED);
+    CHECK_DONE(take_unused(s, "k", BELAY_IF_FREE, "id-0"));
+    return true;
+}
+
 /* ---- the clock --------------------------------------------------------- */
 
 static bool the_clock_never_goes_back_over_handles_and_calls(struct suite *s)
@@ -306,6 +327,7 @@ static bool the_clock_goes_on_by_itself(struct suite *s)
 {
     int64_t before;
 
+    (void)look(s, s->b, "k");
     (void)look(s, s->a, "k");
     before = s->now_ms;
     pass_time(s, 50);
@@ -350,6 +372,7 @@ const struct suite_case suite_tokens[] = {
     CASE("L5", an_id_is_used_for_its_key_only_and_only_by_taking),
     CASE("L5", a_condition_is_reported_before_a_used_id),
     CASE_IF("L5", an_id_stays_used_over_closing_and_opening, SUITE_NEEDS_USED_IDS),
+    CASE_IF("L5", an_id_stays_used_after_many_others, SUITE_NEEDS_USED_IDS),
     CASE("L7", the_clock_never_goes_back_over_handles_and_calls),
     CASE("L7", the_clock_goes_on_by_itself),
     CASE("L7", a_lease_is_exact_to_the_millisecond),

@@ -142,6 +142,36 @@ static bool a_wait_ends_at_its_timeout(struct suite *s)
     return true;
 }
 
+static void *cancel_later(void *context)
+{
+    (void)usleep(10000);
+    belay_cancel_request(context);
+    return NULL;
+}
+
+static bool a_cancelled_wait_ends(struct suite *s)
+{
+    struct belay_cancel *cancel = belay_cancel_new();
+    int64_t began = real_ms();
+    pthread_t thread;
+    bool started = pthread_create(&thread, NULL, cancel_later, cancel) == 0;
+
+    if (started && can_wake(s)) {
+        /* It may come back sooner as it likes, so go on until it was really cancelled. */
+        while (!belay_cancel_requested(cancel)) {
+            s->a->ops->wait(s->a, "nobody", s->a->ops->listen(s->a, "nobody"), far_ms(s), cancel);
+        }
+        s->a->ops->wait(s->a, "nobody", s->a->ops->listen(s->a, "nobody"), far_ms(s), cancel);
+    }
+    if (started) {
+        (void)pthread_join(thread, NULL);
+    }
+    belay_cancel_free(cancel);
+    CHECK(started);
+    CHECK(real_ms() - began < patience_ms(s));
+    return true;
+}
+
 static bool every_batch_with_events_wakes_who_listens_to_all(struct suite *s)
 {
     struct belay_event event = { .type = "wait.began",
@@ -185,6 +215,7 @@ const struct suite_case suite_waking[] = {
     CASE("L4", a_wake_of_another_thread_and_handle_ends_a_wait),
     CASE("L4", no_wake_is_lost_in_a_thousand_turns),
     CASE("L4", a_wait_ends_at_its_timeout),
+    CASE("S1.5", a_cancelled_wait_ends),
     CASE("L9", every_batch_with_events_wakes_who_listens_to_all),
     CASE("L4", the_terms_are_sane_and_constant),
     { NULL, NULL, 0, NULL },

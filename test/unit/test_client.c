@@ -549,6 +549,34 @@ static void a_stack_excludes_its_services_and_they_it(void **state)
     belay_error_release(&err);
 }
 
+/* S0.9: also on the day on which the store is broken, which is when it is wanted. */
+static void the_kill_switch_works_without_a_store(void **state)
+{
+    struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    struct belay_lock *lock;
+    struct belay_info *info;
+
+    (void)state;
+    options.store_url = "sqlite:/dev/null/nowhere.db";
+    assert_int_not_equal(belay_client_open(&options, &client, &err), BELAY_OK);
+    assert_int_equal(setenv("BELAY_DISABLED", "1", 1), 0);
+    assert_int_equal(belay_client_open(&options, &client, &err), BELAY_OK);
+    assert_int_equal(unsetenv("BELAY_DISABLED"), 0);
+    assert_false(belay_client_locking_enabled(client));
+    assert_int_equal(belay_lock_acquire(client, "k", NULL, &lock, &err), BELAY_OK);
+    assert_false(belay_lock_is_protected(lock));
+    assert_null(belay_lock_id(lock));
+    assert_true(belay_lock_token(lock) == 0);
+    assert_int_equal(belay_lock_release(lock, BELAY_OUTCOME_COMPLETED, &err), BELAY_OK);
+    belay_lock_free(lock);
+    assert_int_equal(belay_get(client, "k", &info, &err), BELAY_UNREACHABLE);
+    assert_non_null(strstr(err.text, "/dev/null"));
+    belay_client_close(client);
+    belay_error_release(&err);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -567,6 +595,7 @@ int main(void)
         TEST(a_lock_without_its_heartbeat_is_stale_and_counted_once),
         TEST(waiters_get_it_in_the_order_they_came),
         TEST(a_stack_excludes_its_services_and_they_it),
+        TEST(the_kill_switch_works_without_a_store),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

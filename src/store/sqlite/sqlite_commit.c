@@ -22,7 +22,8 @@
 
 /* Of writes[0]'s record, for events that leave it to the store to say. */
 struct before {
-    char *owner; /* owned, as is the name */
+    char *lock_id; /* owned, as are the next two */
+    char *owner;
     char *owner_name;
     uint64_t token;
     int64_t held_ms;
@@ -71,7 +72,7 @@ static enum belay_code raise_ceiling(struct sqlite_store *store, uint64_t above,
     if (rc == SQLITE_OK && !other_boot && ground.ceiling <= above) {
         rc = db_statement(store, ST_SET_CEILING, &statement);
         if (rc == SQLITE_OK) {
-            rc = sqlite3_bind_int64(statement, 1, (int64_t)above + NUMBERS_AHEAD);
+            rc = sqlite3_bind_int64(statement, 1, (int64_t)above + sqlite_numbers_ahead(store));
         }
         if (rc == SQLITE_OK) {
             rc = db_finish(statement);
@@ -127,6 +128,9 @@ static enum belay_code check_unused(struct work *work, struct belay_error *err)
             rc = sqlite3_bind_text(statement, 2, id, -1, SQLITE_STATIC);
         }
         if (rc == SQLITE_OK) {
+            rc = sqlite3_bind_int64(statement, 3, hash_acquisition(work->batch->writes[0].key, id));
+        }
+        if (rc == SQLITE_OK) {
             rc = sqlite3_step(statement);
             used = rc == SQLITE_ROW;
             (void)sqlite3_reset(statement);
@@ -150,9 +154,12 @@ static enum belay_code remember_before(struct work *work, struct belay_error *er
     }
     work->before.token = record->token;
     work->before.held_ms = work->ground.unix_ms - record->locked_at_unix_ms;
+    work->before.lock_id = strdup(record->lock_id);
     work->before.owner = strdup(record->owner);
     work->before.owner_name = strdup(record->owner_name);
-    return work->before.owner == NULL || work->before.owner_name == NULL ? error_no_memory(err) : BELAY_OK;
+    return work->before.lock_id == NULL || work->before.owner == NULL || work->before.owner_name == NULL
+               ? error_no_memory(err)
+               : BELAY_OK;
 }
 
 static enum belay_code write_rows(struct work *work, struct belay_error *err)
@@ -180,6 +187,11 @@ static enum belay_code write_rows(struct work *work, struct belay_error *err)
     return BELAY_OK;
 }
 
+static bool is_of_before(const struct belay_event *event, const struct before *before)
+{
+    return event->lock_id != NULL && before->lock_id != NULL && strcmp(event->lock_id, before->lock_id) == 0;
+}
+
 /* An event as it is kept, with what only the store knows. */
 static struct belay_event complete(const struct work *work, size_t index)
 {
@@ -187,10 +199,10 @@ static struct belay_event complete(const struct work *work, size_t index)
 
     event.id = work->ground.next + index;
     event.at_unix_ms = work->ground.unix_ms;
-    if (event.token == 0) {
-        event.token = work->before.token;
-    } else if (event.token == BELAY_TOKEN_OF_BATCH) {
+    if (event.token == BELAY_TOKEN_OF_BATCH) {
         event.token = work->ground.next;
+    } else if (event.token == 0 && is_of_before(&event, &work->before)) {
+        event.token = work->before.token;
     }
     if (event.locked_by == NULL) {
         event.locked_by = work->before.owner;
@@ -200,56 +212,6 @@ static struct belay_event complete(const struct work *work, size_t index)
         event.duration_ms = work->before.held_ms;
     }
     return event;
-}
-
-static int bind_event(sqlite3_stmt *statement, const struct belay_event *event, const char *metadata)
-{
-    const struct {
-        int at;
-        const char *text;
-    } texts[] = { { 4, event->type },           { 5, event->key },
-                  { 6, event->lock_id },        { 8, event->locked_by },
-                  { 9, event->locked_by_name }, { 10, event->by },
-                  { 11, event->reason },        { 13, metadata } };
-    const struct {
-        int at;
-        int64_t value;
-    } numbers[] = { { 1, (int64_t)event->id },
-                    { 2, event->at_unix_ms },
-                    { 3, (int64_t)event->level },
-                    { 7, (int64_t)event->token },
-                    { 12, event->duration_ms } };
-    int rc = SQLITE_OK;
-
-    for (size_t i = 0; rc == SQLITE_OK && i < sizeof numbers / sizeof numbers[0]; i++) {
-        rc = sqlite3_bind_int64(statement, numbers[i].at, numbers[i].value);
-    }
-    for (size_t i = 0; rc == SQLITE_OK && i < sizeof texts / sizeof texts[0]; i++) {
-        rc = sqlite3_bind_text(statement, texts[i].at, texts[i].text, -1, SQLITE_STATIC);
-    }
-    return rc;
-}
-
-static enum belay_code write_event(struct work *work, size_t index, struct belay_error *err)
-{
-    struct belay_event event = complete(work, index);
-    char *metadata = NULL;
-    sqlite3_stmt *statement;
-    enum belay_code code = json_write_meta(event.metadata, event.n_metadata, &metadata, err);
-    int rc;
-
-    if (code != BELAY_OK) {
-        return code;
-    }
-    rc = db_statement(work->store, ST_EVENT, &statement);
-    if (rc == SQLITE_OK) {
-        rc = bind_event(statement, &event, metadata);
-    }
-    if (rc == SQLITE_OK) {
-        rc = db_finish(statement);
-    }
-    free(metadata);
-    return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(work->store, rc, err);
 }
 
 static enum belay_code write_number(struct work *work, struct belay_error *err)
@@ -274,7 +236,9 @@ static enum belay_code write_all(struct work *work, struct belay_error *err)
         code = write_rows(work, err);
     }
     for (size_t i = 0; code == BELAY_OK && i < work->batch->n_events; i++) {
-        code = write_event(work, i, err);
+        struct belay_event event = complete(work, i);
+
+        code = event_save(work->store, &event, err);
     }
     if (code == BELAY_OK && work->batch->n_events == 0) {
         code = write_number(work, err);
@@ -298,6 +262,9 @@ static enum belay_code prepare(struct work *work, struct belay_error *err)
     }
     if (other_boot) {
         return sqlite_other_boot(store, err);
+    }
+    if (db_has_moved(store)) {
+        return sqlite_moved(store, err);
     }
     code = load_and_check(work, err);
     if (code == BELAY_OK) {
@@ -423,6 +390,7 @@ done:
     if (work.rows != NULL) {
         forget_rows(&work);
     }
+    free(work.before.lock_id);
     free(work.before.owner);
     free(work.before.owner_name);
     free(work.rows);

@@ -3,6 +3,13 @@
 #include "base/clock.h"
 #include "store/sqlite/sqlite_internal.h"
 
+/* The events that say that a lock id took a key. */
+#define TAKES "type IN ('lock.acquired', 'lock.adopted')"
+
+#define TEXT_OF(x) #x
+#define NUMBER_TEXT(x) TEXT_OF(x)
+#define BUCKET_OF_KEY "belay_hash(key, '') & (" NUMBER_TEXT(BUCKETS) " - 1)"
+
 static const char *const sources[N_STATEMENTS] = {
     [ST_BEGIN] = "BEGIN IMMEDIATE",
     [ST_BEGIN_READ] = "BEGIN",
@@ -18,11 +25,21 @@ static const char *const sources[N_STATEMENTS] = {
                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     [ST_SET_NUMBER] = "UPDATE meta SET number = ?1 WHERE id = 1",
     [ST_SET_CEILING] = "UPDATE meta SET ceiling = ?1 WHERE id = 1",
-    [ST_ID_USED] = "SELECT 1 FROM events WHERE key = ?1 AND lock_id = ?2 "
-                   "AND type IN ('lock.acquired', 'lock.adopted') LIMIT 1",
-    [ST_SWEEP_EVENTS] = "DELETE FROM events WHERE id < ?1 AND id IN (SELECT id FROM "
-                        "(SELECT id, at_unix_ms FROM events ORDER BY id LIMIT ?4) "
-                        "WHERE id <= ?2 OR at_unix_ms < ?3)",
+    [ST_ID_USED] =
+        "SELECT 1 FROM acquisitions WHERE hash = ?3 UNION ALL SELECT 1 FROM events WHERE "
+        "id > (SELECT indexed FROM meta WHERE id = 1) AND key = ?1 AND lock_id = ?2 AND " TAKES " LIMIT 1",
+    [ST_INDEX_HISTORY] = "INSERT OR IGNORE INTO history SELECT " BUCKET_OF_KEY ", id FROM events WHERE "
+                         "id > (SELECT indexed FROM meta WHERE id = 1) ORDER BY 1, 2",
+    [ST_INDEX_IDS] = "INSERT OR IGNORE INTO acquisitions SELECT belay_hash(key, lock_id) FROM events WHERE "
+                     "id > (SELECT indexed FROM meta WHERE id = 1) AND " TAKES,
+    [ST_SET_INDEXED] = "UPDATE meta SET indexed = ?1 WHERE id = 1",
+    [ST_SWEEP_CUT] = "SELECT max(id) FROM (SELECT id, at_unix_ms FROM events ORDER BY id LIMIT ?4) "
+                     "WHERE id < ?1 AND (id <= ?2 OR at_unix_ms < ?3)",
+    [ST_SWEEP_HISTORY] =
+        "DELETE FROM history WHERE (bucket, id) IN (SELECT " BUCKET_OF_KEY ", id FROM events WHERE id <= ?1)",
+    [ST_SWEEP_IDS] = "DELETE FROM acquisitions WHERE hash IN "
+                     "(SELECT belay_hash(key, lock_id) FROM events WHERE id <= ?1 AND " TAKES ")",
+    [ST_SWEEP_EVENTS] = "DELETE FROM events WHERE id <= ?1",
     [ST_SWEEP_LAST] = "SELECT key FROM locks WHERE key > (SELECT sweep_key FROM meta WHERE id = 1) "
                       "ORDER BY key LIMIT 1 OFFSET ?1",
     [ST_SWEEP_RECORDS] =
@@ -100,6 +117,7 @@ void db_rollback(struct sqlite_store *store)
     if (!sqlite3_get_autocommit(store->db)) {
         (void)db_run(store, ST_ROLLBACK);
     }
+    wake_writers(store);
 }
 
 int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *out_other_boot)
@@ -131,28 +149,50 @@ int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *
 }
 
 /*
- * Another process writes. Its commit takes some ten microseconds, so begin with
- * short sleeps; never let them grow long, or who has waited longest would look
- * least often. The jitter keeps two from meeting again and again.
+ * Another process writes, for some ten microseconds, and wakes us when it is
+ * done. The sleep is short all the same, for one that dies first; and it never
+ * grows long, or who has waited longest would look least often. The jitter
+ * keeps two from meeting again and again.
  */
 int db_busy(void *context, int count)
 {
     struct sqlite_store *store = context;
     int64_t now = clock_boot_ms();
-    struct timespec pause = { 0, 0 };
     uint64_t most_us = count < 4 ? 50ULL << count : 800;
 
     if (count == 0) {
         store->busy_since_ms = now;
-    } else if (now - store->busy_since_ms >= BUSY_LIMIT_MS) {
+    } else if (now - store->busy_since_ms >= store->busy_limit_ms) {
         return 0;
     }
     store->jitter ^= store->jitter << 13;
     store->jitter ^= store->jitter >> 7;
     store->jitter ^= store->jitter << 17;
-    pause.tv_nsec = (long)((most_us / 2 + store->jitter % most_us) * 1000);
-    (void)nanosleep(&pause, NULL);
+    wake_wait_for_writer(store, (int64_t)(most_us / 2 + store->jitter % most_us));
     return 1;
+}
+
+/*
+ * Changing to WAL needs the file for itself and does not always ask the busy
+ * handler, so ask it here.
+ */
+int db_enter_wal(struct sqlite_store *store)
+{
+    int count = 0;
+    int rc;
+
+    do {
+        rc = db_exec(store, "PRAGMA journal_mode=WAL");
+    } while ((rc & 0xff) == SQLITE_BUSY && db_busy(store, count++) != 0);
+    return rc;
+}
+
+/* A lock taken in a file that others can no longer find protects nothing (L1). */
+bool db_has_moved(struct sqlite_store *store)
+{
+    int moved = 0;
+
+    return sqlite3_file_control(store->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved != 0;
 }
 
 int db_on_wal(void *context, sqlite3 *db, const char *name, int pages)
@@ -174,6 +214,10 @@ void db_checkpoint_if_due(struct sqlite_store *store)
 {
     int limit = store->commits < MANY_COMMITS ? CHECKPOINT_SMALL : CHECKPOINT_LARGE;
 
+    if (store->wal_pages < 0) {
+        /* A copy made by SQLite's own backup has no log; without one all is right, but slow. */
+        (void)db_enter_wal(store);
+    }
     if (store->wal_pages >= limit) {
         (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
         store->wal_pages = 0;

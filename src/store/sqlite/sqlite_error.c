@@ -7,6 +7,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "store/sqlite/sqlite_internal.h"
 
@@ -48,18 +49,20 @@ static bool find_writer(const struct sqlite_store *store, long *out_pid)
 
 static enum belay_code busy_failed(struct sqlite_store *store, struct belay_error *err)
 {
+    char span[CLOCK_TEXT_SIZE];
     long pid = 0;
 
+    (void)clock_format_span(span, store->busy_limit_ms);
     if (find_writer(store, &pid)) {
         return error_set(err, BELAY_UNREACHABLE,
-                         "process %ld has kept the lock database '%s' busy for %d s; is it stopped? nothing "
+                         "process %ld has kept the lock database '%s' busy for %s; is it stopped? nothing "
                          "was changed",
-                         pid, store->path, BUSY_LIMIT_MS / 1000);
+                         pid, store->path, span);
     }
     return error_set(err, BELAY_UNREACHABLE,
-                     "the lock database '%s' was busy for %d s; 'fuser %s' shows which processes have it "
+                     "the lock database '%s' was busy for %s; 'fuser %s' shows which processes have it "
                      "open; nothing was changed",
-                     store->path, BUSY_LIMIT_MS / 1000, store->path);
+                     store->path, span, store->path);
 }
 
 /* The file or its directory cannot be opened, made or written. */
@@ -143,6 +146,14 @@ enum belay_code sqlite_commit_failed(struct sqlite_store *store, int rc, struct 
     return error_set(
         err, BELAY_UNKNOWN, "the lock database '%s' failed while committing, so it may have happened: %s%s%s",
         store->path, sqlite3_errmsg(store->db), why != 0 ? ": " : "", why != 0 ? strerror(why) : "");
+}
+
+enum belay_code sqlite_moved(const struct sqlite_store *store, struct belay_error *err)
+{
+    return error_set(err, BELAY_UNREACHABLE,
+                     "the lock database '%s' was moved or deleted while this process had it open; others may "
+                     "use a new one by now, so nothing more is done here: start again",
+                     store->path);
 }
 
 enum belay_code sqlite_other_boot(const struct sqlite_store *store, struct belay_error *err)

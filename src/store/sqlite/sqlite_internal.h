@@ -11,15 +11,16 @@
 enum {
     BUSY_LIMIT_MS = 10000,   /* how long another process may keep us from writing */
     NUMBERS_AHEAD = 65536,   /* by how much the ceiling of numbers is raised at a time */
-    SWEEP_EVERY = 256,       /* numbers between two steps of cleaning up */
-    SWEEP_ROWS = 256,        /* records looked at in one step */
-    SWEEP_EVENTS = 512,      /* events removed in one step, at most */
-    CHECKPOINT_SMALL = 32,   /* pages of log at which a process that just began writes them back */
+    SWEEP_EVERY = 1024,      /* numbers between two steps of cleaning up */
+    SWEEP_ROWS = 1024,       /* records looked at in one step */
+    SWEEP_EVENTS = 2048,     /* events removed in one step, at most */
+    CHECKPOINT_SMALL = 64,   /* pages of log at which a process that just began writes them back */
     CHECKPOINT_LARGE = 1000, /* the same for one that has done many commits */
     MANY_COMMITS = 64,
     BOOT_ID_SIZE = 64
 };
 #define EVENTS_KEPT 1000000
+#define BUCKETS 128 /* of the history; a power of two */
 
 enum statement {
     ST_BEGIN,
@@ -33,6 +34,12 @@ enum statement {
     ST_SET_NUMBER,
     ST_SET_CEILING,
     ST_ID_USED,
+    ST_INDEX_HISTORY,
+    ST_INDEX_IDS,
+    ST_SET_INDEXED,
+    ST_SWEEP_CUT,
+    ST_SWEEP_HISTORY,
+    ST_SWEEP_IDS,
     ST_SWEEP_EVENTS,
     ST_SWEEP_LAST,
     ST_SWEEP_RECORDS,
@@ -71,16 +78,23 @@ struct sqlite_store {
     int64_t retain_events_ms;
     int64_t retain_records_ms;
     int synchronous; /* as it is set now: 1 NORMAL, 2 FULL */
+    int64_t busy_limit_ms;
     int64_t busy_since_ms;
     uint64_t jitter;
     unsigned commits;
-    int wal_pages;              /* after the last commit */
+    bool has_hash;              /* the SQL function belay_hash() is there */
+    int wal_pages;              /* after the last commit; -1: there was none, or there is no log */
     pthread_mutex_t wake_mutex; /* guards opening the wake file; taken after `mutex` */
     struct wake_file wake;
     struct kept_ticket *kept; /* owned */
     size_t n_kept;
     size_t cap_kept;
 };
+
+static inline int64_t sqlite_numbers_ahead(const struct sqlite_store *store)
+{
+    return store->hooks.numbers_ahead > 0 ? store->hooks.numbers_ahead : NUMBERS_AHEAD;
+}
 
 /* A record with what only this store knows of it. */
 struct row {
@@ -125,6 +139,8 @@ int db_begin(struct sqlite_store *store, bool full);
 void db_rollback(struct sqlite_store *store);
 int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *out_other_boot);
 int db_busy(void *context, int count);
+bool db_has_moved(struct sqlite_store *store);
+int db_enter_wal(struct sqlite_store *store);
 void db_checkpoint_if_due(struct sqlite_store *store);
 int db_on_wal(void *context, sqlite3 *db, const char *name, int pages);
 
@@ -133,6 +149,7 @@ int db_on_wal(void *context, sqlite3 *db, const char *name, int pages);
 enum belay_code sqlite_failed(struct sqlite_store *store, int rc, struct belay_error *err);
 /* The same for a COMMIT, after which it may be unknown. */
 enum belay_code sqlite_commit_failed(struct sqlite_store *store, int rc, struct belay_error *err);
+enum belay_code sqlite_moved(const struct sqlite_store *store, struct belay_error *err);
 enum belay_code sqlite_other_boot(const struct sqlite_store *store, struct belay_error *err);
 
 /* ---- sqlite_schema.c, sqlite_restart.c ---- */
@@ -153,6 +170,9 @@ enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, st
 enum belay_code row_load(struct sqlite_store *store, const char *key, struct row *out_row,
                          struct belay_error *err);
 enum belay_code row_save(struct sqlite_store *store, const struct row *row, struct belay_error *err);
+
+enum belay_code event_save(struct sqlite_store *store, const struct belay_event *event,
+                           struct belay_error *err);
 
 enum belay_code json_read_row(const struct sqlite_store *store, const char *metadata, const char *tickets,
                               const char *intents, struct row *row, struct belay_error *err);
@@ -191,10 +211,14 @@ void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listene
                  struct belay_cancel *cancel);
 void sqlite_wake(struct belay_store *base, const char *lock_id);
 void wake_watchers(struct sqlite_store *store); /* the NULL id, after a batch with events */
+void wake_writers(struct sqlite_store *store);  /* a write transaction of ours has ended */
+/* Sleep until one of others has, or so long. */
+void wake_wait_for_writer(struct sqlite_store *store, int64_t most_us);
 void wake_reset(struct sqlite_store *store);    /* nobody of this boot can be watching yet */
 bool wake_ready(struct sqlite_store *store);    /* opens the file the first time */
 void wake_close(struct sqlite_store *store);
 uint64_t hash_text(const char *text);
+int64_t hash_acquisition(const char *key, const char *lock_id);
 
 /* ---- sqlite_alive.c ---- */
 /* Vouch for the waiter of a ticket; false: we cannot, and others must take it for alive. */

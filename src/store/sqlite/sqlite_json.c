@@ -3,8 +3,11 @@
  * comes here: that is what keeps the usual commit short.
  *
  *     metadata  [["name", "value"], ...]     in the order they were given
- *     tickets   [{"id", "key", "owner", "name", "seq", "since", "expires", "vouched"}, ...]
- *     intents   [{"id", "key", "expires"}, ...]
+ *     tickets   [[id, key, owner, owner's name, seq, since, expires, vouched], ...]
+ *     intents   [[id, key, expires], ...]
+ *
+ * By place and not by name: a line of waiters is read and written at every
+ * hand-over, and names would be most of that.
  */
 #include <jansson.h>
 #include <stdlib.h>
@@ -62,8 +65,7 @@ static bool read_ticket(json_t *item, struct belay_ticket *ticket, bool *vouched
     json_int_t seq, since, expires;
     int is_vouched;
 
-    if (json_unpack(item, "{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b}", "id", &id, "key", &key, "owner", &owner,
-                    "name", &name, "seq", &seq, "since", &since, "expires", &expires, "vouched",
+    if (json_unpack(item, "[s, s, s, s, I, I, I, b]", &id, &key, &owner, &name, &seq, &since, &expires,
                     &is_vouched) != 0) {
         return false;
     }
@@ -103,7 +105,7 @@ static bool read_intent(json_t *item, struct belay_intent *intent)
     const char *id, *key;
     json_int_t expires;
 
-    if (json_unpack(item, "{s:s, s:s, s:I}", "id", &id, "key", &key, "expires", &expires) != 0) {
+    if (json_unpack(item, "[s, s, I]", &id, &key, &expires) != 0) {
         return false;
     }
     intent->lock_id = strdup(id);
@@ -191,11 +193,10 @@ enum belay_code json_write_tickets(const struct row *row, char **out_text, struc
     list = json_array();
     for (size_t i = 0; i < row->record.n_tickets; i++) {
         const struct belay_ticket *t = &row->record.tickets[i];
-        (void)json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b}", "id", t->lock_id, "key", t->key,
-                            "owner", t->owner, "name", t->owner_name, "seq", (json_int_t)t->seq, "since",
-                            (json_int_t)t->since_unix_ms, "expires", (json_int_t)t->expires_ms, "vouched",
-                            (int)row->vouched[i]));
+        (void)json_array_append_new(list,
+                                    json_pack("[s, s, s, s, I, I, I, b]", t->lock_id, t->key, t->owner,
+                                              t->owner_name, (json_int_t)t->seq, (json_int_t)t->since_unix_ms,
+                                              (json_int_t)t->expires_ms, (int)row->vouched[i]));
     }
     return write_list(list, row->record.n_tickets, "the owner of a waiter", out_text, err);
 }
@@ -211,8 +212,8 @@ enum belay_code json_write_intents(const struct row *row, char **out_text, struc
     list = json_array();
     for (size_t i = 0; i < row->record.n_intents; i++) {
         const struct belay_intent *intent = &row->record.intents[i];
-        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "id", intent->lock_id, "key",
-                                                    intent->key, "expires", (json_int_t)intent->expires_ms));
+        (void)json_array_append_new(
+            list, json_pack("[s, s, I]", intent->lock_id, intent->key, (json_int_t)intent->expires_ms));
     }
     return write_list(list, row->record.n_intents, "the key of a lock", out_text, err);
 }

@@ -75,6 +75,7 @@ static enum belay_code connect_db(struct sqlite_store *store, struct belay_error
         return error_no_memory(err);
     }
     store->synchronous = 2;
+    store->wal_pages = -1;
     if (rc == SQLITE_OK && sqlite3_db_readonly(store->db, "main") == 1) {
         rc = SQLITE_READONLY;
     }
@@ -101,6 +102,10 @@ static void sqlite_close(struct belay_store *base)
 
     if (store == NULL) {
         return;
+    }
+    /* Whoever opens it next would read a long log from its beginning. */
+    if (store->commits >= MANY_COMMITS && store->wal_pages >= CHECKPOINT_SMALL) {
+        (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
     }
     for (size_t i = 0; i < N_STATEMENTS; i++) {
         (void)sqlite3_finalize(store->statements[i]);
@@ -153,6 +158,7 @@ static struct sqlite_store *store_new(struct sqlite_params *params, const struct
     if (hooks != NULL) {
         store->hooks = *hooks;
     }
+    store->busy_limit_ms = store->hooks.busy_limit_ms > 0 ? store->hooks.busy_limit_ms : BUSY_LIMIT_MS;
     store->always_full = params->always_full;
     store->retain_events_ms = params->retain_events_ms;
     store->retain_records_ms = params->retain_records_ms;

@@ -25,7 +25,7 @@ enum belay_code sqlite_get(struct belay_store *base, const char *const *keys, si
     (void)pthread_mutex_lock(&store->mutex);
     /* Before reading: then nothing looks over that was renewed in between. */
     now_ms = sqlite_now_ms(store);
-    rc = db_run(store, ST_BEGIN_READ);
+    rc = n > 1 ? db_run(store, ST_BEGIN_READ) : SQLITE_OK; /* so that they are of one moment */
     if (rc != SQLITE_OK) {
         code = sqlite_failed(store, rc, err);
     }
@@ -222,14 +222,20 @@ static enum belay_code read_event(struct sqlite_store *store, sqlite3_stmt *stat
     return code;
 }
 
-/* Which events are asked for; ?1 the key or the first of a range, ?2 the end of it, ?3 after which id. */
-static const char *event_filter(const struct belay_events_query *query)
+/*
+ * ?1 is the key and ?2 its bucket, or the first of a range and its end; ?3 is
+ * after which id. Of one key first what is in `history`, then what is not there yet:
+ * SQLite merges the two, each in its order. Of a range all events are looked
+ * at, in the order of ids; the plus keeps SQLite from anything else.
+ */
+static const char *event_source(const struct belay_events_query *query)
 {
-    if (query->key != NULL) {
-        return "key = ?1 AND ?2 IS NOT NULL AND id > ?3";
-    }
-    /* The plus keeps SQLite on the order of ids instead of sorting a range of the index. */
-    return "+key >= ?1 AND +key < ?2 AND id > ?3";
+    return query->key != NULL
+               ? "FROM history CROSS JOIN events e ON e.id = history.id WHERE history.bucket = ?2 AND "
+                 "history.id > ?3 AND e.key = ?1 "
+                 "UNION ALL SELECT %s FROM events e WHERE e.id > ?3 AND e.key = ?1 AND "
+                 "e.id > (SELECT indexed FROM meta WHERE id = 1)"
+               : "FROM events e WHERE +e.key >= ?1 AND +e.key < ?2 AND e.id > ?3";
 }
 
 static int prepare_events(struct sqlite_store *store, const struct belay_events_query *query,
@@ -237,17 +243,20 @@ static int prepare_events(struct sqlite_store *store, const struct belay_events_
                           sqlite3_stmt **out_statement)
 {
     const char *from = query->key != NULL ? query->key : query->prefix;
-    char sql[512];
+    char source[512];
+    char sql[1024];
     int rc;
 
-    (void)sqlite3_snprintf(sizeof sql, sql, "SELECT %s FROM events WHERE %s ORDER BY id %s", columns,
-                           event_filter(query), order);
+    (void)sqlite3_snprintf(sizeof source, source, event_source(query), columns);
+    (void)sqlite3_snprintf(sizeof sql, sql, "SELECT %s %s ORDER BY 1 %s", columns, source, order);
     rc = sqlite3_prepare_v2(store->db, sql, -1, out_statement, NULL);
     if (rc == SQLITE_OK) {
         rc = sqlite3_bind_text(*out_statement, 1, from == NULL ? "" : from, -1, SQLITE_TRANSIENT);
     }
     if (rc == SQLITE_OK) {
-        rc = bind_end(*out_statement, 2, query->prefix);
+        rc = query->key == NULL
+                 ? bind_end(*out_statement, 2, query->prefix)
+                 : sqlite3_bind_int64(*out_statement, 2, hash_acquisition(query->key, "") & (BUCKETS - 1));
     }
     return rc == SQLITE_OK ? sqlite3_bind_int64(*out_statement, 3, (int64_t)after) : rc;
 }
@@ -264,7 +273,7 @@ static enum belay_code find_last(struct sqlite_store *store, const struct belay_
         return BELAY_OK;
     }
     (void)pthread_mutex_lock(&store->mutex);
-    rc = prepare_events(store, query, "id", "DESC LIMIT 1 OFFSET ?4", query->after, &statement);
+    rc = prepare_events(store, query, "e.id", "DESC LIMIT 1 OFFSET ?4", query->after, &statement);
     if (rc == SQLITE_OK) {
         rc = sqlite3_bind_int64(statement, 4, (int64_t)query->last - 1);
     }
@@ -288,7 +297,7 @@ static enum belay_code read_events(struct sqlite_store *store, const struct bela
 
     (void)pthread_mutex_lock(&store->mutex);
     rc = prepare_events(store, query,
-                        "id, at_unix_ms, level, type, key, lock_id, token, locked_by, locked_by_name, "
+                        "e.id, at_unix_ms, level, type, e.key, lock_id, token, locked_by, locked_by_name, "
                         "done_by, reason, duration_ms, metadata",
                         "", after, &statement);
     while (rc == SQLITE_OK && code == BELAY_OK && page->n < PAGE) {

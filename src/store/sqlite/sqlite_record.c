@@ -1,4 +1,4 @@
-/* Records and the rows they stand in. */
+/* Records and events, and the rows they stand in. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -218,4 +218,54 @@ done:
     free(tickets);
     free(intents);
     return code;
+}
+
+static int bind_event(sqlite3_stmt *statement, const struct belay_event *event, const char *metadata)
+{
+    const struct {
+        int at;
+        const char *text;
+    } texts[] = { { 4, event->type },           { 5, event->key },
+                  { 6, event->lock_id },        { 8, event->locked_by },
+                  { 9, event->locked_by_name }, { 10, event->by },
+                  { 11, event->reason },        { 13, metadata } };
+    const struct {
+        int at;
+        int64_t value;
+    } numbers[] = { { 1, (int64_t)event->id },
+                    { 2, event->at_unix_ms },
+                    { 3, (int64_t)event->level },
+                    { 7, (int64_t)event->token },
+                    { 12, event->duration_ms } };
+    int rc = SQLITE_OK;
+
+    for (size_t i = 0; rc == SQLITE_OK && i < sizeof numbers / sizeof numbers[0]; i++) {
+        rc = sqlite3_bind_int64(statement, numbers[i].at, numbers[i].value);
+    }
+    for (size_t i = 0; rc == SQLITE_OK && i < sizeof texts / sizeof texts[0]; i++) {
+        rc = sqlite3_bind_text(statement, texts[i].at, texts[i].text, -1, SQLITE_STATIC);
+    }
+    return rc;
+}
+
+enum belay_code event_save(struct sqlite_store *store, const struct belay_event *event,
+                           struct belay_error *err)
+{
+    char *metadata = NULL;
+    sqlite3_stmt *statement;
+    enum belay_code code = json_write_meta(event->metadata, event->n_metadata, &metadata, err);
+    int rc;
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    rc = db_statement(store, ST_EVENT, &statement);
+    if (rc == SQLITE_OK) {
+        rc = bind_event(statement, event, metadata);
+    }
+    if (rc == SQLITE_OK) {
+        rc = db_finish(statement);
+    }
+    free(metadata);
+    return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }

@@ -24,8 +24,8 @@ static const char renew_others[] =
     "UPDATE locks SET revision = ?1, expires_ms = ?2 + ttl_ms, expires_at_unix_ms = ?3 + ttl_ms, "
     "beat_ms = ?2 WHERE held = 1 AND outlives = 1 AND expires_ms > ?4";
 static const char settle_rest[] =
-    "UPDATE locks SET revision = ?1, freed_ms = min(freed_ms, ?2), tickets = NULL "
-    "WHERE freed_ms > ?2 OR tickets IS NOT NULL";
+    "UPDATE locks SET revision = ?1, freed_ms = min(freed_ms, ?2), beat_ms = min(beat_ms, ?2), "
+    "tickets = NULL WHERE freed_ms > ?2 OR beat_ms > ?2 OR tickets IS NOT NULL";
 static const char take_over[] = "UPDATE meta SET number = ?1, ceiling = ?1 + ?2, boot_id = ?3 WHERE id = 1";
 
 /* The latest moment of the old boot that the database knows of. */
@@ -135,7 +135,7 @@ static int begin_numbers(struct sqlite_store *store, const struct ground *ground
         rc = sqlite3_bind_int64(statement, 1, (int64_t)ground->next);
     }
     if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 2, NUMBERS_AHEAD);
+        rc = sqlite3_bind_int64(statement, 2, sqlite_numbers_ahead(store));
     }
     if (rc == SQLITE_OK) {
         rc = sqlite3_bind_text(statement, 3, store->boot_id, -1, SQLITE_STATIC);

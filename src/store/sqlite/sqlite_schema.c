@@ -15,6 +15,13 @@ enum { APPLICATION_ID = 0x426c6179 };
  * one is also the batch's token and revision. A batch without events leaves its
  * number in meta. So the last number is the greater of the two, and a commit
  * usually writes no page for it.
+ *
+ * Which events a key has, and which ids have ever taken it, is looked up in
+ * `history` and `acquisitions`. They follow up to SWEEP_EVERY events behind,
+ * filled by cleaning up (sqlite_sweep.c), and who reads them looks at the newest
+ * events as well: an index kept by every commit cost a third of its time. Keys
+ * share BUCKETS buckets, so that a step of filling writes so many pages at most,
+ * however many keys there are; the events of a bucket are then sifted.
  */
 static const char *const migrations[] = {
     "CREATE TABLE meta ("
@@ -22,8 +29,9 @@ static const char *const migrations[] = {
     " boot_id TEXT NOT NULL,"    /* of the boot whose clock the records are in */
     " number INTEGER NOT NULL,"  /* the last one given to a batch without events */
     " ceiling INTEGER NOT NULL," /* synced; every number in use is below it */
+    " indexed INTEGER NOT NULL," /* events up to this one are in `history` and `acquisitions` */
     " sweep_key TEXT NOT NULL);" /* how far cleaning up has come */
-    "INSERT INTO meta VALUES (1, '', 0, 1, '');"
+    "INSERT INTO meta VALUES (1, '', 0, 1, 0, '');"
     "CREATE TABLE locks ("
     " key TEXT PRIMARY KEY,"
     " revision INTEGER NOT NULL,"
@@ -62,7 +70,11 @@ static const char *const migrations[] = {
     " reason TEXT,"
     " duration_ms INTEGER NOT NULL,"
     " metadata TEXT);"
-    "CREATE INDEX events_by_key ON events (key);",
+    "CREATE TABLE history ("
+    " bucket INTEGER NOT NULL,"
+    " id INTEGER NOT NULL,"
+    " PRIMARY KEY (bucket, id)) WITHOUT ROWID;"
+    "CREATE TABLE acquisitions (hash INTEGER PRIMARY KEY);",
 };
 enum { VERSION = sizeof migrations / sizeof migrations[0] };
 
@@ -115,26 +127,11 @@ static enum belay_code recognise(struct sqlite_store *store, int64_t *out_versio
     return BELAY_OK;
 }
 
-/*
- * Changing to WAL needs the file for itself and does not always ask the busy
- * handler, so ask it here.
- */
-static int enter_wal(struct sqlite_store *store)
-{
-    int count = 0;
-    int rc;
-
-    do {
-        rc = db_exec(store, "PRAGMA journal_mode=WAL");
-    } while ((rc & 0xff) == SQLITE_BUSY && db_busy(store, count++) != 0);
-    return rc;
-}
-
 static enum belay_code migrate(struct sqlite_store *store, struct belay_error *err)
 {
     char stamp[96];
     int64_t version = 0;
-    int rc = enter_wal(store);
+    int rc = db_enter_wal(store);
     enum belay_code code;
 
     if (rc == SQLITE_OK) {

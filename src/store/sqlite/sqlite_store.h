@@ -17,7 +17,9 @@ struct sqlite_hooks {
     int64_t (*boot_ms)(void *context);
     int64_t (*unix_ms)(void *context);
     long (*fs_type)(void *context, const char *path); /* statfs f_type */
+    int64_t busy_limit_ms; /* how long to wait for another writer; 0: ten seconds */
     void *context;
+    int64_t numbers_ahead; /* by how much the ceiling of numbers is raised at a time; 0: the usual */
 };
 
 /*

@@ -1,5 +1,6 @@
 /*
- * Cleaning up, in small steps after some commits. What goes: records that
+ * What is done behind the commits, in small steps after some of them: indexing
+ * new events, and cleaning up. What goes: records that
  * nobody has held, waited for or held below for retain_records, and events
  * older than retain_events or beyond the number we keep. Tokens do not depend on
  * either: the newest event, which carries the last number, is never removed.
@@ -11,24 +12,91 @@
 
 #include "store/sqlite/sqlite_internal.h"
 
-static int sweep_events(struct sqlite_store *store, uint64_t newest, int64_t unix_ms)
+static void hash_function(sqlite3_context *context, int n, sqlite3_value **values)
+{
+    const char *key = (const char *)sqlite3_value_text(values[0]);
+    const char *lock_id = (const char *)sqlite3_value_text(values[1]);
+
+    (void)n;
+    if (key != NULL && lock_id != NULL) {
+        sqlite3_result_int64(context, hash_acquisition(key, lock_id));
+    }
+}
+
+static int add_hash_function(struct sqlite_store *store)
+{
+    int rc;
+
+    if (store->has_hash) {
+        return SQLITE_OK;
+    }
+    rc = sqlite3_create_function_v2(store->db, "belay_hash", 2, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL,
+                                    hash_function, NULL, NULL, NULL);
+    store->has_hash = rc == SQLITE_OK;
+    return rc;
+}
+
+static int run_with(struct sqlite_store *store, enum statement which, int64_t value)
 {
     sqlite3_stmt *statement;
-    int rc = db_statement(store, ST_SWEEP_EVENTS, &statement);
+    int rc = db_statement(store, which, &statement);
 
     if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 1, (int64_t)newest);
-    }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 2, (int64_t)newest - EVENTS_KEPT);
-    }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 3, unix_ms - store->retain_events_ms);
-    }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int(statement, 4, SWEEP_EVENTS);
+        rc = sqlite3_bind_int64(statement, 1, value);
     }
     return rc == SQLITE_OK ? db_finish(statement) : rc;
+}
+
+/* Take the events since the last step into `history` and `acquisitions`. */
+static int index_events(struct sqlite_store *store, uint64_t newest)
+{
+    int rc = db_run(store, ST_INDEX_HISTORY);
+
+    if (rc == SQLITE_OK) {
+        rc = db_run(store, ST_INDEX_IDS);
+    }
+    return rc == SQLITE_OK ? run_with(store, ST_SET_INDEXED, (int64_t)newest) : rc;
+}
+
+/* The last of the `most` oldest events that may go; 0: none. Never the newest. */
+static int find_cut(struct sqlite_store *store, const struct ground *ground, int64_t most, int64_t *out_cut)
+{
+    const int64_t values[] = { (int64_t)ground->newest, (int64_t)ground->newest - EVENTS_KEPT,
+                               ground->unix_ms - store->retain_events_ms, most };
+    sqlite3_stmt *statement;
+    int rc = db_statement(store, ST_SWEEP_CUT, &statement);
+
+    for (int i = 0; rc == SQLITE_OK && i < (int)(sizeof values / sizeof values[0]); i++) {
+        rc = sqlite3_bind_int64(statement, i + 1, values[i]);
+    }
+    if (rc != SQLITE_OK) {
+        return rc;
+    }
+    rc = sqlite3_step(statement);
+    *out_cut = rc == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
+    (void)sqlite3_reset(statement);
+    return rc == SQLITE_ROW ? SQLITE_OK : rc;
+}
+
+static int sweep_events(struct sqlite_store *store, const struct ground *ground)
+{
+    int64_t cut = 0;
+    int rc = index_events(store, ground->newest);
+
+    if (rc == SQLITE_OK) {
+        rc = find_cut(store, ground, 1, &cut);
+    }
+    if (rc == SQLITE_OK && cut != 0) {
+        rc = find_cut(store, ground, SWEEP_EVENTS, &cut);
+    }
+    if (rc != SQLITE_OK || cut == 0) {
+        return rc; /* mostly: the very oldest is not old enough */
+    }
+    rc = run_with(store, ST_SWEEP_HISTORY, cut);
+    if (rc == SQLITE_OK) {
+        rc = run_with(store, ST_SWEEP_IDS, cut);
+    }
+    return rc == SQLITE_OK ? run_with(store, ST_SWEEP_EVENTS, cut) : rc;
 }
 
 /* The key up to which this step goes; NULL: to the end. */
@@ -139,13 +207,16 @@ void sqlite_sweep(struct sqlite_store *store)
     struct ground ground;
     bool other_boot = false;
     char *last = NULL;
-    int rc = db_begin(store, false);
+    int rc = add_hash_function(store);
 
+    if (rc == SQLITE_OK) {
+        rc = db_begin(store, false);
+    }
     if (rc == SQLITE_OK) {
         rc = db_read_ground(store, &ground, &other_boot);
     }
     if (rc == SQLITE_OK && !other_boot) {
-        rc = sweep_events(store, ground.newest, ground.unix_ms);
+        rc = sweep_events(store, &ground);
         if (rc == SQLITE_OK) {
             rc = find_stretch(store, &last);
         }

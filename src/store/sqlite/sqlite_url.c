@@ -1,4 +1,6 @@
 #include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,14 +66,38 @@ static enum belay_code parse_all(const char *text, struct sqlite_params *params,
     return code;
 }
 
+/* A new name in a directory is on disk when the directory is. SQLite sees to its own files. */
+static void sync_parent(const char *path)
+{
+    char *copy = strdup(path);
+    int fd;
+
+    if (copy == NULL) {
+        return;
+    }
+    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd);
+        (void)close(fd);
+    }
+    free(copy);
+}
+
 /* Each directory of `path` above its last name. */
 static enum belay_code make_parents(char *path, struct belay_error *err)
 {
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        struct stat st;
         int failed;
 
         *slash = '\0';
-        failed = mkdir(path, 0700) != 0 && errno != EEXIST ? errno : 0;
+        failed = mkdir(path, 0700) == 0 ? 0 : errno;
+        if (failed == 0) {
+            sync_parent(path);
+        }
+        if (failed == EEXIST) {
+            failed = stat(path, &st) == 0 && !S_ISDIR(st.st_mode) ? ENOTDIR : 0;
+        }
         if (failed != 0) {
             (void)error_set(err, BELAY_UNREACHABLE,
                             "cannot make the directory '%s' for the lock database: %s; name a place that can "

@@ -5,7 +5,9 @@
  *
  *     word 0   the NULL id: every batch with events
  *     word 1   how many watch word 0; after a crash perhaps too many
- *     word 2.. lock ids
+ *     word 2   goes up when a write transaction has ended
+ *     word 3   how many sleep on word 2; after a crash perhaps too many
+ *     word 4.. lock ids
  *
  * Who releases commits first and then adds to the word; who waits reads the
  * word first and then looks at the record. So one of them sees the other.
@@ -22,7 +24,15 @@
 
 #include "store/sqlite/sqlite_internal.h"
 
-enum { WORDS = 4096, WORD_ANY = 0, WORD_WATCHERS = 1, WORD_IDS = 2, SHORT_SLEEP_MS = 10 };
+enum {
+    WORDS = 4096,
+    WORD_ANY = 0,
+    WORD_WATCHERS = 1,
+    WORD_WRITTEN = 2,
+    WORD_WRITERS = 3,
+    WORD_IDS = 4,
+    SHORT_SLEEP_MS = 10
+};
 #define WAKE_BYTES (WORDS * sizeof(uint32_t))
 
 uint64_t hash_text(const char *text)
@@ -35,6 +45,11 @@ uint64_t hash_text(const char *text)
     hash ^= hash >> 32;
     hash *= 0xd6e8feb86659fd93ULL;
     return hash ^ hash >> 32;
+}
+
+int64_t hash_acquisition(const char *key, const char *lock_id)
+{
+    return (int64_t)(hash_text(key) * 31 + hash_text(lock_id));
 }
 
 /* Room for every word must be there now: a full disk would later show as SIGBUS. */
@@ -115,6 +130,7 @@ void wake_reset(struct sqlite_store *store)
 {
     if (wake_ready(store)) {
         __atomic_store_n(&store->wake.words[WORD_WATCHERS], 0, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&store->wake.words[WORD_WRITERS], 0, __ATOMIC_SEQ_CST);
     }
 }
 
@@ -133,10 +149,36 @@ static void futex_wake(uint32_t *word)
 
 void wake_watchers(struct sqlite_store *store)
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (wake_ready(store) && __atomic_load_n(&store->wake.words[WORD_WATCHERS], __ATOMIC_SEQ_CST) > 0) {
+    /* Adding nothing, but as a write: it cannot be done before the commit is there for others to see. */
+    if (wake_ready(store) && __atomic_fetch_add(&store->wake.words[WORD_WATCHERS], 0, __ATOMIC_SEQ_CST) > 0) {
         futex_wake(word_of(store, NULL));
     }
+}
+
+void wake_writers(struct sqlite_store *store)
+{
+    uint32_t *words = __atomic_load_n(&store->wake.words, __ATOMIC_ACQUIRE);
+
+    if (words != NULL && __atomic_load_n(&words[WORD_WRITERS], __ATOMIC_SEQ_CST) > 0) {
+        futex_wake(&words[WORD_WRITTEN]);
+    }
+}
+
+void wake_wait_for_writer(struct sqlite_store *store, int64_t most_us)
+{
+    struct timespec timeout = { 0, (long)most_us * 1000 };
+    uint32_t *words;
+    uint32_t seen;
+
+    if (!wake_ready(store)) {
+        (void)nanosleep(&timeout, NULL);
+        return;
+    }
+    words = store->wake.words;
+    seen = __atomic_load_n(&words[WORD_WRITTEN], __ATOMIC_SEQ_CST);
+    (void)__atomic_add_fetch(&words[WORD_WRITERS], 1, __ATOMIC_SEQ_CST);
+    (void)syscall(SYS_futex, &words[WORD_WRITTEN], FUTEX_WAIT, seen, &timeout, NULL, 0);
+    (void)__atomic_sub_fetch(&words[WORD_WRITERS], 1, __ATOMIC_SEQ_CST);
 }
 
 static void count_watcher(struct sqlite_store *store)

@@ -1,0 +1,89 @@
+/*
+ * What a client stands on when locking is switched off and its store cannot be
+ * opened: the switch is there for the day on which the store is broken, so
+ * acquiring must still work. Whoever asks the store itself is told why not.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "client/client.h"
+
+struct off_store {
+    struct belay_store base;
+    char why[sizeof((struct belay_error *)0)->text];
+};
+
+static enum belay_code say_why(struct belay_store *store, struct belay_error *err)
+{
+    return error_set(err, BELAY_UNREACHABLE, "%s", ((struct off_store *)store)->why);
+}
+
+static enum belay_code off_get(struct belay_store *store, const char *const *keys, size_t n,
+                               struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err)
+{
+    (void)keys;
+    (void)n;
+    (void)out_records;
+    (void)out_now_ms;
+    return say_why(store, err);
+}
+
+static enum belay_code off_commit(struct belay_store *store, const struct belay_batch *batch,
+                                  struct belay_commit *out, struct belay_error *err)
+{
+    (void)batch;
+    (void)out;
+    return say_why(store, err);
+}
+
+static enum belay_code off_scan(struct belay_store *store, const struct belay_scan *scan, belay_record_fn fn,
+                                void *context, struct belay_error *err)
+{
+    (void)scan;
+    (void)fn;
+    (void)context;
+    return say_why(store, err);
+}
+
+static enum belay_code off_events(struct belay_store *store, const struct belay_events_query *query,
+                                  belay_event_fn fn, void *context, struct belay_error *err)
+{
+    (void)query;
+    (void)fn;
+    (void)context;
+    return say_why(store, err);
+}
+
+static struct belay_store_terms off_terms(struct belay_store *store)
+{
+    (void)store;
+    return (struct belay_store_terms){ 0 };
+}
+
+static void off_close(struct belay_store *store)
+{
+    free(store);
+}
+
+static const struct belay_store_ops off_ops = {
+    .name = "off",
+    .close = off_close,
+    .get = off_get,
+    .commit = off_commit,
+    .scan = off_scan,
+    .events = off_events,
+    .terms = off_terms,
+};
+
+struct belay_store *off_store_new(const char *why)
+{
+    struct off_store *store = calloc(1, sizeof *store);
+
+    if (store == NULL) {
+        return NULL;
+    }
+    store->base.ops = &off_ops;
+    (void)snprintf(store->why, sizeof store->why, "%s", why);
+    return &store->base;
+}

@@ -1,0 +1,185 @@
+"""Helpers for tests that run the real program, as a user meets it."""
+
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import termios
+import time
+import unittest
+from fcntl import ioctl
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BELAY = os.environ.get("BELAY_BIN") or str(ROOT / "build" / "dev" / "belay")
+PATIENCE = 30.0  # seconds before a test gives up; never a time to sleep
+
+LOCK_FIELDS = [
+    "key", "lock_id", "token", "locked_by", "locked_by_name", "status", "outcome", "locked_at", "expires_at",
+    "last_heartbeat", "ttl_ms", "expires_in_ms", "is_stale", "metadata",
+]
+
+
+def wait_until(condition, what="the condition", patience=PATIENCE):
+    """Return condition() as soon as it is true."""
+    end = time.monotonic() + patience
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} did not come true within {patience} s")
+        time.sleep(0.01)
+
+
+class Result:
+    def __init__(self, code, out, err):
+        self.code = code
+        self.out = out
+        self.err = err
+
+    def json(self):
+        return json.loads(self.out)
+
+    def error(self):
+        """The one JSON object on standard error."""
+        assert self.err.count("\n") == 1, self.err
+        return json.loads(self.err)["error"]
+
+    def __repr__(self):
+        return f"exit {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+class Terminal:
+    """A program on a terminal of its own."""
+
+    def __init__(self, argv, env, columns=80, rows=24, cwd=None):
+        master, slave = pty.openpty()
+        ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=slave, stdout=slave, stderr=slave,
+                                        start_new_session=True, close_fds=True,
+                                        preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0))
+        os.close(slave)
+        self.master = master
+        self.bytes = b""
+
+    @property
+    def text(self):
+        return self.bytes.decode("utf-8", "replace").replace("\r\n", "\n")
+
+    def read_some(self, timeout):
+        ready, _, _ = select.select([self.master], [], [], timeout)
+        if not ready:
+            return False
+        try:
+            data = os.read(self.master, 65536)
+        except OSError:
+            data = b""
+        self.bytes += data
+        return bool(data)
+
+    def expect(self, text, patience=PATIENCE):
+        end = time.monotonic() + patience
+        while text not in self.text:
+            if time.monotonic() > end:
+                raise AssertionError(f"{text!r} did not appear in {self.text!r}")
+            if not self.read_some(0.1) and self.process.poll() is not None and not self.read_some(0.1):
+                if text not in self.text:
+                    raise AssertionError(f"it ended without {text!r}: {self.text!r}")
+
+    def send(self, text):
+        os.write(self.master, text.encode())
+
+    def finish(self, patience=PATIENCE):
+        end = time.monotonic() + patience
+        while self.process.poll() is None:
+            self.read_some(0.05)
+            if time.monotonic() > end:
+                self.process.kill()
+                raise AssertionError(f"it did not end: {self.text!r}")
+        while self.read_some(0.05):
+            pass
+        os.close(self.master)
+        return self.process.returncode
+
+
+class BelayCase(unittest.TestCase):
+    """A store and a home of its own for every test, and nothing of the caller's environment."""
+
+    maxDiff = None
+
+    def setUp(self):
+        self.dir = Path(tempfile.mkdtemp(prefix="belay-cli-"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        self.store = f"sqlite:{self.dir}/belay.db"
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.dir / "home"),
+            "BELAY_STORE": self.store,
+            "TERM": "xterm",
+            "LC_ALL": "C",
+            "TZ": "America/New_York",  # times are UTC wherever one is
+        }
+        (self.dir / "home").mkdir()
+        for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LLVM_PROFILE_FILE", "GCOV_PREFIX"):
+            if name in os.environ:
+                self.env[name] = os.environ[name]
+
+    def environment(self, extra):
+        env = {**self.env, **(extra or {})}
+        return {name: value for name, value in env.items() if value is not None}
+
+    def belay(self, *args, env=None, stdin=subprocess.DEVNULL, text=None, cwd=None):
+        """Run it to its end."""
+        done = subprocess.run([BELAY, *args], env=self.environment(env), cwd=cwd or self.dir,
+                              stdin=None if text is not None else stdin, input=text, capture_output=True,
+                              timeout=PATIENCE * 2, encoding="utf-8", errors="surrogateescape")
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def ok(self, *args, **more):
+        result = self.belay(*args, **more)
+        self.assertEqual(result.code, 0, result)
+        return result
+
+    def fails(self, code, *args, **more):
+        result = self.belay(*args, **more)
+        self.assertEqual(result.code, code, result)
+        return result
+
+    def start(self, *args, env=None, **more):
+        """Start it and leave it running; it is ended with the test."""
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL,
+                   "encoding": "utf-8", **more}
+        process = subprocess.Popen([BELAY, *args], env=self.environment(env), cwd=self.dir, **options)
+        self.addCleanup(self.end, process)
+        return process
+
+    @staticmethod
+    def end(process):
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.wait()
+        for stream in (process.stdout, process.stderr, process.stdin):
+            if stream is not None:
+                stream.close()
+
+    def terminal(self, *args, env=None, columns=80):
+        terminal = Terminal([BELAY, *args], self.environment(env), columns=columns, cwd=self.dir)
+        self.addCleanup(lambda: terminal.process.poll() is None and terminal.process.kill())
+        return terminal
+
+    def acquire(self, key, *args):
+        """Take a lock; returns it as JSON has it."""
+        return self.ok("acquire", "--json", key, *args).json()
+
+    def events(self, key):
+        return [event["event"] for event in self.ok("history", "--json", key).json()["events"]]
+
+
+def main():
+    unittest.main(verbosity=1)

@@ -1,0 +1,247 @@
+"""acquire, renew, release, wait: one lock from the shell (S0.1, S1.2, S1.3, S2.1, S4.9)."""
+
+import re
+import signal
+import subprocess
+import time
+
+from support import LOCK_FIELDS, BelayCase, main, wait_until
+
+TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"
+
+
+class Acquire(BelayCase):
+    def test_the_lock_has_the_fields_of_the_contract_in_their_order(self):
+        lock = self.acquire("deploy-api-prod", "--owner", "ex-1", "--owner-name", "alice", "--meta", "b=2", "--meta",
+                            "a=é")
+        self.assertEqual(list(lock), LOCK_FIELDS)
+        self.assertEqual((lock["key"], lock["locked_by"], lock["locked_by_name"]), ("deploy-api-prod", "ex-1", "alice"))
+        self.assertEqual((lock["status"], lock["outcome"], lock["last_heartbeat"]), ("active", None, None))
+        self.assertEqual((lock["ttl_ms"], lock["is_stale"]), (600000, False))
+        self.assertEqual(lock["metadata"], {"b": "2", "a": "é"})
+        self.assertIsInstance(lock["token"], int)
+        for name in ("locked_at", "expires_at"):
+            self.assertRegex(lock[name], TIME)
+        self.assertTrue(590000 < lock["expires_in_ms"] <= 600000)
+        again = self.ok("status", "deploy-api-prod", "--json").json()
+        del lock["expires_in_ms"], again["expires_in_ms"]
+        self.assertEqual(again, lock)
+
+    def test_people_are_told_the_command_that_releases_it(self):
+        out = self.ok("acquire", "it's mine", "--store", self.store, env={"BELAY_STORE": None}).out
+        command = re.search(r"Release it when you are done:\n  belay (.*)\n", out).group(1)
+        from support import BELAY
+        done = subprocess.run(f"{BELAY} {command}", shell=True, env=self.env, capture_output=True, encoding="utf-8")
+        self.assertEqual((done.returncode, done.stdout), (0, "Released 'it's mine'\n"), done)
+
+    def test_a_declared_heartbeat_says_how_to_keep_it(self):
+        out = self.ok("acquire", "k", "--heartbeat", "1m").out
+        self.assertIn("Renew it every 1m:\n  belay renew k --id ", out)
+
+    def test_quiet_prints_the_lock_id_alone(self):
+        lock_id = self.ok("acquire", "--quiet", "k").out.strip()
+        self.assertEqual(self.ok("status", "--json", "k").json()["lock_id"], lock_id)
+
+    def test_a_rival_is_told_who_holds_it_and_since_when(self):
+        """S0.1, S2.3"""
+        self.acquire("terraform-prod", "--owner", "execution-abc123")
+        lines = self.fails(75, "acquire", "terraform-prod").err.splitlines()
+        self.assertRegex(lines[0], r"^belay: lock 'terraform-prod' held by execution-abc123 until "
+                                   r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \(9m 5\ds left\)$")
+        self.assertRegex(lines[1], r"^  held since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \(.*\) by .*\(execution-abc123\)$")
+        error = self.fails(75, "acquire", "terraform-prod", "--json").error()
+        self.assertEqual(error["code"], "lock_held")
+        self.assertEqual(list(error["lock"]), LOCK_FIELDS)
+        self.assertEqual(error["lock"]["locked_by"], "execution-abc123")
+
+    def test_the_same_id_twice_is_one_acquisition(self):
+        """L5"""
+        first = self.acquire("k", "--id", "job-7")
+        again = self.acquire("k", "--id", "job-7")
+        self.assertEqual((again["lock_id"], again["token"]), ("job-7", first["token"]))
+        self.ok("release", "k", "--id", "job-7")
+        self.assertEqual(self.fails(77, "acquire", "k", "--id", "job-7", "--json").error()["code"], "id_used")
+
+    def test_the_same_owner_re_enters_where_asked(self):
+        """S2.4"""
+        first = self.acquire("k", "--owner", "me")
+        again = self.acquire("k", "--owner", "me", "--reentrant")
+        self.assertEqual((again["lock_id"], again["token"]), (first["lock_id"], first["token"]))
+        self.fails(75, "acquire", "k", "--owner", "me")
+
+    def test_tokens_grow(self):
+        """L2"""
+        tokens = []
+        for _ in range(3):
+            lock = self.acquire("k")
+            tokens.append(lock["token"])
+            self.ok("release", "k", "--id", lock["lock_id"])
+        self.assertEqual(tokens, sorted(set(tokens)))
+
+    def test_profiles_fill_what_is_not_said(self):
+        """S0.6, S4.6, S2.5"""
+        cases = {("--profile", "build", "--component", "router", "--environment", "plt"): ("build-router-plt", 600000),
+                 ("--profile", "deploy", "--component", "api", "--environment", "prod"): ("deploy-api-prod", 1800000),
+                 ("--stack", "s", "--environment", "e"): ("stack:s:env:e", 3600000),
+                 ("--stack", "s", "--environment", "f", "--service", "v"): ("stack:s:env:f:service:v", 3600000)}
+        for args, (key, ttl_ms) in cases.items():
+            lock = self.ok("acquire", "--json", *args).json()
+            self.assertEqual((lock["key"], lock["ttl_ms"]), (key, ttl_ms))
+        self.assertEqual(self.acquire("x", "--profile", "execution", "--owner", "o")["ttl_ms"], 1800000)
+        self.assertEqual(self.acquire("y", "--profile", "execution", "--owner", "o", "--ttl", "5m")["ttl_ms"], 300000)
+        self.fails(64, "acquire", "k", "--profile", "biuld")
+
+    def test_what_is_typed_beats_the_profile_also_where_it_is_nothing(self):
+        (self.dir / "belay.yaml").write_text("profiles:\n  slow: {ttl: 1h, heartbeat: 1m, wait: 1h, attempts: 50}\n")
+        (self.dir / "belay.yaml").chmod(0o600)
+        lock = self.acquire("k", "--profile", "slow", "--heartbeat", "0", "--wait", "0", "--attempts", "1")
+        self.assertEqual((lock["ttl_ms"], lock["last_heartbeat"]), (3600000, None))
+        self.fails(75, "acquire", "k", "--profile", "slow", "--wait", "0", "--attempts", "1")
+
+    def test_a_component_outside_the_list_is_refused_as_the_document_says(self):
+        """S0.5"""
+        (self.dir / "belay.yaml").write_text(
+            'profiles:\n  build: {ttl: 10m, key: "build-{component}-{environment}",'
+            " components: [router, echo], environments: [plt]}\n")
+        (self.dir / "belay.yaml").chmod(0o600)
+        result = self.fails(64, "acquire", "--profile", "build", "--component", "foo", "--environment", "plt")
+        self.assertIn("nvalid component: foo. Valid options: router, echo", result.err)
+
+    def test_a_stack_excludes_what_is_in_it(self):
+        """S4.5"""
+        self.ok("acquire", "--stack", "s", "--environment", "e")
+        error = self.fails(75, "acquire", "--stack", "s", "--environment", "e", "--service", "v", "--json").error()
+        self.assertEqual(error["lock"]["key"], "stack:s:env:e")
+
+    def test_the_kill_switch_grants_everything_and_says_so(self):
+        """S0.9"""
+        self.acquire("k")
+        result = self.ok("acquire", "k", "--json", env={"BELAY_DISABLED": "1"})
+        lock = result.json()
+        self.assertEqual(list(lock), LOCK_FIELDS)
+        self.assertEqual([lock[name] for name in ("key", "lock_id", "token", "status")], ["k", None, None, None])
+        self.assertIn("switched off", result.err)
+        result = self.ok("acquire", "k", env={"BELAY_DISABLED": "1"})
+        self.assertEqual((result.out, len(result.err.splitlines())), ("", 1))
+
+
+class Holder(BelayCase):
+    def test_only_the_holder_renews_and_releases(self):
+        """L3, S1.3"""
+        lock = self.acquire("k", "--owner", "me")
+        for args in (["renew", "k", "--id", "other"], ["release", "k", "--id", "other"]):
+            error = self.fails(77, *args, "--json").error()
+            self.assertEqual((error["code"], error["lock"]["locked_by"]), ("not_holder", "me"))
+        self.assertIn("Renewed 'k': expires in 1h ", self.ok("renew", "k", "--id", lock["lock_id"], "--ttl", "1h").out)
+        self.assertEqual(self.ok("status", "k", "--json").json()["ttl_ms"], 3600000)
+        self.assertEqual(self.ok("release", "k", "--id", lock["lock_id"]).out, "Released 'k'\n")
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.fails(77, "renew", "k", "--id", lock["lock_id"])
+        self.acquire("k")
+        self.fails(77, "release", "k", "--id", lock["lock_id"])
+
+    def test_releasing_what_never_was_creates_nothing(self):
+        """L3, document 000"""
+        self.assertIn(self.belay("release", "ghost", "--id", "x").code, (66, 77))
+        self.fails(66, "status", "ghost")
+
+    def test_an_expired_lease_is_not_renewed(self):
+        """L3"""
+        lock = self.acquire("k", "--ttl", "100ms")
+        wait_until(lambda: self.ok("status", "--json", "k").json()["status"] == "expired")
+        self.fails(77, "renew", "k", "--id", lock["lock_id"])
+
+    def test_the_outcome_is_kept(self):
+        """S0.2"""
+        for outcome in ("completed", "failed"):
+            lock = self.acquire("k")
+            done = self.ok("release", "k", "--id", lock["lock_id"], "--outcome", outcome, "--json").json()
+            self.assertEqual((done["status"], done["outcome"]), ("released", outcome))
+        self.fails(64, "release", "k", "--id", "x", "--outcome", "forced")
+
+    def test_the_id_is_asked_for(self):
+        self.assertIn("--id", self.fails(64, "renew", "k").err)
+        self.assertIn("--id", self.fails(64, "release", "k").err)
+
+
+class Waiting(BelayCase):
+    def waiters(self, key):
+        return self.ok("status", key).out.count("for ")
+
+    def test_a_waiter_gets_it_at_once_when_it_is_released(self):
+        """L4"""
+        lock = self.acquire("k")
+        waiter = self.start("acquire", "k", "--wait", "1m", "--json")
+        wait_until(lambda: "Waiting:" in self.ok("status", "k").out)
+        self.ok("release", "k", "--id", lock["lock_id"])
+        out, _ = waiter.communicate(timeout=5)
+        self.assertEqual(waiter.returncode, 0)
+        self.assertIn('"status":"active"', out)
+
+    def test_status_shows_who_waits_in_which_order(self):
+        """S2.8"""
+        self.acquire("k")
+        for name in ("first", "second"):
+            self.start("acquire", "k", "--wait", "1m", "--owner-name", name)
+            wait_until(lambda: name in self.ok("status", "k").out)
+        out = self.ok("status", "k").out
+        self.assertRegex(out, r"Waiting:    1\. first, for .*\n +2\. second, for ")
+        self.assertRegex(self.ok("list").out, r"\n.* 2\n")
+
+    def test_the_wait_ends_with_75(self):
+        self.acquire("k")
+        began = time.monotonic()
+        self.fails(75, "acquire", "k", "--wait", "300ms")
+        self.assertGreater(time.monotonic() - began, 0.3)
+
+    def test_off_a_terminal_each_try_is_one_line(self):
+        """S4.9"""
+        self.acquire("k")
+        waiter = self.start("acquire", "k", "--attempts", "2")
+        lines = [waiter.stderr.readline(), waiter.stderr.readline()]
+        self.assertEqual(lines[1], "Lock held, retrying in 5s…\n")
+        self.assertTrue(lines[0].startswith("belay: waiting for 'k', held by "), lines)
+        self.assertIn("belay: failed to acquire lock after 2 attempts: ", waiter.stderr.read())
+        self.assertEqual(waiter.wait(), 75)
+
+    def test_on_a_terminal_one_line_is_rewritten(self):
+        lock = self.acquire("k" * 60, "--owner", "execution-abc123", "--ttl", "4m")
+        terminal = self.terminal("acquire", "k" * 60, "--wait", "1m", columns=80)
+        terminal.expect("Lock held, 3m 59s left, retrying in ")
+        terminal.expect("3m 58s left")
+        rows = terminal.text.split("\r\x1b[K")
+        self.assertTrue(all(len(row) < 80 and "\n" not in row for row in rows), rows)
+        self.ok("release", "k" * 60, "--id", lock["lock_id"])
+        self.assertEqual(terminal.finish(), 0)
+        self.assertIn("\r\x1b[K\x1b[1mkkk", terminal.text)  # the line is gone before the lock is printed
+
+    def test_quiet_and_json_wait_in_silence(self):
+        self.acquire("k")
+        self.assertEqual(self.fails(75, "acquire", "k", "--wait", "200ms", "--json").error()["code"], "lock_held")
+        self.assertEqual(len(self.fails(75, "acquire", "k", "--wait", "200ms", "--quiet").err.splitlines()), 1)
+
+    def test_a_signal_ends_the_wait_and_leaves_nothing_behind(self):
+        """S1.5"""
+        lock = self.acquire("k")
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            waiter = self.start("acquire", "k", "--wait", "1m")
+            wait_until(lambda: "Waiting:" in self.ok("status", "k").out)
+            waiter.send_signal(number)
+            self.assertEqual(waiter.wait(timeout=10), code)
+            self.assertNotIn("Waiting:", self.ok("status", "k").out)
+        self.assertEqual(self.ok("status", "--json", "k").json()["lock_id"], lock["lock_id"])
+
+    def test_wait_returns_when_it_is_free_and_takes_nothing(self):
+        self.ok("wait", "k")
+        lock = self.acquire("k")
+        self.fails(75, "wait", "k", "--wait", "0")
+        self.fails(75, "wait", "k", "--wait", "100ms")
+        waiter = self.start("wait", "k")
+        self.assertIn("waiting for 'k'", waiter.stderr.readline())
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.assertEqual(waiter.wait(timeout=10), 0)
+        self.assertEqual(self.ok("status", "--json", "k").json()["status"], "released")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Help, man pages, completions and docs/cli.md come from one source, and work."""
+
+import os
+import re
+import shutil
+import subprocess
+import unittest
+from pathlib import Path
+
+from support import BELAY, ROOT, BelayCase, main
+
+
+class Shell(BelayCase):
+    """With belay in PATH, as the scripts expect it."""
+
+    def setUp(self):
+        super().setUp()
+        bin_dir = self.dir / "bin"
+        bin_dir.mkdir()
+        (bin_dir / "belay").symlink_to(os.path.abspath(BELAY))
+        self.env["PATH"] = f"{bin_dir}:{self.env['PATH']}"
+
+    def run_in(self, *argv, **more):
+        return subprocess.run(argv, env=self.env, cwd=self.dir, capture_output=True, encoding="utf-8", timeout=60,
+                              **more)
+
+
+class Docs(Shell):
+    def test_the_reference_is_up_to_date(self):
+        self.assertEqual((ROOT / "docs" / "cli.md").read_text(encoding="utf-8"), self.ok("help", "--markdown").out,
+                         "run tools/gen_docs build/dev/belay build/dev docs/cli.md")
+
+    def test_man_pages_pass_the_checker(self):
+        if shutil.which("mandoc") is None:
+            self.skipTest("mandoc is not installed")
+        man = self.dir / "out" / "man"
+        done = self.run_in(str(ROOT / "tools" / "gen_docs"), BELAY, str(self.dir / "out"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        pages = sorted(man.glob("*.1"))
+        commands = self.ok("help", "--list").out.splitlines()
+        self.assertEqual(len(pages), 1 + len(commands))
+        for page in pages:
+            done = self.run_in("mandoc", "-T", "lint", "-W", "warning", str(page))
+            self.assertEqual((done.returncode, done.stdout), (0, ""))
+        text = self.run_in("mandoc", "-T", "ascii", str(man / "belay-acquire.1")).stdout
+        text = re.sub(".\b", "", text)
+        for word in ("--ttl D", "EXIT STATUS", "EXAMPLES", "BELAY_STORE"):
+            self.assertIn(word, text)
+
+    def test_the_examples_work(self):
+        for command in self.ok("help", "--list").out.splitlines():
+            text = self.ok("help", *command.split()).out
+            for line in re.findall(r"^  (\S.*)$", text[text.index("\nExamples:\n"):], re.M):
+                with self.subTest(line):
+                    self.check_example(line)
+
+    def check_example(self, line):
+        """It may find nothing or a lock that is held, but never be told that it is wrong."""
+        if "<(" not in line:
+            self.assertIn("belay ", line)
+        if re.search(r"\|\s*(jq|man)\b", line):
+            line = line[:line.rindex("|")]
+        home = Path(self.env["HOME"])
+        (home / ".config" / "fish" / "completions").mkdir(parents=True, exist_ok=True)
+        for script in ("deploy.sh", "migrate", "start-server"):
+            (self.dir / script).write_text("#!/bin/sh\n")
+            (self.dir / script).chmod(0o755)
+        (self.dir / "ci.yaml").write_text("locking_enabled: true\n")
+        (self.dir / "ci.yaml").chmod(0o600)
+        done = self.run_in("bash", "-c", "id=some-id LOCK_ID=some-id\n"
+                                         f"belay() {{ command timeout -s INT 2 {BELAY} \"$@\"; }}\n{line}",
+                           stdin=subprocess.DEVNULL)
+        if "there is nobody to ask" not in done.stderr:
+            self.assertNotIn(done.returncode, (64, 65, 70, 78, 127), done)
+
+
+class Completion(Shell):
+    def bash(self, line):
+        script = (f"source <({BELAY} completion bash)\nCOMP_LINE=\"$1\" COMP_POINT=${{#1}}\n_belay\n"
+                  "printf '%s\\n' \"${COMPREPLY[@]}\"\n")
+        done = self.run_in("bash", "-c", script, "bash", line)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), line)
+        return done.stdout.split()
+
+    def test_bash_parses(self):
+        done = self.run_in("bash", "-n", input=self.ok("completion", "bash").out)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_bash_completes_commands_options_keys_and_profiles(self):
+        self.acquire("deploy-api-prod")
+        self.acquire("stack:shop:env:prod")
+        self.assertEqual(self.bash("belay acq"), ["acquire"])
+        self.assertEqual(sorted(self.bash("belay locks ")), ["list", "release", "status"])
+        self.assertEqual(self.bash("belay acquire --tt"), ["--ttl"])
+        self.assertEqual(self.bash("belay acquire --sto"), ["--store"])
+        self.assertEqual(self.bash("belay status dep"), ["deploy-api-prod"])
+        self.assertEqual(self.bash("belay --json locks status dep"), ["deploy-api-prod"])
+        self.assertEqual(self.bash("belay status stack:sh"), ["shop:env:prod"])
+        self.assertEqual(self.bash("belay acquire --profile bui"), ["build"])
+        self.assertEqual(self.bash("belay acquire --profile=bui"), ["build"])
+        self.assertEqual(self.bash("belay release k --outcome "), ["completed", "failed"])
+        self.assertEqual(self.bash("belay list --filter status=a"), ["status=active"])
+        self.assertEqual(self.bash("belay completion z"), ["zsh"])
+        self.assertEqual(self.bash("belay acquire --ttl "), [])
+
+    def test_bash_runs_nothing_that_stands_in_a_key(self):
+        self.acquire("a$(touch pwned)`touch pwned`")
+        self.bash("belay status a")
+        self.assertFalse((self.dir / "pwned").exists())
+
+    @unittest.skipIf(shutil.which("zsh") is None, "zsh is not installed")
+    def test_zsh_parses_and_loads(self):
+        done = self.run_in("zsh", "-n", input=self.ok("completion", "zsh").out)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        done = self.run_in("zsh", "-fc", f"autoload -Uz compinit; compinit -D -u; source <({BELAY} completion zsh);"
+                                         " print $_comps[belay]")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "_belay\n", ""))
+
+    @unittest.skipIf(shutil.which("fish") is None, "fish is not installed")
+    def test_fish_completes_commands_options_and_keys(self):
+        self.acquire("deploy-api-prod")
+
+        def fish(line):
+            done = self.run_in("fish", "--no-config", "-c", f"{BELAY} completion fish | source; complete -C '{line}'")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            return [row.split("\t")[0] for row in done.stdout.splitlines()]
+
+        self.assertIn("acquire", fish("belay acq"))
+        self.assertEqual(fish("belay acquire --tt"), ["--ttl"])
+        self.assertIn("deploy-api-prod", fish("belay status dep"))
+        self.assertEqual(fish("belay acquire --profile bui"), ["build"])
+        self.assertEqual(fish("belay release k --outcome "), ["completed", "failed"])
+
+    def test_another_shell_is_refused(self):
+        self.assertIn("bash, zsh and fish", self.fails(64, "completion", "tcsh").err)
+
+
+if __name__ == "__main__":
+    main()

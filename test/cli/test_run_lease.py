@@ -1,0 +1,213 @@
+"""`belay run` when the lease, belay or the guardian is lost (L6; issue 2: a belay that is itself stopped or
+killed with -9 does not leave COMMAND running unprotected)."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from run_support import RunCase, is_running, state_of
+from support import BELAY, main, wait_until
+
+# Notes its own pid, that of a child in its group, and of one that left group and session; none heeds TERM.
+STUBBORN = ("trap '' TERM HUP; "
+            "sh -c 'trap \"\" TERM; echo $$ >child; while :; do sleep 0.1; done' & "
+            "setsid sh -c 'trap \"\" TERM; echo $$ >away; while :; do sleep 0.1; done' & "
+            "(setsid sh -c 'trap \"\" TERM; echo $$ >orphan; while :; do sleep 0.1; done' &) ; "
+            "while :; do sleep 0.1; done")
+POLITE = "trap 'echo told >told; exit 0' TERM; while :; do sleep 0.05; done"
+
+
+class LostLease(RunCase):
+    def force(self, key="k"):
+        self.ok("unlock", key, "--force", "--yes", "--reason", "test")
+
+    def test_ends_the_command_with_term_and_exits_76_whatever_it_says(self):
+        process, command = self.start_command("--ttl", "2s", "--result", "out.json", script=POLITE)
+        self.force()
+        _, err = process.communicate(timeout=20)
+        self.assertEqual(process.returncode, 76, err)
+        self.assertTrue(self.has("told"))
+        self.assertIn("lost the lock 'k'", err)
+        self.assertIn('"result":"lost"', self.read("out.json").replace(": ", ":"))
+        self.assert_gone(command)
+
+    def test_ends_with_kill_a_command_that_ignores_term_and_all_that_it_started(self):
+        process, command = self.start_command("--ttl", "1s", "--kill-after", "100ms", script=STUBBORN)
+        others = [self.pid_in(name) for name in ("child", "away", "orphan")]
+        self.force()
+        self.assertEqual(process.wait(20), 76)
+        for pid in [command, *others]:  # belay says so only when nobody is left
+            self.assertFalse(is_running(pid))
+
+    def test_is_noticed_at_the_release_of_a_command_that_was_quicker(self):
+        process, _ = self.start_command(script="while [ ! -e go ]; do sleep 0.05; done; exit 0")
+        self.force()
+        (self.dir / "go").touch()
+        self.assertEqual(process.wait(20), 76)
+
+    def test_does_not_happen_while_belay_renews(self):
+        self.assertEqual(self.belay("run", "--ttl", "1s", "k", "--", "sleep", "2.5").code, 0)
+        self.assertEqual(self.status("k")["outcome"], "completed")
+
+
+class BelayKilled(RunCase):
+    def test_ends_the_command_and_releases_the_lock_once_it_is_gone(self):
+        process, command = self.start_command("--ttl", "2s", "--kill-after", "300ms", script=STUBBORN)
+        others = [self.pid_in(name) for name in ("child", "away", "orphan")]
+        killed = time.monotonic()
+        process.kill()
+        while not self.is_free("k"):
+            self.assertLess(time.monotonic() - killed, 10)
+        # L1: free means that nothing of it runs any more.
+        for pid in [command, *others]:
+            self.assertFalse(is_running(pid))
+        self.assertEqual(self.status("k")["outcome"], "failed")
+
+    def test_does_not_leave_a_long_lease_behind(self):
+        process, command = self.start_command("--ttl", "10m", script=POLITE)
+        process.kill()
+        self.assert_gone(command)
+        wait_until(lambda: self.is_free("k"), "the release", patience=10)
+        self.assertTrue(self.has("told"))
+
+    def test_with_its_whole_group_does_not_reach_the_guardian(self):
+        process, command = self.start_command("--ttl", "10m", script=POLITE, start_new_session=True)
+        os.killpg(process.pid, signal.SIGKILL)
+        self.assert_gone(command)
+        wait_until(lambda: self.is_free("k"), "the release", patience=10)
+
+    def test_by_its_command_line_does_not_reach_the_guardian(self):
+        process, _ = self.start_command("--ttl", "10m", script=POLITE)
+        with open(f"/proc/{self.guardian_of(process.pid)}/cmdline", "rb") as file:
+            self.assertNotIn(b"run", file.read())
+
+    def test_while_it_waits_runs_nothing_and_leaves_nobody(self):
+        self.acquire("k", "--ttl", "5m")
+        process = self.start("run", "--wait", "1m", "k", "--", "touch", "ran")
+        guardian = self.guardian_of(process.pid)
+        wait_until(lambda: "wait.began" in self.events("k"), "the wait")
+        process.kill()
+        self.assert_gone(guardian)
+        self.assertFalse(self.has("ran"))
+
+    def test_together_with_the_guardian_takes_the_command_along(self):
+        process, command = self.start_command("--ttl", "10m", script="exec sleep 60")
+        guardian = self.guardian_of(process.pid)
+        process.send_signal(signal.SIGSTOP)
+        os.kill(guardian, signal.SIGKILL)
+        process.kill()
+        self.assert_gone(command)
+
+
+class BelayStopped(RunCase):
+    def test_past_its_lease_has_its_command_ended_by_the_deadline(self):
+        process, command = self.start_command("--ttl", "2s", "--kill-after", "400ms", script=STUBBORN)
+        others = [self.pid_in(name) for name in ("child", "away", "orphan")]
+        process.send_signal(signal.SIGSTOP)
+        # A rival gets the lock at its expiry (L4), and finds nobody of the old holder running.
+        self.ok("run", "--wait", "20s", "k", "--", "sh", "-c",
+                "for p in $(cat pid child away orphan); do grep -s '^State:' /proc/$p/status; done >seen; exit 0")
+        alive = [line for line in self.read("seen").splitlines() if line.split()[1] not in "ZX"]
+        self.assertEqual(alive, [])
+        self.assert_gone(command, *others)
+        process.send_signal(signal.SIGCONT)
+        self.assertEqual(process.wait(20), 76)
+
+    def test_within_its_lease_changes_nothing(self):
+        process, command = self.start_command("--ttl", "4s", script="while [ ! -e go ]; do sleep 0.05; done; exit 3")
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: state_of(process.pid) == "T")
+        process.send_signal(signal.SIGCONT)
+        (self.dir / "go").touch()
+        self.assertEqual(process.wait(20), 3)
+
+    def test_has_its_command_told_with_term_before_the_deadline(self):
+        process, command = self.start_command("--ttl", "1s", script=POLITE)
+        process.send_signal(signal.SIGSTOP)
+        self.assert_gone(command)
+        self.assertTrue(self.has("told"))
+        process.send_signal(signal.SIGCONT)
+        self.assertEqual(process.wait(20), 76)
+
+
+class CommandStopped(RunCase):
+    def test_by_a_signal_keeps_its_lease_and_stops_nobody_else(self):
+        # The shell and its sleep are in belay's group, as in a script.
+        (self.dir / "script").write_text(
+            f'"{BELAY}" run --ttl 1s k -- sh -c \'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; exit 4\' & '
+            "echo $! >belay; wait $!; echo $? >code\n", encoding="utf-8")
+        script = subprocess.Popen(["sh", self.path("script")], env=self.env, cwd=self.dir, start_new_session=True)
+        self.addCleanup(self.end, script)
+        command, belay = self.pid_in("pid"), self.pid_in("belay")
+        os.kill(command, signal.SIGSTOP)
+        wait_until(lambda: state_of(command) == "T")
+        before = self.events("k").count("lock.renewed")
+        wait_until(lambda: self.events("k").count("lock.renewed") >= before + 6, "more renewals than a lease lasts")
+        self.assertNotEqual(state_of(belay), "T")
+        self.assertNotEqual(state_of(script.pid), "T")
+        (self.dir / "go").touch()
+        os.kill(command, signal.SIGCONT)
+        self.assertEqual(script.wait(20), 0)
+        self.assertEqual(self.read("code"), "4\n")
+
+
+class GuardianKilled(RunCase):
+    def test_makes_belay_end_the_command_itself(self):
+        process, command = self.start_command("--ttl", "4s", "--kill-after", "200ms", script=STUBBORN)
+        others = [self.pid_in(name) for name in ("child", "away", "orphan")]
+        os.kill(self.guardian_of(process.pid), signal.SIGKILL)
+        _, err = process.communicate(timeout=20)
+        self.assertEqual(process.returncode, 137, err)
+        self.assertIn("the guardian process was killed", err)
+        for pid in [command, *others]:
+            self.assertFalse(is_running(pid))
+        self.assertEqual(self.status("k")["outcome"], "failed")
+
+    def test_while_belay_waits_runs_nothing(self):
+        lock = self.acquire("k", "--ttl", "5m")
+        process = self.start("run", "--wait", "1m", "k", "--", "touch", "ran")
+        os.kill(self.guardian_of(process.pid), signal.SIGKILL)
+        wait_until(lambda: "wait.began" in self.events("k"), "the wait")
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.assertNotEqual(process.wait(20), 0)
+        self.assertFalse(self.has("ran"))
+        self.assertTrue(self.is_free("k"))
+
+    def test_stopped_does_not_keep_belay_from_ending_the_command(self):
+        process, command = self.start_command("--ttl", "1s", "--kill-after", "100ms", script="exec sleep 60")
+        guardian = self.guardian_of(process.pid)
+        os.kill(guardian, signal.SIGSTOP)
+        self.ok("unlock", "k", "--force", "--yes")
+        self.assert_gone(command)
+        os.kill(guardian, signal.SIGCONT)
+        self.assertEqual(process.wait(20), 76)
+
+
+class Waiting(RunCase):
+    def test_for_the_lock_says_who_holds_it_and_when_it_looks_again(self):  # S4.9
+        lock = self.acquire("k", "--owner", "rival", "--ttl", "5m")
+        process = self.start("run", "--wait", "1m", "k", "--", "echo", "mine")
+        wait_until(lambda: "wait.began" in self.events("k"), "the wait")
+        self.ok("release", "k", "--id", lock["lock_id"])
+        out, err = process.communicate(timeout=20)
+        self.assertEqual((process.returncode, out), (0, "mine\n"), err)
+        self.assertIn("rival", err)
+        self.assertIn("Lock held, retrying in ", err)
+
+    def test_is_cancelled_by_a_signal_and_leaves_no_ticket(self):  # S1.5
+        self.acquire("k", "--ttl", "5m")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = self.start("run", "--wait", "1m", "k", "--", "touch", "ran")
+            wait_until(lambda: self.events("k").count("wait.began") > self.events("k").count("wait.ended"))
+            process.send_signal(number)
+            self.assertEqual(process.wait(20), 128 + number)
+            self.assertFalse(self.has("ran"))
+        self.assertEqual(self.events("k").count("wait.began"), self.events("k").count("wait.ended"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""What one types, and what one is told when it is wrong (L8, S2.3)."""
+
+import json
+import os
+import subprocess
+
+from support import BELAY, BelayCase, main
+
+DURATION = "belay: --ttl '10x' is not a duration: write it as 500ms, 30s, 10m or 1h30m"
+
+
+class CommandLine(BelayCase):
+    def test_alone_it_prints_an_overview_and_fails(self):
+        result = self.fails(64)
+        self.assertEqual(result.out, "")
+        for word in ("acquire", "history", "locks release", "--store"):
+            self.assertIn(word, result.err)
+
+    def test_help_of_a_command_is_the_same_by_both_ways(self):
+        for command in self.ok("help", "--list").out.splitlines():
+            with self.subTest(command):
+                asked = self.ok("help", *command.split())
+                self.assertEqual(asked.out, self.ok(*command.split(), "--help").out)
+                self.assertTrue(asked.out.startswith(f"Usage: belay {command}"))
+                for title in ("Exit codes:", "Examples:", "Options of every command:"):
+                    self.assertIn(title, asked.out)
+
+    def test_help_fits_eighty_columns(self):
+        for command in ["", *self.ok("help", "--list").out.splitlines()]:
+            for line in self.ok("help", *command.split()).out.splitlines():
+                if not line.startswith("  belay") and not line.startswith("Usage:"):
+                    self.assertLessEqual(len(line), 80, line)
+
+    def test_help_needs_no_store_and_no_configuration(self):
+        bad = {"BELAY_STORE": "nonsense:x", "BELAY_CONFIG": "/nowhere"}
+        self.ok("acquire", "--help", env=bad)
+        self.ok("version", env=bad)
+        self.ok("--version", env=bad)
+
+    def test_an_unknown_command_is_named_with_the_nearest(self):
+        self.assertIn("belay: unknown command 'acqire': did you mean 'acquire'?", self.fails(64, "acqire").err)
+        self.assertIn("did you mean 'locks list'?", self.fails(64, "locks", "lst").err)
+        self.assertIn("belay: unknown command 'xyzzy'\n", self.fails(64, "xyzzy").err)
+
+    def test_an_unknown_option_is_named_with_the_nearest(self):
+        self.assertIn("belay: unknown option '--tll': did you mean '--ttl'?",
+                      self.fails(64, "acquire", "k", "--tll", "5m").err)
+        self.assertIn("unknown option '-x'", self.fails(64, "list", "-x").err)
+
+    def test_a_wrong_duration_says_how_to_write_it(self):
+        self.assertEqual(self.fails(64, "acquire", "k", "--ttl", "10x").err.splitlines()[0], DURATION)
+        self.assertEqual(self.fails(64, "acquire", "k", "--ttl=10x").err.splitlines()[0], DURATION)
+
+    def test_options_stand_before_or_after_with_or_without_equals(self):
+        self.ok("--json", "acquire", "a", "--ttl=5m", f"--store={self.store}")
+        self.assertEqual(self.ok("status", "a", "--json").json()["ttl_ms"], 300000)
+        self.ok("--store", self.store, "--quiet", "acquire", "--ttl", "5m", "b")
+
+    def test_an_option_without_its_value_or_with_one_too_many_is_refused(self):
+        self.assertIn("--ttl needs a value", self.fails(64, "acquire", "k", "--ttl").err)
+        self.assertIn("--json takes no value", self.fails(64, "list", "--json=yes").err)
+        self.assertIn("--store is empty", self.fails(64, "list", "--store", "").err)
+
+    def test_an_option_given_twice_must_say_the_same(self):
+        self.assertIn("belay: --ttl is given twice: '5m' and '6m'",
+                      self.fails(64, "acquire", "k", "--ttl", "5m", "--ttl", "6m").err)
+        self.ok("acquire", "k", "--ttl", "5m", "--ttl", "5m", "--meta", "a=1", "--meta", "b=2")
+
+    def test_two_dashes_end_the_options(self):
+        self.acquire("--", "--json-is-a-key")
+        self.assertEqual(self.ok("--json", "status", "--", "--json-is-a-key").json()["status"], "active")
+
+    def test_too_many_or_too_few_arguments_are_refused(self):
+        self.assertIn("unexpected argument 'b'", self.fails(64, "status", "a", "b").err)
+        self.assertIn("which lock?", self.fails(64, "status").err)
+        self.assertIn("'belay locks' needs a second word", self.fails(64, "locks").err)
+
+    def test_a_key_and_its_parts_together_are_refused(self):
+        self.assertIn("both name a lock", self.fails(64, "status", "k", "--stack", "s").err)
+
+    def test_values_are_checked_before_anything_happens(self):
+        for args in (["--attempts", "0"], ["--attempts", "x"], ["--meta", "novalue"], ["--meta", "=x"],
+                     ["--ttl", "0"], ["--ttl", "50ms"], ["--reentrant"], ["--id", "no spaces"],
+                     ["--owner", "a\nb"], ["--meta", "a=b\x1b[2J"]):
+            with self.subTest(args):
+                result = self.fails(64, "acquire", "k", *args)
+                self.assertTrue(result.err.startswith("belay: "), result)
+                self.assertNotIn("\x1b", result.err)
+        self.fails(66, "status", "k")
+
+    def test_a_hostile_key_is_refused_and_printed_harmlessly(self):
+        for key in ("a\x1b]0;x\x07", "a\nb", "x" * 513, b"\xff\xfe", ""):
+            with self.subTest(key):
+                result = self.fails(64, "acquire", key)
+                self.assertNotRegex(result.err, "[\x00-\x09\x0b-\x1f\x7f]")
+
+    def test_errors_are_one_json_object_with_json(self):
+        error = self.fails(64, "acquire", "k", "--ttl", "10x", "--json").error()
+        self.assertEqual(list(error), ["code", "message", "lock"])
+        self.assertEqual((error["code"], error["lock"]), ("invalid", None))
+        self.assertEqual(self.fails(64, "--json", "acqire").error()["code"], "invalid")
+        self.assertEqual(self.fails(66, "--json", "status", "nix").error()["code"], "not_found")
+
+    def test_a_wrong_store_or_file_has_its_own_exit_code(self):
+        self.fails(64, "list", "--store", "nonsense:x")
+        self.fails(78, "list", "--config", str(self.dir / "missing.yaml"))
+        (self.dir / "bad.yaml").write_text("stoer: x\n")
+        result = self.fails(78, "list", "--config", str(self.dir / "bad.yaml"))
+        self.assertIn("store", result.err)
+        blocked = self.dir / "blocked"
+        blocked.write_text("a file, not a folder")
+        self.assertIn(self.belay("list", "--store", f"sqlite:{blocked}/belay.db").code, (69, 78, 65))
+
+
+class Output(BelayCase):
+    def full(self, *args):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            return subprocess.run([BELAY, *args], env=self.env, stdout=full, stderr=subprocess.PIPE, encoding="utf-8")
+
+    def test_a_full_disk_is_not_success(self):
+        self.acquire("k")
+        for args in (["list"], ["list", "--json"], ["status", "k"], ["help"], ["config", "show"], ["version"],
+                     ["completion", "bash"], ["history", "k", "--json"]):
+            with self.subTest(args):
+                done = self.full(*args)
+                self.assertEqual(done.returncode, 74)
+                self.assertIn("standard output", done.stderr)
+
+    def test_a_lock_that_cannot_be_told_is_released_again(self):
+        done = self.full("acquire", "k")
+        self.assertEqual(done.returncode, 74)
+        self.assertIn("released again", done.stderr)
+        self.assertEqual(self.ok("status", "--json", "k").json()["status"], "released")
+
+    def test_a_closed_pipe_is_quiet_and_not_success(self):
+        self.acquire("k")
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run([BELAY, "list"], env=self.env, stdout=write, stderr=subprocess.PIPE, encoding="utf-8")
+        os.close(write)
+        self.assertEqual((done.returncode, done.stderr), (74, ""))
+
+    def test_colour_is_for_terminals_that_want_it(self):
+        self.acquire("k")
+        for env, args, coloured in (({}, [], True), ({"NO_COLOR": "1"}, [], False), ({}, ["--no-color"], False),
+                                    ({"TERM": "dumb"}, [], False), ({"NO_COLOR": ""}, [], True)):
+            terminal = self.terminal("status", "k", *args, env=env)
+            terminal.finish()
+            self.assertEqual("\x1b[" in terminal.text, coloured, (env, args))
+        self.assertNotIn("\x1b", self.ok("status", "k").out)
+
+    def test_verbose_tells_every_event_on_standard_error(self):
+        self.assertIn("lock.acquired", self.ok("--verbose", "acquire", "k").err)
+        result = self.ok("--verbose", "--json", "acquire", "k2")
+        self.assertEqual(json.loads(result.err)["event"], "lock.acquired")
+
+
+if __name__ == "__main__":
+    main()

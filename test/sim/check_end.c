@@ -1,0 +1,202 @@
+/* What DESIGN.md promises of answers: looked at when an operation ends, and when a world does. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/sim.h"
+
+static bool is_live_holder(const struct sim *sim, int key, int id)
+{
+    struct glance glances[SIM_KEYS];
+
+    check_begin(sim, glances);
+    return id >= 0 && glances[key].held && glances[key].id == id &&
+           SIM_STORE_EPOCH_MS + sim->t < glances[key].expires_ms;
+}
+
+static void check_acquired(struct sim *sim, int number, const struct op *op)
+{
+    int id = sim_id_number(op->record.lock_id);
+
+    if (!op->reentered && id != number) {
+        sim_fail(sim, "L5", "i%d acquired and was given the lock of i%d", number, id);
+    } else if (id < 0 || !sim->ids[id].taken) {
+        sim_fail(sim, "L5", "i%d was told that it has a lock that it never had", number);
+    } else if (op->record.token != sim->ids[id].token) {
+        sim_fail(sim, "L5", "i%d was told token %" PRIu64 ", but it is %" PRIu64, number, op->record.token,
+                 sim->ids[id].token);
+    } else if (op->reentered && strcmp(sim->ids[id].owner, sim->tasks[number].owner) != 0) {
+        sim_fail(sim, "L3", "i%d re-entered the lock of another owner", number);
+    }
+}
+
+/* An acquire or an adopt has ended without the lock. */
+static void check_not_acquired(struct sim *sim, int number, const struct op *op)
+{
+    int old_id = op->request.old_id != NULL ? sim_id_number(op->request.old_id) : -1;
+
+    /* An id that is adopted before it has the lock may get it yet, and a late request with it. */
+    if (op->code == BELAY_UNKNOWN || (old_id >= 0 && !sim->ids[old_id].taken)) {
+        sim->ids[number].left_unknown = true;
+        return;
+    }
+    /* Unreachable says that this op did nothing, and nothing of an earlier one with the same id. */
+    if (op->code == BELAY_UNREACHABLE && sim->ids[number].taken &&
+        sim->ids[number].taken_t < sim->tasks[number].op_began_t[SLOT_MAIN]) {
+        return;
+    }
+    if (is_live_holder(sim, sim->tasks[number].key, number) && !sim->ids[number].left_unknown &&
+        !sim->ids[number].orphan) {
+        sim_fail(sim, "L5", "i%d was told %s, but it holds the lock", number, belay_code_name(op->code));
+    }
+    if (!sim->ids[number].left_unknown) {
+        sim->ids[number].said_no = true;
+    }
+}
+
+/* A renew, release or force has ended: does the answer fit what is in the store? */
+static void check_changed(struct sim *sim, int number, int slot, const struct op *op)
+{
+    const struct task *task = &sim->tasks[number];
+    int id = sim_id_number(op->request.lock_id);
+    bool holds = is_live_holder(sim, task->key, id);
+    bool ends = task->act[slot] == ACT_RELEASE || task->act[slot] == ACT_FORCE;
+
+    /* What an id took while this was under way was not there to be ended. */
+    if (!holds || sim->ids[id].taken_t >= task->op_began_t[slot] || sim->swarm.dynamo) {
+        return;
+    }
+    if (ends && op->code == BELAY_OK) {
+        sim_fail(sim, "L3", "i%d was released, and still holds '%s'", id, sim_keys[task->key]);
+    }
+    if (op->code == BELAY_LOST || op->code == BELAY_NOT_HOLDER || op->code == BELAY_NOT_FOUND) {
+        sim_fail(sim, "L3", "i%d was told %s, but it holds '%s'", id, belay_code_name(op->code),
+                 sim_keys[task->key]);
+    }
+}
+
+/* A wait ends when it was to end, unless its client was stopped. */
+static void check_timeliness(struct sim *sim, int number)
+{
+    const struct task *task = &sim->tasks[number];
+    const struct client *client = &sim->clients[task->client];
+    int64_t wait_ms = task->op[SLOT_MAIN].request.wait_ms;
+    int64_t took_ms = sim->t - task->op_began_t[SLOT_MAIN];
+    int64_t slack_ms = 500 + 40 * sim->swarm.latency_ms;
+
+    if (task->op[SLOT_MAIN].request.attempts > 0 && wait_ms == 0) {
+        return;
+    }
+    if (task->op_faults[SLOT_MAIN] > 0) {
+        slack_ms += 20000 + 4 * sim->swarm.timeout_ms;
+    }
+    if (wait_ms >= 0 && client->resumed_t < task->op_began_t[SLOT_MAIN] &&
+        took_ms > wait_ms + wait_ms / 40 + slack_ms) {
+        sim_fail(sim, "I7", "task %d was to wait for %" PRId64 " ms, and took %" PRId64, number, wait_ms,
+                 took_ms);
+    }
+}
+
+/* L4: who waits no longer does not stand in line; on a network that works, at once. */
+static void check_left_the_line(struct sim *sim, int number)
+{
+    const struct swarm *swarm = &sim->swarm;
+    size_t n;
+    const struct belay_record *records = memstore_records(sim->data, &n);
+
+    for (size_t i = 0; i < n && !(swarm->fail || swarm->lose || swarm->late || swarm->duplicate); i++) {
+        for (size_t t = 0; t < records[i].n_tickets; t++) {
+            if (sim_id_number(records[i].tickets[t].lock_id) == number) {
+                sim_fail(sim, "L4", "task %d has ended, and its ticket still stands in the line of '%s'",
+                         number, records[i].key);
+            }
+        }
+    }
+}
+
+static void note_end(struct sim *sim, const struct task *task, int slot)
+{
+    const struct op *op = &task->op[slot];
+
+    switch (op->code) {
+    case BELAY_OK:
+        if (task->act[slot] == ACT_ACQUIRE && op->reentered) {
+            sim_saw(sim, SEEN_REENTERED);
+        } else if (task->act[slot] == ACT_ACQUIRE && op->was_unknown) {
+            sim_saw(sim, SEEN_FOUND_AGAIN);
+        }
+        return;
+    case BELAY_HELD:
+        sim_saw(sim, SEEN_HELD);
+        return;
+    case BELAY_ID_USED:
+        sim_saw(sim, SEEN_USED);
+        return;
+    case BELAY_UNKNOWN:
+        sim_saw(sim, SEEN_UNKNOWN);
+        return;
+    case BELAY_CANCELLED:
+        sim_saw(sim, SEEN_CANCELLED);
+        return;
+    case BELAY_NOT_HOLDER:
+        sim_saw(sim, SEEN_NOT_HOLDER);
+        return;
+    default:
+        return;
+    }
+}
+
+void check_op_end(struct sim *sim, int number, int slot)
+{
+    struct task *task = &sim->tasks[number];
+    const struct op *op = &task->op[slot];
+
+    note_end(sim, task, slot);
+    if (op->code == BELAY_BUG || op->code == BELAY_REFUSED || op->code == BELAY_INVALID) {
+        sim_fail(sim, "L9", "task %d ended with '%s': %s", number, belay_code_name(op->code), op->err.text);
+    }
+    if ((op->code == BELAY_UNKNOWN || op->code == BELAY_UNREACHABLE) && task->op_faults[slot] == 0) {
+        sim_fail(sim, "L5", "task %d ended with '%s', but nothing had failed", number,
+                 belay_code_name(op->code));
+    }
+    if (op->code != BELAY_OK && op->err.text[0] == '\0') {
+        sim_fail(sim, "L9", "task %d ended with '%s' and no text", number, belay_code_name(op->code));
+    }
+    if (task->act[slot] != ACT_ACQUIRE && task->act[slot] != ACT_ADOPT) {
+        check_changed(sim, number, slot, op);
+        return;
+    }
+    if (op->code == BELAY_OK) {
+        check_acquired(sim, number, op);
+    } else {
+        check_not_acquired(sim, number, op);
+    }
+    if (task->act[slot] == ACT_ACQUIRE) {
+        check_timeliness(sim, number);
+        check_left_the_line(sim, number);
+    }
+}
+
+/* L6: a holder's own view ends before anybody can take over, however the clocks differ. */
+void check_lease(struct sim *sim, int number)
+{
+    const struct task *task = &sim->tasks[number];
+    int64_t deadline_ms = SIM_STORE_EPOCH_MS + sim_true_at(sim, task->client, task->lease.deadline_ms);
+    int64_t take_over_ms = sim->ids[number].expires_ms + sim->terms.margin_ms;
+
+    if (task->believes && !sim->ids[number].ended_by_other && deadline_ms >= take_over_ms) {
+        sim_fail(sim, "L6", "task %d relies on its lease for %" PRId64 " ms after it can be taken over",
+                 number, deadline_ms - take_over_ms);
+    }
+}
+
+/* Nothing more will happen: everybody has ended. */
+void check_liveness(struct sim *sim)
+{
+    for (int i = 0; i < sim->n_tasks; i++) {
+        const struct task *task = &sim->tasks[i];
+
+        if (task->op_runs[SLOT_MAIN] || task->op_runs[SLOT_BEAT] || task->phase != PHASE_DONE) {
+            sim_fail(sim, "I7", "task %d has not ended", i);
+        }
+    }
+}

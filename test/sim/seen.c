@@ -1,0 +1,46 @@
+/* Proof that the worlds were not idle. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "sim/sim.h"
+
+static const char *const names[SEEN_KINDS] = {
+    [SEEN_TAKEN] = "taken",
+    [SEEN_HANDED_OVER] = "handed over",
+    [SEEN_TAKEN_OVER] = "taken over",
+    [SEEN_BELOW] = "taken below another",
+    [SEEN_ADOPTED] = "adopted",
+    [SEEN_REENTERED] = "re-entered",
+    [SEEN_FOUND_AGAIN] = "found again after a lost answer",
+    [SEEN_RENEWED] = "renewed",
+    [SEEN_FORCED] = "forced",
+    [SEEN_HELD] = "held by others",
+    [SEEN_USED] = "id used",
+    [SEEN_UNKNOWN] = "unknown",
+    [SEEN_CANCELLED] = "cancelled",
+    [SEEN_NOT_HOLDER] = "not the holder",
+    [SEEN_LOST] = "lost",
+    [SEEN_OUT_OF_DATE] = "late without effect",
+    [SEEN_LATE] = "late with effect",
+    [SEEN_WAKE_LOST] = "wake-up lost",
+    [SEEN_PAUSED] = "paused",
+    [SEEN_CRASHED] = "crashed",
+};
+
+void sim_saw(struct sim *sim, enum seen seen)
+{
+    sim->seen[seen]++;
+}
+
+bool sim_print_seen(const struct sim *sim)
+{
+    bool all = true;
+
+    printf("seen:");
+    for (int i = 0; i < SEEN_KINDS; i++) {
+        printf("%s %s %" PRIu64, i == 0 ? "" : ",", names[i], sim->seen[i]);
+        all = all && sim->seen[i] > 0;
+    }
+    printf("\n");
+    return all;
+}

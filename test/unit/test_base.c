@@ -1,0 +1,424 @@
+/* src/base: durations and times as text, growing strings, clean texts, ids, errors. */
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+
+enum { SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE };
+#define DAY INT64_C(86400000)
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* ---- durations --------------------------------------------------------- */
+
+static const struct {
+    const char *text;
+    int64_t ms;
+} durations[] = {
+    { "0", 0 },
+    { "0s", 0 },
+    { "500ms", 500 },
+    { "30s", 30 * SECOND },
+    { "10m", 10 * MINUTE },
+    { "1h30m", HOUR + 30 * MINUTE },
+    { "2d", 2 * DAY },
+    { "1d2h3m4s5ms", DAY + 2 * HOUR + 3 * MINUTE + 4 * SECOND + 5 },
+    { "90m", 90 * MINUTE },
+    { "1m1ms", MINUTE + 1 },
+    { "007s", 7 * SECOND },
+    { "366d", BELAY_TTL_MAX_MS },
+};
+
+static void a_duration_is_read_as_it_is_typed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(durations); i++) {
+        int64_t ms = -1;
+
+        if (!belay_parse_duration(durations[i].text, &ms) || ms != durations[i].ms) {
+            fail_msg("'%s' was read as %" PRId64, durations[i].text, ms);
+        }
+    }
+}
+
+/* L8: what is not a duration is refused and nothing is written. */
+static void what_is_no_duration_is_refused(void **state)
+{
+    static const char *const texts[] = {
+        "",
+        " ",
+        "10",
+        "10x",
+        "s",
+        "-5s",
+        "+5s",
+        "1.5h",
+        "5 s",
+        " 5s",
+        "5s ",
+        "5S",
+        "30m1h",
+        "1s1s",
+        "1ms1s",
+        "1h 30m",
+        "1h30",
+        "0x10s",
+        "ten",
+        "5sm",
+        "99999999999999999999s",
+        "106751991167d",
+        "1e3s",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        int64_t ms = -7;
+
+        if (belay_parse_duration(texts[i], &ms) || ms != -7) {
+            fail_msg("'%s' was read as %" PRId64, texts[i], ms);
+        }
+    }
+    int64_t untouched = -7;
+    assert_false(belay_parse_duration(NULL, &untouched));
+    assert_int_equal(untouched, -7);
+}
+
+static void a_duration_is_written_so_that_it_can_be_typed_again(void **state)
+{
+    static const struct {
+        int64_t ms;
+        const char *text;
+    } rows[] = {
+        { 0, "0s" },
+        { 1, "1ms" },
+        { 500, "500ms" },
+        { 1000, "1s" },
+        { 1500, "1s500ms" },
+        { 60 * SECOND, "1m" },
+        { 24 * MINUTE, "24m" },
+        { HOUR + 30 * MINUTE, "1h30m" },
+        { 25 * INT64_C(3600000), "1d1h" },
+        { BELAY_TTL_MAX_MS, "366d" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        char text[CLOCK_TEXT_SIZE];
+        int64_t again = -1;
+
+        assert_string_equal(clock_format_duration(text, rows[i].ms), rows[i].text);
+        assert_true(belay_parse_duration(text, &again));
+        assert_int_equal(again, rows[i].ms);
+    }
+}
+
+static void a_span_is_written_as_people_say_it(void **state)
+{
+    static const struct {
+        int64_t ms;
+        const char *text;
+    } rows[] = {
+        { -1, "0s" },
+        { 0, "0s" },
+        { 340, "340ms" },
+        { 999, "999ms" },
+        { 1000, "1s" },
+        { 1999, "1s" },
+        { 4 * MINUTE + 12 * SECOND, "4m 12s" }, /* S2.3 */
+        { 3 * HOUR + 45 * MINUTE + 59 * SECOND, "3h 45m" },
+        { 2 * HOUR + 59 * SECOND, "2h" },
+        { 2 * DAY + 3 * HOUR, "2d 3h" },
+        { BELAY_TTL_MAX_MS, "366d" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        char text[CLOCK_TEXT_SIZE];
+
+        assert_string_equal(clock_format_span(text, rows[i].ms), rows[i].text);
+    }
+}
+
+static void a_moment_is_written_in_utc(void **state)
+{
+    static const struct {
+        int64_t unix_ms;
+        bool millis;
+        const char *text;
+    } rows[] = {
+        { 0, true, "1970-01-01T00:00:00.000Z" },
+        { 1730817135123, true, "2024-11-05T14:32:15.123Z" },
+        { 1730817135123, false, "2024-11-05T14:32:15Z" }, /* S2.3 */
+        { 1709164800007, true, "2024-02-29T00:00:00.007Z" },
+        { -1, true, "1969-12-31T23:59:59.999Z" },
+        { -1000, true, "1969-12-31T23:59:59.000Z" },
+    };
+
+    (void)state;
+    assert_int_equal(setenv("TZ", "America/New_York", 1), 0);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        char text[CLOCK_TEXT_SIZE];
+
+        assert_string_equal(clock_format_utc(text, rows[i].unix_ms, rows[i].millis), rows[i].text);
+    }
+}
+
+static void the_boot_clock_does_not_go_back(void **state)
+{
+    int64_t before = clock_boot_ms();
+
+    (void)state;
+    assert_true(before > 0);
+    assert_true(belay_now_boot_ms() >= before);
+    assert_true(clock_unix_ms() > INT64_C(1600000000000));
+}
+
+/* ---- growing strings --------------------------------------------------- */
+
+static void a_string_grows_to_its_limit_and_no_further(void **state)
+{
+    struct buf buf = BUF_INIT(10);
+    char *text;
+
+    (void)state;
+    buf_adds(&buf, "12345");
+    buf_addf(&buf, "%d", 67890);
+    assert_false(buf.failed);
+    assert_int_equal(buf.len, 10);
+    text = buf_take(&buf);
+    assert_string_equal(text, "1234567890");
+    assert_null(buf.data);
+    free(text);
+    buf_release(&buf);
+}
+
+static void a_string_that_failed_stays_failed(void **state)
+{
+    struct buf by_text = BUF_INIT(4);
+    struct buf by_format = BUF_INIT(4);
+
+    (void)state;
+    buf_adds(&by_text, "12345");
+    assert_true(by_text.failed);
+    buf_adds(&by_text, "1");
+    assert_int_equal(by_text.len, 0);
+    assert_null(buf_take(&by_text));
+    buf_release(&by_text);
+
+    buf_adds(&by_format, "123");
+    buf_addf(&by_format, "%s", "45");
+    buf_adds(&by_format, "4");
+    assert_true(by_format.failed);
+    assert_string_equal(by_format.data, "123");
+    assert_null(buf_take(&by_format));
+    buf_release(&by_format);
+    assert_false(by_format.failed);
+}
+
+static void nothing_added_is_an_empty_string(void **state)
+{
+    struct buf buf = BUF_INIT(0);
+    char *text = buf_take(&buf);
+
+    (void)state;
+    assert_non_null(text);
+    assert_string_equal(text, "");
+    free(text);
+}
+
+static void a_string_may_hold_any_bytes(void **state)
+{
+    struct buf buf = BUF_INIT(5000);
+
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        buf_add(&buf, "a\0b", 3);
+    }
+    assert_false(buf.failed);
+    assert_int_equal(buf.len, 3000);
+    assert_memory_equal(buf.data + 2997, "a\0b", 4);
+    buf_release(&buf);
+}
+
+/* ---- texts ------------------------------------------------------------- */
+
+static void a_clean_text_is_utf8_without_control_characters(void **state)
+{
+    static const struct {
+        const char *text;
+        bool is_clean;
+    } rows[] = {
+        { "a", true },
+        { "deploy api prod", true },
+        { "\xc3\xa4\xe2\x82\xac\xf0\x9f\x94\x92", true }, /* two, three and four bytes */
+        { "\xf4\x8f\xbf\xbf", true },                     /* the last code point */
+        { "", false },
+        { "a\nb", false },
+        { "a\tb", false },
+        { "\x1b[31m", false },
+        { "\x7f", false },
+        { "\xc2\x85", false },         /* a control character in two bytes */
+        { "\xc3", false },             /* cut off */
+        { "\xe2\x82", false },         /* cut off */
+        { "a\xff", false },            /* never in UTF-8 */
+        { "\x80", false },             /* a second byte alone */
+        { "\xc0\xaf", false },         /* a slash in two bytes */
+        { "\xe0\x80\xaf", false },     /* and in three */
+        { "\xed\xa0\x80", false },     /* half a surrogate pair */
+        { "\xf4\x90\x80\x80", false }, /* beyond the last */
+        { "\xf8\x88\x80\x80\x80", false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        if (text_is_clean(rows[i].text, 100) != rows[i].is_clean) {
+            fail_msg("row %zu is judged wrongly", i);
+        }
+    }
+}
+
+static void a_clean_text_is_counted_in_bytes(void **state)
+{
+    (void)state;
+    assert_true(text_is_clean("12345", 5));
+    assert_false(text_is_clean("123456", 5));
+    assert_true(text_is_clean("\xe2\x82\xac", 3));
+    assert_false(text_is_clean("\xe2\x82\xac", 2));
+}
+
+static void a_prefix_is_found_at_the_beginning_only(void **state)
+{
+    (void)state;
+    assert_true(text_has_prefix("build-x", "build-"));
+    assert_true(text_has_prefix("build-x", ""));
+    assert_false(text_has_prefix("build", "build-"));
+    assert_false(text_has_prefix("rebuild-", "build-"));
+}
+
+static void ids_are_version_4_uuids_and_differ(void **state)
+{
+    char a[UUID_TEXT_SIZE];
+    char b[UUID_TEXT_SIZE];
+
+    (void)state;
+    assert_true(uuid_make(a));
+    assert_true(uuid_make(b));
+    assert_string_not_equal(a, b);
+    assert_int_equal(strlen(a), 36);
+    assert_int_equal(strspn(a, "0123456789abcdef-"), 36);
+    assert_true(a[8] == '-' && a[13] == '-' && a[18] == '-' && a[23] == '-');
+    assert_int_equal(a[14], '4');
+    assert_non_null(strchr("89ab", a[19]));
+}
+
+static void metadata_is_copied_deeply(void **state)
+{
+    char name[] = "pr";
+    char value[] = "17";
+    struct belay_meta meta[] = { { name, value }, { "empty", "" } };
+    struct belay_meta *copy = meta_copy(meta, 2);
+
+    (void)state;
+    assert_non_null(copy);
+    name[0] = value[0] = 'x';
+    assert_string_equal(copy[0].name, "pr");
+    assert_string_equal(copy[0].value, "17");
+    assert_string_equal(copy[1].value, "");
+    meta_free(copy, 2);
+    assert_null(meta_copy(NULL, 0));
+    meta_free(NULL, 0);
+}
+
+/* ---- errors ------------------------------------------------------------ */
+
+static void an_error_gets_its_context_in_front(void **state)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    (void)state;
+    assert_int_equal(error_set(&err, BELAY_INVALID, "ttl is %d", 5), BELAY_INVALID);
+    assert_int_equal(error_wrap(&err, "acquire '%s'", "k"), BELAY_INVALID);
+    assert_string_equal(err.text, "acquire 'k': ttl is 5");
+    assert_int_equal(err.code, BELAY_INVALID);
+    belay_error_release(&err);
+    assert_int_equal(err.code, BELAY_OK);
+    assert_string_equal(err.text, "");
+}
+
+static void an_error_that_grows_too_long_loses_its_end(void **state)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    char long_text[2 * sizeof err.text];
+
+    (void)state;
+    memset(long_text, 'x', sizeof long_text);
+    long_text[sizeof long_text - 1] = '\0';
+    (void)error_set(&err, BELAY_CONFIG, "%s", long_text);
+    assert_int_equal(strlen(err.text), sizeof err.text - 1);
+    (void)error_wrap(&err, "read '%s'", "f");
+    assert_int_equal(strlen(err.text), sizeof err.text - 1);
+    assert_true(text_has_prefix(err.text, "read 'f': xxx"));
+    (void)error_wrap(&err, "%s", long_text);
+    assert_int_equal(strlen(err.text), sizeof err.text - 1);
+    belay_error_release(&err);
+}
+
+static void an_error_that_nobody_wants_is_no_error(void **state)
+{
+    (void)state;
+    assert_int_equal(error_set(NULL, BELAY_HELD, "held"), BELAY_HELD);
+    assert_int_equal(error_wrap(NULL, "context"), BELAY_BUG);
+    assert_int_equal(error_no_memory(NULL), BELAY_NO_MEMORY);
+    error_set_holder(NULL, NULL);
+    belay_error_release(NULL);
+    assert_null(belay_error_holder(NULL));
+}
+
+static void every_code_has_a_name_of_its_own(void **state)
+{
+    (void)state;
+    for (int a = BELAY_OK; a <= BELAY_REFUSED; a++) {
+        for (int b = BELAY_OK; b < a; b++) {
+            assert_string_not_equal(belay_code_name((enum belay_code)a), belay_code_name((enum belay_code)b));
+        }
+    }
+    assert_string_equal(belay_code_name(BELAY_HELD), "lock_held");
+    assert_string_equal(belay_code_name((enum belay_code)99), "bug");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_duration_is_read_as_it_is_typed),
+        cmocka_unit_test(what_is_no_duration_is_refused),
+        cmocka_unit_test(a_duration_is_written_so_that_it_can_be_typed_again),
+        cmocka_unit_test(a_span_is_written_as_people_say_it),
+        cmocka_unit_test(a_moment_is_written_in_utc),
+        cmocka_unit_test(the_boot_clock_does_not_go_back),
+        cmocka_unit_test(a_string_grows_to_its_limit_and_no_further),
+        cmocka_unit_test(a_string_that_failed_stays_failed),
+        cmocka_unit_test(nothing_added_is_an_empty_string),
+        cmocka_unit_test(a_string_may_hold_any_bytes),
+        cmocka_unit_test(a_clean_text_is_utf8_without_control_characters),
+        cmocka_unit_test(a_clean_text_is_counted_in_bytes),
+        cmocka_unit_test(a_prefix_is_found_at_the_beginning_only),
+        cmocka_unit_test(ids_are_version_4_uuids_and_differ),
+        cmocka_unit_test(metadata_is_copied_deeply),
+        cmocka_unit_test(an_error_gets_its_context_in_front),
+        cmocka_unit_test(an_error_that_grows_too_long_loses_its_end),
+        cmocka_unit_test(an_error_that_nobody_wants_is_no_error),
+        cmocka_unit_test(every_code_has_a_name_of_its_own),
+    };
+
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}

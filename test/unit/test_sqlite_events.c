@@ -1,0 +1,220 @@
+/* Events and clean-up of the SQLite store: order, history, retention (L9, L2). */
+#include "store/sqlite/sqlite_internal.h"
+#include "test_sqlite_support.h"
+
+#define DAY_MS (24LL * 3600 * 1000)
+
+struct seen {
+    size_t n;
+    uint64_t last;
+    char text[512]; /* "type lock_id;" of each */
+    size_t stop_after;
+};
+
+static bool see(void *context, const struct belay_event *event)
+{
+    struct seen *seen = context;
+    size_t len = strlen(seen->text);
+
+    assert_true(event->id > seen->last);
+    seen->last = event->id;
+    if (len + 64 < sizeof seen->text) {
+        (void)snprintf(seen->text + len, sizeof seen->text - len, "%s %s;", event->type, event->lock_id);
+    }
+    return ++seen->n != seen->stop_after;
+}
+
+static struct seen events(struct belay_store *store, struct belay_events_query query)
+{
+    struct seen seen = { 0 };
+
+    assert_int_equal(store->ops->events(store, &query, see, &seen, NULL), BELAY_OK);
+    return seen;
+}
+
+static void pairs(struct belay_store *store, const char *key, int first, int n)
+{
+    for (int i = first; i < first + n; i++) {
+        char id[32];
+
+        (void)snprintf(id, sizeof id, "id-%d", i);
+        assert_true(take(store, key, id) > 0);
+        assert_int_equal(give_back(store, key, id), BELAY_OK);
+    }
+}
+
+static void sweep(struct belay_store *store)
+{
+    sqlite_sweep((struct sqlite_store *)store);
+}
+
+static void history_is_of_one_key_in_order_whether_indexed_or_not(void **state)
+{
+    struct place *place = *state;
+    const char expected[] = "lock.acquired id-0;lock.released id-0;lock.acquired id-1;lock.released id-1;";
+
+    pairs(place->store, "k", 0, 1);
+    pairs(place->store, "other", 10, 2);
+    sweep(place->store); /* from here on the two above are in the index */
+    pairs(place->store, "k", 1, 1);
+    pairs(place->store, "kk", 20, 1);
+    assert_string_equal(events(place->store, (struct belay_events_query){ .key = "k" }).text, expected);
+    sweep(place->store);
+    assert_string_equal(events(place->store, (struct belay_events_query){ .key = "k" }).text, expected);
+    assert_string_equal(events(place->store, (struct belay_events_query){ .key = "k", .last = 3 }).text,
+                        expected + strlen("lock.acquired id-0;"));
+    assert_int_equal(events(place->store, (struct belay_events_query){ .key = "k", .last = 9 }).n, 4);
+    assert_int_equal(events(place->store, (struct belay_events_query){ .key = "none" }).n, 0);
+}
+
+static void events_of_a_prefix_come_after_an_id_and_to_the_last(void **state)
+{
+    struct place *place = *state;
+    struct seen all;
+
+    pairs(place->store, "a/1", 0, 100);
+    pairs(place->store, "b", 0, 10);
+    pairs(place->store, "a/2", 0, 100);
+    all = events(place->store, (struct belay_events_query){ .prefix = "a/" });
+    assert_int_equal(all.n, 400); /* more than one page */
+    assert_int_equal(events(place->store, (struct belay_events_query){ .after = all.last }).n, 0);
+    assert_int_equal(
+        events(place->store, (struct belay_events_query){ .prefix = "a/", .after = all.last - 5 }).n, 5);
+    assert_int_equal(events(place->store, (struct belay_events_query){ .prefix = "a/", .last = 300 }).n, 300);
+    assert_int_equal(events(place->store, (struct belay_events_query){ 0 }).n, 420);
+}
+
+static void reading_events_stops_when_told(void **state)
+{
+    struct place *place = *state;
+    struct seen seen = { .stop_after = 3 };
+
+    pairs(place->store, "k", 0, 100);
+    assert_int_equal(
+        place->store->ops->events(place->store, &(struct belay_events_query){ 0 }, see, &seen, NULL),
+        BELAY_OK);
+    assert_int_equal(seen.n, 3);
+}
+
+static enum belay_code take_again(struct belay_store *store, const char *key, const char *lock_id)
+{
+    struct belay_record values = holder(lock_id, 1000, false);
+    struct belay_write write = {
+        .key = key, .condition = BELAY_IF_OPEN, .set = BELAY_SET_HOLDER, .values = &values
+    };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1, .unused_id = lock_id };
+    struct belay_commit commit = { 0 };
+    enum belay_code code = store->ops->commit(store, &batch, &commit, NULL);
+
+    belay_commit_release(&commit);
+    return code;
+}
+
+/* L5: also once it has left the newest events, and the record is gone. */
+static void a_used_id_stays_known_as_long_as_its_event_is_kept(void **state)
+{
+    struct place *place = *state;
+
+    pairs(place->store, "k", 0, 2);
+    sweep(place->store);
+    assert_int_equal(take_again(place->store, "k", "id-0"), BELAY_ID_USED);
+    place->machine.unix_ms += 8 * DAY_MS; /* past retain_records */
+    sweep(place->store);
+    assert_int_equal(outside(place, "SELECT count(*) FROM locks"), 0);
+    assert_int_equal(take_again(place->store, "k", "id-0"), BELAY_ID_USED);
+    assert_int_equal(take_again(place->store, "k", "id-1"), BELAY_ID_USED);
+    assert_int_equal(take_again(place->store, "k", "id-2"), BELAY_OK);
+}
+
+static void old_events_go_but_the_newest_stays_and_with_it_the_number(void **state)
+{
+    struct place *place = *state;
+    uint64_t token;
+
+    pairs(place->store, "k", 0, 300);
+    token = take(place->store, "last", "id");
+    assert_true(token > 0);
+    sweep(place->store);
+    assert_int_equal(outside(place, "SELECT count(*) FROM events"), 601);
+    place->machine.unix_ms += 31 * DAY_MS;
+    sweep(place->store);
+    sweep(place->store);
+    assert_int_equal(outside(place, "SELECT count(*) FROM events"), 1);
+    assert_int_equal(outside(place, "SELECT count(*) FROM history"), 1);
+    assert_int_equal(outside(place, "SELECT count(*) FROM acquisitions"), 1);
+    assert_int_equal(take(place->store, "next", "id"), token + 1);
+}
+
+static void what_anyone_still_needs_is_kept(void **state)
+{
+    struct place *place = *state;
+    struct belay_put_intent intent = { .lock_id = "id", .key = "above/k", .ttl_ms = 100000 };
+    struct belay_write write = { .key = "above", .condition = BELAY_IF_ANY, .put_intent = &intent };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1 };
+    struct belay_commit commit = { 0 };
+
+    assert_true(take(place->store, "held", "id-1") > 0);
+    assert_int_equal(put_ticket(place->store, "waited-for", "w"), BELAY_OK);
+    assert_int_equal(place->store->ops->commit(place->store, &batch, &commit, NULL), BELAY_OK);
+    belay_commit_release(&commit);
+    pairs(place->store, "given-back", 0, 1);
+    place->machine.unix_ms += 100 * DAY_MS; /* a step of the wall clock ends no lease (L7) */
+    sweep(place->store);
+    assert_int_equal(outside(place, "SELECT count(*) FROM locks"), 3);
+    assert_int_equal(outside(place, "SELECT count(*) FROM locks WHERE key = 'given-back'"), 0);
+    /* Once leases, tickets and intents are over too, and long so, nothing is left. */
+    place->machine.boot_ms += 200 * DAY_MS;
+    place->machine.unix_ms += 200 * DAY_MS;
+    sweep(place->store);
+    assert_int_equal(outside(place, "SELECT count(*) FROM locks"), 0);
+}
+
+static void records_are_gone_through_in_steps_that_come_round(void **state)
+{
+    struct place *place = *state;
+
+    for (int i = 0; i < 2400; i++) {
+        char key[32];
+
+        (void)snprintf(key, sizeof key, "k-%04d", i);
+        pairs(place->store, key, i, 1);
+    }
+    place->machine.unix_ms += 8 * DAY_MS;
+    sweep(place->store);
+    assert_in_range(outside(place, "SELECT count(*) FROM locks"), 1000, 2399);
+    for (int i = 0; i < 4; i++) {
+        sweep(place->store);
+    }
+    assert_int_equal(outside(place, "SELECT count(*) FROM locks"), 0);
+}
+
+/* Nobody calls it but the commits themselves. */
+static void commits_clean_up_by_themselves(void **state)
+{
+    struct place *place = *state;
+
+    pairs(place->store, "k", 0, 10);
+    pairs(place->store, "old", 0, 1);
+    place->machine.unix_ms += 40 * DAY_MS;
+    pairs(place->store, "k", 10, 1200);
+    assert_int_equal(outside(place, "SELECT count(*) FROM locks"), 1);
+    assert_int_equal(outside(place, "SELECT count(*) FROM events"), 2400);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, place_open, place_remove)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(history_is_of_one_key_in_order_whether_indexed_or_not),
+        TEST(events_of_a_prefix_come_after_an_id_and_to_the_last),
+        TEST(reading_events_stops_when_told),
+        TEST(a_used_id_stays_known_as_long_as_its_event_is_kept),
+        TEST(old_events_go_but_the_newest_stays_and_with_it_the_number),
+        TEST(what_anyone_still_needs_is_kept),
+        TEST(records_are_gone_through_in_steps_that_come_round),
+        TEST(commits_clean_up_by_themselves),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

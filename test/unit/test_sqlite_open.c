@@ -1,0 +1,271 @@
+/* Opening an SQLite store: what is refused, in which words, and that nothing is touched then (L8). */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "test_sqlite_support.h"
+
+static enum belay_code try_open(struct place *place, const char *path)
+{
+    struct belay_store *store = NULL;
+    enum belay_code code = sqlite_store_open(path, &place->machine.hooks, &store, NULL, &place->err);
+
+    if (code == BELAY_OK) {
+        store->ops->close(store);
+    }
+    return code;
+}
+
+static void assert_refused(struct place *place, const char *path, enum belay_code code, const char *words)
+{
+    assert_int_equal(try_open(place, path), code);
+    if (strstr(place->err.text, words) == NULL) {
+        fail_msg("'%s' does not say '%s'", place->err.text, words);
+    }
+    assert_null(strchr(place->err.text, '\n'));
+}
+
+static void write_file(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    assert_int_equal(close(fd), 0);
+}
+
+static void read_file(const char *path, char *out, size_t size)
+{
+    int fd = open(path, O_RDONLY);
+    ssize_t n = read(fd, out, size - 1);
+
+    assert_true(n >= 0);
+    out[n] = '\0';
+    assert_int_equal(close(fd), 0);
+}
+
+static void missing_directories_are_made_for_the_owner_alone(void **state)
+{
+    struct place *place = *state;
+    char path[160];
+    struct stat st;
+
+    (void)snprintf(path, sizeof path, "%s/a/b/belay.db", place->directory);
+    assert_int_equal(try_open(place, path), BELAY_OK);
+    *strrchr(path, '/') = '\0';
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+}
+
+static void the_url_is_absolute_and_keeps_the_parameters(void **state)
+{
+    struct place *place = *state;
+    struct belay_store *store = NULL;
+    char *url = NULL;
+    char expected[160];
+
+    assert_int_equal(chdir(place->directory), 0);
+    assert_int_equal(sqlite_store_open("locks.db?durability=full,retain_events=2d", &place->machine.hooks,
+                                       &store, &url, NULL),
+                     BELAY_OK);
+    (void)snprintf(expected, sizeof expected, "sqlite:%s/locks.db?durability=full&retain_events=2d",
+                   place->directory);
+    assert_string_equal(url, expected);
+    free(url);
+    store->ops->close(store);
+    assert_int_equal(chdir("/"), 0);
+}
+
+static void an_unknown_parameter_is_named_with_the_valid_ones(void **state)
+{
+    struct place *place = *state;
+    char path[160];
+
+    (void)snprintf(path, sizeof path, "%s?durabilty=full", place->path);
+    assert_refused(place, path, BELAY_INVALID, "'durabilty'");
+    assert_non_null(strstr(place->err.text, "retain_records"));
+    (void)snprintf(path, sizeof path, "%s?durability=some", place->path);
+    assert_refused(place, path, BELAY_INVALID, "'some'");
+    (void)snprintf(path, sizeof path, "%s?retain_events=x", place->path);
+    assert_refused(place, path, BELAY_INVALID, "'x'");
+    assert_refused(place, "", BELAY_INVALID, "names no file");
+    assert_int_equal(access(place->path, F_OK), -1);
+}
+
+static void a_file_that_is_no_database_is_left_as_it_is(void **state)
+{
+    struct place *place = *state;
+    char text[256];
+
+    write_file(place->path, "this is the only copy of somebody's letter, longer than a header, and it stays "
+                            "so, whatever we do to it in this test of ours; it is not a database at all");
+    assert_refused(place, place->path, BELAY_BAD_CONTENT, "is not a lock database");
+    read_file(place->path, text, sizeof text);
+    assert_memory_equal(text, "this is the only copy", 21);
+}
+
+static void another_programs_database_is_left_as_it_is(void **state)
+{
+    struct place *place = *state;
+
+    (void)outside(place, "CREATE TABLE letters (text)");
+    assert_refused(place, place->path, BELAY_BAD_CONTENT, "another program");
+    assert_int_equal(outside(place, "SELECT count(*) FROM sqlite_schema"), 1);
+    assert_int_equal(outside(place, "SELECT 1 FROM pragma_journal_mode WHERE journal_mode = 'delete'"), 1);
+}
+
+static void a_database_of_a_newer_belay_is_refused(void **state)
+{
+    struct place *place = *state;
+
+    assert_int_equal(try_open(place, place->path), BELAY_OK);
+    (void)outside(place, "PRAGMA user_version=99");
+    assert_refused(place, place->path, BELAY_BAD_CONTENT, "newer belay (schema 99");
+}
+
+/* L1: two processes that hold "the" lock in two files. */
+static void a_database_deleted_under_us_gives_no_more_locks(void **state)
+{
+    struct place *place = *state;
+    struct belay_commit commit = { 0 };
+    struct belay_batch batch = { 0 };
+
+    place->store = open_here(place);
+    assert_true(take(place->store, "k", "id-1") > 0);
+    assert_int_equal(unlink(place->path), 0);
+    assert_int_equal(place->store->ops->commit(place->store, &batch, &commit, &place->err),
+                     BELAY_UNREACHABLE);
+    assert_non_null(strstr(place->err.text, "moved or deleted"));
+}
+
+static void a_copy_without_a_log_gets_one_again(void **state)
+{
+    struct place *place = *state;
+
+    assert_int_equal(try_open(place, place->path), BELAY_OK);
+    (void)outside(place, "PRAGMA journal_mode=DELETE");
+    place->store = open_here(place);
+    assert_true(take(place->store, "k", "id-1") > 0);
+    assert_int_equal(outside(place, "SELECT 1 FROM pragma_journal_mode WHERE journal_mode = 'wal'"), 1);
+    assert_int_equal(give_back(place->store, "k", "id-1"), BELAY_OK);
+}
+
+static void an_empty_file_becomes_a_database(void **state)
+{
+    struct place *place = *state;
+
+    write_file(place->path, "");
+    assert_int_equal(try_open(place, place->path), BELAY_OK);
+}
+
+static void a_damaged_database_is_refused_and_kept(void **state)
+{
+    struct place *place = *state;
+    char noise[4096];
+    struct stat before, after;
+    int fd;
+
+    assert_int_equal(try_open(place, place->path), BELAY_OK);
+    (void)outside(place, "PRAGMA wal_checkpoint(TRUNCATE)");
+    memset(noise, 0x5a, sizeof noise);
+    assert_int_equal(stat(place->path, &before), 0);
+    fd = open(place->path, O_WRONLY);
+    for (off_t at = 4096; at < before.st_size; at += 4096) {
+        assert_int_equal(pwrite(fd, noise, sizeof noise, at), sizeof noise);
+    }
+    assert_int_equal(close(fd), 0);
+    assert_refused(place, place->path, BELAY_BAD_CONTENT, "is damaged");
+    assert_int_equal(stat(place->path, &after), 0);
+    assert_int_equal(before.st_size, after.st_size);
+}
+
+static void a_directory_is_no_database(void **state)
+{
+    struct place *place = *state;
+
+    assert_refused(place, place->directory, BELAY_INVALID, "is a directory");
+}
+
+static void a_network_file_system_is_refused_by_name(void **state)
+{
+    struct place *place = *state;
+
+    place->machine.fs_type = 0x6969;
+    assert_refused(place, place->path, BELAY_INVALID, "network file system (NFS)");
+    place->machine.fs_type = (long)(int)0xff534d42; /* as statfs gives it where long is narrow */
+    assert_refused(place, place->path, BELAY_INVALID, "(CIFS)");
+    assert_int_equal(access(place->path, F_OK), -1);
+}
+
+static void a_parent_that_cannot_be_made_is_told(void **state)
+{
+    struct place *place = *state;
+    char path[160];
+
+    write_file(place->path, "x");
+    (void)snprintf(path, sizeof path, "%s/belay.db", place->path);
+    assert_refused(place, path, BELAY_UNREACHABLE, "Not a directory");
+}
+
+/* As somebody to whom permissions apply, in a process of its own. */
+static void as_nobody(struct place *place, const char *words)
+{
+    pid_t child = fork();
+    int status = 0;
+
+    if (child == 0) {
+        if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) {
+            _exit(2);
+        }
+        if (try_open(place, place->path) != BELAY_UNREACHABLE || strstr(place->err.text, words) == NULL) {
+            (void)fprintf(stderr, "said: '%s'\n", place->err.text);
+            _exit(1);
+        }
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void a_file_that_one_may_only_read_is_told(void **state)
+{
+    struct place *place = *state;
+
+    assert_int_equal(try_open(place, place->path), BELAY_OK);
+    assert_int_equal(chmod(place->directory, 0777), 0);
+    assert_int_equal(chmod(place->path, 0444), 0);
+    as_nobody(place, "cannot be written by user");
+}
+
+static void a_directory_that_one_may_only_read_is_told(void **state)
+{
+    struct place *place = *state;
+
+    assert_int_equal(chmod(place->directory, 0555), 0);
+    as_nobody(place, "cannot be written by user");
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, place_make, place_remove)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(missing_directories_are_made_for_the_owner_alone),
+        TEST(the_url_is_absolute_and_keeps_the_parameters),
+        TEST(an_unknown_parameter_is_named_with_the_valid_ones),
+        TEST(a_file_that_is_no_database_is_left_as_it_is),
+        TEST(another_programs_database_is_left_as_it_is),
+        TEST(a_database_of_a_newer_belay_is_refused),
+        TEST(a_database_deleted_under_us_gives_no_more_locks),
+        TEST(a_copy_without_a_log_gets_one_again),
+        TEST(an_empty_file_becomes_a_database),
+        TEST(a_damaged_database_is_refused_and_kept),
+        TEST(a_directory_is_no_database),
+        TEST(a_network_file_system_is_refused_by_name),
+        TEST(a_parent_that_cannot_be_made_is_told),
+        TEST(a_file_that_one_may_only_read_is_told),
+        TEST(a_directory_that_one_may_only_read_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

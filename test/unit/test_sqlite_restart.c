@@ -1,0 +1,179 @@
+/* What a restart of the machine means to the SQLite store (L2, L7). */
+#include "test_sqlite_support.h"
+
+static void take_outliving(struct belay_store *store, const char *key, const char *lock_id, int64_t ttl_ms)
+{
+    struct belay_commit commit = { 0 };
+
+    assert_int_equal(take_as(store, key, lock_id, ttl_ms, true, &commit), BELAY_OK);
+    belay_commit_release(&commit);
+}
+
+static void put_intent(struct belay_store *store, const char *above, const char *key, const char *lock_id)
+{
+    struct belay_put_intent intent = { .lock_id = lock_id, .key = key, .ttl_ms = 5000 };
+    struct belay_write write = { .key = above, .condition = BELAY_IF_ANY, .put_intent = &intent };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1 };
+    struct belay_commit commit = { 0 };
+
+    assert_int_equal(store->ops->commit(store, &batch, &commit, NULL), BELAY_OK);
+    belay_commit_release(&commit);
+}
+
+/* The machine starts again; its clock stands at ten seconds. */
+static void start_again(struct place *place)
+{
+    place->machine.boot_ms = 10000;
+    place->machine.unix_ms += 3600 * 1000;
+    reopen(place, "boot-2");
+}
+
+static void a_process_that_held_a_lock_is_over_after_a_restart(void **state)
+{
+    struct place *place = *state;
+    struct belay_record record;
+
+    assert_true(take(place->store, "k", "id-1") > 0);
+    start_again(place);
+    record = look(place->store, "k");
+    assert_true(record.held);
+    assert_true(record.expires_ms <= place->machine.boot_ms);
+    assert_true(record.beat_ms <= place->machine.boot_ms);
+    assert_true(record.expires_at_unix_ms <= place->machine.unix_ms);
+    belay_record_release(&record);
+}
+
+static void another_holder_gets_its_whole_ttl_again(void **state)
+{
+    struct place *place = *state;
+    struct belay_record record;
+
+    take_outliving(place->store, "k", "id-1", 60000);
+    place->machine.boot_ms += 50000;
+    start_again(place);
+    record = look(place->store, "k");
+    assert_true(record.held);
+    assert_int_equal(record.expires_ms, place->machine.boot_ms + 60000);
+    assert_int_equal(record.expires_at_unix_ms, place->machine.unix_ms + 60000);
+    belay_record_release(&record);
+}
+
+/* L3: nobody can say whether somebody came and went. */
+static void a_lease_that_was_over_before_is_not_begun_again(void **state)
+{
+    struct place *place = *state;
+    struct belay_record record;
+
+    take_outliving(place->store, "k", "id-1", 1000);
+    place->machine.boot_ms += 5000;
+    assert_true(take(place->store, "other", "id-2") > 0); /* the database saw that the clock went on */
+    start_again(place);
+    record = look(place->store, "k");
+    assert_true(record.expires_ms <= place->machine.boot_ms);
+    belay_record_release(&record);
+}
+
+static void intents_follow_their_locks_and_nobody_waits(void **state)
+{
+    struct place *place = *state;
+    struct belay_record record;
+
+    take_outliving(place->store, "top/stays", "id-1", 60000);
+    assert_true(take(place->store, "top/goes", "id-2") > 0);
+    put_intent(place->store, "top", "top/stays", "id-1");
+    put_intent(place->store, "top", "top/goes", "id-2");
+    assert_int_equal(put_ticket(place->store, "top", "waiter"), BELAY_OK);
+    start_again(place);
+    record = look(place->store, "top");
+    assert_int_equal(record.n_tickets, 0);
+    assert_int_equal(record.n_intents, 1);
+    assert_string_equal(record.intents[0].lock_id, "id-1");
+    assert_int_equal(record.intents[0].expires_ms, place->machine.boot_ms + 60000);
+    belay_record_release(&record);
+}
+
+static void when_something_was_freed_is_never_in_the_future(void **state)
+{
+    struct place *place = *state;
+    struct belay_record record;
+
+    assert_true(take(place->store, "k", "id-1") > 0);
+    assert_int_equal(give_back(place->store, "k", "id-1"), BELAY_OK);
+    start_again(place);
+    record = look(place->store, "k");
+    assert_true(record.freed_ms <= place->machine.boot_ms);
+    belay_record_release(&record);
+}
+
+/* L2: commits that were not synced are gone, and with them the numbers they used. */
+static void numbers_go_on_above_all_that_power_loss_may_have_taken(void **state)
+{
+    struct place *place = *state;
+    uint64_t last = 0;
+    uint64_t next;
+
+    for (int i = 0; i < 100; i++) {
+        char id[16];
+
+        (void)snprintf(id, sizeof id, "id-%d", i);
+        last = take(place->store, id, id);
+    }
+    place->store->ops->close(place->store);
+    place->store = NULL;
+    (void)outside(place, "DELETE FROM events");
+    (void)outside(place, "DELETE FROM locks");
+    (void)outside(place, "UPDATE meta SET number = 0");
+    start_again(place);
+    next = take(place->store, "k", "id");
+    assert_true(next > last);
+}
+
+static void numbers_stay_below_the_ceiling_that_was_synced_before(void **state)
+{
+    struct place *place = *state;
+    uint64_t ceiling = (uint64_t)outside(place, "SELECT ceiling FROM meta");
+    uint64_t token;
+
+    place->store->ops->close(place->store);
+    place->store = NULL;
+    (void)outside(place, "UPDATE meta SET number = ceiling - 3");
+    place->store = open_here(place);
+    assert_int_equal(take(place->store, "a", "id-1"), ceiling - 2);
+    assert_int_equal(take(place->store, "b", "id-2"), ceiling - 1);
+    assert_int_equal(outside(place, "SELECT ceiling FROM meta"), ceiling);
+    token = take(place->store, "c", "id-3");
+    assert_int_equal(token, ceiling);
+    assert_true((uint64_t)outside(place, "SELECT ceiling FROM meta") > token + 60000);
+}
+
+static void a_store_that_another_machine_uses_is_refused(void **state)
+{
+    struct place *place = *state;
+    struct belay_store *ours = place->store;
+    struct belay_commit commit = { 0 };
+    struct belay_batch batch = { 0 };
+
+    place->store = NULL;
+    reopen(place, "boot-of-another-machine");
+    assert_int_equal(ours->ops->commit(ours, &batch, &commit, &place->err), BELAY_UNREACHABLE);
+    assert_non_null(strstr(place->err.text, "another machine"));
+    ours->ops->close(ours);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, place_open, place_remove)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_process_that_held_a_lock_is_over_after_a_restart),
+        TEST(another_holder_gets_its_whole_ttl_again),
+        TEST(a_lease_that_was_over_before_is_not_begun_again),
+        TEST(intents_follow_their_locks_and_nobody_waits),
+        TEST(when_something_was_freed_is_never_in_the_future),
+        TEST(numbers_go_on_above_all_that_power_loss_may_have_taken),
+        TEST(numbers_stay_below_the_ceiling_that_was_synced_before),
+        TEST(a_store_that_another_machine_uses_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
