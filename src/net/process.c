@@ -57,6 +57,9 @@ static int spawn(char *const arguments[], const struct pipes *pipes, pid_t *out_
         rc = posix_spawn_file_actions_adddup2(&actions, pipes->complaints[1], 2);
     }
     if (rc == 0) {
+        rc = posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+    }
+    if (rc == 0) {
         rc = posix_spawnp(out_pid, arguments[0], &actions, &attributes, arguments, environ);
     }
     (void)posix_spawn_file_actions_destroy(&actions);

@@ -177,6 +177,20 @@ class Process(Case):
         driver("wait", ms=46 * 60_000)
         self.check(driver, "ASIA2", "credential_process of profile 'p'")
 
+    def test_inherits_no_file_but_its_own_three(self):
+        driver = self.set_up(f"""
+            ls -l /proc/$$/fd >"$HOME/fds"
+            echo '{{"Version":1,"AccessKeyId":"ASIA1","SecretAccessKey":"secret-1","SessionToken":"token-1",'
+            echo '"Expiration":"{in_an_hour()}"}}'
+            """)
+        self.assertEqual(self.call(driver)["code"], "ok")
+        driver("wait", ms=46 * 60_000)  # the connection to DynamoDB is open by now
+        self.assertEqual(self.call(driver)["code"], "ok")
+        with open(os.path.join(self.home, "fds"), encoding="utf-8") as file:
+            fds = file.read()
+        self.assertIn("pipe:", fds)
+        self.assertNotIn("socket:", fds)
+
     def test_that_fails_is_quoted_but_for_secrets(self):
         driver = self.set_up(f"echo 'please log in {SECRET}' >&2; echo second >&2; exit 4\n")
         self.refused(driver, "not_permitted", "profile 'p'", "status 4", "please log in ****")
