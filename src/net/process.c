@@ -12,8 +12,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-extern char **environ;
-
 struct pipes {
     int out[2];
     int complaints[2];

@@ -364,7 +364,7 @@ static void no_attempt_begins_after_the_deadline(void **state)
 #define TOO_SKEWED(when)                                                                                     \
     {                                                                                                        \
         .status = 403, .body = "{\"__type\":\"x#InvalidSignatureException\",\"message\":\"m\"}",             \
-        .date = when                                                                                         \
+        .date = (when)                                                                                       \
     }
 
 static void a_wrong_clock_is_mended_for_signing_even_without_retries(void **state)
