@@ -42,9 +42,8 @@ static int spawn(char *const arguments[], const struct pipes *pipes, pid_t *out_
     (void)sigaddset(&defaults, SIGPIPE);
     (void)posix_spawn_file_actions_init(&actions);
     (void)posix_spawnattr_init(&attributes);
-    (void)posix_spawnattr_setflags(&attributes,
-                                   POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    (void)posix_spawnattr_setpgroup(&attributes, 0);
+    /* In our own process group: it may have to ask for a code on the terminal, and Ctrl-C ends both. */
+    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     (void)posix_spawnattr_setsigmask(&attributes, &none);
     (void)posix_spawnattr_setsigdefault(&attributes, &defaults);
     rc = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -130,7 +129,7 @@ static int reap(pid_t pid, bool in_time, int64_t deadline_ms)
         (void)poll(NULL, 0, 5);
     }
     if (!in_time) {
-        (void)kill(-pid, SIGKILL);
+        (void)kill(pid, SIGKILL);
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
         }
     }

@@ -264,10 +264,18 @@ static void a_refusal_after_a_lost_answer_says_that_it_may_be_our_own_write(void
 static void a_transaction_in_progress_is_our_own_and_in_doubt(void **state)
 {
     struct fake *fake = fake_new();
+    struct result result;
 
     (void)state;
-    FAKE_ANSWERS(fake, { .status = 400, .body = "{\"__type\":\"x#TransactionInProgressException\"}" });
-    assert_int_equal(call_once(fake, write_with(AWS_RETRY_NONE)).code, BELAY_UNKNOWN);
+    FAKE_ANSWERS(fake, { .status = 400, .body = "{\"__type\":\"x#TransactionInProgressException\"}" },
+                 REFUSED);
+    result = call_once(fake, write_with(AWS_RETRY_SAFE));
+    assert_int_equal(result.code, BELAY_UNKNOWN);
+    assert_int_equal(result.attempts, 1);
+    fake_forget(fake);
+    result = call_once(fake, write_with(AWS_RETRY_STANDARD));
+    assert_int_equal(result.code, BELAY_REFUSED);
+    assert_true(result.in_doubt);
     fake_free(fake);
 }
 
