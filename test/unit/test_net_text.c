@@ -439,6 +439,24 @@ static void a_bad_region_or_endpoint_is_refused_by_name(void **state)
     fake_free(fake);
 }
 
+/* ---- the machine itself ---- */
+
+static void the_systems_own_port_sleeps_and_rolls_dice(void **state)
+{
+    const struct net_port *port = net_port_system();
+    int64_t before = port_mono_ms(port);
+    double first = port_chance(port);
+
+    (void)state;
+    port_sleep_ms(port, 20);
+    assert_true(port_mono_ms(port) - before >= 20);
+    assert_true(port_unix_ms(port) > 1700000000000);
+    assert_true(first >= 0 && first < 1);
+    assert_true(port_chance(port) != first || port_chance(port) != first);
+    assert_non_null(port_env(port, "PATH"));
+    assert_null(port_env(port, "BELAY_NO_SUCH_VARIABLE"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,6 +476,7 @@ int main(void)
         cmocka_unit_test(paths_are_normalised_except_for_s3),
         cmocka_unit_test(an_endpoint_comes_from_the_region_and_its_partition),
         cmocka_unit_test(an_endpoint_that_is_set_wins_the_nearest_first),
+        cmocka_unit_test(the_systems_own_port_sleeps_and_rolls_dice),
         cmocka_unit_test(a_bad_region_or_endpoint_is_refused_by_name),
     };
 

@@ -212,6 +212,22 @@ class Signatures(unittest.TestCase):
                 self.assertEqual(dict(ours)["X-Amz-Signature"], urllib.parse.parse_qs(judged)["X-Amz-Signature"][0],
                                  case)
 
+    def test_in_a_url_that_a_client_gives_away_are_those_of_botocore(self):
+        with Driver(AWS_ACCESS_KEY_ID=ID, AWS_SECRET_ACCESS_KEY=SECRET, AWS_SESSION_TOKEN="t+/=", AWS_REGION="eu-west-1",
+                    AWS_ENDPOINT_URL_S3="http://localhost:9000/base/") as driver:
+            self.assertEqual(driver("open")["code"], "ok")
+            url = driver("presigned", service="s3", method="GET", path="/bucket/a%20b", query="versionId=x%2By", headers=[],
+                         unsigned=True, expires_s=900)["url"]
+        parts = urllib.parse.urlsplit(url)
+        query = urllib.parse.parse_qs(parts.query)
+        self.assertEqual((parts.netloc, parts.path, query["versionId"]), ("localhost:9000", "/base/bucket/a%20b", ["x+y"]))
+        when = datetime.datetime.strptime(query["X-Amz-Date"][0], "%Y%m%dT%H%M%S%z")
+        case = {"method": "GET", "path": parts.path, "query": "versionId=x%2By", "headers": [["Host", parts.netloc]], "body": "",
+                "s3": True, "unsigned": True, "id": ID, "secret": SECRET, "token": "t+/=", "region": "eu-west-1",
+                "service": "s3", "unix_ms": int(when.timestamp() * 1000)}
+        judged = urllib.parse.urlsplit(botocore_judge(case, 900)).query
+        self.assertEqual(query["X-Amz-Signature"], urllib.parse.parse_qs(judged)["X-Amz-Signature"])
+
     def test_change_with_everything_that_is_signed(self):
         """That the judges above could not agree by accident: each part matters."""
         base = self.cases(4)[0] | {"s3": False, "unsigned": False, "query": "a=1", "path": "/x", "body": "b"}
