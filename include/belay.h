@@ -498,6 +498,48 @@ BELAY_API enum belay_code belay_watch(struct belay_client *client, const char *p
 BELAY_API enum belay_code belay_wait_free(struct belay_client *client, const char *key,
                                           const struct belay_lock_options *options, struct belay_error *err);
 
+/* ---- without blocking, for event loops ---------------------------------- */
+
+/*
+ * A call is an operation that is under way. belay_client_turn() carries calls
+ * out and tells how they ended; nothing happens outside of it. A call that has
+ * to wait costs no thread. All of this is for one thread at a time.
+ */
+struct belay_call;
+
+/*
+ * How a call ended, told once, from belay_client_turn(). `info` is the lock as it
+ * is now, after BELAY_OK; `err` says why not. Both are borrowed. The call is
+ * gone afterwards. New calls may be begun from here.
+ */
+typedef void (*belay_call_fn)(void *context, enum belay_code code, const struct belay_info *info,
+                              const struct belay_error *err);
+
+/*
+ * Begin to acquire. What `options` says is copied; on_lost, on_waiting, cancel
+ * and heartbeat threads have no part in it: who holds the lock renews it by
+ * belay_call_renew(). *out_call may be NULL.
+ */
+BELAY_API enum belay_code belay_call_acquire(struct belay_client *client, const char *key,
+                                             const struct belay_lock_options *options, belay_call_fn fn,
+                                             void *context, struct belay_call **out_call,
+                                             struct belay_error *err);
+BELAY_API enum belay_code belay_call_renew(struct belay_client *client, const char *key, const char *lock_id,
+                                           int64_t ttl_ms, belay_call_fn fn, void *context,
+                                           struct belay_error *err);
+BELAY_API enum belay_code belay_call_release(struct belay_client *client, const char *key,
+                                             const char *lock_id, enum belay_outcome outcome,
+                                             belay_call_fn fn, void *context, struct belay_error *err);
+BELAY_API enum belay_code belay_call_force(struct belay_client *client, const char *key, const char *lock_id,
+                                           const char *by, const char *reason, belay_call_fn fn,
+                                           void *context, struct belay_error *err);
+
+/* End a wait: its fn hears BELAY_CANCELLED in the next turn, unless it has ended before. */
+BELAY_API void belay_call_cancel(struct belay_call *call);
+
+/* Do all that can be done now. Returns when there is more to do, on CLOCK_BOOTTIME; INT64_MAX: nothing. */
+BELAY_API int64_t belay_client_turn(struct belay_client *client);
+
 /* Now, on the clock that deadlines are counted on. */
 BELAY_API int64_t belay_now_boot_ms(void);
 

@@ -76,7 +76,14 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
     if (code != BELAY_OK && !is_enabled(config)) {
         store = off_store_new(err == NULL ? "the store could not be opened" : err->text);
         store_url = strdup(url);
-        code = store == NULL || store_url == NULL ? error_no_memory(err) : BELAY_OK;
+        if (store == NULL || store_url == NULL) {
+            if (store != NULL) {
+                store->ops->close(store);
+            }
+            free(store_url);
+            return error_no_memory(err);
+        }
+        code = BELAY_OK;
     }
     return code == BELAY_OK ? client_new(store, store_url, config, options, out_client, err) : code;
 }
@@ -126,6 +133,7 @@ void belay_client_close(struct belay_client *client)
         return;
     }
     keeper_stop(client);
+    calls_drop(client);
     client->store->ops->close(client->store);
     (void)pthread_mutex_destroy(&client->mutex);
     (void)pthread_cond_destroy(&client->idle);

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "belay/store.h"
+#include "client/call_table.h"
 #include "lock/lease.h"
 #include "lock/op.h"
 
@@ -47,8 +48,9 @@ struct belay_client {
     char user[BELAY_OWNER_MAX + 1]; /* "user@host", once somebody has asked */
     pthread_cond_t idle;            /* a lock's `beating` has ended */
     struct belay_lock *locks;
-    struct ticker beater;  /* renews what is due */
-    struct ticker watcher; /* tells holders of passed deadlines; never waits for the store */
+    struct ticker beater;    /* renews what is due */
+    struct call_table calls; /* of one thread, and not under the mutex */
+    struct ticker watcher;   /* tells holders of passed deadlines; never waits for the store */
 };
 
 struct belay_lock {
@@ -86,6 +88,8 @@ struct run_hooks {
     void *context;
 };
 
+/* Commit or read what the operation wants. */
+void client_step(struct belay_client *client, struct op *op);
 /* Run an operation to its end, blocking. `hooks` may be NULL. */
 void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks);
 /* Keep events that come with no write; best effort. */
@@ -95,6 +99,13 @@ void client_emit(struct belay_client *client, const struct belay_batch *batch,
 void client_warn(struct belay_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Sleep that a cancel ends. */
 void client_sleep(int64_t ms, struct belay_cancel *cancel);
+
+/* ---- operations under way (call.c) ---- */
+
+/* Whose turn it may be: a call of this client need not wait for the store to wake it. */
+void calls_wake(struct belay_client *client, const char *lock_id);
+/* Forget all without a word; what they hold in the store ends by itself. */
+void calls_drop(struct belay_client *client);
 
 /* ---- what is asked for, checked (request.c) ---- */
 
@@ -107,12 +118,19 @@ struct request {
     struct belay_meta metadata[BELAY_META_MAX + 1];
 };
 
-/* For who names a key and perhaps an id. Nothing to release if it fails. */
+/* For who names a key and perhaps an id. Nothing to release if it fails, here and below. */
 enum belay_code request_init(struct request *request, struct belay_client *client, const char *key,
                              const char *lock_id, struct belay_error *err);
+/* For who must name an id. */
+enum belay_code request_init_id(struct request *request, struct belay_client *client, const char *key,
+                                const char *lock_id, struct belay_error *err);
 /* For who acquires or adopts. */
 enum belay_code request_init_lock(struct request *request, struct belay_client *client, const char *key,
                                   const struct belay_lock_options *options, struct belay_error *err);
+/* Check and set; they release the request if they fail. */
+enum belay_code request_set_ttl(struct request *request, int64_t ttl_ms, struct belay_error *err);
+enum belay_code request_set_reason(struct request *request, const char *by, const char *reason,
+                                   struct belay_error *err);
 void request_release(struct request *request);
 
 /* ---- keeping leases (keeper.c) ---- */

@@ -37,30 +37,19 @@ static enum belay_code finish(struct belay_client *client, struct op *op, struct
     return code;
 }
 
-static enum belay_code begin(struct request *request, struct belay_client *client, const char *key,
-                             const char *lock_id, struct belay_error *err)
-{
-    if (lock_id == NULL) {
-        return error_set(err, BELAY_INVALID, "no lock id: say whose lock it is");
-    }
-    return request_init(request, client, key, lock_id, err);
-}
-
 enum belay_code belay_renew(struct belay_client *client, const char *key, const char *lock_id, int64_t ttl_ms,
                             struct belay_info **out_info, struct belay_error *err)
 {
     struct request request;
     struct op op;
-    enum belay_code code;
+    enum belay_code code = request_init_id(&request, client, key, lock_id, err);
 
-    if (ttl_ms != 0 && (ttl_ms < BELAY_TTL_MIN_MS || ttl_ms > BELAY_TTL_MAX_MS)) {
-        return error_set(err, BELAY_INVALID, "the ttl must be from 100ms to 366 days");
+    if (code == BELAY_OK) {
+        code = request_set_ttl(&request, ttl_ms, err);
     }
-    code = begin(&request, client, key, lock_id, err);
     if (code != BELAY_OK) {
         return code;
     }
-    request.op.ttl_ms = ttl_ms;
     op_renew(&op, &request.op, clock_boot_ms());
     code = finish(client, &op, out_info, err);
     request_release(&request);
@@ -73,7 +62,7 @@ enum belay_code belay_release(struct belay_client *client, const char *key, cons
 {
     struct request request;
     struct op op;
-    enum belay_code code = begin(&request, client, key, lock_id, err);
+    enum belay_code code = request_init_id(&request, client, key, lock_id, err);
 
     if (code != BELAY_OK) {
         return code;
@@ -91,19 +80,14 @@ enum belay_code belay_force_release(struct belay_client *client, const char *key
 {
     struct request request;
     struct op op;
-    enum belay_code code;
+    enum belay_code code = request_init_id(&request, client, key, lock_id, err);
 
-    if (reason != NULL && !text_is_clean(reason, BELAY_REASON_MAX)) {
-        return error_set(err, BELAY_INVALID,
-                         "the reason must be 1 to %d bytes of UTF-8 without control characters",
-                         BELAY_REASON_MAX);
+    if (code == BELAY_OK) {
+        code = request_set_reason(&request, by, reason, err);
     }
-    code = begin(&request, client, key, lock_id, err);
     if (code != BELAY_OK) {
         return code;
     }
-    request.op.by = by;
-    request.op.reason = reason;
     op_force(&op, &request.op, clock_boot_ms());
     code = finish(client, &op, out_info, err);
     request_release(&request);

@@ -59,6 +59,15 @@ enum belay_code request_init(struct request *request, struct belay_client *clien
     return BELAY_OK;
 }
 
+enum belay_code request_init_id(struct request *request, struct belay_client *client, const char *key,
+                                const char *lock_id, struct belay_error *err)
+{
+    if (lock_id == NULL) {
+        return error_set(err, BELAY_INVALID, "no lock id: say whose lock it is");
+    }
+    return request_init(request, client, key, lock_id, err);
+}
+
 void request_release(struct request *request)
 {
     for (size_t i = 0; i < request->op.n_ancestors; i++) {
@@ -240,4 +249,29 @@ enum belay_code request_init_lock(struct request *request, struct belay_client *
         request_release(request);
     }
     return code;
+}
+
+enum belay_code request_set_ttl(struct request *request, int64_t ttl_ms, struct belay_error *err)
+{
+    if (ttl_ms != 0 && (ttl_ms < BELAY_TTL_MIN_MS || ttl_ms > BELAY_TTL_MAX_MS)) {
+        request_release(request);
+        return error_set(err, BELAY_INVALID, "a ttl of %" PRId64 " ms: it must be from 100ms to 366 days",
+                         ttl_ms);
+    }
+    request->op.ttl_ms = ttl_ms;
+    return BELAY_OK;
+}
+
+enum belay_code request_set_reason(struct request *request, const char *by, const char *reason,
+                                   struct belay_error *err)
+{
+    if (reason != NULL && !text_is_clean(reason, BELAY_REASON_MAX)) {
+        request_release(request);
+        return error_set(err, BELAY_INVALID,
+                         "the reason must be 1 to %d bytes of UTF-8 without control characters",
+                         BELAY_REASON_MAX);
+    }
+    request->op.by = by;
+    request->op.reason = reason;
+    return BELAY_OK;
 }

@@ -87,8 +87,11 @@ static void run_commit(struct belay_client *client, struct op *op)
         client_emit(client, &op->batch, &result);
     }
     op_on_commit(op, code, &result, &err, sent_ms, clock_boot_ms());
-    for (size_t i = 0; i < op->n_wakes && store->ops->wake != NULL; i++) {
-        store->ops->wake(store, op->wakes[i]);
+    for (size_t i = 0; i < op->n_wakes; i++) {
+        calls_wake(client, op->wakes[i]);
+        if (store->ops->wake != NULL) {
+            store->ops->wake(store, op->wakes[i]);
+        }
     }
     belay_commit_release(&result);
     belay_error_release(&err);
@@ -105,6 +108,15 @@ static void run_get(struct belay_client *client, struct op *op)
     code = client->store->ops->get(client->store, op->keys, op->n_keys, records, &store_now_ms, &err);
     op_on_get(op, code, records, store_now_ms, &err, clock_boot_ms());
     belay_error_release(&err);
+}
+
+void client_step(struct belay_client *client, struct op *op)
+{
+    if (op->want == OP_COMMIT) {
+        run_commit(client, op);
+    } else {
+        run_get(client, op);
+    }
 }
 
 static void tell_waiting(const struct op *op, const struct run_hooks *hooks, struct told *told)
@@ -165,10 +177,8 @@ void client_run(struct belay_client *client, struct op *op, const struct run_hoo
              (op->want == OP_COMMIT && op->batch.n_writes > 0 && op->batch.writes[0].put_ticket != NULL))) {
             heard = ops->listen(client->store, op->request.lock_id);
         }
-        if (op->want == OP_COMMIT) {
-            run_commit(client, op);
-        } else if (op->want == OP_GET) {
-            run_get(client, op);
+        if (op->want != OP_WAIT) {
+            client_step(client, op);
         } else {
             tell_waiting(op, hooks, &told);
             run_wait(client, op, hooks, heard);

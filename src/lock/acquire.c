@@ -455,6 +455,8 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
     switch ((enum state)op->state) {
     case TRYING:
     case TAKING:
+        /* Who is first now knows the end of the old lease only; it must be there at the end of ours (L4). */
+        step_find_wakes(op);
         succeed(op, false, sent_ms);
         return;
     case REENTERING:

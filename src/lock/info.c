@@ -138,9 +138,9 @@ fail:
 struct belay_info *info_copy(const struct belay_info *from)
 {
     struct belay_info *info = calloc(1, sizeof *info);
-    bool ok = info != NULL;
+    bool ok = true;
 
-    if (!ok) {
+    if (info == NULL) {
         return NULL;
     }
     *info = *from;

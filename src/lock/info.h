@@ -15,7 +15,7 @@ bool record_is_stale(const struct belay_record *record, int64_t now_ms);
 
 /* NULL without memory. */
 struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms);
-struct belay_info *info_copy(const struct belay_info *info);
+struct belay_info *info_copy(const struct belay_info *from);
 
 /* Say in `err` that `key` cannot be had because of `info`, which is taken over. Returns `code`. */
 enum belay_code info_say_held(struct belay_error *err, enum belay_code code, const char *key,

@@ -108,12 +108,17 @@ static void cut_wake(struct belay_store *store, const char *lock_id)
 static const struct belay_store_ops cut_ops = { "cut",      cut_close, cut_get,    cut_commit, cut_scan,
                                                 cut_events, cut_terms, cut_listen, cut_wait,   cut_wake };
 
+/* Events come from whichever thread caused them. */
+static pthread_mutex_t event_mutex = PTHREAD_MUTEX_INITIALIZER;
+
 static void count_event(void *context, const struct belay_event *event)
 {
     struct fixture *f = context;
 
     f->events++;
+    (void)pthread_mutex_lock(&event_mutex);
     strncpy(f->last_event, event->type, sizeof f->last_event - 1);
+    (void)pthread_mutex_unlock(&event_mutex);
 }
 
 static int set_up(void **state)

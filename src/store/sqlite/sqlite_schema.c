@@ -163,7 +163,15 @@ static enum belay_code migrate(struct sqlite_store *store, struct belay_error *e
 enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_error *err)
 {
     int64_t version = 0;
-    enum belay_code code = recognise(store, &version, err);
+    enum belay_code code;
+    /* One look at one moment: between two, another process may make the tables. */
+    int rc = db_run(store, ST_BEGIN_READ);
+
+    if (rc != SQLITE_OK) {
+        return sqlite_failed(store, rc, err);
+    }
+    code = recognise(store, &version, err);
+    db_rollback(store);
 
     return code == BELAY_OK && version < VERSION ? migrate(store, err) : code;
 }

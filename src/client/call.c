@@ -1,0 +1,235 @@
+/* Operations under way, for event loops: the same state machines, without a thread for each. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "client/client.h"
+#include "lock/info.h"
+
+static void call_free(struct belay_call *call)
+{
+    if (call == NULL) {
+        return;
+    }
+    op_destroy(&call->op);
+    for (size_t i = 0; i < BELAY_ANCESTORS_MAX; i++) {
+        free(call->ancestors[i]);
+    }
+    meta_free(call->metadata, call->n_metadata);
+    free(call->key);
+    free(call->lock_id);
+    free(call->old_id);
+    free(call->owner);
+    free(call->owner_name);
+    free(call->by);
+    free(call->reason);
+    free(call);
+}
+
+static bool copy_text(const char *text, char **out_copy)
+{
+    *out_copy = text == NULL ? NULL : strdup(text);
+    return text == NULL || *out_copy != NULL;
+}
+
+/* A call that stands on copies of all that the request borrows, and the request made to borrow them. */
+static struct belay_call *call_new(struct belay_client *client, struct op_request *request, belay_call_fn fn,
+                                   void *context)
+{
+    struct belay_call *call = calloc(1, sizeof *call);
+    bool ok = call != NULL;
+
+    if (!ok) {
+        return NULL;
+    }
+    call->client = client;
+    call->fn = fn;
+    call->context = context;
+    ok = copy_text(request->key, &call->key) && copy_text(request->lock_id, &call->lock_id) &&
+         copy_text(request->old_id, &call->old_id) && copy_text(request->owner, &call->owner) &&
+         copy_text(request->owner_name, &call->owner_name) && copy_text(request->by, &call->by) &&
+         copy_text(request->reason, &call->reason);
+    for (size_t i = 0; ok && i < request->n_ancestors; i++) {
+        ok = copy_text(request->ancestors[i], &call->ancestors[i]);
+        request->ancestors[i] = call->ancestors[i];
+    }
+    call->metadata = meta_copy(request->metadata, request->n_metadata);
+    call->n_metadata = call->metadata == NULL ? 0 : request->n_metadata;
+    if (!ok || call->n_metadata != request->n_metadata) {
+        call_free(call);
+        return NULL;
+    }
+    request->key = call->key;
+    request->lock_id = call->lock_id;
+    request->old_id = call->old_id;
+    request->owner = call->owner;
+    request->owner_name = call->owner_name;
+    request->by = call->by;
+    request->reason = call->reason;
+    request->metadata = call->metadata;
+    return call;
+}
+
+typedef void op_start(struct op *op, const struct op_request *request, int64_t now_ms);
+
+/* Takes over `request`. */
+static enum belay_code begin(struct belay_client *client, struct request *request, op_start *start,
+                             belay_call_fn fn, void *context, struct belay_call **out_call,
+                             struct belay_error *err)
+{
+    struct op_request copy = request->op;
+    struct belay_call *call = call_new(client, &copy, fn, context);
+
+    request_release(request);
+    if (call == NULL || !call_table_add(&client->calls, call)) {
+        call_free(call);
+        return error_no_memory(err);
+    }
+    start(&call->op, &copy, clock_boot_ms());
+    call_table_set_ready(&client->calls, call);
+    if (out_call != NULL) {
+        *out_call = call;
+    }
+    return BELAY_OK;
+}
+
+enum belay_code belay_call_acquire(struct belay_client *client, const char *key,
+                                   const struct belay_lock_options *options, belay_call_fn fn, void *context,
+                                   struct belay_call **out_call, struct belay_error *err)
+{
+    struct request request;
+    enum belay_code code = request_init_lock(&request, client, key, options, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (call_table_find(&client->calls, request.op.lock_id) != NULL) {
+        code = error_set(err, BELAY_INVALID, "lock id %s: a call with it is under way", request.op.lock_id);
+        request_release(&request);
+        return code;
+    }
+    return begin(client, &request, op_acquire, fn, context, out_call, err);
+}
+
+enum belay_code belay_call_renew(struct belay_client *client, const char *key, const char *lock_id,
+                                 int64_t ttl_ms, belay_call_fn fn, void *context, struct belay_error *err)
+{
+    struct request request;
+    enum belay_code code = request_init_id(&request, client, key, lock_id, err);
+
+    if (code == BELAY_OK) {
+        code = request_set_ttl(&request, ttl_ms, err);
+    }
+    return code == BELAY_OK ? begin(client, &request, op_renew, fn, context, NULL, err) : code;
+}
+
+enum belay_code belay_call_release(struct belay_client *client, const char *key, const char *lock_id,
+                                   enum belay_outcome outcome, belay_call_fn fn, void *context,
+                                   struct belay_error *err)
+{
+    struct request request;
+    enum belay_code code = request_init_id(&request, client, key, lock_id, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    request.op.outcome = outcome == BELAY_OUTCOME_NONE ? BELAY_OUTCOME_COMPLETED : outcome;
+    return begin(client, &request, op_release, fn, context, NULL, err);
+}
+
+enum belay_code belay_call_force(struct belay_client *client, const char *key, const char *lock_id,
+                                 const char *by, const char *reason, belay_call_fn fn, void *context,
+                                 struct belay_error *err)
+{
+    struct request request;
+    enum belay_code code = request_init_id(&request, client, key, lock_id, err);
+
+    if (code == BELAY_OK) {
+        code = request_set_reason(&request, by, reason, err);
+    }
+    return code == BELAY_OK ? begin(client, &request, op_force, fn, context, NULL, err) : code;
+}
+
+void belay_call_cancel(struct belay_call *call)
+{
+    op_cancel(&call->op);
+    call_table_set_ready(&call->client->calls, call);
+}
+
+/* ---- carrying out ---- */
+
+static void finish(struct belay_client *client, struct belay_call *call)
+{
+    struct belay_info *info = NULL;
+    enum belay_code code = call->op.code;
+
+    call_table_remove(&client->calls, call);
+    if (code == BELAY_OK) {
+        info = info_from_record(&call->op.record, call->op.record_now_ms);
+        if (info == NULL) {
+            code = error_no_memory(&call->op.err);
+        }
+    }
+    call->fn(call->context, code, info, &call->op.err);
+    belay_info_free(info);
+    call_free(call);
+}
+
+static void carry_on(struct belay_client *client, struct belay_call *call)
+{
+    if (call->op.want == OP_WAIT) {
+        op_on_wake(&call->op, clock_boot_ms());
+    }
+    while (call->op.want == OP_COMMIT || call->op.want == OP_GET) {
+        client_step(client, &call->op);
+    }
+    if (call->op.want == OP_DONE) {
+        finish(client, call);
+    } else if (!call_table_wait(&client->calls, call)) {
+        call_table_set_ready(&client->calls, call); /* without memory it looks again at once */
+    }
+}
+
+void calls_wake(struct belay_client *client, const char *lock_id)
+{
+    struct belay_call *call = call_table_find(&client->calls, lock_id);
+
+    /* One that is being carried out is neither waiting nor in the heap, and looks by itself. */
+    if (call != NULL && call->heap_at != 0) {
+        call_table_set_ready(&client->calls, call);
+    }
+}
+
+int64_t belay_client_turn(struct belay_client *client)
+{
+    struct call_table *calls = &client->calls;
+    struct belay_call *call;
+
+    for (;;) {
+        int64_t now_ms = clock_boot_ms();
+
+        while ((call = call_table_soonest(calls)) != NULL && call->op.wait_until_ms <= now_ms) {
+            call_table_set_ready(calls, call);
+        }
+        call = calls->buckets == NULL ? NULL : call_table_next_ready(calls);
+        if (call == NULL) {
+            break;
+        }
+        carry_on(client, call);
+    }
+    call = call_table_soonest(calls);
+    return call == NULL ? INT64_MAX : call->op.wait_until_ms;
+}
+
+void calls_drop(struct belay_client *client)
+{
+    struct belay_call *call;
+
+    while ((call = call_table_any(&client->calls)) != NULL) {
+        call_table_remove(&client->calls, call);
+        call_free(call);
+    }
+    call_table_release(&client->calls);
+}
