@@ -18,8 +18,7 @@ enum { MAX_CHAIN = 8 }; /* roles assumed with roles assumed with ... */
 struct walk {
     struct aws_client *client;
     const struct profiles *profiles;
-    const char *names[MAX_CHAIN]; /* profiles on the way here, to notice a circle */
-    size_t n_names;
+    int depth; /* how many profiles led here; a circle ends at MAX_CHAIN */
 };
 
 enum belay_code credentials_from_environment(const struct net_port *port, struct credentials *out,
@@ -140,7 +139,6 @@ static enum belay_code from_source_profile(struct walk *walk, const char *profil
                                            struct credentials *out, struct belay_error *err)
 {
     enum belay_code code;
-    bool circle = false;
 
     if (!profile_exists(walk->profiles, source)) {
         return error_set(err, BELAY_CONFIG, "source_profile '%s' of profile '%s' does not exist", source,
@@ -154,10 +152,7 @@ static enum belay_code from_source_profile(struct walk *walk, const char *profil
     if (code != BELAY_NOT_FOUND) {
         return code;
     }
-    for (size_t i = 0; i < walk->n_names; i++) {
-        circle = circle || strcmp(walk->names[i], source) == 0;
-    }
-    if (circle || walk->n_names == MAX_CHAIN) {
+    if (walk->depth == MAX_CHAIN) {
         return error_set(err, BELAY_CONFIG, "the source_profile of '%s' leads in a circle, or too far",
                          profile);
     }
@@ -218,7 +213,7 @@ static enum belay_code from_web_identity(const struct walk *walk, const char *pr
                                          struct credentials *out, struct belay_error *err)
 {
     /* Of a profile that another one names as its source, only what the file says counts. */
-    bool use = !walk->client->profile_is_given && walk->n_names <= 1;
+    bool use = !walk->client->profile_is_given && walk->depth == 1;
     char *file = web_setting(walk, profile, use, "AWS_WEB_IDENTITY_TOKEN_FILE", "web_identity_token_file");
     char *arn = web_setting(walk, profile, use, "AWS_ROLE_ARN", "role_arn");
     char *name = web_setting(walk, profile, use, "AWS_ROLE_SESSION_NAME", "role_session_name");
@@ -274,7 +269,7 @@ static enum belay_code from_profile(struct walk *walk, const char *profile, stru
     const char *command = profile_get(walk->profiles, profile, "credential_process");
     enum belay_code code;
 
-    walk->names[walk->n_names++] = profile;
+    walk->depth++;
     code = from_role(walk, profile, out, err);
     if (code == BELAY_NOT_FOUND) {
         code = from_web_identity(walk, profile, out, err);
@@ -294,7 +289,7 @@ static enum belay_code from_profile(struct walk *walk, const char *profile, stru
     if (code == BELAY_NOT_FOUND) {
         code = refuse_sso(walk, profile, err);
     }
-    walk->n_names--;
+    walk->depth--;
     return code;
 }
 

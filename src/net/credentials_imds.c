@@ -167,7 +167,7 @@ static enum belay_code get(struct imds *imds, const char *path, struct http_resp
 /* The first line; what would not fit into a path is refused. */
 static char *role_of(const struct http_response *response)
 {
-    size_t len = strcspn(response->body, "\r\n");
+    size_t len = response->body == NULL ? 0 : strcspn(response->body, "\r\n");
 
     for (size_t i = 0; i < len; i++) {
         if (strchr("/?#% ", response->body[i]) != NULL || (unsigned char)response->body[i] < ' ') {

@@ -129,9 +129,9 @@ static enum belay_code read_token(const char *path, char **out_token, struct bel
 {
     char *token = NULL;
     enum belay_code code = read_small_file(path, MAX_TOKEN, &token, err);
-    size_t len = code == BELAY_OK ? strlen(token) : 0;
+    size_t len = token == NULL ? 0 : strlen(token);
 
-    if (code != BELAY_OK) {
+    if (token == NULL) {
         (void)error_wrap(err, "the web identity token");
         return code == BELAY_NOT_FOUND ? BELAY_CONFIG : code;
     }
@@ -154,7 +154,7 @@ enum belay_code credentials_assume_role_with_token(struct aws_client *client, co
     char *token = NULL;
     enum belay_code code = read_token(role->token_file, &token, err);
 
-    if (code == BELAY_OK) {
+    if (token != NULL) {
         uri_add_query(&body, "Action", "AssumeRoleWithWebIdentity");
         add_role(&body, client->port, role);
         uri_add_query(&body, "WebIdentityToken", token);

@@ -129,31 +129,31 @@ enum belay_code endpoint_find(const struct net_port *port, const struct profiles
                               const char *region, struct endpoint *out, struct belay_error *err)
 {
     const char *origin = "the store's URL";
-    const char *url = wanted != NULL ? wanted : configured(port, profiles, profile, service, &origin);
-    struct endpoint endpoint = { 0 };
+    const char *set = wanted != NULL ? wanted : configured(port, profiles, profile, service, &origin);
+    struct uri uri = { 0 };
+    char *url;
 
-    endpoint.is_set = url != NULL;
-    if (url != NULL) {
-        endpoint.url = strdup(url);
-    } else if (region != NULL) {
-        endpoint.url = make_url(port, service, region);
-    } else if (service == AWS_STS) {
-        /* The one service that is also in no region: a role can be assumed before one is known. */
-        endpoint.url = strdup("https://sts.amazonaws.com");
-    } else {
-        *out = endpoint;
+    if (set == NULL && region == NULL && service != AWS_STS) {
+        *out = (struct endpoint){ 0 };
         return BELAY_OK;
     }
-    if (endpoint.url == NULL) {
+    if (set == NULL && region == NULL) {
+        /* The one service that is also in no region: a role can be assumed before one is known. */
+        set = "https://sts.amazonaws.com";
+        origin = NULL;
+    }
+    url = set != NULL ? strdup(set) : make_url(port, service, region);
+    if (url == NULL) {
         return error_no_memory(err);
     }
-    if (!uri_parse(endpoint.url, &endpoint.uri) || *endpoint.uri.query != '\0') {
-        endpoint_release(&endpoint);
+    if (!uri_parse(url, &uri) || *uri.query != '\0') {
+        free(url);
+        uri_release(&uri);
         return error_set(err, BELAY_CONFIG,
                          "the endpoint of %s from %s is not a URL such as 'http://localhost:8000'",
-                         services[service].name, origin);
+                         services[service].name, origin == NULL ? "nowhere" : origin);
     }
-    *out = endpoint;
+    *out = (struct endpoint){ url, uri, set != NULL && origin != NULL };
     return BELAY_OK;
 }
 

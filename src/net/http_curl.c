@@ -6,33 +6,22 @@
  * last is used next. (libcurl does not support one cache of connections for
  * several threads.)
  *
- * Whether a failed request was sent is asked of libcurl's pre-request callback,
- * which runs when a connection stands (TLS and proxy included) and before the
- * first byte. The same callback stops libcurl from sending a request again by
- * itself: when a connection it reuses dies without a byte of answer, it would
- * repeat even a POST, which the service may have acted on already.
+ * Whether a failed request was sent is known by http_exchange.c.
  */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include <curl/curl.h>
 
-#include "base/buf.h"
 #include "base/error.h"
-#include "net/http.h"
+#include "net/http_exchange.h"
 #include "version.h"
 
-enum {
-    MAX_IDLE = 16,
-    MAX_HEADERS = 200,
-    DEFAULT_CONNECT_MS = 3000,
-    DEFAULT_TOTAL_MS = 10000,
-    DEFAULT_MAX_ANSWER = 16 << 20
-};
+enum { MAX_IDLE = 16, DEFAULT_CONNECT_MS = 3000, DEFAULT_TOTAL_MS = 10000, DEFAULT_MAX_ANSWER = 16 << 20 };
 
 struct http_curl {
     struct http base;
@@ -46,155 +35,6 @@ struct http_curl {
     char *user_agent; /* owned */
 };
 
-/* One request on its way. */
-struct exchange {
-    const struct http_request *request;
-    struct http_response response;
-    struct buf body;
-    bool too_large;
-    bool no_memory;
-    unsigned begun;  /* how often a connection stood and the request was to be sent */
-    bool not_resent; /* libcurl would have sent it a second time */
-    bool stopped;    /* its caller wants no more of it */
-    CURL *curl;
-};
-
-static size_t on_body(char *data, size_t size, size_t n, void *context)
-{
-    struct exchange *exchange = context;
-    const struct http_request *request = exchange->request;
-    long status = 0;
-
-    if (request->on_data != NULL) {
-        (void)curl_easy_getinfo(exchange->curl, CURLINFO_RESPONSE_CODE, &status);
-        if (status == 200) {
-            exchange->stopped = !request->on_data(request->context, (int)status, data, size * n);
-            return exchange->stopped ? 0 : size * n;
-        }
-    }
-    if (n > exchange->body.max - exchange->body.len) {
-        exchange->too_large = true;
-        return 0;
-    }
-    buf_add(&exchange->body, data, size * n);
-    exchange->no_memory = exchange->no_memory || exchange->body.failed;
-    return exchange->no_memory ? 0 : size * n;
-}
-
-static void trim(const char **start, const char **end)
-{
-    while (*start < *end && strchr(" \t\r\n", **start) != NULL) {
-        (*start)++;
-    }
-    while (*end > *start && strchr(" \t\r\n", (*end)[-1]) != NULL) {
-        (*end)--;
-    }
-}
-
-static size_t on_header(char *data, size_t size, size_t n, void *context)
-{
-    struct exchange *exchange = context;
-    const char *colon = memchr(data, ':', n);
-    const char *end = data + n;
-    const char *value;
-
-    if (n >= 5 && memcmp(data, "HTTP/", 5) == 0) {
-        http_response_release(&exchange->response); /* what came before was a 1xx or a redirect */
-        return size * n;
-    }
-    if (colon == NULL) {
-        return size * n;
-    }
-    if (exchange->response.n_headers >= MAX_HEADERS) {
-        exchange->too_large = true;
-        return 0;
-    }
-    value = colon + 1;
-    trim(&value, &end);
-    if (!http_response_add_header(&exchange->response, data, (size_t)(colon - data), value,
-                                  (size_t)(end - value))) {
-        exchange->no_memory = true;
-        return 0;
-    }
-    return size * n;
-}
-
-static int on_begin(void *context, char *primary_ip, char *local_ip, int primary_port, int local_port)
-{
-    struct exchange *exchange = context;
-
-    (void)primary_ip;
-    (void)local_ip;
-    (void)primary_port;
-    (void)local_port;
-    if (exchange->begun > 0 && !exchange->request->may_repeat && !exchange->request->follow_redirects) {
-        exchange->not_resent = true;
-        return CURL_PREREQFUNC_ABORT;
-    }
-    exchange->begun++;
-    return CURL_PREREQFUNC_OK;
-}
-
-static int on_progress(void *context, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
-                       curl_off_t up)
-{
-    struct exchange *exchange = context;
-
-    (void)down_total;
-    (void)down;
-    (void)up_total;
-    (void)up;
-    exchange->stopped = exchange->stopped || exchange->request->should_stop(exchange->request->context);
-    return exchange->stopped ? 1 : 0;
-}
-
-/* Headers that libcurl would add by itself: no pause for 100-continue, no type nobody asked for. */
-static const char *const unwanted[] = { "Expect:", "Content-Type:" };
-enum { N_UNWANTED = sizeof unwanted / sizeof unwanted[0] };
-
-static bool has_header(const struct http_request *request, const char *name, size_t len)
-{
-    for (size_t i = 0; i < request->n_headers; i++) {
-        if (strlen(request->headers[i].name) == len &&
-            strncasecmp(request->headers[i].name, name, len) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static struct curl_slist *make_headers(const struct http_request *request, bool *out_failed)
-{
-    struct curl_slist *list = NULL;
-    struct buf line = BUF_INIT(1 << 20);
-
-    *out_failed = false;
-    for (size_t i = 0; i < request->n_headers + N_UNWANTED; i++) {
-        struct curl_slist *grown;
-
-        line.len = 0;
-        if (i >= request->n_headers) {
-            const char *name = unwanted[i - request->n_headers];
-            if (has_header(request, name, strlen(name) - 1)) {
-                continue;
-            }
-            buf_adds(&line, name);
-        } else if (request->headers[i].value[0] == '\0') {
-            buf_addf(&line, "%s;", request->headers[i].name); /* libcurl's way to send an empty one */
-        } else {
-            buf_addf(&line, "%s: %s", request->headers[i].name, request->headers[i].value);
-        }
-        grown = line.failed ? NULL : curl_slist_append(list, line.data);
-        if (grown == NULL) {
-            *out_failed = true;
-            break;
-        }
-        list = grown;
-    }
-    buf_release(&line);
-    return list;
-}
-
 static long pick_ms(int64_t wanted, int64_t otherwise)
 {
     int64_t ms = wanted > 0 ? wanted : otherwise;
@@ -202,16 +42,12 @@ static long pick_ms(int64_t wanted, int64_t otherwise)
     return ms > 86400000 ? 86400000L : (long)ms;
 }
 
-static void set_up_body(CURL *curl, const struct http_request *request)
+/* libcurl's own would be left open in every program that is started meanwhile. */
+static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
-    if (request->body_len > 0 || strcmp(request->method, "POST") == 0 ||
-        strcmp(request->method, "PUT") == 0) {
-        (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body_len);
-        (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request->body_len > 0 ? request->body : "");
-    } else if (strcmp(request->method, "HEAD") == 0) {
-        (void)curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
-    }
-    (void)curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
+    (void)context;
+    (void)purpose;
+    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
 static CURLcode set_up(struct http_curl *client, CURL *curl, struct exchange *exchange,
@@ -221,6 +57,7 @@ static CURLcode set_up(struct http_curl *client, CURL *curl, struct exchange *ex
     CURLcode rc;
 
     curl_easy_reset(curl); /* keeps its connections */
+    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, message);
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -236,29 +73,18 @@ static CURLcode set_up(struct http_curl *client, CURL *curl, struct exchange *ex
     (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, pick_ms(request->timeout_ms, client->timeout_ms));
     (void)curl_easy_setopt(curl, CURLOPT_USERAGENT, client->user_agent);
     (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
-    (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, exchange);
-    (void)curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
-    (void)curl_easy_setopt(curl, CURLOPT_HEADERDATA, exchange);
-    (void)curl_easy_setopt(curl, CURLOPT_PREREQFUNCTION, on_begin);
-    (void)curl_easy_setopt(curl, CURLOPT_PREREQDATA, exchange);
     if (client->ca_bundle != NULL) {
         (void)curl_easy_setopt(curl, CURLOPT_CAINFO, client->ca_bundle);
     }
     if (request->direct) {
         (void)curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     }
-    if (request->should_stop != NULL) {
-        (void)curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-        (void)curl_easy_setopt(curl, CURLOPT_XFERINFODATA, exchange);
-        (void)curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-    }
     if (request->endless) {
         (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, 0L);
         (void)curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
         (void)curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, 60L);
     }
-    set_up_body(curl, request);
+    exchange_attach(exchange, curl);
     rc = curl_easy_setopt(curl, CURLOPT_URL, request->url);
     return rc;
 }
@@ -402,12 +228,11 @@ static enum belay_code http_curl_send(struct http *http, const struct http_reque
     CURLcode rc;
     CURL *curl = take_handle(client);
 
-    headers = make_headers(request, &failed);
+    headers = exchange_headers(request, &failed);
     if (curl == NULL || failed) {
         code = error_no_memory(err);
         goto done;
     }
-    exchange.curl = curl;
     rc = set_up(client, curl, &exchange, headers, message);
     if (rc == CURLE_OK) {
         rc = perform(curl);

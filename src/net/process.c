@@ -12,8 +12,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-extern char **environ;
-
 struct pipes {
     int out[2];
     int complaints[2];
@@ -44,9 +42,8 @@ static int spawn(char *const arguments[], const struct pipes *pipes, pid_t *out_
     (void)sigaddset(&defaults, SIGPIPE);
     (void)posix_spawn_file_actions_init(&actions);
     (void)posix_spawnattr_init(&attributes);
-    (void)posix_spawnattr_setflags(&attributes,
-                                   POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    (void)posix_spawnattr_setpgroup(&attributes, 0);
+    /* In our own process group: it may have to ask for a code on the terminal, and Ctrl-C ends both. */
+    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     (void)posix_spawnattr_setsigmask(&attributes, &none);
     (void)posix_spawnattr_setsigdefault(&attributes, &defaults);
     rc = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -55,6 +52,9 @@ static int spawn(char *const arguments[], const struct pipes *pipes, pid_t *out_
     }
     if (rc == 0) {
         rc = posix_spawn_file_actions_adddup2(&actions, pipes->complaints[1], 2);
+    }
+    if (rc == 0) {
+        rc = posix_spawn_file_actions_addclosefrom_np(&actions, 3);
     }
     if (rc == 0) {
         rc = posix_spawnp(out_pid, arguments[0], &actions, &attributes, arguments, environ);
@@ -93,7 +93,7 @@ static bool read_both(struct pipes *pipes, int64_t deadline_ms, struct buf *out,
     struct pollfd fds[2] = { { pipes->out[0], POLLIN, 0 }, { pipes->complaints[0], POLLIN, 0 } };
     bool open[2] = { true, true };
 
-    while (open[0] || open[1]) {
+    while ((open[0] || open[1]) && !*out_overflow) {
         int64_t left = deadline_ms - clock_boot_ms();
 
         if (left <= 0) {
@@ -129,7 +129,7 @@ static int reap(pid_t pid, bool in_time, int64_t deadline_ms)
         (void)poll(NULL, 0, 5);
     }
     if (!in_time) {
-        (void)kill(-pid, SIGKILL);
+        (void)kill(pid, SIGKILL);
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
         }
     }

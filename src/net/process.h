@@ -10,8 +10,8 @@
 
 /*
  * Runs arguments[0], found by PATH, with no standard input, for at most
- * timeout_ms; then it and its process group are killed. Fills *out and *complaints
- * (its standard error) up to their limits; more than fits of *out is an error.
+ * timeout_ms; then it is killed. Fills *out and *complaints (its standard
+ * error) up to their limits; more than fits of *out is an error.
  * *out_status is its exit status, or 128 plus the signal.
  */
 enum belay_code process_run(char *const arguments[], int64_t timeout_ms, struct buf *out,

@@ -88,36 +88,41 @@ static enum belay_code load_one(const char *path, struct ini *out, struct belay_
         belay_error_release(err);
         return BELAY_OK;
     }
-    if (code == BELAY_OK) {
+    if (text != NULL) {
         code = ini_parse(text, path, out, err);
         explicit_bzero(text, strlen(text));
+        free(text);
     }
-    free(text);
     return code;
 }
 
 enum belay_code profiles_load(const struct net_port *port, struct profiles *out, struct belay_error *err)
 {
-    struct profiles profiles = { 0 };
+    char *config_path = find_path(port, "AWS_CONFIG_FILE", "/.aws/config");
+    char *credentials_path = find_path(port, "AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials");
+    struct ini config = { 0 };
+    struct ini credentials = { 0 };
     enum belay_code code;
 
-    profiles.config_path = find_path(port, "AWS_CONFIG_FILE", "/.aws/config");
-    profiles.credentials_path = find_path(port, "AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials");
-    if (profiles.config_path == NULL || profiles.credentials_path == NULL) {
+    if (config_path == NULL || credentials_path == NULL) {
         code = error_no_memory(err);
-        goto done;
+        goto failed;
     }
-    code = load_one(profiles.config_path, &profiles.config, err);
+    code = load_one(config_path, &config, err);
     if (code == BELAY_OK) {
-        code = load_one(profiles.credentials_path, &profiles.credentials, err);
+        code = load_one(credentials_path, &credentials, err);
     }
-    if (code == BELAY_OK) {
-        *out = profiles;
-        memset(&profiles, 0, sizeof profiles);
+    if (code != BELAY_OK) {
+        goto failed;
     }
+    *out = (struct profiles){ config, credentials, config_path, credentials_path };
+    return BELAY_OK;
 
-done:
-    profiles_release(&profiles);
+failed:
+    ini_release(&config);
+    ini_release(&credentials);
+    free(config_path);
+    free(credentials_path);
     return code;
 }
 

@@ -93,16 +93,32 @@ static void on_text(void *context, const XML_Char *text, int len)
 {
     struct builder *builder = context;
     struct xml *node = builder->at;
-    size_t old = strlen(node->text);
-    char *grown = realloc(node->text, old + (size_t)len + 1);
+    size_t need = node->text_len + (size_t)len + 1;
 
-    if (grown == NULL) {
-        give_up(builder);
-        return;
+    if (need > node->text_cap) {
+        char *grown = realloc(node->text, 2 * need);
+
+        if (grown == NULL) {
+            give_up(builder);
+            return;
+        }
+        node->text = grown;
+        node->text_cap = 2 * need;
     }
-    node->text = grown;
-    memcpy(grown + old, text, (size_t)len);
-    grown[old + (size_t)len] = '\0';
+    memcpy(node->text + node->text_len, text, (size_t)len);
+    node->text_len += (size_t)len;
+    node->text[node->text_len] = '\0';
+}
+
+/* No service sends one, and entities that expand without end are declared in it. */
+static void on_doctype(void *context, const XML_Char *name, const XML_Char *system_id,
+                       const XML_Char *public_id, int has_internal_subset)
+{
+    (void)name;
+    (void)system_id;
+    (void)public_id;
+    (void)has_internal_subset;
+    give_up(context);
 }
 
 struct xml *xml_parse(const char *text, size_t len)
@@ -116,6 +132,7 @@ struct xml *xml_parse(const char *text, size_t len)
         XML_SetUserData(builder.parser, &builder);
         XML_SetElementHandler(builder.parser, on_start, on_end);
         XML_SetCharacterDataHandler(builder.parser, on_text);
+        XML_SetStartDoctypeDeclHandler(builder.parser, on_doctype);
         if (XML_Parse(builder.parser, text, (int)len, XML_TRUE) != XML_STATUS_OK) {
             builder.failed = true;
         }

@@ -10,9 +10,11 @@ struct xml {
     struct xml **children; /* owned */
     size_t n_children;
     struct xml *parent; /* borrowed; NULL at the root */
+    size_t text_len;
+    size_t text_cap;
 };
 
-/* NULL if it is not well-formed, nests too deeply, or memory is out. */
+/* NULL if it is not well-formed, has a DOCTYPE, nests too deeply, or memory is out. */
 struct xml *xml_parse(const char *text, size_t len);
 void xml_free(struct xml *root);
 

@@ -1,8 +1,11 @@
 """What the tests of src/net share: the driver as a process, and small servers on loopback."""
 import contextlib
+import hashlib
+import hmac
 import http.server
 import json
 import os
+import re
 import socket
 import subprocess
 import threading
@@ -117,3 +120,26 @@ def closed_port():
 
 def json_error(kind, message="no", status=400, **headers):
     return status, headers, json.dumps({"__type": f"com.amazonaws.dynamodb.v20120810#{kind}", "message": message})
+
+
+def signature_is_right(seen, secret, service, region="eu-west-1"):
+    """Whether a request, as it came over the wire, is signed with this secret. For paths that need no rules."""
+    parts = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/([^/]+)/aws4_request, "
+                         r"SignedHeaders=([^,]+), Signature=([0-9a-f]{64})", seen["headers"].get("Authorization", ""))
+    if not parts or (parts[3], parts[4]) != (region, service):
+        return False
+    names = parts[5].split(";")
+    if "host" not in names or "x-amz-date" not in names:
+        return False
+    path, _, query = seen["path"].partition("?")
+    body_hash = hashlib.sha256(seen["body"]).hexdigest()
+    body_hash = seen["headers"].get("x-amz-content-sha256", body_hash)
+    canonical = "\n".join([seen["method"], path, "&".join(sorted(query.split("&"))),
+                           "".join(f"{n}:{' '.join(seen['headers'][n].split())}\n" for n in names), parts[5], body_hash])
+    scope = f"{parts[2]}/{region}/{service}/aws4_request"
+    text = "\n".join(["AWS4-HMAC-SHA256", seen["headers"]["x-amz-date"], scope,
+                      hashlib.sha256(canonical.encode()).hexdigest()])
+    key = ("AWS4" + secret).encode()
+    for part in (parts[2], region, service, "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return hmac.compare_digest(hmac.digest(key, text.encode(), "sha256").hex(), parts[6])

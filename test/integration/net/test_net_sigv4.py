@@ -7,13 +7,16 @@ import datetime
 import json
 import os
 import random
+import shutil
 import subprocess
+import sys
 import types
 import unittest
 import urllib.parse
 
 from support import CACHE, ID, SECRET, Driver
 
+sys.path.append("/usr/lib/python3/dist-packages")  # Debian's, also for a python3 that is not Debian's
 try:
     import botocore.auth
     import botocore.awsrequest
@@ -31,6 +34,8 @@ NASTY = ["a", "B", "7", "-", "_", ".", "~", " ", "  ", "+", "*", "'", "(", ")", 
 
 def install():
     if not os.path.exists(os.path.join(CACHE, "node_modules/@aws-crypto/sha256-js")):
+        if not shutil.which("npm"):
+            raise AssertionError("the second judge is missing: it needs node and npm (apt-get install nodejs npm)")
         os.makedirs(CACHE, exist_ok=True)
         subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", CACHE, *NPM], check=True,
                        stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -206,6 +211,22 @@ class Signatures(unittest.TestCase):
                 judged = urllib.parse.urlsplit(botocore_judge(case, 900)).query
                 self.assertEqual(dict(ours)["X-Amz-Signature"], urllib.parse.parse_qs(judged)["X-Amz-Signature"][0],
                                  case)
+
+    def test_in_a_url_that_a_client_gives_away_are_those_of_botocore(self):
+        with Driver(AWS_ACCESS_KEY_ID=ID, AWS_SECRET_ACCESS_KEY=SECRET, AWS_SESSION_TOKEN="t+/=", AWS_REGION="eu-west-1",
+                    AWS_ENDPOINT_URL_S3="http://localhost:9000/base/") as driver:
+            self.assertEqual(driver("open")["code"], "ok")
+            url = driver("presigned", service="s3", method="GET", path="/bucket/a%20b", query="versionId=x%2By", headers=[],
+                         unsigned=True, expires_s=900)["url"]
+        parts = urllib.parse.urlsplit(url)
+        query = urllib.parse.parse_qs(parts.query)
+        self.assertEqual((parts.netloc, parts.path, query["versionId"]), ("localhost:9000", "/base/bucket/a%20b", ["x+y"]))
+        when = datetime.datetime.strptime(query["X-Amz-Date"][0], "%Y%m%dT%H%M%S%z")
+        case = {"method": "GET", "path": parts.path, "query": "versionId=x%2By", "headers": [["Host", parts.netloc]], "body": "",
+                "s3": True, "unsigned": True, "id": ID, "secret": SECRET, "token": "t+/=", "region": "eu-west-1",
+                "service": "s3", "unix_ms": int(when.timestamp() * 1000)}
+        judged = urllib.parse.urlsplit(botocore_judge(case, 900)).query
+        self.assertEqual(query["X-Amz-Signature"], urllib.parse.parse_qs(judged)["X-Amz-Signature"])
 
     def test_change_with_everything_that_is_signed(self):
         """That the judges above could not agree by accident: each part matters."""
