@@ -259,6 +259,7 @@ static void start_command(struct run *run)
     }
     job->kill_after_ms = run->kill_after_ms;
     atomic_store(&page->has_job, true);
+    terminal_save(run->guardian.tty, &run->supervise.mode);
     guardian_tell(&run->guardian, GUARDIAN_GO, 0);
     if (atomic_load(&run->supervise.lost)) {
         guardian_tell(&run->guardian, GUARDIAN_END, 0); /* the first one came before there was a command */

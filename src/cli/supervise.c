@@ -320,19 +320,17 @@ void supervise_die_of(int number)
 void supervise_run(struct supervise *supervise)
 {
     const struct guardian *guardian = supervise->guardian;
-    struct terminal_mode mode;
     sigset_t set;
     int signals;
 
     all_but_faults(&set);
     signals = descriptor_above_standard(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    terminal_save(guardian->tty, &mode);
     loop(supervise, signals);
     (void)close(signals);
     if (supervise->command > 0 && terminal_is_with(guardian->tty, supervise->command)) {
         terminal_pass(guardian->tty, supervise->command, guardian->belay_group);
         if (supervise->end != SUPERVISE_ENDED || WIFSIGNALED(supervise->status)) {
-            terminal_restore(guardian->tty, &mode);
+            terminal_restore(guardian->tty, &supervise->mode);
         }
         if (supervise->end == SUPERVISE_ENDED) {
             pass_interrupt_up(supervise);

@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/guardian.h"
+#include "cli/terminal.h"
 
 enum supervise_end {
     SUPERVISE_ENDED,       /* `status` is COMMAND's wait status */
@@ -22,6 +23,7 @@ struct supervise {
     int64_t publish_ms;      /* how often the deadline is passed on */
     atomic_bool lost;        /* set by belay_lock_options.on_lost, after `why` */
     char why[256];
+    struct terminal_mode mode; /* the terminal's, from before GUARDIAN_GO: COMMAND may change it at once */
 
     enum supervise_end end;
     pid_t command;
