@@ -15,6 +15,8 @@ extern const struct net_module belay_net_entry __attribute__((weak));
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static const struct net_module *loaded; /* under the mutex */
+/* Part of our file's own pages; what begins as zeros may lie in memory that belongs to no file. */
+static const char self_mark[] = "belay";
 
 /*
  * The file that this code itself was loaded from. The kernel's word, not the
@@ -23,7 +25,7 @@ static const struct net_module *loaded; /* under the mutex */
 static bool find_self(char path[PATH_MAX])
 {
     FILE *maps = fopen("/proc/self/maps", "re");
-    unsigned long self = (unsigned long)(uintptr_t)&mutex;
+    unsigned long self = (unsigned long)(uintptr_t)self_mark;
     char line[PATH_MAX + 128];
     bool found = false;
 
