@@ -14,11 +14,17 @@ const char *belay_version(void)
     return BELAY_VERSION;
 }
 
+static const char *read_setting(const void *settings, const char *name)
+{
+    return belay_config_get(settings, name);
+}
+
 static enum belay_code open_dynamodb(const char *table, const struct belay_client_options *options,
                                      const struct belay_config *config, struct belay_store **out_store,
                                      char **out_url, struct belay_error *err)
 {
-    struct dynamodb_options store_options = { .config = config,
+    struct dynamodb_options store_options = { .setting = config == NULL ? NULL : read_setting,
+                                              .settings = config,
                                               .on_warning = options->on_warning,
                                               .warn_context = options->context };
     const struct net_module *net;

@@ -92,6 +92,33 @@ static const struct rule server_names[] = {
     VALUE("listen", VALUE_TEXT), MAP("tls", tls_names), LIST("tokens", token),
 };
 
+/* What they mean is for the store to say, which reads them: src/store/dynamodb/dynamodb_layout_made.c. */
+static const struct rule layout_names[] = {
+    VALUE("key", VALUE_TEXT),
+    VALUE("sort_key", VALUE_TEXT),
+    VALUE("lock_id", VALUE_TEXT),
+    VALUE("owner", VALUE_TEXT),
+    VALUE("owner_name", VALUE_TEXT),
+    VALUE("locked_at", VALUE_TEXT),
+    VALUE("expires_at", VALUE_TEXT),
+    VALUE("heartbeat_at", VALUE_TEXT),
+    VALUE("released_at", VALUE_TEXT),
+    VALUE("metadata", VALUE_TEXT),
+    VALUE("ttl", VALUE_TEXT),
+    VALUE("status", VALUE_TEXT),
+    VALUE("held", VALUE_TEXT),
+    VALUE("completed", VALUE_TEXT),
+    VALUE("failed", VALUE_TEXT),
+    VALUE("forced", VALUE_TEXT),
+    VALUE("release", VALUE_TEXT),
+    VALUE("line_prefix", VALUE_TEXT),
+    LIST("constants", text),
+    LIST("attributes", text),
+    RANGE("heartbeat", VALUE_DURATION, 0, SPAN_MAX),
+    RANGE("stale_after", VALUE_DURATION, 0, SPAN_MAX),
+};
+static const struct rule layout = MAP("", layout_names);
+
 static const struct rule audit_names[] = { VALUE("file", VALUE_TEXT) };
 static const struct rule metrics_names[] = { VALUE("emf", VALUE_TEXT) };
 
@@ -102,6 +129,7 @@ static const struct rule top_names[] = {
     NAMED("profiles", profile),
     MAP("controller", controller_names),
     NAMED("databases", database),
+    NAMED("layouts", layout),
     MAP("server", server_names),
     MAP("audit", audit_names),
     MAP("metrics", metrics_names),
@@ -109,7 +137,7 @@ static const struct rule top_names[] = {
 static const struct rule top = MAP("", top_names);
 /* clang-format on */
 
-enum { NAMES_MAX = 16, CHOSEN_NAME_MAX = 64, DOTTED_SIZE = 512 };
+enum { NAMES_MAX = 32, CHOSEN_NAME_MAX = 64, DOTTED_SIZE = 512 };
 
 struct walk {
     struct belay_config *config;
@@ -137,7 +165,7 @@ static enum belay_code fail_unknown(struct walk *walk, const struct rule *rule, 
                                     const struct tree *item)
 {
     const char *names[NAMES_MAX];
-    struct buf known = BUF_INIT(400);
+    struct buf known = BUF_INIT(600);
     const char *nearest;
 
     for (size_t i = 0; i < rule->n_inside; i++) {

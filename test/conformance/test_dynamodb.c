@@ -11,6 +11,7 @@ static struct server server;
 static int n_tables;
 static char url[256];
 static int64_t now_ms;
+static struct belay_config *config;
 
 static int64_t read_clock(void *context)
 {
@@ -27,9 +28,14 @@ static const struct dynamodb_hooks hooks = { .boot_ms = read_clock,
                                              .unix_ms = read_wall_clock,
                                              .date_ms = read_wall_clock };
 
+static const char *read_setting(const void *settings, const char *name)
+{
+    return belay_config_get(settings, name);
+}
+
 static struct belay_store *open_store(void *ctx)
 {
-    struct dynamodb_options options = { .hooks = &hooks };
+    struct dynamodb_options options = { .hooks = &hooks, .setting = read_setting, .settings = config };
     struct belay_store *store = NULL;
     struct belay_error err = BELAY_ERROR_INIT;
     char *whole = NULL;
@@ -88,14 +94,51 @@ static bool call(const char *operation, bool create)
     return done;
 }
 
+/* What other programs' forms of a lock have no place for; docs/stores/dynamodb.md says the same. */
+enum {
+    FOREIGN = SUITE_LACKS_TOKENS | SUITE_LACKS_OUTCOMES | SUITE_LACKS_TERMS | SUITE_LACKS_MILLIS |
+              SUITE_LACKS_REVISIONS | SUITE_LACKS_WHOLE_IMAGES
+};
+
+static const struct variant {
+    const char *name;
+    const char *params;
+    const char *server; /* NULL: DynamoDB Local */
+    unsigned lacks;
+} variants[] = {
+    { "belay", "layout=belay", NULL, 0 },
+    { "dynalite", "layout=belay", "dynalite", SUITE_LACKS_BATCHES },
+    { "chatops", "layout=chatops", NULL, FOREIGN | SUITE_LACKS_METADATA },
+    { "resource", "layout=resource", NULL,
+      FOREIGN | SUITE_LACKS_METADATA | SUITE_LACKS_NAMES | SUITE_LACKS_RELEASED },
+    { "runvoy", "layout=runvoy", NULL, FOREIGN },
+    { "appregistry", "layout=appregistry", NULL,
+      FOREIGN | SUITE_LACKS_METADATA | SUITE_LACKS_NAMES | SUITE_LACKS_RELEASED },
+    { "deployer", "layout=deployer", NULL, FOREIGN | SUITE_LACKS_NAMES | SUITE_LACKS_RELEASED },
+    /* In YAML only: test/conformance/dynamodb.yaml. */
+    { "ours", "layout=ours", NULL, FOREIGN & ~(unsigned)SUITE_LACKS_MILLIS },
+    { "fence", "layout=runvoy&fence_table=fences", NULL, FOREIGN & ~(unsigned)SUITE_LACKS_TOKENS },
+};
+static const struct variant *variant;
+
+static const struct variant *find_variant(const char *name)
+{
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
+        if (strcmp(variants[i].name, name) == 0) {
+            return &variants[i];
+        }
+    }
+    return NULL;
+}
+
 static bool begin(struct suite_fixture *out_fixture)
 {
-    const char *layout = getenv("BELAY_TEST_LAYOUT");
-
-    (void)snprintf(url, sizeof url, "suite-%d?region=us-east-1&endpoint=http://127.0.0.1:%d&layout=%s",
-                   ++n_tables, server.port, layout == NULL ? "belay" : layout);
+    (void)snprintf(url, sizeof url, "suite-%d?region=us-east-1&endpoint=http://127.0.0.1:%d&%s", ++n_tables,
+                   server.port, variant->params);
     now_ms = 1000000;
-    *out_fixture = (struct suite_fixture){ .open = open_store, .advance = advance, .clock_stands = true };
+    *out_fixture = (struct suite_fixture){
+        .open = open_store, .advance = advance, .clock_stands = true, .lacks = variant->lacks
+    };
     return call("CreateTable", true);
 }
 
@@ -104,7 +147,15 @@ static void end(void)
     (void)call("DeleteTable", false);
 }
 
-int main(void)
+/* The table of the counters, which is there for all cases. */
+static bool make_fences(void)
+{
+    (void)snprintf(url, sizeof url, "fences?region=us-east-1&endpoint=http://127.0.0.1:%d", server.port);
+    return call("CreateTable", true);
+}
+
+/* Which of the variants: its name, or the native layout. */
+int main(int argc, char **argv)
 {
     static const struct suite_program program = { "dynamodb", begin, end };
     int failed;
@@ -112,11 +163,15 @@ int main(void)
     (void)setenv("AWS_ACCESS_KEY_ID", "test", 1);
     (void)setenv("AWS_SECRET_ACCESS_KEY", "test", 1);
     (void)setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
-    if (!server_start(&server, BELAY_SOURCE_DIR "/tools/dynamodb-local", getenv("BELAY_TEST_SERVER"))) {
-        (void)fprintf(stderr, "DynamoDB Local does not start\n");
+    variant = find_variant(argc > 1 ? argv[1] : "belay");
+    if (variant == NULL ||
+        belay_config_load(BELAY_SOURCE_DIR "/test/conformance/dynamodb.yaml", &config, NULL) != BELAY_OK ||
+        !server_start(&server, BELAY_SOURCE_DIR "/tools/dynamodb-local", variant->server) || !make_fences()) {
+        (void)fprintf(stderr, "no such variant, no configuration, or no server\n");
         return 1;
     }
     failed = suite_main(&program);
     server_stop(&server);
+    belay_config_free(config);
     return failed;
 }

@@ -51,7 +51,8 @@ bool suite_applies(size_t i, const struct suite_fixture *fixture)
     unsigned has = (fixture->keeps_events ? SUITE_NEEDS_EVENTS : 0U) |
                    (fixture->knows_used_ids ? SUITE_NEEDS_USED_IDS : 0U) |
                    (fixture->clock_stands ? SUITE_NEEDS_STANDING_CLOCK : 0U) |
-                   (fixture->forget != NULL ? SUITE_NEEDS_FORGETTING : 0U);
+                   (fixture->forget != NULL ? SUITE_NEEDS_FORGETTING : 0U) |
+                   ((unsigned)SUITE_LACKS_ALL & ~fixture->lacks);
 
     return (case_at(i)->needs & ~has) == 0;
 }

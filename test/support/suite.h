@@ -15,6 +15,24 @@
 
 #include "belay/store.h"
 
+/*
+ * What a store cannot keep because the form of its data is others', or cannot
+ * do because its server cannot. Cases that are about that do not apply to it.
+ */
+enum suite_lack {
+    SUITE_LACKS_TOKENS = 1 << 8,
+    SUITE_LACKS_RELEASED = 1 << 9,  /* a record that outlives its release */
+    SUITE_LACKS_OUTCOMES = 1 << 10, /* each of the ways in which a holding ends */
+    SUITE_LACKS_TERMS = 1 << 11,    /* heartbeat and staleness, who outlives its process, when it was freed */
+    SUITE_LACKS_NAMES = 1 << 12,    /* the owner's name */
+    SUITE_LACKS_METADATA = 1 << 13, /* of any name */
+    SUITE_LACKS_MILLIS = 1 << 14,   /* times more exact than a second */
+    SUITE_LACKS_REVISIONS = 1 << 15,    /* a write that sets what is there already cannot be seen */
+    SUITE_LACKS_WHOLE_IMAGES = 1 << 16, /* after a write the line is not known without reading */
+    SUITE_LACKS_BATCHES = 1 << 17,      /* of several writes */
+    SUITE_LACKS_ALL = (1 << 18) - (1 << 8)
+};
+
 /* An empty store. Every case wants a fresh one. */
 struct suite_fixture {
     /* Another handle on the same data; the suite closes it. NULL: it cannot be opened. */
@@ -27,6 +45,7 @@ struct suite_fixture {
     int64_t patience_ms; /* a wake-up that takes longer was missed; 0: 3 s */
     bool keeps_events;
     bool knows_used_ids; /* belay_batch.unused_id is honoured */
+    unsigned lacks;      /* SUITE_LACKS_... */
     bool clock_stands;   /* the store's clock moves by advance() only, and by exactly what it says */
 };
 

@@ -303,19 +303,19 @@ static bool an_error_to_write_to_is_not_needed(struct suite *s)
 }
 
 const struct suite_case suite_batches[] = {
-    CASE("L1", a_batch_of_three_happens_whole),
-    CASE("port", after_images_come_in_the_order_of_the_writes),
+    CASE_IF("L1", a_batch_of_three_happens_whole, SUITE_LACKS_BATCHES),
+    CASE_IF("port", after_images_come_in_the_order_of_the_writes, SUITE_LACKS_BATCHES),
     CASE("port", after_images_are_of_after_the_write),
-    CASE("L1", a_refusal_of_any_write_undoes_all),
-    CASE("L1", a_refusal_undoes_tickets_and_intents_too),
-    CASE("port", the_first_refused_write_is_named_and_its_record_given),
+    CASE_IF("L1", a_refusal_of_any_write_undoes_all, SUITE_LACKS_BATCHES),
+    CASE_IF("L1", a_refusal_undoes_tickets_and_intents_too, SUITE_LACKS_BATCHES),
+    CASE_IF("port", the_first_refused_write_is_named_and_its_record_given, SUITE_LACKS_BATCHES),
     CASE("L4", a_refusal_says_what_time_it_was),
-    CASE("L3", a_refused_record_comes_whole_with_its_line),
+    CASE_IF("L3", a_refused_record_comes_whole_with_its_line, SUITE_LACKS_METADATA),
     CASE("L9", a_batch_without_writes_is_done),
     CASE("L3", only_taking_and_putting_create_a_record),
-    CASE("L3", an_absent_record_of_a_batch_does_not_hinder_the_others),
+    CASE_IF("L3", an_absent_record_of_a_batch_does_not_hinder_the_others, SUITE_LACKS_BATCHES),
     CASE("port", a_ticket_or_intent_alone_creates_a_record),
-    CASE("port", a_durable_batch_is_done_like_any_other),
+    CASE_IF("port", a_durable_batch_is_done_like_any_other, SUITE_LACKS_TERMS),
     CASE("port", an_error_to_write_to_is_not_needed),
     { NULL, NULL, 0, NULL },
 };

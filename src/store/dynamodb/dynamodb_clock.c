@@ -162,11 +162,12 @@ int64_t ddb_clock_skew_ms(struct ddb_store *store)
 enum belay_code ddb_clock_say_skew(const struct ddb_store *store, int64_t skew_ms, struct belay_error *err)
 {
     char span[CLOCK_TEXT_SIZE], most[CLOCK_TEXT_SIZE];
+    int64_t size_ms = skew_ms < 0 ? -skew_ms : skew_ms; /* at least: it is counted from the bounds */
 
     return error_set(err, BELAY_CONFIG,
                      "this machine's clock is %s %s DynamoDB's, and at most %s is allowed: set it (NTP), or "
                      "allow more with ?max_clock_skew= in the store's URL, for all machines alike",
-                     clock_format_span(span, skew_ms < 0 ? -skew_ms : skew_ms),
+                     clock_format_span(span, (size_ms + 999) / 1000 * 1000),
                      skew_ms < 0 ? "behind" : "ahead of",
                      clock_format_duration(most, store->params.max_skew_ms));
 }

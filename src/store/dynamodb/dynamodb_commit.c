@@ -70,7 +70,72 @@ static enum belay_code find_token(const struct plan *plan, struct belay_commit *
     return BELAY_OK;
 }
 
-static enum belay_code answer_done(struct ddb_store *store, const struct plan *plan, const json_t *image,
+static enum belay_code image_of_item(struct ddb_store *store, const struct plan *plan, json_t *item,
+                                     struct belay_commit *out, struct belay_error *err)
+{
+    struct ddb_items items = { .item = item };
+
+    return ddb_record(store, plan->batch->writes[0].key, &items, &out->records[0], err);
+}
+
+/* Deleted: there is no record, but who asks may still want to know whose it was. */
+static enum belay_code image_of_deleted(struct ddb_store *store, const struct plan *plan, json_t *old,
+                                        struct belay_commit *out, struct belay_error *err)
+{
+    const struct belay_write *write = &plan->batch->writes[0];
+    struct belay_record *record = &out->records[0];
+    struct ddb_items nothing = { 0 };
+    enum belay_code code = image_of_item(store, plan, old, out, err);
+
+    if (code == BELAY_OK) {
+        record->held = false;
+        record->outcome = write->values->outcome;
+        record->freed_ms = plan->now_ms;
+        record->freed_at_unix_ms = plan->now_ms;
+        record->revision = 0;
+        (void)ddb_seen_put(&store->seen, write->key, &nothing, record, plan->now_ms);
+    }
+    return code;
+}
+
+/* All that a holder consists of was written: that is what lies there now. */
+static enum belay_code image_of_taken(struct ddb_store *store, const struct plan *plan,
+                                      struct belay_commit *out, struct belay_error *err)
+{
+    const struct action *action = &plan->actions[0];
+    json_t *item = json_copy(action->key);
+    enum belay_code code;
+
+    if (item == NULL || json_object_update(item, action->expr.assigned) != 0) {
+        json_decref(item);
+        return error_no_memory(err);
+    }
+    code = image_of_item(store, plan, item, out, err);
+    json_decref(item);
+    return code;
+}
+
+static enum belay_code make_images(struct ddb_store *store, const struct plan *plan, json_t *image,
+                                   struct belay_commit *out, struct belay_error *err)
+{
+    const struct belay_batch *batch = plan->batch;
+    const struct action *action = &plan->actions[0];
+
+    if (batch->n_writes == 1 && plan->n == 1 && action->of == OF_ITEM && action->kind == ACTION_DELETE) {
+        return image_of_deleted(store, plan, image, out, err);
+    }
+    if (batch->n_writes == 1 && plan->n == 1 && action->of == OF_ITEM && action->kind == ACTION_UPDATE) {
+        return image_of_item(store, plan, image, out, err);
+    }
+    if (batch->n_writes == 1 && layout_is_foreign(store->layout) && store->params.fence_table == NULL &&
+        (batch->writes[0].set & BELAY_SET_HOLDER) == BELAY_SET_HOLDER &&
+        !ddb_changes_line(&batch->writes[0])) {
+        return image_of_taken(store, plan, out, err);
+    }
+    return read_images(store, plan, out, err);
+}
+
+static enum belay_code answer_done(struct ddb_store *store, const struct plan *plan, json_t *image,
                                    struct belay_commit *out, struct belay_error *err)
 {
     enum belay_code code = make_records(out, plan->batch->n_writes, err);
@@ -79,27 +144,15 @@ static enum belay_code answer_done(struct ddb_store *store, const struct plan *p
         return code;
     }
     out->now_ms = plan->now_ms;
-    if (plan->n == 1) {
-        code = ddb_record(store, plan->batch->writes[0].key, image, NULL, &out->records[0], err);
-    } else {
-        code = read_images(store, plan, out, err);
-    }
+    code = make_images(store, plan, image, out, err);
     return code == BELAY_OK ? find_token(plan, out, err) : code;
 }
 
-/*
- * The time of a refusal is what others' leases are judged by, which is early
- * rather than late. Of our own lease we must not think that it lasts longer
- * than it does.
- */
-static int64_t refusal_ms(struct ddb_store *store, const struct plan *plan, const struct belay_write *write,
-                          const struct belay_record *record)
+static bool is_own(const struct belay_write *write, const struct belay_record *record)
 {
     const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : write->lock_id;
-    int64_t judge_ms = ddb_clock_judge_ms(store);
-    bool own = id != NULL && record->lock_id[0] != '\0' && strcmp(id, record->lock_id) == 0;
 
-    return own && plan->now_ms > judge_ms ? plan->now_ms : judge_ms;
+    return id != NULL && record->lock_id[0] != '\0' && strcmp(id, record->lock_id) == 0;
 }
 
 static enum belay_code answer_refused(struct ddb_store *store, const struct plan *plan,
@@ -110,13 +163,22 @@ static enum belay_code answer_refused(struct ddb_store *store, const struct plan
     enum belay_code code = make_records(out, 1, err);
 
     if (code == BELAY_OK) {
-        code = ddb_record(store, write->key, refusal->item, refusal->line, &out->records[0], err);
+        code = ddb_record(store, write->key, &refusal->items, &out->records[0], err);
     }
     if (code != BELAY_OK) {
         return code;
     }
     out->refused = refusal->write;
-    out->now_ms = refusal_ms(store, plan, write, &out->records[0]);
+    out->now_ms = ddb_clock_judge_ms(store);
+    /*
+     * Others' leases are judged by a time that is early rather than late, and
+     * by our own looking on. Of our own we must not think that it lasts longer
+     * than it does: it counts from when it was written, by the later clock.
+     */
+    if (is_own(write, &out->records[0])) {
+        out->now_ms = plan->now_ms > out->now_ms ? plan->now_ms : out->now_ms;
+        out->records[0].expires_ms = out->records[0].expires_at_unix_ms;
+    }
     return BELAY_REFUSED;
 }
 
@@ -126,32 +188,52 @@ static enum belay_code answer_refused(struct ddb_store *store, const struct plan
 static enum belay_code complete_refusal(struct ddb_store *store, const struct plan *plan,
                                         struct refusal *refusal, struct belay_error *err)
 {
-    json_t *item;
-    enum belay_code code;
+    const char *key = plan->batch->writes[refusal->write].key;
 
-    if (refusal->item != NULL) {
+    if (refusal->items.item != NULL || refusal->items.line != NULL) {
         atomic_store(&store->returns_items, true);
+    }
+    if (refusal->known || refusal->items.item != NULL) {
         return BELAY_OK;
     }
     /* A server that brings items back, and brought none, has none. */
-    if (atomic_load(&store->returns_items)) {
+    if (refusal->by_item && atomic_load(&store->returns_items)) {
         return BELAY_OK;
     }
-    item = ddb_item_key(store->layout, plan->batch->writes[refusal->write].key);
-    code = ddb_read(store, &item, 1, err);
-    if (code == BELAY_OK) {
-        refusal->item = item;
-        item = NULL;
+    /* Only the line is in the way: the item met its condition, which was to be as it was seen. */
+    if (!refusal->by_item && plan->has_seen[refusal->write] && refusal->items.line != NULL) {
+        refusal->items.item = json_incref(plan->seen[refusal->write].item);
+        return BELAY_OK;
     }
-    json_decref(item);
-    return code;
+    ddb_items_release(&refusal->items);
+    return ddb_look(store, &key, 1, &refusal->items, err);
 }
 
-static bool was_only_absent(const struct plan *plan, const struct refusal *refusal)
+static bool was_only_absent(const struct ddb_store *store, const struct plan *plan,
+                            const struct refusal *refusal)
 {
     const struct belay_write *write = &plan->batch->writes[refusal->write];
+    bool creates =
+        layout_is_foreign(store->layout) ? (write->set & BELAY_SET_TAKEN) != 0 : ddb_creates(write);
+    bool seen_absent = write->condition == BELAY_IF_UNCHANGED && plan->has_seen[refusal->write] &&
+                       plan->seen[refusal->write].item == NULL;
 
-    return refusal->item == NULL && !ddb_creates(write) && ddb_holds_if_absent(write);
+    return refusal->by_item && !refusal->known && refusal->items.item == NULL && !creates &&
+           (seen_absent || ddb_holds_if_absent(write));
+}
+
+static enum belay_code answer_absent(const struct ddb_store *store, const struct plan *plan,
+                                     struct belay_commit *out, struct belay_error *err)
+{
+    struct ddb_items nothing = { 0 };
+    enum belay_code code = make_records(out, 1, err);
+
+    if (code == BELAY_OK) {
+        out->now_ms = plan->now_ms;
+        code = ddb_record((struct ddb_store *)store, plan->batch->writes[0].key, &nothing, &out->records[0],
+                          err);
+    }
+    return code;
 }
 
 /* BELAY_OK with *again: others were at it, or a write is to be left out. */
@@ -163,16 +245,16 @@ static enum belay_code on_refused(struct ddb_store *store, struct plan *plan, st
     if (code != BELAY_OK) {
         return code;
     }
-    if (plan->leave_out[refusal->write]) {
+    if (plan->leave_out[refusal->write] && refusal->by_item) {
         plan->leave_out[refusal->write] = false; /* now there is one */
         *again = true;
         return BELAY_OK;
     }
-    if (!was_only_absent(plan, refusal)) {
+    if (!was_only_absent(store, plan, refusal)) {
         return answer_refused(store, plan, refusal, out, err);
     }
-    if (plan->batch->n_writes == 1) {
-        return answer_done(store, plan, NULL, out, err);
+    if (plan->batch->n_writes == 1 && !layout_is_foreign(store->layout)) {
+        return answer_absent(store, plan, out, err);
     }
     plan->leave_out[refusal->write] = true;
     *again = true;
@@ -196,9 +278,9 @@ static enum belay_code try_once(struct ddb_store *store, struct plan *plan, int 
 {
     struct refusal refusal = { 0 };
     json_t *image = NULL;
-    enum belay_code code = plan_make(store, plan, err);
+    enum belay_code code = plan_make(store, plan, &refusal, err);
 
-    if (code == BELAY_OK) {
+    if (code == BELAY_OK && plan->n > 0) {
         code = plan_send(store, plan, &image, &refusal, err);
     }
     if (code == BELAY_OK) {
@@ -327,6 +409,20 @@ static void undo(struct ddb_store *store, const struct belay_batch *batch)
     free(writes);
 }
 
+static enum belay_code check_allowed(const struct ddb_store *store, const struct belay_batch *batch,
+                                     struct belay_error *err)
+{
+    for (size_t i = 0; store->layout->look_only && i < batch->n_writes; i++) {
+        if (ddb_creates(&batch->writes[i]) || (batch->writes[i].set & ~(unsigned)BELAY_SET_RELEASED) != 0) {
+            return error_set(err, BELAY_NOT_PERMITTED,
+                             "layout '%s' is for looking at locks and ending them by force only: "
+                             "its own programs take them",
+                             store->layout->name);
+        }
+    }
+    return BELAY_OK;
+}
+
 enum belay_code ddb_commit(struct belay_store *base, const struct belay_batch *batch,
                            struct belay_commit *out, struct belay_error *err)
 {
@@ -340,7 +436,10 @@ enum belay_code ddb_commit(struct belay_store *base, const struct belay_batch *b
         *out = result;
         return BELAY_OK;
     }
-    code = commit_with_ttl(store, batch, &result, err);
+    code = check_allowed(store, batch, err);
+    if (code == BELAY_OK) {
+        code = commit_with_ttl(store, batch, &result, err);
+    }
     skew_ms =
         (code == BELAY_OK || code == BELAY_REFUSED) && depends_on_time(batch) ? ddb_clock_skew_ms(store) : 0;
     if (skew_ms != 0) {

@@ -14,14 +14,16 @@ void expr_init(struct expr *expr)
 
     expr->names = json_object();
     expr->values = json_object();
+    expr->assigned = json_object();
     expr->condition = expr->set = expr->remove = expr->add = expr->del = empty;
-    expr->failed = expr->names == NULL || expr->values == NULL;
+    expr->failed = expr->names == NULL || expr->values == NULL || expr->assigned == NULL;
 }
 
 void expr_release(struct expr *expr)
 {
     json_decref(expr->names);
     json_decref(expr->values);
+    json_decref(expr->assigned);
     buf_release(&expr->condition);
     buf_release(&expr->set);
     buf_release(&expr->remove);
@@ -110,8 +112,12 @@ void expr_set_to(struct expr *expr, const char *attribute, const char *format, .
 
 void expr_set(struct expr *expr, const char *attribute, json_t *value)
 {
-    struct expr_ref ref = expr_value(expr, value);
+    struct expr_ref ref;
 
+    if (json_object_set(expr->assigned, attribute, value) != 0) {
+        expr->failed = true;
+    }
+    ref = expr_value(expr, value);
     expr_set_to(expr, attribute, "%s", ref.text);
 }
 

@@ -14,8 +14,9 @@
 #include "base/buf.h"
 
 struct expr {
-    json_t *names;  /* owned: {"#n0": "attribute"} */
-    json_t *values; /* owned: {":v0": {"S": "..."}} */
+    json_t *names;    /* owned: {"#n0": "attribute"} */
+    json_t *values;   /* owned: {":v0": {"S": "..."}} */
+    json_t *assigned; /* owned: what is set to a plain value, by attribute */
     struct buf condition;
     struct buf set;
     struct buf remove;

@@ -45,6 +45,42 @@ int64_t ddb_clock_judge_ms(struct ddb_store *store);
 int64_t ddb_clock_skew_ms(struct ddb_store *store);
 enum belay_code ddb_clock_say_skew(const struct ddb_store *store, int64_t skew_ms, struct belay_error *err);
 
+/* ---- what was last seen of a key (dynamodb_seen.c) -------------------------- */
+
+/*
+ * All items that a record is made of. Where an item has no revision of its own,
+ * "unchanged since revision R" is said by what lay in it then, so this is kept.
+ */
+struct ddb_items {
+    json_t *item;    /* owned; NULL: there is none */
+    json_t *line;    /* owned; NULL: there is none; the same as `item` where they are one */
+    json_t *fence;   /* owned; the counter beside it; NULL: there is none */
+    bool line_known; /* somebody looked */
+};
+void ddb_items_release(struct ddb_items *items);
+
+enum { SEEN_MAX = 128 };
+struct ddb_seen {
+    pthread_mutex_t mutex;
+    struct ddb_seen_entry {
+        char *key; /* owned */
+        struct ddb_items items;
+        uint64_t revision;
+        int64_t free_since_ms; /* 0: somebody has it */
+    } entries[SEEN_MAX];
+    size_t next;
+};
+void ddb_seen_init(struct ddb_seen *seen);
+void ddb_seen_release(struct ddb_seen *seen);
+/*
+ * Keep it. Returns since when this handle sees the lock free, 0 if it is held:
+ * where nothing says when it was given back, the line goes by that.
+ */
+int64_t ddb_seen_put(struct ddb_seen *seen, const char *key, const struct ddb_items *items,
+                     const struct belay_record *record, int64_t now_ms);
+/* What it was at that revision. The caller releases it. */
+bool ddb_seen_find(struct ddb_seen *seen, const char *key, uint64_t revision, struct ddb_items *out_items);
+
 /* ---- the store ------------------------------------------------------------ */
 
 struct ddb_params {
@@ -63,13 +99,25 @@ enum belay_code ddb_params_parse(const char *text, struct ddb_params *out_params
 void ddb_params_release(struct ddb_params *params);
 char *ddb_params_url(const struct ddb_params *params); /* the whole of it again; the caller frees */
 
+/* Something that somebody holds, and since when it is as it is, on our boot clock. */
+struct ddb_observed {
+    uint64_t what;
+    uint64_t state;
+    int64_t since_ms;
+};
+enum { OBSERVED_MAX = 256 };
+
 struct ddb_store {
     struct belay_store base;
     struct aws_client *aws; /* owned */
     struct ddb_params params;
     const struct layout *layout;
+    struct layout_made made; /* owned; empty if the layout is built in */
     struct dynamodb_hooks hooks;
+    int64_t poll_ms;
     struct ddb_clock clock;
+    struct ddb_seen seen;
+    struct ddb_observed observed[OBSERVED_MAX]; /* under the mutex of `seen` */
     _Atomic uint64_t requests;
     atomic_bool returns_items; /* a refusal was seen to bring the item back */
     void (*on_warning)(void *context, const char *text);
@@ -100,21 +148,45 @@ enum belay_code ddb_call(struct ddb_store *store, const char *operation, json_t 
 /* {"PK": {"S": ...}, ...} of a lock's item, or of the item of its line. NULL: no memory. */
 json_t *ddb_item_key(const struct layout *layout, const char *key);
 json_t *ddb_line_key(const struct layout *layout, const char *key);
+json_t *ddb_fence_key(const struct ddb_store *store, const char *key);
 
-/* Read items of the table: keys[i] is taken over, and replaced by the item, or NULL if there is none. */
-enum belay_code ddb_read(struct ddb_store *store, json_t **keys, size_t n, struct belay_error *err);
+/* Where an item is, and the item. */
+struct ddb_place {
+    const char *table; /* borrowed */
+    json_t *key;       /* owned; NULL fails for want of memory */
+    json_t *item;      /* owned; NULL: there is none */
+};
+/* Consistent reads: one GetItem, or one BatchGetItem. */
+enum belay_code ddb_read(struct ddb_store *store, struct ddb_place *places, size_t n,
+                         struct belay_error *err);
+void ddb_places_release(struct ddb_place *places, size_t n);
 
-/* ---- items to records (dynamodb_read.c) ------------------------------------ */
+/* ---- items to records (dynamodb_read.c, dynamodb_foreign.c) ------------------ */
 
-/*
- * `item` and `line` may be NULL: there is none. With a layout that keeps the
- * line in the lock's item, `line` is not looked at.
- */
-enum belay_code ddb_record(struct ddb_store *store, const char *key, const json_t *item, const json_t *line,
+/* Read all there is of these keys. */
+enum belay_code ddb_look(struct ddb_store *store, const char *const *keys, size_t n,
+                         struct ddb_items *out_items, struct belay_error *err);
+enum belay_code ddb_record(struct ddb_store *store, const char *key, const struct ddb_items *items,
                            struct belay_record *out_record, struct belay_error *err);
+
+/* The holder of an item of another program's. */
+void ddb_foreign_holder(struct ddb_store *store, const char *key, const json_t *item,
+                        struct belay_record *record, bool *ok);
+/* The id of a holder that has none: made of who it is and since when. False if it is not such an id. */
+enum { FOREIGN_ID_SIZE = 40 };
+bool ddb_foreign_id_of(const struct layout *layout, const json_t *item, char out[FOREIGN_ID_SIZE]);
+bool ddb_is_foreign_id(const char *lock_id);
 /* A time in any of the forms that programs write. */
 bool ddb_parse_time(const char *text, int64_t *out_unix_ms);
 json_t *ddb_time_value(enum layout_format format, int64_t unix_ms, bool round_up);
+
+/* How long an intent was meant to last, from when it was put. */
+int64_t ddb_intent_ttl_ms(const json_t *line, const char *lock_id);
+
+/* ---- trusting no clock (dynamodb_observe.c) ---------------------------------- */
+
+/* Put the ends of the record's leases where our own looking on puts them. */
+void ddb_observe(struct ddb_store *store, const json_t *line, struct belay_record *record);
 
 /* ---- writes to expressions (dynamodb_write.c) ------------------------------ */
 
@@ -125,17 +197,24 @@ json_t *ddb_time_value(enum layout_format format, int64_t unix_ms, bool round_up
 #define LINE_SEQ "seq#"        /* N, one for each ticket */
 #define LINE_INTENT "intent#"  /* M, one for each */
 #define LINE_LAST_SEQ "last_seq"
+#define LINE_REVISION "revision"
+#define FENCE_KEY "lock_key" /* of the counters in the fence table: TABLE#KEY */
 
 /* Whether the write brings a record into being that was not there. */
 bool ddb_creates(const struct belay_write *write);
 /* Whether its condition holds where there is no record. */
 bool ddb_holds_if_absent(const struct belay_write *write);
 
-void ddb_write_condition(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
-                         struct expr *expr);
+/* `seen`: what the write's condition speaks of, if it is about that; else NULL. */
+void ddb_write_condition(const struct ddb_store *store, const struct belay_write *write,
+                         const struct ddb_items *seen, int64_t now_ms, struct expr *expr);
 void ddb_write_fields(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
                       struct expr *expr);
+/* The same for an item of its own that holds the line. */
+void ddb_line_condition(const struct belay_write *write, const struct ddb_items *seen, struct expr *expr);
+bool ddb_changes_line(const struct belay_write *write);
 void ddb_write_line(const struct belay_write *write, int64_t now_ms, struct expr *expr);
+void ddb_write_line_revision(struct expr *expr);
 
 /* ---- the operations -------------------------------------------------------- */
 

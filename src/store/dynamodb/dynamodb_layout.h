@@ -82,15 +82,40 @@ struct layout {
     bool look_only;       /* only shown and forced */
     int64_t heartbeat_ms; /* of holders who cannot say it themselves; 0: they have none */
     int64_t stale_after_ms;
-    const char *info;          /* an attribute with JSON in it, of Terraform's kind; NULL: none */
-    const char *lease_text;    /* an attribute with the length of the lease as text; NULL: none */
-    const char *released_flag; /* an attribute that is there once it is released; NULL: none */
-    const char *version;       /* an attribute that changes with every sign of life; NULL: none */
+    const char *info;            /* an attribute with JSON in it, of Terraform's kind; NULL: none */
+    const char *lease_text;      /* an attribute with the length of the lease as text; NULL: none */
+    const char *released_flag;   /* an attribute that is there once it is released; NULL: none */
+    const char *owner_name_meta; /* an entry of the metadata that beats the owner's name; NULL: none */
 };
 
 const struct layout *layout_builtin(const char *name); /* NULL: there is none */
 /* "belay, chatops, ..." */
 const char *layout_builtin_names(void);
+
+/* A layout out of the configuration: `layouts: NAME: {...}`. */
+struct layout_made {
+    struct layout layout;
+    char **texts; /* owned; what the layout points to */
+    size_t n_texts;
+};
+typedef const char *(*layout_setting_fn)(const void *settings, const char *name);
+
+/* BELAY_NOT_FOUND if there is none of that name. */
+enum belay_code layout_make(const char *name, layout_setting_fn setting, const void *settings,
+                            struct layout_made *out_made, struct belay_error *err);
+void layout_made_release(struct layout_made *made);
+
+/* Whether that status means that nobody holds it. A word that nobody knows means that somebody does. */
+bool layout_word_is_free(const struct layout *layout, const char *word);
+
+/* The part of a key that key_parts calls so, or NULL; the caller frees. */
+char *layout_key_part(const struct layout *layout, const char *key, const char *part);
+
+/* Whether other programs write such items too. */
+static inline bool layout_is_foreign(const struct layout *layout)
+{
+    return layout->line_prefix != NULL;
+}
 
 static inline const char *layout_name_of(const struct layout *layout, enum layout_field field)
 {

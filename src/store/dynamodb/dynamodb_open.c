@@ -1,9 +1,14 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
-enum { POLL_MS = 2000, TICKET_POLLS = 3 };
+/*
+ * A poll is what waiting costs: about 1,800 reads an hour for the first in line.
+ * Each handle has its own, so that many who began together do not ask together.
+ */
+enum { POLL_MS = 1800, POLL_JITTER_MS = 400, POLL_MAX_MS = POLL_MS + POLL_JITTER_MS, TICKET_POLLS = 3 };
 
 static void close_store(struct belay_store *base)
 {
@@ -11,20 +16,29 @@ static void close_store(struct belay_store *base)
 
     aws_close(store->aws);
     ddb_clock_release(store);
+    ddb_seen_release(&store->seen);
+    layout_made_release(&store->made);
     ddb_params_release(&store->params);
     free(store);
 }
 
 /*
- * A poll is what waiting costs: 1,800 reads an hour for the first in line.
+ * Between two machines that keep to belay's rules, one clock writes the end of a
+ * lease and the service's Date ends it: one skew. A program that knows only its
+ * own clock may be early by as much again.
  */
+static int64_t margin_ms(const struct ddb_store *store)
+{
+    return layout_is_foreign(store->layout) ? 2 * store->params.max_skew_ms : store->params.max_skew_ms;
+}
+
 static struct belay_store_terms terms(struct belay_store *base)
 {
     const struct ddb_store *store = ddb_of(base);
-    struct belay_store_terms terms = { .margin_ms = store->params.max_skew_ms,
-                                       .claim_ms = POLL_MS,
-                                       .poll_ms = POLL_MS,
-                                       .ticket_ms = TICKET_POLLS * POLL_MS };
+    struct belay_store_terms terms = { .margin_ms = margin_ms(store),
+                                       .claim_ms = POLL_MAX_MS,
+                                       .poll_ms = store->poll_ms,
+                                       .ticket_ms = TICKET_POLLS * POLL_MAX_MS };
 
     return terms;
 }
@@ -44,14 +58,27 @@ static enum belay_code open_aws(struct ddb_store *store, struct belay_error *err
     return aws_open(&options, &store->aws, err);
 }
 
-static enum belay_code choose_layout(struct ddb_store *store, struct belay_error *err)
+static enum belay_code choose_layout(struct ddb_store *store, const struct dynamodb_options *options,
+                                     struct belay_error *err)
 {
     const char *name = store->params.layout == NULL ? "belay" : store->params.layout;
+    enum belay_code code = BELAY_OK;
 
     store->layout = layout_builtin(name);
-    return store->layout != NULL ? BELAY_OK
-                                 : error_set(err, BELAY_INVALID, "there is no layout '%.64s'; known are %s",
-                                             name, layout_builtin_names());
+    if (store->layout == NULL) {
+        code = layout_make(name, options->setting, options->settings, &store->made, err);
+        store->layout = &store->made.layout;
+    }
+    if (code == BELAY_NOT_FOUND) {
+        return error_set(err, BELAY_INVALID,
+                         "there is no layout '%.64s'; known are %s, and those under 'layouts:' in the "
+                         "configuration",
+                         name, layout_builtin_names());
+    }
+    if (code == BELAY_OK && store->params.fence_table != NULL && !layout_is_foreign(store->layout)) {
+        return error_set(err, BELAY_INVALID, "layout 'belay' counts tokens itself: leave out fence_table");
+    }
+    return code;
 }
 
 enum belay_code dynamodb_store_open(const char *table_and_params, const struct dynamodb_options *options,
@@ -59,6 +86,7 @@ enum belay_code dynamodb_store_open(const char *table_and_params, const struct d
 {
     static const struct dynamodb_options none = { 0 };
     struct ddb_store *store = calloc(1, sizeof *store);
+    uint8_t chance = 0;
     char *url = NULL;
     enum belay_code code;
 
@@ -66,6 +94,8 @@ enum belay_code dynamodb_store_open(const char *table_and_params, const struct d
         return error_no_memory(err);
     }
     options = options == NULL ? &none : options;
+    (void)random_bytes(&chance, sizeof chance);
+    store->poll_ms = POLL_MS + chance * POLL_JITTER_MS / UINT8_MAX;
     store->base.ops = &ops;
     store->on_warning = options->on_warning;
     store->warn_context = options->warn_context;
@@ -73,9 +103,10 @@ enum belay_code dynamodb_store_open(const char *table_and_params, const struct d
         store->hooks = *options->hooks;
     }
     ddb_clock_init(store);
+    ddb_seen_init(&store->seen);
     code = ddb_params_parse(table_and_params, &store->params, err);
     if (code == BELAY_OK) {
-        code = choose_layout(store, err);
+        code = choose_layout(store, options, err);
     }
     if (code == BELAY_OK) {
         code = open_aws(store, err);

@@ -8,20 +8,25 @@
 
 void refusal_release(struct refusal *refusal)
 {
-    json_decref(refusal->item);
-    json_decref(refusal->line);
+    ddb_items_release(&refusal->items);
     memset(refusal, 0, sizeof *refusal);
 }
 
 /* ---- making ------------------------------------------------------------------- */
 
+enum { ACTIONS_PER_WRITE = 3 };
+
 enum belay_code plan_init(struct plan *plan, const struct belay_batch *batch, struct belay_error *err)
 {
     memset(plan, 0, sizeof *plan);
     plan->batch = batch;
-    plan->actions = calloc(2 * batch->n_writes, sizeof *plan->actions);
+    plan->actions = calloc(ACTIONS_PER_WRITE * batch->n_writes, sizeof *plan->actions);
     plan->leave_out = calloc(batch->n_writes, sizeof *plan->leave_out);
-    return plan->actions == NULL || plan->leave_out == NULL ? error_no_memory(err) : BELAY_OK;
+    plan->seen = calloc(batch->n_writes, sizeof *plan->seen);
+    plan->has_seen = calloc(batch->n_writes, sizeof *plan->has_seen);
+    return plan->actions == NULL || plan->leave_out == NULL || plan->seen == NULL || plan->has_seen == NULL
+               ? error_no_memory(err)
+               : BELAY_OK;
 }
 
 static void forget_actions(struct plan *plan)
@@ -38,49 +43,199 @@ void plan_release(struct plan *plan)
     if (plan->actions != NULL) {
         forget_actions(plan);
     }
+    for (size_t i = 0; plan->seen != NULL && i < plan->batch->n_writes; i++) {
+        ddb_items_release(&plan->seen[i]);
+    }
     free(plan->actions);
     free(plan->leave_out);
+    free(plan->seen);
+    free(plan->has_seen);
     memset(plan, 0, sizeof *plan);
 }
 
-static struct action *add_action(struct plan *plan, enum action_kind kind, size_t write, json_t *key)
+/* Takes over `key`. */
+static struct action *add_action(struct plan *plan, enum action_of of, size_t write, const char *table,
+                                 json_t *key)
 {
     struct action *action = &plan->actions[plan->n++];
 
-    *action = (struct action){ .kind = kind, .write = write, .key = key };
+    *action = (struct action){ .kind = ACTION_CHECK, .of = of, .write = write, .table = table, .key = key };
     expr_init(&action->expr);
+    action->expr.failed = action->expr.failed || key == NULL;
     return action;
 }
 
-enum belay_code plan_make(struct ddb_store *store, struct plan *plan, struct belay_error *err)
+/* Whether the condition can only be said by what was seen before. */
+static bool needs_seen(const struct ddb_store *store, const struct belay_write *write)
+{
+    if (!layout_is_foreign(store->layout)) {
+        return false;
+    }
+    if (write->condition == BELAY_IF_UNCHANGED) {
+        return write->revision != 0;
+    }
+    return (write->condition == BELAY_IF_HELD_BY || write->condition == BELAY_IF_LIVE_BY) &&
+           (ddb_is_foreign_id(write->lock_id) || layout_name_of(store->layout, FIELD_LOCK_ID) == NULL);
+}
+
+/* What was seen, from memory or by looking; or a refusal, if it is not what the write speaks of. */
+static enum belay_code find_seen(struct ddb_store *store, struct plan *plan, size_t i,
+                                 struct refusal *refusal, struct belay_error *err)
+{
+    const struct belay_write *write = &plan->batch->writes[i];
+    struct belay_record record = { 0 };
+    struct ddb_items items = { 0 };
+    bool same;
+    enum belay_code code;
+
+    if (write->condition == BELAY_IF_UNCHANGED &&
+        ddb_seen_find(&store->seen, write->key, write->revision, &plan->seen[i])) {
+        plan->has_seen[i] = true;
+        return BELAY_OK;
+    }
+    code = ddb_look(store, &write->key, 1, &items, err);
+    if (code == BELAY_OK) {
+        code = ddb_record(store, write->key, &items, &record, err);
+    }
+    if (code != BELAY_OK) {
+        ddb_items_release(&items);
+        return code;
+    }
+    same = write->condition == BELAY_IF_UNCHANGED
+               ? record.revision == write->revision
+               : record.held && strcmp(record.lock_id, write->lock_id) == 0;
+    belay_record_release(&record);
+    if (same) {
+        plan->seen[i] = items;
+        plan->has_seen[i] = true;
+        return BELAY_OK;
+    }
+    *refusal = (struct refusal){ .write = i, .by_item = true, .known = true, .items = items };
+    return BELAY_REFUSED;
+}
+
+static bool deletes(const struct ddb_store *store, const struct belay_write *write)
+{
+    return (write->set & BELAY_SET_RELEASED) != 0 && store->layout->release_deletes;
+}
+
+/* The lock's item: condition, and what changes in it. */
+static void plan_item(struct ddb_store *store, struct plan *plan, size_t i)
+{
+    const struct belay_write *write = &plan->batch->writes[i];
+    bool foreign = layout_is_foreign(store->layout);
+    bool creates = foreign ? (write->set & BELAY_SET_TAKEN) != 0 : ddb_creates(write);
+    struct action *action =
+        add_action(plan, OF_ITEM, i, store->params.table, ddb_item_key(store->layout, write->key));
+    struct expr *expr = &action->expr;
+    struct expr_ref key;
+
+    if (plan->leave_out[i]) {
+        expr_and(expr, "attribute_not_exists(%s)", expr_name(expr, store->layout->keys[0].name).text);
+        return;
+    }
+    ddb_write_condition(store, write, plan->has_seen[i] ? &plan->seen[i] : NULL, plan->now_ms, expr);
+    if (deletes(store, write)) {
+        action->kind = ACTION_DELETE;
+    } else {
+        ddb_write_fields(store, write, plan->now_ms, expr);
+        if (!foreign) {
+            ddb_write_line(write, plan->now_ms, expr);
+        }
+        action->kind = expr_updates(expr) ? ACTION_UPDATE : ACTION_CHECK;
+    }
+    if (action->kind != ACTION_CHECK && !creates) {
+        key = expr_name(expr, store->layout->keys[0].name);
+        expr_and(expr, "attribute_exists(%s)", key.text);
+    }
+    if (action->kind == ACTION_CHECK && expr->condition.len == 0) {
+        json_decref(action->key);
+        expr_release(expr);
+        plan->n--; /* nothing to do and nothing to ask */
+    }
+}
+
+/* After this write nobody is in the line any more, as far as it was seen. */
+static bool empties_line(const struct belay_write *write, const struct ddb_items *seen)
+{
+    size_t n = json_array_size(json_object_get(json_object_get(seen->line, LINE_WAITING), "SS"));
+    size_t m = json_array_size(json_object_get(json_object_get(seen->line, LINE_INTENTS), "SS"));
+
+    return seen->line != NULL && write->put_ticket == NULL && write->put_intent == NULL &&
+           n == write->n_drop_tickets && m == write->n_drop_intents;
+}
+
+/* The line's own item, where it has one. */
+static void plan_line(struct ddb_store *store, struct plan *plan, size_t i)
+{
+    const struct belay_write *write = &plan->batch->writes[i];
+    const struct ddb_items *seen = plan->has_seen[i] ? &plan->seen[i] : NULL;
+    struct action *action =
+        add_action(plan, OF_LINE, i, store->params.table, ddb_line_key(store->layout, write->key));
+
+    ddb_line_condition(write, seen, &action->expr);
+    if (ddb_changes_line(write)) {
+        action->kind = ACTION_UPDATE;
+        if (write->condition == BELAY_IF_UNCHANGED && seen != NULL && empties_line(write, seen)) {
+            action->kind = ACTION_DELETE;
+            return;
+        }
+        ddb_write_line(write, plan->now_ms, &action->expr);
+        ddb_write_line_revision(&action->expr);
+    } else if (action->expr.condition.len == 0) {
+        json_decref(action->key);
+        expr_release(&action->expr);
+        plan->n--;
+    }
+}
+
+/* A number that other programs cannot lose or overwrite (L2). */
+static void plan_fence(struct ddb_store *store, struct plan *plan, size_t i)
+{
+    const struct belay_write *write = &plan->batch->writes[i];
+    struct action *action =
+        add_action(plan, OF_FENCE, i, store->params.fence_table, ddb_fence_key(store, write->key));
+    struct expr *expr = &action->expr;
+    struct expr_ref name = expr_name(expr, "token");
+    struct expr_ref first = expr_value(expr, av_int(plan->now_ms));
+    struct expr_ref one = expr_value(expr, av_int(1));
+
+    action->kind = ACTION_UPDATE;
+    expr_set_to(expr, "token", "if_not_exists(%s, %s) + %s", name.text, first.text, one.text);
+    expr_set(expr, "lock_id", av_text(write->values->lock_id));
+}
+
+enum belay_code plan_make(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
+                          struct belay_error *err)
 {
     forget_actions(plan);
     plan->now_ms = ddb_clock_write_ms(store);
     for (size_t i = 0; i < plan->batch->n_writes; i++) {
         const struct belay_write *write = &plan->batch->writes[i];
-        json_t *key = ddb_item_key(store->layout, write->key);
-        struct action *action = add_action(plan, plan->leave_out[i] ? ACTION_CHECK : ACTION_UPDATE, i, key);
 
-        if (key == NULL) {
-            return error_no_memory(err);
+        if (needs_seen(store, write) && !plan->has_seen[i]) {
+            enum belay_code code = find_seen(store, plan, i, refusal, err);
+
+            if (code != BELAY_OK) {
+                return code;
+            }
         }
-        if (plan->leave_out[i]) {
-            expr_and(&action->expr, "attribute_not_exists(%s)",
-                     expr_name(&action->expr, store->layout->keys[0].name).text);
-            continue;
+        plan_item(store, plan, i);
+        if (layout_is_foreign(store->layout)) {
+            plan_line(store, plan, i);
         }
-        ddb_write_condition(store, write, plan->now_ms, &action->expr);
-        ddb_write_fields(store, write, plan->now_ms, &action->expr);
-        ddb_write_line(write, plan->now_ms, &action->expr);
+        if (store->params.fence_table != NULL && (write->set & BELAY_SET_IDENTITY) != 0) {
+            plan_fence(store, plan, i);
+        }
     }
     return BELAY_OK;
 }
 
 /* ---- sending ------------------------------------------------------------------- */
 
-static json_t *make_request(const struct ddb_store *store, struct action *action)
+static json_t *make_request(struct action *action)
 {
-    json_t *request = json_pack("{s:s,s:O,s:s}", "TableName", store->params.table, "Key", action->key,
+    json_t *request = json_pack("{s:s,s:O,s:s}", "TableName", action->table, "Key", action->key,
                                 "ReturnValuesOnConditionCheckFailure", "ALL_OLD");
 
     if (request != NULL && !expr_finish(&action->expr, request)) {
@@ -90,37 +245,52 @@ static json_t *make_request(const struct ddb_store *store, struct action *action
     return request;
 }
 
+static void take_refused(struct refusal *refusal, const struct action *action, json_t *item)
+{
+    refusal->write = action->write;
+    if (action->of == OF_ITEM) {
+        refusal->by_item = true;
+        refusal->items.item = json_incref(item);
+    } else if (action->of == OF_LINE) {
+        refusal->items.line = json_incref(item);
+        refusal->items.line_known = true;
+    }
+}
+
 static enum belay_code send_one(struct ddb_store *store, struct plan *plan, json_t **out_image,
                                 struct refusal *refusal, struct belay_error *err)
 {
-    json_t *request = make_request(store, &plan->actions[0]);
+    struct action *action = &plan->actions[0];
+    bool deletes_it = action->kind == ACTION_DELETE;
+    json_t *request = make_request(action);
     struct ddb_answer answer;
     enum belay_code code;
 
-    if (request == NULL || json_object_set_new(request, "ReturnValues", json_string("ALL_NEW")) != 0) {
+    if (request == NULL ||
+        json_object_set_new(request, "ReturnValues", json_string(deletes_it ? "ALL_OLD" : "ALL_NEW")) != 0) {
         json_decref(request);
         return error_no_memory(err);
     }
-    code = ddb_call(store, "UpdateItem", request, &answer, err);
+    code = ddb_call(store, deletes_it ? "DeleteItem" : "UpdateItem", request, &answer, err);
     if (code == BELAY_OK) {
         *out_image = json_incref(json_object_get(answer.body, "Attributes"));
     } else if (code == BELAY_REFUSED) {
         refusal->conflict =
             answer.error_code == NULL || strcmp(answer.error_code, "ConditionalCheckFailedException") != 0;
-        refusal->item = json_incref(json_object_get(answer.body, "Item"));
+        take_refused(refusal, action, json_object_get(answer.body, "Item"));
     }
     ddb_answer_release(&answer);
     return code;
 }
 
-static json_t *make_transaction(const struct ddb_store *store, struct plan *plan)
+static json_t *make_transaction(struct plan *plan)
 {
     static const char *const names[] = { "Update", "Delete", "ConditionCheck" };
     char token[UUID_TEXT_SIZE];
     json_t *list = json_array();
 
     for (size_t i = 0; list != NULL && i < plan->n; i++) {
-        json_t *one = make_request(store, &plan->actions[i]);
+        json_t *one = make_request(&plan->actions[i]);
 
         if (one == NULL ||
             json_array_append_new(list, json_pack("{s:o}", names[plan->actions[i].kind], one)) != 0) {
@@ -141,19 +311,24 @@ static enum belay_code read_reasons(const struct plan *plan, const json_t *body,
 {
     const json_t *reasons = json_object_get(body, "CancellationReasons");
     const char *other = NULL;
+    bool failed = false;
 
     for (size_t i = 0; i < json_array_size(reasons) && i < plan->n; i++) {
         const json_t *reason = json_array_get(reasons, i);
         const char *code = json_string_value(json_object_get(reason, "Code"));
 
-        if (code != NULL && strcmp(code, "ConditionalCheckFailed") == 0) {
-            refusal->write = plan->actions[i].write;
-            refusal->item = json_incref(json_object_get(reason, "Item"));
-            return BELAY_REFUSED;
+        if (failed && plan->actions[i].write != refusal->write) {
+            break; /* of a later write */
         }
-        if (code != NULL && strcmp(code, "None") != 0) {
+        if (code != NULL && strcmp(code, "ConditionalCheckFailed") == 0) {
+            take_refused(refusal, &plan->actions[i], json_object_get(reason, "Item"));
+            failed = true;
+        } else if (code != NULL && strcmp(code, "None") != 0) {
             other = code;
         }
+    }
+    if (failed) {
+        return BELAY_REFUSED;
     }
     if (other == NULL || strcmp(other, "TransactionConflict") == 0 || strstr(other, "Throttl") != NULL ||
         strstr(other, "Throughput") != NULL) {
@@ -166,7 +341,7 @@ static enum belay_code read_reasons(const struct plan *plan, const json_t *body,
 static enum belay_code send_all(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
                                 struct belay_error *err)
 {
-    json_t *request = make_transaction(store, plan);
+    json_t *request = make_transaction(plan);
     struct ddb_answer answer;
     enum belay_code code = ddb_call(store, "TransactWriteItems", request, &answer, err);
 
@@ -180,6 +355,8 @@ static enum belay_code send_all(struct ddb_store *store, struct plan *plan, stru
 enum belay_code plan_send(struct ddb_store *store, struct plan *plan, json_t **out_image,
                           struct refusal *refusal, struct belay_error *err)
 {
-    return plan->n == 1 ? send_one(store, plan, out_image, refusal, err)
-                        : send_all(store, plan, refusal, err);
+    /* A check alone is a transaction, too: there is no other way to ask. */
+    return plan->n == 1 && plan->actions[0].kind != ACTION_CHECK
+               ? send_one(store, plan, out_image, refusal, err)
+               : send_all(store, plan, refusal, err);
 }

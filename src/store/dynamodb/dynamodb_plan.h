@@ -5,12 +5,15 @@
 #include "store/dynamodb/dynamodb_internal.h"
 
 enum action_kind { ACTION_UPDATE, ACTION_DELETE, ACTION_CHECK };
+enum action_of { OF_ITEM, OF_LINE, OF_FENCE };
 
 /* What is done to one item. */
 struct action {
     enum action_kind kind;
-    size_t write; /* which of the batch it belongs to */
-    json_t *key;  /* owned */
+    enum action_of of;
+    size_t write;      /* which of the batch it belongs to */
+    const char *table; /* borrowed */
+    json_t *key;       /* owned */
     struct expr expr;
 };
 
@@ -19,23 +22,27 @@ struct plan {
     int64_t now_ms;                  /* what the writes say the time is */
     struct action *actions;          /* owned */
     size_t n;
-    bool *leave_out; /* owned; of the writes: there is no record, and that is no error */
+    bool *leave_out;        /* owned; of the writes: there is no item, and that is no error */
+    struct ddb_items *seen; /* owned; of the writes: what their conditions speak of */
+    bool *has_seen;         /* owned */
 };
 
 /* What stood in the way. */
 struct refusal {
     bool conflict; /* only others who were at it at the same moment */
     size_t write;
-    json_t *item; /* owned; NULL: it did not come back, or is not there */
-    json_t *line; /* owned; likewise */
+    bool by_item;           /* the lock's item did not meet the condition */
+    bool known;             /* `items` is all there is: nothing need be read */
+    struct ddb_items items; /* owned; what came back */
 };
 void refusal_release(struct refusal *refusal);
 
 enum belay_code plan_init(struct plan *plan, const struct belay_batch *batch, struct belay_error *err);
 void plan_release(struct plan *plan);
-/* Make the actions, at the time it is now. */
-enum belay_code plan_make(struct ddb_store *store, struct plan *plan, struct belay_error *err);
-/* *out_image: after one update, the item as it is now; the caller releases it. */
+/* Make the actions, at the time it is now. BELAY_REFUSED: it can be seen that they would be. */
+enum belay_code plan_make(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
+                          struct belay_error *err);
+/* *out_image: after one update the item as it is now, after a deletion as it was; the caller releases it. */
 enum belay_code plan_send(struct ddb_store *store, struct plan *plan, json_t **out_image,
                           struct refusal *refusal, struct belay_error *err);
 

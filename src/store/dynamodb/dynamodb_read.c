@@ -87,6 +87,14 @@ static void read_intents(const json_t *item, struct belay_record *record, bool *
     }
 }
 
+int64_t ddb_intent_ttl_ms(const json_t *line, const char *lock_id)
+{
+    int64_t ttl_ms = 0;
+
+    (void)item_int(id_map(line, LINE_INTENT, lock_id), "ttl_ms", &ttl_ms);
+    return ttl_ms;
+}
+
 /* ---- the holder -------------------------------------------------------------- */
 
 static const char *text_of(const struct layout *layout, const json_t *item, enum layout_field field)
@@ -145,8 +153,12 @@ static enum belay_outcome read_outcome(const struct layout *layout, const json_t
     if (word == NULL || layout_name_of(layout, FIELD_OUTCOME) != NULL) {
         return BELAY_OUTCOME_NONE;
     }
-    return layout->failed_word != NULL && strcmp(word, layout->failed_word) == 0 ? BELAY_OUTCOME_FAILED
-                                                                                 : BELAY_OUTCOME_COMPLETED;
+    /* Some have one word for all. */
+    if (layout->failed_word == NULL || strcmp(word, layout->failed_word) != 0 ||
+        strcmp(layout->failed_word, layout->completed_word) == 0) {
+        return BELAY_OUTCOME_COMPLETED;
+    }
+    return BELAY_OUTCOME_FAILED;
 }
 
 static void read_times(const struct layout *layout, const json_t *item, struct belay_record *record)
@@ -183,14 +195,20 @@ static bool is_held(const struct layout *layout, const json_t *item)
     return word != NULL && strcmp(word, layout->held_word) == 0;
 }
 
-static void read_holder(const struct layout *layout, const json_t *item, struct belay_record *record,
-                        bool *ok)
+static void read_holder(struct ddb_store *store, const json_t *item, struct belay_record *record, bool *ok)
 {
+    const struct layout *layout = store->layout;
+
     read_times(layout, item, record);
     read_terms(layout, item, record);
-    record->held = is_held(layout, item);
-    record->outcome = record->held ? BELAY_OUTCOME_NONE : read_outcome(layout, item);
+    record->outcome = read_outcome(layout, item);
     read_metadata(layout, item, record, ok);
+    if (layout_is_foreign(layout)) {
+        ddb_foreign_holder(store, record->key, item, record, ok);
+    } else {
+        record->held = is_held(layout, item);
+    }
+    record->outcome = record->held ? BELAY_OUTCOME_NONE : record->outcome;
 }
 
 /* FNV-1a of the text of an item whose attributes are in order. */
@@ -220,22 +238,41 @@ static uint64_t revision_of(const struct layout *layout, const json_t *item, con
     return (line == item || line == NULL ? revision : hash_of(line, revision)) | 1;
 }
 
-enum belay_code ddb_record(struct ddb_store *store, const char *key, const json_t *item, const json_t *line,
+/* The counter is of this holder only if it says so: other programs take the lock without it. */
+static void read_fence(const json_t *fence, struct belay_record *record)
+{
+    const char *id = item_text(fence, "lock_id");
+
+    if (id != NULL && strcmp(id, record->lock_id) == 0) {
+        (void)item_uint(fence, "token", &record->token);
+    }
+}
+
+/* A line in which nobody is any more is none. */
+static const json_t *line_of(const struct ddb_items *items)
+{
+    return json_object_get(items->line, LINE_WAITING) == NULL &&
+                   json_object_get(items->line, LINE_INTENTS) == NULL
+               ? NULL
+               : items->line;
+}
+
+enum belay_code ddb_record(struct ddb_store *store, const char *key, const struct ddb_items *items,
                            struct belay_record *out_record, struct belay_error *err)
 {
     const struct layout *layout = store->layout;
+    const json_t *item = items->item;
+    const json_t *line = layout_is_foreign(layout) ? line_of(items) : item;
     struct belay_record record = { 0 };
     bool ok = true;
 
-    if (layout->line_prefix == NULL) {
-        line = item;
-    }
     record.key = copy(key, &ok);
     record.lock_id = copy(text_of(layout, item, FIELD_LOCK_ID), &ok);
     record.owner = copy(text_of(layout, item, FIELD_OWNER), &ok);
     record.owner_name = copy(text_of(layout, item, FIELD_OWNER_NAME), &ok);
-    if (item != NULL) {
-        read_holder(layout, item, &record, &ok);
+    if (ok && item != NULL) {
+        read_holder(store, item, &record, &ok);
+        read_fence(items->fence, &record);
     }
     record.revision = revision_of(layout, item, line);
     read_tickets(line, &record, &ok);
@@ -243,6 +280,14 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const json_
     if (!ok) {
         belay_record_release(&record);
         return error_no_memory(err);
+    }
+    if (layout_is_foreign(layout)) {
+        int64_t since = ddb_seen_put(&store->seen, key, items, &record, ddb_clock_judge_ms(store));
+
+        record.freed_ms = record.freed_ms > 0 || record.n_tickets == 0 ? record.freed_ms : since;
+    }
+    if (store->params.observe) {
+        ddb_observe(store, line, &record);
     }
     *out_record = record;
     return BELAY_OK;

@@ -7,9 +7,10 @@
 #include "store/dynamodb/dynamodb_internal.h"
 
 struct found {
-    char *key;    /* owned */
-    json_t *item; /* owned; or NULL */
-    json_t *line; /* owned; or NULL */
+    char *key;     /* owned */
+    json_t *item;  /* owned; or NULL */
+    json_t *line;  /* owned; or NULL */
+    json_t *fence; /* owned; or NULL */
 };
 
 struct finds {
@@ -24,6 +25,7 @@ static void release(struct finds *finds)
         free(finds->list[i].key);
         json_decref(finds->list[i].item);
         json_decref(finds->list[i].line);
+        json_decref(finds->list[i].fence);
     }
     free(finds->list);
 }
@@ -165,6 +167,32 @@ static void join(struct finds *finds)
     finds->n = n;
 }
 
+/* The counters beside the locks, if they have such. */
+static enum belay_code read_fences(struct ddb_store *store, struct finds *finds, struct belay_error *err)
+{
+    struct ddb_place *places;
+    enum belay_code code;
+
+    if (store->params.fence_table == NULL || finds->n == 0) {
+        return BELAY_OK;
+    }
+    places = calloc(finds->n, sizeof *places);
+    if (places == NULL) {
+        return error_no_memory(err);
+    }
+    for (size_t i = 0; i < finds->n; i++) {
+        places[i].table = store->params.fence_table;
+        places[i].key = ddb_fence_key(store, finds->list[i].key);
+    }
+    code = ddb_read(store, places, finds->n, err);
+    for (size_t i = 0; code == BELAY_OK && i < finds->n; i++) {
+        finds->list[i].fence = json_incref(places[i].item);
+    }
+    ddb_places_release(places, finds->n);
+    free(places);
+    return code;
+}
+
 static enum belay_code hand_out(struct ddb_store *store, const struct finds *finds,
                                 const struct belay_scan *scan, belay_record_fn fn, void *context,
                                 struct belay_error *err)
@@ -175,8 +203,9 @@ static enum belay_code hand_out(struct ddb_store *store, const struct finds *fin
 
     for (size_t i = 0; code == BELAY_OK && go_on && i < finds->n; i++) {
         struct belay_record record;
+        struct ddb_items items = { finds->list[i].item, finds->list[i].line, finds->list[i].fence, true };
 
-        code = ddb_record(store, finds->list[i].key, finds->list[i].item, finds->list[i].line, &record, err);
+        code = ddb_record(store, finds->list[i].key, &items, &record, err);
         if (code == BELAY_OK) {
             if (record.revision != 0 && (record.held || !scan->held_only)) {
                 go_on = fn(context, &record, now_ms);
@@ -199,6 +228,9 @@ enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan
             qsort(finds.list, finds.n, sizeof *finds.list, by_key);
         }
         join(&finds);
+        code = read_fences(store, &finds, err);
+    }
+    if (code == BELAY_OK) {
         code = hand_out(store, &finds, scan, fn, context, err);
     }
     release(&finds);

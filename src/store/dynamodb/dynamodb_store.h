@@ -19,7 +19,9 @@ struct dynamodb_hooks {
 };
 
 struct dynamodb_options {
-    const struct belay_config *config;                        /* borrowed; for `layouts:`; NULL: none */
+    /* The value of a setting, such as "layouts.NAME.key", or NULL. NULL: there are no settings. */
+    const char *(*setting)(const void *settings, const char *name);
+    const void *settings;
     void (*on_warning)(void *warn_context, const char *text); /* NULL: nobody listens */
     void *warn_context;
     const struct dynamodb_hooks *hooks; /* borrowed; NULL: none */

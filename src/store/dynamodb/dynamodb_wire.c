@@ -159,18 +159,36 @@ json_t *ddb_line_key(const struct layout *layout, const char *key)
     return make_key(layout, key, true);
 }
 
+json_t *ddb_fence_key(const struct ddb_store *store, const char *key)
+{
+    struct buf text = BUF_INIT(4096);
+    json_t *object;
+
+    buf_addf(&text, "%s#%s", store->params.table, key);
+    object = text.failed ? NULL : json_pack("{s:o}", FENCE_KEY, av_text(text.data));
+    buf_release(&text);
+    return object;
+}
+
 /* ---- reading --------------------------------------------------------------- */
 
-static enum belay_code read_one(struct ddb_store *store, json_t **key, struct belay_error *err)
+void ddb_places_release(struct ddb_place *places, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        json_decref(places[i].key);
+        json_decref(places[i].item);
+    }
+}
+
+static enum belay_code read_one(struct ddb_store *store, struct ddb_place *place, struct belay_error *err)
 {
     json_t *request =
-        json_pack("{s:s,s:O,s:b}", "TableName", store->params.table, "Key", *key, "ConsistentRead", 1);
+        json_pack("{s:s,s:O,s:b}", "TableName", place->table, "Key", place->key, "ConsistentRead", 1);
     struct ddb_answer answer;
     enum belay_code code = ddb_call(store, "GetItem", request, &answer, err);
 
     if (code == BELAY_OK) {
-        json_decref(*key);
-        *key = json_incref(json_object_get(answer.body, "Item"));
+        place->item = json_incref(json_object_get(answer.body, "Item"));
     }
     ddb_answer_release(&answer);
     return code;
@@ -190,46 +208,53 @@ static bool has_key(const json_t *item, const json_t *key)
     return true;
 }
 
-static void take_items(const json_t *items, json_t **keys, json_t **found, size_t n)
+static void take_items(const json_t *tables, struct ddb_place *places, size_t n)
 {
-    size_t at;
-    json_t *item;
+    for (size_t i = 0; i < n; i++) {
+        size_t at;
+        json_t *item;
 
-    json_array_foreach((json_t *)items, at, item)
-    {
-        for (size_t i = 0; i < n; i++) {
-            if (has_key(item, keys[i])) {
-                json_decref(found[i]);
-                found[i] = json_incref(item);
+        json_array_foreach(json_object_get(tables, places[i].table), at, item)
+        {
+            if (has_key(item, places[i].key)) {
+                json_decref(places[i].item);
+                places[i].item = json_incref(item);
             }
         }
     }
 }
 
-/* The keys as a list without any twice: the service refuses such. */
-static json_t *unique_keys(json_t **keys, size_t n)
+/* The keys by table, and none twice: the service refuses such. NULL: no memory. */
+static json_t *keys_by_table(const struct ddb_place *places, size_t n)
 {
-    json_t *list = json_array();
+    json_t *tables = json_object();
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; tables != NULL && i < n; i++) {
+        json_t *table = json_object_get(tables, places[i].table);
+        json_t *keys = json_object_get(table, "Keys");
         bool twice = false;
 
         for (size_t j = 0; j < i; j++) {
-            twice = twice || json_equal(keys[i], keys[j]);
+            twice = twice || (strcmp(places[i].table, places[j].table) == 0 &&
+                              json_equal(places[i].key, places[j].key));
         }
-        if (!twice && json_array_append(list, keys[i]) != 0) {
-            json_decref(list);
-            return NULL;
+        if (table == NULL) {
+            keys = json_array();
+            table = json_pack("{s:o,s:b}", "Keys", keys, "ConsistentRead", 1);
+            (void)json_object_set_new(tables, places[i].table, table);
+        }
+        if (!twice && json_array_append(keys, places[i].key) != 0) {
+            json_decref(tables);
+            tables = NULL;
         }
     }
-    return list;
+    return tables;
 }
 
-static enum belay_code read_some(struct ddb_store *store, json_t **keys, json_t **found, size_t n,
+static enum belay_code read_some(struct ddb_store *store, struct ddb_place *places, size_t n,
                                  struct belay_error *err)
 {
-    json_t *left =
-        json_pack("{s:{s:o,s:b}}", store->params.table, "Keys", unique_keys(keys, n), "ConsistentRead", 1);
+    json_t *left = keys_by_table(places, n);
     enum belay_code code = left == NULL ? error_no_memory(err) : BELAY_OK;
 
     for (int tries = 0; code == BELAY_OK && json_object_size(left) > 0; tries++) {
@@ -242,8 +267,7 @@ static enum belay_code read_some(struct ddb_store *store, json_t **keys, json_t 
         code = ddb_call(store, "BatchGetItem", json_pack("{s:o}", "RequestItems", left), &answer, err);
         left = NULL;
         if (code == BELAY_OK) {
-            take_items(json_object_get(json_object_get(answer.body, "Responses"), store->params.table), keys,
-                       found, n);
+            take_items(json_object_get(answer.body, "Responses"), places, n);
             left = json_incref(json_object_get(answer.body, "UnprocessedKeys"));
         }
         ddb_answer_release(&answer);
@@ -252,35 +276,20 @@ static enum belay_code read_some(struct ddb_store *store, json_t **keys, json_t 
     return code;
 }
 
-enum belay_code ddb_read(struct ddb_store *store, json_t **keys, size_t n, struct belay_error *err)
+enum belay_code ddb_read(struct ddb_store *store, struct ddb_place *places, size_t n, struct belay_error *err)
 {
-    json_t **found;
-    enum belay_code code;
+    enum belay_code code = BELAY_OK;
 
     for (size_t i = 0; i < n; i++) {
-        if (keys[i] == NULL) {
+        if (places[i].key == NULL) {
             return error_no_memory(err);
         }
     }
     if (n == 1) {
-        return read_one(store, keys, err);
+        return read_one(store, places, err);
     }
-    found = calloc(n + 1, sizeof(json_t *));
-    if (found == NULL) {
-        return error_no_memory(err);
-    }
-    code = BELAY_OK;
     for (size_t i = 0; code == BELAY_OK && i < n; i += READ_AT_ONCE) {
-        code = read_some(store, keys + i, found + i, n - i < READ_AT_ONCE ? n - i : READ_AT_ONCE, err);
+        code = read_some(store, places + i, n - i < READ_AT_ONCE ? n - i : READ_AT_ONCE, err);
     }
-    for (size_t i = 0; i < n; i++) {
-        if (code == BELAY_OK) {
-            json_decref(keys[i]);
-            keys[i] = found[i];
-        } else {
-            json_decref(found[i]);
-        }
-    }
-    free(found);
     return code;
 }

@@ -1,0 +1,262 @@
+/*
+ * The conditions of the port, as expressions.
+ *
+ * In belay's own layout a status says whether a lock is held, and a revision
+ * whether it changed. In those of other programs a lock is held if its item is
+ * there, has an owner and an end, and no status that says otherwise; and it is
+ * unchanged if all that the layout knows of lies there as it was seen.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "store/dynamodb/dynamodb_internal.h"
+
+bool ddb_creates(const struct belay_write *write)
+{
+    return (write->set & BELAY_SET_TAKEN) != 0 || write->put_ticket != NULL || write->put_intent != NULL;
+}
+
+bool ddb_holds_if_absent(const struct belay_write *write)
+{
+    switch (write->condition) {
+    case BELAY_IF_ANY:
+    case BELAY_IF_ABSENT:
+    case BELAY_IF_FREE:
+    case BELAY_IF_OPEN:
+        return true;
+    case BELAY_IF_UNCHANGED:
+        return write->revision == 0;
+    case BELAY_IF_HELD_BY:
+    case BELAY_IF_LIVE_BY:
+        break;
+    }
+    return false;
+}
+
+static struct expr_ref field_name(const struct layout *layout, enum layout_field field, struct expr *expr)
+{
+    return expr_name(expr, layout_name_of(layout, field));
+}
+
+static void none_in(const char *attribute, struct expr *expr)
+{
+    expr_and(expr, "attribute_not_exists(%s)", expr_name(expr, attribute).text);
+}
+
+/* ---- held or not -------------------------------------------------------------- */
+
+static void not_held_native(const struct layout *layout, struct expr *expr)
+{
+    struct expr_ref status = field_name(layout, FIELD_STATUS, expr);
+    struct expr_ref held = expr_value(expr, av_text(layout->held_word));
+
+    expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", status.text, status.text, held.text);
+}
+
+/* "#status IN (:a, :b, :c)" for the words that say it is free. */
+static void is_free_word(const struct layout *layout, struct expr *expr, char out[64])
+{
+    struct expr_ref status = field_name(layout, FIELD_STATUS, expr);
+    struct expr_ref a = expr_value(expr, av_text(layout->completed_word));
+    struct expr_ref b = expr_value(expr, av_text(layout->failed_word));
+    struct expr_ref c = expr_value(expr, av_text(layout->forced_word));
+
+    (void)snprintf(out, 64, "%s IN (%s, %s, %s)", status.text, a.text, b.text, c.text);
+}
+
+static void not_held(const struct layout *layout, struct expr *expr)
+{
+    struct expr_ref key, owner, expires;
+    char words[64] = "";
+
+    if (!layout_is_foreign(layout)) {
+        not_held_native(layout, expr);
+        return;
+    }
+    key = expr_name(expr, layout->keys[0].name);
+    owner = field_name(layout, FIELD_OWNER, expr);
+    expires = field_name(layout, FIELD_EXPIRES, expr);
+    if (layout_name_of(layout, FIELD_STATUS) != NULL) {
+        is_free_word(layout, expr, words);
+    }
+    expr_and(expr, "attribute_not_exists(%s) OR attribute_not_exists(%s) OR attribute_not_exists(%s)%s%s",
+             key.text, owner.text, expires.text, *words == '\0' ? "" : " OR ", words);
+}
+
+static void held(const struct layout *layout, struct expr *expr)
+{
+    char words[64];
+
+    if (!layout_is_foreign(layout)) {
+        struct expr_ref status = field_name(layout, FIELD_STATUS, expr);
+
+        expr_and(expr, "%s = %s", status.text, expr_value(expr, av_text(layout->held_word)).text);
+    } else if (layout_name_of(layout, FIELD_STATUS) != NULL) {
+        is_free_word(layout, expr, words);
+        expr_and(expr, "NOT %s", words);
+    }
+}
+
+/* ---- whose -------------------------------------------------------------------- */
+
+/* An id that had the lock last does not take it again (L5). */
+static void not_the_last(const struct layout *layout, const struct belay_write *write, struct expr *expr)
+{
+    struct expr_ref name = field_name(layout, FIELD_LOCK_ID, expr);
+    struct expr_ref id = expr_value(expr, av_text(write->values->lock_id));
+
+    expr_and(expr, "attribute_not_exists(%s) OR %s <> %s", name.text, name.text, id.text);
+}
+
+/* An attribute is as it was seen: of that value, or not there. */
+static void as_seen(const char *attribute, const json_t *item, struct expr *expr)
+{
+    json_t *value = attribute == NULL ? NULL : json_object_get(item, attribute);
+    struct expr_ref name;
+
+    if (attribute == NULL) {
+        return;
+    }
+    name = expr_name(expr, attribute);
+    if (value == NULL) {
+        expr_and(expr, "attribute_not_exists(%s)", name.text);
+    } else {
+        expr_and(expr, "%s = %s", name.text, expr_value(expr, json_incref(value)).text);
+    }
+}
+
+/* The holder that has no id is the one who was seen: by name and time. */
+static void held_by_seen(const struct layout *layout, const json_t *item, struct expr *expr)
+{
+    as_seen(layout_name_of(layout, FIELD_LOCK_ID), item, expr);
+    as_seen(layout_name_of(layout, FIELD_OWNER), item, expr);
+    as_seen(layout_name_of(layout, FIELD_LOCKED_AT), item, expr);
+    as_seen(layout->info, item, expr);
+}
+
+static void held_by(const struct layout *layout, const struct belay_write *write,
+                    const struct ddb_items *seen, struct expr *expr)
+{
+    held(layout, expr);
+    if (seen != NULL) {
+        held_by_seen(layout, seen->item, expr);
+    } else {
+        struct expr_ref name = field_name(layout, FIELD_LOCK_ID, expr);
+
+        expr_and(expr, "%s = %s", name.text, expr_value(expr, av_text(write->lock_id)).text);
+    }
+}
+
+static void not_over(const struct ddb_store *store, int64_t now_ms, struct expr *expr)
+{
+    struct expr_ref name;
+    json_t *now;
+
+    if (store->params.observe) {
+        return; /* no clock is trusted: who still stands in it has it */
+    }
+    name = field_name(store->layout, FIELD_EXPIRES, expr);
+    now = ddb_time_value(store->layout->fields[FIELD_EXPIRES].format, now_ms, false);
+    expr_and(expr, "%s > %s", name.text, expr_value(expr, now).text);
+}
+
+/* ---- unchanged ----------------------------------------------------------------- */
+
+static void unchanged(const struct layout *layout, const struct belay_write *write,
+                      const struct ddb_items *seen, struct expr *expr)
+{
+    struct expr_ref name;
+
+    if (write->revision == 0 || (seen != NULL && seen->item == NULL)) {
+        none_in(layout->keys[0].name, expr);
+        return;
+    }
+    if (seen == NULL) {
+        name = field_name(layout, FIELD_REVISION, expr);
+        expr_and(expr, "%s = %s", name.text, expr_value(expr, av_uint(write->revision)).text);
+        return;
+    }
+    as_seen(layout->keys[0].name, seen->item, expr);
+    for (int i = 0; i < N_FIELDS; i++) {
+        as_seen(layout_name_of(layout, (enum layout_field)i), seen->item, expr);
+    }
+    for (size_t i = 0; i < layout->n_extras; i++) {
+        as_seen(layout->extras[i].name, seen->item, expr);
+    }
+    as_seen(layout->info, seen->item, expr);
+    as_seen(layout->lease_text, seen->item, expr);
+    as_seen(layout->released_flag, seen->item, expr);
+}
+
+/* ---- all of them ----------------------------------------------------------------- */
+
+static void line_is_empty(const struct belay_write *write, struct expr *expr)
+{
+    none_in(LINE_WAITING, expr);
+    if (write->condition != BELAY_IF_OPEN) {
+        none_in(LINE_INTENTS, expr);
+    }
+}
+
+void ddb_write_condition(const struct ddb_store *store, const struct belay_write *write,
+                         const struct ddb_items *seen, int64_t now_ms, struct expr *expr)
+{
+    const struct layout *layout = store->layout;
+    bool has_line = !layout_is_foreign(layout);
+
+    switch (write->condition) {
+    case BELAY_IF_ANY:
+        break;
+    case BELAY_IF_ABSENT:
+        none_in(layout->keys[0].name, expr);
+        break;
+    case BELAY_IF_FREE:
+    case BELAY_IF_OPEN:
+        not_held(layout, expr);
+        if (has_line) {
+            line_is_empty(write, expr);
+        }
+        if (write->condition == BELAY_IF_FREE && (write->set & BELAY_SET_IDENTITY) != 0) {
+            not_the_last(layout, write, expr);
+        }
+        break;
+    case BELAY_IF_UNCHANGED:
+        unchanged(layout, write, seen, expr);
+        break;
+    case BELAY_IF_LIVE_BY:
+        not_over(store, now_ms, expr);
+        held_by(layout, write, seen, expr);
+        break;
+    case BELAY_IF_HELD_BY:
+        held_by(layout, write, seen, expr);
+        break;
+    }
+}
+
+/* Of a line in an item of its own. Where it was not looked at, who takes wants it empty. */
+void ddb_line_condition(const struct belay_write *write, const struct ddb_items *seen, struct expr *expr)
+{
+    const json_t *line = seen == NULL ? NULL : seen->line;
+
+    switch (write->condition) {
+    case BELAY_IF_ANY:
+    case BELAY_IF_HELD_BY:
+    case BELAY_IF_LIVE_BY:
+        return;
+    case BELAY_IF_ABSENT:
+    case BELAY_IF_FREE:
+    case BELAY_IF_OPEN:
+        line_is_empty(write, expr);
+        return;
+    case BELAY_IF_UNCHANGED:
+        break;
+    }
+    if (seen != NULL && !seen->line_known && (write->set & BELAY_SET_TAKEN) == 0) {
+        return;
+    }
+    if (line == NULL) {
+        line_is_empty(write, expr);
+    } else {
+        as_seen(LINE_REVISION, line, expr);
+    }
+}

@@ -1,0 +1,282 @@
+/*
+ * Layouts that a team describes itself:
+ *
+ *     layouts:
+ *       ours:
+ *         key: PK=LOCK#{key}              # ATTRIBUTE=VALUE
+ *         sort_key: SK=LOCK
+ *         expires_at: ExpiresAt rfc3339   # ATTRIBUTE FORMAT
+ *         release: delete
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "store/dynamodb/dynamodb_layout.h"
+
+struct making {
+    const char *name;
+    layout_setting_fn setting;
+    const void *settings;
+    struct layout_made *made;
+    struct belay_error *err;
+};
+
+static const struct {
+    const char *word;
+    enum layout_format format;
+} formats[] = {
+    { "seconds", FORMAT_SECONDS },
+    { "millis", FORMAT_MILLIS },
+    { "rfc3339", FORMAT_RFC3339 },
+    { "iso", FORMAT_ISO_MS },
+};
+
+static const struct {
+    const char *name;
+    enum layout_field field;
+    enum layout_format format;
+    bool is_time;
+} fields[] = {
+    { "lock_id", FIELD_LOCK_ID, FORMAT_TEXT, false },
+    { "owner", FIELD_OWNER, FORMAT_TEXT, false },
+    { "owner_name", FIELD_OWNER_NAME, FORMAT_TEXT, false },
+    { "status", FIELD_STATUS, FORMAT_TEXT, false },
+    { "metadata", FIELD_METADATA, FORMAT_MAP, false },
+    { "locked_at", FIELD_LOCKED_AT, FORMAT_RFC3339, true },
+    { "expires_at", FIELD_EXPIRES, FORMAT_SECONDS, true },
+    { "heartbeat_at", FIELD_BEAT, FORMAT_SECONDS, true },
+    { "released_at", FIELD_FREED, FORMAT_RFC3339, true },
+    { "ttl", FIELD_TTL, FORMAT_SECONDS, true },
+};
+
+void layout_made_release(struct layout_made *made)
+{
+    for (size_t i = 0; i < made->n_texts; i++) {
+        free(made->texts[i]);
+    }
+    free(made->texts);
+    memset(made, 0, sizeof *made);
+}
+
+static const char *get(const struct making *making, const char *what)
+{
+    char name[256];
+
+    (void)snprintf(name, sizeof name, "layouts.%s.%s", making->name, what);
+    return making->setting(making->settings, name);
+}
+
+/* Keep the first `n` bytes. NULL: no memory. */
+static const char *keep(struct making *making, const char *text, size_t n)
+{
+    struct layout_made *made = making->made;
+    char **texts = realloc(made->texts, (made->n_texts + 1) * sizeof *texts);
+
+    if (texts == NULL) {
+        return NULL;
+    }
+    made->texts = texts;
+    texts[made->n_texts] = strndup(text, n);
+    return texts[made->n_texts] == NULL ? NULL : texts[made->n_texts++];
+}
+
+static enum belay_code fail(const struct making *making, const char *what, const char *value,
+                            const char *right)
+{
+    return error_set(making->err, BELAY_CONFIG, "layouts.%s.%s: '%.80s' %s", making->name, what,
+                     value == NULL ? "" : value, right);
+}
+
+/* "PK=LOCK#{key}" */
+static enum belay_code read_key(struct making *making, const char *what, bool is_first)
+{
+    struct layout *layout = &making->made->layout;
+    struct layout_key *key = &layout->keys[layout->n_keys];
+    const char *value = get(making, what);
+    const char *equals = value == NULL ? NULL : strchr(value, '=');
+    const char *hole;
+
+    if (value == NULL && !is_first) {
+        return BELAY_OK;
+    }
+    if (equals == NULL || equals == value || equals[1] == '\0') {
+        return fail(making, what, value, "must be ATTRIBUTE=VALUE, such as PK=LOCK#{key}");
+    }
+    hole = strstr(equals, "{key}");
+    if (hole == NULL && is_first) {
+        return fail(making, what, value, "must have {key} in it, where the lock's key goes");
+    }
+    key->name = keep(making, value, (size_t)(equals - value));
+    key->has_key = hole != NULL;
+    key->before = keep(making, equals + 1, hole == NULL ? strlen(equals + 1) : (size_t)(hole - equals - 1));
+    key->after = hole == NULL ? "" : keep(making, hole + strlen("{key}"), strlen(hole) - strlen("{key}"));
+    layout->n_keys++;
+    return key->name == NULL || key->before == NULL || key->after == NULL ? error_no_memory(making->err)
+                                                                          : BELAY_OK;
+}
+
+static bool find_format(const char *word, enum layout_format *out)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        if (strcmp(formats[i].word, word) == 0) {
+            *out = formats[i].format;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "ExpiresAt rfc3339" */
+static enum belay_code read_field(struct making *making, size_t i)
+{
+    struct layout_attribute *attribute = &making->made->layout.fields[fields[i].field];
+    const char *value = get(making, fields[i].name);
+    size_t n = value == NULL ? 0 : strcspn(value, " ");
+
+    if (value == NULL) {
+        return BELAY_OK;
+    }
+    attribute->format = fields[i].format;
+    if (value[n] == ' ' && (!fields[i].is_time || !find_format(value + n + 1, &attribute->format))) {
+        return fail(making, fields[i].name, value,
+                    fields[i].is_time
+                        ? "must be ATTRIBUTE or ATTRIBUTE FORMAT, with seconds, millis, rfc3339 or iso"
+                        : "must be the name of an attribute");
+    }
+    attribute->name = keep(making, value, n);
+    return attribute->name == NULL ? error_no_memory(making->err) : BELAY_OK;
+}
+
+/* "lock_type=database" is a constant; "component" or "correlation_id=correlationId" is metadata. */
+static enum belay_code read_extras(struct making *making, const char *list, bool constant)
+{
+    struct layout *layout = &making->made->layout;
+    char what[64];
+
+    for (size_t i = 0;; i++) {
+        struct layout_extra *extra = &layout->extras[layout->n_extras];
+        const char *value, *equals;
+
+        (void)snprintf(what, sizeof what, "%s.%zu", list, i);
+        value = get(making, what);
+        if (value == NULL) {
+            return BELAY_OK;
+        }
+        equals = strchr(value, '=');
+        if (layout->n_extras == LAYOUT_EXTRAS_MAX) {
+            return fail(making, what, value, "is one too many: 8 of constants and attributes are the most");
+        }
+        if (equals == NULL && constant) {
+            return fail(making, what, value, "must be ATTRIBUTE=VALUE");
+        }
+        if (constant) {
+            extra->name = keep(making, value, (size_t)(equals - value));
+            extra->value = equals + 1;
+        } else {
+            extra->meta = keep(making, value, equals == NULL ? strlen(value) : (size_t)(equals - value));
+            extra->name = equals == NULL ? extra->meta : equals + 1;
+        }
+        layout->n_extras++;
+        if (extra->name == NULL) {
+            return error_no_memory(making->err);
+        }
+    }
+}
+
+static void read_words(struct making *making)
+{
+    struct layout *layout = &making->made->layout;
+    const char *value;
+
+    layout->held_word = get(making, "held");
+    layout->completed_word = get(making, "completed");
+    value = get(making, "failed");
+    layout->failed_word = value == NULL ? layout->completed_word : value;
+    value = get(making, "forced");
+    layout->forced_word = value == NULL ? layout->failed_word : value;
+    value = get(making, "line_prefix");
+    layout->line_prefix = value == NULL ? "belay-line#" : value;
+    value = get(making, "release");
+    layout->release_deletes = value == NULL || strcmp(value, "delete") == 0;
+    value = get(making, "heartbeat");
+    if (value != NULL) {
+        (void)belay_parse_duration(value, &layout->heartbeat_ms);
+    }
+    value = get(making, "stale_after");
+    if (value != NULL) {
+        (void)belay_parse_duration(value, &layout->stale_after_ms);
+    }
+}
+
+/* What must be there for locks to be locks (L1, L3). */
+static enum belay_code check(const struct making *making)
+{
+    const struct layout *layout = &making->made->layout;
+    const char *release = get(making, "release");
+
+    if (layout_name_of(layout, FIELD_OWNER) == NULL) {
+        return fail(making, "owner", NULL, "is missing: name the attribute that says who holds the lock");
+    }
+    if (layout_name_of(layout, FIELD_EXPIRES) == NULL) {
+        return fail(making, "expires_at", NULL, "is missing: name the attribute that says when it ends");
+    }
+    if (layout_name_of(layout, FIELD_LOCK_ID) == NULL) {
+        return fail(making, "lock_id", NULL,
+                    "is missing: name an attribute for the id of each acquisition, a new one if need be");
+    }
+    if (release != NULL && strcmp(release, "delete") != 0 && strcmp(release, "update") != 0) {
+        return fail(making, "release", release, "must be delete or update");
+    }
+    if ((!layout->release_deletes || layout_name_of(layout, FIELD_STATUS) != NULL) &&
+        (layout_name_of(layout, FIELD_STATUS) == NULL || layout->held_word == NULL ||
+         layout->completed_word == NULL)) {
+        return fail(making, "status", get(making, "status"),
+                    "needs an attribute and the words for held and completed");
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code make(struct making *making)
+{
+    enum belay_code code = read_key(making, "key", true);
+
+    if (code == BELAY_OK) {
+        code = read_key(making, "sort_key", false);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < sizeof fields / sizeof fields[0]; i++) {
+        code = read_field(making, i);
+    }
+    if (code == BELAY_OK) {
+        code = read_extras(making, "constants", true);
+    }
+    if (code == BELAY_OK) {
+        code = read_extras(making, "attributes", false);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    read_words(making);
+    return check(making);
+}
+
+enum belay_code layout_make(const char *name, layout_setting_fn setting, const void *settings,
+                            struct layout_made *out_made, struct belay_error *err)
+{
+    struct layout_made made = { 0 };
+    struct making making = { name, setting, settings, &made, err };
+    enum belay_code code;
+
+    if (setting == NULL || strlen(name) > 64 || get(&making, "key") == NULL) {
+        return BELAY_NOT_FOUND;
+    }
+    made.layout.name = name;
+    code = make(&making);
+    if (code != BELAY_OK) {
+        layout_made_release(&made);
+        return code;
+    }
+    *out_made = made;
+    return BELAY_OK;
+}

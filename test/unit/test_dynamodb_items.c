@@ -1,0 +1,370 @@
+/* What lies in the items, what they cost, and what others write into them, against DynamoDB Local. */
+#include "test_dynamodb_support.h"
+
+#include "base/text.h"
+
+/* ---- what it costs ------------------------------------------------------------------ */
+
+static uint64_t since(struct belay_store *store)
+{
+    static uint64_t last;
+    uint64_t now = dynamodb_store_requests(store);
+    uint64_t n = now - last;
+
+    last = now;
+    return n;
+}
+
+static void an_uncontended_life_is_two_requests_on_every_layout(void **state)
+{
+    static const char *const writable[] = { "belay",  "chatops",     "resource",
+                                            "runvoy", "appregistry", "deployer" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof writable / sizeof writable[0]; i++) {
+        struct belay_store *store = fresh(writable[i], "");
+        struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+        struct belay_client *client;
+        struct belay_lock *lock, *rival;
+        struct belay_info *info;
+
+        assert_int_equal(belay_client_open_store(store, NULL, &client, NULL), BELAY_OK);
+        (void)since(store);
+        assert_int_equal(belay_lock_acquire(client, "k", &options, &lock, NULL), BELAY_OK);
+        assert_int_equal(since(store), 1);
+        assert_int_equal(belay_lock_acquire(client, "k", &options, &rival, NULL), BELAY_HELD);
+        assert_int_equal(since(store), 1);
+        assert_int_equal(belay_get(client, "k", &info, NULL), BELAY_OK);
+        belay_info_free(info);
+        assert_int_equal(since(store), 1);
+        assert_int_equal(belay_lock_release(lock, BELAY_OUTCOME_COMPLETED, NULL), BELAY_OK);
+        belay_lock_free(lock);
+        assert_int_equal(since(store), 1);
+        options.ttl_ms = 20000;
+        options.keep_later = true;
+        assert_int_equal(belay_lock_acquire(client, "k", &options, &lock, NULL), BELAY_OK);
+        belay_lock_free(lock);
+        boot_now_ms += 30000;
+        (void)since(store);
+        assert_int_equal(belay_lock_acquire(client, "k", &options, &lock, NULL), BELAY_OK); /* expired */
+        assert_int_equal(since(store), 2);
+        belay_lock_free(lock);
+        belay_client_close(client);
+    }
+}
+
+/* ---- tokens --------------------------------------------------------------------------- */
+
+static uint64_t token_of(struct belay_store *store, const char *key)
+{
+    struct belay_record record = see(store, key, NULL);
+    uint64_t token = record.token;
+
+    belay_record_release(&record);
+    return token;
+}
+
+/* L2: DynamoDB removes an item long after its lease; the next token starts from the time. */
+static void tokens_grow_though_the_item_was_removed(void **state)
+{
+    struct belay_store *store = fresh("belay", "");
+    uint64_t before;
+
+    (void)state;
+    assert_int_equal(take_free(store, "k", "one"), BELAY_OK);
+    before = token_of(store, "k");
+    call(store, "DeleteItem",
+         json_pack("{s:s,s:o}", "TableName", ddb_of(store)->params.table, "Key",
+                   ddb_item_key(ddb_of(store)->layout, "k")));
+    boot_now_ms += 60000 + 24 * 3600000;
+    assert_int_equal(take_free(store, "k", "two"), BELAY_OK);
+    assert_true(token_of(store, "k") > before);
+    store->ops->close(store);
+}
+
+static void an_item_may_be_removed_a_day_after_its_lease_and_not_before(void **state)
+{
+    struct belay_store *store = fresh("belay", "");
+    struct ddb_items items;
+    const char *key = "k";
+    int64_t ttl_s = 0;
+
+    (void)state;
+    assert_int_equal(take_free(store, key, "one"), BELAY_OK);
+    assert_int_equal(ddb_look(ddb_of(store), &key, 1, &items, NULL), BELAY_OK);
+    assert_true(item_int(items.item, "ttl", &ttl_s));
+    assert_true(ttl_s * 1000 >= SERVICE_MS + 60000 + INT64_C(24) * 3600000);
+    ddb_items_release(&items);
+    store->ops->close(store);
+}
+
+/* ---- what others write ------------------------------------------------------------------ */
+
+static void check_expiry(struct belay_store *store, const char *item, int64_t expires_ms)
+{
+    struct belay_record record;
+
+    put_item(store, item);
+    record = see(store, "k", NULL);
+    assert_true(record.held);
+    assert_int_equal(record.expires_ms, expires_ms);
+    belay_record_release(&record);
+}
+
+/* S1.8, 002: times come as text or as numbers, in any zone. */
+static void times_are_read_in_all_forms_that_programs_write(void **state)
+{
+    struct belay_store *store = fresh("deployer", "");
+
+    (void)state;
+#define ITEM(expires)                                                                                        \
+    "{\"lockKey\":{\"S\":\"k\"},\"lockId\":{\"S\":\"x\"},\"lockedBy\":{\"S\":\"me\"},\"expiresAt\":" expires \
+    "}"
+    check_expiry(store, ITEM("{\"N\":\"1705333200\"}"), 1705333200000);
+    check_expiry(store, ITEM("{\"S\":\"1705333200\"}"), 1705333200000);
+    check_expiry(store, ITEM("{\"N\":\"1705333200123\"}"), 1705333200123);
+    check_expiry(store, ITEM("{\"S\":\"2024-01-15T15:40:00Z\"}"), 1705333200000);
+    check_expiry(store, ITEM("{\"S\":\"2024-01-15T16:40:00+01:00\"}"), 1705333200000);
+    check_expiry(store, ITEM("{\"S\":\"2024-01-15T10:40:00.250-0500\"}"), 1705333200250);
+    store->ops->close(store);
+}
+
+static void a_lock_without_owner_or_end_is_free_with_a_warning(void **state)
+{
+    static const char *const items[] = {
+        "{\"lockKey\":{\"S\":\"k\"},\"lockId\":{\"S\":\"x\"},\"expiresAt\":{\"N\":\"99999999999\"}}",
+        "{\"lockKey\":{\"S\":\"k\"},\"lockId\":{\"S\":\"x\"},\"lockedBy\":{\"S\":\"me\"}}",
+    };
+    struct belay_store *store = fresh("deployer", "");
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        put_item(store, items[i]);
+        warned[0] = '\0';
+        assert_false(is_held(store, "k"));
+        assert_non_null(strstr(warned, i == 0 ? "has no owner" : "has no end"));
+        assert_int_equal(take_free(store, "k", i == 0 ? "one" : "two"), BELAY_OK);
+    }
+    store->ops->close(store);
+}
+
+/* S0.1: what a chat bot holds is not ours to take, and is ended by force only as it was seen. */
+static void a_holder_without_an_id_is_known_by_name_and_time(void **state)
+{
+    struct belay_store *store = fresh("chatops", "");
+    struct belay_client *client;
+    struct belay_record record;
+    char id[BELAY_ID_MAX + 1];
+
+    (void)state;
+    put_item(store,
+             "{\"lockKey\":{\"S\":\"k\"},\"lockedBy\":{\"S\":\"U1\"},\"status\":{\"S\":\"IN_PROGRESS\"},"
+             "\"lockedAt\":{\"S\":\"2024-11-05T14:00:00.000Z\"},\"ttl\":{\"N\":\"99999999999\"}}");
+    assert_int_equal(take_free(store, "k", "one"), BELAY_REFUSED);
+    record = see(store, "k", NULL);
+    (void)snprintf(id, sizeof id, "%s", record.lock_id);
+    belay_record_release(&record);
+    put_item(store,
+             "{\"lockKey\":{\"S\":\"k\"},\"lockedBy\":{\"S\":\"U2\"},\"status\":{\"S\":\"IN_PROGRESS\"},"
+             "\"lockedAt\":{\"S\":\"2024-11-05T15:00:00.000Z\"},\"ttl\":{\"N\":\"99999999999\"}}");
+    assert_int_equal(belay_client_open_store(store, NULL, &client, NULL), BELAY_OK);
+    assert_int_equal(belay_force_release(client, "k", id, "admin", "stuck", NULL, NULL), BELAY_NOT_HOLDER);
+    assert_true(is_held(store, "k"));
+    record = see(store, "k", NULL);
+    assert_int_equal(belay_force_release(client, "k", record.lock_id, "admin", "stuck", NULL, NULL),
+                     BELAY_OK);
+    belay_record_release(&record);
+    assert_false(is_held(store, "k"));
+    belay_client_close(client);
+}
+
+static void attributes_that_belay_does_not_know_are_left_alone(void **state)
+{
+    struct belay_store *store = fresh("chatops", "");
+    struct ddb_items items;
+    const char *key = "k";
+
+    (void)state;
+    put_item(store, "{\"lockKey\":{\"S\":\"k\"},\"status\":{\"S\":\"COMPLETED\"},\"lockedBy\":{\"S\":\"U1\"},"
+                    "\"ttl\":{\"N\":\"5\"},\"slackThread\":{\"S\":\"t-1\"},\"completedAt\":{\"S\":\"x\"}}");
+    assert_int_equal(take_free(store, key, "one"), BELAY_OK);
+    assert_int_equal(ddb_look(ddb_of(store), &key, 1, &items, NULL), BELAY_OK);
+    assert_string_equal(item_text(items.item, "slackThread"), "t-1");
+    assert_null(item_text(items.item, "completedAt"));
+    ddb_items_release(&items);
+    store->ops->close(store);
+}
+
+/* ---- what belay writes ------------------------------------------------------------------- */
+
+static void check_item(const char *layout, const char *key, const char *expected)
+{
+    struct belay_store *store = fresh(layout, "");
+    struct belay_meta metadata[] = { { "user", "alice" } };
+    struct belay_record values = { .lock_id = "id-1",
+                                   .owner = "owner",
+                                   .owner_name = "name",
+                                   .ttl_ms = 60000,
+                                   .metadata = metadata,
+                                   .n_metadata = 1 };
+    struct belay_write write = {
+        .key = key, .condition = BELAY_IF_FREE, .set = BELAY_SET_HOLDER, .values = &values
+    };
+    struct belay_commit done = { 0 };
+    struct ddb_items items;
+    json_t *wanted = json_loads(expected, 0, NULL);
+    char *text;
+
+    assert_non_null(wanted);
+    boot_now_ms = 3000000000;
+    assert_int_equal(
+        store->ops->commit(store, &(struct belay_batch){ .writes = &write, .n_writes = 1 }, &done, NULL),
+        BELAY_OK);
+    belay_commit_release(&done);
+    assert_int_equal(ddb_look(ddb_of(store), &key, 1, &items, NULL), BELAY_OK);
+    text = json_dumps(items.item, JSON_SORT_KEYS);
+    if (!json_equal(items.item, wanted)) {
+        fail_msg("%s: %s", layout, text);
+    }
+    free(text);
+    json_decref(wanted);
+    ddb_items_release(&items);
+    store->ops->close(store);
+}
+
+/* S0.3, S1.1, S2.2, S3.1, S4.4: names and types to the letter. 1733816000 is 2024-12-10T07:33:20Z. */
+static void the_items_of_the_five_documents_are_written_to_the_letter(void **state)
+{
+    (void)state;
+    check_item(
+        "chatops", "build-my-app-prod",
+        "{\"lockKey\":{\"S\":\"build-my-app-prod\"},\"lockedBy\":{\"S\":\"owner\"},"
+        "\"lockedByName\":{\"S\":\"name\"},\"lockedAt\":{\"S\":\"2024-12-10T07:33:20.000Z\"},"
+        "\"status\":{\"S\":\"IN_PROGRESS\"},\"ttl\":{\"N\":\"1733816060\"},"
+        "\"component\":{\"S\":\"my-app\"},\"environment\":{\"S\":\"prod\"},\"lockId\":{\"S\":\"id-1\"}}");
+    check_item("resource", "graph",
+               "{\"PK\":{\"S\":\"LOCK#graph\"},\"SK\":{\"S\":\"LOCK\"},\"LockID\":{\"S\":\"id-1\"},"
+               "\"Owner\":{\"S\":\"owner\"},\"AcquiredAt\":{\"S\":\"2024-12-10T07:33:20Z\"},"
+               "\"ExpiresAt\":{\"S\":\"2024-12-10T07:34:20Z\"},\"TTL\":{\"N\":\"1733816060\"}}");
+    check_item("runvoy", "terraform-prod",
+               "{\"lock_name\":{\"S\":\"terraform-prod\"},\"lock_id\":{\"S\":\"id-1\"},"
+               "\"execution_id\":{\"S\":\"owner\"},\"user_email\":{\"S\":\"name\"},"
+               "\"acquired_at\":{\"S\":\"2024-12-10T07:33:20Z\"},\"expires_at\":{\"N\":\"1733816060\"},"
+               "\"status\":{\"S\":\"active\"},\"metadata\":{\"M\":{\"user\":{\"S\":\"alice\"}}}}");
+    check_item("appregistry", "i-0abc",
+               "{\"app_name\":{\"S\":\"LOCK#DB#i-0abc\"},\"owner_id\":{\"S\":\"owner\"},"
+               "\"ttl\":{\"N\":\"1733816060\"},\"created_at\":{\"S\":\"2024-12-10T07:33:20Z\"},"
+               "\"lock_type\":{\"S\":\"database\"},\"db_identifier\":{\"S\":\"i-0abc\"},"
+               "\"lock_id\":{\"S\":\"id-1\"}}");
+    check_item("deployer", "stack:a:env:b",
+               "{\"lockKey\":{\"S\":\"stack:a:env:b\"},\"lockId\":{\"S\":\"id-1\"},"
+               "\"lockedBy\":{\"S\":\"owner\"},\"lockedAt\":{\"N\":\"1733816000\"},"
+               "\"expiresAt\":{\"N\":\"1733816060\"},\"lastHeartbeat\":{\"N\":\"1733816000\"},"
+               "\"metadata\":{\"M\":{\"user\":{\"S\":\"alice\"}}}}");
+}
+
+/* S4.5: an intent under a foreign key would be a ghost that the document's program waits for for ever. */
+static void intents_and_tickets_never_stand_under_a_foreign_key(void **state)
+{
+    struct belay_store *store = fresh("deployer", "");
+    struct belay_put_intent intent = { "below", "stack:a:env:b:service:c", 60000 };
+    struct belay_put_ticket ticket = { "waiter", "k", "o", "n", 1, 60000 };
+    struct belay_write writes[] = {
+        { .key = "stack:a:env:b", .condition = BELAY_IF_OPEN, .put_intent = &intent },
+        { .key = "k", .condition = BELAY_IF_ABSENT, .put_ticket = &ticket }
+    };
+    struct belay_commit done = { 0 };
+
+    (void)state;
+    assert_int_equal(
+        store->ops->commit(store, &(struct belay_batch){ .writes = writes, .n_writes = 2 }, &done, NULL),
+        BELAY_OK);
+    belay_commit_release(&done);
+    for (size_t i = 0; i < 2; i++) {
+        struct ddb_items items;
+
+        assert_int_equal(ddb_look(ddb_of(store), &writes[i].key, 1, &items, NULL), BELAY_OK);
+        assert_null(items.item);
+        assert_non_null(items.line);
+        assert_true(text_has_prefix(item_text(items.line, "lockKey"), "belay-line#"));
+        ddb_items_release(&items);
+    }
+    assert_int_equal(take_free(store, "k", "one"), BELAY_REFUSED);
+    store->ops->close(store);
+}
+
+/* ---- looking and forcing only --------------------------------------------------------------- */
+
+static void the_locks_of_other_tools_are_shown_and_ended_and_not_taken(void **state)
+{
+    static const struct {
+        const char *layout, *item, *owner;
+    } tools[] = {
+        { "terraform",
+          "{\"LockID\":{\"S\":\"k\"},\"Info\":{\"S\":\"{\\\"ID\\\":\\\"u-1\\\",\\\"Who\\\":\\\"ann@host\\\","
+          "\\\"Created\\\":\\\"2024-11-05T14:00:00.5Z\\\",\\\"Operation\\\":\\\"OperationTypeApply\\\"}\"}}",
+          "ann@host" },
+        { "awslabs",
+          "{\"key\":{\"S\":\"k\"},\"ownerName\":{\"S\":\"host-1\"},\"leaseDuration\":{\"S\":\"20000\"},"
+          "\"recordVersionNumber\":{\"S\":\"r\"}}",
+          "host-1" },
+        { "dynamolock",
+          "{\"key\":{\"S\":\"k\"},\"ownerName\":{\"S\":\"host-2\"},\"leaseDuration\":{\"S\":\"20s\"},"
+          "\"recordVersionNumber\":{\"S\":\"r\"}}",
+          "host-2" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct belay_store *store = fresh(tools[i].layout, "");
+        struct belay_client *client;
+        struct belay_record record;
+
+        put_item(store, tools[i].item);
+        record = see(store, "k", NULL);
+        assert_true(record.held);
+        assert_string_equal(record.owner, tools[i].owner);
+        assert_true(i == 0 || record.ttl_ms == 20000);
+        assert_int_equal(take_free(store, "k", "one"), BELAY_NOT_PERMITTED);
+        assert_int_equal(take_free(store, "other", "one"), BELAY_NOT_PERMITTED);
+        assert_int_equal(belay_client_open_store(store, NULL, &client, NULL), BELAY_OK);
+        assert_int_equal(belay_force_release(client, "k", record.lock_id, "me", "stuck", NULL, NULL),
+                         BELAY_OK);
+        belay_record_release(&record);
+        assert_false(is_held(store, "k"));
+        belay_client_close(client);
+    }
+}
+
+static void rows_that_are_no_locks_are_not_listed(void **state)
+{
+    struct belay_store *store = fresh("appregistry", "");
+    struct belay_record record;
+
+    (void)state;
+    put_item(store, "{\"app_name\":{\"S\":\"shop\"},\"hostname\":{\"S\":\"shop.example\"}}");
+    assert_int_equal(take_free(store, "i-1", "one"), BELAY_OK);
+    record = see(store, "i-1", NULL);
+    assert_true(record.held);
+    belay_record_release(&record);
+    store->ops->close(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_uncontended_life_is_two_requests_on_every_layout),
+        cmocka_unit_test(tokens_grow_though_the_item_was_removed),
+        cmocka_unit_test(an_item_may_be_removed_a_day_after_its_lease_and_not_before),
+        cmocka_unit_test(times_are_read_in_all_forms_that_programs_write),
+        cmocka_unit_test(a_lock_without_owner_or_end_is_free_with_a_warning),
+        cmocka_unit_test(a_holder_without_an_id_is_known_by_name_and_time),
+        cmocka_unit_test(attributes_that_belay_does_not_know_are_left_alone),
+        cmocka_unit_test(the_items_of_the_five_documents_are_written_to_the_letter),
+        cmocka_unit_test(intents_and_tickets_never_stand_under_a_foreign_key),
+        cmocka_unit_test(the_locks_of_other_tools_are_shown_and_ended_and_not_taken),
+        cmocka_unit_test(rows_that_are_no_locks_are_not_listed),
+    };
+
+    return cmocka_run_group_tests(tests, start_server, stop_server);
+}

@@ -1,0 +1,240 @@
+/* Clocks that are wrong, and none at all (L1, L7), against DynamoDB Local. */
+#include "test_dynamodb_support.h"
+
+#include <unistd.h>
+
+static const char *const writable[] = { "belay", "chatops", "resource", "runvoy", "appregistry", "deployer" };
+
+static int right_clocks(void **state)
+{
+    (void)state;
+    wall_ahead_ms = 0;
+    boot_now_ms += 1000000;
+    return 0;
+}
+
+/* L7: nobody's lease is judged by a clock that is 90 s ahead. */
+static void a_clock_that_is_ahead_takes_no_live_lock_on_any_layout(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof writable / sizeof writable[0]; i++) {
+        struct belay_store *store = fresh(writable[i], "");
+        struct belay_store *fast;
+        struct belay_error err = BELAY_ERROR_INIT;
+
+        assert_int_equal(take_free(store, "a-b-c", "one"), BELAY_OK);
+        wall_ahead_ms = 90000;
+        fast = another(store, "");
+        assert_int_equal(take(fast, "a-b-c", "two", 60000, BELAY_IF_FREE, 0, &err), BELAY_CONFIG);
+        assert_non_null(strstr(err.text, "1m 30s ahead of DynamoDB's"));
+        wall_ahead_ms = 0;
+        assert_true(is_held(store, "a-b-c"));
+        belay_error_release(&err);
+        fast->ops->close(fast);
+        store->ops->close(store);
+    }
+}
+
+static void a_success_of_a_wrong_clock_is_undone(void **state)
+{
+    static const int64_t wrong[] = { 5000, -5000 };
+
+    (void)state;
+    for (size_t i = 0; i < 12; i++) {
+        struct belay_store *store, *other;
+        struct belay_error err = BELAY_ERROR_INIT;
+
+        wall_ahead_ms = 0;
+        store = fresh(writable[i % 6], "");
+        wall_ahead_ms = wrong[i / 6];
+        other = another(store, "");
+        assert_int_equal(take(other, "a-b-c", "one", 60000, BELAY_IF_FREE, 0, &err), BELAY_CONFIG);
+        assert_non_null(strstr(err.text, i / 6 == 0 ? "5s ahead of" : "5s behind"));
+        assert_false(is_held(store, "a-b-c"));
+        belay_error_release(&err);
+        other->ops->close(other);
+        store->ops->close(store);
+    }
+}
+
+static void as_much_as_is_allowed_is_let_pass(void **state)
+{
+    struct belay_store *store = fresh("belay", "");
+    struct belay_store *other;
+
+    (void)state;
+    wall_ahead_ms = 1900;
+    other = another(store, "");
+    assert_int_equal(take_free(other, "k", "one"), BELAY_OK);
+    other->ops->close(other);
+    wall_ahead_ms = 9000;
+    other = another(store, "&max_clock_skew=10s");
+    assert_int_equal(take_free(other, "l", "one"), BELAY_OK);
+    other->ops->close(other);
+    store->ops->close(store);
+}
+
+/* L7: after the first answer the wall clock is not asked any more. */
+static void a_step_of_the_wall_clock_moves_no_lease(void **state)
+{
+    struct belay_store *store = fresh("belay", "");
+    struct belay_record record;
+
+    (void)state;
+    assert_int_equal(take_free(store, "k", "one"), BELAY_OK);
+    wall_ahead_ms = 3600000;
+    assert_int_equal(take_free(store, "l", "two"), BELAY_OK);
+    record = see(store, "l", NULL);
+    assert_int_equal(record.expires_ms, SERVICE_MS + 60000);
+    belay_record_release(&record);
+    store->ops->close(store);
+}
+
+/* Somebody set the clock right while we ran: then it is right. */
+static void a_clock_that_was_set_right_is_taken_back(void **state)
+{
+    struct belay_store *store;
+    struct belay_store *other;
+
+    (void)state;
+    store = fresh("belay", "");
+    wall_ahead_ms = 90000;
+    other = another(store, "");
+    assert_int_equal(take_free(other, "k", "one"), BELAY_CONFIG);
+    wall_ahead_ms = 0;
+    assert_int_equal(take_free(other, "k", "two"), BELAY_OK);
+    other->ops->close(other);
+    store->ops->close(store);
+}
+
+/* What the store says the time is, is never later than the service's clock. */
+static void others_are_judged_by_the_services_clock(void **state)
+{
+    struct belay_store *store = fresh("belay", "");
+    struct belay_store *other;
+    struct belay_record record;
+    int64_t now_ms;
+
+    (void)state;
+    wall_ahead_ms = 1500;
+    other = another(store, "");
+    record = see(other, "k", &now_ms);
+    assert_true(now_ms <= SERVICE_MS);
+    belay_record_release(&record);
+    other->ops->close(other);
+    store->ops->close(store);
+}
+
+/* ---- observe --------------------------------------------------------------------- */
+
+/* The remaining time that the store reports, by its own clock. */
+static int64_t left_ms(struct belay_store *store, const char *key)
+{
+    int64_t now_ms;
+    struct belay_record record = see(store, key, &now_ms);
+    int64_t left = record.expires_ms - now_ms;
+
+    belay_record_release(&record);
+    return left;
+}
+
+static void who_observes_takes_what_nobody_touched_for_its_whole_lease(void **state)
+{
+    struct belay_store *store = fresh("belay", "");
+    struct belay_store *watch = another(store, "&observe=1");
+    struct belay_record record;
+
+    (void)state;
+    assert_int_equal(take_free(store, "observed", "one"), BELAY_OK);
+    boot_now_ms += 50000;
+    assert_int_equal(left_ms(watch, "observed"), 60000); /* only now it began to look */
+    boot_now_ms += 59999;
+    assert_int_equal(left_ms(watch, "observed"), 1);
+    boot_now_ms += 3000;
+    record = see(watch, "observed", NULL);
+    assert_int_equal(take(watch, "observed", "two", 60000, BELAY_IF_UNCHANGED, record.revision, NULL),
+                     BELAY_OK);
+    belay_record_release(&record);
+    watch->ops->close(watch);
+    store->ops->close(store);
+}
+
+static void a_sign_of_life_begins_the_observation_anew(void **state)
+{
+    struct belay_store *store = fresh("belay", "");
+    struct belay_store *watch = another(store, "&observe=1");
+    struct belay_record values = { .ttl_ms = 60000 };
+    struct belay_write renew = {
+        .key = "k", .condition = BELAY_IF_HELD_BY, .lock_id = "one", .set = BELAY_SET_LEASE, .values = &values
+    };
+    struct belay_batch batch = { .writes = &renew, .n_writes = 1 };
+    struct belay_commit done = { 0 };
+
+    (void)state;
+    assert_int_equal(take_free(store, "k", "one"), BELAY_OK);
+    assert_int_equal(left_ms(watch, "k"), 60000);
+    boot_now_ms += 40000;
+    assert_int_equal(store->ops->commit(store, &batch, &done, NULL), BELAY_OK);
+    belay_commit_release(&done);
+    assert_int_equal(left_ms(watch, "k"), 60000);
+    watch->ops->close(watch);
+    store->ops->close(store);
+}
+
+static void a_process_of_a_moment_goes_on_where_an_earlier_one_began(void **state)
+{
+    struct belay_store *store = fresh("deployer", "");
+    struct belay_store *watch = another(store, "&observe=1");
+    int64_t first;
+
+    (void)state;
+    assert_int_equal(take_free(store, "k", "one"), BELAY_OK);
+    first = left_ms(watch, "k");
+    assert_in_range(first, 60000, 61000); /* whole seconds lie there */
+    watch->ops->close(watch);
+    boot_now_ms += 20000;
+    watch = another(store, "&observe=1");
+    assert_int_equal(left_ms(watch, "k"), first - 20000);
+    watch->ops->close(watch);
+    store->ops->close(store);
+}
+
+static void who_observes_minds_no_clock(void **state)
+{
+    struct belay_store *store = fresh("belay", "");
+    struct belay_store *watch;
+
+    (void)state;
+    wall_ahead_ms = 3600000;
+    watch = another(store, "&observe=1");
+    assert_int_equal(take_free(watch, "k", "one"), BELAY_OK);
+    watch->ops->close(watch);
+    store->ops->close(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_clock_that_is_ahead_takes_no_live_lock_on_any_layout, right_clocks),
+        cmocka_unit_test_setup(a_success_of_a_wrong_clock_is_undone, right_clocks),
+        cmocka_unit_test_setup(as_much_as_is_allowed_is_let_pass, right_clocks),
+        cmocka_unit_test_setup(a_step_of_the_wall_clock_moves_no_lease, right_clocks),
+        cmocka_unit_test_setup(a_clock_that_was_set_right_is_taken_back, right_clocks),
+        cmocka_unit_test_setup(others_are_judged_by_the_services_clock, right_clocks),
+        cmocka_unit_test_setup(who_observes_takes_what_nobody_touched_for_its_whole_lease, right_clocks),
+        cmocka_unit_test_setup(a_sign_of_life_begins_the_observation_anew, right_clocks),
+        cmocka_unit_test_setup(a_process_of_a_moment_goes_on_where_an_earlier_one_began, right_clocks),
+        cmocka_unit_test_setup(who_observes_minds_no_clock, right_clocks),
+    };
+    char home[] = "/tmp/belay-observe-XXXXXX";
+    char remove[64];
+    int failed;
+
+    if (mkdtemp(home) == NULL) {
+        return 1;
+    }
+    (void)setenv("XDG_STATE_HOME", home, 1);
+    failed = cmocka_run_group_tests(tests, start_server, stop_server);
+    (void)snprintf(remove, sizeof remove, "rm -rf %s", home);
+    return system(remove) == 0 ? failed : 1;
+}
