@@ -4,6 +4,7 @@ DynamoDB Local is started once: by tools/test, which gives its port as BELAY_TES
 BELAY_TEST_DYNALITE), or by the first test that needs it.
 """
 import atexit
+import fcntl
 import glob
 import http.client
 import itertools
@@ -107,8 +108,7 @@ class DynamoStore:
     PROXY = False  # belay reaches the server through self.proxy
     EXTRA = ""  # of the store's URL
 
-    def setUp(self):
-        super().setUp()
+    def make_store(self):
         self.port = server_port(self.SERVER)
         self.db = Database(self.port)
         self.addCleanup(self.db.close)
@@ -152,3 +152,46 @@ class DynamoStore:
 
 class DynamoCase(DynamoStore, BelayCase):
     pass
+
+
+class Documents:
+    """The five documents' own code (interop/*.mjs), as one process."""
+
+    SDK = "@aws-sdk/client-dynamodb@3.726.1"  # the last for Node 18
+
+    def __init__(self, port):
+        folder = self.fetch()
+        env = {**CREDENTIALS, "PATH": os.environ["PATH"], "BELAY_INTEROP": folder,
+               "DYNAMODB_URL": f"http://127.0.0.1:{port}"}
+        self.process = subprocess.Popen(["node", os.path.join(HERE, "interop", "main.mjs")], env=env, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    @classmethod
+    def fetch(cls):
+        folder = os.path.join(os.environ.get("BELAY_TOOLS", os.path.join(ROOT, "build", "tools")), "interop")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, ".lock"), "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.exists(os.path.join(folder, ".done")):
+                subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder, cls.SDK],
+                               check=True, stdout=sys.stderr)
+                open(os.path.join(folder, ".done"), "w", encoding="ascii").close()
+        return folder
+
+    def __call__(self, document, do, **order):
+        self.send(document, do, **order)
+        return self.receive()
+
+    def send(self, document, do, **order):
+        self.process.stdin.write(json.dumps({"document": document, "do": do, **order}) + "\n")
+        self.process.stdin.flush()
+
+    def receive(self):
+        answer = json.loads(self.process.stdout.readline())
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
