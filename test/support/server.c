@@ -19,8 +19,10 @@ static int read_port(int fd)
     FILE *file = fdopen(fd, "r");
     char line[32] = "";
 
+    if (file != NULL && fgets(line, sizeof line, file) == NULL) {
+        line[0] = '\0';
+    }
     if (file != NULL) {
-        (void)fgets(line, sizeof line, file);
         (void)fclose(file);
     }
     return (int)strtol(line, NULL, 10);

@@ -135,6 +135,21 @@ static enum belay_code make_images(struct ddb_store *store, const struct plan *p
     return read_images(store, plan, out, err);
 }
 
+/*
+ * Where no attribute says how long the lease was, it can only be guessed from
+ * when it began, and a holder must not guess too much of its own (L6).
+ */
+static void keep_lengths(const struct plan *plan, struct belay_commit *out)
+{
+    for (size_t i = 0; i < plan->batch->n_writes; i++) {
+        const struct belay_write *write = &plan->batch->writes[i];
+
+        if ((write->set & BELAY_SET_LEASE) != 0 && out->records[i].revision != 0) {
+            out->records[i].ttl_ms = write->values->ttl_ms;
+        }
+    }
+}
+
 static enum belay_code answer_done(struct ddb_store *store, const struct plan *plan, json_t *image,
                                    struct belay_commit *out, struct belay_error *err)
 {
@@ -145,7 +160,11 @@ static enum belay_code answer_done(struct ddb_store *store, const struct plan *p
     }
     out->now_ms = plan->now_ms;
     code = make_images(store, plan, image, out, err);
-    return code == BELAY_OK ? find_token(plan, out, err) : code;
+    if (code != BELAY_OK) {
+        return code;
+    }
+    keep_lengths(plan, out);
+    return find_token(plan, out, err);
 }
 
 static bool is_own(const struct belay_write *write, const struct belay_record *record)

@@ -114,7 +114,6 @@ struct ddb_store {
     const struct layout *layout;
     struct layout_made made; /* owned; empty if the layout is built in */
     struct dynamodb_hooks hooks;
-    int64_t poll_ms;
     struct ddb_clock clock;
     struct ddb_seen seen;
     struct ddb_observed observed[OBSERVED_MAX]; /* under the mutex of `seen` */

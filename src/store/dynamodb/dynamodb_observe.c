@@ -39,9 +39,10 @@ static void read_boot_id(char out[BOOT_ID_SIZE])
 {
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
 
-    out[0] = '\0';
+    if (file == NULL || fgets(out, BOOT_ID_SIZE, file) == NULL) {
+        out[0] = '\0';
+    }
     if (file != NULL) {
-        (void)fgets(out, BOOT_ID_SIZE, file);
         (void)fclose(file);
     }
     out[strcspn(out, "\n")] = '\0';

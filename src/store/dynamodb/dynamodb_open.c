@@ -1,14 +1,10 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
-/*
- * A poll is what waiting costs: about 1,800 reads an hour for the first in line.
- * Each handle has its own, so that many who began together do not ask together.
- */
-enum { POLL_MS = 1800, POLL_JITTER_MS = 400, POLL_MAX_MS = POLL_MS + POLL_JITTER_MS, TICKET_POLLS = 3 };
+/* A poll is what waiting costs: about 1,800 reads an hour for the first in line. */
+enum { POLL_MS = 2000, TICKET_POLLS = 3 };
 
 static void close_store(struct belay_store *base)
 {
@@ -36,9 +32,9 @@ static struct belay_store_terms terms(struct belay_store *base)
 {
     const struct ddb_store *store = ddb_of(base);
     struct belay_store_terms terms = { .margin_ms = margin_ms(store),
-                                       .claim_ms = POLL_MAX_MS,
-                                       .poll_ms = store->poll_ms,
-                                       .ticket_ms = TICKET_POLLS * POLL_MAX_MS };
+                                       .claim_ms = POLL_MS,
+                                       .poll_ms = POLL_MS,
+                                       .ticket_ms = TICKET_POLLS * POLL_MS };
 
     return terms;
 }
@@ -86,7 +82,6 @@ enum belay_code dynamodb_store_open(const char *table_and_params, const struct d
 {
     static const struct dynamodb_options none = { 0 };
     struct ddb_store *store = calloc(1, sizeof *store);
-    uint8_t chance = 0;
     char *url = NULL;
     enum belay_code code;
 
@@ -94,8 +89,6 @@ enum belay_code dynamodb_store_open(const char *table_and_params, const struct d
         return error_no_memory(err);
     }
     options = options == NULL ? &none : options;
-    (void)random_bytes(&chance, sizeof chance);
-    store->poll_ms = POLL_MS + chance * POLL_JITTER_MS / UINT8_MAX;
     store->base.ops = &ops;
     store->on_warning = options->on_warning;
     store->warn_context = options->warn_context;
