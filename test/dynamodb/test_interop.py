@@ -231,7 +231,7 @@ class ChatOps(Interop, DynamoCase):
         self.ok("release", "build-all-plt", "--id", lock["lock_id"])
         self.take()
         self.fails(75, "acquire", "build-all-plt")
-        self.assertIsNone(self.documents(self.DOCUMENT, "read", table=self.table, key="build-all-plt"))
+        self.assertFalse(self.documents(self.DOCUMENT, "read", table=self.table, key="build-all-plt")["live"])
 
 
 class Resource(Interop, DynamoCase):
@@ -326,8 +326,9 @@ class AppRegistry(Interop, DynamoCase):
             item = self.lock_item()
             del item[missing]
             self.db.put(self.table, **item)
-            result = self.ok("acquire", self.KEY)
-            self.assertRegex(result.err, r"warning: .*" + self.KEY)
+            for command in (["status", self.KEY], ["list", "--all"]):
+                self.assertRegex(self.belay(*command).err, r"warning: .*" + self.KEY)
+            self.ok("acquire", self.KEY, *self.ACQUIRE)
             self.assertEqual(types(self.lock_item()), {**self.ATTRIBUTES, **self.ADDED})
             self.db("DeleteItem", TableName=self.table, Key={"app_name": {"S": f"LOCK#DB#{self.KEY}"}})
 
@@ -366,7 +367,7 @@ class Deployer(Interop, DynamoCase):
     def test_the_documents_forced_unlock_ends_belays_lock(self):
         lock = self.take()
         self.document("forceUnlock")
-        self.fails(77, "renew", self.KEY, "--id", lock["lock_id"])
+        self.fails(66, "renew", self.KEY, "--id", lock["lock_id"])
         self.take()
 
     def test_no_intent_stands_under_a_key_that_the_document_asks_for(self):
@@ -398,7 +399,7 @@ class ToLookAt(DynamoCase):
         self.assertEqual((lock["locked_by"], lock["status"], lock["lock_id"]), ("alice@host", "active", "4f5"))
         listed = [one["key"] for one in self.ok("list", "--json", env=env).json()["locks"]]
         self.assertEqual(listed, ["bucket/key"])
-        self.assertIn("layout", self.fails(64, "acquire", "bucket/other", env=env).err)
+        self.assertIn("layout", self.fails(77, "acquire", "bucket/other", env=env).err)
         self.ok("unlock", "bucket/key", "--force", "--yes", env=env)
         self.assertEqual([one["LockID"]["S"] for one in self.db.items(f"{self.table}-terraform")], ["bucket/key-md5"])
 
@@ -409,7 +410,7 @@ class ToLookAt(DynamoCase):
                                       recordVersionNumber={"S": "11111111-1111-1111-1111-111111111111"})
             lock = self.ok("status", "job", "--json", env=env).json()
             self.assertEqual((lock["locked_by"], lock["status"]), ("host-1", "active"))
-            self.assertIn("layout", self.fails(64, "acquire", "other", env=env).err)
+            self.assertIn("layout", self.fails(77, "acquire", "other", env=env).err)
             self.ok("unlock", "job", "--force", "--yes", env=env)
             self.assertIn(self.belay("status", "job", env=env).code, (0, 66))
             if self.belay("status", "job", env=env).code == 0:

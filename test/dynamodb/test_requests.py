@@ -68,9 +68,14 @@ class Requests(DynamoCase):
         self.assertEqual(self.counted("status", "k"), {"GetItem": 1})
         self.assertEqual(self.counted("status", "nix", code=66), {"GetItem": 1})
 
-    def test_a_renewal_is_one(self):
+    def test_a_renewal_of_a_running_command_is_one(self):
+        self.ok("run", "--ttl", "8s", "--heartbeat", "1s", "k", "--", "sleep", "3.5")
+        self.assertEqual(self.proxy.counts().keys(), {"UpdateItem"})
+        self.assertTrue(4 <= self.proxy.counts()["UpdateItem"] <= 6, self.proxy.counts())
+
+    def test_a_renewal_from_the_shell_reads_what_it_renews(self):
         lock = self.acquired("k")
-        self.assertEqual(self.counted("renew", "k", "--id", lock["lock_id"]), {"UpdateItem": 1})
+        self.assertEqual(self.counted("renew", "k", "--id", lock["lock_id"]), {"GetItem": 1, "UpdateItem": 1})
 
     def test_a_release_by_somebody_else_is_one(self):
         self.acquired("k")
@@ -91,7 +96,8 @@ class Requests(DynamoCase):
         self.assertEqual(self.proxy.counts().get("TransactWriteItems"), 1, self.proxy.counts())
         self.assertLessEqual(sum(self.proxy.counts().values()), 2)  # and one reading for the token
         self.assertIn("ClientRequestToken", self.proxy.requests("TransactWriteItems")[0].request)
-        self.assertEqual(self.counted("release", lock["key"], "--id", lock["lock_id"]), {"TransactWriteItems": 1})
+        counts = self.counted("release", lock["key"], "--id", lock["lock_id"])
+        self.assertEqual((counts.get("TransactWriteItems"), sum(counts.values()) <= 2), (1, True), counts)
 
     def test_every_name_in_an_expression_is_aliased(self):
         """Reserved words bite: owner, ttl, token."""
@@ -137,9 +143,7 @@ class Losses(DynamoCase):
                 lock = self.acquire(harm)
                 self.assertEqual(self.item(harm)["lock_id"], {"S": lock["lock_id"]})
                 self.assertEqual(int(self.item(harm)["token"]["N"]), lock["token"])
-                self.assertEqual(self.proxy.counts(), {"UpdateItem": 2})
-                first, second = self.proxy.requests()
-                self.assertEqual((first.status, second.status), (200, 400))  # the second found its own
+                self.assertEqual(self.proxy.counts(), {"UpdateItem": 1, "GetItem": 1})  # it looks, and writes no more
 
     def test_what_did_not_happen_is_sent_again(self):
         for harm in ("cut_before", "error_before", "throttle"):
@@ -148,7 +152,7 @@ class Losses(DynamoCase):
                 self.proxy.next(harm)
                 lock = self.acquire(harm)
                 self.assertEqual(self.item(harm)["lock_id"], {"S": lock["lock_id"]})
-                self.assertEqual(self.proxy.counts(), {"UpdateItem": 2})
+                self.assertEqual(self.proxy.counts()["UpdateItem"], 2)  # it may look in between
 
     def test_a_release_whose_answer_was_lost_is_done(self):
         for harm in ("cut_after", "error_after", "cut_before", "error_before", "throttle"):
@@ -205,7 +209,7 @@ class Losses(DynamoCase):
     def test_a_server_that_never_answers_is_given_up(self):
         self.proxy.plan.drop = 1.0
         began = time.monotonic()
-        self.assertIn(self.belay("acquire", "k").code, (69, 74))
+        self.assertEqual(self.belay("acquire", "k", env={"AWS_MAX_ATTEMPTS": "1"}).code, 74)
         self.assertLess(time.monotonic() - began, 50)
 
     def test_a_slow_server_is_waited_for(self):

@@ -25,7 +25,7 @@ export function open(send) {
                     ":failed": { S: "FAILED" },
                 },
             });
-            return done && {};
+            return done && { taken: true };
         },
 
         async release({ table, key, failed }) {

@@ -20,7 +20,7 @@ export function open(send) {
                 ExpressionAttributeNames: { "#ttl": "ttl" },
                 ExpressionAttributeValues: { ":now": { N: String(now) } },
             });
-            return done && {};
+            return done && { taken: true };
         },
 
         async release({ table, key, owner }) {
