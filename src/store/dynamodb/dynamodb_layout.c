@@ -100,7 +100,6 @@ static const struct layout layouts[] = {
             [FIELD_METADATA] = { "metadata", FORMAT_MAP },
         },
         .owner_name_meta = "user_email",
-        .release_expires = true,
         .held_word = "active",
         .completed_word = "released",
         .failed_word = "released",

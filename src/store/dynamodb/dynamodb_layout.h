@@ -79,7 +79,6 @@ struct layout {
     const char *failed_word;
     const char *forced_word;
     bool release_deletes;
-    bool release_expires; /* its programs look at the expiry only: a release puts that into the past */
     bool look_only;       /* only shown and forced */
     int64_t heartbeat_ms; /* of holders who cannot say it themselves; 0: they have none */
     int64_t stale_after_ms;

@@ -5,8 +5,6 @@
 #include "base/text.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
-enum { RELEASED_AGO_MS = 2000 };
-
 /* ---- fields -------------------------------------------------------------------- */
 
 /* Set a field to a value, if the layout has a place for it. */
@@ -131,8 +129,7 @@ static void put_lease(const struct ddb_store *store, const struct belay_record *
     clear(store, FIELD_STALE_NOTED, expr);
 }
 
-static void put_released(const struct ddb_store *store, enum belay_outcome outcome, int64_t now_ms,
-                         struct expr *expr)
+static void put_released(const struct ddb_store *store, enum belay_outcome outcome, struct expr *expr)
 {
     const struct layout *layout = store->layout;
     const char *word = outcome == BELAY_OUTCOME_FAILED   ? layout->failed_word
@@ -141,10 +138,6 @@ static void put_released(const struct ddb_store *store, enum belay_outcome outco
 
     put(store, FIELD_STATUS, av_text(word), expr);
     put(store, FIELD_OUTCOME, av_text(belay_outcome_name(outcome)), expr);
-    if (layout->release_expires) {
-        /* Rounded up it must still be before the second in which somebody asks. */
-        put_time(store, FIELD_EXPIRES, now_ms - RELEASED_AGO_MS, expr);
-    }
 }
 
 /* Random: it never comes back, not even for a key whose item was removed in between. */
@@ -212,7 +205,7 @@ void ddb_write_fields(const struct ddb_store *store, const struct belay_write *w
         put_lease(store, write->values, now_ms, expr);
     }
     if ((write->set & BELAY_SET_RELEASED) != 0) {
-        put_released(store, write->values->outcome, now_ms, expr);
+        put_released(store, write->values->outcome, expr);
     }
     if ((write->set & BELAY_SET_RELEASED) != 0 ||
         ((write->set & BELAY_SET_FREED) != 0 && !layout_is_foreign(store->layout))) {
