@@ -11,7 +11,7 @@
 #include "version.h"
 
 /* There if the program was linked with the network code inside; asking for it does not bring it in. */
-extern const struct net_module belay_net_entry __attribute__((weak));
+#pragma weak belay_net_entry
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static const struct net_module *loaded; /* under the mutex */

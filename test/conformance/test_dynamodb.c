@@ -121,14 +121,14 @@ static const struct variant {
 };
 static const struct variant *variant;
 
-static const struct variant *find_variant(const char *name)
+static bool is_named(const char *name, int argc, char **argv)
 {
-    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
-        if (strcmp(variants[i].name, name) == 0) {
-            return &variants[i];
-        }
+    bool named = argc == 1;
+
+    for (int i = 1; i < argc; i++) {
+        named = named || strcmp(argv[i], name) == 0;
     }
-    return NULL;
+    return named;
 }
 
 static bool begin(struct suite_fixture *out_fixture)
@@ -154,24 +154,39 @@ static bool make_fences(void)
     return call("CreateTable", true);
 }
 
-/* Which of the variants: its name, or the native layout. */
-int main(int argc, char **argv)
+static int run_variant(const struct variant *chosen)
 {
     static const struct suite_program program = { "dynamodb", begin, end };
-    int failed;
+    int failed = 1;
+
+    variant = chosen;
+    (void)printf("# %s\n", chosen->name);
+    if (server_start(&server, BELAY_SOURCE_DIR "/tools/dynamodb-local", variant->server) && make_fences()) {
+        failed = suite_main(&program);
+    }
+    server_stop(&server);
+    return failed;
+}
+
+/* All variants, or those that are named. */
+int main(int argc, char **argv)
+{
+    int failed = 0;
+    int ran = 0;
 
     (void)setenv("AWS_ACCESS_KEY_ID", "test", 1);
     (void)setenv("AWS_SECRET_ACCESS_KEY", "test", 1);
     (void)setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
-    variant = find_variant(argc > 1 ? argv[1] : "belay");
-    if (variant == NULL ||
-        belay_config_load(BELAY_SOURCE_DIR "/test/conformance/dynamodb.yaml", &config, NULL) != BELAY_OK ||
-        !server_start(&server, BELAY_SOURCE_DIR "/tools/dynamodb-local", variant->server) || !make_fences()) {
-        (void)fprintf(stderr, "no such variant, no configuration, or no server\n");
+    if (belay_config_load(BELAY_SOURCE_DIR "/test/conformance/dynamodb.yaml", &config, NULL) != BELAY_OK) {
+        (void)fprintf(stderr, "test/conformance/dynamodb.yaml cannot be read\n");
         return 1;
     }
-    failed = suite_main(&program);
-    server_stop(&server);
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
+        if (is_named(variants[i].name, argc, argv)) {
+            failed += run_variant(&variants[i]);
+            ran++;
+        }
+    }
     belay_config_free(config);
-    return failed;
+    return ran > 0 ? failed : 1;
 }

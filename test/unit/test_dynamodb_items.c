@@ -263,6 +263,35 @@ static void the_items_of_the_five_documents_are_written_to_the_letter(void **sta
                "\"metadata\":{\"M\":{\"user\":{\"S\":\"alice\"}}}}");
 }
 
+/* S2.4: the document's program takes what does not exist or has expires_at < now, and asks for nothing else. */
+static void what_belay_gives_back_an_execution_can_take_at_once(void **state)
+{
+    struct belay_store *store = fresh("runvoy", "");
+    struct belay_record values = { .outcome = BELAY_OUTCOME_COMPLETED };
+    struct belay_write release = { .key = "k",
+                                   .condition = BELAY_IF_HELD_BY,
+                                   .lock_id = "one",
+                                   .set = BELAY_SET_RELEASED,
+                                   .values = &values };
+    struct belay_commit done = { 0 };
+    struct ddb_items items;
+    const char *key = "k";
+    int64_t expires_s = 0;
+
+    (void)state;
+    assert_int_equal(take_free(store, "k", "one"), BELAY_OK);
+    assert_int_equal(
+        store->ops->commit(store, &(struct belay_batch){ .writes = &release, .n_writes = 1 }, &done, NULL),
+        BELAY_OK);
+    belay_commit_release(&done);
+    assert_int_equal(ddb_look(ddb_of(store), &key, 1, &items, NULL), BELAY_OK);
+    assert_true(item_int(items.item, "expires_at", &expires_s));
+    assert_true(expires_s < SERVICE_MS / 1000);
+    assert_string_equal(item_text(items.item, "status"), "released");
+    ddb_items_release(&items);
+    store->ops->close(store);
+}
+
 /* S4.5: an intent under a foreign key would be a ghost that the document's program waits for for ever. */
 static void intents_and_tickets_never_stand_under_a_foreign_key(void **state)
 {
@@ -389,6 +418,7 @@ int main(void)
         cmocka_unit_test(a_holder_without_an_id_is_known_by_name_and_time),
         cmocka_unit_test(attributes_that_belay_does_not_know_are_left_alone),
         cmocka_unit_test(the_items_of_the_five_documents_are_written_to_the_letter),
+        cmocka_unit_test(what_belay_gives_back_an_execution_can_take_at_once),
         cmocka_unit_test(intents_and_tickets_never_stand_under_a_foreign_key),
         cmocka_unit_test(the_locks_of_other_tools_are_shown_and_ended_and_not_taken),
         cmocka_unit_test(a_renewed_lease_is_as_long_as_it_was_asked_for),

@@ -57,6 +57,44 @@ static void a_success_of_a_wrong_clock_is_undone(void **state)
     }
 }
 
+/* L1, L3: the lock that it prolonged is still its holder's, and ends by the right clock. */
+static void a_renewal_by_a_wrong_clock_is_written_again_by_the_right_one(void **state)
+{
+    struct belay_store *store = fresh("belay", "");
+    struct belay_store *wrong;
+    struct belay_record values = { .lock_id = "two", .ttl_ms = 60000 };
+    struct belay_put_intent intent = { "one", "k:below", 60000 };
+    struct belay_write writes[] = {
+        { .key = "k:below",
+          .condition = BELAY_IF_LIVE_BY,
+          .lock_id = "one",
+          .set = BELAY_SET_LEASE,
+          .values = &values },
+        { .key = "k", .put_intent = &intent },
+    };
+    struct belay_commit done = { 0 };
+    struct belay_record record;
+
+    (void)state;
+    assert_int_equal(take_free(store, "k:below", "one"), BELAY_OK);
+    wall_ahead_ms = -30000;
+    wrong = another(store, "");
+    assert_int_equal(
+        wrong->ops->commit(wrong, &(struct belay_batch){ .writes = writes, .n_writes = 2 }, &done, NULL),
+        BELAY_CONFIG);
+    record = see(store, "k:below", NULL);
+    assert_true(record.held);
+    assert_string_equal(record.lock_id, "one");
+    assert_int_equal(record.expires_ms, SERVICE_MS + 60000);
+    belay_record_release(&record);
+    record = see(store, "k", NULL);
+    assert_int_equal(record.n_intents, 1);
+    assert_int_equal(record.intents[0].expires_ms, SERVICE_MS + 60000);
+    belay_record_release(&record);
+    wrong->ops->close(wrong);
+    store->ops->close(store);
+}
+
 static void as_much_as_is_allowed_is_let_pass(void **state)
 {
     struct belay_store *store = fresh("belay", "");
@@ -217,6 +255,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_clock_that_is_ahead_takes_no_live_lock_on_any_layout, right_clocks),
         cmocka_unit_test_setup(a_success_of_a_wrong_clock_is_undone, right_clocks),
+        cmocka_unit_test_setup(a_renewal_by_a_wrong_clock_is_written_again_by_the_right_one, right_clocks),
         cmocka_unit_test_setup(as_much_as_is_allowed_is_let_pass, right_clocks),
         cmocka_unit_test_setup(a_step_of_the_wall_clock_moves_no_lease, right_clocks),
         cmocka_unit_test_setup(a_clock_that_was_set_right_is_taken_back, right_clocks),

@@ -381,51 +381,85 @@ static bool depends_on_time(const struct belay_batch *batch)
     return false;
 }
 
-/* The opposite of a write, on the condition that it is still ours. */
-static struct belay_write opposite(const struct belay_write *write, struct belay_record *failed)
-{
-    struct belay_write undo = { .key = write->key, .values = failed };
+/* The opposite of one write, and what it points to. */
+struct reversal {
+    struct belay_write write;
+    struct belay_record values;
+    struct belay_put_intent intent;
+};
 
-    failed->outcome = BELAY_OUTCOME_FAILED;
-    if ((write->set & BELAY_SET_TAKEN) != 0 && (write->set & BELAY_SET_IDENTITY) != 0) {
-        undo.condition = BELAY_IF_HELD_BY;
-        undo.lock_id = write->values->lock_id;
-        undo.set = BELAY_SET_RELEASED;
-    } else if ((write->set & BELAY_SET_LEASE) != 0 && write->lock_id != NULL) {
-        /* A lease cannot be taken back, but it can be written again, by the right clock. */
-        undo = *write;
-        undo.condition = BELAY_IF_HELD_BY;
-        undo.lock_id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : write->lock_id;
-        undo.set = BELAY_SET_LEASE;
+/* It took the lock: give it back. */
+static void give_back(const struct belay_write *write, struct reversal *back)
+{
+    back->values.outcome = BELAY_OUTCOME_FAILED;
+    if ((write->set & BELAY_SET_TAKEN) != 0) {
+        back->write.condition = BELAY_IF_HELD_BY;
+        back->write.lock_id = write->values->lock_id;
+        back->write.set = BELAY_SET_RELEASED;
     }
     if (write->put_ticket != NULL) {
-        undo.drop_tickets = &write->put_ticket->lock_id;
-        undo.n_drop_tickets = 1;
+        back->write.drop_tickets = &write->put_ticket->lock_id;
+        back->write.n_drop_tickets = 1;
     }
-    if (write->put_intent != NULL && undo.put_intent == NULL) {
-        undo.drop_intents = &write->put_intent->lock_id;
-        undo.n_drop_intents = 1;
+    if (write->put_intent != NULL) {
+        back->write.drop_intents = &write->put_intent->lock_id;
+        back->write.n_drop_intents = 1;
     }
-    undo.put_ticket = NULL;
-    return undo;
 }
 
+/*
+ * It prolonged a lock that was held before, and is to stay so: its lease is
+ * written again, by the right clock, and an id that was exchanged is put back.
+ */
+static void write_again(const struct belay_batch *batch, const struct belay_write *write,
+                        struct reversal *back)
+{
+    const struct belay_write *first = &batch->writes[0];
+    bool exchanged = (first->set & BELAY_SET_IDENTITY) != 0;
+
+    if ((write->set & BELAY_SET_LEASE) != 0) {
+        back->values.ttl_ms = write->values->ttl_ms;
+        back->values.lock_id = (char *)write->lock_id;
+        back->write.condition = BELAY_IF_HELD_BY;
+        back->write.lock_id = exchanged ? write->values->lock_id : write->lock_id;
+        back->write.set = exchanged ? BELAY_SET_LEASE | BELAY_SET_IDENTITY : BELAY_SET_LEASE;
+    }
+    if (write->put_intent != NULL) {
+        back->intent = *write->put_intent;
+        back->intent.lock_id = first->lock_id;
+        back->write.put_intent = &back->intent;
+        if (exchanged) {
+            back->write.drop_intents = &write->put_intent->lock_id;
+            back->write.n_drop_intents = 1;
+        }
+    }
+}
+
+/* A batch that takes, queues or prolongs, undone as far as it is still ours. */
 static void undo(struct ddb_store *store, const struct belay_batch *batch)
 {
+    bool prolongs = (batch->writes[0].set & (BELAY_SET_TAKEN | BELAY_SET_LEASE)) == BELAY_SET_LEASE;
+    struct reversal *back = calloc(batch->n_writes, sizeof *back);
     struct belay_write *writes = calloc(batch->n_writes, sizeof *writes);
-    struct belay_record failed = { 0 };
-    struct belay_batch back = { .writes = writes, .n_writes = batch->n_writes };
     struct belay_commit done = { 0 };
 
-    if (writes == NULL) {
-        return; /* it ends with its ttl */
+    /* Without memory it ends with its ttl. */
+    for (size_t i = 0; back != NULL && writes != NULL && i < batch->n_writes; i++) {
+        back[i].write = (struct belay_write){ .key = batch->writes[i].key, .values = &back[i].values };
+        if (prolongs) {
+            write_again(batch, &batch->writes[i], &back[i]);
+        } else {
+            give_back(&batch->writes[i], &back[i]);
+        }
+        writes[i] = back[i].write;
     }
-    for (size_t i = 0; i < batch->n_writes; i++) {
-        writes[i] = opposite(&batch->writes[i], &failed);
+    if (back != NULL && writes != NULL) {
+        (void)commit(store, &(struct belay_batch){ .writes = writes, .n_writes = batch->n_writes }, &done,
+                     NULL);
     }
-    (void)commit(store, &back, &done, NULL);
     belay_commit_release(&done);
     free(writes);
+    free(back);
 }
 
 static enum belay_code check_allowed(const struct ddb_store *store, const struct belay_batch *batch,

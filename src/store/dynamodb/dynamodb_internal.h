@@ -217,11 +217,11 @@ void ddb_write_line_revision(struct expr *expr);
 
 /* ---- the operations -------------------------------------------------------- */
 
-enum belay_code ddb_get(struct belay_store *store, const char *const *keys, size_t n,
+enum belay_code ddb_get(struct belay_store *base, const char *const *keys, size_t n,
                         struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err);
-enum belay_code ddb_commit(struct belay_store *store, const struct belay_batch *batch,
+enum belay_code ddb_commit(struct belay_store *base, const struct belay_batch *batch,
                            struct belay_commit *out, struct belay_error *err);
-enum belay_code ddb_scan(struct belay_store *store, const struct belay_scan *scan, belay_record_fn fn,
+enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
                          void *context, struct belay_error *err);
 
 #endif

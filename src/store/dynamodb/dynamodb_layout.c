@@ -5,7 +5,7 @@
 
 #define WHOLE_KEY(attribute)                                                                                 \
     {                                                                                                        \
-        .name = attribute, .before = "", .after = "", .has_key = true                                        \
+        .name = (attribute), .before = "", .after = "", .has_key = true                                      \
     }
 
 /*
@@ -100,6 +100,7 @@ static const struct layout layouts[] = {
             [FIELD_METADATA] = { "metadata", FORMAT_MAP },
         },
         .owner_name_meta = "user_email",
+        .release_expires = true,
         .held_word = "active",
         .completed_word = "released",
         .failed_word = "released",

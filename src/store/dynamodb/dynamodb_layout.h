@@ -79,6 +79,7 @@ struct layout {
     const char *failed_word;
     const char *forced_word;
     bool release_deletes;
+    bool release_expires; /* a release puts the end into the past, for programs that look at nothing else */
     bool look_only;       /* only shown and forced */
     int64_t heartbeat_ms; /* of holders who cannot say it themselves; 0: they have none */
     int64_t stale_after_ms;

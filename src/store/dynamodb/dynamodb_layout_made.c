@@ -200,6 +200,7 @@ static void read_words(struct making *making)
     layout->line_prefix = value == NULL ? "belay-line#" : value;
     value = get(making, "release");
     layout->release_deletes = value == NULL || strcmp(value, "delete") == 0;
+    layout->release_expires = value != NULL && strcmp(value, "expire") == 0;
     value = get(making, "heartbeat");
     if (value != NULL) {
         (void)belay_parse_duration(value, &layout->heartbeat_ms);
@@ -226,8 +227,9 @@ static enum belay_code check(const struct making *making)
         return fail(making, "lock_id", NULL,
                     "is missing: name an attribute for the id of each acquisition, a new one if need be");
     }
-    if (release != NULL && strcmp(release, "delete") != 0 && strcmp(release, "update") != 0) {
-        return fail(making, "release", release, "must be delete or update");
+    if (release != NULL && strcmp(release, "delete") != 0 && strcmp(release, "update") != 0 &&
+        strcmp(release, "expire") != 0) {
+        return fail(making, "release", release, "must be delete, update or expire");
     }
     if ((!layout->release_deletes || layout_name_of(layout, FIELD_STATUS) != NULL) &&
         (layout_name_of(layout, FIELD_STATUS) == NULL || layout->held_word == NULL ||

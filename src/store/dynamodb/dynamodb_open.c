@@ -3,8 +3,13 @@
 #include "base/error.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
-/* A poll is what waiting costs: about 1,800 reads an hour for the first in line. */
-enum { POLL_MS = 2000, TICKET_POLLS = 3 };
+/*
+ * A poll is what waiting costs: 1,800 reads an hour for the first in line. Who
+ * is far back looks only every 20 polls (src/lock/acquire.c), so a ticket lasts
+ * longer than that. A waiter that died holds up each hand-over by one claim
+ * until its ticket ends.
+ */
+enum { POLL_MS = 2000, TICKET_POLLS = 24 };
 
 static void close_store(struct belay_store *base)
 {

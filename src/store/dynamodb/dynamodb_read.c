@@ -64,7 +64,7 @@ static void read_tickets(const json_t *item, struct belay_record *record, bool *
         read_ticket(item, json_string_value(json_array_get(ids, i)), &record->tickets[record->n_tickets++],
                     ok);
     }
-    if (record->n_tickets > 1) {
+    if (record->tickets != NULL && record->n_tickets > 1) {
         qsort(record->tickets, record->n_tickets, sizeof *record->tickets, by_seq);
     }
 }

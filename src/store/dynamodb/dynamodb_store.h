@@ -36,6 +36,6 @@ enum belay_code dynamodb_store_open(const char *table_and_params, const struct d
                                     struct belay_store **out_store, char **out_url, struct belay_error *err);
 
 /* How many requests this handle has sent. */
-uint64_t dynamodb_store_requests(const struct belay_store *store);
+uint64_t dynamodb_store_requests(const struct belay_store *base);
 
 #endif

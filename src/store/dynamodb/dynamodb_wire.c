@@ -26,6 +26,14 @@ static bool only_reads(const char *operation)
     return false;
 }
 
+/* AWS, DynamoDB Local and dynalite have words of their own for it. */
+static bool says_other_keys(const char *message)
+{
+    return message != NULL &&
+           (strstr(message, "key element") != NULL || strstr(message, "required keys") != NULL ||
+            strstr(message, "number of conditions on the keys") != NULL);
+}
+
 /* What aws_call() cannot know to say. */
 static enum belay_code explain(const struct ddb_store *store, enum belay_code code,
                                const struct aws_response *response, struct belay_error *err)
@@ -45,8 +53,7 @@ static enum belay_code explain(const struct ddb_store *store, enum belay_code co
                          "this server does not have all of DynamoDB: it does not know an operation that "
                          "locks of several keys or other programs' layouts need");
     }
-    if (strcmp(name, "ValidationException") == 0 && response->error_message != NULL &&
-        strstr(response->error_message, "key element") != NULL) {
+    if (strcmp(name, "ValidationException") == 0 && says_other_keys(response->error_message)) {
         return error_set(err, BELAY_CONFIG,
                          "the table '%s' has other keys than the layout '%s' needs: choose its layout with "
                          "?layout=, or make a table with 'belay table create'",

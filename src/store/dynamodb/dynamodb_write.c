@@ -206,6 +206,11 @@ void ddb_write_fields(const struct ddb_store *store, const struct belay_write *w
     }
     if ((write->set & BELAY_SET_RELEASED) != 0) {
         put_released(store, write->values->outcome, expr);
+        /* A second ago, as they compare whole seconds with "<": the lock is free at once (L4). */
+        if (store->layout->release_expires && (write->set & BELAY_SET_LEASE) == 0) {
+            put(store, FIELD_EXPIRES,
+                ddb_time_value(store->layout->fields[FIELD_EXPIRES].format, now_ms - 1000, false), expr);
+        }
     }
     if ((write->set & BELAY_SET_RELEASED) != 0 ||
         ((write->set & BELAY_SET_FREED) != 0 && !layout_is_foreign(store->layout))) {
