@@ -130,6 +130,47 @@ class Requests(DynamoCase):
         self.assertLessEqual(total, 12, self.proxy.counts())
 
 
+class Hierarchy(DynamoCase):
+    """Intents on an ancestor: one is put while another is dropped, and nothing is left of those who died (S4.5)."""
+
+    PROXY = True
+    SERVICE = ("--stack", "s", "--environment", "e", "--service", "v")
+
+    def expire(self, lock):
+        past = {"N": str(int(time.time() * 1000) - 60000)}
+        self.change(lock["key"], expires_at=past)
+        name = f"intent#{lock['lock_id']}"
+        intent = self.item("stack:s:env:e")[name]["M"]
+        self.change("stack:s:env:e", **{name: {"M": {**intent, "expires_at": past}}})
+
+    def test_an_expired_lock_below_a_stack_is_taken_over(self):
+        """L4"""
+        first = self.ok("acquire", "--json", *self.SERVICE).json()
+        self.expire(first)
+        self.proxy.reset()
+        second = self.ok("acquire", "--json", *self.SERVICE).json()
+        self.assertGreater(second["token"], first["token"])
+        self.assertEqual(self.item("stack:s:env:e")["intents"], {"SS": [second["lock_id"]]})
+        self.assertNotIn(f"intent#{first['lock_id']}", self.item("stack:s:env:e"))
+        self.fails(75, "acquire", "stack:s:env:e")
+        self.ok("release", second["key"], "--id", second["lock_id"])
+        self.assertNotIn("intents", self.item("stack:s:env:e"))
+        self.ok("acquire", "stack:s:env:e")
+
+    def test_an_adopted_lock_below_a_stack_leaves_nothing_behind(self):
+        first = self.ok("acquire", "--json", *self.SERVICE).json()
+        self.ok("run", "--adopt", first["lock_id"], first["key"], "--", "true")
+        # The old id may stay in the set as nobody, until the next who looks.
+        self.assertNotIn(f"intent#{first['lock_id']}", self.item("stack:s:env:e"))
+        lock = self.ok("acquire", "--json", "stack:s:env:e").json()
+        self.assertNotIn("intents", self.item("stack:s:env:e"))
+        self.ok("release", "stack:s:env:e", "--id", lock["lock_id"])
+        self.proxy.reset()
+        lock = self.ok("acquire", "--json", *self.SERVICE).json()
+        self.assertLessEqual(sum(self.proxy.counts().values()), 2, self.proxy.counts())
+        self.assertEqual(self.item("stack:s:env:e")["intents"], {"SS": [lock["lock_id"]]})
+
+
 class Losses(DynamoCase):
     """L5: what went wrong in between is found out, and never done twice."""
 
