@@ -212,7 +212,8 @@ void ddb_write_fields(const struct ddb_store *store, const struct belay_write *w
 /* The same for an item of its own that holds the line. */
 void ddb_line_condition(const struct belay_write *write, const struct ddb_items *seen, struct expr *expr);
 bool ddb_changes_line(const struct belay_write *write);
-void ddb_write_line(const struct belay_write *write, int64_t now_ms, struct expr *expr);
+/* `seen`: the item with the line, if the write is on condition that it is still like that; or NULL. */
+void ddb_write_line(const struct belay_write *write, const json_t *seen, int64_t now_ms, struct expr *expr);
 void ddb_write_line_revision(struct expr *expr);
 
 /* ---- the operations -------------------------------------------------------- */

@@ -51,14 +51,14 @@ static bool is_dropped(const char *const *drops, size_t n, const char *id)
 struct drops {
     const char *const *ids;
     size_t n;
-    const char *put_again; /* NULL: none */
+    const char *put; /* the id that is put, which is not dropped; NULL: none */
     const char *prefixes[2];
     const char *set;
 };
 
 static void drop_one(struct expr *expr, const struct drops *drops, const char *id, json_t *dropped)
 {
-    if (drops->put_again != NULL && strcmp(id, drops->put_again) == 0) {
+    if (drops->put != NULL && strcmp(id, drops->put) == 0) {
         return;
     }
     for (size_t p = 0; p < 2 && drops->prefixes[p] != NULL; p++) {
@@ -69,11 +69,80 @@ static void drop_one(struct expr *expr, const struct drops *drops, const char *i
     }
 }
 
+static bool is_ghost(const json_t *seen, const struct drops *drops, const char *id)
+{
+    struct buf name = BUF_INIT(512);
+    bool ghost;
+
+    buf_addf(&name, "%s%s", drops->prefixes[0], id);
+    ghost = !name.failed && json_object_get(seen, name.data) == NULL;
+    buf_release(&name);
+    return ghost;
+}
+
+static bool contains(const json_t *ids, const char *id)
+{
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        if (strcmp(json_string_value(json_array_get(ids, i)), id) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The whole set anew: what was seen, without what is dropped and what was left behind. */
+static void rewrite_set(struct expr *expr, const struct drops *drops, const json_t *seen,
+                        const json_t *dropped)
+{
+    const json_t *old = json_object_get(json_object_get(seen, drops->set), "SS");
+    json_t *ids = json_array();
+    bool ok = ids != NULL;
+
+    for (size_t i = 0; ok && i < json_array_size(old); i++) {
+        json_t *id = json_array_get(old, i);
+        const char *text = json_string_value(id);
+
+        if (!contains(dropped, text) && !is_ghost(seen, drops, text) &&
+            (drops->put == NULL || strcmp(text, drops->put) != 0)) {
+            ok = json_array_append(ids, id) == 0;
+        }
+    }
+    if (drops->put != NULL) {
+        ok = ok && json_array_append_new(ids, json_string(drops->put)) == 0;
+    }
+    if (drops->put == NULL && json_array_size(ids) == json_array_size(old)) {
+        /* as it was */
+    } else if (json_array_size(ids) > 0) {
+        expr_set(expr, drops->set, json_pack("{s:O}", "SS", ids));
+    } else {
+        expr_remove(expr, drops->set);
+    }
+    expr->failed = expr->failed || !ok;
+    json_decref(ids);
+}
+
+/*
+ * One update cannot both add to a set and take from it. Where the write is on
+ * condition of what was seen, it says the whole set; else, when one is put, the
+ * ids of those that are dropped stay in the set as ghosts: without an attribute
+ * they are nobody, and the next write of the first kind takes them out.
+ */
+static void change_set(struct expr *expr, const struct drops *drops, const json_t *seen, json_t *dropped)
+{
+    if (seen != NULL) {
+        rewrite_set(expr, drops, seen, dropped);
+    } else if (drops->put != NULL) {
+        expr_add(expr, drops->set, av_set_of_one(drops->put));
+    } else if (json_array_size(dropped) > 0) {
+        expr_delete(expr, drops->set, json_pack("{s:O}", "SS", dropped));
+    }
+}
+
 /*
  * Of very many only some are dropped now: each is over or was passed by, and is
  * dropped by who comes next. The writer's own must not stay, so it goes first.
  */
-static void drop(struct expr *expr, const struct drops *drops, const char *own)
+static void change_ids(struct expr *expr, const struct drops *drops, const char *own, const json_t *seen)
 {
     json_t *dropped = json_array();
     bool has_own = own != NULL && is_dropped(drops->ids, drops->n, own);
@@ -86,9 +155,7 @@ static void drop(struct expr *expr, const struct drops *drops, const char *own)
             drop_one(expr, drops, drops->ids[i], dropped);
         }
     }
-    if (json_array_size(dropped) > 0) {
-        expr_delete(expr, drops->set, json_pack("{s:O}", "SS", dropped));
-    }
+    change_set(expr, drops, seen, dropped);
     json_decref(dropped);
 }
 
@@ -121,7 +188,6 @@ static void put_ticket(const struct belay_write *write, int64_t now_ms, struct e
 
     set_named(expr, LINE_TICKET, put->lock_id, av_map(map));
     put_seq(write, expr);
-    expr_add(expr, LINE_WAITING, av_set_of_one(put->lock_id));
 }
 
 static void put_intent(const struct belay_write *write, int64_t now_ms, struct expr *expr)
@@ -131,25 +197,24 @@ static void put_intent(const struct belay_write *write, int64_t now_ms, struct e
                             av_int(now_ms + put->ttl_ms), "ttl_ms", av_int(put->ttl_ms));
 
     set_named(expr, LINE_INTENT, put->lock_id, av_map(map));
-    expr_add(expr, LINE_INTENTS, av_set_of_one(put->lock_id));
 }
 
-void ddb_write_line(const struct belay_write *write, int64_t now_ms, struct expr *expr)
+void ddb_write_line(const struct belay_write *write, const json_t *seen, int64_t now_ms, struct expr *expr)
 {
     const struct drops tickets = { .ids = write->drop_tickets,
                                    .n = write->n_drop_tickets,
-                                   .put_again = write->put_ticket == NULL ? NULL : write->put_ticket->lock_id,
+                                   .put = write->put_ticket == NULL ? NULL : write->put_ticket->lock_id,
                                    .prefixes = { LINE_TICKET, LINE_SEQ },
                                    .set = LINE_WAITING };
     const struct drops intents = { .ids = write->drop_intents,
                                    .n = write->n_drop_intents,
-                                   .put_again = write->put_intent == NULL ? NULL : write->put_intent->lock_id,
+                                   .put = write->put_intent == NULL ? NULL : write->put_intent->lock_id,
                                    .prefixes = { LINE_INTENT, NULL },
                                    .set = LINE_INTENTS };
     const char *own = write->values == NULL ? NULL : write->values->lock_id;
 
-    drop(expr, &tickets, own);
-    drop(expr, &intents, own);
+    change_ids(expr, &tickets, own, seen);
+    change_ids(expr, &intents, own, seen);
     if (write->put_ticket != NULL) {
         put_ticket(write, now_ms, expr);
     }

@@ -119,6 +119,19 @@ static bool deletes(const struct ddb_store *store, const struct belay_write *wri
     return (write->set & BELAY_SET_RELEASED) != 0 && store->layout->release_deletes;
 }
 
+/* A line in the lock's own item. Not asked for if it is not known any more. */
+static void plan_inner_line(struct ddb_store *store, const struct plan *plan, const struct belay_write *write,
+                            struct expr *expr)
+{
+    struct ddb_items seen = { 0 };
+
+    if (write->condition == BELAY_IF_UNCHANGED && write->revision != 0) {
+        (void)ddb_seen_find(&store->seen, write->key, write->revision, &seen);
+    }
+    ddb_write_line(write, seen.item, plan->now_ms, expr);
+    ddb_items_release(&seen);
+}
+
 /* The lock's item: condition, and what changes in it. */
 static void plan_item(struct ddb_store *store, struct plan *plan, size_t i)
 {
@@ -140,7 +153,7 @@ static void plan_item(struct ddb_store *store, struct plan *plan, size_t i)
     } else {
         ddb_write_fields(store, write, plan->now_ms, expr);
         if (!foreign) {
-            ddb_write_line(write, plan->now_ms, expr);
+            plan_inner_line(store, plan, write, expr);
         }
         action->kind = expr_updates(expr) ? ACTION_UPDATE : ACTION_CHECK;
     }
@@ -180,7 +193,9 @@ static void plan_line(struct ddb_store *store, struct plan *plan, size_t i)
             action->kind = ACTION_DELETE;
             return;
         }
-        ddb_write_line(write, plan->now_ms, &action->expr);
+        /* Known and asked for: ddb_line_condition() wants its revision. */
+        ddb_write_line(write, write->condition == BELAY_IF_UNCHANGED && seen != NULL ? seen->line : NULL,
+                       plan->now_ms, &action->expr);
         ddb_write_line_revision(&action->expr);
     } else if (action->expr.condition.len == 0) {
         json_decref(action->key);

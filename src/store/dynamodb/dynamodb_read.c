@@ -27,9 +27,9 @@ static const json_t *id_map(const json_t *item, const char *prefix, const char *
     return map;
 }
 
-static void read_ticket(const json_t *item, const char *id, struct belay_ticket *ticket, bool *ok)
+static void read_ticket(const json_t *item, const json_t *map, const char *id, struct belay_ticket *ticket,
+                        bool *ok)
 {
-    const json_t *map = id_map(item, LINE_TICKET, id);
     struct buf name = BUF_INIT(512);
 
     ticket->lock_id = copy(id, ok);
@@ -61,8 +61,12 @@ static void read_tickets(const json_t *item, struct belay_record *record, bool *
     record->tickets = n == 0 ? NULL : calloc(n, sizeof *record->tickets);
     *ok = *ok && (n == 0 || record->tickets != NULL);
     for (size_t i = 0; *ok && i < n; i++) {
-        read_ticket(item, json_string_value(json_array_get(ids, i)), &record->tickets[record->n_tickets++],
-                    ok);
+        const char *id = json_string_value(json_array_get(ids, i));
+        const json_t *map = id_map(item, LINE_TICKET, id);
+
+        if (map != NULL) { /* else a ghost: see dynamodb_line.c */
+            read_ticket(item, map, id, &record->tickets[record->n_tickets++], ok);
+        }
     }
     if (record->tickets != NULL && record->n_tickets > 1) {
         qsort(record->tickets, record->n_tickets, sizeof *record->tickets, by_seq);
@@ -77,10 +81,14 @@ static void read_intents(const json_t *item, struct belay_record *record, bool *
     record->intents = n == 0 ? NULL : calloc(n, sizeof *record->intents);
     *ok = *ok && (n == 0 || record->intents != NULL);
     for (size_t i = 0; *ok && i < n; i++) {
-        struct belay_intent *intent = &record->intents[record->n_intents++];
         const char *id = json_string_value(json_array_get(ids, i));
         const json_t *map = id_map(item, LINE_INTENT, id);
+        struct belay_intent *intent;
 
+        if (map == NULL) {
+            continue; /* a ghost: see dynamodb_line.c */
+        }
+        intent = &record->intents[record->n_intents++];
         intent->lock_id = copy(id, ok);
         intent->key = copy(item_text(map, "key"), ok);
         (void)item_int(map, "expires_at", &intent->expires_ms);
@@ -248,13 +256,15 @@ static void read_fence(const json_t *fence, struct belay_record *record)
     }
 }
 
+static bool has_ids(const json_t *line)
+{
+    return json_object_get(line, LINE_WAITING) != NULL || json_object_get(line, LINE_INTENTS) != NULL;
+}
+
 /* A line in which nobody is any more is none. */
 static const json_t *line_of(const struct ddb_items *items)
 {
-    return json_object_get(items->line, LINE_WAITING) == NULL &&
-                   json_object_get(items->line, LINE_INTENTS) == NULL
-               ? NULL
-               : items->line;
+    return has_ids(items->line) ? items->line : NULL;
 }
 
 enum belay_code ddb_record(struct ddb_store *store, const char *key, const struct ddb_items *items,
@@ -285,6 +295,8 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
         int64_t since = ddb_seen_put(&store->seen, key, items, &record, ddb_clock_judge_ms(store));
 
         record.freed_ms = record.freed_ms > 0 || record.n_tickets == 0 ? record.freed_ms : since;
+    } else if (has_ids(item)) {
+        (void)ddb_seen_put(&store->seen, key, items, &record, 0);
     }
     if (store->params.observe) {
         ddb_observe(store, line, &record);
