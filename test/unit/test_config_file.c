@@ -149,10 +149,10 @@ static void an_unknown_name_gets_the_nearest_known_one(void **state)
         { "metrics: {emv: x}", "c.yaml:1: metrics has no 'emv'; did you mean 'emf'?" },
         { "ttl: 5m",
           "c.yaml:1: the file has no 'ttl'; it can have store, state_store, locking_enabled, profiles, "
-          "controller, databases, server, audit, metrics" },
+          "controller, databases, layouts, server, audit, metrics" },
         { "<<: {}",
           "c.yaml:1: the file has no '<<'; it can have store, state_store, locking_enabled, profiles, "
-          "controller, databases, server, audit, metrics" },
+          "controller, databases, layouts, server, audit, metrics" },
     };
 
     check_faults(*state, rows, COUNT(rows));

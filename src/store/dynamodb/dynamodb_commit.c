@@ -32,124 +32,6 @@ static enum belay_code make_records(struct belay_commit *out, size_t n, struct b
     return BELAY_OK;
 }
 
-/* The records as they are now. A transaction brings none, so they are read. */
-static enum belay_code read_images(struct ddb_store *store, const struct plan *plan, struct belay_commit *out,
-                                   struct belay_error *err)
-{
-    size_t n = plan->batch->n_writes;
-    const char **keys = calloc(n + 1, sizeof *keys);
-    int64_t now_ms;
-    enum belay_code code;
-
-    if (keys == NULL) {
-        return error_no_memory(err);
-    }
-    for (size_t i = 0; i < n; i++) {
-        keys[i] = plan->batch->writes[i].key;
-    }
-    code = ddb_get(&store->base, keys, n, out->records, &now_ms, err);
-    free((void *)keys);
-    /* It was done; what could not be read is the answer. */
-    return code == BELAY_OK || code == BELAY_NO_MEMORY ? code : BELAY_UNKNOWN;
-}
-
-static enum belay_code find_token(const struct plan *plan, struct belay_commit *out, struct belay_error *err)
-{
-    for (size_t i = 0; i < plan->batch->n_writes; i++) {
-        const struct belay_write *write = &plan->batch->writes[i];
-
-        if ((write->set & BELAY_SET_IDENTITY) == 0 || out->records[i].revision == 0) {
-            continue;
-        }
-        if (strcmp(out->records[i].lock_id, write->values->lock_id) != 0) {
-            return error_set(err, BELAY_UNKNOWN,
-                             "lock '%s' was taken, and lost before its token could be read", write->key);
-        }
-        out->token = out->records[i].token;
-    }
-    return BELAY_OK;
-}
-
-static enum belay_code image_of_item(struct ddb_store *store, const struct plan *plan, json_t *item,
-                                     struct belay_commit *out, struct belay_error *err)
-{
-    struct ddb_items items = { .item = item };
-
-    return ddb_record(store, plan->batch->writes[0].key, &items, &out->records[0], err);
-}
-
-/* Deleted: there is no record, but who asks may still want to know whose it was. */
-static enum belay_code image_of_deleted(struct ddb_store *store, const struct plan *plan, json_t *old,
-                                        struct belay_commit *out, struct belay_error *err)
-{
-    const struct belay_write *write = &plan->batch->writes[0];
-    struct belay_record *record = &out->records[0];
-    struct ddb_items nothing = { 0 };
-    enum belay_code code = image_of_item(store, plan, old, out, err);
-
-    if (code == BELAY_OK) {
-        record->held = false;
-        record->outcome = write->values->outcome;
-        record->freed_ms = plan->now_ms;
-        record->freed_at_unix_ms = plan->now_ms;
-        record->revision = 0;
-        (void)ddb_seen_put(&store->seen, write->key, &nothing, record, plan->now_ms);
-    }
-    return code;
-}
-
-/* All that a holder consists of was written: that is what lies there now. */
-static enum belay_code image_of_taken(struct ddb_store *store, const struct plan *plan,
-                                      struct belay_commit *out, struct belay_error *err)
-{
-    const struct action *action = &plan->actions[0];
-    json_t *item = json_copy(action->key);
-    enum belay_code code;
-
-    if (item == NULL || json_object_update(item, action->expr.assigned) != 0) {
-        json_decref(item);
-        return error_no_memory(err);
-    }
-    code = image_of_item(store, plan, item, out, err);
-    json_decref(item);
-    return code;
-}
-
-static enum belay_code make_images(struct ddb_store *store, const struct plan *plan, json_t *image,
-                                   struct belay_commit *out, struct belay_error *err)
-{
-    const struct belay_batch *batch = plan->batch;
-    const struct action *action = &plan->actions[0];
-
-    if (batch->n_writes == 1 && plan->n == 1 && action->of == OF_ITEM && action->kind == ACTION_DELETE) {
-        return image_of_deleted(store, plan, image, out, err);
-    }
-    if (batch->n_writes == 1 && plan->n == 1 && action->of == OF_ITEM && action->kind == ACTION_UPDATE) {
-        return image_of_item(store, plan, image, out, err);
-    }
-    if (batch->n_writes == 1 && layout_is_foreign(store->layout) && store->params.fence_table == NULL &&
-        (batch->writes[0].set & BELAY_SET_HOLDER) == BELAY_SET_HOLDER &&
-        !ddb_changes_line(&batch->writes[0])) {
-        return image_of_taken(store, plan, out, err);
-    }
-    return read_images(store, plan, out, err);
-}
-
-/*
- * Where no attribute says how long the lease was, it can only be guessed from
- * when it began, and a holder must not guess too much of its own (L6).
- */
-static void keep_lengths(const struct plan *plan, struct belay_commit *out)
-{
-    for (size_t i = 0; i < plan->batch->n_writes; i++) {
-        const struct belay_write *write = &plan->batch->writes[i];
-
-        if ((write->set & BELAY_SET_LEASE) != 0 && out->records[i].revision != 0) {
-            out->records[i].ttl_ms = write->values->ttl_ms;
-        }
-    }
-}
-
 static enum belay_code answer_done(struct ddb_store *store, const struct plan *plan, json_t *image,
                                    struct belay_commit *out, struct belay_error *err)
 {
@@ -159,12 +41,7 @@ static enum belay_code answer_done(struct ddb_store *store, const struct plan *p
         return code;
     }
     out->now_ms = plan->now_ms;
-    code = make_images(store, plan, image, out, err);
-    if (code != BELAY_OK) {
-        return code;
-    }
-    keep_lengths(plan, out);
-    return find_token(plan, out, err);
+    return plan_images(store, plan, image, out, err);
 }
 
 static bool is_own(const struct belay_write *write, const struct belay_record *record)
@@ -381,85 +258,17 @@ static bool depends_on_time(const struct belay_batch *batch)
     return false;
 }
 
-/* The opposite of one write, and what it points to. */
-struct reversal {
-    struct belay_write write;
-    struct belay_record values;
-    struct belay_put_intent intent;
-};
-
-/* It took the lock: give it back. */
-static void give_back(const struct belay_write *write, struct reversal *back)
+static void commit_back(struct ddb_store *store, const struct belay_batch *batch)
 {
-    back->values.outcome = BELAY_OUTCOME_FAILED;
-    if ((write->set & BELAY_SET_TAKEN) != 0) {
-        back->write.condition = BELAY_IF_HELD_BY;
-        back->write.lock_id = write->values->lock_id;
-        back->write.set = BELAY_SET_RELEASED;
-    }
-    if (write->put_ticket != NULL) {
-        back->write.drop_tickets = &write->put_ticket->lock_id;
-        back->write.n_drop_tickets = 1;
-    }
-    if (write->put_intent != NULL) {
-        back->write.drop_intents = &write->put_intent->lock_id;
-        back->write.n_drop_intents = 1;
-    }
-}
-
-/*
- * It prolonged a lock that was held before, and is to stay so: its lease is
- * written again, by the right clock, and an id that was exchanged is put back.
- */
-static void write_again(const struct belay_batch *batch, const struct belay_write *write,
-                        struct reversal *back)
-{
-    const struct belay_write *first = &batch->writes[0];
-    bool exchanged = (first->set & BELAY_SET_IDENTITY) != 0;
-
-    if ((write->set & BELAY_SET_LEASE) != 0) {
-        back->values.ttl_ms = write->values->ttl_ms;
-        back->values.lock_id = (char *)write->lock_id;
-        back->write.condition = BELAY_IF_HELD_BY;
-        back->write.lock_id = exchanged ? write->values->lock_id : write->lock_id;
-        back->write.set = exchanged ? BELAY_SET_LEASE | BELAY_SET_IDENTITY : BELAY_SET_LEASE;
-    }
-    if (write->put_intent != NULL) {
-        back->intent = *write->put_intent;
-        back->intent.lock_id = first->lock_id;
-        back->write.put_intent = &back->intent;
-        if (exchanged) {
-            back->write.drop_intents = &write->put_intent->lock_id;
-            back->write.n_drop_intents = 1;
-        }
-    }
-}
-
-/* A batch that takes, queues or prolongs, undone as far as it is still ours. */
-static void undo(struct ddb_store *store, const struct belay_batch *batch)
-{
-    bool prolongs = (batch->writes[0].set & (BELAY_SET_TAKEN | BELAY_SET_LEASE)) == BELAY_SET_LEASE;
-    struct reversal *back = calloc(batch->n_writes, sizeof *back);
-    struct belay_write *writes = calloc(batch->n_writes, sizeof *writes);
+    struct reversal reversal;
     struct belay_commit done = { 0 };
 
     /* Without memory it ends with its ttl. */
-    for (size_t i = 0; back != NULL && writes != NULL && i < batch->n_writes; i++) {
-        back[i].write = (struct belay_write){ .key = batch->writes[i].key, .values = &back[i].values };
-        if (prolongs) {
-            write_again(batch, &batch->writes[i], &back[i]);
-        } else {
-            give_back(&batch->writes[i], &back[i]);
-        }
-        writes[i] = back[i].write;
-    }
-    if (back != NULL && writes != NULL) {
-        (void)commit(store, &(struct belay_batch){ .writes = writes, .n_writes = batch->n_writes }, &done,
-                     NULL);
+    if (reversal_make(&reversal, batch)) {
+        (void)commit(store, &reversal.batch, &done, NULL);
     }
     belay_commit_release(&done);
-    free(writes);
-    free(back);
+    reversal_release(&reversal);
 }
 
 static enum belay_code check_allowed(const struct ddb_store *store, const struct belay_batch *batch,
@@ -497,7 +306,7 @@ enum belay_code ddb_commit(struct belay_store *base, const struct belay_batch *b
         (code == BELAY_OK || code == BELAY_REFUSED) && depends_on_time(batch) ? ddb_clock_skew_ms(store) : 0;
     if (skew_ms != 0) {
         if (code == BELAY_OK) {
-            undo(store, batch);
+            commit_back(store, batch);
         }
         code = ddb_clock_say_skew(store, skew_ms, err);
     }

@@ -45,5 +45,18 @@ enum belay_code plan_make(struct ddb_store *store, struct plan *plan, struct ref
 /* *out_image: after one update the item as it is now, after a deletion as it was; the caller releases it. */
 enum belay_code plan_send(struct ddb_store *store, struct plan *plan, json_t **out_image,
                           struct refusal *refusal, struct belay_error *err);
+/* Fill out->records, of which there is one for each write, and the token. */
+enum belay_code plan_images(struct ddb_store *store, const struct plan *plan, json_t *image,
+                            struct belay_commit *out, struct belay_error *err);
+
+/* What undoes a batch, as far as what it did is still ours. */
+struct opposite;
+struct reversal {
+    struct belay_batch batch;
+    struct belay_write *writes; /* owned */
+    struct opposite *opposites; /* owned */
+};
+bool reversal_make(struct reversal *reversal, const struct belay_batch *batch); /* false: no memory */
+void reversal_release(struct reversal *reversal);
 
 #endif

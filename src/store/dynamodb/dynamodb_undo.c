@@ -1,0 +1,88 @@
+/* A batch that takes, queues or prolongs, the other way round: for a clock that turned out to be wrong. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/dynamodb/dynamodb_plan.h"
+
+/* The opposite of one write, and what it points to. */
+struct opposite {
+    struct belay_write write;
+    struct belay_record values;
+    struct belay_put_intent intent;
+};
+
+/* It took the lock: give it back. */
+static void give_back(const struct belay_write *write, struct opposite *back)
+{
+    back->values.outcome = BELAY_OUTCOME_FAILED;
+    if ((write->set & BELAY_SET_TAKEN) != 0) {
+        back->write.condition = BELAY_IF_HELD_BY;
+        back->write.lock_id = write->values->lock_id;
+        back->write.set = BELAY_SET_RELEASED;
+    }
+    if (write->put_ticket != NULL) {
+        back->write.drop_tickets = &write->put_ticket->lock_id;
+        back->write.n_drop_tickets = 1;
+    }
+    if (write->put_intent != NULL) {
+        back->write.drop_intents = &write->put_intent->lock_id;
+        back->write.n_drop_intents = 1;
+    }
+}
+
+/*
+ * It prolonged a lock that was held before, and is to stay so: its lease is
+ * written again, by the right clock, and an id that was exchanged is put back.
+ */
+static void write_again(const struct belay_batch *batch, const struct belay_write *write,
+                        struct opposite *back)
+{
+    const struct belay_write *first = &batch->writes[0];
+    bool exchanged = (first->set & BELAY_SET_IDENTITY) != 0;
+
+    if ((write->set & BELAY_SET_LEASE) != 0) {
+        back->values.ttl_ms = write->values->ttl_ms;
+        back->values.lock_id = (char *)write->lock_id;
+        back->write.condition = BELAY_IF_HELD_BY;
+        back->write.lock_id = exchanged ? write->values->lock_id : write->lock_id;
+        back->write.set = exchanged ? BELAY_SET_LEASE | BELAY_SET_IDENTITY : BELAY_SET_LEASE;
+    }
+    if (write->put_intent != NULL) {
+        back->intent = *write->put_intent;
+        back->intent.lock_id = first->lock_id;
+        back->write.put_intent = &back->intent;
+        if (exchanged) {
+            back->write.drop_intents = &write->put_intent->lock_id;
+            back->write.n_drop_intents = 1;
+        }
+    }
+}
+
+bool reversal_make(struct reversal *reversal, const struct belay_batch *batch)
+{
+    bool prolongs = (batch->writes[0].set & (BELAY_SET_TAKEN | BELAY_SET_LEASE)) == BELAY_SET_LEASE;
+    struct belay_write *writes = calloc(batch->n_writes, sizeof *writes);
+    struct opposite *back = calloc(batch->n_writes, sizeof *back);
+
+    *reversal = (struct reversal){ { .writes = writes, .n_writes = batch->n_writes }, writes, back };
+    if (writes == NULL || back == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        back[i].write = (struct belay_write){ .key = batch->writes[i].key, .values = &back[i].values };
+        if (prolongs) {
+            write_again(batch, &batch->writes[i], &back[i]);
+        } else {
+            give_back(&batch->writes[i], &back[i]);
+        }
+        writes[i] = back[i].write;
+    }
+    return true;
+}
+
+void reversal_release(struct reversal *reversal)
+{
+    free(reversal->writes);
+    free(reversal->opposites);
+    memset(reversal, 0, sizeof *reversal);
+}
