@@ -259,7 +259,7 @@ class Losses(DynamoCase):
         self.assertEqual(self.proxy.counts(), {"UpdateItem": 1})
 
     def test_a_heartbeat_survives_a_bad_minute(self):
-        process = self.start("run", "--ttl", "6s", "--heartbeat", "1s", "k", "--", "sleep", "5")
+        process = self.start("run", "--ttl", "20s", "--heartbeat", "1s", "k", "--", "sleep", "8")
         wait_until(lambda: self.item("k"))
         self.proxy.next("cut_after", "throttle", "error_before", "cut_before", "error_after")
         _, err = process.communicate(timeout=60)
