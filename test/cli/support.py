@@ -129,6 +129,10 @@ class BelayCase(unittest.TestCase):
         for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LLVM_PROFILE_FILE", "GCOV_PREFIX"):
             if name in os.environ:
                 self.env[name] = os.environ[name]
+        self.make_store()
+
+    def make_store(self):
+        """For cases on another store than SQLite."""
 
     def environment(self, extra):
         env = {**self.env, **(extra or {})}

@@ -1,0 +1,332 @@
+"""A proxy between belay and a DynamoDB server, which counts and does harm.
+
+It stands on loopback, keeps connections, and passes on what it gets. What goes wrong is said by a plan:
+
+    with Proxy(port_of_the_server) as proxy:
+        proxy.plan = Plan(seed=7, throttle=0.05, cut_after=0.05, error_after=0.05)   # by chance, repeatable
+        proxy.next("cut_after", None, "throttle")                                    # or one by one
+        proxy.answer("PutItem", 400, "AccessDeniedException", "...")                 # or always the same
+        proxy.counts()                                                               # {"UpdateItem": 2}
+
+The harms:
+
+    cut_before    the connection is cut before the request is passed on: it did not happen
+    cut_after     ... and after it was applied: the answer is lost
+    drop          applied, and never answered: the client waits until its own time-out
+    throttle      ProvisionedThroughputExceededException, not applied
+    error_before  500, not applied
+    error_after   500, although it was applied
+    delay         applied and answered, late by plan.delay_s
+
+As a program it prints its port and ends when its standard input is closed:
+
+    proxy.py --upstream PORT [--seed N] [--plan cut_after=0.05,throttle=0.05]
+
+GET /_proxy/counts then tells what was seen, and POST /_proxy/plan with {"seed": ..., "cut_after": ...} sets a new plan.
+"""
+import argparse
+import dataclasses
+import email.utils
+import http.client
+import http.server
+import json
+import random
+import socket
+import sys
+import threading
+import time
+
+HARMS = ("cut_before", "cut_after", "drop", "throttle", "error_before", "error_after", "delay")
+APPLIED = ("cut_after", "drop", "error_after", "delay", None)
+NAMESPACE = "com.amazonaws.dynamodb.v20120810#"
+# What a connection has of its own, and what is written anew.
+HOP_HEADERS = {"connection", "keep-alive", "transfer-encoding", "content-length", "date"}
+
+
+@dataclasses.dataclass
+class Plan:
+    """How likely each harm is for a request; they exclude each other."""
+    seed: int = 0
+    cut_before: float = 0.0
+    cut_after: float = 0.0
+    drop: float = 0.0
+    throttle: float = 0.0
+    error_before: float = 0.0
+    error_after: float = 0.0
+    delay: float = 0.0
+    delay_s: float = 0.3
+    drop_s: float = 60.0
+    date_shift_s: float = 0.0  # added to the Date of every answer: a server whose clock is wrong
+    operations: tuple = ()  # only these; none: all
+
+    def __post_init__(self):
+        self.random = random.Random(self.seed)
+
+    def draw(self, operation):
+        if self.operations and operation not in self.operations:
+            return None
+        chance = self.random.random()
+        for harm in HARMS:
+            chance -= getattr(self, harm)
+            if chance < 0:
+                return harm
+        return None
+
+
+@dataclasses.dataclass
+class Seen:
+    operation: str
+    harm: object
+    request: dict
+    status: int = 0  # of the server's answer; 0: it was not asked
+    answer: dict = None
+    error: str = ""
+
+
+class Proxy:
+    def __init__(self, upstream_port, plan=None):
+        self.upstream_port = upstream_port
+        self.plan = plan or Plan()
+        self.lock = threading.Lock()
+        self.seen = []
+        self.harmed = {}
+        self.script = []
+        self.answers = {}
+        self.connections = 0
+        self.open = set()
+        self.server = _Server(("127.0.0.1", 0), self)
+        self.port = self.server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.closing = threading.Event()
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.closing.set()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+        self.cut_all()
+
+    def cut_all(self):
+        """Cut every connection that is open now."""
+        with self.lock:
+            connections, self.open = self.open, set()
+        for connection in connections:
+            _cut(connection)
+
+    # ---- what is to go wrong -------------------------------------------------
+
+    def next(self, *harms):
+        """The harms of the next requests, in their order; None lets one pass. They go before the plan."""
+        for harm in harms:
+            assert harm is None or harm in HARMS, harm
+        with self.lock:
+            self.script.extend(harms)
+
+    def answer(self, operation, status, kind, message=""):
+        """Answer this operation ("*": every one) with an error, and do not pass it on; status None: as usual again."""
+        with self.lock:
+            if status is None:
+                self.answers.pop(operation, None)
+            else:
+                self.answers[operation] = (status, kind, message)
+
+    # ---- what was seen -------------------------------------------------------
+
+    def counts(self):
+        with self.lock:
+            seen = list(self.seen)
+        counts = {}
+        for one in seen:
+            counts[one.operation] = counts.get(one.operation, 0) + 1
+        return counts
+
+    def requests(self, operation=None):
+        with self.lock:
+            return [one for one in self.seen if operation in (None, one.operation)]
+
+    def reset(self):
+        """Forget what was seen, and every harm but the plan."""
+        with self.lock:
+            self.seen, self.harmed, self.script, self.answers = [], {}, [], {}
+
+    # ---- for the connections -------------------------------------------------
+
+    def judge(self, operation, request):
+        with self.lock:
+            ready = self.answers.get(operation) or self.answers.get("*")
+            harm = self.script.pop(0) if self.script else self.plan.draw(operation)
+            if ready:
+                harm = None
+            one = Seen(operation, harm, request)
+            self.seen.append(one)
+            if harm:
+                self.harmed[harm] = self.harmed.get(harm, 0) + 1
+            return one, ready
+
+
+def _cut(connection):
+    """At once and rudely: the other side is to see a reset, not a polite end."""
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    connection.close()
+
+
+def _json(data):
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, address, proxy):
+        self.proxy = proxy
+        super().__init__(address, _Handler)
+
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    timeout = 120
+
+    def setup(self):
+        super().setup()
+        self.proxy = self.server.proxy
+        self.upstream = None
+        with self.proxy.lock:
+            self.proxy.connections += 1
+            self.proxy.open.add(self.connection)
+
+    def finish(self):
+        with self.proxy.lock:
+            self.proxy.open.discard(self.connection)
+        if self.upstream:
+            self.upstream.close()
+        super().finish()
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        if self.path == "/_proxy/counts":
+            self.reply(200, [], json.dumps({"counts": self.proxy.counts(), "harmed": self.proxy.harmed}).encode())
+        else:
+            self.reply(404, [], b"{}")
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.path == "/_proxy/plan":
+            self.proxy.plan = Plan(**json.loads(body))
+            self.reply(200, [], b"{}")
+            return
+        operation = (self.headers.get("X-Amz-Target") or "").rpartition(".")[2] or "other"
+        one, ready = self.proxy.judge(operation, _json(body))
+        if ready:
+            self.fail(*ready)
+        elif one.harm in APPLIED:
+            self.pass_on(body, one)
+        elif one.harm == "cut_before":
+            self.cut()
+        elif one.harm == "throttle":
+            self.fail(400, "ProvisionedThroughputExceededException",
+                      "The level of configured provisioned throughput for the table was exceeded.")
+        else:
+            self.fail(500, "InternalServerError", "The request processing has failed.")
+
+    def pass_on(self, body, one):
+        try:
+            status, headers, answer = self.ask(body)
+        except (OSError, http.client.HTTPException) as error:
+            one.error = str(error)
+            self.cut()
+            return
+        one.status, one.answer = status, _json(answer)
+        if one.harm == "cut_after":
+            self.cut()
+        elif one.harm == "drop":
+            self.proxy.closing.wait(self.proxy.plan.drop_s)
+            self.cut()
+        elif one.harm == "error_after":
+            self.fail(500, "InternalServerError", "The request processing has failed.")
+        else:
+            if one.harm == "delay":
+                time.sleep(self.proxy.plan.delay_s)
+            self.reply(status, headers, answer)
+
+    def ask(self, body):
+        """Pass it on, on a connection that is kept; once more if the server closed it in between."""
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_HEADERS}
+        headers["Content-Length"] = str(len(body))
+        for fresh in (False, True):
+            if self.upstream is None or fresh:
+                self.upstream = http.client.HTTPConnection("127.0.0.1", self.proxy.upstream_port, timeout=60)
+                fresh = True
+            try:
+                self.upstream.request("POST", self.path, body, headers)
+                answer = self.upstream.getresponse()
+                return answer.status, answer.getheaders(), answer.read()
+            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+                self.upstream.close()
+                if fresh:
+                    raise
+        raise AssertionError("not reached")
+
+    def fail(self, status, kind, message):
+        body = json.dumps({"__type": NAMESPACE + kind, "message": message}).encode()
+        self.reply(status, [("Content-Type", "application/x-amz-json-1.0"), ("x-amzn-RequestId", "PROXY")], body)
+
+    def reply(self, status, headers, body):
+        now = time.time()
+        for name, value in headers:
+            if name.lower() == "date":
+                now = email.utils.parsedate_to_datetime(value).timestamp()
+        self.send_response_only(status)
+        for name, value in headers:
+            if name.lower() not in HOP_HEADERS:
+                self.send_header(name, value)
+        self.send_header("Date", email.utils.formatdate(now + self.proxy.plan.date_shift_s, usegmt=True))
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    def cut(self):
+        self.close_connection = True
+        _cut(self.connection)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--upstream", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plan", default="", help="HARM=CHANCE,...")
+    options = parser.parse_args()
+    chances = dict(pair.split("=") for pair in options.plan.split(",") if pair)
+    plan = Plan(seed=options.seed, **{name: float(value) for name, value in chances.items()})
+    with Proxy(options.upstream, plan) as proxy:
+        print(proxy.port, flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,270 @@
+"""What a lock costs, counted between belay and DynamoDB (issue 3; S0.8: two requests per lock life)."""
+import time
+
+from dynamo_support import DynamoCase
+from support import main, wait_until
+
+
+class Requests(DynamoCase):
+    PROXY = True
+
+    def setUp(self):
+        super().setUp()
+        self.db("ListTables")
+        self.proxy.reset()
+
+    def counted(self, *args, code=0):
+        """The requests of one command."""
+        self.proxy.reset()
+        result = self.belay(*args)
+        self.assertEqual(result.code, code, result)
+        return self.proxy.counts()
+
+    def acquired(self, key, *args):
+        lock = self.acquire(key, *args)
+        self.proxy.reset()
+        return lock
+
+    def expire(self, key):
+        """As if its time had long been over: nobody waits here."""
+        past = int(time.time() * 1000) - 60000
+        self.change(key, expires_at={"N": str(past)})
+
+    def test_a_free_lock_taken_and_released_is_two(self):
+        lock = self.acquire("k")
+        self.assertEqual(self.proxy.counts(), {"UpdateItem": 1})
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.assertEqual(self.proxy.counts(), {"UpdateItem": 2})
+
+    def test_so_it_is_the_second_time_when_there_is_a_record(self):
+        for _ in range(2):
+            self.proxy.reset()
+            lock = self.acquire("k")
+            self.ok("release", "k", "--id", lock["lock_id"])
+            self.assertEqual(self.proxy.counts(), {"UpdateItem": 2})
+
+    def test_a_command_under_a_lock_is_two(self):
+        self.assertEqual(self.counted("run", "k", "--", "true"), {"UpdateItem": 2})
+        self.assertEqual(self.proxy.connections, 1)  # kept between the two
+
+    def test_a_refusal_is_one(self):
+        self.acquired("k")
+        self.assertEqual(self.counted("acquire", "k", code=75), {"UpdateItem": 1})
+
+    def test_the_refusal_brings_the_holder_along(self):
+        self.acquired("k", "--owner", "execution-abc123")
+        self.assertEqual(self.fails(75, "acquire", "k", "--json").error()["lock"]["locked_by"], "execution-abc123")
+        self.assertEqual(self.proxy.counts(), {"UpdateItem": 1})
+
+    def test_a_take_over_of_an_expired_lock_is_two(self):
+        first = self.acquired("k")
+        self.expire("k")
+        lock = self.acquire("k")
+        self.assertEqual(self.proxy.counts(), {"UpdateItem": 2})
+        self.assertGreater(lock["token"], first["token"])
+
+    def test_status_is_one(self):
+        self.acquired("k")
+        self.assertEqual(self.counted("status", "k"), {"GetItem": 1})
+        self.assertEqual(self.counted("status", "nix", code=66), {"GetItem": 1})
+
+    def test_a_renewal_of_a_running_command_is_one(self):
+        self.ok("run", "--ttl", "8s", "--heartbeat", "1s", "k", "--", "sleep", "3.5")
+        self.assertEqual(self.proxy.counts().keys(), {"UpdateItem"})
+        self.assertTrue(4 <= self.proxy.counts()["UpdateItem"] <= 6, self.proxy.counts())
+
+    def test_a_renewal_from_the_shell_reads_what_it_renews(self):
+        lock = self.acquired("k")
+        self.assertEqual(self.counted("renew", "k", "--id", lock["lock_id"]), {"GetItem": 1, "UpdateItem": 1})
+
+    def test_a_release_by_somebody_else_is_one(self):
+        self.acquired("k")
+        self.assertEqual(self.counted("release", "k", "--id", "other", code=77), {"UpdateItem": 1})
+
+    def test_a_retry_of_an_acquisition_is_one(self):
+        """L5"""
+        self.acquired("k", "--id", "job-7")
+        self.assertEqual(self.counted("acquire", "k", "--id", "job-7"), {"UpdateItem": 1})
+
+    def test_a_list_is_one_and_reads_what_is_true_now(self):
+        self.acquired("k")
+        self.assertEqual(self.counted("list"), {"Scan": 1})
+        self.assertIs(self.proxy.requests("Scan")[0].request["ConsistentRead"], True)
+
+    def test_a_lock_below_a_stack_is_one_transaction_each_way(self):
+        lock = self.ok("acquire", "--json", "--stack", "s", "--environment", "e", "--service", "v").json()
+        self.assertEqual(self.proxy.counts().get("TransactWriteItems"), 1, self.proxy.counts())
+        self.assertLessEqual(sum(self.proxy.counts().values()), 2)  # and one reading for the token
+        self.assertIn("ClientRequestToken", self.proxy.requests("TransactWriteItems")[0].request)
+        counts = self.counted("release", lock["key"], "--id", lock["lock_id"])
+        self.assertEqual((counts.get("TransactWriteItems"), sum(counts.values()) <= 2), (1, True), counts)
+
+    def test_every_name_in_an_expression_is_aliased(self):
+        """Reserved words bite: owner, ttl, token."""
+        lock = self.acquire("k")
+        self.ok("renew", "k", "--id", lock["lock_id"])
+        self.fails(75, "acquire", "k")
+        self.ok("status", "k")
+        self.ok("list")
+        self.ok("release", "k", "--id", lock["lock_id"])
+        words = {"attribute_exists", "attribute_not_exists", "if_not_exists", "begins_with", "contains", "size", "SET",
+                 "REMOVE", "ADD", "DELETE", "AND", "OR", "NOT", "IN", "BETWEEN", "attribute_type"}
+        seen = 0
+        for one in self.proxy.requests():
+            for name, text in one.request.items():
+                if name.endswith("Expression"):
+                    seen += 1
+                    for mark in "(),=<>+-":
+                        text = text.replace(mark, " ")
+                    bare = [word for word in text.split() if word[0] not in "#:" and word not in words]
+                    self.assertEqual(bare, [], one.request)
+        self.assertGreater(seen, 5)
+
+    def test_waiting_is_cheap(self):
+        """S0.8: one look in about two seconds, not a storm."""
+        self.acquired("k", "--ttl", "10m")
+        self.proxy.reset()
+        self.fails(75, "acquire", "k", "--wait", "8s")
+        total = sum(self.proxy.counts().values())
+        self.assertGreaterEqual(total, 3, self.proxy.counts())  # the try, the ticket, its end
+        self.assertLessEqual(total, 12, self.proxy.counts())
+
+
+class Hierarchy(DynamoCase):
+    """Intents on an ancestor: one is put while another is dropped, and nothing is left of those who died (S4.5)."""
+
+    PROXY = True
+    SERVICE = ("--stack", "s", "--environment", "e", "--service", "v")
+
+    def expire(self, lock):
+        past = {"N": str(int(time.time() * 1000) - 60000)}
+        self.change(lock["key"], expires_at=past)
+        name = f"intent#{lock['lock_id']}"
+        intent = self.item("stack:s:env:e")[name]["M"]
+        self.change("stack:s:env:e", **{name: {"M": {**intent, "expires_at": past}}})
+
+    def test_an_expired_lock_below_a_stack_is_taken_over(self):
+        """L4"""
+        first = self.ok("acquire", "--json", *self.SERVICE).json()
+        self.expire(first)
+        self.proxy.reset()
+        second = self.ok("acquire", "--json", *self.SERVICE).json()
+        self.assertGreater(second["token"], first["token"])
+        self.assertEqual(self.item("stack:s:env:e")["intents"], {"SS": [second["lock_id"]]})
+        self.assertNotIn(f"intent#{first['lock_id']}", self.item("stack:s:env:e"))
+        self.fails(75, "acquire", "stack:s:env:e")
+        self.ok("release", second["key"], "--id", second["lock_id"])
+        self.assertNotIn("intents", self.item("stack:s:env:e"))
+        self.ok("acquire", "stack:s:env:e")
+
+    def test_an_adopted_lock_below_a_stack_leaves_nothing_behind(self):
+        first = self.ok("acquire", "--json", *self.SERVICE).json()
+        self.ok("run", "--adopt", first["lock_id"], first["key"], "--", "true")
+        # The old id may stay in the set as nobody, until the next who looks.
+        self.assertNotIn(f"intent#{first['lock_id']}", self.item("stack:s:env:e"))
+        lock = self.ok("acquire", "--json", "stack:s:env:e").json()
+        self.assertNotIn("intents", self.item("stack:s:env:e"))
+        self.ok("release", "stack:s:env:e", "--id", lock["lock_id"])
+        self.proxy.reset()
+        lock = self.ok("acquire", "--json", *self.SERVICE).json()
+        self.assertLessEqual(sum(self.proxy.counts().values()), 2, self.proxy.counts())
+        self.assertEqual(self.item("stack:s:env:e")["intents"], {"SS": [lock["lock_id"]]})
+
+
+class Losses(DynamoCase):
+    """L5: what went wrong in between is found out, and never done twice."""
+
+    PROXY = True
+
+    def test_an_acquisition_whose_answer_was_lost_is_found_and_not_repeated(self):
+        for harm in ("cut_after", "error_after"):
+            with self.subTest(harm):
+                self.proxy.reset()
+                self.proxy.next(harm)
+                lock = self.acquire(harm)
+                self.assertEqual(self.item(harm)["lock_id"], {"S": lock["lock_id"]})
+                self.assertEqual(int(self.item(harm)["token"]["N"]), lock["token"])
+                self.assertEqual(self.proxy.counts(), {"UpdateItem": 1, "GetItem": 1})  # it looks, and writes no more
+
+    def test_what_did_not_happen_is_sent_again(self):
+        for harm in ("cut_before", "error_before", "throttle"):
+            with self.subTest(harm):
+                self.proxy.reset()
+                self.proxy.next(harm)
+                lock = self.acquire(harm)
+                self.assertEqual(self.item(harm)["lock_id"], {"S": lock["lock_id"]})
+                self.assertEqual(self.proxy.counts()["UpdateItem"], 2)  # it may look in between
+
+    def test_a_release_whose_answer_was_lost_is_done(self):
+        for harm in ("cut_after", "error_after", "cut_before", "error_before", "throttle"):
+            with self.subTest(harm):
+                lock = self.acquire("k")
+                self.proxy.next(harm)
+                self.ok("release", "k", "--id", lock["lock_id"])
+                self.assertEqual(self.ok("status", "k", "--json").json()["status"], "released")
+
+    def test_a_renewal_whose_answer_was_lost_is_done(self):
+        lock = self.acquire("k", "--ttl", "1m")
+        for harm in ("cut_after", "error_after", "cut_before", "error_before", "throttle"):
+            with self.subTest(harm):
+                self.proxy.next(harm)
+                self.ok("renew", "k", "--id", lock["lock_id"], "--ttl", "10m")
+        self.assertEqual(self.ok("status", "k", "--json").json()["ttl_ms"], 600000)
+
+    def test_a_take_over_whose_answer_was_lost_is_found(self):
+        for harm in ("cut_after", "error_after", "cut_before", "error_before", "throttle"):
+            with self.subTest(harm):
+                first = self.acquire(harm)
+                self.change(harm, expires_at={"N": str(int(time.time() * 1000) - 60000)})
+                self.proxy.next(None, harm)
+                lock = self.acquire(harm)
+                self.assertGreater(lock["token"], first["token"])
+                self.assertEqual(self.item(harm)["lock_id"], {"S": lock["lock_id"]})
+
+    def test_a_hierarchy_whose_answer_was_lost_is_found(self):
+        for harm in ("cut_after", "error_after", "cut_before", "error_before", "throttle"):
+            with self.subTest(harm):
+                self.proxy.next(harm)
+                args = ("--stack", harm.replace("_", "-"), "--environment", "e")
+                lock = self.ok("acquire", "--json", *args, "--service", "v").json()
+                self.assertEqual(self.item(lock["key"])["lock_id"], {"S": lock["lock_id"]})
+                self.fails(75, "acquire", *args)
+                self.proxy.next(harm)
+                self.ok("release", lock["key"], "--id", lock["lock_id"])
+                self.ok("acquire", *args)
+
+    def test_what_stays_unknown_is_said_to_be_unknown(self):
+        """L5: never as failed, never as held by someone else; and the same id finds out."""
+        self.proxy.plan.cut_after = 1.0
+        result = self.fails(74, "acquire", "k", "--id", "job-7")
+        self.assertEqual(len(result.err.splitlines()[0].split("\n")), 1)
+        self.proxy.plan.cut_after = 0.0
+        self.assertEqual(self.acquire("k", "--id", "job-7")["lock_id"], "job-7")
+
+    def test_what_surely_did_not_happen_is_not_unknown(self):
+        self.proxy.plan.throttle = 1.0
+        self.fails(69, "acquire", "k")
+        self.proxy.plan.throttle = 0.0
+        self.acquire("k")
+
+    def test_a_server_that_never_answers_is_given_up(self):
+        self.proxy.plan.drop = 1.0
+        began = time.monotonic()
+        self.assertEqual(self.belay("acquire", "k", env={"AWS_MAX_ATTEMPTS": "1"}).code, 74)
+        self.assertLess(time.monotonic() - began, 50)
+
+    def test_a_slow_server_is_waited_for(self):
+        self.proxy.plan.delay, self.proxy.plan.delay_s = 1.0, 1.0
+        self.acquire("k")
+        self.assertEqual(self.proxy.counts(), {"UpdateItem": 1})
+
+    def test_a_heartbeat_survives_a_bad_minute(self):
+        process = self.start("run", "--ttl", "20s", "--heartbeat", "1s", "k", "--", "sleep", "8")
+        wait_until(lambda: self.item("k"))
+        self.proxy.next("cut_after", "throttle", "error_before", "cut_before", "error_after")
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+
+
+if __name__ == "__main__":
+    main()
