@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 import support  # noqa: E402
 from remote_support import free_port  # noqa: E402
 
+# Signals to COMMAND are not the store's affair, and this one is slow; test/cli has it.
+LEFT_OUT = {"test_gets_the_signals_that_belay_gets_with_all_of_its_group"}
 MODULES = ["test_acquire", "test_list", "test_unlock", "test_usage", "test_run_command", "test_run_lease",
            "test_run_terminal"]
 
@@ -46,6 +48,8 @@ def cases_of(suite):
 def load_tests(loader, _standard, _pattern):
     suite = unittest.TestSuite()
     for case in cases_of(loader.loadTestsFromNames(MODULES)):
+        if case._testMethodName in LEFT_OUT:
+            continue
         if isinstance(case, support.BelayCase):
             through_a_server(case)
         suite.addTest(case)
