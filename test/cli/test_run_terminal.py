@@ -119,12 +119,19 @@ class OnATerminal(RunCase):
         shell.send("echo shell here\n")
         shell.expect("\nshell here\n")
         wait_until(lambda: state_of(command) == "T", "the command stopped for reading")
-        shell.send("echo\n")
-        shell.expect("Stopped")
+        wait_until(lambda: self.says_stopped(shell), "the shell's word that its job stopped")
         shell.send("fg\n")
         wait_until(lambda: self.foreground(shell) == command)
         shell.send("hello\n")
         shell.expect("got <hello>")
+
+    @staticmethod
+    def says_stopped(shell):
+        """A shell tells of its jobs before its next prompt; belay stops a moment after its command."""
+        shell.send("echo\n")
+        while shell.read_some(0.2):
+            pass
+        return "Stopped" in shell.text
 
     @staticmethod
     def foreground(shell):
