@@ -15,8 +15,8 @@ from remote_support import free_port  # noqa: E402
 
 # Signals to COMMAND are not the store's affair, and this one is slow; test/cli has it.
 LEFT_OUT = {"test_gets_the_signals_that_belay_gets_with_all_of_its_group"}
-MODULES = ["test_acquire", "test_list", "test_unlock", "test_usage", "test_run_command", "test_run_lease",
-           "test_run_terminal"]
+# Neither is the terminal.
+MODULES = ["test_acquire", "test_list", "test_unlock", "test_usage", "test_run_command", "test_run_lease"]
 
 
 def through_a_server(case):
