@@ -13,9 +13,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 import support  # noqa: E402
 from remote_support import free_port  # noqa: E402
 
-# Signals to COMMAND are not the store's affair, and this one is slow; test/cli has it.
+# It failed once here and once on DynamoDB, for a reason nobody knows yet: the child of COMMAND left no
+# trace of the signal. test/cli has it; to be put back when that is understood.
 LEFT_OUT = {"test_gets_the_signals_that_belay_gets_with_all_of_its_group"}
-# Neither is the terminal.
+# test_run_terminal is in test/cli only: its timing does not bear a server beside it on a busy machine.
 MODULES = ["test_acquire", "test_list", "test_unlock", "test_usage", "test_run_command", "test_run_lease"]
 
 
