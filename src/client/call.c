@@ -142,9 +142,9 @@ enum belay_code belay_call_renew(struct belay_client *client, const char *key, c
     return code == BELAY_OK ? begin(client, &request, op_renew, fn, context, NULL, err) : code;
 }
 
-enum belay_code belay_call_release(struct belay_client *client, const char *key, const char *lock_id,
-                                   enum belay_outcome outcome, belay_call_fn fn, void *context,
-                                   struct belay_error *err)
+enum belay_code belay_call_release_by(struct belay_client *client, const char *key, const char *lock_id,
+                                      enum belay_outcome outcome, const char *by, belay_call_fn fn,
+                                      void *context, struct belay_error *err)
 {
     struct request request;
     enum belay_code code = request_init_id(&request, client, key, lock_id, err);
@@ -153,7 +153,15 @@ enum belay_code belay_call_release(struct belay_client *client, const char *key,
         return code;
     }
     request.op.outcome = outcome == BELAY_OUTCOME_NONE ? BELAY_OUTCOME_COMPLETED : outcome;
+    request.op.by = by;
     return begin(client, &request, op_release, fn, context, NULL, err);
+}
+
+enum belay_code belay_call_release(struct belay_client *client, const char *key, const char *lock_id,
+                                   enum belay_outcome outcome, belay_call_fn fn, void *context,
+                                   struct belay_error *err)
+{
+    return belay_call_release_by(client, key, lock_id, outcome, NULL, fn, context, err);
 }
 
 enum belay_code belay_call_force(struct belay_client *client, const char *key, const char *lock_id,
@@ -173,6 +181,15 @@ void belay_call_cancel(struct belay_call *call)
 {
     op_cancel(&call->op);
     call_table_set_ready(&call->client->calls, call);
+}
+
+bool belay_call_waits(const struct belay_call *call, size_t *out_position)
+{
+    if (call->op.want != OP_WAIT || !call->op.queued) {
+        return false;
+    }
+    *out_position = call->op.waiting.position;
+    return true;
 }
 
 /* ---- carrying out ---- */

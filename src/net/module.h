@@ -35,7 +35,7 @@ struct remote_options;
 
 #define NET_MODULE_FILE "belay-net.so"
 #define NET_MODULE_SYMBOL "belay_net_entry"
-enum { NET_MODULE_ABI = 4 }; /* one more whenever this struct changes */
+enum { NET_MODULE_ABI = 5 }; /* one more whenever this struct changes */
 
 struct net_module {
     uint32_t abi;
@@ -63,6 +63,9 @@ struct net_module {
     enum belay_code (*open_remote)(const char *url, const struct remote_options *options,
                                    struct client_remote **out_remote, char **out_url,
                                    struct belay_error *err);
+
+    /* net/post.h */
+    enum belay_code (*post)(const struct belay_post *post, int *out_status, struct belay_error *err);
 };
 
 extern BELAY_API const struct net_module belay_net_entry;

@@ -12,7 +12,7 @@ enum { SEGMENTS_MAX = 6 };
 /* clang-format off */
 const struct route routes[] = {
     { "POST", "/v1/locks/{key}/acquire", ROLE_LOCKER, handle_acquire, acquire_fields + 1, { { 0 } }, "Lock",
-      { 200, 400, 401, 403, 409, 413, 503, 504 }, "Acquire a lock, waiting in line if asked to" },
+      { 200, 202, 400, 401, 403, 409, 413, 503, 504 }, "Acquire a lock, waiting in line if asked to" },
     { "POST", "/v1/locks/{key}/adopt", ROLE_LOCKER, handle_adopt, adopt_fields + 1, { { 0 } }, "Lock",
       { 200, LOCK_FAILS }, "Exchange a lock_id you were given for one of your own" },
     { "POST", "/v1/locks/{key}/renew", ROLE_LOCKER, handle_renew, renew_fields + 1, { { 0 } }, "Lock",
@@ -20,7 +20,7 @@ const struct route routes[] = {
     { "POST", "/v1/locks/{key}/release", ROLE_LOCKER, handle_release, release_fields + 1, { { 0 } }, "Lock",
       { 200, LOCK_FAILS }, "End your own lock" },
     { "POST", "/v1/acquire", ROLE_LOCKER, handle_acquire, acquire_fields, { { 0 } }, "Lock",
-      { 200, 400, 401, 403, 409, 413, 503, 504 }, "Acquire, with the key in the body" },
+      { 200, 202, 400, 401, 403, 409, 413, 503, 504 }, "Acquire, with the key in the body" },
     { "POST", "/v1/adopt", ROLE_LOCKER, handle_adopt, adopt_fields, { { 0 } }, "Lock",
       { 200, LOCK_FAILS }, "Adopt, with the key in the body" },
     { "POST", "/v1/renew", ROLE_LOCKER, handle_renew, renew_fields, { { 0 } }, "Lock",
@@ -45,6 +45,9 @@ const struct route routes[] = {
       "EventList", { 200, 400, 401, 403, 404, 503 }, "What happened to one lock, oldest first" },
     { "GET", "/v1/locks/{key}/queue", ROLE_READER, handle_queue, NULL, { { 0 } }, "Queue",
       { 200, 400, 401, 403, 404, 503 }, "Who holds it and who waits, in order" },
+    { "DELETE", "/v1/locks/{key}/queue", ROLE_LOCKER, handle_leave, NULL,
+      { { "lock_id", "string", "of the waiting request; needed" } },
+      "Queued", { 200, 400, 401, 403, 404 }, "Leave the line: a request with a webhook, or one that waits" },
     { "GET", "/v1/locks/{key}/free", ROLE_READER, handle_free, NULL, { { 0 } }, "Free",
       { 200, 400, 401, 403, 409, 503 }, "Whether it could be taken now, keys above and below it considered" },
     { "GET", "/v1/events", ROLE_READER, handle_events, NULL,

@@ -55,6 +55,7 @@ static void before_sleep(void *context)
     } else {
         loop_timer_cancel(server->loop, &server->turn_timer);
     }
+    hooks_pump(server);
     feed_pump(server->feed);
     log_flush(&server->log);
 }
@@ -163,6 +164,7 @@ static void stop(struct run *run, int signal)
     log_note(&server->log, LOG_INFO, "stopping", "on signal %d; %zu connections", signal,
              http_server_connections(server->http));
     waits_stop(server);
+    hooks_stop(server);
     feed_stop(server->feed);
     http_server_drain(server->http, DRAIN_MS, on_drained, server);
 }
@@ -327,6 +329,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     (void)snprintf(server->run, sizeof server->run, "%08llx", (unsigned long long)(random & 0xffffffff));
     server->is_insecure = run->options->insecure;
     server->turn_timer.fire = on_turn_timer;
+    server->hooks.file.fd = -1;
     server->feed = feed_new(server);
     server->loop = loop_new();
     if (server->loop == NULL || server->feed == NULL) {
@@ -337,6 +340,9 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     code = open_store(run, err);
     if (code == BELAY_OK) {
         code = open_http(run, err);
+    }
+    if (code == BELAY_OK) {
+        code = hooks_open(server, err);
     }
     return code == BELAY_OK ? watch_signals(run, err) : code;
 }
@@ -404,6 +410,7 @@ static void finish(struct run *run)
     struct server *server = &run->server;
 
     if (server->client != NULL && server->loop != NULL) {
+        hooks_end(server);
         (void)belay_client_turn(server->client); /* those who left the line at the very end */
     }
     http_server_close(server->http);
@@ -413,6 +420,7 @@ static void finish(struct run *run)
     delays_release(&server->delays);
     waits_release(&server->waits);
     belay_client_close(server->client);
+    hooks_close(server);
     belay_config_free(server->config);
     tokens_release(&server->tokens);
     feed_free(server->feed);

@@ -9,6 +9,7 @@
 
 #include "belay.h"
 #include "server/auth.h"
+#include "server/hooks.h"
 #include "server/http/http_server.h"
 #include "server/log.h"
 #include "server/waits.h"
@@ -24,6 +25,7 @@ struct server {
     struct tokens tokens;        /* owned; replaced on SIGHUP */
     struct delays delays;        /* answers to wrong tokens that are held back */
     struct waits waits;
+    struct hooks hooks;
     struct feed *feed; /* owned; those who listen to events */
     struct log log;
     struct timer turn_timer; /* when the client has more to do */
@@ -74,6 +76,10 @@ void exchange_by(const struct exchange *x, char *out, size_t size);
 /* False, and answered, if the token may not touch this key. */
 bool exchange_may_touch(struct exchange *x, const char *key);
 
+/* What a body asks for, for a lock on `key`; owner_name is the caller's to set. In locks.c. */
+enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
+                             struct belay_lock_options *options, struct belay_error *err);
+
 /* ---- json.c: locks and events as this caller may see them ---- */
 
 /* With the lock id only for admins and for the token that acquired it. */
@@ -90,6 +96,7 @@ typedef void route_handler(struct exchange *x);
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force; /* locks.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;       /* reads.c */
 route_handler handle_health, handle_ready, handle_openapi, handle_page;                 /* about.c */
+route_handler handle_leave;                                                             /* hooks.c */
 route_handler handle_events;                                                            /* feed.c */
 
 #endif
