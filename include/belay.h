@@ -556,10 +556,26 @@ BELAY_API void belay_call_cancel(struct belay_call *call);
 BELAY_API int64_t belay_client_turn(struct belay_client *client);
 
 /*
- * Which line the call waits in: true once its ticket is in the store, with how
- * many are before it. False while it has not asked yet, and after it has ended.
+ * True while the call waits in line, with its ticket in the store; *out_waiting
+ * is as it was seen last, its holder borrowed until the next turn and NULL if
+ * nobody is known to hold it.
  */
-BELAY_API bool belay_call_waits(const struct belay_call *call, size_t *out_position);
+BELAY_API bool belay_call_waits(const struct belay_call *call, struct belay_waiting *out_waiting);
+
+/* Whether a call with this lock id is under way: then it cannot be acquired with a second time. */
+BELAY_API bool belay_client_has_call(struct belay_client *client, const char *lock_id);
+
+/* False: the store is on the network, and every question takes as long as the network does. */
+BELAY_API bool belay_client_is_local(const struct belay_client *client);
+
+/*
+ * Have up to so many threads ask the store for the calls, so that
+ * belay_client_turn() never waits for it. `wake` is called, from one of them,
+ * when an answer is there for the next turn. Before the first call.
+ */
+BELAY_API enum belay_code belay_client_use_threads(struct belay_client *client, size_t threads,
+                                                   void (*wake)(void *context), void *context,
+                                                   struct belay_error *err);
 
 /* As belay_call_release(), for who ends a lock in its holder's stead; `by` is recorded. */
 BELAY_API enum belay_code belay_call_release_by(struct belay_client *client, const char *key,

@@ -179,16 +179,32 @@ enum belay_code belay_call_force(struct belay_client *client, const char *key, c
 
 void belay_call_cancel(struct belay_call *call)
 {
-    op_cancel(&call->op);
-    call_table_set_ready(&call->client->calls, call);
+    op_cancel(&call->op); /* a thread that asks the store for it does not look at that */
+    if (call->is_out) {
+        call->was_woken = true;
+    } else {
+        call_table_set_ready(&call->client->calls, call);
+    }
 }
 
-bool belay_call_waits(const struct belay_call *call, size_t *out_position)
+bool belay_client_has_call(struct belay_client *client, const char *lock_id)
 {
-    if (call->op.want != OP_WAIT || !call->op.queued) {
+    return call_table_find(&client->calls, lock_id) != NULL;
+}
+
+bool belay_call_waits(const struct belay_call *call, struct belay_waiting *out_waiting)
+{
+    const struct op *op = &call->op;
+    int64_t now_ms = clock_boot_ms();
+
+    if (call->is_out || op->want != OP_WAIT || !op->queued) {
         return false;
     }
-    *out_position = call->op.waiting.position;
+    *out_waiting = (struct belay_waiting){ .holder = op->waiting.holder,
+                                           .position = op->waiting.position,
+                                           .waited_ms = now_ms - op->began_ms,
+                                           .retry_ms = op->waiting.retry_ms - now_ms,
+                                           .attempt = op->waiting.attempt };
     return true;
 }
 
@@ -211,27 +227,44 @@ static void finish(struct belay_client *client, struct belay_call *call)
     call_free(call);
 }
 
+static void settle(struct belay_client *client, struct belay_call *call)
+{
+    while (call->op.want == OP_COMMIT || call->op.want == OP_GET) {
+        call->was_woken = false;
+        if (client->threads != NULL && threads_ask(client, call)) {
+            return;
+        }
+        client_step(client, &call->op);
+    }
+    if (call->op.want == OP_DONE) {
+        finish(client, call);
+    } else if (call->was_woken || !call_table_wait(&client->calls, call)) {
+        call_table_set_ready(&client->calls, call); /* without memory, too, it looks again at once */
+    }
+}
+
 static void carry_on(struct belay_client *client, struct belay_call *call)
 {
     if (call->op.want == OP_WAIT) {
         op_on_wake(&call->op, clock_boot_ms());
     }
-    while (call->op.want == OP_COMMIT || call->op.want == OP_GET) {
-        client_step(client, &call->op);
-    }
-    if (call->op.want == OP_DONE) {
-        finish(client, call);
-    } else if (!call_table_wait(&client->calls, call)) {
-        call_table_set_ready(&client->calls, call); /* without memory it looks again at once */
-    }
+    settle(client, call);
+}
+
+void calls_resume(struct belay_client *client, struct belay_call *call)
+{
+    step_tell(client, &call->op, &call->step);
+    settle(client, call);
 }
 
 void calls_wake(struct belay_client *client, const char *lock_id)
 {
     struct belay_call *call = call_table_find(&client->calls, lock_id);
 
-    /* One that is being carried out is neither waiting nor in the heap, and looks by itself. */
-    if (call != NULL && call->heap_at != 0) {
+    if (call != NULL && call->is_out) {
+        call->was_woken = true; /* it may have looked before what wakes it */
+    } else if (call != NULL && call->heap_at != 0) {
+        /* One that is being carried out is neither waiting nor in the heap, and looks by itself. */
         call_table_set_ready(&client->calls, call);
     }
 }
@@ -247,6 +280,10 @@ int64_t belay_client_turn(struct belay_client *client)
         while ((call = call_table_soonest(calls)) != NULL && call->op.wait_until_ms <= now_ms) {
             call_table_set_ready(calls, call);
         }
+        if (client->threads != NULL && (call = threads_next(client)) != NULL) {
+            calls_resume(client, call);
+            continue;
+        }
         call = calls->buckets == NULL ? NULL : call_table_next_ready(calls);
         if (call == NULL) {
             break;
@@ -261,8 +298,10 @@ void calls_drop(struct belay_client *client)
 {
     struct belay_call *call;
 
+    threads_stop(client);
     while ((call = call_table_any(&client->calls)) != NULL) {
         call_table_remove(&client->calls, call);
+        step_release(&call->step);
         call_free(call);
     }
     call_table_release(&client->calls);

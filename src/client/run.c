@@ -78,48 +78,62 @@ void client_note(struct belay_client *client, const struct belay_event *event)
     belay_commit_release(&result);
 }
 
-static void run_commit(struct belay_client *client, struct op *op)
+void step_ask(struct belay_client *client, const struct op *op, struct client_step *step)
+{
+    const struct belay_store_ops *ops = client->store->ops;
+
+    memset(step, 0, sizeof *step);
+    step->sent_ms = clock_boot_ms();
+    if (op->want == OP_COMMIT) {
+        step->code = ops->commit(client->store, &op->batch, &step->result, &step->err);
+    } else {
+        step->code =
+            ops->get(client->store, op->keys, op->n_keys, step->records, &step->store_now_ms, &step->err);
+    }
+}
+
+static void tell_commit(struct belay_client *client, struct op *op, struct client_step *step)
 {
     struct belay_store *store = client->store;
-    struct belay_commit result = { 0 };
-    struct belay_error err = BELAY_ERROR_INIT;
-    int64_t sent_ms = clock_boot_ms();
-    enum belay_code code = store->ops->commit(store, &op->batch, &result, &err);
 
-    if (code == BELAY_OK) {
-        client_emit(client, &op->batch, &result);
+    if (step->code == BELAY_OK) {
+        client_emit(client, &op->batch, &step->result);
     }
-    op_on_commit(op, code, &result, &err, sent_ms, clock_boot_ms());
+    op_on_commit(op, step->code, &step->result, &step->err, step->sent_ms, clock_boot_ms());
     for (size_t i = 0; i < op->n_wakes; i++) {
         calls_wake(client, op->wakes[i]);
         if (store->ops->wake != NULL) {
             store->ops->wake(store, op->wakes[i]);
         }
     }
-    belay_commit_release(&result);
-    belay_error_release(&err);
 }
 
-static void run_get(struct belay_client *client, struct op *op)
+void step_tell(struct belay_client *client, struct op *op, struct client_step *step)
 {
-    struct belay_record records[OP_KEYS_MAX];
-    struct belay_error err = BELAY_ERROR_INIT;
-    int64_t store_now_ms = 0;
-    enum belay_code code;
+    if (op->want == OP_COMMIT) {
+        tell_commit(client, op, step);
+    } else {
+        op_on_get(op, step->code, step->records, step->store_now_ms, &step->err, clock_boot_ms());
+        memset(step->records, 0, sizeof step->records); /* they are the operation's now */
+    }
+    step_release(step);
+}
 
-    memset(records, 0, sizeof records);
-    code = client->store->ops->get(client->store, op->keys, op->n_keys, records, &store_now_ms, &err);
-    op_on_get(op, code, records, store_now_ms, &err, clock_boot_ms());
-    belay_error_release(&err);
+void step_release(struct client_step *step)
+{
+    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
+        belay_record_release(&step->records[i]);
+    }
+    belay_commit_release(&step->result);
+    belay_error_release(&step->err);
 }
 
 void client_step(struct belay_client *client, struct op *op)
 {
-    if (op->want == OP_COMMIT) {
-        run_commit(client, op);
-    } else {
-        run_get(client, op);
-    }
+    struct client_step step;
+
+    step_ask(client, op, &step);
+    step_tell(client, op, &step);
 }
 
 static void tell_waiting(const struct op *op, const struct run_hooks *hooks, struct told *told)

@@ -95,12 +95,12 @@ void hook_forget(struct hook *hook)
 
 json_t *hook_json(const struct hook *hook, const char *status)
 {
-    size_t position = 0;
-    bool is_waiting = hook->call != NULL && belay_call_waits(hook->call, &position);
+    struct belay_waiting waiting;
+    bool is_waiting = hook->call != NULL && belay_call_waits(hook->call, &waiting);
 
     return json_pack("{s:o, s:s, s:o, s:s, s:o, s:o}", "key", wire_text(hook->key), "lock_id", hook->lock_id,
                      "locked_by", wire_text(hook->owner), "status", status, "position",
-                     is_waiting ? json_integer((json_int_t)position) : json_null(), "wait_until",
+                     is_waiting ? json_integer((json_int_t)waiting.position) : json_null(), "wait_until",
                      wire_time(hook->until_unix_ms));
 }
 
@@ -480,7 +480,7 @@ void hooks_pump(struct server *server)
 {
     struct hooks *hooks = &server->hooks;
     struct hook **at = &hooks->unanswered;
-    size_t position;
+    struct belay_waiting waiting;
 
     if (!hook_file_flush(&hooks->file)) {
         refuse_unkept(hooks, strerror(errno));
@@ -488,7 +488,7 @@ void hooks_pump(struct server *server)
     while (*at != NULL) {
         struct hook *hook = *at;
 
-        if (hook->state == HOOK_BEGUN && hook->call != NULL && !belay_call_waits(hook->call, &position)) {
+        if (hook->state == HOOK_BEGUN && hook->call != NULL && !belay_call_waits(hook->call, &waiting)) {
             at = &hook->next_unanswered; /* the store is still being asked */
             continue;
         }

@@ -210,22 +210,23 @@ void handle_release(struct exchange *x)
     body_release(&body);
 }
 
-/* The id of the lock that is held now. */
-static enum belay_code present_id(struct exchange *x, char out[BELAY_ID_MAX + 1], struct belay_error *err)
+/* The id of the lock that is held now, into x->found_id; or the answer that there is none. */
+static void ask_present_id(struct exchange *x)
 {
+    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_info *info = NULL;
-    enum belay_code code = belay_get(x->server->client, x->key, &info, err);
+    enum belay_code code = belay_get(x->server->client, x->key, &info, &err);
 
-    if (code != BELAY_OK) {
-        return code;
+    if (code == BELAY_OK && (info->status != BELAY_STATUS_ACTIVE || info->lock_id == NULL)) {
+        code = error_set(&err, BELAY_NOT_FOUND, "lock '%s' is not held", x->key);
     }
-    if (info->status != BELAY_STATUS_ACTIVE || info->lock_id == NULL) {
-        code = error_set(err, BELAY_NOT_FOUND, "lock '%s' is not held", x->key);
+    if (code == BELAY_OK) {
+        (void)snprintf(x->found_id, sizeof x->found_id, "%s", info->lock_id);
     } else {
-        (void)snprintf(out, BELAY_ID_MAX + 1, "%s", info->lock_id);
+        reply_error(x, &err);
     }
     belay_info_free(info);
-    return code;
+    belay_error_release(&err);
 }
 
 /* From the query, for clients that cannot send a body with DELETE. */
@@ -283,11 +284,14 @@ void handle_force(struct exchange *x)
         !from_query(x, "lock_id", &body.lock_id, id, sizeof id)) {
         code = error_set(&err, BELAY_INVALID, "reason or lock_id in the query is too long or not encoded");
     }
-    if (code == BELAY_OK && body.lock_id == NULL) {
-        code = present_id(x, id, &err);
-        body.lock_id = id;
+    if (code == BELAY_OK && body.lock_id == NULL && x->found_id[0] == '\0') {
+        belay_error_release(&err);
+        body_release(&body);
+        exchange_ask(x, ask_present_id, handle_force); /* and from the beginning */
+        return;
     }
     if (code == BELAY_OK) {
+        body.lock_id = body.lock_id == NULL ? x->found_id : body.lock_id;
         code =
             belay_call_force(x->server->client, x->key, body.lock_id, by, body.reason, on_changed, x, &err);
     }

@@ -339,6 +339,9 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     loop_before_sleep(server->loop, before_sleep, server);
     code = open_store(run, err);
     if (code == BELAY_OK) {
+        code = asks_open(server, err);
+    }
+    if (code == BELAY_OK) {
         code = open_http(run, err);
     }
     if (code == BELAY_OK) {
@@ -414,12 +417,14 @@ static void finish(struct run *run)
         (void)belay_client_turn(server->client); /* those who left the line at the very end */
     }
     http_server_close(server->http);
+    asks_end(server);
     if (server->client != NULL && server->loop != NULL) {
         (void)belay_client_turn(server->client);
     }
     delays_release(&server->delays);
     waits_release(&server->waits);
     belay_client_close(server->client);
+    asks_close(server);
     hooks_close(server);
     belay_config_free(server->config);
     tokens_release(&server->tokens);

@@ -16,6 +16,7 @@
 
 struct route;
 struct feed;
+struct asks;
 
 struct server {
     struct loop *loop;           /* owned */
@@ -31,6 +32,7 @@ struct server {
     struct timer turn_timer; /* when the client has more to do */
     char run[17];            /* what begins the ids of this run's requests */
     bool is_insecure;        /* --insecure */
+    struct asks *asks;       /* owned; NULL: the store is on this machine, and is asked at once */
     bool is_draining;
     char *openapi; /* owned; made once */
 };
@@ -45,11 +47,15 @@ struct exchange {
     const struct token *token;    /* borrowed; for the handler only: SIGHUP may end it */
     struct wait *wait;            /* borrowed; NULL: waits for no lock */
     struct listener_entry *entry; /* borrowed; NULL: listens to no events */
-    const char *allow;            /* borrowed; with a 405: the methods of this path */
+    const char *query;   /* borrowed from the request; or, while a thread asks the store, from `copy` */
+    char *copy;          /* owned; or NULL */
+    struct later *later; /* owned; not NULL: a thread has it, and keeps its answer (ask.c) */
+    const char *allow;   /* borrowed; with a 405: the methods of this path */
     enum role role;
     char who[AUTH_NAME_MAX + 1]; /* "" if nobody had to say */
     char id[REQUEST_ID_SIZE];
-    char key[BELAY_KEY_MAX + 1]; /* "" until it is known */
+    char key[BELAY_KEY_MAX + 1];     /* "" until it is known */
+    char found_id[BELAY_ID_MAX + 1]; /* DELETE of a lock: of the one that is held */
 };
 
 /* ---- exchange.c ---- */
@@ -79,6 +85,23 @@ bool exchange_may_touch(struct exchange *x, const char *key);
 /* What a body asks for, for a lock on `key`; owner_name is the caller's to set. In locks.c. */
 enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
                              struct belay_lock_options *options, struct belay_error *err);
+
+/* ---- ask.c: a store on the network is asked by threads ---- */
+
+typedef void ask_fn(struct exchange *x);
+
+enum belay_code asks_open(struct server *server, struct belay_error *err);
+void asks_end(struct server *server);   /* after the HTTP front, before the client */
+void asks_close(struct server *server); /* after the client, which may still call for a turn */
+
+/*
+ * Call ask(x), which may take its time and may reply, and then in the loop
+ * then(x), unless it has replied. It must not look at x->request. With a store
+ * on this machine both are called at once.
+ */
+void exchange_ask(struct exchange *x, ask_fn *ask, ask_fn *then);
+/* True if the answer is kept for the loop to send; takes the body then. */
+bool ask_keeps_reply(struct exchange *x, int status, json_t *body);
 
 /* ---- json.c: locks and events as this caller may see them ---- */
 
