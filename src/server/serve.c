@@ -398,8 +398,10 @@ static void say_hello(const struct run *run)
             (void)printf("Try:  curl --unix-socket %s%s http://localhost/v1/locks\n", url, header);
         } else {
             (void)printf("Try:  curl%s -d '{\"locked_by\":\"me\"}' %s/v1/locks/my-deploy/acquire\n"
-                         "      curl%s %s/v1/locks\n",
-                         header, url, header, url);
+                         "      curl%s %s/v1/locks\n"
+                         "      BELAY_STORE=%s belay run nightly -- echo locked\n"
+                         "Look: %s/ and %s/openapi.json\n",
+                         header, url, header, url, url, url, url);
         }
         (void)printf("Ctrl-C stops it.\n");
     }
