@@ -269,26 +269,34 @@ void calls_wake(struct belay_client *client, const char *lock_id)
     }
 }
 
+static struct belay_call *next_call(struct belay_client *client)
+{
+    struct call_table *calls = &client->calls;
+
+    return calls->buckets == NULL ? NULL : call_table_next_ready(calls);
+}
+
+/*
+ * What is due is looked up once: if many wait and each look takes its time, the
+ * first would be due again before the last had its turn, and this would never end.
+ */
 int64_t belay_client_turn(struct belay_client *client)
 {
     struct call_table *calls = &client->calls;
+    int64_t now_ms = clock_boot_ms();
     struct belay_call *call;
 
+    while ((call = call_table_soonest(calls)) != NULL && call->op.wait_until_ms <= now_ms) {
+        call_table_set_ready(calls, call);
+    }
     for (;;) {
-        int64_t now_ms = clock_boot_ms();
-
-        while ((call = call_table_soonest(calls)) != NULL && call->op.wait_until_ms <= now_ms) {
-            call_table_set_ready(calls, call);
-        }
         if (client->threads != NULL && (call = threads_next(client)) != NULL) {
             calls_resume(client, call);
-            continue;
-        }
-        call = calls->buckets == NULL ? NULL : call_table_next_ready(calls);
-        if (call == NULL) {
+        } else if ((call = next_call(client)) != NULL) {
+            carry_on(client, call);
+        } else {
             break;
         }
-        carry_on(client, call);
     }
     call = call_table_soonest(calls);
     return call == NULL ? INT64_MAX : call->op.wait_until_ms;
