@@ -95,11 +95,11 @@ void asks_end(struct server *server);   /* after the HTTP front, before the clie
 void asks_close(struct server *server); /* after the client, which may still call for a turn */
 
 /*
- * Call ask(x), which may take its time and may reply, and then in the loop
+ * Call fn(x), which may take its time and may reply, and then in the loop
  * then(x), unless it has replied. It must not look at x->request. With a store
  * on this machine both are called at once.
  */
-void exchange_ask(struct exchange *x, ask_fn *ask, ask_fn *then);
+void exchange_ask(struct exchange *x, ask_fn *fn, ask_fn *then);
 /* True if the answer is kept for the loop to send; takes the body then. */
 bool ask_keeps_reply(struct exchange *x, int status, json_t *body);
 
