@@ -18,7 +18,7 @@ if [ -z "${BELAY_RUN_SECONDS:-}" ]; then
 fi
 
 # Its own file, so that yours does not change what this shows.
-[ -e "$folder/belay.yaml" ] || echo '# The configuration of `make run`; docs/server.md says what can be here.' >"$folder/belay.yaml"
+[ -e "$folder/belay.yaml" ] || echo '# The configuration of make run; docs/server.md says what can be here.' >"$folder/belay.yaml"
 unset BELAY_CONFIG BELAY_DISABLED BELAY_STORE
 
 address=127.0.0.1:7420
