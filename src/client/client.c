@@ -63,23 +63,29 @@ static enum belay_code check_who_named_it(const char *url, const struct belay_cl
     return BELAY_OK;
 }
 
+static enum belay_code open_curl(const struct http_options *options, struct http **out_http,
+                                 struct belay_error *err)
+{
+    const struct net_module *net;
+    enum belay_code code = loader_net(&net, err);
+
+    return code == BELAY_OK ? net->http_open(options, out_http, err) : code;
+}
+
 /* A server; and a store that says so to whoever asks it instead. */
 static enum belay_code open_remote(const char *url, const struct belay_client_options *options,
                                    const struct belay_config *config, struct belay_store **out_store,
                                    struct client_remote **out_remote, char **out_url, struct belay_error *err)
 {
-    struct remote_options remote_options = { .auth_file = belay_config_get(config, "auth_file"),
+    struct remote_options remote_options = { .open_curl = open_curl,
+                                             .auth_file = belay_config_get(config, "auth_file"),
                                              .ca_file = belay_config_get(config, "ca_file"),
                                              .on_warning = options->on_warning,
                                              .context = options->context };
-    const struct net_module *net;
     enum belay_code code = check_who_named_it(url, options, config, err);
 
     if (code == BELAY_OK) {
-        code = loader_net(&net, err);
-    }
-    if (code == BELAY_OK) {
-        code = net->open_remote(url, &remote_options, out_remote, out_url, err);
+        code = remote_open(url, &remote_options, out_remote, out_url, err);
     }
     if (code != BELAY_OK) {
         return code;

@@ -100,6 +100,7 @@ int status_of(enum belay_code code)
     case BELAY_CONFIG:
     case BELAY_BUG:
     case BELAY_REFUSED:
+    case BELAY_ELSEWHERE:
         break;
     }
     return 500;

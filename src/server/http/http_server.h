@@ -71,7 +71,7 @@ const char *http_header(const struct http_request *request, const char *name);
 void http_answer(struct http_request *request, int status, const struct http_header *headers,
                  size_t n_headers, const void *body, size_t body_len);
 
-/* The same with {"error":{"code":…,"message":…}} as its body. */
+/* The same with {"error":{"code":…,"message":…,"lock":null}} as its body. */
 void http_answer_error(struct http_request *request, int status, const char *code, const char *message);
 
 /*
