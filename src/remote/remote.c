@@ -102,6 +102,7 @@ static const struct client_remote_ops ops = {
     .history = remote_history,
     .watch = remote_watch,
     .look_free = remote_look_free,
+    .note_lost = remote_note_lost,
 };
 
 static bool is_this_machine(const char *host)

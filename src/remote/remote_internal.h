@@ -98,6 +98,8 @@ enum belay_code remote_list(struct client_remote *base, const struct belay_query
                             void *context, bool *out_more, struct belay_error *err);
 enum belay_code remote_history(struct client_remote *base, const char *key, size_t limit, belay_event_fn fn,
                                void *context, struct belay_error *err);
+enum belay_code remote_note_lost(struct client_remote *base, const struct belay_event *event,
+                                 struct belay_error *err);
 enum belay_code remote_look_free(struct client_remote *base, const char *key, struct belay_error *err);
 enum belay_code remote_watch(struct client_remote *base, const char *prefix, uint64_t after_id,
                              belay_event_fn fn, void *context, struct belay_cancel *cancel,

@@ -401,6 +401,7 @@ void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks 
         look.store.hooks = *hooks;
     }
     look.store.busy_limit_ms = PATIENCE_MS;
+    look.store.own_fd = -1;
     look.store.path = full_path(path_and_params);
     if (look.store.path == NULL) {
         finding_failed(findings, BELAY_CONFIG, "store", NULL, "the path of the lock database is too long");
