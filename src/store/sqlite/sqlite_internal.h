@@ -247,6 +247,8 @@ enum belay_code sqlite_unserve(struct sqlite_store *store, bool *out_is_alive, s
 /* What store->served_by says. */
 bool sqlite_served_parse(const struct sqlite_store *store, struct sqlite_server *out_server);
 void sqlite_disown(struct sqlite_store *store);
+/* Whether somebody has the lock; makes nothing. */
+bool sqlite_server_lives(const struct sqlite_store *store);
 
 /* ---- sqlite_alive.c ---- */
 /* Vouch for the waiter of a ticket; false: we cannot, and others must take it for alive. */

@@ -137,6 +137,17 @@ static void give_lock(int fd)
     }
 }
 
+bool sqlite_server_lives(const struct sqlite_store *store)
+{
+    char *path = beside(store, "-serve.lock");
+    int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool lives = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+
+    give_lock(fd);
+    free(path);
+    return lives;
+}
+
 static long read_pid(const struct sqlite_store *store)
 {
     char *path = beside(store, "-serve.lock");
