@@ -58,6 +58,7 @@ void client_emit(struct belay_client *client, const struct belay_batch *batch,
     for (size_t i = 0; i < batch->n_events; i++) {
         struct belay_event event = batch->events[i];
 
+        event.id = result->event_id == 0 ? 0 : result->event_id + i;
         event.at_unix_ms = clock_unix_ms();
         complete(&event, result);
         client->on_event(client->context, &event);

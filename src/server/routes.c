@@ -51,11 +51,22 @@ const struct route routes[] = {
       { { "prefix", "string", "only events of keys that begin with this" },
         { "last_event_id", "integer", "go on after this one, for clients that cannot send Last-Event-ID" } },
       "text/event-stream", { 200, 400, 401, 403, 404, 503 }, "Events as they happen, as Server-Sent Events" },
+    { "GET", "/v1/locks/{key}/tree", ROLE_READER, handle_tree, NULL, { { 0 } }, "Tree",
+      { 200, 400, 401, 403, 503 }, "The locks above and below it, which exclude it and which it excludes" },
+    { "GET", "/v1/live", ROLE_READER, handle_live, NULL, { { 0 } },
+      "text/event-stream", { 200, 400, 401, 403, 503 }, "Locks that have changed, gathered, for dashboards" },
+    { "GET", "/v1/stats", ROLE_READER, handle_stats, NULL,
+      { { "hours", "integer", "the last so many, 1 to 24; by default 6" } },
+      "Stats", { 200, 400, 401, 403, 503 }, "How often and how long locks were taken, refused and waited for" },
+    { "GET", "/v1/me", ROLE_READER, handle_me, NULL, { { 0 } }, "Me", { 200, 401, 403 },
+      "Who the token is, and what it may do" },
     { "GET", "/healthz", ROLE_NONE, handle_health, NULL, { { 0 } }, "Health", { 200 }, "The server runs" },
     { "GET", "/readyz", ROLE_NONE, handle_ready, NULL, { { 0 } }, "Health", { 200, 503 },
       "The store answers and the server is not stopping" },
     { "GET", "/openapi.json", ROLE_NONE, handle_openapi, NULL, { { 0 } }, "application/json", { 200 }, "This document" },
-    { "GET", "/", ROLE_NONE, handle_page, NULL, { { 0 } }, "text/html", { 200 }, "A page for people" },
+    { "GET", "/", ROLE_NONE, handle_page, NULL, { { 0 } }, "text/html", { 200 }, "The dashboard" },
+    { "GET", "/ui/{file}", ROLE_NONE, handle_asset, NULL, { { 0 } }, "*/*", { 200, 404 },
+      "What the dashboard is made of" },
 };
 /* clang-format on */
 const size_t n_routes = sizeof routes / sizeof routes[0];
