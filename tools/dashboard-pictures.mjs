@@ -8,12 +8,19 @@
 
 import { execFileSync } from "node:child_process";
 import path from "node:path";
-import { ROOT, Server, browser, folder, open } from "../test/dashboard/support.mjs";
+import { ROOT, Server as Plain, browser, folder, open } from "../test/dashboard/support.mjs";
 
 const OUT = path.resolve(process.argv[2] ?? path.join(ROOT, "docs/img"));
 const SERVICES = ["api", "web", "billing", "search", "mailer", "auth", "ledger", "media", "router", "echo", "status"];
 const ENVIRONMENTS = ["dev", "stage", "prod"];
 const PEOPLE = ["Ada Lovelace", "Grace Hopper", "Edsger Dijkstra", "Barbara Liskov", "Leslie Lamport", "Frances Allen"];
+
+/** Whoever deploys has the token of the CI. */
+class Server extends Plain {
+  acquire(key, fields) {
+    return super.acquire(key, fields, "locker");
+  }
+}
 
 let seed = 7;
 function random(n) {

@@ -12,7 +12,7 @@ const AGAIN_MS = 1000; // a busy lock is asked about once a second
 const WORDS = {
   "lock.acquired": ["Acquired", "ok"], "lock.reentered": ["Re-entered", "ok"], "lock.adopted": ["Adopted", "ok"],
   "lock.renewed": ["Renewed", "dim"], "lock.released": ["Released", "off"], "lock.refused": ["Refused", "dim"],
-  "lock.taken_over": ["Taken over", "warn"], "lock.lost": ["Lost", "warn"], "lock.forced": ["Ended by force", "bad"],
+  "lock.taken_over": ["Taken over", "warn"], "lock.lost": ["Lost", "warn"], "lock.stale": ["Without a heartbeat", "warn"], "lock.forced": ["Ended by force", "bad"],
   "wait.began": ["Began to wait", "wait"], "wait.ended": ["Stopped waiting", "wait"],
 };
 
@@ -101,7 +101,7 @@ export class LockPage {
   // ---- drawing
 
   #build() {
-    this.head = h("div", { class: "head" });
+    this.head = h("div", { class: "top" });
     this.cards = h("div", { class: "cards" }, h("p", { class: "muted" }, "Loading…"));
     return h("section", { class: "page lock" },
       h("header", { class: "bar" },
@@ -127,7 +127,7 @@ export class LockPage {
     this.#renderHead(queue?.lock);
     clear(this.cards).append(
       h("div", { class: "col" }, this.#waiters(queue), this.#timeline(history)),
-      h("div", { class: "col side" }, this.#facts(queue?.lock), this.#holds(history.events), this.#hierarchy(tree)));
+      h("div", { class: "col" }, this.#facts(queue?.lock), this.#holds(history.events), this.#hierarchy(tree)));
     if (open) {
       this.cards.querySelector("details").open = true;
     }
@@ -278,12 +278,20 @@ export class LockPage {
         h("div", {}, h("b", {}, n > 1 ? `${word} ${count(n)} times` : word), name ? [" ", h("span", { class: "by" }, `${event.by ? "from" : "by"} ${name}`)] : null,
           event.by ? h("span", { class: "by" }, ` by ${event.by}`) : null,
           event.duration_seconds !== null ? h("span", { class: "t" }, ` after ${span(event.duration_seconds * 1000)}`) : null,
-          event.reason ? h("p", { class: "reason" }, event.reason) : null));
+          this.#reason(event)));
     };
     const first = groups.slice(0, 40), rest = groups.slice(40);
     return this.#card("History", events.length >= HISTORY ? `the last ${count(HISTORY)} events` : `${count(events.length)} ${events.length === 1 ? "event" : "events"}`,
       this.#strip(events), h("ol", { class: "timeline" }, first.map(item)),
       rest.length > 0 ? h("details", {}, h("summary", {}, `${count(rest.length)} earlier`), h("ol", { class: "timeline" }, rest.map(item))) : null);
+  }
+
+  /** Who was in the way stands in the line above; how it ended is a word. */
+  #reason({ event, reason }) {
+    if (!reason || event === "wait.began" || event === "lock.refused") {
+      return null;
+    }
+    return event === "lock.released" ? h("span", { class: "t" }, `, ${reason}`) : h("p", { class: "reason" }, reason);
   }
 
   /** Renewals and refusals in a row are one line. */

@@ -42,6 +42,10 @@ export function badges(lock, status) {
   return found;
 }
 
+function queueBadge(n) {
+  return n > 0 ? [h("span", { class: "badge queue", title: `${count(n)} waiting in line` }, icon("queue"), count(n), h("span", { class: "unseen" }, " waiting"))] : [];
+}
+
 export class LocksPage {
   #model;
   #state;
@@ -277,21 +281,23 @@ export class LocksPage {
     const first = Math.max(0, Math.floor(this.scroller.scrollTop / height) - OVERSCAN);
     const last = Math.min(this.#shown.length, Math.ceil((this.scroller.scrollTop + this.scroller.clientHeight) / height) + OVERSCAN);
     const wanted = new Set(this.#shown.slice(first, last));
+    const spare = []; // rows that have left the view serve for those that come
     for (const [key, row] of this.#rows) {
       if (!wanted.has(key)) {
-        row.element.remove();
+        spare.push(row);
         this.#rows.delete(key);
       }
     }
     let before = null; // in the order of the table, for who reads it aloud
     for (let i = first; i < last; i++) {
-      const row = this.#place(this.#shown[i], i, height);
+      const row = this.#place(this.#shown[i], i, height, spare);
       const next = before ? before.nextSibling : this.body.firstChild;
       if (next !== row.element) {
         this.#move(row.element, next);
       }
       before = row.element;
     }
+    spare.forEach((row) => row.element.remove());
   }
 
   /** A row that is moved would lose its focus. */
@@ -301,11 +307,18 @@ export class LocksPage {
     focused?.focus({ preventScroll: true });
   }
 
-  #place(key, index, height) {
+  #place(key, index, height, spare) {
     let row = this.#rows.get(key);
     if (!row) {
-      row = this.#makeRow(key);
+      row = spare.pop() ?? this.#makeRow();
       this.#rows.set(key, row);
+      row.key = key;
+      row.link.href = href(key);
+      row.link.textContent = key;
+      row.element.dataset.key = key;
+      if (row.element.contains(document.activeElement)) {
+        document.activeElement.blur(); // it was on the lock that has left
+      }
     }
     row.element.style.transform = `translateY(${index * height}px)`;
     row.element.setAttribute("aria-rowindex", String(index + 2));
@@ -314,12 +327,12 @@ export class LocksPage {
     return row;
   }
 
-  #makeRow(key) {
-    const link = h("a", { href: href(key), class: "key", onfocus: () => this.#mark(key) }, key);
+  #makeRow() {
+    const link = h("a", { class: "key", onfocus: () => this.#mark(row.key) });
     const cell = (name, ...inside) => h("div", { role: "cell", class: `c-${name}` }, ...inside);
     const row = { link, name: h("span", { class: "name" }), owner: h("span", { class: "owner" }), age: h("span", {}), left: h("span", { class: "t" }),
       meter: h("i", {}), state: cell("state"), queue: cell("queue") };
-    row.element = h("div", { class: "tr", role: "row", "data-key": key, onclick: (event) => this.#clicked(event, key) },
+    row.element = h("div", { class: "tr", role: "row", onclick: (event) => this.#clicked(event, row.key) },
       cell("key", link), cell("holder", row.name, row.owner), cell("age", row.age),
       cell("left", row.left, h("span", { class: "meter", "aria-hidden": "true" }, row.meter)), row.state, row.queue);
     return row;
@@ -345,13 +358,13 @@ export class LocksPage {
     if (row.lock !== lock) {
       const { name, owner } = holder(lock);
       row.lock = lock;
-      row.status = null;
       row.name.textContent = name;
       row.name.title = `${name}${owner ? ` (${owner})` : ""}`;
       row.owner.textContent = owner;
-      clear(row.queue).append(...(lock.waiting > 0
-        ? [h("span", { class: "badge queue", title: `${count(lock.waiting)} waiting in line` }, icon("queue"), count(lock.waiting), h("span", { class: "unseen" }, " waiting"))]
-        : []));
+      if (row.waiting !== lock.waiting) {
+        row.waiting = lock.waiting;
+        clear(row.queue).append(...queueBadge(lock.waiting));
+      }
       row.age.title = lock.since ? moment(lock.since, this.#model.now()) : "";
     }
     this.#fillTimes(row, lock);
@@ -365,8 +378,10 @@ export class LocksPage {
     const share = status === "active" && lock.ttl_ms > 0 ? Math.min(1, left / lock.ttl_ms) : 0;
     row.meter.style.width = `${(share * 100).toFixed(1)}%`;
     row.element.classList.toggle("soon", status === "active" && (left < 10000 || share < 0.1));
-    if (row.status !== status) {
-      row.status = status;
+    row.status = status;
+    const look = `${status} ${lock.is_stale} ${lock.outcome}`;
+    if (row.look !== look) {
+      row.look = look;
       row.element.dataset.status = status;
       clear(row.state).append(...badges(lock, status));
     }

@@ -63,7 +63,8 @@ struct live {
     struct stats stats;
     uint64_t stats_told; /* stats.n when it was last told */
     bool has_log;
-    uint64_t tail; /* the last event that we know of */
+    uint64_t start; /* the last event of before the start */
+    uint64_t tail;  /* the last event that we know of */
     struct gap gaps[GAPS_MAX];
     size_t n_gaps;
     bool is_seeded;  /* the log of before the start is read, or among the gaps */
@@ -316,11 +317,9 @@ static void read_log(struct live *live)
 static void seed(struct live *live)
 {
     if (!live->is_seeded && live->has_log) {
-        uint64_t after = live->tail > SEED_EVENTS ? live->tail - SEED_EVENTS : 0;
-
         live->is_seeded = true;
-        if (live->tail > 0) {
-            add_gap(live, after, live->tail, true);
+        if (live->start > 0) {
+            add_gap(live, live->start > SEED_EVENTS ? live->start - SEED_EVENTS : 0, live->start, true);
         }
     }
 }
@@ -410,7 +409,8 @@ static bool take_id(void *context, const struct belay_event *event)
 
 void live_begin(struct live *live)
 {
-    live->has_log = belay_events(live->server->client, NULL, 0, 1, take_id, &live->tail, NULL) == BELAY_OK;
+    live->has_log = belay_events(live->server->client, NULL, 0, 1, take_id, &live->start, NULL) == BELAY_OK;
+    live->tail = live->start;
 }
 
 void live_forget(struct viewer *viewer)

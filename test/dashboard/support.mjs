@@ -3,7 +3,7 @@
 import { spawn, execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { createRequire } from "node:module";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -16,10 +16,12 @@ const { chromium } = require("playwright-core");
 export const axePath = require.resolve("axe-core/axe.min.js");
 
 export const PATIENCE = 60000; // for a loaded machine
+export const NAMES = { admin: "ops", locker: "ci", reader: "watcher" };
 export const TOKENS = { admin: "secret-admin", locker: "secret-locker", reader: "secret-reader" };
 
+/** In memory if there is such a place: thousands of locks are made, each of them synced to disk. */
 export function folder() {
-  const made = mkdtempSync(path.join(tmpdir(), "belay-dash-"));
+  const made = mkdtempSync(path.join(existsSync("/dev/shm") ? "/dev/shm" : tmpdir(), "belay-dash-"));
   return { path: made, remove: () => rmSync(made, { recursive: true, force: true }) };
 }
 
@@ -30,7 +32,7 @@ export class Server {
     this.tokens = tokens;
     this.port = port;
     const config = ["server:", "  tokens:", ...Object.entries(TOKENS).map(([role, secret]) =>
-      `    - {"name": "${role}-token", "role": "${role}", "sha256": "${createHash("sha256").update(secret).digest("hex")}"}`)];
+      `    - {"name": "${NAMES[role]}", "role": "${role}", "sha256": "${createHash("sha256").update(secret).digest("hex")}"}`)];
     writeFileSync(path.join(dir, "belay.yaml"), tokens ? `${config.join("\n")}\n` : "locking_enabled: true\n", { mode: 0o600 });
   }
 
