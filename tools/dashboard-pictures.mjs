@@ -37,10 +37,12 @@ at = next(name for name in columns if name.startswith("at"))
 rows = db.execute(f"select id, {at}, duration_ms from events order by id").fetchall()
 last, n = rows[-1][1], len(rows)
 for i, (event, when, duration) in enumerate(rows):
-    back = int((1 - i / n) ** 1.2 * 6 * 3600000) + random.randint(0, 60000)
+    back = int((1 - i / n) ** 1.1 * 6 * 3600000)
     if duration is not None and duration >= 0:
         duration = int(random.lognormvariate(11.3, 0.8))
     db.execute(f"update events set {at} = ?, duration_ms = ? where id = ?", (last - back, duration, event))
+for key, at in db.execute("select key, locked_at_unix_ms from locks where held").fetchall():
+    db.execute("update locks set locked_at_unix_ms = ? where key = ?", (at - int(random.lognormvariate(12.2, 0.9)), key))
 db.commit()
 `;
 
@@ -70,12 +72,11 @@ async function history(server) {
 }
 
 async function present(server) {
-  const waiting = [];
   for (const [i, service] of SERVICES.entries()) {
     for (const environment of ENVIRONMENTS) {
-      if ((i + environment.length) % 4 !== 1) {
+      if ((i + environment.length) % 4 !== 1 && (service !== "api" || environment !== "prod")) {
         await server.acquire(`deploy-${service}-${environment}`, { locked_by: `ci-${5300 + i}`, locked_by_name: PEOPLE[(i + environment.length) % PEOPLE.length],
-          ttl_ms: [90000, 600000, 1800000, 240000][i % 4], metadata: { commit: "9f3c2ab", ref: "main", pipeline: `https://ci.example.com/runs/${5300 + i}` } });
+          ttl_ms: [150000, 600000, 1800000, 240000][i % 4], metadata: { commit: "9f3c2ab", ref: "main", pipeline: `https://ci.example.com/runs/${5300 + i}` } });
       }
     }
     await server.acquire(`build-${service}-dev`, { locked_by: `builder-${i}`, locked_by_name: "buildkite", ttl_ms: 300000 });
@@ -85,12 +86,15 @@ async function present(server) {
   await server.acquire("stack:shop:env:prod:component:cart/worker", { locked_by: "deployer-9", locked_by_name: "Frances Allen", ttl_ms: 3600000 });
   await server.acquire("terraform-prod", { locked_by: "execution-abc123", locked_by_name: "Barbara Liskov", ttl_ms: 1800000 });
   await server.acquire("migrate-ledger-prod", { locked_by: "job-88", locked_by_name: "Edsger Dijkstra", ttl_ms: 1500 });
-  for (const name of ["ci-5321", "ci-5324", "hotfix-17"]) {
-    waiting.push(server.waiter("deploy-api-prod", name));
-    await new Promise((resolve) => setTimeout(resolve, 700));
+}
+
+async function line(server) {
+  for (const [i, name] of ["ci-5321", "ci-5324", "hotfix-17"].entries()) {
+    server.acquire("deploy-api-prod", { locked_by: name, locked_by_name: PEOPLE[i + 3], wait_ms: 600000 }).catch(() => null);
+    await new Promise((resolve) => setTimeout(resolve, 900));
   }
-  waiting.push(server.waiter("terraform-prod", "execution-def456"), server.waiter("stack:shop:env:prod", "deployer-12"));
-  return waiting;
+  server.waiter("terraform-prod", "execution-def456");
+  server.waiter("stack:shop:env:prod", "deployer-12");
 }
 
 async function shot(page, name, options = {}) {
@@ -104,13 +108,16 @@ const server = await new Server(dir.path).start();
 const chrome = await browser();
 try {
   await history(server);
+  await present(server);
   await server.stop();
   execFileSync("python3", ["-c", MOVE, path.join(dir.path, "belay.db")]);
   await server.start();
-  await present(server);
+  await line(server);
   await new Promise((resolve) => setTimeout(resolve, 17000)); // until the stale one is noticed
 
   const light = await open(chrome, server, { colorScheme: "light" });
+  await light.click('[data-sort="queue"]');
+  await light.click('[data-sort="left"]');
   await shot(light, "dashboard-locks");
   await light.goto(`${server.url}/#/locks/deploy-api-prod`);
   await light.waitForSelector(".timeline");

@@ -65,6 +65,7 @@ bool top_terminal_resize(struct top_terminal *terminal)
         rows = size.ws_row;
         columns = size.ws_col;
     }
+    columns -= columns > 1; /* what erases the rest of a line would erase what stands in the last column */
     is_new = rows != terminal->rows || columns != terminal->columns;
     terminal->rows = rows;
     terminal->columns = columns;

@@ -58,10 +58,10 @@ export function moment(ms, now) {
   return new Date(ms).toDateString() === new Date(now).toDateString() ? CLOCK.format(ms) : DATED.format(ms);
 }
 
-/** The name for people, and the owner unless it says the same. */
+/** The name for people, and the owner unless it says the same: belay itself makes user@host:process:number. */
 export function holder(lock) {
   const name = lock.locked_by_name || lock.locked_by || "";
-  const owner = lock.locked_by && lock.locked_by !== name && !lock.locked_by.startsWith(name) ? lock.locked_by : "";
+  const owner = lock.locked_by && lock.locked_by !== name && !lock.locked_by.startsWith(`${name}:`) ? lock.locked_by : "";
   return { name, owner };
 }
 
