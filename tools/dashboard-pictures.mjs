@@ -76,7 +76,7 @@ async function present(server) {
     for (const environment of ENVIRONMENTS) {
       if ((i + environment.length) % 4 !== 1 && (service !== "api" || environment !== "prod")) {
         await server.acquire(`deploy-${service}-${environment}`, { locked_by: `ci-${5300 + i}`, locked_by_name: PEOPLE[(i + environment.length) % PEOPLE.length],
-          ttl_ms: [150000, 600000, 1800000, 240000][i % 4], metadata: { commit: "9f3c2ab", ref: "main", pipeline: `https://ci.example.com/runs/${5300 + i}` } });
+          ttl_ms: [150000, 600000, 1800000, 240000][i % 4] + random(240000), metadata: { commit: "9f3c2ab", ref: "main", pipeline: `https://ci.example.com/runs/${5300 + i}` } });
       }
     }
     await server.acquire(`build-${service}-dev`, { locked_by: `builder-${i}`, locked_by_name: "buildkite", ttl_ms: 300000 });
@@ -94,7 +94,10 @@ async function line(server) {
     await new Promise((resolve) => setTimeout(resolve, 900));
   }
   server.waiter("terraform-prod", "execution-def456");
-  server.waiter("stack:shop:env:prod", "deployer-12");
+  server.waiter("stack:shop:env:prod:service:checkout", "deployer-12");
+  server.waiter("deploy-search-prod", "ci-5330");
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  server.waiter("deploy-search-prod", "ci-5331");
 }
 
 async function shot(page, name, options = {}) {
@@ -117,7 +120,6 @@ try {
 
   const light = await open(chrome, server, { colorScheme: "light" });
   await light.click('[data-sort="queue"]');
-  await light.click('[data-sort="left"]');
   await shot(light, "dashboard-locks");
   await light.goto(`${server.url}/#/locks/deploy-api-prod`);
   await light.waitForSelector(".timeline");

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "config/nearest.h"
+#include "base/nearest.h"
 
 enum { SEGMENTS_MAX = 6 };
 
@@ -63,6 +63,8 @@ const struct route routes[] = {
     { "GET", "/healthz", ROLE_NONE, handle_health, NULL, { { 0 } }, "Health", { 200 }, "The server runs" },
     { "GET", "/readyz", ROLE_NONE, handle_ready, NULL, { { 0 } }, "Health", { 200, 503 },
       "The store answers and the server is not stopping" },
+    { "GET", "/metrics", ROLE_READER, handle_metrics, NULL, { { 0 } }, "text/plain", { 200, 401, 403, 503 },
+      "Counters and histograms for Prometheus" },
     { "GET", "/openapi.json", ROLE_NONE, handle_openapi, NULL, { { 0 } }, "application/json", { 200 }, "This document" },
     { "GET", "/", ROLE_NONE, handle_page, NULL, { { 0 } }, "text/html", { 200 }, "The dashboard" },
     { "GET", "/ui/{file}", ROLE_NONE, handle_asset, NULL, { { 0 } }, "*/*", { 200, 404 },

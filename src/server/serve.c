@@ -16,8 +16,10 @@
 #include "base/text.h"
 #include "server/feed.h"
 #include "server/live.h"
+#include "server/metrics.h"
 #include "server/server.h"
 #include "server/systemd.h"
+#include "telemetry/telemetry.h"
 #include "version.h"
 #include "wire/wire.h"
 
@@ -64,6 +66,8 @@ static void on_event(void *context, const struct belay_event *event)
 {
     struct server *server = context;
 
+    metrics_event(server->metrics, event);
+    telemetry_event(server->telemetry, event);
     feed_mark(server->feed);
     live_event(server->live, event);
 }
@@ -119,6 +123,7 @@ static void reload(struct run *run)
     enum belay_code code;
 
     systemd_notify_reloading();
+    telemetry_reopen(server->telemetry); /* a log may have been rotated, whatever comes of the rest */
     code = belay_config_load(run->options->config_path, &config, &err);
     if (code == BELAY_OK) {
         code = tokens_load(config, &tokens, &err);
@@ -250,12 +255,32 @@ static enum belay_code choose_listen(struct run *run, struct belay_error *err)
     return BELAY_OK;
 }
 
+static enum belay_code open_telemetry(struct run *run, struct belay_error *err)
+{
+    struct server *server = &run->server;
+    struct telemetry_options options = { .config = server->config,
+                                         .metrics = run->options->metrics,
+                                         .service = "belay-serve",
+                                         .on_warning = on_warning,
+                                         .context = server };
+
+    server->metrics = metrics_new(server->config);
+    if (server->metrics == NULL) {
+        return error_no_memory(err);
+    }
+    return telemetry_open(&options, &server->telemetry, err);
+}
+
 static enum belay_code open_store(struct run *run, struct belay_error *err)
 {
     struct server *server = &run->server;
     struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
     enum belay_code code = belay_config_load(run->options->config_path, &server->config, err);
 
+    if (code != BELAY_OK) {
+        return code;
+    }
+    code = open_telemetry(run, err);
     if (code != BELAY_OK) {
         return code;
     }
@@ -418,6 +443,8 @@ static void finish(struct run *run)
     delays_release(&server->delays);
     waits_release(&server->waits);
     belay_client_close(server->client);
+    telemetry_close(server->telemetry);
+    metrics_free(server->metrics);
     belay_config_free(server->config);
     tokens_release(&server->tokens);
     feed_free(server->feed);

@@ -17,6 +17,8 @@ struct route;
 struct feed;
 struct live;
 struct viewer;
+struct metrics;
+struct telemetry;
 
 struct server {
     struct loop *loop;           /* owned */
@@ -26,8 +28,10 @@ struct server {
     struct tokens tokens;        /* owned; replaced on SIGHUP */
     struct delays delays;        /* answers to wrong tokens that are held back */
     struct waits waits;
-    struct feed *feed; /* owned; those who listen to events */
-    struct live *live; /* owned; those who look at a dashboard */
+    struct feed *feed;           /* owned; those who listen to events */
+    struct metrics *metrics;     /* owned */
+    struct telemetry *telemetry; /* owned; NULL: none is asked for */
+    struct live *live;           /* owned; those who look at a dashboard */
     struct log log;
     struct timer turn_timer; /* when the client has more to do */
     char run[17];            /* what begins the ids of this run's requests */
@@ -42,6 +46,7 @@ enum { REQUEST_ID_SIZE = 65 };
 struct exchange {
     struct server *server;        /* borrowed */
     struct http_request *request; /* borrowed; NULL once the client is gone */
+    int64_t began_us;             /* boot clock */
     const struct route *route;    /* NULL: none fits */
     const struct token *token;    /* borrowed; for the handler only: SIGHUP may end it */
     struct wait *wait;            /* borrowed; NULL: waits for no lock */
@@ -96,6 +101,7 @@ json_t *error_for(const struct exchange *x, const struct belay_error *err);
 typedef void route_handler(struct exchange *x);
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force; /* locks.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;       /* reads.c */
+route_handler handle_metrics;                                                           /* metrics.c */
 route_handler handle_health, handle_ready, handle_openapi;                              /* about.c */
 route_handler handle_events;                                                            /* feed.c */
 route_handler handle_live, handle_stats;                                                /* live.c */

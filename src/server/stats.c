@@ -156,7 +156,7 @@ static struct stats_minute sum_of(const struct stats *stats, int64_t from, int64
 
 json_t *stats_json(const struct stats *stats, int hours, int64_t now_unix_ms)
 {
-    int64_t step = hours <= 1 ? 1 : hours <= 6 ? 5 : 15; /* minutes */
+    const int64_t step = hours <= 1 ? 1 : hours <= 6 ? 5 : 15; /* minutes */
     int64_t end = now_unix_ms / MINUTE_MS / step * step + step;
     int64_t begin = end - (int64_t)hours * 60;
     struct stats_minute total = sum_of(stats, begin, end);
@@ -170,6 +170,6 @@ json_t *stats_json(const struct stats *stats, int hours, int64_t now_unix_ms)
             return NULL;
         }
     }
-    return json_pack("{s:I, s:o, s:o}", "step_ms", (json_int_t)(step * MINUTE_MS), "total",
+    return json_pack("{s:I, s:o, s:o}", "step_ms", (json_int_t)step * MINUTE_MS, "total",
                      step_json(&total, begin), "steps", steps);
 }

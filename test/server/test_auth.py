@@ -40,6 +40,7 @@ MATRIX = [
     ("GET", "/v1/live", None, READ),
     ("GET", "/v1/stats", None, READ),
     ("GET", "/v1/me", None, READ),
+    ("GET", "/metrics", None, READ),
     ("GET", "/healthz", None, PUBLIC),
     ("GET", "/readyz", None, PUBLIC),
     ("GET", "/openapi.json", None, PUBLIC),
