@@ -165,6 +165,7 @@ struct belay_commit {
     int64_t now_ms;               /* the store's clock when it decided */
     size_t refused;               /* with BELAY_REFUSED: the write whose condition did not hold */
     uint64_t token;               /* the new token, if one was handed out */
+    uint64_t event_id;            /* of the first event, the others follow it; 0: none are kept */
     struct belay_record *records; /* owned. Done: all records as they are now, in the order
                                      of the writes. Refused: the one in the way. */
     size_t n_records;

@@ -59,6 +59,7 @@ void client_emit(struct belay_client *client, const struct belay_batch *batch,
     for (size_t i = 0; i < batch->n_events; i++) {
         struct belay_event event = batch->events[i];
 
+        event.id = result->event_id == 0 ? 0 : result->event_id + i;
         event.at_unix_ms = clock_unix_ms();
         event.commit_us = times->commit_us;
         complete(&event, result);

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "server/feed.h"
+#include "server/live.h"
 #include "server/metrics.h"
 #include "server/server.h"
 #include "server/systemd.h"
@@ -73,6 +74,7 @@ static void on_event(void *context, const struct belay_event *event)
     metrics_event(server->metrics, event);
     telemetry_event(server->telemetry, event);
     feed_mark(server->feed);
+    live_event(server->live, event);
 }
 
 static void on_warning(void *context, const char *text)
@@ -142,6 +144,7 @@ static void reload(struct run *run)
         server->tokens = tokens;
         tokens = (struct tokens){ NULL, 0 };
         feed_stop(server->feed); /* who may still listen comes back */
+        live_stop(server->live);
         log_note(&server->log, LOG_INFO, "reloaded", "%zu tokens", server->tokens.n);
     } else {
         log_note(&server->log, LOG_ERROR, "reload", "nothing was changed: %s", err.text);
@@ -173,6 +176,7 @@ static void stop(struct run *run, int signal)
              http_server_connections(server->http));
     waits_stop(server);
     feed_stop(server->feed);
+    live_stop(server->live);
     http_server_drain(server->http, DRAIN_MS, on_drained, server);
 }
 
@@ -400,14 +404,16 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     server->is_insecure = run->options->insecure;
     server->turn_timer.fire = on_turn_timer;
     server->feed = feed_new(server);
+    server->live = live_new(server);
     server->loop = loop_new();
-    if (server->loop == NULL || server->feed == NULL) {
+    if (server->loop == NULL || server->feed == NULL || server->live == NULL) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     raise_descriptor_limit(server);
     loop_before_sleep(server->loop, before_sleep, server);
     code = open_store(run, err);
     if (code == BELAY_OK) {
+        live_begin(server->live);
         code = open_http(run, err);
     }
     return code == BELAY_OK ? watch_signals(run, err) : code;
@@ -490,6 +496,7 @@ static void finish(struct run *run)
     belay_config_free(server->config);
     tokens_release(&server->tokens);
     feed_free(server->feed);
+    live_free(server->live);
     if (run->signals.fd >= 0) {
         loop_unwatch(server->loop, &run->signals);
         (void)close(run->signals.fd);
