@@ -1,6 +1,7 @@
 #include "net/module.h"
 
 #include "net/aws.h"
+#include "net/probe.h"
 #include "remote/remote.h"
 #include "store/dynamodb/dynamodb_store.h"
 #include "store/dynamodb/dynamodb_table.h"
@@ -16,4 +17,7 @@ const struct net_module belay_net_entry = {
     .table_describe = dynamodb_table_describe,
     .doctor_dynamodb = dynamodb_doctor,
     .open_remote = remote_open,
+    .probe_all = net_probe_all,
+    .once = net_once,
+    .ec2 = net_ec2,
 };
