@@ -90,7 +90,8 @@ static enum belay_code read_state(struct reading *reading, struct belay_app *app
     }
     app->state = strcmp(tree->text, "stopped") == 0 ? BELAY_APP_STOPPED : BELAY_APP_RUNNING;
     app->since_unix_ms = clock_unix_ms();
-    return BELAY_OK;
+    app->by = strdup("import");
+    return app->by == NULL ? error_no_memory(reading->err) : BELAY_OK;
 }
 
 static enum belay_code read_member(struct reading *reading, struct belay_app *app, const struct tree *tree)
