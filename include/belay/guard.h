@@ -213,7 +213,7 @@ BELAY_API enum belay_code belay_db_results_code(const struct belay_db_results *r
 struct belay_db_options {
     size_t struct_size;
     const char *app;      /* the databases of this application, which itself is not asked */
-    const char *database; /* or this one, of which all users are asked. One of the two. */
+    const char *database; /* or this one, of which all users are asked but `app`. One of the two, or both. */
     bool dry_run;         /* find out and tell, change nothing */
     int64_t wait_ms;      /* ask again until all are down, for so long; 0: once */
     const char *by;       /* who asks, for people; NULL: user@host */

@@ -243,6 +243,9 @@ static enum belay_code find_by_id(struct batch *batch, struct belay_error *err)
                       "no application in the registry uses database '%.200s': what nobody is known to use is "
                       "left alone",
                       named.id);
+    } else if (batch->options->app != NULL && find_app(&batch->registry, batch->options->app) == NULL) {
+        code = error_set(err, BELAY_NOT_FOUND, "there is no application '%.128s' in the registry",
+                         batch->options->app);
     } else {
         batch->targets[batch->n++] = *found;
     }
@@ -256,8 +259,8 @@ static enum belay_code prepare(struct batch *batch, struct belay_error *err)
     const struct belay_db_options *options = batch->options;
     enum belay_code code;
 
-    if ((options->app == NULL) == (options->database == NULL)) {
-        return error_set(err, BELAY_INVALID, "name an application or a database, and not both");
+    if (options->app == NULL && options->database == NULL) {
+        return error_set(err, BELAY_INVALID, "name an application or a database");
     }
     code = guard_registry_read(batch->client, &batch->registry, err);
     batch->targets = calloc(BELAY_APP_DATABASES_MAX + 1, sizeof *batch->targets);
@@ -266,7 +269,7 @@ static enum belay_code prepare(struct batch *batch, struct belay_error *err)
         code = error_no_memory(err);
     }
     if (code == BELAY_OK) {
-        code = options->app != NULL ? find_by_app(batch, err) : find_by_id(batch, err);
+        code = options->database == NULL ? find_by_app(batch, err) : find_by_id(batch, err);
     }
     for (size_t i = 0; code == BELAY_OK && i < batch->n; i++) {
         code = guard_action_read(client_config(batch->client), batch->targets[i].kind,

@@ -101,6 +101,9 @@ static const struct client_remote_ops ops = {
     .history = remote_history,
     .watch = remote_watch,
     .look_free = remote_look_free,
+    .item_get = remote_item_get,
+    .item_put = remote_item_put,
+    .item_list = remote_item_list,
 };
 
 static bool is_this_machine(const char *host)

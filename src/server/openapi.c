@@ -73,7 +73,8 @@ static const struct meaning meanings[] = {
     { 401, "No token, or one that this server does not know. Code: unauthorized" },
     { 403, "Not for this token, key or site. Codes: not_permitted, cross_origin, wrong_host" },
     { 404, "There is no such lock, or nobody holds it. Code: not_found" },
-    { 409, "Codes: lock_held, not_holder, lease_lost, id_used, superseded" },
+    { 409, "Codes: refused (of another version), lock_held, not_holder, lease_lost, id_used, superseded" },
+    { 500, "The configuration is wrong, or something in the store is. Codes: bad_config, bad_content, bug" },
     { 413, "The body is too large. Code: body_too_large" },
     { 503,
       "Come back: the store did not answer, or the server is stopping. Codes: unreachable, shutting_down, "
@@ -112,6 +113,20 @@ static json_t *field_schema(const struct body_field *field)
     return json_pack("{s:s, s:s}", "type", "string", "description", field->about);
 }
 
+/* The schemas of `components` and those of applications and databases. */
+static json_t *all_components(void)
+{
+    json_t *all = json_loads(components, 0, NULL);
+
+    for (size_t i = 0; i < 2; i++) {
+        json_t *more = json_loads(guard_schemas[i], 0, NULL);
+
+        (void)json_object_update(json_object_get(all, "schemas"), more);
+        json_decref(more);
+    }
+    return all;
+}
+
 static json_t *body_schema(const struct body_field *fields)
 {
     json_t *properties = json_object();
@@ -131,6 +146,15 @@ static json_t *parameters_of(const struct route *route)
 {
     json_t *parameters = json_array();
 
+    if (strchr(route->path, '{') != NULL && strstr(route->path, "{key}") == NULL) {
+        const char *begin = strchr(route->path, '{') + 1;
+        char name[16];
+
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(begin, "}"), begin);
+        (void)json_array_append_new(parameters, json_pack("{s:s, s:s, s:b, s:s, s:{s:s}}", "name", name, "in",
+                                                          "path", "required", 1, "description",
+                                                          "percent-encoded", "schema", "type", "string"));
+    }
     if (strstr(route->path, "{key}") != NULL) {
         (void)json_array_append_new(parameters, json_pack("{s:s, s:s, s:b, s:s, s:{s:s, s:i}}", "name", "key",
                                                           "in", "path", "required", 1, "description",
@@ -188,6 +212,14 @@ static json_t *operation_of(const struct route *route)
                                             "content", "application/json", "schema",
                                             body_schema(route->fields)));
     }
+    if (route->body != NULL) {
+        char ref[64];
+
+        (void)snprintf(ref, sizeof ref, "#/components/schemas/%s", route->body);
+        (void)json_object_set_new(operation, "requestBody",
+                                  json_pack("{s:b, s:{s:{s:{s:s}}}}", "required", 0, "content",
+                                            "application/json", "schema", "$ref", ref));
+    }
     return operation;
 }
 
@@ -214,7 +246,7 @@ char *openapi_make(void)
     document = json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o}", "openapi", "3.1.0", "info", "title", "belay",
                          "version", belay_version(), "description",
                          "One deploy, build, migration or database stop at a time.", "paths", paths,
-                         "components", json_loads(components, 0, NULL));
+                         "components", all_components());
     text = document == NULL ? NULL : json_dumps(document, JSON_INDENT(1));
     json_decref(document);
     return text;

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "server/feed.h"
+#include "server/jobs.h"
 #include "server/server.h"
 #include "server/systemd.h"
 #include "version.h"
@@ -63,15 +64,23 @@ static void on_event(void *context, const struct belay_event *event)
 {
     struct server *server = context;
 
-    (void)event;
-    feed_mark(server->feed);
+    guard_count_event(&server->guard, event);
+    if (pthread_equal(pthread_self(), server->thread)) {
+        feed_mark(server->feed);
+    } else {
+        server_mark_events(server);
+    }
 }
 
 static void on_warning(void *context, const char *text)
 {
     struct server *server = context;
 
-    log_note(&server->log, LOG_WARN, "store", "%s", text);
+    if (pthread_equal(pthread_self(), server->thread)) {
+        log_note(&server->log, LOG_WARN, "store", "%s", text);
+    } else {
+        server_say(server, LOG_WARN, "store", text);
+    }
 }
 
 static void on_notice(void *context, const struct http_notice *notice)
@@ -327,9 +336,12 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     (void)snprintf(server->run, sizeof server->run, "%08llx", (unsigned long long)(random & 0xffffffff));
     server->is_insecure = run->options->insecure;
     server->turn_timer.fire = on_turn_timer;
+    server->thread = pthread_self();
+    (void)pthread_mutex_init(&server->guard.mutex, NULL);
+    server->jobs = calloc(1, sizeof *server->jobs);
     server->feed = feed_new(server);
     server->loop = loop_new();
-    if (server->loop == NULL || server->feed == NULL) {
+    if (server->loop == NULL || server->feed == NULL || server->jobs == NULL) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     raise_descriptor_limit(server);
@@ -403,6 +415,9 @@ static void finish(struct run *run)
 {
     struct server *server = &run->server;
 
+    if (server->jobs != NULL && server->loop != NULL) {
+        jobs_stop(server);
+    }
     if (server->client != NULL && server->loop != NULL) {
         (void)belay_client_turn(server->client); /* those who left the line at the very end */
     }
@@ -416,6 +431,7 @@ static void finish(struct run *run)
     belay_config_free(server->config);
     tokens_release(&server->tokens);
     feed_free(server->feed);
+    free(server->jobs);
     if (run->signals.fd >= 0) {
         loop_unwatch(server->loop, &run->signals);
         (void)close(run->signals.fd);

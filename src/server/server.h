@@ -6,15 +6,18 @@
 #define SERVER_SERVER_H
 
 #include <jansson.h>
+#include <pthread.h>
 
 #include "belay.h"
 #include "server/auth.h"
+#include "server/guard_counts.h"
 #include "server/http/http_server.h"
 #include "server/log.h"
 #include "server/waits.h"
 
 struct route;
 struct feed;
+struct jobs;
 
 struct server {
     struct loop *loop;           /* owned */
@@ -24,7 +27,10 @@ struct server {
     struct tokens tokens;        /* owned; replaced on SIGHUP */
     struct delays delays;        /* answers to wrong tokens that are held back */
     struct waits waits;
-    struct feed *feed; /* owned; those who listen to events */
+    struct feed *feed;         /* owned; those who listen to events */
+    struct jobs *jobs;         /* owned; what is done in threads */
+    struct guard_counts guard; /* what became of stops and starts */
+    pthread_t thread;          /* the loop's */
     struct log log;
     struct timer turn_timer; /* when the client has more to do */
     char run[17];            /* what begins the ids of this run's requests */
@@ -90,6 +96,9 @@ typedef void route_handler(struct exchange *x);
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force; /* locks.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;       /* reads.c */
 route_handler handle_health, handle_ready, handle_openapi, handle_page;                 /* about.c */
-route_handler handle_events;                                                            /* feed.c */
+route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, handle_app_delete,
+    handle_app_mark, handle_quick, handle_databases, handle_database, handle_db_stop, handle_db_start,
+    handle_db_record;        /* guard.c */
+route_handler handle_events; /* feed.c */
 
 #endif
