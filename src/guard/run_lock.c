@@ -57,7 +57,7 @@ static enum belay_code refused(struct guard_run *run, enum belay_code code, cons
 {
     if (code == BELAY_HELD) {
         run_say(run, BELAY_WARN_LEVEL, "Lock not acquired for db=%s after %d attempts", run->target->id,
-                run->attempts > 0 ? run->attempts : 1);
+                run->attempts > 0 ? run->attempts : 1); /* a dry run looks once */
         run_decide(run, BELAY_DB_SKIPPED_LOCK, code, "%s", err->text);
     } else {
         run_say(run, BELAY_WARN_LEVEL, "Lock not acquired for db=%s: %s", run->target->id, err->text);
@@ -109,7 +109,10 @@ enum belay_code run_lock(struct guard_run *run)
     code = uuid_make(run->owner) ? belay_lock_acquire(run->client, run->key, &options, &run->lock, &err)
                                  : error_set(&err, BELAY_BUG, "the system gives no random bytes");
     run->result->lock_ms += clock_boot_ms() - began_ms;
-    run->result->lock_attempts = run->attempts > 0 ? run->attempts : 1;
+    /* What was told of a wait is how often it had been tried before. */
+    run->attempts =
+        code == BELAY_HELD && run->options->wait_ms == 0 ? run->settings->lock_attempts : run->attempts + 1;
+    run->result->lock_attempts = run->attempts;
     if (code != BELAY_OK) {
         run->lock = NULL;
         (void)refused(run, code, &err);
