@@ -24,7 +24,7 @@ from support import BELAY, PATIENCE, BelayCase, main, wait_until  # noqa: E402,F
 
 STORE = os.environ.get("BELAY_GUARD_STORE", "sqlite")
 # Seconds. DynamoDB's clocks are compared with a margin, and a lease must be longer than that.
-SHORT_TTL = 6 if STORE in ("dynamodb", "appregistry") else 2
+SHORT_TTL = {"dynamodb": 6, "appregistry": 10}.get(STORE, 2)
 _tables = itertools.count(1)
 
 
