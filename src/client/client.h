@@ -90,8 +90,13 @@ void client_step(struct belay_client *client, struct op *op);
 void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks);
 /* Keep events that come with no write; best effort. */
 void client_note(struct belay_client *client, const struct belay_event *event);
+/* What only who ran the operation knows of its events. */
+struct emit_times {
+    int64_t took_ms; /* the whole operation so far; -1: not known */
+    int64_t commit_us;
+};
 void client_emit(struct belay_client *client, const struct belay_batch *batch,
-                 const struct belay_commit *result);
+                 const struct belay_commit *result, const struct emit_times *times);
 void client_warn(struct belay_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Sleep that a cancel ends. */
 void client_sleep(int64_t ms, struct belay_cancel *cancel);

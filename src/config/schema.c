@@ -5,8 +5,8 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "config/config.h"
-#include "config/nearest.h"
 #include "config/tree.h"
 #include "config/value.h"
 
@@ -129,7 +129,7 @@ static const struct rule layout_names[] = {
 static const struct rule layout = MAP("", layout_names);
 
 static const struct rule audit_names[] = { VALUE("file", VALUE_TEXT) };
-static const struct rule metrics_names[] = { VALUE("emf", VALUE_TEXT) };
+static const struct rule metrics_names[] = { VALUE("emf", VALUE_TEXT), VALUE("statsd", VALUE_TEXT) };
 
 static const struct rule top_names[] = {
     VALUE("store", VALUE_STORE),

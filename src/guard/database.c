@@ -112,8 +112,17 @@ enum belay_code belay_db_record(struct belay_client *client, const char *databas
     json_t *root = json_loads(result_json, 0, NULL);
     const char *verb = json_string_value(json_object_get(root, "verb"));
     bool is_start = verb != NULL && strcmp(verb, "start") == 0;
+    char *form = guard_identifier(database);
 
     json_decref(root);
+    if (code == BELAY_OK && (form == NULL || strcmp(form, database) != 0)) {
+        code = error_set(
+            err, BELAY_INVALID,
+            "'%.200s' is not the identifier of a database: an EC2 instance id, else HOST:PORT, in lower "
+            "case",
+            database);
+    }
+    free(form);
     if (code == BELAY_OK && strcmp(result.database, database) != 0) {
         code = error_set(err, BELAY_INVALID, "the decision is about '%.200s', not about '%.200s'",
                          result.database, database);

@@ -5,8 +5,10 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "server/feed.h"
+#include "server/metrics.h"
 #include "server/routes.h"
 #include "server/server.h"
 #include "wire/wire.h"
@@ -25,6 +27,7 @@ static void write_log(const struct exchange *x, int status)
     line.path = request->path;
     line.peer = request->peer->text;
     line.duration_ms = loop_now_ms(x->server->loop) - request->received_ms;
+    metrics_request(x->server->metrics, x->route, status, clock_boot_us() - x->began_us);
     log_request(&x->server->log, &line);
 }
 
@@ -178,6 +181,7 @@ static struct exchange *exchange_new(struct server *server, struct http_request 
         return NULL;
     }
     x->server = server;
+    x->began_us = clock_boot_us();
     x->request = request;
     if (theirs != NULL && is_id(theirs)) {
         (void)snprintf(x->id, sizeof x->id, "%s", theirs);

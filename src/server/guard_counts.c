@@ -1,5 +1,6 @@
 #include "server/guard_counts.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,12 +27,10 @@ static struct guard_count *find(struct guard_counts *counts, const char *databas
     while (i < counts->n && strcmp(counts->databases[i].database, database) != 0) {
         i++;
     }
-    if (i == GUARD_DATABASES_MAX) {
-        return &counts->databases[GUARD_DATABASES_MAX - 1];
-    }
     if (i == counts->n) {
-        counts->n++;
-        (void)snprintf(counts->databases[i].database, sizeof counts->databases[i].database, "%s", database);
+        counts->n += i < GUARD_DATABASES_MAX;
+        (void)snprintf(counts->databases[i].database, sizeof counts->databases[i].database, "%s",
+                       i < GUARD_DATABASES_MAX ? database : "other");
     }
     return &counts->databases[i];
 }
@@ -64,7 +63,6 @@ void guard_count_event(struct guard_counts *counts, const struct belay_event *ev
         return;
     }
     what = strrchr(event->type, '.') + 1;
-    (void)pthread_mutex_lock(&counts->mutex);
     count = find(counts, meta_of(event, "db_identifier"));
     count->stopped += strcmp(what, "stopped") == 0;
     count->skipped_shared_active += strcmp(what, "skipped_shared_active") == 0;
@@ -74,5 +72,86 @@ void guard_count_event(struct guard_counts *counts, const struct belay_event *ev
     count->started += strcmp(what, "started") == 0;
     count_lock(counts, strtol(meta_of(event, "lock_acquire_attempts"), NULL, 10),
                strtoll(meta_of(event, "lock_acquire_ms"), NULL, 10));
-    (void)pthread_mutex_unlock(&counts->mutex);
+}
+
+/* ---- for Prometheus ---- */
+
+static void write_counter(const struct guard_counts *counts, size_t offset, const char *name,
+                          const char *help, struct buf *out)
+{
+    bool begun = false;
+
+    for (size_t i = 0; i <= GUARD_DATABASES_MAX; i++) {
+        const struct guard_count *count = &counts->databases[i];
+        uint64_t n;
+
+        memcpy(&n, (const char *)count + offset, sizeof n);
+        if (count->database[0] == '\0') {
+            continue;
+        }
+        if (!begun) {
+            buf_addf(out, "# HELP %s %s\n# TYPE %s counter\n", name, help, name);
+            begun = true;
+        }
+        /* An identifier has nothing in it that would have to be escaped (belay/guard.h). */
+        buf_addf(out, "%s{db_identifier=\"%s\"} %llu\n", name, count->database, (unsigned long long)n);
+    }
+}
+
+static void write_lock(const struct guard_counts *counts, struct buf *out)
+{
+    uint64_t sum = 0;
+
+    buf_adds(out, "# HELP belay_db_lock_acquire_retries Tries for a database's lock after the first.\n"
+                  "# TYPE belay_db_lock_acquire_retries histogram\n");
+    for (size_t i = 0; i < GUARD_RETRY_BUCKETS; i++) {
+        sum += counts->retries[i];
+        buf_addf(out, "belay_db_lock_acquire_retries_bucket{le=\"%d\"} %llu\n", guard_retry_limits[i],
+                 (unsigned long long)sum);
+    }
+    buf_addf(
+        out,
+        "belay_db_lock_acquire_retries_bucket{le=\"+Inf\"} %llu\nbelay_db_lock_acquire_retries_sum %lld\n"
+        "belay_db_lock_acquire_retries_count %llu\n",
+        (unsigned long long)counts->n_acquired, (long long)counts->sum_retries,
+        (unsigned long long)counts->n_acquired);
+    buf_adds(out, "# HELP belay_db_lock_acquire_duration_seconds How long a database's lock was waited for.\n"
+                  "# TYPE belay_db_lock_acquire_duration_seconds histogram\n");
+    sum = 0;
+    for (size_t i = 0; i < GUARD_DURATION_BUCKETS; i++) {
+        sum += counts->durations[i];
+        buf_addf(out, "belay_db_lock_acquire_duration_seconds_bucket{le=\"%g\"} %llu\n",
+                 (double)guard_duration_ms[i] / 1000.0, (unsigned long long)sum);
+    }
+    buf_addf(
+        out,
+        "belay_db_lock_acquire_duration_seconds_bucket{le=\"+Inf\"} %llu\n"
+        "belay_db_lock_acquire_duration_seconds_sum %g\nbelay_db_lock_acquire_duration_seconds_count %llu\n",
+        (unsigned long long)counts->n_acquired, (double)counts->sum_ms / 1000.0,
+        (unsigned long long)counts->n_acquired);
+}
+
+void guard_counts_write(const struct guard_counts *counts, struct buf *out)
+{
+    static const struct {
+        size_t offset;
+        const char *name;
+        const char *help;
+    } all[] = {
+        { offsetof(struct guard_count, stopped), "belay_db_stop_stopped_total", "Databases stopped." },
+        { offsetof(struct guard_count, skipped_shared_active), "belay_db_stop_skipped_shared_active_total",
+          "Stops that were skipped because another application uses the database, or may." },
+        { offsetof(struct guard_count, skipped_lock), "belay_db_stop_skipped_lock_total",
+          "Stops and starts that were skipped because somebody else was at it." },
+        { offsetof(struct guard_count, errors), "belay_db_errors_total", "Stops and starts that failed." },
+        { offsetof(struct guard_count, started), "belay_db_start_started_total", "Databases started." },
+    };
+
+    if (counts->n_acquired == 0) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        write_counter(counts, all[i].offset, all[i].name, all[i].help, out);
+    }
+    write_lock(counts, out);
 }

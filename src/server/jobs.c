@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "server/feed.h"
+#include "base/text.h"
 
 /* ---- from any thread ---- */
 
@@ -39,28 +39,55 @@ void server_say(struct server *server, enum log_level level, const char *event, 
     loop_post(server->loop, &said->task);
 }
 
-struct marked {
+/* A copy of an event, with its texts. */
+struct posted {
     struct loop_task task;
     struct server *server;
+    struct belay_event event;
+    char *texts[7];              /* owned */
+    struct belay_meta *metadata; /* owned */
 };
 
-static void mark_now(struct loop_task *task)
+static void tell_now(struct loop_task *task)
 {
-    struct marked *marked = (struct marked *)task;
+    struct posted *posted = (struct posted *)task;
 
-    feed_mark(marked->server->feed);
-    free(marked);
+    server_on_event(posted->server, &posted->event);
+    for (size_t i = 0; i < 7; i++) {
+        free(posted->texts[i]);
+    }
+    meta_free(posted->metadata, posted->event.n_metadata);
+    free(posted);
 }
 
-void server_mark_events(struct server *server)
+void server_post_event(struct server *server, const struct belay_event *event)
 {
-    struct marked *marked = calloc(1, sizeof *marked);
+    struct posted *posted = calloc(1, sizeof *posted);
+    struct belay_event *copy;
 
-    if (marked != NULL) { /* else the next event marks for both */
-        marked->task.run = mark_now;
-        marked->server = server;
-        loop_post(server->loop, &marked->task);
+    if (posted == NULL) {
+        return; /* it is in the store; a number less */
     }
+    copy = &posted->event;
+    *copy = *event;
+    {
+        const char **const texts[7] = { &copy->type,           &copy->key, &copy->lock_id, &copy->locked_by,
+                                        &copy->locked_by_name, &copy->by,  &copy->reason };
+
+        for (size_t i = 0; i < 7; i++) {
+            posted->texts[i] = *texts[i] == NULL ? NULL : strdup(*texts[i]);
+            *texts[i] = posted->texts[i];
+        }
+    }
+    posted->metadata = meta_copy(event->metadata, event->n_metadata);
+    copy->metadata = posted->metadata;
+    copy->n_metadata = posted->metadata == NULL ? 0 : event->n_metadata;
+    posted->task.run = tell_now;
+    posted->server = server;
+    if (copy->type == NULL || copy->key == NULL) {
+        copy->type = copy->key = "";
+    }
+    loop_post(server->loop, &posted->task);
 }
 
 /* ---- jobs ---- */

@@ -45,8 +45,10 @@ void job_start(struct exchange *x, void (*work)(struct job *job), bool is_long);
 /* Ask all to end, and wait for them. */
 void jobs_stop(struct server *server);
 
-/* For any thread: a line of the log, and that there are events. */
+/* For any thread: a line of the log, and an event that on_event() then gets in the loop's. */
 void server_say(struct server *server, enum log_level level, const char *event, const char *text);
-void server_mark_events(struct server *server);
+void server_post_event(struct server *server, const struct belay_event *event);
+/* What the client calls for every event, in whichever thread (serve.c). */
+void server_on_event(void *context, const struct belay_event *event);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "config/nearest.h"
+#include "base/nearest.h"
 
 enum { SEGMENTS_MAX = 6 };
 
@@ -81,6 +81,8 @@ const struct route routes[] = {
     { "GET", "/healthz", ROLE_NONE, handle_health, NULL, { { 0 } }, "Health", { 200 }, "The server runs", NULL },
     { "GET", "/readyz", ROLE_NONE, handle_ready, NULL, { { 0 } }, "Health", { 200, 503 },
       "The store answers and the server is not stopping", NULL },
+    { "GET", "/metrics", ROLE_READER, handle_metrics, NULL, { { 0 } }, "text/plain", { 200, 401, 403, 503 },
+      "Counters and histograms for Prometheus", NULL },
     { "GET", "/openapi.json", ROLE_NONE, handle_openapi, NULL, { { 0 } }, "application/json", { 200 }, "This document", NULL },
     { "GET", "/", ROLE_NONE, handle_page, NULL, { { 0 } }, "text/html", { 200 }, "A page for people", NULL },
 };

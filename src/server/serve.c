@@ -16,8 +16,10 @@
 #include "base/text.h"
 #include "server/feed.h"
 #include "server/jobs.h"
+#include "server/metrics.h"
 #include "server/server.h"
 #include "server/systemd.h"
+#include "telemetry/telemetry.h"
 #include "version.h"
 #include "wire/wire.h"
 
@@ -60,16 +62,18 @@ static void before_sleep(void *context)
     log_flush(&server->log);
 }
 
-static void on_event(void *context, const struct belay_event *event)
+void server_on_event(void *context, const struct belay_event *event)
 {
     struct server *server = context;
 
-    guard_count_event(&server->guard, event);
-    if (pthread_equal(pthread_self(), server->thread)) {
-        feed_mark(server->feed);
-    } else {
-        server_mark_events(server);
+    if (!pthread_equal(pthread_self(), server->thread)) {
+        server_post_event(server, event); /* what follows is the loop's */
+        return;
     }
+    guard_count_event(&server->guard, event);
+    metrics_event(server->metrics, event);
+    telemetry_event(server->telemetry, event);
+    feed_mark(server->feed);
 }
 
 static void on_warning(void *context, const char *text)
@@ -127,6 +131,7 @@ static void reload(struct run *run)
     enum belay_code code;
 
     systemd_notify_reloading();
+    telemetry_reopen(server->telemetry); /* a log may have been rotated, whatever comes of the rest */
     code = belay_config_load(run->options->config_path, &config, &err);
     if (code == BELAY_OK) {
         code = tokens_load(config, &tokens, &err);
@@ -256,6 +261,22 @@ static enum belay_code choose_listen(struct run *run, struct belay_error *err)
     return BELAY_OK;
 }
 
+static enum belay_code open_telemetry(struct run *run, struct belay_error *err)
+{
+    struct server *server = &run->server;
+    struct telemetry_options options = { .config = server->config,
+                                         .metrics = run->options->metrics,
+                                         .service = "belay-serve",
+                                         .on_warning = on_warning,
+                                         .context = server };
+
+    server->metrics = metrics_new(server->config);
+    if (server->metrics == NULL) {
+        return error_no_memory(err);
+    }
+    return telemetry_open(&options, &server->telemetry, err);
+}
+
 static enum belay_code open_store(struct run *run, struct belay_error *err)
 {
     struct server *server = &run->server;
@@ -265,9 +286,13 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     if (code != BELAY_OK) {
         return code;
     }
+    code = open_telemetry(run, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
     options.store_url = run->options->store_url;
     options.config = server->config;
-    options.on_event = on_event;
+    options.on_event = server_on_event;
     options.on_warning = on_warning;
     options.context = server;
     code = belay_client_open(&options, &server->client, err);
@@ -337,7 +362,6 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     server->is_insecure = run->options->insecure;
     server->turn_timer.fire = on_turn_timer;
     server->thread = pthread_self();
-    (void)pthread_mutex_init(&server->guard.mutex, NULL);
     server->jobs = calloc(1, sizeof *server->jobs);
     server->feed = feed_new(server);
     server->loop = loop_new();
@@ -428,6 +452,8 @@ static void finish(struct run *run)
     delays_release(&server->delays);
     waits_release(&server->waits);
     belay_client_close(server->client);
+    telemetry_close(server->telemetry);
+    metrics_free(server->metrics);
     belay_config_free(server->config);
     tokens_release(&server->tokens);
     feed_free(server->feed);

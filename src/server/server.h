@@ -18,6 +18,8 @@
 struct route;
 struct feed;
 struct jobs;
+struct metrics;
+struct telemetry;
 
 struct server {
     struct loop *loop;           /* owned */
@@ -27,10 +29,12 @@ struct server {
     struct tokens tokens;        /* owned; replaced on SIGHUP */
     struct delays delays;        /* answers to wrong tokens that are held back */
     struct waits waits;
-    struct feed *feed;         /* owned; those who listen to events */
-    struct jobs *jobs;         /* owned; what is done in threads */
-    struct guard_counts guard; /* what became of stops and starts */
-    pthread_t thread;          /* the loop's */
+    struct feed *feed;           /* owned; those who listen to events */
+    struct jobs *jobs;           /* owned; what is done in threads */
+    struct guard_counts guard;   /* what became of stops and starts */
+    struct metrics *metrics;     /* owned */
+    struct telemetry *telemetry; /* owned; NULL: none is asked for */
+    pthread_t thread;            /* the loop's */
     struct log log;
     struct timer turn_timer; /* when the client has more to do */
     char run[17];            /* what begins the ids of this run's requests */
@@ -45,6 +49,7 @@ enum { REQUEST_ID_SIZE = 65 };
 struct exchange {
     struct server *server;        /* borrowed */
     struct http_request *request; /* borrowed; NULL once the client is gone */
+    int64_t began_us;             /* boot clock */
     const struct route *route;    /* NULL: none fits */
     const struct token *token;    /* borrowed; for the handler only: SIGHUP may end it */
     struct wait *wait;            /* borrowed; NULL: waits for no lock */
@@ -95,6 +100,7 @@ json_t *error_for(const struct exchange *x, const struct belay_error *err);
 typedef void route_handler(struct exchange *x);
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force; /* locks.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;       /* reads.c */
+route_handler handle_metrics;                                                           /* metrics.c */
 route_handler handle_health, handle_ready, handle_openapi, handle_page;                 /* about.c */
 route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, handle_app_delete,
     handle_app_mark, handle_quick, handle_databases, handle_database, handle_db_stop, handle_db_start,

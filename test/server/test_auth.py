@@ -36,6 +36,7 @@ MATRIX = [
     ("GET", "/v1/locks/k/queue", None, READ),
     ("GET", "/v1/locks/new/free", None, READ),
     ("GET", "/v1/events", None, READ),
+    ("GET", "/metrics", None, READ),
     ("GET", "/healthz", None, PUBLIC),
     ("GET", "/readyz", None, PUBLIC),
     ("GET", "/openapi.json", None, PUBLIC),
