@@ -201,11 +201,16 @@ void job_start(struct exchange *x, void (*work)(struct job *job), bool is_long)
     }
 }
 
-void jobs_stop(struct server *server)
+void jobs_cancel(struct server *server)
 {
     for (struct job *job = server->jobs->first; job != NULL; job = job->next) {
         belay_cancel_request(job->cancel);
     }
+}
+
+void jobs_stop(struct server *server)
+{
+    jobs_cancel(server);
     /* Each posts its answer, which the loop takes: nobody may be left who uses the client. */
     while (server->jobs->first != NULL && loop_turn(server->loop, 1000)) {
     }

@@ -42,7 +42,9 @@ struct jobs {
 
 /* Answers the exchange later, or at once with 503 if there are too many. */
 void job_start(struct exchange *x, void (*work)(struct job *job), bool is_long);
-/* Ask all to end, and wait for them. */
+/* Ask all to end: what waits or runs a command answers soon after. */
+void jobs_cancel(struct server *server);
+/* The same, and wait for them. */
 void jobs_stop(struct server *server);
 
 /* For any thread: a line of the log, and an event that on_event() then gets in the loop's. */

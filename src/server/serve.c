@@ -177,6 +177,7 @@ static void stop(struct run *run, int signal)
     log_note(&server->log, LOG_INFO, "stopping", "on signal %d; %zu connections", signal,
              http_server_connections(server->http));
     waits_stop(server);
+    jobs_cancel(server);
     feed_stop(server->feed);
     http_server_drain(server->http, DRAIN_MS, on_drained, server);
 }

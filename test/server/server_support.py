@@ -155,7 +155,7 @@ class Server:
         method = "get" if method == "HEAD" else method.lower()
         path = path.split("?")[0]
         for template, operations in self.document["paths"].items():
-            if re.fullmatch(template.replace("{key}", "[^/]+"), path):
+            if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path):
                 return operations.get(method)
         return None
 
