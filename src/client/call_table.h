@@ -9,6 +9,7 @@
 struct client_step {
     enum belay_code code;
     int64_t sent_ms; /* boot clock, before it was asked */
+    int64_t took_us; /* a commit, if anybody is told of events */
     struct belay_commit result;
     struct belay_record records[OP_KEYS_MAX];
     int64_t store_now_ms;

@@ -36,6 +36,7 @@ struct body {
     int64_t wait_ms;
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
+    int64_t token;
     bool reentrant;
     bool has_webhook;
     const char *webhook_url;
@@ -47,7 +48,7 @@ struct body {
 
 /* The tables: of a route with the key in its body, and (one further) of one with the key in its path. */
 extern const struct body_field acquire_fields[], adopt_fields[], renew_fields[], release_fields[],
-    force_fields[];
+    force_fields[], lost_fields[];
 extern const struct body_field webhook_fields[]; /* inside "webhook" */
 
 /* BELAY_INVALID says what is wrong. Release the body in any case. */
