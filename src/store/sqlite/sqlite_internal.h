@@ -16,7 +16,7 @@ enum {
     LIST_EVERY = 4096,       /* numbers between two that list events by key, and remove old ones */
     SWEEP_EVENTS = 8192,     /* events removed in such a step, at most */
     CHECKPOINT_SMALL = 64,   /* pages of log at which a process that just began writes them back */
-    CHECKPOINT_LARGE = 1000, /* the same for one that has done many commits */
+    CHECKPOINT_LARGE = 4000, /* the same for one that has done many commits; one block of SQLite's index */
     MANY_COMMITS = 64,
     BOOT_ID_SIZE = 64
 };

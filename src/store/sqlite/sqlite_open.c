@@ -110,9 +110,13 @@ static void sqlite_close(struct belay_store *base)
     if (store == NULL) {
         return;
     }
-    /* Whoever opens it next would read a long log from its beginning. */
-    if (store->commits >= MANY_COMMITS && store->wal_pages >= CHECKPOINT_SMALL) {
-        (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    /*
+     * Whoever opens it next would read a long log from its beginning. It is emptied only if nobody
+     * else is about just now: we wait for none of them, and the last to go does it.
+     */
+    if (store->commits >= MANY_COMMITS && store->wal_pages >= 0) {
+        (void)sqlite3_busy_handler(store->db, NULL, NULL);
+        (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     }
     for (size_t i = 0; i < N_STATEMENTS; i++) {
         (void)sqlite3_finalize(store->statements[i]);
