@@ -195,7 +195,7 @@ static int sweep_records(struct sqlite_store *store, const struct ground *ground
 
 void sqlite_sweep(struct sqlite_store *store, bool events_too)
 {
-    struct ground ground;
+    struct ground ground = { 0 };
     bool other_boot = false;
     int rc = db_add_functions(store);
 
