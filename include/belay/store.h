@@ -165,6 +165,7 @@ struct belay_commit {
     int64_t now_ms;               /* the store's clock when it decided */
     size_t refused;               /* with BELAY_REFUSED: the write whose condition did not hold */
     uint64_t token;               /* the new token, if one was handed out */
+    uint64_t event_id;            /* of the first event, the others follow it; 0: none are kept */
     struct belay_record *records; /* owned. Done: all records as they are now, in the order
                                      of the writes. Refused: the one in the way. */
     size_t n_records;
@@ -251,6 +252,8 @@ BELAY_API enum belay_code belay_client_open_store(struct belay_store *store,
  */
 BELAY_API bool belay_cancel_requested(const struct belay_cancel *cancel);
 BELAY_API void belay_cancel_bind(struct belay_cancel *cancel, uint32_t *word);
+/* The same for who sleeps in poll(): an eventfd that can be read once it is cancelled. -1: no more. */
+BELAY_API void belay_cancel_bind_fd(struct belay_cancel *cancel, int fd);
 
 #ifdef __cplusplus
 }

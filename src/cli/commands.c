@@ -16,6 +16,7 @@ const struct cli_command *const cli_commands[] = {
     &cmd_unlock,
     &cmd_wait,
     &cmd_watch,
+    &cmd_top,
     &cmd_history,
     &cmd_locks_list,
     &cmd_locks_status,

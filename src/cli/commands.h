@@ -13,6 +13,7 @@ extern const struct cli_command cmd_list;
 extern const struct cli_command cmd_unlock;
 extern const struct cli_command cmd_wait;
 extern const struct cli_command cmd_watch;
+extern const struct cli_command cmd_top;
 extern const struct cli_command cmd_history;
 extern const struct cli_command cmd_locks_list;
 extern const struct cli_command cmd_locks_status;

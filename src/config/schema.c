@@ -120,7 +120,7 @@ static const struct rule layout_names[] = {
 static const struct rule layout = MAP("", layout_names);
 
 static const struct rule audit_names[] = { VALUE("file", VALUE_TEXT) };
-static const struct rule metrics_names[] = { VALUE("emf", VALUE_TEXT) };
+static const struct rule metrics_names[] = { VALUE("emf", VALUE_TEXT), VALUE("statsd", VALUE_TEXT) };
 
 static const struct rule top_names[] = {
     VALUE("store", VALUE_STORE),

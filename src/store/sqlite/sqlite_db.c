@@ -15,8 +15,11 @@ static const char *const sources[N_STATEMENTS] = {
     [ST_BEGIN_READ] = "BEGIN",
     [ST_COMMIT] = "COMMIT",
     [ST_ROLLBACK] = "ROLLBACK",
-    [ST_META] = "SELECT boot_id, number, ceiling, (SELECT max(id) FROM events) FROM meta WHERE id = 1",
+    [ST_META] =
+        "SELECT boot_id, number, ceiling, (SELECT max(id) FROM events), served_by FROM meta WHERE id = 1",
     [ST_GET] = "SELECT " RECORD_COLUMNS " FROM locks WHERE key = ?1",
+    [ST_LOOK] =
+        "SELECT " RECORD_COLUMNS ", served_by FROM meta LEFT JOIN locks ON key = ?1 WHERE meta.id = 1",
     [ST_INSERT] = "INSERT INTO locks (" RECORD_COLUMNS ") "
                   "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
     [ST_UPDATE] = "UPDATE locks SET held = ?2, outlives = ?3, expires_ms = ?4, lock_id = ?5, owner = ?6, "
@@ -116,6 +119,18 @@ void db_rollback(struct sqlite_store *store)
     wake_writers(store);
 }
 
+bool db_read_served(struct sqlite_store *store, sqlite3_stmt *statement, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(statement, column);
+
+    if (text == NULL || store->own_fd >= 0) {
+        store->served_by[0] = '\0';
+        return false;
+    }
+    (void)sqlite3_snprintf(sizeof store->served_by, store->served_by, "%s", text);
+    return true;
+}
+
 /*
  * SQLite counts up when it commits, and when it finds at the beginning of a
  * transaction that another connection has: so it is what it was after our last
@@ -153,6 +168,7 @@ static int ask_ground(struct sqlite_store *store, struct ground *ground, bool *o
         ground->number = (uint64_t)sqlite3_column_int64(statement, 1);
         ground->ceiling = (uint64_t)sqlite3_column_int64(statement, 2);
         ground->newest = (uint64_t)sqlite3_column_int64(statement, 3);
+        ground->served = db_read_served(store, statement, 4);
         rc = SQLITE_OK;
     } else if (rc == SQLITE_DONE) {
         rc = SQLITE_CORRUPT; /* that row is made with the schema and never removed */
@@ -166,10 +182,14 @@ int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *
     struct ground ground = { .number = store->left.number,
                              .newest = store->left.newest,
                              .ceiling = store->left.ceiling };
-    bool other_boot = false; /* we leave nothing behind for another boot */
+    bool other_boot = false; /* we leave nothing behind for another boot, nor for a server */
+    bool known =
+        store->left.version != 0 &&
+        sqlite3_txn_state(store->db, "main") == SQLITE_TXN_WRITE && /* or it is the version of before */
+        store->left.version == data_version(store);
     int rc = SQLITE_OK;
 
-    if (store->left.version == 0 || store->left.version != data_version(store)) {
+    if (!known) {
         store->left.version = 0;
         rc = ask_ground(store, &ground, &other_boot);
     }

@@ -124,6 +124,7 @@ static void sqlite_close(struct belay_store *base)
     if (store == NULL) {
         return;
     }
+    sqlite_disown(store);
     if (store->commits >= MANY_COMMITS && store->wal_pages >= CHECKPOINT_SMALL) {
         begin_log_anew(store);
     }
@@ -143,10 +144,12 @@ static void sqlite_close(struct belay_store *base)
 static struct belay_store_terms sqlite_terms(struct belay_store *base)
 {
     /* A ticket we cannot vouch for is all there is to say that its waiter lives, so it must be short. */
-    bool vouches = wake_ready((struct sqlite_store *)base);
+    struct sqlite_store *store = (struct sqlite_store *)base;
+    bool vouches = wake_ready(store);
+    bool owns = store->own_fd >= 0; /* what it grants is for processes that come back after it */
 
     return (struct belay_store_terms){
-        .margin_ms = 0, .claim_ms = 1000, .poll_ms = 250, .ticket_ms = vouches ? 60000 : 3000
+        .margin_ms = 0, .claim_ms = 1000, .poll_ms = 250, .ticket_ms = vouches || owns ? 60000 : 3000
     };
 }
 
@@ -175,6 +178,7 @@ static struct sqlite_store *store_new(struct sqlite_params *params, const struct
     (void)pthread_mutex_init(&store->mutex, NULL);
     (void)pthread_mutex_init(&store->wake_mutex, NULL);
     store->wake.fd = store->wake.probe_fd = -1;
+    store->own_fd = -1;
     if (hooks != NULL) {
         store->hooks = *hooks;
     }

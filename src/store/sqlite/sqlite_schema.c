@@ -76,9 +76,10 @@ static const char *const migrations[] = {
     " id INTEGER NOT NULL,"
     " PRIMARY KEY (bucket, id)) WITHOUT ROWID;"
     "CREATE TABLE acquisitions (hash INTEGER PRIMARY KEY);",
+    "ALTER TABLE meta ADD COLUMN served_by TEXT;", /* sqlite_own.c */
 
-    /* 2: fewer columns, and ids in order, for twice as many commits a second. */
-    "CREATE TABLE locks_2 ("
+    /* 3: fewer columns, and ids in order, for a third more commits a second. */
+    "CREATE TABLE locks_3 ("
     " key TEXT PRIMARY KEY,"
     " held INTEGER NOT NULL,"
     " outlives INTEGER NOT NULL,"
@@ -90,14 +91,14 @@ static const char *const migrations[] = {
     " metadata TEXT,"
     " tickets TEXT,"
     " intents TEXT) WITHOUT ROWID;"
-    "INSERT INTO locks_2 SELECT key, held, outlives, expires_ms, lock_id, owner, owner_name, "
+    "INSERT INTO locks_3 SELECT key, held, outlives, expires_ms, lock_id, owner, owner_name, "
     "belay_with(x'', 'revision', revision, 'token', token, 'outcome', outcome, 'stale_noted', stale_noted, "
     "'ttl_ms', ttl_ms, 'heartbeat_ms', heartbeat_ms, 'stale_after_ms', stale_after_ms, 'beat_ms', beat_ms, "
     "'freed_ms', freed_ms, 'locked_at_unix_ms', locked_at_unix_ms, 'expires_at_unix_ms', expires_at_unix_ms, "
     "'beat_at_unix_ms', beat_at_unix_ms, 'freed_at_unix_ms', freed_at_unix_ms), metadata, tickets, intents "
     "FROM locks ORDER BY key;"
     "DROP TABLE locks;"
-    "ALTER TABLE locks_2 RENAME TO locks;"
+    "ALTER TABLE locks_3 RENAME TO locks;"
     "DROP TABLE acquisitions;"
     "CREATE TABLE acquisitions ("
     " born INTEGER NOT NULL,"
@@ -189,6 +190,12 @@ static enum belay_code migrate(struct sqlite_store *store, struct belay_error *e
     }
     /* Once more, now that nobody else can write: another process may have done it all. */
     code = recognise(store, &version, err);
+    if (code == BELAY_OK && version > 0 && version < VERSION && sqlite_server_lives(store)) {
+        code = error_set(err, BELAY_UNREACHABLE,
+                         "the lock database '%s' is served by an older belay: stop that server, and start it "
+                         "again as this version",
+                         store->path);
+    }
     for (int64_t v = version; code == BELAY_OK && v < VERSION; v++) {
         rc = db_exec(store, migrations[v]);
         code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);

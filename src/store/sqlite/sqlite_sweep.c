@@ -205,7 +205,7 @@ void sqlite_sweep(struct sqlite_store *store, bool events_too)
     if (rc == SQLITE_OK) {
         rc = db_read_ground(store, &ground, &other_boot);
     }
-    if (rc == SQLITE_OK && !other_boot) {
+    if (rc == SQLITE_OK && !other_boot && !ground.served) {
         rc = index_events(store, ground.newest, events_too);
         if (rc == SQLITE_OK && events_too) {
             rc = sweep_events(store, &ground);
