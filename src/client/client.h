@@ -125,6 +125,9 @@ struct request {
     struct belay_meta metadata[BELAY_META_MAX + 1];
 };
 
+/* "user@host", for people; the client's for as long as it lives. */
+const char *client_user_name(struct belay_client *client);
+
 /* For who names a key and perhaps an id. Nothing to release if it fails, here and below. */
 enum belay_code request_init(struct request *request, struct belay_client *client, const char *key,
                              const char *lock_id, struct belay_error *err);

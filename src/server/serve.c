@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "server/feed.h"
+#include "server/jobs.h"
 #include "server/live.h"
 #include "server/metrics.h"
 #include "server/server.h"
@@ -67,10 +68,15 @@ static void before_sleep(void *context)
     log_flush(&server->log);
 }
 
-static void on_event(void *context, const struct belay_event *event)
+void server_on_event(void *context, const struct belay_event *event)
 {
     struct server *server = context;
 
+    if (!pthread_equal(pthread_self(), server->thread)) {
+        server_post_event(server, event); /* what follows is the loop's */
+        return;
+    }
+    guard_count_event(&server->guard, event);
     metrics_event(server->metrics, event);
     telemetry_event(server->telemetry, event);
     feed_mark(server->feed);
@@ -81,7 +87,11 @@ static void on_warning(void *context, const char *text)
 {
     struct server *server = context;
 
-    log_note(&server->log, LOG_WARN, "store", "%s", text);
+    if (pthread_equal(pthread_self(), server->thread)) {
+        log_note(&server->log, LOG_WARN, "store", "%s", text);
+    } else {
+        server_say(server, LOG_WARN, "store", text);
+    }
 }
 
 static void on_notice(void *context, const struct http_notice *notice)
@@ -175,6 +185,7 @@ static void stop(struct run *run, int signal)
     log_note(&server->log, LOG_INFO, "stopping", "on signal %d; %zu connections", signal,
              http_server_connections(server->http));
     waits_stop(server);
+    jobs_cancel(server);
     feed_stop(server->feed);
     live_stop(server->live);
     http_server_drain(server->http, DRAIN_MS, on_drained, server);
@@ -328,7 +339,7 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     }
     options.store_url = run->options->store_url;
     options.config = server->config;
-    options.on_event = on_event;
+    options.on_event = server_on_event;
     options.on_warning = on_warning;
     options.context = server;
     options.owns_file = true;
@@ -403,10 +414,12 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     (void)snprintf(server->run, sizeof server->run, "%08llx", (unsigned long long)(random & 0xffffffff));
     server->is_insecure = run->options->insecure;
     server->turn_timer.fire = on_turn_timer;
+    server->thread = pthread_self();
+    server->jobs = calloc(1, sizeof *server->jobs);
     server->feed = feed_new(server);
     server->live = live_new(server);
     server->loop = loop_new();
-    if (server->loop == NULL || server->feed == NULL || server->live == NULL) {
+    if (server->loop == NULL || server->feed == NULL || server->live == NULL || server->jobs == NULL) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     raise_descriptor_limit(server);
@@ -481,6 +494,9 @@ static void finish(struct run *run)
 {
     struct server *server = &run->server;
 
+    if (server->jobs != NULL && server->loop != NULL) {
+        jobs_stop(server);
+    }
     if (server->client != NULL && server->loop != NULL) {
         (void)belay_client_turn(server->client); /* those who left the line at the very end */
     }
@@ -497,6 +513,7 @@ static void finish(struct run *run)
     tokens_release(&server->tokens);
     feed_free(server->feed);
     live_free(server->live);
+    free(server->jobs);
     if (run->signals.fd >= 0) {
         loop_unwatch(server->loop, &run->signals);
         (void)close(run->signals.fd);

@@ -258,6 +258,14 @@ enum belay_code sqlite_events(struct belay_store *base, const struct belay_event
 /* One step of it; `events_too`: also what is done every LIST_EVERY numbers only. */
 void sqlite_sweep(struct sqlite_store *store, bool events_too);
 
+/* ---- sqlite_items.c ---- */
+enum belay_code sqlite_item_get(struct belay_store *base, const char *space, const char *name,
+                                struct belay_item *out_item, struct belay_error *err);
+enum belay_code sqlite_item_put(struct belay_store *base, const struct belay_item_write *write,
+                                uint64_t *out_version, struct belay_error *err);
+enum belay_code sqlite_item_list(struct belay_store *base, const char *space, belay_item_fn fn, void *context,
+                                 struct belay_error *err);
+
 /* ---- sqlite_wake.c ---- */
 uint32_t sqlite_listen(struct belay_store *base, const char *lock_id);
 void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listened, int64_t timeout_ms,
