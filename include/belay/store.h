@@ -156,6 +156,8 @@ struct belay_batch {
     size_t n_events;
     bool durable;          /* on disk before it is reported. A store does so by itself for a
                      record that outlives its process, before or after. */
+    int64_t patience_ms;   /* an answer that comes later is of no use; 0: as the store thinks fit. A
+                              store on this machine may leave it out. */
     const char *unused_id; /* not NULL: BELAY_ID_USED if this id ever took writes[0].key. A
                               store without memory of it leaves this out (docs/safety.md). */
 };

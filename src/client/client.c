@@ -151,6 +151,7 @@ static enum belay_code client_new(struct belay_store *store, struct client_remot
     atomic_init(&client->seed, seed);
     (void)pthread_mutex_init(&client->mutex, NULL);
     (void)pthread_cond_init(&client->idle, NULL);
+    lookout_init(&client->lookout);
     *out_client = client;
     return BELAY_OK;
 }
@@ -237,6 +238,7 @@ void belay_client_close(struct belay_client *client)
     }
     (void)pthread_mutex_destroy(&client->mutex);
     (void)pthread_cond_destroy(&client->idle);
+    lookout_release(&client->lookout);
     belay_config_free(client->own_config);
     free(client->url);
     free(client);

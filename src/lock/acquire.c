@@ -30,7 +30,9 @@ enum {
     BACKOFF_MAX_MS = 60000,
     CONFLICTS_AT_ONCE = 4, /* lost races before we step back */
     CONFLICT_BACKOFF_MAX_MS = 250,
-    LOOK_SELDOM = 20 /* polls between two looks of somebody far back in the line */
+    LOOK_OFTEN = 3,   /* as many may be ahead of who looks with every poll: their turn may come soon */
+    LOOK_SELDOM = 20, /* polls between two looks of somebody far back in the line */
+    POLL_PART = 5     /* a poll is early by up to one part in so many, by chance */
 };
 
 /* ---- how long ---- */
@@ -363,14 +365,23 @@ static bool describe(struct op *op, const struct decision *decision)
     return true;
 }
 
+/*
+ * When to look again, by itself. Early by chance, so that many do not look in the
+ * same moment; never late, or the next in line would take us for dead.
+ */
+static int64_t look_again_ms(struct op *op, int64_t ahead)
+{
+    int64_t polls = ahead <= LOOK_OFTEN ? 1 : ahead - LOOK_OFTEN + 1;
+    int64_t span_ms = (polls < LOOK_SELDOM ? polls : LOOK_SELDOM) * op->request.terms.poll_ms;
+
+    return span_ms - span_ms / 20 - step_random(op, span_ms / POLL_PART + 1);
+}
+
 static void wait_in_line(struct op *op, const struct decision *decision, int64_t now_ms)
 {
-    int64_t polls = 1 + (int64_t)decision->ahead;
-    int64_t until_ms;
+    int64_t until_ms = now_ms + look_again_ms(op, (int64_t)decision->ahead);
     int64_t may_try_ms = now_ms + (decision->may_try_ms - op->records_now_ms);
 
-    polls = polls < LOOK_SELDOM ? polls : LOOK_SELDOM;
-    until_ms = now_ms + polls * op->request.terms.poll_ms;
     if (may_try_ms > now_ms && may_try_ms < until_ms) {
         until_ms = may_try_ms;
     }
@@ -384,6 +395,7 @@ static void wait_in_line(struct op *op, const struct decision *decision, int64_t
         until_ms = give_up_ms(op);
     }
     step_wait(op, WAITING, until_ms);
+    op->polling = true;
 }
 
 static void on_blocked(struct op *op, const struct decision *decision, int64_t now_ms)

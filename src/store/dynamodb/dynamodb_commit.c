@@ -225,7 +225,7 @@ static enum belay_code commit_with_ttl(struct ddb_store *store, const struct bel
     struct belay_write write = batch->writes[0];
     struct belay_record values;
     struct belay_record seen = { 0 };
-    struct belay_batch known = { .writes = &write, .n_writes = 1 };
+    struct belay_batch known = { .writes = &write, .n_writes = 1, .patience_ms = batch->patience_ms };
     int64_t now_ms;
     enum belay_code code;
 
