@@ -61,6 +61,7 @@ struct belay_record {
     bool outlives;              /* the holder is not a process: it survives a restart of the machine */
     bool stale_noted;           /* somebody has reported it as stale since its last heartbeat */
     int64_t ttl_ms;
+    bool ttl_is_guess; /* the store does not keep it: it is the time from the taking to the end */
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
     int64_t expires_ms; /* store's clock */

@@ -274,7 +274,11 @@ static enum belay_code query_events(struct belay_client *client, const struct be
                          "belay_watch()");
     }
     if (client->store->ops->events == NULL) {
-        return error_set(err, BELAY_NOT_FOUND, "this store keeps no history");
+        return error_set(
+            err, BELAY_NOT_FOUND,
+            "%.200s keeps no history: to have one, set 'audit: {file: PATH}' in the configuration "
+            "of everyone who uses it",
+            client->url);
     }
     return client->store->ops->events(client->store, query, fn, context, err);
 }

@@ -220,9 +220,22 @@ static void take(struct op *op, int64_t now_ms)
     step_commit(op, TAKING, now_ms);
 }
 
-/* Our owner's own lock under another id: prove and renew it, for the ttl it has. */
+/* For the ttl it has. Where nobody knows that, for ours, but not for less than it still has: its holder counts on it. */
+static int64_t reentry_ttl_ms(const struct op *op)
+{
+    const struct belay_record *own = &op->records[0];
+    int64_t left_ms = own->expires_ms - op->records_now_ms;
+
+    if (!own->ttl_is_guess) {
+        return own->ttl_ms;
+    }
+    return op->request.ttl_ms > left_ms ? op->request.ttl_ms : left_ms;
+}
+
+/* Our owner's own lock under another id: prove and renew it. */
 static void reenter(struct op *op, int64_t now_ms)
 {
+    int64_t ttl_ms = reentry_ttl_ms(op);
     struct belay_event *event;
 
     step_begin_batch(op);
@@ -230,8 +243,8 @@ static void reenter(struct op *op, int64_t now_ms)
     op->writes[0].condition = BELAY_IF_LIVE_BY;
     op->writes[0].lock_id = op->records[0].lock_id;
     op->writes[0].set = BELAY_SET_LEASE;
-    op->values.ttl_ms = op->records[0].ttl_ms; /* said, so that lease and intents cannot differ */
-    op->intent = (struct belay_put_intent){ op->records[0].lock_id, op->request.key, op->records[0].ttl_ms };
+    op->values.ttl_ms = ttl_ms; /* said, so that lease and intents cannot differ */
+    op->intent = (struct belay_put_intent){ op->records[0].lock_id, op->request.key, ttl_ms };
     for (size_t i = 1; i < op->batch.n_writes; i++) {
         op->writes[i].put_intent = &op->intent;
     }

@@ -106,23 +106,13 @@ class Status(Quick, test_list.Status):
 
 
 class History(DynamoCase):
-    def test_says_that_none_is_kept_here(self):
-        self.acquire("k")
-        for args in (["history", "k"], ["watch"]):
-            result = self.belay(*args)
-            self.assertNotIn(result.code, (0, 70), result)
-            self.assertEqual((result.out, len(result.err.splitlines())), ("", 1), result)
-
-    @unittest.skip("events are not written to the audit file yet, so there is nothing to advise")
     def test_says_that_none_is_kept_here_and_how_to_have_one(self):
         """L9"""
         self.acquire("k")
         for args in (["history", "k"], ["watch"]):
-            result = self.belay(*args)
-            self.assertNotIn(result.code, (0, 70), result)
-            self.assertEqual(result.out, "")
-            self.assertRegex(result.err.splitlines()[0], "^belay: .*(history|events)")
-            self.assertIn("audit", result.err)
+            result = self.fails(66, *args)
+            self.assertEqual((result.out, len(result.err.splitlines())), ("", 1), result)
+            self.assertRegex(result.err, f"^belay: dynamodb:{self.table}.* keeps no history: .*audit: {{file: PATH}}")
 
 
 class Unlock(Quick, test_unlock.Unlock):
