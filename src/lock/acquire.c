@@ -32,7 +32,9 @@ enum {
     CONFLICT_BACKOFF_MAX_MS = 250,
     LOOK_OFTEN = 3,   /* as many may be ahead of who looks with every poll: their turn may come soon */
     LOOK_SELDOM = 20, /* polls between two looks of somebody far back in the line */
-    POLL_PART = 5     /* a poll is early by up to one part in so many, by chance */
+    LEAVE_TRIES = 3,
+    LEAVE_SLOW_MS = 500, /* a store that takes so long to fail is not asked once more */
+    POLL_PART = 5        /* a poll is early by up to one part in so many, by chance */
 };
 
 /* ---- how long ---- */
@@ -553,6 +555,18 @@ static void on_wake(struct op *op, int64_t now_ms)
     step_look(op, LOOKING, now_ms);
 }
 
+/* A ticket ends by itself, but who comes after us would wait for that: so try again, unless it takes long. */
+static void leave_again(struct op *op, enum belay_code code, int64_t now_ms)
+{
+    bool transient = code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN;
+
+    if (transient && op->queued && ++op->faults < LEAVE_TRIES && now_ms - op->asked_ms < LEAVE_SLOW_MS) {
+        step_commit(op, LEAVING, now_ms);
+    } else {
+        step_done(op, op->code);
+    }
+}
+
 static void on_fault(struct op *op, enum belay_code code, const struct belay_error *err, bool committing,
                      int64_t now_ms)
 {
@@ -560,7 +574,7 @@ static void on_fault(struct op *op, enum belay_code code, const struct belay_err
     int64_t retry_ms;
 
     if (op->state == LEAVING) {
-        step_done(op, op->code); /* the ticket ends by itself */
+        leave_again(op, code, now_ms);
         return;
     }
     if (code == BELAY_ID_USED) {

@@ -6,6 +6,7 @@ configured sinks).
 import unittest
 
 from dynamo_support import DynamoCase, DynamoStore, TABLE_KEYS
+from support import wait_until
 
 import test_acquire
 import test_list
@@ -49,7 +50,14 @@ class Acquire(Quick, test_acquire.Acquire):
 
 
 class Holder(Quick, test_acquire.Holder):
-    pass
+    def test_an_expired_lock_is_taken_over_with_a_warning(self):
+        """S1.4, S2.4: as far as it is not in the audit trail, it is in the events that one has shown."""
+        old = self.acquire("k", "--ttl", "100ms", "--owner", "crashed")
+        wait_until(lambda: self.ok("status", "--json", "k").json()["status"] == "expired")
+        new = self.ok("acquire", "k", "--owner", "next", "--verbose")
+        self.assertRegex(new.err, "lock.taken_over .* by next: its lease had ended")
+        self.assertGreater(self.ok("status", "--json", "k").json()["token"], old["token"])
+        self.fails(77, "release", "k", "--id", old["lock_id"])
 
 
 class Waiting(Quick, test_acquire.Waiting):
