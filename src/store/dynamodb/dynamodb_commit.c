@@ -132,6 +132,29 @@ static enum belay_code answer_absent(const struct ddb_store *store, const struct
     return code;
 }
 
+/* It is free for all that, as a lock without an owner or an end: then it is taken as it was seen. */
+static enum belay_code take_as_seen(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
+                                    bool *again, struct belay_error *err)
+{
+    const struct belay_write *write = &plan->batch->writes[refusal->write];
+    struct belay_record record = { 0 };
+    enum belay_code code;
+
+    if (!layout_is_foreign(store->layout) || refusal->items.item == NULL || plan->has_seen[refusal->write] ||
+        (write->condition != BELAY_IF_FREE && write->condition != BELAY_IF_OPEN)) {
+        return BELAY_OK;
+    }
+    code = ddb_record(store, write->key, &refusal->items, &record, err);
+    if (code == BELAY_OK && !record.held && !is_own(write, &record)) {
+        plan->seen[refusal->write] = refusal->items;
+        memset(&refusal->items, 0, sizeof refusal->items);
+        plan->has_seen[refusal->write] = true;
+        *again = true;
+    }
+    belay_record_release(&record);
+    return code;
+}
+
 /* BELAY_OK with *again: others were at it, or a write is to be left out. */
 static enum belay_code on_refused(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
                                   struct belay_commit *out, bool *again, struct belay_error *err)
@@ -145,6 +168,12 @@ static enum belay_code on_refused(struct ddb_store *store, struct plan *plan, st
         plan->leave_out[refusal->write] = false; /* now there is one */
         *again = true;
         return BELAY_OK;
+    }
+    if (refusal->by_item) {
+        code = take_as_seen(store, plan, refusal, again, err);
+        if (code != BELAY_OK || *again) {
+            return code;
+        }
     }
     if (!was_only_absent(store, plan, refusal)) {
         return answer_refused(store, plan, refusal, out, err);

@@ -66,8 +66,8 @@ static void is_free_word(const struct layout *layout, struct expr *expr, char ou
 
 /*
  * A lock of another program's without an owner or an end is free, too, but not
- * by this: the refusal brings it back, so that somebody can be warned of it, and
- * then it is taken as it was seen.
+ * by this: the refusal brings it back, so that somebody is warned of it, and then
+ * it is taken as it was seen (dynamodb_commit.c).
  */
 static void not_held(const struct layout *layout, struct expr *expr)
 {
@@ -169,7 +169,7 @@ static void unchanged(const struct layout *layout, const struct belay_write *wri
 {
     struct expr_ref name;
 
-    if (write->revision == 0 || (seen != NULL && seen->item == NULL)) {
+    if (seen == NULL ? write->revision == 0 : seen->item == NULL) {
         none_in(layout->keys[0].name, expr);
         return;
     }
@@ -214,6 +214,10 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
         break;
     case BELAY_IF_FREE:
     case BELAY_IF_OPEN:
+        if (seen != NULL) {
+            unchanged(layout, write, seen, expr);
+            break;
+        }
         not_held(layout, expr);
         if (has_line) {
             line_is_empty(write, expr);
