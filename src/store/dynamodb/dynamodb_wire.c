@@ -10,9 +10,9 @@ enum { READ_AT_ONCE = 100, READ_TRIES = 8 };
 /*
  * DynamoDB answers within milliseconds. One that takes a request and says nothing
  * is given up soon: somebody waits for a lock, or has a lease to renew. A page of
- * a scan is a megabyte.
+ * a scan is a megabyte, and making a table is another matter.
  */
-enum { READ_MS = 2000, WRITE_MS = 3000, SCAN_MS = 10000 };
+enum { READ_MS = 3000, WRITE_MS = 4000, OTHER_MS = 10000 };
 
 void ddb_answer_release(struct ddb_answer *answer)
 {
@@ -80,7 +80,10 @@ static void count(struct ddb_store *store, const char *operation, int attempts)
 /* For one attempt; twice that for all of them. */
 static void set_time(struct aws_request *request, const char *operation, int64_t patience_ms)
 {
-    int64_t least_ms = strcmp(operation, "Scan") == 0 ? SCAN_MS : request->reads_only ? READ_MS : WRITE_MS;
+    bool is_read = strcmp(operation, "GetItem") == 0 || strcmp(operation, "BatchGetItem") == 0;
+    bool is_write = strcmp(operation, "UpdateItem") == 0 || strcmp(operation, "DeleteItem") == 0 ||
+                    strcmp(operation, "TransactWriteItems") == 0;
+    int64_t least_ms = is_read ? READ_MS : is_write ? WRITE_MS : OTHER_MS;
     int64_t most_ms = 2 * least_ms;
 
     if (patience_ms > 0 && patience_ms < most_ms) {
