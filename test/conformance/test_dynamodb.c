@@ -159,9 +159,12 @@ static bool begin(struct suite_fixture *out_fixture)
     made = call("CreateTable", true);
     name_table(variant->harmed ? proxy.port : server.port, table, variant->params);
     now_ms = 1000000;
-    *out_fixture = (struct suite_fixture){
-        .open = open_store, .advance = advance, .clock_stands = true, .lacks = variant->lacks
-    };
+    *out_fixture = (struct suite_fixture){ .open = open_store,
+                                           .advance = advance,
+                                           .clock_stands = true,
+                                           .keeps_items = !variant->harmed &&
+                                                          strcmp(variant->params, "layout=belay") == 0,
+                                           .lacks = variant->lacks };
     return made;
 }
 
