@@ -153,13 +153,48 @@ static void run_get(struct belay_client *client, struct op *op)
     belay_error_release(&err);
 }
 
-void client_step(struct belay_client *client, struct op *op)
+/* A look of somebody in line, which others of this process may have taken already. */
+static void run_look(struct belay_client *client, struct op *op, struct looker *looker)
+{
+    struct look seen;
+
+    lookout_look(&client->lookout, client->store, looker, op->keys, op->n_keys, &seen);
+    op_on_look(op, seen.code, seen.records, seen.store_now_ms, &seen.err, seen.asked_ms, seen.seen_ms);
+    look_release(&seen);
+}
+
+static bool shares_looks(const struct belay_client *client, const struct op *op)
+{
+    return op->polling && client->store->ops->wait == NULL;
+}
+
+void client_step(struct belay_client *client, struct op *op, struct looker *looker)
 {
     if (op->want == OP_COMMIT) {
         run_commit(client, op);
+    } else if (shares_looks(client, op)) {
+        run_look(client, op, looker);
     } else {
         run_get(client, op);
     }
+}
+
+void client_wait_begins(struct belay_client *client, const struct op *op, struct looker *looker)
+{
+    const char *keys[OP_KEYS_MAX] = { op->request.key };
+
+    if (!shares_looks(client, op)) {
+        return;
+    }
+    for (size_t i = 0; i < op->request.n_ancestors; i++) {
+        keys[1 + i] = op->request.ancestors[i];
+    }
+    lookout_enter(&client->lookout, looker, keys, 1 + op->request.n_ancestors, op->wait_until_ms);
+}
+
+void client_wait_ends(struct belay_client *client, struct looker *looker)
+{
+    lookout_leave(&client->lookout, looker);
 }
 
 static void tell_waiting(const struct op *op, const struct run_hooks *hooks, struct told *told)
@@ -188,7 +223,7 @@ static void tell_waiting(const struct op *op, const struct run_hooks *hooks, str
 }
 
 static void run_wait(struct belay_client *client, struct op *op, const struct run_hooks *hooks,
-                     uint32_t heard)
+                     uint32_t heard, struct looker *looker)
 {
     struct belay_store *store = client->store;
     struct belay_cancel *cancel = hooks == NULL ? NULL : hooks->cancel;
@@ -198,7 +233,9 @@ static void run_wait(struct belay_client *client, struct op *op, const struct ru
         if (op->queued && store->ops->wait != NULL) {
             store->ops->wait(store, op->request.lock_id, heard, timeout_ms, cancel);
         } else {
+            client_wait_begins(client, op, looker);
             client_sleep(timeout_ms, cancel);
+            client_wait_ends(client, looker);
         }
     }
     if (belay_cancel_requested(cancel)) {
@@ -247,6 +284,7 @@ static void run_here(struct belay_client *client, struct op *op, const struct ru
 {
     const struct belay_store_ops *ops = client->store->ops;
     struct told told = { 0 };
+    struct looker looker = { 0 };
     uint32_t heard = 0;
 
     while (op->want != OP_DONE) {
@@ -257,12 +295,13 @@ static void run_here(struct belay_client *client, struct op *op, const struct ru
             heard = ops->listen(client->store, op->request.lock_id);
         }
         if (op->want != OP_WAIT) {
-            client_step(client, op);
+            client_step(client, op, &looker);
         } else {
             tell_waiting(op, hooks, &told);
-            run_wait(client, op, hooks, heard);
+            run_wait(client, op, hooks, heard, &looker);
         }
     }
+    look_release(&looker.news);
 }
 
 void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks)
