@@ -46,8 +46,8 @@ struct belay_states_options {
     /* Called while something large is read or written; `total` 0: not known. */
     void (*on_progress)(void *context, uint64_t done, uint64_t total);
     void *context;
-    long keep_snapshots;     /* so many of a state, not counting the newest; 0: as configured, else 100 */
-    int64_t keep_for_ms;     /* and none older than this but the newest; 0: as configured, else 90 days */
+    long keep_snapshots; /* so many of a state, not counting the newest; 0: as configured, else 100 */
+    int64_t keep_for_ms; /* and none older than this but the newest; 0: as configured, else 90 days */
     int64_t (*now_unix_ms)(void *context); /* NULL: the wall clock */
 };
 #define BELAY_STATES_OPTIONS_INIT                                                                            \
@@ -170,7 +170,7 @@ struct belay_deployment {
     const char *git_commit;
     const char *git_branch;
     const char *version;
-    const char *status; /* "success", "failed", "lost", "restored" */
+    const char *status;  /* "success", "failed", "lost", "restored" */
     int64_t duration_ms; /* -1: not known */
 };
 

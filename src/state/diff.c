@@ -131,8 +131,8 @@ struct rest {
 /* What belay makes anew with every save says nothing. */
 static bool tell_rest(void *context, enum belay_change change, const char *part, const char *name)
 {
-    static const char *const ours[] = { "resources", "outputs", "metadata", "lock", "deployment_history",
-                                        "checksums", "version", "format_version" };
+    static const char *const ours[] = { "resources",          "outputs",   "metadata", "lock",
+                                        "deployment_history", "checksums", "version",  "format_version" };
     const struct rest *rest = context;
 
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
@@ -163,7 +163,8 @@ enum belay_code belay_state_diff(const struct belay_state *from, const struct be
                             context, err);
     }
     if (code == BELAY_OK) {
-        code = diff_members(from == NULL ? NULL : &old_format, 0, &new_format, 0, NULL, tell_rest, &rest, err);
+        code =
+            diff_members(from == NULL ? NULL : &old_format, 0, &new_format, 0, NULL, tell_rest, &rest, err);
     }
     format_release(&old_format);
     format_release(&new_format);

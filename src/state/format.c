@@ -144,8 +144,7 @@ enum belay_code format_describe(const struct format *format, struct belay_state 
     state->last_updated_by = string_of(doc, format->metadata, "last_updated_by");
     state->deployment_id = string_of(doc, format->metadata, "deployment_id");
     state->snapshot = string_of(doc, format->metadata, "snapshot");
-    state->has_checksums =
-        format->checksums != 0 && doc_member(doc, format->checksums, "document") != 0;
+    state->has_checksums = format->checksums != 0 && doc_member(doc, format->checksums, "document") != 0;
     if (format->resources != 0) {
         doc_each(doc, format->resources, name)
         {
@@ -227,8 +226,9 @@ enum belay_code format_checksums(struct canon_member *members, size_t n, const s
                                  uint32_t known_node, char **out_json, struct belay_error *err)
 {
     char main_sums[2][CANON_SUM_SIZE + 2] = { "null", "null" };
-    struct edit edits[] = { { "resources", main_sums[0] }, { "outputs", main_sums[1] },
-                            { "parts", NULL },             { "document", NULL } };
+    struct edit edits[] = {
+        { "resources", main_sums[0] }, { "outputs", main_sums[1] }, { "parts", NULL }, { "document", NULL }
+    };
     struct buf parts = BUF_INIT(DOC_SIZE_MAX);
     struct buf json = BUF_INIT(DOC_SIZE_MAX);
     char sum[CANON_SUM_SIZE];
@@ -348,7 +348,8 @@ static enum belay_code verify_document(struct verify *verify, uint32_t wanted)
         bool is_right = doc_is(doc, wanted, sum);
 
         find(verify, is_right, is_right ? "document" : "checksums",
-             is_right ? "as it was saved" : "the checksum of the document is wrong: one of the checksums was changed");
+             is_right ? "as it was saved"
+                      : "the checksum of the document is wrong: one of the checksums was changed");
     }
     free(members);
     buf_release(&checksums);

@@ -88,8 +88,7 @@ enum belay_code snapshots_read(struct belay_states *states, const struct belay_s
 {
     struct snapshots snapshots = { 0 };
     char path[STATE_PATH_SIZE];
-    struct reading reading = { .snapshots = &snapshots,
-                               .skip = strlen(state_path(path, name, "history/")) };
+    struct reading reading = { .snapshots = &snapshots, .skip = strlen(state_path(path, name, "history/")) };
     enum belay_code code = states->store->ops->list(states->store, path, true, on_entry, &reading, err);
 
     if (code == BELAY_OK && reading.no_memory) {

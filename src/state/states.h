@@ -21,7 +21,7 @@ int64_t states_now(const struct belay_states *states);
 void states_warn(const struct belay_states *states, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-enum { STATE_PATH_SIZE = 2 * BELAY_STATE_PART_MAX + 128 };
+enum { STATE_PATH_SIZE = 2 * BELAY_BLOB_PART_MAX + 128 };
 enum belay_code state_name_check(const struct belay_state_name *name, struct belay_error *err);
 /* "stacks/STACK/ENVIRONMENT/REST". Returns `out`. */
 char *state_path(char out[STATE_PATH_SIZE], const struct belay_state_name *name, const char *rest);
@@ -66,8 +66,8 @@ enum belay_code format_checksums(struct canon_member *members, size_t n, const s
 
 struct build {
     const struct belay_state_name *name;
-    const struct format *content; /* resources, outputs and what we do not know; NULL: nothing */
-    const struct format *current; /* what is there: history, serial, token; NULL: nothing */
+    const struct format *content;  /* resources, outputs and what we do not know; NULL: nothing */
+    const struct format *current;  /* what is there: history, serial, token; NULL: nothing */
     const struct belay_state *was; /* of `current`; NULL: nothing */
     const struct belay_stamp *stamp;
     const struct belay_deployment *deployment;
@@ -89,8 +89,8 @@ enum belay_code diff_members(const struct format *from, uint32_t from_node, cons
 /* ---- snapshots (snapshot.c) ---- */
 
 struct snapshot {
-    char *name; /* owned */
-    int64_t second; /* since 1970 */
+    char *name;      /* owned */
+    int64_t second;  /* since 1970 */
     unsigned number; /* of those of one second, from 1 */
     uint64_t size;
 };
@@ -126,6 +126,7 @@ struct save {
     const struct belay_state_write *write;
     const struct format *content; /* NULL: what is there */
     bool only_stamp;
+    bool any_base;    /* the content's serial is not that of what it was made from */
     bool over_damage; /* what is there may be damaged, and is replaced then */
 };
 enum belay_code save_run(const struct save *save, struct belay_state **out_state, struct belay_error *err);
