@@ -49,10 +49,11 @@ struct belay_states_options {
     long keep_snapshots; /* so many of a state, not counting the newest; 0: as configured, else 100 */
     int64_t keep_for_ms; /* and none older than this but the newest; 0: as configured, else 90 days */
     int64_t (*now_unix_ms)(void *context); /* NULL: the wall clock */
+    const char *lock_store_url; /* beside which states lie if nothing else is said; NULL: as configured */
 };
 #define BELAY_STATES_OPTIONS_INIT                                                                            \
     {                                                                                                        \
-        sizeof(struct belay_states_options), NULL, NULL, NULL, NULL, NULL, 0, 0, NULL                        \
+        sizeof(struct belay_states_options), NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL                  \
     }
 
 BELAY_API enum belay_code belay_states_open(const struct belay_states_options *options,

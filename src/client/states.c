@@ -10,9 +10,8 @@
 #include "store/file/file_blob.h"
 
 /* "file:DIR/state" beside "sqlite:DIR/belay.db?..."; NULL if the locks are not in a file. */
-static char *beside_locks(const struct belay_config *config)
+static char *beside_locks(const char *store)
 {
-    const char *store = belay_config_get(config, "store");
     struct buf url = BUF_INIT(8192);
     char *path;
     char *made;
@@ -44,9 +43,9 @@ static enum belay_code open_url(const char *url, struct belay_blob_store **out_s
                      url);
 }
 
-static enum belay_code open_configured(const char *url, const struct belay_config *config,
-                                       struct belay_blob_store **out_store, char **out_url,
-                                       struct belay_error *err)
+static enum belay_code open_configured(const char *url, const char *lock_store,
+                                       const struct belay_config *config, struct belay_blob_store **out_store,
+                                       char **out_url, struct belay_error *err)
 {
     char *made = NULL;
     enum belay_code code;
@@ -55,7 +54,7 @@ static enum belay_code open_configured(const char *url, const struct belay_confi
         url = belay_config_get(config, "state_store");
     }
     if (url == NULL) {
-        url = made = beside_locks(config);
+        url = made = beside_locks(lock_store != NULL ? lock_store : belay_config_get(config, "store"));
     }
     code = url == NULL ? error_set(err, BELAY_CONFIG,
                                    "where is deployment state kept? Name it with --state-store, "
@@ -76,7 +75,7 @@ enum belay_code belay_blob_open(const char *url, const struct belay_config *conf
         config = own;
     }
     if (code == BELAY_OK) {
-        code = open_configured(url, config, out_store, out_url, err);
+        code = open_configured(url, NULL, config, out_store, out_url, err);
     }
     belay_config_free(own);
     return code;
@@ -113,7 +112,7 @@ enum belay_code belay_states_open(const struct belay_states_options *options,
     }
     if (code == BELAY_OK) {
         read_retention(filled.config, &filled);
-        code = belay_blob_open(filled.url, filled.config, &store, &url, err);
+        code = open_configured(filled.url, filled.lock_store_url, filled.config, &store, &url, err);
     }
     if (code == BELAY_OK) {
         filled.config = NULL;
