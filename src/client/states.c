@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "belay/state.h"
+#include "client/loader.h"
 #include "store/file/file_blob.h"
 
 /* "file:DIR/state" beside "sqlite:DIR/belay.db?..."; NULL if the locks are not in a file. */
@@ -36,6 +37,12 @@ static enum belay_code open_url(const char *url, struct belay_blob_store **out_s
 {
     if (text_has_prefix(url, "file:")) {
         return file_blob_open(url + strlen("file:"), out_store, out_url, err);
+    }
+    if (text_has_prefix(url, "s3://")) {
+        const struct net_module *net;
+        enum belay_code code = loader_net(&net, err);
+
+        return code == BELAY_OK ? net->open_s3(url + strlen("s3://"), out_store, out_url, err) : code;
     }
     return error_set(err, BELAY_INVALID,
                      "'%.200s' is not a store of states that this belay knows: use file:DIR or "

@@ -4,6 +4,7 @@
 #include "remote/remote.h"
 #include "store/dynamodb/dynamodb_store.h"
 #include "store/dynamodb/dynamodb_table.h"
+#include "store/s3/s3_blob.h"
 #include "version.h"
 
 const struct net_module belay_net_entry = {
@@ -16,4 +17,5 @@ const struct net_module belay_net_entry = {
     .table_describe = dynamodb_table_describe,
     .doctor_dynamodb = dynamodb_doctor,
     .open_remote = remote_open,
+    .open_s3 = s3_blob_open,
 };

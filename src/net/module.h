@@ -27,6 +27,7 @@
 
 struct aws_client;
 struct aws_options;
+struct belay_blob_store;
 struct belay_store;
 struct client_remote;
 struct dynamodb_options;
@@ -35,7 +36,7 @@ struct remote_options;
 
 #define NET_MODULE_FILE "belay-net.so"
 #define NET_MODULE_SYMBOL "belay_net_entry"
-enum { NET_MODULE_ABI = 4 }; /* one more whenever this struct changes */
+enum { NET_MODULE_ABI = 5 }; /* one more whenever this struct changes */
 
 struct net_module {
     uint32_t abi;
@@ -63,6 +64,10 @@ struct net_module {
     enum belay_code (*open_remote)(const char *url, const struct remote_options *options,
                                    struct client_remote **out_remote, char **out_url,
                                    struct belay_error *err);
+
+    /* store/s3/s3_blob.h */
+    enum belay_code (*open_s3)(const char *bucket_and_params, struct belay_blob_store **out_store,
+                               char **out_url, struct belay_error *err);
 };
 
 extern BELAY_API const struct net_module belay_net_entry;
