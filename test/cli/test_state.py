@@ -1,5 +1,6 @@
 """Deployment state on files: the format, snapshots, and what is refused (S4.1 to S4.3)."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -35,6 +36,20 @@ class Format(StateCase):
         self.verify()
         self.ok("state", "save", *WHERE, self.write("again.json", text))
         self.assertIn("1180591620717411303424", self.ok("state", "load", *WHERE).out)
+
+    def test_anybody_can_make_the_checksums_as_the_manual_says(self):
+        def canonical(value):
+            text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        self.save({"resources": {"ü/b": {"z": ["\u0001\t/\\", 1]}, "a": {}}, "outputs": {"o": "é"}, "mine": [None, True]})
+        state = self.load()
+        sums = state["checksums"]
+        self.assertEqual(sums["resources"], canonical(state["resources"]))
+        self.assertEqual(sums["outputs"], canonical(state["outputs"]))
+        rest = {k: v for k, v in state.items() if k not in ("resources", "outputs", "checksums")}
+        self.assertEqual(sums["parts"], {k: canonical(v) for k, v in rest.items()})
+        whole = {**rest, "checksums": {k: v for k, v in sums.items() if k != "document"}}
+        self.assertEqual(sums["document"], canonical(whole))
 
     def test_every_save_is_a_version_with_a_snapshot_also_within_one_second(self):
         for n in range(4):
