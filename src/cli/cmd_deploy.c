@@ -23,7 +23,8 @@ struct deploy {
     struct state_cli cli;
     struct about about;
     struct belay_stamp stamp;
-    struct belay_info *info; /* owned; what `stamp` points into */
+    char lock_id[BELAY_ID_MAX + 1]; /* what `stamp` points to: the lock's own change with every renewal */
+    char locked_by[BELAY_OWNER_MAX + 1];
     bool is_fenced;
     bool is_loaded;
     struct belay_blob_tag loaded;
@@ -98,6 +99,20 @@ static enum belay_code load(struct deploy *deploy, struct belay_state **out_stat
                : code;
 }
 
+static void copy_stamp(struct deploy *deploy, struct belay_client *client, struct belay_lock *lock)
+{
+    struct belay_stamp *stamp = &deploy->stamp;
+
+    state_stamp_fill(stamp, client, belay_lock_info(lock));
+    (void)snprintf(deploy->locked_by, sizeof deploy->locked_by, "%s", stamp->locked_by);
+    stamp->locked_by = deploy->locked_by;
+    if (stamp->lock_id != NULL) {
+        (void)snprintf(deploy->lock_id, sizeof deploy->lock_id, "%s", stamp->lock_id);
+        stamp->lock_id = deploy->lock_id;
+    }
+    stamp->token = belay_lock_token(lock);
+}
+
 static enum belay_code before(void *context, struct belay_client *client, struct belay_lock *lock,
                               struct guardian_job *job, struct belay_error *err)
 {
@@ -108,13 +123,7 @@ static enum belay_code before(void *context, struct belay_client *client, struct
     deploy->begun_ms = clock_boot_ms();
     deploy->stamp.new_store = options_has(deploy->options, "new-lock-store");
     if (lock != NULL && belay_lock_is_protected(lock)) {
-        /* Of its own: the lock's changes with every renewal. */
-        code = belay_get(client, belay_lock_key(lock), &deploy->info, err);
-        if (code != BELAY_OK) {
-            return code;
-        }
-        state_stamp_fill(&deploy->stamp, client, deploy->info);
-        deploy->stamp.token = belay_lock_token(lock);
+        copy_stamp(deploy, client, lock);
         deploy->is_fenced = true;
     }
     code = load(deploy, &state, err);
@@ -219,7 +228,6 @@ static void clean_up(struct deploy *deploy)
         (void)rmdir(deploy->folder);
     }
     state_cli_close(&deploy->cli);
-    belay_info_free(deploy->info);
 }
 
 static int exec_deploy(struct cli_context *context, const struct options *options)
