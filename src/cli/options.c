@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "cli/nearest.h"
 
 const struct option_def global_options[] = {
     { .name = "store",

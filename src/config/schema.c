@@ -5,8 +5,8 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "config/config.h"
-#include "config/nearest.h"
 #include "config/tree.h"
 #include "config/value.h"
 

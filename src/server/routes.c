@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "config/nearest.h"
+#include "base/nearest.h"
 
 enum { SEGMENTS_MAX = 6 };
 
