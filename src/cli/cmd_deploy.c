@@ -169,7 +169,7 @@ static void record_failure(struct deploy *deploy, const char *status)
     struct belay_error err = BELAY_ERROR_INIT;
 
     if (save(deploy, NULL, 0, status, &err) != BELAY_OK) {
-        cli_note(deploy->context, "the deployment could not be recorded as failed: %s", err.text);
+        cli_warn(deploy->context, "the deployment could not be recorded as failed: %s", err.text);
     }
     belay_error_release(&err);
 }

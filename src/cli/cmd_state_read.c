@@ -61,7 +61,7 @@ static int exec_load(struct cli_context *context, const struct options *options)
             (void)putchar('\n');
         }
     }
-    if (code == CLI_OK && !state->has_checksums) {
+    if (code == CLI_OK && state != NULL && !state->has_checksums) {
         cli_warn(context, "another program wrote this state: it has no checksums that could be verified");
     }
     belay_state_free(state);

@@ -72,12 +72,13 @@ static void set_environment(const struct guardian_job *job)
     set_or_unset("BELAY_KEY", job->key);
     set_or_unset("BELAY_LOCK_ID", job->lock_id);
     set_or_unset("BELAY_TOKEN", token);
-    set_or_unset("BELAY_STATE_FILE", job->state_file);
-    set_or_unset("BELAY_STATE_OUT", job->state_out);
     if (job->store_url[0] != '\0') {
         (void)setenv("BELAY_STORE", job->store_url, 1);
     }
-    if (job->state_url[0] != '\0') {
+    /* An outer deployment's stay: COMMAND is part of it. */
+    if (job->state_file[0] != '\0') {
+        (void)setenv("BELAY_STATE_FILE", job->state_file, 1);
+        (void)setenv("BELAY_STATE_OUT", job->state_out, 1);
         (void)setenv("BELAY_STATE_STORE", job->state_url, 1);
     }
 }

@@ -45,8 +45,8 @@ static enum belay_code is_same(const struct canon_member *a, const struct canon_
     size_t n_b;
     const char *raw_a = doc_raw(a->doc, a->name + 1, &n_a);
     const char *raw_b = doc_raw(b->doc, b->name + 1, &n_b);
-    char sum_a[CANON_SUM_SIZE];
-    char sum_b[CANON_SUM_SIZE];
+    char sum_a[CANON_SUM_SIZE] = "";
+    char sum_b[CANON_SUM_SIZE] = "";
     enum belay_code code;
 
     *out_same = n_a == n_b && memcmp(raw_a, raw_b, n_a) == 0;

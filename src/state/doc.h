@@ -59,7 +59,7 @@ bool doc_is(const struct doc *doc, uint32_t node, const char *text);
 /* The value of a member; 0 if there is none, or `object` is none. */
 uint32_t doc_member(const struct doc *doc, uint32_t object, const char *name);
 
-/* A string without its quotes and escapes, which the caller frees; NULL if it is none, has a NUL in it, or memory is out. */
+/* A string as it is meant, which the caller frees; NULL if it is none, has a NUL in it, or memory is out. */
 char *doc_string(const struct doc *doc, uint32_t node);
 /* The same of a member. */
 char *doc_member_string(const struct doc *doc, uint32_t object, const char *name);

@@ -40,11 +40,13 @@ static enum belay_code read_current(const struct save *save, struct current *out
     if (code == BELAY_NOT_FOUND) {
         return BELAY_OK;
     }
-    /* A stamp hands the content on, so it must be sound; a save replaces it. */
-    if (code == BELAY_OK && save->content == NULL) {
+    /* What was loaded was verified then; anything else must be sound before something is built on it. */
+    if (code == BELAY_OK &&
+        (save->write->loaded == NULL || strcmp(save->write->loaded->text, out->state->tag.text) != 0)) {
         code = format_verify(&out->format, NULL, NULL, err);
         if (code != BELAY_OK) {
-            (void)error_wrap(err, "stacks/%s/%s/state.json", save->name->stack, save->name->environment);
+            (void)error_wrap(err, "stacks/%s/%s/state.json ('belay state restore' mends it)",
+                             save->name->stack, save->name->environment);
         }
     }
     if (code == BELAY_BAD_CONTENT && save->over_damage) {

@@ -90,9 +90,9 @@ static enum belay_code get(struct belay_blob_store *base, const char *name, stru
     struct file_store *store = (struct file_store *)base;
     enum belay_code code = belay_blob_name_check(name, err);
     const char *last;
-    struct stat st;
-    int folder;
-    int fd;
+    struct stat st = { 0 };
+    int folder = -1;
+    int fd = -1;
 
     if (code == BELAY_OK) {
         code = file_folder_open(store, name, false, &folder, &last, err);
@@ -208,8 +208,8 @@ static enum belay_code current_tag(const struct put *put, int lock, struct belay
 {
     struct file_identity identity;
     struct belay_blob blob = { 0 };
-    struct stat st;
-    int fd;
+    struct stat st = { 0 };
+    int fd = -1;
     enum belay_code code = open_file(put->store, put->folder, put->name, put->last, &fd, &st, err);
 
     if (code != BELAY_OK) {

@@ -1,6 +1,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,19 @@ static int make_folder(int parent, const char *part)
     return errno == EEXIST ? 0 : errno;
 }
 
+static int sync_parent(const char *path)
+{
+    char *copy = strdup(path);
+    int fd = copy == NULL ? -1 : open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int failed = fd >= 0 && fsync(fd) != 0 ? errno : 0;
+
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    free(copy);
+    return failed;
+}
+
 /* Every folder of the store's own path. Links are the user's own here, and followed. */
 static int make_root(const char *dir)
 {
@@ -56,7 +70,7 @@ static int make_root(const char *dir)
         if (slash != NULL) {
             *slash = '\0';
         }
-        failed = mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : errno;
+        failed = mkdir(path, 0700) == 0 ? sync_parent(path) : errno == EEXIST ? 0 : errno;
         if (slash != NULL) {
             *slash = '/';
         }

@@ -163,7 +163,7 @@ enum belay_code s3_list(struct s3_store *store, const char *prefix, bool shallow
     size_t skip = strlen(store->params.prefix);
     char *token = NULL;
     bool go_on = true;
-    enum belay_code code;
+    enum belay_code code = BELAY_OK;
 
     do {
         struct page page = { 0 };
