@@ -15,6 +15,7 @@ struct blobs {
     const struct blob_fixture *fixture;
     struct belay_blob_store *a; /* two handles on the same data */
     struct belay_blob_store *b;
+    struct belay_blob blob; /* what a case read last */
     char *why;
     size_t why_size;
 };
@@ -58,28 +59,32 @@ static bool holds(struct belay_blob_store *store, const char *name, const char *
     return same;
 }
 
+static enum belay_code get(struct blobs *s, struct belay_blob_store *store, const char *name,
+                           struct belay_error *err)
+{
+    belay_blob_release(&s->blob);
+    return store->ops->get(store, name, &s->blob, err);
+}
+
 static bool what_was_put_is_read_by_another_handle(struct blobs *s)
 {
     struct belay_blob_tag tag;
-    struct belay_blob blob = { 0 };
 
     PUT(s->a, "stacks/shop/prod/state.json", "one", NULL, &tag, BELAY_OK);
     CHECK(holds(s->b, "stacks/shop/prod/state.json", "one"));
-    CHECK_CODE(s->b->ops->get(s->b, "stacks/shop/prod/state.json", &blob, err), BELAY_OK);
-    CHECK(strcmp(blob.tag.text, tag.text) == 0);
-    belay_blob_release(&blob);
+    CHECK_CODE(get(s, s->b, "stacks/shop/prod/state.json", err), BELAY_OK);
+    CHECK(strcmp(s->blob.tag.text, tag.text) == 0);
     return true;
 }
 
 static bool what_is_not_there_is_not_found(struct blobs *s)
 {
-    struct belay_blob blob = { 0 };
     struct belay_blob_tag tag;
 
-    CHECK_CODE(s->a->ops->get(s->a, "nothing", &blob, err), BELAY_NOT_FOUND);
-    CHECK_CODE(s->a->ops->get(s->a, "no/such/folder/nothing", &blob, err), BELAY_NOT_FOUND);
+    CHECK_CODE(get(s, s->a, "nothing", err), BELAY_NOT_FOUND);
+    CHECK_CODE(get(s, s->a, "no/such/folder/nothing", err), BELAY_NOT_FOUND);
     PUT(s->a, "folder/x", "x", NULL, &tag, BELAY_OK);
-    CHECK_CODE(s->a->ops->get(s->a, "folder/y", &blob, err), BELAY_NOT_FOUND);
+    CHECK_CODE(get(s, s->a, "folder/y", err), BELAY_NOT_FOUND);
     return true;
 }
 
@@ -112,12 +117,11 @@ static bool a_write_over_another_content_is_refused(struct blobs *s)
 static bool a_write_over_what_is_gone_is_refused(struct blobs *s)
 {
     struct belay_blob_tag tag;
-    struct belay_blob blob = { 0 };
 
     PUT(s->a, "d/x", "one", NULL, &tag, BELAY_OK);
     CHECK_CODE(s->b->ops->remove(s->b, "d/x", err), BELAY_OK);
     PUT(s->a, "d/x", "two", &tag, &tag, BELAY_REFUSED);
-    CHECK_CODE(s->a->ops->get(s->a, "d/x", &blob, err), BELAY_NOT_FOUND);
+    CHECK_CODE(get(s, s->a, "d/x", err), BELAY_NOT_FOUND);
     PUT(s->a, "never/was", "two", &tag, &tag, BELAY_REFUSED);
     PUT(s->a, "d/x", "three", NULL, &tag, BELAY_OK);
     return true;
@@ -126,11 +130,10 @@ static bool a_write_over_what_is_gone_is_refused(struct blobs *s)
 static bool removing_again_is_no_error(struct blobs *s)
 {
     struct belay_blob_tag tag;
-    struct belay_blob blob = { 0 };
 
     PUT(s->a, "d/x", "one", NULL, &tag, BELAY_OK);
     CHECK_CODE(s->a->ops->remove(s->a, "d/x", err), BELAY_OK);
-    CHECK_CODE(s->b->ops->get(s->b, "d/x", &blob, err), BELAY_NOT_FOUND);
+    CHECK_CODE(get(s, s->b, "d/x", err), BELAY_NOT_FOUND);
     CHECK_CODE(s->a->ops->remove(s->a, "d/x", err), BELAY_OK);
     CHECK_CODE(s->a->ops->remove(s->a, "no/such", err), BELAY_OK);
     return true;
@@ -238,11 +241,10 @@ static bool names_that_lead_elsewhere_are_refused(struct blobs *s)
         "", "/x", "x/", "a//b", "..", "a/../b", "./a", "a/.", ".belay-lock", "a\nb", "a/.belay-new-x", "a\xff"
     };
     struct belay_blob_tag tag;
-    struct belay_blob blob = { 0 };
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         PUT(s->a, bad[i], "x", NULL, &tag, BELAY_INVALID);
-        CHECK_CODE(s->a->ops->get(s->a, bad[i], &blob, err), BELAY_INVALID);
+        CHECK_CODE(get(s, s->a, bad[i], err), BELAY_INVALID);
         CHECK_CODE(s->a->ops->remove(s->a, bad[i], err), BELAY_INVALID);
     }
     return true;
@@ -391,6 +393,7 @@ bool blob_suite_run(size_t i, const struct blob_fixture *fixture, char *why, siz
     s.a = fixture->open(fixture->ctx);
     s.b = fixture->open(fixture->ctx);
     passed = s.a != NULL && s.b != NULL ? cases[i].run(&s) : wrong(&s, __LINE__, "two handles", NULL);
+    belay_blob_release(&s.blob);
     if (s.a != NULL) {
         s.a->ops->close(s.a);
     }
