@@ -78,7 +78,7 @@ struct belay_state_name {
 struct belay_state {
     char *text; /* ends in '\0', which `len` does not count */
     size_t len;
-    struct belay_blob_tag tag; /* of exactly this content: an ETag */
+    struct belay_blob_tag tag; /* of exactly this content: an ETag, which on S3 has its quotes already */
     uint64_t serial;           /* grows by one with every save; 0: written by another program */
     uint64_t token;            /* the greatest token of a lock under which it was written; 0: none */
     bool locked;               /* a deployment is under way, or was when it died */
@@ -225,6 +225,33 @@ BELAY_API enum belay_code belay_state_restore(struct belay_states *states,
                                               const struct belay_state_name *name, const char *snapshot,
                                               const struct belay_state_write *write,
                                               struct belay_state **out_state, struct belay_error *err);
+
+/* ---- documents of other formats -------------------------------------------- */
+
+/*
+ * A document that is kept with snapshots and not looked into, such as Terraform's:
+ * FOLDER/state.json, with FOLDER/history/ beside it. `folder` is a name of blobs
+ * ("terraform/NAME"). Whether one may write is for the caller to say; that nobody
+ * wrote in between is seen to here.
+ */
+BELAY_API enum belay_code belay_document_load(struct belay_states *states, const char *folder,
+                                              struct belay_blob *out_document, struct belay_error *err);
+
+/* `expected` is the tag it was loaded with; NULL: there is none. BELAY_NOT_HOLDER: somebody else wrote. */
+BELAY_API enum belay_code belay_document_save(struct belay_states *states, const char *folder,
+                                              const void *data, size_t len,
+                                              const struct belay_blob_tag *expected,
+                                              struct belay_blob_tag *out_tag, struct belay_error *err);
+BELAY_API enum belay_code belay_document_snapshots(struct belay_states *states, const char *folder,
+                                                   belay_snapshot_fn fn, void *context,
+                                                   struct belay_error *err);
+/* `which` as for belay_state_find_snapshot(). */
+BELAY_API enum belay_code belay_document_load_snapshot(struct belay_states *states, const char *folder,
+                                                       const char *which, struct belay_blob *out_document,
+                                                       struct belay_error *err);
+/* The document, not its snapshots. Not an error if there is none. */
+BELAY_API enum belay_code belay_document_remove(struct belay_states *states, const char *folder,
+                                                struct belay_error *err);
 
 #ifdef __cplusplus
 }

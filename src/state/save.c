@@ -200,13 +200,13 @@ static enum belay_code keep_current(const struct save *save, const struct curren
     } else {
         snapshots_next(snapshots, states_now(save->states), name);
     }
-    code = snapshot_put(save->states, save->name, name, was->text, was->len, err);
+    code = snapshot_put(save->states, save->folder, name, was->text, was->len, err);
     if (code == BELAY_REFUSED) {
         code =
             BELAY_OK; /* somebody else's file has that name, and ours is gone with the rest that is pruned */
     }
     snapshots_release(snapshots);
-    return code == BELAY_OK ? snapshots_read(save->states, save->name, snapshots, err) : code;
+    return code == BELAY_OK ? snapshots_read(save->states, save->folder, snapshots, err) : code;
 }
 
 struct version {
@@ -248,12 +248,12 @@ static void add_snapshot(const struct save *save, const struct version *version)
     struct belay_error err = BELAY_ERROR_INIT;
     struct snapshots snapshots = { 0 };
 
-    if (snapshot_put(save->states, save->name, version->snapshot, version->text, version->len, &err) !=
+    if (snapshot_put(save->states, save->folder, version->snapshot, version->text, version->len, &err) !=
             BELAY_OK ||
-        snapshots_read(save->states, save->name, &snapshots, &err) != BELAY_OK) {
+        snapshots_read(save->states, save->folder, &snapshots, &err) != BELAY_OK) {
         states_warn(save->states, "the state is saved, but its snapshot is not: %s", err.text);
     } else {
-        snapshots_prune(save->states, save->name, &snapshots);
+        snapshots_prune(save->states, save->folder, &snapshots);
     }
     snapshots_release(&snapshots);
     belay_error_release(&err);
@@ -309,7 +309,7 @@ static enum belay_code try_once(const struct save *save, struct belay_state **ou
         code = check_base(save, current.state, err);
     }
     if (code == BELAY_OK && !save->only_stamp) {
-        code = snapshots_read(save->states, save->name, &snapshots, err);
+        code = snapshots_read(save->states, save->folder, &snapshots, err);
     }
     if (code == BELAY_OK && !save->only_stamp) {
         code = keep_current(save, &current, &snapshots, err);
@@ -336,10 +336,11 @@ static enum belay_code try_once(const struct save *save, struct belay_state **ou
 }
 
 /* Refused: somebody wrote in between. Look again: it may be an older stamp, which ours beats, or a newer one. */
-enum belay_code save_run(const struct save *save, struct belay_state **out_state, struct belay_error *err)
+enum belay_code save_run(struct save *save, struct belay_state **out_state, struct belay_error *err)
 {
     enum belay_code code = BELAY_REFUSED;
 
+    (void)state_path(save->folder, save->name, "");
     for (int i = 0; code == BELAY_REFUSED && i < ATTEMPTS; i++) {
         code = try_once(save, out_state, err);
     }
@@ -392,6 +393,7 @@ enum belay_code belay_state_backup(struct belay_states *states, const struct bel
     struct snapshots snapshots = { 0 };
     struct belay_blob blob = { 0 };
     char path[STATE_PATH_SIZE];
+    char folder[STATE_PATH_SIZE];
     char snapshot[SNAPSHOT_NAME_SIZE];
     enum belay_code code = state_name_check(name, err);
 
@@ -405,17 +407,15 @@ enum belay_code belay_state_backup(struct belay_states *states, const struct bel
     /* Two at once may choose the same name; the second looks again. */
     for (int i = 0; i < ATTEMPTS && (code == BELAY_OK || code == BELAY_REFUSED); i++) {
         struct belay_blob_tag tag;
-        char rest[SNAPSHOT_NAME_SIZE + 16];
 
         snapshots_release(&snapshots);
-        code = snapshots_read(states, name, &snapshots, err);
+        code = snapshots_read(states, state_path(folder, name, ""), &snapshots, err);
         if (code != BELAY_OK) {
             break;
         }
         snapshots_next(&snapshots, states_now(states), snapshot);
-        (void)snprintf(rest, sizeof rest, "history/%s", snapshot);
-        code = states->store->ops->put_if(states->store, state_path(path, name, rest), blob.data, blob.len,
-                                          NULL, &tag, err);
+        code = states->store->ops->put_if(states->store, snapshot_path(path, folder, snapshot), blob.data,
+                                          blob.len, NULL, &tag, err);
         if (code == BELAY_OK) {
             break;
         }

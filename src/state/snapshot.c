@@ -12,6 +12,8 @@
 #include "base/error.h"
 #include "state/states.h"
 
+enum { FOLDER_LEN = STATE_PATH_SIZE - SNAPSHOT_NAME_SIZE - 16 };
+
 static bool parse_name(const char *name, int64_t *out_second, unsigned *out_number)
 {
     struct tm tm = { 0 };
@@ -83,12 +85,18 @@ static int newest_first(const void *a, const void *b)
                                     : 0;
 }
 
-enum belay_code snapshots_read(struct belay_states *states, const struct belay_state_name *name,
+char *snapshot_path(char out[STATE_PATH_SIZE], const char *folder, const char *snapshot)
+{
+    (void)snprintf(out, STATE_PATH_SIZE, "%.*shistory/%s", FOLDER_LEN, folder, snapshot);
+    return out;
+}
+
+enum belay_code snapshots_read(struct belay_states *states, const char *folder,
                                struct snapshots *out_snapshots, struct belay_error *err)
 {
     struct snapshots snapshots = { 0 };
     char path[STATE_PATH_SIZE];
-    struct reading reading = { .snapshots = &snapshots, .skip = strlen(state_path(path, name, "history/")) };
+    struct reading reading = { .snapshots = &snapshots, .skip = strlen(snapshot_path(path, folder, "")) };
     enum belay_code code = states->store->ops->list(states->store, path, true, on_entry, &reading, err);
 
     if (code == BELAY_OK && reading.no_memory) {
@@ -156,35 +164,31 @@ static bool is_there(struct belay_states *states, const char *path, const char *
     return same;
 }
 
-enum belay_code snapshot_put(struct belay_states *states, const struct belay_state_name *name,
-                             const char *snapshot, const char *text, size_t len, struct belay_error *err)
+enum belay_code snapshot_put(struct belay_states *states, const char *folder, const char *snapshot,
+                             const char *text, size_t len, struct belay_error *err)
 {
-    char rest[SNAPSHOT_NAME_SIZE + 16];
     char path[STATE_PATH_SIZE];
     struct belay_blob_tag tag;
     enum belay_code code;
 
-    (void)snprintf(rest, sizeof rest, "history/%s", snapshot);
-    (void)state_path(path, name, rest);
+    (void)snapshot_path(path, folder, snapshot);
     code = states->store->ops->put_if(states->store, path, text, len, NULL, &tag, err);
     return code == BELAY_REFUSED && is_there(states, path, text, len) ? BELAY_OK : code;
 }
 
-void snapshots_prune(struct belay_states *states, const struct belay_state_name *name,
-                     const struct snapshots *snapshots)
+void snapshots_prune(struct belay_states *states, const char *folder, const struct snapshots *snapshots)
 {
     int64_t oldest = (states_now(states) - states->keep_for_ms) / 1000;
 
     for (size_t i = 1; i < snapshots->n; i++) {
         struct belay_error err = BELAY_ERROR_INIT;
-        char rest[SNAPSHOT_NAME_SIZE + 16];
         char path[STATE_PATH_SIZE];
 
         if (i < (size_t)states->keep_snapshots && snapshots->items[i].second >= oldest) {
             continue;
         }
-        (void)snprintf(rest, sizeof rest, "history/%s", snapshots->items[i].name);
-        if (states->store->ops->remove(states->store, state_path(path, name, rest), &err) != BELAY_OK) {
+        if (states->store->ops->remove(states->store, snapshot_path(path, folder, snapshots->items[i].name),
+                                       &err) != BELAY_OK) {
             states_warn(states, "an old snapshot could not be removed: %s", err.text);
             belay_error_release(&err);
             return;
@@ -199,15 +203,12 @@ static const char *timestamp(char out[CLOCK_TEXT_SIZE], const struct snapshot *s
     return clock_format_utc(out, snapshot->second * 1000, false);
 }
 
-enum belay_code belay_state_snapshots(struct belay_states *states, const struct belay_state_name *name,
-                                      belay_snapshot_fn fn, void *context, struct belay_error *err)
+enum belay_code snapshots_tell(struct belay_states *states, const char *folder, belay_snapshot_fn fn,
+                               void *context, struct belay_error *err)
 {
     struct snapshots snapshots = { 0 };
-    enum belay_code code = state_name_check(name, err);
+    enum belay_code code = snapshots_read(states, folder, &snapshots, err);
 
-    if (code == BELAY_OK) {
-        code = snapshots_read(states, name, &snapshots, err);
-    }
     for (size_t i = 0; code == BELAY_OK && i < snapshots.n; i++) {
         char utc[CLOCK_TEXT_SIZE];
         struct belay_snapshot shown = { i + 1, snapshots.items[i].name, timestamp(utc, &snapshots.items[i]),
@@ -219,6 +220,15 @@ enum belay_code belay_state_snapshots(struct belay_states *states, const struct 
     }
     snapshots_release(&snapshots);
     return code;
+}
+
+enum belay_code belay_state_snapshots(struct belay_states *states, const struct belay_state_name *name,
+                                      belay_snapshot_fn fn, void *context, struct belay_error *err)
+{
+    char folder[STATE_PATH_SIZE];
+    enum belay_code code = state_name_check(name, err);
+
+    return code == BELAY_OK ? snapshots_tell(states, state_path(folder, name, ""), fn, context, err) : code;
 }
 
 /* A name with or without ".json", or a time as it is shown; of one second the newest. */
@@ -243,16 +253,13 @@ static bool parse_index(const char *which, size_t *out_index)
     return true;
 }
 
-enum belay_code belay_state_find_snapshot(struct belay_states *states, const struct belay_state_name *name,
-                                          const char *which, char **out_name, struct belay_error *err)
+enum belay_code snapshots_find(struct belay_states *states, const char *folder, const char *which,
+                               char **out_name, struct belay_error *err)
 {
     struct snapshots snapshots = { 0 };
-    enum belay_code code = state_name_check(name, err);
+    enum belay_code code = snapshots_read(states, folder, &snapshots, err);
     size_t index = strcmp(which, "latest") == 0 ? 1 : 0;
 
-    if (code == BELAY_OK) {
-        code = snapshots_read(states, name, &snapshots, err);
-    }
     if (code != BELAY_OK) {
         return code;
     }
@@ -263,13 +270,23 @@ enum belay_code belay_state_find_snapshot(struct belay_states *states, const str
     }
     if (index == 0 || index > snapshots.n) {
         code = error_set(err, BELAY_NOT_FOUND,
-                         "there is no snapshot '%.100s' of '%s' in '%s': give 'latest', a number from 1 to "
+                         "there is no snapshot '%.100s' in %.300s: give 'latest', a number from 1 to "
                          "%zu, or a time such as 2024-01-15T14:20:00Z; 'belay state history' lists them",
-                         which, name->stack, name->environment, snapshots.n);
+                         which, folder, snapshots.n);
     } else {
         *out_name = strdup(snapshots.items[index - 1].name);
         code = *out_name == NULL ? error_no_memory(err) : BELAY_OK;
     }
     snapshots_release(&snapshots);
     return code;
+}
+
+enum belay_code belay_state_find_snapshot(struct belay_states *states, const struct belay_state_name *name,
+                                          const char *which, char **out_name, struct belay_error *err)
+{
+    char folder[STATE_PATH_SIZE];
+    enum belay_code code = state_name_check(name, err);
+
+    return code == BELAY_OK ? snapshots_find(states, state_path(folder, name, ""), which, out_name, err)
+                            : code;
 }

@@ -99,7 +99,8 @@ struct snapshots {
     size_t n;
     size_t cap;
 };
-enum belay_code snapshots_read(struct belay_states *states, const struct belay_state_name *name,
+/* A folder's name ends in '/': "stacks/S/E/". */
+enum belay_code snapshots_read(struct belay_states *states, const char *folder,
                                struct snapshots *out_snapshots, struct belay_error *err);
 void snapshots_release(struct snapshots *snapshots);
 enum { SNAPSHOT_NAME_SIZE = 48 };
@@ -107,11 +108,15 @@ enum { SNAPSHOT_NAME_SIZE = 48 };
 void snapshots_next(const struct snapshots *snapshots, int64_t now_unix_ms, char out[SNAPSHOT_NAME_SIZE]);
 bool snapshots_has(const struct snapshots *snapshots, const char *name);
 /* Write one under exactly this name; the same content there already is no error. */
-enum belay_code snapshot_put(struct belay_states *states, const struct belay_state_name *name,
-                             const char *snapshot, const char *text, size_t len, struct belay_error *err);
+enum belay_code snapshot_put(struct belay_states *states, const char *folder, const char *snapshot,
+                             const char *text, size_t len, struct belay_error *err);
+char *snapshot_path(char out[STATE_PATH_SIZE], const char *folder, const char *snapshot);
+enum belay_code snapshots_tell(struct belay_states *states, const char *folder, belay_snapshot_fn fn,
+                               void *context, struct belay_error *err);
+enum belay_code snapshots_find(struct belay_states *states, const char *folder, const char *which,
+                               char **out_name, struct belay_error *err);
 /* Remove those that are too many or too old; the newest stays. */
-void snapshots_prune(struct belay_states *states, const struct belay_state_name *name,
-                     const struct snapshots *snapshots);
+void snapshots_prune(struct belay_states *states, const char *folder, const struct snapshots *snapshots);
 
 /* ---- reading and writing (load.c, save.c) ---- */
 
@@ -125,10 +130,11 @@ struct save {
     const struct belay_state_name *name;
     const struct belay_state_write *write;
     const struct format *content; /* NULL: what is there */
+    char folder[STATE_PATH_SIZE]; /* set by save_run() */
     bool only_stamp;
     bool any_base;    /* the content's serial is not that of what it was made from */
     bool over_damage; /* what is there may be damaged, and is replaced then */
 };
-enum belay_code save_run(const struct save *save, struct belay_state **out_state, struct belay_error *err);
+enum belay_code save_run(struct save *save, struct belay_state **out_state, struct belay_error *err);
 
 #endif

@@ -277,6 +277,35 @@ static void a_damaged_state_is_not_built_upon(void **state)
     belay_states_close(states);
 }
 
+static void documents_of_other_formats_have_versions_too(void **state)
+{
+    struct belay_states *states = open_states();
+    struct belay_blob_tag first;
+    struct belay_blob_tag second;
+    struct belay_blob got = { 0 };
+    size_t n = 0;
+
+    (void)state;
+    assert_int_equal(belay_document_load(states, "terraform/net", &got, NULL), BELAY_NOT_FOUND);
+    assert_int_equal(belay_document_save(states, "terraform/net", "one", 3, NULL, &first, NULL), BELAY_OK);
+    fail_on = "history/";
+    assert_int_equal(belay_document_save(states, "terraform/net", "two", 3, &first, &second, NULL), BELAY_OK);
+    fail_on = NULL;
+    assert_int_equal(belay_document_save(states, "terraform/net", "bad", 3, &first, &second, NULL),
+                     BELAY_NOT_HOLDER);
+    assert_int_equal(belay_document_save(states, "terraform/net", "three", 5, &second, &first, NULL),
+                     BELAY_OK);
+    assert_int_equal(belay_document_snapshots(states, "terraform/net", count, &n, NULL), BELAY_OK);
+    assert_int_equal(n, 3);
+    assert_int_equal(belay_document_load_snapshot(states, "terraform/net", "2", &got, NULL), BELAY_OK);
+    assert_string_equal(got.data, "two");
+    belay_blob_release(&got);
+    assert_int_equal(belay_document_remove(states, "terraform/net", NULL), BELAY_OK);
+    assert_int_equal(belay_document_load(states, "terraform/net", &got, NULL), BELAY_NOT_FOUND);
+    assert_int_equal(belay_document_load(states, "terraform/../net", &got, NULL), BELAY_INVALID);
+    belay_states_close(states);
+}
+
 int main(void)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
@@ -289,6 +318,7 @@ int main(void)
         TEST(old_snapshots_go_by_age_and_the_newest_stays),
         TEST(a_clock_that_was_set_back_does_not_change_the_order),
         TEST(a_damaged_state_is_not_built_upon),
+        TEST(documents_of_other_formats_have_versions_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
