@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/event_line.h"
 #include "cli/print.h"
+#include "telemetry/telemetry.h"
 #include "wire/wire.h"
 
 /* ---- configuration and store ------------------------------------------- */
@@ -35,7 +36,23 @@ static void on_event(void *context, const struct belay_event *event)
 {
     const struct cli_context *cli = context;
 
-    event_line(stderr, event, cli->json, cli->color_err);
+    if (cli->verbose) {
+        event_line(stderr, event, cli->json, cli->color_err);
+    }
+    telemetry_event(cli->telemetry, event);
+}
+
+static enum belay_code open_telemetry(struct cli_context *context, const struct belay_config *config,
+                                      struct belay_error *err)
+{
+    struct telemetry_options options = { .config = config,
+                                         .metrics = context->metrics,
+                                         .service = "belay",
+                                         .traceparent = getenv("TRACEPARENT"),
+                                         .on_warning = on_warning,
+                                         .context = context };
+
+    return telemetry_open(&options, &context->telemetry, err);
 }
 
 enum belay_code cli_client(struct cli_context *context, struct belay_client **out_client,
@@ -49,9 +66,13 @@ enum belay_code cli_client(struct cli_context *context, struct belay_client **ou
         if (code != BELAY_OK) {
             return code;
         }
+        code = open_telemetry(context, options.config, err);
+        if (code != BELAY_OK) {
+            return code;
+        }
         options.store_url = context->store_url;
         options.on_warning = on_warning;
-        options.on_event = context->verbose ? on_event : NULL;
+        options.on_event = context->verbose || context->telemetry != NULL ? on_event : NULL;
         options.context = context;
         code = belay_client_open(&options, &context->client, err);
         if (code != BELAY_OK) {
@@ -153,6 +174,7 @@ int cli_exit_code(enum belay_code code)
     case BELAY_NO_MEMORY:
     case BELAY_BUG:
     case BELAY_REFUSED:
+    case BELAY_ELSEWHERE:
         break;
     }
     return CLI_BUG;
@@ -282,4 +304,16 @@ int cli_finish(const struct cli_context *context, int code)
                        reason == 0 ? "an earlier write failed" : strerror(reason));
     }
     return code == CLI_OK ? CLI_UNKNOWN : code;
+}
+
+void cli_close(struct cli_context *context)
+{
+    long pid = context->client == NULL ? 0 : belay_client_served_by(context->client);
+
+    if (context->verbose && pid != 0) {
+        cli_note(context, "%s is served by process %ld, and was reached through it",
+                 belay_client_store_url(context->client), pid);
+    }
+    belay_client_close(context->client);
+    context->client = NULL;
 }

@@ -81,6 +81,9 @@ static void set_environment(const struct guardian_job *job)
         (void)setenv("BELAY_STATE_OUT", job->state_out, 1);
         (void)setenv("BELAY_STATE_STORE", job->state_url, 1);
     }
+    if (job->traceparent[0] != '\0') {
+        (void)setenv("TRACEPARENT", job->traceparent, 1);
+    }
 }
 
 /*

@@ -6,7 +6,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "server/server.h"
+#include "telemetry/telemetry.h"
 
 enum { SEEN_FRESH_MS = 50 };
 
@@ -137,6 +139,11 @@ static void tell_held(struct wait *wait, int64_t kept_ms)
     wait->x = NULL;
     x->wait = NULL;
     if (code != BELAY_OK && code != BELAY_NOT_FOUND) {
+        reply_error(x, &err);
+    } else if (wait->call != NULL && belay_call_is_in_trouble(wait->call)) {
+        (void)error_set(&err, BELAY_UNREACHABLE,
+                        "lock '%s': the store fails at the moment; ask again with the same lock_id",
+                        wait->key);
         reply_error(x, &err);
     } else {
         more = json_pack("{s:o, s:I, s:o}", "position", info == NULL ? json_null() : position_of(wait, info),
@@ -299,12 +306,30 @@ static struct wait *wait_new(struct exchange *x, const struct belay_lock_options
     return wait;
 }
 
+/* A trace follows a lock id: if the client gave none, one is made, which is nobody's to come back with. */
+static void follow_trace(const struct exchange *x, struct belay_lock_options *options,
+                         char id[UUID_TEXT_SIZE])
+{
+    const char *traceparent = http_header(x->request, "traceparent");
+
+    if (traceparent == NULL || x->server->telemetry == NULL) {
+        return;
+    }
+    if (options->lock_id == NULL && uuid_make(id)) {
+        options->lock_id = id;
+    }
+    if (options->lock_id != NULL) {
+        telemetry_belongs(x->server->telemetry, options->lock_id, traceparent);
+    }
+}
+
 void wait_begin(struct exchange *x, const struct belay_lock_options *options, int64_t wait_ms)
 {
     struct belay_client *client = x->server->client;
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_lock_options copy = *options;
     struct wait *wait = wait_new(x, options);
+    char id[UUID_TEXT_SIZE];
     enum belay_code code;
 
     if (wait == NULL) {
@@ -315,6 +340,7 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
     /* How long is for us to decide: it may be prolonged by the next slice. */
     wait->can_wait = wait_ms > 0;
     copy.wait_ms = wait->can_wait ? BELAY_WAIT_FOREVER : 0;
+    follow_trace(x, &copy, id);
     code = belay_call_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
     if (code == BELAY_INVALID && wait->has_id) {
         /* Perhaps a renewal or a release with this id is still to be done, in this very turn. */
@@ -414,7 +440,10 @@ void waits_stop(struct server *server)
                 reply_problem(x, 503, "shutting_down",
                               "the server is stopping; ask again with the same lock_id in a moment");
             }
-            if (wait->state != WAIT_LEAVING) {
+            if (wait->has_id && wait->state != WAIT_LEAVING) {
+                belay_call_forget(wait->call); /* the place is kept in the store, for who comes back */
+                drop(wait);
+            } else if (wait->state != WAIT_LEAVING) {
                 leave(wait);
             }
         }
