@@ -350,6 +350,7 @@ void metrics_write(const struct server *server, struct buf *out)
     write_lock_histograms(metrics, out);
     write_census(&metrics->census, out);
     write_requests(metrics, out);
+    guard_counts_write(&server->guard, out);
     text_head(out, "belay_store_commit_duration_seconds", "histogram", "How long the store took to change.");
     text_histogram(out, "belay_store_commit_duration_seconds", "", &metrics->commit,
                    HISTOGRAM_BOUNDS(seconds_short));

@@ -51,6 +51,8 @@ static const char components[] =
     "\"locked_by_name\":{\"type\":\"string\"},\"since\":{\"type\":\"string\",\"format\":\"date-time\"}}}}}},"
     "\"Free\":{\"type\":\"object\",\"required\":[\"key\",\"is_free\"],\"properties\":{"
     "\"key\":{\"type\":\"string\"},\"is_free\":{\"type\":\"boolean\",\"enum\":[true]}}},"
+    "\"Noted\":{\"type\":\"object\",\"required\":[\"key\",\"is_noted\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},\"is_noted\":{\"type\":\"boolean\",\"enum\":[true]}}},"
     "\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\"],\"properties\":{"
     "\"status\":{\"type\":\"string\"},\"version\":{\"type\":\"string\"}}},"
     "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","
@@ -104,7 +106,8 @@ static const struct meaning meanings[] = {
     { 401, "No token, or one that this server does not know. Code: unauthorized" },
     { 403, "Not for this token, key or site. Codes: not_permitted, cross_origin, wrong_host" },
     { 404, "There is no such lock, or nobody holds it. Code: not_found" },
-    { 409, "Codes: lock_held, not_holder, lease_lost, id_used, superseded" },
+    { 409, "Codes: refused (of another version), lock_held, not_holder, lease_lost, id_used, superseded" },
+    { 500, "The configuration is wrong, or something in the store is. Codes: bad_config, bad_content, bug" },
     { 413, "The body is too large. Code: body_too_large" },
     { 503,
       "Come back: the store did not answer, or the server is stopping. Codes: unreachable, shutting_down, "
@@ -162,6 +165,15 @@ static json_t *parameters_of(const struct route *route)
 {
     json_t *parameters = json_array();
 
+    if (strchr(route->path, '{') != NULL && strstr(route->path, "{key}") == NULL) {
+        const char *begin = strchr(route->path, '{') + 1;
+        char name[16];
+
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(begin, "}"), begin);
+        (void)json_array_append_new(parameters, json_pack("{s:s, s:s, s:b, s:s, s:{s:s}}", "name", name, "in",
+                                                          "path", "required", 1, "description",
+                                                          "percent-encoded", "schema", "type", "string"));
+    }
     if (strstr(route->path, "{key}") != NULL) {
         (void)json_array_append_new(parameters, json_pack("{s:s, s:s, s:b, s:s, s:{s:s, s:i}}", "name", "key",
                                                           "in", "path", "required", 1, "description",
@@ -224,14 +236,26 @@ static json_t *operation_of(const struct route *route)
                                             "content", "application/json", "schema",
                                             body_schema(route->fields)));
     }
+    if (route->body != NULL) {
+        char ref[64];
+
+        (void)snprintf(ref, sizeof ref, "#/components/schemas/%s", route->body);
+        (void)json_object_set_new(operation, "requestBody",
+                                  json_pack("{s:b, s:{s:{s:{s:s}}}}", "required", 0, "content",
+                                            "application/json", "schema", "$ref", ref));
+    }
     return operation;
 }
 
+/* The schemas of locks, of what a dashboard shows, and of applications and databases. */
 static json_t *components_make(void)
 {
+    const char *const more[] = { view_schemas, guard_schemas[0], guard_schemas[1] };
     json_t *all = json_loads(components, 0, NULL);
 
-    (void)json_object_update_new(json_object_get(all, "schemas"), json_loads(view_schemas, 0, NULL));
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        (void)json_object_update_new(json_object_get(all, "schemas"), json_loads(more[i], 0, NULL));
+    }
     return all;
 }
 

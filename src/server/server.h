@@ -6,15 +6,18 @@
 #define SERVER_SERVER_H
 
 #include <jansson.h>
+#include <pthread.h>
 
 #include "belay.h"
 #include "server/auth.h"
+#include "server/guard_counts.h"
 #include "server/http/http_server.h"
 #include "server/log.h"
 #include "server/waits.h"
 
 struct route;
 struct feed;
+struct jobs;
 struct live;
 struct viewer;
 struct metrics;
@@ -29,9 +32,12 @@ struct server {
     struct delays delays;        /* answers to wrong tokens that are held back */
     struct waits waits;
     struct feed *feed;           /* owned; those who listen to events */
+    struct jobs *jobs;           /* owned; what is done in threads */
+    struct guard_counts guard;   /* what became of stops and starts */
     struct metrics *metrics;     /* owned */
     struct telemetry *telemetry; /* owned; NULL: none is asked for */
     struct live *live;           /* owned; those who look at a dashboard */
+    pthread_t thread;            /* the loop's */
     struct log log;
     struct timer turn_timer; /* when the client has more to do */
     char run[17];            /* what begins the ids of this run's requests */
@@ -99,13 +105,19 @@ json_t *error_for(const struct exchange *x, const struct belay_error *err);
 /* ---- the handlers ---- */
 
 typedef void route_handler(struct exchange *x);
-route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force; /* locks.c */
-route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;       /* reads.c */
-route_handler handle_metrics;                                                           /* metrics.c */
-route_handler handle_health, handle_ready, handle_openapi;                              /* about.c */
-route_handler handle_events;                                                            /* feed.c */
-route_handler handle_live, handle_stats;                                                /* live.c */
-route_handler handle_me, handle_tree;                                                   /* views.c */
-route_handler handle_page, handle_asset;                                                /* assets.c */
+/* locks.c */
+route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force, handle_lost;
+/* reads.c */
+route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
+route_handler handle_metrics;                              /* metrics.c */
+route_handler handle_health, handle_ready, handle_openapi; /* about.c */
+route_handler handle_events;                               /* feed.c */
+route_handler handle_live, handle_stats;                   /* live.c */
+route_handler handle_me, handle_tree;                      /* views.c */
+route_handler handle_page, handle_asset;                   /* assets.c */
+/* guard.c */
+route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, handle_app_delete,
+    handle_app_mark, handle_quick, handle_databases, handle_database, handle_db_stop, handle_db_start,
+    handle_db_record;
 
 #endif
