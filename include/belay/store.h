@@ -61,6 +61,7 @@ struct belay_record {
     bool outlives;              /* the holder is not a process: it survives a restart of the machine */
     bool stale_noted;           /* somebody has reported it as stale since its last heartbeat */
     int64_t ttl_ms;
+    bool ttl_is_guess; /* the store does not keep it: it is the time from the taking to the end */
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
     int64_t expires_ms; /* store's clock */
@@ -156,6 +157,8 @@ struct belay_batch {
     size_t n_events;
     bool durable;          /* on disk before it is reported. A store does so by itself for a
                      record that outlives its process, before or after. */
+    int64_t patience_ms;   /* an answer that comes later is of no use; 0: as the store thinks fit. A
+                              store on this machine may leave it out. */
     const char *unused_id; /* not NULL: BELAY_ID_USED if this id ever took writes[0].key. A
                               store without memory of it leaves this out (docs/safety.md). */
 };

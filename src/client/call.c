@@ -14,6 +14,7 @@ static void call_free(struct belay_call *call)
         return;
     }
     op_destroy(&call->op);
+    look_release(&call->looker.news);
     for (size_t i = 0; i < BELAY_ANCESTORS_MAX; i++) {
         free(call->ancestors[i]);
     }
@@ -248,17 +249,25 @@ static void settle(struct belay_client *client, struct belay_call *call)
         if (client->threads != NULL && threads_ask(client, call)) {
             return;
         }
-        client_step(client, &call->op);
+        client_wait_ends(client, &call->looker);
+        client_step(client, &call->op, &call->looker);
     }
     if (call->op.want == OP_DONE) {
+        client_wait_ends(client, &call->looker);
         finish(client, call);
-    } else if (call->was_woken || !call_table_wait(&client->calls, call)) {
+        return;
+    }
+    client_wait_begins(client, &call->op, &call->looker);
+    if (call->was_woken || !call_table_wait(&client->calls, call)) {
         call_table_set_ready(&client->calls, call); /* without memory, too, it looks again at once */
     }
 }
 
 static void carry_on(struct belay_client *client, struct belay_call *call)
 {
+    if (client->threads == NULL) {
+        client_wait_ends(client, &call->looker);
+    } /* else the thread that looks does so: somebody may be asking for us just now, which would have to be waited for */
     if (call->op.want == OP_WAIT) {
         op_on_wake(&call->op, clock_boot_ms());
     }
@@ -324,6 +333,7 @@ void calls_drop(struct belay_client *client)
     while ((call = call_table_any(&client->calls)) != NULL) {
         call_table_remove(&client->calls, call);
         step_release(&call->step);
+        client_wait_ends(client, &call->looker);
         call_free(call);
     }
     call_table_release(&client->calls);

@@ -3,6 +3,7 @@
 #define CLIENT_CALL_TABLE_H
 
 #include "base/pool.h"
+#include "client/lookout.h"
 #include "lock/op.h"
 
 /* The store's answer to what an operation wanted. */
@@ -14,6 +15,8 @@ struct client_step {
     struct belay_record records[OP_KEYS_MAX];
     int64_t store_now_ms;
     struct belay_error err;
+    bool is_look; /* then all of it is in `look` */
+    struct look look;
 };
 
 /* Those of a client, by lock id and by when they want to look again. */
@@ -37,7 +40,8 @@ struct belay_call {
     struct pool_job job;
     struct client_step step;
     struct belay_call *next_back; /* threads.c */
-    char *key;                    /* owned, as is all below that is text */
+    struct looker looker;
+    char *key; /* owned, as is all below that is text */
     char *lock_id;
     char *old_id;
     char *owner;

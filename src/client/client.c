@@ -158,6 +158,7 @@ static enum belay_code client_new(struct belay_store *store, struct client_remot
     (void)pthread_mutex_init(&client->mutex, NULL);
     (void)pthread_mutex_init(&client->via_mutex, NULL);
     (void)pthread_cond_init(&client->idle, NULL);
+    lookout_init(&client->lookout);
     *out_client = client;
     return BELAY_OK;
 }
@@ -265,6 +266,7 @@ void belay_client_close(struct belay_client *client)
     (void)pthread_mutex_destroy(&client->via_mutex);
     free(client->socket);
     (void)pthread_cond_destroy(&client->idle);
+    lookout_release(&client->lookout);
     belay_config_free(client->own_config);
     free(client->url);
     free(client);

@@ -10,6 +10,7 @@
 
 #include "belay/store.h"
 #include "client/call_table.h"
+#include "client/lookout.h"
 #include "client/remote.h"
 #include "lock/lease.h"
 #include "lock/op.h"
@@ -58,6 +59,7 @@ struct belay_client {
     struct ticker beater;    /* renews what is due */
     struct call_table calls; /* of one thread, and not under the mutex */
     struct threads *threads; /* owned; NULL: the turn asks the store itself */
+    struct lookout lookout;  /* who waits, where the store wakes nobody; has a mutex of its own */
     struct ticker watcher;   /* tells holders of passed deadlines; never waits for the store */
 };
 
@@ -91,12 +93,16 @@ struct belay_store *off_store_new(const char *why);
 /* ---- running operations (run.c) ---- */
 
 /* Commit or read what the operation wants: ask, then tell it. */
-void client_step(struct belay_client *client, struct op *op);
+void client_step(struct belay_client *client, struct op *op, struct looker *looker);
 /* The store's answer, from any thread: it only reads what the operation wants. */
-void step_ask(struct belay_client *client, const struct op *op, struct client_step *step);
+void step_ask(struct belay_client *client, const struct op *op, struct looker *looker,
+              struct client_step *step);
 /* Passes on events and wake-ups, too. Leaves the step empty. */
 void step_tell(struct belay_client *client, struct op *op, struct client_step *step);
 void step_release(struct client_step *step);
+/* It waits in line from now on; and no longer. */
+void client_wait_begins(struct belay_client *client, const struct op *op, struct looker *looker);
+void client_wait_ends(struct belay_client *client, struct looker *looker);
 /* Run an operation to its end, blocking. `hooks` may be NULL. */
 void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks);
 /* Keep an event that comes with no write: lock.lost. */

@@ -318,7 +318,11 @@ static enum belay_code query_events(struct belay_client *client, const struct be
                          "belay_watch()");
     }
     if (client->store->ops->events == NULL) {
-        return error_set(err, BELAY_NOT_FOUND, "this store keeps no history");
+        return error_set(
+            err, BELAY_NOT_FOUND,
+            "%.200s keeps no history: to have one, set 'audit: {file: PATH}' in the configuration "
+            "of everyone who uses it",
+            client->url);
     }
     return client->store->ops->events(client->store, query, fn, context, err);
 }
@@ -444,9 +448,24 @@ struct free_wait {
     struct belay_client *client;
     const struct belay_lock_options *options;
     struct request request;
+    const char *keys[OP_KEYS_MAX]; /* borrowed from `request` */
+    size_t n_keys;
+    struct looker looker;
     int64_t began_ms;
     char told[BELAY_ID_MAX + 1];
 };
+
+/* How long to sleep without being woken: as seldom as the store wants, and not all at the same time. */
+static int64_t look_span_ms(struct belay_client *client)
+{
+    int64_t poll_ms = client->store->ops->terms(client->store).poll_ms;
+    uint64_t chance = atomic_fetch_add(&client->seed, 0x9e3779b97f4a7c15U) >> 33;
+
+    if (client->remote != NULL || client->store->ops->wait != NULL || poll_ms <= 0) {
+        return WATCH_LOOK_MS;
+    }
+    return poll_ms - (int64_t)(chance % (uint64_t)(poll_ms / 4 + 1));
+}
 
 /* on_waiting hears who is in the way if that is news. */
 static void tell_in_the_way(struct free_wait *wait, const struct belay_info *info)
@@ -456,7 +475,7 @@ static void tell_in_the_way(struct free_wait *wait, const struct belay_info *inf
 
     if (wait->options->on_waiting != NULL && info != NULL && strcmp(wait->told, id) != 0) {
         waiting.waited_ms = clock_boot_ms() - wait->began_ms;
-        waiting.retry_ms = WATCH_LOOK_MS;
+        waiting.retry_ms = look_span_ms(wait->client);
         wait->options->on_waiting(wait->options->context, &waiting);
         memcpy(wait->told, id, strnlen(id, BELAY_ID_MAX) + 1);
     }
@@ -493,38 +512,32 @@ static enum belay_code ask_if_free(struct free_wait *wait, struct client_remote 
 static enum belay_code look_if_free(struct free_wait *wait, int64_t *out_wait_ms, struct belay_error *err)
 {
     struct belay_store *store = wait->client->store;
-    struct op_request *request = &wait->request.op;
-    struct belay_record records[OP_KEYS_MAX];
     struct belay_record named = { 0 };
-    const char *keys[OP_KEYS_MAX] = { request->key };
-    size_t n = 1 + request->n_ancestors;
     struct decision decision;
-    int64_t now_ms = 0;
+    struct look seen;
     enum belay_code code;
 
-    memset(records, 0, sizeof records);
-    for (size_t i = 1; i < n; i++) {
-        keys[i] = request->ancestors[i - 1];
-    }
-    code = store->ops->get(store, keys, n, records, &now_ms, err);
+    lookout_look(&wait->client->lookout, store, &wait->looker, wait->keys, wait->n_keys, &seen);
+    code = seen.code;
     if (code != BELAY_OK) {
+        (void)error_set(err, code, "%s", seen.err.text);
+        look_release(&seen);
         return code;
     }
-    decision = decide(request, records, now_ms);
+    decision = decide(&wait->request.op, seen.records, seen.store_now_ms);
     if (decision.verdict == VERDICT_BLOCKED) {
-        const struct belay_record *holder = &records[decision.blocker];
+        const struct belay_record *holder = &seen.records[decision.blocker];
+        int64_t now_ms = seen.store_now_ms;
 
         if (decision.below_key != NULL &&
             store->ops->get(store, &decision.below_key, 1, &named, &now_ms, NULL) == BELAY_OK) {
             holder = &named;
         }
-        *out_wait_ms = decision.may_try_ms - now_ms;
+        *out_wait_ms = decision.may_try_ms - seen.store_now_ms - (clock_boot_ms() - seen.seen_ms);
         code = say_in_the_way(wait, holder, now_ms, err);
     }
     belay_record_release(&named);
-    for (size_t i = 0; i < n; i++) {
-        belay_record_release(&records[i]);
-    }
+    look_release(&seen);
     return code;
 }
 
@@ -539,11 +552,16 @@ enum belay_code belay_wait_free(struct belay_client *client, const char *key,
     if (code != BELAY_OK) {
         return code;
     }
+    wait.keys[wait.n_keys++] = wait.request.op.key;
+    for (size_t i = 0; i < wait.request.op.n_ancestors; i++) {
+        wait.keys[wait.n_keys++] = wait.request.op.ancestors[i];
+    }
     for (;;) {
         uint32_t heard = store->ops->listen == NULL ? 0 : store->ops->listen(store, NULL);
         int64_t left_ms =
             options->wait_ms < 0 ? INT64_MAX : wait.began_ms + options->wait_ms - clock_boot_ms();
-        int64_t sleep_ms = WATCH_LOOK_MS;
+        int64_t span_ms = look_span_ms(client);
+        int64_t sleep_ms = span_ms;
 
         remote = client_via(client);
         code = remote != NULL ? ask_if_free(&wait, remote, err) : look_if_free(&wait, &sleep_ms, err);
@@ -557,14 +575,17 @@ enum belay_code belay_wait_free(struct belay_client *client, const char *key,
             code = error_set(err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", key);
             break;
         }
-        sleep_ms = sleep_ms < 1 ? 1 : sleep_ms > WATCH_LOOK_MS ? WATCH_LOOK_MS : sleep_ms;
+        sleep_ms = sleep_ms < 1 ? 1 : sleep_ms > span_ms ? span_ms : sleep_ms;
         sleep_ms = sleep_ms < left_ms ? sleep_ms : left_ms;
         if (store->ops->wait != NULL) {
             store->ops->wait(store, NULL, heard, sleep_ms, options->cancel);
         } else {
+            lookout_enter(&client->lookout, &wait.looker, wait.keys, wait.n_keys, clock_boot_ms() + sleep_ms);
             client_sleep(sleep_ms, options->cancel);
+            lookout_leave(&client->lookout, &wait.looker);
         }
     }
+    look_release(&wait.looker.news);
     request_release(&wait.request);
     return code;
 }

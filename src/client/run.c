@@ -106,7 +106,14 @@ static void stop_here(struct op *op, struct belay_error *err)
     op->want = OP_DONE;
 }
 
-void step_ask(struct belay_client *client, const struct op *op, struct client_step *step)
+/* A look of somebody in line, which others of this process may have taken already. */
+static bool shares_looks(const struct belay_client *client, const struct op *op)
+{
+    return op->polling && client->store->ops->wait == NULL;
+}
+
+void step_ask(struct belay_client *client, const struct op *op, struct looker *looker,
+              struct client_step *step)
 {
     const struct belay_store_ops *ops = client->store->ops;
 
@@ -117,6 +124,10 @@ void step_ask(struct belay_client *client, const struct op *op, struct client_st
 
         step->code = ops->commit(client->store, &op->batch, &step->result, &step->err);
         step->took_us = client->on_event == NULL ? 0 : clock_boot_us() - sent_us;
+    } else if (shares_looks(client, op)) {
+        lookout_look(&client->lookout, client->store, looker, op->keys, op->n_keys, &step->look);
+        step->code = step->look.code;
+        step->is_look = true;
     } else {
         step->code =
             ops->get(client->store, op->keys, op->n_keys, step->records, &step->store_now_ms, &step->err);
@@ -148,6 +159,9 @@ void step_tell(struct belay_client *client, struct op *op, struct client_step *s
         step->err = (struct belay_error)BELAY_ERROR_INIT; /* the operation's now */
     } else if (op->want == OP_COMMIT) {
         tell_commit(client, op, step);
+    } else if (step->is_look) {
+        op_on_look(op, step->look.code, step->look.records, step->look.store_now_ms, &step->look.err,
+                   step->look.asked_ms, step->look.seen_ms);
     } else {
         op_on_get(op, step->code, step->records, step->store_now_ms, &step->err, clock_boot_ms());
         memset(step->records, 0, sizeof step->records); /* they are the operation's now */
@@ -160,16 +174,37 @@ void step_release(struct client_step *step)
     for (size_t i = 0; i < OP_KEYS_MAX; i++) {
         belay_record_release(&step->records[i]);
     }
+    if (step->is_look) {
+        look_release(&step->look);
+    }
     belay_commit_release(&step->result);
     belay_error_release(&step->err);
 }
 
-void client_step(struct belay_client *client, struct op *op)
+void client_step(struct belay_client *client, struct op *op, struct looker *looker)
 {
     struct client_step step;
 
-    step_ask(client, op, &step);
+    step_ask(client, op, looker, &step);
     step_tell(client, op, &step);
+}
+
+void client_wait_begins(struct belay_client *client, const struct op *op, struct looker *looker)
+{
+    const char *keys[OP_KEYS_MAX] = { op->request.key };
+
+    if (!shares_looks(client, op)) {
+        return;
+    }
+    for (size_t i = 0; i < op->request.n_ancestors; i++) {
+        keys[1 + i] = op->request.ancestors[i];
+    }
+    lookout_enter(&client->lookout, looker, keys, 1 + op->request.n_ancestors, op->wait_until_ms);
+}
+
+void client_wait_ends(struct belay_client *client, struct looker *looker)
+{
+    lookout_leave(&client->lookout, looker);
 }
 
 static void tell_waiting(const struct op *op, const struct run_hooks *hooks, struct told *told)
@@ -198,7 +233,7 @@ static void tell_waiting(const struct op *op, const struct run_hooks *hooks, str
 }
 
 static void run_wait(struct belay_client *client, struct op *op, const struct run_hooks *hooks,
-                     uint32_t heard)
+                     uint32_t heard, struct looker *looker)
 {
     struct belay_store *store = client->store;
     struct belay_cancel *cancel = hooks == NULL ? NULL : hooks->cancel;
@@ -208,7 +243,9 @@ static void run_wait(struct belay_client *client, struct op *op, const struct ru
         if (op->queued && store->ops->wait != NULL) {
             store->ops->wait(store, op->request.lock_id, heard, timeout_ms, cancel);
         } else {
+            client_wait_begins(client, op, looker);
             client_sleep(timeout_ms, cancel);
+            client_wait_ends(client, looker);
         }
     }
     if (belay_cancel_requested(cancel)) {
@@ -257,6 +294,7 @@ static void run_here(struct belay_client *client, struct op *op, const struct ru
 {
     const struct belay_store_ops *ops = client->store->ops;
     struct told told = { 0 };
+    struct looker looker = { 0 };
     uint32_t heard = 0;
 
     while (op->want != OP_DONE) {
@@ -267,12 +305,13 @@ static void run_here(struct belay_client *client, struct op *op, const struct ru
             heard = ops->listen(client->store, op->request.lock_id);
         }
         if (op->want != OP_WAIT) {
-            client_step(client, op);
+            client_step(client, op, &looker);
         } else {
             tell_waiting(op, hooks, &told);
-            run_wait(client, op, hooks, heard);
+            run_wait(client, op, hooks, heard, &looker);
         }
     }
+    look_release(&looker.news);
 }
 
 void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks)

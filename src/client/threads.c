@@ -51,7 +51,8 @@ static void ask(struct pool_job *job)
     struct belay_client *client = call->client;
     struct threads *threads = client->threads;
 
-    step_ask(client, &call->op, &call->step);
+    client_wait_ends(client, &call->looker);
+    step_ask(client, &call->op, &call->looker, &call->step);
     (void)pthread_mutex_lock(&threads->mutex);
     call->next_back = NULL;
     *threads->back_end = call;

@@ -6,6 +6,7 @@
 #include "net/probe.h"
 #include "store/dynamodb/dynamodb_store.h"
 #include "store/dynamodb/dynamodb_table.h"
+#include "store/s3/s3_blob.h"
 #include "version.h"
 
 const struct net_module belay_net_entry = {
@@ -22,4 +23,5 @@ const struct net_module belay_net_entry = {
     .once = net_once,
     .ec2 = net_ec2,
     .post = net_post,
+    .open_s3 = s3_blob_open,
 };

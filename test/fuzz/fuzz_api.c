@@ -15,6 +15,9 @@
 
 #include "fuzz_http.h"
 #include "server/feed.h"
+#include "server/jobs.h"
+#include "server/live.h"
+#include "server/metrics.h"
 #include "server/server.h"
 #include "support/memstore.h"
 
@@ -69,11 +72,16 @@ static void set_up(void)
     server->hooks.file.fd = -1; /* and room for none: settings.max is 0 */
     server->loop = loop_new();
     server->feed = feed_new(server);
+    server->live = live_new(server);
+    server->jobs = calloc(1, sizeof *server->jobs);
+    server->thread = pthread_self();
     options.context = server;
     must(belay_client_open_store(memstore_open(data_of_store), NULL, &server->client, &err) == BELAY_OK &&
              belay_config_load("/dev/null", &server->config, &err) == BELAY_OK &&
              http_server_open(server->loop, &options, &server->http, &err) == BELAY_OK,
          err.text);
+    server->metrics = metrics_new(server->config);
+    live_begin(server->live);
     add_tokens();
     loop_before_sleep(server->loop, before_sleep, NULL);
 }
@@ -93,6 +101,9 @@ void fuzz_tear_down(void)
     belay_config_free(server->config);
     tokens_release(&server->tokens);
     feed_free(server->feed);
+    live_free(server->live);
+    metrics_free(server->metrics);
+    free(server->jobs);
     loop_free(server->loop);
     buf_release(&server->log.out);
     free(server->openapi);
