@@ -61,6 +61,7 @@ struct belay_record {
     bool outlives;              /* the holder is not a process: it survives a restart of the machine */
     bool stale_noted;           /* somebody has reported it as stale since its last heartbeat */
     int64_t ttl_ms;
+    bool ttl_is_guess; /* the store does not keep it: it is the time from the taking to the end */
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
     int64_t expires_ms; /* store's clock */
@@ -156,6 +157,8 @@ struct belay_batch {
     size_t n_events;
     bool durable;          /* on disk before it is reported. A store does so by itself for a
                      record that outlives its process, before or after. */
+    int64_t patience_ms;   /* an answer that comes later is of no use; 0: as the store thinks fit. A
+                              store on this machine may leave it out. */
     const char *unused_id; /* not NULL: BELAY_ID_USED if this id ever took writes[0].key. A
                               store without memory of it leaves this out (docs/safety.md). */
 };
@@ -165,6 +168,7 @@ struct belay_commit {
     int64_t now_ms;               /* the store's clock when it decided */
     size_t refused;               /* with BELAY_REFUSED: the write whose condition did not hold */
     uint64_t token;               /* the new token, if one was handed out */
+    uint64_t event_id;            /* of the first event, the others follow it; 0: none are kept */
     struct belay_record *records; /* owned. Done: all records as they are now, in the order
                                      of the writes. Refused: the one in the way. */
     size_t n_records;
@@ -297,6 +301,8 @@ BELAY_API enum belay_code belay_client_open_store(struct belay_store *store,
  */
 BELAY_API bool belay_cancel_requested(const struct belay_cancel *cancel);
 BELAY_API void belay_cancel_bind(struct belay_cancel *cancel, uint32_t *word);
+/* The same for who sleeps in poll(): an eventfd that can be read once it is cancelled. -1: no more. */
+BELAY_API void belay_cancel_bind_fd(struct belay_cancel *cancel, int fd);
 
 #ifdef __cplusplus
 }

@@ -138,7 +138,7 @@ const struct cli_command cmd_history = {
     .takes_key = true,
     .exits = { { 0, "shown" },
                { 64, "the command line is wrong" },
-               { 66, "nothing is known of such a lock" },
+               { 66, "nothing is known of such a lock, or the store keeps no history" },
                { 69, "the store could not be reached" } },
     .examples = { { "belay history deploy-api-prod --limit 20", "its last twenty events" },
                   { "belay history deploy-api-prod --json", "for a program" } },

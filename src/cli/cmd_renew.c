@@ -47,7 +47,10 @@ static int exec_renew(struct cli_context *context, const struct options *options
 
 static const struct option_def defs[] = {
     { .name = "id", .kind = OPTION_TEXT, .value = "LOCK_ID", .help = "the lock id that acquire printed" },
-    { .name = "ttl", .kind = OPTION_DURATION, .value = "D", .help = "a new ttl; by default it is kept" },
+    { .name = "ttl",
+      .kind = OPTION_DURATION,
+      .value = "D",
+      .help = "a new ttl; by default it is kept, where the store keeps it" },
     { .name = NULL },
 };
 static const struct option_group group = { "Options", defs };

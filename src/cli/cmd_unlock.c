@@ -13,7 +13,7 @@
 #include "cli/unlock.h"
 
 /* Who does it, for the record: user@host, by the user id and not by what the environment says. */
-static void whoami(char *out, size_t size)
+void unlock_whoami(char *out, size_t size)
 {
     const struct passwd *entry = getpwuid(getuid());
     char host[128] = "localhost";
@@ -41,7 +41,7 @@ static void show_holder(const struct cli_context *context, const struct belay_in
 }
 
 /* The lock that is to be ended, if it is held at all. */
-static enum belay_code find_held(struct belay_client *client, const char *key, struct belay_info **out_info,
+enum belay_code unlock_find_held(struct belay_client *client, const char *key, struct belay_info **out_info,
                                  struct belay_error *err)
 {
     char since[PRINT_TIME_SIZE];
@@ -152,9 +152,10 @@ int unlock(struct cli_context *context, const struct options *options)
     char *key = NULL;
     int code;
 
-    whoami(by, sizeof by);
+    unlock_whoami(by, sizeof by);
     if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
-        cli_client(context, &client, &err) != BELAY_OK || find_held(client, key, &info, &err) != BELAY_OK ||
+        cli_client(context, &client, &err) != BELAY_OK ||
+        unlock_find_held(client, key, &info, &err) != BELAY_OK ||
         may_go_on(context, options, info, &err) != BELAY_OK ||
         belay_force_release(client, key, info->lock_id, by, options_text(options, "reason"), &ended, &err) !=
             BELAY_OK) {

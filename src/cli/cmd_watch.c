@@ -125,6 +125,7 @@ const struct cli_command cmd_watch = {
         "'belay history'. It ends with Ctrl-C, or when nobody reads its output any more.",
     .groups = { &group },
     .exits = { { 64, "the command line is wrong" },
+               { 66, "the store keeps no events" },
                { 69, "the store could not be reached" },
                { 74, "standard output could not be written" },
                { 130, "ended by Ctrl-C" } },

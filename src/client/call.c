@@ -14,6 +14,7 @@ static void call_free(struct belay_call *call)
         return;
     }
     op_destroy(&call->op);
+    look_release(&call->looker.news);
     for (size_t i = 0; i < BELAY_ANCESTORS_MAX; i++) {
         free(call->ancestors[i]);
     }
@@ -175,6 +176,17 @@ void belay_call_cancel(struct belay_call *call)
     call_table_set_ready(&call->client->calls, call);
 }
 
+void belay_call_forget(struct belay_call *call)
+{
+    call_table_remove(&call->client->calls, call);
+    call_free(call);
+}
+
+bool belay_call_is_in_trouble(const struct belay_call *call)
+{
+    return call->op.faults > 0;
+}
+
 /* ---- carrying out ---- */
 
 static void finish(struct belay_client *client, struct belay_call *call)
@@ -182,6 +194,9 @@ static void finish(struct belay_client *client, struct belay_call *call)
     struct belay_info *info = NULL;
     enum belay_code code = call->op.code;
 
+    if (code == BELAY_ELSEWHERE) {
+        code = call->op.err.code = BELAY_UNREACHABLE; /* a server has come, and calls go to a store only */
+    }
     call_table_remove(&client->calls, call);
     if (code == BELAY_OK) {
         info = info_from_record(&call->op.record, call->op.record_now_ms);
@@ -196,15 +211,19 @@ static void finish(struct belay_client *client, struct belay_call *call)
 
 static void carry_on(struct belay_client *client, struct belay_call *call)
 {
+    client_wait_ends(client, &call->looker);
     if (call->op.want == OP_WAIT) {
         op_on_wake(&call->op, clock_boot_ms());
     }
     while (call->op.want == OP_COMMIT || call->op.want == OP_GET) {
-        client_step(client, &call->op);
+        client_step(client, &call->op, &call->looker);
     }
     if (call->op.want == OP_DONE) {
         finish(client, call);
-    } else if (!call_table_wait(&client->calls, call)) {
+        return;
+    }
+    client_wait_begins(client, &call->op, &call->looker);
+    if (!call_table_wait(&client->calls, call)) {
         call_table_set_ready(&client->calls, call); /* without memory it looks again at once */
     }
 }
@@ -246,6 +265,7 @@ void calls_drop(struct belay_client *client)
 
     while ((call = call_table_any(&client->calls)) != NULL) {
         call_table_remove(&client->calls, call);
+        client_wait_ends(client, &call->looker);
         call_free(call);
     }
     call_table_release(&client->calls);

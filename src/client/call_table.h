@@ -2,6 +2,7 @@
 #ifndef CLIENT_CALL_TABLE_H
 #define CLIENT_CALL_TABLE_H
 
+#include "client/lookout.h"
 #include "lock/op.h"
 
 /* Those of a client, by lock id and by when they want to look again. */
@@ -20,6 +21,7 @@ struct belay_call {
     bool is_ready;
     size_t heap_at; /* place in the heap, plus 1; 0: not in it */
     struct op op;
+    struct looker looker;
     char *key; /* owned, as is all below that is text */
     char *lock_id;
     char *old_id;

@@ -11,6 +11,7 @@
 #include "belay/store.h"
 #include "client/call_table.h"
 #include "client/items.h"
+#include "client/lookout.h"
 #include "client/remote.h"
 #include "lock/lease.h"
 #include "lock/op.h"
@@ -36,8 +37,13 @@ void ticker_poke(struct ticker *ticker);
 void ticker_stop(struct ticker *ticker); /* without the mutex */
 
 struct belay_client {
-    struct belay_store *store;         /* owned */
-    struct client_remote *remote;      /* owned; not NULL: a server does it all, and `store` nothing */
+    struct belay_store *store;    /* owned */
+    struct client_remote *remote; /* owned; not NULL: a server does it all, and `store` nothing */
+    struct client_remote *served; /* owned; the server that owns the store's file; NULL: none yet */
+    long served_pid;
+    atomic_bool is_served;             /* it owns it now */
+    pthread_mutex_t via_mutex;         /* guards opening `served` */
+    char *socket;                      /* owned; we own the file, and are to listen here. NULL: we do not */
     const struct belay_config *config; /* borrowed */
     struct belay_config *own_config;   /* owned; what `config` is if the caller gave none */
     char *url;                         /* owned */
@@ -53,6 +59,7 @@ struct belay_client {
     struct belay_lock *locks;
     struct ticker beater;    /* renews what is due */
     struct call_table calls; /* of one thread, and not under the mutex */
+    struct lookout lookout;  /* who waits, where the store wakes nobody; has a mutex of its own */
     struct ticker watcher;   /* tells holders of passed deadlines; never waits for the store */
 };
 
@@ -86,11 +93,15 @@ struct belay_store *off_store_new(const char *why);
 /* ---- running operations (run.c) ---- */
 
 /* Commit or read what the operation wants. */
-void client_step(struct belay_client *client, struct op *op);
+void client_step(struct belay_client *client, struct op *op, struct looker *looker);
+/* It waits in line from now on; and no longer. */
+void client_wait_begins(struct belay_client *client, const struct op *op, struct looker *looker);
+void client_wait_ends(struct belay_client *client, struct looker *looker);
 /* Run an operation to its end, blocking. `hooks` may be NULL. */
 void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks);
-/* Keep events that come with no write; best effort. */
-void client_note(struct belay_client *client, const struct belay_event *event);
+/* Keep an event that comes with no write: lock.lost. */
+enum belay_code client_note(struct belay_client *client, const struct belay_event *event,
+                            struct belay_error *err);
 /* What only who ran the operation knows of its events. */
 struct emit_times {
     int64_t took_ms; /* the whole operation so far; -1: not known */

@@ -68,5 +68,5 @@ bool client_is_remote(const struct belay_client *client)
 
 void client_audit(struct belay_client *client, const struct belay_event *event)
 {
-    client_note(client, event);
+    (void)client_note(client, event, NULL);
 }

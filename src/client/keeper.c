@@ -30,7 +30,7 @@ static void note_loss(struct belay_lock *lock, const char *why)
 {
     struct belay_event event = event_of(lock, "lock.lost", why);
 
-    client_note(lock->client, &event);
+    (void)client_note(lock->client, &event, NULL); /* best effort */
 }
 
 /* A renewal that will be tried again: counted (S4.11), but not a change that a store would keep. */

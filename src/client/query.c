@@ -1,4 +1,5 @@
 /* By key and lock id: what needs no struct belay_lock. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "client/client.h"
+#include "client/via.h"
 #include "lock/decide.h"
 #include "lock/info.h"
 
@@ -136,20 +138,14 @@ static enum belay_code say_not_found(const struct belay_record *record, struct b
     return error_set(err, BELAY_NOT_FOUND, "no such lock: '%s'", record->key);
 }
 
-enum belay_code belay_get(struct belay_client *client, const char *key, struct belay_info **out_info,
-                          struct belay_error *err)
+static enum belay_code get_here(struct belay_client *client, const char *key, struct belay_info **out_info,
+                                struct belay_error *err)
 {
     struct belay_record record = { 0 };
     struct belay_info *info;
     int64_t now_ms = 0;
-    enum belay_code code = belay_key_check(client->config, NULL, key, err);
+    enum belay_code code = client->store->ops->get(client->store, &key, 1, &record, &now_ms, err);
 
-    if (code == BELAY_OK && client->remote != NULL) {
-        return client->remote->ops->get(client->remote, key, out_info, err);
-    }
-    if (code == BELAY_OK) {
-        code = client->store->ops->get(client->store, &key, 1, &record, &now_ms, err);
-    }
     if (code != BELAY_OK) {
         return code;
     }
@@ -169,6 +165,23 @@ enum belay_code belay_get(struct belay_client *client, const char *key, struct b
 
 done:
     belay_record_release(&record);
+    return code;
+}
+
+enum belay_code belay_get(struct belay_client *client, const char *key, struct belay_info **out_info,
+                          struct belay_error *err)
+{
+    enum belay_code code = belay_key_check(client->config, NULL, key, err);
+    struct client_remote *remote;
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    do {
+        remote = client_via(client);
+        code = remote != NULL ? remote->ops->get(remote, key, out_info, err)
+                              : get_here(client, key, out_info, err);
+    } while (client_moved(client, remote, &code, err));
     return code;
 }
 
@@ -226,23 +239,17 @@ static bool list_one(void *context, const struct belay_record *record, int64_t n
     return go_on;
 }
 
-enum belay_code belay_list(struct belay_client *client, const struct belay_query *query, belay_info_fn fn,
-                           void *context, bool *out_more, struct belay_error *err)
+static enum belay_code list_here(struct belay_client *client, const struct belay_query *query,
+                                 belay_info_fn fn, void *context, bool *out_more, struct belay_error *err)
 {
-    static const struct belay_query everything = BELAY_QUERY_INIT;
     struct belay_scan scan = { 0 };
-    struct listing *listing;
+    struct listing *listing = calloc(1, sizeof *listing);
     enum belay_code code;
 
-    if (client->remote != NULL) {
-        return client->remote->ops->list(client->remote, query == NULL ? &everything : query, fn, context,
-                                         out_more, err);
-    }
-    listing = calloc(1, sizeof *listing);
     if (listing == NULL) {
         return error_no_memory(err);
     }
-    listing->query = query == NULL ? &everything : query;
+    listing->query = query;
     listing->fn = fn;
     listing->context = context;
     scan.prefix = listing->query->prefix;
@@ -263,18 +270,59 @@ enum belay_code belay_list(struct belay_client *client, const struct belay_query
     return code;
 }
 
+/* How far a list has come, should it have to go on in another place. */
+struct progress {
+    belay_info_fn fn;
+    void *context;
+    size_t n;
+    char last[BELAY_KEY_MAX + 1];
+};
+
+static bool count_one(void *context, const struct belay_info *info)
+{
+    struct progress *progress = context;
+
+    progress->n++;
+    (void)snprintf(progress->last, sizeof progress->last, "%s", info->key);
+    return progress->fn(progress->context, info);
+}
+
+enum belay_code belay_list(struct belay_client *client, const struct belay_query *query, belay_info_fn fn,
+                           void *context, bool *out_more, struct belay_error *err)
+{
+    static const struct belay_query everything = BELAY_QUERY_INIT;
+    struct belay_query rest = query == NULL ? everything : *query;
+    struct progress progress = { .fn = fn, .context = context };
+    size_t limit = rest.limit;
+    struct client_remote *remote;
+    enum belay_code code;
+
+    do {
+        rest.cursor = progress.n > 0 ? progress.last : rest.cursor;
+        rest.limit = limit == 0 ? 0 : limit - progress.n;
+        remote = client_via(client);
+        code = remote != NULL ? remote->ops->list(remote, &rest, count_one, &progress, out_more, err)
+                              : list_here(client, &rest, count_one, &progress, out_more, err);
+    } while (client_moved(client, remote, &code, err));
+    return code;
+}
+
 /* ---- events ---- */
 
 static enum belay_code query_events(struct belay_client *client, const struct belay_events_query *query,
                                     belay_event_fn fn, void *context, struct belay_error *err)
 {
-    if (client->remote != NULL) {
+    if (client_via(client) != NULL) {
         return error_set(err, BELAY_NOT_FOUND,
                          "a server tells the events of one lock, or those to come: use belay_history() or "
                          "belay_watch()");
     }
     if (client->store->ops->events == NULL) {
-        return error_set(err, BELAY_NOT_FOUND, "this store keeps no history");
+        return error_set(
+            err, BELAY_NOT_FOUND,
+            "%.200s keeps no history: to have one, set 'audit: {file: PATH}' in the configuration "
+            "of everyone who uses it",
+            client->url);
     }
     return client->store->ops->events(client->store, query, fn, context, err);
 }
@@ -284,19 +332,48 @@ enum belay_code belay_history(struct belay_client *client, const char *key, size
 {
     struct belay_events_query query = { .key = key, .last = limit };
     enum belay_code code = belay_key_check(client->config, NULL, key, err);
+    struct client_remote *remote;
 
-    if (code == BELAY_OK && client->remote != NULL) {
-        return client->remote->ops->history(client->remote, key, limit, fn, context, err);
+    if (code != BELAY_OK) {
+        return code;
     }
-    return code == BELAY_OK ? query_events(client, &query, fn, context, err) : code;
+    do {
+        remote = client_via(client);
+        code = remote != NULL ? remote->ops->history(remote, key, limit, fn, context, err)
+                              : query_events(client, &query, fn, context, err);
+    } while (client_moved(client, remote, &code, err));
+    return code;
+}
+
+enum belay_code belay_note_lost(struct belay_client *client, const struct belay_event *event,
+                                struct belay_error *err)
+{
+    struct belay_event copy = *event;
+    struct request request;
+    enum belay_code code = request_init_id(&request, client, event->key, event->lock_id, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    request_release(&request); /* it was for the checks */
+    copy.type = "lock.lost";
+    copy.level = BELAY_WARN_LEVEL;
+    copy.duration_ms = -1;
+    return client_note(client, &copy, err);
 }
 
 enum belay_code belay_events(struct belay_client *client, const char *prefix, uint64_t after_id, size_t last,
                              belay_event_fn fn, void *context, struct belay_error *err)
 {
     struct belay_events_query query = { .prefix = prefix, .after = after_id, .last = last };
+    struct client_remote *remote;
+    enum belay_code code;
 
-    return query_events(client, &query, fn, context, err);
+    do {
+        remote = client_via(client);
+        code = query_events(client, &query, fn, context, err);
+    } while (client_moved(client, remote, &code, err));
+    return code;
 }
 
 struct watching {
@@ -315,31 +392,28 @@ static bool watch_one(void *context, const struct belay_event *event)
     return !watching->stopped;
 }
 
-enum belay_code belay_watch(struct belay_client *client, const char *prefix, uint64_t after_id,
-                            belay_event_fn fn, void *context, struct belay_cancel *cancel,
-                            struct belay_error *err)
+/* The store's events after watching->after (0: from now on), until it is elsewhere. */
+static enum belay_code watch_here(struct belay_client *client, const char *prefix, struct watching *watching,
+                                  struct belay_cancel *cancel, struct belay_error *err)
 {
     struct belay_store *store = client->store;
-    struct watching watching = { .after = after_id };
     struct belay_events_query query = { .last = 1 };
+    belay_event_fn fn = watching->fn;
     enum belay_code code = BELAY_OK;
 
-    if (client->remote != NULL) {
-        return client->remote->ops->watch(client->remote, prefix, after_id, fn, context, cancel, err);
+    if (watching->after == 0) {
+        watching->fn = NULL;
+        code = query_events(client, &query, watch_one, watching, err); /* where we are now */
+        watching->fn = fn;
     }
-    if (after_id == 0) {
-        code = query_events(client, &query, watch_one, &watching, err); /* where we are now */
-    }
-    watching.fn = fn;
-    watching.context = context;
     query.last = 0;
     query.prefix = prefix;
-    while (code == BELAY_OK && !watching.stopped && !belay_cancel_requested(cancel)) {
+    while (code == BELAY_OK && !watching->stopped && !belay_cancel_requested(cancel)) {
         uint32_t heard = store->ops->listen == NULL ? 0 : store->ops->listen(store, NULL);
 
-        query.after = watching.after;
-        code = query_events(client, &query, watch_one, &watching, err);
-        if (code != BELAY_OK || watching.stopped) {
+        query.after = watching->after;
+        code = query_events(client, &query, watch_one, watching, err);
+        if (code != BELAY_OK || watching->stopped) {
             break;
         }
         if (store->ops->wait != NULL) {
@@ -351,15 +425,47 @@ enum belay_code belay_watch(struct belay_client *client, const char *prefix, uin
     return code;
 }
 
+enum belay_code belay_watch(struct belay_client *client, const char *prefix, uint64_t after_id,
+                            belay_event_fn fn, void *context, struct belay_cancel *cancel,
+                            struct belay_error *err)
+{
+    struct watching watching = { .fn = fn, .context = context, .after = after_id };
+    struct client_remote *remote;
+    enum belay_code code;
+
+    do {
+        remote = client_via(client);
+        code = remote != NULL
+                   ? remote->ops->watch(remote, prefix, watching.after, watch_one, &watching, cancel, err)
+                   : watch_here(client, prefix, &watching, cancel, err);
+    } while (client_moved(client, remote, &code, err) && !watching.stopped);
+    return code;
+}
+
 /* ---- waiting without taking ---- */
 
 struct free_wait {
     struct belay_client *client;
     const struct belay_lock_options *options;
     struct request request;
+    const char *keys[OP_KEYS_MAX]; /* borrowed from `request` */
+    size_t n_keys;
+    struct looker looker;
     int64_t began_ms;
     char told[BELAY_ID_MAX + 1];
 };
+
+/* How long to sleep without being woken: as seldom as the store wants, and not all at the same time. */
+static int64_t look_span_ms(struct belay_client *client)
+{
+    int64_t poll_ms = client->store->ops->terms(client->store).poll_ms;
+    uint64_t chance = atomic_fetch_add(&client->seed, 0x9e3779b97f4a7c15U) >> 33;
+
+    if (client->remote != NULL || client->store->ops->wait != NULL || poll_ms <= 0) {
+        return WATCH_LOOK_MS;
+    }
+    return poll_ms - (int64_t)(chance % (uint64_t)(poll_ms / 4 + 1));
+}
 
 /* on_waiting hears who is in the way if that is news. */
 static void tell_in_the_way(struct free_wait *wait, const struct belay_info *info)
@@ -369,7 +475,7 @@ static void tell_in_the_way(struct free_wait *wait, const struct belay_info *inf
 
     if (wait->options->on_waiting != NULL && info != NULL && strcmp(wait->told, id) != 0) {
         waiting.waited_ms = clock_boot_ms() - wait->began_ms;
-        waiting.retry_ms = WATCH_LOOK_MS;
+        waiting.retry_ms = look_span_ms(wait->client);
         wait->options->on_waiting(wait->options->context, &waiting);
         memcpy(wait->told, id, strnlen(id, BELAY_ID_MAX) + 1);
     }
@@ -387,9 +493,9 @@ static enum belay_code say_in_the_way(struct free_wait *wait, const struct belay
     return info_say_held(err, BELAY_HELD, wait->request.op.key, info);
 }
 
-static enum belay_code ask_if_free(struct free_wait *wait, struct belay_error *err)
+static enum belay_code ask_if_free(struct free_wait *wait, struct client_remote *remote,
+                                   struct belay_error *err)
 {
-    struct client_remote *remote = wait->client->remote;
     struct belay_error unheard = BELAY_ERROR_INIT; /* for a caller that wants no text */
     enum belay_code code;
 
@@ -406,38 +512,32 @@ static enum belay_code ask_if_free(struct free_wait *wait, struct belay_error *e
 static enum belay_code look_if_free(struct free_wait *wait, int64_t *out_wait_ms, struct belay_error *err)
 {
     struct belay_store *store = wait->client->store;
-    struct op_request *request = &wait->request.op;
-    struct belay_record records[OP_KEYS_MAX];
     struct belay_record named = { 0 };
-    const char *keys[OP_KEYS_MAX] = { request->key };
-    size_t n = 1 + request->n_ancestors;
     struct decision decision;
-    int64_t now_ms = 0;
+    struct look seen;
     enum belay_code code;
 
-    memset(records, 0, sizeof records);
-    for (size_t i = 1; i < n; i++) {
-        keys[i] = request->ancestors[i - 1];
-    }
-    code = store->ops->get(store, keys, n, records, &now_ms, err);
+    lookout_look(&wait->client->lookout, store, &wait->looker, wait->keys, wait->n_keys, &seen);
+    code = seen.code;
     if (code != BELAY_OK) {
+        (void)error_set(err, code, "%s", seen.err.text);
+        look_release(&seen);
         return code;
     }
-    decision = decide(request, records, now_ms);
+    decision = decide(&wait->request.op, seen.records, seen.store_now_ms);
     if (decision.verdict == VERDICT_BLOCKED) {
-        const struct belay_record *holder = &records[decision.blocker];
+        const struct belay_record *holder = &seen.records[decision.blocker];
+        int64_t now_ms = seen.store_now_ms;
 
         if (decision.below_key != NULL &&
             store->ops->get(store, &decision.below_key, 1, &named, &now_ms, NULL) == BELAY_OK) {
             holder = &named;
         }
-        *out_wait_ms = decision.may_try_ms - now_ms;
+        *out_wait_ms = decision.may_try_ms - seen.store_now_ms - (clock_boot_ms() - seen.seen_ms);
         code = say_in_the_way(wait, holder, now_ms, err);
     }
     belay_record_release(&named);
-    for (size_t i = 0; i < n; i++) {
-        belay_record_release(&records[i]);
-    }
+    look_release(&seen);
     return code;
 }
 
@@ -446,18 +546,28 @@ enum belay_code belay_wait_free(struct belay_client *client, const char *key,
 {
     struct free_wait wait = { .client = client, .options = options, .began_ms = clock_boot_ms() };
     struct belay_store *store = client->store;
+    struct client_remote *remote;
     enum belay_code code = request_init(&wait.request, client, key, "-", err);
 
     if (code != BELAY_OK) {
         return code;
     }
+    wait.keys[wait.n_keys++] = wait.request.op.key;
+    for (size_t i = 0; i < wait.request.op.n_ancestors; i++) {
+        wait.keys[wait.n_keys++] = wait.request.op.ancestors[i];
+    }
     for (;;) {
         uint32_t heard = store->ops->listen == NULL ? 0 : store->ops->listen(store, NULL);
         int64_t left_ms =
             options->wait_ms < 0 ? INT64_MAX : wait.began_ms + options->wait_ms - clock_boot_ms();
-        int64_t sleep_ms = WATCH_LOOK_MS;
+        int64_t span_ms = look_span_ms(client);
+        int64_t sleep_ms = span_ms;
 
-        code = client->remote != NULL ? ask_if_free(&wait, err) : look_if_free(&wait, &sleep_ms, err);
+        remote = client_via(client);
+        code = remote != NULL ? ask_if_free(&wait, remote, err) : look_if_free(&wait, &sleep_ms, err);
+        if (client_moved(client, remote, &code, err)) {
+            continue;
+        }
         if (code != BELAY_HELD || left_ms <= 0) {
             break;
         }
@@ -465,14 +575,17 @@ enum belay_code belay_wait_free(struct belay_client *client, const char *key,
             code = error_set(err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", key);
             break;
         }
-        sleep_ms = sleep_ms < 1 ? 1 : sleep_ms > WATCH_LOOK_MS ? WATCH_LOOK_MS : sleep_ms;
+        sleep_ms = sleep_ms < 1 ? 1 : sleep_ms > span_ms ? span_ms : sleep_ms;
         sleep_ms = sleep_ms < left_ms ? sleep_ms : left_ms;
         if (store->ops->wait != NULL) {
             store->ops->wait(store, NULL, heard, sleep_ms, options->cancel);
         } else {
+            lookout_enter(&client->lookout, &wait.looker, wait.keys, wait.n_keys, clock_boot_ms() + sleep_ms);
             client_sleep(sleep_ms, options->cancel);
+            lookout_leave(&client->lookout, &wait.looker);
         }
     }
+    look_release(&wait.looker.news);
     request_release(&wait.request);
     return code;
 }

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "client/client.h"
+#include "client/via.h"
 
 /* What on_waiting was last told, so that it is told only of changes. */
 struct told {
@@ -58,6 +59,7 @@ void client_emit(struct belay_client *client, const struct belay_batch *batch,
     for (size_t i = 0; i < batch->n_events; i++) {
         struct belay_event event = batch->events[i];
 
+        event.id = result->event_id == 0 ? 0 : result->event_id + i;
         event.at_unix_ms = clock_unix_ms();
         event.commit_us = times->commit_us;
         complete(&event, result);
@@ -68,18 +70,40 @@ void client_emit(struct belay_client *client, const struct belay_batch *batch,
     }
 }
 
-void client_note(struct belay_client *client, const struct belay_event *event)
+static enum belay_code note_here(struct belay_client *client, const struct belay_event *event,
+                                 struct belay_error *err)
 {
     struct belay_batch batch = { .events = event, .n_events = 1 };
     struct belay_commit result = { 0 };
+    enum belay_code code = client->store->ops->commit(client->store, &batch, &result, err);
 
-    if (client->remote != NULL) {
-        return; /* what a server did not see, it does not record */
-    }
-    if (client->store->ops->commit(client->store, &batch, &result, NULL) == BELAY_OK) {
+    if (code == BELAY_OK) {
         client_emit(client, &batch, &result, &(struct emit_times){ .took_ms = -1 });
     }
     belay_commit_release(&result);
+    return code;
+}
+
+enum belay_code client_note(struct belay_client *client, const struct belay_event *event,
+                            struct belay_error *err)
+{
+    struct client_remote *remote;
+    enum belay_code code;
+
+    do {
+        remote = client_via(client);
+        code = remote != NULL ? remote->ops->note_lost(remote, event, err) : note_here(client, event, err);
+    } while (client_moved(client, remote, &code, err));
+    return code;
+}
+
+/* It goes on, or begins again, in another place. */
+static void stop_here(struct op *op, struct belay_error *err)
+{
+    belay_error_release(&op->err);
+    op->err = *err;
+    op->code = BELAY_ELSEWHERE;
+    op->want = OP_DONE;
 }
 
 static void run_commit(struct belay_client *client, struct op *op)
@@ -91,6 +115,10 @@ static void run_commit(struct belay_client *client, struct op *op)
     int64_t sent_us = client->on_event == NULL ? 0 : clock_boot_us();
     enum belay_code code = store->ops->commit(store, &op->batch, &result, &err);
 
+    if (code == BELAY_ELSEWHERE) {
+        stop_here(op, &err);
+        return;
+    }
     if (code == BELAY_OK && client->on_event != NULL) {
         struct emit_times times = { .took_ms = clock_boot_ms() - op->began_ms,
                                     .commit_us = clock_boot_us() - sent_us };
@@ -117,17 +145,56 @@ static void run_get(struct belay_client *client, struct op *op)
 
     memset(records, 0, sizeof records);
     code = client->store->ops->get(client->store, op->keys, op->n_keys, records, &store_now_ms, &err);
+    if (code == BELAY_ELSEWHERE) {
+        stop_here(op, &err);
+        return;
+    }
     op_on_get(op, code, records, store_now_ms, &err, clock_boot_ms());
     belay_error_release(&err);
 }
 
-void client_step(struct belay_client *client, struct op *op)
+/* A look of somebody in line, which others of this process may have taken already. */
+static void run_look(struct belay_client *client, struct op *op, struct looker *looker)
+{
+    struct look seen;
+
+    lookout_look(&client->lookout, client->store, looker, op->keys, op->n_keys, &seen);
+    op_on_look(op, seen.code, seen.records, seen.store_now_ms, &seen.err, seen.asked_ms, seen.seen_ms);
+    look_release(&seen);
+}
+
+static bool shares_looks(const struct belay_client *client, const struct op *op)
+{
+    return op->polling && client->store->ops->wait == NULL;
+}
+
+void client_step(struct belay_client *client, struct op *op, struct looker *looker)
 {
     if (op->want == OP_COMMIT) {
         run_commit(client, op);
+    } else if (shares_looks(client, op)) {
+        run_look(client, op, looker);
     } else {
         run_get(client, op);
     }
+}
+
+void client_wait_begins(struct belay_client *client, const struct op *op, struct looker *looker)
+{
+    const char *keys[OP_KEYS_MAX] = { op->request.key };
+
+    if (!shares_looks(client, op)) {
+        return;
+    }
+    for (size_t i = 0; i < op->request.n_ancestors; i++) {
+        keys[1 + i] = op->request.ancestors[i];
+    }
+    lookout_enter(&client->lookout, looker, keys, 1 + op->request.n_ancestors, op->wait_until_ms);
+}
+
+void client_wait_ends(struct belay_client *client, struct looker *looker)
+{
+    lookout_leave(&client->lookout, looker);
 }
 
 static void tell_waiting(const struct op *op, const struct run_hooks *hooks, struct told *told)
@@ -156,7 +223,7 @@ static void tell_waiting(const struct op *op, const struct run_hooks *hooks, str
 }
 
 static void run_wait(struct belay_client *client, struct op *op, const struct run_hooks *hooks,
-                     uint32_t heard)
+                     uint32_t heard, struct looker *looker)
 {
     struct belay_store *store = client->store;
     struct belay_cancel *cancel = hooks == NULL ? NULL : hooks->cancel;
@@ -166,7 +233,9 @@ static void run_wait(struct belay_client *client, struct op *op, const struct ru
         if (op->queued && store->ops->wait != NULL) {
             store->ops->wait(store, op->request.lock_id, heard, timeout_ms, cancel);
         } else {
+            client_wait_begins(client, op, looker);
             client_sleep(timeout_ms, cancel);
+            client_wait_ends(client, looker);
         }
     }
     if (belay_cancel_requested(cancel)) {
@@ -211,17 +280,13 @@ static void emit_done(struct belay_client *client, const struct op *op)
     client->on_event(client->context, &event);
 }
 
-void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks)
+static void run_here(struct belay_client *client, struct op *op, const struct run_hooks *hooks)
 {
     const struct belay_store_ops *ops = client->store->ops;
     struct told told = { 0 };
+    struct looker looker = { 0 };
     uint32_t heard = 0;
 
-    if (client->remote != NULL) {
-        client->remote->ops->run(client->remote, op, hooks);
-        emit_done(client, op);
-        return;
-    }
     while (op->want != OP_DONE) {
         /* Listen before looking, or the wake-up between the two would be missed. */
         if (ops->listen != NULL &&
@@ -230,10 +295,30 @@ void client_run(struct belay_client *client, struct op *op, const struct run_hoo
             heard = ops->listen(client->store, op->request.lock_id);
         }
         if (op->want != OP_WAIT) {
-            client_step(client, op);
+            client_step(client, op, &looker);
         } else {
             tell_waiting(op, hooks, &told);
-            run_wait(client, op, hooks, heard);
+            run_wait(client, op, hooks, heard, &looker);
         }
+    }
+    look_release(&looker.news);
+}
+
+void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks)
+{
+    struct client_remote *remote = client_via(client);
+
+    for (;;) {
+        if (remote != NULL) {
+            remote->ops->run(remote, op, hooks);
+            emit_done(client, op);
+        } else {
+            run_here(client, op, hooks);
+        }
+        if (!client_moved(client, remote, &op->code, &op->err)) {
+            return;
+        }
+        remote = client_via(client);
+        op_again(op, clock_boot_ms());
     }
 }

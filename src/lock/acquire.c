@@ -30,7 +30,11 @@ enum {
     BACKOFF_MAX_MS = 60000,
     CONFLICTS_AT_ONCE = 4, /* lost races before we step back */
     CONFLICT_BACKOFF_MAX_MS = 250,
-    LOOK_SELDOM = 20 /* polls between two looks of somebody far back in the line */
+    LOOK_OFTEN = 3,   /* as many may be ahead of who looks with every poll: their turn may come soon */
+    LOOK_SELDOM = 20, /* polls between two looks of somebody far back in the line */
+    LEAVE_TRIES = 3,
+    LEAVE_SLOW_MS = 500, /* a store that takes so long to fail is not asked once more */
+    POLL_PART = 5        /* a poll is early by up to one part in so many, by chance */
 };
 
 /* ---- how long ---- */
@@ -218,9 +222,22 @@ static void take(struct op *op, int64_t now_ms)
     step_commit(op, TAKING, now_ms);
 }
 
-/* Our owner's own lock under another id: prove and renew it, for the ttl it has. */
+/* For the ttl it has. Where nobody knows that, for ours, but not for less than it still has: its holder counts on it. */
+static int64_t reentry_ttl_ms(const struct op *op)
+{
+    const struct belay_record *own = &op->records[0];
+    int64_t left_ms = own->expires_ms - op->records_now_ms;
+
+    if (!own->ttl_is_guess) {
+        return own->ttl_ms;
+    }
+    return op->request.ttl_ms > left_ms ? op->request.ttl_ms : left_ms;
+}
+
+/* Our owner's own lock under another id: prove and renew it. */
 static void reenter(struct op *op, int64_t now_ms)
 {
+    int64_t ttl_ms = reentry_ttl_ms(op);
     struct belay_event *event;
 
     step_begin_batch(op);
@@ -228,8 +245,8 @@ static void reenter(struct op *op, int64_t now_ms)
     op->writes[0].condition = BELAY_IF_LIVE_BY;
     op->writes[0].lock_id = op->records[0].lock_id;
     op->writes[0].set = BELAY_SET_LEASE;
-    op->values.ttl_ms = op->records[0].ttl_ms; /* said, so that lease and intents cannot differ */
-    op->intent = (struct belay_put_intent){ op->records[0].lock_id, op->request.key, op->records[0].ttl_ms };
+    op->values.ttl_ms = ttl_ms; /* said, so that lease and intents cannot differ */
+    op->intent = (struct belay_put_intent){ op->records[0].lock_id, op->request.key, ttl_ms };
     for (size_t i = 1; i < op->batch.n_writes; i++) {
         op->writes[i].put_intent = &op->intent;
     }
@@ -363,14 +380,23 @@ static bool describe(struct op *op, const struct decision *decision)
     return true;
 }
 
+/*
+ * When to look again, by itself. Early by chance, so that many do not look in the
+ * same moment; never late, or the next in line would take us for dead.
+ */
+static int64_t look_again_ms(struct op *op, int64_t ahead)
+{
+    int64_t polls = ahead <= LOOK_OFTEN ? 1 : ahead - LOOK_OFTEN + 1;
+    int64_t span_ms = (polls < LOOK_SELDOM ? polls : LOOK_SELDOM) * op->request.terms.poll_ms;
+
+    return span_ms - span_ms / 20 - step_random(op, span_ms / POLL_PART + 1);
+}
+
 static void wait_in_line(struct op *op, const struct decision *decision, int64_t now_ms)
 {
-    int64_t polls = 1 + (int64_t)decision->ahead;
-    int64_t until_ms;
+    int64_t until_ms = now_ms + look_again_ms(op, (int64_t)decision->ahead);
     int64_t may_try_ms = now_ms + (decision->may_try_ms - op->records_now_ms);
 
-    polls = polls < LOOK_SELDOM ? polls : LOOK_SELDOM;
-    until_ms = now_ms + polls * op->request.terms.poll_ms;
     if (may_try_ms > now_ms && may_try_ms < until_ms) {
         until_ms = may_try_ms;
     }
@@ -384,6 +410,7 @@ static void wait_in_line(struct op *op, const struct decision *decision, int64_t
         until_ms = give_up_ms(op);
     }
     step_wait(op, WAITING, until_ms);
+    op->polling = true;
 }
 
 static void on_blocked(struct op *op, const struct decision *decision, int64_t now_ms)
@@ -420,6 +447,10 @@ static void on_decision(struct op *op, int64_t now_ms)
 {
     struct decision decision = decide(&op->request, op->records, op->records_now_ms);
 
+    if (!op->queued && decision.queued && op->records[0].n_tickets > 0 &&
+        (decision.verdict == VERDICT_TAKE || decision.verdict == VERDICT_BLOCKED)) {
+        op->queued = true; /* the place we had before, under this id */
+    }
     if (op->cancelled && decision.verdict != VERDICT_MINE) {
         (void)error_set(&op->err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", op->request.key);
         give_up(op, BELAY_CANCELLED, "cancelled", now_ms);
@@ -528,6 +559,18 @@ static void on_wake(struct op *op, int64_t now_ms)
     step_look(op, LOOKING, now_ms);
 }
 
+/* A ticket ends by itself, but who comes after us would wait for that: so try again, unless it takes long. */
+static void leave_again(struct op *op, enum belay_code code, int64_t now_ms)
+{
+    bool transient = code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN;
+
+    if (transient && op->queued && ++op->faults < LEAVE_TRIES && now_ms - op->asked_ms < LEAVE_SLOW_MS) {
+        step_commit(op, LEAVING, now_ms);
+    } else {
+        step_done(op, op->code);
+    }
+}
+
 static void on_fault(struct op *op, enum belay_code code, const struct belay_error *err, bool committing,
                      int64_t now_ms)
 {
@@ -535,7 +578,7 @@ static void on_fault(struct op *op, enum belay_code code, const struct belay_err
     int64_t retry_ms;
 
     if (op->state == LEAVING) {
-        step_done(op, op->code); /* the ticket ends by itself */
+        leave_again(op, code, now_ms);
         return;
     }
     if (code == BELAY_ID_USED) {

@@ -238,6 +238,13 @@ static void on_records(struct op *op, int64_t now_ms)
 
     if (record->revision != 0 && record->held && record->lock_id != NULL &&
         strcmp(record->lock_id, id) == 0) {
+        if (record->ttl_is_guess) {
+            step_done(op, error_set(&op->err, BELAY_INVALID,
+                                    "lock '%s': the store does not keep how long its lease is: say the ttl "
+                                    "(--ttl)",
+                                    op->request.key));
+            return;
+        }
         change(op, now_ms);
     } else {
         on_refused(op, op->asked_ms);

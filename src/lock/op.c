@@ -6,7 +6,13 @@
 #include "base/error.h"
 #include "lock/step.h"
 
-enum { FAULTS_MAX = 3, FAULT_BACKOFF_MS = 50, FAULT_BACKOFF_MAX_MS = 5000 };
+enum {
+    FAULTS_MAX = 3,
+    FAULTS_FOR_MS = 5000, /* a store that keeps one waiting so long before it fails is not asked again */
+    FAULT_BACKOFF_MS = 50,
+    FAULT_BACKOFF_MAX_MS = 5000,
+    PATIENCE_LEAST_MS = 1000
+};
 
 void step_init(struct op *op, const struct op_steps *steps, const struct op_request *request, int64_t now_ms)
 {
@@ -69,10 +75,30 @@ struct belay_event *step_event(struct op *op, enum belay_level level, const char
     return event;
 }
 
+/*
+ * A lease counts from before its write was sent: an answer that takes a quarter
+ * of it leaves time for another try. And nobody is made to wait longer than he
+ * said, as far as an answer can be expected within that at all.
+ */
+static int64_t patience_ms(const struct op *op, int64_t now_ms)
+{
+    int64_t patience = op->request.ttl_ms > 0 ? op->request.ttl_ms / 4 : 0;
+
+    if (op->request.wait_ms > 0) {
+        int64_t left = op->began_ms + op->request.wait_ms - now_ms;
+
+        patience = patience == 0 || left < patience ? left : patience;
+        patience = patience == 0 ? 1 : patience;
+    }
+    return patience != 0 && patience < PATIENCE_LEAST_MS ? PATIENCE_LEAST_MS : patience;
+}
+
 void step_commit(struct op *op, int state, int64_t now_ms)
 {
+    op->batch.patience_ms = patience_ms(op, now_ms);
     op->state = state;
     op->asked_ms = now_ms;
+    op->polling = false;
     op->want = OP_COMMIT;
 }
 
@@ -93,6 +119,7 @@ void step_name(struct op *op, int state, const char *key, int64_t now_ms)
 {
     op->state = state;
     op->asked_ms = now_ms;
+    op->polling = false;
     op->named_key = key;
     op->keys[0] = key;
     op->n_keys = 1;
@@ -103,6 +130,7 @@ void step_wait(struct op *op, int state, int64_t until_ms)
 {
     op->state = state;
     op->wait_until_ms = until_ms;
+    op->polling = false;
     op->want = OP_WAIT;
 }
 
@@ -184,10 +212,15 @@ bool step_survives_fault(struct op *op, enum belay_code code, const struct belay
                          int64_t give_up_ms, int64_t now_ms, int64_t *out_retry_ms)
 {
     bool transient = code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN;
+    const char *why = err == NULL || err->text[0] == '\0' ? NULL : err->text;
     int64_t backoff = FAULT_BACKOFF_MS;
+    bool again;
 
-    op->faults++;
-    if (transient && !op->cancelled && (op->faults < FAULTS_MAX || (op->answered && now_ms < give_up_ms))) {
+    if (op->faults++ == 0) {
+        op->faults_since_ms = op->asked_ms;
+    }
+    again = op->faults < FAULTS_MAX && now_ms - op->faults_since_ms < FAULTS_FOR_MS;
+    if (transient && !op->cancelled && (again || (op->answered && now_ms < give_up_ms))) {
         for (int i = 1; i < op->faults && backoff < FAULT_BACKOFF_MAX_MS; i++) {
             backoff *= 2;
         }
@@ -201,8 +234,9 @@ bool step_survives_fault(struct op *op, enum belay_code code, const struct belay
     if (code == BELAY_UNKNOWN) {
         (void)error_set(&op->err, code,
                         "lock '%s': the store's answer was lost, and it may have happened: "
-                        "repeat with the same id, %s",
-                        op->request.key, op->request.lock_id);
+                        "repeat with the same id, %s%s%s%s",
+                        op->request.key, op->request.lock_id, why == NULL ? "" : " (", why == NULL ? "" : why,
+                        why == NULL ? "" : ")");
     } else {
         (void)error_set(&op->err, code, "%s", err == NULL ? "" : err->text);
     }
@@ -262,6 +296,13 @@ void op_on_get(struct op *op, enum belay_code code, struct belay_record *records
     op->steps->on_records(op, now_ms);
 }
 
+void op_on_look(struct op *op, enum belay_code code, struct belay_record *records, int64_t store_now_ms,
+                const struct belay_error *err, int64_t asked_ms, int64_t seen_ms)
+{
+    op->asked_ms = asked_ms; /* a lease that is found to be ours counts from there */
+    op_on_get(op, code, records, store_now_ms, err, seen_ms);
+}
+
 void op_on_wake(struct op *op, int64_t now_ms)
 {
     op->steps->on_wake(op, now_ms);
@@ -282,4 +323,22 @@ void op_destroy(struct op *op)
     free(op->drops);
     op->wakes = NULL;
     op->drops = NULL;
+}
+
+void op_again(struct op *op, int64_t now_ms)
+{
+    static void (*const starts[])(struct op *, const struct op_request *, int64_t) = {
+        [OP_ACQUIRE] = op_acquire, [OP_ADOPT] = op_adopt, [OP_RENEW] = op_renew,
+        [OP_RELEASE] = op_release, [OP_FORCE] = op_force,
+    };
+    struct op_request request = op->request;
+    enum op_kind kind = op->kind;
+    int64_t began_ms = op->began_ms;
+    int attempt = op->waiting.attempt;
+
+    request.id_is_fresh = false;
+    op_destroy(op);
+    starts[kind](op, &request, now_ms);
+    op->began_ms = began_ms;
+    op->waiting.attempt = attempt;
 }

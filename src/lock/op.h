@@ -70,6 +70,8 @@ struct op {
     /* OP_WAIT */
     int64_t wait_until_ms; /* boot clock */
     bool queued;           /* we have a ticket, under request.lock_id: wake-ups come for it */
+    bool polling;          /* in line; also with the OP_GET that follows, which may be answered with
+                              what another waiter saw since */
 
     /* After op_on_commit(): whose turn it may be now. Lock ids, in `records`. */
     const char **wakes; /* owned */
@@ -109,6 +111,7 @@ struct op {
     bool answered;                            /* the store has answered at least once */
     bool was_unknown;                         /* an outcome is not known */
     int faults;                               /* failures to reach it, one after the other */
+    int64_t faults_since_ms;                  /* boot clock: when the first of them was asked for */
     bool commit_failed;                       /* the last commit did; a read that works does not end that */
     int conflicts;                            /* lost races, one after the other */
     int64_t next_attempt_ms;                  /* boot clock */
@@ -134,10 +137,19 @@ void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *resu
 /* Takes over the records. */
 void op_on_get(struct op *op, enum belay_code code, struct belay_record *records, int64_t store_now_ms,
                const struct belay_error *err, int64_t now_ms);
+/* The same with what was asked for at `asked_ms`, perhaps by somebody else, and seen at `seen_ms`. */
+void op_on_look(struct op *op, enum belay_code code, struct belay_record *records, int64_t store_now_ms,
+                const struct belay_error *err, int64_t asked_ms, int64_t seen_ms);
 void op_on_wake(struct op *op, int64_t now_ms);
 
 /* How long the attempt under way lasts before the next one counts (S4.9). */
 int64_t op_backoff_ms(struct op *op);
+
+/*
+ * Begin it again, in another place, where its id may have been used already. It
+ * still gives up when it would have, and keeps its count of attempts.
+ */
+void op_again(struct op *op, int64_t now_ms);
 
 /* Give up as soon as the present step is answered. */
 void op_cancel(struct op *op);

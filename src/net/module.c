@@ -1,10 +1,11 @@
 #include "net/module.h"
 
 #include "net/aws.h"
+#include "net/http.h"
 #include "net/probe.h"
-#include "remote/remote.h"
 #include "store/dynamodb/dynamodb_store.h"
 #include "store/dynamodb/dynamodb_table.h"
+#include "store/s3/s3_blob.h"
 #include "version.h"
 
 const struct net_module belay_net_entry = {
@@ -16,8 +17,9 @@ const struct net_module belay_net_entry = {
     .table_create = dynamodb_table_create,
     .table_describe = dynamodb_table_describe,
     .doctor_dynamodb = dynamodb_doctor,
-    .open_remote = remote_open,
+    .http_open = http_open,
     .probe_all = net_probe_all,
     .once = net_once,
     .ec2 = net_ec2,
+    .open_s3 = s3_blob_open,
 };

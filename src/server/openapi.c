@@ -51,6 +51,8 @@ static const char components[] =
     "\"locked_by_name\":{\"type\":\"string\"},\"since\":{\"type\":\"string\",\"format\":\"date-time\"}}}}}},"
     "\"Free\":{\"type\":\"object\",\"required\":[\"key\",\"is_free\"],\"properties\":{"
     "\"key\":{\"type\":\"string\"},\"is_free\":{\"type\":\"boolean\",\"enum\":[true]}}},"
+    "\"Noted\":{\"type\":\"object\",\"required\":[\"key\",\"is_noted\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},\"is_noted\":{\"type\":\"boolean\",\"enum\":[true]}}},"
     "\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\"],\"properties\":{"
     "\"status\":{\"type\":\"string\"},\"version\":{\"type\":\"string\"}}},"
     "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","
@@ -61,6 +63,37 @@ static const char components[] =
     "you\"},"
     "\"place_kept_ms\":{\"type\":\"integer\",\"description\":\"after a wait: ask again with the same lock_id "
     "within this time to keep the place\"}}}}}}}";
+
+/* Of what only a dashboard asks for. */
+static const char view_schemas[] =
+    "{\"Tree\":{\"type\":\"object\",\"required\":[\"key\",\"above\",\"below\",\"has_more\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},"
+    "\"above\":{\"type\":\"array\",\"description\":\"nearest first\",\"items\":{\"type\":\"object\","
+    "\"required\":[\"key\",\"lock\"],\"properties\":{\"key\":{\"type\":\"string\"},"
+    "\"lock\":{\"oneOf\":[{\"$ref\":\"#/components/schemas/Lock\"},{\"type\":\"null\"}]}}}},"
+    "\"below\":{\"type\":\"array\",\"description\":\"those that are held\","
+    "\"items\":{\"$ref\":\"#/components/schemas/Lock\"}},"
+    "\"has_more\":{\"type\":\"boolean\",\"description\":\"there are more below\"}}},"
+    "\"StatsStep\":{\"type\":\"object\",\"required\":[\"at\",\"acquired\"],\"additionalProperties\":{"
+    "\"type\":[\"integer\",\"null\"]},\"properties\":{\"at\":{\"type\":\"string\",\"format\":\"date-time\"},"
+    "\"held_p50_ms\":{\"type\":[\"integer\",\"null\"],\"description\":\"half were held no longer; to within "
+    "a "
+    "quarter\"}}},"
+    "\"Stats\":{\"type\":\"object\",\"required\":[\"step_ms\",\"total\",\"steps\",\"is_complete\"],"
+    "\"properties\":{"
+    "\"step_ms\":{\"type\":\"integer\"},\"total\":{\"$ref\":\"#/components/schemas/StatsStep\"},"
+    "\"steps\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/StatsStep\"}},"
+    "\"is_complete\":{\"type\":\"boolean\",\"description\":\"false while events of before are still being "
+    "counted\"}}},"
+    "\"Me\":{\"type\":\"object\",\"required\":[\"name\",\"role\",\"keys\",\"needs_token\",\"version\","
+    "\"store\",\"now\"],"
+    "\"properties\":{\"name\":{\"type\":[\"string\",\"null\"]},\"role\":{\"type\":\"string\","
+    "\"enum\":[\"reader\",\"locker\",\"admin\"]},"
+    "\"keys\":{\"type\":\"array\",\"description\":\"patterns; empty: every "
+    "key\",\"items\":{\"type\":\"string\"}},"
+    "\"needs_token\":{\"type\":\"boolean\"},\"version\":{\"type\":\"string\"},"
+    "\"store\":{\"type\":\"string\",\"description\":\"its kind: sqlite or dynamodb\"},"
+    "\"now\":{\"type\":\"string\",\"format\":\"date-time\"}}}}";
 
 struct meaning {
     int status;
@@ -113,20 +146,6 @@ static json_t *field_schema(const struct body_field *field)
     return json_pack("{s:s, s:s}", "type", "string", "description", field->about);
 }
 
-/* The schemas of `components` and those of applications and databases. */
-static json_t *all_components(void)
-{
-    json_t *all = json_loads(components, 0, NULL);
-
-    for (size_t i = 0; i < 2; i++) {
-        json_t *more = json_loads(guard_schemas[i], 0, NULL);
-
-        (void)json_object_update(json_object_get(all, "schemas"), more);
-        json_decref(more);
-    }
-    return all;
-}
-
 static json_t *body_schema(const struct body_field *fields)
 {
     json_t *properties = json_object();
@@ -160,6 +179,11 @@ static json_t *parameters_of(const struct route *route)
                                                           "in", "path", "required", 1, "description",
                                                           "the lock's key, percent-encoded", "schema", "type",
                                                           "string", "maxLength", BELAY_KEY_MAX));
+    }
+    if (strstr(route->path, "{file}") != NULL) {
+        (void)json_array_append_new(parameters, json_pack("{s:s, s:s, s:b, s:s, s:{s:s}}", "name", "file",
+                                                          "in", "path", "required", 1, "description",
+                                                          "its name", "schema", "type", "string"));
     }
     for (size_t i = 0; route->query[i].name != NULL; i++) {
         const struct route_query *query = &route->query[i];
@@ -223,6 +247,18 @@ static json_t *operation_of(const struct route *route)
     return operation;
 }
 
+/* The schemas of locks, of what a dashboard shows, and of applications and databases. */
+static json_t *components_make(void)
+{
+    const char *const more[] = { view_schemas, guard_schemas[0], guard_schemas[1] };
+    json_t *all = json_loads(components, 0, NULL);
+
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        (void)json_object_update_new(json_object_get(all, "schemas"), json_loads(more[i], 0, NULL));
+    }
+    return all;
+}
+
 char *openapi_make(void)
 {
     json_t *paths = json_object();
@@ -246,7 +282,7 @@ char *openapi_make(void)
     document = json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o}", "openapi", "3.1.0", "info", "title", "belay",
                          "version", belay_version(), "description",
                          "One deploy, build, migration or database stop at a time.", "paths", paths,
-                         "components", all_components());
+                         "components", components_make());
     text = document == NULL ? NULL : json_dumps(document, JSON_INDENT(1));
     json_decref(document);
     return text;

@@ -2,6 +2,7 @@
 #include "server/serve.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +11,15 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "server/feed.h"
 #include "server/jobs.h"
+#include "server/live.h"
 #include "server/metrics.h"
 #include "server/server.h"
 #include "server/systemd.h"
@@ -25,7 +29,7 @@
 
 #define DEFAULT_LISTEN "127.0.0.1:7420"
 
-enum { DRAIN_MS = 10000, LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 1 };
+enum { DRAIN_MS = 10000, LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 2 };
 
 /* All of a run. */
 struct run {
@@ -34,7 +38,9 @@ struct run {
     struct loop_watch signals;
     struct http_listen listen[LISTEN_ALL_MAX];
     size_t n_listen;
-    char *unix_address; /* owned */
+    size_t n_said;        /* the first so many of them are for people to know */
+    char *unix_address;   /* owned */
+    char *beside_address; /* owned; the socket beside the store's file; NULL: none */
     const char *tls_certificate;
     const char *tls_key;
     sigset_t old_mask;
@@ -74,6 +80,7 @@ void server_on_event(void *context, const struct belay_event *event)
     metrics_event(server->metrics, event);
     telemetry_event(server->telemetry, event);
     feed_mark(server->feed);
+    live_event(server->live, event);
 }
 
 static void on_warning(void *context, const char *text)
@@ -147,6 +154,7 @@ static void reload(struct run *run)
         server->tokens = tokens;
         tokens = (struct tokens){ NULL, 0 };
         feed_stop(server->feed); /* who may still listen comes back */
+        live_stop(server->live);
         log_note(&server->log, LOG_INFO, "reloaded", "%zu tokens", server->tokens.n);
     } else {
         log_note(&server->log, LOG_ERROR, "reload", "nothing was changed: %s", err.text);
@@ -179,6 +187,7 @@ static void stop(struct run *run, int signal)
     waits_stop(server);
     jobs_cancel(server);
     feed_stop(server->feed);
+    live_stop(server->live);
     http_server_drain(server->http, DRAIN_MS, on_drained, server);
 }
 
@@ -262,6 +271,43 @@ static enum belay_code choose_listen(struct run *run, struct belay_error *err)
     return BELAY_OK;
 }
 
+/* Where the local commands that name the same file find us. */
+static enum belay_code listen_beside(struct run *run, struct belay_error *err)
+{
+    const char *file = NULL;
+    const char *path = belay_client_socket(run->server.client, &file);
+    struct buf address = BUF_INIT(PATH_MAX + 16);
+    struct stat st;
+
+    if (path == NULL) {
+        return BELAY_OK;
+    }
+    if (stat(file, &st) != 0) {
+        return error_set(err, BELAY_UNREACHABLE, "'%s': %s", file, strerror(errno));
+    }
+    buf_addf(&address, "unix:%s", path);
+    run->beside_address = buf_take(&address);
+    if (run->beside_address == NULL) {
+        return error_no_memory(err);
+    }
+    add_listen(run, run->beside_address, -1, false);
+    /* To write to the file and to connect take the same permission. */
+    run->listen[run->n_listen - 1].unix_mode = (st.st_mode & 0666) | S_IRUSR | S_IWUSR;
+    run->listen[run->n_listen - 1].is_trusted = true;
+    return BELAY_OK;
+}
+
+static void give_socket_to_owner(const struct run *run)
+{
+    const char *file = NULL;
+    const char *path = belay_client_socket(run->server.client, &file);
+    struct stat st;
+
+    if (path != NULL && geteuid() == 0 && stat(file, &st) == 0) {
+        (void)!lchown(path, st.st_uid, st.st_gid);
+    }
+}
+
 static enum belay_code open_telemetry(struct run *run, struct belay_error *err)
 {
     struct server *server = &run->server;
@@ -296,6 +342,7 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     options.on_event = server_on_event;
     options.on_warning = on_warning;
     options.context = server;
+    options.owns_file = true;
     code = belay_client_open(&options, &server->client, err);
     if (code == BELAY_OK && !belay_client_locking_enabled(server->client)) {
         return error_set(err, BELAY_CONFIG,
@@ -322,6 +369,10 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
         return error_set(err, BELAY_CONFIG, "TLS needs both a certificate and a key");
     }
     code = choose_listen(run, err);
+    run->n_said = run->n_listen;
+    if (code == BELAY_OK) {
+        code = listen_beside(run, err);
+    }
     if (code != BELAY_OK) {
         return code;
     }
@@ -331,6 +382,7 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
     options.tls_key = run->tls_key;
     code = http_server_open(server->loop, &options, &server->http, err);
     if (code == BELAY_OK) {
+        give_socket_to_owner(run);
         code = tokens_load(config, &server->tokens, err);
     }
     return code == BELAY_OK ? check_exposure(run, &server->tokens, err) : code;
@@ -365,14 +417,16 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     server->thread = pthread_self();
     server->jobs = calloc(1, sizeof *server->jobs);
     server->feed = feed_new(server);
+    server->live = live_new(server);
     server->loop = loop_new();
-    if (server->loop == NULL || server->feed == NULL || server->jobs == NULL) {
+    if (server->loop == NULL || server->feed == NULL || server->live == NULL || server->jobs == NULL) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     raise_descriptor_limit(server);
     loop_before_sleep(server->loop, before_sleep, server);
     code = open_store(run, err);
     if (code == BELAY_OK) {
+        live_begin(server->live);
         code = open_http(run, err);
     }
     return code == BELAY_OK ? watch_signals(run, err) : code;
@@ -397,7 +451,7 @@ static void say_json(const struct run *run)
     char url[512];
     char *line;
 
-    for (size_t i = 0; i < run->n_listen; i++) {
+    for (size_t i = 0; i < run->n_said; i++) {
         url_of(run, i, url, sizeof url);
         (void)json_array_append_new(urls, wire_text(url));
     }
@@ -416,7 +470,7 @@ static void say_hello(const struct run *run)
     if (run->options->json) {
         say_json(run);
     } else if (!run->options->quiet) {
-        for (size_t i = 0; i < run->n_listen; i++) {
+        for (size_t i = 0; i < run->n_said; i++) {
             url_of(run, i, url, sizeof url);
             (void)printf("Serving %s on %s\n", belay_client_store_url(run->server.client), url);
         }
@@ -458,6 +512,7 @@ static void finish(struct run *run)
     belay_config_free(server->config);
     tokens_release(&server->tokens);
     feed_free(server->feed);
+    live_free(server->live);
     free(server->jobs);
     if (run->signals.fd >= 0) {
         loop_unwatch(server->loop, &run->signals);
@@ -469,6 +524,7 @@ static void finish(struct run *run)
     buf_release(&server->log.out);
     free(server->openapi);
     free(run->unix_address);
+    free(run->beside_address);
     free(run);
 }
 

@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "store/dynamodb/dynamodb_internal.h"
+#include "support/patient.h"
 #include "support/server.h"
 #include "support/suite_main.h"
 
 static struct server server;
+static struct server proxy; /* between the store and it, in a variant that harms */
 static int n_tables;
 static char url[256];
 static int64_t now_ms;
@@ -33,14 +35,13 @@ static const char *read_setting(const void *settings, const char *name)
     return belay_config_get(settings, name);
 }
 
-static struct belay_store *open_store(void *ctx)
+static struct belay_store *open_plain(void)
 {
     struct dynamodb_options options = { .hooks = &hooks, .setting = read_setting, .settings = config };
     struct belay_store *store = NULL;
     struct belay_error err = BELAY_ERROR_INIT;
     char *whole = NULL;
 
-    (void)ctx;
     if (dynamodb_store_open(url, &options, &store, &whole, &err) != BELAY_OK) {
         (void)fprintf(stderr, "%s\n", err.text);
         belay_error_release(&err);
@@ -48,6 +49,12 @@ static struct belay_store *open_store(void *ctx)
     }
     free(whole);
     return store;
+}
+
+static void name_table(int port, const char *table, const char *params)
+{
+    (void)snprintf(url, sizeof url, "%s?region=us-east-1&endpoint=http://127.0.0.1:%d&%s", table, port,
+                   params);
 }
 
 static void advance(void *ctx, int64_t ms)
@@ -73,7 +80,7 @@ static json_t *table_request(const struct layout *layout, const char *table)
 
 static bool call(const char *operation, bool create)
 {
-    struct belay_store *store = open_store(NULL);
+    struct belay_store *store = open_plain();
     struct ddb_answer answer = { 0 };
     struct belay_error err = BELAY_ERROR_INIT;
     json_t *request;
@@ -105,19 +112,23 @@ static const struct variant {
     const char *params;
     const char *server; /* NULL: DynamoDB Local */
     unsigned lacks;
+    bool harmed; /* through a proxy that loses answers, throttles and fails */
 } variants[] = {
-    { "belay", "layout=belay", NULL, 0 },
-    { "dynalite", "layout=belay", "dynalite", SUITE_LACKS_BATCHES },
-    { "chatops", "layout=chatops", NULL, FOREIGN | SUITE_LACKS_METADATA },
+    { "belay", "layout=belay", NULL, 0, false },
+    { "dynalite", "layout=belay", "dynalite", SUITE_LACKS_BATCHES, false },
+    { "chatops", "layout=chatops", NULL, FOREIGN | SUITE_LACKS_METADATA, false },
     { "resource", "layout=resource", NULL,
-      FOREIGN | SUITE_LACKS_METADATA | SUITE_LACKS_NAMES | SUITE_LACKS_RELEASED },
-    { "runvoy", "layout=runvoy", NULL, FOREIGN },
+      FOREIGN | SUITE_LACKS_METADATA | SUITE_LACKS_NAMES | SUITE_LACKS_RELEASED, false },
+    { "runvoy", "layout=runvoy", NULL, FOREIGN, false },
     { "appregistry", "layout=appregistry", NULL,
-      FOREIGN | SUITE_LACKS_METADATA | SUITE_LACKS_NAMES | SUITE_LACKS_RELEASED },
-    { "deployer", "layout=deployer", NULL, FOREIGN | SUITE_LACKS_NAMES | SUITE_LACKS_RELEASED },
+      FOREIGN | SUITE_LACKS_METADATA | SUITE_LACKS_NAMES | SUITE_LACKS_RELEASED, false },
+    { "deployer", "layout=deployer", NULL, FOREIGN | SUITE_LACKS_NAMES | SUITE_LACKS_RELEASED, false },
     /* In YAML only: test/conformance/dynamodb.yaml. */
-    { "ours", "layout=ours", NULL, FOREIGN & ~(unsigned)SUITE_LACKS_MILLIS },
-    { "fence", "layout=runvoy&fence_table=fences", NULL, FOREIGN & ~(unsigned)SUITE_LACKS_TOKENS },
+    { "ours", "layout=ours", NULL, FOREIGN & ~(unsigned)SUITE_LACKS_MILLIS, false },
+    { "fence", "layout=runvoy&fence_table=fences", NULL, FOREIGN & ~(unsigned)SUITE_LACKS_TOKENS, false },
+    { "harmed", "layout=belay", NULL, 0, true },
+    { "harmed-fence", "layout=runvoy&fence_table=fences", NULL, FOREIGN & ~(unsigned)SUITE_LACKS_TOKENS,
+      true },
 };
 static const struct variant *variant;
 
@@ -131,29 +142,70 @@ static bool is_named(const char *name, int argc, char **argv)
     return named;
 }
 
+/* For a case. What the proxy loses is found out, so that a case sees a store like any other. */
+static struct belay_store *open_store(void *ctx)
+{
+    (void)ctx;
+    return variant->harmed ? patient_open(open_plain()) : open_plain();
+}
+
 static bool begin(struct suite_fixture *out_fixture)
 {
-    (void)snprintf(url, sizeof url, "suite-%d?region=us-east-1&endpoint=http://127.0.0.1:%d&%s", ++n_tables,
-                   server.port, variant->params);
+    char table[32];
+    bool made;
+
+    (void)snprintf(table, sizeof table, "suite-%d", ++n_tables);
+    name_table(server.port, table, variant->params);
+    made = call("CreateTable", true);
+    name_table(variant->harmed ? proxy.port : server.port, table, variant->params);
     now_ms = 1000000;
     *out_fixture = (struct suite_fixture){ .open = open_store,
                                            .advance = advance,
                                            .clock_stands = true,
-                                           .keeps_items = strcmp(variant->params, "layout=belay") == 0,
+                                           .keeps_items = !variant->harmed &&
+                                                          strcmp(variant->params, "layout=belay") == 0,
                                            .lacks = variant->lacks };
-    return call("CreateTable", true);
+    return made;
 }
 
 static void end(void)
 {
+    char table[32];
+
+    (void)snprintf(table, sizeof table, "suite-%d", n_tables);
+    name_table(server.port, table, variant->params);
     (void)call("DeleteTable", false);
 }
 
 /* The table of the counters, which is there for all cases. */
 static bool make_fences(void)
 {
-    (void)snprintf(url, sizeof url, "fences?region=us-east-1&endpoint=http://127.0.0.1:%d", server.port);
+    name_table(server.port, "fences", "layout=belay");
     return call("CreateTable", true);
+}
+
+/* Issue 3: 5 % lost answers, 5 % throttles, 5 % 500s, applied and not. A seed in the environment repeats a run. */
+static bool start_proxy(void)
+{
+    const char *seed = getenv("BELAY_PROXY_SEED");
+    char argument[200];
+
+    (void)snprintf(argument, sizeof argument,
+                   "--upstream %d --seed %s --plan "
+                   "cut_after=0.05,throttle=0.05,error_before=0.025,error_after=0.025",
+                   server.port, seed == NULL ? "1" : seed);
+    return server_start(&proxy, BELAY_SOURCE_DIR "/test/dynamodb/proxy.py", argument);
+}
+
+/* A proxy that did no harm has proved nothing. */
+static bool was_harmed(void)
+{
+    int unknown = 0;
+    int again = 0;
+
+    patient_counts(&unknown, &again);
+    (void)printf("# %d outcomes unknown, %d batches sent again\n", unknown, again);
+    return unknown > 0 && again > 0;
 }
 
 static int run_variant(const struct variant *chosen)
@@ -163,9 +215,14 @@ static int run_variant(const struct variant *chosen)
 
     variant = chosen;
     (void)printf("# %s\n", chosen->name);
-    if (server_start(&server, BELAY_SOURCE_DIR "/tools/dynamodb-local", variant->server) && make_fences()) {
+    if (server_start(&server, BELAY_SOURCE_DIR "/tools/dynamodb-local", variant->server) && make_fences() &&
+        (!variant->harmed || start_proxy())) {
         failed = suite_main(&program);
+        if (variant->harmed && !was_harmed()) {
+            failed++;
+        }
     }
+    server_stop(&proxy);
     server_stop(&server);
     return failed;
 }

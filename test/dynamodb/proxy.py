@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """A proxy between belay and a DynamoDB server, which counts and does harm.
 
 It stands on loopback, keeps connections, and passes on what it gets. What goes wrong is said by a plan:
@@ -58,13 +59,22 @@ class Plan:
     drop_s: float = 60.0
     date_shift_s: float = 0.0  # added to the Date of every answer: a server whose clock is wrong
     operations: tuple = ()  # only these; none: all
+    in_a_row: int = 0  # so many harms one after the other are enough; 0: no end of them
 
     def __post_init__(self):
         self.random = random.Random(self.seed)
+        self.row = 0
 
     def draw(self, operation):
         if self.operations and operation not in self.operations:
             return None
+        harm = self.choose()
+        self.row = self.row + 1 if harm else 0
+        if self.in_a_row and self.row > self.in_a_row:
+            self.row, harm = 0, None
+        return harm
+
+    def choose(self):
         chance = self.random.random()
         for harm in HARMS:
             chance -= getattr(self, harm)

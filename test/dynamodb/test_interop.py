@@ -29,6 +29,7 @@ class Interop:
     EXTRA = "max_clock_skew=200ms"  # one machine, one clock: so that an expiry need not be waited for long
     ACQUIRE = ("--owner", "execution-abc123", "--owner-name", "alice@example.com")
     RELEASED = "absent"  # what the table has after a release
+    KEEPS_TTL = False  # something in the item says how long the lease is
 
     @classmethod
     def setUpClass(cls):
@@ -65,6 +66,27 @@ class Interop:
             self.assertEqual(seen["name"], "alice@example.com")
         self.ok("renew", self.KEY, "--id", lock["lock_id"], "--ttl", "1h")
         self.assertGreater(self.document("read")["expires"], now + 3590000)
+
+    def test_a_renewal_without_a_ttl_does_not_guess(self):
+        """From the taking to the end is more with each renewal: so it is asked for where nothing says it."""
+        lock = self.take("--ttl", "10m")
+        before = self.lock_item()
+        if self.KEEPS_TTL:
+            renewed = self.ok("renew", self.KEY, "--id", lock["lock_id"], "--json").json()
+            self.assertTrue(590000 < renewed["expires_in_ms"] <= 602000, renewed)
+            return
+        result = self.fails(64, "renew", self.KEY, "--id", lock["lock_id"])
+        self.assertIn("--ttl", result.err)
+        self.assertEqual(self.lock_item(), before)
+
+    def test_who_enters_again_neither_shortens_the_lease_nor_lets_it_grow(self):
+        """S2.4, L6"""
+        first = self.take("--ttl", "10m")
+        for ttl, least in (("1m", 590), ("20m", 590 if self.KEEPS_TTL else 1190)):
+            lock = self.take("--ttl", ttl, "--reentrant")
+            self.assertEqual(lock["lock_id"], first["lock_id"])
+            left = self.document("read")["expires"] / 1000 - time.time()
+            self.assertTrue(least < left <= least + 12, (ttl, left))
 
     def test_belay_reads_what_the_document_wrote(self):
         held = self.document("acquire", owner="theirs", seconds=600)
@@ -328,7 +350,9 @@ class AppRegistry(Interop, DynamoCase):
             self.db.put(self.table, **item)
             for command in (["status", self.KEY], ["list", "--all"]):
                 self.assertRegex(self.belay(*command).err, r"warning: .*" + self.KEY)
-            self.ok("acquire", self.KEY, *self.ACQUIRE)
+            taken = self.ok("acquire", self.KEY, *self.ACQUIRE)
+            self.assertRegex(taken.err, r"^belay: warning: lock '" + self.KEY + "' .*counts as free")
+            self.assertEqual(taken.err.count("warning"), 1, taken)
             self.assertEqual(types(self.lock_item()), {**self.ATTRIBUTES, **self.ADDED})
             self.db("DeleteItem", TableName=self.table, Key={"app_name": {"S": f"LOCK#DB#{self.KEY}"}})
 
@@ -337,6 +361,7 @@ class Deployer(Interop, DynamoCase):
     LAYOUT, DOCUMENT, KEY = "deployer", "004", "stack:user-platform:env:production"
     ATTRIBUTES = {"lockKey": "S", "lockId": "S", "lockedBy": "S", "lockedAt": "N", "expiresAt": "N",
                   "lastHeartbeat": "N", "metadata": "M"}
+    KEEPS_TTL = True
 
     def test_the_documents_heartbeat_holds_against_belay(self):
         held = self.document("acquire", owner="theirs", seconds=2)

@@ -28,7 +28,7 @@ installed() { DESTDIR="$work/root" cmake --install "$build" --prefix /usr; }
 check "installs under DESTDIR and a prefix" installed
 everything() {
     local file
-    for file in bin/belay lib/libbelay.so lib/libbelay.a include/belay.h include/belay/store.h lib/pkgconfig/belay.pc \
+    for file in bin/belay lib/libbelay.so lib/libbelay.a include/belay.h include/belay/store.h include/belay/blob.h include/belay/state.h lib/pkgconfig/belay.pc \
         share/man/man1/belay.1 share/man/man1/belay-run.1 share/bash-completion/completions/belay \
         share/zsh/site-functions/_belay share/fish/vendor_completions.d/belay.fish; do
         [ -s "$work/root/usr/$file" ] || { echo "$file is missing or empty"; return 1; }
@@ -59,7 +59,7 @@ for example in examples/*.c; do
     # shellcheck disable=SC2046
     compile_static() {
         gcc -std=c11 "${strict[@]}" "$example" -o "$work/$name-static" -I"$work/root/usr/include" "$lib/libbelay.a" \
-            $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --libs sqlite3 jansson yaml-0.1) -pthread
+            $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --libs sqlite3 jansson yaml-0.1) -lhttp_parser -pthread
     }
     check "$example links with libbelay.a" compile_static
     check "$example runs with the shared library" "$work/$name"

@@ -29,6 +29,8 @@ MATRIX = [
     ("POST", "/v1/adopt", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/renew", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/release", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
+    ("POST", "/v1/locks/k/lost", {"lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
+    ("POST", "/v1/lost", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("DELETE", "/v1/locks/k", None, (401, 401, 403, 403, 403, 200)),
     ("GET", "/v1/locks", None, READ),
     ("GET", "/v1/locks/k", None, READ),
@@ -36,11 +38,16 @@ MATRIX = [
     ("GET", "/v1/locks/k/queue", None, READ),
     ("GET", "/v1/locks/new/free", None, READ),
     ("GET", "/v1/events", None, READ),
+    ("GET", "/v1/locks/k/tree", None, READ),
+    ("GET", "/v1/live", None, READ),
+    ("GET", "/v1/stats", None, READ),
+    ("GET", "/v1/me", None, READ),
     ("GET", "/metrics", None, READ),
     ("GET", "/healthz", None, PUBLIC),
     ("GET", "/readyz", None, PUBLIC),
     ("GET", "/openapi.json", None, PUBLIC),
     ("GET", "/", None, PUBLIC),
+    ("GET", "/ui/app.js", None, PUBLIC),
 ]
 
 
@@ -55,7 +62,7 @@ class Roles(ServerCase):
         document = self.server.get("/openapi.json").json()
         for path, operations in document["paths"].items():
             documented |= {(method.upper(), path) for method in operations}
-        seen = {(method, re.sub("/locks/(k|new)", "/locks/{key}", path)) for method, path, _, _ in MATRIX}
+        seen = {(method, re.sub("/ui/.*", "/ui/{file}", re.sub("/locks/(k|new)", "/locks/{key}", path))) for method, path, _, _ in MATRIX}
         self.assertEqual(seen, documented, "a route without a line in the matrix")
         for method, path, body, expected in MATRIX:
             for (caller, secret), status in zip(CALLERS.items(), expected):
@@ -78,7 +85,7 @@ class Roles(ServerCase):
 
     def status_of(self, method, path, body, secret):
         body = {**body, "lock_id": self.held} if body and "lock_id" in body else body
-        if path != "/v1/events":
+        if path not in ("/v1/events", "/v1/live"):
             return self.server.call(method, path, body, token=secret).status
         connection = self.server.connect()
         connection.request("GET", path, headers={"Authorization": f"Bearer {secret}"} if secret else {})
@@ -219,7 +226,7 @@ class Configuration(ServerCase):
             result = self.fails(78, "serve", "--listen", listen)
             self.assertIn("no tokens are configured", result.err)
         config = self.config_with(TOKENS)
-        self.assertEqual(self.serve("--insecure", listen="0.0.0.0:0").process.poll(), None)
+        self.assertEqual(self.serve("--insecure", listen="0.0.0.0:0").stop(), 0)
         self.assertEqual(self.serve(listen="0.0.0.0:0", config=config).process.poll(), None)
 
     def test_the_last_token_cannot_be_taken_away_from_a_public_server(self):

@@ -1,7 +1,9 @@
 """Waiting in line over HTTP: order, slices, hang-ups, and those who do not come back."""
 
+import contextlib
 import http.client
 import json
+import resource
 import signal
 import socket
 import struct
@@ -227,7 +229,48 @@ class Waiting(ServerCase):
         self.assertEqual(self.server.process.wait(10), 0)
         self.assertEqual(self.ok("status", "k", "--json").json()["status"], "active")
         events = [e["event"] for e in self.ok("history", "k", "--json").json()["events"]]
-        self.assertEqual(events.count("wait.began"), events.count("wait.ended"))
+        # They may come back with their ids: their places are kept, and they have not ended.
+        self.assertEqual((events.count("wait.began"), events.count("wait.ended")), (5, 0))
+
+    def test_a_store_that_fails_while_one_waits_is_503_and_not_409(self):
+        server = self.serve("--store", f"sqlite:{self.dir}/full.db",
+                            preexec_fn=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
+        server.acquire("k", "holder", ttl_ms=1500)
+        later = server.acquire_later("k", "w", wait_ms=4000, ttl_ms=60000, lock_id="w")
+        wait_until(lambda: server.queue("k") == ["w"], "it to wait")
+        # No file of the server's can grow any more: as on a full disk. Then the holder's lease ends.
+        limits = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (1, limits[1]))
+        answer = later.get()
+        self.assertEqual((answer.status, answer.error["code"], answer.error["lock"]), (503, "unreachable", None))
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limits)
+        self.assertEqual(server.acquire("k", "w", wait_ms=20000, ttl_ms=60000, lock_id="w").status, 200)
+
+    def test_who_comes_back_after_a_restart_has_kept_the_place_in_line(self):
+        """However it was stopped, and in whatever order they come back."""
+        for stop in (signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(stop):
+                key = f"k{int(stop)}"
+                ids = [f"{key}-{i}" for i in range(4)]
+                self.server.acquire(key, "holder", lock_id=f"{key}-h", ttl_ms=120000)
+                later = []
+                for n, one in enumerate(ids):
+                    later.append(self.server.acquire_later(key, one, wait_ms=20000, ttl_ms=60000, lock_id=one))
+                    wait_until(lambda: len(self.server.queue(key)) == n + 1, "it to wait")
+                self.server.process.send_signal(stop)
+                self.server.process.wait(20)
+                for answer in later:
+                    with contextlib.suppress(Exception):
+                        answer.get()
+                self.server = self.serve()
+                again = {one: self.server.acquire_later(key, one, wait_ms=20000, ttl_ms=60000, lock_id=one)
+                         for one in reversed(ids)}
+                wait_until(lambda: self.server.queue(key) == ids, "the line as it was",
+                           patience=20)
+                self.server.release(key, f"{key}-h")
+                for one in ids:
+                    self.assertEqual(again[one].get().json()["locked_by"], one)
+                    self.server.release(key, one)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ static void become(const char *script, const char *argument, int in, int out)
 {
     (void)dup2(in, STDIN_FILENO);
     (void)dup2(out, STDOUT_FILENO);
-    (void)execl(script, script, argument, (char *)NULL);
+    /* The shell takes the argument apart, if it is several. */
+    (void)execl("/bin/sh", "sh", "-c", "exec \"$0\" $1", script, argument == NULL ? "" : argument,
+                (char *)NULL);
     _exit(127);
 }
 

@@ -11,7 +11,7 @@ struct server {
     int port;
 };
 
-/* Start `script argument` (NULL: none), which prints the port it listens on. */
+/* Start `script argument` (NULL: none; words are several), which prints the port it listens on. */
 bool server_start(struct server *server, const char *script, const char *argument);
 void server_stop(struct server *server);
 

@@ -191,6 +191,38 @@ static bool an_intent_dropped_and_put_in_one_write_is_there(struct suite *s)
     return true;
 }
 
+/* Whether the write knows what it changes or not; and nothing is left of the old one when the new one goes, too. */
+static bool an_intent_comes_in_the_write_that_drops_another(struct suite *s)
+{
+    static const char *const keys[] = { "blind", "seen" };
+
+    for (int i = 0; i < 2; i++) {
+        const char *old = "old";
+        const char *new = "new";
+        struct belay_put_intent put = { new, "k:y", LONG_MS };
+        struct belay_write write = {
+            .key = keys[i], .drop_intents = &old, .n_drop_intents = 1, .put_intent = &put
+        };
+
+        CHECK_DONE(intend(s, keys[i], old, 1000));
+        if (i == 1) {
+            write.condition = BELAY_IF_UNCHANGED;
+            write.revision = see(s, keys[i])->revision;
+        }
+        CHECK_DONE(commit1(s, &write));
+        CHECK_INT(see(s, keys[i])->n_intents, 1);
+        CHECK_TEXT(see(s, keys[i])->intents[0].lock_id, new);
+        write = (struct belay_write){ .key = keys[i], .drop_intents = &new, .n_drop_intents = 1 };
+        if (i == 1) {
+            write.condition = BELAY_IF_UNCHANGED;
+            write.revision = see(s, keys[i])->revision;
+        }
+        CHECK_DONE(commit1(s, &write));
+        CHECK_INT(see(s, keys[i])->n_intents, 0);
+    }
+    return true;
+}
+
 static bool tickets_and_intents_outlast_a_change_of_holder(struct suite *s)
 {
     struct belay_write write = { .key = "k", .set = BELAY_SET_HOLDER, .values = holder(s, "two", LONG_MS) };
@@ -237,6 +269,7 @@ const struct suite_case suite_lines[] = {
     CASE("L4", tickets_of_two_keys_do_not_mix),
     CASE("S4.5", intents_are_put_replaced_and_dropped),
     CASE("S4.5", an_intent_dropped_and_put_in_one_write_is_there),
+    CASE("S4.5", an_intent_comes_in_the_write_that_drops_another),
     CASE("S4.5", tickets_and_intents_outlast_a_change_of_holder),
     CASE("L4", five_hundred_wait_in_order),
     { NULL, NULL, 0, NULL },

@@ -7,7 +7,8 @@
 /*
  * `begin` makes a fixture on fresh, empty data before each case, `end` takes it
  * away. Cases that do not apply are skipped. BELAY_SUITE_CASE in the
- * environment runs just the cases whose names contain it.
+ * environment runs just the cases whose names contain it, BELAY_SUITE_EVERY=N
+ * each N-th of them.
  */
 struct suite_program {
     const char *name;

@@ -147,12 +147,12 @@ static void an_unknown_name_gets_the_nearest_known_one(void **state)
         { "server: {tokens: [{nam: x}]}", "c.yaml:1: server.tokens.0 has no 'nam'; did you mean 'name'?" },
         { "audit: {path: x}", "c.yaml:1: audit has no 'path'; it can have file" },
         { "metrics: {emv: x}", "c.yaml:1: metrics has no 'emv'; did you mean 'emf'?" },
-        { "ttl: 5m",
-          "c.yaml:1: the file has no 'ttl'; it can have store, state_store, locking_enabled, auth_file, "
-          "ca_file, profiles, controller, databases, layouts, server, audit, metrics" },
-        { "<<: {}",
-          "c.yaml:1: the file has no '<<'; it can have store, state_store, locking_enabled, auth_file, "
-          "ca_file, profiles, controller, databases, layouts, server, audit, metrics" },
+        { "ttl: 5m", "c.yaml:1: the file has no 'ttl'; it can have store, state_store, state, "
+                     "locking_enabled, auth_file, "
+                     "ca_file, profiles, controller, databases, layouts, server, audit, metrics" },
+        { "<<: {}", "c.yaml:1: the file has no '<<'; it can have store, state_store, state, locking_enabled, "
+                    "auth_file, "
+                    "ca_file, profiles, controller, databases, layouts, server, audit, metrics" },
     };
 
     check_faults(*state, rows, COUNT(rows));

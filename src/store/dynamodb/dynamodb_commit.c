@@ -132,6 +132,29 @@ static enum belay_code answer_absent(const struct ddb_store *store, const struct
     return code;
 }
 
+/* It is free for all that, as a lock without an owner or an end: then it is taken as it was seen. */
+static enum belay_code take_as_seen(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
+                                    bool *again, struct belay_error *err)
+{
+    const struct belay_write *write = &plan->batch->writes[refusal->write];
+    struct belay_record record = { 0 };
+    enum belay_code code;
+
+    if (!layout_is_foreign(store->layout) || refusal->items.item == NULL || plan->has_seen[refusal->write] ||
+        (write->condition != BELAY_IF_FREE && write->condition != BELAY_IF_OPEN)) {
+        return BELAY_OK;
+    }
+    code = ddb_record(store, write->key, &refusal->items, &record, err);
+    if (code == BELAY_OK && !record.held && !is_own(write, &record)) {
+        plan->seen[refusal->write] = refusal->items;
+        memset(&refusal->items, 0, sizeof refusal->items);
+        plan->has_seen[refusal->write] = true;
+        *again = true;
+    }
+    belay_record_release(&record);
+    return code;
+}
+
 /* BELAY_OK with *again: others were at it, or a write is to be left out. */
 static enum belay_code on_refused(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
                                   struct belay_commit *out, bool *again, struct belay_error *err)
@@ -145,6 +168,12 @@ static enum belay_code on_refused(struct ddb_store *store, struct plan *plan, st
         plan->leave_out[refusal->write] = false; /* now there is one */
         *again = true;
         return BELAY_OK;
+    }
+    if (refusal->by_item) {
+        code = take_as_seen(store, plan, refusal, again, err);
+        if (code != BELAY_OK || *again) {
+            return code;
+        }
     }
     if (!was_only_absent(store, plan, refusal)) {
         return answer_refused(store, plan, refusal, out, err);
@@ -225,7 +254,7 @@ static enum belay_code commit_with_ttl(struct ddb_store *store, const struct bel
     struct belay_write write = batch->writes[0];
     struct belay_record values;
     struct belay_record seen = { 0 };
-    struct belay_batch known = { .writes = &write, .n_writes = 1 };
+    struct belay_batch known = { .writes = &write, .n_writes = 1, .patience_ms = batch->patience_ms };
     int64_t now_ms;
     enum belay_code code;
 
@@ -233,6 +262,14 @@ static enum belay_code commit_with_ttl(struct ddb_store *store, const struct bel
         return commit(store, batch, out, err);
     }
     code = ddb_get(&store->base, &write.key, 1, &seen, &now_ms, err);
+    if (code == BELAY_OK && seen.ttl_is_guess && write.lock_id != NULL &&
+        strcmp(write.lock_id, seen.lock_id) == 0) {
+        /* From when it was taken to its end is more with every renewal. */
+        code = error_set(err, BELAY_INVALID,
+                         "lock '%s': nothing in the layout '%s' says how long its lease is: renew it with a "
+                         "ttl (--ttl)",
+                         write.key, store->layout->name);
+    }
     if (code == BELAY_OK) {
         values = *write.values;
         values.ttl_ms = seen.ttl_ms;

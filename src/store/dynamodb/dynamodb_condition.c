@@ -64,9 +64,14 @@ static void is_free_word(const struct layout *layout, struct expr *expr, char ou
     (void)snprintf(out, 64, "%s IN (%s, %s, %s)", status.text, a.text, b.text, c.text);
 }
 
+/*
+ * A lock of another program's without an owner or an end is free, too, but not
+ * by this: the refusal brings it back, so that somebody is warned of it, and then
+ * it is taken as it was seen (dynamodb_commit.c).
+ */
 static void not_held(const struct layout *layout, struct expr *expr)
 {
-    struct expr_ref key, owner, expires;
+    struct expr_ref key;
     char words[64] = "";
 
     if (!layout_is_foreign(layout)) {
@@ -74,13 +79,10 @@ static void not_held(const struct layout *layout, struct expr *expr)
         return;
     }
     key = expr_name(expr, layout->keys[0].name);
-    owner = field_name(layout, FIELD_OWNER, expr);
-    expires = field_name(layout, FIELD_EXPIRES, expr);
     if (layout_name_of(layout, FIELD_STATUS) != NULL) {
         is_free_word(layout, expr, words);
     }
-    expr_and(expr, "attribute_not_exists(%s) OR attribute_not_exists(%s) OR attribute_not_exists(%s)%s%s",
-             key.text, owner.text, expires.text, *words == '\0' ? "" : " OR ", words);
+    expr_and(expr, "attribute_not_exists(%s)%s%s", key.text, *words == '\0' ? "" : " OR ", words);
 }
 
 static void held(const struct layout *layout, struct expr *expr)
@@ -167,7 +169,7 @@ static void unchanged(const struct layout *layout, const struct belay_write *wri
 {
     struct expr_ref name;
 
-    if (write->revision == 0 || (seen != NULL && seen->item == NULL)) {
+    if (seen == NULL ? write->revision == 0 : seen->item == NULL) {
         none_in(layout->keys[0].name, expr);
         return;
     }
@@ -212,6 +214,10 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
         break;
     case BELAY_IF_FREE:
     case BELAY_IF_OPEN:
+        if (seen != NULL) {
+            unchanged(layout, write, seen, expr);
+            break;
+        }
         not_held(layout, expr);
         if (has_line) {
             line_is_empty(write, expr);

@@ -119,6 +119,7 @@ static void keep_lengths(const struct plan *plan, struct belay_commit *out)
 
         if ((write->set & BELAY_SET_LEASE) != 0 && out->records[i].revision != 0) {
             out->records[i].ttl_ms = write->values->ttl_ms;
+            out->records[i].ttl_is_guess = false;
         }
     }
 }

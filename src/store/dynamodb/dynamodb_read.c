@@ -191,6 +191,7 @@ static void read_terms(const struct layout *layout, const json_t *item, struct b
     if (!item_int(item, layout_name_of(layout, FIELD_LEASE), &record->ttl_ms) &&
         record->expires_ms > record->beat_ms && record->beat_ms > 0) {
         record->ttl_ms = record->expires_ms - record->beat_ms;
+        record->ttl_is_guess = layout_name_of(layout, FIELD_BEAT) == NULL;
     }
     (void)item_int(item, layout_name_of(layout, FIELD_HEARTBEAT), &record->heartbeat_ms);
     (void)item_int(item, layout_name_of(layout, FIELD_STALE_AFTER), &record->stale_after_ms);

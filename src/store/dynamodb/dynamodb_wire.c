@@ -7,6 +7,13 @@
 
 enum { READ_AT_ONCE = 100, READ_TRIES = 8 };
 
+/*
+ * DynamoDB answers within milliseconds. One that takes a request and says nothing
+ * is given up soon: somebody waits for a lock, or has a lease to renew. A page of
+ * a scan is a megabyte, and making a table is another matter.
+ */
+enum { READ_MS = 3000, WRITE_MS = 4000, OTHER_MS = 10000 };
+
 void ddb_answer_release(struct ddb_answer *answer)
 {
     json_decref(answer->body);
@@ -70,8 +77,25 @@ static void count(struct ddb_store *store, const char *operation, int attempts)
     }
 }
 
+/* For one attempt; twice that for all of them. */
+static void set_time(struct aws_request *request, const char *operation, int64_t patience_ms)
+{
+    bool is_read = strcmp(operation, "GetItem") == 0 || strcmp(operation, "BatchGetItem") == 0;
+    bool is_write = strcmp(operation, "UpdateItem") == 0 || strcmp(operation, "DeleteItem") == 0 ||
+                    strcmp(operation, "PutItem") == 0 || strcmp(operation, "TransactWriteItems") == 0;
+    int64_t least_ms = is_read ? READ_MS : is_write ? WRITE_MS : OTHER_MS;
+    int64_t most_ms = 2 * least_ms;
+
+    if (patience_ms > 0 && patience_ms < most_ms) {
+        most_ms = patience_ms;
+        least_ms = patience_ms < least_ms ? patience_ms : least_ms;
+    }
+    request->timeout_ms = least_ms;
+    request->deadline_mono_ms = port_mono_ms(net_port_system()) + most_ms;
+}
+
 static enum belay_code send(struct ddb_store *store, const char *operation, const char *body,
-                            struct aws_response *response, struct belay_error *err)
+                            int64_t patience_ms, struct aws_response *response, struct belay_error *err)
 {
     char target[64];
     struct http_header headers[] = { { "content-type", "application/x-amz-json-1.0" },
@@ -90,6 +114,7 @@ static enum belay_code send(struct ddb_store *store, const char *operation, cons
     /* A transaction carries a token, so that the same one twice is done once. */
     request.retry =
         reads || strcmp(operation, "TransactWriteItems") == 0 ? AWS_RETRY_STANDARD : AWS_RETRY_SAFE;
+    set_time(&request, operation, patience_ms);
     (void)snprintf(target, sizeof target, "DynamoDB_20120810.%s", operation);
     code = aws_call(store->aws, &request, response, err);
     count(store, operation, response->attempts);
@@ -103,6 +128,12 @@ static enum belay_code send(struct ddb_store *store, const char *operation, cons
 enum belay_code ddb_call(struct ddb_store *store, const char *operation, json_t *request,
                          struct ddb_answer *out, struct belay_error *err)
 {
+    return ddb_call_within(store, operation, request, 0, out, err);
+}
+
+enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, json_t *request,
+                                int64_t patience_ms, struct ddb_answer *out, struct belay_error *err)
+{
     struct aws_response response = { 0 };
     char *body = request == NULL ? NULL : json_dumps(request, JSON_COMPACT);
     enum belay_code code;
@@ -112,7 +143,7 @@ enum belay_code ddb_call(struct ddb_store *store, const char *operation, json_t 
     if (body == NULL) {
         return error_no_memory(err);
     }
-    code = send(store, operation, body, &response, err);
+    code = send(store, operation, body, patience_ms, &response, err);
     free(body);
     if (response.http.body != NULL) {
         out->body = json_loadb(response.http.body, response.http.body_len, 0, NULL);

@@ -22,7 +22,8 @@ static void put(const struct ddb_store *store, enum layout_field field, json_t *
 static void put_time(const struct ddb_store *store, enum layout_field field, int64_t unix_ms,
                      struct expr *expr)
 {
-    bool round_up = field == FIELD_EXPIRES || field == FIELD_TTL;
+    /* The heartbeat with the end: their distance is the length of the lease, also after many renewals. */
+    bool round_up = field == FIELD_EXPIRES || field == FIELD_TTL || field == FIELD_BEAT;
 
     put(store, field, ddb_time_value(store->layout->fields[field].format, unix_ms, round_up), expr);
 }

@@ -69,7 +69,7 @@ static enum belay_code raise_ceiling(struct sqlite_store *store, uint64_t above,
     if (rc == SQLITE_OK) {
         rc = db_read_ground(store, &ground, &other_boot);
     }
-    if (rc == SQLITE_OK && !other_boot && ground.ceiling <= above) {
+    if (rc == SQLITE_OK && !other_boot && !ground.served && ground.ceiling <= above) {
         rc = db_statement(store, ST_SET_CEILING, &statement);
         if (rc == SQLITE_OK) {
             rc = sqlite3_bind_int64(statement, 1, (int64_t)above + sqlite_numbers_ahead(store));
@@ -131,6 +131,9 @@ static enum belay_code check_unused(struct work *work, struct belay_error *err)
             rc = sqlite3_bind_int64(statement, 3, hash_acquisition(work->batch->writes[0].key, id));
         }
         if (rc == SQLITE_OK) {
+            rc = sqlite3_bind_int64(statement, 4, id_born(id));
+        }
+        if (rc == SQLITE_OK) {
             rc = sqlite3_step(statement);
             used = rc == SQLITE_ROW;
             (void)sqlite3_reset(statement);
@@ -173,8 +176,12 @@ static enum belay_code write_rows(struct work *work, struct belay_error *err)
             continue;
         }
         if (write->put_ticket != NULL) {
-            /* Before others can see the ticket, or they would take its waiter for dead. */
-            vouched = alive_keep(work->store, write->put_ticket->lock_id, write->key, &work->kept[i]);
+            /*
+             * Before others can see the ticket, or they would take its waiter for dead. A server
+             * does not: the waiters are other processes, which outlive it.
+             */
+            vouched = work->store->own_fd < 0 &&
+                      alive_keep(work->store, write->put_ticket->lock_id, write->key, &work->kept[i]);
         }
         code = write_apply(write, &work->ground, vouched, &work->rows[i], err);
         if (code == BELAY_OK) {
@@ -260,6 +267,9 @@ static enum belay_code prepare(struct work *work, struct belay_error *err)
     if (rc != SQLITE_OK) {
         return sqlite_failed(store, rc, err);
     }
+    if (work->ground.served) {
+        return sqlite_elsewhere(store, err);
+    }
     if (other_boot) {
         return sqlite_other_boot(store, err);
     }
@@ -300,8 +310,12 @@ static enum belay_code run(struct work *work, struct belay_error *err)
         forget_rows(work);
     }
     if (code == BELAY_OK) {
+        work->store->left.version = 0;
         rc = db_run(work->store, ST_COMMIT);
         code = rc == SQLITE_OK ? BELAY_OK : sqlite_commit_failed(work->store, rc, err);
+    }
+    if (code == BELAY_OK) {
+        db_leave_ground(work->store, &work->ground, last_number(work), work->batch->n_events > 0);
     }
     db_rollback(work->store);
     return code;
@@ -333,6 +347,7 @@ static void hand_over(struct work *work, enum belay_code code, struct belay_comm
 
     *out = (struct belay_commit){ .now_ms = work->ground.now_ms, .records = records, .n_records = n };
     out->refused = first;
+    out->event_id = code == BELAY_OK && work->batch->n_events > 0 ? work->ground.next : 0;
     for (size_t i = 0; i < n; i++) {
         records[i] = work->rows[first + i].record;
         memset(&work->rows[first + i].record, 0, sizeof records[i]);
@@ -346,10 +361,13 @@ static void hand_over(struct work *work, enum belay_code code, struct belay_comm
 
 static void keep_house(struct sqlite_store *store, uint64_t before, uint64_t last)
 {
-    store->commits++;
+    if (++store->commits == MANY_COMMITS) {
+        /* One that stays meets many records; what it does not need is not taken. */
+        (void)db_exec(store, "PRAGMA cache_size=-" CACHE_KIB);
+    }
     db_checkpoint_if_due(store);
     if (before / SWEEP_EVERY != last / SWEEP_EVERY) {
-        sqlite_sweep(store);
+        sqlite_sweep(store, before / LIST_EVERY != last / LIST_EVERY);
     }
 }
 

@@ -103,6 +103,20 @@ static enum belay_code connect_db(struct sqlite_store *store, struct belay_error
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
+/*
+ * Whoever opens it next would read a long log from its beginning. Once all of
+ * it is written back, the next commit begins it anew, so we do one. The file
+ * keeps its length: to grow it again would make synced commits slow. We wait for
+ * nobody; if others are about, the last to go does it.
+ */
+static void begin_log_anew(struct sqlite_store *store)
+{
+    (void)sqlite3_busy_handler(store->db, NULL, NULL);
+    if (sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL) == SQLITE_OK) {
+        sqlite_sweep(store, false);
+    }
+}
+
 static void sqlite_close(struct belay_store *base)
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
@@ -110,9 +124,9 @@ static void sqlite_close(struct belay_store *base)
     if (store == NULL) {
         return;
     }
-    /* Whoever opens it next would read a long log from its beginning. */
+    sqlite_disown(store);
     if (store->commits >= MANY_COMMITS && store->wal_pages >= CHECKPOINT_SMALL) {
-        (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+        begin_log_anew(store);
     }
     for (size_t i = 0; i < N_STATEMENTS; i++) {
         (void)sqlite3_finalize(store->statements[i]);
@@ -130,10 +144,12 @@ static void sqlite_close(struct belay_store *base)
 static struct belay_store_terms sqlite_terms(struct belay_store *base)
 {
     /* A ticket we cannot vouch for is all there is to say that its waiter lives, so it must be short. */
-    bool vouches = wake_ready((struct sqlite_store *)base);
+    struct sqlite_store *store = (struct sqlite_store *)base;
+    bool vouches = wake_ready(store);
+    bool owns = store->own_fd >= 0; /* what it grants is for processes that come back after it */
 
     return (struct belay_store_terms){
-        .margin_ms = 0, .claim_ms = 1000, .poll_ms = 250, .ticket_ms = vouches ? 60000 : 3000
+        .margin_ms = 0, .claim_ms = 1000, .poll_ms = 250, .ticket_ms = vouches || owns ? 60000 : 3000
     };
 }
 
@@ -165,6 +181,7 @@ static struct sqlite_store *store_new(struct sqlite_params *params, const struct
     (void)pthread_mutex_init(&store->mutex, NULL);
     (void)pthread_mutex_init(&store->wake_mutex, NULL);
     store->wake.fd = store->wake.probe_fd = -1;
+    store->own_fd = -1;
     if (hooks != NULL) {
         store->hooks = *hooks;
     }
