@@ -78,8 +78,12 @@ void reply(struct exchange *x, int status, json_t *body)
 {
     static const char no_memory[] =
         "{\"error\":{\"code\":\"no_memory\",\"message\":\"no memory\",\"lock\":null}}";
-    char *line = wire_line(body);
+    char *line;
 
+    if (ask_keeps_reply(x, status, body)) {
+        return;
+    }
+    line = wire_line(body);
     if (line == NULL) {
         send_answer(x, 503, "application/json", no_memory, sizeof no_memory - 1);
     } else {
@@ -107,11 +111,11 @@ int status_of(enum belay_code code)
         return 409;
     case BELAY_UNREACHABLE:
     case BELAY_NO_MEMORY:
+    case BELAY_BAD_CONTENT: /* of the store, not of the request */
+    case BELAY_CONFIG:
         return 503;
     case BELAY_UNKNOWN:
         return 504;
-    case BELAY_BAD_CONTENT:
-    case BELAY_CONFIG:
     case BELAY_BUG:
     case BELAY_REFUSED:
     case BELAY_ELSEWHERE:
@@ -200,6 +204,7 @@ static struct exchange *exchange_new(struct server *server, struct http_request 
     x->server = server;
     x->began_us = clock_boot_us();
     x->request = request;
+    x->query = request->query;
     if (theirs != NULL && is_id(theirs)) {
         (void)snprintf(x->id, sizeof x->id, "%s", theirs);
     } else {

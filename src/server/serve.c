@@ -64,6 +64,7 @@ static void before_sleep(void *context)
     } else {
         loop_timer_cancel(server->loop, &server->turn_timer);
     }
+    hooks_pump(server);
     feed_pump(server->feed);
     log_flush(&server->log);
 }
@@ -185,6 +186,7 @@ static void stop(struct run *run, int signal)
     log_note(&server->log, LOG_INFO, "stopping", "on signal %d; %zu connections", signal,
              http_server_connections(server->http));
     waits_stop(server);
+    hooks_stop(server);
     jobs_cancel(server);
     feed_stop(server->feed);
     live_stop(server->live);
@@ -414,6 +416,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     (void)snprintf(server->run, sizeof server->run, "%08llx", (unsigned long long)(random & 0xffffffff));
     server->is_insecure = run->options->insecure;
     server->turn_timer.fire = on_turn_timer;
+    server->hooks.file.fd = -1;
     server->thread = pthread_self();
     server->jobs = calloc(1, sizeof *server->jobs);
     server->feed = feed_new(server);
@@ -426,8 +429,14 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     loop_before_sleep(server->loop, before_sleep, server);
     code = open_store(run, err);
     if (code == BELAY_OK) {
+        code = asks_open(server, err);
+    }
+    if (code == BELAY_OK) {
         live_begin(server->live);
         code = open_http(run, err);
+    }
+    if (code == BELAY_OK) {
+        code = hooks_open(server, err);
     }
     return code == BELAY_OK ? watch_signals(run, err) : code;
 }
@@ -480,8 +489,10 @@ static void say_hello(const struct run *run)
             (void)printf("Try:  curl --unix-socket %s%s http://localhost/v1/locks\n", url, header);
         } else {
             (void)printf("Try:  curl%s -d '{\"locked_by\":\"me\"}' %s/v1/locks/my-deploy/acquire\n"
-                         "      curl%s %s/v1/locks\n",
-                         header, url, header, url);
+                         "      curl%s %s/v1/locks\n"
+                         "      BELAY_STORE=%s belay run nightly -- echo locked\n"
+                         "Look: %s/ and %s/openapi.json\n",
+                         header, url, header, url, url, url, url);
         }
         (void)printf("Ctrl-C stops it.\n");
     }
@@ -498,15 +509,19 @@ static void finish(struct run *run)
         jobs_stop(server);
     }
     if (server->client != NULL && server->loop != NULL) {
+        hooks_end(server);
         (void)belay_client_turn(server->client); /* those who left the line at the very end */
     }
     http_server_close(server->http);
+    asks_end(server);
     if (server->client != NULL && server->loop != NULL) {
         (void)belay_client_turn(server->client);
     }
     delays_release(&server->delays);
     waits_release(&server->waits);
     belay_client_close(server->client);
+    asks_close(server);
+    hooks_close(server);
     telemetry_close(server->telemetry);
     metrics_free(server->metrics);
     belay_config_free(server->config);
