@@ -40,6 +40,7 @@ struct belay_ticket {
     int64_t expires_ms; /* store's clock; a ticket past it counts for nothing */
     bool dead;          /* the store knows that its waiter is gone. It looks from the front and
                   need not look beyond the first one that lives. */
+    bool packed;        /* its texts stand in the record's ticket_text and are not freed one by one */
 };
 
 /* Somebody holds a key below this one. */
@@ -74,6 +75,7 @@ struct belay_record {
     size_t n_metadata;
     struct belay_ticket *tickets; /* by seq */
     size_t n_tickets;
+    char *ticket_text; /* owned; NULL: no ticket is packed */
     struct belay_intent *intents;
     size_t n_intents;
 };

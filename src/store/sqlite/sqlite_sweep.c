@@ -99,6 +99,46 @@ static int sweep_events(struct sqlite_store *store, const struct ground *ground)
     return rc == SQLITE_OK ? run_with(store, ST_SWEEP_EVENTS, cut) : rc;
 }
 
+static bool nobody_is_left(const struct belay_record *record, int64_t now_ms)
+{
+    bool left = false;
+
+    for (size_t i = 0; i < record->n_tickets; i++) {
+        left = left || now_ms < record->tickets[i].expires_ms;
+    }
+    for (size_t i = 0; i < record->n_intents; i++) {
+        left = left || now_ms < record->intents[i].expires_ms;
+    }
+    return !left;
+}
+
+int sweep_all_events(struct sqlite_store *store)
+{
+    struct ground ground;
+    bool other_boot = false;
+    int64_t cut = 0;
+    int rc = add_hash_function(store);
+
+    if (rc == SQLITE_OK) {
+        rc = db_read_ground(store, &ground, &other_boot);
+    }
+    while (rc == SQLITE_OK) {
+        rc = sweep_events(store, &ground);
+        rc = rc == SQLITE_OK ? find_cut(store, &ground, 1, &cut) : rc;
+        if (cut == 0) {
+            break;
+        }
+    }
+    return rc;
+}
+
+bool record_may_go(const struct belay_record *record, int64_t now_ms, int64_t before_unix_ms)
+{
+    return (!record->held || record->expires_ms <= now_ms) && record->locked_at_unix_ms < before_unix_ms &&
+           (!record->held || record->expires_at_unix_ms < before_unix_ms) &&
+           record->freed_at_unix_ms < before_unix_ms && nobody_is_left(record, now_ms);
+}
+
 /* The key up to which this step goes; NULL: to the end. */
 static int find_stretch(struct sqlite_store *store, char **out_last)
 {
@@ -137,19 +177,6 @@ static int bind_stretch(sqlite3_stmt *statement, const struct sqlite_store *stor
         rc = sqlite3_bind_int64(statement, 3, ground->unix_ms - store->retain_records_ms);
     }
     return rc;
-}
-
-static bool nobody_is_left(const struct belay_record *record, int64_t now_ms)
-{
-    bool left = false;
-
-    for (size_t i = 0; i < record->n_tickets; i++) {
-        left = left || now_ms < record->tickets[i].expires_ms;
-    }
-    for (size_t i = 0; i < record->n_intents; i++) {
-        left = left || now_ms < record->intents[i].expires_ms;
-    }
-    return !left;
 }
 
 /* Those whose waiters and whose holders below never came back to take themselves out. */
