@@ -235,6 +235,14 @@ struct belay_store_ops {
     void (*wait)(struct belay_store *store, const char *lock_id, uint32_t listened, int64_t timeout_ms,
                  struct belay_cancel *cancel);
     void (*wake)(struct belay_store *store, const char *lock_id);
+
+    /*
+     * Have all that was committed on disk. NULL: commit() does so itself, as far
+     * as the batch asks for it. A store that has it does no more in commit() than
+     * what can be undone by a crash, and nobody may be told of it before. After
+     * BELAY_UNKNOWN it may or may not be there, and nothing more can be done.
+     */
+    enum belay_code (*sync)(struct belay_store *store, struct belay_error *err);
 };
 
 /* A store's own struct begins with this. */

@@ -228,7 +228,7 @@ static void put_event(struct writer *w, const struct belay_event *event)
     put_meta(w, event->metadata, event->n_metadata);
 }
 
-void entry_pack(struct buf *to, const struct entry *entry)
+void entry_pack(struct buf *to, const struct journal_entry *entry)
 {
     struct writer w = { .to = to };
 
@@ -430,11 +430,11 @@ static void settle_lists(struct entry_room *room, size_t n_writes, size_t n_even
     }
 }
 
-bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct entry *out_entry)
+bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct journal_entry *out_entry)
 {
     struct reader r = { .at = data, .end = (const unsigned char *)data + len };
     struct lists lists = { .room = room };
-    struct entry entry = { 0 };
+    struct journal_entry entry = { 0 };
     size_t deletes;
 
     entry.number = get_unsigned(&r);

@@ -12,7 +12,7 @@
 #include "store/sqlite/sqlite_internal.h"
 
 /* One commit, as it was decided: applying it again to the same records gives the same. */
-struct entry {
+struct journal_entry {
     uint64_t number; /* the first that it took */
     int64_t now_ms;
     int64_t unix_ms;
@@ -25,7 +25,7 @@ struct entry {
 };
 
 /* The last number that it took. */
-static inline uint64_t entry_last(const struct entry *entry)
+static inline uint64_t entry_last(const struct journal_entry *entry)
 {
     return entry->number + (entry->n_events == 0 ? 0 : entry->n_events - 1);
 }
@@ -47,9 +47,9 @@ struct entry_room {
 void entry_room_release(struct entry_room *room);
 
 /* buf->failed afterwards if there was no memory. */
-void entry_pack(struct buf *to, const struct entry *entry);
+void entry_pack(struct buf *to, const struct journal_entry *entry);
 /* The entry borrows from `data` and `room`. False: it cannot be read, or there is no memory. */
-bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct entry *out_entry);
+bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct journal_entry *out_entry);
 
 /* A record without its key. The texts of its tickets stand in one piece of memory. */
 void record_pack(struct buf *to, const struct belay_record *record);

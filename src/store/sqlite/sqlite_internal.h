@@ -222,7 +222,8 @@ bool event_takes(const struct belay_event *event);
 
 /*
  * Bring one journal into the database, in transactions that each can be the
- * last: what is there already is left out. On BELAY_OK all of it is on disk.
+ * last: what is there already is left out. On BELAY_OK all of it is on disk. With the mutex held, or a
+ * store that no other thread uses; the same goes for sqlite_recover().
  * `keep_going` (may be NULL) is asked between two of them; false ends it with BELAY_CANCELLED.
  */
 struct journal;

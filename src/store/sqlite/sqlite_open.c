@@ -201,6 +201,9 @@ enum belay_code sqlite_store_open(const char *path_and_params, const struct sqli
     if (code == BELAY_OK) {
         code = sqlite_schema_ready(store, err);
     }
+    if (code == BELAY_OK && sqlite_has_journal(store)) {
+        code = sqlite_recover(store, err);
+    }
     if (code == BELAY_OK) {
         code = sqlite_restart(store, err);
     }

@@ -112,7 +112,8 @@ static enum belay_code apply_delete(struct replay *replay, const char *key, stru
     return code;
 }
 
-static enum belay_code apply(struct replay *replay, const struct entry *entry, struct belay_error *err)
+static enum belay_code apply(struct replay *replay, const struct journal_entry *entry,
+                             struct belay_error *err)
 {
     struct ground ground = { .now_ms = entry->now_ms, .unix_ms = entry->unix_ms, .next = entry->number };
     enum belay_code code = BELAY_OK;
@@ -184,7 +185,7 @@ static enum belay_code replay_some(struct replay *replay, const struct journal *
 {
     const void *data;
     size_t len;
-    struct entry entry;
+    struct journal_entry entry;
     enum belay_code code = BELAY_OK;
     size_t n = 0;
 
@@ -221,7 +222,6 @@ static enum belay_code replay_step(struct replay *replay, const struct journal *
     enum belay_code code;
     int rc;
 
-    (void)pthread_mutex_lock(&store->mutex);
     rc = db_begin(store, true);
     if (rc == SQLITE_OK) {
         rc = db_read_ground(store, &ground, &other_boot);
@@ -238,7 +238,6 @@ static enum belay_code replay_step(struct replay *replay, const struct journal *
         store->commits += MANY_COMMITS;
         db_checkpoint_if_due(store);
     }
-    (void)pthread_mutex_unlock(&store->mutex);
     forget(replay);
     return code;
 }
