@@ -290,10 +290,16 @@ struct belay_client_options {
     /* Called for what a person should know but no caller acts upon; one line. */
     void (*on_warning)(void *context, const char *text);
     void *context;
+    /*
+     * This process serves the store to others. It then owns an embedded store:
+     * everything is in memory as well, and changes are on disk only after
+     * belay_client_sync(), once for many. For one thread, with calls.
+     */
+    bool serves;
 };
 #define BELAY_CLIENT_OPTIONS_INIT                                                                            \
     {                                                                                                        \
-        sizeof(struct belay_client_options), NULL, NULL, NULL, NULL, NULL                                    \
+        sizeof(struct belay_client_options), NULL, NULL, NULL, NULL, NULL, false                             \
     }
 
 /*
@@ -554,6 +560,13 @@ BELAY_API void belay_call_cancel(struct belay_call *call);
 
 /* Do all that can be done now. Returns when there is more to do, on CLOCK_BOOTTIME; INT64_MAX: nothing. */
 BELAY_API int64_t belay_client_turn(struct belay_client *client);
+
+/*
+ * Have on disk all that calls have done. With options.serves: nobody may be told
+ * what became of a call, nor of anything that was read since, before this. After
+ * BELAY_UNKNOWN it may or may not be there: tell nobody anything, and start again.
+ */
+BELAY_API enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err);
 
 /* ---- looking after a store ----------------------------------------------- */
 

@@ -240,6 +240,11 @@ int64_t belay_client_turn(struct belay_client *client)
     return call == NULL ? INT64_MAX : call->op.wait_until_ms;
 }
 
+enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err)
+{
+    return client->store->ops->sync == NULL ? BELAY_OK : client->store->ops->sync(client->store, err);
+}
+
 void calls_drop(struct belay_client *client)
 {
     struct belay_call *call;

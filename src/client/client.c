@@ -7,6 +7,7 @@
 #include "client/loader.h"
 #include "remote/remote.h"
 #include "store/dynamodb/dynamodb_store.h"
+#include "store/ledger/ledger_store.h"
 #include "store/sqlite/sqlite_store.h"
 #include "version.h"
 
@@ -98,6 +99,10 @@ static enum belay_code open_store(const char *url, const struct belay_client_opt
                                   const struct belay_config *config, struct belay_store **out_store,
                                   struct client_remote **out_remote, char **out_url, struct belay_error *err)
 {
+    if (text_has_prefix(url, "sqlite:") && options->serves) {
+        return ledger_store_open(url + strlen("sqlite:"), NULL, options->on_warning, options->context,
+                                 out_store, out_url, err);
+    }
     if (text_has_prefix(url, "sqlite:")) {
         return sqlite_store_open(url + strlen("sqlite:"), NULL, out_store, out_url, err);
     }

@@ -30,7 +30,8 @@ struct server {
     char run[17];            /* what begins the ids of this run's requests */
     bool is_insecure;        /* --insecure */
     bool is_draining;
-    char *openapi; /* owned; made once */
+    bool has_failed; /* the store cannot say what is on disk */
+    char *openapi;   /* owned; made once */
 };
 
 enum { REQUEST_ID_SIZE = 65 };

@@ -135,7 +135,9 @@ class Stopping(ServerCase):
 
     def test_a_lock_is_nobodys_process(self):
         """So the store has it on disk before it is answered, and keeps it over a restart of the machine (L7)."""
-        self.serve().acquire("k")
+        server = self.serve()
+        server.acquire("k")
+        self.assertEqual(server.stop(), 0)  # then the database alone is everything
         with contextlib.closing(sqlite3.connect(self.dir / "belay.db")) as store:
             self.assertEqual(store.execute("SELECT outlives FROM locks WHERE key = 'k'").fetchall(), [(1,)])
 

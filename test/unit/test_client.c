@@ -116,8 +116,9 @@ static void cut_wake(struct belay_store *store, const char *lock_id)
     cut->inner->ops->wake(cut->inner, lock_id);
 }
 
-static const struct belay_store_ops cut_ops = { "cut",      cut_close, cut_get,    cut_commit, cut_scan,
-                                                cut_events, cut_terms, cut_listen, cut_wait,   cut_wake };
+static const struct belay_store_ops cut_ops = { "cut",    cut_close,  cut_get,   cut_commit,
+                                                cut_scan, cut_events, cut_terms, cut_listen,
+                                                cut_wait, cut_wake,   NULL };
 
 /* Events come from whichever thread caused them. */
 static pthread_mutex_t event_mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -27,7 +27,7 @@ struct work {
 enum belay_code ledger_load(struct ledger *ledger, const char *key, struct row *out_row,
                             struct belay_error *err)
 {
-    const struct item *item = table_find(&ledger->table, key);
+    const struct item *item = items_find(&ledger->table, key);
 
     return item == NULL ? row_absent(key, out_row, err)
                         : record_unpack(key, item->packed, item->len, out_row, err);
@@ -82,7 +82,7 @@ static enum belay_code change_one(struct work *work, size_t i, struct belay_erro
     scratch->failed = false;
     record_pack(scratch, &work->rows[i].record);
     work->packed[i] = scratch->failed ? NULL : malloc(scratch->len);
-    work->items[i] = table_find(&ledger->table, write->key);
+    work->items[i] = items_find(&ledger->table, write->key);
     if (work->items[i] == NULL) {
         work->items[i] = item_new(write->key);
     }
@@ -155,7 +155,7 @@ static enum belay_code note(struct work *work, struct belay_error *err)
     for (size_t i = 0; i < work->batch->n_writes; i++) {
         struct item *item = work->items[i];
 
-        if (item != NULL && item->packed == NULL && !table_add(&ledger->table, item)) {
+        if (item != NULL && item->packed == NULL && !items_add(&ledger->table, item)) {
             return error_no_memory(err);
         }
     }
@@ -190,8 +190,8 @@ static void take_back(struct work *work)
         if (item == NULL || item->packed != NULL) {
             continue;
         }
-        if (table_find(&work->ledger->table, item->key) == item) {
-            table_remove(&work->ledger->table, item);
+        if (items_find(&work->ledger->table, item->key) == item) {
+            items_remove(&work->ledger->table, item);
         } else {
             item_free(item);
         }

@@ -9,8 +9,10 @@
  * While the other is not ready yet the active one grows. The thread never holds
  * the mutex while it reads or writes: commits do not wait for it.
  */
-#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -21,11 +23,11 @@
 
 enum { LOOK_MS = 200, RETRY_MS = 5000, FOLD_NICE = 5 };
 
-static void warn(const struct ledger *ledger, const struct belay_error *err)
+/* Told by who syncs: the thread has nobody to talk to. With the mutex. */
+static void warn(struct ledger *ledger, const struct belay_error *err)
 {
-    if (ledger->on_warning != NULL) {
-        ledger->on_warning(ledger->context, err->text);
-    }
+    free(ledger->warning);
+    ledger->warning = strdup(err->text);
 }
 
 static void add_mark(struct ledger *ledger)
@@ -81,10 +83,17 @@ enum belay_code ledger_sync(struct belay_store *base, struct belay_error *err)
 {
     struct ledger *ledger = (struct ledger *)base;
     enum belay_code code;
+    char *warning;
 
     (void)pthread_mutex_lock(&ledger->mutex);
     code = sync_frame(ledger, err);
+    warning = ledger->warning;
+    ledger->warning = NULL;
     (void)pthread_mutex_unlock(&ledger->mutex);
+    if (warning != NULL && ledger->on_warning != NULL) {
+        ledger->on_warning(ledger->context, warning);
+    }
+    free(warning);
     return code;
 }
 
@@ -157,11 +166,11 @@ static void *run_thread(void *context)
         if (!ledger->is_ready[other]) {
             (void)pthread_mutex_unlock(&ledger->mutex);
             code = fold_other(ledger, other, has_entries, &err);
+            (void)pthread_mutex_lock(&ledger->mutex);
             if (code != BELAY_OK && code != BELAY_CANCELLED) {
                 warn(ledger, &err);
             }
             belay_error_release(&err);
-            (void)pthread_mutex_lock(&ledger->mutex);
             if (code != BELAY_OK && !ledger->is_stopping) {
                 sleep_for(ledger, RETRY_MS);
             }
@@ -181,7 +190,14 @@ static void *run_thread(void *context)
 
 bool ledger_start_thread(struct ledger *ledger)
 {
+    sigset_t all;
+    sigset_t old;
+
+    /* Signals are for the threads of who opened the store. */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
     ledger->has_thread = pthread_create(&ledger->thread, NULL, run_thread, ledger) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     return ledger->has_thread;
 }
 

@@ -20,23 +20,23 @@ struct item {
     char key[];
 };
 
-struct table {
+struct items {
     struct item **buckets; /* owned */
     size_t n_buckets;      /* a power of two */
     size_t n;
     void *tree; /* of tsearch(): the same items by key */
 };
 
-bool table_init(struct table *table);
-void table_release(struct table *table);
-struct item *table_find(const struct table *table, const char *key);
-/* An item without a record, for table_add(); NULL: no memory. */
+bool items_init(struct items *table);
+void items_release(struct items *table);
+struct item *items_find(const struct items *table, const char *key);
+/* An item without a record, for items_add(); NULL: no memory. */
 struct item *item_new(const char *key);
 void item_free(struct item *item);
-bool table_add(struct table *table, struct item *item); /* false: no memory */
-void table_remove(struct table *table, struct item *item);
+bool items_add(struct items *table, struct item *item); /* false: no memory */
+void items_remove(struct items *table, struct item *item);
 /* The first whose key is greater, or not less if `or_same`; NULL: none. */
-struct item *table_after(const struct table *table, const char *key, bool or_same);
+struct item *items_after(const struct items *table, const char *key, bool or_same);
 
 /* ---- ledger_ids.c: which ids have ever taken which key ---- */
 
@@ -75,7 +75,7 @@ struct ledger {
     bool stays;
 
     pthread_mutex_t mutex; /* guards all below */
-    struct table table;
+    struct items table;
     struct id_set ids;
     uint64_t next;      /* number */
     struct buf frame;   /* entries that are not written yet */
@@ -86,6 +86,7 @@ struct ledger {
     struct marks marks[JOURNAL_FILES];
     uint64_t frame_first;         /* number in the frame; 0: it is empty */
     bool is_ready[JOURNAL_FILES]; /* begun, and empty */
+    char *warning;                /* owned; not told yet */
     bool is_broken;               /* a sync has failed: what is on disk is unknown */
     char *sweep_key;              /* owned; NULL: from the first */
     int64_t committed_ms;         /* boot clock */

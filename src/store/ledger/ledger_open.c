@@ -32,11 +32,12 @@ static void ledger_close(struct belay_store *base)
         journal_close(&ledger->journals[i]);
         free(ledger->journals[i].path);
     }
-    table_release(&ledger->table);
+    items_release(&ledger->table);
     ids_release(&ledger->ids);
     buf_release(&ledger->frame);
     buf_release(&ledger->scratch);
     free(ledger->sweep_key);
+    free(ledger->warning);
     if (ledger->reads != NULL) {
         ledger->reads->base.ops->close(&ledger->reads->base);
     }
@@ -107,7 +108,7 @@ static struct ledger *ledger_new(const struct ledger_hooks *hooks)
     ledger->frame = (struct buf)BUF_INIT(FRAME_MAX_BYTES);
     ledger->scratch = (struct buf)BUF_INIT(FRAME_MAX_BYTES);
     ledger->journals[0].fd = ledger->journals[1].fd = -1;
-    if (!table_init(&ledger->table) || !ids_init(&ledger->ids)) {
+    if (!items_init(&ledger->table) || !ids_init(&ledger->ids)) {
         ledger_close(&ledger->base);
         return NULL;
     }
@@ -139,7 +140,7 @@ static bool load_record(void *context, const struct belay_record *record, int64_
     if (item != NULL && !ledger->scratch.failed) {
         item->packed = malloc(ledger->scratch.len);
     }
-    if (item == NULL || item->packed == NULL || !table_add(&ledger->table, item)) {
+    if (item == NULL || item->packed == NULL || !items_add(&ledger->table, item)) {
         item_free(item);
         loading->code = error_no_memory(loading->err);
         return false;

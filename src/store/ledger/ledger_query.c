@@ -56,10 +56,10 @@ static enum belay_code scan_next(struct ledger *ledger, const struct belay_scan 
     struct item *item;
 
     (void)pthread_mutex_lock(&ledger->mutex);
-    item = table_after(&ledger->table, from_prefix ? prefix : after, from_prefix);
+    item = items_after(&ledger->table, from_prefix ? prefix : after, from_prefix);
     while (item != NULL && scan->held_only && !record_is_held_packed(item->packed) &&
            text_has_prefix(item->key, prefix)) {
-        item = table_after(&ledger->table, item->key, false);
+        item = items_after(&ledger->table, item->key, false);
     }
     *out_is_end = item == NULL || !text_has_prefix(item->key, prefix);
     if (!*out_is_end) {

@@ -29,7 +29,7 @@ static void remove_all(struct ledger *ledger, struct item *const *items, size_t 
     /* On a full disk they stay. */
     if (n > 0 && ledger_note(ledger, &entry, NULL) == BELAY_OK) {
         for (size_t i = 0; i < n; i++) {
-            table_remove(&ledger->table, items[i]);
+            items_remove(&ledger->table, items[i]);
         }
     }
 }
@@ -40,7 +40,7 @@ void ledger_sweep(struct ledger *ledger)
     int64_t now_ms = sqlite_now_ms(ledger->reads);
     int64_t unix_ms = sqlite_unix_ms(ledger->reads);
     size_t n = 0;
-    struct item *item = table_after(&ledger->table, ledger->sweep_key == NULL ? "" : ledger->sweep_key,
+    struct item *item = items_after(&ledger->table, ledger->sweep_key == NULL ? "" : ledger->sweep_key,
                                     ledger->sweep_key == NULL);
 
     for (size_t i = 0; item != NULL && i < SWEEP_ROWS; i++) {
@@ -50,7 +50,7 @@ void ledger_sweep(struct ledger *ledger)
         if (i + 1 == SWEEP_ROWS) {
             break;
         }
-        item = table_after(&ledger->table, item->key, false);
+        item = items_after(&ledger->table, item->key, false);
     }
     free(ledger->sweep_key);
     ledger->sweep_key = item == NULL ? NULL : strdup(item->key);

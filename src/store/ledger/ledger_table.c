@@ -12,7 +12,7 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const struct item *)a)->key, ((const struct item *)b)->key);
 }
 
-bool table_init(struct table *table)
+bool items_init(struct items *table)
 {
     table->n_buckets = BUCKETS_FIRST;
     table->buckets = calloc(table->n_buckets, sizeof(struct item *));
@@ -32,7 +32,7 @@ static void leave_alone(void *item)
     (void)item; /* they are freed by their buckets */
 }
 
-void table_release(struct table *table)
+void items_release(struct items *table)
 {
     tdestroy(table->tree, leave_alone);
     for (size_t i = 0; table->buckets != NULL && i < table->n_buckets; i++) {
@@ -47,12 +47,12 @@ void table_release(struct table *table)
     memset(table, 0, sizeof *table);
 }
 
-static struct item **bucket_of(const struct table *table, uint64_t hash)
+static struct item **bucket_of(const struct items *table, uint64_t hash)
 {
     return &table->buckets[hash & (table->n_buckets - 1)];
 }
 
-struct item *table_find(const struct table *table, const char *key)
+struct item *items_find(const struct items *table, const char *key)
 {
     uint64_t hash = hash_text(key);
     struct item *item = *bucket_of(table, hash);
@@ -76,9 +76,9 @@ struct item *item_new(const char *key)
 }
 
 /* Without memory it stays as small as it is, and is slower. */
-static void grow(struct table *table)
+static void grow(struct items *table)
 {
-    struct table larger = { .n_buckets = 2 * table->n_buckets };
+    struct items larger = { .n_buckets = 2 * table->n_buckets };
 
     larger.buckets = calloc(larger.n_buckets, sizeof(struct item *));
     if (larger.buckets == NULL) {
@@ -99,7 +99,7 @@ static void grow(struct table *table)
     table->n_buckets = larger.n_buckets;
 }
 
-bool table_add(struct table *table, struct item *item)
+bool items_add(struct items *table, struct item *item)
 {
     struct item **bucket;
 
@@ -116,7 +116,7 @@ bool table_add(struct table *table, struct item *item)
     return true;
 }
 
-void table_remove(struct table *table, struct item *item)
+void items_remove(struct items *table, struct item *item)
 {
     struct item **at = bucket_of(table, item->hash);
 
@@ -149,7 +149,7 @@ static int go_down(const void *a, const void *b)
     return 1;
 }
 
-struct item *table_after(const struct table *table, const char *key, bool or_same)
+struct item *items_after(const struct items *table, const char *key, bool or_same)
 {
     struct search search = { .key = key, .or_same = or_same };
     struct search *at = &search;
