@@ -83,8 +83,9 @@ enum belay_code {
     BELAY_UNKNOWN,       /* it may have happened: repeat with the same lock id to find out */
     BELAY_CANCELLED,     /* belay_cancel_request() ended the wait */
     BELAY_NO_MEMORY,
-    BELAY_BUG,    /* libbelay contradicts itself; please report it */
-    BELAY_REFUSED /* between the library and a store only: a condition did not hold */
+    BELAY_BUG,      /* libbelay contradicts itself; please report it */
+    BELAY_REFUSED,  /* between the library and a store only: a condition did not hold */
+    BELAY_ELSEWHERE /* the same: its locks are to be asked for elsewhere, at a server or without it */
 };
 
 /* A short name in lower case, such as "lock_held"; the codes of the HTTP API. */
@@ -291,11 +292,13 @@ struct belay_client_options {
     void (*on_warning)(void *context, const char *text);
     void *context;
     /*
-     * This process serves the store to others. It then owns an embedded store:
-     * everything is in memory as well, and changes are on disk only after
-     * belay_client_sync(), once for many. For one thread, with calls.
+     * For a server: while this client is open, an embedded store's file is its
+     * alone. Other clients of the file, whether opened before or after, reach
+     * it through the socket that belay_client_socket() names. Everything is then
+     * in memory as well, and changes are on disk only after belay_client_sync(),
+     * once for many. For one thread, with calls.
      */
-    bool serves;
+    bool owns_file;
 };
 #define BELAY_CLIENT_OPTIONS_INIT                                                                            \
     {                                                                                                        \
@@ -313,6 +316,18 @@ BELAY_API void belay_client_close(struct belay_client *client);
 
 /* The store's URL as it was understood, fit for BELAY_STORE. */
 BELAY_API const char *belay_client_store_url(const struct belay_client *client);
+
+/*
+ * With owns_file: the socket at which the clients of *out_file look for its
+ * server. Who may write the file should be able to connect. NULL: there is none.
+ */
+BELAY_API const char *belay_client_socket(const struct belay_client *client, const char **out_file);
+
+/*
+ * The process that serves this client's file, through which its last call went;
+ * 0: none did. (A server named by its URL is not meant.)
+ */
+BELAY_API long belay_client_served_by(struct belay_client *client);
 
 /* False when the kill switch (BELAY_DISABLED=1, locking_enabled: false) is on. */
 BELAY_API bool belay_client_locking_enabled(const struct belay_client *client);
@@ -502,6 +517,13 @@ BELAY_API enum belay_code belay_events(struct belay_client *client, const char *
                                        struct belay_error *err);
 
 /*
+ * Keep the event lock.lost, for a holder elsewhere that has told us so: `event`
+ * says of which key, id, token and owner, and why. Nothing else is changed.
+ */
+BELAY_API enum belay_code belay_note_lost(struct belay_client *client, const struct belay_event *event,
+                                          struct belay_error *err);
+
+/*
  * Events as they happen, of keys that begin with `prefix` (NULL: all), after
  * the event `after_id` (0: from now on), until `fn` returns false or `cancel`.
  */
@@ -555,14 +577,23 @@ BELAY_API enum belay_code belay_call_force(struct belay_client *client, const ch
                                            const char *by, const char *reason, belay_call_fn fn,
                                            void *context, struct belay_error *err);
 
+/*
+ * Forget a wait and free the call, whose fn hears nothing more; for who stops.
+ * Its place in line stays for a while, for who asks again with the same lock id.
+ */
+BELAY_API void belay_call_forget(struct belay_call *call);
+
 /* End a wait: its fn hears BELAY_CANCELLED in the next turn, unless it has ended before. */
 BELAY_API void belay_call_cancel(struct belay_call *call);
+
+/* True while the store does not answer it: it tries again by itself. */
+BELAY_API bool belay_call_is_in_trouble(const struct belay_call *call);
 
 /* Do all that can be done now. Returns when there is more to do, on CLOCK_BOOTTIME; INT64_MAX: nothing. */
 BELAY_API int64_t belay_client_turn(struct belay_client *client);
 
 /*
- * Have on disk all that calls have done. With options.serves: nobody may be told
+ * Have on disk all that calls have done. With options.owns_file: nobody may be told
  * what became of a call, nor of anything that was read since, before this. After
  * BELAY_UNKNOWN it may or may not be there: tell nobody anything, and start again.
  */

@@ -261,6 +261,8 @@ BELAY_API enum belay_code belay_client_open_store(struct belay_store *store,
  */
 BELAY_API bool belay_cancel_requested(const struct belay_cancel *cancel);
 BELAY_API void belay_cancel_bind(struct belay_cancel *cancel, uint32_t *word);
+/* The same for who sleeps in poll(): an eventfd that can be read once it is cancelled. -1: no more. */
+BELAY_API void belay_cancel_bind_fd(struct belay_cancel *cancel, int fd);
 
 #ifdef __cplusplus
 }

@@ -153,6 +153,7 @@ int cli_exit_code(enum belay_code code)
     case BELAY_NO_MEMORY:
     case BELAY_BUG:
     case BELAY_REFUSED:
+    case BELAY_ELSEWHERE:
         break;
     }
     return CLI_BUG;
@@ -282,4 +283,16 @@ int cli_finish(const struct cli_context *context, int code)
                        reason == 0 ? "an earlier write failed" : strerror(reason));
     }
     return code == CLI_OK ? CLI_UNKNOWN : code;
+}
+
+void cli_close(struct cli_context *context)
+{
+    long pid = context->client == NULL ? 0 : belay_client_served_by(context->client);
+
+    if (context->verbose && pid != 0) {
+        cli_note(context, "%s is served by process %ld, and was reached through it",
+                 belay_client_store_url(context->client), pid);
+    }
+    belay_client_close(context->client);
+    context->client = NULL;
 }

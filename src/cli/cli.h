@@ -100,6 +100,9 @@ int cli_signal(void);
 /* Put the signals back as they were before cli_cancel(). */
 void cli_uncancel(struct cli_context *context);
 
+/* Close the client, if there is one; with --verbose, say which server it went through. */
+void cli_close(struct cli_context *context);
+
 /* ---- what a command says ----------------------------------------------- */
 
 /* The exit code for a code of the library; BELAY_CANCELLED is 128 and the signal. */

@@ -438,8 +438,7 @@ static int exec_run(struct cli_context *context, const struct options *options)
     }
     write_result(&run);
     belay_lock_free(run.lock);
-    belay_client_close(context->client); /* while the guardian ends */
-    context->client = NULL;
+    cli_close(context); /* while the guardian ends */
     guardian_finish(&run.guardian);
     lock_request_release(&run.request);
     belay_error_release(&err);

@@ -91,7 +91,7 @@ int main(int argc, char **argv)
     }
     code = cli_finish(&context, code);
     cli_uncancel(&context);
-    belay_client_close(context.client);
+    cli_close(&context);
     belay_config_free(context.config);
     options_release(&options);
     belay_error_release(&err);

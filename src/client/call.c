@@ -175,6 +175,17 @@ void belay_call_cancel(struct belay_call *call)
     call_table_set_ready(&call->client->calls, call);
 }
 
+void belay_call_forget(struct belay_call *call)
+{
+    call_table_remove(&call->client->calls, call);
+    call_free(call);
+}
+
+bool belay_call_is_in_trouble(const struct belay_call *call)
+{
+    return call->op.faults > 0;
+}
+
 /* ---- carrying out ---- */
 
 static void finish(struct belay_client *client, struct belay_call *call)
@@ -182,6 +193,9 @@ static void finish(struct belay_client *client, struct belay_call *call)
     struct belay_info *info = NULL;
     enum belay_code code = call->op.code;
 
+    if (code == BELAY_ELSEWHERE) {
+        code = call->op.err.code = BELAY_UNREACHABLE; /* a server has come, and calls go to a store only */
+    }
     call_table_remove(&client->calls, call);
     if (code == BELAY_OK) {
         info = info_from_record(&call->op.record, call->op.record_now_ms);

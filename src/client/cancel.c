@@ -13,7 +13,8 @@
 struct belay_cancel {
     atomic_bool requested;
     _Atomic(uint32_t *) word; /* what a thread in a store's wait() sleeps on */
-    atomic_int busy;          /* requests that may be using `word` */
+    atomic_int fd;            /* what it polls, plus one; 0: nothing */
+    atomic_int busy;          /* requests that may be using `word` or `fd` */
     uint32_t own;             /* what client_sleep() sleeps on */
 };
 
@@ -36,7 +37,9 @@ static void wake_word(uint32_t *word)
 void belay_cancel_request(struct belay_cancel *cancel)
 {
     int saved = errno; /* it may be called by a signal handler */
+    const uint64_t one = 1;
     uint32_t *word;
+    int fd;
 
     atomic_fetch_add(&cancel->busy, 1);
     atomic_store(&cancel->requested, true);
@@ -44,6 +47,10 @@ void belay_cancel_request(struct belay_cancel *cancel)
     word = atomic_load(&cancel->word);
     if (word != NULL) {
         wake_word(word);
+    }
+    fd = atomic_load(&cancel->fd) - 1;
+    if (fd >= 0) {
+        (void)!write(fd, &one, sizeof one);
     }
     atomic_fetch_sub(&cancel->busy, 1);
     errno = saved;
@@ -54,15 +61,37 @@ bool belay_cancel_requested(const struct belay_cancel *cancel)
     return cancel != NULL && atomic_load(&cancel->requested);
 }
 
+/* Who asked before this may still use what is about to go. */
+static void await_requests(const struct belay_cancel *cancel)
+{
+    while (atomic_load(&cancel->busy) != 0) {
+        (void)sched_yield();
+    }
+}
+
 void belay_cancel_bind(struct belay_cancel *cancel, uint32_t *word)
 {
     if (cancel == NULL) {
         return;
     }
     atomic_store(&cancel->word, word);
-    /* Who asked before this may still hold the old word, which is about to go. */
-    while (word == NULL && atomic_load(&cancel->busy) != 0) {
-        (void)sched_yield();
+    if (word == NULL) {
+        await_requests(cancel);
+    }
+}
+
+void belay_cancel_bind_fd(struct belay_cancel *cancel, int fd)
+{
+    const uint64_t one = 1;
+
+    if (cancel == NULL) {
+        return;
+    }
+    atomic_store(&cancel->fd, fd + 1);
+    if (fd < 0) {
+        await_requests(cancel);
+    } else if (belay_cancel_requested(cancel)) {
+        (void)!write(fd, &one, sizeof one); /* it was, before there was anybody to tell */
     }
 }
 

@@ -64,23 +64,29 @@ static enum belay_code check_who_named_it(const char *url, const struct belay_cl
     return BELAY_OK;
 }
 
+static enum belay_code open_curl(const struct http_options *options, struct http **out_http,
+                                 struct belay_error *err)
+{
+    const struct net_module *net;
+    enum belay_code code = loader_net(&net, err);
+
+    return code == BELAY_OK ? net->http_open(options, out_http, err) : code;
+}
+
 /* A server; and a store that says so to whoever asks it instead. */
 static enum belay_code open_remote(const char *url, const struct belay_client_options *options,
                                    const struct belay_config *config, struct belay_store **out_store,
                                    struct client_remote **out_remote, char **out_url, struct belay_error *err)
 {
-    struct remote_options remote_options = { .auth_file = belay_config_get(config, "auth_file"),
+    struct remote_options remote_options = { .open_curl = open_curl,
+                                             .auth_file = belay_config_get(config, "auth_file"),
                                              .ca_file = belay_config_get(config, "ca_file"),
                                              .on_warning = options->on_warning,
                                              .context = options->context };
-    const struct net_module *net;
     enum belay_code code = check_who_named_it(url, options, config, err);
 
     if (code == BELAY_OK) {
-        code = loader_net(&net, err);
-    }
-    if (code == BELAY_OK) {
-        code = net->open_remote(url, &remote_options, out_remote, out_url, err);
+        code = remote_open(url, &remote_options, out_remote, out_url, err);
     }
     if (code != BELAY_OK) {
         return code;
@@ -99,10 +105,6 @@ static enum belay_code open_store(const char *url, const struct belay_client_opt
                                   const struct belay_config *config, struct belay_store **out_store,
                                   struct client_remote **out_remote, char **out_url, struct belay_error *err)
 {
-    if (text_has_prefix(url, "sqlite:") && options->serves) {
-        return ledger_store_open(url + strlen("sqlite:"), NULL, options->on_warning, options->context,
-                                 out_store, out_url, err);
-    }
     if (text_has_prefix(url, "sqlite:")) {
         return sqlite_store_open(url + strlen("sqlite:"), NULL, out_store, out_url, err);
     }
@@ -155,6 +157,7 @@ static enum belay_code client_new(struct belay_store *store, struct client_remot
     (void)random_bytes(&seed, sizeof seed); /* jitter does without, if it must */
     atomic_init(&client->seed, seed);
     (void)pthread_mutex_init(&client->mutex, NULL);
+    (void)pthread_mutex_init(&client->via_mutex, NULL);
     (void)pthread_cond_init(&client->idle, NULL);
     *out_client = client;
     return BELAY_OK;
@@ -167,6 +170,7 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
     struct belay_store *store = NULL;
     struct client_remote *remote = NULL;
     char *store_url = NULL;
+    char *socket = NULL;
     const char *url = options->store_url != NULL ? options->store_url : belay_config_get(config, "store");
     enum belay_code code;
 
@@ -174,7 +178,12 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
         return error_set(err, BELAY_CONFIG,
                          "no home directory to keep locks in: set --store or BELAY_STORE to sqlite:PATH");
     }
-    code = open_store(url, options, config, &store, &remote, &store_url, err);
+    if (options->owns_file && text_has_prefix(url, "sqlite:") && is_enabled(config)) {
+        code = ledger_store_open(url + strlen("sqlite:"), NULL, options->on_warning, options->context, &store,
+                                 &store_url, &socket, err);
+    } else {
+        code = open_store(url, options, config, &store, &remote, &store_url, err);
+    }
     if (code != BELAY_OK && !is_enabled(config)) {
         store = off_store_new(err == NULL ? "the store could not be opened" : err->text);
         store_url = strdup(url);
@@ -187,7 +196,15 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
         }
         code = BELAY_OK;
     }
-    return code == BELAY_OK ? client_new(store, remote, store_url, config, options, out_client, err) : code;
+    if (code == BELAY_OK) {
+        code = client_new(store, remote, store_url, config, options, out_client, err);
+    }
+    if (code == BELAY_OK) {
+        (*out_client)->socket = socket;
+        socket = NULL; /* the client's now */
+    }
+    free(socket);
+    return code;
 }
 
 enum belay_code belay_client_open(const struct belay_client_options *options,
@@ -240,7 +257,12 @@ void belay_client_close(struct belay_client *client)
     if (client->remote != NULL) {
         client->remote->ops->close(client->remote);
     }
+    if (client->served != NULL) {
+        client->served->ops->close(client->served);
+    }
     (void)pthread_mutex_destroy(&client->mutex);
+    (void)pthread_mutex_destroy(&client->via_mutex);
+    free(client->socket);
     (void)pthread_cond_destroy(&client->idle);
     belay_config_free(client->own_config);
     free(client->url);

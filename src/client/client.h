@@ -35,8 +35,13 @@ void ticker_poke(struct ticker *ticker);
 void ticker_stop(struct ticker *ticker); /* without the mutex */
 
 struct belay_client {
-    struct belay_store *store;         /* owned */
-    struct client_remote *remote;      /* owned; not NULL: a server does it all, and `store` nothing */
+    struct belay_store *store;    /* owned */
+    struct client_remote *remote; /* owned; not NULL: a server does it all, and `store` nothing */
+    struct client_remote *served; /* owned; the server that owns the store's file; NULL: none yet */
+    long served_pid;
+    atomic_bool is_served;             /* it owns it now */
+    pthread_mutex_t via_mutex;         /* guards opening `served` */
+    char *socket;                      /* owned; we own the file, and are to listen here. NULL: we do not */
     const struct belay_config *config; /* borrowed */
     struct belay_config *own_config;   /* owned; what `config` is if the caller gave none */
     char *url;                         /* owned */
@@ -88,8 +93,9 @@ struct belay_store *off_store_new(const char *why);
 void client_step(struct belay_client *client, struct op *op);
 /* Run an operation to its end, blocking. `hooks` may be NULL. */
 void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks);
-/* Keep events that come with no write; best effort. */
-void client_note(struct belay_client *client, const struct belay_event *event);
+/* Keep an event that comes with no write: lock.lost. */
+enum belay_code client_note(struct belay_client *client, const struct belay_event *event,
+                            struct belay_error *err);
 void client_emit(struct belay_client *client, const struct belay_batch *batch,
                  const struct belay_commit *result);
 void client_warn(struct belay_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));

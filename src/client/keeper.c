@@ -24,7 +24,7 @@ static void note_loss(struct belay_lock *lock, const char *why)
                                  .reason = why,
                                  .duration_ms = -1 };
 
-    client_note(lock->client, &event);
+    (void)client_note(lock->client, &event, NULL); /* best effort */
 }
 
 /* With the mutex held, which is let go for the callback. Nobody frees the lock meanwhile. */

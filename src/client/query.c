@@ -1,4 +1,5 @@
 /* By key and lock id: what needs no struct belay_lock. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "client/client.h"
+#include "client/via.h"
 #include "lock/decide.h"
 #include "lock/info.h"
 
@@ -136,20 +138,14 @@ static enum belay_code say_not_found(const struct belay_record *record, struct b
     return error_set(err, BELAY_NOT_FOUND, "no such lock: '%s'", record->key);
 }
 
-enum belay_code belay_get(struct belay_client *client, const char *key, struct belay_info **out_info,
-                          struct belay_error *err)
+static enum belay_code get_here(struct belay_client *client, const char *key, struct belay_info **out_info,
+                                struct belay_error *err)
 {
     struct belay_record record = { 0 };
     struct belay_info *info;
     int64_t now_ms = 0;
-    enum belay_code code = belay_key_check(client->config, NULL, key, err);
+    enum belay_code code = client->store->ops->get(client->store, &key, 1, &record, &now_ms, err);
 
-    if (code == BELAY_OK && client->remote != NULL) {
-        return client->remote->ops->get(client->remote, key, out_info, err);
-    }
-    if (code == BELAY_OK) {
-        code = client->store->ops->get(client->store, &key, 1, &record, &now_ms, err);
-    }
     if (code != BELAY_OK) {
         return code;
     }
@@ -169,6 +165,23 @@ enum belay_code belay_get(struct belay_client *client, const char *key, struct b
 
 done:
     belay_record_release(&record);
+    return code;
+}
+
+enum belay_code belay_get(struct belay_client *client, const char *key, struct belay_info **out_info,
+                          struct belay_error *err)
+{
+    enum belay_code code = belay_key_check(client->config, NULL, key, err);
+    struct client_remote *remote;
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    do {
+        remote = client_via(client);
+        code = remote != NULL ? remote->ops->get(remote, key, out_info, err)
+                              : get_here(client, key, out_info, err);
+    } while (client_moved(client, remote, &code, err));
     return code;
 }
 
@@ -226,23 +239,17 @@ static bool list_one(void *context, const struct belay_record *record, int64_t n
     return go_on;
 }
 
-enum belay_code belay_list(struct belay_client *client, const struct belay_query *query, belay_info_fn fn,
-                           void *context, bool *out_more, struct belay_error *err)
+static enum belay_code list_here(struct belay_client *client, const struct belay_query *query,
+                                 belay_info_fn fn, void *context, bool *out_more, struct belay_error *err)
 {
-    static const struct belay_query everything = BELAY_QUERY_INIT;
     struct belay_scan scan = { 0 };
-    struct listing *listing;
+    struct listing *listing = calloc(1, sizeof *listing);
     enum belay_code code;
 
-    if (client->remote != NULL) {
-        return client->remote->ops->list(client->remote, query == NULL ? &everything : query, fn, context,
-                                         out_more, err);
-    }
-    listing = calloc(1, sizeof *listing);
     if (listing == NULL) {
         return error_no_memory(err);
     }
-    listing->query = query == NULL ? &everything : query;
+    listing->query = query;
     listing->fn = fn;
     listing->context = context;
     scan.prefix = listing->query->prefix;
@@ -263,12 +270,49 @@ enum belay_code belay_list(struct belay_client *client, const struct belay_query
     return code;
 }
 
+/* How far a list has come, should it have to go on in another place. */
+struct progress {
+    belay_info_fn fn;
+    void *context;
+    size_t n;
+    char last[BELAY_KEY_MAX + 1];
+};
+
+static bool count_one(void *context, const struct belay_info *info)
+{
+    struct progress *progress = context;
+
+    progress->n++;
+    (void)snprintf(progress->last, sizeof progress->last, "%s", info->key);
+    return progress->fn(progress->context, info);
+}
+
+enum belay_code belay_list(struct belay_client *client, const struct belay_query *query, belay_info_fn fn,
+                           void *context, bool *out_more, struct belay_error *err)
+{
+    static const struct belay_query everything = BELAY_QUERY_INIT;
+    struct belay_query rest = query == NULL ? everything : *query;
+    struct progress progress = { .fn = fn, .context = context };
+    size_t limit = rest.limit;
+    struct client_remote *remote;
+    enum belay_code code;
+
+    do {
+        rest.cursor = progress.n > 0 ? progress.last : rest.cursor;
+        rest.limit = limit == 0 ? 0 : limit - progress.n;
+        remote = client_via(client);
+        code = remote != NULL ? remote->ops->list(remote, &rest, count_one, &progress, out_more, err)
+                              : list_here(client, &rest, count_one, &progress, out_more, err);
+    } while (client_moved(client, remote, &code, err));
+    return code;
+}
+
 /* ---- events ---- */
 
 static enum belay_code query_events(struct belay_client *client, const struct belay_events_query *query,
                                     belay_event_fn fn, void *context, struct belay_error *err)
 {
-    if (client->remote != NULL) {
+    if (client_via(client) != NULL) {
         return error_set(err, BELAY_NOT_FOUND,
                          "a server tells the events of one lock, or those to come: use belay_history() or "
                          "belay_watch()");
@@ -284,19 +328,48 @@ enum belay_code belay_history(struct belay_client *client, const char *key, size
 {
     struct belay_events_query query = { .key = key, .last = limit };
     enum belay_code code = belay_key_check(client->config, NULL, key, err);
+    struct client_remote *remote;
 
-    if (code == BELAY_OK && client->remote != NULL) {
-        return client->remote->ops->history(client->remote, key, limit, fn, context, err);
+    if (code != BELAY_OK) {
+        return code;
     }
-    return code == BELAY_OK ? query_events(client, &query, fn, context, err) : code;
+    do {
+        remote = client_via(client);
+        code = remote != NULL ? remote->ops->history(remote, key, limit, fn, context, err)
+                              : query_events(client, &query, fn, context, err);
+    } while (client_moved(client, remote, &code, err));
+    return code;
+}
+
+enum belay_code belay_note_lost(struct belay_client *client, const struct belay_event *event,
+                                struct belay_error *err)
+{
+    struct belay_event copy = *event;
+    struct request request;
+    enum belay_code code = request_init_id(&request, client, event->key, event->lock_id, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    request_release(&request); /* it was for the checks */
+    copy.type = "lock.lost";
+    copy.level = BELAY_WARN_LEVEL;
+    copy.duration_ms = -1;
+    return client_note(client, &copy, err);
 }
 
 enum belay_code belay_events(struct belay_client *client, const char *prefix, uint64_t after_id, size_t last,
                              belay_event_fn fn, void *context, struct belay_error *err)
 {
     struct belay_events_query query = { .prefix = prefix, .after = after_id, .last = last };
+    struct client_remote *remote;
+    enum belay_code code;
 
-    return query_events(client, &query, fn, context, err);
+    do {
+        remote = client_via(client);
+        code = query_events(client, &query, fn, context, err);
+    } while (client_moved(client, remote, &code, err));
+    return code;
 }
 
 struct watching {
@@ -315,31 +388,28 @@ static bool watch_one(void *context, const struct belay_event *event)
     return !watching->stopped;
 }
 
-enum belay_code belay_watch(struct belay_client *client, const char *prefix, uint64_t after_id,
-                            belay_event_fn fn, void *context, struct belay_cancel *cancel,
-                            struct belay_error *err)
+/* The store's events after watching->after (0: from now on), until it is elsewhere. */
+static enum belay_code watch_here(struct belay_client *client, const char *prefix, struct watching *watching,
+                                  struct belay_cancel *cancel, struct belay_error *err)
 {
     struct belay_store *store = client->store;
-    struct watching watching = { .after = after_id };
     struct belay_events_query query = { .last = 1 };
+    belay_event_fn fn = watching->fn;
     enum belay_code code = BELAY_OK;
 
-    if (client->remote != NULL) {
-        return client->remote->ops->watch(client->remote, prefix, after_id, fn, context, cancel, err);
+    if (watching->after == 0) {
+        watching->fn = NULL;
+        code = query_events(client, &query, watch_one, watching, err); /* where we are now */
+        watching->fn = fn;
     }
-    if (after_id == 0) {
-        code = query_events(client, &query, watch_one, &watching, err); /* where we are now */
-    }
-    watching.fn = fn;
-    watching.context = context;
     query.last = 0;
     query.prefix = prefix;
-    while (code == BELAY_OK && !watching.stopped && !belay_cancel_requested(cancel)) {
+    while (code == BELAY_OK && !watching->stopped && !belay_cancel_requested(cancel)) {
         uint32_t heard = store->ops->listen == NULL ? 0 : store->ops->listen(store, NULL);
 
-        query.after = watching.after;
-        code = query_events(client, &query, watch_one, &watching, err);
-        if (code != BELAY_OK || watching.stopped) {
+        query.after = watching->after;
+        code = query_events(client, &query, watch_one, watching, err);
+        if (code != BELAY_OK || watching->stopped) {
             break;
         }
         if (store->ops->wait != NULL) {
@@ -348,6 +418,23 @@ enum belay_code belay_watch(struct belay_client *client, const char *prefix, uin
             client_sleep(WATCH_LOOK_MS, cancel);
         }
     }
+    return code;
+}
+
+enum belay_code belay_watch(struct belay_client *client, const char *prefix, uint64_t after_id,
+                            belay_event_fn fn, void *context, struct belay_cancel *cancel,
+                            struct belay_error *err)
+{
+    struct watching watching = { .fn = fn, .context = context, .after = after_id };
+    struct client_remote *remote;
+    enum belay_code code;
+
+    do {
+        remote = client_via(client);
+        code = remote != NULL
+                   ? remote->ops->watch(remote, prefix, watching.after, watch_one, &watching, cancel, err)
+                   : watch_here(client, prefix, &watching, cancel, err);
+    } while (client_moved(client, remote, &code, err) && !watching.stopped);
     return code;
 }
 
@@ -387,9 +474,9 @@ static enum belay_code say_in_the_way(struct free_wait *wait, const struct belay
     return info_say_held(err, BELAY_HELD, wait->request.op.key, info);
 }
 
-static enum belay_code ask_if_free(struct free_wait *wait, struct belay_error *err)
+static enum belay_code ask_if_free(struct free_wait *wait, struct client_remote *remote,
+                                   struct belay_error *err)
 {
-    struct client_remote *remote = wait->client->remote;
     struct belay_error unheard = BELAY_ERROR_INIT; /* for a caller that wants no text */
     enum belay_code code;
 
@@ -446,6 +533,7 @@ enum belay_code belay_wait_free(struct belay_client *client, const char *key,
 {
     struct free_wait wait = { .client = client, .options = options, .began_ms = clock_boot_ms() };
     struct belay_store *store = client->store;
+    struct client_remote *remote;
     enum belay_code code = request_init(&wait.request, client, key, "-", err);
 
     if (code != BELAY_OK) {
@@ -457,7 +545,11 @@ enum belay_code belay_wait_free(struct belay_client *client, const char *key,
             options->wait_ms < 0 ? INT64_MAX : wait.began_ms + options->wait_ms - clock_boot_ms();
         int64_t sleep_ms = WATCH_LOOK_MS;
 
-        code = client->remote != NULL ? ask_if_free(&wait, err) : look_if_free(&wait, &sleep_ms, err);
+        remote = client_via(client);
+        code = remote != NULL ? ask_if_free(&wait, remote, err) : look_if_free(&wait, &sleep_ms, err);
+        if (client_moved(client, remote, &code, err)) {
+            continue;
+        }
         if (code != BELAY_HELD || left_ms <= 0) {
             break;
         }

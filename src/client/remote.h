@@ -36,6 +36,9 @@ struct client_remote_ops {
     enum belay_code (*watch)(struct client_remote *remote, const char *prefix, uint64_t after_id,
                              belay_event_fn fn, void *context, struct belay_cancel *cancel,
                              struct belay_error *err);
+    /* Have the event lock.lost recorded. */
+    enum belay_code (*note_lost)(struct client_remote *remote, const struct belay_event *event,
+                                 struct belay_error *err);
     /* BELAY_OK: it could be taken now. BELAY_HELD: the error says who is in the way. */
     enum belay_code (*look_free)(struct client_remote *remote, const char *key, struct belay_error *err);
 };

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "client/client.h"
+#include "client/via.h"
 
 /* What on_waiting was last told, so that it is told only of changes. */
 struct told {
@@ -64,18 +65,40 @@ void client_emit(struct belay_client *client, const struct belay_batch *batch,
     }
 }
 
-void client_note(struct belay_client *client, const struct belay_event *event)
+static enum belay_code note_here(struct belay_client *client, const struct belay_event *event,
+                                 struct belay_error *err)
 {
     struct belay_batch batch = { .events = event, .n_events = 1 };
     struct belay_commit result = { 0 };
+    enum belay_code code = client->store->ops->commit(client->store, &batch, &result, err);
 
-    if (client->remote != NULL) {
-        return; /* what a server did not see, it does not record */
-    }
-    if (client->store->ops->commit(client->store, &batch, &result, NULL) == BELAY_OK) {
+    if (code == BELAY_OK) {
         client_emit(client, &batch, &result);
     }
     belay_commit_release(&result);
+    return code;
+}
+
+enum belay_code client_note(struct belay_client *client, const struct belay_event *event,
+                            struct belay_error *err)
+{
+    struct client_remote *remote;
+    enum belay_code code;
+
+    do {
+        remote = client_via(client);
+        code = remote != NULL ? remote->ops->note_lost(remote, event, err) : note_here(client, event, err);
+    } while (client_moved(client, remote, &code, err));
+    return code;
+}
+
+/* It goes on, or begins again, in another place. */
+static void stop_here(struct op *op, struct belay_error *err)
+{
+    belay_error_release(&op->err);
+    op->err = *err;
+    op->code = BELAY_ELSEWHERE;
+    op->want = OP_DONE;
 }
 
 static void run_commit(struct belay_client *client, struct op *op)
@@ -86,6 +109,10 @@ static void run_commit(struct belay_client *client, struct op *op)
     int64_t sent_ms = clock_boot_ms();
     enum belay_code code = store->ops->commit(store, &op->batch, &result, &err);
 
+    if (code == BELAY_ELSEWHERE) {
+        stop_here(op, &err);
+        return;
+    }
     if (code == BELAY_OK) {
         client_emit(client, &op->batch, &result);
     }
@@ -109,6 +136,10 @@ static void run_get(struct belay_client *client, struct op *op)
 
     memset(records, 0, sizeof records);
     code = client->store->ops->get(client->store, op->keys, op->n_keys, records, &store_now_ms, &err);
+    if (code == BELAY_ELSEWHERE) {
+        stop_here(op, &err);
+        return;
+    }
     op_on_get(op, code, records, store_now_ms, &err, clock_boot_ms());
     belay_error_release(&err);
 }
@@ -200,17 +231,12 @@ static void emit_done(struct belay_client *client, const struct op *op)
     client->on_event(client->context, &event);
 }
 
-void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks)
+static void run_here(struct belay_client *client, struct op *op, const struct run_hooks *hooks)
 {
     const struct belay_store_ops *ops = client->store->ops;
     struct told told = { 0 };
     uint32_t heard = 0;
 
-    if (client->remote != NULL) {
-        client->remote->ops->run(client->remote, op, hooks);
-        emit_done(client, op);
-        return;
-    }
     while (op->want != OP_DONE) {
         /* Listen before looking, or the wake-up between the two would be missed. */
         if (ops->listen != NULL &&
@@ -224,5 +250,24 @@ void client_run(struct belay_client *client, struct op *op, const struct run_hoo
             tell_waiting(op, hooks, &told);
             run_wait(client, op, hooks, heard);
         }
+    }
+}
+
+void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks)
+{
+    struct client_remote *remote = client_via(client);
+
+    for (;;) {
+        if (remote != NULL) {
+            remote->ops->run(remote, op, hooks);
+            emit_done(client, op);
+        } else {
+            run_here(client, op, hooks);
+        }
+        if (!client_moved(client, remote, &op->code, &op->err)) {
+            return;
+        }
+        remote = client_via(client);
+        op_again(op, clock_boot_ms());
     }
 }

@@ -414,6 +414,10 @@ static void on_decision(struct op *op, int64_t now_ms)
 {
     struct decision decision = decide(&op->request, op->records, op->records_now_ms);
 
+    if (!op->queued && decision.queued && op->records[0].n_tickets > 0 &&
+        (decision.verdict == VERDICT_TAKE || decision.verdict == VERDICT_BLOCKED)) {
+        op->queued = true; /* the place we had before, under this id */
+    }
     if (op->cancelled && decision.verdict != VERDICT_MINE) {
         (void)error_set(&op->err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", op->request.key);
         give_up(op, BELAY_CANCELLED, "cancelled", now_ms);

@@ -283,3 +283,21 @@ void op_destroy(struct op *op)
     op->wakes = NULL;
     op->drops = NULL;
 }
+
+void op_again(struct op *op, int64_t now_ms)
+{
+    static void (*const starts[])(struct op *, const struct op_request *, int64_t) = {
+        [OP_ACQUIRE] = op_acquire, [OP_ADOPT] = op_adopt, [OP_RENEW] = op_renew,
+        [OP_RELEASE] = op_release, [OP_FORCE] = op_force,
+    };
+    struct op_request request = op->request;
+    enum op_kind kind = op->kind;
+    int64_t began_ms = op->began_ms;
+    int attempt = op->waiting.attempt;
+
+    request.id_is_fresh = false;
+    op_destroy(op);
+    starts[kind](op, &request, now_ms);
+    op->began_ms = began_ms;
+    op->waiting.attempt = attempt;
+}

@@ -139,6 +139,12 @@ void op_on_wake(struct op *op, int64_t now_ms);
 /* How long the attempt under way lasts before the next one counts (S4.9). */
 int64_t op_backoff_ms(struct op *op);
 
+/*
+ * Begin it again, in another place, where its id may have been used already. It
+ * still gives up when it would have, and keeps its count of attempts.
+ */
+void op_again(struct op *op, int64_t now_ms);
+
 /* Give up as soon as the present step is answered. */
 void op_cancel(struct op *op);
 

@@ -5,8 +5,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include <curl/curl.h>
-
 enum belay_code http_send(struct http *http, const struct http_request *request,
                           struct http_response *out_response, struct belay_error *err)
 {
@@ -68,11 +66,4 @@ bool http_response_add_header(struct http_response *response, const char *name, 
     }
     response->n_headers++;
     return true;
-}
-
-int64_t http_parse_date(const char *text)
-{
-    time_t seconds = text == NULL ? -1 : curl_getdate(text, NULL);
-
-    return seconds <= 0 ? 0 : (int64_t)seconds * 1000;
 }

@@ -36,9 +36,11 @@ struct http_request {
      * Each may be NULL. on_data takes the body as it comes, which is then not kept;
      * false ends the request. should_stop is asked about once a second, and after
      * every piece; true ends it, and the connection. Either way: BELAY_CANCELLED.
+     * A descriptor above 0 in wake_fd has it asked at once when it can be read.
      */
     bool (*on_data)(void *context, int status, const char *data, size_t len);
     bool (*should_stop)(void *context);
+    int wake_fd;
     void *context;
     bool endless; /* no timeout for all of it; but a minute without a byte is one */
 };
@@ -96,6 +98,18 @@ struct http_options {
  */
 enum belay_code http_open(const struct http_options *options, struct http **out_http,
                           struct belay_error *err);
+
+/*
+ * The same for one server and without TLS, in which case nothing of libcurl is
+ * loaded: a command that takes a lock through a server on this machine spends
+ * most of its time on that. `base_url` is what every request's URL begins with,
+ * "http://HOST:PORT"; with a `unix_path` the requests go to that socket. No
+ * proxies, no redirects.
+ */
+enum belay_code http_plain_open(const char *base_url, const char *unix_path,
+                                const struct http_options *options, struct http **out_http,
+                                struct belay_error *err);
+
 enum belay_code http_send(struct http *http, const struct http_request *request,
                           struct http_response *out_response, struct belay_error *err);
 void http_close(struct http *http); /* NULL does nothing */

@@ -195,6 +195,13 @@ static void give_back_handle(struct http_curl *client, CURL *curl)
     curl_easy_cleanup(curl);
 }
 
+int64_t http_parse_date(const char *text)
+{
+    time_t seconds = text == NULL ? -1 : curl_getdate(text, NULL);
+
+    return seconds <= 0 ? 0 : (int64_t)seconds * 1000;
+}
+
 static enum belay_code finish(CURL *curl, struct exchange *exchange, struct http_response *out_response,
                               struct belay_error *err)
 {

@@ -1,7 +1,7 @@
 #include "net/module.h"
 
 #include "net/aws.h"
-#include "remote/remote.h"
+#include "net/http.h"
 #include "store/dynamodb/dynamodb_store.h"
 #include "store/dynamodb/dynamodb_table.h"
 #include "version.h"
@@ -15,5 +15,5 @@ const struct net_module belay_net_entry = {
     .table_create = dynamodb_table_create,
     .table_describe = dynamodb_table_describe,
     .doctor_dynamodb = dynamodb_doctor,
-    .open_remote = remote_open,
+    .http_open = http_open,
 };

@@ -28,14 +28,14 @@
 struct aws_client;
 struct aws_options;
 struct belay_store;
-struct client_remote;
 struct dynamodb_options;
 struct findings;
-struct remote_options;
+struct http;
+struct http_options;
 
 #define NET_MODULE_FILE "belay-net.so"
 #define NET_MODULE_SYMBOL "belay_net_entry"
-enum { NET_MODULE_ABI = 4 }; /* one more whenever this struct changes */
+enum { NET_MODULE_ABI = 5 }; /* one more whenever this struct changes */
 
 struct net_module {
     uint32_t abi;
@@ -59,10 +59,9 @@ struct net_module {
     void (*doctor_dynamodb)(const char *table_and_params, const struct dynamodb_options *store,
                             struct findings *findings);
 
-    /* remote/remote.h */
-    enum belay_code (*open_remote)(const char *url, const struct remote_options *options,
-                                   struct client_remote **out_remote, char **out_url,
-                                   struct belay_error *err);
+    /* For src/remote, over TLS: net/http.h */
+    enum belay_code (*http_open)(const struct http_options *options, struct http **out_http,
+                                 struct belay_error *err);
 };
 
 extern BELAY_API const struct net_module belay_net_entry;

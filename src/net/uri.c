@@ -2,8 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-#include <curl/curl.h>
+#include <http_parser.h>
 
 static bool is_unreserved(char c)
 {
@@ -62,47 +63,23 @@ void uri_add_query(struct buf *out, const char *name, const char *value)
     uri_encode(out, value, strlen(value), false);
 }
 
-/* A part as our own copy, so that nobody must know which allocator it came from. */
-static char *part_of(CURLU *handle, CURLUPart which, unsigned flags)
+/* Without the brackets of an IPv6 address, as the parser sees it. */
+static char *part_of(const char *text, const struct http_parser_url *url, enum http_parser_url_fields which)
 {
-    char *part = NULL;
-    char *copy = NULL;
-    CURLUcode rc = curl_url_get(handle, which, &part, flags);
-
-    if (rc == CURLUE_OK) {
-        copy = strdup(part);
-    } else if (rc == CURLUE_NO_QUERY || rc == CURLUE_NO_PORT || rc == CURLUE_NO_USER ||
-               rc == CURLUE_NO_FRAGMENT) {
-        copy = strdup("");
-    }
-    curl_free(part);
-    return copy;
+    return strndup(text + url->field_data[which].off, url->field_data[which].len);
 }
 
-static char *make_authority(CURLU *handle)
+static char *make_authority(const char *host, bool has_port, unsigned port, unsigned usual)
 {
     struct buf text = BUF_INIT(1024);
-    char *host = part_of(handle, CURLUPART_HOST, 0);
-    char *port = part_of(handle, CURLUPART_PORT, CURLU_NO_DEFAULT_PORT);
+    const char *open = strchr(host, ':') != NULL ? "[" : "";
+    const char *close = *open != '\0' ? "]" : "";
 
-    if (host != NULL && port != NULL) {
-        buf_addf(&text, *port == '\0' ? "%s" : "%s:%s", host, port);
-    } else {
-        text.failed = true;
+    buf_addf(&text, "%s%s%s", open, host, close);
+    if (has_port && port != usual) {
+        buf_addf(&text, ":%u", port);
     }
-    free(host);
-    free(port);
     return buf_take(&text);
-}
-
-static void strip_brackets(char *host)
-{
-    size_t len = host == NULL ? 0 : strlen(host);
-
-    if (len >= 2 && host[0] == '[' && host[len - 1] == ']') {
-        memmove(host, host + 1, len - 2);
-        host[len - 2] = '\0';
-    }
 }
 
 static void strip_slashes(char *path)
@@ -114,46 +91,39 @@ static void strip_slashes(char *path)
     }
 }
 
+static bool has(const struct http_parser_url *url, enum http_parser_url_fields which)
+{
+    return (url->field_set & (1U << which)) != 0;
+}
+
 bool uri_parse(const char *text, struct uri *out)
 {
-    CURLU *handle = curl_url();
+    struct http_parser_url url;
     struct uri uri = { 0 };
-    char *scheme = NULL;
-    char *user = NULL;
-    char *fragment = NULL;
-    bool ok = false;
 
-    if (handle == NULL || curl_url_set(handle, CURLUPART_URL, text, CURLU_PATH_AS_IS) != CURLUE_OK) {
-        goto done;
+    http_parser_url_init(&url);
+    uri.tls = strncasecmp(text, "https://", 8) == 0;
+    if ((!uri.tls && strncasecmp(text, "http://", 7) != 0) ||
+        http_parser_parse_url(text, strlen(text), 0, &url) != 0 || !has(&url, UF_HOST) ||
+        has(&url, UF_USERINFO) || has(&url, UF_FRAGMENT)) {
+        return false;
     }
-    scheme = part_of(handle, CURLUPART_SCHEME, 0);
-    user = part_of(handle, CURLUPART_USER, 0);
-    fragment = part_of(handle, CURLUPART_FRAGMENT, 0);
-    uri.host = part_of(handle, CURLUPART_HOST, 0);
-    uri.path = part_of(handle, CURLUPART_PATH, 0);
-    uri.query = part_of(handle, CURLUPART_QUERY, 0);
-    uri.authority = make_authority(handle);
-    if (scheme == NULL || user == NULL || fragment == NULL || uri.host == NULL || uri.path == NULL ||
-        uri.query == NULL || uri.authority == NULL || *user != '\0' || *fragment != '\0') {
-        goto done;
+    uri.port = has(&url, UF_PORT) ? url.port : uri.tls ? 443 : 80;
+    uri.host = part_of(text, &url, UF_HOST);
+    uri.path = part_of(text, &url, UF_PATH); /* empty if there is none */
+    uri.query = part_of(text, &url, UF_QUERY);
+    if (uri.host == NULL || uri.path == NULL || uri.query == NULL) {
+        uri_release(&uri);
+        return false;
     }
-    uri.tls = strcmp(scheme, "https") == 0;
-    if (!uri.tls && strcmp(scheme, "http") != 0) {
-        goto done;
+    uri.authority = make_authority(uri.host, has(&url, UF_PORT), url.port, uri.tls ? 443 : 80);
+    if (uri.authority == NULL) {
+        uri_release(&uri);
+        return false;
     }
-    strip_brackets(uri.host);
     strip_slashes(uri.path);
     *out = uri;
-    memset(&uri, 0, sizeof uri);
-    ok = true;
-
-done:
-    free(scheme);
-    free(user);
-    free(fragment);
-    uri_release(&uri);
-    curl_url_cleanup(handle);
-    return ok;
+    return true;
 }
 
 void uri_release(struct uri *uri)

@@ -18,6 +18,7 @@ void uri_add_query(struct buf *out, const char *name, const char *value);
 
 struct uri {
     bool tls;
+    unsigned port;   /* the scheme's own if it names none */
     char *host;      /* owned; an IPv6 address without its brackets */
     char *authority; /* owned; host, with brackets, and the port unless it is the scheme's own */
     char *path;      /* owned; as written, without a '/' at the end: "" or "/..." */

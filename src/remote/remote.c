@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -101,6 +102,7 @@ static const struct client_remote_ops ops = {
     .history = remote_history,
     .watch = remote_watch,
     .look_free = remote_look_free,
+    .note_lost = remote_note_lost,
 };
 
 static bool is_this_machine(const char *host)
@@ -128,10 +130,35 @@ static enum belay_code take_url(struct remote *remote, const char *url, bool *ou
     return remote->url == NULL ? error_no_memory(err) : BELAY_OK;
 }
 
+/* As libcurl would: http_proxy, in lower case only, or all_proxy in either. */
+static bool has_proxy(void)
+{
+    static const char *const names[] = { "http_proxy", "all_proxy", "ALL_PROXY" };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *value = getenv(names[i]);
+
+        if (value != NULL && *value != '\0') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum belay_code open_http(struct remote *remote, const struct remote_options *options,
+                                 struct belay_error *err)
+{
+    struct http_options http_options = { .ca_bundle = options->ca_file };
+
+    if (text_has_prefix(remote->url, "https:") || (!remote->direct && has_proxy())) {
+        return options->open_curl(&http_options, &remote->http, err);
+    }
+    return http_plain_open(remote->url, options->socket, &http_options, &remote->http, err);
+}
+
 enum belay_code remote_open(const char *url, const struct remote_options *options,
                             struct client_remote **out_remote, char **out_url, struct belay_error *err)
 {
-    struct http_options http_options = { .ca_bundle = options->ca_file };
     struct remote *remote = calloc(1, sizeof *remote);
     bool in_the_clear = false;
     char *shown = NULL;
@@ -141,12 +168,15 @@ enum belay_code remote_open(const char *url, const struct remote_options *option
         return error_no_memory(err);
     }
     remote->base.ops = &ops;
+    remote->is_local = options->socket != NULL;
+    remote->moved = options->moved;
+    remote->owner = options->owner;
     code = take_url(remote, url, &in_the_clear, err);
     if (code == BELAY_OK && options->auth_file != NULL) {
         code = read_token(remote, options->auth_file, err);
     }
     if (code == BELAY_OK) {
-        code = http_open(&http_options, &remote->http, err);
+        code = open_http(remote, options, err);
     }
     if (code == BELAY_OK && (shown = strdup(remote->url)) == NULL) {
         code = error_no_memory(err);
@@ -263,6 +293,24 @@ static bool should_stop(void *context)
     return belay_cancel_requested(context);
 }
 
+int remote_watch_cancel(struct belay_cancel *cancel)
+{
+    int fd = cancel == NULL ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
+    if (fd >= 0) {
+        belay_cancel_bind_fd(cancel, fd);
+    }
+    return fd;
+}
+
+void remote_unwatch_cancel(struct belay_cancel *cancel, int fd)
+{
+    if (fd >= 0) {
+        belay_cancel_bind_fd(cancel, -1);
+        (void)close(fd);
+    }
+}
+
 enum belay_code remote_send(struct remote *remote, const struct remote_call *call, json_t **out_body,
                             struct belay_error *err)
 {
@@ -279,6 +327,7 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
                                     .may_repeat = strcmp(call->method, "GET") == 0,
                                     .direct = remote->direct,
                                     .should_stop = call->cancel == NULL ? NULL : should_stop,
+                                    .wake_fd = remote_watch_cancel(call->cancel),
                                     .context = call->cancel };
     enum belay_code code;
 
@@ -294,20 +343,36 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
         *out_body = json_loadb(response.body, response.body_len, JSON_REJECT_DUPLICATES, NULL);
         code = remote_judge(remote, response.status, *out_body, call->key, err);
     }
+    remote_unwatch_cancel(call->cancel, request.wake_fd);
     http_response_release(&response);
     buf_release(&url);
     free(body);
+    return remote_fault(remote, code, err);
+}
+
+enum belay_code remote_fault(struct remote *remote, enum belay_code code, struct belay_error *err)
+{
+    if ((code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN) && remote->moved != NULL &&
+        remote->moved(remote->owner)) {
+        return error_set(err, BELAY_ELSEWHERE, "the server has gone");
+    }
     return code;
 }
 
-int64_t remote_backoff_ms(int faults)
+int64_t remote_backoff_ms(const struct remote *remote, int faults)
 {
-    int64_t ms = REMOTE_BACKOFF_MS;
+    int64_t ms = remote->is_local ? LOCAL_BACKOFF_MS : REMOTE_BACKOFF_MS;
+    int64_t most_ms = remote->is_local ? LOCAL_BACKOFF_MAX_MS : REMOTE_BACKOFF_MAX_MS;
 
-    for (int i = 1; i < faults && ms < REMOTE_BACKOFF_MAX_MS; i++) {
+    for (int i = 1; i < faults && ms < most_ms; i++) {
         ms *= 2;
     }
-    return ms < REMOTE_BACKOFF_MAX_MS ? ms : REMOTE_BACKOFF_MAX_MS;
+    return ms < most_ms ? ms : most_ms;
+}
+
+bool remote_is_patient(const struct remote *remote, int faults, int tries, int64_t began_ms)
+{
+    return faults < tries || (remote->is_local && clock_boot_ms() - began_ms < LOCAL_PATIENCE_MS);
 }
 
 void remote_sleep(int64_t ms, const struct belay_cancel *cancel)
@@ -328,6 +393,7 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
 {
     struct belay_error unheard = BELAY_ERROR_INIT; /* for callers that want no text */
     int tries = call->tries == 0 ? REMOTE_TRIES : call->tries;
+    int64_t began_ms = clock_boot_ms();
     bool was_unknown = false;
     enum belay_code code;
 
@@ -335,11 +401,12 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
     for (int faults = 1;; faults++) {
         code = remote_send(remote, call, out_body, err);
         was_unknown = was_unknown || code == BELAY_UNKNOWN;
-        if ((code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) || faults == tries) {
+        if ((code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) ||
+            !remote_is_patient(remote, faults, tries, began_ms)) {
             break;
         }
         json_decref(*out_body);
-        remote_sleep(remote_backoff_ms(faults), call->cancel);
+        remote_sleep(remote_backoff_ms(remote, faults), call->cancel);
     }
     if (code == BELAY_UNREACHABLE && was_unknown) {
         code = err->code = BELAY_UNKNOWN; /* what may have happened is not undone by a later failure */

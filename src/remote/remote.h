@@ -1,10 +1,24 @@
-/* A belay server as a client's store: http://HOST:PORT and https://HOST. Part of belay-net.so. */
+/* A belay server as a client's store: http://HOST:PORT, https://HOST, or the socket of one on this machine. */
 #ifndef REMOTE_REMOTE_H
 #define REMOTE_REMOTE_H
 
 #include "client/remote.h"
 
+struct http;
+struct http_options;
+
 struct remote_options {
+    /* What https:// and proxies need, libcurl's client: see net/http.h. */
+    enum belay_code (*open_curl)(const struct http_options *options, struct http **out_http,
+                                 struct belay_error *err);
+    /*
+     * Not NULL: the server is on this machine and owns a file. Then `moved` is
+     * asked after every request that did not get through; true ends it with
+     * BELAY_ELSEWHERE: the file can be used without a server.
+     */
+    const char *socket;
+    bool (*moved)(void *owner);
+    void *owner;
     const char *auth_file; /* has the token; NULL: none */
     const char *ca_file;   /* certificates to trust, in PEM; NULL: the system's */
     void (*on_warning)(void *context, const char *text);

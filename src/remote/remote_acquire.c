@@ -26,6 +26,7 @@ struct acquiring {
     json_t *body;                  /* owned */
     int slices;                    /* that were answered */
     int faults;                    /* in a row */
+    int64_t fault_ms;              /* boot clock: the first of them */
     bool in_line;                  /* the server may keep a place for us */
     bool was_unknown;
     char told_id[BELAY_ID_MAX + 1];
@@ -184,8 +185,10 @@ static void on_fault(struct acquiring *a, enum belay_code code, bool was_answere
     a->was_unknown = a->was_unknown || code == BELAY_UNKNOWN;
     op->answered = op->answered || was_answered || code == BELAY_UNKNOWN;
     a->faults++;
-    if (a->faults < REMOTE_TRIES || (op->answered && now_ms < give_up_ms(op))) {
-        remote_sleep(remote_backoff_ms(a->faults), a->cancel);
+    a->fault_ms = a->faults == 1 ? now_ms : a->fault_ms;
+    if (remote_is_patient(a->remote, a->faults, REMOTE_TRIES, a->fault_ms) ||
+        (op->answered && now_ms < give_up_ms(op))) {
+        remote_sleep(remote_backoff_ms(a->remote, a->faults), a->cancel);
     } else if (a->was_unknown) {
         end_unknown(a);
     } else {
@@ -220,6 +223,10 @@ static void ask(struct acquiring *a)
     case BELAY_UNREACHABLE:
     case BELAY_UNKNOWN:
         on_fault(a, code, answer != NULL);
+        break;
+    case BELAY_ELSEWHERE:
+        a->in_line = false; /* the place is kept for who asks in the other place */
+        end(a, code);
         break;
     case BELAY_CANCELLED:
         a->in_line = true; /* the answer was not waited for */

@@ -146,3 +146,23 @@ void remote_run(struct client_remote *base, struct op *op, const struct run_hook
     json_decref(body);
     buf_release(&path);
 }
+
+enum belay_code remote_note_lost(struct client_remote *base, const struct belay_event *event,
+                                 struct belay_error *err)
+{
+    struct remote_call call = { .method = "POST", .path = "/v1/lost", .key = event->key, .tries = 1 };
+    json_t *answer = NULL;
+    json_t *body = json_pack("{s:s, s:s}", "key", event->key, "lock_id", event->lock_id);
+    enum belay_code code;
+
+    set_text(body, "locked_by", event->locked_by);
+    set_text(body, "locked_by_name", event->locked_by_name);
+    set_text(body, "reason", event->reason);
+    set_span(body, "token", (int64_t)event->token);
+    call.body = body;
+    code =
+        body == NULL ? error_no_memory(err) : remote_send_again((struct remote *)base, &call, &answer, err);
+    json_decref(answer);
+    json_decref(body);
+    return code;
+}

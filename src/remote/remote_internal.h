@@ -11,18 +11,24 @@
 enum {
     REMOTE_TRIES = 3,
     REMOTE_BACKOFF_MS = 100,
-    REMOTE_BACKOFF_MAX_MS = 2000,
+    REMOTE_BACKOFF_MAX_MS = 1000,
+    LOCAL_BACKOFF_MS = 10, /* a server on this machine that starts or stops */
+    LOCAL_BACKOFF_MAX_MS = 250,
+    LOCAL_PATIENCE_MS = 10000, /* how long one that holds the file may not answer */
     REMOTE_URL_MAX = 8192,
     REMOTE_HEADERS = 2
 };
 
 struct remote {
     struct client_remote base;
-    struct http *http;   /* owned */
-    char *url;           /* owned; without a '/' at the end */
-    char *authorization; /* owned; the header's value. NULL: no token */
-    char *auth_file;     /* owned; where it is from, for people. NULL: from nowhere */
-    bool direct;         /* this machine: past any proxy */
+    struct http *http;          /* owned */
+    char *url;                  /* owned; without a '/' at the end */
+    char *authorization;        /* owned; the header's value. NULL: no token */
+    char *auth_file;            /* owned; where it is from, for people. NULL: from nowhere */
+    bool direct;                /* this machine: past any proxy */
+    bool is_local;              /* it owns a file, and comes and goes with it */
+    bool (*moved)(void *owner); /* NULL: it never does */
+    void *owner;
 };
 
 /* ---- remote.c ---- */
@@ -48,12 +54,19 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
 enum belay_code remote_send_again(struct remote *remote, const struct remote_call *call, json_t **out_body,
                                   struct belay_error *err);
 /* How long before the next try, after `faults` in a row. */
-int64_t remote_backoff_ms(int faults);
+int64_t remote_backoff_ms(const struct remote *remote, int faults);
+/* Whether to try once more, after `faults` in a row since began_ms. */
+bool remote_is_patient(const struct remote *remote, int faults, int tries, int64_t began_ms);
+/* What a request that failed like this means: BELAY_ELSEWHERE if the server is gone for good. */
+enum belay_code remote_fault(struct remote *remote, enum belay_code code, struct belay_error *err);
 /* Sleep that a cancel ends. */
 void remote_sleep(int64_t ms, const struct belay_cancel *cancel);
 /* What an answer with this status means, for who asked about `key` (NULL: none). Sets `err` unless it is BELAY_OK. */
 enum belay_code remote_judge(const struct remote *remote, int status, const json_t *body, const char *key,
                              struct belay_error *err);
+/* A descriptor to poll for the cancel, to be given up by the other; -1: none. */
+int remote_watch_cancel(struct belay_cancel *cancel);
+void remote_unwatch_cancel(struct belay_cancel *cancel, int fd);
 /* Headers for any request; returns how many. */
 size_t remote_headers(const struct remote *remote, struct http_header headers[REMOTE_HEADERS]);
 
@@ -85,6 +98,8 @@ enum belay_code remote_list(struct client_remote *base, const struct belay_query
                             void *context, bool *out_more, struct belay_error *err);
 enum belay_code remote_history(struct client_remote *base, const char *key, size_t limit, belay_event_fn fn,
                                void *context, struct belay_error *err);
+enum belay_code remote_note_lost(struct client_remote *base, const struct belay_event *event,
+                                 struct belay_error *err);
 enum belay_code remote_look_free(struct client_remote *base, const char *key, struct belay_error *err);
 enum belay_code remote_watch(struct client_remote *base, const char *prefix, uint64_t after_id,
                              belay_event_fn fn, void *context, struct belay_cancel *cancel,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "net/uri.h"
@@ -87,6 +88,7 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix, st
                                     .direct = remote->direct,
                                     .on_data = on_data,
                                     .should_stop = should_stop,
+                                    .wake_fd = remote_watch_cancel(watching->cancel),
                                     .context = watching,
                                     .endless = true };
     char id[24];
@@ -105,6 +107,7 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix, st
         body = json_loadb(response.body, response.body_len, 0, NULL);
         code = remote_judge(remote, response.status, body, NULL, err);
     }
+    remote_unwatch_cancel(watching->cancel, request.wake_fd);
     json_decref(body);
     http_response_release(&response);
     buf_release(&url);
@@ -121,6 +124,7 @@ enum belay_code remote_watch(struct client_remote *base, const char *prefix, uin
     };
     enum belay_code code = BELAY_OK;
     bool ever_connected = false;
+    int64_t began_ms = clock_boot_ms();
     int faults = 0;
 
     while (!watching.stopped && !belay_cancel_requested(cancel)) {
@@ -132,12 +136,14 @@ enum belay_code remote_watch(struct client_remote *base, const char *prefix, uin
         faults = watching.connected ? 1 : faults + 1;
         if (watching.failed) {
             code = error_no_memory(err);
+        } else if (!watching.stopped && !belay_cancel_requested(cancel)) {
+            code = remote_fault(remote, code == BELAY_OK ? BELAY_UNREACHABLE : code, err);
         }
         if ((code != BELAY_OK && code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) ||
-            (!ever_connected && faults >= REMOTE_TRIES)) {
+            (!ever_connected && !remote_is_patient(remote, faults, REMOTE_TRIES, began_ms))) {
             break;
         }
-        remote_sleep(remote_backoff_ms(faults), cancel);
+        remote_sleep(remote_backoff_ms(remote, faults), cancel);
     }
     buf_release(&watching.line);
     return watching.stopped || belay_cancel_requested(cancel) ? BELAY_OK : code;

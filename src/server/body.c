@@ -80,6 +80,16 @@ const struct body_field force_fields[] = {
     { "by", BODY_TEXT, false, AT(by), 0, 0, NULL, "who does it, for people; the name of the token is added to it" },
     { .name = NULL },
 };
+
+const struct body_field lost_fields[] = {
+    KEY_FIELD,
+    { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id that acquire answered" },
+    { "token", BODY_NUMBER, false, AT(token), 0, INT64_MAX, NULL, "its token" },
+    { "locked_by", BODY_TEXT, false, AT(locked_by), 0, 0, NULL, "who held it" },
+    { "locked_by_name", BODY_TEXT, false, AT(locked_by_name), 0, 0, NULL, "its name for people" },
+    { "reason", BODY_TEXT, false, AT(reason), 0, 0, NULL, "how it came to be lost" },
+    { .name = NULL },
+};
 /* clang-format on */
 
 static const struct body_field *find(const struct body_field *fields, const char *name)
@@ -118,7 +128,8 @@ static enum belay_code read_number(const struct body_field *field, const json_t 
                                    struct belay_error *err)
 {
     if (!json_is_integer(value)) {
-        return error_set(err, BELAY_INVALID, "%s must be a whole number of milliseconds", field->name);
+        return error_set(err, BELAY_INVALID, "%s must be a whole number%s", field->name,
+                         strstr(field->name, "_ms") != NULL ? " of milliseconds" : "");
     }
     if (json_integer_value(value) < field->min || json_integer_value(value) > field->max) {
         return error_set(err, BELAY_INVALID, "%s is %" PRId64 ": it must be from %" PRId64 " to %" PRId64,

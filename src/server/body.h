@@ -36,6 +36,7 @@ struct body {
     int64_t wait_ms;
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
+    int64_t token;
     bool reentrant;
     struct belay_meta metadata[BELAY_META_MAX + 1];
     size_t n_metadata;
@@ -43,7 +44,7 @@ struct body {
 
 /* The tables: of a route with the key in its body, and (one further) of one with the key in its path. */
 extern const struct body_field acquire_fields[], adopt_fields[], renew_fields[], release_fields[],
-    force_fields[];
+    force_fields[], lost_fields[];
 
 /* BELAY_INVALID says what is wrong. Release the body in any case. */
 enum belay_code body_read(struct body *body, const struct body_field *fields, const char *text, size_t len,

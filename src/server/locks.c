@@ -294,3 +294,54 @@ void handle_force(struct exchange *x)
     belay_error_release(&err);
     body_release(&body);
 }
+
+/* ---- what a holder tells ---- */
+
+static enum belay_code check_texts(const struct body *body, struct belay_error *err)
+{
+    const struct {
+        const char *name;
+        const char *value;
+        size_t max;
+    } texts[] = { { "locked_by", body->locked_by, BELAY_OWNER_MAX },
+                  { "locked_by_name", body->locked_by_name, BELAY_OWNER_MAX },
+                  { "reason", body->reason, BELAY_REASON_MAX } };
+
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (texts[i].value != NULL && !text_is_clean(texts[i].value, texts[i].max)) {
+            return error_set(err, BELAY_INVALID,
+                             "%s must be 1 to %zu bytes of UTF-8 without control characters", texts[i].name,
+                             texts[i].max);
+        }
+    }
+    return BELAY_OK;
+}
+
+/* L9: a loss is recorded where the lock is, though only its holder knows of it. */
+void handle_lost(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_event event = { 0 };
+    char by[BELAY_OWNER_MAX + 1];
+    struct body body;
+
+    if (!read_body(x, &body)) {
+        return;
+    }
+    exchange_by(x, by, sizeof by);
+    event.key = x->key;
+    event.lock_id = body.lock_id;
+    event.token = (uint64_t)body.token;
+    event.locked_by = body.locked_by == NULL ? "" : body.locked_by;
+    event.locked_by_name = body.locked_by_name == NULL ? "" : body.locked_by_name;
+    event.by = by;
+    event.reason = body.reason;
+    if (check_texts(&body, &err) != BELAY_OK ||
+        belay_note_lost(x->server->client, &event, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    } else {
+        reply(x, 200, json_pack("{s:s, s:b}", "key", x->key, "is_noted", 1));
+    }
+    belay_error_release(&err);
+    body_release(&body);
+}

@@ -51,6 +51,8 @@ static const char components[] =
     "\"locked_by_name\":{\"type\":\"string\"},\"since\":{\"type\":\"string\",\"format\":\"date-time\"}}}}}},"
     "\"Free\":{\"type\":\"object\",\"required\":[\"key\",\"is_free\"],\"properties\":{"
     "\"key\":{\"type\":\"string\"},\"is_free\":{\"type\":\"boolean\",\"enum\":[true]}}},"
+    "\"Noted\":{\"type\":\"object\",\"required\":[\"key\",\"is_noted\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},\"is_noted\":{\"type\":\"boolean\",\"enum\":[true]}}},"
     "\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\"],\"properties\":{"
     "\"status\":{\"type\":\"string\"},\"version\":{\"type\":\"string\"}}},"
     "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","

@@ -2,6 +2,7 @@
 #include "server/serve.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +11,10 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "server/feed.h"
@@ -22,7 +25,7 @@
 
 #define DEFAULT_LISTEN "127.0.0.1:7420"
 
-enum { DRAIN_MS = 10000, LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 1 };
+enum { DRAIN_MS = 10000, LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 2 };
 
 /* All of a run. */
 struct run {
@@ -31,7 +34,9 @@ struct run {
     struct loop_watch signals;
     struct http_listen listen[LISTEN_ALL_MAX];
     size_t n_listen;
-    char *unix_address; /* owned */
+    size_t n_said;        /* the first so many of them are for people to know */
+    char *unix_address;   /* owned */
+    char *beside_address; /* owned; the socket beside the store's file; NULL: none */
     const char *tls_certificate;
     const char *tls_key;
     sigset_t old_mask;
@@ -260,6 +265,43 @@ static enum belay_code choose_listen(struct run *run, struct belay_error *err)
     return BELAY_OK;
 }
 
+/* Where the local commands that name the same file find us. */
+static enum belay_code listen_beside(struct run *run, struct belay_error *err)
+{
+    const char *file = NULL;
+    const char *path = belay_client_socket(run->server.client, &file);
+    struct buf address = BUF_INIT(PATH_MAX + 16);
+    struct stat st;
+
+    if (path == NULL) {
+        return BELAY_OK;
+    }
+    if (stat(file, &st) != 0) {
+        return error_set(err, BELAY_UNREACHABLE, "'%s': %s", file, strerror(errno));
+    }
+    buf_addf(&address, "unix:%s", path);
+    run->beside_address = buf_take(&address);
+    if (run->beside_address == NULL) {
+        return error_no_memory(err);
+    }
+    add_listen(run, run->beside_address, -1, false);
+    /* To write to the file and to connect take the same permission. */
+    run->listen[run->n_listen - 1].unix_mode = (st.st_mode & 0666) | S_IRUSR | S_IWUSR;
+    run->listen[run->n_listen - 1].is_trusted = true;
+    return BELAY_OK;
+}
+
+static void give_socket_to_owner(const struct run *run)
+{
+    const char *file = NULL;
+    const char *path = belay_client_socket(run->server.client, &file);
+    struct stat st;
+
+    if (path != NULL && geteuid() == 0 && stat(file, &st) == 0) {
+        (void)!lchown(path, st.st_uid, st.st_gid);
+    }
+}
+
 static enum belay_code open_store(struct run *run, struct belay_error *err)
 {
     struct server *server = &run->server;
@@ -274,7 +316,7 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     options.on_event = on_event;
     options.on_warning = on_warning;
     options.context = server;
-    options.serves = true;
+    options.owns_file = true;
     code = belay_client_open(&options, &server->client, err);
     if (code == BELAY_OK && !belay_client_locking_enabled(server->client)) {
         return error_set(err, BELAY_CONFIG,
@@ -301,6 +343,10 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
         return error_set(err, BELAY_CONFIG, "TLS needs both a certificate and a key");
     }
     code = choose_listen(run, err);
+    run->n_said = run->n_listen;
+    if (code == BELAY_OK) {
+        code = listen_beside(run, err);
+    }
     if (code != BELAY_OK) {
         return code;
     }
@@ -311,6 +357,7 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
     code = http_server_open(server->loop, &options, &server->http, err);
     if (code == BELAY_OK) {
         http_server_hold(server->http);
+        give_socket_to_owner(run);
         code = tokens_load(config, &server->tokens, err);
     }
     return code == BELAY_OK ? check_exposure(run, &server->tokens, err) : code;
@@ -376,7 +423,7 @@ static void say_json(const struct run *run)
     char url[512];
     char *line;
 
-    for (size_t i = 0; i < run->n_listen; i++) {
+    for (size_t i = 0; i < run->n_said; i++) {
         url_of(run, i, url, sizeof url);
         (void)json_array_append_new(urls, wire_text(url));
     }
@@ -395,7 +442,7 @@ static void say_hello(const struct run *run)
     if (run->options->json) {
         say_json(run);
     } else if (!run->options->quiet) {
-        for (size_t i = 0; i < run->n_listen; i++) {
+        for (size_t i = 0; i < run->n_said; i++) {
             url_of(run, i, url, sizeof url);
             (void)printf("Serving %s on %s\n", belay_client_store_url(run->server.client), url);
         }
@@ -442,6 +489,7 @@ static void finish(struct run *run)
     buf_release(&server->log.out);
     free(server->openapi);
     free(run->unix_address);
+    free(run->beside_address);
     free(run);
 }
 

@@ -88,9 +88,10 @@ json_t *error_for(const struct exchange *x, const struct belay_error *err);
 /* ---- the handlers ---- */
 
 typedef void route_handler(struct exchange *x);
-route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force; /* locks.c */
-route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;       /* reads.c */
-route_handler handle_health, handle_ready, handle_openapi, handle_page;                 /* about.c */
-route_handler handle_events;                                                            /* feed.c */
+route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force,
+    handle_lost;                                                                  /* locks.c */
+route_handler handle_get, handle_list, handle_history, handle_queue, handle_free; /* reads.c */
+route_handler handle_health, handle_ready, handle_openapi, handle_page;           /* about.c */
+route_handler handle_events;                                                      /* feed.c */
 
 #endif

@@ -138,6 +138,11 @@ static void tell_held(struct wait *wait, int64_t kept_ms)
     x->wait = NULL;
     if (code != BELAY_OK && code != BELAY_NOT_FOUND) {
         reply_error(x, &err);
+    } else if (wait->call != NULL && belay_call_is_in_trouble(wait->call)) {
+        (void)error_set(&err, BELAY_UNREACHABLE,
+                        "lock '%s': the store fails at the moment; ask again with the same lock_id",
+                        wait->key);
+        reply_error(x, &err);
     } else {
         more = json_pack("{s:o, s:I, s:o}", "position", info == NULL ? json_null() : position_of(wait, info),
                          "place_kept_ms", (json_int_t)kept_ms, "lock",
@@ -414,7 +419,10 @@ void waits_stop(struct server *server)
                 reply_problem(x, 503, "shutting_down",
                               "the server is stopping; ask again with the same lock_id in a moment");
             }
-            if (wait->state != WAIT_LEAVING) {
+            if (wait->has_id && wait->state != WAIT_LEAVING) {
+                belay_call_forget(wait->call); /* the place is kept in the store, for who comes back */
+                drop(wait);
+            } else if (wait->state != WAIT_LEAVING) {
                 leave(wait);
             }
         }

@@ -4,7 +4,8 @@
  *   WAITING --granted--> answered 200
  *      |  ^ --slice is over--> answered 409, KEPT --grace is over--> LEAVING
  *      |  +-- the same lock id again ------------+
- *      +--hang-up, SIGTERM--> LEAVING (the line is left in the loop's turn)
+ *      +--hang-up--> LEAVING (the line is left in the loop's turn)
+ *      +--SIGTERM--> forgotten: the ticket stays in the store, for who asks again with its lock id
  *
  *   A lock that is granted while nobody is there (KEPT, LEAVING) is UNCLAIMED
  *   for a second: then it goes to the next in line.

@@ -29,6 +29,8 @@ MATRIX = [
     ("POST", "/v1/adopt", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/renew", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/release", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
+    ("POST", "/v1/locks/k/lost", {"lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
+    ("POST", "/v1/lost", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("DELETE", "/v1/locks/k", None, (401, 401, 403, 403, 403, 200)),
     ("GET", "/v1/locks", None, READ),
     ("GET", "/v1/locks/k", None, READ),
@@ -218,7 +220,7 @@ class Configuration(ServerCase):
             result = self.fails(78, "serve", "--listen", listen)
             self.assertIn("no tokens are configured", result.err)
         config = self.config_with(TOKENS)
-        self.assertEqual(self.serve("--insecure", listen="0.0.0.0:0").process.poll(), None)
+        self.assertEqual(self.serve("--insecure", listen="0.0.0.0:0").stop(), 0)
         self.assertEqual(self.serve(listen="0.0.0.0:0", config=config).process.poll(), None)
 
     def test_the_last_token_cannot_be_taken_away_from_a_public_server(self):

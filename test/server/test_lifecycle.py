@@ -56,7 +56,7 @@ class Starting(ServerCase):
 
     def test_an_address_in_use_is_said(self):
         server = self.serve()
-        result = self.belay("serve", "--listen", f"127.0.0.1:{server.port}")
+        result = self.belay("serve", "--listen", f"127.0.0.1:{server.port}", "--store", f"sqlite:{self.dir}/other.db")
         self.assertIn(result.code, (69, 78))
         self.assertIn(str(server.port), result.err)
 

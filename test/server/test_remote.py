@@ -213,6 +213,51 @@ class TestServerGone(RemoteCase):
         self.ok("release", "k", "--id", lock["lock_id"])
         self.assertEqual(waiting.wait(10), 0, waiting.stderr.read())
 
+    def test_waiters_keep_their_places_when_the_server_is_killed(self):
+        """L4: six in line, one after the other, and a server that is killed twice meanwhile."""
+        lock = self.acquire("k", "--ttl", "120s")
+        waiting = []
+        for i in range(6):
+            waiting.append(self.start("run", "--wait", "90s", "--owner", f"w{i}", "k", "--", "sh", "-c",
+                                      f"echo w{i} >>order"))
+            wait_until(lambda: len(self.queue("k")) == i + 1, "one more in line")
+        for _ in range(2):
+            self.kill_server()
+            self.serve()
+            self.assertEqual(self.queue("k"), [f"w{i}" for i in range(6)])
+        time.sleep(2)  # all have come back: those who have not would hold up the line a second each
+        self.ok("release", "k", "--id", lock["lock_id"])
+        for process in waiting:
+            self.assertEqual(process.wait(30), 0, process.stderr.read())
+        self.assertEqual(self.read("order").split(), [f"w{i}" for i in range(6)])
+
+    def test_a_signal_ends_a_wait_at_once_and_gives_the_place_up(self):
+        """Not when the request under way is over, which takes seconds, nor when it is next asked for."""
+        self.acquire("k", "--ttl", "120s")
+        took = []
+        for _ in range(5):
+            waiting = self.start("acquire", "--wait", "60s", "--owner", "w", "k")
+            wait_until(lambda: self.queue("k") == ["w"], "one in line")
+            time.sleep(0.1)
+            began = time.monotonic()
+            waiting.send_signal(signal.SIGINT)
+            self.assertEqual(waiting.wait(20), 130, waiting.stderr.read())
+            took.append(time.monotonic() - began)
+            wait_until(lambda: self.queue("k") == [], "nobody in line")
+        self.assertLess(min(took), 0.4)
+
+    def test_a_loss_is_recorded_where_the_lock_is(self):
+        """L9: lock.lost, with who lost it, though it was forced from him behind his back."""
+        process, pid = self.start_command("--ttl", "30s", "--heartbeat", "200ms", "--owner", "loser",
+                                          script="exec sleep 60")
+        lock = self.status("k")
+        self.ok("unlock", "k", "--force", "--yes")
+        self.assertEqual(process.wait(20), 76)
+        self.assert_gone(pid)
+        events = [e for e in self.ok("history", "--json", "k").json()["events"] if e["event"] == "lock.lost"]
+        self.assertEqual([(e["lock_id"], e["token"], e["locked_by"], e["level"]) for e in events],
+                         [(lock["lock_id"], lock["token"], "loser", "WARN")])
+
     def test_a_server_that_is_not_there_is_one_line_and_69(self):
         url = f"http://127.0.0.1:{free_port()}"
         for command in (["status", "k"], ["acquire", "k"], ["list"], ["run", "k", "--", "true"],

@@ -1,5 +1,6 @@
 """Waiting in line over HTTP: order, slices, hang-ups, and those who do not come back."""
 
+import contextlib
 import http.client
 import json
 import signal
@@ -227,7 +228,34 @@ class Waiting(ServerCase):
         self.assertEqual(self.server.process.wait(10), 0)
         self.assertEqual(self.ok("status", "k", "--json").json()["status"], "active")
         events = [e["event"] for e in self.ok("history", "k", "--json").json()["events"]]
-        self.assertEqual(events.count("wait.began"), events.count("wait.ended"))
+        # They may come back with their ids: their places are kept, and they have not ended.
+        self.assertEqual((events.count("wait.began"), events.count("wait.ended")), (5, 0))
+
+    def test_who_comes_back_after_a_restart_has_kept_the_place_in_line(self):
+        """However it was stopped, and in whatever order they come back."""
+        for stop in (signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(stop):
+                key = f"k{int(stop)}"
+                ids = [f"{key}-{i}" for i in range(4)]
+                self.server.acquire(key, "holder", lock_id=f"{key}-h", ttl_ms=120000)
+                later = []
+                for n, one in enumerate(ids):
+                    later.append(self.server.acquire_later(key, one, wait_ms=20000, ttl_ms=60000, lock_id=one))
+                    wait_until(lambda: len(self.server.queue(key)) == n + 1, "it to wait")
+                self.server.process.send_signal(stop)
+                self.server.process.wait(20)
+                for answer in later:
+                    with contextlib.suppress(Exception):
+                        answer.get()
+                self.server = self.serve()
+                again = {one: self.server.acquire_later(key, one, wait_ms=20000, ttl_ms=60000, lock_id=one)
+                         for one in reversed(ids)}
+                wait_until(lambda: self.server.queue(key) == ids, "the line as it was",
+                           patience=20)
+                self.server.release(key, f"{key}-h")
+                for one in ids:
+                    self.assertEqual(again[one].get().json()["locked_by"], one)
+                    self.server.release(key, one)
 
 
 if __name__ == "__main__":

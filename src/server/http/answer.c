@@ -231,7 +231,7 @@ void http_answer_error(struct http_request *request, int status, const char *cod
     add_json(&body, code);
     buf_adds(&body, ",\"message\":");
     add_json(&body, message);
-    buf_adds(&body, "}}\n");
+    buf_adds(&body, ",\"lock\":null}}\n");
     http_answer(request, status, &type, 1, body.failed ? "" : body.data, body.failed ? 0 : body.len);
     buf_release(&body);
 }

@@ -33,8 +33,9 @@ struct http_peer {
     char text[HTTP_PEER_TEXT_SIZE]; /* "192.0.2.7:40112", "[2001:db8::1]:40112" or "unix:uid=1000,pid=77" */
     bool is_loopback;               /* 127.0.0.0/8 or ::1; false for a unix socket */
     bool is_unix;
-    uid_t uid; /* of a unix socket's other end when it connected; else (uid_t)-1 */
-    pid_t pid; /* the same; else 0 */
+    bool is_trusted; /* came in where http_listen.is_trusted is set */
+    uid_t uid;       /* of a unix socket's other end when it connected; else (uid_t)-1 */
+    pid_t pid;       /* the same; else 0 */
 };
 
 /*
@@ -71,7 +72,7 @@ const char *http_header(const struct http_request *request, const char *name);
 void http_answer(struct http_request *request, int status, const struct http_header *headers,
                  size_t n_headers, const void *body, size_t body_len);
 
-/* The same with {"error":{"code":…,"message":…}} as its body. */
+/* The same with {"error":{"code":…,"message":…,"lock":null}} as its body. */
 void http_answer_error(struct http_request *request, int status, const char *code, const char *message);
 
 /*
@@ -144,6 +145,7 @@ struct http_listen {
     int fd;       /* with address NULL: a listening socket inherited from systemd; taken over */
     bool is_tls;
     mode_t unix_mode; /* of a new unix socket; 0 means 0600 */
+    bool is_trusted;  /* who can connect here needs no token */
 };
 
 /* For the log. */

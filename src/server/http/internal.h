@@ -155,6 +155,7 @@ struct listener {
     char address[128];
     char *unix_path; /* owned; removed at the end */
     bool is_tls;
+    bool is_trusted;
 };
 
 struct http_server {

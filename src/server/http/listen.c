@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/unix_address.h"
 
 #define UNIX_PREFIX "unix:"
 
@@ -93,7 +94,11 @@ static void on_connection(struct loop_watch *watch, uint32_t events)
             return;
         }
         if (fd >= 0) {
-            conn_open(server, fd, &address, len, listener->is_tls);
+            struct conn *conn = conn_open(server, fd, &address, len, listener->is_tls);
+
+            if (conn != NULL) {
+                conn->peer.is_trusted = listener->is_trusted;
+            }
         }
     }
 }
@@ -136,17 +141,21 @@ static void remove_stale(const struct sockaddr_un *un)
 }
 
 /* Takes over the descriptor and, if there is one, the path, also when it fails. */
-static enum belay_code add_listener(struct http_server *server, int fd, bool is_tls, char *unix_path,
-                                    struct belay_error *err)
+static enum belay_code add_listener(struct http_server *server, int fd, const struct http_listen *wanted,
+                                    char *unix_path, struct belay_error *err)
 {
     struct listener *listener = &server->listeners[server->n_listeners++];
     struct sockaddr_storage bound = { 0 };
     socklen_t len = sizeof bound;
 
-    *listener = (struct listener){ .watch = { fd, on_connection }, .server = server, .is_tls = is_tls };
+    *listener = (struct listener){ .watch = { fd, on_connection }, .server = server };
+    listener->is_tls = wanted->is_tls;
+    listener->is_trusted = wanted->is_trusted;
     listener->unix_path = unix_path;
     set_options(fd);
-    if (getsockname(fd, (struct sockaddr *)&bound, &len) == 0) {
+    if (unix_path != NULL) {
+        (void)snprintf(listener->address, sizeof listener->address, "unix:%.100s", unix_path);
+    } else if (getsockname(fd, (struct sockaddr *)&bound, &len) == 0) {
         address_format(listener->address, sizeof listener->address, &bound);
     }
     if (!loop_watch(server->loop, &listener->watch, EPOLLIN)) {
@@ -183,27 +192,31 @@ static enum belay_code open_unix(struct http_server *server, const struct http_l
                                  struct belay_error *err)
 {
     const char *path = wanted->address + strlen(UNIX_PREFIX);
-    struct sockaddr_un un = { .sun_family = AF_UNIX };
+    struct sockaddr_un un;
+    int folder = -1;
     char *copy;
+    int saved;
     int fd;
 
-    if (*path == '\0' || strlen(path) >= sizeof un.sun_path) {
-        return error_set(err, BELAY_INVALID, "the path of the socket '%s' must have 1 to %zu bytes", path,
-                         sizeof un.sun_path - 1);
+    if (!unix_address(path, &un, &folder)) {
+        return error_set(err, errno == EINVAL || errno == ENAMETOOLONG ? BELAY_INVALID : BELAY_UNREACHABLE,
+                         "the path of the socket '%s' cannot be used: %s", path, strerror(errno));
     }
-    strcpy(un.sun_path, path);
-    remove_stale(&un);
     copy = strdup(path);
-    if (copy == NULL) {
-        return error_no_memory(err);
+    fd = -1;
+    if (copy != NULL) {
+        remove_stale(&un);
+        fd = listen_unix(&un, wanted->unix_mode);
     }
-    fd = listen_unix(&un, wanted->unix_mode);
+    saved = errno;
+    if (folder >= 0) {
+        (void)close(folder);
+    }
     if (fd < 0) {
-        int saved = errno;
         free(copy);
-        return refused(err, wanted->address, saved);
+        return copy == NULL ? error_no_memory(err) : refused(err, wanted->address, saved);
     }
-    return add_listener(server, fd, wanted->is_tls, copy, err);
+    return add_listener(server, fd, wanted, copy, err);
 }
 
 static int open_one(const struct addrinfo *info)
@@ -275,7 +288,7 @@ static enum belay_code open_all(struct http_server *server, const struct http_li
             return refused(err, wanted->address, errno);
         }
         opened++;
-        code = add_listener(server, fd, wanted->is_tls, NULL, err);
+        code = add_listener(server, fd, wanted, NULL, err);
         if (code != BELAY_OK) {
             return code;
         }
@@ -322,7 +335,7 @@ static enum belay_code take_inherited(struct http_server *server, const struct h
     if (fcntl(wanted->fd, F_SETFL, flags | O_NONBLOCK) != 0 || fcntl(wanted->fd, F_SETFD, FD_CLOEXEC) != 0) {
         return error_set(err, BELAY_UNREACHABLE, "descriptor %d: %s", wanted->fd, strerror(errno));
     }
-    return add_listener(server, wanted->fd, wanted->is_tls, NULL, err);
+    return add_listener(server, wanted->fd, wanted, NULL, err);
 }
 
 enum belay_code listeners_open(struct http_server *server, const struct http_options *options,

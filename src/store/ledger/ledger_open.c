@@ -11,7 +11,7 @@ enum {
     FRAME_MAX_BYTES = 512 << 20,
     IDLE_MS = 1000,
     TICKET_MS = 3600000,  /* their waiters are connections of this process: it drops them when they go */
-    TICKET_KEPT_MS = 1000 /* of those that another process left: for who comes back (L4) */
+    TICKET_KEPT_MS = 3000 /* of those that another process left: for who comes back */
 };
 
 static void ledger_close(struct belay_store *base)
@@ -40,6 +40,9 @@ static void ledger_close(struct belay_store *base)
     free(ledger->warning);
     if (ledger->reads != NULL) {
         ledger->reads->base.ops->close(&ledger->reads->base);
+    }
+    if (ledger->folds != NULL && ledger->stays) {
+        sqlite_abandon(ledger->folds);
     }
     if (ledger->folds != NULL) {
         ledger->folds->base.ops->close(&ledger->folds->base);
@@ -226,10 +229,12 @@ static enum belay_code open_database(const char *path_and_params, const struct l
 
 enum belay_code ledger_store_open(const char *path_and_params, const struct ledger_hooks *hooks,
                                   void (*on_warning)(void *context, const char *text), void *context,
-                                  struct belay_store **out_store, char **out_url, struct belay_error *err)
+                                  struct belay_store **out_store, char **out_url, char **out_socket,
+                                  struct belay_error *err)
 {
     struct ledger *ledger = ledger_new(hooks);
     char *url = NULL;
+    char *socket = NULL;
     enum belay_code code = ledger == NULL ? error_no_memory(err)
                                           : open_database(path_and_params, hooks, &ledger->folds, &url, err);
 
@@ -237,6 +242,10 @@ enum belay_code ledger_store_open(const char *path_and_params, const struct ledg
         ledger->on_warning = on_warning;
         ledger->context = context;
         code = open_database(path_and_params, hooks, &ledger->reads, NULL, err);
+    }
+    if (code == BELAY_OK) {
+        ledger->reads->is_beside = true;
+        code = sqlite_store_own(&ledger->folds->base, &socket, err);
     }
     if (code == BELAY_OK) {
         code = load(ledger, err);
@@ -249,6 +258,7 @@ enum belay_code ledger_store_open(const char *path_and_params, const struct ledg
     }
     if (code != BELAY_OK) {
         free(url);
+        free(socket);
         ledger_close(ledger == NULL ? NULL : &ledger->base);
         return code;
     }
@@ -256,6 +266,11 @@ enum belay_code ledger_store_open(const char *path_and_params, const struct ledg
         *out_url = url;
     } else {
         free(url);
+    }
+    if (out_socket != NULL) {
+        *out_socket = socket;
+    } else {
+        free(socket);
     }
     *out_store = &ledger->base;
     return BELAY_OK;

@@ -21,10 +21,11 @@ struct ledger_hooks {
     bool stays;           /* never brought in by itself, and left as it is at the end: as if killed */
 };
 
-/* As sqlite_store_open(). `on_warning` (may be NULL) hears what goes wrong in
+/* As sqlite_store_open() and sqlite_store_own(). `on_warning` (may be NULL) hears what goes wrong in
  * the background, from sync(). */
 enum belay_code ledger_store_open(const char *path_and_params, const struct ledger_hooks *hooks,
                                   void (*on_warning)(void *context, const char *text), void *context,
-                                  struct belay_store **out_store, char **out_url, struct belay_error *err);
+                                  struct belay_store **out_store, char **out_url, char **out_socket,
+                                  struct belay_error *err);
 
 #endif

@@ -60,7 +60,7 @@ static enum belay_code raise_ceiling(struct sqlite_store *store, uint64_t above,
     if (rc == SQLITE_OK) {
         rc = db_read_ground(store, &ground, &other_boot);
     }
-    if (rc == SQLITE_OK && !other_boot && ground.ceiling <= above) {
+    if (rc == SQLITE_OK && !other_boot && !ground.served && ground.ceiling <= above) {
         rc = db_statement(store, ST_SET_CEILING, &statement);
         if (rc == SQLITE_OK) {
             rc = sqlite3_bind_int64(statement, 1, (int64_t)above + sqlite_numbers_ahead(store));
@@ -146,8 +146,12 @@ static enum belay_code write_rows(struct work *work, struct belay_error *err)
             continue;
         }
         if (write->put_ticket != NULL) {
-            /* Before others can see the ticket, or they would take its waiter for dead. */
-            vouched = alive_keep(work->store, write->put_ticket->lock_id, write->key, &work->kept[i]);
+            /*
+             * Before others can see the ticket, or they would take its waiter for dead. A server
+             * does not: the waiters are other processes, which outlive it.
+             */
+            vouched = work->store->own_fd < 0 &&
+                      alive_keep(work->store, write->put_ticket->lock_id, write->key, &work->kept[i]);
         }
         code = write_apply(write, &work->ground, vouched, &work->rows[i], err);
         if (code == BELAY_OK) {
@@ -206,6 +210,9 @@ static enum belay_code prepare(struct work *work, struct belay_error *err)
     }
     if (rc != SQLITE_OK) {
         return sqlite_failed(store, rc, err);
+    }
+    if (work->ground.served) {
+        return sqlite_elsewhere(store, err);
     }
     if (other_boot) {
         return sqlite_other_boot(store, err);

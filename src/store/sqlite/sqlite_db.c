@@ -15,8 +15,11 @@ static const char *const sources[N_STATEMENTS] = {
     [ST_BEGIN_READ] = "BEGIN",
     [ST_COMMIT] = "COMMIT",
     [ST_ROLLBACK] = "ROLLBACK",
-    [ST_META] = "SELECT boot_id, number, ceiling, (SELECT max(id) FROM events) FROM meta WHERE id = 1",
+    [ST_META] =
+        "SELECT boot_id, number, ceiling, (SELECT max(id) FROM events), served_by FROM meta WHERE id = 1",
     [ST_GET] = "SELECT " RECORD_COLUMNS " FROM locks WHERE key = ?1",
+    [ST_LOOK] =
+        "SELECT " RECORD_COLUMNS ", served_by FROM meta LEFT JOIN locks ON key = ?1 WHERE meta.id = 1",
     [ST_PUT] =
         "REPLACE INTO locks (" RECORD_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, "
         "?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
@@ -120,6 +123,18 @@ void db_rollback(struct sqlite_store *store)
     wake_writers(store);
 }
 
+bool db_read_served(struct sqlite_store *store, sqlite3_stmt *statement, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(statement, column);
+
+    if (text == NULL || store->own_fd >= 0 || store->is_beside) {
+        store->served_by[0] = '\0';
+        return false;
+    }
+    (void)sqlite3_snprintf(sizeof store->served_by, store->served_by, "%s", text);
+    return true;
+}
+
 int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *out_other_boot)
 {
     sqlite3_stmt *statement;
@@ -138,6 +153,7 @@ int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *
         out_ground->ceiling = (uint64_t)sqlite3_column_int64(statement, 2);
         out_ground->next = (uint64_t)(number > newest ? number : newest) + 1;
         out_ground->newest = (uint64_t)newest;
+        out_ground->served = db_read_served(store, statement, 4);
         out_ground->now_ms = sqlite_now_ms(store);
         out_ground->unix_ms = sqlite_unix_ms(store);
         rc = SQLITE_OK;

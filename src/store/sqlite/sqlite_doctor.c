@@ -369,6 +369,30 @@ static void check_write(struct look *look)
     belay_error_release(&err);
 }
 
+/* False if a server owns the file: then it is not ours to write to. */
+static bool check_server(struct look *look)
+{
+    struct sqlite_server server = { 0 };
+    struct ground ground = { 0 };
+    bool other_boot = false;
+
+    /* An older database does not know of servers. */
+    if (db_read_ground(&look->store, &ground, &other_boot) != SQLITE_OK || !ground.served ||
+        !sqlite_served_parse(&look->store, &server)) {
+        return true;
+    }
+    if (sqlite_server_lives(&look->store)) {
+        finding_ok(look->findings, "server", "the file is served by process %ld; commands go through %s",
+                   server.pid, server.socket);
+    } else {
+        finding_ok(look->findings, "server",
+                   "process %ld served the file and is dead; the next command goes on without it",
+                   server.pid);
+    }
+    sqlite_server_release(&server);
+    return false;
+}
+
 static void check_database(struct look *look)
 {
     struct stat st;
@@ -384,7 +408,7 @@ static void check_database(struct look *look)
         return;
     }
     check_clock(look, has_tables);
-    if (has_tables) {
+    if (has_tables && check_server(look)) {
         check_write(look);
     }
 }
@@ -401,6 +425,7 @@ void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks 
         look.store.hooks = *hooks;
     }
     look.store.busy_limit_ms = PATIENCE_MS;
+    look.store.own_fd = -1;
     look.store.path = full_path(path_and_params);
     if (look.store.path == NULL) {
         finding_failed(findings, BELAY_CONFIG, "store", NULL, "the path of the lock database is too long");
@@ -415,6 +440,7 @@ void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks 
             check_database(&look);
         }
     }
+    (void)sqlite3_finalize(look.store.statements[ST_META]);
     (void)sqlite3_close(look.store.db);
     free(look.store.path);
 }

@@ -17,7 +17,8 @@ enum {
     CHECKPOINT_SMALL = 64,   /* pages of log at which a process that just began writes them back */
     CHECKPOINT_LARGE = 1000, /* the same for one that has done many commits */
     MANY_COMMITS = 64,
-    BOOT_ID_SIZE = 64
+    BOOT_ID_SIZE = 64,
+    SERVED_BY_SIZE = 256
 };
 #define EVENTS_KEPT 1000000
 #define BUCKETS 128 /* of the history; a power of two */
@@ -29,6 +30,7 @@ enum statement {
     ST_ROLLBACK,
     ST_META,
     ST_GET,
+    ST_LOOK,
     ST_PUT,
     ST_EVENT,
     ST_SET_NUMBER,
@@ -73,7 +75,10 @@ struct sqlite_store {
     char *wake_path;
     struct sqlite_hooks hooks;
     char boot_id[BOOT_ID_SIZE];
-    int64_t clock_offset_ms; /* of our time namespace to the initial one */
+    char served_by[SERVED_BY_SIZE]; /* as it was last seen; "" if nobody does */
+    bool is_beside;                 /* a second connection of the server: what is served is ours */
+    int own_fd;                     /* the lock of FILE-serve.lock, if we are the server; -1: we are not */
+    int64_t clock_offset_ms;        /* of our time namespace to the initial one */
     bool always_full;
     int64_t retain_events_ms;
     int64_t retain_records_ms;
@@ -109,6 +114,7 @@ struct ground {
     uint64_t newest;  /* event; 0: none */
     uint64_t next;    /* number */
     uint64_t ceiling; /* numbers below this may be handed out */
+    bool served;      /* a server owns the file, and it is not we */
 };
 
 /* ---- sqlite_url.c ---- */
@@ -138,6 +144,8 @@ int db_set_synchronous(struct sqlite_store *store, int level);
 int db_begin(struct sqlite_store *store, bool full);
 void db_rollback(struct sqlite_store *store);
 int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *out_other_boot);
+/* Whether another process serves the file, of a column that is served_by. */
+bool db_read_served(struct sqlite_store *store, sqlite3_stmt *statement, int column);
 int db_busy(void *context, int count);
 bool db_has_moved(struct sqlite_store *store);
 int db_enter_wal(struct sqlite_store *store);
@@ -150,6 +158,8 @@ enum belay_code sqlite_failed(struct sqlite_store *store, int rc, struct belay_e
 /* The same for a COMMIT, after which it may be unknown. */
 enum belay_code sqlite_commit_failed(struct sqlite_store *store, int rc, struct belay_error *err);
 enum belay_code sqlite_moved(const struct sqlite_store *store, struct belay_error *err);
+/* BELAY_ELSEWHERE. */
+enum belay_code sqlite_elsewhere(const struct sqlite_store *store, struct belay_error *err);
 enum belay_code sqlite_other_boot(const struct sqlite_store *store, struct belay_error *err);
 
 /* ---- sqlite_open.c ---- */
@@ -175,6 +185,9 @@ enum belay_code row_absent(const char *key, struct row *out_row, struct belay_er
 enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, struct row *out_row,
                          struct belay_error *err);
 enum belay_code row_load(struct sqlite_store *store, const char *key, struct row *out_row,
+                         struct belay_error *err);
+/* The same for who only looks; *out_served as in struct ground, of the same moment. */
+enum belay_code row_look(struct sqlite_store *store, const char *key, struct row *out_row, bool *out_served,
                          struct belay_error *err);
 enum belay_code row_save(struct sqlite_store *store, const struct row *row, struct belay_error *err);
 
@@ -271,6 +284,19 @@ bool wake_ready(struct sqlite_store *store); /* opens the file the first time */
 void wake_close(struct sqlite_store *store);
 uint64_t hash_text(const char *text);
 int64_t hash_acquisition(const char *key, const char *lock_id);
+
+void wake_everybody(struct sqlite_store *store); /* who waits for whatever looks again */
+
+/* ---- sqlite_own.c ---- */
+/* Take over from a server that is dead. With the mutex held, unless the store is being opened. */
+enum belay_code sqlite_unserve(struct sqlite_store *store, bool *out_is_alive, struct belay_error *err);
+/* What store->served_by says. */
+bool sqlite_served_parse(const struct sqlite_store *store, struct sqlite_server *out_server);
+void sqlite_disown(struct sqlite_store *store);
+/* Give up the lock and nothing else, as if this process had died. */
+void sqlite_abandon(struct sqlite_store *store);
+/* Whether somebody has the lock; makes nothing. */
+bool sqlite_server_lives(const struct sqlite_store *store);
 
 /* ---- sqlite_alive.c ---- */
 /* Vouch for the waiter of a ticket; false: we cannot, and others must take it for alive. */

@@ -110,6 +110,7 @@ static void sqlite_close(struct belay_store *base)
     if (store == NULL) {
         return;
     }
+    sqlite_disown(store);
     /* Whoever opens it next would read a long log from its beginning. */
     if (store->commits >= MANY_COMMITS && store->wal_pages >= CHECKPOINT_SMALL) {
         (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
@@ -130,10 +131,12 @@ static void sqlite_close(struct belay_store *base)
 static struct belay_store_terms sqlite_terms(struct belay_store *base)
 {
     /* A ticket we cannot vouch for is all there is to say that its waiter lives, so it must be short. */
-    bool vouches = wake_ready((struct sqlite_store *)base);
+    struct sqlite_store *store = (struct sqlite_store *)base;
+    bool vouches = wake_ready(store);
+    bool owns = store->own_fd >= 0; /* what it grants is for processes that come back after it */
 
     return (struct belay_store_terms){
-        .margin_ms = 0, .claim_ms = 1000, .poll_ms = 250, .ticket_ms = vouches ? 60000 : 3000
+        .margin_ms = 0, .claim_ms = 1000, .poll_ms = 250, .ticket_ms = vouches || owns ? 60000 : 3000
     };
 }
 
@@ -162,6 +165,7 @@ static struct sqlite_store *store_new(struct sqlite_params *params, const struct
     (void)pthread_mutex_init(&store->mutex, NULL);
     (void)pthread_mutex_init(&store->wake_mutex, NULL);
     store->wake.fd = store->wake.probe_fd = -1;
+    store->own_fd = -1;
     if (hooks != NULL) {
         store->hooks = *hooks;
     }
@@ -200,9 +204,6 @@ enum belay_code sqlite_store_open(const char *path_and_params, const struct sqli
     }
     if (code == BELAY_OK) {
         code = sqlite_schema_ready(store, err);
-    }
-    if (code == BELAY_OK && sqlite_has_journal(store)) {
-        code = sqlite_recover(store, err);
     }
     if (code == BELAY_OK) {
         code = sqlite_restart(store, err);

@@ -31,11 +31,13 @@ enum belay_code sqlite_get(struct belay_store *base, const char *const *keys, si
     }
     while (code == BELAY_OK && done < n) {
         struct row row = { 0 };
+        bool served = false;
 
-        code = row_load(store, keys[done], &row, err);
+        code = row_look(store, keys[done], &row, &served, err);
         if (code == BELAY_OK) {
             out_records[done++] = row.record;
             free(row.vouched);
+            code = served ? sqlite_elsewhere(store, err) : BELAY_OK;
         }
     }
     if (!sqlite3_get_autocommit(store->db)) {
@@ -70,6 +72,20 @@ static int bind_end(sqlite3_stmt *statement, int at, const char *prefix)
     return sqlite3_bind_text(statement, at, end, (int)len, SQLITE_TRANSIENT);
 }
 
+/* A transaction for reading, in which it is seen whether the file is ours to read. */
+static int begin_look(struct sqlite_store *store, bool *out_served)
+{
+    struct ground ground = { 0 };
+    bool other_boot;
+    int rc = db_run(store, ST_BEGIN_READ);
+
+    if (rc == SQLITE_OK) {
+        rc = db_read_ground(store, &ground, &other_boot);
+    }
+    *out_served = ground.served;
+    return rc;
+}
+
 /* ---- records ------------------------------------------------------------ */
 
 struct record_page {
@@ -101,12 +117,18 @@ static enum belay_code read_records(struct sqlite_store *store, const struct bel
 {
     sqlite3_stmt *statement = NULL;
     enum belay_code code = BELAY_OK;
+    bool served = false;
     int rc;
 
     page->n = 0;
     (void)pthread_mutex_lock(&store->mutex);
     page->now_ms = sqlite_now_ms(store);
-    rc = prepare_scan(store, scan, after, &statement);
+    rc = begin_look(store, &served);
+    if (rc == SQLITE_OK && !served) {
+        rc = prepare_scan(store, scan, after, &statement);
+    } else if (rc == SQLITE_OK) {
+        code = sqlite_elsewhere(store, err);
+    }
     while (rc == SQLITE_OK && code == BELAY_OK && page->n < PAGE) {
         struct row row = { 0 };
 
@@ -125,6 +147,7 @@ static enum belay_code read_records(struct sqlite_store *store, const struct bel
         code = sqlite_failed(store, rc, err);
     }
     (void)sqlite3_finalize(statement);
+    db_rollback(store);
     (void)pthread_mutex_unlock(&store->mutex);
     return code;
 }
@@ -300,13 +323,20 @@ static enum belay_code read_events(struct sqlite_store *store, const struct bela
 {
     sqlite3_stmt *statement = NULL;
     enum belay_code code = BELAY_OK;
+    bool served = false;
     int rc;
 
     (void)pthread_mutex_lock(&store->mutex);
-    rc = prepare_events(store, query,
-                        "e.id, at_unix_ms, level, type, e.key, lock_id, token, locked_by, locked_by_name, "
-                        "done_by, reason, duration_ms, metadata",
-                        "", after, before, &statement);
+    rc = begin_look(store, &served);
+    if (rc == SQLITE_OK && !served) {
+        rc =
+            prepare_events(store, query,
+                           "e.id, at_unix_ms, level, type, e.key, lock_id, token, locked_by, locked_by_name, "
+                           "done_by, reason, duration_ms, metadata",
+                           "", after, before, &statement);
+    } else if (rc == SQLITE_OK) {
+        code = sqlite_elsewhere(store, err);
+    }
     while (rc == SQLITE_OK && code == BELAY_OK && page->n < PAGE) {
         rc = sqlite3_step(statement);
         if (rc != SQLITE_ROW) {
@@ -319,6 +349,7 @@ static enum belay_code read_events(struct sqlite_store *store, const struct bela
         code = sqlite_failed(store, rc, err);
     }
     (void)sqlite3_finalize(statement);
+    db_rollback(store);
     (void)pthread_mutex_unlock(&store->mutex);
     return code;
 }

@@ -140,6 +140,33 @@ enum belay_code row_load(struct sqlite_store *store, const char *key, struct row
     return code;
 }
 
+enum belay_code row_look(struct sqlite_store *store, const char *key, struct row *out_row, bool *out_served,
+                         struct belay_error *err)
+{
+    sqlite3_stmt *statement;
+    int rc = db_statement(store, ST_LOOK, &statement);
+    enum belay_code code;
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
+    }
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(statement);
+    }
+    if (rc != SQLITE_ROW) {
+        code = sqlite_failed(store, rc == SQLITE_DONE ? SQLITE_CORRUPT : rc, err);
+    } else {
+        *out_served = db_read_served(store, statement, COL_INTENTS + 1);
+        code = sqlite3_column_type(statement, COL_KEY) == SQLITE_NULL
+                   ? row_absent(key, out_row, err)
+                   : row_read(store, statement, out_row, err);
+    }
+    if (statement != NULL) {
+        (void)sqlite3_reset(statement);
+    }
+    return code;
+}
+
 struct binder {
     sqlite3_stmt *statement;
     int rc; /* of the first that failed */

@@ -184,6 +184,14 @@ enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *e
     if (rc != SQLITE_OK) {
         return sqlite_failed(store, rc, err);
     }
+    if (ground.served) {
+        bool is_alive = false;
+
+        code = sqlite_unserve(store, &is_alive, err);
+        if (code != BELAY_OK || is_alive) {
+            return code;
+        }
+    }
     if (!other_boot) {
         return BELAY_OK;
     }

@@ -75,6 +75,7 @@ static const char *const migrations[] = {
     " id INTEGER NOT NULL,"
     " PRIMARY KEY (bucket, id)) WITHOUT ROWID;"
     "CREATE TABLE acquisitions (hash INTEGER PRIMARY KEY);",
+    "ALTER TABLE meta ADD COLUMN served_by TEXT;", /* sqlite_own.c */
 };
 enum { VERSION = sizeof migrations / sizeof migrations[0] };
 

@@ -4,6 +4,8 @@
  * Beside the database stands PATH-wake, a small mapped file through which
  * processes wake each other and see whether a waiter still lives. It holds
  * nothing that could be lost.
+ *
+ * A server may own the file (sqlite_own.c); others then get BELAY_ELSEWHERE.
  */
 #ifndef STORE_SQLITE_STORE_H
 #define STORE_SQLITE_STORE_H
@@ -30,6 +32,27 @@ struct sqlite_hooks {
  */
 enum belay_code sqlite_store_open(const char *path_and_params, const struct sqlite_hooks *hooks,
                                   struct belay_store **out_store, char **out_url, struct belay_error *err);
+
+/*
+ * Own the file: from now on everybody else gets BELAY_ELSEWHERE, until the
+ * store is closed. *out_socket is where they look for the server, beside the
+ * file; the caller frees it. BELAY_UNREACHABLE names the process that owns it
+ * already.
+ */
+enum belay_code sqlite_store_own(struct belay_store *store, char **out_socket, struct belay_error *err);
+
+/* The file, as an absolute path. */
+const char *sqlite_store_path(const struct belay_store *store);
+
+/* Who owns it. */
+struct sqlite_server {
+    char *socket; /* owned; NULL: nobody */
+    long pid;
+};
+/* A server that died is cleared away: then there is none. */
+enum belay_code sqlite_store_server(struct belay_store *store, struct sqlite_server *out_server,
+                                    struct belay_error *err);
+void sqlite_server_release(struct sqlite_server *server);
 
 /* Look at all that could be wrong with it. Makes and changes nothing that stays. `hooks` may be NULL. */
 struct findings;

@@ -242,7 +242,7 @@ void sqlite_sweep(struct sqlite_store *store)
     if (rc == SQLITE_OK) {
         rc = db_read_ground(store, &ground, &other_boot);
     }
-    if (rc == SQLITE_OK && !other_boot) {
+    if (rc == SQLITE_OK && !other_boot && !ground.served) {
         rc = sweep_events(store, &ground);
         if (rc == SQLITE_OK) {
             rc = find_stretch(store, &last);

@@ -155,6 +155,15 @@ void wake_watchers(struct sqlite_store *store)
     }
 }
 
+void wake_everybody(struct sqlite_store *store)
+{
+    for (size_t i = 0; wake_ready(store) && i < WORDS; i++) {
+        if (i == WORD_ANY || i >= WORD_IDS) {
+            futex_wake(&store->wake.words[i]);
+        }
+    }
+}
+
 void wake_writers(struct sqlite_store *store)
 {
     uint32_t *words = __atomic_load_n(&store->wake.words, __ATOMIC_ACQUIRE);

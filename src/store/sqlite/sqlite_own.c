@@ -1,0 +1,351 @@
+/*
+ * One server may own the file. Then meta.served_by says who it is and where it
+ * listens, and everybody else goes through it.
+ *
+ *     FILE-serve.lock   flock()ed by the server while it runs
+ *     FILE-serve.sock   where it listens (the server's business)
+ *     meta.served_by    "PID BOOT_ID NAME", NAME being that of the socket beside FILE
+ *
+ * Whoever reads or writes sees served_by in the same transaction, so nobody
+ * works on the file beside the server, not even one that had it open before.
+ * A server that died has left served_by behind, but not the lock: who can take
+ * the lock takes in what the server had not yet written, and clears served_by.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "store/sqlite/sqlite_internal.h"
+
+enum {
+    NAME_MAX_BYTES = 80,     /* of a socket's, so that it fits behind /proc/self/fd/N/ */
+    LOCK_PATIENCE_MS = 3000, /* somebody who clears up after a dead server has the lock for a moment */
+    LOCK_STEP_MS = 20
+};
+
+static char *beside(const struct sqlite_store *store, const char *suffix)
+{
+    size_t size = strlen(store->path) + strlen(suffix) + 1;
+    char *path = malloc(size);
+
+    if (path != NULL) {
+        (void)snprintf(path, size, "%s%s", store->path, suffix);
+    }
+    return path;
+}
+
+/* ---- what is in served_by ---- */
+
+static void make_socket_name(const struct sqlite_store *store, char *out, size_t size)
+{
+    const char *base = strrchr(store->path, '/') + 1;
+
+    if (strlen(base) + strlen("-serve.sock") < NAME_MAX_BYTES) {
+        (void)snprintf(out, size, "%s-serve.sock", base);
+    } else {
+        (void)snprintf(out, size, "belay-%016llx-serve.sock", (unsigned long long)hash_text(base));
+    }
+}
+
+/* A name without a folder: it lies beside the database, under whatever path that is reached. */
+static char *socket_path(const struct sqlite_store *store, const char *name)
+{
+    size_t folder = (size_t)(strrchr(store->path, '/') + 1 - store->path);
+    char *path = malloc(folder + strlen(name) + 1);
+
+    if (path != NULL) {
+        memcpy(path, store->path, folder);
+        memcpy(path + folder, name, strlen(name) + 1);
+    }
+    return path;
+}
+
+bool sqlite_served_parse(const struct sqlite_store *store, struct sqlite_server *out_server)
+{
+    struct sqlite_server server = { 0 };
+    int at = 0;
+    const char *name;
+
+    if (sscanf(store->served_by, "%ld %*s %n", &server.pid, &at) != 1 || at == 0) {
+        return false;
+    }
+    name = store->served_by + at;
+    if (*name == '\0' || strchr(name, '/') != NULL || (server.socket = socket_path(store, name)) == NULL) {
+        return false;
+    }
+    *out_server = server;
+    return true;
+}
+
+void sqlite_server_release(struct sqlite_server *server)
+{
+    free(server->socket);
+    *server = (struct sqlite_server){ 0 };
+}
+
+enum belay_code sqlite_elsewhere(const struct sqlite_store *store, struct belay_error *err)
+{
+    return error_set(err, BELAY_ELSEWHERE, "the lock database '%s' is served by process %ld", store->path,
+                     strtol(store->served_by, NULL, 10));
+}
+
+/* ---- the lock ---- */
+
+/* -1 with errno set; EWOULDBLOCK: somebody has it. Who may use the database may use this. */
+static int take_lock(const struct sqlite_store *store)
+{
+    char *path = beside(store, "-serve.lock");
+    int fd = path == NULL ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat st;
+    struct stat db;
+    int saved;
+
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && stat(store->path, &db) == 0) {
+        if ((st.st_mode & 0666) != (db.st_mode & 0666)) {
+            (void)fchmod(fd, db.st_mode & 0666);
+        }
+        if (geteuid() == 0 && (st.st_uid != db.st_uid || st.st_gid != db.st_gid)) {
+            (void)!fchown(fd, db.st_uid, db.st_gid);
+        }
+    }
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        saved = errno;
+        (void)close(fd);
+        errno = saved;
+        fd = -1;
+    }
+    saved = errno;
+    free(path);
+    errno = saved;
+    return fd;
+}
+
+static void give_lock(int fd)
+{
+    if (fd >= 0) {
+        (void)flock(fd, LOCK_UN); /* also for a copy that a fork() has made meanwhile */
+        (void)close(fd);
+    }
+}
+
+bool sqlite_server_lives(const struct sqlite_store *store)
+{
+    char *path = beside(store, "-serve.lock");
+    int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool lives = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+
+    give_lock(fd);
+    free(path);
+    return lives;
+}
+
+static long read_pid(const struct sqlite_store *store)
+{
+    char *path = beside(store, "-serve.lock");
+    FILE *file = path == NULL ? NULL : fopen(path, "re");
+    long pid = 0;
+
+    if (file != NULL) {
+        if (fscanf(file, "%ld", &pid) != 1) {
+            pid = 0;
+        }
+        (void)fclose(file);
+    }
+    free(path);
+    return pid;
+}
+
+static void write_pid(int fd)
+{
+    char text[32];
+    int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+
+    if (ftruncate(fd, 0) == 0) {
+        (void)!pwrite(fd, text, (size_t)n, 0);
+    }
+}
+
+/* ---- taking over, giving back ---- */
+
+static int set_served(struct sqlite_store *store, const char *text)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc =
+        sqlite3_prepare_v2(store->db, "UPDATE meta SET served_by = ?1 WHERE id = 1", -1, &statement, NULL);
+
+    if (rc == SQLITE_OK && text != NULL) {
+        rc = sqlite3_bind_text(statement, 1, text, -1, SQLITE_STATIC);
+    }
+    if (rc == SQLITE_OK) {
+        rc = db_finish(statement);
+    }
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+/* With the lock and the mutex. */
+static enum belay_code change_served(struct sqlite_store *store, const char *text, struct belay_error *err)
+{
+    int rc = db_begin(store, true);
+
+    if (rc == SQLITE_OK) {
+        rc = set_served(store, text);
+    }
+    if (rc == SQLITE_OK) {
+        rc = db_run(store, ST_COMMIT);
+    }
+    db_rollback(store);
+    return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
+}
+
+enum belay_code sqlite_unserve(struct sqlite_store *store, bool *out_is_alive, struct belay_error *err)
+{
+    int fd = take_lock(store);
+    enum belay_code code;
+
+    *out_is_alive = false;
+    if (fd < 0 && errno == EWOULDBLOCK) {
+        *out_is_alive = true;
+        return BELAY_OK;
+    }
+    if (fd < 0) {
+        return error_set(
+            err, BELAY_UNREACHABLE,
+            "a server (process %ld) had the lock database '%s', and whether it still runs cannot "
+            "be seen: %s-serve.lock: %s",
+            strtol(store->served_by, NULL, 10), store->path, store->path, strerror(errno));
+    }
+    code = sqlite_recover(store, err);
+    if (code == BELAY_OK) {
+        code = change_served(store, NULL, err);
+    }
+    give_lock(fd);
+    return code;
+}
+
+static enum belay_code say_owned(const struct sqlite_store *store, struct belay_error *err)
+{
+    return error_set(err, BELAY_UNREACHABLE,
+                     "process %ld serves the lock database '%s' already: use that server, or stop it first",
+                     read_pid(store), store->path);
+}
+
+static int await_lock(const struct sqlite_store *store)
+{
+    const struct timespec step = { 0, LOCK_STEP_MS * 1000000L };
+    int64_t until_ms = clock_boot_ms() + LOCK_PATIENCE_MS;
+    int fd;
+
+    for (;;) {
+        long pid;
+
+        fd = take_lock(store);
+        if (fd >= 0 || errno != EWOULDBLOCK || clock_boot_ms() >= until_ms) {
+            return fd;
+        }
+        pid = read_pid(store);
+        if (pid > 0 && kill((pid_t)pid, 0) == 0) {
+            errno = EWOULDBLOCK; /* that one stays */
+            return -1;
+        }
+        (void)nanosleep(&step, NULL);
+    }
+}
+
+const char *sqlite_store_path(const struct belay_store *base)
+{
+    return ((const struct sqlite_store *)base)->path;
+}
+
+enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, struct belay_error *err)
+{
+    struct sqlite_store *store = (struct sqlite_store *)base;
+    char name[NAME_MAX_BYTES + 1];
+    char text[sizeof store->served_by];
+    enum belay_code code;
+    char *socket;
+    int fd = await_lock(store);
+
+    if (fd < 0) {
+        return errno == EWOULDBLOCK ? say_owned(store, err)
+                                    : error_set(err, BELAY_UNREACHABLE, "cannot lock '%s-serve.lock': %s",
+                                                store->path, strerror(errno));
+    }
+    write_pid(fd);
+    make_socket_name(store, name, sizeof name);
+    (void)snprintf(text, sizeof text, "%ld %s %s", (long)getpid(), store->boot_id, name);
+    socket = socket_path(store, name);
+    (void)pthread_mutex_lock(&store->mutex);
+    code = socket == NULL ? error_no_memory(err) : sqlite_recover(store, err);
+    if (code == BELAY_OK) {
+        code = change_served(store, text, err);
+    }
+    if (code == BELAY_OK) {
+        store->own_fd = fd;
+    }
+    (void)pthread_mutex_unlock(&store->mutex);
+    if (code != BELAY_OK) {
+        give_lock(fd);
+        free(socket);
+        return code;
+    }
+    wake_everybody(store); /* those who wait in line go on through the server, before it grants anything */
+    *out_socket = socket;
+    return BELAY_OK;
+}
+
+void sqlite_abandon(struct sqlite_store *store)
+{
+    give_lock(store->own_fd);
+    store->own_fd = -1;
+}
+
+void sqlite_disown(struct sqlite_store *store)
+{
+    if (store->own_fd < 0) {
+        return;
+    }
+    /* If it fails, or the journal is not empty, they find the lock free, and do it themselves. */
+    if (!sqlite_has_journal(store)) {
+        (void)change_served(store, NULL, NULL);
+    }
+    give_lock(store->own_fd);
+    store->own_fd = -1;
+}
+
+/* ---- for who is not the server ---- */
+
+enum belay_code sqlite_store_server(struct belay_store *base, struct sqlite_server *out_server,
+                                    struct belay_error *err)
+{
+    struct sqlite_store *store = (struct sqlite_store *)base;
+    struct ground ground = { 0 };
+    bool other_boot = false;
+    bool is_alive = false;
+    enum belay_code code = BELAY_OK;
+    int rc;
+
+    *out_server = (struct sqlite_server){ 0 };
+    (void)pthread_mutex_lock(&store->mutex);
+    rc = db_read_ground(store, &ground, &other_boot);
+    if (rc != SQLITE_OK) {
+        code = sqlite_failed(store, rc, err);
+    } else if (ground.served) {
+        code = sqlite_unserve(store, &is_alive, err);
+    }
+    if (code == BELAY_OK && is_alive && !sqlite_served_parse(store, out_server)) {
+        code = error_set(err, BELAY_BAD_CONTENT, "who serves the lock database '%s' cannot be read: '%.100s'",
+                         store->path, store->served_by);
+    }
+    (void)pthread_mutex_unlock(&store->mutex);
+    return code;
+}

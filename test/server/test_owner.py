@@ -1,0 +1,195 @@
+"""
+While a server runs on a file it owns it: commands that name the same file go through its socket
+beside the file, in the same line, and on without it when it has stopped or was killed.
+"""
+
+import json
+import os
+import signal
+import stat
+import time
+
+from remote_support import RemoteCase, wait_until
+from support import main
+
+
+class OwnerCase(RemoteCase):
+    """BELAY_STORE names the file; the server is started when a test wants it."""
+
+    tokens = [("ci", "locker", "secret-of-ci")]  # the socket beside the file needs none
+
+    def serve(self, *more):
+        if self.server is not None or more or self.wants_server:
+            super().serve(*more)
+
+    wants_server = False
+
+    def setUp(self):
+        super().setUp()
+        self.env["BELAY_STORE"] = self.file
+
+    def begin(self, *more):
+        self.wants_server = True
+        self.serve(*more)
+
+    def stop(self):
+        self.server.send_signal(signal.SIGTERM)
+        self.assertEqual(self.server.wait(20), 0)
+
+    def waits(self, n):
+        wait_until(lambda: self.events("k").count("wait.began") >= n, f"{n} in line", patience=20)
+
+    def line_up(self, n, first=0):
+        """Those who write their names when it is their turn, one behind the other."""
+        processes = []
+        for i in range(first, first + n):
+            processes.append(self.start("run", "--ttl", "30s", "--wait", "90s", "--owner", f"w{i}", "k", "--", "sh",
+                                        "-c", f"echo w{i} >>order"))
+            self.waits(i + 1)
+        return processes
+
+    def all_succeed(self, processes, names):
+        for process in processes:
+            self.assertEqual(process.wait(60), 0, process.stderr.read())
+        self.assertEqual(self.read("order").split(), names)
+
+    def holder(self):
+        """Holds k with a heartbeat until the file 'go' is there."""
+        return self.start_command("--ttl", "4s", "--heartbeat", "300ms", "--owner", "holder",
+                                  script="while [ ! -e go ]; do sleep 0.05; done; echo holder >>order")[0]
+
+    def go(self):
+        with open(self.path("go"), "w", encoding="utf-8"):
+            pass
+
+
+class TestOwner(OwnerCase):
+    def test_a_local_command_goes_through_the_server_and_needs_no_token(self):
+        self.begin()
+        lock = self.acquire("k", "--owner", "local")
+        self.assertEqual(self.status("k")["lock_id"], lock["lock_id"])  # as an admin sees it
+        self.assertIn("POST", self.read("server.log"))
+        self.assertIn("/v1/acquire", self.read("server.log"))
+        self.fails(75, "acquire", "k")
+        self.assertEqual(self.events("k")[0], "lock.acquired")
+        self.ok("unlock", "k", "--force", "--yes")
+        self.assertEqual([one["key"] for one in self.ok("list", "--json", "--all").json()["locks"]], ["k"])
+        self.stop()
+        self.assertEqual(self.status("k")["outcome"], "forced")
+
+    def test_the_socket_may_be_used_by_who_may_write_the_file(self):
+        self.ok("list")
+        os.chmod(self.path("belay.db"), 0o660)
+        self.begin()
+        mode = os.stat(self.path("belay.db-serve.sock")).st_mode
+        self.assertTrue(stat.S_ISSOCK(mode))
+        self.assertEqual(stat.S_IMODE(mode), 0o660)
+
+    def test_a_second_server_is_refused_with_the_pid_of_the_first(self):
+        self.begin()
+        result = self.fails(69, "serve", "--listen", "127.0.0.1:0")
+        self.assertIn(f"process {self.server.pid} serves", result.err)
+        self.assertEqual(result.err.count("\n"), 1)
+        self.acquire("k")  # and the first one is none the worse
+
+    def test_the_path_may_be_longer_than_a_socket_address(self):
+        folder = self.dir / ("d" * 100) / ("e" * 100)
+        folder.mkdir(parents=True)
+        self.file = self.env["BELAY_STORE"] = f"sqlite:{folder}/{'f' * 120}.db"
+        self.begin()
+        self.acquire("k")
+        self.assertIn("/v1/acquire", self.read("server.log"))
+        self.kill_server()
+        self.acquire("k2")
+        self.begin()
+        self.acquire("k3")
+
+    def test_doctor_and_verbose_say_who_serves_the_file(self):
+        self.begin()
+        self.acquire("k")
+        self.assertRegex(self.ok("doctor").out, rf"served by.*process {self.server.pid}|process {self.server.pid}.*serve")
+        self.assertIn(f"process {self.server.pid}", self.ok("status", "--verbose", "k").err)
+        self.assertEqual(self.ok("status", "k").err, "")
+        self.stop()
+        self.assertNotIn("process", self.ok("status", "--verbose", "k").err)
+        self.assertNotIn(f"process {self.server.pid}", self.ok("doctor").out)
+
+
+class TestComingAndGoing(OwnerCase):
+    def test_started_under_a_holder_and_eight_waiters_it_keeps_them_all_in_order(self):
+        """L4, L6: nobody loses his lock or his place."""
+        holder = self.holder()
+        waiters = self.line_up(8)
+        self.begin()
+        time.sleep(1)  # some heartbeats through the server
+        waiters += self.line_up(2, first=8)
+        self.go()
+        self.all_succeed([holder, *waiters], ["holder", *[f"w{i}" for i in range(10)]])
+        self.assertNotIn("lock.lost", self.events("k"))
+        self.assertEqual(self.status("k")["status"], "released")
+
+    def test_stopped_under_a_holder_and_waiters_it_leaves_them_all_in_order(self):
+        self.begin()
+        holder = self.holder()
+        waiters = self.line_up(5)
+        self.stop()
+        waiters += self.line_up(1, first=5)
+        self.go()
+        self.all_succeed([holder, *waiters], ["holder", *[f"w{i}" for i in range(6)]])
+        self.assertNotIn("lock.lost", self.events("k"))
+
+    def test_killed_under_a_holder_and_waiters_it_leaves_them_all_in_order(self):
+        self.begin()
+        token = self.acquire("other")["token"]
+        holder = self.holder()
+        waiters = self.line_up(5)
+        self.kill_server()
+        waiters += self.line_up(1, first=5)
+        self.go()
+        self.all_succeed([holder, *waiters], ["holder", *[f"w{i}" for i in range(6)]])
+        self.assertNotIn("lock.lost", self.events("k"))
+        self.assertEqual(self.status("other")["token"], token)
+        self.assertGreater(self.acquire("other2")["token"], token)
+
+    def test_killed_and_started_again_and_again_under_load(self):
+        """No token twice, and every command succeeds."""
+        self.begin()
+        workers = [self.start("run", "--wait", "90s", f"k{i % 3}", "--", "sh", "-c", "echo $BELAY_TOKEN >>tokens")
+                   for i in range(12)]
+        for _ in range(3):
+            time.sleep(0.2)
+            self.kill_server()
+            self.begin()
+        for worker in workers:
+            self.assertEqual(worker.wait(60), 0, worker.stderr.read())
+        tokens = self.read("tokens").split()
+        self.assertEqual((len(tokens), len(set(tokens))), (12, 12))
+
+    def test_watch_goes_on_through_it_and_without_it(self):
+        self.acquire("k0")
+        watch = self.start("watch", "--json", "--prefix", "k")
+        time.sleep(0.5)
+        seen = []
+
+        def next_key():
+            seen.append(json.loads(watch.stdout.readline())["lock_key"])
+            return seen[-1]
+
+        self.acquire("k1")
+        self.assertEqual(next_key(), "k1")
+        self.begin()
+        self.acquire("k2")
+        self.assertEqual(next_key(), "k2")
+        self.stop()
+        self.acquire("k3")
+        self.assertEqual(next_key(), "k3")
+        self.begin()
+        self.acquire("k4")
+        self.assertEqual(next_key(), "k4")
+        self.kill_server()
+        self.acquire("k5")
+        self.assertEqual(next_key(), "k5")
+
+
+if __name__ == "__main__":
+    main()
