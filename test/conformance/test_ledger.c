@@ -135,7 +135,7 @@ static struct belay_store *open_store(void *ctx)
     (void)ctx;
     (void)pthread_mutex_lock(&handles_mutex);
     if (handle == NULL || (shared == NULL && ledger_store_open(path, &ledger_hooks, NULL, NULL, &shared, NULL,
-                                                               &err) != BELAY_OK)) {
+                                                               NULL, &err) != BELAY_OK)) {
         (void)fprintf(stderr, "%s\n", err.text);
         belay_error_release(&err);
         free(handle);
