@@ -9,6 +9,7 @@
  * While the other is not ready yet the active one grows. The thread never holds
  * the mutex while it reads or writes: commits do not wait for it.
  */
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@
 #include "base/error.h"
 #include "store/ledger/ledger_internal.h"
 
-enum { LOOK_MS = 200, RETRY_MS = 5000, FOLD_NICE = 5 };
+enum { LOOK_MS = 200, RETRY_MS = 5000, FOLD_NICE = 5, SLACK_BYTES = 512 << 10 };
 
 /* Told by who syncs: the thread has nobody to talk to. With the mutex. */
 static void warn(struct ledger *ledger, const struct belay_error *err)
@@ -73,7 +74,8 @@ static enum belay_code sync_frame(struct ledger *ledger, struct belay_error *err
         return code;
     }
     ledger->frame_first = 0;
-    if (journal->used >= ledger->journal_bytes) {
+    /* Before there is no room: to make some takes time, and this is where somebody waits. */
+    if (journal->used + SLACK_BYTES >= journal->size) {
         switch_files(ledger);
     }
     return BELAY_OK;
@@ -155,6 +157,7 @@ static void *run_thread(void *context)
     struct ledger *ledger = context;
 
     /* Commits come first. On Linux this is of the thread alone. */
+    (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){ 0 });
     (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), FOLD_NICE);
     (void)pthread_mutex_lock(&ledger->mutex);
     while (!ledger->is_stopping) {
