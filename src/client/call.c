@@ -198,7 +198,7 @@ static void finish(struct belay_client *client, struct belay_call *call)
     }
     call_table_remove(&client->calls, call);
     if (code == BELAY_OK) {
-        info = info_from_record(&call->op.record, call->op.record_now_ms);
+        info = info_without_line(&call->op.record, call->op.record_now_ms);
         if (info == NULL) {
             code = error_no_memory(&call->op.err);
         }

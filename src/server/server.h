@@ -58,6 +58,8 @@ void exchange_handle(void *context, struct http_request *request);
 
 /* Each answers, writes the log line and frees the exchange. */
 void reply(struct exchange *x, int status, json_t *body); /* takes the body */
+/* 200 and the lock, with its id: for who has just named it or been given it. */
+void reply_lock(struct exchange *x, const struct belay_info *info);
 void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t len);
 void reply_error(struct exchange *x, const struct belay_error *err);
 /* `more` (taken; may be NULL) is an object whose members are added to the error. */

@@ -11,6 +11,7 @@ struct writer {
     struct buf *to;
     const char *seen[SEEN_MAX]; /* borrowed; texts that were written out */
     size_t n_seen;
+    bool is_plain; /* refer to nothing */
 };
 
 struct reader {
@@ -51,7 +52,7 @@ static void put_text(struct writer *w, const char *text)
         put_unsigned(w, 0);
         return;
     }
-    for (size_t i = 0; i < w->n_seen; i++) {
+    for (size_t i = 0; !w->is_plain && i < w->n_seen; i++) {
         if (w->seen[i] == text || strcmp(w->seen[i], text) == 0) {
             put_unsigned(w, i << 1 | 1);
             return;
@@ -60,7 +61,7 @@ static void put_text(struct writer *w, const char *text)
     len = strlen(text);
     put_unsigned(w, (uint64_t)(len + 1) << 1);
     buf_add(w->to, text, len + 1);
-    if (w->n_seen < SEEN_MAX) {
+    if (!w->is_plain && w->n_seen < SEEN_MAX) {
         w->seen[w->n_seen++] = text;
     }
 }
@@ -502,7 +503,8 @@ void record_pack(struct buf *to, const struct belay_record *record)
         put_int(&w, record->intents[i].expires_ms);
     }
     put_unsigned(&w, record->n_tickets);
-    w.n_seen = 0; /* tickets are copied in one piece, and may refer to nothing outside of it */
+    w.is_plain =
+        true; /* tickets are copied in one piece, and of a long line each would be compared with others */
     for (size_t i = 0; i < record->n_tickets; i++) {
         const struct belay_ticket *ticket = &record->tickets[i];
 
