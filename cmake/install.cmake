@@ -2,13 +2,13 @@
 include(GNUInstallDirs)
 
 install(TARGETS belay RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-# The program looks for it in ../lib/belay: see src/cli/serve_module.c.
-install(TARGETS belay_serve LIBRARY DESTINATION lib/belay)
+# The program looks for them in ../lib/belay: see src/base/module_path.c.
+install(TARGETS belay_serve belay_otlp LIBRARY DESTINATION lib/belay)
 install(TARGETS belay_shared belay_static belay_net
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS belay_net LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/belay.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES include/belay/store.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/belay)
+install(FILES include/belay/store.h include/belay/guard.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/belay)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # Written when it is known where all this goes, and by the program itself: the man pages and the

@@ -246,6 +246,16 @@ enum { BELAY_ANCESTORS_MAX = 2 };
 BELAY_API size_t belay_key_ancestors(const struct belay_config *config, const char *key,
                                      char *out_keys[BELAY_ANCESTORS_MAX]);
 
+/* What a key says by its form, for who counts and groups locks. Names that it does not have are "". */
+struct belay_key_form {
+    const char *level;   /* "stack", "service", "component", or "key" for one that says nothing */
+    const char *profile; /* borrowed from `config`; the one whose template it fits; "" */
+    char stack[BELAY_KEY_MAX + 1];
+    char environment[BELAY_KEY_MAX + 1];
+};
+BELAY_API void belay_key_read(const struct belay_config *config, const char *key,
+                              struct belay_key_form *out_form);
+
 /* "1h30m" to milliseconds; false if it is not a duration. */
 BELAY_API bool belay_parse_duration(const char *text, int64_t *out_ms);
 
@@ -269,9 +279,11 @@ struct belay_event {
     const char *locked_by_name;
     const char *by;      /* who did it, if not the holder; NULL */
     const char *reason;  /* NULL */
-    int64_t duration_ms; /* how long it was held or waited for; -1: does not apply */
+    int64_t duration_ms; /* how long it was held or waited for; -1: does not apply. As on_event
+                            is told of "lock.acquired": how long that took. */
     const struct belay_meta *metadata;
     size_t n_metadata;
+    int64_t commit_us; /* for on_event: how long the store took to do it; 0: not known */
 };
 
 /* Return false to stop. */

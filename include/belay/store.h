@@ -167,6 +167,7 @@ struct belay_commit {
     int64_t now_ms;               /* the store's clock when it decided */
     size_t refused;               /* with BELAY_REFUSED: the write whose condition did not hold */
     uint64_t token;               /* the new token, if one was handed out */
+    uint64_t event_id;            /* of the first event, the others follow it; 0: none are kept */
     struct belay_record *records; /* owned. Done: all records as they are now, in the order
                                      of the writes. Refused: the one in the way. */
     size_t n_records;
@@ -195,6 +196,33 @@ struct belay_store_terms {
     int64_t ticket_ms; /* how long a ticket counts without being put again; long where the store
                           sees by itself that a waiter is gone */
 };
+
+/*
+ * Small values beside the locks, each with a name in a space of names: the
+ * registry of applications (belay/guard.h). They are no locks: scan() and get()
+ * never show them, and no key of a lock can name one.
+ */
+#define BELAY_SPACE_APPS "app"           /* the applications, by name */
+#define BELAY_SPACE_DATABASES "database" /* what was last decided about a database, by identifier */
+enum { BELAY_ITEM_NAME_MAX = 256, BELAY_ITEM_VALUE_MAX = 256 * 1024 };
+
+struct belay_item {
+    char *name;
+    char *value;      /* JSON; NULL if there is no such item */
+    uint64_t version; /* another one after every write, never 0; 0: there is no such item */
+};
+BELAY_API void belay_item_release(struct belay_item *item); /* leaves it empty */
+
+struct belay_item_write {
+    const char *space;
+    const char *name;
+    const char *value; /* JSON; NULL removes it */
+    uint64_t version;  /* only if it is of this version; 0: only if there is none */
+    bool any_version;  /* whatever is there */
+};
+
+/* Return false to stop. The item is borrowed. */
+typedef bool (*belay_item_fn)(void *context, const struct belay_item *item);
 
 struct belay_store;
 
@@ -235,6 +263,25 @@ struct belay_store_ops {
     void (*wait)(struct belay_store *store, const char *lock_id, uint32_t listened, int64_t timeout_ms,
                  struct belay_cancel *cancel);
     void (*wake)(struct belay_store *store, const char *lock_id);
+
+    /* All three NULL: this store keeps no such values. An absent one comes back with version 0. */
+    enum belay_code (*item_get)(struct belay_store *store, const char *space, const char *name,
+                                struct belay_item *out_item, struct belay_error *err);
+
+    /*
+     * One write, on disk before it is reported. BELAY_REFUSED if the version is
+     * another; BELAY_UNREACHABLE and BELAY_UNKNOWN as for commit(). *out_version is 0
+     * after a removal.
+     */
+    enum belay_code (*item_put)(struct belay_store *store, const struct belay_item_write *write,
+                                uint64_t *out_version, struct belay_error *err);
+
+    /*
+     * All items of a space in the order of their names, until fn returns false.
+     * BELAY_OK means that none is missing: "nobody uses it" is decided by this.
+     */
+    enum belay_code (*item_list)(struct belay_store *store, const char *space, belay_item_fn fn,
+                                 void *context, struct belay_error *err);
 
     /*
      * Have all that was committed on disk. NULL: commit() does so itself, as far

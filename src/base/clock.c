@@ -20,6 +20,14 @@ int64_t clock_boot_ms(void)
     return read_ms(CLOCK_BOOTTIME);
 }
 
+int64_t clock_boot_us(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_BOOTTIME, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
 int64_t clock_unix_ms(void)
 {
     return read_ms(CLOCK_REALTIME);

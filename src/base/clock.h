@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 int64_t clock_boot_ms(void); /* CLOCK_BOOTTIME of this process's time namespace */
+int64_t clock_boot_us(void); /* the same, to measure with */
 int64_t clock_unix_ms(void); /* wall clock: for people */
 
 enum { CLOCK_TEXT_SIZE = 32 };

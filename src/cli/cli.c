@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/event_line.h"
 #include "cli/print.h"
+#include "telemetry/telemetry.h"
 #include "wire/wire.h"
 
 /* ---- configuration and store ------------------------------------------- */
@@ -35,7 +36,23 @@ static void on_event(void *context, const struct belay_event *event)
 {
     const struct cli_context *cli = context;
 
-    event_line(stderr, event, cli->json, cli->color_err);
+    if (cli->verbose) {
+        event_line(stderr, event, cli->json, cli->color_err);
+    }
+    telemetry_event(cli->telemetry, event);
+}
+
+static enum belay_code open_telemetry(struct cli_context *context, const struct belay_config *config,
+                                      struct belay_error *err)
+{
+    struct telemetry_options options = { .config = config,
+                                         .metrics = context->metrics,
+                                         .service = "belay",
+                                         .traceparent = getenv("TRACEPARENT"),
+                                         .on_warning = on_warning,
+                                         .context = context };
+
+    return telemetry_open(&options, &context->telemetry, err);
 }
 
 enum belay_code cli_client(struct cli_context *context, struct belay_client **out_client,
@@ -49,9 +66,13 @@ enum belay_code cli_client(struct cli_context *context, struct belay_client **ou
         if (code != BELAY_OK) {
             return code;
         }
+        code = open_telemetry(context, options.config, err);
+        if (code != BELAY_OK) {
+            return code;
+        }
         options.store_url = context->store_url;
         options.on_warning = on_warning;
-        options.on_event = context->verbose ? on_event : NULL;
+        options.on_event = context->verbose || context->telemetry != NULL ? on_event : NULL;
         options.context = context;
         code = belay_client_open(&options, &context->client, err);
         if (code != BELAY_OK) {

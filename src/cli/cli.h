@@ -34,6 +34,7 @@ struct cli_context {
     const char *store_url; /* of --store; NULL: what the configuration says */
     const char *state_store_url;
     const char *config_path;
+    const char *metrics; /* of --metrics; NULL */
     bool json;
     bool quiet;
     bool verbose;
@@ -41,6 +42,7 @@ struct cli_context {
     bool color_err;
     struct belay_config *config; /* owned; use cli_config() */
     struct belay_client *client; /* owned; use cli_client() */
+    struct telemetry *telemetry; /* owned; NULL: events go nowhere else */
     struct belay_cancel *cancel; /* owned; use cli_cancel() */
     struct sigaction old_sigpipe;
 };

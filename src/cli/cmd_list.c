@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/cmd_list.h"
 #include "cli/commands.h"
 #include "cli/lock_print.h"
 #include "cli/print.h"
@@ -141,8 +142,8 @@ static int end_text(const struct listing *listing, const struct belay_query *que
     return CLI_OK;
 }
 
-static int list(struct cli_context *context, struct belay_client *client, const struct belay_query *query,
-                struct belay_error *err)
+int list_locks(struct cli_context *context, struct belay_client *client, const struct belay_query *query,
+               struct belay_error *err)
 {
     struct listing listing = { .context = context, .now_unix_ms = clock_unix_ms() };
     enum belay_code code;
@@ -181,7 +182,7 @@ static int exec_list(struct cli_context *context, const struct options *options)
     if (read_query(options, &query, &err) != BELAY_OK || cli_client(context, &client, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {
-        code = list(context, client, &query, &err);
+        code = list_locks(context, client, &query, &err);
     }
     belay_error_release(&err);
     return code;

@@ -16,6 +16,7 @@
 #include "cli/run_result.h"
 #include "cli/supervise.h"
 #include "cli/waiting.h"
+#include "telemetry/telemetry.h"
 
 enum {
     RUN_TTL_MS = 120000,
@@ -253,6 +254,7 @@ static void start_command(struct run *run)
         fit_to_ttl(run);
         copy(job->lock_id, sizeof job->lock_id, belay_lock_id(run->lock));
         job->token = belay_lock_token(run->lock);
+        (void)telemetry_traceparent(run->context->telemetry, job->lock_id, job->traceparent);
         /* The outermost holder ends a lock that was re-entered. */
         job->release = !belay_lock_is_reentered(run->lock);
         atomic_store(&page->deadline_boot_ms, belay_lock_deadline_boot_ms(run->lock));
@@ -440,6 +442,8 @@ static int exec_run(struct cli_context *context, const struct options *options)
     belay_lock_free(run.lock);
     cli_close(context); /* while the guardian ends */
     guardian_finish(&run.guardian);
+    telemetry_close(context->telemetry);
+    context->telemetry = NULL;
     lock_request_release(&run.request);
     belay_error_release(&err);
     if (run.supervise.die_of != 0 && run.result.exit_code != CLI_LOST) {

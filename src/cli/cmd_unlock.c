@@ -13,7 +13,7 @@
 #include "cli/unlock.h"
 
 /* Who does it, for the record: user@host, by the user id and not by what the environment says. */
-static void whoami(char *out, size_t size)
+void unlock_whoami(char *out, size_t size)
 {
     const struct passwd *entry = getpwuid(getuid());
     char host[128] = "localhost";
@@ -41,7 +41,7 @@ static void show_holder(const struct cli_context *context, const struct belay_in
 }
 
 /* The lock that is to be ended, if it is held at all. */
-static enum belay_code find_held(struct belay_client *client, const char *key, struct belay_info **out_info,
+enum belay_code unlock_find_held(struct belay_client *client, const char *key, struct belay_info **out_info,
                                  struct belay_error *err)
 {
     char since[PRINT_TIME_SIZE];
@@ -103,7 +103,16 @@ static enum belay_code may_go_on(const struct cli_context *context, const struct
     return says_yes() ? BELAY_OK : error_set(err, BELAY_NOT_PERMITTED, "not confirmed: nothing was changed");
 }
 
-static int say_done(const struct cli_context *context, const struct belay_info *info)
+/* A holder with a heartbeat may still be at work: nobody else can tell it sooner. */
+static void say_when_told(const struct belay_info *former)
+{
+    if (former->last_heartbeat_unix_ms != 0) {
+        (void)fputs("  A holder that still runs learns of it with its next heartbeat.\n", stderr);
+    }
+}
+
+static int say_done(const struct cli_context *context, const struct belay_info *former,
+                    const struct belay_info *info)
 {
     if (context->json && info != NULL) {
         return lock_print_json(context, info);
@@ -111,6 +120,8 @@ static int say_done(const struct cli_context *context, const struct belay_info *
     if (!context->quiet && !context->json) {
         (void)printf("%s%s✓ Lock released successfully%s\n", isatty(STDIN_FILENO) ? "\n" : "",
                      print_style(context->color_out, "green"), print_style(context->color_out, PRINT_RESET));
+        (void)fflush(stdout);
+        say_when_told(former);
     }
     return CLI_OK;
 }
@@ -141,15 +152,16 @@ int unlock(struct cli_context *context, const struct options *options)
     char *key = NULL;
     int code;
 
-    whoami(by, sizeof by);
+    unlock_whoami(by, sizeof by);
     if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
-        cli_client(context, &client, &err) != BELAY_OK || find_held(client, key, &info, &err) != BELAY_OK ||
+        cli_client(context, &client, &err) != BELAY_OK ||
+        unlock_find_held(client, key, &info, &err) != BELAY_OK ||
         may_go_on(context, options, info, &err) != BELAY_OK ||
         belay_force_release(client, key, info->lock_id, by, options_text(options, "reason"), &ended, &err) !=
             BELAY_OK) {
         code = refuse(context, &info, &err);
     } else {
-        code = say_done(context, ended);
+        code = say_done(context, info, ended);
     }
     belay_info_free(info);
     belay_info_free(ended);
@@ -169,8 +181,10 @@ const struct option_group unlock_group = { "Options", unlock_defs };
 #define UNLOCK_ABOUT                                                                                         \
     "Ends a lock that somebody else holds. It shows the holder and asks; only 'yes' goes on. The lock of "   \
     "that holder is ended and no later one: if another has taken the lock while you read the question, "     \
-    "nothing is changed. Who did it and why is in the lock's history. Under 'belay run' the former holder "  \
-    "is told and its command is ended."
+    "nothing is changed. Who did it and why is in the lock's history. A former holder that runs a command "  \
+    "under 'belay run' learns of it with its next heartbeat, at the latest, and ends the command then: "     \
+    "look "                                                                                                  \
+    "first, if two at once would do harm."
 #define UNLOCK_EXITS                                                                                         \
     {                                                                                                        \
         { 0, "the lock was ended" }, { 64, "--force is missing, or --yes where there is no terminal" },      \

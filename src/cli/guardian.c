@@ -75,6 +75,9 @@ static void set_environment(const struct guardian_job *job)
     if (job->store_url[0] != '\0') {
         (void)setenv("BELAY_STORE", job->store_url, 1);
     }
+    if (job->traceparent[0] != '\0') {
+        (void)setenv("TRACEPARENT", job->traceparent, 1);
+    }
 }
 
 /*

@@ -23,6 +23,7 @@
 #include <sys/types.h>
 
 #include "belay.h"
+#include "telemetry/telemetry.h"
 
 enum guardian_word {
     /* from belay */
@@ -51,7 +52,8 @@ struct guardian_job {
     char key[BELAY_KEY_MAX + 1];
     char lock_id[BELAY_ID_MAX + 1]; /* empty: it runs without a lock */
     char store_url[GUARDIAN_URL_SIZE];
-    uint64_t token; /* 0: none */
+    char traceparent[TELEMETRY_TRACEPARENT_SIZE]; /* empty: none */
+    uint64_t token;                               /* 0: none */
     int64_t kill_after_ms;
     bool release; /* ours to release should belay die: not so with a re-entered lock */
 };

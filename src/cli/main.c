@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/help.h"
 #include "cli/print.h"
+#include "telemetry/telemetry.h"
 
 /* Errors in the command line itself are JSON too, if --json is anywhere in it. */
 static bool asks_for_json(char **argv)
@@ -31,6 +32,7 @@ static void read_globals(struct cli_context *context, const struct options *opti
     context->store_url = options_text(options, "store");
     context->state_store_url = options_text(options, "state-store");
     context->config_path = options_text(options, "config");
+    context->metrics = options_text(options, "metrics");
     context->json = options_has(options, "json");
     context->quiet = options_has(options, "quiet");
     context->verbose = options_has(options, "verbose");
@@ -92,6 +94,7 @@ int main(int argc, char **argv)
     code = cli_finish(&context, code);
     cli_uncancel(&context);
     cli_close(&context);
+    telemetry_close(context.telemetry);
     belay_config_free(context.config);
     options_release(&options);
     belay_error_release(&err);

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "cli/nearest.h"
 
 const struct option_def global_options[] = {
     { .name = "store",
@@ -23,6 +23,10 @@ const struct option_def global_options[] = {
       .value = "FILE",
       .complete = COMPLETE_FILE,
       .help = "the configuration file; else BELAY_CONFIG" },
+    { .name = "metrics",
+      .kind = OPTION_TEXT,
+      .value = "WHERE",
+      .help = "metrics of what is done: emf, emf:FILE or statsd:HOST:PORT; else as configured" },
     { .name = "json", .kind = OPTION_FLAG, .help = "print JSON, errors included" },
     { .name = "quiet", .kind = OPTION_FLAG, .help = "print no notes and no warnings" },
     { .name = "verbose", .kind = OPTION_FLAG, .help = "tell every event on standard error" },

@@ -96,8 +96,13 @@ void client_run(struct belay_client *client, struct op *op, const struct run_hoo
 /* Keep an event that comes with no write: lock.lost. */
 enum belay_code client_note(struct belay_client *client, const struct belay_event *event,
                             struct belay_error *err);
+/* What only who ran the operation knows of its events. */
+struct emit_times {
+    int64_t took_ms; /* the whole operation so far; -1: not known */
+    int64_t commit_us;
+};
 void client_emit(struct belay_client *client, const struct belay_batch *batch,
-                 const struct belay_commit *result);
+                 const struct belay_commit *result, const struct emit_times *times);
 void client_warn(struct belay_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Sleep that a cancel ends. */
 void client_sleep(int64_t ms, struct belay_cancel *cancel);
@@ -119,6 +124,9 @@ struct request {
     char owner[BELAY_OWNER_MAX + 1];
     struct belay_meta metadata[BELAY_META_MAX + 1];
 };
+
+/* "user@host", for people; the client's for as long as it lives. */
+const char *client_user_name(struct belay_client *client);
 
 /* For who names a key and perhaps an id. Nothing to release if it fails, here and below. */
 enum belay_code request_init(struct request *request, struct belay_client *client, const char *key,

@@ -11,11 +11,11 @@
 #include "client/client.h"
 #include "lock/info.h"
 
-/* The loss as an event, once the store can be asked. Without the mutex. */
-static void note_loss(struct belay_lock *lock, const char *why)
+static struct belay_event event_of(const struct belay_lock *lock, const char *type, const char *why)
 {
-    struct belay_event event = { .level = BELAY_WARN_LEVEL,
-                                 .type = "lock.lost",
+    return (struct belay_event){ .at_unix_ms = clock_unix_ms(),
+                                 .level = BELAY_WARN_LEVEL,
+                                 .type = type,
                                  .key = lock->key,
                                  .lock_id = lock->lock_id,
                                  .token = lock->token,
@@ -23,8 +23,25 @@ static void note_loss(struct belay_lock *lock, const char *why)
                                  .locked_by_name = lock->owner_name,
                                  .reason = why,
                                  .duration_ms = -1 };
+}
+
+/* The loss as an event, once the store can be asked. Without the mutex. */
+static void note_loss(struct belay_lock *lock, const char *why)
+{
+    struct belay_event event = event_of(lock, "lock.lost", why);
 
     (void)client_note(lock->client, &event, NULL); /* best effort */
+}
+
+/* A renewal that will be tried again: counted (S4.11), but not a change that a store would keep. */
+static void tell_failed_beat(const struct belay_lock *lock, const char *why)
+{
+    const struct belay_client *client = lock->client;
+    struct belay_event event = event_of(lock, "heartbeat.failed", why);
+
+    if (client->on_event != NULL) {
+        client->on_event(client->context, &event);
+    }
 }
 
 /* With the mutex held, which is let go for the callback. Nobody frees the lock meanwhile. */
@@ -118,6 +135,9 @@ static void beat(struct belay_lock *lock)
         note_loss(lock, "the lease could no longer be proved");
     } else {
         code = keeper_renew(lock, &err);
+        if (code != BELAY_OK && code != BELAY_NOT_FOUND) {
+            tell_failed_beat(lock, err.text);
+        }
     }
     (void)pthread_mutex_lock(&client->mutex);
     lock->beating--;

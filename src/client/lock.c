@@ -108,58 +108,49 @@ static enum belay_code lock_unprotected(struct belay_client *client, const char 
     return BELAY_OK;
 }
 
+typedef void (*op_start_fn)(struct op *op, const struct op_request *request, int64_t now_ms);
+
 static const struct belay_lock_options default_options = BELAY_LOCK_OPTIONS_INIT;
+
+/* Run what `request` asks for, begun by `start`, to a lock. Ends the request. */
+static enum belay_code take(struct belay_client *client, struct request *request, op_start_fn start,
+                            const struct belay_lock_options *options, struct belay_lock **out_lock,
+                            struct belay_error *err)
+{
+    enum belay_code code;
+    struct op op;
+
+    if (client->enabled) {
+        start(&op, &request->op, clock_boot_ms());
+        code = lock_from_op(client, &op, options, out_lock, err);
+        op_destroy(&op);
+    } else {
+        code = lock_unprotected(client, request->op.key, out_lock, err);
+    }
+    request_release(request);
+    return code;
+}
 
 enum belay_code belay_lock_acquire(struct belay_client *client, const char *key,
                                    const struct belay_lock_options *options, struct belay_lock **out_lock,
                                    struct belay_error *err)
 {
+    const struct belay_lock_options *terms = options == NULL ? &default_options : options;
     struct request request;
-    enum belay_code code;
-    struct op op;
+    enum belay_code code = request_init_lock(&request, client, key, terms, err);
 
-    if (options == NULL) {
-        options = &default_options;
-    }
-    code = request_init_lock(&request, client, key, options, err);
-    if (code != BELAY_OK) {
-        return code;
-    }
-    if (!client->enabled) {
-        request_release(&request);
-        return lock_unprotected(client, key, out_lock, err);
-    }
-    op_acquire(&op, &request.op, clock_boot_ms());
-    code = lock_from_op(client, &op, options, out_lock, err);
-    op_destroy(&op);
-    request_release(&request);
-    return code;
+    return code == BELAY_OK ? take(client, &request, op_acquire, terms, out_lock, err) : code;
 }
 
 enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, const char *lock_id,
                                  const struct belay_lock_options *options, struct belay_lock **out_lock,
                                  struct belay_error *err)
 {
+    const struct belay_lock_options *terms = options == NULL ? &default_options : options;
     struct request request;
-    enum belay_code code;
-    struct op op;
+    enum belay_code code = request_init_adopt(&request, client, key, lock_id, terms, err);
 
-    if (options == NULL) {
-        options = &default_options;
-    }
-    code = request_init_adopt(&request, client, key, lock_id, options, err);
-    if (code != BELAY_OK) {
-        return code;
-    }
-    if (!client->enabled) {
-        request_release(&request);
-        return lock_unprotected(client, key, out_lock, err);
-    }
-    op_adopt(&op, &request.op, clock_boot_ms());
-    code = lock_from_op(client, &op, options, out_lock, err);
-    op_destroy(&op);
-    request_release(&request);
-    return code;
+    return code == BELAY_OK ? take(client, &request, op_adopt, terms, out_lock, err) : code;
 }
 
 enum belay_code belay_lock_keep(struct belay_lock *lock, struct belay_error *err)

@@ -119,7 +119,7 @@ static void note_stale(struct belay_client *client, const struct belay_record *r
     struct belay_commit result = { 0 };
 
     if (client->store->ops->commit(client->store, &batch, &result, NULL) == BELAY_OK) {
-        client_emit(client, &batch, &result);
+        client_emit(client, &batch, &result, &(struct emit_times){ .took_ms = -1 });
     }
     belay_commit_release(&result);
 }

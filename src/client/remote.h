@@ -41,6 +41,13 @@ struct client_remote_ops {
                                  struct belay_error *err);
     /* BELAY_OK: it could be taken now. BELAY_HELD: the error says who is in the way. */
     enum belay_code (*look_free)(struct client_remote *remote, const char *key, struct belay_error *err);
+    /* As the store port's functions of these names. */
+    enum belay_code (*item_get)(struct client_remote *remote, const char *space, const char *name,
+                                struct belay_item *out_item, struct belay_error *err);
+    enum belay_code (*item_put)(struct client_remote *remote, const struct belay_item_write *write,
+                                uint64_t *out_version, struct belay_error *err);
+    enum belay_code (*item_list)(struct client_remote *remote, const char *space, belay_item_fn fn,
+                                 void *context, struct belay_error *err);
 };
 
 /* A remote's own struct begins with this. */

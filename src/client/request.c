@@ -97,7 +97,7 @@ static const char *user_name(char *space, size_t size)
 }
 
 /* "user@host", for people. Asked of the system once: it is most of what an acquire would cost. */
-static const char *name_user(struct belay_client *client)
+const char *client_user_name(struct belay_client *client)
 {
     char host[128] = "localhost";
     char space[2048];
@@ -129,7 +129,7 @@ static enum belay_code fill_owner(struct request *request, struct belay_client *
 
     request->op.owner_name = options->owner_name;
     if (options->owner_name == NULL) {
-        request->op.owner_name = name_user(client);
+        request->op.owner_name = client_user_name(client);
     } else {
         code = check_text("owner's name", options->owner_name, err);
     }
@@ -137,7 +137,7 @@ static enum belay_code fill_owner(struct request *request, struct belay_client *
         request->op.owner = options->owner;
         code = check_text("owner", options->owner, err);
     } else if (options->owner == NULL) {
-        (void)snprintf(request->owner, sizeof request->owner, "%.200s:%ld:%04x", name_user(client),
+        (void)snprintf(request->owner, sizeof request->owner, "%.200s:%ld:%04x", client_user_name(client),
                        (long)getpid(), (unsigned)(request->op.seed & 0xffff));
         request->op.owner = request->owner;
     }

@@ -51,7 +51,7 @@ static void complete(struct belay_event *event, const struct belay_commit *resul
 }
 
 void client_emit(struct belay_client *client, const struct belay_batch *batch,
-                 const struct belay_commit *result)
+                 const struct belay_commit *result, const struct emit_times *times)
 {
     if (client->on_event == NULL) {
         return;
@@ -59,8 +59,13 @@ void client_emit(struct belay_client *client, const struct belay_batch *batch,
     for (size_t i = 0; i < batch->n_events; i++) {
         struct belay_event event = batch->events[i];
 
+        event.id = result->event_id == 0 ? 0 : result->event_id + i;
         event.at_unix_ms = clock_unix_ms();
+        event.commit_us = times->commit_us;
         complete(&event, result);
+        if (strcmp(event.type, "lock.acquired") == 0) {
+            event.duration_ms = times->took_ms;
+        }
         client->on_event(client->context, &event);
     }
 }
@@ -73,7 +78,7 @@ static enum belay_code note_here(struct belay_client *client, const struct belay
     enum belay_code code = client->store->ops->commit(client->store, &batch, &result, err);
 
     if (code == BELAY_OK) {
-        client_emit(client, &batch, &result);
+        client_emit(client, &batch, &result, &(struct emit_times){ .took_ms = -1 });
     }
     belay_commit_release(&result);
     return code;
@@ -107,14 +112,18 @@ static void run_commit(struct belay_client *client, struct op *op)
     struct belay_commit result = { 0 };
     struct belay_error err = BELAY_ERROR_INIT;
     int64_t sent_ms = clock_boot_ms();
+    int64_t sent_us = client->on_event == NULL ? 0 : clock_boot_us();
     enum belay_code code = store->ops->commit(store, &op->batch, &result, &err);
 
     if (code == BELAY_ELSEWHERE) {
         stop_here(op, &err);
         return;
     }
-    if (code == BELAY_OK) {
-        client_emit(client, &op->batch, &result);
+    if (code == BELAY_OK && client->on_event != NULL) {
+        struct emit_times times = { .took_ms = clock_boot_ms() - op->began_ms,
+                                    .commit_us = clock_boot_us() - sent_us };
+
+        client_emit(client, &op->batch, &result, &times);
     }
     op_on_commit(op, code, &result, &err, sent_ms, clock_boot_ms());
     for (size_t i = 0; i < op->n_wakes; i++) {
@@ -227,6 +236,9 @@ static void emit_done(struct belay_client *client, const struct op *op)
     } else if (op->kind == OP_ACQUIRE || op->kind == OP_ADOPT) {
         event.metadata = record->metadata;
         event.n_metadata = record->n_metadata;
+    }
+    if (op->kind == OP_ACQUIRE && !op->reentered) {
+        event.duration_ms = clock_boot_ms() - op->began_ms;
     }
     client->on_event(client->context, &event);
 }

@@ -218,3 +218,44 @@ enum belay_code belay_key_make(const struct belay_config *config, const struct b
         "--%s does not name a lock by itself: add --profile (one with a key template) or --stack",
         parts->component != NULL ? "component" : "environment");
 }
+
+/* ---- the form of a key ---------------------------------------------------- */
+
+/* What stands between `at` and the next ':'; returns where that is. */
+static const char *copy_name(char out[BELAY_KEY_MAX + 1], const char *at)
+{
+    size_t len = strcspn(at, ":");
+
+    (void)snprintf(out, BELAY_KEY_MAX + 1, "%.*s", (int)len, at);
+    return at + len;
+}
+
+/* stack:S:env:E, perhaps with :service:V or :component:C behind it. */
+static void read_stack(const char *key, struct belay_key_form *form)
+{
+    const char *at = copy_name(form->stack, key + strlen("stack:"));
+
+    form->profile = "stack";
+    if (text_has_prefix(at, ":env:")) {
+        at = copy_name(form->environment, at + strlen(":env:"));
+    }
+    form->level = text_has_prefix(at, ":service:")     ? "service"
+                  : text_has_prefix(at, ":component:") ? "component"
+                                                       : "stack";
+}
+
+void belay_key_read(const struct belay_config *config, const char *key, struct belay_key_form *out_form)
+{
+    struct key_scheme scheme;
+    struct key_names names;
+
+    *out_form = (struct belay_key_form){ .level = "key", .profile = "" };
+    if (key_begins_as_stack(key)) {
+        read_stack(key, out_form);
+    } else if (find_scheme(config, key, &scheme, &names)) {
+        out_form->level = "component";
+        out_form->profile = scheme.profile;
+        (void)snprintf(out_form->environment, sizeof out_form->environment, "%.*s",
+                       (int)names.environment.len, names.environment.at == NULL ? "" : names.environment.at);
+    }
+}

@@ -5,8 +5,8 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "config/config.h"
-#include "config/nearest.h"
 #include "config/tree.h"
 #include "config/value.h"
 
@@ -70,15 +70,24 @@ static const struct rule controller_names[] = {
     RANGE("lock_ttl_seconds", VALUE_NUMBER, 1, SPAN_MAX / 1000),
     RANGE("lock_max_retries", VALUE_NUMBER, 0, 1000000),
     RANGE("quick_status_timeout", VALUE_NUMBER, 1, 3600),
+    VALUE("quick_status_rule", VALUE_RULE),
     VALUE("api_gateway_url", VALUE_HTTP),
 };
 
-static const struct rule until_names[] = { LIST("command", argument) };
+static const struct rule http_names[] = {
+    VALUE("method", VALUE_TEXT), VALUE("url", VALUE_HTTP), VALUE("body", VALUE_TEXT), VALUE("content_type", VALUE_TEXT),
+};
+static const struct rule until_names[] = {
+    LIST("command", argument),
+    MAP("http", http_names),
+    RANGE("every", VALUE_DURATION, 1, SPAN_MAX),
+};
 static const struct rule action_names[] = {
     LIST("command", argument),
+    MAP("http", http_names),
+    VALUE("ec2", VALUE_EC2),
     RANGE("timeout", VALUE_DURATION, 1, SPAN_MAX),
     MAP("until", until_names),
-    VALUE("ec2", VALUE_TEXT),
 };
 static const struct rule database_names[] = { MAP("stop", action_names), MAP("start", action_names) };
 static const struct rule database = MAP("", database_names);
@@ -120,7 +129,7 @@ static const struct rule layout_names[] = {
 static const struct rule layout = MAP("", layout_names);
 
 static const struct rule audit_names[] = { VALUE("file", VALUE_TEXT) };
-static const struct rule metrics_names[] = { VALUE("emf", VALUE_TEXT) };
+static const struct rule metrics_names[] = { VALUE("emf", VALUE_TEXT), VALUE("statsd", VALUE_TEXT) };
 
 static const struct rule top_names[] = {
     VALUE("store", VALUE_STORE),

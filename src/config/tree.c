@@ -14,6 +14,7 @@ struct reader {
     const char *data;
     size_t size;
     size_t n_nodes;
+    size_t max_nodes;
     struct belay_error *err;
 };
 
@@ -222,7 +223,7 @@ static enum belay_code build(struct reader *reader, const yaml_event_t *event, s
     if (depth > TREE_DEPTH_MAX) {
         return fail_at(reader, line_of(event), "nested too deeply");
     }
-    if (++reader->n_nodes > TREE_NODES_MAX) {
+    if (++reader->n_nodes > reader->max_nodes) {
         return fail_at(reader, line_of(event), "too many values");
     }
     if (event->type == YAML_SEQUENCE_START_EVENT) {
@@ -268,17 +269,14 @@ static enum belay_code build_root(struct reader *reader, struct tree *root)
     return code;
 }
 
-enum belay_code tree_parse(const char *path, const char *data, size_t size, struct tree *out_tree,
-                           struct belay_error *err)
+static enum belay_code parse(const char *path, const char *data, size_t size, size_t max_nodes,
+                             struct tree *out_tree, struct belay_error *err)
 {
     static const char byte_order_mark[] = "\xef\xbb\xbf";
-    struct reader reader = { .path = path, .err = err };
+    struct reader reader = { .path = path, .max_nodes = max_nodes, .err = err };
     struct tree root = { .kind = TREE_EMPTY, .line = 1 };
     enum belay_code code;
 
-    if (size > TREE_FILE_MAX) {
-        return error_set(err, BELAY_CONFIG, "%s: has more than %d bytes", path, TREE_FILE_MAX);
-    }
     if (yaml_parser_initialize(&reader.parser) == 0) {
         return error_no_memory(err);
     }
@@ -299,6 +297,24 @@ enum belay_code tree_parse(const char *path, const char *data, size_t size, stru
     }
     *out_tree = root;
     return BELAY_OK;
+}
+
+enum belay_code tree_parse(const char *path, const char *data, size_t size, struct tree *out_tree,
+                           struct belay_error *err)
+{
+    if (size > TREE_FILE_MAX) {
+        return error_set(err, BELAY_CONFIG, "%s: has more than %d bytes", path, TREE_FILE_MAX);
+    }
+    return parse(path, data, size, TREE_NODES_MAX, out_tree, err);
+}
+
+enum belay_code tree_parse_large(const char *path, const char *data, size_t size, struct tree *out_tree,
+                                 struct belay_error *err)
+{
+    if (size > TREE_LARGE_FILE_MAX) {
+        return error_set(err, BELAY_CONFIG, "%s: has more than %d bytes", path, TREE_LARGE_FILE_MAX);
+    }
+    return parse(path, data, size, TREE_LARGE_NODES_MAX, out_tree, err);
 }
 
 void tree_release(struct tree *tree)

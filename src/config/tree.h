@@ -13,6 +13,8 @@
 #include "belay.h"
 
 enum { TREE_FILE_MAX = 1 << 20, TREE_DEPTH_MAX = 16, TREE_NODES_MAX = 10000 };
+/* For files that are no configuration: applications by the thousand. */
+enum { TREE_LARGE_FILE_MAX = 64 << 20, TREE_LARGE_NODES_MAX = 2000000 };
 
 enum tree_kind {
     TREE_EMPTY, /* nothing, "~" or "null" */
@@ -33,6 +35,8 @@ struct tree {
 /* An error names `path` and the line. An empty file is TREE_EMPTY. */
 enum belay_code tree_parse(const char *path, const char *data, size_t size, struct tree *out_tree,
                            struct belay_error *err);
+enum belay_code tree_parse_large(const char *path, const char *data, size_t size, struct tree *out_tree,
+                                 struct belay_error *err);
 void tree_release(struct tree *tree);
 
 #endif

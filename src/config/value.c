@@ -106,6 +106,13 @@ static const char *fault_of(const struct value_rule *rule, const char *value, ch
         return key_template_fault(value);
     case VALUE_NAME:
         return strchr(value, ':') == NULL ? NULL : "has a ':', which separates the parts of a key";
+    case VALUE_RULE:
+        return strcmp(value, "document") == 0 || strcmp(value, "cautious") == 0
+                   ? NULL
+                   : "is not a rule; write document or cautious";
+    case VALUE_EC2:
+        return strcmp(value, "stop") == 0 || strcmp(value, "start") == 0 ? NULL
+                                                                         : "is neither; write stop or start";
     case VALUE_TEXT:
     case VALUE_ARGUMENT:
         break;

@@ -14,6 +14,8 @@ enum value_kind {
     VALUE_NUMBER,   /* between min and max */
     VALUE_SWITCH,   /* yes or no */
     VALUE_TEMPLATE, /* of keys */
+    VALUE_RULE,     /* document or cautious */
+    VALUE_EC2,      /* stop or start */
     VALUE_NAME      /* of a component or an environment: part of a key */
 };
 

@@ -49,6 +49,13 @@ static int64_t give_up_ms(const struct op *op)
     return may_wait(op) ? INT64_MAX : op->began_ms;
 }
 
+/* When to try again by itself; a try that the time will not allow is not told. */
+static void plan_attempt(struct op *op, int64_t now_ms)
+{
+    op->next_attempt_ms = now_ms + op_backoff_ms(op);
+    op->waiting.retry_ms = op->next_attempt_ms < give_up_ms(op) ? op->next_attempt_ms : now_ms;
+}
+
 int64_t op_backoff_ms(struct op *op)
 {
     static const int64_t document[] = { 5000, 10000, 30000, 60000 }; /* S4.9 */
@@ -397,8 +404,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
         return;
     }
     if (op->next_attempt_ms == 0) {
-        op->next_attempt_ms = now_ms + op_backoff_ms(op);
-        op->waiting.retry_ms = op->next_attempt_ms;
+        plan_attempt(op, now_ms);
     }
     if (!decision->queued && op->records[0].n_tickets >= BELAY_QUEUE_MAX) {
         (void)error_wrap(&op->err, "%d already wait", BELAY_QUEUE_MAX);
@@ -522,8 +528,7 @@ static void on_wake(struct op *op, int64_t now_ms)
 {
     if (op->state == WAITING && now_ms >= op->next_attempt_ms) {
         op->waiting.attempt++;
-        op->next_attempt_ms = now_ms + op_backoff_ms(op);
-        op->waiting.retry_ms = op->next_attempt_ms;
+        plan_attempt(op, now_ms);
     }
     belay_record_release(&op->named);
     step_look(op, LOOKING, now_ms);

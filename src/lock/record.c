@@ -115,3 +115,10 @@ void belay_commit_release(struct belay_commit *commit)
     free(commit->records);
     memset(commit, 0, sizeof *commit);
 }
+
+void belay_item_release(struct belay_item *item)
+{
+    free(item->name);
+    free(item->value);
+    memset(item, 0, sizeof *item);
+}

@@ -23,10 +23,16 @@
 
 enum { MAX_IDLE = 16, DEFAULT_CONNECT_MS = 3000, DEFAULT_TOTAL_MS = 10000, DEFAULT_MAX_ANSWER = 16 << 20 };
 
+/* An easy handle, and the multi handle that has its connections and can wait for more than them. */
+struct handle {
+    CURL *curl;   /* owned */
+    CURLM *multi; /* owned */
+};
+
 struct http_curl {
     struct http base;
     pthread_mutex_t mutex;
-    CURL *idle[MAX_IDLE]; /* owned; a stack, guarded by mutex */
+    struct handle idle[MAX_IDLE]; /* owned; a stack, guarded by mutex */
     size_t n_idle;
     int64_t connect_timeout_ms;
     int64_t timeout_ms;
@@ -89,8 +95,41 @@ static CURLcode set_up(struct http_curl *client, CURL *curl, struct exchange *ex
     return rc;
 }
 
+static CURLcode result_of(CURLM *multi, CURL *curl)
+{
+    CURLcode result = CURLE_OUT_OF_MEMORY;
+    const CURLMsg *message;
+    int left;
+
+    while ((message = curl_multi_info_read(multi, &left)) != NULL) {
+        if (message->msg == CURLMSG_DONE && message->easy_handle == curl) {
+            result = message->data.result;
+        }
+    }
+    return result;
+}
+
+/* As curl_easy_perform(), but for a descriptor that ends the sleep: should_stop is asked again then. */
+static CURLcode drive(const struct handle *handle, int wake_fd)
+{
+    struct curl_waitfd wake = { .fd = wake_fd, .events = CURL_WAIT_POLLIN };
+    CURLMcode mc = curl_multi_add_handle(handle->multi, handle->curl);
+    CURLcode result;
+    int running = mc == CURLM_OK ? 1 : 0;
+
+    while (running > 0 && mc == CURLM_OK) {
+        mc = curl_multi_perform(handle->multi, &running);
+        if (mc == CURLM_OK && running > 0) {
+            mc = curl_multi_poll(handle->multi, &wake, wake_fd > 0 ? 1 : 0, 1000, NULL);
+        }
+    }
+    result = mc == CURLM_OK ? result_of(handle->multi, handle->curl) : CURLE_OUT_OF_MEMORY;
+    (void)curl_multi_remove_handle(handle->multi, handle->curl);
+    return result;
+}
+
 /* OpenSSL writes with write(): a peer that is gone must not end the program. */
-static CURLcode perform(CURL *curl)
+static CURLcode perform(const struct handle *handle, int wake_fd)
 {
     const struct timespec none = { 0, 0 };
     sigset_t pipe_only;
@@ -104,7 +143,7 @@ static CURLcode perform(CURL *curl)
     (void)sigpending(&pending);
     was_pending = sigismember(&pending, SIGPIPE) == 1;
     (void)pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
-    rc = curl_easy_perform(curl);
+    rc = drive(handle, wake_fd);
     (void)sigpending(&pending);
     if (!was_pending && sigismember(&pending, SIGPIPE) == 1) {
         (void)sigtimedwait(&pipe_only, NULL, &none);
@@ -172,27 +211,43 @@ static enum belay_code explain(CURL *curl, CURLcode rc, const struct exchange *e
     return error_set(err, is_misuse(rc) ? BELAY_CONFIG : BELAY_UNREACHABLE, "cannot reach %s: %s", host, why);
 }
 
-static CURL *take_handle(struct http_curl *client)
+static void close_handle(struct handle handle)
 {
-    CURL *curl = NULL;
+    curl_easy_cleanup(handle.curl);
+    if (handle.multi != NULL) {
+        (void)curl_multi_cleanup(handle.multi);
+    }
+}
+
+/* Both NULL without memory. */
+static struct handle take_handle(struct http_curl *client)
+{
+    struct handle handle = { NULL, NULL };
 
     (void)pthread_mutex_lock(&client->mutex);
     if (client->n_idle > 0) {
-        curl = client->idle[--client->n_idle];
+        handle = client->idle[--client->n_idle];
     }
     (void)pthread_mutex_unlock(&client->mutex);
-    return curl != NULL ? curl : curl_easy_init();
+    if (handle.curl == NULL) {
+        handle = (struct handle){ curl_easy_init(), curl_multi_init() };
+        if (handle.curl == NULL || handle.multi == NULL) {
+            close_handle(handle);
+            handle = (struct handle){ NULL, NULL };
+        }
+    }
+    return handle;
 }
 
-static void give_back_handle(struct http_curl *client, CURL *curl)
+static void give_back_handle(struct http_curl *client, struct handle handle)
 {
     (void)pthread_mutex_lock(&client->mutex);
     if (client->n_idle < MAX_IDLE) {
-        client->idle[client->n_idle++] = curl;
-        curl = NULL;
+        client->idle[client->n_idle++] = handle;
+        handle = (struct handle){ NULL, NULL };
     }
     (void)pthread_mutex_unlock(&client->mutex);
-    curl_easy_cleanup(curl);
+    close_handle(handle);
 }
 
 int64_t http_parse_date(const char *text)
@@ -233,7 +288,8 @@ static enum belay_code http_curl_send(struct http *http, const struct http_reque
     enum belay_code code;
     bool failed;
     CURLcode rc;
-    CURL *curl = take_handle(client);
+    struct handle handle = take_handle(client);
+    CURL *curl = handle.curl;
 
     headers = exchange_headers(request, &failed);
     if (curl == NULL || failed) {
@@ -242,7 +298,7 @@ static enum belay_code http_curl_send(struct http *http, const struct http_reque
     }
     rc = set_up(client, curl, &exchange, headers, message);
     if (rc == CURLE_OK) {
-        rc = perform(curl);
+        rc = perform(&handle, request->wake_fd);
     }
     code = rc == CURLE_OK ? finish(curl, &exchange, out_response, err)
                           : explain(curl, rc, &exchange, message, err);
@@ -254,7 +310,7 @@ done:
     http_response_release(&exchange.response);
     buf_release(&exchange.body);
     if (curl != NULL) {
-        give_back_handle(client, curl);
+        give_back_handle(client, handle);
     }
     return code;
 }
@@ -264,7 +320,7 @@ static void http_curl_close(struct http *http)
     struct http_curl *client = (struct http_curl *)http;
 
     for (size_t i = 0; i < client->n_idle; i++) {
-        curl_easy_cleanup(client->idle[i]);
+        close_handle(client->idle[i]);
     }
     (void)pthread_mutex_destroy(&client->mutex);
     free(client->ca_bundle);

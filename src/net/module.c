@@ -2,6 +2,7 @@
 
 #include "net/aws.h"
 #include "net/http.h"
+#include "net/probe.h"
 #include "store/dynamodb/dynamodb_store.h"
 #include "store/dynamodb/dynamodb_table.h"
 #include "version.h"
@@ -16,4 +17,7 @@ const struct net_module belay_net_entry = {
     .table_describe = dynamodb_table_describe,
     .doctor_dynamodb = dynamodb_doctor,
     .http_open = http_open,
+    .probe_all = net_probe_all,
+    .once = net_once,
+    .ec2 = net_ec2,
 };

@@ -32,6 +32,8 @@ struct dynamodb_options;
 struct findings;
 struct http;
 struct http_options;
+struct net_once;
+struct net_probe;
 
 #define NET_MODULE_FILE "belay-net.so"
 #define NET_MODULE_SYMBOL "belay_net_entry"
@@ -62,6 +64,13 @@ struct net_module {
     /* For src/remote, over TLS: net/http.h */
     enum belay_code (*http_open)(const struct http_options *options, struct http **out_http,
                                  struct belay_error *err);
+
+    /* net/probe.h */
+    enum belay_code (*probe_all)(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
+                                 struct belay_error *err);
+    enum belay_code (*once)(const struct net_once *request, int *out_status, struct belay_error *err);
+    enum belay_code (*ec2)(const char *operation, const char *instance, int64_t timeout_ms, char *out_state,
+                           struct belay_error *err);
 };
 
 extern BELAY_API const struct net_module belay_net_entry;

@@ -103,6 +103,9 @@ static const struct client_remote_ops ops = {
     .watch = remote_watch,
     .look_free = remote_look_free,
     .note_lost = remote_note_lost,
+    .item_get = remote_item_get,
+    .item_put = remote_item_put,
+    .item_list = remote_item_list,
 };
 
 static bool is_this_machine(const char *host)

@@ -101,6 +101,12 @@ enum belay_code remote_history(struct client_remote *base, const char *key, size
 enum belay_code remote_note_lost(struct client_remote *base, const struct belay_event *event,
                                  struct belay_error *err);
 enum belay_code remote_look_free(struct client_remote *base, const char *key, struct belay_error *err);
+enum belay_code remote_item_get(struct client_remote *base, const char *space, const char *name,
+                                struct belay_item *out_item, struct belay_error *err);
+enum belay_code remote_item_put(struct client_remote *base, const struct belay_item_write *write,
+                                uint64_t *out_version, struct belay_error *err);
+enum belay_code remote_item_list(struct client_remote *base, const char *space, belay_item_fn fn,
+                                 void *context, struct belay_error *err);
 enum belay_code remote_watch(struct client_remote *base, const char *prefix, uint64_t after_id,
                              belay_event_fn fn, void *context, struct belay_cancel *cancel,
                              struct belay_error *err);

@@ -43,31 +43,3 @@ void handle_openapi(struct exchange *x)
     }
     reply_text(x, 200, "application/json", server->openapi, strlen(server->openapi));
 }
-
-static const char page[] =
-    "<!doctype html>\n"
-    "<html lang=\"en\"><head><meta charset=\"utf-8\"><title>belay</title>\n"
-    "<meta name=\"viewport\" content=\"width=device-width\">\n"
-    "<style>body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem}"
-    "pre{background:#f3f3f0;padding:.8rem;overflow-x:auto}"
-    "@media(prefers-color-scheme:dark){body{background:#16181a;color:#ddd}pre{background:#22262a}a{color:#"
-    "8cf}}"
-    "</style></head><body>\n"
-    "<h1>belay</h1>\n"
-    "<p>This is a lock server: one deploy, build, migration or database stop at a time.\n"
-    "It is for programs. From a shell:</p>\n"
-    "<pre>curl -d '{\"locked_by\":\"me\",\"ttl_ms\":60000}' \\\n"
-    "     http://ADDRESS/v1/locks/deploy-api-prod/acquire\n"
-    "curl http://ADDRESS/v1/locks\n"
-    "curl http://ADDRESS/v1/locks/deploy-api-prod/queue\n"
-    "curl -N http://ADDRESS/v1/events</pre>\n"
-    "<p>ADDRESS is what your browser shows above. Where tokens are configured, add\n"
-    "<code>-H \"Authorization: Bearer TOKEN\"</code>.</p>\n"
-    "<p><a href=\"openapi.json\">openapi.json</a> lists every path.\n"
-    "<a href=\"readyz\">readyz</a> says whether the store answers.</p>\n"
-    "</body></html>\n";
-
-void handle_page(struct exchange *x)
-{
-    reply_text(x, 200, "text/html; charset=utf-8", page, sizeof page - 1);
-}

@@ -6,7 +6,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
-#include "config/nearest.h"
+#include "base/nearest.h"
 
 enum { FIELDS_MAX = 16 };
 

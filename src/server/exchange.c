@@ -1,12 +1,16 @@
 /* One request from its arrival to its log line: who asks, which route, the answer. */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "server/feed.h"
+#include "server/live.h"
+#include "server/metrics.h"
 #include "server/routes.h"
 #include "server/server.h"
 #include "wire/wire.h"
@@ -25,6 +29,7 @@ static void write_log(const struct exchange *x, int status)
     line.path = request->path;
     line.peer = request->peer->text;
     line.duration_ms = loop_now_ms(x->server->loop) - request->received_ms;
+    metrics_request(x->server->metrics, x->route, status, clock_boot_us() - x->began_us);
     log_request(&x->server->log, &line);
 }
 
@@ -34,12 +39,25 @@ void exchange_end(struct exchange *x, int status)
     free(x);
 }
 
+void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
+                size_t len)
+{
+    enum { HEADERS_MAX = 12 };
+    struct http_header all[HEADERS_MAX + 1] = { { "X-Request-Id", x->id } };
+
+    assert(n <= HEADERS_MAX);
+    memcpy(all + 1, headers, n * sizeof *headers);
+    write_log(x, status); /* before the answer, which ends the request */
+    if (x->request != NULL) {
+        http_answer(x->request, status, all, n + 1, body, len);
+    }
+    free(x);
+}
+
 static void send_answer(struct exchange *x, int status, const char *type, const void *body, size_t len)
 {
-    struct http_header headers[5] = { { "Content-Type", type },
-                                      { "X-Request-Id", x->id },
-                                      { "Cache-Control", "no-store" } };
-    size_t n = 3;
+    struct http_header headers[4] = { { "Content-Type", type }, { "Cache-Control", "no-store" } };
+    size_t n = 2;
 
     if (status == 401) {
         headers[n++] = (struct http_header){ "WWW-Authenticate", "Bearer realm=\"belay\"" };
@@ -48,11 +66,7 @@ static void send_answer(struct exchange *x, int status, const char *type, const 
     } else if (status == 405) {
         headers[n++] = (struct http_header){ "Allow", x->allow };
     }
-    write_log(x, status); /* before the answer, which ends the request */
-    if (x->request != NULL) {
-        http_answer(x->request, status, headers, n, body, len);
-    }
-    free(x);
+    reply_with(x, status, headers, n, body, len);
 }
 
 void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t len)
@@ -156,11 +170,16 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
             wait_half_closed(x->wait);
         } else if (x->entry != NULL) {
             feed_end(x->entry);
+        } else if (x->viewer != NULL) {
+            live_end(x->viewer);
         }
         return;
     }
     if (x->entry != NULL) {
         feed_forget(x->entry);
+        exchange_end(x, 200);
+    } else if (x->viewer != NULL) {
+        live_forget(x->viewer);
         exchange_end(x, 200);
     } else if (x->wait != NULL) {
         wait_client_gone(x->wait);
@@ -189,6 +208,7 @@ static struct exchange *exchange_new(struct server *server, struct http_request 
         return NULL;
     }
     x->server = server;
+    x->began_us = clock_boot_us();
     x->request = request;
     if (theirs != NULL && is_id(theirs)) {
         (void)snprintf(x->id, sizeof x->id, "%s", theirs);

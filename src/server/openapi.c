@@ -64,6 +64,37 @@ static const char components[] =
     "\"place_kept_ms\":{\"type\":\"integer\",\"description\":\"after a wait: ask again with the same lock_id "
     "within this time to keep the place\"}}}}}}}";
 
+/* Of what only a dashboard asks for. */
+static const char view_schemas[] =
+    "{\"Tree\":{\"type\":\"object\",\"required\":[\"key\",\"above\",\"below\",\"has_more\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},"
+    "\"above\":{\"type\":\"array\",\"description\":\"nearest first\",\"items\":{\"type\":\"object\","
+    "\"required\":[\"key\",\"lock\"],\"properties\":{\"key\":{\"type\":\"string\"},"
+    "\"lock\":{\"oneOf\":[{\"$ref\":\"#/components/schemas/Lock\"},{\"type\":\"null\"}]}}}},"
+    "\"below\":{\"type\":\"array\",\"description\":\"those that are held\","
+    "\"items\":{\"$ref\":\"#/components/schemas/Lock\"}},"
+    "\"has_more\":{\"type\":\"boolean\",\"description\":\"there are more below\"}}},"
+    "\"StatsStep\":{\"type\":\"object\",\"required\":[\"at\",\"acquired\"],\"additionalProperties\":{"
+    "\"type\":[\"integer\",\"null\"]},\"properties\":{\"at\":{\"type\":\"string\",\"format\":\"date-time\"},"
+    "\"held_p50_ms\":{\"type\":[\"integer\",\"null\"],\"description\":\"half were held no longer; to within "
+    "a "
+    "quarter\"}}},"
+    "\"Stats\":{\"type\":\"object\",\"required\":[\"step_ms\",\"total\",\"steps\",\"is_complete\"],"
+    "\"properties\":{"
+    "\"step_ms\":{\"type\":\"integer\"},\"total\":{\"$ref\":\"#/components/schemas/StatsStep\"},"
+    "\"steps\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/StatsStep\"}},"
+    "\"is_complete\":{\"type\":\"boolean\",\"description\":\"false while events of before are still being "
+    "counted\"}}},"
+    "\"Me\":{\"type\":\"object\",\"required\":[\"name\",\"role\",\"keys\",\"needs_token\",\"version\","
+    "\"store\",\"now\"],"
+    "\"properties\":{\"name\":{\"type\":[\"string\",\"null\"]},\"role\":{\"type\":\"string\","
+    "\"enum\":[\"reader\",\"locker\",\"admin\"]},"
+    "\"keys\":{\"type\":\"array\",\"description\":\"patterns; empty: every "
+    "key\",\"items\":{\"type\":\"string\"}},"
+    "\"needs_token\":{\"type\":\"boolean\"},\"version\":{\"type\":\"string\"},"
+    "\"store\":{\"type\":\"string\",\"description\":\"its kind: sqlite or dynamodb\"},"
+    "\"now\":{\"type\":\"string\",\"format\":\"date-time\"}}}}";
+
 struct meaning {
     int status;
     const char *says;
@@ -75,7 +106,8 @@ static const struct meaning meanings[] = {
     { 401, "No token, or one that this server does not know. Code: unauthorized" },
     { 403, "Not for this token, key or site. Codes: not_permitted, cross_origin, wrong_host" },
     { 404, "There is no such lock, or nobody holds it. Code: not_found" },
-    { 409, "Codes: lock_held, not_holder, lease_lost, id_used, superseded" },
+    { 409, "Codes: refused (of another version), lock_held, not_holder, lease_lost, id_used, superseded" },
+    { 500, "The configuration is wrong, or something in the store is. Codes: bad_config, bad_content, bug" },
     { 413, "The body is too large. Code: body_too_large" },
     { 503,
       "Come back: the store did not answer, or the server is stopping. Codes: unreachable, shutting_down, "
@@ -133,11 +165,25 @@ static json_t *parameters_of(const struct route *route)
 {
     json_t *parameters = json_array();
 
+    if (strchr(route->path, '{') != NULL && strstr(route->path, "{key}") == NULL) {
+        const char *begin = strchr(route->path, '{') + 1;
+        char name[16];
+
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(begin, "}"), begin);
+        (void)json_array_append_new(parameters, json_pack("{s:s, s:s, s:b, s:s, s:{s:s}}", "name", name, "in",
+                                                          "path", "required", 1, "description",
+                                                          "percent-encoded", "schema", "type", "string"));
+    }
     if (strstr(route->path, "{key}") != NULL) {
         (void)json_array_append_new(parameters, json_pack("{s:s, s:s, s:b, s:s, s:{s:s, s:i}}", "name", "key",
                                                           "in", "path", "required", 1, "description",
                                                           "the lock's key, percent-encoded", "schema", "type",
                                                           "string", "maxLength", BELAY_KEY_MAX));
+    }
+    if (strstr(route->path, "{file}") != NULL) {
+        (void)json_array_append_new(parameters, json_pack("{s:s, s:s, s:b, s:s, s:{s:s}}", "name", "file",
+                                                          "in", "path", "required", 1, "description",
+                                                          "its name", "schema", "type", "string"));
     }
     for (size_t i = 0; route->query[i].name != NULL; i++) {
         const struct route_query *query = &route->query[i];
@@ -190,7 +236,27 @@ static json_t *operation_of(const struct route *route)
                                             "content", "application/json", "schema",
                                             body_schema(route->fields)));
     }
+    if (route->body != NULL) {
+        char ref[64];
+
+        (void)snprintf(ref, sizeof ref, "#/components/schemas/%s", route->body);
+        (void)json_object_set_new(operation, "requestBody",
+                                  json_pack("{s:b, s:{s:{s:{s:s}}}}", "required", 0, "content",
+                                            "application/json", "schema", "$ref", ref));
+    }
     return operation;
+}
+
+/* The schemas of locks, of what a dashboard shows, and of applications and databases. */
+static json_t *components_make(void)
+{
+    const char *const more[] = { view_schemas, guard_schemas[0], guard_schemas[1] };
+    json_t *all = json_loads(components, 0, NULL);
+
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        (void)json_object_update_new(json_object_get(all, "schemas"), json_loads(more[i], 0, NULL));
+    }
+    return all;
 }
 
 char *openapi_make(void)
@@ -216,7 +282,7 @@ char *openapi_make(void)
     document = json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o}", "openapi", "3.1.0", "info", "title", "belay",
                          "version", belay_version(), "description",
                          "One deploy, build, migration or database stop at a time.", "paths", paths,
-                         "components", json_loads(components, 0, NULL));
+                         "components", components_make());
     text = document == NULL ? NULL : json_dumps(document, JSON_INDENT(1));
     json_decref(document);
     return text;

@@ -15,7 +15,7 @@ struct route_query {
 
 struct route {
     const char *method;
-    const char *path; /* with {key} for a key */
+    const char *path; /* with {key} for a key, {name}, {id} */
     enum role role;   /* ROLE_NONE: for everybody */
     route_handler *handle;
     const struct body_field *fields; /* of the body; NULL: takes none */
@@ -23,6 +23,7 @@ struct route {
     const char *schema; /* of a 200: "Lock", "LockList", …; or a media type */
     int statuses[ROUTE_STATUS_MAX + 1];
     const char *summary;
+    const char *body; /* a schema's name, of a body that no table of fields describes; NULL: see `fields` */
 };
 
 extern const struct route routes[];
@@ -39,6 +40,8 @@ const struct route *route_find(const struct http_request *request, struct http_s
 
 /* False, and answered, if the query has a name that this route does not know. */
 bool route_check_query(struct exchange *x);
+
+extern const char *const guard_schemas[2]; /* guard_schema.c; objects of schemas, as JSON */
 
 /* The whole OpenAPI document; NULL without memory. */
 char *openapi_make(void);

@@ -18,8 +18,12 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "server/feed.h"
+#include "server/jobs.h"
+#include "server/live.h"
+#include "server/metrics.h"
 #include "server/server.h"
 #include "server/systemd.h"
+#include "telemetry/telemetry.h"
 #include "version.h"
 #include "wire/wire.h"
 
@@ -77,19 +81,30 @@ static void before_sleep(void *context)
     log_flush(&server->log);
 }
 
-static void on_event(void *context, const struct belay_event *event)
+void server_on_event(void *context, const struct belay_event *event)
 {
     struct server *server = context;
 
-    (void)event;
+    if (!pthread_equal(pthread_self(), server->thread)) {
+        server_post_event(server, event); /* what follows is the loop's */
+        return;
+    }
+    guard_count_event(&server->guard, event);
+    metrics_event(server->metrics, event);
+    telemetry_event(server->telemetry, event);
     feed_mark(server->feed);
+    live_event(server->live, event);
 }
 
 static void on_warning(void *context, const char *text)
 {
     struct server *server = context;
 
-    log_note(&server->log, LOG_WARN, "store", "%s", text);
+    if (pthread_equal(pthread_self(), server->thread)) {
+        log_note(&server->log, LOG_WARN, "store", "%s", text);
+    } else {
+        server_say(server, LOG_WARN, "store", text);
+    }
 }
 
 static void on_notice(void *context, const struct http_notice *notice)
@@ -136,6 +151,7 @@ static void reload(struct run *run)
     enum belay_code code;
 
     systemd_notify_reloading();
+    telemetry_reopen(server->telemetry); /* a log may have been rotated, whatever comes of the rest */
     code = belay_config_load(run->options->config_path, &config, &err);
     if (code == BELAY_OK) {
         code = tokens_load(config, &tokens, &err);
@@ -151,6 +167,7 @@ static void reload(struct run *run)
         server->tokens = tokens;
         tokens = (struct tokens){ NULL, 0 };
         feed_stop(server->feed); /* who may still listen comes back */
+        live_stop(server->live);
         log_note(&server->log, LOG_INFO, "reloaded", "%zu tokens", server->tokens.n);
     } else {
         log_note(&server->log, LOG_ERROR, "reload", "nothing was changed: %s", err.text);
@@ -181,7 +198,9 @@ static void stop(struct run *run, int signal)
     log_note(&server->log, LOG_INFO, "stopping", "on signal %d; %zu connections", signal,
              http_server_connections(server->http));
     waits_stop(server);
+    jobs_cancel(server);
     feed_stop(server->feed);
+    live_stop(server->live);
     http_server_drain(server->http, DRAIN_MS, on_drained, server);
 }
 
@@ -302,6 +321,22 @@ static void give_socket_to_owner(const struct run *run)
     }
 }
 
+static enum belay_code open_telemetry(struct run *run, struct belay_error *err)
+{
+    struct server *server = &run->server;
+    struct telemetry_options options = { .config = server->config,
+                                         .metrics = run->options->metrics,
+                                         .service = "belay-serve",
+                                         .on_warning = on_warning,
+                                         .context = server };
+
+    server->metrics = metrics_new(server->config);
+    if (server->metrics == NULL) {
+        return error_no_memory(err);
+    }
+    return telemetry_open(&options, &server->telemetry, err);
+}
+
 static enum belay_code open_store(struct run *run, struct belay_error *err)
 {
     struct server *server = &run->server;
@@ -311,9 +346,13 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     if (code != BELAY_OK) {
         return code;
     }
+    code = open_telemetry(run, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
     options.store_url = run->options->store_url;
     options.config = server->config;
-    options.on_event = on_event;
+    options.on_event = server_on_event;
     options.on_warning = on_warning;
     options.context = server;
     options.owns_file = true;
@@ -389,9 +428,12 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     (void)snprintf(server->run, sizeof server->run, "%08llx", (unsigned long long)(random & 0xffffffff));
     server->is_insecure = run->options->insecure;
     server->turn_timer.fire = on_turn_timer;
+    server->thread = pthread_self();
+    server->jobs = calloc(1, sizeof *server->jobs);
     server->feed = feed_new(server);
+    server->live = live_new(server);
     server->loop = loop_new();
-    if (server->loop == NULL || server->feed == NULL) {
+    if (server->loop == NULL || server->feed == NULL || server->live == NULL || server->jobs == NULL) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     raise_descriptor_limit(server);
@@ -399,6 +441,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     loop_before_sleep(server->loop, before_sleep, server);
     code = open_store(run, err);
     if (code == BELAY_OK) {
+        live_begin(server->live);
         code = open_http(run, err);
     }
     return code == BELAY_OK ? watch_signals(run, err) : code;
@@ -466,6 +509,9 @@ static void finish(struct run *run)
 {
     struct server *server = &run->server;
 
+    if (server->jobs != NULL && server->loop != NULL) {
+        jobs_stop(server);
+    }
     if (server->client != NULL && server->loop != NULL) {
         (void)belay_client_turn(server->client); /* those who left the line at the very end */
     }
@@ -476,9 +522,13 @@ static void finish(struct run *run)
     delays_release(&server->delays);
     waits_release(&server->waits);
     belay_client_close(server->client);
+    telemetry_close(server->telemetry);
+    metrics_free(server->metrics);
     belay_config_free(server->config);
     tokens_release(&server->tokens);
     feed_free(server->feed);
+    live_free(server->live);
+    free(server->jobs);
     if (run->signals.fd >= 0) {
         loop_unwatch(server->loop, &run->signals);
         (void)close(run->signals.fd);

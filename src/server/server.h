@@ -6,15 +6,22 @@
 #define SERVER_SERVER_H
 
 #include <jansson.h>
+#include <pthread.h>
 
 #include "belay.h"
 #include "server/auth.h"
+#include "server/guard_counts.h"
 #include "server/http/http_server.h"
 #include "server/log.h"
 #include "server/waits.h"
 
 struct route;
 struct feed;
+struct jobs;
+struct live;
+struct viewer;
+struct metrics;
+struct telemetry;
 
 struct server {
     struct loop *loop;           /* owned */
@@ -24,7 +31,13 @@ struct server {
     struct tokens tokens;        /* owned; replaced on SIGHUP */
     struct delays delays;        /* answers to wrong tokens that are held back */
     struct waits waits;
-    struct feed *feed; /* owned; those who listen to events */
+    struct feed *feed;           /* owned; those who listen to events */
+    struct jobs *jobs;           /* owned; what is done in threads */
+    struct guard_counts guard;   /* what became of stops and starts */
+    struct metrics *metrics;     /* owned */
+    struct telemetry *telemetry; /* owned; NULL: none is asked for */
+    struct live *live;           /* owned; those who look at a dashboard */
+    pthread_t thread;            /* the loop's */
     struct log log;
     struct timer turn_timer; /* when the client has more to do */
     char run[17];            /* what begins the ids of this run's requests */
@@ -40,10 +53,12 @@ enum { REQUEST_ID_SIZE = 65 };
 struct exchange {
     struct server *server;        /* borrowed */
     struct http_request *request; /* borrowed; NULL once the client is gone */
+    int64_t began_us;             /* boot clock */
     const struct route *route;    /* NULL: none fits */
     const struct token *token;    /* borrowed; for the handler only: SIGHUP may end it */
     struct wait *wait;            /* borrowed; NULL: waits for no lock */
     struct listener_entry *entry; /* borrowed; NULL: listens to no events */
+    struct viewer *viewer;        /* borrowed; NULL: is no dashboard */
     const char *allow;            /* borrowed; with a 405: the methods of this path */
     enum role role;
     char who[AUTH_NAME_MAX + 1]; /* "" if nobody had to say */
@@ -61,6 +76,9 @@ void reply(struct exchange *x, int status, json_t *body); /* takes the body */
 /* 200 and the lock, with its id: for who has just named it or been given it. */
 void reply_lock(struct exchange *x, const struct belay_info *info);
 void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t len);
+/* With these headers and X-Request-Id and no others. */
+void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
+                size_t len);
 void reply_error(struct exchange *x, const struct belay_error *err);
 /* `more` (taken; may be NULL) is an object whose members are added to the error. */
 void reply_error_with(struct exchange *x, int status, const struct belay_error *err, json_t *more);
@@ -90,10 +108,19 @@ json_t *error_for(const struct exchange *x, const struct belay_error *err);
 /* ---- the handlers ---- */
 
 typedef void route_handler(struct exchange *x);
-route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force,
-    handle_lost;                                                                  /* locks.c */
-route_handler handle_get, handle_list, handle_history, handle_queue, handle_free; /* reads.c */
-route_handler handle_health, handle_ready, handle_openapi, handle_page;           /* about.c */
-route_handler handle_events;                                                      /* feed.c */
+/* locks.c */
+route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force, handle_lost;
+/* reads.c */
+route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
+route_handler handle_metrics;                              /* metrics.c */
+route_handler handle_health, handle_ready, handle_openapi; /* about.c */
+route_handler handle_events;                               /* feed.c */
+route_handler handle_live, handle_stats;                   /* live.c */
+route_handler handle_me, handle_tree;                      /* views.c */
+route_handler handle_page, handle_asset;                   /* assets.c */
+/* guard.c */
+route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, handle_app_delete,
+    handle_app_mark, handle_quick, handle_databases, handle_database, handle_db_stop, handle_db_start,
+    handle_db_record;
 
 #endif

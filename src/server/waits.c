@@ -6,7 +6,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "server/server.h"
+#include "telemetry/telemetry.h"
 
 enum { SEEN_FRESH_MS = 50 };
 
@@ -304,12 +306,30 @@ static struct wait *wait_new(struct exchange *x, const struct belay_lock_options
     return wait;
 }
 
+/* A trace follows a lock id: if the client gave none, one is made, which is nobody's to come back with. */
+static void follow_trace(const struct exchange *x, struct belay_lock_options *options,
+                         char id[UUID_TEXT_SIZE])
+{
+    const char *traceparent = http_header(x->request, "traceparent");
+
+    if (traceparent == NULL || x->server->telemetry == NULL) {
+        return;
+    }
+    if (options->lock_id == NULL && uuid_make(id)) {
+        options->lock_id = id;
+    }
+    if (options->lock_id != NULL) {
+        telemetry_belongs(x->server->telemetry, options->lock_id, traceparent);
+    }
+}
+
 void wait_begin(struct exchange *x, const struct belay_lock_options *options, int64_t wait_ms)
 {
     struct belay_client *client = x->server->client;
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_lock_options copy = *options;
     struct wait *wait = wait_new(x, options);
+    char id[UUID_TEXT_SIZE];
     enum belay_code code;
 
     if (wait == NULL) {
@@ -320,6 +340,7 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
     /* How long is for us to decide: it may be prolonged by the next slice. */
     wait->can_wait = wait_ms > 0;
     copy.wait_ms = wait->can_wait ? BELAY_WAIT_FOREVER : 0;
+    follow_trace(x, &copy, id);
     code = belay_call_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
     if (code == BELAY_INVALID && wait->has_id) {
         /* Perhaps a renewal or a release with this id is still to be done, in this very turn. */

@@ -118,11 +118,13 @@ class Command(RunCase):
         self.assertEqual(self.ok("run", "k", "--", "./script").out, "from the script\n")
 
     def test_gets_the_signals_that_belay_gets_with_all_of_its_group(self):
+        # Short sleeps: Python runs a handler between two steps, and one that is due just before a long
+        # sleep begins waits for its end.
         source = ("import os, signal, sys, time\n"
                   "number, name = int(sys.argv[1]), 'parent' if os.fork() else 'child'\n"
                   "signal.signal(number, lambda *_: (open(f'{name}-got-{number}', 'w').close(), os._exit(9)))\n"
                   "open(f'{name}-up-{number}', 'w').close()\n"
-                  "time.sleep(60)\n")
+                  "while True: time.sleep(0.02)\n")
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
                        signal.SIGUSR2, signal.SIGWINCH):
             n = int(number)

@@ -30,6 +30,11 @@ class Unlock(BelayCase):
                                         r"\n✓ Lock released successfully\n$")
         self.assertEqual(self.status(), "released")
 
+    def test_says_when_a_running_holder_learns_of_it(self):
+        self.assertNotIn("heartbeat", self.ok("unlock", "k", "--force", "--yes").err)
+        self.acquire("k", "--heartbeat", "1m")
+        self.assertIn("learns of it with its next heartbeat", self.ok("unlock", "k", "--force", "--yes").err)
+
     def test_who_and_why_are_recorded(self):
         self.ok("unlock", "k", "--force", "--yes", "--reason", "the runner is gone")
         event = self.ok("history", "k", "--json").json()["events"][-1]

@@ -136,9 +136,11 @@ static bool begin(struct suite_fixture *out_fixture)
     (void)snprintf(url, sizeof url, "suite-%d?region=us-east-1&endpoint=http://127.0.0.1:%d&%s", ++n_tables,
                    server.port, variant->params);
     now_ms = 1000000;
-    *out_fixture = (struct suite_fixture){
-        .open = open_store, .advance = advance, .clock_stands = true, .lacks = variant->lacks
-    };
+    *out_fixture = (struct suite_fixture){ .open = open_store,
+                                           .advance = advance,
+                                           .clock_stands = true,
+                                           .keeps_items = strcmp(variant->params, "layout=belay") == 0,
+                                           .lacks = variant->lacks };
     return call("CreateTable", true);
 }
 

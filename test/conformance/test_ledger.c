@@ -111,6 +111,27 @@ static void handle_wake(struct belay_store *store, const char *lock_id)
     shared->ops->wake(shared, lock_id);
 }
 
+static enum belay_code handle_item_get(struct belay_store *store, const char *space, const char *name,
+                                       struct belay_item *out_item, struct belay_error *err)
+{
+    (void)store;
+    return shared->ops->item_get(shared, space, name, out_item, err);
+}
+
+static enum belay_code handle_item_put(struct belay_store *store, const struct belay_item_write *write,
+                                       uint64_t *out_version, struct belay_error *err)
+{
+    (void)store;
+    return shared->ops->item_put(shared, write, out_version, err);
+}
+
+static enum belay_code handle_item_list(struct belay_store *store, const char *space, belay_item_fn fn,
+                                        void *context, struct belay_error *err)
+{
+    (void)store;
+    return shared->ops->item_list(shared, space, fn, context, err);
+}
+
 static const struct belay_store_ops handle_ops = {
     .name = "ledger",
     .close = handle_close,
@@ -122,6 +143,9 @@ static const struct belay_store_ops handle_ops = {
     .listen = handle_listen,
     .wait = handle_wait,
     .wake = handle_wake,
+    .item_get = handle_item_get,
+    .item_put = handle_item_put,
+    .item_list = handle_item_list,
 };
 
 /* Small files that are full all the time, so that the thread has work in every case. */

@@ -59,7 +59,7 @@ for example in examples/*.c; do
     # shellcheck disable=SC2046
     compile_static() {
         gcc -std=c11 "${strict[@]}" "$example" -o "$work/$name-static" -I"$work/root/usr/include" "$lib/libbelay.a" \
-            $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --libs sqlite3 jansson yaml-0.1) -pthread
+            $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --libs sqlite3 jansson yaml-0.1) -lhttp_parser -pthread
     }
     check "$example links with libbelay.a" compile_static
     check "$example runs with the shared library" "$work/$name"

@@ -38,10 +38,16 @@ MATRIX = [
     ("GET", "/v1/locks/k/queue", None, READ),
     ("GET", "/v1/locks/new/free", None, READ),
     ("GET", "/v1/events", None, READ),
+    ("GET", "/v1/locks/k/tree", None, READ),
+    ("GET", "/v1/live", None, READ),
+    ("GET", "/v1/stats", None, READ),
+    ("GET", "/v1/me", None, READ),
+    ("GET", "/metrics", None, READ),
     ("GET", "/healthz", None, PUBLIC),
     ("GET", "/readyz", None, PUBLIC),
     ("GET", "/openapi.json", None, PUBLIC),
     ("GET", "/", None, PUBLIC),
+    ("GET", "/ui/app.js", None, PUBLIC),
 ]
 
 
@@ -56,7 +62,7 @@ class Roles(ServerCase):
         document = self.server.get("/openapi.json").json()
         for path, operations in document["paths"].items():
             documented |= {(method.upper(), path) for method in operations}
-        seen = {(method, re.sub("/locks/(k|new)", "/locks/{key}", path)) for method, path, _, _ in MATRIX}
+        seen = {(method, re.sub("/ui/.*", "/ui/{file}", re.sub("/locks/(k|new)", "/locks/{key}", path))) for method, path, _, _ in MATRIX}
         self.assertEqual(seen, documented, "a route without a line in the matrix")
         for method, path, body, expected in MATRIX:
             for (caller, secret), status in zip(CALLERS.items(), expected):
@@ -79,7 +85,7 @@ class Roles(ServerCase):
 
     def status_of(self, method, path, body, secret):
         body = {**body, "lock_id": self.held} if body and "lock_id" in body else body
-        if path != "/v1/events":
+        if path not in ("/v1/events", "/v1/live"):
             return self.server.call(method, path, body, token=secret).status
         connection = self.server.connect()
         connection.request("GET", path, headers={"Authorization": f"Bearer {secret}"} if secret else {})

@@ -363,6 +363,20 @@ class TestTls(RemoteCase):
         self.ok("run", "k", "--", "true")
         self.assertEqual(self.status("k")["outcome"], "completed")
 
+    def test_a_signal_ends_a_wait_at_once(self):
+        self.env["BELAY_CA_FILE"] = self.path("cert.pem")
+        self.acquire("k", "--ttl", "120s")
+        took = []
+        for i in range(4):
+            waiting = self.start("acquire", "--wait", "60s", "--owner", f"w{i}", "k")
+            wait_until(lambda: self.events("k").count("wait.began") > i, "one in line")
+            time.sleep(0.1)
+            began = time.monotonic()
+            waiting.send_signal(signal.SIGINT)
+            self.assertEqual(waiting.wait(20), 130, waiting.stderr.read())
+            took.append(time.monotonic() - began)
+        self.assertLess(min(took), 0.4)
+
     def test_a_server_that_is_not_trusted_gets_nothing(self):
         result = self.fails(69, "acquire", "k")
         self.assertIn("certificate", result.err)

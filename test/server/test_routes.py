@@ -275,7 +275,7 @@ class Locks(ServerCase):
         self.assertEqual(self.server.get("/readyz").json()["status"], "ready")
         page = self.server.get("/")
         self.assertIn(b"<title>belay</title>", page.body)
-        self.assertIn(b"/acquire", page.body)
+        self.assertIn(b"ui/app.js", page.body)
 
     def test_head_is_get_without_the_body(self):
         answer = self.server.call("HEAD", "/v1/locks")

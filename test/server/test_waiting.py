@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import resource
 import signal
 import socket
 import struct
@@ -230,6 +231,20 @@ class Waiting(ServerCase):
         events = [e["event"] for e in self.ok("history", "k", "--json").json()["events"]]
         # They may come back with their ids: their places are kept, and they have not ended.
         self.assertEqual((events.count("wait.began"), events.count("wait.ended")), (5, 0))
+
+    def test_a_store_that_fails_while_one_waits_is_503_and_not_409(self):
+        server = self.serve("--store", f"sqlite:{self.dir}/full.db",
+                            preexec_fn=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
+        server.acquire("k", "holder", ttl_ms=1500)
+        later = server.acquire_later("k", "w", wait_ms=4000, ttl_ms=60000, lock_id="w")
+        wait_until(lambda: server.queue("k") == ["w"], "it to wait")
+        # No file of the server's can grow any more: as on a full disk. Then the holder's lease ends.
+        limits = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (1, limits[1]))
+        answer = later.get()
+        self.assertEqual((answer.status, answer.error["code"], answer.error["lock"]), (503, "unreachable", None))
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limits)
+        self.assertEqual(server.acquire("k", "w", wait_ms=20000, ttl_ms=60000, lock_id="w").status, 200)
 
     def test_who_comes_back_after_a_restart_has_kept_the_place_in_line(self):
         """However it was stopped, and in whatever order they come back."""

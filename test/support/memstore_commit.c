@@ -365,6 +365,7 @@ static void perform(struct memstore_data *data, const struct belay_batch *batch,
         keep_event(data, &batch->events[i], &moment);
     }
     if (batch->n_events > 0) {
+        out->event_id = data->n_events - batch->n_events + 1;
         mem_wake(data, NULL);
     }
     belay_record_release(&moment.before);

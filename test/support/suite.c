@@ -8,8 +8,8 @@
 #include "support/suite_kit.h"
 
 static const struct suite_case *const themes[] = {
-    suite_conditions, suite_fields, suite_batches, suite_tokens, suite_lines,
-    suite_reading,    suite_sizes,  suite_events,  suite_waking, suite_threads,
+    suite_conditions, suite_fields, suite_batches, suite_tokens,  suite_lines, suite_reading,
+    suite_sizes,      suite_events, suite_waking,  suite_threads, suite_items,
 };
 enum { N_THEMES = sizeof themes / sizeof themes[0] };
 
@@ -51,6 +51,7 @@ bool suite_applies(size_t i, const struct suite_fixture *fixture)
     unsigned has = (fixture->keeps_events ? SUITE_NEEDS_EVENTS : 0U) |
                    (fixture->knows_used_ids ? SUITE_NEEDS_USED_IDS : 0U) |
                    (fixture->clock_stands ? SUITE_NEEDS_STANDING_CLOCK : 0U) |
+                   (fixture->keeps_items ? SUITE_NEEDS_ITEMS : 0U) |
                    (fixture->forget != NULL ? SUITE_NEEDS_FORGETTING : 0U) |
                    ((unsigned)SUITE_LACKS_ALL & ~fixture->lacks);
 

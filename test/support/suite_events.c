@@ -150,13 +150,17 @@ static bool events_are_kept_with_their_writes_in_order(struct suite *s)
         .key = "k", .condition = BELAY_IF_FREE, .set = BELAY_SET_HOLDER, .values = holder(s, "one", LONG_MS)
     };
     struct belay_event events[] = { event("k", "1"), event("k", "2"), event("l", "3"), event("k", "4") };
+    const struct answer *done = commit(
+        s, s->a, &(struct belay_batch){ .writes = &write, .n_writes = 1, .events = events, .n_events = 4 });
     const struct seen *seen;
 
-    CHECK_DONE(commit(
-        s, s->a, &(struct belay_batch){ .writes = &write, .n_writes = 1, .events = events, .n_events = 4 }));
+    CHECK_DONE(done);
     CHECK_DONE(say(s, "k", "5"));
     seen = ask_all(s);
     CHECK_TEXT(seen->reasons, "1 2 3 4 5 ");
+    for (size_t i = 0; i < 4; i++) {
+        CHECK(seen->events[i].id == done->done.event_id + i); /* who caused them is told the first */
+    }
     for (size_t i = 1; i < 5; i++) {
         CHECK(seen->events[i].id > seen->events[i - 1].id);
         CHECK(seen->events[i].at_unix_ms >= seen->events[i - 1].at_unix_ms);

@@ -22,7 +22,8 @@ enum suite_needs {
     SUITE_NEEDS_EVENTS = 1 << 0,
     SUITE_NEEDS_USED_IDS = 1 << 1,
     SUITE_NEEDS_STANDING_CLOCK = 1 << 2,
-    SUITE_NEEDS_FORGETTING = 1 << 3
+    SUITE_NEEDS_FORGETTING = 1 << 3,
+    SUITE_NEEDS_ITEMS = 1 << 4
 };
 
 struct suite_case {
@@ -51,6 +52,7 @@ extern const struct suite_case suite_sizes[];
 extern const struct suite_case suite_events[];
 extern const struct suite_case suite_waking[];
 extern const struct suite_case suite_threads[];
+extern const struct suite_case suite_items[];
 
 /* ---- saying what is wrong ---------------------------------------------- */
 

@@ -116,9 +116,16 @@ static void cut_wake(struct belay_store *store, const char *lock_id)
     cut->inner->ops->wake(cut->inner, lock_id);
 }
 
-static const struct belay_store_ops cut_ops = { "cut",    cut_close,  cut_get,   cut_commit,
-                                                cut_scan, cut_events, cut_terms, cut_listen,
-                                                cut_wait, cut_wake,   NULL };
+static const struct belay_store_ops cut_ops = { .name = "cut",
+                                                .close = cut_close,
+                                                .get = cut_get,
+                                                .commit = cut_commit,
+                                                .scan = cut_scan,
+                                                .events = cut_events,
+                                                .terms = cut_terms,
+                                                .listen = cut_listen,
+                                                .wait = cut_wait,
+                                                .wake = cut_wake };
 
 /* Events come from whichever thread caused them. */
 static pthread_mutex_t event_mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -1,7 +1,7 @@
 /* The file: every name of the sample in DESIGN.md, and every way to get one wrong (L8). */
 #include "test_config_support.h"
 
-#include "config/nearest.h"
+#include "base/nearest.h"
 
 /* The sample of DESIGN.md, word for word. */
 static const char *const sample =
@@ -142,7 +142,7 @@ static void an_unknown_name_gets_the_nearest_known_one(void **state)
         { "databases: {pg: {stop: {comand: [x]}}}",
           "c.yaml:1: databases.pg.stop has no 'comand'; did you mean 'command'?" },
         { "databases: {pg: {stop: {until: {ec2: x}}}}",
-          "c.yaml:1: databases.pg.stop.until has no 'ec2'; it can have command" },
+          "c.yaml:1: databases.pg.stop.until has no 'ec2'; it can have command, http, every" },
         { "server: {tls: {cert: x}}", "c.yaml:1: server.tls has no 'cert'; it can have certificate, key" },
         { "server: {tokens: [{nam: x}]}", "c.yaml:1: server.tokens.0 has no 'nam'; did you mean 'name'?" },
         { "audit: {path: x}", "c.yaml:1: audit has no 'path'; it can have file" },

@@ -222,6 +222,16 @@ enum belay_code ddb_get(struct belay_store *base, const char *const *keys, size_
                         struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err);
 enum belay_code ddb_commit(struct belay_store *base, const struct belay_batch *batch,
                            struct belay_commit *out, struct belay_error *err);
+/* ---- items beside the locks (dynamodb_items.c) ---- */
+enum belay_code ddb_item_get(struct belay_store *base, const char *space, const char *name,
+                             struct belay_item *out_item, struct belay_error *err);
+enum belay_code ddb_item_put(struct belay_store *base, const struct belay_item_write *write,
+                             uint64_t *out_version, struct belay_error *err);
+enum belay_code ddb_item_list(struct belay_store *base, const char *space, belay_item_fn fn, void *context,
+                              struct belay_error *err);
+/* Whether that is the key of such an item, and not of a lock. */
+bool ddb_is_item(const struct layout *layout, const char *key);
+
 enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
                          void *context, struct belay_error *err);
 

@@ -123,6 +123,7 @@ static const struct layout layouts[] = {
         },
         .n_extras = 2,
         .release_deletes = true,
+        .takes_whole_key = true,
     },
     {
         .name = "deployer", /* S4.4 */
@@ -219,4 +220,12 @@ char *layout_key_part(const struct layout *layout, const char *key, const char *
         return strndup(first + 1, (size_t)(last - first - 1));
     }
     return strcmp(part, "environment") == 0 ? strdup(last + 1) : NULL;
+}
+
+const char *layout_short_key(const struct layout *layout, const char *key)
+{
+    size_t n = strlen(layout->keys[0].before);
+
+    return layout->takes_whole_key && strncmp(key, layout->keys[0].before, n) == 0 && key[n] != '\0' ? key + n
+                                                                                                     : key;
 }

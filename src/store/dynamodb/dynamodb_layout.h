@@ -80,6 +80,7 @@ struct layout {
     const char *forced_word;
     bool release_deletes;
     bool release_expires; /* a release puts the end into the past, for programs that look at nothing else */
+    bool takes_whole_key; /* a key that begins as the item's does is meant as it stands: LOCK#DB#i-0 is i-0 */
     bool look_only;       /* only shown and forced */
     int64_t heartbeat_ms; /* of holders who cannot say it themselves; 0: they have none */
     int64_t stale_after_ms;
@@ -111,6 +112,9 @@ bool layout_word_is_free(const struct layout *layout, const char *word);
 
 /* The part of a key that key_parts calls so, or NULL; the caller frees. */
 char *layout_key_part(const struct layout *layout, const char *key, const char *part);
+
+/* The lock's key without what the layout puts before every key. */
+const char *layout_short_key(const struct layout *layout, const char *key);
 
 /* Whether other programs write such items too. */
 static inline bool layout_is_foreign(const struct layout *layout)

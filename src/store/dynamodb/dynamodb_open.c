@@ -49,7 +49,10 @@ static const struct belay_store_ops ops = { .name = "dynamodb",
                                             .get = ddb_get,
                                             .commit = ddb_commit,
                                             .scan = ddb_scan,
-                                            .terms = terms };
+                                            .terms = terms,
+                                            .item_get = ddb_item_get,
+                                            .item_put = ddb_item_put,
+                                            .item_list = ddb_item_list };
 
 static enum belay_code open_aws(struct ddb_store *store, struct belay_error *err)
 {

@@ -69,7 +69,7 @@ static char *key_of(const struct layout *layout, const json_t *item, bool *out_i
             return NULL;
         }
     }
-    if (text == NULL) {
+    if (text == NULL || ddb_is_item(layout, text)) {
         return NULL;
     }
     if (layout->line_prefix != NULL && text_has_prefix(text, layout->line_prefix)) {

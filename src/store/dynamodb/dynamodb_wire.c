@@ -137,6 +137,7 @@ static json_t *make_key(const struct layout *layout, const char *key, bool line)
 {
     json_t *object = json_object();
 
+    key = layout_short_key(layout, key);
     for (size_t i = 0; object != NULL && i < layout->n_keys; i++) {
         const struct layout_key *part = &layout->keys[i];
         struct buf text = BUF_INIT(4096);
@@ -171,7 +172,7 @@ json_t *ddb_fence_key(const struct ddb_store *store, const char *key)
     struct buf text = BUF_INIT(4096);
     json_t *object;
 
-    buf_addf(&text, "%s#%s", store->params.table, key);
+    buf_addf(&text, "%s#%s", store->params.table, layout_short_key(store->layout, key));
     object = text.failed ? NULL : json_pack("{s:o}", FENCE_KEY, av_text(text.data));
     buf_release(&text);
     return object;

@@ -98,7 +98,8 @@ static void put_extras(const struct ddb_store *store, const struct belay_write *
             put_extra_meta(store, write, extra, expr);
         } else if (extra->value != NULL && (write->set & BELAY_SET_TAKEN) != 0) {
             expr_set(expr, extra->name,
-                     av_text(strcmp(extra->value, "{key}") == 0 ? write->key : extra->value));
+                     av_text(strcmp(extra->value, "{key}") == 0 ? layout_short_key(store->layout, write->key)
+                                                                : extra->value));
         }
     }
 }

@@ -77,6 +77,25 @@ static void ledger_wake(struct belay_store *base, const char *lock_id)
     sqlite_wake(&((struct ledger *)base)->reads->base, lock_id);
 }
 
+/* The registry's items are few and seldom change: they stay in the database. */
+static enum belay_code ledger_item_get(struct belay_store *base, const char *space, const char *name,
+                                       struct belay_item *out_item, struct belay_error *err)
+{
+    return sqlite_item_get(&((struct ledger *)base)->reads->base, space, name, out_item, err);
+}
+
+static enum belay_code ledger_item_put(struct belay_store *base, const struct belay_item_write *write,
+                                       uint64_t *out_version, struct belay_error *err)
+{
+    return sqlite_item_put(&((struct ledger *)base)->reads->base, write, out_version, err);
+}
+
+static enum belay_code ledger_item_list(struct belay_store *base, const char *space, belay_item_fn fn,
+                                        void *context, struct belay_error *err)
+{
+    return sqlite_item_list(&((struct ledger *)base)->reads->base, space, fn, context, err);
+}
+
 static const struct belay_store_ops ledger_ops = {
     .name = "ledger",
     .close = ledger_close,
@@ -88,6 +107,9 @@ static const struct belay_store_ops ledger_ops = {
     .listen = ledger_listen,
     .wait = ledger_wait,
     .wake = ledger_wake,
+    .item_get = ledger_item_get,
+    .item_put = ledger_item_put,
+    .item_list = ledger_item_list,
     .sync = ledger_sync,
 };
 

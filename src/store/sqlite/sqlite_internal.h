@@ -270,6 +270,14 @@ int sweep_all_events(struct sqlite_store *store);
 /* What the record says of how long it is nobody's any more. */
 bool record_may_go(const struct belay_record *record, int64_t now_ms, int64_t before_unix_ms);
 
+/* ---- sqlite_items.c ---- */
+enum belay_code sqlite_item_get(struct belay_store *base, const char *space, const char *name,
+                                struct belay_item *out_item, struct belay_error *err);
+enum belay_code sqlite_item_put(struct belay_store *base, const struct belay_item_write *write,
+                                uint64_t *out_version, struct belay_error *err);
+enum belay_code sqlite_item_list(struct belay_store *base, const char *space, belay_item_fn fn, void *context,
+                                 struct belay_error *err);
+
 /* ---- sqlite_wake.c ---- */
 uint32_t sqlite_listen(struct belay_store *base, const char *lock_id);
 void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listened, int64_t timeout_ms,

@@ -151,6 +151,9 @@ static const struct belay_store_ops sqlite_ops = {
     .listen = sqlite_listen,
     .wait = sqlite_wait,
     .wake = sqlite_wake,
+    .item_get = sqlite_item_get,
+    .item_put = sqlite_item_put,
+    .item_list = sqlite_item_list,
 };
 
 static struct sqlite_store *store_new(struct sqlite_params *params, const struct sqlite_hooks *hooks)

@@ -39,10 +39,10 @@ enum belay_code sqlite_store_open(const char *path_and_params, const struct sqli
  * file; the caller frees it. BELAY_UNREACHABLE names the process that owns it
  * already.
  */
-enum belay_code sqlite_store_own(struct belay_store *store, char **out_socket, struct belay_error *err);
+enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, struct belay_error *err);
 
 /* The file, as an absolute path. */
-const char *sqlite_store_path(const struct belay_store *store);
+const char *sqlite_store_path(const struct belay_store *base);
 
 /* Who owns it. */
 struct sqlite_server {
@@ -50,7 +50,7 @@ struct sqlite_server {
     long pid;
 };
 /* A server that died is cleared away: then there is none. */
-enum belay_code sqlite_store_server(struct belay_store *store, struct sqlite_server *out_server,
+enum belay_code sqlite_store_server(struct belay_store *base, struct sqlite_server *out_server,
                                     struct belay_error *err);
 void sqlite_server_release(struct sqlite_server *server);
 

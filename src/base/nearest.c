@@ -1,4 +1,4 @@
-#include "config/nearest.h"
+#include "base/nearest.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -38,18 +38,30 @@ static size_t distance(const char *a, const char *b)
     return rows[na % 3][nb];
 }
 
+void nearest_begin(struct nearest *nearest, const char *typed)
+{
+    nearest->typed = typed;
+    nearest->found = NULL;
+    nearest->distance = SIZE_MAX;
+}
+
+void nearest_offer(struct nearest *nearest, const char *candidate)
+{
+    size_t d = distance(nearest->typed, candidate);
+
+    if (d < nearest->distance && d <= strlen(candidate) / 3 + 1) {
+        nearest->found = candidate;
+        nearest->distance = d;
+    }
+}
+
 const char *nearest_name(const char *typed, const char *const *names, size_t n)
 {
-    const char *best = NULL;
-    size_t best_distance = SIZE_MAX;
+    struct nearest nearest;
 
+    nearest_begin(&nearest, typed);
     for (size_t i = 0; i < n; i++) {
-        size_t d = distance(typed, names[i]);
-
-        if (d < best_distance) {
-            best = names[i];
-            best_distance = d;
-        }
+        nearest_offer(&nearest, names[i]);
     }
-    return best != NULL && best_distance <= strlen(best) / 3 + 1 ? best : NULL;
+    return nearest.found;
 }

@@ -1,0 +1,25 @@
+/* What src/guard needs of a client besides belay.h: the items beside the locks. */
+#ifndef CLIENT_ITEMS_H
+#define CLIENT_ITEMS_H
+
+#include "belay/store.h"
+
+/* As the port's functions of these names, on the client's store or server. */
+enum belay_code client_item_get(struct belay_client *client, const char *space, const char *name,
+                                struct belay_item *out_item, struct belay_error *err);
+enum belay_code client_item_put(struct belay_client *client, const struct belay_item_write *write,
+                                uint64_t *out_version, struct belay_error *err);
+enum belay_code client_item_list(struct belay_client *client, const char *space, belay_item_fn fn,
+                                 void *context, struct belay_error *err);
+
+const struct belay_config *client_config(const struct belay_client *client); /* may be NULL */
+/* A server checks, records and audits by itself. */
+bool client_is_remote(const struct belay_client *client);
+/* An event of its own, that goes with no change of a lock. */
+void client_audit(struct belay_client *client, const struct belay_event *event);
+/* "user@host", for people; the client's for as long as it lives. */
+const char *client_user_name(struct belay_client *client);
+/* Sleep that a cancel ends. */
+void client_sleep(int64_t ms, struct belay_cancel *cancel);
+
+#endif

@@ -1,0 +1,127 @@
+// What the server is asked. Addresses are relative, so that a proxy may put a path in front.
+//
+// The token is kept in sessionStorage: it goes with this tab, no other tab or site can send it along, and a
+// request that changes anything carries it in a header that only this script sets. A cookie would be sent by
+// the browser on its own, which is what cross-site request forgery lives on.
+
+const NAME = "belay.token";
+
+export class ApiError extends Error {
+  constructor(status, code, message, lock) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.lock = lock;
+  }
+}
+
+export const session = {
+  get token() {
+    return sessionStorage.getItem(NAME);
+  },
+  set token(value) {
+    if (value) {
+      sessionStorage.setItem(NAME, value);
+    } else {
+      sessionStorage.removeItem(NAME);
+    }
+  },
+};
+
+export function headers(more) {
+  return session.token ? { ...more, Authorization: `Bearer ${session.token}` } : { ...more };
+}
+
+async function failure(answer) {
+  let error = {};
+  try {
+    error = (await answer.json()).error ?? {};
+  } catch {
+    // A proxy's own page, perhaps.
+  }
+  return new ApiError(answer.status, error.code ?? "http", error.message ?? `the server answered ${answer.status}`, error.lock);
+}
+
+export async function ask(path, { method = "GET", body, signal } = {}) {
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method,
+      signal,
+      headers: headers(body ? { "Content-Type": "application/json" } : {}),
+      body: body ? JSON.stringify(body) : undefined,
+      credentials: "omit",
+      cache: "no-store",
+      redirect: "error",
+    });
+  } catch (error) {
+    if (error.name === "AbortError") {
+      throw error;
+    }
+    throw new ApiError(0, "unreachable", "the server does not answer");
+  }
+  if (!answer.ok) {
+    throw await failure(answer);
+  }
+  return answer.json();
+}
+
+export function keyPath(key, rest = "") {
+  return `v1/locks/${encodeURIComponent(key)}${rest}`;
+}
+
+/** Every page of the list, handed over as it comes. */
+export async function listAll(query, onPage, signal) {
+  let cursor = null;
+  do {
+    const more = new URLSearchParams({ ...query, limit: "1000", ...(cursor ? { cursor } : {}) });
+    const page = await ask(`v1/locks?${more}`, { signal });
+    onPage(page);
+    cursor = page.next_cursor;
+  } while (cursor);
+}
+
+/** Server-Sent Events by hand: EventSource cannot send the token in a header. */
+export async function* stream(path, lastId, signal) {
+  const answer = await fetch(path, {
+    headers: headers({ Accept: "text/event-stream", ...(lastId ? { "Last-Event-ID": lastId } : {}) }),
+    signal,
+    credentials: "omit",
+    cache: "no-store",
+    redirect: "error",
+  });
+  if (!answer.ok) {
+    throw await failure(answer);
+  }
+  const reader = answer.body.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) {
+      return;
+    }
+    text += decoder.decode(value, { stream: true });
+    let end;
+    while ((end = text.indexOf("\n\n")) >= 0) {
+      yield parse(text.slice(0, end));
+      text = text.slice(end + 2);
+    }
+  }
+}
+
+function parse(block) {
+  const event = { id: null, name: "message", data: "" };
+  for (const line of block.split("\n")) {
+    const colon = line.indexOf(":");
+    const field = line.slice(0, colon), value = line.slice(colon + 1).replace(/^ /, "");
+    if (field === "id") {
+      event.id = value;
+    } else if (field === "event") {
+      event.name = value;
+    } else if (field === "data") {
+      event.data += value;
+    }
+  }
+  return event;
+}

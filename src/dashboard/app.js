@@ -1,0 +1,227 @@
+// The frame: who is logged in, which page is shown, whether the server is there, and the keys.
+
+import { h, icon, clear, say } from "./dom.js";
+import { ask, session } from "./api.js";
+import { clock } from "./format.js";
+import { Model } from "./model.js";
+import { LocksPage } from "./locks.js";
+import { LockPage } from "./lock.js";
+import { ActivityPage } from "./activity.js";
+import { showKeys } from "./dialogs.js";
+
+// Pages to come (state, databases) are one line each.
+const NAV = [
+  ["locks", "Locks", "lock", "#/locks"],
+  ["activity", "Activity", "chart", "#/activity"],
+];
+const THEMES = ["auto", "light", "dark"];
+
+const app = document.getElementById("app");
+const kept = {
+  locks: { text: "", filter: null, sort: { by: "key", down: false }, selected: null, scrollTop: 0 },
+  activity: { hours: 6 },
+};
+let model = null, page = null, frame = null;
+
+// ---- light and dark
+
+function theme() {
+  const value = localStorage.getItem("belay.theme");
+  return THEMES.includes(value) ? value : "auto";
+}
+
+function setTheme(value) {
+  localStorage.setItem("belay.theme", value);
+  document.documentElement.dataset.theme = value;
+  if (frame) {
+    const name = value === "auto" ? "as the system" : value;
+    frame.theme.setAttribute("aria-label", `Colours: ${name}`);
+    frame.theme.title = `Colours: ${name}`;
+    clear(frame.theme).append(icon({ auto: "auto", light: "sun", dark: "moon" }[value]));
+    say(`Colours: ${name}`);
+  }
+}
+
+function nextTheme() {
+  setTheme(THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length]);
+}
+
+// ---- the frame
+
+function makeFrame() {
+  const { me } = model;
+  frame = {
+    link: h("div", { class: "link" }, h("i", { "aria-hidden": "true" }), h("span", {})),
+    lost: h("div", { class: "lost", role: "status" }),
+    main: h("main", { id: "main", tabindex: "-1" }),
+    theme: h("button", { type: "button", class: "plainbutton", onclick: nextTheme }),
+    nav: NAV.map(([name, label, picture, to]) => h("a", { href: to, "data-page": name }, icon(picture), h("span", {}, label))),
+  };
+  frame.lost.hidden = true;
+  const out = me.needs_token ? h("button", { type: "button", class: "plainbutton", title: "Log out", "aria-label": "Log out", onclick: logOut }, icon("out")) : null;
+  const who = me.needs_token ? [h("span", { class: "name" }, me.name), h("span", { class: "role" }, me.role)] : [h("span", { class: "name" }, "no tokens"), h("span", { class: "role" }, "everybody is admin")];
+  clear(app).append(
+    h("aside", { class: "side" },
+      h("a", { class: "brand", href: "#/locks", "aria-label": "belay, to the locks" }, h("img", { src: "ui/icon.svg", alt: "", width: "22", height: "22" }), h("span", {}, "belay")),
+      h("nav", { "aria-label": "Pages" }, frame.nav),
+      h("div", { class: "foot" }, frame.link,
+        h("div", { class: "me" }, h("div", { class: "whoami" }, who), h("div", { class: "tools" },
+          h("button", { type: "button", class: "plainbutton keys", title: "Keys", "aria-label": "Keys", onclick: showKeys }, icon("keyboard")), frame.theme, out)),
+        h("p", { class: "version" }, `belay ${me.version}, on ${me.store}`))),
+    h("div", { class: "content" }, frame.lost, frame.main));
+  setTheme(theme());
+}
+
+function showLink() {
+  const { link } = model, words = { live: "Live", connecting: "Connecting…", lost: "Not connected" };
+  frame.link.dataset.link = link;
+  frame.link.lastChild.textContent = words[link];
+  frame.lost.hidden = link !== "lost";
+  document.body.classList.toggle("is-lost", link === "lost");
+  if (link === "lost" && !frame.lost.firstChild) {
+    const seen = model.seenAt ? `What you see is as of ${clock(model.seenAt)}. ` : "";
+    frame.lost.append(icon("warn"), h("span", {}, `The connection to the server is gone. ${seen}Trying again by itself.`),
+      h("button", { type: "button", onclick: () => model.retry() }, "Try now"));
+  } else if (link !== "lost") {
+    clear(frame.lost);
+  }
+}
+
+// ---- pages
+
+function route() {
+  if (!frame) {
+    return;
+  }
+  const path = location.hash.replace(/^#\/?/, "");
+  const [name, ...rest] = path.split("/");
+  let key = null;
+  try {
+    key = rest.length > 0 ? decodeURIComponent(rest.join("/")) : null;
+  } catch {
+    key = rest.join("/");
+  }
+  page?.close();
+  if (name === "activity") {
+    page = new ActivityPage(model, kept.activity);
+  } else if (name === "locks" && key) {
+    page = new LockPage(model, key);
+  } else {
+    page = new LocksPage(model, kept.locks);
+  }
+  const current = name === "activity" ? "activity" : "locks";
+  frame.nav.forEach((link) => (link.dataset.page === current ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
+  clear(frame.main).append(page.element);
+  document.title = key ? `${key} – belay` : current === "activity" ? "Activity – belay" : "Locks – belay";
+  frame.main.focus({ preventScroll: true });
+}
+
+// ---- logging in
+
+function logOut() {
+  session.token = null;
+  model?.stop();
+  page?.close();
+  page = frame = model = null;
+  logIn("");
+}
+
+function logIn(why) {
+  const token = h("input", { type: "password", id: "token", class: "mono", autocomplete: "current-password", spellcheck: "false", required: true });
+  const problem = h("p", { class: "problem", role: "alert" }, why);
+  const go = h("button", { type: "submit", class: "primary" }, "Log in");
+  const submit = async (event) => {
+    event.preventDefault();
+    go.disabled = true;
+    problem.textContent = "";
+    session.token = token.value.trim();
+    try {
+      await ask("v1/me");
+      await start();
+    } catch (error) {
+      session.token = null;
+      problem.textContent = error.status === 401 ? "This server does not know that token." : `${error.message}.`;
+      go.disabled = false;
+      token.focus();
+    }
+  };
+  clear(app).append(h("main", { id: "main", class: "login" },
+    h("form", { class: "ask", onsubmit: submit },
+      h("h1", {}, h("img", { src: "ui/icon.svg", alt: "", width: "28", height: "28" }), "belay"),
+      h("label", { for: "token" }, "Your token"), token, problem, go,
+      h("p", { class: "muted" }, "It stays in this tab and is forgotten when you close it. Who runs the server makes one for you:"),
+      h("pre", { tabindex: "0" }, "belay auth new --name me --role reader"))));
+  document.title = "Log in – belay";
+  token.focus();
+}
+
+function cannotStart(error) {
+  clear(app).append(h("main", { id: "main", class: "login" }, h("div", { class: "ask" }, h("h1", {}, "belay"),
+    h("p", {}, error.status === 0 ? "The server does not answer. This page tries again by itself." : `${error.message}.`),
+    h("button", { type: "button", class: "primary", onclick: () => start() }, "Try now"))));
+}
+
+let retry = 0;
+async function start() {
+  clearTimeout(retry);
+  model?.stop();
+  const fresh = new Model();
+  try {
+    await fresh.start();
+  } catch (error) {
+    if (error.status === 401) {
+      logIn(session.token ? "This server does not know your token any more." : "");
+      session.token = null;
+    } else {
+      cannotStart(error);
+      retry = setTimeout(start, 3000);
+    }
+    return;
+  }
+  model = fresh;
+  makeFrame();
+  showLink();
+  model.addEventListener("link", (event) => {
+    showLink();
+    if (model.link === "live" && event.detail.wasLost) {
+      say("Connected again");
+    }
+  });
+  model.addEventListener("refused", () => {
+    logOut();
+    logIn("This server does not know your token any more.");
+  });
+  route();
+}
+
+// ---- keys
+
+let goes = 0;
+addEventListener("keydown", (event) => {
+  const isTyping = event.target.closest?.("input, textarea, select") || document.querySelector("dialog[open]");
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || !page) {
+    return;
+  }
+  const isGoing = performance.now() - goes < 1200;
+  goes = 0;
+  if (isGoing && (event.key === "l" || event.key === "a")) {
+    location.hash = event.key === "l" ? "#/locks" : "#/activity";
+  } else if (event.key === "g") {
+    goes = performance.now();
+  } else if (event.key === "?") {
+    showKeys();
+  } else if (event.key === "t") {
+    nextTheme();
+  } else if (!page.key(event)) {
+    return;
+  }
+  event.preventDefault();
+});
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  document.getElementById("main")?.focus();
+});
+addEventListener("hashchange", route);
+document.documentElement.dataset.theme = theme();
+start();

@@ -1,0 +1,59 @@
+// Elements are made here and nowhere else. Text only ever becomes text: there is no way in this file, and
+// the server's policy allows none, to make elements out of a string.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, props, children) {
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === undefined || value === null || value === false) {
+      continue;
+    }
+    if (name.startsWith("on")) {
+      element.addEventListener(name.slice(2), value);
+    } else {
+      element.setAttribute(name, value === true ? "" : String(value));
+    }
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export function h(tag, props, ...children) {
+  return fill(document.createElement(tag), props, children);
+}
+
+export function svg(tag, props, ...children) {
+  return fill(document.createElementNS(SVG, tag), props, children);
+}
+
+const ICONS = {
+  lock: "M5 7.500V5.500a3 3 0 0 1 6 0v2M4 7.500h8v6H4z",
+  chart: "M2.500 13.500h11M4.500 13.500V9M8 13.500V4M11.500 13.500V7",
+  search: "M7 11.500a4.500 4.500 0 1 0 0-9 4.500 4.500 0 0 0 0 9zM10.300 10.300l3.200 3.200",
+  back: "M9.500 3.500 5 8l4.500 4.500",
+  sun: "M8 10.800a2.800 2.800 0 1 0 0-5.600 2.800 2.800 0 0 0 0 5.600zM8 1.500v1.500M8 13v1.500M1.500 8H3M13 8h1.500M3.400 3.400l1.100 1.100M11.500 11.500l1.100 1.100M3.400 12.600l1.100-1.100M11.500 4.500l1.100-1.100",
+  moon: "M13 9.500A5.500 5.500 0 0 1 6.500 3a5.500 5.500 0 1 0 6.500 6.500z",
+  auto: "M8 2.500a5.500 5.500 0 1 0 0 11zM8 2.500a5.500 5.500 0 0 1 0 11",
+  keyboard: "M2 4.500h12v7H2zM4.500 7h.01M7 7h.01M9.500 7h.01M12 7h.01M5 9.500h6",
+  out: "M6.500 3h-3v10h3M7 8h6.500M11 5.500 13.500 8 11 10.500",
+  warn: "M8 2.500 14 13H2zM8 6.500v3M8 11.300v.01",
+  queue: "M3 4.500h10M3 8h7M3 11.500h4",
+};
+
+export function icon(name) {
+  return svg("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
+}
+
+export function clear(element) {
+  element.replaceChildren();
+  return element;
+}
+
+let spoken;
+/** Tell a screen reader, once things have settled. */
+export function say(text) {
+  clearTimeout(spoken);
+  spoken = setTimeout(() => {
+    document.getElementById("say").textContent = text;
+  }, 400);
+}

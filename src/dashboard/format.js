@@ -1,0 +1,75 @@
+// Times and spans as people say them; the same words as `belay list`.
+
+const SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
+
+export function span(ms) {
+  if (ms === null || ms === undefined || Number.isNaN(ms)) {
+    return "–";
+  }
+  if (ms < SECOND) {
+    return ms <= 0 ? "0s" : `${Math.round(ms)}ms`;
+  }
+  const s = Math.floor(ms / SECOND), m = Math.floor(ms / MINUTE), hours = Math.floor(ms / HOUR), d = Math.floor(ms / DAY);
+  if (s < 60) {
+    return `${s}s`;
+  }
+  if (m < 60) {
+    return `${m}m ${s % 60}s`;
+  }
+  if (hours < 24) {
+    return `${hours}h ${m % 60}m`;
+  }
+  return `${d}d ${hours % 24}h`;
+}
+
+/** Shorter, for axes: 90 s is 1.5m. */
+export function tick(ms) {
+  const steps = [[DAY, "d"], [HOUR, "h"], [MINUTE, "m"], [SECOND, "s"]];
+  for (const [size, unit] of steps) {
+    if (ms >= size) {
+      return `${Number((ms / size).toFixed(1))}${unit}`;
+    }
+  }
+  return ms === 0 ? "0" : `${Math.round(ms)}ms`;
+}
+
+export function count(n) {
+  return n.toLocaleString("en-GB");
+}
+
+export function short(n) {
+  return n >= 1e6 ? `${Number((n / 1e6).toFixed(1))}M` : n >= 1e4 ? `${Number((n / 1e3).toFixed(1))}k` : count(n);
+}
+
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const MINUTES = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const DATED = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+export function clock(ms) {
+  return CLOCK.format(ms);
+}
+
+export function minutes(ms) {
+  return MINUTES.format(ms);
+}
+
+/** With the day, unless it is today. */
+export function moment(ms, now) {
+  return new Date(ms).toDateString() === new Date(now).toDateString() ? CLOCK.format(ms) : DATED.format(ms);
+}
+
+/** The name for people, and the owner unless it says the same: belay itself makes user@host:process:number. */
+export function holder(lock) {
+  const name = lock.locked_by_name || lock.locked_by || "";
+  const owner = lock.locked_by && lock.locked_by !== name && !lock.locked_by.startsWith(`${name}:`) ? lock.locked_by : "";
+  return { name, owner };
+}
+
+export function percentile(sorted, percent) {
+  return sorted.length === 0 ? null : sorted[Math.min(sorted.length - 1, Math.ceil((sorted.length * percent) / 100) - 1)];
+}
+
+/** So that a shell reads it as one word. */
+export function quote(text) {
+  return /^[\w\-./:@%+,=]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}

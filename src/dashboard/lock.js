@@ -1,0 +1,342 @@
+// One lock: who has it, who waits, what happened to it, and where it stands among the others.
+
+import { h, svg, icon, clear, say } from "./dom.js";
+import { ask, keyPath } from "./api.js";
+import { span, count, holder, moment, percentile, quote } from "./format.js";
+import { badges, href } from "./locks.js";
+import { forceUnlock } from "./dialogs.js";
+
+const HISTORY = 500;
+const AGAIN_MS = 1000; // a busy lock is asked about once a second
+
+const WORDS = {
+  "lock.acquired": ["Acquired", "ok"], "lock.reentered": ["Re-entered", "ok"], "lock.adopted": ["Adopted", "ok"],
+  "lock.renewed": ["Renewed", "dim"], "lock.released": ["Released", "off"], "lock.refused": ["Refused", "dim"],
+  "lock.taken_over": ["Taken over", "warn"], "lock.lost": ["Lost", "warn"], "lock.stale": ["Without a heartbeat", "warn"], "lock.forced": ["Ended by force", "bad"],
+  "wait.began": ["Began to wait", "wait"], "wait.ended": ["Stopped waiting", "wait"],
+};
+
+export class LockPage {
+  #model;
+  #key;
+  #off = new AbortController();
+  #data = null;
+  #isAsking = false;
+  #isStale = false;
+
+  constructor(model, key) {
+    this.#model = model;
+    this.#key = key;
+    this.element = this.#build();
+    const on = (name, fn) => model.addEventListener(name, fn, { signal: this.#off.signal });
+    on("locks", (event) => {
+      if (!event.detail.keys || event.detail.keys.has(key)) {
+        this.#refresh();
+      }
+    });
+    on("link", () => model.link === "live" && this.#refresh());
+    this.ticker = setInterval(() => this.#tick(), 1000);
+    this.#refresh();
+  }
+
+  close() {
+    this.#off.abort();
+    clearInterval(this.ticker);
+    clearTimeout(this.again);
+  }
+
+  key(event) {
+    if (event.key === "Escape" || event.key === "h") {
+      location.hash = "#/locks";
+    } else if (event.key === "u" && this.force) {
+      this.force.click();
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  // ---- asking
+
+  async #refresh() {
+    if (this.#isAsking) {
+      this.#isStale = true;
+      return;
+    }
+    this.#isAsking = true;
+    this.#isStale = false;
+    try {
+      const signal = this.#off.signal;
+      const [queue, history, tree] = await Promise.all([
+        ask(keyPath(this.#key, "/queue"), { signal }).catch((error) => this.#missing(error)),
+        ask(keyPath(this.#key, `/history?limit=${HISTORY}`), { signal }).catch((error) => ({ events: [], why: error.message })),
+        ask(keyPath(this.#key, "/tree"), { signal }).catch(() => ({ above: [], below: [] })),
+      ]);
+      this.#data = { queue, history, tree, at: performance.now() };
+      this.#render();
+    } catch (error) {
+      if (error.name === "AbortError") {
+        return;
+      }
+      if (!this.#data) {
+        this.#fail(error);
+      }
+    } finally {
+      this.again = setTimeout(() => {
+        this.#isAsking = false;
+        if (this.#isStale) {
+          this.#refresh();
+        }
+      }, AGAIN_MS);
+    }
+  }
+
+  #missing(error) {
+    if (error.status === 404) {
+      return null;
+    }
+    throw error;
+  }
+
+  // ---- drawing
+
+  #build() {
+    this.head = h("div", { class: "top" });
+    this.cards = h("div", { class: "cards" }, h("p", { class: "muted" }, "Loading…"));
+    return h("section", { class: "page lock" },
+      h("header", { class: "bar" },
+        h("a", { class: "back", href: "#/locks" }, icon("back"), "Locks"),
+        h("h1", { class: "mono" }, this.#key)),
+      h("div", { class: "scroller", tabindex: "-1" }, this.head, this.cards));
+  }
+
+  #fail(error) {
+    clear(this.cards).append(h("div", { class: "empty" }, h("h2", {}, "This lock cannot be shown"), h("p", {}, `${error.message}.`)));
+  }
+
+  #render() {
+    const { queue, history, tree } = this.#data;
+    const open = this.cards.querySelector("details")?.open;
+    if (!queue && history.events.length === 0) {
+      clear(this.head);
+      clear(this.cards).append(h("div", { class: "empty" }, h("h2", {}, "Nothing is known of this lock"),
+        h("p", {}, "Nobody holds it or has held it lately. To take it:"),
+        h("pre", { tabindex: "0" }, `belay acquire ${quote(this.#key)}`)), this.#hierarchy(tree));
+      return;
+    }
+    this.#renderHead(queue?.lock);
+    clear(this.cards).append(
+      h("div", { class: "col" }, this.#waiters(queue), this.#timeline(history)),
+      h("div", { class: "col" }, this.#facts(queue?.lock), this.#holds(history.events), this.#hierarchy(tree)));
+    if (open) {
+      this.cards.querySelector("details").open = true;
+    }
+    this.#tick();
+  }
+
+  #renderHead(lock) {
+    clear(this.head);
+    this.lock = lock;
+    this.force = null;
+    if (!lock) {
+      return;
+    }
+    this.until = this.#data.at + lock.expires_in_ms;
+    this.left = h("strong", {});
+    this.age = h("strong", {});
+    this.status = null;
+    this.meter = h("i", {});
+    this.state = h("span", { class: "states" });
+    const { name, owner } = holder(lock);
+    const isActive = lock.status === "active";
+    this.head.append(
+      h("div", { class: "who" },
+        this.state,
+        h("p", { class: "holder" }, h("strong", {}, name), owner ? h("span", { class: "owner" }, owner) : null)),
+      h("dl", { class: "times" },
+        h("div", {}, h("dt", {}, isActive ? "Held for" : "Was taken"), h("dd", {}, this.age)),
+        h("div", {}, h("dt", {}, "Expires in"), h("dd", {}, this.left, h("span", { class: "meter", "aria-hidden": "true" }, this.meter)))),
+      isActive ? this.#forceButton(lock) : null);
+  }
+
+  #forceButton(lock) {
+    if (this.#model.me.role !== "admin") {
+      return h("p", { class: "muted force-hint" }, "Ending it takes the token of an admin.");
+    }
+    this.force = h("button", { type: "button", class: "danger", onclick: () => this.#askForce(lock) }, "Force unlock…");
+    return this.force;
+  }
+
+  async #askForce(lock) {
+    if (await forceUnlock(lock, this.#model)) {
+      say(`Lock ${lock.key} was ended`);
+      this.#refresh();
+    }
+  }
+
+  #tick() {
+    const model = this.#model, lock = this.lock;
+    if (!lock) {
+      return;
+    }
+    const left = lock.status === "active" ? Math.max(0, this.until - performance.now()) : 0;
+    const status = lock.status === "active" && left === 0 ? "expired" : lock.status;
+    const since = Date.parse(lock.locked_at);
+    this.age.textContent = span(Math.max(0, model.now() - since)) + (lock.status === "active" ? "" : " ago");
+    this.left.textContent = status === "active" ? span(left) : "–";
+    this.meter.style.width = `${lock.ttl_ms > 0 ? Math.min(100, (left / lock.ttl_ms) * 100).toFixed(1) : 0}%`;
+    if (status !== this.status) {
+      this.status = status;
+      clear(this.state).append(...badges(lock, status));
+    }
+    for (const waiting of this.cards.querySelectorAll("[data-since]")) {
+      waiting.textContent = span(Math.max(0, model.now() - Number(waiting.dataset.since)));
+    }
+  }
+
+  #card(title, extra, ...inside) {
+    return h("section", { class: "card" }, h("h2", {}, title, extra ? h("span", { class: "n" }, extra) : null), ...inside);
+  }
+
+  #waiters(queue) {
+    const waiting = queue?.waiting ?? [];
+    if (waiting.length === 0) {
+      return null;
+    }
+    const item = (waiter) => {
+      const { name, owner } = holder(waiter);
+      return h("li", {}, h("span", { class: "pos" }, String(waiter.position + 1)),
+        h("span", { class: "name" }, name, owner ? h("span", { class: "owner" }, owner) : null,
+          waiter.key !== this.#key ? h("span", { class: "owner" }, "for ", h("a", { href: href(waiter.key), class: "mono" }, waiter.key)) : null),
+        h("span", { class: "t" }, "waiting ", h("span", { "data-since": Date.parse(waiter.since) }, "")));
+    };
+    return this.#card("In line", count(waiting.length), h("ol", { class: "line" }, waiting.slice(0, 200).map(item)),
+      waiting.length > 200 ? h("p", { class: "muted" }, `and ${count(waiting.length - 200)} more`) : null);
+  }
+
+  #facts(lock) {
+    if (!lock) {
+      return null;
+    }
+    const now = this.#model.now();
+    const when = (text) => (text ? moment(Date.parse(text), now) : null);
+    const row = (name, value, isMono) => (value ? [h("dt", {}, name), h("dd", { class: isMono ? "mono" : "" }, value)] : null);
+    const metadata = Object.entries(lock.metadata);
+    return this.#card("Details", "", h("dl", { class: "facts" },
+      row("Taken", when(lock.locked_at)), row("Expires", when(lock.expires_at)), row("Heartbeat", when(lock.last_heartbeat)),
+      row("Lease", span(lock.ttl_ms)), row("Token", lock.token === null ? "none on this store" : String(lock.token), true),
+      row("Lock id", lock.lock_id, true), row("Owner", lock.locked_by, true)),
+    metadata.length === 0 ? null : h("h3", {}, "Metadata"),
+    metadata.length === 0 ? null : h("dl", { class: "facts meta" }, metadata.map(([name, value]) => row(name, value || " ", true))));
+  }
+
+  #holds(events) {
+    const held = events.filter((event) => ["lock.released", "lock.forced"].includes(event.event) && event.duration_seconds !== null)
+      .map((event) => event.duration_seconds * 1000).sort((a, b) => a - b);
+    if (held.length === 0) {
+      return null;
+    }
+    const fact = (name, ms) => h("div", {}, h("dt", {}, name), h("dd", {}, span(ms)));
+    return this.#card("Hold time", `${count(held.length)} ${held.length === 1 ? "time" : "times"}`,
+      h("dl", { class: "trio" }, fact("Median", percentile(held, 50)), fact("95 %", percentile(held, 95)), fact("Longest", held.at(-1))));
+  }
+
+  // ---- above and below
+
+  #hierarchy(tree) {
+    if (tree.above.length === 0 && tree.below.length === 0) {
+      return null;
+    }
+    const line = (key, lock, depth, isSelf) => {
+      const isHeld = lock?.status === "active";
+      return h("li", { class: `d${depth}${isSelf ? " self" : ""}` },
+        isSelf ? h("span", { class: "mono" }, key) : h("a", { class: "mono", href: href(key) }, key),
+        h("span", { class: "muted" }, isHeld ? `held by ${holder(lock).name}` : isSelf ? "this lock" : "free"));
+    };
+    const above = [...tree.above].reverse();
+    return this.#card("Hierarchy", "", h("p", { class: "muted" }, "A lock excludes those above and below it."),
+      h("ul", { class: "tree" }, above.map(({ key, lock }, i) => line(key, lock, i)),
+        line(this.#key, this.lock, above.length, true),
+        tree.below.map((lock) => line(lock.key, lock, above.length + 1))),
+      tree.has_more ? h("p", { class: "muted" }, "and more") : null);
+  }
+
+  // ---- what happened
+
+  #timeline({ events, why }) {
+    if (events.length === 0) {
+      return this.#card("History", "", h("p", { class: "muted" }, why ? `${why}.` : "Nothing has been recorded."));
+    }
+    const now = this.#model.now();
+    const groups = this.#grouped(events).reverse();
+    const item = ({ event, n }) => {
+      const [word, tone] = WORDS[event.event] ?? [event.event, "dim"];
+      const { name } = holder(event);
+      const time = Date.parse(event.timestamp);
+      return h("li", { class: tone },
+        h("time", { datetime: event.timestamp, title: event.timestamp }, moment(time, now)),
+        h("div", {}, h("b", {}, n > 1 ? `${word} ${count(n)} times` : word), name ? [" ", h("span", { class: "by" }, `${event.by ? "from" : "by"} ${name}`)] : null,
+          event.by ? h("span", { class: "by" }, ` by ${event.by}`) : null,
+          event.duration_seconds !== null ? h("span", { class: "t" }, ` after ${span(event.duration_seconds * 1000)}`) : null,
+          this.#reason(event)));
+    };
+    const first = groups.slice(0, 40), rest = groups.slice(40);
+    return this.#card("History", events.length >= HISTORY ? `the last ${count(HISTORY)} events` : `${count(events.length)} ${events.length === 1 ? "event" : "events"}`,
+      this.#strip(events), h("ol", { class: "timeline" }, first.map(item)),
+      rest.length > 0 ? h("details", {}, h("summary", {}, `${count(rest.length)} earlier`), h("ol", { class: "timeline" }, rest.map(item))) : null);
+  }
+
+  /** Who was in the way stands in the line above; how it ended is a word. */
+  #reason({ event, reason }) {
+    if (!reason || event === "wait.began" || event === "lock.refused") {
+      return null;
+    }
+    return event === "lock.released" ? h("span", { class: "t" }, `, ${reason}`) : h("p", { class: "reason" }, reason);
+  }
+
+  /** Renewals and refusals in a row are one line. */
+  #grouped(events) {
+    const groups = [];
+    for (const event of events) {
+      const last = groups.at(-1);
+      if (last && ["lock.renewed", "lock.refused"].includes(event.event) && last.event.event === event.event && last.event.locked_by === event.locked_by) {
+        last.event = event;
+        last.n++;
+      } else {
+        groups.push({ event, n: 1 });
+      }
+    }
+    return groups;
+  }
+
+  /** Who held it when, as bars. */
+  #strip(events) {
+    const now = this.#model.now(), bars = [];
+    let open = null;
+    for (const event of events) {
+      const at = Date.parse(event.timestamp);
+      if (event.event === "lock.acquired") {
+        open = { from: at, to: now, who: holder(event).name, tone: "ok" };
+        bars.push(open);
+      } else if (["lock.released", "lock.forced", "lock.taken_over", "lock.lost"].includes(event.event) && open) {
+        open.to = at;
+        open.tone = event.event === "lock.released" ? "off" : "bad";
+        open = null;
+      }
+    }
+    if (open && this.lock?.status !== "active") {
+      open.to = Math.min(now, Date.parse(this.lock?.expires_at ?? "") || now);
+      open.tone = "bad";
+    }
+    const recent = bars.slice(-40);
+    if (recent.length < 2) {
+      return null;
+    }
+    const from = recent[0].from, width = Math.max(1, now - from);
+    return h("figure", { class: "strip" },
+      svg("svg", { viewBox: "0 0 1000 26", preserveAspectRatio: "none", role: "img", "aria-label": `The last ${recent.length} holders over ${span(width)}` },
+        recent.map((bar) => svg("rect", { class: bar.tone, x: ((bar.from - from) / width) * 1000, width: Math.max(2, ((bar.to - bar.from) / width) * 1000), y: 3, height: 20, rx: 2 },
+          svg("title", {}, `${bar.who}, ${span(bar.to - bar.from)}`)))),
+      h("figcaption", {}, h("span", {}, moment(from, now)), h("span", {}, "now")));
+  }
+}

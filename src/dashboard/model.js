@@ -1,0 +1,184 @@
+// The locks as this page knows them, kept up to date by the server's stream.
+
+import { ask, listAll, stream, ApiError } from "./api.js";
+
+const WATCHDOG_MS = 45000; // the server says something every 15 s
+const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
+const NO_LOG_MS = 30000; // how often to ask a store that keeps no events
+
+export class Model extends EventTarget {
+  locks = new Map();
+  me = null;
+  link = "connecting"; // connecting, live, lost
+  isLoaded = false;
+  error = null;
+  retryAt = 0;
+  seenAt = null; // when the server last said anything, by this machine's clock
+  hasReleased = false; // the released ones were asked for too
+  #offset = 0; // the server's clock, minus ours
+  #lastId = null;
+  #abort = null;
+  #wake = null;
+  #tries = 0;
+  #stopped = false;
+
+  now() {
+    return Date.now() + this.#offset;
+  }
+
+  /** What is left of a lease, counted from when we were told. */
+  left(lock) {
+    return lock.status === "active" ? Math.max(0, lock.until - performance.now()) : 0;
+  }
+
+  /** What it is by now: nobody tells us that a lease has run out. */
+  status(lock) {
+    return lock.status === "active" && lock.until <= performance.now() ? "expired" : lock.status;
+  }
+
+  #tell(name, detail) {
+    this.dispatchEvent(new CustomEvent(name, { detail }));
+  }
+
+  #take(lock, waiting) {
+    const { lock_id: _id, metadata: _metadata, ...row } = lock;
+    this.locks.set(lock.key, {
+      ...row,
+      waiting,
+      until: performance.now() + (lock.expires_in_ms ?? 0),
+      since: Date.parse(lock.locked_at ?? "") || 0,
+    });
+  }
+
+  async start() {
+    this.me = await ask("v1/me");
+    this.#offset = Date.parse(this.me.now) - Date.now();
+    this.#run();
+  }
+
+  stop() {
+    this.#stopped = true;
+    this.#abort?.abort();
+  }
+
+  retry() {
+    this.#wake?.();
+  }
+
+  async #list() {
+    const fresh = new Set();
+    const query = this.hasReleased ? { status: "all" } : {};
+    await listAll(query, (page) => {
+      for (const lock of page.locks) {
+        fresh.add(lock.key);
+        this.#take(lock, page.waiting[lock.key] ?? 0);
+      }
+      this.#tell("locks", { keys: null });
+    }, this.#abort.signal);
+    for (const key of this.locks.keys()) {
+      if (!fresh.has(key)) {
+        this.locks.delete(key);
+      }
+    }
+    this.isLoaded = true;
+    this.error = null;
+    this.#tell("locks", { keys: null });
+  }
+
+  async withReleased() {
+    if (!this.hasReleased) {
+      this.hasReleased = true;
+      await this.#list().catch(() => {});
+    }
+  }
+
+  #apply(batch) {
+    this.#offset = Date.parse(batch.now) - Date.now();
+    for (const lock of batch.locks) {
+      if (lock.status === null) {
+        this.locks.delete(lock.key);
+      } else {
+        this.#take(lock, lock.waiting);
+      }
+    }
+    if (batch.locks.length > 0) {
+      this.#tell("locks", { keys: new Set(batch.locks.map((lock) => lock.key)) });
+    }
+    if (batch.has_numbers) {
+      this.#tell("numbers");
+    }
+  }
+
+  #connected() {
+    const wasLost = this.link === "lost";
+    this.#tries = 0;
+    this.link = "live";
+    this.#tell("link", { wasLost });
+  }
+
+  async #follow() {
+    const abort = (this.#abort = new AbortController());
+    let watchdog;
+    let refresh;
+    const alive = () => {
+      clearTimeout(watchdog);
+      this.seenAt = Date.now();
+      watchdog = setTimeout(() => abort.abort(), WATCHDOG_MS);
+    };
+    alive();
+    try {
+      for await (const event of stream("v1/live", this.#lastId, abort.signal)) {
+        alive();
+        if (event.name === "hello") {
+          const keeps = JSON.parse(event.data).keeps_events;
+          const resumed = this.#lastId !== null && keeps;
+          // First the stream, then the list: what changes in between is told afterwards.
+          if (!resumed) {
+            await this.#list();
+          }
+          this.#connected();
+          if (!keeps) {
+            refresh = setInterval(() => this.#list().catch(() => {}), NO_LOG_MS);
+          }
+        } else if (event.name === "reset") {
+          await this.#list();
+        } else if (event.name === "locks") {
+          this.#apply(JSON.parse(event.data));
+        }
+        this.#lastId = event.id ?? this.#lastId;
+      }
+    } finally {
+      clearTimeout(watchdog);
+      clearInterval(refresh);
+    }
+  }
+
+  async #run() {
+    while (!this.#stopped) {
+      try {
+        await this.#follow();
+      } catch (error) {
+        if (this.#stopped) {
+          return;
+        }
+        if (error instanceof ApiError && (error.status === 401 || error.status === 403)) {
+          this.#tell("refused", error);
+          return;
+        }
+        this.error = error;
+      }
+      if (this.#stopped) {
+        return;
+      }
+      const pause = RETRY_MS[Math.min(this.#tries++, RETRY_MS.length - 1)];
+      this.retryAt = Date.now() + pause;
+      this.link = "lost";
+      this.#tell("link", { wasLost: true });
+      await new Promise((resolve) => {
+        this.#wake = resolve;
+        setTimeout(resolve, pause);
+      });
+      this.#tell("trying");
+    }
+  }
+}

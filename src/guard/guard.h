@@ -1,0 +1,123 @@
+/* What the files of src/guard share. Nothing outside this folder includes it. */
+#ifndef GUARD_GUARD_H
+#define GUARD_GUARD_H
+
+#include <jansson.h>
+#include <stdatomic.h>
+
+#include "belay/guard.h"
+
+/* ---- identify.c: what names a database, and what a URL is ---- */
+
+/* The identifier as it is compared: in lower case, addresses in their usual form. NULL: it is neither. */
+char *guard_identifier(const char *text);
+bool guard_is_instance(const char *id); /* an EC2 instance id, not HOST:PORT */
+bool guard_url_is_right(const char *url);
+bool guard_name_is_right(const char *name);
+/* One database under two names: the same identifier, or one's host is the other's. */
+bool guard_same_database(const struct belay_app_database *a, const struct belay_app_database *b);
+/* "LOCK#DB#ID" (S3.1). The caller frees it; NULL: no memory. */
+char *guard_lock_key(const char *id);
+
+/* ---- json.c ---- */
+
+json_t *guard_app_json(const struct belay_app *app);
+json_t *guard_result_json(const struct belay_db_result *result, bool whole);
+enum belay_code guard_result_read(const char *text, struct belay_db_result *out_result,
+                                  struct belay_error *err);
+json_t *guard_text(const char *text); /* null for NULL */
+json_t *guard_time(int64_t unix_ms);  /* null for 0 */
+int64_t guard_read_time(const json_t *value);
+
+/* ---- registry.c ---- */
+
+struct guard_registry {
+    struct belay_app **apps; /* owned; in the order of their names */
+    size_t n;
+    size_t cap;
+};
+/* All of it, or an error. */
+enum belay_code guard_registry_read(struct belay_client *client, struct guard_registry *out_registry,
+                                    struct belay_error *err);
+void guard_registry_release(struct guard_registry *registry);
+/* The name that counts for this database: the instance id if any application knows it. */
+const struct belay_app_database *guard_registry_find(const struct guard_registry *registry,
+                                                     const struct belay_app_database *database);
+bool guard_app_uses(const struct belay_app *app, const struct belay_app_database *database);
+
+/* ---- settings.c ---- */
+
+struct guard_settings {
+    bool lock_enabled;
+    int64_t lock_ttl_ms;
+    int lock_attempts;
+    int64_t quick_timeout_ms;
+    bool cautious;           /* quick_status_rule */
+    const char *gateway_url; /* borrowed; NULL: ask the applications themselves */
+    const char *ca_file;     /* borrowed; NULL: the system's */
+};
+struct guard_settings guard_settings(const struct belay_config *config);
+
+/* ---- quick.c ---- */
+
+/* Ask so many applications side by side. out_statuses has room for n; entries are the caller's. */
+enum belay_code guard_quick(const struct guard_settings *settings, struct belay_app *const *apps, size_t n,
+                            struct belay_app_status **out_statuses, struct belay_error *err);
+
+/* ---- action.c: what stopping and starting means ---- */
+
+enum guard_action_kind { ACTION_NONE, ACTION_COMMAND, ACTION_HTTP, ACTION_EC2 };
+
+/* One thing to do or to ask. The texts are borrowed from the configuration. */
+struct guard_deed {
+    enum guard_action_kind kind;
+    const char **argv; /* owned array; ends in NULL */
+    size_t n_argv;
+    const char *method;
+    const char *url;
+    const char *body;         /* NULL: none */
+    const char *content_type; /* NULL: that of JSON */
+    bool ec2_start;           /* else stop */
+};
+
+struct guard_action {
+    struct guard_deed deed;
+    struct guard_deed until; /* ACTION_NONE: done when the deed is */
+    int64_t timeout_ms;
+    int64_t every_ms; /* how often `until` is asked */
+};
+
+enum belay_code guard_action_read(const struct belay_config *config, const char *kind, const char *verb,
+                                  struct guard_action *out_action, struct belay_error *err);
+void guard_action_release(struct guard_action *action);
+
+/* Where and under what it is done. */
+struct guard_place {
+    const char *database;
+    const char *kind;
+    const char *store_url;
+    struct belay_lock *lock; /* NULL: there is none */
+    const atomic_bool *lost; /* the lease: then it is ended at once */
+    struct belay_cancel *cancel;
+    const struct guard_settings *settings;
+};
+
+/* Whether it has taken effect already. False also if that cannot be told. */
+bool guard_action_holds(const struct guard_action *action, const struct guard_place *place);
+/* Do it, and wait until it has taken effect. BELAY_LOST, BELAY_CANCELLED, or what went wrong. */
+enum belay_code guard_action_do(const struct guard_action *action, const struct guard_place *place,
+                                struct belay_error *err);
+
+/* ---- deed_command.c, deed_net.c: one deed within `timeout_ms` ---- */
+
+enum belay_code deed_command(const struct guard_deed *deed, const struct guard_place *place,
+                             int64_t timeout_ms, struct belay_error *err);
+enum belay_code deed_http(const struct guard_deed *deed, const struct guard_place *place, int64_t timeout_ms,
+                          struct belay_error *err);
+enum belay_code deed_ec2(const struct guard_deed *deed, const struct guard_place *place, int64_t timeout_ms,
+                         struct belay_error *err);
+/* Whether the instance is where the deed would bring it; an error if it cannot be told. */
+enum belay_code deed_ec2_look(const struct guard_deed *deed, const struct guard_place *place,
+                              int64_t timeout_ms, bool *out_is_there, struct belay_error *err);
+
+#endif

@@ -1,0 +1,319 @@
+/*
+ * Is an application up? (S3.4)
+ *
+ *     an answer of                       document    cautious
+ *     200                                UP          UP
+ *     401, 403, 429, 5xx but 502 to 504  DOWN        UNKNOWN
+ *     any other                          DOWN        DOWN
+ *     no answer                          UNKNOWN     UNKNOWN
+ *
+ * UP if one URL says so; UNKNOWN if one is; else DOWN. And of an application
+ * that was recorded as stopped and answers nowhere: DOWN.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "client/items.h"
+#include "client/loader.h"
+#include "guard/guard.h"
+#include "net/probe.h"
+
+const char *belay_quick_name(enum belay_quick quick)
+{
+    return quick == BELAY_QUICK_UP ? "UP" : quick == BELAY_QUICK_DOWN ? "DOWN" : "UNKNOWN";
+}
+
+void belay_app_status_free(struct belay_app_status *status)
+{
+    if (status == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < status->n_urls; i++) {
+        free(status->urls[i].url);
+        free(status->urls[i].reason);
+    }
+    free(status->urls);
+    free(status->app);
+    free(status->reason);
+    free(status);
+}
+
+/* ---- judging ---- */
+
+static enum belay_quick judge(int status, bool cautious)
+{
+    if (status == 0) {
+        return BELAY_QUICK_UNKNOWN;
+    }
+    if (status == 200) {
+        return BELAY_QUICK_UP;
+    }
+    if (cautious && (status == 401 || status == 403 || status == 429 ||
+                     (status >= 500 && status <= 599 && (status < 502 || status > 504)))) {
+        return BELAY_QUICK_UNKNOWN;
+    }
+    return BELAY_QUICK_DOWN;
+}
+
+static struct belay_app_status *status_new(const char *name, size_t n_urls)
+{
+    struct belay_app_status *status = calloc(1, sizeof *status);
+
+    if (status == NULL) {
+        return NULL;
+    }
+    status->app = strdup(name);
+    status->urls = calloc(n_urls + 1, sizeof *status->urls);
+    status->at_unix_ms = clock_unix_ms();
+    if (status->app == NULL || status->urls == NULL) {
+        belay_app_status_free(status);
+        return NULL;
+    }
+    return status;
+}
+
+static void set_reason(struct belay_app_status *status, const char *reason)
+{
+    free(status->reason);
+    status->reason = strdup(reason); /* a reason less is no harm */
+}
+
+/* S3.4, settled: what somebody recorded counts while nobody answers. */
+static void apply_record(struct belay_app_status *status, const struct belay_app *app, bool answered)
+{
+    char text[300], at[CLOCK_TEXT_SIZE];
+
+    if (status->status != BELAY_QUICK_UNKNOWN || answered || app->state != BELAY_APP_STOPPED) {
+        return;
+    }
+    (void)snprintf(text, sizeof text, "does not answer, and was recorded as stopped at %s by %.128s",
+                   clock_format_utc(at, app->since_unix_ms, false), app->by == NULL ? "?" : app->by);
+    status->status = BELAY_QUICK_DOWN;
+    set_reason(status, text);
+}
+
+static void judge_urls(struct belay_app_status *status, const struct belay_app *app)
+{
+    const struct belay_url_status *decides = NULL;
+    bool answered = false;
+    char text[1400];
+
+    for (size_t i = 0; i < status->n_urls; i++) {
+        const struct belay_url_status *one = &status->urls[i];
+
+        answered = answered || one->http_code != 0;
+        if (decides == NULL || one->status == BELAY_QUICK_UP ||
+            (decides->status == BELAY_QUICK_DOWN && one->status == BELAY_QUICK_UNKNOWN)) {
+            decides = decides != NULL && decides->status == BELAY_QUICK_UP ? decides : one;
+        }
+    }
+    if (decides == NULL) {
+        set_reason(status, "it has no URL to ask");
+        return;
+    }
+    status->status = decides->status;
+    status->http_code = decides->http_code;
+    if (decides->status == BELAY_QUICK_UNKNOWN) {
+        if (decides->http_code != 0) {
+            (void)snprintf(text, sizeof text, "%.1024s answered %d", decides->url, decides->http_code);
+        } else {
+            (void)snprintf(text, sizeof text, "%.1024s: %.200s", decides->url,
+                           decides->reason == NULL ? "no answer" : decides->reason);
+        }
+        set_reason(status, text);
+    }
+    apply_record(status, app, answered);
+}
+
+/* ---- asking ---- */
+
+struct asked {
+    struct net_probe *probes; /* owned */
+    char **urls;              /* owned; of a gateway; NULL: the applications' own */
+    size_t n;
+};
+
+static void asked_release(struct asked *asked)
+{
+    for (size_t i = 0; i < asked->n; i++) {
+        free(asked->probes[i].body);
+        if (asked->urls != NULL) {
+            free(asked->urls[i]);
+        }
+    }
+    free(asked->probes);
+    free(asked->urls);
+}
+
+/* "BASE/status/quick?app=NAME" */
+static char *gateway_url(const char *base, const char *name)
+{
+    struct buf url = BUF_INIT(8192);
+    size_t n = strlen(base);
+    char *text;
+
+    while (n > 0 && base[n - 1] == '/') {
+        n--;
+    }
+    buf_add(&url, base, n);
+    buf_adds(&url, "/status/quick?app=");
+    for (const char *at = name; *at != '\0'; at++) {
+        buf_addf(&url, strchr(":@+", *at) != NULL ? "%%%02X" : "%c", (unsigned char)*at);
+    }
+    text = buf_take(&url);
+    buf_release(&url);
+    return text;
+}
+
+static bool name_probes(const struct guard_settings *settings, struct belay_app *const *apps, size_t n,
+                        struct asked *asked)
+{
+    size_t total = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        total += settings->gateway_url != NULL ? 1 : apps[i]->n_urls;
+    }
+    asked->probes = calloc(total + 1, sizeof *asked->probes);
+    asked->urls = settings->gateway_url == NULL ? NULL : calloc(total + 1, sizeof *asked->urls);
+    if (asked->probes == NULL || (settings->gateway_url != NULL && asked->urls == NULL)) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; settings->gateway_url == NULL && k < apps[i]->n_urls; k++) {
+            asked->probes[asked->n++].url = apps[i]->urls[k];
+        }
+        if (settings->gateway_url != NULL) {
+            asked->urls[asked->n] = gateway_url(settings->gateway_url, apps[i]->name);
+            asked->probes[asked->n] =
+                (struct net_probe){ .url = asked->urls[asked->n], .get = true, .use_proxy = true };
+            if (asked->urls[asked->n++] == NULL) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool take_urls(const struct guard_settings *settings, const struct belay_app *app,
+                      const struct net_probe *probes, struct belay_app_status *status)
+{
+    for (size_t i = 0; i < app->n_urls; i++) {
+        struct belay_url_status *one = &status->urls[status->n_urls++];
+
+        *one = (struct belay_url_status){ .url = strdup(app->urls[i]),
+                                          .http_code = probes[i].status,
+                                          .took_ms = probes[i].took_ms,
+                                          .status = judge(probes[i].status, settings->cautious),
+                                          .reason = probes[i].status != 0 ? NULL : strdup(probes[i].why) };
+        if (one->url == NULL) {
+            return false;
+        }
+    }
+    judge_urls(status, app);
+    return true;
+}
+
+/* What another belay, or document 003's own handler, says. Anything else it may say is UNKNOWN. */
+static void take_gateway(const struct belay_app *app, const struct net_probe *probe,
+                         struct belay_app_status *status)
+{
+    json_t *root = probe->status == 200 && probe->body != NULL ? json_loads(probe->body, 0, NULL) : NULL;
+    const char *word = json_string_value(json_object_get(root, "status"));
+    const char *reason = json_string_value(json_object_get(root, "reason"));
+    const char *named = json_string_value(json_object_get(root, "app"));
+    char text[400];
+
+    status->http_code = (int)json_integer_value(json_object_get(root, "http_code"));
+    if (word != NULL && named != NULL && strcmp(named, app->name) == 0) {
+        status->status = strcmp(word, "UP") == 0     ? BELAY_QUICK_UP
+                         : strcmp(word, "DOWN") == 0 ? BELAY_QUICK_DOWN
+                                                     : BELAY_QUICK_UNKNOWN;
+        if (reason != NULL) {
+            (void)snprintf(text, sizeof text, "%.390s", reason);
+            set_reason(status, text);
+        }
+    } else if (probe->status == 0) {
+        (void)snprintf(text, sizeof text, "%.150s: %.200s", probe->url, probe->why);
+        set_reason(status, text);
+    } else {
+        (void)snprintf(text, sizeof text, "%.150s answered %d, and not with a status", probe->url,
+                       probe->status);
+        set_reason(status, text);
+    }
+    json_decref(root);
+    apply_record(status, app, status->http_code != 0);
+}
+
+static enum belay_code take_all(const struct guard_settings *settings, struct belay_app *const *apps,
+                                size_t n, const struct asked *asked, struct belay_app_status **out_statuses,
+                                struct belay_error *err)
+{
+    size_t at = 0;
+    size_t made = 0;
+    bool ok = true;
+
+    for (; ok && made < n; made++) {
+        struct belay_app_status *status = status_new(apps[made]->name, apps[made]->n_urls);
+
+        out_statuses[made] = status;
+        if (status == NULL) {
+            ok = false;
+        } else if (settings->gateway_url != NULL) {
+            take_gateway(apps[made], &asked->probes[at++], status);
+        } else {
+            ok = take_urls(settings, apps[made], &asked->probes[at], status);
+            at += apps[made]->n_urls;
+        }
+    }
+    for (size_t i = 0; !ok && i < made; i++) {
+        belay_app_status_free(out_statuses[i]);
+    }
+    return ok ? BELAY_OK : error_no_memory(err);
+}
+
+enum belay_code guard_quick(const struct guard_settings *settings, struct belay_app *const *apps, size_t n,
+                            struct belay_app_status **out_statuses, struct belay_error *err)
+{
+    struct asked asked = { 0 };
+    const struct net_module *net = NULL;
+    enum belay_code code = name_probes(settings, apps, n, &asked) ? BELAY_OK : error_no_memory(err);
+
+    if (code == BELAY_OK && asked.n > 0) {
+        code = loader_net(&net, err);
+    }
+    if (code == BELAY_OK && asked.n > 0) {
+        code = net->probe_all(asked.probes, asked.n, settings->quick_timeout_ms, settings->ca_file, err);
+    }
+    if (code == BELAY_OK) {
+        code = take_all(settings, apps, n, &asked, out_statuses, err);
+    }
+    asked_release(&asked);
+    return code;
+}
+
+enum belay_code belay_app_quick(struct belay_client *client, const char *name,
+                                struct belay_app_status **out_status, struct belay_error *err)
+{
+    struct guard_settings settings = guard_settings(client_config(client));
+    struct belay_app *app = NULL;
+    enum belay_code code = belay_app_get(client, name, &app, err);
+
+    settings.gateway_url = NULL; /* who asks us wants to know it from us */
+    if (code == BELAY_OK) {
+        code = guard_quick(&settings, &app, 1, out_status, err);
+    } else if (code == BELAY_NOT_FOUND) {
+        struct belay_app_status *status = status_new(name, 0);
+
+        code = status == NULL ? error_no_memory(err) : BELAY_OK;
+        if (status != NULL) {
+            set_reason(status, "it is not in the registry");
+            *out_status = status;
+        }
+    }
+    belay_app_free(app);
+    return code;
+}

@@ -1,0 +1,238 @@
+#include "net/probe.h"
+
+#include <curl/curl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "net/http.h"
+#include "version.h"
+
+enum { AT_ONCE = 200, MAX_REDIRECTS = 5, POLL_MS = 100 };
+
+struct asking {
+    struct net_probe *probe; /* borrowed */
+    CURL *curl;              /* owned */
+    struct buf body;
+    int64_t began_ms;
+    bool is_get;
+    char message[CURL_ERROR_SIZE];
+};
+
+static size_t take_body(char *data, size_t size, size_t n, void *context)
+{
+    struct asking *asking = context;
+
+    if (!asking->probe->get) {
+        return size * n; /* the status is all that was asked for */
+    }
+    buf_add(&asking->body, data, size * n);
+    return asking->body.failed ? 0 : size * n;
+}
+
+/* libcurl's own would be left open in every program that is started meanwhile. */
+static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    (void)context;
+    (void)purpose;
+    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+static void set_up(struct asking *asking, int64_t left_ms, const char *ca_file)
+{
+    CURL *curl = asking->curl;
+
+    curl_easy_reset(curl);
+    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    (void)curl_easy_setopt(curl, CURLOPT_PRIVATE, asking);
+    (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, asking->message);
+    (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
+    (void)curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    (void)curl_easy_setopt(curl, CURLOPT_USERAGENT, "belay/" BELAY_VERSION);
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)(left_ms < 1 ? 1 : left_ms));
+    (void)curl_easy_setopt(curl, CURLOPT_NOBODY, asking->is_get ? 0L : 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, asking);
+    (void)curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT,
+                           1L); /* of one that was up a while ago nothing follows */
+    (void)curl_easy_setopt(curl, CURLOPT_URL, asking->probe->url);
+    if (asking->is_get) {
+        (void)curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
+    }
+    if (ca_file != NULL) {
+        (void)curl_easy_setopt(curl, CURLOPT_CAINFO, ca_file);
+    }
+    if (!asking->probe->use_proxy) {
+        (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    }
+}
+
+/* HEAD is not for everybody. What is left of the time must do for the second try. */
+static bool ask_again(CURLM *multi, struct asking *asking, long status, int64_t end_ms, const char *ca_file)
+{
+    int64_t left_ms = end_ms - clock_boot_ms();
+
+    if (asking->is_get || (status != 405 && status != 501)) {
+        return false;
+    }
+    asking->is_get = true;
+    asking->message[0] = '\0';
+    set_up(asking, left_ms, ca_file);
+    return curl_multi_add_handle(multi, asking->curl) == CURLM_OK;
+}
+
+static void note(struct asking *asking, CURLcode rc, long status)
+{
+    struct net_probe *probe = asking->probe;
+
+    probe->took_ms = clock_boot_ms() - asking->began_ms;
+    /* An answer whose body broke off is an answer: the status was there. But a redirect that
+       could not be followed says nothing of the application. */
+    if (rc == CURLE_OK || (rc == CURLE_WRITE_ERROR && status > 0)) {
+        probe->status = (int)status;
+        probe->body = buf_take(&asking->body);
+        if (status == 0) {
+            (void)snprintf(probe->why, sizeof probe->why, "no HTTP status");
+        }
+        return;
+    }
+    (void)snprintf(probe->why, sizeof probe->why, "%.190s",
+                   asking->message[0] != '\0' ? asking->message : curl_easy_strerror(rc));
+}
+
+static size_t take_answers(CURLM *multi, int64_t end_ms, const char *ca_file)
+{
+    size_t again = 0;
+    CURLMsg *message;
+    int left;
+
+    while ((message = curl_multi_info_read(multi, &left)) != NULL) {
+        CURL *curl = message->easy_handle;
+        CURLcode rc = message->data.result;
+        struct asking *asking = NULL;
+        long status = 0;
+
+        (void)curl_easy_getinfo(curl, CURLINFO_PRIVATE, (char **)&asking);
+        (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+        (void)curl_multi_remove_handle(multi, curl);
+        if (rc == CURLE_OK && ask_again(multi, asking, status, end_ms, ca_file)) {
+            again++;
+        } else {
+            note(asking, rc, status);
+        }
+    }
+    return again;
+}
+
+static void run(CURLM *multi, int64_t end_ms, const char *ca_file)
+{
+    int running = 1;
+    size_t again = 0;
+
+    while (running > 0 || again > 0) {
+        if (curl_multi_perform(multi, &running) != CURLM_OK) {
+            return;
+        }
+        again = take_answers(multi, end_ms, ca_file);
+        if (running > 0 && again == 0) {
+            (void)curl_multi_poll(multi, NULL, 0, POLL_MS, NULL);
+        }
+    }
+}
+
+static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
+                                  struct belay_error *err)
+{
+    struct asking *all = calloc(n, sizeof *all);
+    CURLM *multi = curl_multi_init();
+    int64_t now_ms = clock_boot_ms();
+    bool ok = all != NULL && multi != NULL;
+
+    for (size_t i = 0; ok && i < n; i++) {
+        all[i] = (struct asking){ .probe = &probes[i], .began_ms = now_ms, .is_get = probes[i].get };
+        all[i].body = (struct buf)BUF_INIT(PROBE_BODY_MAX);
+        all[i].curl = curl_easy_init();
+        (void)snprintf(probes[i].why, sizeof probes[i].why, "not asked");
+        ok = all[i].curl != NULL;
+        if (ok) {
+            set_up(&all[i], timeout_ms, ca_file);
+            ok = curl_multi_add_handle(multi, all[i].curl) == CURLM_OK;
+        }
+    }
+    if (ok) {
+        run(multi, now_ms + timeout_ms, ca_file);
+    }
+    for (size_t i = 0; all != NULL && i < n; i++) {
+        if (all[i].curl != NULL) {
+            (void)curl_multi_remove_handle(multi, all[i].curl);
+            curl_easy_cleanup(all[i].curl);
+        }
+        buf_release(&all[i].body);
+    }
+    if (multi != NULL) {
+        (void)curl_multi_cleanup(multi);
+    }
+    free(all);
+    return ok ? BELAY_OK : error_no_memory(err);
+}
+
+/* Starts libcurl, and keeps a peer that hangs up from ending the program (OpenSSL writes with write()). */
+enum belay_code net_probe_all(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
+                              struct belay_error *err)
+{
+    struct http *http = NULL;
+    enum belay_code code = http_open(NULL, &http, err);
+    sigset_t pipe_only, before;
+    const struct timespec none = { 0, 0 };
+
+    http_close(http);
+    (void)sigemptyset(&pipe_only);
+    (void)sigaddset(&pipe_only, SIGPIPE);
+    (void)pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
+    for (size_t at = 0; code == BELAY_OK && at < n; at += AT_ONCE) {
+        code = probe_some(probes + at, n - at < AT_ONCE ? n - at : AT_ONCE, timeout_ms, ca_file, err);
+    }
+    if (sigismember(&before, SIGPIPE) == 0) {
+        (void)sigtimedwait(&pipe_only, NULL, &none);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code;
+}
+
+enum belay_code net_once(const struct net_once *once, int *out_status, struct belay_error *err)
+{
+    struct http_options options = { .ca_bundle = once->ca_file };
+    struct http_header type = { "content-type",
+                                once->content_type == NULL ? "application/json" : once->content_type };
+    struct http_request request = { .method = once->method,
+                                    .url = once->url,
+                                    .headers = &type,
+                                    .n_headers = once->body == NULL ? 0 : 1,
+                                    .body = once->body,
+                                    .body_len = once->body == NULL ? 0 : strlen(once->body),
+                                    .timeout_ms = once->timeout_ms,
+                                    .should_stop = once->should_stop,
+                                    .context = once->context };
+    struct http_response response = { 0 };
+    struct http *http = NULL;
+    enum belay_code code = http_open(&options, &http, err);
+
+    if (code == BELAY_OK) {
+        code = http_send(http, &request, &response, err);
+    }
+    if (code == BELAY_OK) {
+        *out_status = response.status;
+    }
+    http_response_release(&response);
+    http_close(http);
+    return code;
+}

@@ -1,0 +1,55 @@
+/*
+ * For src/guard: is somebody there? Many URLs at once, one request of an action,
+ * one call to EC2. Reached through the module's table (net/module.h).
+ */
+#ifndef NET_PROBE_H
+#define NET_PROBE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "belay.h"
+
+enum { PROBE_WHY_SIZE = 200, PROBE_BODY_MAX = 64 * 1024, EC2_STATE_SIZE = 32 };
+
+struct net_probe {
+    const char *url;
+    bool get;       /* GET, and keep the body; else HEAD, and GET where that is refused with 405 or 501 */
+    bool use_proxy; /* else directly: a proxy's own answer would pass for the application's */
+    /* What came of it. */
+    int status; /* of the last answer; 0: none */
+    int64_t took_ms;
+    char why[PROBE_WHY_SIZE]; /* without an answer: why */
+    char *body;               /* owned; with `get` */
+};
+
+/*
+ * Ask all of them side by side; none takes longer than timeout_ms, redirects
+ * and repetitions included. TLS is verified; ca_file NULL: with the system's
+ * certificates. BELAY_OK says only that they were asked.
+ */
+enum belay_code net_probe_all(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
+                              struct belay_error *err);
+
+struct net_once {
+    const char *method;
+    const char *url;
+    const char *body;         /* NULL: none */
+    const char *content_type; /* NULL: application/json */
+    const char *ca_file;      /* NULL: the system's */
+    int64_t timeout_ms;
+    bool (*should_stop)(void *context);
+    void *context;
+};
+/* One request. BELAY_OK: there is an answer, whatever its status. */
+enum belay_code net_once(const struct net_once *request, int *out_status, struct belay_error *err);
+
+/*
+ * StopInstances, StartInstances or DescribeInstances for one instance. out_state
+ * is its state, such as "stopping"; "" if the answer has none.
+ */
+enum belay_code net_ec2(const char *operation, const char *instance, int64_t timeout_ms,
+                        char out_state[EC2_STATE_SIZE], struct belay_error *err);
+
+#endif

@@ -1,0 +1,194 @@
+/* The registry through a server: applications and what was decided about databases. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "net/uri.h"
+#include "remote/remote_internal.h"
+
+enum { LIST_TIMEOUT_MS = 60000 };
+
+static bool is_app(const char *space)
+{
+    return strcmp(space, BELAY_SPACE_APPS) == 0;
+}
+
+static void add_path(struct buf *path, const char *space, const char *name, const char *rest)
+{
+    buf_adds(path, is_app(space) ? "/v1/apps/" : "/v1/databases/");
+    uri_encode(path, name, strlen(name), false);
+    buf_adds(path, rest);
+}
+
+/* {"version", ...} as an item. False without memory. */
+static bool take(const json_t *object, const char *name, struct belay_item *out_item)
+{
+    struct belay_item item = { .name = strdup(name), .value = json_dumps(object, JSON_COMPACT) };
+
+    item.version = (uint64_t)json_integer_value(json_object_get(object, "version"));
+    item.version = item.version == 0 ? 1 : item.version; /* a decision has none, and is there */
+    if (item.name == NULL || item.value == NULL) {
+        belay_item_release(&item);
+        return false;
+    }
+    *out_item = item;
+    return true;
+}
+
+enum belay_code remote_item_get(struct client_remote *base, const char *space, const char *name,
+                                struct belay_item *out_item, struct belay_error *err)
+{
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    struct remote_call call = { .method = "GET" };
+    json_t *answer = NULL;
+    json_t *object;
+    enum belay_code code;
+
+    add_path(&path, space, name, "");
+    call.path = path.data;
+    code = path.failed ? error_no_memory(err) : remote_send_again((struct remote *)base, &call, &answer, err);
+    object = is_app(space) ? answer : json_object_get(answer, "last");
+    if (code == BELAY_NOT_FOUND || (code == BELAY_OK && json_is_null(object))) {
+        struct belay_item none = { .name = strdup(name) };
+
+        code = none.name == NULL ? error_no_memory(err) : BELAY_OK;
+        *out_item = none;
+    } else if (code == BELAY_OK && !take(object, name, out_item)) {
+        code = error_no_memory(err);
+    }
+    json_decref(answer);
+    buf_release(&path);
+    return code;
+}
+
+/* Is it what we wrote? After an answer that was lost, a repetition is refused by our own write. */
+static bool is_ours(struct client_remote *base, const struct belay_item_write *write, const json_t *body,
+                    uint64_t *out_version)
+{
+    struct belay_item item = { 0 };
+    json_t *there = NULL;
+    json_t *wanted = json_copy((json_t *)body);
+    bool ours = false;
+
+    if (remote_item_get(base, write->space, write->name, &item, NULL) == BELAY_OK && item.version != 0) {
+        there = json_loads(item.value, 0, NULL);
+        (void)json_object_del(there, "version");
+        (void)json_object_del(wanted, "version");
+        ours = there != NULL && wanted != NULL && json_equal(there, wanted) == 1;
+        *out_version = item.version;
+    }
+    belay_item_release(&item);
+    json_decref(there);
+    json_decref(wanted);
+    return ours;
+}
+
+static enum belay_code put_value(struct client_remote *base, const struct belay_item_write *write,
+                                 const char *path, uint64_t *out_version, struct belay_error *err)
+{
+    json_t *body = json_loads(write->value, 0, NULL);
+    struct remote_call call = { .method = "PUT", .path = path, .body = body };
+    json_t *answer = NULL;
+    enum belay_code code;
+
+    if (body == NULL) {
+        return error_no_memory(err);
+    }
+    if (is_app(write->space) && write->any_version) {
+        (void)json_object_del(body, "version");
+    } else if (is_app(write->space)) {
+        (void)json_object_set_new(body, "version", json_integer((json_int_t)write->version));
+    }
+    code = remote_send_again((struct remote *)base, &call, &answer, err);
+    if (code == BELAY_HELD || code == BELAY_UNKNOWN) { /* 409 has no other meaning here */
+        bool ours = is_ours(base, write, body, out_version);
+
+        code = ours ? BELAY_OK
+               : code == BELAY_HELD
+                   ? error_set(err, BELAY_REFUSED, "'%.200s' is of another version", write->name)
+                   : code;
+    } else if (code == BELAY_OK) {
+        *out_version = (uint64_t)json_integer_value(json_object_get(answer, "version"));
+    }
+    json_decref(answer);
+    json_decref(body);
+    return code;
+}
+
+enum belay_code remote_item_put(struct client_remote *base, const struct belay_item_write *write,
+                                uint64_t *out_version, struct belay_error *err)
+{
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    struct remote_call call = { .method = "DELETE", .tries = 1 };
+    json_t *answer = NULL;
+    enum belay_code code;
+
+    add_path(&path, write->space, write->name, is_app(write->space) ? "" : "/last");
+    if (write->value == NULL && !write->any_version) {
+        buf_addf(&path, "?version=%" PRIu64, write->version);
+    }
+    call.path = path.data;
+    if (path.failed) {
+        code = error_no_memory(err);
+    } else if (write->value != NULL) {
+        code = put_value(base, write, path.data, out_version, err);
+    } else {
+        code = remote_send((struct remote *)base, &call, &answer, err);
+        code = code == BELAY_HELD
+                   ? error_set(err, BELAY_REFUSED, "'%.200s' is of another version", write->name)
+                   : code;
+        *out_version = 0;
+    }
+    json_decref(answer);
+    buf_release(&path);
+    return code;
+}
+
+/* Each that is there; a list without its array is an error and not an empty registry. */
+static enum belay_code hand_on(struct remote *remote, const char *space, const json_t *answer,
+                               belay_item_fn fn, void *context, struct belay_error *err)
+{
+    const json_t *list = json_object_get(answer, is_app(space) ? "apps" : "databases");
+    bool go_on = true;
+
+    if (!json_is_array(list)) {
+        return remote_say_not_belay(remote, err);
+    }
+    for (size_t i = 0; go_on && i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        const char *name = json_string_value(json_object_get(one, is_app(space) ? "name" : "database"));
+        const json_t *value = is_app(space) ? one : json_object_get(one, "last");
+        struct belay_item item = { 0 };
+
+        if (name == NULL) {
+            return remote_say_not_belay(remote, err);
+        }
+        if (json_is_null(value)) {
+            continue;
+        }
+        if (!take(value, name, &item)) {
+            return error_no_memory(err);
+        }
+        go_on = fn(context, &item);
+        belay_item_release(&item);
+    }
+    return BELAY_OK;
+}
+
+enum belay_code remote_item_list(struct client_remote *base, const char *space, belay_item_fn fn,
+                                 void *context, struct belay_error *err)
+{
+    struct remote *remote = (struct remote *)base;
+    struct remote_call call = { .method = "GET",
+                                .path = is_app(space) ? "/v1/apps" : "/v1/databases",
+                                .timeout_ms = LIST_TIMEOUT_MS };
+    json_t *answer = NULL;
+    enum belay_code code = remote_send_again(remote, &call, &answer, err);
+
+    if (code == BELAY_OK) {
+        code = hand_on(remote, space, answer, fn, context, err);
+    }
+    json_decref(answer);
+    return code;
+}

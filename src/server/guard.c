@@ -1,0 +1,384 @@
+/* Applications and databases over HTTP (S3): each request is a job. */
+#include "belay/guard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "server/jobs.h"
+
+enum { ANSWER_MAX = 256 << 20 };
+#define DB_LOCK_PREFIX "LOCK#DB#"
+
+/* A value of the query, decoded; false if it is not there or too long. */
+static bool query_value(const char *query, const char *name, char *out, size_t size)
+{
+    struct http_slice key, value;
+    char text[64];
+
+    while (http_query_next(&query, &key, &value)) {
+        if (http_decode(key, text, sizeof text) && strcmp(text, name) == 0) {
+            return http_decode(value, out, size);
+        }
+    }
+    return false;
+}
+
+/* ---- lists ---- */
+
+static bool add_app(void *context, const struct belay_app *app)
+{
+    struct buf *out = context;
+    char *line = belay_app_to_json(app);
+
+    buf_addf(out, "%s%s", out->len > sizeof "{\"apps\":[" ? ",\n" : "", line == NULL ? "" : line);
+    out->failed = out->failed || line == NULL;
+    free(line);
+    return !out->failed;
+}
+
+static bool add_database(void *context, const struct belay_database *database)
+{
+    struct buf *out = context;
+    char *line = belay_database_to_json(database);
+
+    buf_addf(out, "%s%s", out->len > sizeof "{\"databases\":[" ? ",\n" : "", line == NULL ? "" : line);
+    out->failed = out->failed || line == NULL;
+    free(line);
+    return !out->failed;
+}
+
+static void finish_list(struct job *job, struct buf *out, enum belay_code code)
+{
+    buf_adds(out, "]}");
+    if (code == BELAY_OK) {
+        job->answer = buf_take(out); /* NULL: no memory, which is said */
+    }
+    buf_release(out);
+}
+
+static void list_apps(struct job *job)
+{
+    struct buf out = BUF_INIT(ANSWER_MAX);
+
+    buf_adds(&out, "{\"apps\":[");
+    finish_list(job, &out, belay_app_list(job->server->client, add_app, &out, &job->err));
+}
+
+static void list_databases(struct job *job)
+{
+    struct buf out = BUF_INIT(ANSWER_MAX);
+
+    buf_adds(&out, "{\"databases\":[");
+    finish_list(job, &out, belay_db_list(job->server->client, add_database, &out, &job->err));
+}
+
+void handle_apps(struct exchange *x)
+{
+    job_start(x, list_apps, false);
+}
+
+void handle_databases(struct exchange *x)
+{
+    job_start(x, list_databases, false);
+}
+
+/* ---- one database ---- */
+
+struct wanted {
+    const char *id;
+    char *answer; /* owned */
+};
+
+static bool pick_database(void *context, const struct belay_database *database)
+{
+    struct wanted *wanted = context;
+
+    if (strcmp(database->id, wanted->id) != 0 &&
+        (database->host == NULL || strcmp(database->host, wanted->id) != 0)) {
+        return true;
+    }
+    wanted->answer = belay_database_to_json(database);
+    return false;
+}
+
+static void get_database(struct job *job)
+{
+    struct wanted wanted = { .id = job->key };
+
+    if (belay_db_list(job->server->client, pick_database, &wanted, &job->err) == BELAY_OK) {
+        job->answer = wanted.answer;
+        if (wanted.answer == NULL) {
+            (void)error_set(&job->err, BELAY_NOT_FOUND,
+                            "no application in the registry uses database '%.200s'", job->key);
+        }
+    }
+}
+
+void handle_database(struct exchange *x)
+{
+    job_start(x, get_database, false);
+}
+
+/* ---- one application ---- */
+
+static void get_app(struct job *job)
+{
+    struct belay_app *app = NULL;
+
+    if (belay_app_get(job->server->client, job->key, &app, &job->err) == BELAY_OK) {
+        job->answer = belay_app_to_json(app);
+    }
+    belay_app_free(app);
+}
+
+/* The body, with the name of the path. */
+static enum belay_code read_app(struct job *job, struct belay_app **out_app, bool *out_versioned)
+{
+    struct belay_app *app = NULL;
+    json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
+    enum belay_code code = belay_app_from_json(job->body, job->body_len, &app, &job->err);
+
+    *out_versioned = json_object_get(root, "version") != NULL;
+    json_decref(root);
+    if (code == BELAY_OK && app->name == NULL) {
+        app->name = strdup(job->key);
+        code = app->name == NULL ? error_no_memory(&job->err) : BELAY_OK;
+    }
+    if (code == BELAY_OK && job->key[0] != '\0' && strcmp(app->name, job->key) != 0) {
+        code = error_set(&job->err, BELAY_INVALID, "the path names '%.128s', the body '%.128s'", job->key,
+                         app->name);
+    }
+    if (code != BELAY_OK) {
+        belay_app_free(app);
+        return code;
+    }
+    *out_app = app;
+    return BELAY_OK;
+}
+
+static void write_app(struct job *job, bool create)
+{
+    struct belay_client *client = job->server->client;
+    struct belay_app *app = NULL;
+    struct belay_app *kept = NULL;
+    bool is_versioned = false;
+    enum belay_code code = read_app(job, &app, &is_versioned);
+
+    if (code == BELAY_OK && create) {
+        app->version = 0;
+        code = belay_app_put(client, app, NULL, &job->err);
+    } else if (code == BELAY_OK) {
+        code = is_versioned ? belay_app_put(client, app, NULL, &job->err)
+                            : belay_app_register(client, app, true, NULL, &job->err);
+    }
+    if (code == BELAY_OK && belay_app_get(client, app->name, &kept, &job->err) == BELAY_OK) {
+        job->answer = belay_app_to_json(kept);
+    }
+    belay_app_free(kept);
+    belay_app_free(app);
+}
+
+static void put_app(struct job *job)
+{
+    write_app(job, false);
+}
+
+static void post_app(struct job *job)
+{
+    write_app(job, true);
+}
+
+static void delete_app(struct job *job)
+{
+    char version[32] = "0";
+
+    (void)query_value(job->query, "version", version, sizeof version);
+    if (belay_app_remove(job->server->client, job->key, strtoull(version, NULL, 10), &job->err) == BELAY_OK) {
+        job->answer = strdup("{}");
+    }
+}
+
+static void mark_app(struct job *job)
+{
+    json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
+    const char *state = json_string_value(json_object_get(root, "state"));
+    const char *by = json_string_value(json_object_get(root, "by"));
+    struct belay_app *app = NULL;
+    char who[JOB_BY_SIZE + 300];
+
+    if (state == NULL || (strcmp(state, "running") != 0 && strcmp(state, "stopped") != 0)) {
+        (void)error_set(&job->err, BELAY_INVALID, "'state' must be running or stopped");
+        json_decref(root);
+        return;
+    }
+    /* Who says so is what they say and who they are. */
+    (void)snprintf(who, sizeof who, "%.256s%s%s%s", by == NULL ? job->by : by, by == NULL ? "" : " (",
+                   by == NULL ? "" : job->by, by == NULL ? "" : ")");
+    if (belay_app_mark(job->server->client, job->key,
+                       strcmp(state, "stopped") == 0 ? BELAY_APP_STOPPED : BELAY_APP_RUNNING, who, &app,
+                       &job->err) == BELAY_OK) {
+        job->answer = belay_app_to_json(app);
+    }
+    belay_app_free(app);
+    json_decref(root);
+}
+
+void handle_app_get(struct exchange *x)
+{
+    job_start(x, get_app, false);
+}
+
+void handle_app_put(struct exchange *x)
+{
+    job_start(x, put_app, false);
+}
+
+void handle_app_post(struct exchange *x)
+{
+    job_start(x, post_app, false);
+}
+
+void handle_app_delete(struct exchange *x)
+{
+    job_start(x, delete_app, false);
+}
+
+void handle_app_mark(struct exchange *x)
+{
+    job_start(x, mark_app, false);
+}
+
+/* ---- quick status ---- */
+
+static void quick_status(struct job *job)
+{
+    struct belay_app_status *status = NULL;
+
+    if (belay_app_quick(job->server->client, job->key, &status, &job->err) == BELAY_OK) {
+        job->answer = belay_app_status_to_json(status, false);
+    }
+    belay_app_status_free(status);
+}
+
+void handle_quick(struct exchange *x)
+{
+    if (!query_value(x->request->query, "app", x->key, sizeof x->key) || x->key[0] == '\0') {
+        reply_problem(x, 400, "invalid", "say which application: /status/quick?app=NAME");
+        return;
+    }
+    job_start(x, quick_status, false);
+}
+
+/* ---- stop and start ---- */
+
+static void on_step(void *context, enum belay_level level, const char *text)
+{
+    struct job *job = context;
+
+    server_say(job->server, level == BELAY_WARN_LEVEL ? LOG_WARN : LOG_INFO, "guard", text);
+}
+
+/* {"app", "dry_run", "wait_ms", "by"}, each of which may be left out. */
+static enum belay_code read_options(struct job *job, json_t *root, struct belay_db_options *options)
+{
+    const char *name;
+    json_t *value;
+
+    if (job->body_len > 0 && !json_is_object(root)) {
+        return error_set(&job->err, BELAY_INVALID, "the body must be a JSON object, or none");
+    }
+    json_object_foreach(root, name, value)
+    {
+        if (strcmp(name, "app") == 0 && json_is_string(value)) {
+            options->app = json_string_value(value);
+        } else if (strcmp(name, "by") == 0 && json_is_string(value)) {
+            options->by = json_string_value(value);
+        } else if (strcmp(name, "dry_run") == 0 && json_is_boolean(value)) {
+            options->dry_run = json_is_true(value);
+        } else if (strcmp(name, "wait_ms") == 0 && json_is_integer(value) && json_integer_value(value) >= 0 &&
+                   json_integer_value(value) <= BELAY_TTL_MAX_MS) {
+            options->wait_ms = json_integer_value(value);
+        } else {
+            return error_set(
+                &job->err, BELAY_INVALID,
+                "'%.60s' is wrong: the body can have app (a text), dry_run (true or false), wait_ms (a "
+                "number) and by (a text)",
+                name);
+        }
+    }
+    return BELAY_OK;
+}
+
+static void run_database(struct job *job, bool is_start)
+{
+    struct belay_db_options options = BELAY_DB_OPTIONS_INIT;
+    struct belay_db_results *results = NULL;
+    json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
+    enum belay_code code;
+
+    options.database = job->key;
+    options.by = job->by;
+    options.on_step = on_step;
+    options.context = job;
+    options.cancel = job->cancel;
+    code = read_options(job, root, &options);
+    if (code == BELAY_OK) {
+        code = is_start ? belay_db_start(job->server->client, &options, &results, &job->err)
+                        : belay_db_stop(job->server->client, &options, &results, &job->err);
+    }
+    if (code == BELAY_OK) {
+        job->answer = belay_db_results_to_json(results);
+    }
+    belay_db_results_free(results);
+    json_decref(root);
+}
+
+static void stop_database(struct job *job)
+{
+    run_database(job, false);
+}
+
+static void start_database(struct job *job)
+{
+    run_database(job, true);
+}
+
+/* The token must be one that may touch the database's lock. */
+static bool may_touch(struct exchange *x)
+{
+    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
+
+    (void)snprintf(key, sizeof key, DB_LOCK_PREFIX "%s", x->key);
+    return exchange_may_touch(x, key);
+}
+
+void handle_db_stop(struct exchange *x)
+{
+    if (may_touch(x)) {
+        job_start(x, stop_database, true);
+    }
+}
+
+void handle_db_start(struct exchange *x)
+{
+    if (may_touch(x)) {
+        job_start(x, start_database, true);
+    }
+}
+
+static void record(struct job *job)
+{
+    if (belay_db_record(job->server->client, job->key, job->body, &job->err) == BELAY_OK) {
+        job->answer = strdup("{}");
+    }
+}
+
+void handle_db_record(struct exchange *x)
+{
+    if (may_touch(x)) {
+        job_start(x, record, false);
+    }
+}

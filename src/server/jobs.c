@@ -1,0 +1,217 @@
+#include "server/jobs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+/* ---- from any thread ---- */
+
+struct said {
+    struct loop_task task;
+    struct server *server;
+    enum log_level level;
+    char event[32];
+    char text[];
+};
+
+static void say_now(struct loop_task *task)
+{
+    struct said *said = (struct said *)task;
+
+    log_note(&said->server->log, said->level, said->event, "%s", said->text);
+    free(said);
+}
+
+void server_say(struct server *server, enum log_level level, const char *event, const char *text)
+{
+    struct said *said = calloc(1, sizeof *said + strlen(text) + 1);
+
+    if (said == NULL) {
+        return; /* a line less */
+    }
+    said->task.run = say_now;
+    said->server = server;
+    said->level = level;
+    (void)snprintf(said->event, sizeof said->event, "%s", event);
+    memcpy(said->text, text, strlen(text) + 1);
+    loop_post(server->loop, &said->task);
+}
+
+/* A copy of an event, with its texts. */
+struct posted {
+    struct loop_task task;
+    struct server *server;
+    struct belay_event event;
+    char *texts[7];              /* owned */
+    struct belay_meta *metadata; /* owned */
+};
+
+static void tell_now(struct loop_task *task)
+{
+    struct posted *posted = (struct posted *)task;
+
+    server_on_event(posted->server, &posted->event);
+    for (size_t i = 0; i < 7; i++) {
+        free(posted->texts[i]);
+    }
+    meta_free(posted->metadata, posted->event.n_metadata);
+    free(posted);
+}
+
+void server_post_event(struct server *server, const struct belay_event *event)
+{
+    struct posted *posted = calloc(1, sizeof *posted);
+    struct belay_event *copy;
+
+    if (posted == NULL) {
+        return; /* it is in the store; a number less */
+    }
+    copy = &posted->event;
+    *copy = *event;
+    {
+        const char **const texts[7] = { &copy->type,           &copy->key, &copy->lock_id, &copy->locked_by,
+                                        &copy->locked_by_name, &copy->by,  &copy->reason };
+
+        for (size_t i = 0; i < 7; i++) {
+            posted->texts[i] = *texts[i] == NULL ? NULL : strdup(*texts[i]);
+            *texts[i] = posted->texts[i];
+        }
+    }
+    posted->metadata = meta_copy(event->metadata, event->n_metadata);
+    copy->metadata = posted->metadata;
+    copy->n_metadata = posted->metadata == NULL ? 0 : event->n_metadata;
+    posted->task.run = tell_now;
+    posted->server = server;
+    if (copy->type == NULL || copy->key == NULL) {
+        copy->type = copy->key = "";
+    }
+    loop_post(server->loop, &posted->task);
+}
+
+/* ---- jobs ---- */
+
+static void job_free(struct job *job)
+{
+    belay_cancel_free(job->cancel);
+    belay_error_release(&job->err);
+    free(job->body);
+    free(job->query);
+    free(job->answer);
+    free(job);
+}
+
+static void forget(struct job *job)
+{
+    struct jobs *jobs = job->server->jobs;
+
+    if (job->prev != NULL) {
+        job->prev->next = job->next;
+    } else {
+        jobs->first = job->next;
+    }
+    if (job->next != NULL) {
+        job->next->prev = job->prev;
+    }
+    jobs->n--;
+    jobs->n_long -= job->is_long ? 1 : 0;
+}
+
+static void answer(struct loop_task *task)
+{
+    struct job *job = (struct job *)task;
+    struct exchange *x = job->exchange;
+
+    (void)pthread_join(job->thread, NULL);
+    forget(job);
+    if (job->answer != NULL) {
+        reply_text(x, 200, "application/json", job->answer, strlen(job->answer));
+    } else if (job->err.code == BELAY_REFUSED) {
+        reply_error_with(x, 409, &job->err, NULL);
+    } else {
+        if (job->err.code == BELAY_OK) {
+            (void)error_no_memory(&job->err);
+        }
+        reply_error(x, &job->err);
+    }
+    job_free(job);
+}
+
+static void *run(void *context)
+{
+    struct job *job = context;
+
+    job->work(job);
+    loop_post(job->server->loop, &job->task);
+    return NULL;
+}
+
+static bool fill(struct job *job, struct exchange *x)
+{
+    job->server = x->server;
+    job->exchange = x;
+    job->task.run = answer;
+    memcpy(job->key, x->key, sizeof job->key);
+    exchange_by(x, job->by, sizeof job->by);
+    job->body_len = x->request->body_len;
+    job->body = strndup(x->request->body, x->request->body_len);
+    job->query = strdup(x->request->query);
+    job->cancel = belay_cancel_new();
+    return job->body != NULL && job->query != NULL && job->cancel != NULL;
+}
+
+static void link_in(struct job *job)
+{
+    struct jobs *jobs = job->server->jobs;
+
+    job->next = jobs->first;
+    if (jobs->first != NULL) {
+        jobs->first->prev = job;
+    }
+    jobs->first = job;
+    jobs->n++;
+    jobs->n_long += job->is_long ? 1 : 0;
+}
+
+void job_start(struct exchange *x, void (*work)(struct job *job), bool is_long)
+{
+    struct jobs *jobs = x->server->jobs;
+    struct job *job;
+
+    if (jobs->n >= JOBS_MAX || (is_long && jobs->n_long >= JOBS_LONG_MAX) || x->server->is_draining) {
+        reply_problem(x, 503, "busy", "too much is under way already: come back");
+        return;
+    }
+    job = calloc(1, sizeof *job);
+    if (job == NULL || !fill(job, x)) {
+        if (job != NULL) {
+            job_free(job);
+        }
+        reply_problem(x, 503, "no_memory", "no memory");
+        return;
+    }
+    job->work = work;
+    job->is_long = is_long;
+    link_in(job);
+    if (pthread_create(&job->thread, NULL, run, job) != 0) {
+        forget(job);
+        job_free(job);
+        reply_problem(x, 503, "busy", "no thread can be started: come back");
+    }
+}
+
+void jobs_cancel(struct server *server)
+{
+    for (struct job *job = server->jobs->first; job != NULL; job = job->next) {
+        belay_cancel_request(job->cancel);
+    }
+}
+
+void jobs_stop(struct server *server)
+{
+    jobs_cancel(server);
+    /* Each posts its answer, which the loop takes: nobody may be left who uses the client. */
+    while (server->jobs->first != NULL && loop_turn(server->loop, 1000)) {
+    }
+}

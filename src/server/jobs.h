@@ -1,0 +1,56 @@
+/*
+ * Work that may take long, in a thread of its own: the loop goes on meanwhile.
+ *
+ * A job is made by a handler in the loop's thread, worked on in its own thread,
+ * and answered in the loop's again. Its work touches nothing of the server but
+ * the client, which any thread may use, and what is said here to be for it.
+ */
+#ifndef SERVER_JOBS_H
+#define SERVER_JOBS_H
+
+#include <pthread.h>
+
+#include "server/server.h"
+
+enum { JOBS_MAX = 64, JOBS_LONG_MAX = 16, JOB_BY_SIZE = 512 };
+
+struct job {
+    struct loop_task task;
+    struct job *next, *prev;
+    struct server *server;     /* borrowed */
+    struct exchange *exchange; /* the loop's; not for the work */
+    pthread_t thread;
+    struct belay_cancel *cancel; /* owned; requested when the server stops */
+    bool is_long;
+    void (*work)(struct job *job);
+    /* For the work. */
+    char key[BELAY_KEY_MAX + 1]; /* the name in the path */
+    char by[JOB_BY_SIZE];
+    char *body; /* owned; of the request */
+    size_t body_len;
+    char *query; /* owned; as it came */
+    /* Its result: an answer, or an error. */
+    char *answer; /* owned; JSON */
+    struct belay_error err;
+};
+
+struct jobs {
+    struct job *first;
+    size_t n;
+    size_t n_long;
+};
+
+/* Answers the exchange later, or at once with 503 if there are too many. */
+void job_start(struct exchange *x, void (*work)(struct job *job), bool is_long);
+/* Ask all to end: what waits or runs a command answers soon after. */
+void jobs_cancel(struct server *server);
+/* The same, and wait for them. */
+void jobs_stop(struct server *server);
+
+/* For any thread: a line of the log, and an event that on_event() then gets in the loop's. */
+void server_say(struct server *server, enum log_level level, const char *event, const char *text);
+void server_post_event(struct server *server, const struct belay_event *event);
+/* What the client calls for every event, in whichever thread (serve.c). */
+void server_on_event(void *context, const struct belay_event *event);
+
+#endif

@@ -1,0 +1,550 @@
+/*
+ * An event marks its key as changed; a tick reads what has become of the changed
+ * keys and sends it, once made, to every viewer. A tick that took long is
+ * followed by a longer pause, so that the share of time stays the same.
+ *
+ * What this server does is seen as it happens. What other processes do on the
+ * same file is read from the store's log. Ids of events are consecutive, so that a
+ * gap between two of our own is where others may have been: only gaps, and the
+ * end of the log, are read.
+ */
+#include "server/live.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "server/live_changes.h"
+#include "server/server.h"
+#include "server/stats.h"
+#include "wire/wire.h"
+
+enum {
+    VIEWERS_MAX = 1000,
+    TICK_MS = 250,
+    TICK_MAX_MS = 5000,
+    PAUSE_FACTOR = 100, /* the pause after a tick, in lengths of the tick */
+    SEND_US = 20,       /* what a system call for each viewer costs after the tick */
+    TICK_KEYS = 200,
+    TICK_BYTES = 96 << 10,
+    TICK_EVENTS = 500,
+    STATS_MS = 2000, /* that only numbers have changed is told this often */
+    STALE_MS = 15000,
+    STALE_KEYS = 500,
+    RESUME_EVENTS = 2000,
+    SEED_EVENTS = 200000, /* of the log, for the numbers of the day before the start */
+    GAPS_MAX = 256,
+    HISTORY_HOURS_DEFAULT = 6
+};
+
+struct viewer {
+    struct viewer *next;
+    struct viewer **back;
+    struct live *live;  /* borrowed */
+    struct exchange *x; /* owned while it lasts */
+    bool is_cut;        /* reads too slowly: its end is on its way */
+};
+
+/* A part of the log that is still to be read. */
+struct gap {
+    uint64_t after;
+    uint64_t upto;
+    bool is_old; /* of before the start: only counted, as nobody has been told otherwise */
+};
+
+struct live {
+    struct server *server; /* borrowed */
+    struct viewer *first;
+    size_t n;
+    struct changes changes;
+    struct stats stats;
+    uint64_t stats_told; /* stats.n when it was last told */
+    bool has_log;
+    uint64_t start; /* the last event of before the start */
+    uint64_t tail;  /* the last event that we know of */
+    struct gap gaps[GAPS_MAX];
+    size_t n_gaps;
+    bool is_seeded;  /* the log of before the start is read, or among the gaps */
+    bool has_missed; /* more changed than can be told one by one */
+    int64_t told_ms;
+    int64_t stale_ms;
+    struct timer tick_timer;
+};
+
+/* ---- sending ---- */
+
+static void send_text(struct viewer *viewer, const char *text, size_t len)
+{
+    if (!viewer->is_cut && !http_stream_send(viewer->x->request, text, len)) {
+        viewer->is_cut = true;
+    }
+}
+
+static void send_all(struct live *live, const char *text, size_t len)
+{
+    for (struct viewer *viewer = live->first; viewer != NULL; viewer = viewer->next) {
+        send_text(viewer, text, len);
+    }
+}
+
+/* Nothing is left out that an id would promise: without one, who comes back gets the changes again. */
+static void add_id(const struct live *live, struct buf *out)
+{
+    if (live->has_log && live->n_gaps == 0 && live->changes.n == 0) {
+        buf_addf(out, "id: %llu\n", (unsigned long long)live->tail);
+    }
+}
+
+/* Who gets this asks for the list anew. */
+static void send_reset(struct live *live, struct viewer *only)
+{
+    struct buf out = BUF_INIT(256);
+
+    add_id(live, &out);
+    buf_adds(&out, "event: reset\ndata: {}\n\n");
+    if (!out.failed && only != NULL) {
+        send_text(only, out.data, out.len);
+    } else if (!out.failed) {
+        send_all(live, out.data, out.len);
+    }
+    buf_release(&out);
+}
+
+/* ---- what has changed ---- */
+
+/* As in a list, without what only a page of its own needs. Nobody's lock id is in it. */
+static json_t *row_json(const struct belay_info *info)
+{
+    json_t *row = wire_lock(info);
+
+    if (row != NULL) {
+        (void)json_object_del(row, "metadata");
+        (void)json_object_del(row, "lock_id");
+        (void)json_object_set_new(row, "waiting", json_integer((json_int_t)info->n_waiters));
+    }
+    return row;
+}
+
+/* What the key is now; NULL if the store does not answer or there is no memory. */
+static json_t *look_at(const struct live *live, const char *key)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_info *info = NULL;
+    enum belay_code code = belay_get(live->server->client, key, &info, &err);
+    json_t *row = NULL;
+
+    if (code == BELAY_OK) {
+        row = row_json(info);
+    } else if (code == BELAY_NOT_FOUND) {
+        row = json_pack("{s:o, s:n}", "key", wire_text(key), "status");
+    }
+    belay_info_free(info);
+    belay_error_release(&err);
+    return row;
+}
+
+static json_t *take_rows(struct live *live)
+{
+    json_t *rows = json_array();
+    size_t bytes = 0;
+
+    for (size_t n = 0; n < TICK_KEYS && bytes < TICK_BYTES && live->changes.n > 0; n++) {
+        char key[BELAY_KEY_MAX + 1];
+
+        if (!changes_take(&live->changes, key)) {
+            break;
+        }
+        bytes += 400 + strlen(key);
+        (void)json_array_append_new(rows, look_at(live, key));
+    }
+    return rows;
+}
+
+/* Returns whether anything was sent. */
+static bool tell(struct live *live)
+{
+    int64_t now_ms = loop_now_ms(live->server->loop);
+    bool has_numbers = live->stats.n != live->stats_told && now_ms - live->told_ms >= STATS_MS;
+    struct buf out = BUF_INIT((size_t)1 << 20);
+    json_t *rows;
+    char *line;
+
+    changes_drop_transient(&live->changes);
+    if (live->has_missed || live->changes.overrun) {
+        live->has_missed = false;
+        changes_clear(&live->changes);
+        send_reset(live, NULL);
+        return true;
+    }
+    if (live->changes.n == 0 && !has_numbers) {
+        return false;
+    }
+    rows = take_rows(live);
+    line = wire_line(json_pack("{s:o, s:b, s:o}", "now", wire_time(clock_unix_ms()), "has_numbers",
+                               live->stats.n != live->stats_told, "locks", rows));
+    add_id(live, &out);
+    buf_addf(&out, "event: locks\ndata: %s\n\n", line == NULL ? "{}" : line);
+    if (!out.failed) {
+        send_all(live, out.data, out.len);
+    }
+    live->stats_told = live->stats.n;
+    live->told_ms = now_ms;
+    buf_release(&out);
+    free(line);
+    return true;
+}
+
+/* ---- events ---- */
+
+/* Who waits for a key stands in line at the keys above it too. */
+static void mark_above(struct live *live, const char *key)
+{
+    char *above[BELAY_ANCESTORS_MAX];
+    size_t n = belay_key_ancestors(live->server->config, key, above);
+
+    for (size_t i = 0; i < n; i++) {
+        if (above[i] != NULL) {
+            changes_mark(&live->changes, above[i], CHANGE_OTHER);
+        }
+        free(above[i]);
+    }
+}
+
+static void mark_event(struct live *live, const struct belay_event *event)
+{
+    if (live->n == 0 || strcmp(event->type, "lock.refused") == 0) {
+        return;
+    }
+    if (strncmp(event->type, "wait.", 5) == 0) {
+        mark_above(live, event->key);
+    }
+    changes_mark(&live->changes, event->key,
+                 strcmp(event->type, "lock.acquired") == 0   ? CHANGE_TAKEN
+                 : strcmp(event->type, "lock.released") == 0 ? CHANGE_FREED
+                                                             : CHANGE_OTHER);
+}
+
+static void add_gap(struct live *live, uint64_t after, uint64_t upto, bool is_old)
+{
+    if (live->n_gaps == GAPS_MAX) {
+        memmove(&live->gaps[0], &live->gaps[1], (GAPS_MAX - 1) * sizeof live->gaps[0]);
+        live->n_gaps--;
+        live->has_missed = live->n > 0;
+    }
+    live->gaps[live->n_gaps++] = (struct gap){ after, upto, is_old };
+}
+
+void live_event(struct live *live, const struct belay_event *event)
+{
+    if (event->id != 0) {
+        if (event->id <= live->tail) {
+            return; /* read from the log before we were told */
+        }
+        if (event->id > live->tail + 1) {
+            add_gap(live, live->tail, event->id - 1, false);
+        }
+        live->tail = event->id;
+    }
+    stats_add(&live->stats, event);
+    mark_event(live, event);
+}
+
+struct reading {
+    struct live *live;
+    uint64_t upto;
+    uint64_t last;
+    size_t n;
+    size_t most;
+    bool counts;
+    bool marks;
+};
+
+static bool on_log(void *context, const struct belay_event *event)
+{
+    struct reading *reading = context;
+
+    if (event->id > reading->upto) {
+        reading->last = reading->upto;
+        return false;
+    }
+    if (reading->counts) {
+        stats_add(&reading->live->stats, event);
+    }
+    if (reading->marks) {
+        mark_event(reading->live, event);
+    }
+    reading->last = event->id;
+    return ++reading->n < reading->most;
+}
+
+/* Read the newest gap first: it is what people look at. Returns how many events were read. */
+static size_t read_gap(struct live *live, size_t most)
+{
+    struct gap *gap = &live->gaps[live->n_gaps - 1];
+    struct reading reading = { live, gap->upto, gap->after, 0, most, true, !gap->is_old };
+    enum belay_code code = belay_events(live->server->client, NULL, gap->after, 0, on_log, &reading, NULL);
+
+    gap->after = reading.last;
+    if (code != BELAY_OK || reading.n < most || gap->after >= gap->upto) {
+        live->n_gaps--;
+    }
+    return reading.n;
+}
+
+static void read_end(struct live *live, size_t most)
+{
+    struct reading reading = { live, UINT64_MAX, live->tail, 0, most, true, true };
+
+    (void)belay_events(live->server->client, NULL, live->tail, 0, on_log, &reading, NULL);
+    live->tail = reading.last;
+}
+
+static void read_log(struct live *live)
+{
+    size_t n = 0;
+
+    if (!live->has_log) {
+        return;
+    }
+    read_end(live, TICK_EVENTS);
+    for (size_t i = 0; i < GAPS_MAX && n < TICK_EVENTS && live->n_gaps > 0; i++) {
+        n += read_gap(live, TICK_EVENTS - n);
+    }
+}
+
+/* The numbers of the hours before the start, once somebody wants them. */
+static void seed(struct live *live)
+{
+    if (!live->is_seeded && live->has_log) {
+        live->is_seeded = true;
+        if (live->start > 0) {
+            add_gap(live, live->start > SEED_EVENTS ? live->start - SEED_EVENTS : 0, live->start, true);
+        }
+    }
+}
+
+/* ---- the tick ---- */
+
+static bool on_stale(void *context, const struct belay_info *info)
+{
+    struct live *live = context;
+
+    changes_mark(&live->changes, info->key, CHANGE_OTHER);
+    return true;
+}
+
+/* That a heartbeat is missing is no event: somebody has to look. And a sign of life for who looks on. */
+static void look_for_stale(struct live *live)
+{
+    struct belay_query query = BELAY_QUERY_INIT;
+    int64_t now_ms = loop_now_ms(live->server->loop);
+
+    if (now_ms - live->stale_ms >= STALE_MS) {
+        live->stale_ms = now_ms;
+        send_all(live, ": keep-alive\n\n", 14);
+        query.stale_only = true;
+        query.limit = STALE_KEYS;
+        (void)belay_list(live->server->client, &query, on_stale, live, NULL, NULL);
+    }
+}
+
+static int64_t cpu_us(void)
+{
+    struct timespec now = { 0 };
+
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void tick_again(struct live *live, int64_t spent_us)
+{
+    int64_t pause_ms = spent_us * PAUSE_FACTOR / 1000;
+
+    pause_ms = pause_ms < TICK_MS ? TICK_MS : pause_ms > TICK_MAX_MS ? TICK_MAX_MS : pause_ms;
+    (void)loop_timer_set(live->server->loop, &live->tick_timer, loop_now_ms(live->server->loop) + pause_ms);
+}
+
+static void on_tick(struct timer *timer)
+{
+    struct live *live = (struct live *)(void *)((char *)timer - offsetof(struct live, tick_timer));
+    int64_t began_us = cpu_us();
+    int64_t sent_us = 0;
+
+    read_log(live);
+    if (live->n > 0) {
+        look_for_stale(live);
+        sent_us = tell(live) ? (int64_t)live->n * SEND_US : 0;
+    }
+    if (live->n > 0 || live->n_gaps > 0) {
+        tick_again(live, cpu_us() - began_us + sent_us);
+    }
+}
+
+/* ---- coming and going ---- */
+
+struct live *live_new(struct server *server)
+{
+    struct live *live = calloc(1, sizeof *live);
+
+    if (live != NULL) {
+        live->server = server;
+        live->tick_timer.fire = on_tick;
+    }
+    return live;
+}
+
+void live_free(struct live *live)
+{
+    if (live != NULL) {
+        changes_clear(&live->changes);
+        free(live);
+    }
+}
+
+static bool take_id(void *context, const struct belay_event *event)
+{
+    *(uint64_t *)context = event->id;
+    return true;
+}
+
+void live_begin(struct live *live)
+{
+    live->has_log = belay_events(live->server->client, NULL, 0, 1, take_id, &live->start, NULL) == BELAY_OK;
+    live->tail = live->start;
+}
+
+void live_forget(struct viewer *viewer)
+{
+    struct live *live = viewer->live;
+
+    *viewer->back = viewer->next;
+    if (viewer->next != NULL) {
+        viewer->next->back = viewer->back;
+    }
+    live->n--;
+    if (live->n == 0) {
+        changes_clear(&live->changes);
+    }
+    free(viewer);
+}
+
+void live_end(struct viewer *viewer)
+{
+    struct exchange *x = viewer->x;
+    struct http_request *request = x->request;
+
+    live_forget(viewer);
+    exchange_end(x, 200);
+    http_stream_end(request);
+}
+
+void live_stop(struct live *live)
+{
+    struct viewer *next;
+
+    for (struct viewer *viewer = live->first; viewer != NULL; viewer = next) {
+        next = viewer->next;
+        live_end(viewer);
+    }
+    loop_timer_cancel(live->server->loop, &live->tick_timer);
+}
+
+/* What has changed since the event they have had. Other viewers hear it twice, which does no harm. */
+static void resume(struct live *live, struct viewer *viewer, const char *last_id)
+{
+    uint64_t after = strtoull(last_id, NULL, 10);
+    struct reading reading = { live, live->tail, after, 0, RESUME_EVENTS, false, true };
+
+    if (!live->has_log || after > live->tail || live->tail - after > RESUME_EVENTS) {
+        send_reset(live, viewer);
+        return;
+    }
+    (void)belay_events(live->server->client, NULL, after, 0, on_log, &reading, NULL);
+}
+
+static void begin_stream(struct live *live, struct viewer *viewer)
+{
+    const struct http_header headers[] = { { "Content-Type", "text/event-stream" },
+                                           { "Cache-Control", "no-store" },
+                                           { "X-Accel-Buffering", "no" },
+                                           { "X-Request-Id", viewer->x->id } };
+    struct buf hello = BUF_INIT(512);
+
+    viewer->next = live->first;
+    viewer->back = &live->first;
+    if (live->first != NULL) {
+        live->first->back = &viewer->next;
+    }
+    live->first = viewer;
+    live->n++;
+    viewer->x->viewer = viewer;
+    http_stream_begin(viewer->x->request, 200, headers, sizeof headers / sizeof headers[0]);
+    add_id(live, &hello);
+    buf_addf(&hello, "event: hello\ndata: {\"keeps_events\":%s}\n\n", live->has_log ? "true" : "false");
+    if (!hello.failed) {
+        send_text(viewer, hello.data, hello.len);
+    }
+    buf_release(&hello);
+}
+
+void handle_live(struct exchange *x)
+{
+    struct live *live = x->server->live;
+    const char *last_id = http_header(x->request, "Last-Event-ID");
+    struct viewer *viewer;
+
+    if (last_id != NULL && (strspn(last_id, "0123456789") != strlen(last_id) || strlen(last_id) > 19)) {
+        reply_problem(x, 400, "invalid", "Last-Event-ID must be the id of an event, a whole number");
+        return;
+    }
+    if (x->request->is_head) {
+        reply_text(x, 200, "text/event-stream", "", 0);
+        return;
+    }
+    viewer = live->n >= VIEWERS_MAX || x->server->is_draining ? NULL : calloc(1, sizeof *viewer);
+    if (viewer == NULL) {
+        reply_problem(x, 503, "busy", "no more than %d may look on; come back later", VIEWERS_MAX);
+        return;
+    }
+    viewer->live = live;
+    viewer->x = x;
+    if (live->n == 0) {
+        tick_again(live, 0);
+    }
+    begin_stream(live, viewer);
+    if (last_id != NULL && *last_id != '\0') {
+        resume(live, viewer, last_id);
+    }
+}
+
+/* ---- numbers ---- */
+
+void handle_stats(struct exchange *x)
+{
+    struct live *live = x->server->live;
+    char text[8] = "";
+    enum http_found found = http_query_get(x->request->query, "hours", text, sizeof text);
+    long hours = found == HTTP_ABSENT                                  ? HISTORY_HOURS_DEFAULT
+                 : strspn(text, "0123456789") == strlen(text) && *text ? strtol(text, NULL, 10)
+                                                                       : 0;
+    json_t *body;
+
+    if (found == HTTP_MALFORMED || hours < 1 || hours > STATS_HOURS) {
+        reply_problem(x, 400, "invalid", "hours must be a whole number from 1 to %d", STATS_HOURS);
+        return;
+    }
+    seed(live);
+    read_log(live);
+    if (live->n_gaps > 0) {
+        tick_again(live, 0);
+    }
+    body = stats_json(&live->stats, (int)hours, clock_unix_ms());
+    if (body != NULL) {
+        (void)json_object_set_new(body, "is_complete", json_boolean(live->n_gaps == 0));
+    }
+    reply(x, 200, body);
+}

@@ -1,0 +1,30 @@
+/*
+ * What dashboards are told: which locks have changed, gathered and sent to all
+ * of them at once, a few times a second at most. However much happens and however
+ * many look on, it takes about a hundredth of the server's time.
+ */
+#ifndef SERVER_LIVE_H
+#define SERVER_LIVE_H
+
+#include "belay.h"
+
+struct server;
+struct live;
+struct viewer;
+
+struct live *live_new(struct server *server);
+void live_free(struct live *live); /* after live_stop() */
+
+/* Once the store is open. */
+void live_begin(struct live *live);
+
+/* This server has caused an event. */
+void live_event(struct live *live, const struct belay_event *event);
+
+/* End one stream, or all of them; those who look on come back with Last-Event-ID. */
+void live_end(struct viewer *viewer);
+void live_stop(struct live *live);
+/* The client is gone. */
+void live_forget(struct viewer *viewer);
+
+#endif

@@ -1,0 +1,102 @@
+#include "server/live_changes.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct change {
+    struct change *in_bucket;
+    struct change *next;
+    enum change_kind first_kind;
+    enum change_kind last_kind;
+    char key[];
+};
+
+static struct change **bucket_of(struct changes *changes, const char *key)
+{
+    uint32_t hash = 2166136261U;
+
+    for (; *key != '\0'; key++) {
+        hash = (hash ^ (unsigned char)*key) * 16777619U;
+    }
+    return &changes->buckets[hash % CHANGES_BUCKETS];
+}
+
+static struct change **find(struct changes *changes, const char *key)
+{
+    struct change **at = bucket_of(changes, key);
+
+    while (*at != NULL && strcmp((*at)->key, key) != 0) {
+        at = &(*at)->in_bucket;
+    }
+    return at;
+}
+
+void changes_mark(struct changes *changes, const char *key, enum change_kind kind)
+{
+    struct change **at = find(changes, key);
+    size_t len = strlen(key);
+    struct change *change;
+
+    if (*at != NULL) {
+        (*at)->last_kind = kind;
+        return;
+    }
+    change = changes->n >= CHANGES_MAX || len > BELAY_KEY_MAX ? NULL : malloc(sizeof *change + len + 1);
+    if (change == NULL) {
+        changes->overrun = true;
+        return;
+    }
+    *change = (struct change){ .first_kind = kind, .last_kind = kind };
+    memcpy(change->key, key, len + 1);
+    *at = change;
+    *(changes->end == NULL ? &changes->first : changes->end) = change;
+    changes->end = &change->next;
+    changes->n++;
+}
+
+/* `at` points to it in the order. */
+static void drop(struct changes *changes, struct change **at)
+{
+    struct change *change = *at;
+    struct change **in_bucket = find(changes, change->key);
+
+    *in_bucket = change->in_bucket;
+    *at = change->next;
+    if (changes->end == &change->next) {
+        changes->end = at == &changes->first ? NULL : at;
+    }
+    changes->n--;
+    free(change);
+}
+
+void changes_drop_transient(struct changes *changes)
+{
+    struct change **at = &changes->first;
+
+    while (*at != NULL) {
+        if ((*at)->first_kind == CHANGE_TAKEN && (*at)->last_kind == CHANGE_FREED) {
+            drop(changes, at);
+        } else {
+            at = &(*at)->next;
+        }
+    }
+}
+
+bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1])
+{
+    if (changes->first == NULL) {
+        return false;
+    }
+    memcpy(out_key, changes->first->key, strlen(changes->first->key) + 1);
+    drop(changes, &changes->first);
+    return true;
+}
+
+void changes_clear(struct changes *changes)
+{
+    while (changes->first != NULL) {
+        drop(changes, &changes->first);
+    }
+    changes->overrun = false;
+}

@@ -1,0 +1,34 @@
+/* Keys that have changed since they were last told of, in the order in which they did. */
+#ifndef SERVER_LIVE_CHANGES_H
+#define SERVER_LIVE_CHANGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "belay.h"
+
+enum { CHANGES_BUCKETS = 4096, CHANGES_MAX = 20000 };
+
+enum change_kind { CHANGE_OTHER, CHANGE_TAKEN, CHANGE_FREED };
+
+struct change;
+
+struct changes {
+    struct change *buckets[CHANGES_BUCKETS];
+    struct change *first; /* owned */
+    struct change **end;  /* NULL: where first is */
+    size_t n;
+    bool overrun; /* there were too many, and some are missing */
+};
+
+void changes_mark(struct changes *changes, const char *key, enum change_kind kind);
+
+/* Forget keys that were taken and freed since: for who looks now, nothing has changed. */
+void changes_drop_transient(struct changes *changes);
+
+/* The oldest. False if there is none. */
+bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1]);
+
+void changes_clear(struct changes *changes);
+
+#endif

@@ -1,0 +1,381 @@
+#include "server/metrics.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/metrics_text.h"
+#include "server/routes.h"
+#include "server/server.h"
+#include "telemetry/telemetry.h"
+
+enum { SERIES_MAX = 200, LABEL_MAX = 64, CENSUS_MAX = 10000, CENSUS_MS = 15000, HOUR_MS = 3600000 };
+
+/* What is counted of locks, in the order of `counters`. */
+enum { ACQUIRED, REFUSED, HEARTBEAT, HEARTBEAT_FAILED, STALE, EXPIRED, FORCED, LOST, RELEASED, N_COUNTERS };
+
+static const struct {
+    const char *event;
+    const char *name;
+    const char *label; /* within braces, after the others; "" */
+    const char *help;
+} counters[N_COUNTERS] = {
+    [ACQUIRED] = { "lock.acquired", "belay_lock_acquisitions_total", ",result=\"success\"",
+                   "Locks asked for, by how that ended." },
+    [REFUSED] = { "lock.refused", "belay_lock_acquisitions_total", ",result=\"failure\"", NULL },
+    [HEARTBEAT] = { "lock.renewed", "belay_lock_heartbeats_total", ",result=\"success\"",
+                    "Renewals of a lease." },
+    [HEARTBEAT_FAILED] = { "heartbeat.failed", "belay_lock_heartbeats_total", ",result=\"failure\"", NULL },
+    [STALE] = { "lock.stale", "belay_lock_stale_detected_total", "",
+                "Locks whose holder was found to have missed its heartbeats." },
+    [EXPIRED] = { "lock.taken_over", "belay_lock_expired_total", "",
+                  "Locks that ran out without being released and were taken over." },
+    [FORCED] = { "lock.forced", "belay_lock_forced_total", "", "Locks ended by somebody else." },
+    [LOST] = { "lock.lost", "belay_lock_lost_total", "", "Locks that their holder found lost." },
+    [RELEASED] = { "lock.released", "belay_lock_released_total", "", "Locks given back by their holder." },
+};
+
+static const double seconds_short[] = {
+    .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10
+};
+static const double seconds_long[] = { .1, .5, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400 };
+
+/* What is known of the locks of one kind. */
+struct series {
+    char labels[6 * LABEL_MAX]; /* as they are printed, without the braces */
+    uint64_t counts[N_COUNTERS];
+    struct histogram acquire;
+    struct histogram wait;
+    struct histogram held;
+};
+
+struct request_series {
+    uint64_t by_status[6]; /* 0 of them: no status */
+    struct histogram took;
+};
+
+struct census {
+    int64_t at_ms;
+    size_t active;
+    size_t expired;
+    size_t stale;
+    size_t over_an_hour;
+    int64_t oldest_ms;
+    int64_t now_unix_ms;
+    bool is_whole;
+};
+
+struct metrics {
+    const struct belay_config *config;
+    struct series *series[SERIES_MAX + 1]; /* the last is for all others */
+    size_t n_series;
+    struct request_series *requests; /* by route; the last is for what has none */
+    struct histogram commit;
+    int64_t started_unix;
+    struct census census;
+};
+
+struct metrics *metrics_new(const struct belay_config *config)
+{
+    struct metrics *metrics = calloc(1, sizeof *metrics);
+
+    if (metrics == NULL) {
+        return NULL;
+    }
+    metrics->config = config;
+    metrics->started_unix = (int64_t)time(NULL);
+    metrics->requests = calloc(n_routes + 1, sizeof *metrics->requests);
+    if (metrics->requests == NULL) {
+        free(metrics);
+        return NULL;
+    }
+    return metrics;
+}
+
+void metrics_free(struct metrics *metrics)
+{
+    if (metrics == NULL) {
+        return;
+    }
+    for (size_t i = 0; i <= SERIES_MAX; i++) {
+        free(metrics->series[i]);
+    }
+    free(metrics->requests);
+    free(metrics);
+}
+
+/* ---- what happens ---- */
+
+static void write_labels(char *out, size_t size, const struct belay_key_form *form)
+{
+    struct buf text = BUF_INIT(size);
+
+    text_label(&text, "", "level", form->level, LABEL_MAX);
+    text_label(&text, ",", "profile", form->profile, LABEL_MAX);
+    text_label(&text, ",", "environment", form->environment, LABEL_MAX);
+    text_label(&text, ",", "stack", form->stack, LABEL_MAX);
+    (void)snprintf(out, size, "%s", text.failed || text.data == NULL ? "level=\"other\"" : text.data);
+    buf_release(&text);
+}
+
+/* NULL only without memory. */
+static struct series *series_for(struct metrics *metrics, const char *key)
+{
+    struct belay_key_form form;
+    char labels[sizeof metrics->series[0]->labels];
+    size_t i;
+
+    belay_key_read(metrics->config, key, &form);
+    write_labels(labels, sizeof labels, &form);
+    for (i = 0; i < metrics->n_series; i++) {
+        if (strcmp(metrics->series[i]->labels, labels) == 0) {
+            return metrics->series[i];
+        }
+    }
+    if (i == SERIES_MAX) {
+        (void)snprintf(labels, sizeof labels,
+                       "level=\"other\",profile=\"other\",environment=\"other\",stack=\"other\"");
+    }
+    if (metrics->series[i] == NULL) {
+        metrics->series[i] = calloc(1, sizeof *metrics->series[i]);
+        if (metrics->series[i] == NULL) {
+            return NULL;
+        }
+        memcpy(metrics->series[i]->labels, labels, sizeof labels);
+        metrics->n_series += i < SERIES_MAX;
+    }
+    return metrics->series[i];
+}
+
+void metrics_event(struct metrics *metrics, const struct belay_event *event)
+{
+    struct series *series = series_for(metrics, event->key);
+    double seconds = (double)event->duration_ms / 1000.0;
+
+    if (event->commit_us > 0) {
+        histogram_add(&metrics->commit, HISTOGRAM_BOUNDS(seconds_short), (double)event->commit_us / 1e6);
+    }
+    if (series == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < N_COUNTERS; i++) {
+        series->counts[i] += strcmp(event->type, counters[i].event) == 0;
+    }
+    if (event->duration_ms < 0) {
+        return;
+    }
+    if (strcmp(event->type, "lock.acquired") == 0) {
+        histogram_add(&series->acquire, HISTOGRAM_BOUNDS(seconds_short), seconds);
+    } else if (strcmp(event->type, "wait.ended") == 0) {
+        histogram_add(&series->wait, HISTOGRAM_BOUNDS(seconds_long), seconds);
+    } else if (strcmp(event->type, "lock.released") == 0 || strcmp(event->type, "lock.forced") == 0) {
+        histogram_add(&series->held, HISTOGRAM_BOUNDS(seconds_long), seconds);
+    }
+}
+
+void metrics_request(struct metrics *metrics, const struct route *route, int status, int64_t took_us)
+{
+    struct request_series *series = &metrics->requests[route == NULL ? n_routes : (size_t)(route - routes)];
+    int class = status / 100;
+
+    series->by_status[class >= 1 && class <= 5 ? class : 0]++;
+    histogram_add(&series->took, HISTOGRAM_BOUNDS(seconds_short), (double)took_us / 1e6);
+}
+
+/* ---- the locks as they are ---- */
+
+static bool count_lock(void *context, const struct belay_info *info)
+{
+    struct census *census = context;
+
+    if (info->status == BELAY_STATUS_ACTIVE) {
+        int64_t held_ms = census->now_unix_ms - info->locked_at_unix_ms;
+
+        census->active++;
+        census->stale += info->is_stale;
+        census->over_an_hour += held_ms > HOUR_MS;
+        census->oldest_ms = held_ms > census->oldest_ms ? held_ms : census->oldest_ms;
+    } else {
+        census->expired++;
+    }
+    return true;
+}
+
+/* Now and then, and not all of a million: a scrape must not hold up the locks. */
+static void take_census(const struct server *server, struct census *census)
+{
+    struct belay_query query = BELAY_QUERY_INIT;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct census fresh = { .at_ms = loop_now_ms(server->loop), .now_unix_ms = (int64_t)time(NULL) * 1000 };
+    bool more = false;
+
+    if (census->at_ms != 0 && fresh.at_ms - census->at_ms < CENSUS_MS) {
+        return;
+    }
+    query.limit = CENSUS_MAX;
+    if (belay_list(server->client, &query, count_lock, &fresh, &more, &err) == BELAY_OK) {
+        fresh.is_whole = !more;
+        *census = fresh;
+    }
+    belay_error_release(&err);
+}
+
+/* ---- as text ---- */
+
+static void write_counters(const struct metrics *metrics, struct buf *out)
+{
+    const char *before = "";
+
+    for (size_t i = 0; i < N_COUNTERS; i++) {
+        if (strcmp(before, counters[i].name) != 0) {
+            text_head(out, counters[i].name, "counter", counters[i].help);
+            before = counters[i].name;
+        }
+        for (size_t j = 0; j <= SERIES_MAX; j++) {
+            const struct series *series = metrics->series[j];
+
+            if (series != NULL) {
+                buf_addf(out, "%s{%s%s} %llu\n", counters[i].name, series->labels, counters[i].label,
+                         (unsigned long long)series->counts[i]);
+            }
+        }
+    }
+}
+
+static void write_lock_histograms(const struct metrics *metrics, struct buf *out)
+{
+    text_head(out, "belay_lock_acquire_duration_seconds", "histogram",
+              "From the request to the lock, waiting included.");
+    for (size_t i = 0; i <= SERIES_MAX; i++) {
+        if (metrics->series[i] != NULL) {
+            text_histogram(out, "belay_lock_acquire_duration_seconds", metrics->series[i]->labels,
+                           &metrics->series[i]->acquire, HISTOGRAM_BOUNDS(seconds_short));
+        }
+    }
+    text_head(out, "belay_lock_wait_duration_seconds", "histogram", "Time in line, however it ended.");
+    for (size_t i = 0; i <= SERIES_MAX; i++) {
+        if (metrics->series[i] != NULL) {
+            text_histogram(out, "belay_lock_wait_duration_seconds", metrics->series[i]->labels,
+                           &metrics->series[i]->wait, HISTOGRAM_BOUNDS(seconds_long));
+        }
+    }
+    text_head(out, "belay_lock_held_duration_seconds", "histogram", "From the lock to its end.");
+    for (size_t i = 0; i <= SERIES_MAX; i++) {
+        if (metrics->series[i] != NULL) {
+            text_histogram(out, "belay_lock_held_duration_seconds", metrics->series[i]->labels,
+                           &metrics->series[i]->held, HISTOGRAM_BOUNDS(seconds_long));
+        }
+    }
+}
+
+static void route_labels(char *out, size_t size, size_t i)
+{
+    (void)snprintf(out, size, "method=\"%s\",route=\"%s\"", i == n_routes ? "other" : routes[i].method,
+                   i == n_routes ? "other" : routes[i].path);
+}
+
+static void write_requests(const struct metrics *metrics, struct buf *out)
+{
+    char labels[160];
+
+    text_head(out, "belay_http_requests_total", "counter", "Requests answered, by route and kind of status.");
+    for (size_t i = 0; i <= n_routes; i++) {
+        route_labels(labels, sizeof labels, i);
+        for (size_t status = 1; status <= 5; status++) {
+            if (metrics->requests[i].by_status[status] != 0) {
+                buf_addf(out, "belay_http_requests_total{%s,status=\"%zuxx\"} %llu\n", labels, status,
+                         (unsigned long long)metrics->requests[i].by_status[status]);
+            }
+        }
+    }
+    text_head(out, "belay_http_request_duration_seconds", "histogram",
+              "From the request to its answer, waiting included.");
+    for (size_t i = 0; i <= n_routes; i++) {
+        if (metrics->requests[i].took.count != 0) {
+            route_labels(labels, sizeof labels, i);
+            text_histogram(out, "belay_http_request_duration_seconds", labels, &metrics->requests[i].took,
+                           HISTOGRAM_BOUNDS(seconds_short));
+        }
+    }
+}
+
+static uint64_t store_errors(const struct metrics *metrics)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i <= n_routes; i++) {
+        n += metrics->requests[i].by_status[5];
+    }
+    return n;
+}
+
+static void write_census(const struct census *census, struct buf *out)
+{
+    text_head(out, "belay_locks", "gauge", "Locks by status, of the first ten thousand.");
+    buf_addf(out, "belay_locks{status=\"active\"} %zu\nbelay_locks{status=\"expired\"} %zu\n", census->active,
+             census->expired);
+    text_gauge(out, "belay_locks_stale", "Active locks whose holder missed its heartbeats.",
+               (double)census->stale);
+    text_gauge(out, "belay_locks_held_over_hour", "Active locks held for more than an hour.",
+               (double)census->over_an_hour);
+    text_gauge(out, "belay_lock_oldest_held_seconds", "How long the oldest active lock has been held.",
+               (double)census->oldest_ms / 1000.0);
+    text_gauge(out, "belay_locks_counted_all", "0 if there are more locks than were counted.",
+               census->is_whole ? 1 : 0);
+}
+
+static double resident_bytes(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+
+    if (file == NULL) {
+        return 0;
+    }
+    if (fscanf(file, "%*u %lu", &pages) != 1) {
+        pages = 0;
+    }
+    (void)fclose(file);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+void metrics_write(const struct server *server, struct buf *out)
+{
+    struct metrics *metrics = server->metrics;
+
+    take_census(server, &metrics->census);
+    write_counters(metrics, out);
+    write_lock_histograms(metrics, out);
+    write_census(&metrics->census, out);
+    write_requests(metrics, out);
+    guard_counts_write(&server->guard, out);
+    text_head(out, "belay_store_commit_duration_seconds", "histogram", "How long the store took to change.");
+    text_histogram(out, "belay_store_commit_duration_seconds", "", &metrics->commit,
+                   HISTOGRAM_BOUNDS(seconds_short));
+    text_head(out, "belay_store_errors_total", "counter", "Requests that the store failed.");
+    buf_addf(out, "belay_store_errors_total %llu\n", (unsigned long long)store_errors(metrics));
+    text_gauge(out, "belay_waiting", "Requests that wait in line.", (double)server->waits.n);
+    text_gauge(out, "belay_connections", "Open connections.", (double)http_server_connections(server->http));
+    text_head(out, "belay_spans_dropped_total", "counter", "Spans that no receiver took.");
+    buf_addf(out, "belay_spans_dropped_total %llu\n",
+             (unsigned long long)telemetry_dropped(server->telemetry));
+    text_head(out, "belay_build_info", "gauge", "The version that runs.");
+    buf_addf(out, "belay_build_info{version=\"%s\"} 1\n", belay_version());
+    text_gauge(out, "process_start_time_seconds", "When the server started.", (double)metrics->started_unix);
+    text_gauge(out, "process_resident_memory_bytes", "Memory in use.", resident_bytes());
+}
+
+void handle_metrics(struct exchange *x)
+{
+    struct buf out = BUF_INIT(8 << 20);
+
+    metrics_write(x->server, &out);
+    if (out.failed) {
+        reply_problem(x, 503, "no_memory", "no memory");
+    } else {
+        reply_text(x, 200, "text/plain; version=0.0.4; charset=utf-8", out.data, out.len);
+    }
+    buf_release(&out);
+}

@@ -1,0 +1,332 @@
+/*
+ * Applications in document 003's own rows.
+ *
+ * Its programs write app_name, hostnames (a list), postgres_host and
+ * postgres_port, neo4j_host and neo4j_port, and status (UP or DOWN); older ones
+ * postgres_instances and neo4j_instances with an instance_id in each. What they
+ * have no attribute for is in attributes that begin with belay_, which they do not
+ * look at. Reading takes both: a database that either names is used.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "store/dynamodb/dynamodb_items.h"
+
+#define ROW_VERSION "belay_version"
+#define ROW_URLS "belay_urls"
+#define ROW_DATABASES "belay_databases"
+#define ROW_LABELS "belay_labels"
+#define ROW_STATE "belay_state"
+#define ROW_SINCE "belay_since"
+#define ROW_BY "belay_by"
+
+enum { TEXT_SIZE = 700 };
+
+static const struct {
+    const char *kind;
+    const char *host;
+    const char *port;
+    const char *instances;
+    int64_t default_port;
+} kinds[] = {
+    { "postgres", "postgres_host", "postgres_port", "postgres_instances", 5432 },
+    { "neo4j", "neo4j_host", "neo4j_port", "neo4j_instances", 7687 },
+};
+enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
+
+/* ---- reading ---- */
+
+/* The list inside an attribute of type L or SS; NULL if it is none. */
+static const json_t *list_of(const json_t *row, const char *name)
+{
+    const json_t *value = json_object_get(row, name);
+    const json_t *list = json_object_get(value, "L");
+
+    return list != NULL ? list : json_object_get(value, "SS");
+}
+
+static const char *text_at(const json_t *list, size_t i)
+{
+    const json_t *value = json_array_get(list, i);
+
+    return json_is_string(value) ? json_string_value(value) : json_string_value(json_object_get(value, "S"));
+}
+
+static json_t *urls_of(const json_t *row)
+{
+    const json_t *own = list_of(row, ROW_URLS);
+    const json_t *hosts = list_of(row, "hostnames");
+    json_t *urls = json_array();
+    char url[TEXT_SIZE];
+
+    for (size_t i = 0; i < json_array_size(own); i++) {
+        const char *text = text_at(own, i);
+
+        (void)json_array_append_new(urls, json_string(text == NULL ? "" : text));
+    }
+    for (size_t i = 0; json_array_size(own) == 0 && i < json_array_size(hosts); i++) {
+        const char *text = text_at(hosts, i);
+
+        bool is_url = text != NULL && strstr(text, "://") != NULL;
+
+        (void)snprintf(url, sizeof url, "%s%.500s%s", is_url ? "" : "https://", text == NULL ? "" : text,
+                       is_url ? "" : "/");
+        (void)json_array_append_new(urls, json_string(url));
+    }
+    return urls;
+}
+
+static bool has_text(const json_t *list, const char *needle)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+
+        if (text != NULL && strstr(text, needle) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What document 003's programs say of one kind, unless belay_databases says it already. */
+static void add_kind(const json_t *row, size_t k, json_t *databases)
+{
+    const json_t *instances = list_of(row, kinds[k].instances);
+    const char *host = item_text(row, kinds[k].host);
+    int64_t port = kinds[k].default_port;
+    bool host_said = host == NULL || *host == '\0';
+    char text[TEXT_SIZE], place[TEXT_SIZE / 2] = "";
+
+    (void)item_int(row, kinds[k].port, &port);
+    if (!host_said) {
+        (void)snprintf(place, sizeof place, "%.255s:%lld", host, (long long)port);
+        host_said = has_text(databases, place);
+    }
+    for (size_t i = 0; i < json_array_size(instances); i++) {
+        const json_t *one = json_object_get(json_array_get(instances, i), "M");
+        const char *id = json_string_value(json_object_get(json_object_get(one, "instance_id"), "S"));
+
+        if (id == NULL || has_text(databases, id)) {
+            continue;
+        }
+        (void)snprintf(text, sizeof text, "%s=%.100s%s%s", kinds[k].kind, id, host_said ? "" : "@",
+                       host_said ? "" : place);
+        host_said = true;
+        (void)json_array_append_new(databases, json_string(text));
+    }
+    if (!host_said) {
+        (void)snprintf(text, sizeof text, "%s=%s", kinds[k].kind, place);
+        (void)json_array_append_new(databases, json_string(text));
+    }
+}
+
+static json_t *databases_of(const json_t *row)
+{
+    const json_t *own = list_of(row, ROW_DATABASES);
+    json_t *databases = json_array();
+
+    for (size_t i = 0; i < json_array_size(own); i++) {
+        const char *text = text_at(own, i);
+
+        (void)json_array_append_new(databases, json_string(text == NULL ? "" : text));
+    }
+    for (size_t k = 0; k < N_KINDS; k++) {
+        add_kind(row, k, databases);
+    }
+    return databases;
+}
+
+static json_t *labels_of(const json_t *row)
+{
+    json_t *labels = json_object();
+    const char *name;
+    json_t *value;
+
+    json_object_foreach((json_t *)item_map(row, ROW_LABELS), name, value)
+    {
+        const char *text = json_string_value(json_object_get(value, "S"));
+
+        (void)json_object_set_new(labels, name, json_string(text == NULL ? "" : text));
+    }
+    return labels;
+}
+
+/* Of a row that belay has not written: another one whenever anything in it is another. */
+static uint64_t version_of(const json_t *row)
+{
+    char *text = json_dumps(row, JSON_COMPACT | JSON_SORT_KEYS);
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    for (const char *at = text; at != NULL && *at != '\0'; at++) {
+        hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
+    }
+    free(text);
+    return (hash & ((UINT64_C(1) << 53) - 1)) | 1;
+}
+
+static json_t *text_or_null(const char *text)
+{
+    return text == NULL ? json_null() : json_string(text);
+}
+
+char *ddb_row_to_app(const json_t *row, uint64_t *out_version)
+{
+    const char *state = item_text(row, ROW_STATE);
+    json_t *app =
+        json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o}", "name", text_or_null(item_text(row, "app_name")), "urls",
+                  urls_of(row), "databases", databases_of(row), "labels", labels_of(row), "state",
+                  state != NULL && strcmp(state, "stopped") == 0 ? "stopped" : "running", "since",
+                  text_or_null(item_text(row, ROW_SINCE)), "by", text_or_null(item_text(row, ROW_BY)));
+    char *text = app == NULL ? NULL : json_dumps(app, JSON_COMPACT);
+
+    json_decref(app);
+    if (!item_uint(row, ROW_VERSION, out_version)) {
+        *out_version = version_of(row);
+    }
+    return text;
+}
+
+/* ---- writing ---- */
+
+static json_t *av_list(json_t *texts) /* takes it over */
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        (void)json_array_append_new(list, av_text(json_string_value(json_array_get(texts, i))));
+    }
+    json_decref(texts);
+    return json_pack("{s:o}", "L", list);
+}
+
+/* "https://shop.example:8443/health" as "shop.example:8443". */
+static json_t *hostnames_of(const json_t *urls)
+{
+    json_t *hosts = json_array();
+
+    for (size_t i = 0; i < json_array_size(urls); i++) {
+        const char *url = json_string_value(json_array_get(urls, i));
+        const char *host = url == NULL ? NULL : strstr(url, "://");
+
+        if (host != NULL) {
+            (void)json_array_append_new(hosts, json_stringn(host + 3, strcspn(host + 3, "/?#")));
+        }
+    }
+    return hosts;
+}
+
+static json_t *database_texts(const json_t *databases)
+{
+    json_t *texts = json_array();
+
+    for (size_t i = 0; i < json_array_size(databases); i++) {
+        const json_t *one = json_array_get(databases, i);
+        const char *kind = json_string_value(json_object_get(one, "kind"));
+        const char *id = json_string_value(json_object_get(one, "id"));
+        const char *host = json_string_value(json_object_get(one, "host"));
+        char text[TEXT_SIZE];
+
+        (void)snprintf(text, sizeof text, "%.64s=%.255s%s%.255s", kind == NULL ? "" : kind,
+                       id == NULL ? "" : id, host == NULL ? "" : "@", host == NULL ? "" : host);
+        (void)json_array_append_new(texts, json_string(text));
+    }
+    return texts;
+}
+
+/* Where the first database of a kind is, for who looks at postgres_host and postgres_port. */
+static void set_kind(const json_t *databases, size_t k, struct expr *expr)
+{
+    for (size_t i = 0; i < json_array_size(databases); i++) {
+        const json_t *one = json_array_get(databases, i);
+        const char *kind = json_string_value(json_object_get(one, "kind"));
+        const char *host = json_string_value(json_object_get(one, "host"));
+        const char *place = host != NULL ? host : json_string_value(json_object_get(one, "id"));
+        const char *colon = place == NULL ? NULL : strrchr(place, ':');
+        char name[TEXT_SIZE];
+
+        if (kind == NULL || strcmp(kind, kinds[k].kind) != 0 || colon == NULL) {
+            continue;
+        }
+        (void)snprintf(name, sizeof name, "%.*s", (int)(colon - place), place);
+        expr_set(expr, kinds[k].host, av_text(name));
+        expr_set(expr, kinds[k].port, av_int(strtoll(colon + 1, NULL, 10)));
+        return;
+    }
+    expr_remove(expr, kinds[k].host);
+    expr_remove(expr, kinds[k].port);
+}
+
+static void set_labels(json_t *labels, struct expr *expr)
+{
+    json_t *map = json_object();
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(labels, name, value)
+    {
+        (void)json_object_set_new(map, name, av_text(json_string_value(value)));
+    }
+    expr_set(expr, ROW_LABELS, av_map(map));
+}
+
+static void set_optional(struct expr *expr, const char *attribute, const json_t *value)
+{
+    if (json_is_string(value)) {
+        expr_set(expr, attribute, av_text(json_string_value(value)));
+    } else {
+        expr_remove(expr, attribute);
+    }
+}
+
+bool ddb_app_to_row(const char *value, uint64_t version, struct expr *expr)
+{
+    json_t *app = json_loads(value, 0, NULL);
+    json_t *urls = json_object_get(app, "urls");
+    json_t *databases = json_object_get(app, "databases");
+    const char *state = json_string_value(json_object_get(app, "state"));
+
+    if (app == NULL || state == NULL) {
+        json_decref(app);
+        return false;
+    }
+    expr_set(expr, ROW_VERSION, av_uint(version));
+    expr_set(expr, ROW_URLS, av_list(json_incref(urls)));
+    expr_set(expr, "hostnames", av_list(hostnames_of(urls)));
+    expr_set(expr, ROW_DATABASES, av_list(database_texts(databases)));
+    for (size_t k = 0; k < N_KINDS; k++) {
+        set_kind(databases, k, expr);
+    }
+    set_labels(json_object_get(app, "labels"), expr);
+    expr_set(expr, ROW_STATE, av_text(state));
+    expr_set(expr, "status", av_text(strcmp(state, "stopped") == 0 ? "DOWN" : "UP"));
+    expr_set(expr, "last_updated", av_int(clock_unix_ms() / 1000));
+    set_optional(expr, ROW_SINCE, json_object_get(app, "since"));
+    set_optional(expr, ROW_BY, json_object_get(app, "by"));
+    json_decref(app);
+    return true;
+}
+
+static void same_attribute(const json_t *row, const char *name, struct expr *expr)
+{
+    json_t *value = json_object_get(row, name);
+
+    if (value == NULL) {
+        expr_and(expr, "attribute_not_exists(%s)", expr_name(expr, name).text);
+    } else {
+        expr_and(expr, "%s = %s", expr_name(expr, name).text, expr_value(expr, json_incref(value)).text);
+    }
+}
+
+void ddb_row_condition(const json_t *row, struct expr *expr)
+{
+    same_attribute(row, "app_name", expr);
+    same_attribute(row, ROW_VERSION, expr);
+    same_attribute(row, "hostnames", expr);
+    for (size_t k = 0; k < N_KINDS; k++) {
+        same_attribute(row, kinds[k].host, expr);
+        same_attribute(row, kinds[k].port, expr);
+    }
+}

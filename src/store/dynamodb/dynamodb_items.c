@@ -1,0 +1,340 @@
+/*
+ * The registry's items in a table of locks.
+ *
+ * In belay's own layout an item's key is its space, a tab and its name: no key
+ * of a lock can have a tab in it, so the two never meet. In document 003's table
+ * of applications they are its own rows (dynamodb_appregistry.c). Tables of
+ * other programs have no place for them.
+ */
+#include "store/dynamodb/dynamodb_items.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+#define ITEM_VALUE "value"
+#define ITEM_VERSION "version"
+#define APPREGISTRY_DECISIONS "LOCK#BELAY-DB#"
+
+enum ddb_form ddb_item_form(const struct ddb_store *store, const char *space)
+{
+    if (!layout_is_foreign(store->layout)) {
+        return DDB_FORM_JSON;
+    }
+    if (strcmp(store->layout->name, "appregistry") != 0) {
+        return DDB_FORM_NONE;
+    }
+    return strcmp(space, BELAY_SPACE_APPS) == 0 ? DDB_FORM_ROW : DDB_FORM_JSON;
+}
+
+bool ddb_is_item(const struct layout *layout, const char *key)
+{
+    return !layout_is_foreign(layout) && strchr(key, '\t') != NULL;
+}
+
+static enum belay_code check_form(const struct ddb_store *store, const char *space, struct belay_error *err)
+{
+    if (ddb_item_form(store, space) == DDB_FORM_NONE) {
+        return error_set(
+            err, BELAY_CONFIG,
+            "a table of layout '%.64s' has no place for applications: use layout belay or appregistry",
+            store->layout->name);
+    }
+    return BELAY_OK;
+}
+
+/* What comes before the name in the key; "" for rows of document 003. */
+static void add_prefix(const struct ddb_store *store, const char *space, struct buf *out)
+{
+    if (!layout_is_foreign(store->layout)) {
+        buf_addf(out, "%s\t", space);
+    } else {
+        buf_adds(out, ddb_item_form(store, space) == DDB_FORM_ROW ? "" : APPREGISTRY_DECISIONS);
+    }
+}
+
+static json_t *item_key(const struct ddb_store *store, const char *space, const char *name)
+{
+    struct buf text = BUF_INIT(4096);
+    json_t *key;
+
+    add_prefix(store, space, &text);
+    buf_adds(&text, name);
+    key = text.failed ? NULL : json_pack("{s:o}", store->layout->keys[0].name, av_text(text.data));
+    buf_release(&text);
+    return key;
+}
+
+/* The name, if the row is one of that space; else NULL. */
+static const char *name_of(const struct ddb_store *store, const char *space, const json_t *row)
+{
+    const char *text = item_text(row, store->layout->keys[0].name);
+    struct buf prefix = BUF_INIT(256);
+    const char *name = NULL;
+
+    if (text != NULL && ddb_item_form(store, space) == DDB_FORM_ROW) {
+        return text_has_prefix(text, "LOCK#") ? NULL : text;
+    }
+    add_prefix(store, space, &prefix);
+    if (text != NULL && !prefix.failed && text_has_prefix(text, prefix.data)) {
+        name = text + strlen(prefix.data);
+    }
+    buf_release(&prefix);
+    return name;
+}
+
+/* ---- reading ---- */
+
+static enum belay_code read_row(const struct ddb_store *store, const char *space, const char *name,
+                                const json_t *row, struct belay_item *out_item, struct belay_error *err)
+{
+    struct belay_item item = { .name = strdup(name) };
+    const char *value;
+
+    if (ddb_item_form(store, space) == DDB_FORM_ROW) {
+        item.value = ddb_row_to_app(row, &item.version);
+    } else {
+        value = item_text(row, ITEM_VALUE);
+        item.value = strdup(value == NULL ? "" : value);
+        if (!item_uint(row, ITEM_VERSION, &item.version)) {
+            item.version = 1; /* somebody's hand was at it */
+        }
+    }
+    if (item.name == NULL || item.value == NULL) {
+        belay_item_release(&item);
+        return error_no_memory(err);
+    }
+    *out_item = item;
+    return BELAY_OK;
+}
+
+static enum belay_code get_row(struct ddb_store *store, const char *space, const char *name, json_t **out_row,
+                               struct belay_error *err)
+{
+    struct ddb_place place = { store->params.table, item_key(store, space, name), NULL };
+    enum belay_code code = place.key == NULL ? error_no_memory(err) : ddb_read(store, &place, 1, err);
+
+    if (code == BELAY_OK) {
+        *out_row = json_incref(place.item);
+    }
+    ddb_places_release(&place, 1);
+    return code;
+}
+
+enum belay_code ddb_item_get(struct belay_store *base, const char *space, const char *name,
+                             struct belay_item *out_item, struct belay_error *err)
+{
+    struct ddb_store *store = ddb_of(base);
+    json_t *row = NULL;
+    enum belay_code code = check_form(store, space, err);
+
+    if (code == BELAY_OK) {
+        code = get_row(store, space, name, &row, err);
+    }
+    if (code == BELAY_OK && row == NULL) {
+        struct belay_item none = { .name = strdup(name) };
+
+        *out_item = none;
+        code = none.name == NULL ? error_no_memory(err) : BELAY_OK;
+    } else if (code == BELAY_OK) {
+        code = read_row(store, space, name, row, out_item, err);
+    }
+    json_decref(row);
+    return code;
+}
+
+struct listing {
+    struct belay_item *items; /* owned */
+    size_t n;
+    size_t cap;
+};
+
+static enum belay_code take_page(const struct ddb_store *store, const char *space, json_t *rows,
+                                 struct listing *listing, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    for (size_t i = 0; code == BELAY_OK && i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        const char *name = name_of(store, space, row);
+
+        if (name == NULL) {
+            continue;
+        }
+        if (listing->n == listing->cap) {
+            size_t cap = listing->cap == 0 ? 64 : 2 * listing->cap;
+            struct belay_item *grown = realloc(listing->items, cap * sizeof *grown);
+
+            if (grown == NULL) {
+                return error_no_memory(err);
+            }
+            listing->items = grown;
+            listing->cap = cap;
+        }
+        code = read_row(store, space, name, row, &listing->items[listing->n], err);
+        listing->n += code == BELAY_OK;
+    }
+    return code;
+}
+
+/* Every page, or an error: an application on a page that is missing may be the one that is up. */
+static enum belay_code read_pages(struct ddb_store *store, const char *space, struct listing *listing,
+                                  struct belay_error *err)
+{
+    json_t *start = NULL;
+    enum belay_code code;
+
+    do {
+        json_t *request = json_pack("{s:s,s:b}", "TableName", store->params.table, "ConsistentRead", 1);
+        struct ddb_answer answer;
+        json_t *rows;
+
+        if (request != NULL && start != NULL) {
+            (void)json_object_set_new(request, "ExclusiveStartKey", start);
+        }
+        start = NULL;
+        code = ddb_call(store, "Scan", request, &answer, err);
+        if (code == BELAY_OK) {
+            rows = json_object_get(answer.body, "Items");
+            code = json_is_array(rows)
+                       ? take_page(store, space, rows, listing, err)
+                       : error_set(err, BELAY_UNREACHABLE, "a page of the registry is missing");
+            start = json_incref(json_object_get(answer.body, "LastEvaluatedKey"));
+        }
+        ddb_answer_release(&answer);
+    } while (code == BELAY_OK && start != NULL);
+    json_decref(start);
+    return code;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct belay_item *)a)->name, ((const struct belay_item *)b)->name);
+}
+
+enum belay_code ddb_item_list(struct belay_store *base, const char *space, belay_item_fn fn, void *context,
+                              struct belay_error *err)
+{
+    struct ddb_store *store = ddb_of(base);
+    struct listing listing = { 0 };
+    enum belay_code code = check_form(store, space, err);
+    bool go_on = true;
+
+    if (code == BELAY_OK) {
+        code = read_pages(store, space, &listing, err);
+    }
+    if (listing.n > 0) {
+        qsort(listing.items, listing.n, sizeof *listing.items, by_name);
+    }
+    for (size_t i = 0; i < listing.n; i++) {
+        go_on = code == BELAY_OK && go_on && fn(context, &listing.items[i]);
+        belay_item_release(&listing.items[i]);
+    }
+    free(listing.items);
+    return code;
+}
+
+/* ---- writing ---- */
+
+/* Random, so that an item that was removed and put again is not taken for the old one. */
+static uint64_t new_version(void)
+{
+    uint64_t version = 0;
+
+    (void)random_bytes(&version, sizeof version);
+    return (version & ((UINT64_C(1) << 53) - 1)) | 1;
+}
+
+static void put_condition(const struct ddb_store *store, const struct belay_item_write *write,
+                          const json_t *row, struct expr *expr)
+{
+    const char *key = store->layout->keys[0].name;
+
+    if (write->any_version) {
+        return;
+    }
+    if (write->version == 0) {
+        expr_and(expr, "attribute_not_exists(%s)", expr_name(expr, key).text);
+    } else if (ddb_item_form(store, write->space) == DDB_FORM_ROW) {
+        ddb_row_condition(row, expr);
+    } else {
+        expr_and(expr, "%s = %s", expr_name(expr, ITEM_VERSION).text,
+                 expr_value(expr, av_uint(write->version)).text);
+    }
+}
+
+static enum belay_code send(struct ddb_store *store, const struct belay_item_write *write, const json_t *row,
+                            uint64_t version, struct belay_error *err)
+{
+    json_t *request = json_pack("{s:s,s:o}", "TableName", store->params.table, "Key",
+                                item_key(store, write->space, write->name));
+    struct ddb_answer answer;
+    struct expr expr;
+    bool ok = true;
+    enum belay_code code;
+
+    expr_init(&expr);
+    put_condition(store, write, row, &expr);
+    if (write->value != NULL && ddb_item_form(store, write->space) == DDB_FORM_ROW) {
+        ok = ddb_app_to_row(write->value, version, &expr);
+    } else if (write->value != NULL) {
+        expr_set(&expr, ITEM_VALUE, av_text(write->value));
+        expr_set(&expr, ITEM_VERSION, av_uint(version));
+    }
+    ok = ok && request != NULL && expr_finish(&expr, request);
+    expr_release(&expr);
+    if (!ok) {
+        json_decref(request);
+        return error_no_memory(err);
+    }
+    code = ddb_call(store, write->value == NULL ? "DeleteItem" : "UpdateItem", request, &answer, err);
+    ddb_answer_release(&answer);
+    return code;
+}
+
+/* Whether what stands there is what we wrote: a repetition of our own write is refused by itself. */
+static bool is_ours(struct ddb_store *store, const struct belay_item_write *write, uint64_t version)
+{
+    struct belay_item item = { 0 };
+    bool ours = ddb_item_get(&store->base, write->space, write->name, &item, NULL) == BELAY_OK &&
+                (write->value == NULL ? item.version == 0 : item.version == version);
+
+    belay_item_release(&item);
+    return ours;
+}
+
+enum belay_code ddb_item_put(struct belay_store *base, const struct belay_item_write *write,
+                             uint64_t *out_version, struct belay_error *err)
+{
+    struct ddb_store *store = ddb_of(base);
+    uint64_t version = new_version();
+    uint64_t before = 0;
+    json_t *row = NULL;
+    enum belay_code code = check_form(store, write->space, err);
+
+    /* A row that others write has no version of its own: it is what it was, attribute by attribute. */
+    if (code == BELAY_OK && !write->any_version && write->version != 0 &&
+        ddb_item_form(store, write->space) == DDB_FORM_ROW) {
+        code = get_row(store, write->space, write->name, &row, err);
+        if (code == BELAY_OK) {
+            free(row == NULL ? NULL : ddb_row_to_app(row, &before));
+            code = before == write->version ? BELAY_OK : BELAY_REFUSED;
+        }
+    }
+    if (code == BELAY_OK) {
+        code = send(store, write, row, version, err);
+        if ((code == BELAY_REFUSED || code == BELAY_UNKNOWN) && is_ours(store, write, version)) {
+            code = BELAY_OK;
+        }
+    }
+    json_decref(row);
+    if (code == BELAY_REFUSED) {
+        return error_set(err, BELAY_REFUSED, "'%.200s' is of another version", write->name);
+    }
+    if (code == BELAY_OK) {
+        *out_version = write->value == NULL ? 0 : version;
+    }
+    return code;
+}

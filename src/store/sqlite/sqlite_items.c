@@ -1,0 +1,255 @@
+/*
+ * The registry's items: a table of its own, made when the first one is put. A
+ * store without any has no such table, and an older belay does not mind it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "store/sqlite/sqlite_internal.h"
+
+#define MAKE_TABLE                                                                                           \
+    "CREATE TABLE IF NOT EXISTS items ("                                                                     \
+    " space TEXT NOT NULL,"                                                                                  \
+    " name TEXT NOT NULL,"                                                                                   \
+    " version INTEGER NOT NULL,"                                                                             \
+    " value TEXT NOT NULL,"                                                                                  \
+    " PRIMARY KEY (space, name)) WITHOUT ROWID"
+
+static int has_table(struct sqlite_store *store, bool *out_there)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc =
+        sqlite3_prepare_v2(store->db, "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'items'",
+                           -1, &statement, NULL);
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(statement);
+        *out_there = rc == SQLITE_ROW;
+        rc = rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+    }
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+/* Prepared for one use: items are few, and the store's own statements are prepared for good. */
+static int prepare(struct sqlite_store *store, const char *sql, const char *space, const char *name,
+                   sqlite3_stmt **out_statement)
+{
+    int rc = sqlite3_prepare_v2(store->db, sql, -1, out_statement, NULL);
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_bind_text(*out_statement, 1, space, -1, SQLITE_STATIC);
+    }
+    return rc == SQLITE_OK ? sqlite3_bind_text(*out_statement, 2, name, -1, SQLITE_STATIC) : rc;
+}
+
+static bool take_row(sqlite3_stmt *statement, struct belay_item *out_item)
+{
+    const char *name = (const char *)sqlite3_column_text(statement, 0);
+    const char *value = (const char *)sqlite3_column_text(statement, 2);
+
+    out_item->name = strdup(name == NULL ? "" : name);
+    out_item->value = strdup(value == NULL ? "" : value);
+    out_item->version = (uint64_t)sqlite3_column_int64(statement, 1);
+    return out_item->name != NULL && out_item->value != NULL;
+}
+
+/* Under the mutex. An absent item leaves *out_item as it is. */
+static enum belay_code read_one(struct sqlite_store *store, const char *space, const char *name,
+                                struct belay_item *out_item, struct belay_error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    enum belay_code code = BELAY_OK;
+    bool is_there = false;
+    int rc = has_table(store, &is_there);
+
+    if (rc == SQLITE_OK && is_there) {
+        rc = prepare(store, "SELECT name, version, value FROM items WHERE space = ?1 AND name = ?2", space,
+                     name, &statement);
+    }
+    if (rc == SQLITE_OK && is_there) {
+        rc = sqlite3_step(statement);
+        if (rc == SQLITE_ROW && !take_row(statement, out_item)) {
+            code = error_no_memory(err);
+        }
+        rc = rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+    }
+    (void)sqlite3_finalize(statement);
+    if (rc != SQLITE_OK) {
+        code = sqlite_failed(store, rc, err);
+    }
+    return code;
+}
+
+enum belay_code sqlite_item_get(struct belay_store *base, const char *space, const char *name,
+                                struct belay_item *out_item, struct belay_error *err)
+{
+    struct sqlite_store *store = (struct sqlite_store *)base;
+    struct belay_item item = { 0 };
+    enum belay_code code;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    code = read_one(store, space, name, &item, err);
+    (void)pthread_mutex_unlock(&store->mutex);
+    if (code == BELAY_OK && item.name == NULL) {
+        item.name = strdup(name);
+        code = item.name == NULL ? error_no_memory(err) : BELAY_OK;
+    }
+    if (code != BELAY_OK) {
+        belay_item_release(&item);
+        return code;
+    }
+    *out_item = item;
+    return BELAY_OK;
+}
+
+/* Random, so that an item that was removed and put again is not taken for the old one. */
+static uint64_t new_version(void)
+{
+    uint64_t version = 0;
+
+    (void)random_bytes(&version, sizeof version);
+    return (version & ((UINT64_C(1) << 53) - 1)) | 1; /* a number that JSON and DynamoDB can carry */
+}
+
+static int write_row(struct sqlite_store *store, const struct belay_item_write *write, uint64_t version)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc =
+        prepare(store,
+                write->value == NULL
+                    ? "DELETE FROM items WHERE space = ?1 AND name = ?2"
+                    : "INSERT OR REPLACE INTO items (space, name, version, value) VALUES (?1, ?2, ?3, ?4)",
+                write->space, write->name, &statement);
+
+    if (rc == SQLITE_OK && write->value != NULL) {
+        rc = sqlite3_bind_int64(statement, 3, (int64_t)version);
+    }
+    if (rc == SQLITE_OK && write->value != NULL) {
+        rc = sqlite3_bind_text(statement, 4, write->value, -1, SQLITE_STATIC);
+    }
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(statement);
+        rc = rc == SQLITE_DONE ? SQLITE_OK : rc;
+    }
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+static enum belay_code put_one(struct sqlite_store *store, const struct belay_item_write *write,
+                               uint64_t version, struct belay_error *err)
+{
+    struct belay_item before = { 0 };
+    enum belay_code code;
+    int rc = db_has_moved(store) ? SQLITE_OK : db_begin(store, true);
+
+    if (sqlite3_get_autocommit(store->db)) {
+        return rc == SQLITE_OK ? sqlite_moved(store, err) : sqlite_failed(store, rc, err);
+    }
+    rc = db_exec(store, MAKE_TABLE);
+    code = rc == SQLITE_OK ? read_one(store, write->space, write->name, &before, err)
+                           : sqlite_failed(store, rc, err);
+    if (code == BELAY_OK && !write->any_version && before.version != write->version) {
+        code = error_set(err, BELAY_REFUSED, "'%.200s' is of another version", write->name);
+    }
+    if (code == BELAY_OK) {
+        rc = write_row(store, write, version);
+        code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
+    }
+    if (code == BELAY_OK) {
+        rc = db_run(store, ST_COMMIT);
+        code = rc == SQLITE_OK ? BELAY_OK : sqlite_commit_failed(store, rc, err);
+    }
+    db_rollback(store);
+    belay_item_release(&before);
+    return code;
+}
+
+enum belay_code sqlite_item_put(struct belay_store *base, const struct belay_item_write *write,
+                                uint64_t *out_version, struct belay_error *err)
+{
+    struct sqlite_store *store = (struct sqlite_store *)base;
+    uint64_t version = new_version();
+    enum belay_code code;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    code = put_one(store, write, version, err);
+    if (code == BELAY_OK) {
+        store->commits++;
+        db_checkpoint_if_due(store);
+    }
+    (void)pthread_mutex_unlock(&store->mutex);
+    if (code == BELAY_OK) {
+        *out_version = write->value == NULL ? 0 : version;
+    }
+    return code;
+}
+
+struct item_list {
+    struct belay_item *items; /* owned */
+    size_t n;
+    size_t cap;
+};
+
+static bool list_add(struct item_list *list, sqlite3_stmt *statement)
+{
+    if (list->n == list->cap) {
+        size_t cap = list->cap == 0 ? 64 : 2 * list->cap;
+        struct belay_item *grown = realloc(list->items, cap * sizeof *grown);
+
+        if (grown == NULL) {
+            return false;
+        }
+        list->items = grown;
+        list->cap = cap;
+    }
+    memset(&list->items[list->n], 0, sizeof list->items[list->n]);
+    return take_row(statement, &list->items[list->n++]);
+}
+
+/* In one statement: all are of one moment, and none is missed that was put in between two pages. */
+static enum belay_code read_all(struct sqlite_store *store, const char *space, struct item_list *list,
+                                struct belay_error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    enum belay_code code = BELAY_OK;
+    bool is_there = false;
+    int rc = has_table(store, &is_there);
+
+    if (rc == SQLITE_OK && is_there) {
+        rc = prepare(store,
+                     "SELECT name, version, value FROM items WHERE space = ?1 AND name > ?2 ORDER BY name",
+                     space, "", &statement);
+    }
+    while (rc == SQLITE_OK && is_there && code == BELAY_OK) {
+        rc = sqlite3_step(statement);
+        if (rc != SQLITE_ROW) {
+            break;
+        }
+        rc = SQLITE_OK;
+        code = list_add(list, statement) ? BELAY_OK : error_no_memory(err);
+    }
+    (void)sqlite3_finalize(statement);
+    return rc == SQLITE_OK || rc == SQLITE_DONE ? code : sqlite_failed(store, rc, err);
+}
+
+enum belay_code sqlite_item_list(struct belay_store *base, const char *space, belay_item_fn fn, void *context,
+                                 struct belay_error *err)
+{
+    struct sqlite_store *store = (struct sqlite_store *)base;
+    struct item_list list = { 0 };
+    enum belay_code code;
+    bool go_on = true;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    code = read_all(store, space, &list, err);
+    (void)pthread_mutex_unlock(&store->mutex);
+    for (size_t i = 0; i < list.n; i++) {
+        go_on = code == BELAY_OK && go_on && fn(context, &list.items[i]);
+        belay_item_release(&list.items[i]);
+    }
+    free(list.items);
+    return code;
+}

@@ -1,0 +1,62 @@
+/*
+ * CloudWatch's embedded metric format: a log line that is also metrics. Names
+ * and dimensions are document 004's; a key is never a dimension, as every
+ * combination of dimensions is a metric that is paid for.
+ */
+#include <stdio.h>
+
+#include "telemetry/sinks.h"
+#include "wire/wire.h"
+
+#define NAMESPACE "Deployer"
+#define PREFIX "deployer."
+
+static json_t *definition(const struct measure *measure)
+{
+    return json_pack("{s:s+, s:s}", "Name", PREFIX, measure->name, "Unit", measure->unit);
+}
+
+/* An empty dimension is refused by CloudWatch: a key that says nothing has none of that name. */
+static void add_dimension(json_t *dimensions, json_t *root, const char *name, const char *value)
+{
+    if (*value != '\0') {
+        (void)json_array_append_new(dimensions, json_string(name));
+        (void)json_object_set_new(root, name, wire_text(value));
+    }
+}
+
+char *emf_line(const struct belay_config *config, const struct belay_event *event)
+{
+    struct measure measures[MEASURES_MAX];
+    size_t n = measure_event(event, measures);
+    struct belay_key_form form;
+    json_t *definitions;
+    json_t *dimensions;
+    json_t *root;
+
+    if (n == 0) {
+        return NULL;
+    }
+    definitions = json_array();
+    dimensions = json_array();
+    root = json_object();
+    belay_key_read(config, event->key, &form);
+    add_dimension(dimensions, root, "Stack", form.stack);
+    add_dimension(dimensions, root, "Environment", form.environment);
+    add_dimension(dimensions, root, "LockLevel", form.level);
+    for (size_t i = 0; i < n; i++) {
+        char name[64];
+
+        (void)snprintf(name, sizeof name, PREFIX "%s", measures[i].name);
+        (void)json_array_append_new(definitions, definition(&measures[i]));
+        (void)json_object_set_new(root, name, json_real(measures[i].value));
+    }
+    (void)json_object_set_new(root, "event", wire_text(event->type));
+    (void)json_object_set_new(root, "lock_key", wire_text(event->key));
+    /* Twice: alarms look at the metric as a whole, and at each stack. */
+    (void)json_object_set_new(root, "_aws",
+                              json_pack("{s:I, s:[{s:s, s:[[], o], s:o}]}", "Timestamp",
+                                        (json_int_t)event->at_unix_ms, "CloudWatchMetrics", "Namespace",
+                                        NAMESPACE, "Dimensions", dimensions, "Metrics", definitions));
+    return wire_line(root);
+}

@@ -1,0 +1,67 @@
+/* The sinks behind telemetry.h. For src/telemetry only. */
+#ifndef TELEMETRY_SINKS_H
+#define TELEMETRY_SINKS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "telemetry/telemetry.h"
+
+/* ---- lines to a file, standard error, syslog or the journal (lines.c) ---- */
+
+enum lines_kind { LINES_NONE, LINES_STDERR, LINES_FILE, LINES_SYSLOG, LINES_JOURNALD };
+
+struct lines {
+    enum lines_kind kind;
+    char *path; /* owned; LINES_FILE */
+    int fd;     /* -1: none */
+    bool has_failed;
+};
+
+/* `where` is "stderr", "syslog", "journald" or a path. `setting` is what to blame. */
+enum belay_code lines_open(struct lines *lines, const char *setting, const char *where,
+                           struct belay_error *err);
+/* One line, without its newline. False with errno if it could not be written. */
+bool lines_write(struct lines *lines, enum belay_level level, const char *text);
+void lines_reopen(struct lines *lines);
+void lines_close(struct lines *lines);
+
+/* ---- what is measured (measure.c) ---- */
+
+/* One number that an event is worth, by the names of document 004 (S4.11), 000 (S0.7) and 003 (S3.9). */
+struct measure {
+    const char *name; /* "lock.acquisition.duration" */
+    double value;
+    const char *unit; /* CloudWatch's: "Count", "Milliseconds", "Seconds" */
+    char statsd;      /* 'c' counter, 'm' timing in ms */
+};
+enum { MEASURES_MAX = 4 };
+size_t measure_event(const struct belay_event *event, struct measure out[MEASURES_MAX]);
+
+/* ---- CloudWatch's embedded metric format (emf.c) ---- */
+
+char *emf_line(const struct belay_config *config, const struct belay_event *event); /* NULL: nothing to say */
+
+/* ---- StatsD and DogStatsD (statsd.c) ---- */
+
+struct statsd {
+    int fd; /* -1: none */
+};
+enum belay_code statsd_open(struct statsd *statsd, const char *setting, const char *address,
+                            struct belay_error *err);
+void statsd_send(struct statsd *statsd, const struct belay_config *config, const struct belay_event *event);
+void statsd_close(struct statsd *statsd);
+
+/* ---- OpenTelemetry (traces.c) ---- */
+
+struct traces;
+/* *out is NULL if the environment names no receiver. */
+enum belay_code traces_open(const struct telemetry_options *options, struct traces **out,
+                            struct belay_error *err);
+void traces_event(struct traces *traces, const struct belay_event *event);
+bool traces_parent_for(struct traces *traces, const char *lock_id, char out[TELEMETRY_TRACEPARENT_SIZE]);
+void traces_belongs(struct traces *traces, const char *lock_id, const char *traceparent);
+uint64_t traces_dropped(const struct traces *traces);
+void traces_close(struct traces *traces);
+
+#endif

@@ -1,0 +1,257 @@
+#include "telemetry/span_queue.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/module_path.h"
+#include "telemetry/otlp_module.h"
+
+enum { QUEUE_MAX = 2048, BATCH_MAX = 256, TRIES = 4, LINGER_MS = 200, POST_TIMEOUT_MS = 10000 };
+
+struct span_queue {
+    char *url;
+    char *headers;
+    char *service;
+    void *module;
+    otlp_post_fn post;
+    pthread_t sender;
+    bool has_sender;
+
+    pthread_mutex_t mutex; /* guards the rest */
+    pthread_cond_t changed;
+    json_t *spans[QUEUE_MAX]; /* a ring */
+    size_t first;
+    size_t n;
+    bool closing;
+    bool done; /* the sender has ended */
+    atomic_uint_fast64_t dropped;
+};
+
+/* libcurl comes with a module of its own: who sends no spans does not load it. */
+static enum belay_code load(struct span_queue *queue, struct belay_error *err)
+{
+    char path[MODULE_PATH_MAX];
+    void *found;
+
+    if (!module_path("belay-otlp.so", path)) {
+        return error_set(err, BELAY_CONFIG,
+                         "the part of belay that sends traces, belay-otlp.so, is not "
+                         "beside the program; unset OTEL_EXPORTER_OTLP_ENDPOINT");
+    }
+    queue->module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (queue->module == NULL) {
+        return error_set(err, BELAY_CONFIG, "%.200s cannot be loaded: %.300s", path, dlerror());
+    }
+    found = dlsym(queue->module, "belay_otlp_post");
+    memcpy(&queue->post, &found, sizeof found);
+    return found != NULL ? BELAY_OK
+                         : error_set(err, BELAY_CONFIG, "%.200s is not of belay %s", path, belay_version());
+}
+
+enum belay_code span_queue_open(const struct span_target *target, struct span_queue **out,
+                                struct belay_error *err)
+{
+    struct span_queue *queue = calloc(1, sizeof *queue);
+    enum belay_code code;
+
+    if (queue == NULL) {
+        return error_no_memory(err);
+    }
+    (void)pthread_mutex_init(&queue->mutex, NULL);
+    (void)pthread_cond_init(&queue->changed, NULL);
+    queue->url = strdup(target->url);
+    queue->headers = strdup(target->headers == NULL ? "" : target->headers);
+    queue->service = strdup(target->service);
+    code = queue->url == NULL || queue->headers == NULL || queue->service == NULL ? error_no_memory(err)
+                                                                                  : load(queue, err);
+    if (code != BELAY_OK) {
+        span_queue_close(queue);
+        return code;
+    }
+    *out = queue;
+    return BELAY_OK;
+}
+
+/* ---- the sender ---- */
+
+static json_t *attribute(const char *name, const char *value)
+{
+    return json_pack("{s:s, s:{s:s}}", "key", name, "value", "stringValue", value);
+}
+
+static json_t *envelope(const struct span_queue *queue, json_t *spans)
+{
+    return json_pack("{s:[{s:{s:[o]}, s:[{s:{s:s, s:s}, s:o}]}]}", "resourceSpans", "resource", "attributes",
+                     attribute("service.name", queue->service), "scopeSpans", "scope", "name", "belay",
+                     "version", belay_version(), "spans", spans);
+}
+
+/* With the mutex held. */
+static void wait_ms(struct span_queue *queue, long ms)
+{
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += ms % 1000 * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    (void)pthread_cond_timedwait(&queue->changed, &queue->mutex, &until);
+}
+
+static bool is_worth_a_retry(int status)
+{
+    return status == 0 || status == 429 || (status >= 502 && status <= 504);
+}
+
+/* Without the mutex. What a receiver does not want is dropped and counted. */
+static void post_batch(struct span_queue *queue, json_t *spans)
+{
+    size_t n = json_array_size(spans);
+    json_t *body = envelope(queue, spans);
+    char *text = body == NULL ? NULL : json_dumps(body, JSON_COMPACT);
+    int status = 0;
+
+    for (int i = 0; text != NULL && i < TRIES; i++) {
+        bool closing;
+
+        status = queue->post(queue->url, queue->headers, text, strlen(text), POST_TIMEOUT_MS);
+        if (!is_worth_a_retry(status)) {
+            break;
+        }
+        (void)pthread_mutex_lock(&queue->mutex);
+        if (!queue->closing) {
+            wait_ms(queue, 500L << i);
+        }
+        closing = queue->closing;
+        (void)pthread_mutex_unlock(&queue->mutex);
+        if (closing && i > 0) {
+            break;
+        }
+    }
+    if (status < 200 || status > 299) {
+        (void)atomic_fetch_add(&queue->dropped, n);
+    }
+    free(text);
+    json_decref(body);
+}
+
+/* With the mutex held. NULL once there is nothing left and nothing to come. */
+static json_t *next_batch(struct span_queue *queue)
+{
+    json_t *spans;
+
+    while (queue->n == 0 && !queue->closing) {
+        (void)pthread_cond_wait(&queue->changed, &queue->mutex);
+    }
+    if (queue->n == 0) {
+        return NULL;
+    }
+    if (queue->n < BATCH_MAX && !queue->closing) {
+        wait_ms(queue, LINGER_MS); /* more of the same operation are about to come */
+    }
+    spans = json_array();
+    for (size_t i = 0; i < BATCH_MAX && queue->n > 0; i++, queue->n--) {
+        (void)json_array_append_new(spans, queue->spans[queue->first]);
+        queue->first = (queue->first + 1) % QUEUE_MAX;
+    }
+    return spans;
+}
+
+static void *send_all(void *context)
+{
+    struct span_queue *queue = context;
+    json_t *spans;
+
+    (void)pthread_mutex_lock(&queue->mutex);
+    while ((spans = next_batch(queue)) != NULL) {
+        (void)pthread_mutex_unlock(&queue->mutex);
+        post_batch(queue, spans);
+        (void)pthread_mutex_lock(&queue->mutex);
+    }
+    queue->done = true;
+    (void)pthread_cond_broadcast(&queue->changed);
+    (void)pthread_mutex_unlock(&queue->mutex);
+    return NULL;
+}
+
+/* With the mutex held. Signals belong to the threads that were there before. */
+static void start_sender(struct span_queue *queue)
+{
+    sigset_t all;
+    sigset_t before;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+    queue->has_sender = pthread_create(&queue->sender, NULL, send_all, queue) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void span_queue_put(struct span_queue *queue, json_t *span)
+{
+    if (span == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&queue->mutex);
+    if (!queue->has_sender) {
+        start_sender(queue);
+    }
+    if (queue->n == QUEUE_MAX || !queue->has_sender) {
+        (void)atomic_fetch_add(&queue->dropped, 1);
+        json_decref(span);
+    } else {
+        queue->spans[(queue->first + queue->n) % QUEUE_MAX] = span;
+        queue->n++;
+        (void)pthread_cond_broadcast(&queue->changed);
+    }
+    (void)pthread_mutex_unlock(&queue->mutex);
+}
+
+uint64_t span_queue_dropped(const struct span_queue *queue)
+{
+    return atomic_load(&queue->dropped);
+}
+
+/* True once the sender has ended; a receiver that does not answer is not waited for. */
+static bool join_sender(struct span_queue *queue)
+{
+    bool done;
+
+    if (!queue->has_sender) {
+        return true;
+    }
+    (void)pthread_mutex_lock(&queue->mutex);
+    queue->closing = true;
+    (void)pthread_cond_broadcast(&queue->changed);
+    for (int i = 0; !queue->done && i < 10; i++) {
+        wait_ms(queue, 100);
+    }
+    done = queue->done;
+    (void)pthread_mutex_unlock(&queue->mutex);
+    (void)(done ? pthread_join(queue->sender, NULL) : pthread_detach(queue->sender));
+    return done;
+}
+
+void span_queue_close(struct span_queue *queue)
+{
+    if (queue == NULL || !join_sender(queue)) {
+        return; /* it is still the sender's: the process ends before it does */
+    }
+    for (size_t i = 0; i < queue->n; i++) {
+        json_decref(queue->spans[(queue->first + i) % QUEUE_MAX]);
+    }
+    (void)pthread_cond_destroy(&queue->changed);
+    (void)pthread_mutex_destroy(&queue->mutex);
+    free(queue->url);
+    free(queue->headers);
+    free(queue->service);
+    free(queue); /* the module stays: libcurl does not like to be unloaded */
+}

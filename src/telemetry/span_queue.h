@@ -1,0 +1,23 @@
+/* Spans on their way to a receiver: a bounded queue and one thread that empties it. */
+#ifndef TELEMETRY_SPAN_QUEUE_H
+#define TELEMETRY_SPAN_QUEUE_H
+
+#include <jansson.h>
+
+#include "belay.h"
+
+struct span_queue;
+
+struct span_target {
+    const char *url;
+    const char *headers; /* "name=value,name=value"; NULL: none */
+    const char *service;
+};
+
+enum belay_code span_queue_open(const struct span_target *target, struct span_queue **out,
+                                struct belay_error *err);
+void span_queue_put(struct span_queue *queue, json_t *span); /* takes it; drops it if the queue is full */
+uint64_t span_queue_dropped(const struct span_queue *queue);
+void span_queue_close(struct span_queue *queue); /* sends what is left, for a second at most */
+
+#endif

@@ -1,0 +1,117 @@
+#include <errno.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "telemetry/sinks.h"
+
+enum { PACKET_MAX = 1400 };
+
+/* "HOST:PORT", with "[::1]:8125" for an address that has colons itself. */
+static bool split(const char *address, char host[256], char port[16])
+{
+    const char *colon = strrchr(address, ':');
+    size_t len;
+
+    if (colon == NULL || colon == address || colon[1] == '\0' || strlen(colon + 1) >= 16) {
+        return false;
+    }
+    len = (size_t)(colon - address);
+    if (address[0] == '[' && address[len - 1] == ']') {
+        address++;
+        len -= 2;
+    }
+    if (len == 0 || len >= 256) {
+        return false;
+    }
+    memcpy(host, address, len);
+    host[len] = '\0';
+    memcpy(port, colon + 1, strlen(colon + 1) + 1);
+    return true;
+}
+
+enum belay_code statsd_open(struct statsd *statsd, const char *setting, const char *address,
+                            struct belay_error *err)
+{
+    struct addrinfo hints = { .ai_socktype = SOCK_DGRAM };
+    struct addrinfo *found = NULL;
+    char host[256];
+    char port[16];
+    int problem;
+
+    statsd->fd = -1;
+    if (!split(address, host, port)) {
+        return error_set(err, BELAY_CONFIG, "%s: '%s' is not HOST:PORT, such as 127.0.0.1:8125", setting,
+                         address);
+    }
+    problem = getaddrinfo(host, port, &hints, &found);
+    if (problem != 0) {
+        return error_set(err, BELAY_CONFIG, "%s: '%s': %s", setting, address, gai_strerror(problem));
+    }
+    statsd->fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (statsd->fd < 0 || connect(statsd->fd, found->ai_addr, found->ai_addrlen) != 0) {
+        (void)error_set(err, BELAY_CONFIG, "%s: '%s': %s", setting, address, strerror(errno));
+        statsd_close(statsd);
+    }
+    freeaddrinfo(found);
+    return statsd->fd < 0 ? BELAY_CONFIG : BELAY_OK;
+}
+
+/* What would end a tag, a name or a line becomes '_'. */
+static void add_tag(struct buf *packet, const char *name, const char *value)
+{
+    size_t at;
+
+    if (*value == '\0') {
+        return;
+    }
+    buf_addf(packet, "%s%s:", packet->data[packet->len - 1] == '#' ? "" : ",", name);
+    at = packet->len;
+    buf_adds(packet, value);
+    for (; !packet->failed && at < packet->len; at++) {
+        unsigned char c = (unsigned char)packet->data[at];
+
+        if (c <= ' ' || c == '|' || c == ',' || c == '#' || c == 0x7f) {
+            packet->data[at] = '_';
+        }
+    }
+}
+
+void statsd_send(struct statsd *statsd, const struct belay_config *config, const struct belay_event *event)
+{
+    struct measure measures[MEASURES_MAX];
+    size_t n = measure_event(event, measures);
+    struct buf packet = BUF_INIT(PACKET_MAX);
+    struct belay_key_form form;
+
+    belay_key_read(config, event->key, &form);
+    for (size_t i = 0; i < n; i++) {
+        bool is_seconds = strcmp(measures[i].unit, "Seconds") == 0;
+
+        buf_addf(&packet, "%sbelay.%s:%.0f|%s|#", i == 0 ? "" : "\n", measures[i].name,
+                 is_seconds ? measures[i].value * 1000 : measures[i].value,
+                 measures[i].statsd == 'c' ? "c" : "ms");
+        if (!packet.failed) {
+            add_tag(&packet, "level", form.level);
+            add_tag(&packet, "profile", form.profile);
+            add_tag(&packet, "stack", form.stack);
+            add_tag(&packet, "environment", form.environment);
+        }
+    }
+    if (n > 0 && !packet.failed) {
+        (void)send(statsd->fd, packet.data, packet.len, MSG_NOSIGNAL); /* nobody need listen */
+    }
+    buf_release(&packet);
+}
+
+void statsd_close(struct statsd *statsd)
+{
+    if (statsd->fd >= 0) {
+        (void)close(statsd->fd);
+    }
+    statsd->fd = -1;
+}

@@ -1,0 +1,169 @@
+#include "telemetry/telemetry.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "telemetry/sinks.h"
+#include "wire/wire.h"
+
+struct telemetry {
+    struct telemetry_options options;
+    pthread_mutex_t mutex; /* guards the files: they are reopened while others write */
+    struct lines audit;
+    struct lines emf;
+    struct statsd statsd;
+    struct traces *traces; /* owned; NULL: none */
+};
+
+static enum belay_code open_metrics(struct telemetry *telemetry, const char *setting, const char *what,
+                                    struct belay_error *err)
+{
+    if (strcmp(what, "emf") == 0) {
+        return lines_open(&telemetry->emf, setting, "stderr", err);
+    }
+    if (text_has_prefix(what, "emf:") && what[4] != '\0') {
+        return lines_open(&telemetry->emf, setting, what + 4, err);
+    }
+    if (text_has_prefix(what, "statsd:")) {
+        return statsd_open(&telemetry->statsd, setting, what + 7, err);
+    }
+    return error_set(err, BELAY_INVALID, "%s: '%s' is none of emf, emf:FILE and statsd:HOST:PORT", setting,
+                     what);
+}
+
+static enum belay_code open_all(struct telemetry *telemetry, struct belay_error *err)
+{
+    const struct telemetry_options *options = &telemetry->options;
+    const char *audit = belay_config_get(options->config, "audit.file");
+    const char *emf = belay_config_get(options->config, "metrics.emf");
+    const char *statsd = belay_config_get(options->config, "metrics.statsd");
+    enum belay_code code = BELAY_OK;
+
+    if (audit != NULL && *audit != '\0') {
+        code = lines_open(&telemetry->audit, "audit.file", audit, err);
+    }
+    if (code == BELAY_OK && options->metrics != NULL) {
+        code = open_metrics(telemetry, "--metrics", options->metrics, err);
+    }
+    if (code == BELAY_OK && emf != NULL && *emf != '\0' && telemetry->emf.kind == LINES_NONE) {
+        code = lines_open(&telemetry->emf, "metrics.emf", emf, err);
+    }
+    if (code == BELAY_OK && statsd != NULL && *statsd != '\0' && telemetry->statsd.fd < 0) {
+        code = statsd_open(&telemetry->statsd, "metrics.statsd", statsd, err);
+    }
+    return code == BELAY_OK ? traces_open(options, &telemetry->traces, err) : code;
+}
+
+enum belay_code telemetry_open(const struct telemetry_options *options, struct telemetry **out,
+                               struct belay_error *err)
+{
+    struct telemetry *telemetry = calloc(1, sizeof *telemetry);
+    enum belay_code code;
+
+    if (telemetry == NULL) {
+        return error_no_memory(err);
+    }
+    telemetry->options = *options;
+    telemetry->audit.fd = telemetry->emf.fd = telemetry->statsd.fd = -1;
+    (void)pthread_mutex_init(&telemetry->mutex, NULL);
+    code = open_all(telemetry, err);
+    if (code != BELAY_OK || (telemetry->audit.kind == LINES_NONE && telemetry->emf.kind == LINES_NONE &&
+                             telemetry->statsd.fd < 0 && telemetry->traces == NULL)) {
+        telemetry_close(telemetry);
+        telemetry = NULL;
+    }
+    if (code == BELAY_OK) {
+        *out = telemetry;
+    }
+    return code;
+}
+
+/* Said once, and again after it has worked: a full disk must not fill a log too. */
+static void put_line(struct telemetry *telemetry, struct lines *lines, const char *what,
+                     enum belay_level level, char *line)
+{
+    char text[512];
+    bool done;
+
+    if (line == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&telemetry->mutex);
+    done = lines_write(lines, level, line);
+    if (!done && !lines->has_failed && telemetry->options.on_warning != NULL) {
+        (void)snprintf(text, sizeof text, "%s: cannot write to %s: %s", what,
+                       lines->path == NULL ? "its log" : lines->path, strerror(errno));
+        telemetry->options.on_warning(telemetry->options.context, text);
+    }
+    lines->has_failed = !done;
+    (void)pthread_mutex_unlock(&telemetry->mutex);
+    free(line);
+}
+
+void telemetry_event(struct telemetry *telemetry, const struct belay_event *event)
+{
+    if (telemetry == NULL) {
+        return;
+    }
+    if (telemetry->audit.kind != LINES_NONE) {
+        put_line(telemetry, &telemetry->audit, "audit", event->level, wire_line(wire_event(event)));
+    }
+    if (telemetry->emf.kind != LINES_NONE) {
+        put_line(telemetry, &telemetry->emf, "metrics", event->level,
+                 emf_line(telemetry->options.config, event));
+    }
+    if (telemetry->statsd.fd >= 0) {
+        statsd_send(&telemetry->statsd, telemetry->options.config, event);
+    }
+    if (telemetry->traces != NULL) {
+        traces_event(telemetry->traces, event);
+    }
+}
+
+void telemetry_reopen(struct telemetry *telemetry)
+{
+    if (telemetry == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&telemetry->mutex);
+    lines_reopen(&telemetry->audit);
+    lines_reopen(&telemetry->emf);
+    (void)pthread_mutex_unlock(&telemetry->mutex);
+}
+
+bool telemetry_traceparent(struct telemetry *telemetry, const char *lock_id,
+                           char out[TELEMETRY_TRACEPARENT_SIZE])
+{
+    return telemetry != NULL && telemetry->traces != NULL &&
+           traces_parent_for(telemetry->traces, lock_id, out);
+}
+
+void telemetry_belongs(struct telemetry *telemetry, const char *lock_id, const char *traceparent)
+{
+    if (telemetry != NULL && telemetry->traces != NULL) {
+        traces_belongs(telemetry->traces, lock_id, traceparent);
+    }
+}
+
+uint64_t telemetry_dropped(const struct telemetry *telemetry)
+{
+    return telemetry == NULL || telemetry->traces == NULL ? 0 : traces_dropped(telemetry->traces);
+}
+
+void telemetry_close(struct telemetry *telemetry)
+{
+    if (telemetry == NULL) {
+        return;
+    }
+    traces_close(telemetry->traces);
+    lines_close(&telemetry->audit);
+    lines_close(&telemetry->emf);
+    statsd_close(&telemetry->statsd);
+    (void)pthread_mutex_destroy(&telemetry->mutex);
+    free(telemetry);
+}

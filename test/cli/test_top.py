@@ -1,0 +1,165 @@
+"""`belay top` on a terminal of 80 by 24, as a person sees it."""
+
+import fcntl
+import signal
+import struct
+import sys
+import termios
+import time
+
+from support import BELAY, PATIENCE, BelayCase, Terminal, main
+
+# Debian's python3-pyte, also for a Python that is not Debian's: it is plain Python.
+sys.path.append("/usr/lib/python3/dist-packages")
+import pyte  # noqa: E402
+
+
+class Screen(Terminal):
+    """A terminal, and what it shows."""
+
+    def __init__(self, argv, env, columns, rows):
+        self.screen = pyte.Screen(columns, rows)
+        self.stream = pyte.ByteStream(self.screen)
+        super().__init__(argv, env, columns, rows)
+
+    def read_some(self, timeout):
+        n = len(self.bytes)
+        done = super().read_some(timeout)
+        self.stream.feed(self.bytes[n:])
+        return done
+
+    def resize(self, columns, rows):
+        self.screen.resize(rows, columns)
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def lines(self):
+        return [line.rstrip() for line in self.screen.display]
+
+    def until(self, *texts, absent=()):
+        """Wait until the screen shows all of these and none of those."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            shown = "\n".join(self.lines())
+            if all(text in shown for text in texts) and not any(text in shown for text in absent):
+                return self.lines()
+            self.read_some(0.2)
+        raise AssertionError(f"no {texts} without {absent} in:\n" + "\n".join(self.lines()))
+
+
+class Top(BelayCase):
+    def top(self, *args, rows=24, columns=80, **env):
+        top = Screen([BELAY, "top", *args], {**self.env, **env}, columns, rows)
+        self.addCleanup(self.end, top.process)
+        return top
+
+    def hold(self, key, *args):
+        return self.ok("acquire", key, *args)
+
+    def test_locks_come_and_go_while_one_looks(self):
+        self.hold("deploy-api-prod", "--owner-name", "Grace", "--ttl", "10m")
+        top = self.top()
+        lines = top.until("deploy-api-prod", "Grace", "9m", "active", "1 held", "q quit")
+        self.assertTrue(all(len(line) <= 80 for line in lines))
+        self.assertIn("QUEUE", lines[1])
+        self.hold("build-web-dev")
+        lines = top.until("build-web-dev", "2 held")
+        self.assertLess(lines.index(next(line for line in lines if "build-web-dev" in line)),
+                        lines.index(next(line for line in lines if "deploy-api-prod" in line)))
+
+    def test_keys_sort_filter_and_inspect(self):
+        self.hold("a-long", "--ttl", "50m", "--meta", "commit=9f3c2ab")
+        self.hold("b-short", "--ttl", "5m")
+        top = self.top()
+        top.until("a-long", "b-short")
+        top.send("sss")
+        lines = top.until("by expiry")
+        self.assertTrue(lines[2].startswith("b-short"), lines)
+        top.send("r")
+        top.until("reversed")
+        top.send("/a-l\r")
+        top.until("a-long", "only 'a-l'", absent=["b-short"])
+        top.send("\r")
+        top.until("commit=9f3c2ab", "History:", "lock.acquired", "Token:")
+        top.send("\x1b")
+        top.until("KEY", "1 held")
+        top.send("?")
+        top.until("by pages")
+
+    def test_unlock_asks_why_and_whether_one_is_sure(self):
+        self.hold("k", "--owner-name", "Grace")
+        top = self.top()
+        top.until("Grace")
+        top.send("u")
+        top.until("Why end it?")
+        top.send("runner was deleted\r")
+        top.until("End the lock of Grace", "Are you sure? (yes/no)")
+        top.send("no\r")
+        top.until("not confirmed: nothing was changed", "1 held")
+        self.assertEqual(self.ok("status", "k", "--json").json()["status"], "active")
+        top.send("u")
+        top.until("Why end it?")
+        top.send("runner was deleted\r")
+        top.until("Are you sure?")
+        top.send("yes\r")
+        top.until("lock 'k' was ended", "0 held")
+        event = self.ok("history", "k", "--json").json()["events"][-1]
+        self.assertEqual((event["event"], event["reason"]), ("lock.forced", "runner was deleted"))
+
+    def test_q_and_signals_leave_the_terminal_as_it_was(self):
+        for how in ("q", "\x03", signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(how):
+                top = self.top()
+                before = termios.tcgetattr(top.master)
+                top.until("nobody holds a lock")
+                self.assertNotEqual(termios.tcgetattr(top.master), before)
+                if isinstance(how, str):
+                    top.send(how)
+                else:
+                    top.process.send_signal(how)
+                end = time.monotonic() + PATIENCE
+                while top.process.poll() is None and time.monotonic() < end:
+                    top.read_some(0.05)
+                after = termios.tcgetattr(top.master)
+                status = top.finish()
+                self.assertEqual(status, 0 if isinstance(how, str) else 128 + how)
+                self.assertTrue(top.bytes.endswith(b"\x1b[?7h\x1b[?25h\x1b[?1049l"), top.bytes[-60:])
+                self.assertEqual(after, before)
+
+    def test_another_size_of_the_terminal_is_followed(self):
+        for n in range(30):
+            self.hold(f"lock-{n:02}")
+        top = self.top()
+        lines = top.until("lock-20", absent=["lock-21"])
+        self.assertEqual(len(lines), 24)
+        top.resize(60, 12)
+        top.until("lock-08", "Enter details", absent=["lock-09"])
+        top.send("\x1b[F")
+        lines = top.until("lock-29", absent=["lock-00"])
+        self.assertTrue(all(len(line) < 60 for line in lines))
+
+    def test_no_color_means_no_color(self):
+        self.hold("k")
+        top = self.top(NO_COLOR="1")
+        top.until("active")
+        self.assertNotRegex(top.bytes, rb"\x1b\[(1|2|3\d)m")
+
+    def test_hostile_names_move_no_cursor(self):
+        self.ok("acquire", "k", "--owner", "x", "--owner-name", "\u202eevil\u200b")
+        top = self.top()
+        top.until("evil")
+        self.assertNotIn("\u202e".encode(), top.bytes)
+        top.send("\r")
+        top.until("Holder:", "evil")
+        self.assertNotIn("\u202e".encode(), top.bytes)
+
+    def test_without_a_terminal_it_prints_one_table_and_ends(self):
+        self.hold("k")
+        out = self.ok("top").out
+        self.assertEqual(out, self.ok("list").out)
+        self.assertIn("KEY", out)
+        self.assertNotIn("\x1b", out)
+        self.assertEqual([lock["key"] for lock in self.ok("top", "--json").json()["locks"]], ["k"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+// A server with tokens, and Chromium on its page. BELAY_BIN says which program.
+
+import { spawn, execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { createRequire } from "node:module";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const ROOT = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
+const BELAY = process.env.BELAY_BIN ?? path.join(ROOT, "build/belay");
+const tools = execFileSync(path.join(ROOT, "tools/browser"), { encoding: "utf8" }).trim();
+const require = createRequire(path.join(tools, "package.json"));
+const { chromium } = require("playwright-core");
+export const axePath = require.resolve("axe-core/axe.min.js");
+
+export const PATIENCE = 60000; // for a loaded machine
+export const NAMES = { admin: "ops", locker: "ci", reader: "watcher" };
+export const TOKENS = { admin: "secret-admin", locker: "secret-locker", reader: "secret-reader" };
+
+/** In memory if there is such a place: thousands of locks are made, each of them synced to disk. */
+export function folder() {
+  const made = mkdtempSync(path.join(existsSync("/dev/shm") ? "/dev/shm" : tmpdir(), "belay-dash-"));
+  return { path: made, remove: () => rmSync(made, { recursive: true, force: true }) };
+}
+
+/** A running `belay serve` on a store in `dir`. */
+export class Server {
+  constructor(dir, { tokens = true, port = 0 } = {}) {
+    this.dir = dir;
+    this.tokens = tokens;
+    this.port = port;
+    const config = ["server:", "  tokens:", ...Object.entries(TOKENS).map(([role, secret]) =>
+      `    - {"name": "${NAMES[role]}", "role": "${role}", "sha256": "${createHash("sha256").update(secret).digest("hex")}"}`)];
+    writeFileSync(path.join(dir, "belay.yaml"), tokens ? `${config.join("\n")}\n` : "locking_enabled: true\n", { mode: 0o600 });
+  }
+
+  async start() {
+    this.process = spawn(BELAY, ["serve", "--json", "--log", "json", "--listen", `127.0.0.1:${this.port}`, "--store", `sqlite:${this.dir}/belay.db`,
+      "--config", path.join(this.dir, "belay.yaml")], { stdio: ["ignore", "pipe", "ignore"], env: { ...process.env, HOME: this.dir } });
+    const line = await new Promise((resolve, reject) => {
+      let text = "";
+      this.process.stdout.on("data", (piece) => {
+        text += piece;
+        if (text.includes("\n")) {
+          resolve(text);
+        }
+      });
+      this.process.once("exit", (code) => reject(new Error(`belay serve ended with ${code}`)));
+    });
+    this.url = JSON.parse(line).listening[0];
+    this.port = Number(new URL(this.url).port);
+    return this;
+  }
+
+  async stop() {
+    const { process: server } = this;
+    if (server && server.exitCode === null && server.signalCode === null) {
+      const ended = new Promise((resolve) => server.once("exit", resolve));
+      server.kill("SIGTERM");
+      await ended;
+    }
+  }
+
+  async call(method, route, body, role = "admin") {
+    const answer = await fetch(`${this.url}${route}`, {
+      method, body: body ? JSON.stringify(body) : undefined,
+      headers: this.tokens ? { Authorization: `Bearer ${TOKENS[role]}` } : {},
+    });
+    const text = await answer.text();
+    return { status: answer.status, headers: answer.headers, text, json: answer.headers.get("content-type")?.includes("json") ? JSON.parse(text) : null };
+  }
+
+  async acquire(key, fields = {}, role = "admin") {
+    const { json, status } = await this.call("POST", "/v1/acquire", { key, locked_by: "job-1", ttl_ms: 600000, ...fields }, role);
+    return { ...json, http: status };
+  }
+
+  async release(lock, outcome = "completed") {
+    return this.call("POST", "/v1/release", { key: lock.key, lock_id: lock.lock_id, outcome });
+  }
+
+  /** Somebody who waits in line; the promise ends with the answer. */
+  waiter(key, name) {
+    return this.acquire(key, { locked_by: name, wait_ms: 120000 }).catch(() => null);
+  }
+}
+
+/** Each has a new profile of its own; the sandbox needs what a container's root has not. */
+export async function browser() {
+  return chromium.launch({
+    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+    headless: true,
+    args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+      "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--font-render-hinting=none"],
+  });
+}
+
+/** A tab that is logged in as `role` and shows `hash`. */
+export async function open(chrome, server, { role = "admin", hash = "#/locks", ...context } = {}) {
+  const tab = await chrome.newContext({ viewport: { width: 1280, height: 800 }, ...context });
+  const page = await tab.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  page.problems = [];
+  page.on("pageerror", (error) => page.problems.push(String(error)));
+  page.on("console", (message) => message.type() === "error" && !/Failed to load resource|net::ERR/.test(message.text()) && page.problems.push(message.text()));
+  page.on("dialog", (dialog) => {
+    page.problems.push(`a dialog: ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  await page.goto(`${server.url}/${hash}`);
+  if (server.tokens && role) {
+    await page.fill("#token", TOKENS[role]);
+    await page.press("#token", "Enter");
+  }
+  if (role || !server.tokens) {
+    await page.waitForSelector('.link[data-link="live"]');
+  }
+  return page;
+}

@@ -1,0 +1,414 @@
+// The dashboard in a real browser, on a real server. Each test has a store of its own.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import { PATIENCE, ROOT, Server, TOKENS, axePath, browser, folder, open } from "./support.mjs";
+
+let chrome;
+before(async () => {
+  chrome = await browser();
+});
+after(() => chrome?.close());
+
+/** A test with a server; the page must not have complained by its end. */
+function page_test(name, options, body) {
+  test(name, { timeout: 4 * PATIENCE }, async (t) => {
+    const dir = folder();
+    const server = await new Server(dir.path, options).start();
+    const pages = [];
+    t.after(async () => {
+      await Promise.all(pages.map((page) => page.context().close()));
+      await server.stop();
+      dir.remove();
+    });
+    const show = async (more) => {
+      pages.push(await open(chrome, server, more));
+      return pages.at(-1);
+    };
+    await body(server, show);
+    assert.deepEqual(pages.flatMap((page) => page.problems), []);
+  });
+}
+
+const row = (key) => `.tr[data-key="${CSS_escape(key)}"]`;
+const CSS_escape = (text) => text.replaceAll("\\", "\\\\").replaceAll('"', '\\"');
+const keys = (page) => page.$$eval(".rows .tr", (rows) => rows.map((one) => [one.getBoundingClientRect().top, one.dataset.key]).sort((a, b) => a[0] - b[0]).map(([, key]) => key));
+const until = (page, fn, arg) => page.waitForFunction(fn, arg, { timeout: PATIENCE });
+
+page_test("locks come, wait and go without a reload, and scroll and selection stay", {}, async (server, show) => {
+  for (let i = 100; i < 160; i++) {
+    await server.acquire(`k-${i}`);
+  }
+  const page = await show();
+  await page.waitForSelector(row("k-100"));
+  await page.evaluate(() => {
+    window.wasNotReloaded = true;
+    document.querySelector(".scroller").scrollTop = 880;
+  });
+  await page.waitForSelector(row("k-130"));
+  await page.focus(`${row("k-130")} a`);
+  const place = () => page.$eval(row("k-130"), (one) => Math.round(one.getBoundingClientRect().top));
+  const at = await place();
+  const lock = await server.acquire("a-first", { locked_by: "newcomer", locked_by_name: "New Comer" });
+  await until(page, () => document.querySelector(".total").textContent === "61 locks");
+  assert.equal(await place(), at, "the row that one looks at has moved");
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), "k-130");
+  await page.$eval(".scroller", (one) => (one.scrollTop = 0));
+  await page.waitForSelector(`${row("a-first")} >> text=New Comer (ops)`);
+  const wait = server.waiter("a-first", "patient");
+  await page.waitForSelector(`${row("a-first")} .badge.queue >> text=1`);
+  await server.release(lock);
+  await page.waitForSelector(`${row("a-first")} >> text=patient`);
+  await server.release(await wait);
+  await page.waitForSelector(row("a-first"), { state: "detached" });
+  assert.equal(await page.evaluate(() => window.wasNotReloaded), true);
+});
+
+page_test("what another process does on the same file is seen too", { tokens: false }, async (server, show) => {
+  const page = await show();
+  await page.waitForSelector("text=Nobody holds a lock");
+  execFileSync(process.env.BELAY_BIN, ["--store", `sqlite:${server.dir}/belay.db`, "acquire", "from-a-shell"], { env: { ...process.env, HOME: server.dir } });
+  await page.waitForSelector(row("from-a-shell"));
+});
+
+page_test("search, filters and sorting find a lock", {}, async (server, show) => {
+  await server.acquire("deploy-api-prod", { locked_by_name: "Grace", ttl_ms: 900000 });
+  await server.acquire("deploy-web-prod", { locked_by_name: "Ada", ttl_ms: 100000 });
+  await server.acquire("build-api-dev", { locked_by_name: "Ada", ttl_ms: 500000 });
+  await server.release(await server.acquire("old-one"));
+  const page = await show();
+  await page.waitForSelector(row("build-api-dev"));
+  assert.deepEqual(await keys(page), ["build-api-dev", "deploy-api-prod", "deploy-web-prod"]);
+  await page.click('[data-sort="left"]');
+  await until(page, () => document.querySelector('[aria-sort="ascending"] button')?.dataset.sort === "left");
+  assert.deepEqual(await keys(page), ["deploy-web-prod", "build-api-dev", "deploy-api-prod"]);
+  await page.fill(".search", "ada prod");
+  await until(page, () => document.querySelectorAll(".rows .tr").length === 1);
+  assert.deepEqual(await keys(page), ["deploy-web-prod"]);
+  await page.fill(".search", "nothing like it");
+  await page.waitForSelector("text=No lock fits");
+  await page.click("text=Show all locks");
+  await page.click('[data-filter="released"]');
+  await page.waitForSelector(`${row("old-one")} >> text=completed`);
+});
+
+page_test("a lock's page has metadata, the line, history, hold times and hierarchy, and follows", {}, async (server, show) => {
+  const key = "stack:shop:env:prod:service:cart";
+  for (let i = 0; i < 3; i++) {
+    await server.release(await server.acquire(key, { locked_by: `run-${i}` }), i === 1 ? "failed" : "completed");
+  }
+  await server.acquire(key, { locked_by: "run-now", metadata: { commit: "9f3c2ab" } });
+  await server.acquire("stack:shop:env:prod:component:cart/worker", { locked_by: "refused" });
+  const page = await show({ hash: `#/locks/${encodeURIComponent(key)}` });
+  await page.waitForSelector(".timeline >> text=Acquired");
+  await page.waitForSelector(".facts.meta >> text=9f3c2ab");
+  assert.match(await page.textContent(".trio"), /Median.*95 %.*Longest/);
+  assert.equal(await page.$$eval(".timeline li", (items) => items.filter((item) => item.textContent.includes("Released")).length), 3);
+  assert.deepEqual(await page.$$eval(".tree .mono", (items) => items.map((item) => item.textContent)), ["stack:shop:env:prod", key]);
+  server.waiter(key, "first-in-line");
+  await page.waitForSelector(".line >> text=first-in-line");
+  server.waiter("stack:shop:env:prod", "second-from-above");
+  await page.goto(`${server.url}/#/locks/${encodeURIComponent("stack:shop:env:prod")}`);
+  await page.waitForSelector(`.tree a >> text=${key}`);
+});
+
+page_test("an admin ends a lock: holder shown, reason asked, key typed, and it is on record", {}, async (server, show) => {
+  await server.acquire("deploy-api-prod", { locked_by: "ci-77", locked_by_name: "Grace" });
+  const page = await show({ hash: "#/locks/deploy-api-prod" });
+  await page.click("text=Force unlock…");
+  assert.match(await page.textContent("dialog"), /Grace \(ops\)\s*ci-77/);
+  const isOff = () => page.isDisabled("text=End this lock");
+  assert.ok(await isOff());
+  await page.fill("#typed", "deploy-api-prod");
+  assert.ok(await isOff(), "a reason is needed");
+  await page.fill("#reason", "runner was deleted");
+  await page.fill("#typed", "deploy-api-dev");
+  assert.ok(await isOff(), "the key must be the one");
+  await page.fill("#typed", "deploy-api-prod");
+  await page.press("#typed", "Enter");
+  await page.waitForSelector("dialog", { state: "detached" });
+  await page.waitForSelector(".timeline .bad >> text=runner was deleted");
+  const { json } = await server.call("GET", "/v1/locks/deploy-api-prod/history");
+  const last = json.events.at(-1);
+  assert.deepEqual([last.event, last.by, last.reason], ["lock.forced", "ops", "runner was deleted"]);
+});
+
+page_test("a lock that changed hands while one was asked is not ended (L3)", {}, async (server, show) => {
+  const lock = await server.acquire("k", { locked_by: "first" });
+  const page = await show({ hash: "#/locks/k" });
+  await page.click("text=Force unlock…");
+  await page.fill("#reason", "x");
+  await page.fill("#typed", "k");
+  await server.release(lock);
+  await server.acquire("k", { locked_by: "second" });
+  await page.click("text=End this lock");
+  await page.waitForSelector(".problem >> text=Another has taken the lock");
+  assert.equal((await server.call("GET", "/v1/locks/k")).json.locked_by, "second");
+});
+
+page_test("a reader sees no way to end a lock, no lock id, and is refused", {}, async (server, show) => {
+  await server.acquire("k", { lock_id: "very-secret-id" });
+  const page = await show({ role: "reader", hash: "#/locks/k" });
+  await page.waitForSelector("text=Ending it takes the token of an admin");
+  assert.equal(await page.$("text=Force unlock"), null);
+  assert.ok(!(await page.content()).includes("very-secret-id"));
+  const status = await page.evaluate(async (token) => (await fetch("v1/locks/k", { method: "DELETE", headers: { Authorization: `Bearer ${token}` } })).status, TOKENS.reader);
+  assert.equal(status, 403);
+});
+
+page_test("one logs in with a token, a wrong one is told so, and nothing changes without its header", {}, async (server, show) => {
+  await server.acquire("k");
+  const page = await show({ role: null });
+  await page.fill("#token", "wrong");
+  await page.press("#token", "Enter");
+  await page.waitForSelector("text=does not know that token");
+  await page.fill("#token", TOKENS.admin);
+  await page.press("#token", "Enter");
+  await page.waitForSelector(row("k"));
+  assert.deepEqual(await page.context().cookies(), []);
+  assert.equal(await page.evaluate(async () => (await fetch("v1/locks/k", { method: "DELETE" })).status), 401);
+  await page.click('[aria-label="Log out"]');
+  await page.waitForSelector("#token");
+  assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+});
+
+const HOSTILE = '<img src=x onerror="alert(1)">"\'&amp;<script>alert(2)</script>{{7*7}}';
+page_test("hostile keys, owners and metadata are shown as the text they are", {}, async (server, show) => {
+  await server.acquire(HOSTILE, { locked_by: HOSTILE, locked_by_name: `</div>${HOSTILE}`, metadata: { [HOSTILE.slice(0, 100)]: HOSTILE, "javascript:alert(3)": "javascript:alert(4)" } });
+  const page = await show();
+  await page.waitForSelector(".rows .key");
+  assert.equal(await page.textContent(".rows .key"), HOSTILE);
+  await page.click(".rows .key");
+  await page.waitForSelector(".facts.meta");
+  assert.equal(await page.textContent("h1"), HOSTILE);
+  assert.ok((await page.textContent(".facts.meta")).includes(HOSTILE));
+  await page.click("text=Force unlock…");
+  assert.ok((await page.textContent("dialog")).includes(HOSTILE));
+  assert.equal(await page.$$eval("img", (all) => all.filter((one) => !one.src.endsWith("/ui/icon.svg")).length), 0);
+  assert.equal(await page.$$eval("script", (all) => all.length), 1);
+  assert.equal(await page.evaluate(() => window.x), undefined);
+});
+
+page_test("the page may load nothing from elsewhere and be framed by nobody", {}, async (server) => {
+  for (const file of ["/", "/ui/app.js", "/ui/app.css", "/ui/icon.svg"]) {
+    const answer = await server.call("GET", file, null);
+    const policy = answer.headers.get("content-security-policy");
+    assert.match(policy, /^default-src 'none'/);
+    assert.ok(!policy.includes("unsafe") && policy.includes("frame-ancestors 'none'"));
+    assert.equal(answer.headers.get("x-content-type-options"), "nosniff");
+    assert.equal(answer.headers.get("referrer-policy"), "no-referrer");
+    const again = await fetch(server.url + file, { headers: { "If-None-Match": answer.headers.get("etag") } });
+    assert.equal(again.status, 304);
+  }
+});
+
+page_test("everything can be done with the keyboard alone", {}, async (server, show) => {
+  for (const key of ["a-lock", "b-lock", "c-lock"]) {
+    await server.acquire(key);
+  }
+  const page = await show();
+  await page.waitForSelector(row("c-lock"));
+  const press = (...all) => all.reduce((done, key) => done.then(() => page.keyboard.press(key)), Promise.resolve());
+  await press("j", "j");
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), "b-lock");
+  assert.notEqual(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), "none");
+  await press("Enter");
+  await page.waitForSelector("text=Force unlock…");
+  await press("u");
+  await page.waitForSelector("dialog");
+  await page.keyboard.type("no hands");
+  await press("Tab");
+  await page.keyboard.type("b-lock");
+  await press("Enter");
+  await page.waitForSelector("dialog", { state: "detached" });
+  await page.waitForSelector(".timeline .bad");
+  await press("Escape");
+  await page.waitForSelector(row("c-lock"));
+  await press("/");
+  await page.keyboard.type("c-l");
+  await until(page, () => document.querySelectorAll(".rows .tr").length === 1);
+  await press("Escape", "Escape");
+  await press("?");
+  await page.waitForSelector("dialog >> text=next and previous lock");
+  await press("Escape", "g", "a");
+  await page.waitForSelector("h1 >> text=Activity");
+  await press("g", "l");
+  await page.waitForSelector("h1 >> text=Locks");
+});
+
+page_test("it says when the connection is gone, keeps what it knows, and goes on by itself", {}, async (server, show) => {
+  const lock = await server.acquire("before");
+  const page = await show();
+  await page.waitForSelector(row("before"));
+  await server.stop();
+  await page.waitForSelector(".lost:not([hidden]) >> text=The connection to the server is gone");
+  assert.ok(await page.isVisible(row("before")));
+  await server.start();
+  await server.acquire("meanwhile");
+  await server.release(lock);
+  await page.waitForSelector('.link[data-link="live"]');
+  await page.waitForSelector(".lost", { state: "hidden" });
+  await page.waitForSelector(row("meanwhile"));
+  await page.waitForSelector(row("before"), { state: "detached" });
+});
+
+page_test("a lease that runs out is shown as expired although nobody says so", {}, async (server, show) => {
+  await server.acquire("short", { ttl_ms: 2500 });
+  await server.acquire("quiet", { heartbeat_ms: 100, stale_after_ms: 500 });
+  const page = await show();
+  await page.waitForSelector(`${row("short")} >> text=expired`);
+  await page.waitForSelector(`${row("quiet")} >> text=stale`);
+});
+
+// Taking five thousand locks one by one takes a busy machine a minute: the row of one is copied.
+const COPY = `
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+names = [column[1] for column in db.execute("PRAGMA table_info(locks)")]
+row = dict(zip(names, db.execute("SELECT * FROM locks").fetchone()))
+for i in range(1, int(sys.argv[2])):
+    copy = {**row, "key": f"deploy-service-{i:05}-prod", "lock_id": f"copy-{i}"}
+    db.execute(f"INSERT INTO locks VALUES ({', '.join('?' * len(names))})", list(copy.values()))
+db.commit()
+`;
+
+page_test("five thousand locks scroll, filter and change without stutter", {}, async (server, show) => {
+  const many = Number(process.env.BELAY_DASHBOARD_LOCKS ?? 5000);
+  const name = (i) => `deploy-service-${String(i).padStart(5, "0")}-prod`;
+  await server.acquire(name(0), { ttl_ms: 3600000 });
+  await server.stop();
+  execFileSync("python3", ["-c", COPY, `${server.dir}/belay.db`, String(many)]);
+  await server.start();
+  const page = await show();
+  await until(page, (n) => document.querySelector(".total").textContent === `${n.toLocaleString("en-GB")} locks`, many);
+  const seen = await page.evaluate(async () => {
+    const tasks = [];
+    const observer = new PerformanceObserver((list) => tasks.push(...list.getEntries().map((entry) => entry.duration)));
+    observer.observe({ type: "longtask", buffered: false });
+    const scroller = document.querySelector(".scroller");
+    const gaps = [];
+    let last = performance.now();
+    for (let i = 0; i < 120; i++) {
+      scroller.scrollTop += 1500; // every row of the view is another one
+      await new Promise((resolve) => requestAnimationFrame(resolve));
+      gaps.push(performance.now() - last);
+      last = performance.now();
+    }
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    gaps.sort((a, b) => a - b);
+    return { rows: document.querySelectorAll(".rows .tr").length, median: gaps[60], worst: gaps.at(-1), long: tasks.length, longest: Math.max(0, ...tasks), top: scroller.scrollTop };
+  });
+  console.log(`# 5000 locks: ${JSON.stringify(seen)}`);
+  assert.ok(seen.rows < 60, `only what is in view exists, not ${seen.rows} rows`);
+  assert.ok(seen.top > 100000);
+  assert.ok(seen.median < 300 && seen.longest < 2000, JSON.stringify(seen)); // generous: the machine may be busy
+  const lock = await server.acquire("a-new-one");
+  await page.$eval(".scroller", (one) => (one.scrollTop = 0));
+  await page.waitForSelector(row("a-new-one"));
+  await server.release(lock);
+  await page.waitForSelector(row("a-new-one"), { state: "detached" });
+  await page.fill(".search", "04321");
+  await until(page, () => document.querySelectorAll(".rows .tr").length === 1);
+  assert.deepEqual(await keys(page), [name(4321 % many)]);
+});
+
+page_test("the charts count what has happened", {}, async (server, show) => {
+  for (let i = 0; i < 7; i++) {
+    const lock = await server.acquire("k", { locked_by: `run-${i}` });
+    await server.acquire("k", { locked_by: "too-late" });
+    await server.release(lock);
+  }
+  const page = await show({ hash: "#/activity" });
+  await page.waitForSelector("figure >> nth=3");
+  assert.match(await page.textContent("figure >> nth=0"), /acquired\s*7/);
+  assert.match(await page.textContent("figure >> nth=1"), /refused\s*7/);
+  await page.click("text=The numbers as a table");
+  assert.ok(await page.isVisible("td >> nth=0"));
+  await page.click("text=24 hours");
+  await until(page, () => /acquired\s*7/.test(document.querySelector("figure").textContent));
+});
+
+async function faults(page) {
+  await page.evaluate(readFileSync(axePath, "utf8"));
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  return violations.filter((one) => ["serious", "critical"].includes(one.impact)).map((one) => `${one.id}: ${one.nodes.map((node) => `${node.target} ${node.failureSummary}`).join("; ")}`);
+}
+
+for (const colorScheme of ["light", "dark"]) {
+  page_test(`axe finds no serious fault on any page (${colorScheme})`, {}, async (server, show) => {
+    const key = "stack:shop:env:prod:service:cart";
+    await server.release(await server.acquire(key));
+    await server.acquire(key, { metadata: { commit: "9f3c2ab" }, heartbeat_ms: 100, stale_after_ms: 500 });
+    await server.acquire("short", { ttl_ms: 1000 });
+    server.waiter(key, "in-line");
+    const login = await show({ role: null, colorScheme });
+    await login.waitForSelector("#token");
+    assert.deepEqual(await faults(login), [], "log in");
+    const page = await show({ colorScheme });
+    await page.waitForSelector(`${row("short")} >> text=expired`);
+    const background = await page.evaluate(() => getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number));
+    assert.equal(background[0] < 100, colorScheme === "dark");
+    assert.deepEqual(await faults(page), [], "locks");
+    await page.fill(".search", "no such");
+    await page.waitForSelector("text=No lock fits");
+    assert.deepEqual(await faults(page), [], "no lock fits");
+    await page.goto(`${server.url}/#/locks/${encodeURIComponent(key)}`);
+    await page.waitForSelector(".tree");
+    assert.deepEqual(await faults(page), [], "one lock");
+    await page.click("text=Force unlock…");
+    assert.deepEqual(await faults(page), [], "force unlock");
+    await page.keyboard.press("Escape");
+    await page.goto(`${server.url}/#/activity`);
+    await page.waitForSelector("figure >> nth=3");
+    assert.deepEqual(await faults(page), [], "activity");
+  });
+}
+
+page_test("the switch changes the colours and is remembered", {}, async (server, show) => {
+  const page = await show({ colorScheme: "light" });
+  const shade = () => page.evaluate(() => Number(getComputedStyle(document.body).backgroundColor.match(/\d+/)[0]));
+  assert.ok((await shade()) > 200);
+  await page.click('[aria-label^="Colours"]');
+  await page.click('[aria-label^="Colours"]');
+  assert.ok((await shade()) < 100);
+  await page.reload();
+  await page.waitForSelector('.link[data-link="live"]');
+  assert.ok((await shade()) < 100);
+});
+
+page_test("at the width of a phone nothing is cut off and axe is content", {}, async (server, show) => {
+  await server.acquire("stack:shop:env:prod:service:a-very-long-name-of-a-service-indeed", { locked_by_name: "Somebody With A Long Name Too" });
+  const page = await show({ viewport: { width: 360, height: 700 }, hasTouch: true });
+  await page.waitForSelector(".rows .tr");
+  const overflow = () => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  assert.ok((await overflow()) <= 0);
+  assert.deepEqual(await faults(page), []);
+  await page.tap(".rows .tr .key");
+  await page.waitForSelector(".timeline");
+  assert.ok((await overflow()) <= 0);
+  assert.deepEqual(await faults(page), []);
+  await page.goto(`${server.url}/#/activity`);
+  await page.waitForSelector("figure >> nth=3");
+  assert.ok((await overflow()) <= 0);
+});
+
+page_test("who sees it for the first time is told what to type", { tokens: false }, async (server, show) => {
+  const page = await show();
+  await page.waitForSelector("text=Nobody holds a lock");
+  assert.ok((await page.textContent(".empty")).includes(`${server.url}/v1/locks/deploy-api-prod/acquire`));
+  await page.goto(`${server.url}/#/locks/never-heard-of`);
+  await page.waitForSelector("text=belay acquire never-heard-of");
+});
+
+test("no script of the page makes elements from text", () => {
+  const files = execFileSync("git", ["ls-files", "-co", "--exclude-standard", "src/dashboard"], { cwd: ROOT, encoding: "utf8" }).split("\n").filter((name) => /\.(js|html)$/.test(name));
+  assert.ok(files.length > 5);
+  for (const file of files) {
+    const text = readFileSync(path.join(ROOT, file), "utf8");
+    assert.doesNotMatch(text, /innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|createContextualFragment|srcdoc|javascript:| style=|\son\w+="/, file);
+    assert.doesNotMatch(text.replaceAll("http://www.w3.org/2000/svg", ""), /https?:\/\//, `${file} loads nothing from elsewhere`);
+  }
+});

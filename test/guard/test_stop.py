@@ -1,0 +1,451 @@
+"""Stop a shared database only when nobody uses it (S3.3, S3.5 to S3.7)."""
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+
+from guard_support import SHORT_TTL, STORE, GuardCase, main, wait_until
+
+
+class Decisions(GuardCase):
+    def test_a_dedicated_database_is_stopped_at_once(self):
+        self.application("shop")
+        self.run_database()
+        result = self.stop("shop")
+        self.assertEqual(result, {"database": self.DATABASE, "kind": "postgres", "host": None, "action": "stopped",
+                                  "reason": "no other application uses it", "shared": False, "sharing_apps": [],
+                                  "active_apps": []})
+        self.assertFalse(self.running())
+        (line, _) = self.log()
+        self.assertIn(f"stop {self.DATABASE} postgres key=LOCK#DB#{self.DATABASE} id=set", line)
+
+    def test_three_sharers_one_by_one_and_it_stops_with_the_last(self):
+        """S3.6."""
+        applications = [self.application(name) for name in ("a", "b", "c")]
+        self.run_database()
+        for name, application, others in zip("ab", applications, (["b", "c"], ["c"])):
+            application.down()
+            result = self.stop(name, code=75)
+            self.assertEqual((result["action"], result["active_apps"]), ("skipped_shared_active", others))
+            self.assertTrue(self.running())
+        applications[2].down()
+        result = self.stop("c")
+        self.assertEqual((result["action"], result["sharing_apps"], result["active_apps"]), ("stopped", ["a", "b"], []))
+        self.assertFalse(self.running())
+        self.assertEqual(len([line for line in self.log() if line.startswith("stop ")]), 1)
+
+    def test_what_each_answer_of_a_sharer_means(self):
+        """The decision table of docs/shared-databases.md."""
+        self.application("me")
+        other = self.application("other")
+        self.configure(quick_status_timeout=1)
+        for what, change, word in [
+                ("answers 200", lambda: other.up(200), "other is UP"),
+                ("redirects to 200", lambda: setattr(other, "location", other.url.replace("health", "x")), "other is UP"),
+                ("times out", lambda: (setattr(other, "location", None), setattr(other, "delay", 3)), "other is UNKNOWN"),
+                ("refuses", other.down, "other is UNKNOWN")]:
+            with self.subTest(what=what):
+                change()
+                self.run_database()
+                result = self.stop("me", code=75)
+                self.assertEqual((result["action"], result["active_apps"]), ("skipped_shared_active", ["other"]))
+                self.assertIn(word, result["reason"])
+                self.assertTrue(self.running())
+        other.delay = 0
+        other.up(500)
+        self.assertEqual(self.stop("me")["action"], "stopped")  # the document's rule: an answer, and not 200
+        self.run_database()
+        self.configure(quick_status_rule="cautious")
+        self.assertIn("other is UNKNOWN", self.stop("me", code=75)["reason"])
+
+    def test_with_database_all_users_are_asked(self):
+        application = self.application("only")
+        self.run_database()
+        result = self.fails(75, "db", "stop", "--database", self.DATABASE.upper(), "--json").json()["results"][0]
+        self.assertEqual(result["active_apps"], ["only"])
+        application.down()
+        self.ok("app", "mark-stopped", "only")
+        self.ok("db", "stop", "--database", self.DATABASE)
+        self.assertFalse(self.running())
+
+    def test_an_instance_and_its_host_are_one_database(self):
+        self.application("a", database="i-0123456789abcdef0@db.example:5432")
+        self.application("b", database="db.example:5432")
+        self.run_database()
+        result = self.stop("b", code=75)
+        self.assertEqual((result["database"], result["host"], result["active_apps"]),
+                         ("i-0123456789abcdef0", "db.example:5432", ["a"]))
+        self.assertEqual([one["database"] for one in self.ok("db", "list", "--json").json()["databases"]],
+                         ["i-0123456789abcdef0"])
+
+    def test_a_dry_run_tells_and_changes_nothing(self):
+        self.application("a").down()
+        other = self.application("b")
+        self.run_database()
+        self.assertEqual(self.stop("a", "--dry-run", code=75)["action"], "skipped_shared_active")
+        other.up(503)
+        result = self.stop("a", "--dry-run")
+        self.assertEqual(result["action"], "skipped")
+        self.assertIn("would be stopped", result["reason"])
+        self.assertTrue(self.running())
+        self.assertEqual(self.log(), [])
+        self.assertEqual(self.ok("app", "show", "a", "--json").json()["state"], "running")
+        self.assertIsNone(self.ok("db", "list", "--json").json()["databases"][0]["last"])
+
+    def test_one_that_is_stopped_already_is_left_alone(self):
+        self.application("a")
+        result = self.stop("a")
+        self.assertEqual((result["action"], result["reason"]), ("skipped", "it is stopped already"))
+        self.assertEqual(self.log(), [])
+
+    def test_what_nobody_registered_is_left_alone(self):
+        self.assertIn("left alone", self.fails(66, "db", "stop", "--database", "x:1").err)
+        self.fails(66, "db", "stop", "--app", "nobody")
+        self.fails(64, "db", "stop")
+        self.fails(64, "db", "stop", "--app", "a", "--database", "x:1")
+        self.assertIn("neither", self.fails(64, "db", "stop", "--database", "x").err)
+
+    def test_without_an_action_nothing_is_done_and_the_setting_is_named(self):
+        self.application("a")
+        self.configure({"neo4j": {"stop": {"command": ["true"]}}})
+        self.assertIn("databases.postgres.stop", self.fails(78, "db", "stop", "--app", "a").err)
+        self.assertEqual(self.ok("app", "show", "a", "--json").json()["state"], "running")
+
+    def test_a_registry_that_cannot_be_read_is_no_reason_to_stop(self):
+        """Where document 003 stopped the database: "a registry read error counts as 'nobody uses it'"."""
+        self.application("a")
+        self.run_database()
+        if STORE == "server":
+            os.kill(self.server.pid, signal.SIGKILL)
+            self.server.wait()
+        elif STORE == "sqlite":
+            os.rename(self.dir / "belay.db", self.dir / "moved.db")
+            os.mkdir(self.dir / "belay.db")
+        else:
+            self.dynamodb("DeleteTable", TableName=self.table)
+        result = self.belay("db", "stop", "--app", "a")
+        self.assertNotEqual(result.code, 0, result)
+        self.assertTrue(self.running())
+        self.assertEqual(self.log(), [])
+
+    def test_an_action_that_fails_or_takes_too_long_is_an_error(self):
+        self.application("a")
+        self.run_database()
+        (self.dir / "broken").touch()
+        result = self.stop("a", code=69)
+        self.assertEqual(result["action"], "error")
+        self.assertIn("ended with 3", result["reason"])
+        (self.dir / "broken").unlink()
+        (self.dir / "slow").write_text("60")
+        self.configure({"postgres": {"stop": {"command": [self.script, "stop"], "timeout": "300ms"}}})
+        began = time.monotonic()
+        result = self.stop("a", code=69)
+        self.assertIn("took longer than 300ms", result["reason"])
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertEqual(self.ok("list", "--json").json()["locks"], [])  # the lock is always released
+
+    def test_an_action_that_does_not_take_effect_is_an_error(self):
+        self.application("a")
+        self.run_database()
+        self.configure({"postgres": {"stop": {"command": ["true"], "timeout": "400ms",
+                                              "until": {"command": [self.script, "is-stopped"], "every": "50ms"}}}})
+        self.assertIn("has not taken effect", self.stop("a", code=69)["reason"])
+
+    def test_what_was_decided_is_logged_in_the_words_of_the_document(self):
+        """S3.9."""
+        self.application("a")
+        other = self.application("b")
+        self.run_database()
+        said = self.fails(75, "db", "stop", "--app", "a").err
+        for line in [f"Processing postgres database: {self.DATABASE}", f"Lock acquired for db={self.DATABASE}, owner=",
+                     "postgres shared with 1 application(s): b", "b is UP",
+                     "postgres shared with active apps: b. Skipping stop.", f"Lock released for LOCK#DB#{self.DATABASE}, owner="]:
+            self.assertIn(line, said)
+        other.up(503)
+        self.assertIn("All sharing applications are DOWN - stopping postgres database...", self.ok("db", "stop", "--app", "a").err)
+
+    def test_the_last_decision_is_kept_and_audited(self):
+        self.application("a")
+        self.application("b")
+        self.run_database()
+        self.stop("a", "--by", "nightly", code=75)
+        (database,) = self.ok("db", "list", "--json").json()["databases"]
+        self.assertEqual(database["last"]["action"], "skipped_shared_active")
+        self.assertEqual(database["last"]["by"], "nightly")
+        self.assertEqual(database["last"]["reason"], "b is UP")
+        self.assertEqual([(user["app"], user["state"]) for user in database["apps"]], [("a", "stopped"), ("b", "running")])
+        if STORE in ("sqlite", "server"):
+            self.assertIn("db.stop.skipped_shared_active", self.events(f"LOCK#DB#{self.DATABASE}"))
+
+    def test_the_switch_of_the_document_turns_the_lock_off_and_not_the_questions(self):
+        """S3.8: SHARED_DB_LOCK_ENABLED."""
+        self.application("a")
+        other = self.application("b")
+        self.run_database()
+        self.acquire(f"LOCK#DB#{self.DATABASE}")
+        self.env["SHARED_DB_LOCK_ENABLED"] = "false"
+        self.assertEqual(self.stop("a", code=75)["action"], "skipped_shared_active")
+        other.up(503)
+        self.assertEqual(self.stop("a")["action"], "stopped")
+
+
+class Together(GuardCase):
+    CONTROLLER = {"lock_ttl_seconds": SHORT_TTL}
+
+    def test_two_sharers_stopping_at_once_stop_it_once(self):
+        """S3.6: at most one stop call, and it ends stopped, as both are down."""
+        for name in ("a", "b"):
+            self.application(name).down()
+        self.run_database()
+        both = [self.start("db", "stop", "--app", name, "--wait", "60s", "--json") for name in ("a", "b")]
+        actions = []
+        for process in both:
+            out, err = process.communicate(timeout=90)
+            self.assertEqual(process.returncode, 0, err)
+            actions.append(json.loads(out)["results"][0]["action"])
+        self.assertFalse(self.running())
+        self.assertEqual(sorted(actions), ["skipped", "stopped"])
+        self.assertEqual(len([line for line in self.log() if line.startswith("stop ")]), 1)
+
+    def test_wait_asks_again_until_the_other_is_down(self):
+        self.application("a").down()
+        other = self.application("b")
+        self.run_database()
+        process = self.start("db", "stop", "--app", "a", "--wait", "60s", "--json")
+        wait_until(lambda: len(other.seen) >= 2, "it asks again")
+        self.assertTrue(self.running())
+        other.up(503)
+        out, err = process.communicate(timeout=90)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertEqual(json.loads(out)["results"][0]["action"], "stopped")
+        self.assertFalse(self.running())
+
+    def test_a_lock_that_another_holds_skips_the_stop(self):
+        """S3.2: three attempts, then fail-safe."""
+        self.application("a")
+        self.run_database()
+        self.acquire(f"LOCK#DB#{self.DATABASE}", "--ttl", "5m", "--owner", "another-controller")
+        result = self.stop("a", code=75)
+        self.assertEqual(result["action"], "skipped_lock")
+        self.assertIn("another-controller", result["reason"])
+        self.assertTrue(self.running())
+        self.assertIn("after 3 attempts", self.fails(75, "db", "stop", "--app", "a").err)
+
+    def test_a_dead_owner_keeps_it_locked_for_its_ttl_and_no_longer(self):
+        self.application("a")
+        self.run_database()
+        (self.dir / "slow").write_text("600")
+        process = self.start("db", "stop", "--app", "a")
+        wait_until(lambda: self.log(), "the action begins")
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        (self.dir / "slow").unlink()
+        self.assertTrue(self.running())  # and what it had started was ended with it
+        self.assertEqual(self.stop("a", "--wait", "60s")["action"], "stopped")
+
+    def test_killed_between_decision_and_action_nothing_is_stopped(self):
+        self.application("a").down()
+        self.run_database()
+        (self.dir / "hold").touch()
+        process = self.start("db", "stop", "--app", "a")
+        wait_until((self.dir / "held").exists, "the decision is made")
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        (self.dir / "hold").unlink()
+        self.assertTrue(self.running())
+        self.assertEqual([line for line in self.log() if line.startswith("stop ")], [])
+        self.assertEqual(self.stop("a", "--wait", "60s")["action"], "stopped")
+
+    def test_a_lock_that_was_forced_before_the_action_stops_nothing(self):
+        """The lease is checked again immediately before the action."""
+        self.application("a").down()
+        self.run_database()
+        (self.dir / "hold").touch()
+        process = self.start("db", "stop", "--app", "a", "--json")
+        wait_until((self.dir / "held").exists, "the decision is made")
+        key = f"LOCK#DB#{self.DATABASE}"
+        self.ok("unlock", key, "--force", "--yes", "--reason", "test")
+        (self.dir / "hold").unlink()
+        out, err = process.communicate(timeout=60)
+        self.assertNotEqual(process.returncode, 0, err)
+        self.assertEqual(json.loads(out)["results"][0]["action"], "error")
+        self.assertTrue(self.running())
+        self.assertEqual([line for line in self.log() if line.startswith("stop ")], [])
+
+    def test_a_lease_lost_during_the_action_ends_the_action(self):
+        self.application("a").down()
+        self.run_database()
+        (self.dir / "slow").write_text("600")
+        process = self.start("db", "stop", "--app", "a", "--json")
+        wait_until(lambda: self.log(), "the action begins")
+        self.ok("unlock", f"LOCK#DB#{self.DATABASE}", "--force", "--yes", "--reason", "test")
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 76, err)
+        self.assertIn("lease was lost", json.loads(out)["results"][0]["reason"])
+        self.assertTrue(self.running())
+
+    def test_a_start_that_races_a_stop_leaves_the_database_running(self):
+        """The start takes the same lock: it comes before the stop's questions or after its end."""
+        a = self.application("a")
+        b = self.application("b")
+        for _ in range(4):
+            a.down()
+            b.down()
+            self.run_database()
+            (self.dir / "slow").write_text("0.3")
+            self.ok("app", "mark-stopped", "b")
+            stop = self.start("db", "stop", "--app", "a", "--json")
+            start = self.start("db", "start", "--app", "b", "--wait", "60s", "--json")
+            out, err = start.communicate(timeout=90)
+            self.assertEqual(start.returncode, 0, err)
+            self.assertTrue(self.running(), out)  # the moment it says so
+            stop.communicate(timeout=90)
+            self.assertTrue(self.running())
+
+    def test_thirty_sharers_of_three_seconds_fit_into_a_lock(self):
+        """S3.7: asked side by side, with the lock renewed meanwhile."""
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen(200)
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+            names = [f"sharer-{i:02}" for i in range(30)]
+            text = "apps:\n" + "".join(f"  - {{name: {name}, urls: ['{url}'], databases: ['postgres={self.DATABASE}']}}\n"
+                                       for name in [*names, "me"])
+            self.ok("app", "import", "-", text=text)
+            self.run_database()
+            self.configure(lock_ttl_seconds=60)
+            began = time.monotonic()
+            result = self.stop("me", code=75)
+            self.assertEqual(result["active_apps"], names)
+            self.assertLess(time.monotonic() - began, 50)  # one after another would take 90 s
+            self.assertTrue(self.running())
+            # And with a lock that is shorter than the questions: the heartbeat carries it.
+            self.configure(lock_ttl_seconds=SHORT_TTL - 1)
+            for name in names:
+                self.ok("app", "mark-stopped", name)
+            self.assertEqual(self.stop("me")["action"], "stopped")
+
+    def test_many_stops_at_once_make_one_stop(self):
+        for name in ("a", "b", "c", "d"):
+            self.application(name).up(503)
+        self.run_database()
+        codes = []
+        threads = [threading.Thread(target=lambda n=name: codes.append(
+            self.belay("db", "stop", "--app", n, "--wait", "60s").code)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(codes, [0] * 4)
+        self.assertEqual(len([line for line in self.log() if line.startswith("stop ")]), 1)
+
+
+class Safety(GuardCase):
+    def test_a_file_in_the_working_directory_may_not_name_actions(self):
+        (self.dir / "belay.yaml").write_text("databases: {postgres: {stop: {command: [touch, /tmp/x]}}}\n")
+        (self.dir / "belay.yaml").chmod(0o600)
+        self.env.pop("BELAY_CONFIG")
+        self.assertIn("databases", self.fails(78, "app", "list").err)
+
+    def test_the_command_has_the_variables_of_the_lock_and_none_of_another(self):
+        self.application("a")
+        out = self.dir / "environment"
+        self.configure({"postgres": {"stop": {"command": ["sh", "-c", f"env > {out}; cat"]}}})
+        self.env["BELAY_TOKEN"] = "stale"
+        self.env["BELAY_DATABASE"] = "stale"
+        self.assertEqual(self.stop("a")["action"], "stopped")
+        variables = dict(line.split("=", 1) for line in out.read_text().splitlines() if "=" in line)
+        self.assertEqual(variables["BELAY_DATABASE"], self.DATABASE)
+        self.assertEqual(variables["BELAY_DATABASE_KIND"], "postgres")
+        self.assertEqual(variables["BELAY_KEY"], f"LOCK#DB#{self.DATABASE}")
+        self.assertTrue(variables["BELAY_LOCK_ID"])
+        self.assertNotEqual(variables.get("BELAY_TOKEN"), "stale")
+
+    def test_an_http_action_has_the_identifier_where_it_says_so(self):
+        import http.server
+        seen = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                seen.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(202 if len(seen) < 3 else 500)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def do_GET(self):
+                seen.append((self.path, b""))
+                self.send_response(200 if len(seen) > 3 else 404)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        base = f"http://127.0.0.1:{server.server_address[1]}"
+        self.env["no_proxy"] = "*"
+        self.application("a")
+        self.configure({"postgres": {"stop": {
+            "http": {"method": "POST", "url": base + "/{kind}/{database}/stop", "body": '{"id":"{database}"}'},
+            "timeout": "20s", "until": {"http": {"url": base + "/{database}/stopped"}, "every": "50ms"}}}})
+        self.assertEqual(self.stop("a")["action"], "stopped")
+        quoted = self.DATABASE.replace(":", "%3A")
+        self.assertEqual([path for path, _ in seen], [f"/{quoted}/stopped", f"/postgres/{quoted}/stop", f"/{quoted}/stopped",
+                                                      f"/{quoted}/stopped"])
+        self.assertEqual(seen[1][1], f'{{"id":"{self.DATABASE}"}}'.encode())
+
+    def test_an_ec2_instance_is_stopped_and_awaited(self):
+        """StopInstances, and DescribeInstances until it is stopped."""
+        import http.server
+        import urllib.parse
+        instance = "i-0123456789abcdef0"
+        states = ["running"]
+        calls = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = dict(urllib.parse.parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+                calls.append(body["Action"])
+                assert body["InstanceId.1"] == instance and body["Version"] == "2016-11-15", body
+                assert "/ec2/aws4_request" in self.headers["Authorization"], self.headers
+                if body["Action"] == "StopInstances":
+                    states[:] = ["stopping", "stopped"]
+                    xml = ("<StopInstancesResponse><instancesSet><item><instanceId>" + instance + "</instanceId><currentState>"
+                           "<code>64</code><name>stopping</name></currentState></item></instancesSet></StopInstancesResponse>")
+                else:
+                    state = states[0] if len(states) == 1 else states.pop(0)
+                    xml = ("<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>" + instance +
+                           "</instanceId><instanceState><code>0</code><name>" + state + "</name></instanceState></item>"
+                           "</instancesSet></item></reservationSet></DescribeInstancesResponse>")
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(xml)))
+                self.end_headers()
+                self.wfile.write(xml.encode())
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.env.update({"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
+                         "AWS_EC2_METADATA_DISABLED": "true", "no_proxy": "*",
+                         "AWS_ENDPOINT_URL_EC2": f"http://127.0.0.1:{server.server_address[1]}"})
+        self.application("a", database=instance)
+        self.configure({"postgres": {"stop": {"ec2": "stop", "timeout": "60s", "until": {"every": "50ms"}}}})
+        self.assertEqual(self.stop("a")["action"], "stopped")
+        self.assertEqual(calls, ["DescribeInstances", "StopInstances", "DescribeInstances", "DescribeInstances"])
+        self.assertEqual(self.stop("a")["action"], "skipped")
+        self.application("b", database="db:5432")
+        self.assertIn("no EC2 instance id", self.stop("b", code=78)["reason"])
+
+
+if __name__ == "__main__":
+    main()

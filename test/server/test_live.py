@@ -1,0 +1,145 @@
+"""What a dashboard asks: /v1/live, /v1/stats, /v1/me, the tree, and the page's own files."""
+
+import time
+
+from server_support import BELAY, ServerCase, Stream, main, quoted, wait_until
+
+
+class Live(ServerCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve()
+
+    def stream(self, last_id=None):
+        stream = Stream(self.server, "/v1/live", last_id=last_id)
+        self.addCleanup(stream.close)
+        self.assertEqual(stream.status, 200)
+        events = stream.events()
+        hello = next(events)
+        self.assertEqual((hello["event"], hello["data"]), ("hello", {"keeps_events": True}))
+        return hello, events
+
+    def until(self, events, key, **wanted):
+        """The next row of the key that has these values."""
+        for event in events:
+            for row in event["data"].get("locks", []):
+                if row["key"] == key and all(row.get(name) == value for name, value in wanted.items()):
+                    return event, row
+
+    def test_changes_are_told_with_the_number_in_line_and_without_the_lock_id(self):
+        _, events = self.stream()
+        lock = self.server.acquire("k", "me", ttl_ms=60000, metadata={"a": "b"}).json()
+        _, row = self.until(events, "k", status="active")
+        self.assertEqual((row["locked_by"], row["waiting"], row["ttl_ms"]), ("me", 0, 60000))
+        self.assertFalse({"lock_id", "metadata"} & set(row))
+        later = self.server.acquire_later("k", "next", wait_ms=60000)
+        self.until(events, "k", waiting=1)
+        self.server.release("k", lock["lock_id"])
+        self.until(events, "k", locked_by="next", waiting=0)
+        self.server.release("k", later.get().json()["lock_id"])
+        self.until(events, "k", status="released")
+
+    def test_what_another_process_does_is_told_too(self):
+        _, events = self.stream()
+        self.server.acquire("own-1", "me")
+        self.ok("acquire", "foreign")
+        self.server.acquire("own-2", "me")
+        seen = set()
+        for event in events:
+            seen |= {row["key"] for row in event["data"].get("locks", [])}
+            if {"own-1", "foreign", "own-2"} <= seen:
+                break
+
+    def test_who_comes_back_hears_what_has_changed_meanwhile(self):
+        hello, _ = self.stream()
+        self.server.acquire("meanwhile", "me")
+        _, events = self.stream(last_id=hello["id"])
+        self.until(events, "meanwhile", status="active")
+
+    def test_who_comes_back_with_an_id_of_elsewhere_starts_anew(self):
+        _, events = self.stream(last_id=10**12)
+        self.assertEqual(next(events)["event"], "reset")
+        self.assertEqual(self.server.get("/v1/live", headers={"Last-Event-ID": "x"}).status, 400)
+
+    def test_a_restart_of_the_server_is_bridged_by_the_id(self):
+        hello, _ = self.stream()
+        self.server.stop()
+        self.server = self.serve()
+        self.server.acquire("after", "me")
+        _, events = self.stream(last_id=hello["id"])
+        self.until(events, "after", status="active")
+
+    def test_numbers_count_each_event_once_whoever_caused_it(self):
+        for n in range(3):
+            lock = self.server.acquire("k", f"run-{n}").json()
+            self.server.acquire("k", "late")
+            self.server.release("k", lock["lock_id"])
+        self.run_belay("run", "foreign", "--", "true")
+        self.assertEqual(self.total(acquired=4, released=4, refused=3)["forced"], 0)
+        self.server.stop()
+        self.server = self.serve()
+        self.server.call("DELETE", "/v1/locks/k")
+        self.server.acquire("k", "again")
+        self.server.call("DELETE", "/v1/locks/k")
+        total = self.total(acquired=5, released=5, refused=3, forced=1)
+        self.assertGreaterEqual(total["held_max_ms"], total["held_p50_ms"])
+
+    def total(self, **wanted):
+        def fits():
+            self.stats = self.server.get("/v1/stats?hours=1").json()
+            return self.stats["is_complete"] and {name: self.stats["total"][name] for name in wanted} == wanted
+        try:
+            wait_until(fits, "the numbers")
+        except AssertionError:
+            self.fail(f"{self.stats['total']}, not {wanted}")
+        self.assertEqual((len(self.stats["steps"]), self.stats["step_ms"]), (60, 60000))
+        return self.stats["total"]
+
+    def run_belay(self, *args):
+        return self.ok(*args)
+
+    def test_hours_are_1_to_24(self):
+        for hours, steps in ((1, 60), (6, 72), (24, 96)):
+            self.assertEqual(len(self.server.get(f"/v1/stats?hours={hours}").json()["steps"]), steps)
+        for hours in ("0", "25", "x", "", "-1", "1.5"):
+            answer = self.server.get(f"/v1/stats?hours={hours}")
+            self.assertEqual((answer.status, answer.error["code"]), (400, "invalid"), hours)
+
+    def test_a_tree_has_what_excludes_the_lock_and_nothing_else(self):
+        top, service = "stack:shop:env:prod", "stack:shop:env:prod:service:cart"
+        component = "stack:shop:env:prod:component:cart/worker"
+        self.server.acquire(component, "me")
+        self.server.acquire("stack:shop:env:production", "other")
+        tree = self.server.get(f"/v1/locks/{quoted(component)}/tree").json()
+        self.assertEqual([(one["key"], one["lock"] is not None and one["lock"]["status"]) for one in tree["above"]][0][0], service)
+        self.assertEqual([one["key"] for one in tree["above"]], [service, top])
+        for key in (top, service):
+            tree = self.server.get(f"/v1/locks/{quoted(key)}/tree").json()
+            self.assertEqual([lock["key"] for lock in tree["below"]], [component], key)
+        self.server.acquire("build-router-dev", "me")
+        tree = self.server.get("/v1/locks/build-all-dev/tree").json()
+        self.assertEqual([lock["key"] for lock in tree["below"]], ["build-router-dev"])
+        self.assertEqual(self.server.get("/v1/locks/plain/tree").json(), {"key": "plain", "above": [], "below": [], "has_more": False})
+
+    def test_me_without_tokens_is_everybody(self):
+        me = self.server.get("/v1/me").json()
+        self.assertEqual((me["name"], me["role"], me["needs_token"], me["store"]), (None, "admin", False, "sqlite"))
+
+    def test_me_with_a_token_is_its_name_role_and_keys(self):
+        server = self.serve(config=self.config_with({"s": ("ci", "locker", ["build-*"])}))
+        me = server.get("/v1/me", token="s").json()
+        self.assertEqual((me["name"], me["role"], me["keys"], me["needs_token"]), ("ci", "locker", ["build-*"], True))
+
+    def test_the_files_come_compressed_and_are_not_sent_twice(self):
+        plain = self.server.get("/ui/app.js")
+        packed = self.server.get("/ui/app.js", headers={"Accept-Encoding": "br, gzip"})
+        self.assertEqual((packed.headers["Content-Encoding"], plain.headers["Content-Encoding"]), ("gzip", None))
+        self.assertLess(len(packed.body), len(plain.body))
+        again = self.server.get("/ui/app.js", headers={"If-None-Match": plain.headers["ETag"]}, check=False)
+        self.assertEqual((again.status, again.body), (304, b""))
+        self.assertEqual(self.server.get("/ui/../belay.db", check=False).status, 404)
+        self.assertEqual(self.server.get("/ui/nothing.js").status, 404)
+
+
+if __name__ == "__main__":
+    main()

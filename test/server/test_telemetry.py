@@ -1,0 +1,325 @@
+"""What is told of locks besides the store: audit lines, metrics, traces (S0.7, S4.11, S4.12)."""
+
+import http.client
+import http.server
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+
+from server_support import ROOT, ServerCase, main, wait_until
+
+
+def unpacked(file, *packages):
+    """A program of a Debian package, without its daemon being installed."""
+    done = subprocess.run([str(ROOT / "tools" / "unpack"), file, *packages], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+class Audit(ServerCase):
+    def lines(self):
+        path = self.dir / "audit.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def config(self):
+        return self.write_config(f"audit: {{file: {self.dir}/audit.jsonl}}\n")
+
+    def test_has_one_object_for_every_event_of_a_command(self):
+        """S4.12"""
+        self.ok("run", "--config", str(self.config()), "--meta", "user=alice", "--stack", "shop", "--environment", "prod",
+                "--", "true")
+        acquired, released = self.lines()
+        self.assertEqual((acquired["event"], released["event"]), ("lock.acquired", "lock.released"))
+        self.assertEqual(acquired["lock_key"], "stack:shop:env:prod")
+        self.assertEqual(acquired["metadata"], {"user": "alice"})
+        self.assertEqual(acquired["lock_id"], released["lock_id"])
+        self.assertEqual(acquired["level"], "INFO")
+        self.assertGreaterEqual(released["duration_seconds"], 0)
+        self.assertRegex(acquired["timestamp"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+
+    def test_of_a_server_goes_on_in_a_new_file_after_a_hangup(self):
+        server = self.serve(config=self.config())
+        server.acquire("a", ttl_ms=60000)
+        self.assertEqual([line["lock_key"] for line in self.lines()], ["a"])
+        os.rename(self.dir / "audit.jsonl", self.dir / "audit.old")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until((self.dir / "audit.jsonl").exists, "the new file")
+        server.acquire("b", ttl_ms=60000)
+        self.assertEqual([line["lock_key"] for line in self.lines()], ["b"])
+
+    def test_that_cannot_be_written_is_refused_by_name(self):
+        config = self.write_config("audit: {file: /nowhere/audit.jsonl}\n")
+        error = self.fails(78, "run", "--config", str(config), "k", "--", "true").err
+        self.assertIn("audit.file: cannot write to '/nowhere/audit.jsonl': No such file or directory", error)
+
+    def test_on_a_full_disk_is_said_once_and_keeps_nobody_from_a_lock(self):
+        config = self.write_config("audit: {file: /dev/full}\n")
+        result = self.ok("run", "--config", str(config), "k", "--", "true")
+        self.assertEqual(result.err.count("audit: cannot write to /dev/full: No space left on device"), 1)
+
+
+class CloudWatch(ServerCase):
+    def check(self, line):
+        """The rules of AWS's specification of the embedded metric format."""
+        entry = json.loads(line)
+        self.assertLess(len(line), 256 * 1024)
+        self.assertIsInstance(entry["_aws"]["Timestamp"], int)
+        for directive in entry["_aws"]["CloudWatchMetrics"]:
+            self.assertEqual(set(directive), {"Namespace", "Dimensions", "Metrics"})
+            self.assertTrue(1 <= len(directive["Namespace"]) <= 1024)
+            self.assertTrue(1 <= len(directive["Metrics"]) <= 100)
+            for dimensions in directive["Dimensions"]:
+                self.assertLessEqual(len(dimensions), 30)
+                for name in dimensions:
+                    self.assertIsInstance(entry[name], str)
+                    self.assertTrue(1 <= len(entry[name]) <= 1024)
+            for metric in directive["Metrics"]:
+                self.assertLessEqual(set(metric), {"Name", "Unit", "StorageResolution"})
+                self.assertIn(metric["Unit"], {"Count", "Milliseconds", "Seconds"})
+                self.assertIsInstance(entry[metric["Name"]], (int, float))
+        return {metric["Name"]: entry for metric in entry["_aws"]["CloudWatchMetrics"][0]["Metrics"]}
+
+    def test_gets_the_documents_names_and_dimensions(self):
+        """S4.11"""
+        self.ok("acquire", "--metrics", "emf:m.log", "--stack", "shop", "--environment", "prod", "--service", "api")
+        self.fails(75, "acquire", "--metrics", "emf:m.log", "--stack", "shop", "--environment", "prod", "--service", "api")
+        self.ok("run", "--metrics", "emf:m.log", "plain", "--", "true")
+        found = {}
+        for line in (self.dir / "m.log").read_text().splitlines():
+            found.update(self.check(line))
+        self.assertLessEqual({"deployer.lock.acquisition.success", "deployer.lock.acquisition.failure",
+                              "deployer.lock.acquisition.duration", "deployer.lock.held.duration"}, set(found))
+        refused = found["deployer.lock.acquisition.failure"]
+        self.assertEqual((refused["Stack"], refused["Environment"], refused["LockLevel"]), ("shop", "prod", "service"))
+        self.assertIn([], refused["_aws"]["CloudWatchMetrics"][0]["Dimensions"])  # what the alarms look at
+        self.assertNotIn("Stack", found["deployer.lock.held.duration"])  # a key that has none
+
+    def test_lines_come_from_a_server_too(self):
+        server = self.serve("--metrics", f"emf:{self.dir}/m.log")
+        server.acquire("stack:shop:env:prod", ttl_ms=60000)
+        self.assertIn("deployer.lock.acquisition.success", self.check((self.dir / "m.log").read_text().splitlines()[0]))
+
+    def test_a_place_that_is_none_is_refused(self):
+        self.assertIn("'cloud' is none of emf, emf:FILE and statsd:HOST:PORT",
+                      self.fails(64, "run", "--metrics", "cloud", "k", "--", "true").err)
+
+
+class StatsD(ServerCase):
+    def test_counts_and_times_with_tags(self):
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(receiver.close)
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(20)
+        self.ok("run", "--metrics", f"statsd:127.0.0.1:{receiver.getsockname()[1]}", "--stack", "a|b,c#d", "--environment",
+                "prod", "--", "true")
+        first = receiver.recv(2000).decode().splitlines()
+        self.assertEqual(first[0], "belay.lock.acquisition.success:1|c|#level:stack,profile:stack,stack:a_b_c_d,environment:prod")
+        self.assertRegex(first[1], r"^belay\.lock\.acquisition\.duration:\d+\|ms\|#level:stack")
+        self.assertRegex(receiver.recv(2000).decode(), r"^belay\.lock\.held\.duration:\d+\|ms\|#")
+
+    def test_a_wrong_address_says_what_would_be_right(self):
+        self.assertIn("'8125' is not HOST:PORT", self.fails(78, "run", "--metrics", "statsd:8125", "k", "--", "true").err)
+
+
+class Prometheus(ServerCase):
+    def test_is_content_with_the_format_and_never_sees_a_key(self):
+        server = self.serve()
+        lock = server.acquire("stack:shop:env:prod", ttl_ms=60000).json()
+        server.acquire("stack:shop:env:prod", ttl_ms=60000)
+        server.renew("stack:shop:env:prod", lock["lock_id"])
+        server.release("stack:shop:env:prod", lock["lock_id"])
+        server.acquire('"} evil\\\n{'.replace("\n", ""), ttl_ms=60000)
+        server.get("/v1/locks/none-such")
+        text = server.get("/metrics").body.decode()
+        promtool = unpacked("usr/bin/promtool", "prometheus")
+        done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr, done.stdout), (0, "", ""))
+        labels = 'level="stack",profile="stack",environment="prod",stack="shop"'
+        self.assertIn(f'belay_lock_acquisitions_total{{{labels},result="success"}} 1\n', text)
+        self.assertIn(f'belay_lock_acquisitions_total{{{labels},result="failure"}} 1\n', text)
+        self.assertIn(f'belay_lock_heartbeats_total{{{labels},result="success"}} 1\n', text)
+        self.assertIn(f"belay_lock_held_duration_seconds_count{{{labels}}} 1\n", text)
+        self.assertIn('belay_http_requests_total{method="GET",route="/v1/locks/{key}",status="4xx"} 1\n', text)
+        self.assertIn('belay_locks{status="active"} 1\n', text)
+        self.assertNotIn("evil", text)
+        self.assertNotIn("none-such", text)
+
+    def test_series_are_bounded(self):
+        server = self.serve()
+        for i in range(230):
+            server.acquire(f"stack:s{i}:env:prod", ttl_ms=60000)
+        text = server.get("/metrics").body.decode()
+        self.assertEqual(len(re.findall(r"^belay_lock_stale_detected_total\{", text, re.M)), 201)
+        self.assertIn('belay_lock_acquisitions_total{level="other",profile="other",environment="other",stack="other",'
+                      'result="success"} 30\n', text)
+
+    def test_rules_are_right(self):
+        promtool = unpacked("usr/bin/promtool", "prometheus")
+        done = subprocess.run([promtool, "check", "rules", str(ROOT / "deploy/prometheus/belay.rules.yml")],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("6 rules found", done.stdout)
+
+    def test_every_metric_that_rules_and_grafana_ask_for_is_there(self):
+        server = self.serve()
+        lock = server.acquire("k", ttl_ms=60000).json()
+        server.release("k", lock["lock_id"])
+        known = set(re.findall(r"^(?:# TYPE )?(belay_\w+)", server.get("/metrics").body.decode(), re.M))
+        wanted = set()
+        for path in ("deploy/prometheus/belay.rules.yml", "deploy/grafana/belay.json"):
+            wanted |= set(re.findall(r"belay_\w+", (ROOT / path).read_text()))
+        self.assertEqual(wanted - known, set())
+
+    def test_a_real_one_scrapes_it_and_answers(self):
+        server = self.serve()
+        for i in range(3):
+            server.acquire(f"k{i}", ttl_ms=60000)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        config = self.dir / "prometheus.yml"
+        config.write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [
+            {"job_name": "belay", "static_configs": [{"targets": [f"127.0.0.1:{server.port}"]}]}]}))
+        process = subprocess.Popen([unpacked("usr/bin/prometheus", "prometheus"), f"--config.file={config}",
+                                    f"--storage.tsdb.path={self.dir}/tsdb", f"--web.listen-address=127.0.0.1:{port}"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+
+        def answer():
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            try:
+                connection.request("GET", "/api/v1/query?query=sum(belay_lock_acquisitions_total)")
+                found = json.loads(connection.getresponse().read())["data"]["result"]
+            except (OSError, ValueError):  # it is about to start
+                return None
+            finally:
+                connection.close()
+            return found and found[0]["value"][1]
+        wait_until(lambda: answer() == "3", "Prometheus's answer", patience=60)
+
+
+class Receiver:
+    """A small OTLP receiver."""
+
+    def __init__(self, case, status=200):
+        self.spans = []
+        self.headers = []
+        self.status = status
+        receiver = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                receiver.headers.append((self.path, dict(self.headers)))
+                for resource in body["resourceSpans"]:
+                    for scope in resource["scopeSpans"]:
+                        receiver.spans += [dict(span, service=resource["resource"]["attributes"][0]["value"]["stringValue"])
+                                           for span in scope["spans"]]
+                self.send_response(receiver.status)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *args):
+                pass
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        case.addCleanup(self.server.server_close)
+        case.addCleanup(self.server.shutdown)
+
+    def named(self, name):
+        return [span for span in list(self.spans) if span["name"] == name]
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = "00f067aa0ba902b7"
+
+
+class Traces(ServerCase):
+    def check_nested(self, spans):
+        by_id = {span["spanId"]: span for span in spans}
+        self.assertEqual(len(by_id), len(spans))
+        for span in spans:
+            self.assertRegex(span["traceId"], "^[0-9a-f]{32}$")
+            self.assertRegex(span["spanId"], "^[0-9a-f]{16}$")
+            self.assertIsInstance(span["startTimeUnixNano"], str)
+            self.assertLessEqual(int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"]))
+            parent = by_id.get(span.get("parentSpanId"))
+            if parent is not None:
+                self.assertEqual(parent["traceId"], span["traceId"])
+                self.assertLessEqual(int(parent["startTimeUnixNano"]), int(span["startTimeUnixNano"]))
+                self.assertGreaterEqual(int(parent["endTimeUnixNano"]), int(span["endTimeUnixNano"]))
+
+    def test_of_a_run_are_nested_under_who_called_and_go_on_in_the_command(self):
+        receiver = Receiver(self)
+        env = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "TRACEPARENT": f"00-{TRACE}-{PARENT}-01",
+               "OTEL_EXPORTER_OTLP_HEADERS": "x-team=pay%20roll,x-two=2"}
+        out = self.ok("run", "k", "--", "sh", "-c", "echo $TRACEPARENT", env=env).out.strip()
+        (acquire,) = receiver.named("lock.acquire")
+        (hold,) = receiver.named("lock.hold")
+        self.assertEqual({span["traceId"] for span in receiver.spans}, {TRACE})
+        self.assertEqual((acquire["parentSpanId"], hold["parentSpanId"]), (PARENT, PARENT))
+        self.assertEqual(out, f"00-{TRACE}-{hold['spanId']}-01")
+        commits = {span["parentSpanId"] for span in receiver.named("store.commit")}
+        self.assertEqual(commits, {acquire["spanId"], hold["spanId"]})
+        self.check_nested(receiver.spans)
+        path, headers = receiver.headers[0]
+        self.assertEqual((path, headers["x-team"], headers["x-two"]), ("/v1/traces", "pay roll", "2"))
+        self.assertEqual(acquire["service"], "belay")
+
+    def test_of_a_wait_and_a_refusal(self):
+        receiver = Receiver(self)
+        self.acquire("k")
+        self.fails(75, "acquire", "k", "--wait", "200ms", env={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url + "/"})
+        (acquire,) = receiver.named("lock.acquire")
+        (wait,) = receiver.named("lock.wait")
+        self.assertEqual(wait["parentSpanId"], acquire["spanId"])
+        self.assertGreaterEqual(int(wait["endTimeUnixNano"]) - int(wait["startTimeUnixNano"]), 150_000_000)
+        self.assertEqual(acquire["status"]["code"], 2)
+        self.assertIn("held by", acquire["status"]["message"])
+        self.check_nested(receiver.spans)
+
+    def test_of_a_server_belong_to_the_request_that_asked(self):
+        receiver = Receiver(self)
+        server = self.serve(env={"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": receiver.url + "/custom"})
+        answer = server.call("POST", "/v1/locks/k/acquire", {"locked_by": "me", "ttl_ms": 60000},
+                             headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
+        server.call("POST", "/v1/locks/other/acquire", {"locked_by": "me", "ttl_ms": 60000},
+                    headers={"traceparent": "00-nonsense"})
+        server.release("k", answer.json()["lock_id"])
+        wait_until(lambda: len(receiver.named("lock.acquire")) == 2 and receiver.named("lock.hold"), "the spans")
+        ours = [span for span in receiver.named("lock.acquire") if span["traceId"] == TRACE]
+        self.assertEqual([span["parentSpanId"] for span in ours], [PARENT])
+        self.assertEqual(receiver.named("lock.hold")[0]["traceId"], TRACE)
+        self.assertEqual(receiver.headers[0][0], "/custom")
+        self.check_nested(receiver.spans)
+
+    def test_a_receiver_that_is_not_there_or_hangs_keeps_nobody_waiting(self):
+        self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            server = self.serve(env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+            for i in range(20):
+                self.assertEqual(server.acquire(f"k{i}", ttl_ms=60000).status, 200)
+            self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+
+    def test_what_no_receiver_takes_is_counted(self):
+        receiver = Receiver(self, status=400)
+        server = self.serve(env={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
+        server.acquire("k", ttl_ms=60000)
+
+        def dropped():
+            text = server.get("/metrics").body.decode()
+            return int(re.search(r"^belay_spans_dropped_total (\d+)$", text, re.M).group(1))
+        wait_until(lambda: dropped() >= 2, "the count of what was dropped")
+
+
+if __name__ == "__main__":
+    main()

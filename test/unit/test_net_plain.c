@@ -1,0 +1,235 @@
+/* The HTTP client without libcurl, against a server that answers with what it is told, over a unix socket. */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/unix_address.h"
+#include "net/http.h"
+
+struct place {
+    char folder[64];
+    char path[400];
+    int fd;
+    pthread_t thread;
+    const char *const *answers; /* one a request; NULL ends a connection, two end all */
+    struct http *http;
+};
+
+static void *answer_all(void *context)
+{
+    struct place *place = context;
+    const char *const *at = place->answers;
+    char request[4096];
+
+    while (*at != NULL) {
+        int fd = accept(place->fd, NULL, NULL);
+
+        for (; fd >= 0 && *at != NULL; at++) {
+            if (read(fd, request, sizeof request) <= 0) {
+                break;
+            }
+            (void)!send(fd, *at, strlen(*at), MSG_NOSIGNAL); /* who asked may be gone */
+        }
+        (void)close(fd);
+        at++;
+    }
+    return NULL;
+}
+
+static void listen_at(struct place *place)
+{
+    struct sockaddr_un un;
+    int folder;
+
+    place->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(unix_address(place->path, &un, &folder));
+    assert_int_equal(bind(place->fd, (const struct sockaddr *)&un, sizeof un), 0);
+    assert_int_equal(listen(place->fd, 8), 0);
+    if (folder >= 0) {
+        (void)close(folder);
+    }
+}
+
+static void begin(struct place *place, const char *const *answers)
+{
+    struct http_options options = { .max_answer = 64, .timeout_ms = 20000 };
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    (void)snprintf(place->folder, sizeof place->folder, "/tmp/belay-plain-XXXXXX");
+    assert_non_null(mkdtemp(place->folder));
+    if (place->path[0] == '\0') {
+        (void)snprintf(place->path, sizeof place->path, "%s/s", place->folder);
+    }
+    place->answers = answers;
+    place->fd = -1;
+    if (answers != NULL) {
+        listen_at(place);
+        assert_int_equal(pthread_create(&place->thread, NULL, answer_all, place), 0);
+    }
+    assert_int_equal(http_plain_open("http://localhost", place->path, &options, &place->http, &err),
+                     BELAY_OK);
+}
+
+static void end(struct place *place)
+{
+    http_close(place->http);
+    if (place->answers != NULL) {
+        (void)pthread_join(place->thread, NULL);
+        (void)close(place->fd);
+    }
+    (void)unlink(place->path);
+    (void)rmdir(place->folder);
+}
+
+static enum belay_code ask(struct place *place, const char *method, struct http_response *response)
+{
+    struct http_request request = { .method = method, .url = "http://localhost/v1/locks?x=y" };
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code = http_send(place->http, &request, response, &err);
+
+    belay_error_release(&err);
+    return code;
+}
+
+static void assert_body(struct place *place, const char *body)
+{
+    struct http_response response = { 0 };
+
+    assert_int_equal(ask(place, "GET", &response), BELAY_OK);
+    assert_int_equal(response.status, 200);
+    assert_string_equal(response.body, body);
+    assert_int_equal(response.body_len, strlen(body));
+    http_response_release(&response);
+}
+
+static void reads_a_body_however_its_length_is_told(void **state)
+{
+    static const char *const answers[] = {
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello",
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: "
+        "chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nto the end", NULL, NULL
+    };
+    struct place place = { 0 };
+
+    (void)state;
+    begin(&place, answers);
+    assert_body(&place, "hello");
+    assert_body(&place, "hello"); /* on the same connection */
+    assert_body(&place, "to the end");
+    end(&place);
+}
+
+static void replaces_a_connection_that_was_closed_meanwhile(void **state)
+{
+    static const char *const answers[] = { "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", NULL,
+                                           "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb", NULL, NULL };
+    struct place place = { 0 };
+
+    (void)state;
+    begin(&place, answers);
+    assert_body(&place, "a");
+    assert_body(&place, "b");
+    end(&place);
+}
+
+static void a_request_that_was_sent_and_not_answered_is_unknown(void **state)
+{
+    static const char *const broken[] = {
+        "",                                                 /* closes */
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", /* and closes */
+        "SSH-2.0-OpenSSH\r\n",                              /* no HTTP */
+        "HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n"     /* too much */
+        "0123456789012345678901234567890123456789012345678901234567890123456789",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        const char *const answers[] = { broken[i], NULL, NULL };
+        struct http_response response = { 0 };
+        struct place place = { 0 };
+
+        begin(&place, answers);
+        assert_int_equal(ask(&place, "POST", &response), BELAY_UNKNOWN);
+        assert_null(response.body);
+        end(&place);
+    }
+}
+
+static void a_server_that_is_not_there_is_unreachable(void **state)
+{
+    struct http_response response = { 0 };
+    struct place place = { 0 };
+
+    (void)state;
+    begin(&place, NULL);
+    assert_int_equal(ask(&place, "POST", &response), BELAY_UNREACHABLE);
+    end(&place);
+}
+
+static void reaches_a_socket_whose_path_is_longer_than_an_address(void **state)
+{
+    static const char *const answers[] = { "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", NULL, NULL };
+    struct place place = { 0 };
+    char folder[200];
+
+    (void)state;
+    (void)snprintf(folder, sizeof folder, "/tmp/belay-plain-%ld-%0150d", (long)getpid(), 1);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    (void)snprintf(place.path, sizeof place.path, "%s/socket", folder);
+    begin(&place, answers);
+    assert_body(&place, "a");
+    end(&place);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static bool stop_now(void *context)
+{
+    return *(bool *)context;
+}
+
+static void a_descriptor_ends_a_request_at_once(void **state)
+{
+    static const char *const answers[] = { "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "", NULL,
+                                           NULL };
+    struct http_response response = { 0 };
+    struct belay_error err = BELAY_ERROR_INIT;
+    bool stop = true;
+    struct http_request request = { .method = "GET",
+                                    .url = "http://localhost/",
+                                    .should_stop = stop_now,
+                                    .context = &stop,
+                                    .wake_fd = eventfd(1, EFD_CLOEXEC) };
+    struct place place = { 0 };
+
+    (void)state;
+    begin(&place, answers);
+    assert_int_equal(http_send(place.http, &request, &response, &err), BELAY_CANCELLED);
+    end(&place);
+    (void)close(request.wake_fd);
+    belay_error_release(&err);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_a_body_however_its_length_is_told),
+        cmocka_unit_test(replaces_a_connection_that_was_closed_meanwhile),
+        cmocka_unit_test(a_request_that_was_sent_and_not_answered_is_unknown),
+        cmocka_unit_test(a_server_that_is_not_there_is_unreachable),
+        cmocka_unit_test(reaches_a_socket_whose_path_is_longer_than_an_address),
+        cmocka_unit_test(a_descriptor_ends_a_request_at_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
