@@ -269,6 +269,7 @@ static void hand_over(struct work *work, enum belay_code code, struct belay_comm
 
     *out = (struct belay_commit){ .now_ms = work->ground.now_ms, .records = records, .n_records = n };
     out->refused = first;
+    out->event_id = code == BELAY_OK && work->batch->n_events > 0 ? work->ground.next : 0;
     for (size_t i = 0; i < n; i++) {
         records[i] = work->rows[first + i].record;
         memset(&work->rows[first + i].record, 0, sizeof records[i]);
