@@ -70,6 +70,7 @@ static void before_sleep(void *context)
     }
     feed_pump(server->feed);
     if (belay_client_sync(server->client, &err) == BELAY_OK) {
+        log_flush(&server->log); /* who has an answer finds it in the log */
         http_server_let_out(server->http);
     } else {
         /* Nobody can be told how it went: who asked must ask again, with the same id. */
