@@ -306,7 +306,9 @@ struct belay_client_options {
     /*
      * For a server: while this client is open, an embedded store's file is its
      * alone. Other clients of the file, whether opened before or after, reach
-     * it through the socket that belay_client_socket() names.
+     * it through the socket that belay_client_socket() names. Everything is then
+     * in memory as well, and changes are on disk only after belay_client_sync(),
+     * once for many. For one thread, with calls.
      */
     bool owns_file;
 };
@@ -601,6 +603,13 @@ BELAY_API bool belay_call_is_in_trouble(const struct belay_call *call);
 
 /* Do all that can be done now. Returns when there is more to do, on CLOCK_BOOTTIME; INT64_MAX: nothing. */
 BELAY_API int64_t belay_client_turn(struct belay_client *client);
+
+/*
+ * Have on disk all that calls have done. With options.owns_file: nobody may be told
+ * what became of a call, nor of anything that was read since, before this. After
+ * BELAY_UNKNOWN it may or may not be there: tell nobody anything, and start again.
+ */
+BELAY_API enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err);
 
 /*
  * True while the call waits in line, with its ticket in the store; *out_waiting

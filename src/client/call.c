@@ -232,7 +232,7 @@ static void finish(struct belay_client *client, struct belay_call *call)
     }
     call_table_remove(&client->calls, call);
     if (code == BELAY_OK) {
-        info = info_from_record(&call->op.record, call->op.record_now_ms);
+        info = info_without_line(&call->op.record, call->op.record_now_ms);
         if (info == NULL) {
             code = error_no_memory(&call->op.err);
         }
@@ -323,6 +323,11 @@ int64_t belay_client_turn(struct belay_client *client)
     }
     call = call_table_soonest(calls);
     return call == NULL ? INT64_MAX : call->op.wait_until_ms;
+}
+
+enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err)
+{
+    return client->store->ops->sync == NULL ? BELAY_OK : client->store->ops->sync(client->store, err);
 }
 
 void calls_drop(struct belay_client *client)

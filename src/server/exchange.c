@@ -74,22 +74,30 @@ void reply_text(struct exchange *x, int status, const char *type, const char *te
     send_answer(x, status, type, text, len);
 }
 
-void reply(struct exchange *x, int status, json_t *body)
+/* Takes the line; NULL: there was no memory for it. */
+static void reply_line(struct exchange *x, int status, char *line)
 {
     static const char no_memory[] =
         "{\"error\":{\"code\":\"no_memory\",\"message\":\"no memory\",\"lock\":null}}";
-    char *line;
 
-    if (ask_keeps_reply(x, status, body)) {
-        return;
-    }
-    line = wire_line(body);
     if (line == NULL) {
         send_answer(x, 503, "application/json", no_memory, sizeof no_memory - 1);
     } else {
         send_answer(x, status, "application/json", line, strlen(line));
     }
     free(line);
+}
+
+void reply(struct exchange *x, int status, json_t *body)
+{
+    if (!ask_keeps_reply(x, status, body)) {
+        reply_line(x, status, wire_line(body));
+    }
+}
+
+void reply_lock(struct exchange *x, const struct belay_info *info)
+{
+    reply_line(x, 200, wire_lock_line(info));
 }
 
 int status_of(enum belay_code code)

@@ -137,7 +137,7 @@ static void on_changed(void *context, enum belay_code code, const struct belay_i
     struct exchange *x = context;
 
     if (code == BELAY_OK) {
-        reply(x, 200, lock_for_holder(info));
+        reply_lock(x, info);
     } else {
         reply_error(x, err);
     }

@@ -26,7 +26,17 @@ static void add_text(struct log *log, const char *text)
     size_t n = 0;
 
     for (const unsigned char *at = (const unsigned char *)text; *at != '\0' && n < LOG_TEXT_MAX; at++, n++) {
-        if (log->is_json && (*at == '"' || *at == '\\')) {
+        size_t plain = 0;
+
+        while (n + plain < LOG_TEXT_MAX && at[plain] >= 0x20 && at[plain] < 0x7f && at[plain] != '"' &&
+               at[plain] != '\\') {
+            plain++;
+        }
+        if (plain > 0) {
+            buf_add(&log->out, at, plain);
+            at += plain - 1;
+            n += plain - 1;
+        } else if (log->is_json && (*at == '"' || *at == '\\')) {
             buf_addf(&log->out, "\\%c", *at);
         } else if (*at >= 0x20 && *at < 0x7f) {
             buf_add(&log->out, at, 1);

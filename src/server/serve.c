@@ -53,10 +53,14 @@ static void on_turn_timer(struct timer *timer)
     (void)timer; /* it has woken the loop, which is all it is for */
 }
 
-/* What all requests of a turn have asked for is done here, and then told to who listens. */
+/*
+ * What all requests of a turn have asked for is done here, and told to who
+ * listens; then one sync for all of it, and only then the answers leave.
+ */
 static void before_sleep(void *context)
 {
     struct server *server = context;
+    struct belay_error err = BELAY_ERROR_INIT;
     int64_t next_ms = belay_client_turn(server->client);
 
     if (next_ms != INT64_MAX) {
@@ -66,6 +70,16 @@ static void before_sleep(void *context)
     }
     hooks_pump(server);
     feed_pump(server->feed);
+    if (belay_client_sync(server->client, &err) == BELAY_OK) {
+        log_flush(&server->log); /* who has an answer finds it in the log */
+        http_server_let_out(server->http);
+    } else {
+        /* Nobody can be told how it went: who asked must ask again, with the same id. */
+        log_note(&server->log, LOG_ERROR, "store", "%s; the server stops without answering", err.text);
+        server->has_failed = true;
+        loop_stop(server->loop);
+    }
+    belay_error_release(&err);
     log_flush(&server->log);
 }
 
@@ -384,6 +398,7 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
     options.tls_key = run->tls_key;
     code = http_server_open(server->loop, &options, &server->http, err);
     if (code == BELAY_OK) {
+        http_server_hold(server->http);
         give_socket_to_owner(run);
         code = tokens_load(config, &server->tokens, err);
     }
@@ -426,6 +441,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     raise_descriptor_limit(server);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
     loop_before_sleep(server->loop, before_sleep, server);
     code = open_store(run, err);
     if (code == BELAY_OK) {
@@ -566,6 +582,8 @@ enum belay_code belay_serve_run(const struct serve_options *options, struct bela
         systemd_notify("READY=1");
         if (!loop_run(run->server.loop)) {
             code = error_set(err, BELAY_BUG, "the loop has ended: %s", strerror(errno));
+        } else if (run->server.has_failed) {
+            code = error_set(err, BELAY_UNREACHABLE, "the store failed; the log says how");
         }
     }
     finish(run);

@@ -47,7 +47,8 @@ struct server {
     bool is_insecure;        /* --insecure */
     struct asks *asks;       /* owned; NULL: the store is on this machine, and is asked at once */
     bool is_draining;
-    char *openapi; /* owned; made once */
+    bool has_failed; /* the store cannot say what is on disk */
+    char *openapi;   /* owned; made once */
 };
 
 enum { REQUEST_ID_SIZE = 65 };
@@ -80,6 +81,8 @@ void exchange_handle(void *context, struct http_request *request);
 
 /* Each answers, writes the log line and frees the exchange. */
 void reply(struct exchange *x, int status, json_t *body); /* takes the body */
+/* 200 and the lock, with its id: for who has just named it or been given it. */
+void reply_lock(struct exchange *x, const struct belay_info *info);
 void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t len);
 /* With these headers and X-Request-Id and no others. */
 void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,

@@ -257,7 +257,7 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
         x->wait = NULL;
         wait->x = NULL;
         if (code == BELAY_OK) {
-            reply(x, 200, lock_for_holder(info));
+            reply_lock(x, info);
         } else if (code == BELAY_CANCELLED) {
             wait->x = x;
             tell_held(wait, 0); /* its client has closed its side, and may still read */
