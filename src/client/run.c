@@ -312,6 +312,10 @@ static void run_here(struct belay_client *client, struct op *op, const struct ru
         }
     }
     look_release(&looker.news);
+    /* A store that syncs many commits at once does so when a loop's turn is over: here nobody else would. */
+    if (ops->sync != NULL && op->code == BELAY_OK && ops->sync(client->store, &op->err) != BELAY_OK) {
+        op->code = BELAY_UNKNOWN;
+    }
 }
 
 void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks)
