@@ -8,7 +8,8 @@ install(TARGETS belay_shared belay_static belay_net
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS belay_net LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/belay.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES include/belay/store.h include/belay/guard.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/belay)
+install(FILES include/belay/store.h include/belay/blob.h include/belay/guard.h include/belay/state.h
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/belay)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # Written when it is known where all this goes, and by the program itself: the man pages and the

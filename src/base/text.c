@@ -65,17 +65,13 @@ bool random_bytes(void *out, size_t n)
     return getrandom(out, n, 0) == (ssize_t)n;
 }
 
-bool uuid_make(char out[UUID_TEXT_SIZE])
+static void uuid_write(unsigned char b[16], unsigned version, char *out)
 {
     static const char digits[] = "0123456789abcdef";
-    unsigned char b[16];
 
-    if (!random_bytes(b, sizeof b)) {
-        return false;
-    }
-    b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
+    b[6] = (unsigned char)((b[6] & 0x0f) | version << 4);
     b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
-    for (size_t i = 0; i < sizeof b; i++) {
+    for (size_t i = 0; i < 16; i++) {
         if (i == 4 || i == 6 || i == 8 || i == 10) {
             *out++ = '-';
         }
@@ -83,6 +79,30 @@ bool uuid_make(char out[UUID_TEXT_SIZE])
         *out++ = digits[b[i] & 0x0f];
     }
     *out = '\0';
+}
+
+bool uuid_make(char out[UUID_TEXT_SIZE])
+{
+    unsigned char b[16];
+
+    if (!random_bytes(b, sizeof b)) {
+        return false;
+    }
+    uuid_write(b, 4, out);
+    return true;
+}
+
+bool uuid_make_at(int64_t unix_ms, char out[UUID_TEXT_SIZE])
+{
+    unsigned char b[16];
+
+    if (!random_bytes(b, sizeof b)) {
+        return false;
+    }
+    for (int i = 5; i >= 0; i--, unix_ms >>= 8) {
+        b[i] = (unsigned char)(unix_ms & 0xff);
+    }
+    uuid_write(b, 7, out);
     return true;
 }
 

@@ -16,6 +16,8 @@ bool text_has_prefix(const char *text, const char *prefix);
 /* A version 4 UUID. False if the system gives no random bytes. */
 enum { UUID_TEXT_SIZE = 37 };
 bool uuid_make(char out[UUID_TEXT_SIZE]);
+/* A version 7 UUID: it begins with the time, and the 74 bits after that are random. For lock ids. */
+bool uuid_make_at(int64_t unix_ms, char out[UUID_TEXT_SIZE]);
 bool random_bytes(void *out, size_t n);
 
 /* Copy a list of metadata; free with meta_free(). NULL for an empty list or no memory. */

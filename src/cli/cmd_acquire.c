@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/commands.h"
@@ -86,7 +87,7 @@ static int acquire(struct cli_context *context, struct lock_request *request, st
         return cli_error(context, err);
     }
     /* Ours, so that we can name it if the answer is lost. */
-    if (request->options.lock_id == NULL && uuid_make(fresh_id)) {
+    if (request->options.lock_id == NULL && uuid_make_at(clock_unix_ms(), fresh_id)) {
         request->options.lock_id = fresh_id;
     }
     waiting = waiting_new(context, request->key);

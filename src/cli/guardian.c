@@ -75,6 +75,12 @@ static void set_environment(const struct guardian_job *job)
     if (job->store_url[0] != '\0') {
         (void)setenv("BELAY_STORE", job->store_url, 1);
     }
+    /* An outer deployment's stay: COMMAND is part of it. */
+    if (job->state_file[0] != '\0') {
+        (void)setenv("BELAY_STATE_FILE", job->state_file, 1);
+        (void)setenv("BELAY_STATE_OUT", job->state_out, 1);
+        (void)setenv("BELAY_STATE_STORE", job->state_url, 1);
+    }
     if (job->traceparent[0] != '\0') {
         (void)setenv("TRACEPARENT", job->traceparent, 1);
     }

@@ -45,13 +45,16 @@ struct guardian_message {
     int32_t value;
 };
 
-enum { GUARDIAN_URL_SIZE = 5000 };
+enum { GUARDIAN_URL_SIZE = 5000, GUARDIAN_PATH_SIZE = 4200 };
 
 /* What COMMAND runs under. */
 struct guardian_job {
     char key[BELAY_KEY_MAX + 1];
     char lock_id[BELAY_ID_MAX + 1]; /* empty: it runs without a lock */
     char store_url[GUARDIAN_URL_SIZE];
+    char state_url[GUARDIAN_URL_SIZE];            /* of a deployment; empty: it is none */
+    char state_file[GUARDIAN_PATH_SIZE];          /* the state as it was loaded */
+    char state_out[GUARDIAN_PATH_SIZE];           /* where COMMAND puts the new one */
     char traceparent[TELEMETRY_TRACEPARENT_SIZE]; /* empty: none */
     uint64_t token;                               /* 0: none */
     int64_t kill_after_ms;

@@ -231,14 +231,14 @@ static enum belay_code check_request(const struct options *options, const struct
     return BELAY_OK;
 }
 
-enum belay_code lock_request_read(struct cli_context *context, const struct options *options,
-                                  struct lock_request *out_request, struct belay_error *err)
+enum belay_code lock_request_read_at(struct cli_context *context, const struct options *options, size_t i,
+                                     struct lock_request *out_request, struct belay_error *err)
 {
     struct lock_request request = LOCK_REQUEST_INIT;
     enum belay_code code;
     int64_t profile_ttl_ms;
 
-    code = key_from_line(context, options, 0, &request.key, err);
+    code = key_from_line(context, options, i, &request.key, err);
     if (code == BELAY_OK) {
         code = read_profile(context, options, &request.options, err);
     }
@@ -257,6 +257,12 @@ enum belay_code lock_request_read(struct cli_context *context, const struct opti
     }
     *out_request = request;
     return BELAY_OK;
+}
+
+enum belay_code lock_request_read(struct cli_context *context, const struct options *options,
+                                  struct lock_request *out_request, struct belay_error *err)
+{
+    return lock_request_read_at(context, options, 0, out_request, err);
 }
 
 void lock_request_release(struct lock_request *request)

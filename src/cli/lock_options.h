@@ -28,6 +28,9 @@ struct lock_request {
 
 enum belay_code lock_request_read(struct cli_context *context, const struct options *options,
                                   struct lock_request *out_request, struct belay_error *err);
+/* The same for a command whose first `i` arguments are no keys. */
+enum belay_code lock_request_read_at(struct cli_context *context, const struct options *options, size_t i,
+                                     struct lock_request *out_request, struct belay_error *err);
 void lock_request_release(struct lock_request *request);
 
 #endif

@@ -72,7 +72,7 @@ struct top_model {
     enum top_sort sort;
     bool is_reversed;
     char filter[128];
-    char problem[256]; /* why the list is not fresh; "" if it is */
+    char problem[700]; /* why the list is not fresh; "" if it is */
     int64_t listed_boot_ms;
     /* the thread */
     pthread_t thread;
@@ -105,7 +105,7 @@ struct top {
     enum top_ask ask;
     char typed[256];
     char reason[256];
-    char note[512];            /* the last line, until the next key */
+    char note[700];            /* the last line, until the next key */
     char *selected;            /* owned; a key */
     size_t first;              /* the row at the top */
     struct belay_info *target; /* owned; whose lock is to be ended */

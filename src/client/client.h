@@ -10,6 +10,7 @@
 
 #include "belay/store.h"
 #include "client/call_table.h"
+#include "client/items.h"
 #include "client/lookout.h"
 #include "client/remote.h"
 #include "lock/lease.h"
@@ -109,8 +110,6 @@ struct emit_times {
 void client_emit(struct belay_client *client, const struct belay_batch *batch,
                  const struct belay_commit *result, const struct emit_times *times);
 void client_warn(struct belay_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Sleep that a cancel ends. */
-void client_sleep(int64_t ms, struct belay_cancel *cancel);
 
 /* ---- operations under way (call.c) ---- */
 
@@ -129,9 +128,6 @@ struct request {
     char owner[BELAY_OWNER_MAX + 1];
     struct belay_meta metadata[BELAY_META_MAX + 1];
 };
-
-/* "user@host", for people; the client's for as long as it lives. */
-const char *client_user_name(struct belay_client *client);
 
 /* For who names a key and perhaps an id. Nothing to release if it fails, here and below. */
 enum belay_code request_init(struct request *request, struct belay_client *client, const char *key,

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "client/client.h"
+#include "config/config.h"
 
 enum { DEFAULT_TTL_MS = 600000, STALE_BEATS = 4 };
 
@@ -34,11 +35,12 @@ enum belay_code request_init(struct request *request, struct belay_client *clien
     if (key == NULL) {
         return error_set(err, BELAY_INVALID, "no key: say which lock");
     }
-    code = belay_key_check(client->config, NULL, key, err);
+    code = config_check_key(client->config, key, request->ancestors, &request->op.n_ancestors, err);
     if (code != BELAY_OK) {
         return code;
     }
     if (lock_id != NULL && !id_is_right(lock_id)) {
+        request_release(request);
         return error_set(err, BELAY_INVALID,
                          "'%.80s' is not a lock id: 1 to %d letters, digits, '-', '_' or '.'", lock_id,
                          BELAY_ID_MAX);
@@ -47,13 +49,8 @@ enum belay_code request_init(struct request *request, struct belay_client *clien
     request->op.lock_id = lock_id;
     request->op.began_unix_ms = clock_unix_ms();
     request->op.terms = client->store->ops->terms(client->store);
-    request->op.n_ancestors = belay_key_ancestors(client->config, key, request->ancestors);
     for (size_t i = 0; i < request->op.n_ancestors; i++) {
         request->op.ancestors[i] = request->ancestors[i];
-        if (request->ancestors[i] == NULL) {
-            request_release(request);
-            return error_no_memory(err);
-        }
     }
     request->op.seed = atomic_fetch_add(&client->seed, 0x9e3779b97f4a7c15U);
     return BELAY_OK;
@@ -224,7 +221,7 @@ enum belay_code request_init_lock(struct request *request, struct belay_client *
         return code;
     }
     if (options->lock_id == NULL) {
-        if (!uuid_make(request->id)) {
+        if (!uuid_make_at(request->op.began_unix_ms, request->id)) {
             code = error_set(err, BELAY_BUG, "the system gives no random bytes");
         }
         request->op.lock_id = request->id;

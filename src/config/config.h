@@ -80,4 +80,9 @@ struct tree;
 enum belay_code config_read_tree(struct belay_config *config, const struct config_source *source,
                                  const struct tree *root, struct belay_error *err);
 
+/* Whether `key` may be locked, and the keys above it, which the caller frees. */
+enum belay_code config_check_key(const struct belay_config *config, const char *key,
+                                 char *out_above[BELAY_ANCESTORS_MAX], size_t *out_n,
+                                 struct belay_error *err);
+
 #endif

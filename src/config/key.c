@@ -52,12 +52,12 @@ size_t belay_key_ancestors(const struct belay_config *config, const char *key,
 }
 
 /* A key near the limit may have a longer one above it ("a" -> "all"), which could not be locked. */
-static enum belay_code check_ancestors(const struct belay_config *config, const char *key,
-                                       struct belay_error *err)
+enum belay_code config_check_key(const struct belay_config *config, const char *key,
+                                 char *out_above[BELAY_ANCESTORS_MAX], size_t *out_n, struct belay_error *err)
 {
     char *above[BELAY_ANCESTORS_MAX] = { NULL, NULL };
-    size_t n = belay_key_ancestors(config, key, above);
-    enum belay_code code = BELAY_OK;
+    enum belay_code code = key_check(key, err);
+    size_t n = code == BELAY_OK ? belay_key_ancestors(config, key, above) : 0;
 
     for (size_t i = 0; i < n; i++) {
         if (above[i] == NULL) {
@@ -68,7 +68,16 @@ static enum belay_code check_ancestors(const struct belay_config *config, const 
                 "the key is too long: the one above it would have %zu bytes; at most %d are allowed",
                 strlen(above[i]), BELAY_KEY_MAX);
         }
-        free(above[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (code == BELAY_OK) {
+            out_above[i] = above[i];
+        } else {
+            free(above[i]);
+        }
+    }
+    if (code == BELAY_OK) {
+        *out_n = n;
     }
     return code;
 }
@@ -76,8 +85,10 @@ static enum belay_code check_ancestors(const struct belay_config *config, const 
 enum belay_code belay_key_check(const struct belay_config *config, const char *profile, const char *key,
                                 struct belay_error *err)
 {
+    char *above[BELAY_ANCESTORS_MAX] = { NULL, NULL };
     struct config_profile found;
     enum belay_code code;
+    size_t n = 0;
 
     if (key == NULL) {
         return error_set(err, BELAY_INVALID, "no key is given");
@@ -89,7 +100,13 @@ enum belay_code belay_key_check(const struct belay_config *config, const char *p
             code = key_check_scheme(&found.scheme, key, err);
         }
     }
-    return code == BELAY_OK ? check_ancestors(config, key, err) : code;
+    if (code == BELAY_OK) {
+        code = config_check_key(config, key, above, &n, err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        free(above[i]);
+    }
+    return code;
 }
 
 static bool piece_is(struct key_piece piece, const char *name)

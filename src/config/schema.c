@@ -131,9 +131,15 @@ static const struct rule layout = MAP("", layout_names);
 static const struct rule audit_names[] = { VALUE("file", VALUE_TEXT) };
 static const struct rule metrics_names[] = { VALUE("emf", VALUE_TEXT), VALUE("statsd", VALUE_TEXT) };
 
+static const struct rule state_names[] = {
+    RANGE("keep_snapshots", VALUE_NUMBER, 1, 1000000),
+    RANGE("keep_for", VALUE_DURATION, 1, SPAN_MAX),
+};
+
 static const struct rule top_names[] = {
     VALUE("store", VALUE_STORE),
     VALUE("state_store", VALUE_STORE),
+    MAP("state", state_names),
     VALUE("locking_enabled", VALUE_SWITCH),
     VALUE("auth_file", VALUE_TEXT),
     VALUE("ca_file", VALUE_TEXT),

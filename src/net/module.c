@@ -5,6 +5,7 @@
 #include "net/probe.h"
 #include "store/dynamodb/dynamodb_store.h"
 #include "store/dynamodb/dynamodb_table.h"
+#include "store/s3/s3_blob.h"
 #include "version.h"
 
 const struct net_module belay_net_entry = {
@@ -20,4 +21,5 @@ const struct net_module belay_net_entry = {
     .probe_all = net_probe_all,
     .once = net_once,
     .ec2 = net_ec2,
+    .open_s3 = s3_blob_open,
 };

@@ -1,6 +1,8 @@
 """`belay top` on a terminal of 80 by 24, as a person sees it."""
 
 import fcntl
+import os
+import pty
 import signal
 import struct
 import sys
@@ -51,6 +53,15 @@ class Top(BelayCase):
         top = Screen([BELAY, "top", *args], {**self.env, **env}, columns, rows)
         self.addCleanup(self.end, top.process)
         return top
+
+    @staticmethod
+    def fresh_terminal():
+        """How every new terminal behaves."""
+        master, slave = pty.openpty()
+        modes = termios.tcgetattr(slave)
+        os.close(master)
+        os.close(slave)
+        return modes
 
     def hold(self, key, *args):
         return self.ok("acquire", key, *args)
@@ -109,7 +120,7 @@ class Top(BelayCase):
         for how in ("q", "\x03", signal.SIGTERM, signal.SIGHUP):
             with self.subTest(how):
                 top = self.top()
-                before = termios.tcgetattr(top.master)
+                before = self.fresh_terminal()
                 top.until("nobody holds a lock")
                 self.assertNotEqual(termios.tcgetattr(top.master), before)
                 if isinstance(how, str):

@@ -268,16 +268,16 @@ const COPY = `
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1])
 names = [column[1] for column in db.execute("PRAGMA table_info(locks)")]
-row = dict(zip(names, db.execute("SELECT * FROM locks").fetchone()))
+row = dict(zip(names, db.execute("SELECT * FROM locks WHERE held").fetchone()))
 for i in range(1, int(sys.argv[2])):
-    copy = {**row, "key": f"deploy-service-{i:05}-prod", "lock_id": f"copy-{i}"}
+    copy = {**row, "key": f"job/service-{i:05}", "lock_id": f"copy-{i}"}
     db.execute(f"INSERT INTO locks VALUES ({', '.join('?' * len(names))})", list(copy.values()))
 db.commit()
 `;
 
 page_test("five thousand locks scroll, filter and change without stutter", {}, async (server, show) => {
   const many = Number(process.env.BELAY_DASHBOARD_LOCKS ?? 5000);
-  const name = (i) => `deploy-service-${String(i).padStart(5, "0")}-prod`;
+  const name = (i) => `job/service-${String(i).padStart(5, "0")}`;
   await server.acquire(name(0), { ttl_ms: 3600000 });
   await server.stop();
   execFileSync("python3", ["-c", COPY, `${server.dir}/belay.db`, String(many)]);

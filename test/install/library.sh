@@ -28,7 +28,7 @@ installed() { DESTDIR="$work/root" cmake --install "$build" --prefix /usr; }
 check "installs under DESTDIR and a prefix" installed
 everything() {
     local file
-    for file in bin/belay lib/libbelay.so lib/libbelay.a include/belay.h include/belay/store.h lib/pkgconfig/belay.pc \
+    for file in bin/belay lib/libbelay.so lib/libbelay.a include/belay.h include/belay/store.h include/belay/blob.h include/belay/state.h lib/pkgconfig/belay.pc \
         share/man/man1/belay.1 share/man/man1/belay-run.1 share/bash-completion/completions/belay \
         share/zsh/site-functions/_belay share/fish/vendor_completions.d/belay.fish; do
         [ -s "$work/root/usr/$file" ] || { echo "$file is missing or empty"; return 1; }

@@ -30,7 +30,7 @@ class Docs(ServerCase):
                 for parameter in operation["parameters"]:
                     self.assertIn(parameter["name"], text)
                 for name in operation.get("requestBody", {"content": {"application/json": {"schema": {"properties": {}}}}})[
-                        "content"]["application/json"]["schema"]["properties"]:
+                        "content"]["application/json"]["schema"].get("properties", {}):
                     self.assertIn(f"`{name}`" if name != "key" else '"key"', text, f"{method} {path}")
 
     def test_the_systemd_units_name_what_there_is(self):

@@ -1,8 +1,6 @@
 """What a dashboard asks: /v1/live, /v1/stats, /v1/me, the tree, and the page's own files."""
 
-import time
-
-from server_support import BELAY, ServerCase, Stream, main, quoted, wait_until
+from server_support import ServerCase, Stream, main, quoted, wait_until
 
 
 class Live(ServerCase):
@@ -126,6 +124,7 @@ class Live(ServerCase):
         self.assertEqual((me["name"], me["role"], me["needs_token"], me["store"]), (None, "admin", False, "sqlite"))
 
     def test_me_with_a_token_is_its_name_role_and_keys(self):
+        self.server.stop()
         server = self.serve(config=self.config_with({"s": ("ci", "locker", ["build-*"])}))
         me = server.get("/v1/me", token="s").json()
         self.assertEqual((me["name"], me["role"], me["keys"], me["needs_token"]), ("ci", "locker", ["build-*"], True))

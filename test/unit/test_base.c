@@ -321,6 +321,20 @@ static void ids_are_version_4_uuids_and_differ(void **state)
     assert_non_null(strchr("89ab", a[19]));
 }
 
+static void lock_ids_begin_with_the_time_and_differ(void **state)
+{
+    char a[UUID_TEXT_SIZE];
+    char b[UUID_TEXT_SIZE];
+
+    (void)state;
+    assert_true(uuid_make_at(0x0123456789ab, a));
+    assert_true(uuid_make_at(0x0123456789ab, b));
+    assert_string_not_equal(a, b);
+    assert_int_equal(strlen(a), 36);
+    assert_memory_equal(a, "01234567-89ab-7", 15);
+    assert_non_null(strchr("89ab", a[19]));
+}
+
 static void metadata_is_copied_deeply(void **state)
 {
     char name[] = "pr";
@@ -413,6 +427,7 @@ int main(void)
         cmocka_unit_test(a_clean_text_is_counted_in_bytes),
         cmocka_unit_test(a_prefix_is_found_at_the_beginning_only),
         cmocka_unit_test(ids_are_version_4_uuids_and_differ),
+        cmocka_unit_test(lock_ids_begin_with_the_time_and_differ),
         cmocka_unit_test(metadata_is_copied_deeply),
         cmocka_unit_test(an_error_gets_its_context_in_front),
         cmocka_unit_test(an_error_that_grows_too_long_loses_its_end),

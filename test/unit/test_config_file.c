@@ -142,17 +142,17 @@ static void an_unknown_name_gets_the_nearest_known_one(void **state)
         { "databases: {pg: {stop: {comand: [x]}}}",
           "c.yaml:1: databases.pg.stop has no 'comand'; did you mean 'command'?" },
         { "databases: {pg: {stop: {until: {ec2: x}}}}",
-          "c.yaml:1: databases.pg.stop.until has no 'ec2'; it can have command" },
+          "c.yaml:1: databases.pg.stop.until has no 'ec2'; it can have command, http, every" },
         { "server: {tls: {cert: x}}", "c.yaml:1: server.tls has no 'cert'; it can have certificate, key" },
         { "server: {tokens: [{nam: x}]}", "c.yaml:1: server.tokens.0 has no 'nam'; did you mean 'name'?" },
         { "audit: {path: x}", "c.yaml:1: audit has no 'path'; it can have file" },
         { "metrics: {emv: x}", "c.yaml:1: metrics has no 'emv'; did you mean 'emf'?" },
-        { "ttl: 5m",
-          "c.yaml:1: the file has no 'ttl'; it can have store, state_store, locking_enabled, auth_file, "
-          "ca_file, profiles, controller, databases, layouts, server, audit, metrics" },
-        { "<<: {}",
-          "c.yaml:1: the file has no '<<'; it can have store, state_store, locking_enabled, auth_file, "
-          "ca_file, profiles, controller, databases, layouts, server, audit, metrics" },
+        { "ttl: 5m", "c.yaml:1: the file has no 'ttl'; it can have store, state_store, state, "
+                     "locking_enabled, auth_file, "
+                     "ca_file, profiles, controller, databases, layouts, server, audit, metrics" },
+        { "<<: {}", "c.yaml:1: the file has no '<<'; it can have store, state_store, state, locking_enabled, "
+                    "auth_file, "
+                    "ca_file, profiles, controller, databases, layouts, server, audit, metrics" },
     };
 
     check_faults(*state, rows, COUNT(rows));

@@ -45,7 +45,7 @@ static void pairs(struct belay_store *store, const char *key, int first, int n)
 
 static void sweep(struct belay_store *store)
 {
-    sqlite_sweep((struct sqlite_store *)store);
+    sqlite_sweep((struct sqlite_store *)store, true);
 }
 
 static void history_is_of_one_key_in_order_whether_indexed_or_not(void **state)
@@ -196,9 +196,9 @@ static void commits_clean_up_by_themselves(void **state)
     pairs(place->store, "k", 0, 10);
     pairs(place->store, "old", 0, 1);
     place->machine.unix_ms += 40 * DAY_MS;
-    pairs(place->store, "k", 10, 1200);
+    pairs(place->store, "k", 10, 2400);
     assert_int_equal(outside(place, "SELECT count(*) FROM locks"), 1);
-    assert_int_equal(outside(place, "SELECT count(*) FROM events"), 2400);
+    assert_int_equal(outside(place, "SELECT count(*) FROM events"), 4800);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, place_open, place_remove)

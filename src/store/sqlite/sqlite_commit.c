@@ -131,6 +131,9 @@ static enum belay_code check_unused(struct work *work, struct belay_error *err)
             rc = sqlite3_bind_int64(statement, 3, hash_acquisition(work->batch->writes[0].key, id));
         }
         if (rc == SQLITE_OK) {
+            rc = sqlite3_bind_int64(statement, 4, id_born(id));
+        }
+        if (rc == SQLITE_OK) {
             rc = sqlite3_step(statement);
             used = rc == SQLITE_ROW;
             (void)sqlite3_reset(statement);
@@ -307,8 +310,12 @@ static enum belay_code run(struct work *work, struct belay_error *err)
         forget_rows(work);
     }
     if (code == BELAY_OK) {
+        work->store->left.version = 0;
         rc = db_run(work->store, ST_COMMIT);
         code = rc == SQLITE_OK ? BELAY_OK : sqlite_commit_failed(work->store, rc, err);
+    }
+    if (code == BELAY_OK) {
+        db_leave_ground(work->store, &work->ground, last_number(work), work->batch->n_events > 0);
     }
     db_rollback(work->store);
     return code;
@@ -354,10 +361,13 @@ static void hand_over(struct work *work, enum belay_code code, struct belay_comm
 
 static void keep_house(struct sqlite_store *store, uint64_t before, uint64_t last)
 {
-    store->commits++;
+    if (++store->commits == MANY_COMMITS) {
+        /* One that stays meets many records; what it does not need is not taken. */
+        (void)db_exec(store, "PRAGMA cache_size=-" CACHE_KIB);
+    }
     db_checkpoint_if_due(store);
     if (before / SWEEP_EVERY != last / SWEEP_EVERY) {
-        sqlite_sweep(store);
+        sqlite_sweep(store, before / LIST_EVERY != last / LIST_EVERY);
     }
 }
 

@@ -20,39 +20,35 @@ static const char *const sources[N_STATEMENTS] = {
     [ST_GET] = "SELECT " RECORD_COLUMNS " FROM locks WHERE key = ?1",
     [ST_LOOK] =
         "SELECT " RECORD_COLUMNS ", served_by FROM meta LEFT JOIN locks ON key = ?1 WHERE meta.id = 1",
-    [ST_PUT] =
-        "REPLACE INTO locks (" RECORD_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, "
-        "?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
+    [ST_INSERT] = "INSERT INTO locks (" RECORD_COLUMNS ") "
+                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+    [ST_UPDATE] = "UPDATE locks SET held = ?2, outlives = ?3, expires_ms = ?4, lock_id = ?5, owner = ?6, "
+                  "owner_name = ?7, numbers = ?8, metadata = ?9, tickets = ?10, intents = ?11 WHERE key = ?1",
     [ST_EVENT] = "INSERT INTO events (id, at_unix_ms, level, type, key, lock_id, token, locked_by, "
                  "locked_by_name, done_by, reason, duration_ms, metadata) "
                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     [ST_SET_NUMBER] = "UPDATE meta SET number = ?1 WHERE id = 1",
     [ST_SET_CEILING] = "UPDATE meta SET ceiling = ?1 WHERE id = 1",
     [ST_ID_USED] =
-        "SELECT 1 FROM acquisitions WHERE hash = ?3 UNION ALL SELECT 1 FROM events WHERE "
+        "SELECT 1 FROM acquisitions WHERE born = ?4 AND hash = ?3 UNION ALL SELECT 1 FROM events WHERE "
         "id > (SELECT indexed FROM meta WHERE id = 1) AND key = ?1 AND lock_id = ?2 AND " TAKES " LIMIT 1",
     [ST_INDEX_HISTORY] = "INSERT OR IGNORE INTO history SELECT " BUCKET_OF_KEY ", id FROM events WHERE "
-                         "id > (SELECT indexed FROM meta WHERE id = 1) ORDER BY 1, 2",
-    [ST_INDEX_IDS] = "INSERT OR IGNORE INTO acquisitions SELECT belay_hash(key, lock_id) FROM events WHERE "
+                         "id > (SELECT listed FROM meta WHERE id = 1)",
+    [ST_INDEX_IDS] = "INSERT OR IGNORE INTO acquisitions "
+                     "SELECT belay_born(lock_id), belay_hash(key, lock_id) FROM events WHERE "
                      "id > (SELECT indexed FROM meta WHERE id = 1) AND " TAKES,
     [ST_SET_INDEXED] = "UPDATE meta SET indexed = ?1 WHERE id = 1",
+    [ST_SET_LISTED] = "UPDATE meta SET listed = ?1 WHERE id = 1",
     [ST_SWEEP_CUT] = "SELECT max(id) FROM (SELECT id, at_unix_ms FROM events ORDER BY id LIMIT ?4) "
                      "WHERE id < ?1 AND (id <= ?2 OR at_unix_ms < ?3)",
     [ST_SWEEP_HISTORY] =
         "DELETE FROM history WHERE (bucket, id) IN (SELECT " BUCKET_OF_KEY ", id FROM events WHERE id <= ?1)",
-    [ST_SWEEP_IDS] = "DELETE FROM acquisitions WHERE hash IN "
-                     "(SELECT belay_hash(key, lock_id) FROM events WHERE id <= ?1 AND " TAKES ")",
+    [ST_SWEEP_IDS] =
+        "DELETE FROM acquisitions WHERE (born, hash) IN "
+        "(SELECT belay_born(lock_id), belay_hash(key, lock_id) FROM events WHERE id <= ?1 AND " TAKES ")",
     [ST_SWEEP_EVENTS] = "DELETE FROM events WHERE id <= ?1",
-    [ST_SWEEP_LAST] = "SELECT key FROM locks WHERE key > (SELECT sweep_key FROM meta WHERE id = 1) "
-                      "ORDER BY key LIMIT 1 OFFSET ?1",
-    [ST_SWEEP_RECORDS] =
-        "DELETE FROM locks WHERE key > (SELECT sweep_key FROM meta WHERE id = 1) AND key <= ?1 "
-        "AND (held = 0 OR expires_ms <= ?2) AND tickets IS NULL AND intents IS NULL AND "
-        "max(locked_at_unix_ms, expires_at_unix_ms * held, freed_at_unix_ms) < ?3",
-    [ST_SWEEP_OTHERS] = "SELECT " RECORD_COLUMNS " FROM locks WHERE "
-                        "key > (SELECT sweep_key FROM meta WHERE id = 1) AND key <= ?1 AND "
-                        "(held = 0 OR expires_ms <= ?2) AND (tickets IS NOT NULL OR intents IS NOT NULL) AND "
-                        "max(locked_at_unix_ms, expires_at_unix_ms * held, freed_at_unix_ms) < ?3",
+    [ST_SWEEP_LOOK] = "SELECT key, held, expires_ms, numbers, tickets IS NULL AND intents IS NULL FROM locks "
+                      "WHERE key > (SELECT sweep_key FROM meta WHERE id = 1) ORDER BY key LIMIT ?1",
     [ST_SWEEP_CURSOR] = "UPDATE meta SET sweep_key = ?1 WHERE id = 1",
     [ST_DELETE] = "DELETE FROM locks WHERE key = ?1",
 };
@@ -135,7 +131,28 @@ bool db_read_served(struct sqlite_store *store, sqlite3_stmt *statement, int col
     return true;
 }
 
-int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *out_other_boot)
+/*
+ * SQLite counts up when it commits, and when it finds at the beginning of a
+ * transaction that another connection has: so it is what it was after our last
+ * commit only if nobody has written since. 0: it does not say.
+ */
+static unsigned data_version(struct sqlite_store *store)
+{
+    unsigned version = 0;
+
+    return sqlite3_file_control(store->db, "main", SQLITE_FCNTL_DATA_VERSION, &version) == SQLITE_OK ? version
+                                                                                                     : 0;
+}
+
+void db_leave_ground(struct sqlite_store *store, const struct ground *ground, uint64_t last, bool has_events)
+{
+    store->left.number = has_events ? ground->number : last;
+    store->left.newest = has_events ? last : ground->newest;
+    store->left.ceiling = ground->ceiling;
+    store->left.version = data_version(store);
+}
+
+static int ask_ground(struct sqlite_store *store, struct ground *ground, bool *out_other_boot)
 {
     sqlite3_stmt *statement;
     int rc = db_statement(store, ST_META, &statement);
@@ -146,21 +163,43 @@ int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *
     rc = sqlite3_step(statement);
     if (rc == SQLITE_ROW) {
         const unsigned char *boot_id = sqlite3_column_text(statement, 0);
-        int64_t number = sqlite3_column_int64(statement, 1);
-        int64_t newest = sqlite3_column_int64(statement, 3);
 
         *out_other_boot = boot_id == NULL || sqlite3_stricmp((const char *)boot_id, store->boot_id) != 0;
-        out_ground->ceiling = (uint64_t)sqlite3_column_int64(statement, 2);
-        out_ground->next = (uint64_t)(number > newest ? number : newest) + 1;
-        out_ground->newest = (uint64_t)newest;
-        out_ground->served = db_read_served(store, statement, 4);
-        out_ground->now_ms = sqlite_now_ms(store);
-        out_ground->unix_ms = sqlite_unix_ms(store);
+        ground->number = (uint64_t)sqlite3_column_int64(statement, 1);
+        ground->ceiling = (uint64_t)sqlite3_column_int64(statement, 2);
+        ground->newest = (uint64_t)sqlite3_column_int64(statement, 3);
+        ground->served = db_read_served(store, statement, 4);
         rc = SQLITE_OK;
     } else if (rc == SQLITE_DONE) {
         rc = SQLITE_CORRUPT; /* that row is made with the schema and never removed */
     }
     (void)sqlite3_reset(statement);
+    return rc;
+}
+
+int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *out_other_boot)
+{
+    struct ground ground = { .number = store->left.number,
+                             .newest = store->left.newest,
+                             .ceiling = store->left.ceiling };
+    bool other_boot = false; /* we leave nothing behind for another boot, nor for a server */
+    bool known =
+        store->left.version != 0 &&
+        sqlite3_txn_state(store->db, "main") == SQLITE_TXN_WRITE && /* or it is the version of before */
+        store->left.version == data_version(store);
+    int rc = SQLITE_OK;
+
+    if (!known) {
+        store->left.version = 0;
+        rc = ask_ground(store, &ground, &other_boot);
+    }
+    if (rc == SQLITE_OK) {
+        ground.next = (ground.number > ground.newest ? ground.number : ground.newest) + 1;
+        ground.now_ms = sqlite_now_ms(store);
+        ground.unix_ms = sqlite_unix_ms(store);
+        *out_ground = ground;
+        *out_other_boot = other_boot;
+    }
     return rc;
 }
 

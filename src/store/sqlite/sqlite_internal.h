@@ -12,14 +12,16 @@ enum {
     BUSY_LIMIT_MS = 10000,   /* how long another process may keep us from writing */
     NUMBERS_AHEAD = 65536,   /* by how much the ceiling of numbers is raised at a time */
     SWEEP_EVERY = 1024,      /* numbers between two steps of cleaning up */
-    SWEEP_ROWS = 1024,       /* records looked at in one step */
-    SWEEP_EVENTS = 2048,     /* events removed in one step, at most */
+    SWEEP_ROWS = 512,        /* records looked at in one step */
+    LIST_EVERY = 4096,       /* numbers between two that list events by key, and remove old ones */
+    SWEEP_EVENTS = 8192,     /* events removed in such a step, at most */
     CHECKPOINT_SMALL = 64,   /* pages of log at which a process that just began writes them back */
-    CHECKPOINT_LARGE = 1000, /* the same for one that has done many commits */
+    CHECKPOINT_LARGE = 4000, /* the same for one that has done many commits; one block of SQLite's index */
     MANY_COMMITS = 64,
     BOOT_ID_SIZE = 64,
     SERVED_BY_SIZE = 256
 };
+#define CACHE_KIB "16384" /* of pages, for a process that has done many commits */
 #define EVENTS_KEPT 1000000
 #define BUCKETS 128 /* of the history; a power of two */
 
@@ -31,7 +33,8 @@ enum statement {
     ST_META,
     ST_GET,
     ST_LOOK,
-    ST_PUT,
+    ST_INSERT,
+    ST_UPDATE,
     ST_EVENT,
     ST_SET_NUMBER,
     ST_SET_CEILING,
@@ -39,13 +42,12 @@ enum statement {
     ST_INDEX_HISTORY,
     ST_INDEX_IDS,
     ST_SET_INDEXED,
+    ST_SET_LISTED,
     ST_SWEEP_CUT,
     ST_SWEEP_HISTORY,
     ST_SWEEP_IDS,
     ST_SWEEP_EVENTS,
-    ST_SWEEP_LAST,
-    ST_SWEEP_RECORDS,
-    ST_SWEEP_OTHERS,
+    ST_SWEEP_LOOK,
     ST_SWEEP_CURSOR,
     ST_DELETE,
     N_STATEMENTS
@@ -86,7 +88,13 @@ struct sqlite_store {
     int64_t busy_since_ms;
     uint64_t jitter;
     unsigned commits;
-    bool has_hash;              /* the SQL function belay_hash() is there */
+    struct {
+        unsigned version; /* of the database as we left it; 0: nothing is known */
+        uint64_t number;  /* as in meta */
+        uint64_t newest;  /* event */
+        uint64_t ceiling;
+    } left;                     /* saves asking again while nobody else writes */
+    bool has_functions;         /* those of sqlite_numbers.c, in SQL */
     int wal_pages;              /* after the last commit; -1: there was none, or there is no log */
     pthread_mutex_t wake_mutex; /* guards opening the wake file; taken after `mutex` */
     struct wake_file wake;
@@ -103,6 +111,7 @@ static inline int64_t sqlite_numbers_ahead(const struct sqlite_store *store)
 /* A record with what only this store knows of it. */
 struct row {
     struct belay_record record;
+    bool stored;   /* there is a row of it */
     bool *vouched; /* owned; beside record.tickets: a lock in the wake file stands for the waiter */
 };
 
@@ -110,6 +119,7 @@ struct row {
 struct ground {
     int64_t now_ms;
     int64_t unix_ms;
+    uint64_t number;  /* the last without an event */
     uint64_t newest;  /* event; 0: none */
     uint64_t next;    /* number */
     uint64_t ceiling; /* numbers below this may be handed out */
@@ -143,6 +153,8 @@ int db_set_synchronous(struct sqlite_store *store, int level);
 int db_begin(struct sqlite_store *store, bool full);
 void db_rollback(struct sqlite_store *store);
 int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *out_other_boot);
+/* After a commit of ours, up to number `last`, in this boot: what the next one will find. */
+void db_leave_ground(struct sqlite_store *store, const struct ground *ground, uint64_t last, bool has_events);
 /* Whether another process serves the file, of a column that is served_by. */
 bool db_read_served(struct sqlite_store *store, sqlite3_stmt *statement, int column);
 int db_busy(void *context, int count);
@@ -172,11 +184,32 @@ enum belay_code sqlite_schema_look(struct sqlite_store *store, int64_t *out_vers
                                    struct belay_error *err);
 enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *err);
 
+/* ---- sqlite_numbers.c: the column `numbers` ---- */
+enum number {
+    NUM_REVISION,
+    NUM_TOKEN,
+    NUM_OUTCOME,
+    NUM_STALE_NOTED,
+    NUM_TTL,
+    NUM_HEARTBEAT,
+    NUM_STALE_AFTER,
+    NUM_BEAT,
+    NUM_FREED,
+    NUM_LOCKED_AT,
+    NUM_EXPIRES_AT,
+    NUM_BEAT_AT,
+    NUM_FREED_AT,
+    N_NUMBERS
+};
+enum { NUMBERS_MAX = N_NUMBERS * 10 };
+size_t numbers_write(const int64_t numbers[N_NUMBERS], unsigned char out[NUMBERS_MAX]);
+bool numbers_read(const unsigned char *packed, size_t size, int64_t out[N_NUMBERS]);
+int64_t id_born(const char *lock_id); /* Unix ms; 0: it does not tell */
+int db_add_functions(struct sqlite_store *store);
+
 /* ---- sqlite_record.c, sqlite_json.c ---- */
 #define RECORD_COLUMNS                                                                                       \
-    "key, revision, held, lock_id, token, owner, owner_name, outcome, outlives, stale_noted, ttl_ms, "       \
-    "heartbeat_ms, stale_after_ms, expires_ms, beat_ms, freed_ms, locked_at_unix_ms, expires_at_unix_ms, "   \
-    "beat_at_unix_ms, freed_at_unix_ms, metadata, tickets, intents"
+    "key, held, outlives, expires_ms, lock_id, owner, owner_name, numbers, metadata, tickets, intents"
 
 void row_release(struct row *row);
 /* A row that says that there is no record of `key`. */
@@ -222,7 +255,8 @@ enum belay_code sqlite_scan(struct belay_store *base, const struct belay_scan *s
                             void *context, struct belay_error *err);
 enum belay_code sqlite_events(struct belay_store *base, const struct belay_events_query *query,
                               belay_event_fn fn, void *context, struct belay_error *err);
-void sqlite_sweep(struct sqlite_store *store);
+/* One step of it; `events_too`: also what is done every LIST_EVERY numbers only. */
+void sqlite_sweep(struct sqlite_store *store, bool events_too);
 
 /* ---- sqlite_items.c ---- */
 enum belay_code sqlite_item_get(struct belay_store *base, const char *space, const char *name,

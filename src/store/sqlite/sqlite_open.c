@@ -103,6 +103,20 @@ static enum belay_code connect_db(struct sqlite_store *store, struct belay_error
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
+/*
+ * Whoever opens it next would read a long log from its beginning. Once all of
+ * it is written back, the next commit begins it anew, so we do one. The file
+ * keeps its length: to grow it again would make synced commits slow. We wait for
+ * nobody; if others are about, the last to go does it.
+ */
+static void begin_log_anew(struct sqlite_store *store)
+{
+    (void)sqlite3_busy_handler(store->db, NULL, NULL);
+    if (sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL) == SQLITE_OK) {
+        sqlite_sweep(store, false);
+    }
+}
+
 static void sqlite_close(struct belay_store *base)
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
@@ -111,9 +125,8 @@ static void sqlite_close(struct belay_store *base)
         return;
     }
     sqlite_disown(store);
-    /* Whoever opens it next would read a long log from its beginning. */
     if (store->commits >= MANY_COMMITS && store->wal_pages >= CHECKPOINT_SMALL) {
-        (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+        begin_log_anew(store);
     }
     for (size_t i = 0; i < N_STATEMENTS; i++) {
         (void)sqlite3_finalize(store->statements[i]);

@@ -325,6 +325,7 @@ void sqlite_disown(struct sqlite_store *store)
     (void)change_served(store, NULL, NULL);
     give_lock(store->own_fd);
     store->own_fd = -1;
+    store->left.version = 0;
 }
 
 /* ---- for who is not the server ---- */

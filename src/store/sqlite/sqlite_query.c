@@ -257,7 +257,7 @@ static const char *event_source(const struct belay_events_query *query)
                ? "FROM history CROSS JOIN events e ON e.id = history.id WHERE history.bucket = ?2 AND "
                  "history.id > ?3 AND e.key = ?1 "
                  "UNION ALL SELECT %s FROM events e WHERE e.id > ?3 AND e.key = ?1 AND "
-                 "e.id > (SELECT indexed FROM meta WHERE id = 1)"
+                 "e.id > (SELECT listed FROM meta WHERE id = 1)"
                : "FROM events e WHERE +e.key >= ?1 AND +e.key < ?2 AND e.id > ?3";
 }
 

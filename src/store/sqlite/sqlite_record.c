@@ -9,25 +9,13 @@
 /* In the order of RECORD_COLUMNS. */
 enum column {
     COL_KEY,
-    COL_REVISION,
     COL_HELD,
+    COL_OUTLIVES,
+    COL_EXPIRES,
     COL_LOCK_ID,
-    COL_TOKEN,
     COL_OWNER,
     COL_OWNER_NAME,
-    COL_OUTCOME,
-    COL_OUTLIVES,
-    COL_STALE_NOTED,
-    COL_TTL,
-    COL_HEARTBEAT,
-    COL_STALE_AFTER,
-    COL_EXPIRES,
-    COL_BEAT,
-    COL_FREED,
-    COL_LOCKED_AT,
-    COL_EXPIRES_AT,
-    COL_BEAT_AT,
-    COL_FREED_AT,
+    COL_NUMBERS,
     COL_METADATA,
     COL_TICKETS,
     COL_INTENTS
@@ -64,30 +52,37 @@ static char *copy_column(sqlite3_stmt *statement, enum column column)
     return text == NULL ? NULL : strdup(text);
 }
 
-static void read_numbers(sqlite3_stmt *statement, struct belay_record *record)
+static bool read_numbers(sqlite3_stmt *statement, struct belay_record *record)
 {
-    record->revision = (uint64_t)sqlite3_column_int64(statement, COL_REVISION);
+    const unsigned char *packed = sqlite3_column_blob(statement, COL_NUMBERS);
+    int64_t numbers[N_NUMBERS];
+
+    if (!numbers_read(packed, (size_t)sqlite3_column_bytes(statement, COL_NUMBERS), numbers)) {
+        return false;
+    }
     record->held = sqlite3_column_int(statement, COL_HELD) != 0;
-    record->token = (uint64_t)sqlite3_column_int64(statement, COL_TOKEN);
-    record->outcome = (enum belay_outcome)sqlite3_column_int(statement, COL_OUTCOME);
     record->outlives = sqlite3_column_int(statement, COL_OUTLIVES) != 0;
-    record->stale_noted = sqlite3_column_int(statement, COL_STALE_NOTED) != 0;
-    record->ttl_ms = sqlite3_column_int64(statement, COL_TTL);
-    record->heartbeat_ms = sqlite3_column_int64(statement, COL_HEARTBEAT);
-    record->stale_after_ms = sqlite3_column_int64(statement, COL_STALE_AFTER);
     record->expires_ms = sqlite3_column_int64(statement, COL_EXPIRES);
-    record->beat_ms = sqlite3_column_int64(statement, COL_BEAT);
-    record->freed_ms = sqlite3_column_int64(statement, COL_FREED);
-    record->locked_at_unix_ms = sqlite3_column_int64(statement, COL_LOCKED_AT);
-    record->expires_at_unix_ms = sqlite3_column_int64(statement, COL_EXPIRES_AT);
-    record->beat_at_unix_ms = sqlite3_column_int64(statement, COL_BEAT_AT);
-    record->freed_at_unix_ms = sqlite3_column_int64(statement, COL_FREED_AT);
+    record->revision = (uint64_t)numbers[NUM_REVISION];
+    record->token = (uint64_t)numbers[NUM_TOKEN];
+    record->outcome = (enum belay_outcome)numbers[NUM_OUTCOME];
+    record->stale_noted = numbers[NUM_STALE_NOTED] != 0;
+    record->ttl_ms = numbers[NUM_TTL];
+    record->heartbeat_ms = numbers[NUM_HEARTBEAT];
+    record->stale_after_ms = numbers[NUM_STALE_AFTER];
+    record->beat_ms = numbers[NUM_BEAT];
+    record->freed_ms = numbers[NUM_FREED];
+    record->locked_at_unix_ms = numbers[NUM_LOCKED_AT];
+    record->expires_at_unix_ms = numbers[NUM_EXPIRES_AT];
+    record->beat_at_unix_ms = numbers[NUM_BEAT_AT];
+    record->freed_at_unix_ms = numbers[NUM_FREED_AT];
+    return record->revision != 0;
 }
 
 enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, struct row *out_row,
                          struct belay_error *err)
 {
-    struct row row = { 0 };
+    struct row row = { .stored = true };
     const char *metadata = (const char *)sqlite3_column_text(statement, COL_METADATA);
     const char *tickets = (const char *)sqlite3_column_text(statement, COL_TICKETS);
     const char *intents = (const char *)sqlite3_column_text(statement, COL_INTENTS);
@@ -97,10 +92,13 @@ enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, st
     row.record.lock_id = copy_column(statement, COL_LOCK_ID);
     row.record.owner = copy_column(statement, COL_OWNER);
     row.record.owner_name = copy_column(statement, COL_OWNER_NAME);
-    read_numbers(statement, &row.record);
     if (row.record.key == NULL || row.record.lock_id == NULL || row.record.owner == NULL ||
         row.record.owner_name == NULL) {
         code = error_no_memory(err);
+    } else if (!read_numbers(statement, &row.record)) {
+        code = error_set(err, BELAY_BAD_CONTENT,
+                         "the lock database '%s' is damaged: the record of '%s' cannot be read", store->path,
+                         row.record.key);
     } else if (metadata != NULL || tickets != NULL || intents != NULL) {
         code = json_read_row(store, metadata, tickets, intents, &row, err);
     }
@@ -186,39 +184,49 @@ static void bind_text(struct binder *binder, enum column column, const char *tex
     }
 }
 
+static size_t write_numbers(const struct belay_record *record, unsigned char out[NUMBERS_MAX])
+{
+    const int64_t numbers[N_NUMBERS] = {
+        [NUM_REVISION] = (int64_t)record->revision,
+        [NUM_TOKEN] = (int64_t)record->token,
+        [NUM_OUTCOME] = (int64_t)record->outcome,
+        [NUM_STALE_NOTED] = record->stale_noted,
+        [NUM_TTL] = record->ttl_ms,
+        [NUM_HEARTBEAT] = record->heartbeat_ms,
+        [NUM_STALE_AFTER] = record->stale_after_ms,
+        [NUM_BEAT] = record->beat_ms,
+        [NUM_FREED] = record->freed_ms,
+        [NUM_LOCKED_AT] = record->locked_at_unix_ms,
+        [NUM_EXPIRES_AT] = record->expires_at_unix_ms,
+        [NUM_BEAT_AT] = record->beat_at_unix_ms,
+        [NUM_FREED_AT] = record->freed_at_unix_ms,
+    };
+
+    return numbers_write(numbers, out);
+}
+
 static void bind_record(struct binder *binder, const struct belay_record *record)
 {
     bind_text(binder, COL_KEY, record->key);
-    bind_int(binder, COL_REVISION, (int64_t)record->revision);
     bind_int(binder, COL_HELD, record->held);
+    bind_int(binder, COL_OUTLIVES, record->outlives);
+    bind_int(binder, COL_EXPIRES, record->expires_ms);
     bind_text(binder, COL_LOCK_ID, record->lock_id);
-    bind_int(binder, COL_TOKEN, (int64_t)record->token);
     bind_text(binder, COL_OWNER, record->owner);
     bind_text(binder, COL_OWNER_NAME, record->owner_name);
-    bind_int(binder, COL_OUTCOME, (int64_t)record->outcome);
-    bind_int(binder, COL_OUTLIVES, record->outlives);
-    bind_int(binder, COL_STALE_NOTED, record->stale_noted);
-    bind_int(binder, COL_TTL, record->ttl_ms);
-    bind_int(binder, COL_HEARTBEAT, record->heartbeat_ms);
-    bind_int(binder, COL_STALE_AFTER, record->stale_after_ms);
-    bind_int(binder, COL_EXPIRES, record->expires_ms);
-    bind_int(binder, COL_BEAT, record->beat_ms);
-    bind_int(binder, COL_FREED, record->freed_ms);
-    bind_int(binder, COL_LOCKED_AT, record->locked_at_unix_ms);
-    bind_int(binder, COL_EXPIRES_AT, record->expires_at_unix_ms);
-    bind_int(binder, COL_BEAT_AT, record->beat_at_unix_ms);
-    bind_int(binder, COL_FREED_AT, record->freed_at_unix_ms);
 }
 
+/* An UPDATE where there is a row: REPLACE takes it out of its page and puts it in again. */
 enum belay_code row_save(struct sqlite_store *store, const struct row *row, struct belay_error *err)
 {
     struct binder binder = { NULL, SQLITE_OK };
+    unsigned char numbers[NUMBERS_MAX];
     char *metadata = NULL;
     char *tickets = NULL;
     char *intents = NULL;
     enum belay_code code;
 
-    binder.rc = db_statement(store, ST_PUT, &binder.statement);
+    binder.rc = db_statement(store, row->stored ? ST_UPDATE : ST_INSERT, &binder.statement);
     code = json_write_meta(row->record.metadata, row->record.n_metadata, &metadata, err);
     if (code == BELAY_OK) {
         code = json_write_tickets(row, &tickets, err);
@@ -230,6 +238,10 @@ enum belay_code row_save(struct sqlite_store *store, const struct row *row, stru
         goto done;
     }
     bind_record(&binder, &row->record);
+    if (binder.rc == SQLITE_OK) {
+        binder.rc = sqlite3_bind_blob(binder.statement, COL_NUMBERS + 1, numbers,
+                                      (int)write_numbers(&row->record, numbers), SQLITE_STATIC);
+    }
     bind_text(&binder, COL_METADATA, metadata);
     bind_text(&binder, COL_TICKETS, tickets);
     bind_text(&binder, COL_INTENTS, intents);

@@ -16,24 +16,31 @@
 #include "base/error.h"
 #include "store/sqlite/sqlite_internal.h"
 
+#define NUMBER(name) "belay_number(numbers, '" name "')"
 static const char end_processes[] =
-    "UPDATE locks SET revision = ?1, expires_ms = 0, "
-    "expires_at_unix_ms = min(expires_at_unix_ms, ?3), beat_ms = min(beat_ms, ?2) "
-    "WHERE held = 1 AND (outlives = 0 OR expires_ms <= ?4)";
-static const char renew_others[] =
-    "UPDATE locks SET revision = ?1, expires_ms = ?2 + ttl_ms, expires_at_unix_ms = ?3 + ttl_ms, "
-    "beat_ms = ?2 WHERE held = 1 AND outlives = 1 AND expires_ms > ?4";
+    "UPDATE locks SET expires_ms = 0, numbers = belay_with(numbers, 'revision', ?1, 'expires_at_unix_ms', "
+    "min(" NUMBER("expires_at_unix_ms") ", ?3), 'beat_ms', min(" NUMBER(
+        "beat_ms") ", ?2)) "
+                   "WHERE held = 1 AND (outlives = 0 OR expires_ms <= ?4)";
+static const char renew_others[] = "UPDATE locks SET expires_ms = ?2 + " NUMBER(
+    "ttl_ms") ", numbers = belay_with(numbers, 'revision', ?1, "
+              "'expires_at_unix_ms', ?3 + " NUMBER(
+                  "ttl_ms") ", 'beat_ms', ?2) "
+                            "WHERE held = 1 AND outlives = 1 AND expires_ms > ?4";
 static const char settle_rest[] =
-    "UPDATE locks SET revision = ?1, freed_ms = min(freed_ms, ?2), beat_ms = min(beat_ms, ?2), "
-    "tickets = NULL WHERE freed_ms > ?2 OR beat_ms > ?2 OR tickets IS NOT NULL";
+    "UPDATE locks SET tickets = NULL, numbers = belay_with(numbers, 'revision', ?1, "
+    "'freed_ms', min(" NUMBER("freed_ms") ", ?2), 'beat_ms', min(" NUMBER(
+        "beat_ms") ", ?2)) "
+                   "WHERE tickets IS NOT NULL OR " NUMBER("freed_ms") " > ?2 OR " NUMBER("beat_ms") " > ?2";
 static const char take_over[] = "UPDATE meta SET number = ?1, ceiling = ?1 + ?2, boot_id = ?3 WHERE id = 1";
 
 /* The latest moment of the old boot that the database knows of. */
 static int old_clock(struct sqlite_store *store, int64_t *out_ms)
 {
     sqlite3_stmt *statement = NULL;
-    int rc =
-        sqlite3_prepare_v2(store->db, "SELECT max(max(beat_ms, freed_ms)) FROM locks", -1, &statement, NULL);
+    int rc = sqlite3_prepare_v2(store->db,
+                                "SELECT max(max(" NUMBER("beat_ms") ", " NUMBER("freed_ms") ")) FROM locks",
+                                -1, &statement, NULL);
 
     if (rc == SQLITE_OK) {
         rc = sqlite3_step(statement);
@@ -195,7 +202,10 @@ enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *e
     if (!other_boot) {
         return BELAY_OK;
     }
-    rc = db_begin(store, true);
+    rc = db_add_functions(store);
+    if (rc == SQLITE_OK) {
+        rc = db_begin(store, true);
+    }
     if (rc == SQLITE_OK) {
         rc = db_read_ground(store, &ground, &other_boot);
     }

@@ -17,11 +17,12 @@ enum { APPLICATION_ID = 0x426c6179 };
  * usually writes no page for it.
  *
  * Which events a key has, and which ids have ever taken it, is looked up in
- * `history` and `acquisitions`. They follow up to SWEEP_EVERY events behind,
- * filled by cleaning up (sqlite_sweep.c), and who reads them looks at the newest
- * events as well: an index kept by every commit cost a third of its time. Keys
- * share BUCKETS buckets, so that a step of filling writes so many pages at most,
- * however many keys there are; the events of a bucket are then sifted.
+ * `history` and `acquisitions`. They follow behind, up to LIST_EVERY and up to
+ * SWEEP_EVERY events, filled by cleaning up (sqlite_sweep.c), and who reads them
+ * looks at the newest events as well: an index kept by every commit cost a third
+ * of its time. Keys share BUCKETS buckets, so that a step of filling writes so many
+ * pages at most, however many keys there are; the events of a bucket are then sifted.
+ * Acquisitions are in the order in which their ids were made (sqlite_numbers.c).
  */
 static const char *const migrations[] = {
     "CREATE TABLE meta ("
@@ -29,7 +30,7 @@ static const char *const migrations[] = {
     " boot_id TEXT NOT NULL,"    /* of the boot whose clock the records are in */
     " number INTEGER NOT NULL,"  /* the last one given to a batch without events */
     " ceiling INTEGER NOT NULL," /* synced; every number in use is below it */
-    " indexed INTEGER NOT NULL," /* events up to this one are in `history` and `acquisitions` */
+    " indexed INTEGER NOT NULL," /* events up to this one are in `acquisitions` */
     " sweep_key TEXT NOT NULL);" /* how far cleaning up has come */
     "INSERT INTO meta VALUES (1, '', 0, 1, 0, '');"
     "CREATE TABLE locks ("
@@ -76,6 +77,37 @@ static const char *const migrations[] = {
     " PRIMARY KEY (bucket, id)) WITHOUT ROWID;"
     "CREATE TABLE acquisitions (hash INTEGER PRIMARY KEY);",
     "ALTER TABLE meta ADD COLUMN served_by TEXT;", /* sqlite_own.c */
+
+    /* 3: fewer columns, and ids in order, for a third more commits a second. */
+    "CREATE TABLE locks_3 ("
+    " key TEXT PRIMARY KEY,"
+    " held INTEGER NOT NULL,"
+    " outlives INTEGER NOT NULL,"
+    " expires_ms INTEGER NOT NULL,"
+    " lock_id TEXT NOT NULL,"
+    " owner TEXT NOT NULL,"
+    " owner_name TEXT NOT NULL,"
+    " numbers BLOB NOT NULL," /* sqlite_numbers.c */
+    " metadata TEXT,"
+    " tickets TEXT,"
+    " intents TEXT) WITHOUT ROWID;"
+    "INSERT INTO locks_3 SELECT key, held, outlives, expires_ms, lock_id, owner, owner_name, "
+    "belay_with(x'', 'revision', revision, 'token', token, 'outcome', outcome, 'stale_noted', stale_noted, "
+    "'ttl_ms', ttl_ms, 'heartbeat_ms', heartbeat_ms, 'stale_after_ms', stale_after_ms, 'beat_ms', beat_ms, "
+    "'freed_ms', freed_ms, 'locked_at_unix_ms', locked_at_unix_ms, 'expires_at_unix_ms', expires_at_unix_ms, "
+    "'beat_at_unix_ms', beat_at_unix_ms, 'freed_at_unix_ms', freed_at_unix_ms), metadata, tickets, intents "
+    "FROM locks ORDER BY key;"
+    "DROP TABLE locks;"
+    "ALTER TABLE locks_3 RENAME TO locks;"
+    "DROP TABLE acquisitions;"
+    "CREATE TABLE acquisitions ("
+    " born INTEGER NOT NULL,"
+    " hash INTEGER NOT NULL,"
+    " PRIMARY KEY (born, hash)) WITHOUT ROWID;"
+    "INSERT OR IGNORE INTO acquisitions SELECT belay_born(lock_id), belay_hash(key, lock_id) FROM events "
+    "WHERE id <= (SELECT indexed FROM meta) AND type IN ('lock.acquired', 'lock.adopted') ORDER BY 1, 2;"
+    "ALTER TABLE meta ADD COLUMN listed INTEGER NOT NULL DEFAULT 0;" /* events up to this one are in `history` */
+    "UPDATE meta SET listed = indexed;",
 };
 enum { VERSION = sizeof migrations / sizeof migrations[0] };
 
@@ -128,13 +160,28 @@ static enum belay_code recognise(struct sqlite_store *store, int64_t *out_versio
     return BELAY_OK;
 }
 
+/*
+ * A commit writes whole pages, of which it changes a hundred bytes or two: half
+ * the usual size is a tenth faster. An old file keeps the size it has.
+ */
+static int set_page_size(struct sqlite_store *store)
+{
+    return db_exec(store, "PRAGMA page_size=2048");
+}
+
 static enum belay_code migrate(struct sqlite_store *store, struct belay_error *err)
 {
     char stamp[96];
     int64_t version = 0;
-    int rc = db_enter_wal(store);
+    int rc = set_page_size(store);
     enum belay_code code;
 
+    if (rc == SQLITE_OK) {
+        rc = db_enter_wal(store);
+    }
+    if (rc == SQLITE_OK) {
+        rc = db_add_functions(store);
+    }
     if (rc == SQLITE_OK) {
         rc = db_begin(store, true);
     }
@@ -143,6 +190,12 @@ static enum belay_code migrate(struct sqlite_store *store, struct belay_error *e
     }
     /* Once more, now that nobody else can write: another process may have done it all. */
     code = recognise(store, &version, err);
+    if (code == BELAY_OK && version > 0 && version < VERSION && sqlite_server_lives(store)) {
+        code = error_set(err, BELAY_UNREACHABLE,
+                         "the lock database '%s' is served by an older belay: stop that server, and start it "
+                         "again as this version",
+                         store->path);
+    }
     for (int64_t v = version; code == BELAY_OK && v < VERSION; v++) {
         rc = db_exec(store, migrations[v]);
         code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);

@@ -12,30 +12,6 @@
 
 #include "store/sqlite/sqlite_internal.h"
 
-static void hash_function(sqlite3_context *context, int n, sqlite3_value **values)
-{
-    const char *key = (const char *)sqlite3_value_text(values[0]);
-    const char *lock_id = (const char *)sqlite3_value_text(values[1]);
-
-    (void)n;
-    if (key != NULL && lock_id != NULL) {
-        sqlite3_result_int64(context, hash_acquisition(key, lock_id));
-    }
-}
-
-static int add_hash_function(struct sqlite_store *store)
-{
-    int rc;
-
-    if (store->has_hash) {
-        return SQLITE_OK;
-    }
-    rc = sqlite3_create_function_v2(store->db, "belay_hash", 2, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL,
-                                    hash_function, NULL, NULL, NULL);
-    store->has_hash = rc == SQLITE_OK;
-    return rc;
-}
-
 static int run_with(struct sqlite_store *store, enum statement which, int64_t value)
 {
     sqlite3_stmt *statement;
@@ -47,15 +23,18 @@ static int run_with(struct sqlite_store *store, enum statement which, int64_t va
     return rc == SQLITE_OK ? db_finish(statement) : rc;
 }
 
-/* Take the events since the last step into `history` and `acquisitions`. */
-static int index_events(struct sqlite_store *store, uint64_t newest)
+/* Take the events since the last step into `acquisitions`, and at times into `history`. */
+static int index_events(struct sqlite_store *store, uint64_t newest, bool history)
 {
-    int rc = db_run(store, ST_INDEX_HISTORY);
+    int rc = db_run(store, ST_INDEX_IDS);
 
     if (rc == SQLITE_OK) {
-        rc = db_run(store, ST_INDEX_IDS);
+        rc = run_with(store, ST_SET_INDEXED, (int64_t)newest);
     }
-    return rc == SQLITE_OK ? run_with(store, ST_SET_INDEXED, (int64_t)newest) : rc;
+    if (rc == SQLITE_OK && history) {
+        rc = db_run(store, ST_INDEX_HISTORY);
+    }
+    return rc == SQLITE_OK && history ? run_with(store, ST_SET_LISTED, (int64_t)newest) : rc;
 }
 
 /* The last of the `most` oldest events that may go; 0: none. Never the newest. */
@@ -81,11 +60,8 @@ static int find_cut(struct sqlite_store *store, const struct ground *ground, int
 static int sweep_events(struct sqlite_store *store, const struct ground *ground)
 {
     int64_t cut = 0;
-    int rc = index_events(store, ground->newest);
+    int rc = find_cut(store, ground, 1, &cut);
 
-    if (rc == SQLITE_OK) {
-        rc = find_cut(store, ground, 1, &cut);
-    }
     if (rc == SQLITE_OK && cut != 0) {
         rc = find_cut(store, ground, SWEEP_EVENTS, &cut);
     }
@@ -97,46 +73,6 @@ static int sweep_events(struct sqlite_store *store, const struct ground *ground)
         rc = run_with(store, ST_SWEEP_IDS, cut);
     }
     return rc == SQLITE_OK ? run_with(store, ST_SWEEP_EVENTS, cut) : rc;
-}
-
-/* The key up to which this step goes; NULL: to the end. */
-static int find_stretch(struct sqlite_store *store, char **out_last)
-{
-    sqlite3_stmt *statement;
-    int rc = db_statement(store, ST_SWEEP_LAST, &statement);
-
-    *out_last = NULL;
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int(statement, 1, SWEEP_ROWS - 1);
-    }
-    if (rc != SQLITE_OK) {
-        return rc;
-    }
-    rc = sqlite3_step(statement);
-    if (rc == SQLITE_ROW) {
-        *out_last = strdup((const char *)sqlite3_column_text(statement, 0));
-        rc = *out_last == NULL ? SQLITE_NOMEM : SQLITE_OK;
-    } else if (rc == SQLITE_DONE) {
-        rc = SQLITE_OK;
-    }
-    (void)sqlite3_reset(statement);
-    return rc;
-}
-
-static int bind_stretch(sqlite3_stmt *statement, const struct sqlite_store *store, const char *last,
-                        const struct ground *ground)
-{
-    /* A blob is greater than any text: to the end. */
-    int rc = last == NULL ? sqlite3_bind_zeroblob(statement, 1, 0)
-                          : sqlite3_bind_text(statement, 1, last, -1, SQLITE_STATIC);
-
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 2, ground->now_ms);
-    }
-    if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 3, ground->unix_ms - store->retain_records_ms);
-    }
-    return rc;
 }
 
 static bool nobody_is_left(const struct belay_record *record, int64_t now_ms)
@@ -152,62 +88,116 @@ static bool nobody_is_left(const struct belay_record *record, int64_t now_ms)
     return !left;
 }
 
-/* Those whose waiters and whose holders below never came back to take themselves out. */
-static int sweep_deserted(struct sqlite_store *store, const char *last, const struct ground *ground)
+/* A record that nobody has had to do with for long: its key, and whether somebody may still wait. */
+struct old_record {
+    char *key; /* owned */
+    bool plain;
+};
+
+struct stretch {
+    struct old_record old[SWEEP_ROWS];
+    size_t n;
+    char *last; /* owned; the key up to which this step goes; NULL: to the end */
+};
+
+static void stretch_release(struct stretch *stretch)
+{
+    for (size_t i = 0; i < stretch->n; i++) {
+        free(stretch->old[i].key);
+    }
+    free(stretch->last);
+}
+
+static bool is_old(sqlite3_stmt *row, const struct sqlite_store *store, const struct ground *ground)
+{
+    bool held = sqlite3_column_int(row, 1) != 0;
+    const unsigned char *packed = sqlite3_column_blob(row, 3);
+    int64_t limit = ground->unix_ms - store->retain_records_ms;
+    int64_t numbers[N_NUMBERS];
+
+    return (!held || sqlite3_column_int64(row, 2) <= ground->now_ms) &&
+           numbers_read(packed, (size_t)sqlite3_column_bytes(row, 3), numbers) &&
+           numbers[NUM_LOCKED_AT] < limit && numbers[NUM_FREED_AT] < limit &&
+           (!held || numbers[NUM_EXPIRES_AT] < limit);
+}
+
+static int look_at_stretch(struct sqlite_store *store, const struct ground *ground, struct stretch *stretch)
 {
     sqlite3_stmt *select;
-    sqlite3_stmt *delete;
-    int rc = db_statement(store, ST_SWEEP_OTHERS, &select);
+    size_t seen = 0;
+    int rc = db_statement(store, ST_SWEEP_LOOK, &select);
 
     if (rc == SQLITE_OK) {
-        rc = db_statement(store, ST_DELETE, &delete);
-    }
-    if (rc == SQLITE_OK) {
-        rc = bind_stretch(select, store, last, ground);
+        rc = sqlite3_bind_int(select, 1, SWEEP_ROWS);
     }
     while (rc == SQLITE_OK && (rc = sqlite3_step(select)) == SQLITE_ROW) {
-        struct row row = { 0 };
+        const char *key = (const char *)sqlite3_column_text(select, 0);
 
-        rc = SQLITE_OK;
-        if (row_read(store, select, &row, NULL) == BELAY_OK && nobody_is_left(&row.record, ground->now_ms)) {
-            rc = sqlite3_bind_text(delete, 1, row.record.key, -1, SQLITE_STATIC);
-            rc = rc == SQLITE_OK ? db_finish(delete) : rc;
+        rc = key == NULL ? SQLITE_NOMEM : SQLITE_OK;
+        if (rc == SQLITE_OK && ++seen == SWEEP_ROWS) {
+            stretch->last = strdup(key);
+            rc = stretch->last == NULL ? SQLITE_NOMEM : SQLITE_OK;
         }
-        row_release(&row);
+        if (rc == SQLITE_OK && is_old(select, store, ground)) {
+            stretch->old[stretch->n].plain = sqlite3_column_int(select, 4) != 0;
+            stretch->old[stretch->n].key = strdup(key);
+            rc = stretch->old[stretch->n++].key == NULL ? SQLITE_NOMEM : SQLITE_OK;
+        }
     }
     (void)sqlite3_reset(select);
     return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-static int sweep_records(struct sqlite_store *store, const char *last, const struct ground *ground)
+/* Also that whose waiters and whose holders below never came back to take themselves out. */
+static int remove_old(struct sqlite_store *store, const struct old_record *old, const struct ground *ground)
 {
-    sqlite3_stmt *statement;
-    int rc = db_statement(store, ST_SWEEP_RECORDS, &statement);
+    sqlite3_stmt *delete;
+    struct row row = { 0 };
+    bool goes = old->plain;
+    int rc = db_statement(store, ST_DELETE, &delete);
 
-    if (rc == SQLITE_OK) {
-        rc = bind_stretch(statement, store, last, ground);
+    if (!goes) {
+        goes =
+            row_load(store, old->key, &row, NULL) == BELAY_OK && nobody_is_left(&row.record, ground->now_ms);
+        row_release(&row);
     }
-    if (rc == SQLITE_OK) {
-        rc = db_finish(statement);
+    if (rc == SQLITE_OK && goes) {
+        rc = sqlite3_bind_text(delete, 1, old->key, -1, SQLITE_STATIC);
+        rc = rc == SQLITE_OK ? db_finish(delete) : rc;
     }
-    if (rc == SQLITE_OK) {
-        rc = sweep_deserted(store, last, ground);
+    return rc;
+}
+
+static int sweep_records(struct sqlite_store *store, const struct ground *ground)
+{
+    struct stretch *stretch = calloc(1, sizeof *stretch);
+    sqlite3_stmt *statement;
+    int rc = stretch == NULL ? SQLITE_NOMEM : look_at_stretch(store, ground, stretch);
+
+    for (size_t i = 0; rc == SQLITE_OK && i < stretch->n; i++) {
+        rc = remove_old(store, &stretch->old[i], ground);
     }
     if (rc == SQLITE_OK) {
         rc = db_statement(store, ST_SWEEP_CURSOR, &statement);
     }
     if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_text(statement, 1, last == NULL ? "" : last, -1, SQLITE_STATIC);
+        rc = sqlite3_bind_text(statement, 1, stretch->last == NULL ? "" : stretch->last, -1, SQLITE_STATIC);
     }
-    return rc == SQLITE_OK ? db_finish(statement) : rc;
+    if (rc == SQLITE_OK) {
+        rc = db_finish(statement);
+    }
+    if (stretch != NULL) {
+        stretch_release(stretch);
+        free(stretch);
+    }
+    return rc;
 }
 
-void sqlite_sweep(struct sqlite_store *store)
+void sqlite_sweep(struct sqlite_store *store, bool events_too)
 {
-    struct ground ground;
+    struct ground ground = { 0 };
     bool other_boot = false;
-    char *last = NULL;
-    int rc = add_hash_function(store);
+    int rc = db_add_functions(store);
 
     if (rc == SQLITE_OK) {
         rc = db_begin(store, false);
@@ -216,17 +206,16 @@ void sqlite_sweep(struct sqlite_store *store)
         rc = db_read_ground(store, &ground, &other_boot);
     }
     if (rc == SQLITE_OK && !other_boot && !ground.served) {
-        rc = sweep_events(store, &ground);
-        if (rc == SQLITE_OK) {
-            rc = find_stretch(store, &last);
+        rc = index_events(store, ground.newest, events_too);
+        if (rc == SQLITE_OK && events_too) {
+            rc = sweep_events(store, &ground);
         }
         if (rc == SQLITE_OK) {
-            rc = sweep_records(store, last, &ground);
+            rc = sweep_records(store, &ground);
         }
         if (rc == SQLITE_OK) {
             (void)db_run(store, ST_COMMIT);
         }
     }
     db_rollback(store);
-    free(last);
 }

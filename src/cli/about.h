@@ -1,0 +1,30 @@
+/* Who deploys what: from the options, the CI system that runs us, or git. */
+#ifndef CLI_ABOUT_H
+#define CLI_ABOUT_H
+
+#include "belay/state.h"
+#include "cli/cli.h"
+
+extern const struct option_group about_group; /* --deployment-id, --git-commit, ... */
+
+enum { ABOUT_META_MAX = 9, ABOUT_TEXT_SIZE = 300 };
+
+/* Not to be copied: it points into itself. */
+struct about {
+    struct belay_deployment deployment;
+    const char *ci_system; /* NULL: none */
+    const char *ci_run_id;
+    struct belay_meta meta[ABOUT_META_MAX]; /* for the lock (S4.4) */
+    size_t n_meta;
+    char deployment_id[64];
+    char triggered_by[ABOUT_TEXT_SIZE];
+    char git[ABOUT_TEXT_SIZE]; /* what git says */
+    char branch[ABOUT_TEXT_SIZE];
+    char user[ABOUT_TEXT_SIZE];
+    char host[ABOUT_TEXT_SIZE];
+    char pid[24];
+};
+
+enum belay_code about_read(const struct options *options, struct about *about, struct belay_error *err);
+
+#endif

@@ -1,0 +1,131 @@
+/* Where states are kept: by the URL, the configuration, or beside the locks. */
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "belay/state.h"
+#include "client/loader.h"
+#include "store/file/file_blob.h"
+
+/* "file:DIR/state" beside "sqlite:DIR/belay.db?..."; NULL if the locks are not in a file. */
+static char *beside_locks(const char *store)
+{
+    struct buf url = BUF_INIT(8192);
+    char *path;
+    char *made;
+
+    if (store == NULL || !text_has_prefix(store, "sqlite:")) {
+        return NULL;
+    }
+    store += strlen("sqlite:");
+    path = strndup(store, strcspn(store, "?"));
+    if (path == NULL) {
+        return NULL;
+    }
+    buf_addf(&url, "file:%s/state", dirname(path));
+    free(path);
+    made = buf_take(&url);
+    buf_release(&url);
+    return made;
+}
+
+static enum belay_code open_url(const char *url, struct belay_blob_store **out_store, char **out_url,
+                                struct belay_error *err)
+{
+    if (text_has_prefix(url, "file:")) {
+        return file_blob_open(url + strlen("file:"), out_store, out_url, err);
+    }
+    if (text_has_prefix(url, "s3://")) {
+        const struct net_module *net;
+        enum belay_code code = loader_net(&net, err);
+
+        return code == BELAY_OK ? net->open_s3(url + strlen("s3://"), out_store, out_url, err) : code;
+    }
+    return error_set(err, BELAY_INVALID,
+                     "'%.200s' is not a store of states that this belay knows: use file:DIR or "
+                     "s3://BUCKET/PREFIX",
+                     url);
+}
+
+static enum belay_code open_configured(const char *url, const char *lock_store,
+                                       const struct belay_config *config, struct belay_blob_store **out_store,
+                                       char **out_url, struct belay_error *err)
+{
+    char *made = NULL;
+    enum belay_code code;
+
+    if (url == NULL) {
+        url = belay_config_get(config, "state_store");
+    }
+    if (url == NULL) {
+        url = made = beside_locks(lock_store != NULL ? lock_store : belay_config_get(config, "store"));
+    }
+    code = url == NULL ? error_set(err, BELAY_CONFIG,
+                                   "where is deployment state kept? Name it with --state-store, "
+                                   "BELAY_STATE_STORE or state_store: file:DIR or s3://BUCKET/PREFIX")
+                       : open_url(url, out_store, out_url, err);
+    free(made);
+    return code;
+}
+
+enum belay_code belay_blob_open(const char *url, const struct belay_config *config,
+                                struct belay_blob_store **out_store, char **out_url, struct belay_error *err)
+{
+    struct belay_config *own = NULL;
+    enum belay_code code = BELAY_OK;
+
+    if (config == NULL) {
+        code = belay_config_load(NULL, &own, err);
+        config = own;
+    }
+    if (code == BELAY_OK) {
+        code = open_configured(url, NULL, config, out_store, out_url, err);
+    }
+    belay_config_free(own);
+    return code;
+}
+
+static void read_retention(const struct belay_config *config, struct belay_states_options *options)
+{
+    const char *count = belay_config_get(config, "state.keep_snapshots");
+    const char *age = belay_config_get(config, "state.keep_for");
+
+    if (options->keep_snapshots == 0 && count != NULL) {
+        options->keep_snapshots = strtol(count, NULL, 10);
+    }
+    if (options->keep_for_ms == 0 && age != NULL) {
+        (void)belay_parse_duration(age, &options->keep_for_ms);
+    }
+}
+
+enum belay_code belay_states_open(const struct belay_states_options *options,
+                                  struct belay_states **out_states, struct belay_error *err)
+{
+    struct belay_states_options filled = BELAY_STATES_OPTIONS_INIT;
+    struct belay_blob_store *store = NULL;
+    struct belay_config *own = NULL;
+    char *url = NULL;
+    enum belay_code code = BELAY_OK;
+
+    if (options != NULL) {
+        filled = *options;
+    }
+    if (filled.config == NULL) {
+        code = belay_config_load(NULL, &own, err);
+        filled.config = own;
+    }
+    if (code == BELAY_OK) {
+        read_retention(filled.config, &filled);
+        code = open_configured(filled.url, filled.lock_store_url, filled.config, &store, &url, err);
+    }
+    if (code == BELAY_OK) {
+        filled.config = NULL;
+        code = belay_states_open_store(store, url, &filled, out_states, err);
+    }
+    free(url);
+    belay_config_free(own);
+    return code;
+}

@@ -1,0 +1,418 @@
+/*
+ * A new document: what the content brings stays as it is written; metadata, lock,
+ * history and checksums are made anew around it.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "state/states.h"
+
+static char *quoted(const char *text)
+{
+    struct buf out = BUF_INIT(1 << 20);
+    char *json;
+
+    doc_quote(&out, text);
+    json = buf_take(&out);
+    buf_release(&out);
+    return json;
+}
+
+static char *quoted_time(int64_t unix_ms)
+{
+    char utc[CLOCK_TEXT_SIZE];
+
+    return quoted(unix_ms == 0 ? NULL : clock_format_utc(utc, unix_ms, false));
+}
+
+/* Edits whose values are owned. */
+enum { EDITS_MAX = 12 };
+struct edits {
+    struct edit items[EDITS_MAX];
+    size_t n;
+    bool failed;
+};
+
+static void add_edit(struct edits *edits, const char *name, char *value)
+{
+    edits->failed = edits->failed || value == NULL || edits->n == EDITS_MAX;
+    if (edits->n < EDITS_MAX) {
+        edits->items[edits->n++] = (struct edit){ name, value };
+    } else {
+        free(value);
+    }
+}
+
+static void add_number(struct edits *edits, const char *name, uint64_t number)
+{
+    char text[24];
+
+    (void)snprintf(text, sizeof text, "%" PRIu64, number);
+    add_edit(edits, name, strdup(text));
+}
+
+static char *apply_edits(struct edits *edits, const struct doc *doc, uint32_t object)
+{
+    struct buf out = BUF_INIT(DOC_SIZE_MAX);
+    char *json = NULL;
+
+    if (!edits->failed) {
+        edit_object(&out, doc, object, edits->items, edits->n, 4);
+        json = buf_take(&out);
+    }
+    buf_release(&out);
+    for (size_t i = 0; i < edits->n; i++) {
+        free((char *)edits->items[i].value);
+    }
+    return json;
+}
+
+/* ---- the parts --------------------------------------------------------------- */
+
+static const struct doc *doc_of(const struct format *format)
+{
+    return format == NULL ? NULL : &format->doc;
+}
+
+static char *make_metadata(const struct build *build)
+{
+    const struct belay_deployment *deployment = build->deployment;
+    struct edits edits = { .n = 0 };
+
+    add_edit(&edits, "stack", quoted(build->name->stack));
+    add_edit(&edits, "environment", quoted(build->name->environment));
+    if (!build->only_stamp) {
+        add_edit(&edits, "last_updated", quoted_time(build->now_unix_ms));
+        add_edit(&edits, "last_updated_by",
+                 quoted(deployment != NULL && deployment->triggered_by != NULL ? deployment->triggered_by
+                        : build->stamp != NULL                                 ? build->stamp->locked_by
+                                                                               : NULL));
+        add_number(&edits, "serial", (build->was == NULL ? 0 : build->was->serial) + 1);
+        add_edit(&edits, "snapshot", quoted(build->snapshot));
+    }
+    if (!build->only_stamp && deployment != NULL) {
+        add_edit(&edits, "deployment_id", quoted(deployment->deployment_id));
+        add_edit(&edits, "git_commit", quoted(deployment->git_commit));
+        add_edit(&edits, "git_branch", quoted(deployment->git_branch));
+    }
+    return apply_edits(&edits, doc_of(build->content), build->content == NULL ? 0 : build->content->metadata);
+}
+
+/* The token that stays is the greatest there was: a write without a stamp keeps what is there. */
+static char *make_lock(const struct build *build)
+{
+    const struct belay_stamp *stamp = build->stamp;
+    const struct belay_state *was = build->was;
+    const char *by = stamp != NULL ? stamp->locked_by : was == NULL ? NULL : was->locked_by;
+    bool locked = build->locked && stamp != NULL;
+    uint64_t token = stamp != NULL ? stamp->token : was == NULL ? 0 : was->token;
+    struct edits edits = { .n = 0 };
+
+    add_edit(&edits, "locked", strdup(locked ? "true" : "false"));
+    add_edit(&edits, "lock_id", quoted(locked ? stamp->lock_id : NULL));
+    add_edit(&edits, "locked_by", quoted(locked ? by : NULL));
+    add_edit(&edits, "locked_at", quoted_time(locked ? stamp->locked_at_unix_ms : 0));
+    add_edit(&edits, "expires_at", quoted_time(locked ? stamp->expires_at_unix_ms : 0));
+    if (token == 0) {
+        add_edit(&edits, "token", strdup("null"));
+    } else {
+        add_number(&edits, "token", token);
+    }
+    add_edit(&edits, "store", quoted(stamp != NULL ? stamp->store : was == NULL ? NULL : was->lock_store));
+    add_edit(&edits, "last_locked_by", quoted(by));
+    return apply_edits(&edits, doc_of(build->current), build->current == NULL ? 0 : build->current->lock);
+}
+
+static bool has_deployment(const struct format *format, const char *id)
+{
+    const struct doc *doc = doc_of(format);
+
+    if (doc == NULL || format->history == 0 || id == NULL) {
+        return false;
+    }
+    for (uint32_t at = format->history + 1; at < doc->nodes[format->history].next; at = doc->nodes[at].next) {
+        uint32_t node = doc_member(doc, at, "deployment_id");
+
+        if (node != 0 && doc_is(doc, node, id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_empty(const struct format *format)
+{
+    return format == NULL || format->history == 0 ||
+           format->doc.nodes[format->history].next == format->history + 1;
+}
+
+/* The content's own history counts if it goes on from ours; else ours does. */
+static const struct format *history_source(const struct build *build)
+{
+    char *newest = NULL;
+    bool goes_on;
+
+    if (is_empty(build->current)) {
+        return is_empty(build->content) ? NULL : build->content;
+    }
+    if (build->content == build->current || is_empty(build->content)) {
+        return build->current;
+    }
+    newest = doc_member_string(&build->current->doc, build->current->history + 1, "deployment_id");
+    goes_on = has_deployment(build->content, newest);
+    free(newest);
+    return goes_on ? build->content : build->current;
+}
+
+static void add_entry(struct buf *out, const struct build *build)
+{
+    const struct belay_deployment *deployment = build->deployment;
+    char utc[CLOCK_TEXT_SIZE];
+    const struct {
+        const char *name;
+        const char *text;
+    } texts[] = {
+        { "deployment_id", deployment->deployment_id },
+        { "timestamp", clock_format_utc(utc, build->now_unix_ms, false) },
+        { "triggered_by", deployment->triggered_by },
+        { "user", deployment->user },
+        { "git_commit", deployment->git_commit },
+        { "git_branch", deployment->git_branch },
+        { "version", deployment->version },
+        { "status", deployment->status },
+    };
+
+    buf_adds(out, "{");
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        buf_addf(out, "%s\n      \"%s\": ", i == 0 ? "" : ",", texts[i].name);
+        doc_quote(out, texts[i].text);
+    }
+    if (deployment->duration_ms < 0) {
+        buf_adds(out, ",\n      \"duration_seconds\": null");
+    } else {
+        buf_addf(out, ",\n      \"duration_seconds\": %" PRId64, deployment->duration_ms / 1000);
+    }
+    buf_addf(
+        out,
+        ",\n      \"resources_changed\": {\n        \"created\": %zu,\n        \"updated\": %zu,\n        "
+        "\"deleted\": %zu\n      }\n    }",
+        build->changes[BELAY_CREATED], build->changes[BELAY_UPDATED], build->changes[BELAY_DELETED]);
+}
+
+static char *make_history(const struct build *build)
+{
+    const struct format *source = history_source(build);
+    struct buf out = BUF_INIT(DOC_SIZE_MAX);
+    size_t n = 0;
+    char *json;
+
+    buf_adds(&out, "[");
+    if (build->deployment != NULL &&
+        (source == NULL || !has_deployment(source, build->deployment->deployment_id))) {
+        buf_adds(&out, "\n    ");
+        add_entry(&out, build);
+        n++;
+    }
+    if (source != NULL) {
+        const struct doc *doc = &source->doc;
+
+        for (uint32_t at = source->history + 1;
+             at < doc->nodes[source->history].next && n < BELAY_STATE_HISTORY_MAX; at = doc->nodes[at].next) {
+            size_t len;
+            const char *raw = doc_raw(doc, at, &len);
+
+            buf_adds(&out, n++ == 0 ? "\n    " : ",\n    ");
+            buf_add(&out, raw, len);
+        }
+    }
+    buf_adds(&out, n == 0 ? "]" : "\n  ]");
+    json = buf_take(&out);
+    buf_release(&out);
+    return json;
+}
+
+/* ---- the whole ---------------------------------------------------------------- */
+
+/* Parts that a save makes, in the order in which new ones are added. */
+enum {
+    MADE_VERSION,
+    MADE_FORMAT,
+    MADE_METADATA,
+    MADE_LOCK,
+    MADE_RESOURCES,
+    MADE_OUTPUTS,
+    MADE_HISTORY,
+    N_MADE
+};
+static const char *const made_names[N_MADE] = { "version",   "format_version", "metadata",          "lock",
+                                                "resources", "outputs",        "deployment_history" };
+
+struct assembly {
+    const struct build *build;
+    char *made[N_MADE];           /* owned; NULL: as the content has it */
+    struct buf text;              /* of the made parts, as one object */
+    struct doc doc;               /* of that */
+    struct canon_member *members; /* owned; in the order of the new document */
+    size_t n;
+};
+
+static bool make_parts(struct assembly *a)
+{
+    const struct format *content = a->build->content;
+    const struct doc *doc = doc_of(content);
+    bool ok;
+
+    a->made[MADE_METADATA] = make_metadata(a->build);
+    a->made[MADE_LOCK] = make_lock(a->build);
+    a->made[MADE_HISTORY] = make_history(a->build);
+    ok = a->made[MADE_METADATA] != NULL && a->made[MADE_LOCK] != NULL && a->made[MADE_HISTORY] != NULL;
+    if (doc == NULL || doc_member(doc, 0, "version") == 0) {
+        a->made[MADE_VERSION] = strdup("\"1.0.0\"");
+        ok = ok && a->made[MADE_VERSION] != NULL;
+    }
+    if (doc == NULL || doc_member(doc, 0, "format_version") == 0) {
+        a->made[MADE_FORMAT] = strdup("\"" BELAY_STATE_FORMAT "\"");
+        ok = ok && a->made[MADE_FORMAT] != NULL;
+    }
+    if (doc == NULL || content->resources == 0) {
+        a->made[MADE_RESOURCES] = strdup("{}");
+        ok = ok && a->made[MADE_RESOURCES] != NULL;
+    }
+    if (doc == NULL || content->outputs == 0) {
+        a->made[MADE_OUTPUTS] = strdup("{}");
+        ok = ok && a->made[MADE_OUTPUTS] != NULL;
+    }
+    return ok;
+}
+
+static enum belay_code index_made(struct assembly *a, struct belay_error *err)
+{
+    struct edit edits[N_MADE];
+
+    for (size_t i = 0; i < N_MADE; i++) {
+        edits[i] = (struct edit){ made_names[i], a->made[i] };
+    }
+    edit_object(&a->text, NULL, 0, edits, N_MADE, 2);
+    return a->text.failed ? error_no_memory(err) : doc_scan(a->text.data, a->text.len, &a->doc, err);
+}
+
+static void add_made(struct assembly *a, const char *name)
+{
+    uint32_t value = doc_member(&a->doc, 0, name);
+
+    if (value != 0) {
+        a->members[a->n++] = (struct canon_member){ &a->doc, value - 1 };
+    }
+}
+
+/* The members of the new document: the content's, with what is made in their places, then the rest. */
+static enum belay_code collect(struct assembly *a, struct belay_error *err)
+{
+    const struct doc *doc = doc_of(a->build->content);
+    size_t n = N_MADE;
+
+    if (doc != NULL) {
+        doc_each(doc, 0, name)
+        {
+            n++;
+        }
+    }
+    a->members = calloc(n, sizeof *a->members);
+    if (a->members == NULL) {
+        return error_no_memory(err);
+    }
+    if (doc == NULL) {
+        for (size_t i = 0; i < N_MADE; i++) {
+            add_made(a, made_names[i]);
+        }
+        return BELAY_OK;
+    }
+    doc_each(doc, 0, name)
+    {
+        bool is_made = false;
+
+        for (size_t i = 0; !is_made && i < N_MADE; i++) {
+            is_made = a->made[i] != NULL && doc_is(doc, name, made_names[i]);
+            if (is_made) {
+                add_made(a, made_names[i]);
+            }
+        }
+        if (!is_made && !doc_is(doc, name, "checksums")) {
+            a->members[a->n++] = (struct canon_member){ doc, name };
+        }
+    }
+    for (size_t i = 0; i < N_MADE; i++) {
+        if (a->made[i] != NULL && doc_member(doc, 0, made_names[i]) == 0) {
+            add_made(a, made_names[i]);
+        }
+    }
+    return BELAY_OK;
+}
+
+static char *write_out(const struct assembly *a, const char *checksums, size_t *out_len)
+{
+    size_t size = strlen(checksums) + 64;
+    struct buf out = BUF_INIT(DOC_SIZE_MAX);
+    char *text;
+
+    for (size_t i = 0; i < a->n; i++) {
+        const struct doc_node *nodes = a->members[i].doc->nodes + a->members[i].name;
+
+        size += nodes[0].end - nodes[0].start + nodes[1].end - nodes[1].start + 16;
+    }
+    /* One allocation: growing a large one would copy it. */
+    out.data = malloc(size);
+    out.cap = out.data == NULL ? 0 : size;
+    buf_adds(&out, "{");
+    for (size_t i = 0; i < a->n; i++) {
+        size_t name_len;
+        size_t len;
+        const char *name = doc_raw(a->members[i].doc, a->members[i].name, &name_len);
+        const char *raw = doc_raw(a->members[i].doc, a->members[i].name + 1, &len);
+
+        buf_adds(&out, i == 0 ? "\n  " : ",\n  ");
+        buf_add(&out, name, name_len);
+        buf_adds(&out, ": ");
+        buf_add(&out, raw, len);
+    }
+    buf_addf(&out, ",\n  \"checksums\": ");
+    buf_adds(&out, checksums);
+    buf_adds(&out, "\n}\n");
+    *out_len = out.len;
+    text = buf_take(&out);
+    buf_release(&out);
+    return text;
+}
+
+enum belay_code build_text(const struct build *build, char **out_text, size_t *out_len,
+                           struct belay_error *err)
+{
+    struct assembly a = { .build = build, .text = BUF_INIT(DOC_SIZE_MAX) };
+    const struct format *content = build->content;
+    char *checksums = NULL;
+    enum belay_code code = make_parts(&a) ? index_made(&a, err) : error_no_memory(err);
+
+    if (code == BELAY_OK) {
+        code = collect(&a, err);
+    }
+    if (code == BELAY_OK) {
+        code = format_checksums(a.members, a.n, doc_of(content), content == NULL ? 0 : content->checksums,
+                                &checksums, err);
+    }
+    if (code == BELAY_OK) {
+        *out_text = write_out(&a, checksums, out_len);
+        code = *out_text == NULL ? error_no_memory(err) : BELAY_OK;
+    }
+    free(checksums);
+    free(a.members);
+    doc_release(&a.doc);
+    buf_release(&a.text);
+    for (size_t i = 0; i < N_MADE; i++) {
+        free(a.made[i]);
+    }
+    return code;
+}

@@ -1,0 +1,231 @@
+#include "state/canon.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+enum { PIECE_SIZE = 1 << 16, FEW_MEMBERS = 48 };
+
+bool canon_begin(struct canon *canon)
+{
+    *canon = (struct canon){ .piece = malloc(PIECE_SIZE) };
+    sha256_begin(&canon->hash);
+    canon->no_memory = canon->piece == NULL;
+    return !canon->no_memory;
+}
+
+static void flush(struct canon *canon)
+{
+    sha256_add(&canon->hash, canon->piece, canon->n);
+    canon->n = 0;
+}
+
+static void put(struct canon *canon, const char *data, size_t len)
+{
+    if (len > PIECE_SIZE - canon->n) {
+        flush(canon);
+        if (len > PIECE_SIZE / 2) {
+            sha256_add(&canon->hash, data, len);
+            return;
+        }
+    }
+    memcpy(canon->piece + canon->n, data, len);
+    canon->n += len;
+}
+
+/* Without a backslash a string is its own shortest form. */
+static void put_string(struct canon *canon, const char *raw, size_t len)
+{
+    struct buf plain = BUF_INIT(len + 1);
+    struct buf quoted = BUF_INIT(6 * len + 16);
+
+    if (memchr(raw, '\\', len) == NULL) {
+        put(canon, raw, len);
+        return;
+    }
+    buf_adds(&plain, "");
+    doc_unescape(&plain, raw, len);
+    if (!plain.failed) {
+        doc_quote_bytes(&quoted, plain.data, plain.len);
+    }
+    if (plain.failed || quoted.failed) {
+        canon->no_memory = true;
+    } else {
+        put(canon, quoted.data, quoted.len);
+    }
+    buf_release(&plain);
+    buf_release(&quoted);
+}
+
+/* ---- the order of names ------------------------------------------------------ */
+
+static int compare_bytes(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    int order = memcmp(a, b, n_a < n_b ? n_a : n_b);
+
+    return order != 0 ? order : n_a < n_b ? -1 : n_a > n_b;
+}
+
+int canon_compare(const struct canon_member *a, const struct canon_member *b)
+{
+    size_t n_a;
+    size_t n_b;
+    const char *raw_a = doc_raw(a->doc, a->name, &n_a);
+    const char *raw_b = doc_raw(b->doc, b->name, &n_b);
+    struct buf plain_a = BUF_INIT(n_a + 1);
+    struct buf plain_b = BUF_INIT(n_b + 1);
+    int order;
+
+    if (memchr(raw_a, '\\', n_a) == NULL && memchr(raw_b, '\\', n_b) == NULL) {
+        return compare_bytes(raw_a + 1, n_a - 2, raw_b + 1, n_b - 2);
+    }
+    buf_adds(&plain_a, "");
+    buf_adds(&plain_b, "");
+    doc_unescape(&plain_a, raw_a, n_a);
+    doc_unescape(&plain_b, raw_b, n_b);
+    order = plain_a.data == NULL || plain_b.data == NULL
+                ? 0
+                : compare_bytes(plain_a.data, plain_a.len, plain_b.data, plain_b.len);
+    buf_release(&plain_a);
+    buf_release(&plain_b);
+    return order;
+}
+
+static int compare(const void *a, const void *b)
+{
+    return canon_compare(a, b);
+}
+
+static bool is_sorted(const struct canon_member *members, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        if (canon_compare(&members[i - 1], &members[i]) >= 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void canon_object(struct canon *canon, struct canon_member *members, size_t n)
+{
+    if (!is_sorted(members, n)) {
+        qsort(members, n, sizeof *members, compare);
+    }
+    put(canon, "{", 1);
+    for (size_t i = 0; i < n; i++) {
+        size_t len;
+        const char *raw = doc_raw(members[i].doc, members[i].name, &len);
+
+        if (i > 0 && canon_compare(&members[i - 1], &members[i]) == 0) {
+            canon->twice_doc = members[i].doc;
+            canon->twice = members[i].name;
+        }
+        if (i > 0) {
+            put(canon, ",", 1);
+        }
+        put_string(canon, raw, len);
+        put(canon, ":", 1);
+        canon_value(canon, members[i].doc, members[i].name + 1);
+    }
+    put(canon, "}", 1);
+}
+
+/* ---- values ------------------------------------------------------------------ */
+
+static void put_object(struct canon *canon, const struct doc *doc, uint32_t node)
+{
+    struct canon_member few[FEW_MEMBERS];
+    struct canon_member *members = few;
+    size_t n = 0;
+
+    doc_each(doc, node, name)
+    {
+        n++;
+    }
+    if (n > FEW_MEMBERS) {
+        members = malloc(n * sizeof *members);
+    }
+    if (members == NULL) {
+        canon->no_memory = true;
+        return;
+    }
+    n = 0;
+    doc_each(doc, node, name)
+    {
+        members[n++] = (struct canon_member){ doc, name };
+    }
+    canon_object(canon, members, n);
+    if (members != few) {
+        free(members);
+    }
+}
+
+static void put_array(struct canon *canon, const struct doc *doc, uint32_t node)
+{
+    put(canon, "[", 1);
+    for (uint32_t at = node + 1; at < doc->nodes[node].next; at = doc->nodes[at].next) {
+        if (at > node + 1) {
+            put(canon, ",", 1);
+        }
+        canon_value(canon, doc, at);
+    }
+    put(canon, "]", 1);
+}
+
+/* Only as deep as doc_scan() allows. */
+void canon_value(struct canon *canon, const struct doc *doc, uint32_t node)
+{
+    size_t len;
+    const char *raw = doc_raw(doc, node, &len);
+
+    if (canon->no_memory) {
+        return;
+    }
+    if (raw[0] == '{') {
+        put_object(canon, doc, node);
+    } else if (raw[0] == '[') {
+        put_array(canon, doc, node);
+    } else if (raw[0] == '"') {
+        put_string(canon, raw, len);
+    } else {
+        put(canon, raw, len);
+    }
+}
+
+enum belay_code canon_end(struct canon *canon, char out_sum[CANON_SUM_SIZE], struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+    char place[DOC_PLACE_SIZE];
+
+    if (canon->no_memory) {
+        code = error_no_memory(err);
+    } else if (canon->twice_doc != NULL) {
+        size_t len;
+        const char *raw = doc_raw(canon->twice_doc, canon->twice, &len);
+
+        code =
+            error_set(err, BELAY_BAD_CONTENT, "the name %.*s stands twice in one object (%s)",
+                      len > 100 ? 100 : (int)len, raw,
+                      doc_place(canon->twice_doc->text, canon->twice_doc->nodes[canon->twice].start, place));
+    } else {
+        flush(canon);
+        memcpy(out_sum, "sha256:", 7);
+        (void)sha256_end(&canon->hash, out_sum + 7);
+    }
+    free(canon->piece);
+    canon->piece = NULL;
+    return code;
+}
+
+enum belay_code canon_sum(const struct doc *doc, uint32_t node, char out_sum[CANON_SUM_SIZE],
+                          struct belay_error *err)
+{
+    struct canon canon;
+
+    if (canon_begin(&canon)) {
+        canon_value(&canon, doc, node);
+    }
+    return canon_end(&canon, out_sum, err);
+}

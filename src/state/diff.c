@@ -1,0 +1,172 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "state/states.h"
+
+struct side {
+    const struct format *format;
+    struct canon_member *members; /* owned; in the order of their names */
+    size_t n;
+};
+
+static int compare(const void *a, const void *b)
+{
+    return canon_compare(a, b);
+}
+
+static bool read_side(struct side *side, const struct format *format, uint32_t node)
+{
+    *side = (struct side){ .format = format };
+    if (format == NULL || (node == 0 && doc_kind(&format->doc, 0) != '{')) {
+        return true;
+    }
+    doc_each(&format->doc, node, name)
+    {
+        side->n++;
+    }
+    side->members = calloc(side->n + 1, sizeof *side->members);
+    if (side->members == NULL) {
+        return false;
+    }
+    side->n = 0;
+    doc_each(&format->doc, node, name)
+    {
+        side->members[side->n++] = (struct canon_member){ &format->doc, name };
+    }
+    qsort(side->members, side->n, sizeof *side->members, compare);
+    return true;
+}
+
+static enum belay_code is_same(const struct canon_member *a, const struct canon_member *b, bool *out_same,
+                               struct belay_error *err)
+{
+    size_t n_a;
+    size_t n_b;
+    const char *raw_a = doc_raw(a->doc, a->name + 1, &n_a);
+    const char *raw_b = doc_raw(b->doc, b->name + 1, &n_b);
+    char sum_a[CANON_SUM_SIZE] = "";
+    char sum_b[CANON_SUM_SIZE] = "";
+    enum belay_code code;
+
+    *out_same = n_a == n_b && memcmp(raw_a, raw_b, n_a) == 0;
+    if (*out_same) {
+        return BELAY_OK;
+    }
+    code = canon_sum(a->doc, a->name + 1, sum_a, err);
+    if (code == BELAY_OK) {
+        code = canon_sum(b->doc, b->name + 1, sum_b, err);
+    }
+    *out_same = code == BELAY_OK && strcmp(sum_a, sum_b) == 0;
+    return code;
+}
+
+static enum belay_code tell(const struct canon_member *member, enum belay_change change, const char *part,
+                            belay_change_fn fn, void *context, bool *go_on, struct belay_error *err)
+{
+    char *name = doc_string(member->doc, member->name);
+
+    if (name == NULL) {
+        return error_no_memory(err);
+    }
+    *go_on = fn(context, change, part == NULL ? name : part, part == NULL ? NULL : name);
+    free(name);
+    return BELAY_OK;
+}
+
+static enum belay_code compare_sides(const struct side *from, const struct side *to, const char *part,
+                                     belay_change_fn fn, void *context, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+    bool go_on = true;
+
+    for (size_t i = 0, k = 0; code == BELAY_OK && go_on && (i < from->n || k < to->n);) {
+        int order = i == from->n ? 1 : k == to->n ? -1 : canon_compare(&from->members[i], &to->members[k]);
+        bool same = false;
+
+        if (order < 0) {
+            code = tell(&from->members[i++], BELAY_DELETED, part, fn, context, &go_on, err);
+        } else if (order > 0) {
+            code = tell(&to->members[k++], BELAY_CREATED, part, fn, context, &go_on, err);
+        } else {
+            code = is_same(&from->members[i], &to->members[k], &same, err);
+            if (code == BELAY_OK && !same) {
+                code = tell(&to->members[k], BELAY_UPDATED, part, fn, context, &go_on, err);
+            }
+            i++;
+            k++;
+        }
+    }
+    return code;
+}
+
+enum belay_code diff_members(const struct format *from, uint32_t from_node, const struct format *to,
+                             uint32_t to_node, const char *part, belay_change_fn fn, void *context,
+                             struct belay_error *err)
+{
+    struct side old_side = { 0 };
+    struct side new_side = { 0 };
+    enum belay_code code = BELAY_OK;
+    bool whole = part == NULL;
+
+    if (!read_side(&old_side, from_node == 0 && !whole ? NULL : from, from_node) ||
+        !read_side(&new_side, to_node == 0 && !whole ? NULL : to, to_node)) {
+        code = error_no_memory(err);
+    }
+    if (code == BELAY_OK) {
+        code = compare_sides(&old_side, &new_side, part, fn, context, err);
+    }
+    free(old_side.members);
+    free(new_side.members);
+    return code;
+}
+
+/* ---- for others --------------------------------------------------------------- */
+
+struct rest {
+    belay_change_fn fn;
+    void *context;
+};
+
+/* What belay makes anew with every save says nothing. */
+static bool tell_rest(void *context, enum belay_change change, const char *part, const char *name)
+{
+    static const char *const ours[] = { "resources",          "outputs",   "metadata", "lock",
+                                        "deployment_history", "checksums", "version",  "format_version" };
+    const struct rest *rest = context;
+
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
+        if (strcmp(ours[i], part) == 0) {
+            return true;
+        }
+    }
+    return rest->fn(rest->context, change, part, name);
+}
+
+enum belay_code belay_state_diff(const struct belay_state *from, const struct belay_state *to,
+                                 belay_change_fn fn, void *context, struct belay_error *err)
+{
+    struct format old_format = { 0 };
+    struct format new_format = { 0 };
+    struct rest rest = { fn, context };
+    enum belay_code code = format_read(to->text, to->len, NULL, true, &new_format, err);
+
+    if (code == BELAY_OK && from != NULL) {
+        code = format_read(from->text, from->len, NULL, true, &old_format, err);
+    }
+    if (code == BELAY_OK) {
+        code = diff_members(&old_format, old_format.resources, &new_format, new_format.resources, "resources",
+                            fn, context, err);
+    }
+    if (code == BELAY_OK) {
+        code = diff_members(&old_format, old_format.outputs, &new_format, new_format.outputs, "outputs", fn,
+                            context, err);
+    }
+    if (code == BELAY_OK) {
+        code =
+            diff_members(from == NULL ? NULL : &old_format, 0, &new_format, 0, NULL, tell_rest, &rest, err);
+    }
+    format_release(&old_format);
+    format_release(&new_format);
+    return code;
+}

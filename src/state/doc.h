@@ -1,0 +1,94 @@
+/*
+ * A JSON text, checked and indexed, and otherwise left as it is: numbers stay as
+ * they are written, and what nobody touches is copied to the byte. No library of
+ * Debian's does that: jansson turns 1.0 and 1e400 into something else, refuses
+ * 2^70, and takes ten times the text's size in memory.
+ *
+ * Nodes are in the order of the text. A member of an object is two of them, its
+ * name and its value; `next` is where to go on behind a value and all inside it.
+ */
+#ifndef STATE_DOC_H
+#define STATE_DOC_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "belay.h"
+
+struct doc_node {
+    uint32_t start; /* the first byte of the value */
+    uint32_t end;   /* behind its last */
+    uint32_t next;
+};
+
+struct doc {
+    const char *text; /* borrowed */
+    size_t len;
+    struct doc_node *nodes; /* owned; nodes[0] is the whole */
+    uint32_t n;
+    uint32_t cap;
+};
+
+enum { DOC_DEPTH_MAX = 200 };
+#define DOC_SIZE_MAX ((size_t)1 << 30)
+
+/* BELAY_BAD_CONTENT says what is wrong, in which line and column. The text must outlive the document. */
+enum belay_code doc_scan(const char *text, size_t len, struct doc *out_doc, struct belay_error *err);
+void doc_release(struct doc *doc);
+
+/* The first byte of a value says what it is: '{', '[', '"', 't', 'f', 'n', '-' or a digit. */
+static inline char doc_kind(const struct doc *doc, uint32_t node)
+{
+    return doc->text[doc->nodes[node].start];
+}
+
+static inline const char *doc_raw(const struct doc *doc, uint32_t node, size_t *out_len)
+{
+    *out_len = doc->nodes[node].end - doc->nodes[node].start;
+    return doc->text + doc->nodes[node].start;
+}
+
+/* The names of an object's members; the value is at name + 1. */
+#define doc_each(doc, object, name)                                                                          \
+    for (uint32_t name = (object) + 1; (name) < (doc)->nodes[object].next;                                   \
+         (name) = (doc)->nodes[(name) + 1].next)
+
+/* True if the string at `node` is `text`. */
+bool doc_is(const struct doc *doc, uint32_t node, const char *text);
+
+/* The value of a member; 0 if there is none, or `object` is none. */
+uint32_t doc_member(const struct doc *doc, uint32_t object, const char *name);
+
+/* A string as it is meant, which the caller frees; NULL if it is none, has a NUL in it, or memory is out. */
+char *doc_string(const struct doc *doc, uint32_t node);
+/* The same of a member. */
+char *doc_member_string(const struct doc *doc, uint32_t object, const char *name);
+/* True for a whole number from 0 to 2^63 - 1. */
+bool doc_number(const struct doc *doc, uint32_t node, uint64_t *out_number);
+
+/* Add the bytes that a string (with its quotes) stands for. */
+void doc_unescape(struct buf *out, const char *raw, size_t len);
+
+/* Add `text` as a JSON string; NULL as null. */
+void doc_quote(struct buf *out, const char *text);
+void doc_quote_bytes(struct buf *out, const char *data, size_t len);
+
+/* "line 3, column 7". Returns `out`. */
+enum { DOC_PLACE_SIZE = 64 };
+char *doc_place(const char *text, size_t offset, char out[DOC_PLACE_SIZE]);
+
+/* ---- changing an object (edit.c) ---- */
+
+struct edit {
+    const char *name;
+    const char *value; /* JSON; NULL: leave the member out */
+};
+
+/*
+ * Write an object: the members of `object` in their order (0: none), changed as
+ * the edits say, then what the edits add. `indent` is that of the members.
+ */
+void edit_object(struct buf *out, const struct doc *doc, uint32_t object, const struct edit *edits, size_t n,
+                 int indent);
+
+#endif

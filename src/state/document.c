@@ -1,0 +1,159 @@
+/* Documents that are not looked into: versions by content alone. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "state/states.h"
+
+enum { FOLDER_MAX = 2 * BELAY_BLOB_PART_MAX };
+
+/* "FOLDER/", checked. */
+static enum belay_code check_folder(const char *folder, char out[STATE_PATH_SIZE], struct belay_error *err)
+{
+    enum belay_code code = belay_blob_name_check(folder, err);
+
+    if (code == BELAY_OK && strlen(folder) > FOLDER_MAX) {
+        code =
+            error_set(err, BELAY_INVALID, "the name '%.100s...' is longer than %d bytes", folder, FOLDER_MAX);
+    }
+    if (code == BELAY_OK) {
+        (void)snprintf(out, STATE_PATH_SIZE, "%s/", folder);
+    }
+    return code;
+}
+
+static char *document_path(char out[STATE_PATH_SIZE], const char *folder)
+{
+    (void)snprintf(out, STATE_PATH_SIZE, "%.*sstate.json", FOLDER_MAX + 1, folder);
+    return out;
+}
+
+enum belay_code belay_document_load(struct belay_states *states, const char *folder,
+                                    struct belay_blob *out_document, struct belay_error *err)
+{
+    char checked[STATE_PATH_SIZE];
+    char path[STATE_PATH_SIZE];
+    enum belay_code code = check_folder(folder, checked, err);
+
+    return code == BELAY_OK
+               ? states->store->ops->get(states->store, document_path(path, checked), out_document, err)
+               : code;
+}
+
+/* What is there now gets a snapshot if the newest one is of something else: its writer died. */
+static enum belay_code keep_current(struct belay_states *states, const char *folder,
+                                    const struct belay_blob_tag *expected, struct snapshots *snapshots,
+                                    struct belay_error *err)
+{
+    struct belay_blob current = { 0 };
+    struct belay_blob newest = { 0 };
+    char path[STATE_PATH_SIZE];
+    char name[SNAPSHOT_NAME_SIZE];
+    enum belay_code code = states->store->ops->get(states->store, document_path(path, folder), &current, err);
+
+    if (code == BELAY_OK && strcmp(current.tag.text, expected->text) != 0) {
+        code = BELAY_NOT_FOUND; /* the write will be refused */
+    }
+    if (code == BELAY_OK && snapshots->n > 0) {
+        code = states->store->ops->get(states->store, snapshot_path(path, folder, snapshots->items[0].name),
+                                       &newest, err);
+    }
+    if (code == BELAY_OK && (newest.data == NULL || newest.len != current.len ||
+                             memcmp(newest.data, current.data, newest.len) != 0)) {
+        snapshots_next(snapshots, states_now(states), name);
+        code = snapshot_put(states, folder, name, current.data, current.len, err);
+        snapshots_release(snapshots);
+        code =
+            code == BELAY_OK || code == BELAY_REFUSED ? snapshots_read(states, folder, snapshots, err) : code;
+    }
+    belay_blob_release(&current);
+    belay_blob_release(&newest);
+    return code == BELAY_NOT_FOUND ? BELAY_OK : code;
+}
+
+static void add_snapshot(struct belay_states *states, const char *folder, struct snapshots *snapshots,
+                         const void *data, size_t len)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    char name[SNAPSHOT_NAME_SIZE];
+
+    snapshots_next(snapshots, states_now(states), name);
+    snapshots_release(snapshots);
+    if (snapshot_put(states, folder, name, data, len, &err) != BELAY_OK ||
+        snapshots_read(states, folder, snapshots, &err) != BELAY_OK) {
+        states_warn(states, "the document is saved, but its snapshot is not: %s", err.text);
+    } else {
+        snapshots_prune(states, folder, snapshots);
+    }
+    belay_error_release(&err);
+}
+
+enum belay_code belay_document_save(struct belay_states *states, const char *folder, const void *data,
+                                    size_t len, const struct belay_blob_tag *expected,
+                                    struct belay_blob_tag *out_tag, struct belay_error *err)
+{
+    struct snapshots snapshots = { 0 };
+    char checked[STATE_PATH_SIZE];
+    char path[STATE_PATH_SIZE];
+    enum belay_code code = check_folder(folder, checked, err);
+
+    if (code == BELAY_OK) {
+        code = snapshots_read(states, checked, &snapshots, err);
+    }
+    if (code == BELAY_OK && expected != NULL) {
+        code = keep_current(states, checked, expected, &snapshots, err);
+    }
+    if (code == BELAY_OK) {
+        code = states->store->ops->put_if(states->store, document_path(path, checked), data, len, expected,
+                                          out_tag, err);
+    }
+    if (code == BELAY_OK) {
+        add_snapshot(states, checked, &snapshots, data, len);
+    }
+    if (code == BELAY_REFUSED) {
+        code = error_set(err, BELAY_NOT_HOLDER, "'%.300s' has changed since it was loaded; nothing was saved",
+                         folder);
+    }
+    snapshots_release(&snapshots);
+    return code;
+}
+
+enum belay_code belay_document_snapshots(struct belay_states *states, const char *folder,
+                                         belay_snapshot_fn fn, void *context, struct belay_error *err)
+{
+    char checked[STATE_PATH_SIZE];
+    enum belay_code code = check_folder(folder, checked, err);
+
+    return code == BELAY_OK ? snapshots_tell(states, checked, fn, context, err) : code;
+}
+
+enum belay_code belay_document_load_snapshot(struct belay_states *states, const char *folder,
+                                             const char *which, struct belay_blob *out_document,
+                                             struct belay_error *err)
+{
+    char checked[STATE_PATH_SIZE];
+    char path[STATE_PATH_SIZE];
+    char *name = NULL;
+    enum belay_code code = check_folder(folder, checked, err);
+
+    if (code == BELAY_OK) {
+        code = snapshots_find(states, checked, which, &name, err);
+    }
+    if (code == BELAY_OK) {
+        code = states->store->ops->get(states->store, snapshot_path(path, checked, name), out_document, err);
+    }
+    free(name);
+    return code;
+}
+
+enum belay_code belay_document_remove(struct belay_states *states, const char *folder,
+                                      struct belay_error *err)
+{
+    char checked[STATE_PATH_SIZE];
+    char path[STATE_PATH_SIZE];
+    enum belay_code code = check_folder(folder, checked, err);
+
+    return code == BELAY_OK ? states->store->ops->remove(states->store, document_path(path, checked), err)
+                            : code;
+}

@@ -1,0 +1,455 @@
+/*
+ * The one way in which a state changes:
+ *
+ *     read what is there -> may this stamp write it? -> is it what the new one was
+ *     made from? -> a snapshot of it, if it has none -> put, if it is still the same
+ *     -> a snapshot of the new one -> remove old snapshots
+ *
+ * A snapshot that could not be written because the process died is written by the
+ * next save; so every version that was acknowledged has one.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "state/states.h"
+
+enum { ATTEMPTS = 8 };
+
+/* What is there now. */
+struct current {
+    struct belay_state *state; /* owned; NULL: nothing is there */
+    struct format format;
+    bool is_damaged;
+};
+
+static void current_release(struct current *current)
+{
+    format_release(&current->format);
+    belay_state_free(current->state);
+    *current = (struct current){ 0 };
+}
+
+static enum belay_code read_current(const struct save *save, struct current *out, struct belay_error *err)
+{
+    enum belay_code code =
+        state_fetch(save->states, save->name, "state.json", &out->state, &out->format, err);
+
+    if (code == BELAY_NOT_FOUND) {
+        return BELAY_OK;
+    }
+    /* What was loaded was verified then; anything else must be sound before something is built on it. */
+    if (code == BELAY_OK &&
+        (save->write->loaded == NULL || strcmp(save->write->loaded->text, out->state->tag.text) != 0)) {
+        code = format_verify(&out->format, NULL, NULL, err);
+        if (code != BELAY_OK) {
+            (void)error_wrap(err, "stacks/%s/%s/state.json ('belay state restore' mends it)",
+                             save->name->stack, save->name->environment);
+        }
+    }
+    if (code == BELAY_BAD_CONTENT && save->over_damage) {
+        format_release(&out->format);
+        out->is_damaged = true;
+        return BELAY_OK;
+    }
+    return code;
+}
+
+/* ---- may it be written? ------------------------------------------------------ */
+
+/* Who is in the way, as far as the document says. */
+static void name_holder(const struct save *save, const struct belay_state *was, struct belay_error *err)
+{
+    struct belay_info *info = calloc(1, sizeof *info);
+    char key[BELAY_KEY_MAX + 1];
+
+    (void)snprintf(key, sizeof key, "stack:%s:env:%s", save->name->stack, save->name->environment);
+    if (info == NULL) {
+        return;
+    }
+    info->key = strdup(key);
+    info->locked_by = strdup(was->locked_by == NULL ? "" : was->locked_by);
+    info->locked_by_name = strdup(was->locked_by == NULL ? "" : was->locked_by);
+    info->token = was->token;
+    info->status = was->locked ? BELAY_STATUS_ACTIVE : BELAY_STATUS_RELEASED;
+    if (info->key == NULL || info->locked_by == NULL || info->locked_by_name == NULL) {
+        belay_info_free(info);
+        return;
+    }
+    error_set_holder(err, info);
+}
+
+static enum belay_code refuse_late(const struct save *save, const struct belay_state *was,
+                                   struct belay_error *err)
+{
+    (void)error_set(err, BELAY_NOT_HOLDER,
+                    "the state of '%s' in '%s' %s %.200s, whose token is %" PRIu64 "; ours, %" PRIu64
+                    ", is older: nothing was saved",
+                    save->name->stack, save->name->environment,
+                    was->locked ? "is being deployed by" : "was deployed since by",
+                    was->locked_by == NULL ? "somebody else" : was->locked_by, was->token,
+                    save->write->stamp->token);
+    name_holder(save, was, err);
+    return BELAY_NOT_HOLDER;
+}
+
+static bool is_own(const struct save *save, const struct belay_state *was)
+{
+    const struct belay_stamp *stamp = save->write->stamp;
+
+    return stamp != NULL && was->token == stamp->token && was->lock_store != NULL &&
+           strcmp(was->lock_store, stamp->store) == 0 &&
+           (was->lock_id == NULL || stamp->lock_id == NULL || strcmp(was->lock_id, stamp->lock_id) == 0);
+}
+
+static enum belay_code check_stamp(const struct save *save, const struct belay_state *was,
+                                   struct belay_error *err)
+{
+    const struct belay_stamp *stamp = save->write->stamp;
+
+    if (stamp == NULL) {
+        return BELAY_OK;
+    }
+    if (stamp->token == 0) {
+        return error_set(
+            err, BELAY_CONFIG,
+            "the lock store %.200s gives no fencing tokens, so a late write could not be refused: "
+            "use sqlite:, dynamodb: with layout=belay, or add fence_table=NAME to its URL",
+            stamp->store);
+    }
+    if (was == NULL || was->token == 0 || is_own(save, was)) {
+        return BELAY_OK;
+    }
+    if (was->lock_store != NULL && strcmp(was->lock_store, stamp->store) != 0) {
+        return stamp->new_store
+                   ? BELAY_OK
+                   : error_set(
+                         err, BELAY_CONFIG,
+                         "the state of '%s' in '%s' was last written under the lock store %.200s, whose "
+                         "tokens cannot be compared with those of %.200s; if nobody uses the old one any "
+                         "more, say so with --new-lock-store",
+                         save->name->stack, save->name->environment, was->lock_store, stamp->store);
+    }
+    return stamp->token > was->token ? BELAY_OK : refuse_late(save, was, err);
+}
+
+/* Was the new document made from what is there? What we saved ourselves in between counts as that. */
+static enum belay_code check_base(const struct save *save, const struct belay_state *was,
+                                  struct belay_error *err)
+{
+    const struct belay_blob_tag *loaded = save->write->loaded;
+    const struct doc *doc = save->content == NULL ? NULL : &save->content->doc;
+    uint32_t node =
+        doc == NULL || save->content->metadata == 0 ? 0 : doc_member(doc, save->content->metadata, "serial");
+    uint64_t serial = 0;
+    bool is_made_from_it = true;
+
+    if (loaded != NULL) {
+        is_made_from_it = was != NULL && (strcmp(loaded->text, was->tag.text) == 0 || is_own(save, was));
+    } else if (!save->any_base && node != 0 && doc_number(doc, node, &serial)) {
+        is_made_from_it = serial == (was == NULL ? 0 : was->serial);
+    }
+    if (is_made_from_it) {
+        return BELAY_OK;
+    }
+    (void)error_set(err, BELAY_NOT_HOLDER,
+                    "the state of '%s' in '%s' has changed since this one was loaded: it is version %" PRIu64
+                    " of %.40s by %.200s; load it again",
+                    save->name->stack, save->name->environment, was == NULL ? 0 : was->serial,
+                    was == NULL || was->last_updated == NULL ? "an unknown time" : was->last_updated,
+                    was == NULL || was->last_updated_by == NULL ? "somebody else" : was->last_updated_by);
+    if (was != NULL) {
+        name_holder(save, was, err);
+    }
+    return BELAY_NOT_HOLDER;
+}
+
+/* ---- writing ------------------------------------------------------------------- */
+
+static bool count_change(void *context, enum belay_change change, const char *part, const char *name)
+{
+    size_t *counts = context;
+
+    (void)part;
+    (void)name;
+    counts[change]++;
+    return true;
+}
+
+/* A version without a snapshot: its writer died, or it is another program's. */
+static enum belay_code keep_current(const struct save *save, const struct current *current,
+                                    struct snapshots *snapshots, struct belay_error *err)
+{
+    const struct belay_state *was = current->state;
+    char name[SNAPSHOT_NAME_SIZE];
+    enum belay_code code;
+
+    if (was == NULL || current->is_damaged) {
+        return BELAY_OK;
+    }
+    if (was->snapshot != NULL && (snapshots_has(snapshots, was->snapshot) || was->serial == 0)) {
+        return BELAY_OK;
+    }
+    if (was->serial == 0 && was->n_resources == 0 && was->snapshot == NULL && was->token != 0) {
+        return BELAY_OK; /* the empty one of a first stamp */
+    }
+    if (was->snapshot != NULL && strlen(was->snapshot) < sizeof name) {
+        strcpy(name, was->snapshot);
+    } else {
+        snapshots_next(snapshots, states_now(save->states), name);
+    }
+    code = snapshot_put(save->states, save->folder, name, was->text, was->len, err);
+    if (code == BELAY_REFUSED) {
+        code =
+            BELAY_OK; /* somebody else's file has that name, and ours is gone with the rest that is pruned */
+    }
+    snapshots_release(snapshots);
+    return code == BELAY_OK ? snapshots_read(save->states, save->folder, snapshots, err) : code;
+}
+
+struct version {
+    char *text; /* owned */
+    size_t len;
+    char snapshot[SNAPSHOT_NAME_SIZE];
+};
+
+static enum belay_code make_version(const struct save *save, const struct current *current,
+                                    const struct snapshots *snapshots, struct version *out,
+                                    struct belay_error *err)
+{
+    const struct format *there = current->state == NULL || current->is_damaged ? NULL : &current->format;
+    struct build build = { .name = save->name,
+                           .content = save->content != NULL ? save->content : there,
+                           .current = there,
+                           .was = there == NULL ? NULL : current->state,
+                           .stamp = save->write->stamp,
+                           .deployment = save->write->deployment,
+                           .only_stamp = save->only_stamp,
+                           .locked = save->only_stamp || save->write->keep_locked,
+                           .now_unix_ms = states_now(save->states) };
+    enum belay_code code = BELAY_OK;
+
+    if (!save->only_stamp) {
+        snapshots_next(snapshots, build.now_unix_ms, out->snapshot);
+        build.snapshot = out->snapshot;
+    }
+    if (save->content != NULL) {
+        code = diff_members(there, there == NULL ? 0 : there->resources, save->content,
+                            save->content->resources, "resources", count_change, build.changes, err);
+    }
+    return code == BELAY_OK ? build_text(&build, &out->text, &out->len, err) : code;
+}
+
+/* The version stands; that its snapshot does not is mended by the next save. */
+static void add_snapshot(const struct save *save, const struct version *version)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct snapshots snapshots = { 0 };
+
+    if (snapshot_put(save->states, save->folder, version->snapshot, version->text, version->len, &err) !=
+            BELAY_OK ||
+        snapshots_read(save->states, save->folder, &snapshots, &err) != BELAY_OK) {
+        states_warn(save->states, "the state is saved, but its snapshot is not: %s", err.text);
+    } else {
+        snapshots_prune(save->states, save->folder, &snapshots);
+    }
+    snapshots_release(&snapshots);
+    belay_error_release(&err);
+}
+
+/* Hand out what was written, without reading it again. Takes the text. */
+static enum belay_code hand_out(const struct save *save, struct version *version,
+                                const struct belay_blob_tag *tag, struct belay_state **out_state,
+                                struct belay_error *err)
+{
+    struct format format = { 0 };
+    struct belay_state *state = NULL;
+    enum belay_code code;
+
+    if (out_state == NULL) {
+        return BELAY_OK;
+    }
+    state = calloc(1, sizeof *state);
+    if (state == NULL) {
+        return error_no_memory(err);
+    }
+    state->text = version->text;
+    state->len = version->len;
+    state->tag = *tag;
+    version->text = NULL;
+    code = format_read(state->text, state->len, save->name, false, &format, err);
+    if (code == BELAY_OK) {
+        code = format_describe(&format, state, err);
+    }
+    format_release(&format);
+    if (code != BELAY_OK) {
+        belay_state_free(state);
+        return code;
+    }
+    *out_state = state;
+    return BELAY_OK;
+}
+
+static enum belay_code try_once(const struct save *save, struct belay_state **out_state,
+                                struct belay_error *err)
+{
+    struct current current = { 0 };
+    struct snapshots snapshots = { 0 };
+    struct version version = { 0 };
+    struct belay_blob_tag tag;
+    char path[STATE_PATH_SIZE];
+    enum belay_code code = read_current(save, &current, err);
+
+    if (code == BELAY_OK && !current.is_damaged) {
+        code = check_stamp(save, current.state, err);
+    }
+    if (code == BELAY_OK && !save->only_stamp && !current.is_damaged) {
+        code = check_base(save, current.state, err);
+    }
+    if (code == BELAY_OK && !save->only_stamp) {
+        code = snapshots_read(save->states, save->folder, &snapshots, err);
+    }
+    if (code == BELAY_OK && !save->only_stamp) {
+        code = keep_current(save, &current, &snapshots, err);
+    }
+    if (code == BELAY_OK) {
+        code = make_version(save, &current, &snapshots, &version, err);
+    }
+    if (code == BELAY_OK) {
+        struct belay_blob_store *store = save->states->store;
+
+        code = store->ops->put_if(store, state_path(path, save->name, "state.json"), version.text,
+                                  version.len, current.state == NULL ? NULL : &current.state->tag, &tag, err);
+    }
+    current_release(&current);
+    if (code == BELAY_OK && !save->only_stamp) {
+        add_snapshot(save, &version);
+    }
+    if (code == BELAY_OK) {
+        code = hand_out(save, &version, &tag, out_state, err);
+    }
+    snapshots_release(&snapshots);
+    free(version.text);
+    return code;
+}
+
+/* Refused: somebody wrote in between. Look again: it may be an older stamp, which ours beats, or a newer one. */
+enum belay_code save_run(struct save *save, struct belay_state **out_state, struct belay_error *err)
+{
+    enum belay_code code = BELAY_REFUSED;
+
+    (void)state_path(save->folder, save->name, "");
+    for (int i = 0; code == BELAY_REFUSED && i < ATTEMPTS; i++) {
+        code = try_once(save, out_state, err);
+    }
+    return code == BELAY_REFUSED
+               ? error_set(err, BELAY_UNREACHABLE, "the state of '%s' in '%s' is written to all the time",
+                           save->name->stack, save->name->environment)
+               : code;
+}
+
+/* ---- for others ------------------------------------------------------------------ */
+
+static const struct belay_state_write plain_write = BELAY_STATE_WRITE_INIT;
+
+enum belay_code belay_state_stamp(struct belay_states *states, const struct belay_state_name *name,
+                                  const struct belay_stamp *stamp, struct belay_state **out_state,
+                                  struct belay_error *err)
+{
+    struct belay_state_write write = BELAY_STATE_WRITE_INIT;
+    struct save save = { .states = states, .name = name, .write = &write, .only_stamp = true };
+    enum belay_code code = state_name_check(name, err);
+
+    write.stamp = stamp;
+    return code == BELAY_OK ? save_run(&save, out_state, err) : code;
+}
+
+enum belay_code belay_state_save(struct belay_states *states, const struct belay_state_name *name,
+                                 const char *text, size_t len, const struct belay_state_write *write,
+                                 struct belay_state **out_state, struct belay_error *err)
+{
+    struct format content = { 0 };
+    struct save save = { .states = states,
+                         .name = name,
+                         .write = write == NULL ? &plain_write : write,
+                         .content = text == NULL ? NULL : &content };
+    enum belay_code code = state_name_check(name, err);
+
+    if (code == BELAY_OK && text != NULL) {
+        code = format_read(text, len, name, true, &content, err);
+    }
+    if (code == BELAY_OK) {
+        code = save_run(&save, out_state, err);
+    }
+    format_release(&content);
+    return code;
+}
+
+enum belay_code belay_state_backup(struct belay_states *states, const struct belay_state_name *name,
+                                   char **out_snapshot, struct belay_error *err)
+{
+    struct snapshots snapshots = { 0 };
+    struct belay_blob blob = { 0 };
+    char path[STATE_PATH_SIZE];
+    char folder[STATE_PATH_SIZE];
+    char snapshot[SNAPSHOT_NAME_SIZE];
+    enum belay_code code = state_name_check(name, err);
+
+    if (code == BELAY_OK) {
+        code = states->store->ops->get(states->store, state_path(path, name, "state.json"), &blob, err);
+    }
+    if (code == BELAY_NOT_FOUND) {
+        code = error_set(err, BELAY_NOT_FOUND, "there is no state of '%s' in '%s'", name->stack,
+                         name->environment);
+    }
+    /* Two at once may choose the same name; the second looks again. */
+    for (int i = 0; i < ATTEMPTS && (code == BELAY_OK || code == BELAY_REFUSED); i++) {
+        struct belay_blob_tag tag;
+
+        snapshots_release(&snapshots);
+        code = snapshots_read(states, state_path(folder, name, ""), &snapshots, err);
+        if (code != BELAY_OK) {
+            break;
+        }
+        snapshots_next(&snapshots, states_now(states), snapshot);
+        code = states->store->ops->put_if(states->store, snapshot_path(path, folder, snapshot), blob.data,
+                                          blob.len, NULL, &tag, err);
+        if (code == BELAY_OK) {
+            break;
+        }
+    }
+    if (code == BELAY_OK) {
+        *out_snapshot = strdup(snapshot);
+        code = *out_snapshot == NULL ? error_no_memory(err) : BELAY_OK;
+    }
+    snapshots_release(&snapshots);
+    belay_blob_release(&blob);
+    return code;
+}
+
+enum belay_code belay_state_restore(struct belay_states *states, const struct belay_state_name *name,
+                                    const char *snapshot, const struct belay_state_write *write,
+                                    struct belay_state **out_state, struct belay_error *err)
+{
+    struct belay_state *old = NULL;
+    struct format content = { 0 };
+    struct save save = { .states = states,
+                         .name = name,
+                         .write = write == NULL ? &plain_write : write,
+                         .content = &content,
+                         .any_base = true, /* the snapshot's serial says nothing about what is there */
+                         .over_damage = true };
+    enum belay_code code = belay_state_load_snapshot(states, name, snapshot, &old, err);
+
+    if (code == BELAY_OK) {
+        code = format_read(old->text, old->len, name, false, &content, err);
+    }
+    if (code == BELAY_OK) {
+        code = save_run(&save, out_state, err);
+    }
+    format_release(&content);
+    belay_state_free(old);
+    return code;
+}

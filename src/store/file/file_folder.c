@@ -1,0 +1,273 @@
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "store/file/file_internal.h"
+
+enum { OPEN_FOLDER = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, DEPTH_MAX = 64 };
+
+static bool is_link(int folder, const char *last)
+{
+    struct stat st;
+
+    return fstatat(folder, last, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+}
+
+enum belay_code file_failed(const struct file_store *store, int folder, const char *name, const char *last,
+                            const char *doing, int failed, struct belay_error *err)
+{
+    if ((failed == ELOOP || failed == ENOTDIR) && is_link(folder, last)) {
+        return error_set(err, BELAY_BAD_CONTENT,
+                         "'%.150s' of '%.200s' in %.200s is a symbolic link, which belay does not follow",
+                         last, name, store->dir);
+    }
+    if (failed == EACCES || failed == EPERM) {
+        return error_set(err, BELAY_NOT_PERMITTED, "cannot %s '%.200s' in %.200s: %s", doing, name,
+                         store->dir, strerror(failed));
+    }
+    return error_set(err, BELAY_UNREACHABLE, "cannot %s '%.200s' in %.200s: %s", doing, name, store->dir,
+                     strerror(failed));
+}
+
+/* A new name is on disk when its folder is. */
+static int make_folder(int parent, const char *part)
+{
+    if (mkdirat(parent, part, 0700) == 0) {
+        return fsync(parent) == 0 ? 0 : errno;
+    }
+    return errno == EEXIST ? 0 : errno;
+}
+
+static int sync_parent(const char *path)
+{
+    char *copy = strdup(path);
+    int fd = copy == NULL ? -1 : open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int failed = fd >= 0 && fsync(fd) != 0 ? errno : 0;
+
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    free(copy);
+    return failed;
+}
+
+/* Every folder of the store's own path. Links are the user's own here, and followed. */
+static int make_root(const char *dir)
+{
+    char *path = strdup(dir);
+    int failed = path == NULL ? ENOMEM : 0;
+
+    for (char *slash = path; failed == 0 && slash != NULL;) {
+        slash = strchr(slash + 1, '/');
+        if (slash != NULL) {
+            *slash = '\0';
+        }
+        failed = mkdir(path, 0700) == 0 ? sync_parent(path) : errno == EEXIST ? 0 : errno;
+        if (slash != NULL) {
+            *slash = '/';
+        }
+    }
+    free(path);
+    return failed;
+}
+
+static enum belay_code open_root(const struct file_store *store, bool create, int *out_fd,
+                                 struct belay_error *err)
+{
+    int fd = open(store->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int failed = fd < 0 ? errno : 0;
+
+    if (failed == ENOENT && create) {
+        failed = make_root(store->dir);
+        if (failed == 0) {
+            fd = open(store->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+            failed = fd < 0 ? errno : 0;
+        }
+    }
+    if (failed == ENOENT && !create) {
+        return error_set(err, BELAY_NOT_FOUND, "there is no directory %.400s", store->dir);
+    }
+    if (failed != 0) {
+        return error_set(err, failed == EACCES ? BELAY_NOT_PERMITTED : BELAY_UNREACHABLE,
+                         "cannot open the directory %.400s: %s", store->dir, strerror(failed));
+    }
+    *out_fd = fd;
+    return BELAY_OK;
+}
+
+enum belay_code file_folder_open(const struct file_store *store, const char *name, bool create, int *out_fd,
+                                 const char **out_last, struct belay_error *err)
+{
+    const char *at = name;
+    int fd = -1;
+    enum belay_code code = open_root(store, create, &fd, err);
+
+    for (const char *slash; code == BELAY_OK && (slash = strchr(at, '/')) != NULL; at = slash + 1) {
+        char part[FILE_NAME_SIZE];
+        int inner = -1;
+        int failed;
+
+        (void)snprintf(part, sizeof part, "%.*s", (int)(slash - at), at);
+        failed = create ? make_folder(fd, part) : 0;
+        if (failed == 0) {
+            inner = openat(fd, part, OPEN_FOLDER);
+            failed = inner < 0 ? errno : 0;
+        }
+        if (failed == ENOENT) {
+            code = error_set(err, BELAY_NOT_FOUND, "there is no '%.400s' in %.200s", name, store->dir);
+        } else if (failed != 0) {
+            code = file_failed(store, fd, name, part, "open", failed, err);
+        }
+        (void)close(fd);
+        fd = inner;
+    }
+    if (code != BELAY_OK) {
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return code;
+    }
+    *out_fd = fd;
+    *out_last = at;
+    return BELAY_OK;
+}
+
+/* ---- lists --------------------------------------------------------------- */
+
+struct found {
+    char *name; /* owned */
+    uint64_t size;
+    int64_t modified_unix_ms;
+};
+
+struct listing {
+    struct found *items;
+    size_t n;
+    size_t cap;
+    const char *prefix;
+    bool shallow;
+};
+
+static bool add_found(struct listing *listing, const char *name, const struct stat *st)
+{
+    if (listing->n == listing->cap) {
+        size_t cap = listing->cap == 0 ? 64 : listing->cap * 2;
+        struct found *grown = realloc(listing->items, cap * sizeof *grown);
+
+        if (grown == NULL) {
+            return false;
+        }
+        listing->items = grown;
+        listing->cap = cap;
+    }
+    listing->items[listing->n] = (struct found){ .name = strdup(name) };
+    if (st != NULL) {
+        listing->items[listing->n].size = (uint64_t)st->st_size;
+        listing->items[listing->n].modified_unix_ms =
+            (int64_t)st->st_mtim.tv_sec * 1000 + st->st_mtim.tv_nsec / 1000000;
+    }
+    return listing->items[listing->n++].name != NULL;
+}
+
+static bool walk_folder(struct listing *listing, int folder, const char *path, int depth);
+
+/* What is neither a file nor a folder, and what no blob can be called, is not ours to see. */
+static bool walk_entry(struct listing *listing, int folder, const char *path, const char *part, int depth)
+{
+    struct buf name = BUF_INIT(4096);
+    struct stat st;
+    bool ok = true;
+
+    buf_addf(&name, "%s%s", path, part);
+    if (name.failed || belay_blob_name_check(name.data, NULL) != BELAY_OK ||
+        fstatat(folder, part, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        goto done;
+    }
+    if (S_ISREG(st.st_mode) && text_has_prefix(name.data, listing->prefix)) {
+        ok = add_found(listing, name.data, &st);
+    } else if (S_ISDIR(st.st_mode)) {
+        buf_adds(&name, "/");
+        if (text_has_prefix(name.data, listing->prefix) && listing->shallow) {
+            ok = add_found(listing, name.data, NULL);
+        } else if (text_has_prefix(name.data, listing->prefix) ||
+                   text_has_prefix(listing->prefix, name.data)) {
+            int inner = openat(folder, part, OPEN_FOLDER);
+
+            ok = inner < 0 || walk_folder(listing, inner, name.data, depth + 1);
+        }
+    }
+
+done:
+    ok = ok && !name.failed;
+    buf_release(&name);
+    return ok;
+}
+
+/* Closes the folder. */
+static bool walk_folder(struct listing *listing, int folder, const char *path, int depth)
+{
+    DIR *stream = depth > DEPTH_MAX ? NULL : fdopendir(folder);
+    bool ok = true;
+
+    if (stream == NULL) {
+        (void)close(folder);
+        return depth > DEPTH_MAX;
+    }
+    for (const struct dirent *entry; ok && (entry = readdir(stream)) != NULL;) {
+        ok = walk_entry(listing, dirfd(stream), path, entry->d_name, depth);
+    }
+    (void)closedir(stream);
+    return ok;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct found *)a)->name, ((const struct found *)b)->name);
+}
+
+enum belay_code file_list(struct file_store *store, const char *prefix, bool shallow, belay_blob_fn fn,
+                          void *context, struct belay_error *err)
+{
+    struct listing listing = { .prefix = prefix, .shallow = shallow };
+    const char *slash = strrchr(prefix, '/');
+    char *path = strndup(prefix, slash == NULL ? 0 : (size_t)(slash - prefix) + 1);
+    const char *last;
+    int folder = -1;
+    enum belay_code code;
+
+    if (path == NULL) {
+        return error_no_memory(err);
+    }
+    code = file_folder_open(store, path, false, &folder, &last, err);
+    if (code == BELAY_OK && !walk_folder(&listing, folder, path, 0)) {
+        code = error_no_memory(err);
+    }
+    if (code == BELAY_NOT_FOUND) {
+        code = BELAY_OK; /* nothing was put there yet */
+    }
+    if (code == BELAY_OK && listing.n > 0) {
+        qsort(listing.items, listing.n, sizeof *listing.items, by_name);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < listing.n; i++) {
+        const struct found *item = &listing.items[i];
+        struct belay_blob_entry entry = { item->name, item->size, item->modified_unix_ms };
+
+        if (!fn(context, &entry)) {
+            break;
+        }
+    }
+    for (size_t i = 0; i < listing.n; i++) {
+        free(listing.items[i].name);
+    }
+    free(listing.items);
+    free(path);
+    return code;
+}

@@ -1,0 +1,56 @@
+#ifndef STORE_FILE_INTERNAL_H
+#define STORE_FILE_INTERNAL_H
+
+#include <sys/stat.h>
+
+#include "belay/blob.h"
+
+struct file_store {
+    struct belay_blob_store base;
+    char *dir; /* owned; absolute */
+};
+
+#define FILE_LOCK_NAME ".belay-lock"
+#define FILE_TEMP_PREFIX ".belay-new-"
+enum { FILE_NAME_SIZE = 256 };
+
+/* ---- folders (file_folder.c) ---- */
+
+/*
+ * The folder that the blob `name` lies in, and the last part of the name.
+ * Without `create` a folder that is not there is BELAY_NOT_FOUND.
+ */
+enum belay_code file_folder_open(const struct file_store *store, const char *name, bool create, int *out_fd,
+                                 const char **out_last, struct belay_error *err);
+
+/* Says what `failed` (an errno) means for the file `last`: a link, no space, no permission. Returns the code. */
+enum belay_code file_failed(const struct file_store *store, int folder, const char *name, const char *last,
+                            const char *doing, int failed, struct belay_error *err);
+
+enum belay_code file_list(struct file_store *store, const char *prefix, bool shallow, belay_blob_fn fn,
+                          void *context, struct belay_error *err);
+
+/* ---- one writer at a time (file_lock.c) ---- */
+
+/* What is known of a file without reading it: whatever writes to it changes this. */
+struct file_identity {
+    uint64_t inode;
+    uint64_t size;
+    int64_t modified_ns;
+    int64_t changed_ns;
+};
+struct file_identity file_identity(const struct stat *st);
+
+/* Take the folder's lock; *out_fd is closed to give it back. */
+enum belay_code file_lock_take(const struct file_store *store, int folder, int *out_fd,
+                               struct belay_error *err);
+/* The tag that was recorded for this file, if it is still the same file. */
+bool file_lock_recall(int lock, const char *last, const struct file_identity *identity,
+                      struct belay_blob_tag *out_tag);
+void file_lock_record(int lock, const char *last, const struct file_identity *identity,
+                      const struct belay_blob_tag *tag);
+
+/* Remove what writers that are no more have left behind. */
+void file_sweep(int folder);
+
+#endif

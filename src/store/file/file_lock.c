@@ -1,0 +1,137 @@
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "store/file/file_internal.h"
+
+enum { PATIENCE_MS = 30000, PAUSE_FIRST_MS = 1, PAUSE_MAX_MS = 20, RECORD_SIZE = 1024 };
+
+struct file_identity file_identity(const struct stat *st)
+{
+    return (
+        struct file_identity){ .inode = (uint64_t)st->st_ino,
+                               .size = (uint64_t)st->st_size,
+                               .modified_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
+                               .changed_ns = (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec };
+}
+
+static void pause_ms(int64_t ms)
+{
+    struct timespec span = { .tv_sec = ms / 1000, .tv_nsec = (ms % 1000) * 1000000 };
+
+    (void)nanosleep(&span, NULL);
+}
+
+/* A writer that was stopped inside would keep others waiting for ever: they wait for a while, and say so. */
+enum belay_code file_lock_take(const struct file_store *store, int folder, int *out_fd,
+                               struct belay_error *err)
+{
+    int64_t deadline_ms = clock_boot_ms() + PATIENCE_MS;
+    int64_t pause = PAUSE_FIRST_MS;
+    int fd = openat(folder, FILE_LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+    if (fd < 0) {
+        return file_failed(store, folder, FILE_LOCK_NAME, FILE_LOCK_NAME, "open", errno, err);
+    }
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int failed = errno;
+
+        if (failed != EWOULDBLOCK && failed != EINTR) {
+            (void)close(fd);
+            return file_failed(store, folder, FILE_LOCK_NAME, FILE_LOCK_NAME, "lock", failed, err);
+        }
+        if (clock_boot_ms() >= deadline_ms) {
+            (void)close(fd);
+            return error_set(err, BELAY_UNREACHABLE,
+                             "another process has kept a lock in %.400s for %d s: is one stopped there?",
+                             store->dir, PATIENCE_MS / 1000);
+        }
+        pause_ms(pause);
+        pause = pause * 2 < PAUSE_MAX_MS ? pause * 2 : PAUSE_MAX_MS;
+    }
+    *out_fd = fd;
+    return BELAY_OK;
+}
+
+bool file_lock_recall(int lock, const char *last, const struct file_identity *identity,
+                      struct belay_blob_tag *out_tag)
+{
+    char record[RECORD_SIZE];
+    char wanted[RECORD_SIZE];
+    ssize_t n = pread(lock, record, sizeof record - 1, 0);
+    const char *tag;
+    char *end;
+
+    if (n <= 0) {
+        return false;
+    }
+    record[n] = '\0';
+    (void)snprintf(wanted, sizeof wanted, "%s\n%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 "\n", last,
+                   identity->inode, identity->size, identity->modified_ns, identity->changed_ns);
+    if (!text_has_prefix(record, wanted)) {
+        return false;
+    }
+    tag = record + strlen(wanted);
+    end = strchr(tag, '\n');
+    if (end == NULL || end - tag > BELAY_BLOB_TAG_MAX) {
+        return false; /* cut off while it was written */
+    }
+    *end = '\0';
+    (void)snprintf(out_tag->text, sizeof out_tag->text, "%s", tag);
+    return true;
+}
+
+/* Only a help: without it the file is read again. */
+void file_lock_record(int lock, const char *last, const struct file_identity *identity,
+                      const struct belay_blob_tag *tag)
+{
+    char record[RECORD_SIZE];
+    int n = snprintf(record, sizeof record, "%s\n%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 "\n%s\n", last,
+                     identity->inode, identity->size, identity->modified_ns, identity->changed_ns, tag->text);
+
+    if (ftruncate(lock, 0) != 0 || pwrite(lock, record, (size_t)n, 0) != n) {
+        (void)!ftruncate(lock, 0);
+    }
+}
+
+/* Whoever writes such a file has it locked. */
+static void sweep_one(int folder, const char *name)
+{
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd < 0) {
+        return;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        (void)unlinkat(folder, name, 0);
+    }
+    (void)close(fd);
+}
+
+void file_sweep(int folder)
+{
+    int own = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = own < 0 ? NULL : fdopendir(own);
+
+    if (stream == NULL) {
+        if (own >= 0) {
+            (void)close(own);
+        }
+        return;
+    }
+    for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
+        if (text_has_prefix(entry->d_name, FILE_TEMP_PREFIX)) {
+            sweep_one(folder, entry->d_name);
+        }
+    }
+    (void)closedir(stream);
+}

@@ -1,0 +1,65 @@
+#ifndef STORE_S3_INTERNAL_H
+#define STORE_S3_INTERNAL_H
+
+#include "net/aws.h"
+#include "store/s3/s3_blob.h"
+
+struct s3_params {
+    char *bucket; /* all owned */
+    char *prefix; /* "" or "a/b/" */
+    char *region;
+    char *endpoint;
+    char *profile;
+    int64_t timeout_ms;
+};
+enum belay_code s3_params_parse(const char *text, struct s3_params *out_params, char **out_url,
+                                struct belay_error *err);
+void s3_params_release(struct s3_params *params);
+
+struct s3_store {
+    struct belay_blob_store base;
+    struct s3_params params;
+    struct aws_client *aws; /* owned */
+    bool in_path;           /* the bucket stands in the path, not before the host */
+    bool is_probed;
+};
+
+enum { S3_HEADERS_MAX = 4 };
+
+/* A request for one object, or with a NULL name for the bucket. */
+struct s3_call {
+    const char *method;
+    const char *operation;
+    const char *name;  /* of the blob, without the prefix */
+    const char *query; /* encoded; NULL: none */
+    struct http_header headers[S3_HEADERS_MAX];
+    size_t n_headers;
+    const void *body;
+    size_t body_len;
+    bool reads_only;
+};
+/* As aws_call(). */
+enum belay_code s3_call(struct s3_store *store, const struct s3_call *call, struct aws_response *response,
+                        struct belay_error *err);
+
+/* "base64" of the SHA-256, as S3's checksum headers have it. */
+enum { S3_SUM_SIZE = 64 };
+bool s3_checksum(const void *data, size_t len, char out[S3_SUM_SIZE]);
+
+/* One conditional PUT, without a look at what became of it. */
+enum belay_code s3_put_once(struct s3_store *store, const char *name, const void *data, size_t len,
+                            const struct belay_blob_tag *expected, struct aws_response *response,
+                            struct belay_error *err);
+enum belay_code s3_read_tag(const struct s3_store *store, const struct aws_response *response,
+                            struct belay_blob_tag *out_tag, struct belay_error *err);
+enum belay_code s3_get(struct s3_store *store, const char *name, struct belay_blob *out_blob,
+                       struct belay_error *err);
+
+/* Make sure, once, that the server honours conditions (s3_probe.c). */
+enum belay_code s3_probe(struct s3_store *store, struct belay_error *err);
+
+/* s3_list.c */
+enum belay_code s3_list(struct s3_store *store, const char *prefix, bool shallow, belay_blob_fn fn,
+                        void *context, struct belay_error *err);
+
+#endif

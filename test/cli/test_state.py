@@ -1,0 +1,373 @@
+"""Deployment state on files: the format, snapshots, and what is refused (S4.1 to S4.3)."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import unittest
+
+from state_support import WHERE, StateCase, example
+from support import BELAY
+
+
+class Format(StateCase):
+    def test_the_example_of_the_document_comes_back_with_nothing_lost(self):
+        text, wanted = example()
+        where = ("--stack", "user-platform", "--environment", "production")
+        self.ok("state", "save", *where, self.write("example.json", text))
+        got = self.ok("state", "load", *where).json()
+        for part in ("version", "format_version", "resources", "outputs"):
+            self.assertEqual(got[part], wanted[part])
+        self.assertEqual(got["deployment_history"][1:], wanted["deployment_history"])
+        self.assertLessEqual(wanted["metadata"].keys(), got["metadata"].keys())
+        self.assertLessEqual(wanted["lock"].keys(), got["lock"].keys())
+        self.ok("state", "verify", *where)
+
+    def test_fields_that_belay_does_not_know_and_numbers_stay_as_they_are_written(self):
+        odd = ('{"x-tool": {"one": 1.0, "big": 1180591620717411303424, "huge": 1e400, "tiny": -0.0E-7},'
+               ' "metadata": {"team": "\\u00e9\\ud83d\\ude00"}, "lock": {}, "resources": {"a": {"n": 1.50}}, "outputs": {},'
+               ' "checksums": {"mine": "abc"}}')
+        self.ok("state", "save", *WHERE, self.write("odd.json", odd))
+        text = self.ok("state", "load", *WHERE).out
+        for piece in ('{"one": 1.0, "big": 1180591620717411303424, "huge": 1e400, "tiny": -0.0E-7}', '"\\u00e9\\ud83d\\ude00"',
+                      '{"a": {"n": 1.50}}', '"mine": "abc"'):
+            self.assertIn(piece, text)
+        self.verify()
+        self.ok("state", "save", *WHERE, self.write("again.json", text))
+        self.assertIn("1180591620717411303424", self.ok("state", "load", *WHERE).out)
+
+    def test_anybody_can_make_the_checksums_as_the_manual_says(self):
+        def canonical(value):
+            text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        self.save({"resources": {"ü/b": {"z": ["\u0001\t/\\", 1]}, "a": {}}, "outputs": {"o": "é"}, "mine": [None, True]})
+        state = self.load()
+        sums = state["checksums"]
+        self.assertEqual(sums["resources"], canonical(state["resources"]))
+        self.assertEqual(sums["outputs"], canonical(state["outputs"]))
+        rest = {k: v for k, v in state.items() if k not in ("resources", "outputs", "checksums")}
+        self.assertEqual(sums["parts"], {k: canonical(v) for k, v in rest.items()})
+        whole = {**rest, "checksums": {k: v for k, v in sums.items() if k != "document"}}
+        self.assertEqual(sums["document"], canonical(whole))
+
+    def test_every_save_is_a_version_with_a_snapshot_also_within_one_second(self):
+        for n in range(4):
+            self.save({"outputs": {"n": n}})
+        history = self.history()
+        self.assertEqual([s["index"] for s in history["snapshots"]], [1, 2, 3, 4])
+        self.assertEqual([self.load("--snapshot", str(i))["outputs"]["n"] for i in (1, 2, 3, 4)], [3, 2, 1, 0])
+        self.assertEqual([self.load("--snapshot", str(i))["metadata"]["serial"] for i in (1, 2, 3, 4)], [4, 3, 2, 1])
+        self.assertEqual(len(history["deployments"]), 4)
+
+    def test_old_snapshots_go_by_count_and_the_newest_stays(self):
+        config = self.write("c.yaml", "state: {keep_snapshots: 3, keep_for: 30d}\n")
+        os.chmod(config, 0o600)
+        folder = self.dir / "state/stacks/shop/prod/history"
+        self.save({}, "--config", config)
+        shutil.copy(folder / self.history()["snapshots"][0]["name"], folder / "2001-01-01-00-00-00.json")
+        (folder / "notes.txt").write_text("not ours")
+        for _ in range(5):
+            self.save({}, "--config", config)
+        self.assertEqual(len(self.history()["snapshots"]), 3)
+        self.assertFalse((folder / "2001-01-01-00-00-00.json").exists())
+        self.assertTrue((folder / "notes.txt").exists())
+
+    def test_a_file_that_was_loaded_before_another_save_is_refused(self):
+        self.save({"outputs": {"n": 1}})
+        old = self.ok("state", "load", *WHERE).out
+        self.save({"outputs": {"n": 2}})
+        result = self.fails(77, "state", "save", *WHERE, self.write("old.json", old))
+        self.assertIn("has changed since this one was loaded", result.err)
+        self.assertEqual(self.load()["outputs"]["n"], 2)
+
+    def test_what_came_through_a_pipe_and_was_refused_is_kept(self):
+        self.save({"outputs": {"n": 1}})
+        old = self.ok("state", "load", *WHERE).out
+        self.save({"outputs": {"n": 2}})
+        result = self.belay("state", "save", *WHERE, "-", text=old)
+        self.assertEqual(result.code, 77, result)
+        self.assertEqual(self.kept(result), old)
+
+    def test_states_are_listed(self):
+        self.assertEqual(self.ok("state", "list", "--json").json(), {"states": []})
+        self.save({})
+        self.ok("state", "save", "--stack", "shop", "--environment", "dev", self.write("x.json", {}))
+        states = self.ok("state", "list", "--json").json()["states"]
+        self.assertEqual([(s["stack"], s["environment"]) for s in states], [("shop", "dev"), ("shop", "prod")])
+
+
+class Restore(StateCase):
+    def setUp(self):
+        super().setUp()
+        for n in range(3):
+            self.save({"resources": {"db": {"v": n}, **({"old": {}} if n == 0 else {"new": {}})}})
+
+    def test_it_says_what_changes_and_makes_a_new_version(self):
+        result = self.ok("state", "restore", *WHERE, "3", "--yes")
+        for line in ("+ resources: old", "~ resources: db", "- resources: new"):
+            self.assertIn(line, result.err)
+        state = self.load()
+        self.assertEqual(state["resources"], {"db": {"v": 0}, "old": {}})
+        self.assertEqual(state["metadata"]["serial"], 4)
+        self.assertEqual([d["status"] for d in state["deployment_history"]], ["restored", "success", "success", "success"])
+        self.assertGreater(state["lock"]["token"], 0)
+        self.verify()
+
+    def test_without_a_terminal_it_wants_yes_and_changes_nothing(self):
+        before = self.load()
+        self.assertIn("--yes", self.fails(64, "state", "restore", *WHERE, "2").err)
+        self.assertEqual(self.load(), before)
+
+    def test_on_a_terminal_it_asks(self):
+        terminal = self.terminal("state", "restore", *WHERE, "3")
+        terminal.expect("Are you sure? (yes/no): ")
+        terminal.send("no\n")
+        self.assertEqual(terminal.finish(), 77)
+        self.assertEqual(self.load()["resources"]["db"]["v"], 2)
+
+    def test_by_its_time_and_by_its_name(self):
+        name = self.history()["snapshots"][2]["name"]
+        self.ok("state", "restore", *WHERE, name, "--yes")
+        self.assertEqual(self.load()["resources"]["db"]["v"], 0)
+        time = self.history()["snapshots"][0]["timestamp"]
+        self.ok("state", "restore", *WHERE, time, "--yes")
+        self.assertEqual(self.load()["resources"]["db"]["v"], 0)
+        self.assertIn("there is no snapshot '99'", self.fails(66, "state", "restore", *WHERE, "99", "--yes").err)
+
+    def test_a_damaged_state_is_mended_by_the_latest(self):
+        path = self.dir / "state/stacks/shop/prod/state.json"
+        path.write_text(path.read_text()[:200])
+        self.fails(65, "state", "load", *WHERE)
+        self.ok("state", "restore", *WHERE, "latest", "--yes")
+        self.assertEqual(self.load()["resources"]["db"]["v"], 2)
+        self.verify()
+
+    def test_a_backup_is_one_more_snapshot(self):
+        name = self.ok("state", "backup", *WHERE).out.strip()
+        self.assertEqual(self.history()["snapshots"][0]["name"], name)
+        self.verify("--snapshot", "latest")
+
+
+class Refused(StateCase):
+    """L8: each is refused with a line that names the fault, and nothing is changed."""
+
+    def setUp(self):
+        super().setUp()
+        text, _ = example()
+        self.where = ("--stack", "user-platform", "--environment", "production")
+        self.ok("state", "save", *self.where, self.write("example.json", text))
+        self.folder = self.dir / "state/stacks/user-platform/production"
+        self.path = self.folder / "state.json"
+        self.text = self.path.read_text(encoding="utf-8")
+
+    def damaged(self, text, *words):
+        if isinstance(text, bytes):
+            self.path.write_bytes(text)
+        else:
+            self.path.write_text(text, encoding="utf-8")
+        for command in ("load", "verify"):
+            result = self.fails(65, "state", command, *self.where)
+            for word in words:
+                self.assertIn(word, result.err)
+        self.fails(65, "deploy", *self.where, "--", "true")
+
+    def test_a_flipped_byte_in_any_part_is_found_and_the_part_is_named(self):
+        for part, old, new in (("resources", "db.r6g.xlarge", "db.r6h.xlarge"), ("outputs", "com/auth", "com/auti"),
+                               ("metadata", '"serial": 1', '"serial": 3'), ("lock", '"locked": false', '"locked": true '),
+                               ("deployment_history", "v1.2.2", "v1.3.2"), ("version", '"1.0.0"', '"1.0.1"')):
+            with self.subTest(part):
+                self.assertIn(old, self.text)
+                self.damaged(self.text.replace(old, new, 1), f"{part}: ")
+
+    def test_every_single_byte_counts_unless_it_means_nothing(self):
+        """One byte in each place of a small state: verify complains, or the meaning is the same."""
+        self.save({"outputs": {"a": [1, "x"]}, "q": None})
+        path = self.dir / "state/stacks/shop/prod/state.json"
+        good = path.read_bytes()
+        meaning = json.loads(good)
+        for at in range(0, len(good), max(1, len(good) // 60)):
+            bad = good[:at] + bytes([good[at] ^ 1]) + good[at + 1:]
+            path.write_bytes(bad)
+            result = self.belay("state", "verify", *WHERE)
+            if result.code == 0:
+                self.assertEqual(json.loads(bad), meaning, at)
+            else:
+                self.assertEqual(result.code, 65, result)
+
+    def test_a_truncated_file(self):
+        self.damaged(self.text[:len(self.text) // 2], "it is no valid JSON", "ends too soon")
+        self.damaged("", "it is no valid JSON", "ends too soon")
+
+    def test_a_wrong_checksum(self):
+        sum_of = json.loads(self.text)["checksums"]["outputs"]
+        self.damaged(self.text.replace(sum_of, "sha256:" + "0" * 64), "outputs: the checksum is wrong")
+        sum_of = json.loads(self.text)["checksums"]["document"]
+        self.damaged(self.text.replace(sum_of, "sha256:" + "0" * 64), "checksums: the checksum of the document is wrong")
+
+    def test_a_wrong_format_version(self):
+        self.damaged(self.text.replace("deployer-state-v1", "deployer-state-v9"),
+                     'format_version is "deployer-state-v9"; this belay knows "deployer-state-v1"')
+
+    def test_invalid_json_with_its_place(self):
+        self.damaged(self.text.replace('"version": "1.0.0",', '"version": 01,'), "it is no valid JSON", "line 2, column")
+        self.damaged(self.text.encode().replace(b"1.0.0", b"1.\xff.0"), "no UTF-8")
+        self.damaged(self.text.replace('"version"', '"version": "1.0.0", "version"', 1), "stands twice")
+
+    def test_part_that_is_missing_or_was_added(self):
+        state = json.loads(self.text)
+        added = {**state, "extra": 1}
+        self.damaged(json.dumps(added), "extra: has no checksum")
+        del state["outputs"]
+        self.damaged(json.dumps(state), "outputs: is missing")
+
+    def test_another_order_and_other_blanks_mean_the_same(self):
+        state = json.loads(self.text)
+        self.path.write_text(json.dumps({k: state[k] for k in reversed(state)}, indent=7, ensure_ascii=True))
+        self.ok("state", "verify", *self.where)
+
+    def test_a_symbolic_link_instead_of_the_file_or_a_folder(self):
+        elsewhere = self.dir / "elsewhere.json"
+        shutil.move(self.path, elsewhere)
+        self.path.symlink_to(elsewhere)
+        for command in ("load", "verify", "backup"):
+            self.assertIn("'state.json'", self.fails(65, "state", command, *self.where).err)
+            self.assertIn("is a symbolic link", self.fails(65, "state", command, *self.where).err)
+        self.path.unlink()
+        shutil.move(self.folder, self.dir / "moved")
+        self.folder.symlink_to(self.dir / "moved")
+        self.assertIn("is a symbolic link", self.fails(65, "state", "load", *self.where).err)
+
+    def test_names_that_lead_elsewhere(self):
+        for stack in ("..", "../x", "a/../../b", ".", "a/b", "x\n"):
+            result = self.fails(64, "state", "load", "--stack", stack, "--environment", "prod")
+            self.assertIn("the stack", result.err)
+        self.assertIn("the environment '..'", self.fails(64, "state", "load", "--stack", "s", "--environment", "..").err)
+
+    def test_the_state_of_another_stack_is_not_saved_under_this_name(self):
+        result = self.fails(65, "state", "save", *WHERE, self.write("x.json", self.text))
+        self.assertIn('metadata.stack is "user-platform", not "shop"', result.err)
+
+    def test_input_that_is_no_state(self):
+        for text, words in (("[]", "not an object"), ("{", "ends too soon"), ('{"resources": []}', "'resources' is not an object"),
+                            ('{"a": 1, "a": 2}', "stands twice"), ('{"format_version": "2"}', "format_version")):
+            self.assertIn(words, self.fails(65, "state", "save", *WHERE, self.write("x.json", text)).err)
+        self.fails(66, "state", "save", *WHERE, "no-such-file")
+
+
+class Deploy(StateCase):
+    def deploy(self, script, *args, code=0, **more):
+        return self.fails(code, "deploy", *WHERE, *args, "--", "sh", "-c", script, **more)
+
+    def test_the_state_goes_in_and_the_new_one_is_saved(self):
+        self.save({"outputs": {"n": 1}})
+        self.deploy('sed s/\'"n": 1\'/\'"n": 2\'/ "$BELAY_STATE_FILE" >"$BELAY_STATE_OUT"', "--release", "v2")
+        state = self.load()
+        self.assertEqual(state["outputs"], {"n": 2})
+        entry = state["deployment_history"][0]
+        self.assertEqual((entry["status"], entry["version"]), ("success", "v2"))
+        self.assertFalse(state["lock"]["locked"])
+        self.verify()
+        self.assertEqual(list(self.dir.glob("belay-deploy-*")), [])
+
+    def test_while_it_runs_the_state_is_stamped_and_locked(self):
+        self.deploy(f'"{BELAY}" state load --stack shop --environment prod >during.json; echo $BELAY_TOKEN >token')
+        lock = json.loads(self.read("during.json"))["lock"]
+        self.assertTrue(lock["locked"])
+        self.assertEqual(lock["token"], int(self.read("token")))
+        self.assertEqual(lock["store"], self.store)
+
+    def test_a_failure_leaves_the_state_and_is_recorded(self):
+        self.save({"outputs": {"n": 1}})
+        result = self.deploy('echo \'{"outputs":{"n":9}}\' >"$BELAY_STATE_OUT"; exit 7', code=7)
+        self.assertEqual(json.loads(self.kept(result))["outputs"]["n"], 9)
+        state = self.load()
+        self.assertEqual(state["outputs"], {"n": 1})
+        self.assertEqual(state["deployment_history"][0]["status"], "failed")
+        self.verify()
+
+    def test_output_that_is_no_state_is_a_failure(self):
+        result = self.deploy('echo nonsense >"$BELAY_STATE_OUT"', code=65)
+        self.assertIn("BELAY_STATE_OUT", result.err)
+        self.assertEqual(self.kept(result), "nonsense\n")
+        self.assertEqual(self.load()["deployment_history"][0]["status"], "failed")
+
+    def test_a_save_inside_uses_the_same_lock_and_the_last_one_wins(self):
+        inner = f'"{BELAY}" state save --stack shop --environment prod -'
+        self.deploy(f'echo \'{{"outputs":{{"n":1}}}}\' | {inner}; echo \'{{"outputs":{{"n":2}}}}\' >"$BELAY_STATE_OUT"')
+        self.assertEqual(self.load()["outputs"], {"n": 2})
+        self.assertEqual(self.load("--snapshot", "2")["outputs"], {"n": 1})
+
+    def test_two_at_once_are_one_after_the_other(self):
+        first = self.start("deploy", *WHERE, "--", "sh", "-c", "echo $$ >pid; while [ ! -e go ]; do sleep 0.02; done")
+        self.pid_in("pid")
+        self.deploy("true", code=75)
+        (self.dir / "go").touch()
+        self.assertEqual(first.wait(30), 0)
+
+    def test_ctrl_c_and_kill_leave_a_state_that_verifies(self):
+        import signal
+        for number in (signal.SIGINT, signal.SIGKILL):
+            self.save({})
+            process = self.start("deploy", *WHERE, "--ttl", "3s", "--", "sh", "-c", "echo $$ >pid; exec sleep 60")
+            self.pid_in("pid")
+            process.send_signal(number)
+            process.wait(30)
+            self.verify()
+            (self.dir / "pid").unlink()
+            self.deploy("true", "--wait", "30s")
+
+    def test_ci_systems_and_git_say_who_and_what(self):
+        cases = {
+            "github-actions-run-12345": {"GITHUB_ACTIONS": "true", "GITHUB_RUN_ID": "12345", "GITHUB_SHA": "c1",
+                                         "GITHUB_REF_NAME": "main", "GITHUB_ACTOR": "alice"},
+            "gitlab-ci-job-77": {"GITLAB_CI": "true", "CI_JOB_ID": "77", "CI_COMMIT_SHA": "c1", "CI_COMMIT_REF_NAME": "main",
+                                 "GITLAB_USER_LOGIN": "alice"},
+            "jenkins-shop-9": {"JENKINS_URL": "http://j/", "BUILD_TAG": "jenkins-shop-9", "GIT_COMMIT": "c1",
+                               "GIT_BRANCH": "origin/main", "BUILD_USER_ID": "alice"},
+        }
+        for who, env in cases.items():
+            self.deploy("true", env=env)
+            state = self.load()
+            self.assertEqual(state["deployment_history"][0]["triggered_by"], who)
+            self.assertEqual(state["metadata"]["last_updated_by"], who)
+            self.assertEqual([state["deployment_history"][0][k] for k in ("git_commit", "git_branch", "user")], ["c1", "main", "alice"])
+        self.deploy("true", "--git-commit", "c9", "--user", "bob", env=cases["gitlab-ci-job-77"])
+        self.assertEqual([self.load()["deployment_history"][0][k] for k in ("git_commit", "user")], ["c9", "bob"])
+
+    @unittest.skipUnless(shutil.which("git"), "needs git")
+    def test_plain_git_says_commit_and_branch(self):
+        repo = self.dir / "repo"
+        for command in (["init", "-q", "-b", "trunk", str(repo)],
+                        ["-C", str(repo), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"]):
+            subprocess.run(["git", *command], check=True, env=self.environment(None))
+        head = subprocess.run(["git", "-C", str(repo), "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+        self.ok("deploy", *WHERE, "--", "true", cwd=repo)
+        self.assertEqual([self.load()["metadata"][k] for k in ("git_commit", "git_branch")], [head, "trunk"])
+
+
+class Fencing(StateCase):
+    def test_a_paused_holder_changes_nothing_and_keeps_its_work(self):
+        self.paused_holder()
+
+    def test_a_state_from_under_another_lock_store_wants_a_word(self):
+        self.save({})
+        other = {"BELAY_STORE": f"sqlite:{self.dir}/other.db", "BELAY_STATE_STORE": f"file:{self.dir}/state"}
+        result = self.fails(78, "deploy", *WHERE, "--", "true", env=other)
+        self.assertIn("--new-lock-store", result.err)
+        self.ok("deploy", *WHERE, "--new-lock-store", "--", "true", env=other)
+
+    def test_a_token_that_is_not_greater_is_refused_before_the_command_runs(self):
+        for _ in range(6):
+            self.ok("run", "other", "--", "true")
+        self.save({})
+        for path in self.dir.glob("belay.db*"):  # a lock store that was made anew begins again
+            path.unlink()
+        result = self.fails(77, "deploy", *WHERE, "--", "touch", "ran")
+        self.assertIn("is older", result.err)
+        self.assertFalse(self.has("ran"))
+        self.verify()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,325 @@
+/* Saving states: who may write, what is kept, and what a crash between two writes leaves (S4.3, L2). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "belay/state.h"
+#include "store/file/file_blob.h"
+
+static const struct belay_state_name name = { "shop", "prod" };
+static char directory[64];
+static int64_t now_ms;
+
+/* A store that fails to put what has this in its name, as if the process had died before it. */
+struct failing {
+    struct belay_blob_store base;
+    struct belay_blob_store *inner; /* owned */
+};
+static const char *fail_on;
+
+static struct belay_blob_store *inner_of(struct belay_blob_store *store)
+{
+    return ((struct failing *)store)->inner;
+}
+
+static enum belay_code get(struct belay_blob_store *store, const char *blob, struct belay_blob *out,
+                           struct belay_error *err)
+{
+    return inner_of(store)->ops->get(inner_of(store), blob, out, err);
+}
+
+static enum belay_code put_if(struct belay_blob_store *store, const char *blob, const void *data, size_t len,
+                              const struct belay_blob_tag *expected, struct belay_blob_tag *out_tag,
+                              struct belay_error *err)
+{
+    if (fail_on != NULL && strstr(blob, fail_on) != NULL) {
+        return BELAY_UNREACHABLE;
+    }
+    return inner_of(store)->ops->put_if(inner_of(store), blob, data, len, expected, out_tag, err);
+}
+
+static enum belay_code list(struct belay_blob_store *store, const char *prefix, bool shallow,
+                            belay_blob_fn fn, void *context, struct belay_error *err)
+{
+    return inner_of(store)->ops->list(inner_of(store), prefix, shallow, fn, context, err);
+}
+
+static enum belay_code remove_blob(struct belay_blob_store *store, const char *blob, struct belay_error *err)
+{
+    return inner_of(store)->ops->remove(inner_of(store), blob, err);
+}
+
+static void close_store(struct belay_blob_store *store)
+{
+    inner_of(store)->ops->close(inner_of(store));
+    free(store);
+}
+
+static const struct belay_blob_ops ops = { "failing", close_store, get, put_if, list, remove_blob };
+
+static int64_t read_clock(void *context)
+{
+    (void)context;
+    return now_ms;
+}
+
+static struct belay_states *open_states(void)
+{
+    struct belay_states_options options = BELAY_STATES_OPTIONS_INIT;
+    struct failing *store = calloc(1, sizeof *store);
+    struct belay_states *states = NULL;
+
+    assert_non_null(store);
+    store->base.ops = &ops;
+    assert_int_equal(file_blob_open(directory, &store->inner, NULL, NULL), BELAY_OK);
+    options.now_unix_ms = read_clock;
+    options.keep_snapshots = 50;
+    assert_int_equal(belay_states_open_store(&store->base, NULL, &options, &states, NULL), BELAY_OK);
+    return states;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    now_ms = 1705328400000; /* 2024-01-15T14:20:00Z */
+    fail_on = NULL;
+    (void)snprintf(directory, sizeof directory, "/tmp/belay-state-XXXXXX");
+    return mkdtemp(directory) == NULL;
+}
+
+static int tear_down(void **state)
+{
+    char command[128];
+
+    (void)state;
+    (void)snprintf(command, sizeof command, "rm -rf %s", directory);
+    return system(command);
+}
+
+static struct belay_stamp stamp_of(uint64_t token, const char *by)
+{
+    return (struct belay_stamp){ .token = token, .store = "locks", .lock_id = by, .locked_by = by };
+}
+
+static enum belay_code save(struct belay_states *states, const char *text, uint64_t token, const char *by,
+                            const struct belay_blob_tag *loaded, struct belay_error *err)
+{
+    struct belay_state_write write = BELAY_STATE_WRITE_INIT;
+    struct belay_stamp stamp = stamp_of(token, by);
+
+    write.stamp = &stamp;
+    write.loaded = loaded;
+    return belay_state_save(states, &name, text, strlen(text), &write, NULL, err);
+}
+
+static bool count(void *context, const struct belay_snapshot *snapshot)
+{
+    (void)snapshot;
+    ++*(size_t *)context;
+    return true;
+}
+
+static size_t n_snapshots(struct belay_states *states)
+{
+    size_t n = 0;
+
+    assert_int_equal(belay_state_snapshots(states, &name, count, &n, NULL), BELAY_OK);
+    return n;
+}
+
+static void a_lock_store_without_tokens_is_refused(void **state)
+{
+    struct belay_states *states = open_states();
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_stamp stamp = stamp_of(0, "a");
+    struct belay_state *got = NULL;
+
+    (void)state;
+    assert_int_equal(belay_state_stamp(states, &name, &stamp, &got, &err), BELAY_CONFIG);
+    assert_non_null(strstr(err.text, "fence_table"));
+    assert_int_equal(belay_state_load(states, &name, &got, &err), BELAY_NOT_FOUND);
+    belay_states_close(states);
+}
+
+static void a_stamp_beats_older_ones_and_is_beaten_by_later_ones(void **state)
+{
+    struct belay_states *states = open_states();
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_stamp old = stamp_of(5, "old");
+    struct belay_stamp later = stamp_of(9, "later");
+    struct belay_state *a = NULL;
+    struct belay_state *b = NULL;
+
+    (void)state;
+    assert_int_equal(belay_state_stamp(states, &name, &old, &a, &err), BELAY_OK);
+    assert_int_equal(belay_state_stamp(states, &name, &later, &b, &err), BELAY_OK);
+    assert_int_equal(b->token, 9);
+    assert_true(b->locked);
+    assert_int_equal(save(states, "{\"outputs\":{\"by\":\"old\"}}", 5, "old", &a->tag, &err),
+                     BELAY_NOT_HOLDER);
+    assert_non_null(strstr(err.text, "later"));
+    assert_string_equal(belay_error_holder(&err)->locked_by, "later");
+    assert_int_equal(save(states, "{\"outputs\":{\"by\":\"later\"}}", 9, "later", &b->tag, &err), BELAY_OK);
+    /* The mark stays when the lock is gone. */
+    belay_state_free(a);
+    assert_int_equal(belay_state_stamp(states, &name, &old, &a, &err), BELAY_NOT_HOLDER);
+    assert_int_equal(belay_state_load(states, &name, &a, &err), BELAY_OK);
+    assert_false(a->locked);
+    assert_int_equal(a->token, 9);
+    assert_non_null(strstr(a->text, "\"by\":\"later\""));
+    belay_state_free(a);
+    belay_state_free(b);
+    belay_error_release(&err);
+    belay_states_close(states);
+}
+
+static void a_stamp_whose_answer_was_lost_can_be_repeated(void **state)
+{
+    struct belay_states *states = open_states();
+    struct belay_stamp stamp = stamp_of(5, "a");
+    struct belay_state *first = NULL;
+    struct belay_state *again = NULL;
+
+    (void)state;
+    assert_int_equal(belay_state_stamp(states, &name, &stamp, &first, NULL), BELAY_OK);
+    assert_int_equal(belay_state_stamp(states, &name, &stamp, &again, NULL), BELAY_OK);
+    assert_int_equal(save(states, "{}", 5, "a", &first->tag, NULL), BELAY_OK);
+    belay_state_free(first);
+    belay_state_free(again);
+    belay_states_close(states);
+}
+
+static void a_write_made_from_something_else_is_refused(void **state)
+{
+    struct belay_states *states = open_states();
+    struct belay_state *loaded = NULL;
+
+    (void)state;
+    assert_int_equal(save(states, "{}", 1, "a", NULL, NULL), BELAY_OK);
+    assert_int_equal(belay_state_load(states, &name, &loaded, NULL), BELAY_OK);
+    assert_int_equal(save(states, "{}", 2, "b", NULL, NULL), BELAY_OK);
+    assert_int_equal(save(states, "{}", 3, "c", &loaded->tag, NULL), BELAY_NOT_HOLDER);
+    belay_state_free(loaded);
+    belay_states_close(states);
+}
+
+static void a_snapshot_that_a_crash_left_out_is_made_up_for(void **state)
+{
+    struct belay_states *states = open_states();
+    struct belay_state *old = NULL;
+
+    (void)state;
+    assert_int_equal(save(states, "{\"outputs\":{\"n\":1}}", 1, "a", NULL, NULL), BELAY_OK);
+    fail_on = "history/";
+    assert_int_equal(save(states, "{\"outputs\":{\"n\":2}}", 2, "a", NULL, NULL), BELAY_OK);
+    assert_int_equal(n_snapshots(states), 1);
+    fail_on = NULL;
+    assert_int_equal(save(states, "{\"outputs\":{\"n\":3}}", 3, "a", NULL, NULL), BELAY_OK);
+    assert_int_equal(n_snapshots(states), 3);
+    assert_int_equal(belay_state_load_snapshot(states, &name, "2024-01-15-14-20-00-2.json", &old, NULL),
+                     BELAY_OK);
+    assert_non_null(strstr(old->text, "{\"n\":2}"));
+    belay_state_free(old);
+    belay_states_close(states);
+}
+
+static void old_snapshots_go_by_age_and_the_newest_stays(void **state)
+{
+    struct belay_states *states = open_states();
+
+    (void)state;
+    assert_int_equal(save(states, "{}", 1, "a", NULL, NULL), BELAY_OK);
+    now_ms += INT64_C(60) * 24 * 3600 * 1000;
+    assert_int_equal(save(states, "{}", 2, "a", NULL, NULL), BELAY_OK);
+    assert_int_equal(n_snapshots(states), 2);
+    now_ms += INT64_C(60) * 24 * 3600 * 1000;
+    assert_int_equal(save(states, "{}", 3, "a", NULL, NULL), BELAY_OK);
+    assert_int_equal(n_snapshots(states), 2);
+    belay_states_close(states);
+}
+
+static void a_clock_that_was_set_back_does_not_change_the_order(void **state)
+{
+    struct belay_states *states = open_states();
+    struct belay_state *newest = NULL;
+    char *latest = NULL;
+
+    (void)state;
+    assert_int_equal(save(states, "{\"outputs\":{\"n\":1}}", 1, "a", NULL, NULL), BELAY_OK);
+    now_ms -= INT64_C(3600) * 1000;
+    assert_int_equal(save(states, "{\"outputs\":{\"n\":2}}", 2, "a", NULL, NULL), BELAY_OK);
+    assert_int_equal(belay_state_find_snapshot(states, &name, "latest", &latest, NULL), BELAY_OK);
+    assert_int_equal(belay_state_load_snapshot(states, &name, latest, &newest, NULL), BELAY_OK);
+    assert_non_null(strstr(newest->text, "{\"n\":2}"));
+    free(latest);
+    belay_state_free(newest);
+    belay_states_close(states);
+}
+
+static void a_damaged_state_is_not_built_upon(void **state)
+{
+    struct belay_states *states = open_states();
+    struct belay_error err = BELAY_ERROR_INIT;
+    char command[256];
+
+    (void)state;
+    assert_int_equal(save(states, "{\"outputs\":{\"n\":1}}", 1, "a", NULL, NULL), BELAY_OK);
+    (void)snprintf(command, sizeof command, "sed -i 's/\"n\":1/\"n\":7/' %s/stacks/shop/prod/state.json",
+                   directory);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(save(states, "{}", 2, "a", NULL, &err), BELAY_BAD_CONTENT);
+    assert_non_null(strstr(err.text, "outputs: the checksum is wrong"));
+    belay_states_close(states);
+}
+
+static void documents_of_other_formats_have_versions_too(void **state)
+{
+    struct belay_states *states = open_states();
+    struct belay_blob_tag first;
+    struct belay_blob_tag second;
+    struct belay_blob got = { 0 };
+    size_t n = 0;
+
+    (void)state;
+    assert_int_equal(belay_document_load(states, "terraform/net", &got, NULL), BELAY_NOT_FOUND);
+    assert_int_equal(belay_document_save(states, "terraform/net", "one", 3, NULL, &first, NULL), BELAY_OK);
+    fail_on = "history/";
+    assert_int_equal(belay_document_save(states, "terraform/net", "two", 3, &first, &second, NULL), BELAY_OK);
+    fail_on = NULL;
+    assert_int_equal(belay_document_save(states, "terraform/net", "bad", 3, &first, &second, NULL),
+                     BELAY_NOT_HOLDER);
+    assert_int_equal(belay_document_save(states, "terraform/net", "three", 5, &second, &first, NULL),
+                     BELAY_OK);
+    assert_int_equal(belay_document_snapshots(states, "terraform/net", count, &n, NULL), BELAY_OK);
+    assert_int_equal(n, 3);
+    assert_int_equal(belay_document_load_snapshot(states, "terraform/net", "2", &got, NULL), BELAY_OK);
+    assert_string_equal(got.data, "two");
+    belay_blob_release(&got);
+    assert_int_equal(belay_document_remove(states, "terraform/net", NULL), BELAY_OK);
+    assert_int_equal(belay_document_load(states, "terraform/net", &got, NULL), BELAY_NOT_FOUND);
+    assert_int_equal(belay_document_load(states, "terraform/../net", &got, NULL), BELAY_INVALID);
+    belay_states_close(states);
+}
+
+int main(void)
+{
+#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_lock_store_without_tokens_is_refused),
+        TEST(a_stamp_beats_older_ones_and_is_beaten_by_later_ones),
+        TEST(a_stamp_whose_answer_was_lost_can_be_repeated),
+        TEST(a_write_made_from_something_else_is_refused),
+        TEST(a_snapshot_that_a_crash_left_out_is_made_up_for),
+        TEST(old_snapshots_go_by_age_and_the_newest_stays),
+        TEST(a_clock_that_was_set_back_does_not_change_the_order),
+        TEST(a_damaged_state_is_not_built_upon),
+        TEST(documents_of_other_formats_have_versions_too),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
