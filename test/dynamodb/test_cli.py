@@ -122,6 +122,13 @@ class History(DynamoCase):
             self.assertEqual((result.out, len(result.err.splitlines())), ("", 1), result)
             self.assertRegex(result.err, f"^belay: dynamodb:{self.table}.* keeps no history: .*audit: {{file: PATH}}")
 
+    def test_says_where_the_audit_file_is(self):
+        path = self.dir / "audit.jsonl"
+        (self.dir / "belay.yaml").write_text(f"audit: {{file: {path}}}\n")
+        self.acquire("k")
+        self.assertIn('"lock.acquired"', path.read_text())
+        self.assertIn(str(path), self.fails(66, "history", "k").err)
+
 
 class Unlock(Quick, test_unlock.Unlock):
     test_who_and_why_are_recorded = None  # in the audit trail
