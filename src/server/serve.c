@@ -70,7 +70,7 @@ static void before_sleep(void *context)
     }
     feed_pump(server->feed);
     if (belay_client_sync(server->client, &err) == BELAY_OK) {
-        hooks_pump(server); /* calls others, of locks that are on disk by now */
+        hooks_pump(server);
         log_flush(&server->log); /* who has an answer finds it in the log */
         http_server_let_out(server->http);
     } else {
