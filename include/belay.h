@@ -513,7 +513,10 @@ BELAY_API enum belay_code belay_list(struct belay_client *client, const struct b
                                      belay_info_fn fn, void *context, bool *out_more,
                                      struct belay_error *err);
 
-/* The last `limit` events of one key, oldest first. 0: all that are kept. */
+/*
+ * The last `limit` events of one key, oldest first. 0: all that are kept. On a
+ * store that keeps none, those in the file that the setting audit.file names.
+ */
 BELAY_API enum belay_code belay_history(struct belay_client *client, const char *key, size_t limit,
                                         belay_event_fn fn, void *context, struct belay_error *err);
 

@@ -81,8 +81,6 @@ struct belay_info *remote_info(const json_t *lock);
 bool remote_record(const json_t *lock, struct belay_record *out_record);
 /* A time in ms since 1970; 0 for null. */
 int64_t remote_time(const json_t *object, const char *name);
-/* Hands the event on; *out_go_on is what `fn` said. False if it is no event. */
-bool remote_event(const json_t *event, belay_event_fn fn, void *context, bool *out_go_on, uint64_t *out_id);
 enum belay_code remote_say_not_belay(const struct remote *remote, struct belay_error *err);
 
 /* ---- the operations ---- */
