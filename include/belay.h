@@ -293,6 +293,8 @@ typedef bool (*belay_event_fn)(void *context, const struct belay_event *event);
 
 struct belay_client;
 
+enum { BELAY_TRACEPARENT_SIZE = 56 };
+
 struct belay_client_options {
     size_t struct_size;
     const char *store_url;             /* NULL: what the configuration says */
@@ -309,10 +311,16 @@ struct belay_client_options {
      * it through the socket that belay_client_socket() names.
      */
     bool owns_file;
+    /*
+     * For who traces: asked before each request to a server that is about a lock
+     * id, by the thread that sends it. Writes the W3C traceparent to go with it:
+     * the span of the acquisition or, if `is_held`, of the holding. False: none.
+     */
+    bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
 };
 #define BELAY_CLIENT_OPTIONS_INIT                                                                            \
     {                                                                                                        \
-        sizeof(struct belay_client_options), NULL, NULL, NULL, NULL, NULL, false                             \
+        sizeof(struct belay_client_options), NULL, NULL, NULL, NULL, NULL, false, NULL                       \
     }
 
 /*

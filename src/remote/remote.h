@@ -24,6 +24,8 @@ struct remote_options {
     const char *auth_file; /* has the token; NULL: none */
     const char *ca_file;   /* certificates to trust, in PEM; NULL: the system's */
     void (*on_warning)(void *context, const char *text);
+    /* As in belay_client_options. */
+    bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
     void *context;
 };
 

@@ -59,7 +59,9 @@ struct traces;
 enum belay_code traces_open(const struct telemetry_options *options, struct traces **out,
                             struct belay_error *err);
 void traces_event(struct traces *traces, const struct belay_event *event);
-bool traces_parent_for(struct traces *traces, const char *lock_id, char out[TELEMETRY_TRACEPARENT_SIZE]);
+bool traces_parent_for(struct traces *traces, const char *lock_id, bool is_held,
+                       char out[BELAY_TRACEPARENT_SIZE]);
+void traces_held_in(struct traces *traces, const char *lock_id, const char *traceparent);
 void traces_belongs(struct traces *traces, const char *lock_id, const char *traceparent);
 uint64_t traces_dropped(const struct traces *traces);
 void traces_close(struct traces *traces);

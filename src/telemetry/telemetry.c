@@ -136,11 +136,18 @@ void telemetry_reopen(struct telemetry *telemetry)
     (void)pthread_mutex_unlock(&telemetry->mutex);
 }
 
-bool telemetry_traceparent(struct telemetry *telemetry, const char *lock_id,
-                           char out[TELEMETRY_TRACEPARENT_SIZE])
+bool telemetry_traceparent(struct telemetry *telemetry, const char *lock_id, bool is_held,
+                           char out[BELAY_TRACEPARENT_SIZE])
 {
     return telemetry != NULL && telemetry->traces != NULL &&
-           traces_parent_for(telemetry->traces, lock_id, out);
+           traces_parent_for(telemetry->traces, lock_id, is_held, out);
+}
+
+void telemetry_held_in(struct telemetry *telemetry, const char *lock_id, const char *traceparent)
+{
+    if (telemetry != NULL && telemetry->traces != NULL) {
+        traces_held_in(telemetry->traces, lock_id, traceparent);
+    }
 }
 
 void telemetry_belongs(struct telemetry *telemetry, const char *lock_id, const char *traceparent)

@@ -31,8 +31,10 @@ struct thread {
     char parent[SPAN_HEX + 1]; /* "" if the trace begins here */
     char acquire[SPAN_HEX + 1];
     char hold[SPAN_HEX + 1];
+    int64_t asked_ns; /* when it was asked for, by who has a span of its own for it; 0: not known */
     int64_t first_ns; /* when the earliest span inside the acquisition began */
     int64_t held_ns;  /* when the holding began; 0: not here */
+    bool is_theirs;   /* `hold` is a span of the holder's own */
 };
 
 struct traces {
@@ -220,12 +222,20 @@ static void put_commit(struct traces *traces, struct thread *thread, const char 
     }
 }
 
+/* Durations in milliseconds are rounded: what was asked for did not begin before it was. */
+static int64_t began_ns(const struct thread *thread, int64_t end_ns, int64_t took_ms)
+{
+    int64_t ns = end_ns - (took_ms > 0 ? took_ms : 0) * 1000000;
+
+    return ns < thread->asked_ns ? thread->asked_ns : ns;
+}
+
 static void end_wait(struct traces *traces, struct thread *thread, const struct belay_event *event)
 {
     int64_t end_ns = now_ns();
     struct span span = { .name = "lock.wait",
                          .parent = thread->acquire,
-                         .began_ns = end_ns - event->duration_ms * 1000000,
+                         .began_ns = began_ns(thread, end_ns, event->duration_ms),
                          .ended_ns = end_ns };
 
     thread->first_ns = span.began_ns;
@@ -236,11 +246,10 @@ static void end_acquire(struct traces *traces, struct thread *thread, const stru
                         const char *fault)
 {
     int64_t end_ns = now_ns();
-    int64_t took_ms = event->duration_ms > 0 ? event->duration_ms : 0;
     struct span span = { .name = "lock.acquire",
                          .id = thread->acquire,
                          .parent = thread->parent,
-                         .began_ns = end_ns - took_ms * 1000000,
+                         .began_ns = began_ns(thread, end_ns, event->duration_ms),
                          .ended_ns = end_ns,
                          .fault = fault };
 
@@ -265,11 +274,16 @@ static void end_hold(struct traces *traces, struct thread *thread, const struct 
                          .fault = fault };
     int64_t commit_ns = end_ns - event->commit_us * 1000;
 
+    if (thread->held_ns == 0 && thread->first_ns != 0 && thread->first_ns < span.began_ns) {
+        span.began_ns = thread->first_ns;
+    }
     if (commit_ns < span.began_ns) {
         span.began_ns = commit_ns;
     }
     put_commit(traces, thread, thread->hold, event, end_ns);
-    put_span(traces, thread, &span, event);
+    if (!thread->is_theirs) {
+        put_span(traces, thread, &span, event);
+    }
 }
 
 /* True if nothing more comes for this lock id. */
@@ -279,6 +293,10 @@ static bool follow(struct traces *traces, struct thread *thread, const struct be
 
     if (strcmp(type, "wait.ended") == 0 && event->duration_ms >= 0) {
         end_wait(traces, thread, event);
+        if (event->reason != NULL && strcmp(event->reason, "cancelled") == 0) {
+            end_acquire(traces, thread, event, event->reason); /* nothing more is said of it */
+            return true;
+        }
     } else if (strcmp(type, "lock.acquired") == 0 || strcmp(type, "lock.adopted") == 0) {
         end_acquire(traces, thread, event, NULL);
     } else if (strcmp(type, "lock.refused") == 0) {
@@ -326,18 +344,43 @@ void traces_belongs(struct traces *traces, const char *lock_id, const char *trac
     if (thread != NULL) {
         memcpy(thread->trace, trace, sizeof trace);
         memcpy(thread->parent, parent, sizeof parent);
+        thread->asked_ns = now_ns();
     }
     (void)pthread_mutex_unlock(&traces->mutex);
 }
 
-bool traces_parent_for(struct traces *traces, const char *lock_id, char out[TELEMETRY_TRACEPARENT_SIZE])
+void traces_held_in(struct traces *traces, const char *lock_id, const char *traceparent)
+{
+    char trace[TRACE_HEX + 1];
+    char hold[SPAN_HEX + 1];
+    struct thread *thread;
+
+    if (!read_traceparent(traceparent, trace, hold)) {
+        return;
+    }
+    (void)pthread_mutex_lock(&traces->mutex);
+    thread = thread_of(traces, lock_id);
+    if (thread != NULL) {
+        memcpy(thread->trace, trace, sizeof trace);
+        memcpy(thread->hold, hold, sizeof hold);
+        thread->is_theirs = true;
+    }
+    (void)pthread_mutex_unlock(&traces->mutex);
+}
+
+bool traces_parent_for(struct traces *traces, const char *lock_id, bool is_held,
+                       char out[BELAY_TRACEPARENT_SIZE])
 {
     struct thread *thread;
 
     (void)pthread_mutex_lock(&traces->mutex);
     thread = thread_of(traces, lock_id);
     if (thread != NULL) {
-        (void)snprintf(out, TELEMETRY_TRACEPARENT_SIZE, "00-%s-%s-01", thread->trace, thread->hold);
+        if (thread->first_ns == 0) {
+            thread->first_ns = now_ns(); /* whoever is given it begins after this */
+        }
+        (void)snprintf(out, BELAY_TRACEPARENT_SIZE, "00-%s-%s-01", thread->trace,
+                       is_held ? thread->hold : thread->acquire);
     }
     (void)pthread_mutex_unlock(&traces->mutex);
     return thread != NULL;

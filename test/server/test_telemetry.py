@@ -299,6 +299,41 @@ class Traces(ServerCase):
         self.assertEqual(receiver.headers[0][0], "/custom")
         self.check_nested(receiver.spans)
 
+    def test_of_a_command_and_its_server_are_one(self):
+        receiver = Receiver(self)
+        otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+        server = self.serve(env=dict(otel, OTEL_SERVICE_NAME="server"))
+        self.ok("run", "--store", server.url, "--ttl", "600ms", "--heartbeat", "100ms", "k", "--", "sleep", "0.5",
+                env=dict(otel, TRACEPARENT=f"00-{TRACE}-{PARENT}-01"))
+        wait_until(lambda: len([span for span in receiver.named("store.commit") if span["service"] == "server"]) >= 3
+                   and len(receiver.named("lock.acquire")) == 2, "the server's spans")
+        theirs, ours = sorted(receiver.named("lock.acquire"), key=lambda span: span["service"] == "belay")
+        (hold,) = receiver.named("lock.hold")  # the command's: it knows best
+        self.assertEqual({span["traceId"] for span in receiver.spans}, {TRACE})
+        self.assertEqual((ours["service"], ours["parentSpanId"]), ("belay", PARENT))
+        self.assertEqual((theirs["service"], theirs["parentSpanId"]), ("server", ours["spanId"]))
+        self.assertEqual((hold["service"], hold["parentSpanId"]), ("belay", PARENT))
+        self.assertEqual({span["parentSpanId"] for span in receiver.named("store.commit")}, {theirs["spanId"], hold["spanId"]})
+        self.check_nested(receiver.spans)
+
+    def test_of_a_refusal_by_a_server_are_one(self):
+        receiver = Receiver(self)
+        otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+        server = self.serve(env=dict(otel, OTEL_SERVICE_NAME="server"))
+        server.acquire("k", ttl_ms=60000)
+        for wait in ([], ["--wait", "300ms"]):
+            receiver.spans.clear()
+            self.fails(75, "acquire", "--store", server.url, "k", *wait, env=dict(otel, TRACEPARENT=f"00-{TRACE}-{PARENT}-01"))
+
+            def acquires():
+                return [span for span in receiver.named("lock.acquire") if span["traceId"] == TRACE]
+            wait_until(lambda: len(acquires()) == 2, "both sides' spans")
+            theirs, ours = sorted(acquires(), key=lambda span: span["service"] == "belay")
+            self.assertEqual((ours["parentSpanId"], theirs["parentSpanId"]), (PARENT, ours["spanId"]))
+            self.assertEqual((ours["status"]["code"], theirs["status"]["code"]), (2, 2))
+            self.assertEqual([span["parentSpanId"] for span in receiver.named("lock.wait")], [theirs["spanId"]] if wait else [])
+            self.check_nested(receiver.spans)
+
     def test_a_receiver_that_is_not_there_or_hangs_keeps_nobody_waiting(self):
         self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
         with socket.socket() as silent:
