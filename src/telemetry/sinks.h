@@ -37,6 +37,9 @@ struct measure {
 };
 enum { MEASURES_MAX = 4 };
 size_t measure_event(const struct belay_event *event, struct measure out[MEASURES_MAX]);
+/* What became of a stop or a start, rather than of a lock; and of which database. */
+bool measure_is_of_database(const struct belay_event *event);
+const char *measure_database(const struct belay_event *event);
 
 /* ---- CloudWatch's embedded metric format (emf.c) ---- */
 

@@ -156,6 +156,16 @@ class Prometheus(ServerCase):
         self.assertIn('belay_lock_acquisitions_total{level="other",profile="other",environment="other",stack="other",'
                       'result="success"} 30\n', text)
 
+    def test_who_listens_and_looks_on_is_counted(self):
+        server = self.serve()
+        for path, name in (("/v1/events", "belay_event_listeners"), ("/v1/live", "belay_dashboards")):
+            connection = server.connect()
+            self.addCleanup(connection.close)
+            self.assertIn(f"\n{name} 0\n", server.get("/metrics").body.decode())
+            connection.request("GET", path)
+            self.assertEqual(connection.getresponse().status, 200)
+            self.assertIn(f"\n{name} 1\n", server.get("/metrics").body.decode())
+
     def test_rules_are_right(self):
         promtool = unpacked("usr/bin/promtool", "prometheus")
         done = subprocess.run([promtool, "check", "rules", str(ROOT / "deploy/prometheus/belay.rules.yml")],
