@@ -16,12 +16,22 @@ static json_t *definition(const char *name, const char *unit)
     return json_pack("{s:s, s:s}", "Name", name, "Unit", unit);
 }
 
-/* An empty dimension is refused by CloudWatch: a key that says nothing has none of that name. */
+/*
+ * An empty dimension is refused by CloudWatch: a key that says nothing has none
+ * of that name. So is one that is not ASCII.
+ */
 static void add_dimension(json_t *dimensions, json_t *root, const char *name, const char *value)
 {
-    if (*value != '\0') {
+    char ascii[BELAY_KEY_MAX + 1];
+    size_t n = 0;
+
+    for (; *value != '\0' && n < BELAY_KEY_MAX; value++) {
+        ascii[n++] = (char)(*value > ' ' && *value <= '~' ? *value : '_');
+    }
+    ascii[n] = '\0';
+    if (n > 0) {
         (void)json_array_append_new(dimensions, json_string(name));
-        (void)json_object_set_new(root, name, wire_text(value));
+        (void)json_object_set_new(root, name, json_string(ascii));
     }
 }
 

@@ -16,6 +16,7 @@ struct lines {
     char *path; /* owned; LINES_FILE */
     int fd;     /* -1: none */
     bool has_failed;
+    bool is_torn; /* the last line was not written to its end */
 };
 
 /* `where` is "stderr", "syslog", "journald" or a path. `setting` is what to blame. */
@@ -23,7 +24,7 @@ enum belay_code lines_open(struct lines *lines, const char *setting, const char 
                            struct belay_error *err);
 /* One line, without its newline. False with errno if it could not be written. */
 bool lines_write(struct lines *lines, enum belay_level level, const char *text);
-void lines_reopen(struct lines *lines);
+bool lines_reopen(struct lines *lines); /* false with errno: it stays the old one */
 void lines_close(struct lines *lines);
 
 /* ---- what is measured (measure.c) ---- */

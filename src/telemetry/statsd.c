@@ -96,11 +96,12 @@ static void add_tags(struct buf *packet, const struct belay_config *config, cons
     add_tag(packet, "environment", form.environment);
 }
 
-void statsd_send(struct statsd *statsd, const struct belay_config *config, const struct belay_event *event)
+/* False if it does not fit into one packet. */
+static bool send_some(struct statsd *statsd, const struct belay_config *config,
+                      const struct belay_event *event, const struct measure *measures, size_t n)
 {
-    struct measure measures[MEASURES_MAX];
-    size_t n = measure_event(event, measures);
     struct buf packet = BUF_INIT(PACKET_MAX);
+    bool fits;
 
     for (size_t i = 0; i < n; i++) {
         bool is_seconds = strcmp(measures[i].unit, "Seconds") == 0;
@@ -112,10 +113,25 @@ void statsd_send(struct statsd *statsd, const struct belay_config *config, const
             add_tags(&packet, config, event);
         }
     }
-    if (n > 0 && !packet.failed) {
+    fits = !packet.failed;
+    if (fits) {
         (void)send(statsd->fd, packet.data, packet.len, MSG_NOSIGNAL); /* nobody need listen */
     }
     buf_release(&packet);
+    return fits;
+}
+
+void statsd_send(struct statsd *statsd, const struct belay_config *config, const struct belay_event *event)
+{
+    struct measure measures[MEASURES_MAX];
+    size_t n = measure_event(event, measures);
+
+    if (n == 0 || send_some(statsd, config, event, measures, n)) {
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        (void)send_some(statsd, config, event, &measures[i], 1);
+    }
 }
 
 void statsd_close(struct statsd *statsd)

@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "telemetry/sinks.h"
 #include "telemetry/span_queue.h"
+#include "wire/wire.h"
 
 enum { TRACE_HEX = 32, SPAN_HEX = 16, BUCKETS = 1024, THREADS_MAX = 8 };
 
@@ -165,8 +166,8 @@ struct span {
 static void add_text(json_t *attributes, const char *name, const char *value)
 {
     if (value != NULL && *value != '\0') {
-        (void)json_array_append_new(attributes,
-                                    json_pack("{s:s, s:{s:s}}", "key", name, "value", "stringValue", value));
+        (void)json_array_append_new(
+            attributes, json_pack("{s:s, s:{s:o}}", "key", name, "value", "stringValue", wire_text(value)));
     }
 }
 
@@ -194,7 +195,7 @@ static void put_span(struct traces *traces, const struct thread *thread, const s
     }
     if (object != NULL && span->fault != NULL) {
         (void)json_object_set_new(object, "status",
-                                  json_pack("{s:i, s:s}", "code", 2, "message", span->fault));
+                                  json_pack("{s:i, s:o}", "code", 2, "message", wire_text(span->fault)));
     }
     span_queue_put(traces->queue, object);
 }
@@ -424,12 +425,21 @@ enum belay_code traces_open(const struct telemetry_options *options, struct trac
                             struct belay_error *err)
 {
     const char *name = getenv("OTEL_SERVICE_NAME");
-    struct span_target target = { .headers = getenv("OTEL_EXPORTER_OTLP_HEADERS") };
+    struct span_target target = { .headers = getenv("OTEL_EXPORTER_OTLP_HEADERS"),
+                                  .ca_file = getenv("OTEL_EXPORTER_OTLP_CERTIFICATE") };
     struct traces *traces;
     enum belay_code code;
     char url[2048];
 
     if (!target_url(url, sizeof url)) {
+        return BELAY_OK;
+    }
+    if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) {
+        if (options->on_warning != NULL) {
+            options->on_warning(
+                options->context,
+                "no traces: OTEL_EXPORTER_OTLP_ENDPOINT must be a URL such as http://127.0.0.1:4318");
+        }
         return BELAY_OK;
     }
     traces = calloc(1, sizeof *traces);
