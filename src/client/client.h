@@ -51,6 +51,7 @@ struct belay_client {
     _Atomic uint64_t seed; /* of jitter: another one for each request */
     void (*on_event)(void *context, const struct belay_event *event);
     void (*on_warning)(void *context, const char *text);
+    bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
     void *context;
 
     pthread_mutex_t mutex;          /* guards what follows, and the leases of `locks` */
