@@ -310,6 +310,23 @@ enum belay_code belay_list(struct belay_client *client, const struct belay_query
 
 /* ---- events ---- */
 
+/* L9: where events are not kept they go to the configured sinks. */
+static enum belay_code say_no_history(const struct belay_client *client, struct belay_error *err)
+{
+    const char *file = client->config == NULL ? NULL : belay_config_get(client->config, "audit.file");
+
+    if (file != NULL) {
+        return error_set(err, BELAY_NOT_FOUND,
+                         "%.200s keeps no history: its events are in the audit file, %.300s, of each machine",
+                         client->url, file);
+    }
+    return error_set(
+        err, BELAY_NOT_FOUND,
+        "%.200s keeps no history: to have one, set 'audit: {file: PATH}' in the configuration of "
+        "everyone who uses it",
+        client->url);
+}
+
 static enum belay_code query_events(struct belay_client *client, const struct belay_events_query *query,
                                     belay_event_fn fn, void *context, struct belay_error *err)
 {
@@ -324,11 +341,7 @@ static enum belay_code query_events(struct belay_client *client, const struct be
         return audit_trail_read(audit, query->key, query->last, fn, context, err);
     }
     if (client->store->ops->events == NULL) {
-        return error_set(
-            err, BELAY_NOT_FOUND,
-            "%.200s keeps no history: to have one, set 'audit: {file: PATH}' in the configuration "
-            "of everyone who uses it",
-            client->url);
+        return say_no_history(client, err);
     }
     return client->store->ops->events(client->store, query, fn, context, err);
 }

@@ -24,8 +24,6 @@
 
 enum { TICK_MS = 50, GRACE_MS = 5000, GRACE_LOST_MS = 1000, OWN_VARIABLES = 6, CANNOT_RUN = 127 };
 
-extern char **environ;
-
 /* ---- the environment ---- */
 
 static const char *const own_names[OWN_VARIABLES] = {

@@ -81,7 +81,7 @@ static bool registry_add(struct guard_registry *registry, struct belay_app *app)
 {
     if (registry->n == registry->cap) {
         size_t cap = registry->cap == 0 ? 64 : 2 * registry->cap;
-        struct belay_app **grown = realloc(registry->apps, cap * sizeof *grown);
+        struct belay_app **grown = realloc(registry->apps, cap * sizeof(struct belay_app *));
 
         if (grown == NULL) {
             return false;

@@ -289,6 +289,9 @@ static bool result_begin(const struct batch *batch, size_t i, struct belay_db_re
     const struct belay_app_database *target = &batch->targets[i];
     const char *by = batch->options->by != NULL ? batch->options->by : client_user_name(batch->client);
 
+    if (target->id == NULL || target->kind == NULL) {
+        return false; /* for who checks: a target has both */
+    }
     result->database = strdup(target->id);
     result->kind = strdup(target->kind);
     result->host = target->host == NULL ? NULL : strdup(target->host);

@@ -24,8 +24,8 @@ static void users_release(struct users *users)
 
 static bool find_users(struct guard_run *run, const struct guard_registry *registry, struct users *users)
 {
-    users->apps = calloc(registry->n + 1, sizeof *users->apps);
-    users->statuses = calloc(registry->n + 1, sizeof *users->statuses);
+    users->apps = calloc(registry->n + 1, sizeof(struct belay_app *));
+    users->statuses = calloc(registry->n + 1, sizeof(struct belay_app_status *));
     if (users->apps == NULL || users->statuses == NULL) {
         return false;
     }
@@ -138,7 +138,7 @@ static enum belay_code ask(struct guard_run *run, struct users *users, struct be
     }
     code = guard_quick(run->settings, users->apps, users->n, users->statuses, err);
     if (code != BELAY_OK) {
-        memset(users->statuses, 0, users->n * sizeof *users->statuses);
+        memset(users->statuses, 0, users->n * sizeof(struct belay_app_status *));
     }
     return code;
 }

@@ -127,7 +127,9 @@ static enum belay_code check_unique(struct reading *reading, const struct belay_
     char text[300];
 
     for (size_t i = 0; i < reading->apps.n; i++) {
-        if (strcmp(reading->apps.apps[i]->name, app->name) == 0) {
+        const char *taken = reading->apps.apps[i]->name;
+
+        if (taken != NULL && app->name != NULL && strcmp(taken, app->name) == 0) {
             (void)snprintf(text, sizeof text,
                            "application '%.128s' is in the file twice; give each its own name", app->name);
             return fail_at(reading, line, text);
@@ -161,7 +163,7 @@ static enum belay_code read_app(struct reading *reading, const struct tree *tree
     }
     if (code == BELAY_OK && apps->n == apps->cap) {
         size_t cap = apps->cap == 0 ? 64 : 2 * apps->cap;
-        struct belay_app **grown = realloc(apps->apps, cap * sizeof *grown);
+        struct belay_app **grown = realloc(apps->apps, cap * sizeof(struct belay_app *));
 
         if (grown == NULL) {
             code = error_no_memory(reading->err);

@@ -43,7 +43,7 @@ struct net_once {
     void *context;
 };
 /* One request. BELAY_OK: there is an answer, whatever its status. */
-enum belay_code net_once(const struct net_once *request, int *out_status, struct belay_error *err);
+enum belay_code net_once(const struct net_once *once, int *out_status, struct belay_error *err);
 
 /*
  * StopInstances, StartInstances or DescribeInstances for one instance. out_state

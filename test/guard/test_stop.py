@@ -158,6 +158,18 @@ class Decisions(GuardCase):
         self.assertTrue(self.running())
         self.assertEqual(self.log(), [])
 
+    def test_a_row_that_cannot_be_read_is_no_application_less(self):
+        if STORE != "sqlite":
+            self.skipTest("a row is spoiled by hand, in the file")
+        import sqlite3
+        self.application("a")
+        self.application("b")
+        self.run_database()
+        with sqlite3.connect(self.dir / "belay.db") as database:
+            database.execute("UPDATE items SET value = '{' WHERE name = 'b'")
+        self.assertIn("'b' cannot be read", self.fails(65, "db", "stop", "--app", "a").err)
+        self.assertTrue(self.running())
+
     def test_an_action_that_fails_or_takes_too_long_is_an_error(self):
         self.application("a")
         self.run_database()

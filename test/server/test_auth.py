@@ -36,6 +36,7 @@ MATRIX = [
     ("GET", "/v1/locks/k", None, READ),
     ("GET", "/v1/locks/k/history", None, READ),
     ("GET", "/v1/locks/k/queue", None, READ),
+    ("DELETE", "/v1/locks/k/queue?lock_id=nobody", None, (401, 401, 403, 404, 403, 404)),
     ("GET", "/v1/locks/new/free", None, READ),
     ("GET", "/v1/events", None, READ),
     ("GET", "/v1/locks/k/tree", None, READ),
@@ -43,6 +44,19 @@ MATRIX = [
     ("GET", "/v1/stats", None, READ),
     ("GET", "/v1/me", None, READ),
     ("GET", "/metrics", None, READ),
+    # Of applications and databases that nobody knows: who may ask is told that there is none.
+    ("GET", "/v1/apps", None, READ),
+    ("POST", "/v1/apps", {}, (401, 401, 403, 400, 400, 400)),
+    ("GET", "/v1/apps/none", None, (401, 401, 404, 404, 404, 404)),
+    ("PUT", "/v1/apps/none", {}, (401, 401, 403, 400, 400, 400)),
+    ("DELETE", "/v1/apps/none", None, (401, 401, 403, 403, 403, 404)),
+    ("POST", "/v1/apps/none/mark", {"state": "stopped"}, (401, 401, 403, 404, 404, 404)),
+    ("GET", "/status/quick?app=none", None, READ),
+    ("GET", "/v1/databases", None, READ),
+    ("GET", "/v1/databases/none", None, (401, 401, 404, 404, 404, 404)),
+    ("POST", "/v1/databases/none/stop", {}, (401, 401, 403, 400, 403, 400)),
+    ("POST", "/v1/databases/none/start", {}, (401, 401, 403, 400, 403, 400)),
+    ("PUT", "/v1/databases/none/last", {}, (401, 401, 403, 400, 403, 400)),
     ("GET", "/healthz", None, PUBLIC),
     ("GET", "/readyz", None, PUBLIC),
     ("GET", "/openapi.json", None, PUBLIC),
@@ -62,7 +76,7 @@ class Roles(ServerCase):
         document = self.server.get("/openapi.json").json()
         for path, operations in document["paths"].items():
             documented |= {(method.upper(), path) for method in operations}
-        seen = {(method, re.sub("/ui/.*", "/ui/{file}", re.sub("/locks/(k|new)", "/locks/{key}", path))) for method, path, _, _ in MATRIX}
+        seen = {(method, self.template(path)) for method, path, _, _ in MATRIX}
         self.assertEqual(seen, documented, "a route without a line in the matrix")
         for method, path, body, expected in MATRIX:
             for (caller, secret), status in zip(CALLERS.items(), expected):
@@ -73,6 +87,13 @@ class Roles(ServerCase):
                     held = self.server.get("/v1/locks/k", token="secret-admin").json()
                     if status in (401, 403):
                         self.assertEqual((held["status"], held["lock_id"]), ("active", self.held))
+
+    @staticmethod
+    def template(path):
+        for what, name in (("locks/(k|new)", "locks/{key}"), ("ui/.*", "ui/{file}"), ("apps/none", "apps/{name}"),
+                           ("databases/none", "databases/{id}")):
+            path = re.sub(f"/{what}", f"/{name}", path.split("?")[0])
+        return path
 
     def prepare(self):
         """'k' is held by ci under a new id, 'new' by nobody."""
