@@ -91,7 +91,7 @@ static bool keep(struct found *found, json_t *event)
     }
     if (found->n == found->capacity) {
         size_t capacity = found->capacity == 0 ? 64 : found->capacity * 2;
-        json_t **more = reallocarray(found->events, capacity, sizeof *more);
+        json_t **more = reallocarray(found->events, capacity, sizeof(void *));
 
         if (more == NULL) {
             return false;

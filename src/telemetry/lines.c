@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <sys/un.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -16,7 +15,7 @@
 
 #define JOURNAL_SOCKET "/run/systemd/journal/socket"
 #define SYSLOG_SOCKET "/dev/log"
-enum { LINE_MAX_BYTES = 1 << 18, ROOM_MS = 500 };
+enum { LINE_MAX_BYTES = 1 << 18, WHOLE_MAX = 4 << 20, ROOM_MS = 500 };
 
 /* Never waits: a pipe that nobody reads must not hold up a lock. */
 static int open_file(const char *path)
@@ -96,30 +95,35 @@ static bool has_room(const struct lines *lines)
 }
 
 /* One write for a line, so that the lines of several processes do not mix. */
-static bool write_line(struct lines *lines, const char *text, size_t len)
+static bool write_whole(struct lines *lines, const struct buf *whole)
 {
-    struct iovec parts[] = { { (void *)(uintptr_t) "\n", lines->is_torn ? 1 : 0 },
-                             { (void *)(uintptr_t)text, len },
-                             { (void *)(uintptr_t) "\n", 1 } };
-    size_t whole = parts[0].iov_len + len + 1;
     ssize_t n;
+
+    do {
+        n = write(lines->fd, whole->data, whole->len);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0) {
+        lines->is_torn = (size_t)n != whole->len; /* what comes next begins a line of its own */
+    }
+    if (n >= 0 && (size_t)n != whole->len) {
+        errno = ENOSPC;
+    }
+    return n == (ssize_t)whole->len;
+}
+
+static bool write_line(struct lines *lines, const char *text)
+{
+    struct buf whole = BUF_INIT(WHOLE_MAX);
+    bool done;
 
     if (lines->fd < 0 && (lines->fd = open_file(lines->path)) < 0) {
         return false;
     }
-    if (!has_room(lines)) {
-        return false;
-    }
-    do {
-        n = writev(lines->fd, parts, 3);
-    } while (n < 0 && errno == EINTR);
-    if (n > 0) {
-        lines->is_torn = (size_t)n != whole; /* what comes next begins a line of its own */
-    }
-    if (n >= 0 && (size_t)n != whole) {
-        errno = ENOSPC;
-    }
-    return n == (ssize_t)whole;
+    buf_addf(&whole, "%s%s\n", lines->is_torn ? "\n" : "", text);
+    errno = ENOMEM;
+    done = !whole.failed && has_room(lines) && write_whole(lines, &whole);
+    buf_release(&whole);
+    return done;
 }
 
 static bool send_text(int fd, const struct buf *text)
@@ -148,7 +152,7 @@ bool lines_write(struct lines *lines, enum belay_level level, const char *text)
     if (lines->kind == LINES_SYSLOG || lines->kind == LINES_JOURNALD) {
         return send_line(lines, level, text);
     }
-    return write_line(lines, text, strlen(text));
+    return write_line(lines, text);
 }
 
 bool lines_reopen(struct lines *lines)

@@ -13,7 +13,15 @@
 #include "telemetry/otlp_module.h"
 #include "wire/wire.h"
 
-enum { QUEUE_MAX = 2048, BATCH_MAX = 256, TRIES = 4, LINGER_MS = 200, POST_TIMEOUT_MS = 10000 };
+enum {
+    QUEUE_MAX = 2048,
+    BATCH_MAX = 256,
+    TRIES = 4,
+    LINGER_MS = 200,
+    POST_TIMEOUT_MS = 10000,
+    CLOSE_STEPS = 10,
+    STOP_STEPS = 50
+};
 
 struct span_queue {
     char *url;
@@ -241,10 +249,15 @@ static bool join_sender(struct span_queue *queue)
     (void)pthread_mutex_lock(&queue->mutex);
     queue->closing = true;
     (void)pthread_cond_broadcast(&queue->changed);
-    for (int i = 0; !queue->done && i < 15; i++) {
-        if (i == 10) {
-            atomic_store(&queue->stop, true); /* a TLS library must not be at work when the process exits */
-        }
+    for (int i = 0; !queue->done && i < CLOSE_STEPS; i++) {
+        wait_ms(queue, 100);
+    }
+    /*
+     * Then it ends as soon as it looks, unless it is busy setting up TLS, which
+     * must not be at work when the process exits and its library is taken apart.
+     */
+    atomic_store(&queue->stop, true);
+    for (int i = 0; !queue->done && i < STOP_STEPS; i++) {
         wait_ms(queue, 100);
     }
     done = queue->done;
