@@ -97,8 +97,13 @@ static const struct rule token_names[] = {
     VALUE("name", VALUE_TEXT), VALUE("role", VALUE_TEXT), LIST("keys", text), VALUE("sha256", VALUE_TEXT),
 };
 static const struct rule token = MAP("", token_names);
+static const struct rule terraform_names[] = {
+    RANGE("lease", VALUE_DURATION, BELAY_TTL_MIN_MS, SPAN_MAX),
+    VALUE("unlocked_writes", VALUE_SWITCH),
+    VALUE("force_unlock", VALUE_TEXT),
+};
 static const struct rule server_names[] = {
-    VALUE("listen", VALUE_TEXT), MAP("tls", tls_names), LIST("tokens", token),
+    VALUE("listen", VALUE_TEXT), MAP("tls", tls_names), LIST("tokens", token), MAP("terraform", terraform_names),
 };
 
 /* What they mean is for the store to say, which reads them: src/store/dynamodb/dynamodb_layout_made.c. */

@@ -74,7 +74,7 @@ class Roles(ServerCase):
         documented = set()
         document = self.server.get("/openapi.json").json()
         for path, operations in document["paths"].items():
-            documented |= {(method.upper(), path) for method in operations}
+            documented |= {(method.removeprefix("x-").upper(), path) for method in operations}
         seen = {(method, self.template(path)) for method, path, _, _ in MATRIX}
         self.assertEqual(seen, documented, "a route without a line in the matrix")
         for method, path, body, expected in MATRIX:
