@@ -109,6 +109,8 @@ static const struct meaning meanings[] = {
     { 409, "Codes: refused (of another version), lock_held, not_holder, lease_lost, id_used, superseded" },
     { 500, "The configuration is wrong, or something in the store is. Codes: bad_config, bad_content, bug" },
     { 423, "Somebody else has the lock; the body is what Terraform said when it took it" },
+    { 412, "It has changed since it was loaded; nothing was saved. Codes: not_holder, refused" },
+    { 428, "Neither If-Match nor If-None-Match. Code: refused" },
     { 413, "The body is too large. Code: body_too_large" },
     { 503,
       "Come back: the store did not answer, or the server is stopping. Codes: unreachable, shutting_down, "

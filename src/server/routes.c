@@ -8,6 +8,14 @@
 enum { SEGMENTS_MAX = 6 };
 
 #define STATE_FAILS 400, 401, 403, 404, 500, 503
+#define DEPLOYMENT_QUERY                                                                                      \
+    { "deployment_id", "string", "for its history; by default a new one" },                                   \
+        { "triggered_by", "string", "likewise; by default the token's name" },                                \
+        { "git_commit", "string", "likewise" }, { "git_branch", "string", "likewise" },                       \
+        { "version", "string", "what was deployed" },                                                         \
+    {                                                                                                         \
+        "status", "string", "success or failed"                                                               \
+    }
 /* An address is used for all methods, so each takes what is meant for another. */
 #define TF_QUERY                                                                                              \
     { "ID", "string", "the id of the lock that Terraform has" },                                              \
@@ -99,6 +107,28 @@ const struct route routes[] = {
       { 200, 400, 401, 403, 404, 413, 500, 503, 504 }, "Start it, under the same lock", "StopRequest" },
     { "PUT", "/v1/databases/{id}/last", ROLE_LOCKER, handle_db_record, NULL, { { 0 } }, "Empty",
       { 200, 400, 401, 403, 413, 500, 503, 504 }, "Record what a client decided: belay db stop does so by itself", "Decision" },
+    { "GET", "/v1/state", ROLE_READER, handle_states, NULL, { { 0 } }, "StateList", { 200, 401, 403, 500, 503 },
+      "The deployment states there are", NULL },
+    { "GET", "/v1/state/{stack}/{environment}", ROLE_READER, handle_state_get, NULL, { { 0 } }, "State",
+      { 200, STATE_FAILS }, "A deployment state, verified, with its ETag", NULL },
+    { "PUT", "/v1/state/{stack}/{environment}", ROLE_LOCKER, handle_state_put, NULL,
+      { { "lock_id", "string", "of the stack's lock, which must be held" },
+        { "keep_locked", "boolean", "the deployment goes on" }, DEPLOYMENT_QUERY },
+      "Saved", { 200, STATE_FAILS, 409, 412, 413, 428, 504 },
+      "Save it, made from what If-Match says (If-None-Match: * if there was none)", "State" },
+    { "POST", "/v1/state/{stack}/{environment}/stamp", ROLE_LOCKER, handle_state_stamp, NULL,
+      { { "lock_id", "string", "of the stack's lock, which must be held" } }, "State",
+      { 200, STATE_FAILS, 409, 504 }, "Load it, and refuse every write of older locks from now on", NULL },
+    { "GET", "/v1/state/{stack}/{environment}/history", ROLE_READER, handle_state_history, NULL, { { 0 } },
+      "StateHistory", { 200, STATE_FAILS }, "Its deployments and versions, newest first", NULL },
+    { "GET", "/v1/state/{stack}/{environment}/history/{version}", ROLE_READER, handle_state_snapshot, NULL,
+      { { 0 } }, "State", { 200, STATE_FAILS }, "One version: by its name, index or timestamp, or latest", NULL },
+    { "GET", "/v1/state/{stack}/{environment}/verify", ROLE_READER, handle_state_verify, NULL, { { 0 } },
+      "Verified", { 200, STATE_FAILS }, "Every part of it against its checksum", NULL },
+    { "POST", "/v1/state/{stack}/{environment}/restore", ROLE_ADMIN, handle_state_restore, NULL,
+      { { "lock_id", "string", "of the stack's lock; without it the lock is taken for the restore" },
+        DEPLOYMENT_QUERY },
+      "Saved", { 200, STATE_FAILS, 409, 413, 504 }, "Save an old version as a new one", "Restore" },
     { "GET", "/v1/terraform/{name}", ROLE_LOCKER, handle_tf_get, NULL, { TF_QUERY }, "TerraformState",
       { 200, STATE_FAILS }, "Terraform's state, as Terraform wrote it", NULL },
     { "POST", "/v1/terraform/{name}", ROLE_LOCKER, handle_tf_put, NULL, { TF_QUERY }, "Empty",
@@ -190,7 +220,7 @@ const struct route *route_find(const struct http_request *request, struct http_s
 
 bool route_is_large(const struct route *route)
 {
-    return route->handle == handle_tf_put;
+    return route->handle == handle_tf_put || route->handle == handle_state_put;
 }
 
 static bool refuse_query(struct exchange *x, const char *name)
