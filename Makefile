@@ -3,14 +3,17 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all run test lint install bench clean help setup
+.PHONY: all run tour test lint install bench clean help setup
 
 all: ## build build/belay, build/libbelay.so and build/libbelay.a
 	@tools/setup build
 	@test -f build/build.ninja || cmake --preset release --log-level=WARNING >/dev/null
 	@cmake --build --preset release
 
-run: all ## build, then a tour of the embedded store that ends by itself
+run: all ## build, then serve an embedded store on 127.0.0.1:7420 until Ctrl-C
+	@tools/run.sh build/belay
+
+tour: all ## build, then a narrated tour of the command line that ends by itself
 	@tools/tour.sh build/belay
 
 test: ## install what the tests need, build everything, run every test

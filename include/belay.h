@@ -306,7 +306,9 @@ struct belay_client_options {
     /*
      * For a server: while this client is open, an embedded store's file is its
      * alone. Other clients of the file, whether opened before or after, reach
-     * it through the socket that belay_client_socket() names.
+     * it through the socket that belay_client_socket() names. Everything is then
+     * in memory as well, and changes are on disk only after belay_client_sync(),
+     * once for many. For one thread, with calls.
      */
     bool owns_file;
 };
@@ -601,6 +603,72 @@ BELAY_API bool belay_call_is_in_trouble(const struct belay_call *call);
 
 /* Do all that can be done now. Returns when there is more to do, on CLOCK_BOOTTIME; INT64_MAX: nothing. */
 BELAY_API int64_t belay_client_turn(struct belay_client *client);
+
+/*
+ * Have on disk all that calls have done. With options.owns_file: nobody may be told
+ * what became of a call, nor of anything that was read since, before this. After
+ * BELAY_UNKNOWN it may or may not be there: tell nobody anything, and start again.
+ */
+BELAY_API enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err);
+
+/*
+ * True while the call waits in line, with its ticket in the store; *out_waiting
+ * is as it was seen last, its holder borrowed until the next turn and NULL if
+ * nobody is known to hold it.
+ */
+BELAY_API bool belay_call_waits(const struct belay_call *call, struct belay_waiting *out_waiting);
+
+/* Whether a call with this lock id is under way: then it cannot be acquired with a second time. */
+BELAY_API bool belay_client_has_call(struct belay_client *client, const char *lock_id);
+
+/* False: the store is on the network, and every question takes as long as the network does. */
+BELAY_API bool belay_client_is_local(const struct belay_client *client);
+
+/*
+ * Have up to so many threads ask the store for the calls, so that
+ * belay_client_turn() never waits for it. `wake` is called, from one of them,
+ * when an answer is there for the next turn. Before the first call.
+ */
+BELAY_API enum belay_code belay_client_use_threads(struct belay_client *client, size_t threads,
+                                                   void (*wake)(void *context), void *context,
+                                                   struct belay_error *err);
+
+/* As belay_call_release(), for who ends a lock in its holder's stead; `by` is recorded. */
+BELAY_API enum belay_code belay_call_release_by(struct belay_client *client, const char *key,
+                                                const char *lock_id, enum belay_outcome outcome,
+                                                const char *by, belay_call_fn fn, void *context,
+                                                struct belay_error *err);
+
+/* ---- telling others ------------------------------------------------------ */
+
+/*
+ * POST `body` to a URL that somebody else has chosen, and wait for the answer.
+ *
+ * Only public addresses are connected to, and those in `allow` ("10.1.0.0/16",
+ * "::1"): a stranger must not be able to have us call this machine, its network
+ * or a cloud's metadata service. It is the address of the connection itself that
+ * is looked at, so a name cannot point elsewhere in between. Redirects are not
+ * followed, proxies not used. BELAY_OK: there was an answer, *out_status is its
+ * status. BELAY_NOT_PERMITTED: the address is not one that may be called.
+ */
+struct belay_post {
+    size_t struct_size;
+    const char *url; /* http or https, without a user or a password in it */
+    const struct belay_meta *headers;
+    size_t n_headers;
+    const char *body;
+    size_t body_len;
+    int64_t timeout_ms; /* for all of it; 0: ten seconds */
+    const char *const *allow;
+    size_t n_allow;
+    const char *ca_file; /* certificates to trust instead of the system's; NULL: none */
+    struct belay_cancel *cancel;
+};
+#define BELAY_POST_INIT                                                                                      \
+    {                                                                                                        \
+        sizeof(struct belay_post), NULL, NULL, 0, NULL, 0, 0, NULL, 0, NULL, NULL                            \
+    }
+BELAY_API enum belay_code belay_post(const struct belay_post *post, int *out_status, struct belay_error *err);
 
 /* ---- looking after a store ----------------------------------------------- */
 

@@ -40,6 +40,7 @@ struct belay_ticket {
     int64_t expires_ms; /* store's clock; a ticket past it counts for nothing */
     bool dead;          /* the store knows that its waiter is gone. It looks from the front and
                   need not look beyond the first one that lives. */
+    bool packed;        /* its texts stand in the record's ticket_text and are not freed one by one */
 };
 
 /* Somebody holds a key below this one. */
@@ -75,6 +76,7 @@ struct belay_record {
     size_t n_metadata;
     struct belay_ticket *tickets; /* by seq */
     size_t n_tickets;
+    char *ticket_text; /* owned; NULL: no ticket is packed */
     struct belay_intent *intents;
     size_t n_intents;
 };
@@ -283,6 +285,14 @@ struct belay_store_ops {
      */
     enum belay_code (*item_list)(struct belay_store *store, const char *space, belay_item_fn fn,
                                  void *context, struct belay_error *err);
+
+    /*
+     * Have all that was committed on disk. NULL: commit() does so itself, as far
+     * as the batch asks for it. A store that has it does no more in commit() than
+     * what can be undone by a crash, and nobody may be told of it before. After
+     * BELAY_UNKNOWN it may or may not be there, and nothing more can be done.
+     */
+    enum belay_code (*sync)(struct belay_store *store, struct belay_error *err);
 };
 
 /* A store's own struct begins with this. */

@@ -143,9 +143,9 @@ enum belay_code belay_call_renew(struct belay_client *client, const char *key, c
     return code == BELAY_OK ? begin(client, &request, op_renew, fn, context, NULL, err) : code;
 }
 
-enum belay_code belay_call_release(struct belay_client *client, const char *key, const char *lock_id,
-                                   enum belay_outcome outcome, belay_call_fn fn, void *context,
-                                   struct belay_error *err)
+enum belay_code belay_call_release_by(struct belay_client *client, const char *key, const char *lock_id,
+                                      enum belay_outcome outcome, const char *by, belay_call_fn fn,
+                                      void *context, struct belay_error *err)
 {
     struct request request;
     enum belay_code code = request_init_id(&request, client, key, lock_id, err);
@@ -154,7 +154,15 @@ enum belay_code belay_call_release(struct belay_client *client, const char *key,
         return code;
     }
     request.op.outcome = outcome == BELAY_OUTCOME_NONE ? BELAY_OUTCOME_COMPLETED : outcome;
+    request.op.by = by;
     return begin(client, &request, op_release, fn, context, NULL, err);
+}
+
+enum belay_code belay_call_release(struct belay_client *client, const char *key, const char *lock_id,
+                                   enum belay_outcome outcome, belay_call_fn fn, void *context,
+                                   struct belay_error *err)
+{
+    return belay_call_release_by(client, key, lock_id, outcome, NULL, fn, context, err);
 }
 
 enum belay_code belay_call_force(struct belay_client *client, const char *key, const char *lock_id,
@@ -172,8 +180,33 @@ enum belay_code belay_call_force(struct belay_client *client, const char *key, c
 
 void belay_call_cancel(struct belay_call *call)
 {
-    op_cancel(&call->op);
-    call_table_set_ready(&call->client->calls, call);
+    op_cancel(&call->op); /* a thread that asks the store for it does not look at that */
+    if (call->is_out) {
+        call->was_woken = true;
+    } else {
+        call_table_set_ready(&call->client->calls, call);
+    }
+}
+
+bool belay_client_has_call(struct belay_client *client, const char *lock_id)
+{
+    return call_table_find(&client->calls, lock_id) != NULL;
+}
+
+bool belay_call_waits(const struct belay_call *call, struct belay_waiting *out_waiting)
+{
+    const struct op *op = &call->op;
+    int64_t now_ms = clock_boot_ms();
+
+    if (call->is_out || op->want != OP_WAIT || !op->queued) {
+        return false;
+    }
+    *out_waiting = (struct belay_waiting){ .holder = op->waiting.holder,
+                                           .position = op->waiting.position,
+                                           .waited_ms = now_ms - op->began_ms,
+                                           .retry_ms = op->waiting.retry_ms - now_ms,
+                                           .attempt = op->waiting.attempt };
+    return true;
 }
 
 void belay_call_forget(struct belay_call *call)
@@ -199,7 +232,7 @@ static void finish(struct belay_client *client, struct belay_call *call)
     }
     call_table_remove(&client->calls, call);
     if (code == BELAY_OK) {
-        info = info_from_record(&call->op.record, call->op.record_now_ms);
+        info = info_without_line(&call->op.record, call->op.record_now_ms);
         if (info == NULL) {
             code = error_no_memory(&call->op.err);
         }
@@ -209,62 +242,102 @@ static void finish(struct belay_client *client, struct belay_call *call)
     call_free(call);
 }
 
-static void carry_on(struct belay_client *client, struct belay_call *call)
+static void settle(struct belay_client *client, struct belay_call *call)
 {
-    client_wait_ends(client, &call->looker);
-    if (call->op.want == OP_WAIT) {
-        op_on_wake(&call->op, clock_boot_ms());
-    }
     while (call->op.want == OP_COMMIT || call->op.want == OP_GET) {
+        call->was_woken = false;
+        if (client->threads != NULL && threads_ask(client, call)) {
+            return;
+        }
+        client_wait_ends(client, &call->looker);
         client_step(client, &call->op, &call->looker);
     }
     if (call->op.want == OP_DONE) {
+        client_wait_ends(client, &call->looker);
         finish(client, call);
         return;
     }
     client_wait_begins(client, &call->op, &call->looker);
-    if (!call_table_wait(&client->calls, call)) {
-        call_table_set_ready(&client->calls, call); /* without memory it looks again at once */
+    if (call->was_woken || !call_table_wait(&client->calls, call)) {
+        call_table_set_ready(&client->calls, call); /* without memory, too, it looks again at once */
     }
+}
+
+static void carry_on(struct belay_client *client, struct belay_call *call)
+{
+    if (client->threads == NULL) {
+        client_wait_ends(client, &call->looker);
+    } /* else the thread that looks does so: somebody may be asking for us just now, which would have to be waited for */
+    if (call->op.want == OP_WAIT) {
+        op_on_wake(&call->op, clock_boot_ms());
+    }
+    settle(client, call);
+}
+
+void calls_resume(struct belay_client *client, struct belay_call *call)
+{
+    step_tell(client, &call->op, &call->step);
+    settle(client, call);
 }
 
 void calls_wake(struct belay_client *client, const char *lock_id)
 {
     struct belay_call *call = call_table_find(&client->calls, lock_id);
 
-    /* One that is being carried out is neither waiting nor in the heap, and looks by itself. */
-    if (call != NULL && call->heap_at != 0) {
+    if (call != NULL && call->is_out) {
+        call->was_woken = true; /* it may have looked before what wakes it */
+    } else if (call != NULL && call->heap_at != 0) {
+        /* One that is being carried out is neither waiting nor in the heap, and looks by itself. */
         call_table_set_ready(&client->calls, call);
     }
 }
 
+static struct belay_call *next_call(struct belay_client *client)
+{
+    struct call_table *calls = &client->calls;
+
+    return calls->buckets == NULL ? NULL : call_table_next_ready(calls);
+}
+
+/*
+ * What is due is looked up once: if many wait and each look takes its time, the
+ * first would be due again before the last had its turn, and this would never end.
+ */
 int64_t belay_client_turn(struct belay_client *client)
 {
     struct call_table *calls = &client->calls;
+    int64_t now_ms = clock_boot_ms();
     struct belay_call *call;
 
+    while ((call = call_table_soonest(calls)) != NULL && call->op.wait_until_ms <= now_ms) {
+        call_table_set_ready(calls, call);
+    }
     for (;;) {
-        int64_t now_ms = clock_boot_ms();
-
-        while ((call = call_table_soonest(calls)) != NULL && call->op.wait_until_ms <= now_ms) {
-            call_table_set_ready(calls, call);
-        }
-        call = calls->buckets == NULL ? NULL : call_table_next_ready(calls);
-        if (call == NULL) {
+        if (client->threads != NULL && (call = threads_next(client)) != NULL) {
+            calls_resume(client, call);
+        } else if ((call = next_call(client)) != NULL) {
+            carry_on(client, call);
+        } else {
             break;
         }
-        carry_on(client, call);
     }
     call = call_table_soonest(calls);
     return call == NULL ? INT64_MAX : call->op.wait_until_ms;
+}
+
+enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err)
+{
+    return client->store->ops->sync == NULL ? BELAY_OK : client->store->ops->sync(client->store, err);
 }
 
 void calls_drop(struct belay_client *client)
 {
     struct belay_call *call;
 
+    threads_stop(client);
     while ((call = call_table_any(&client->calls)) != NULL) {
         call_table_remove(&client->calls, call);
+        step_release(&call->step);
         client_wait_ends(client, &call->looker);
         call_free(call);
     }

@@ -2,8 +2,22 @@
 #ifndef CLIENT_CALL_TABLE_H
 #define CLIENT_CALL_TABLE_H
 
+#include "base/pool.h"
 #include "client/lookout.h"
 #include "lock/op.h"
+
+/* The store's answer to what an operation wanted. */
+struct client_step {
+    enum belay_code code;
+    int64_t sent_ms; /* boot clock, before it was asked */
+    int64_t took_us; /* a commit, if anybody is told of events */
+    struct belay_commit result;
+    struct belay_record records[OP_KEYS_MAX];
+    int64_t store_now_ms;
+    struct belay_error err;
+    bool is_look; /* then all of it is in `look` */
+    struct look look;
+};
 
 /* Those of a client, by lock id and by when they want to look again. */
 struct call_table {
@@ -21,6 +35,11 @@ struct belay_call {
     bool is_ready;
     size_t heap_at; /* place in the heap, plus 1; 0: not in it */
     struct op op;
+    bool is_out;    /* a thread asks the store for it: then nobody else may touch op or step */
+    bool was_woken; /* meanwhile: what it is being told may be out of date */
+    struct pool_job job;
+    struct client_step step;
+    struct belay_call *next_back; /* threads.c */
     struct looker looker;
     char *key; /* owned, as is all below that is text */
     char *lock_id;

@@ -7,6 +7,7 @@
 #include "client/loader.h"
 #include "remote/remote.h"
 #include "store/dynamodb/dynamodb_store.h"
+#include "store/ledger/ledger_store.h"
 #include "store/sqlite/sqlite_store.h"
 #include "version.h"
 
@@ -178,7 +179,12 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
         return error_set(err, BELAY_CONFIG,
                          "no home directory to keep locks in: set --store or BELAY_STORE to sqlite:PATH");
     }
-    code = open_store(url, options, config, &store, &remote, &store_url, err);
+    if (options->owns_file && text_has_prefix(url, "sqlite:") && is_enabled(config)) {
+        code = ledger_store_open(url + strlen("sqlite:"), NULL, options->on_warning, options->context, &store,
+                                 &store_url, &socket, err);
+    } else {
+        code = open_store(url, options, config, &store, &remote, &store_url, err);
+    }
     if (code != BELAY_OK && !is_enabled(config)) {
         store = off_store_new(err == NULL ? "the store could not be opened" : err->text);
         store_url = strdup(url);
@@ -190,13 +196,6 @@ static enum belay_code open_with_config(const struct belay_client_options *optio
             return error_no_memory(err);
         }
         code = BELAY_OK;
-    }
-    if (code == BELAY_OK && options->owns_file && text_has_prefix(url, "sqlite:") && is_enabled(config)) {
-        code = sqlite_store_own(store, &socket, err);
-        if (code != BELAY_OK) {
-            store->ops->close(store);
-            free(store_url);
-        }
     }
     if (code == BELAY_OK) {
         code = client_new(store, remote, store_url, config, options, out_client, err);

@@ -59,6 +59,7 @@ struct belay_client {
     struct belay_lock *locks;
     struct ticker beater;    /* renews what is due */
     struct call_table calls; /* of one thread, and not under the mutex */
+    struct threads *threads; /* owned; NULL: the turn asks the store itself */
     struct lookout lookout;  /* who waits, where the store wakes nobody; has a mutex of its own */
     struct ticker watcher;   /* tells holders of passed deadlines; never waits for the store */
 };
@@ -92,8 +93,14 @@ struct belay_store *off_store_new(const char *why);
 
 /* ---- running operations (run.c) ---- */
 
-/* Commit or read what the operation wants. */
+/* Commit or read what the operation wants: ask, then tell it. */
 void client_step(struct belay_client *client, struct op *op, struct looker *looker);
+/* The store's answer, from any thread: it only reads what the operation wants. */
+void step_ask(struct belay_client *client, const struct op *op, struct looker *looker,
+              struct client_step *step);
+/* Passes on events and wake-ups, too. Leaves the step empty. */
+void step_tell(struct belay_client *client, struct op *op, struct client_step *step);
+void step_release(struct client_step *step);
 /* It waits in line from now on; and no longer. */
 void client_wait_begins(struct belay_client *client, const struct op *op, struct looker *looker);
 void client_wait_ends(struct belay_client *client, struct looker *looker);
@@ -115,8 +122,19 @@ void client_warn(struct belay_client *client, const char *format, ...) __attribu
 
 /* Whose turn it may be: a call of this client need not wait for the store to wake it. */
 void calls_wake(struct belay_client *client, const char *lock_id);
+/* Go on with a call to which the store has answered. */
+void calls_resume(struct belay_client *client, struct belay_call *call);
 /* Forget all without a word; what they hold in the store ends by itself. */
 void calls_drop(struct belay_client *client);
+
+/* ---- threads that ask the store for calls (threads.c) ---- */
+
+/* False: no thread can be had, so the turn must ask itself. */
+bool threads_ask(struct belay_client *client, struct belay_call *call);
+/* The next call that was answered, or NULL. */
+struct belay_call *threads_next(struct belay_client *client);
+void threads_stop(
+    struct belay_client *client); /* waits for what is under way; then the calls can be dropped */
 
 /* ---- what is asked for, checked (request.c) ---- */
 

@@ -106,77 +106,87 @@ static void stop_here(struct op *op, struct belay_error *err)
     op->want = OP_DONE;
 }
 
-static void run_commit(struct belay_client *client, struct op *op)
+/* A look of somebody in line, which others of this process may have taken already. */
+static bool shares_looks(const struct belay_client *client, const struct op *op)
+{
+    return op->polling && client->store->ops->wait == NULL;
+}
+
+void step_ask(struct belay_client *client, const struct op *op, struct looker *looker,
+              struct client_step *step)
+{
+    const struct belay_store_ops *ops = client->store->ops;
+
+    memset(step, 0, sizeof *step);
+    step->sent_ms = clock_boot_ms();
+    if (op->want == OP_COMMIT) {
+        int64_t sent_us = client->on_event == NULL ? 0 : clock_boot_us();
+
+        step->code = ops->commit(client->store, &op->batch, &step->result, &step->err);
+        step->took_us = client->on_event == NULL ? 0 : clock_boot_us() - sent_us;
+    } else if (shares_looks(client, op)) {
+        lookout_look(&client->lookout, client->store, looker, op->keys, op->n_keys, &step->look);
+        step->code = step->look.code;
+        step->is_look = true;
+    } else {
+        step->code =
+            ops->get(client->store, op->keys, op->n_keys, step->records, &step->store_now_ms, &step->err);
+    }
+}
+
+static void tell_commit(struct belay_client *client, struct op *op, struct client_step *step)
 {
     struct belay_store *store = client->store;
-    struct belay_commit result = { 0 };
-    struct belay_error err = BELAY_ERROR_INIT;
-    int64_t sent_ms = clock_boot_ms();
-    int64_t sent_us = client->on_event == NULL ? 0 : clock_boot_us();
-    enum belay_code code = store->ops->commit(store, &op->batch, &result, &err);
 
-    if (code == BELAY_ELSEWHERE) {
-        stop_here(op, &err);
-        return;
-    }
-    if (code == BELAY_OK && client->on_event != NULL) {
-        struct emit_times times = { .took_ms = clock_boot_ms() - op->began_ms,
-                                    .commit_us = clock_boot_us() - sent_us };
+    if (step->code == BELAY_OK && client->on_event != NULL) {
+        struct emit_times times = { .took_ms = clock_boot_ms() - op->began_ms, .commit_us = step->took_us };
 
-        client_emit(client, &op->batch, &result, &times);
+        client_emit(client, &op->batch, &step->result, &times);
     }
-    op_on_commit(op, code, &result, &err, sent_ms, clock_boot_ms());
+    op_on_commit(op, step->code, &step->result, &step->err, step->sent_ms, clock_boot_ms());
     for (size_t i = 0; i < op->n_wakes; i++) {
         calls_wake(client, op->wakes[i]);
         if (store->ops->wake != NULL) {
             store->ops->wake(store, op->wakes[i]);
         }
     }
-    belay_commit_release(&result);
-    belay_error_release(&err);
 }
 
-static void run_get(struct belay_client *client, struct op *op)
+void step_tell(struct belay_client *client, struct op *op, struct client_step *step)
 {
-    struct belay_record records[OP_KEYS_MAX];
-    struct belay_error err = BELAY_ERROR_INIT;
-    int64_t store_now_ms = 0;
-    enum belay_code code;
-
-    memset(records, 0, sizeof records);
-    code = client->store->ops->get(client->store, op->keys, op->n_keys, records, &store_now_ms, &err);
-    if (code == BELAY_ELSEWHERE) {
-        stop_here(op, &err);
-        return;
+    if (step->code == BELAY_ELSEWHERE) {
+        stop_here(op, &step->err);
+        step->err = (struct belay_error)BELAY_ERROR_INIT; /* the operation's now */
+    } else if (op->want == OP_COMMIT) {
+        tell_commit(client, op, step);
+    } else if (step->is_look) {
+        op_on_look(op, step->look.code, step->look.records, step->look.store_now_ms, &step->look.err,
+                   step->look.asked_ms, step->look.seen_ms);
+    } else {
+        op_on_get(op, step->code, step->records, step->store_now_ms, &step->err, clock_boot_ms());
+        memset(step->records, 0, sizeof step->records); /* they are the operation's now */
     }
-    op_on_get(op, code, records, store_now_ms, &err, clock_boot_ms());
-    belay_error_release(&err);
+    step_release(step);
 }
 
-/* A look of somebody in line, which others of this process may have taken already. */
-static void run_look(struct belay_client *client, struct op *op, struct looker *looker)
+void step_release(struct client_step *step)
 {
-    struct look seen;
-
-    lookout_look(&client->lookout, client->store, looker, op->keys, op->n_keys, &seen);
-    op_on_look(op, seen.code, seen.records, seen.store_now_ms, &seen.err, seen.asked_ms, seen.seen_ms);
-    look_release(&seen);
-}
-
-static bool shares_looks(const struct belay_client *client, const struct op *op)
-{
-    return op->polling && client->store->ops->wait == NULL;
+    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
+        belay_record_release(&step->records[i]);
+    }
+    if (step->is_look) {
+        look_release(&step->look);
+    }
+    belay_commit_release(&step->result);
+    belay_error_release(&step->err);
 }
 
 void client_step(struct belay_client *client, struct op *op, struct looker *looker)
 {
-    if (op->want == OP_COMMIT) {
-        run_commit(client, op);
-    } else if (shares_looks(client, op)) {
-        run_look(client, op, looker);
-    } else {
-        run_get(client, op);
-    }
+    struct client_step step;
+
+    step_ask(client, op, looker, &step);
+    step_tell(client, op, &step);
 }
 
 void client_wait_begins(struct belay_client *client, const struct op *op, struct looker *looker)

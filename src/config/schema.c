@@ -95,6 +95,7 @@ static const struct rule database = MAP("", database_names);
 static const struct rule tls_names[] = { VALUE("certificate", VALUE_TEXT), VALUE("key", VALUE_TEXT) };
 static const struct rule token_names[] = {
     VALUE("name", VALUE_TEXT), VALUE("role", VALUE_TEXT), LIST("keys", text), VALUE("sha256", VALUE_TEXT),
+    VALUE("webhook_secret_file", VALUE_TEXT),
 };
 static const struct rule token = MAP("", token_names);
 static const struct rule terraform_names[] = {
@@ -102,8 +103,16 @@ static const struct rule terraform_names[] = {
     VALUE("unlocked_writes", VALUE_SWITCH),
     VALUE("force_unlock", VALUE_TEXT),
 };
+static const struct rule webhook_names[] = {
+    LIST("allow", text),
+    VALUE("secret_file", VALUE_TEXT),
+    VALUE("ca_file", VALUE_TEXT),
+    VALUE("file", VALUE_TEXT),
+    RANGE("max", VALUE_NUMBER, 1, 100000),
+};
 static const struct rule server_names[] = {
-    VALUE("listen", VALUE_TEXT), MAP("tls", tls_names), LIST("tokens", token), MAP("terraform", terraform_names),
+    VALUE("listen", VALUE_TEXT), MAP("tls", tls_names), LIST("tokens", token), MAP("webhooks", webhook_names),
+    MAP("terraform", terraform_names),
 };
 
 /* What they mean is for the store to say, which reads them: src/store/dynamodb/dynamodb_layout_made.c. */

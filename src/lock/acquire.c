@@ -370,7 +370,9 @@ static bool describe(struct op *op, const struct decision *decision)
     if (decision->below_key != NULL) {
         holder = &op->named;
     }
-    info = info_from_record(holder, op->records_now_ms);
+    /* Of a lock that is held nobody is told the line. */
+    info = record_is_live(holder, op->records_now_ms) ? info_without_line(holder, op->records_now_ms)
+                                                      : info_from_record(holder, op->records_now_ms);
     if (info == NULL) {
         return false;
     }

@@ -93,6 +93,7 @@ static void write_release(struct op *op)
     drop_intents(op);
     step_event(op, BELAY_INFO_LEVEL, "lock.released")->duration_ms = BELAY_DURATION_HELD;
     op->events[0].reason = belay_outcome_name(op->request.outcome);
+    op->events[0].by = op->request.by;
 }
 
 static void write_force(struct op *op)

@@ -95,6 +95,17 @@ static bool copy_waiters(struct belay_info *info, const struct belay_record *rec
 
 struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms)
 {
+    struct belay_info *info = info_without_line(record, now_ms);
+
+    if (info != NULL && record->n_tickets > 0 && !copy_waiters(info, record, now_ms)) {
+        belay_info_free(info);
+        return NULL;
+    }
+    return info;
+}
+
+struct belay_info *info_without_line(const struct belay_record *record, int64_t now_ms)
+{
     struct belay_info *info = calloc(1, sizeof *info);
 
     if (info == NULL) {
@@ -123,9 +134,6 @@ struct belay_info *info_from_record(const struct belay_record *record, int64_t n
     info->metadata = meta_copy(record->metadata, record->n_metadata);
     info->n_metadata = info->metadata == NULL ? 0 : record->n_metadata;
     if (info->n_metadata != record->n_metadata) {
-        goto fail;
-    }
-    if (record->n_tickets > 0 && !copy_waiters(info, record, now_ms)) {
         goto fail;
     }
     return info;

@@ -15,6 +15,8 @@ bool record_is_stale(const struct belay_record *record, int64_t now_ms);
 
 /* NULL without memory. */
 struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms);
+/* The same without those who wait, which of a long line is most of it. */
+struct belay_info *info_without_line(const struct belay_record *record, int64_t now_ms);
 struct belay_info *info_copy(const struct belay_info *from);
 
 /* Say in `err` that `key` cannot be had because of `info`, which is taken over. Returns `code`. */

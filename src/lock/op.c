@@ -36,6 +36,14 @@ int64_t step_random(struct op *op, int64_t n)
 
 /* ---- asking ---- */
 
+static void forget_records(struct op *op)
+{
+    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
+        belay_record_release(&op->records[i]);
+    }
+    op->n_wakes = 0; /* they pointed into the records */
+}
+
 void step_begin_batch(struct op *op)
 {
     memset(op->writes, 0, sizeof op->writes);
@@ -126,8 +134,10 @@ void step_name(struct op *op, int state, const char *key, int64_t now_ms)
     op->want = OP_GET;
 }
 
+/* Who waits looks again before it does anything; a long line, kept by each in it, would be the line squared. */
 void step_wait(struct op *op, int state, int64_t until_ms)
 {
+    forget_records(op);
     op->state = state;
     op->wait_until_ms = until_ms;
     op->polling = false;
@@ -135,14 +145,6 @@ void step_wait(struct op *op, int state, int64_t until_ms)
 }
 
 /* ---- being answered ---- */
-
-static void forget_records(struct op *op)
-{
-    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
-        belay_record_release(&op->records[i]);
-    }
-    op->n_wakes = 0; /* they pointed into the records */
-}
 
 void step_adopt_records(struct op *op, struct belay_commit *result)
 {

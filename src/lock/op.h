@@ -44,7 +44,7 @@ struct op_request {
     int attempts;    /* 0: no limit */
     bool document_backoff;
     enum belay_outcome outcome; /* release */
-    const char *by;             /* force */
+    const char *by;             /* force; release, if not by the holder; or NULL */
     const char *reason;
     struct belay_store_terms terms;
     int64_t began_unix_ms; /* for people: when they began to wait */

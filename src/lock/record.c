@@ -12,12 +12,16 @@ void belay_record_release(struct belay_record *record)
     free(record->owner_name);
     meta_free(record->metadata, record->n_metadata);
     for (size_t i = 0; i < record->n_tickets; i++) {
+        if (record->tickets[i].packed) {
+            continue;
+        }
         free(record->tickets[i].lock_id);
         free(record->tickets[i].key);
         free(record->tickets[i].owner);
         free(record->tickets[i].owner_name);
     }
     free(record->tickets);
+    free(record->ticket_text);
     for (size_t i = 0; i < record->n_intents; i++) {
         free(record->intents[i].lock_id);
         free(record->intents[i].key);
@@ -47,6 +51,7 @@ static void copy_tickets(const struct belay_record *from, struct belay_record *t
     to->n_tickets = from->n_tickets;
     for (size_t i = 0; i < from->n_tickets; i++) {
         to->tickets[i] = from->tickets[i];
+        to->tickets[i].packed = false;
         to->tickets[i].lock_id = copy_text(from->tickets[i].lock_id, ok);
         to->tickets[i].key = copy_text(from->tickets[i].key, ok);
         to->tickets[i].owner = copy_text(from->tickets[i].owner, ok);
@@ -76,6 +81,7 @@ bool belay_record_copy(const struct belay_record *from, struct belay_record *out
 
     copy.metadata = NULL;
     copy.tickets = NULL;
+    copy.ticket_text = NULL;
     copy.intents = NULL;
     copy.n_metadata = copy.n_tickets = copy.n_intents = 0;
     copy.key = copy_text(from->key, &ok);

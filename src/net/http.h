@@ -12,6 +12,8 @@
 
 #include "belay.h"
 
+struct sockaddr; /* of the system */
+
 struct http_header {
     const char *name;
     const char *value;
@@ -42,6 +44,8 @@ struct http_request {
     bool (*should_stop)(void *context);
     int wake_fd;
     void *context;
+    /* NULL, or asked for each address before a connection to it is opened, whatever name led there. False: not there. */
+    bool (*may_connect)(void *context, const struct sockaddr *to);
     bool endless; /* no timeout for all of it; but a minute without a byte is one */
 };
 

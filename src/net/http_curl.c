@@ -51,8 +51,16 @@ static long pick_ms(int64_t wanted, int64_t otherwise)
 /* libcurl's own would be left open in every program that is started meanwhile. */
 static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
-    (void)context;
+    struct exchange *exchange = context;
+    const struct http_request *request = exchange->request;
+
     (void)purpose;
+    if (request->may_connect != NULL) {
+        exchange->forbidden = !request->may_connect(request->context, &address->addr);
+        if (exchange->forbidden) {
+            return CURL_SOCKET_BAD;
+        }
+    }
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
@@ -64,6 +72,7 @@ static CURLcode set_up(struct http_curl *client, CURL *curl, struct exchange *ex
 
     curl_easy_reset(curl); /* keeps its connections */
     (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, exchange);
     (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, message);
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -193,6 +202,9 @@ static enum belay_code explain(CURL *curl, CURLcode rc, const struct exchange *e
     url_for_people(exchange->request->url, host, sizeof host);
     if (exchange->stopped) {
         return error_set(err, BELAY_CANCELLED, "the request to %s was cancelled", host);
+    }
+    if (exchange->forbidden && exchange->begun == 0) {
+        return error_set(err, BELAY_NOT_PERMITTED, "%s must not be called", host);
     }
     sent = exchange->begun > 0 && (request_size > 0 || sent_bytes > 0);
     if (exchange->no_memory || rc == CURLE_OUT_OF_MEMORY) {

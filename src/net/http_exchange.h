@@ -16,6 +16,7 @@ struct exchange {
     unsigned begun;  /* how often a connection stood and the request was to be sent */
     bool not_resent; /* libcurl would have sent it a second time */
     bool stopped;    /* its caller wants no more of it */
+    bool forbidden;  /* may_connect said no, the last time it was asked */
     CURL *curl;      /* borrowed, while it is attached */
 };
 

@@ -2,6 +2,7 @@
 
 #include "net/aws.h"
 #include "net/http.h"
+#include "net/post.h"
 #include "net/probe.h"
 #include "store/dynamodb/dynamodb_store.h"
 #include "store/dynamodb/dynamodb_table.h"
@@ -21,5 +22,6 @@ const struct net_module belay_net_entry = {
     .probe_all = net_probe_all,
     .once = net_once,
     .ec2 = net_ec2,
+    .post = net_post,
     .open_s3 = s3_blob_open,
 };

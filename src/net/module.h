@@ -38,7 +38,7 @@ struct net_probe;
 
 #define NET_MODULE_FILE "belay-net.so"
 #define NET_MODULE_SYMBOL "belay_net_entry"
-enum { NET_MODULE_ABI = 6 }; /* one more whenever this struct changes */
+enum { NET_MODULE_ABI = 7 }; /* one more whenever this struct changes */
 
 struct net_module {
     uint32_t abi;
@@ -72,6 +72,9 @@ struct net_module {
     enum belay_code (*once)(const struct net_once *request, int *out_status, struct belay_error *err);
     enum belay_code (*ec2)(const char *operation, const char *instance, int64_t timeout_ms, char *out_state,
                            struct belay_error *err);
+
+    /* net/post.h */
+    enum belay_code (*post)(const struct belay_post *post, int *out_status, struct belay_error *err);
 
     /* store/s3/s3_blob.h */
     enum belay_code (*open_s3)(const char *bucket_and_params, struct belay_blob_store **out_store,

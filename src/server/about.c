@@ -9,25 +9,28 @@ void handle_health(struct exchange *x)
     reply(x, 200, json_pack("{s:s, s:s}", "status", "ok", "version", belay_version()));
 }
 
-/* Ready is who can serve an acquire: the store answers, and nobody has asked us to stop. */
-void handle_ready(struct exchange *x)
+static void ask_ready(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_info *info = NULL;
-    enum belay_code code;
-
-    if (x->server->is_draining) {
-        reply_problem(x, 503, "shutting_down", "the server is stopping");
-        return;
-    }
-    code = belay_get(x->server->client, "belay-readiness-probe", &info, &err);
+    enum belay_code code = belay_get(x->server->client, "belay-readiness-probe", &info, &err);
     if (code == BELAY_OK || code == BELAY_NOT_FOUND) {
         reply(x, 200, json_pack("{s:s, s:s}", "status", "ready", "version", belay_version()));
     } else {
-        reply_error(x, &err);
+        reply_error_with(x, 503, &err, NULL); /* whatever the reason: send the requests elsewhere */
     }
     belay_info_free(info);
     belay_error_release(&err);
+}
+
+/* Ready is who can serve an acquire: the store answers, and nobody has asked us to stop. */
+void handle_ready(struct exchange *x)
+{
+    if (x->server->is_draining) {
+        reply_problem(x, 503, "shutting_down", "the server is stopping");
+    } else {
+        exchange_ask(x, ask_ready, NULL);
+    }
 }
 
 void handle_openapi(struct exchange *x)

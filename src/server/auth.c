@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "base/error.h"
+#include "base/secret.h"
 #include "server/serve.h"
 #include "server/server.h"
 
@@ -110,6 +111,11 @@ static enum belay_code load_one(const struct belay_config *config, size_t i, str
                          "server.tokens.%zu.sha256 is not 64 digits 0-9a-f; 'belay auth new' prints the "
                          "whole line",
                          i);
+    }
+    if (*setting(config, i, "webhook_secret_file") != '\0' &&
+        secret_read(setting(config, i, "webhook_secret_file"), token->webhook_secret,
+                    sizeof token->webhook_secret, err) != BELAY_OK) {
+        return error_wrap(err, "server.tokens.%zu.webhook_secret_file", i);
     }
     return load_keys(config, i, token, err);
 }

@@ -16,6 +16,7 @@ struct token {
     unsigned char hash[AUTH_HASH_BYTES];
     char **keys; /* owned; patterns, in which '*' is anything. None: every key */
     size_t n_keys;
+    char webhook_secret[AUTH_SECRET_MAX + 1]; /* "": none */
 };
 
 struct tokens {

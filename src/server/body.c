@@ -41,6 +41,17 @@ const struct body_field acquire_fields[] = {
       "a profile of the server's configuration, for what is not given here" },
     { "correlation_id", BODY_TEXT, false, AT(correlation_id), 0, 0, NULL, "kept with the metadata" },
     { "metadata", BODY_METADATA, false, 0, 0, 0, NULL, "names and texts to keep with the lock" },
+    { "webhook", BODY_WEBHOOK, false, AT(has_webhook), 0, 0, NULL,
+      "answer 202 at once, wait in the server for at most wait_ms, and call this when the lock is yours" },
+    { .name = NULL },
+};
+
+const struct body_field webhook_fields[] = {
+    { "url", BODY_TEXT, true, AT(webhook_url), 0, 0, NULL, "what is called with the lock, by POST; http or https" },
+    { "timeout_ms", BODY_NUMBER, false, AT(webhook_timeout_ms), 100, 60000, NULL,
+      "how long one call may take; by default ten seconds" },
+    { "secret", BODY_TEXT, false, AT(webhook_secret), 0, 0, NULL,
+      "what the calls are signed with; by default the one that the server has for the token" },
     { .name = NULL },
 };
 
@@ -190,6 +201,21 @@ static enum belay_code read_metadata(struct body *body, json_t *value, struct be
     return BELAY_OK;
 }
 
+static enum belay_code read_fields(struct body *body, const struct body_field *fields, json_t *object,
+                                   struct belay_error *err);
+
+static enum belay_code read_webhook(struct body *body, json_t *value, struct belay_error *err)
+{
+    if (!json_is_object(value)) {
+        return error_set(err, BELAY_INVALID, "webhook must be an object with a url");
+    }
+    if (read_fields(body, webhook_fields, value, err) != BELAY_OK) {
+        return error_wrap(err, "webhook");
+    }
+    body->has_webhook = true;
+    return BELAY_OK;
+}
+
 static enum belay_code read_field(struct body *body, const struct body_field *field, json_t *value,
                                   struct belay_error *err)
 {
@@ -203,6 +229,8 @@ static enum belay_code read_field(struct body *body, const struct body_field *fi
         return read_number(field, value, at, err);
     case BODY_METADATA:
         return read_metadata(body, value, err);
+    case BODY_WEBHOOK:
+        return read_webhook(body, value, err);
     case BODY_SWITCH:
         break;
     }
@@ -226,25 +254,14 @@ static enum belay_code check_required(const json_t *root, const struct body_fiel
     return BELAY_OK;
 }
 
-enum belay_code body_read(struct body *body, const struct body_field *fields, const char *text, size_t len,
-                          struct belay_error *err)
+static enum belay_code read_fields(struct body *body, const struct body_field *fields, json_t *object,
+                                   struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
-    json_error_t why;
     const char *name;
     json_t *value;
 
-    memset(body, 0, sizeof *body);
-    body->root = len == 0 ? json_object() : json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
-    if (body->root == NULL) {
-        return len == 0 ? error_no_memory(err)
-                        : error_set(err, BELAY_INVALID, "the body is not JSON: line %d, column %d: %.150s",
-                                    why.line, why.column, why.text);
-    }
-    if (!json_is_object(body->root)) {
-        return error_set(err, BELAY_INVALID, "the body must be a JSON object");
-    }
-    json_object_foreach(body->root, name, value)
+    json_object_foreach(object, name, value)
     {
         const struct body_field *field = find(fields, name);
 
@@ -259,7 +276,33 @@ enum belay_code body_read(struct body *body, const struct body_field *fields, co
             return code;
         }
     }
-    return check_required(body->root, fields, err);
+    return check_required(object, fields, err);
+}
+
+enum belay_code body_read_json(struct body *body, const struct body_field *fields, json_t *root,
+                               struct belay_error *err)
+{
+    memset(body, 0, sizeof *body);
+    body->root = root;
+    if (!json_is_object(root)) {
+        return error_set(err, BELAY_INVALID, "the body must be a JSON object");
+    }
+    return read_fields(body, fields, root, err);
+}
+
+enum belay_code body_read(struct body *body, const struct body_field *fields, const char *text, size_t len,
+                          struct belay_error *err)
+{
+    json_error_t why;
+    json_t *root = len == 0 ? json_object() : json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+
+    if (root == NULL) {
+        memset(body, 0, sizeof *body);
+        return len == 0 ? error_no_memory(err)
+                        : error_set(err, BELAY_INVALID, "the body is not JSON: line %d, column %d: %.150s",
+                                    why.line, why.column, why.text);
+    }
+    return body_read_json(body, fields, root, err);
 }
 
 void body_release(struct body *body)

@@ -7,7 +7,7 @@
 
 #include "belay.h"
 
-enum body_type { BODY_TEXT, BODY_NUMBER, BODY_SWITCH, BODY_CHOICE, BODY_METADATA };
+enum body_type { BODY_TEXT, BODY_NUMBER, BODY_SWITCH, BODY_CHOICE, BODY_METADATA, BODY_WEBHOOK };
 
 struct body_field {
     const char *name; /* NULL ends a table */
@@ -38,6 +38,10 @@ struct body {
     int64_t stale_after_ms;
     int64_t token;
     bool reentrant;
+    bool has_webhook;
+    const char *webhook_url;
+    const char *webhook_secret;
+    int64_t webhook_timeout_ms;
     struct belay_meta metadata[BELAY_META_MAX + 1];
     size_t n_metadata;
 };
@@ -45,10 +49,14 @@ struct body {
 /* The tables: of a route with the key in its body, and (one further) of one with the key in its path. */
 extern const struct body_field acquire_fields[], adopt_fields[], renew_fields[], release_fields[],
     force_fields[], lost_fields[];
+extern const struct body_field webhook_fields[]; /* inside "webhook" */
 
 /* BELAY_INVALID says what is wrong. Release the body in any case. */
 enum belay_code body_read(struct body *body, const struct body_field *fields, const char *text, size_t len,
                           struct belay_error *err);
+/* The same with what was parsed before; takes the reference. */
+enum belay_code body_read_json(struct body *body, const struct body_field *fields, json_t *root,
+                               struct belay_error *err);
 void body_release(struct body *body);
 
 #endif

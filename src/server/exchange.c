@@ -74,11 +74,11 @@ void reply_text(struct exchange *x, int status, const char *type, const char *te
     send_answer(x, status, type, text, len);
 }
 
-void reply(struct exchange *x, int status, json_t *body)
+/* Takes the line; NULL: there was no memory for it. */
+static void reply_line(struct exchange *x, int status, char *line)
 {
     static const char no_memory[] =
         "{\"error\":{\"code\":\"no_memory\",\"message\":\"no memory\",\"lock\":null}}";
-    char *line = wire_line(body);
 
     if (line == NULL) {
         send_answer(x, 503, "application/json", no_memory, sizeof no_memory - 1);
@@ -86,6 +86,18 @@ void reply(struct exchange *x, int status, json_t *body)
         send_answer(x, status, "application/json", line, strlen(line));
     }
     free(line);
+}
+
+void reply(struct exchange *x, int status, json_t *body)
+{
+    if (!ask_keeps_reply(x, status, body)) {
+        reply_line(x, status, wire_line(body));
+    }
+}
+
+void reply_lock(struct exchange *x, const struct belay_info *info)
+{
+    reply_line(x, 200, wire_lock_line(info));
 }
 
 int status_of(enum belay_code code)
@@ -107,11 +119,11 @@ int status_of(enum belay_code code)
         return 409;
     case BELAY_UNREACHABLE:
     case BELAY_NO_MEMORY:
+    case BELAY_BAD_CONTENT: /* of the store, not of the request */
+    case BELAY_CONFIG:
         return 503;
     case BELAY_UNKNOWN:
         return 504;
-    case BELAY_BAD_CONTENT:
-    case BELAY_CONFIG:
     case BELAY_BUG:
     case BELAY_REFUSED:
     case BELAY_ELSEWHERE:
@@ -200,6 +212,7 @@ static struct exchange *exchange_new(struct server *server, struct http_request 
     x->server = server;
     x->began_us = clock_boot_us();
     x->request = request;
+    x->query = request->query;
     if (theirs != NULL && is_id(theirs)) {
         (void)snprintf(x->id, sizeof x->id, "%s", theirs);
     } else {

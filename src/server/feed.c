@@ -8,6 +8,7 @@
  */
 #include "server/feed.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +43,8 @@ struct feed {
     struct server *server; /* borrowed */
     struct listener_entry *first;
     size_t n;
-    uint64_t tail; /* the last event that was read for those who are up to date */
-    bool is_marked;
+    uint64_t tail;         /* the last event that was read for those who are up to date */
+    atomic_bool is_marked; /* by whichever thread has caused an event */
     struct timer look_timer;
     struct timer alive_timer;
 };

@@ -66,8 +66,8 @@ static enum belay_code make_name(const struct exchange *x, const struct body *bo
     return BELAY_OK;
 }
 
-static enum belay_code fill_options(const struct exchange *x, const struct body *body,
-                                    struct belay_lock_options *options, struct belay_error *err)
+enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
+                             struct belay_lock_options *options, struct belay_error *err)
 {
     struct belay_profile profile;
     enum belay_code code;
@@ -84,14 +84,14 @@ static enum belay_code fill_options(const struct exchange *x, const struct body 
     options->n_metadata = body->n_metadata;
     options->outlives_process = true; /* the holder is elsewhere: on disk before it is answered */
     if (body->profile != NULL) {
-        code = belay_config_profile(x->server->config, body->profile, &profile, err);
+        code = belay_config_profile(server->config, body->profile, &profile, err);
         if (code != BELAY_OK) {
             return error_set(err, BELAY_INVALID, "there is no profile '%.60s'", body->profile);
         }
         belay_profile_apply(&profile, options);
         options->attempts = 0; /* who retries is the client */
     }
-    return belay_key_check(x->server->config, body->profile, x->key, err);
+    return belay_key_check(server->config, body->profile, key, err);
 }
 
 /* L6: a slice of a wait is at most a third of the ttl. */
@@ -115,11 +115,13 @@ void handle_acquire(struct exchange *x)
     }
     options.owner_name = name;
     if (make_name(x, &body, name, sizeof name, &err) != BELAY_OK ||
-        fill_options(x, &body, &options, &err) != BELAY_OK) {
+        fill_options(x->server, x->key, &body, &options, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else if (x->server->is_draining) {
         reply_problem(x, 503, "shutting_down",
                       "the server is stopping; ask again with the same lock_id in a moment");
+    } else if (body.has_webhook) {
+        hook_begin(x, &body, &options, name);
     } else if (body.lock_id == NULL || !wait_resume(x, body.lock_id, slice_of(&options))) {
         wait_begin(x, &options, slice_of(&options));
     }
@@ -135,7 +137,7 @@ static void on_changed(void *context, enum belay_code code, const struct belay_i
     struct exchange *x = context;
 
     if (code == BELAY_OK) {
-        reply(x, 200, lock_for_holder(info));
+        reply_lock(x, info);
     } else {
         reply_error(x, err);
     }
@@ -199,6 +201,7 @@ void handle_release(struct exchange *x)
     }
     /* Who still waits under this id, or is kept a place, does not want it any more. */
     wait_abandon(&x->server->waits, body.lock_id);
+    (void)hook_abandon(&x->server->hooks, body.lock_id, x->key);
     if (belay_call_release(x->server->client, x->key, body.lock_id, outcome, on_changed, x, &err) !=
         BELAY_OK) {
         reply_error(x, &err);
@@ -207,22 +210,23 @@ void handle_release(struct exchange *x)
     body_release(&body);
 }
 
-/* The id of the lock that is held now. */
-static enum belay_code present_id(struct exchange *x, char out[BELAY_ID_MAX + 1], struct belay_error *err)
+/* The id of the lock that is held now, into x->found_id; or the answer that there is none. */
+static void ask_present_id(struct exchange *x)
 {
+    struct belay_error err = BELAY_ERROR_INIT;
     struct belay_info *info = NULL;
-    enum belay_code code = belay_get(x->server->client, x->key, &info, err);
+    enum belay_code code = belay_get(x->server->client, x->key, &info, &err);
 
-    if (code != BELAY_OK) {
-        return code;
+    if (code == BELAY_OK && (info->status != BELAY_STATUS_ACTIVE || info->lock_id == NULL)) {
+        code = error_set(&err, BELAY_NOT_FOUND, "lock '%s' is not held", x->key);
     }
-    if (info->status != BELAY_STATUS_ACTIVE || info->lock_id == NULL) {
-        code = error_set(err, BELAY_NOT_FOUND, "lock '%s' is not held", x->key);
+    if (code == BELAY_OK) {
+        (void)snprintf(x->found_id, sizeof x->found_id, "%s", info->lock_id);
     } else {
-        (void)snprintf(out, BELAY_ID_MAX + 1, "%s", info->lock_id);
+        reply_error(x, &err);
     }
     belay_info_free(info);
-    return code;
+    belay_error_release(&err);
 }
 
 /* From the query, for clients that cannot send a body with DELETE. */
@@ -280,11 +284,14 @@ void handle_force(struct exchange *x)
         !from_query(x, "lock_id", &body.lock_id, id, sizeof id)) {
         code = error_set(&err, BELAY_INVALID, "reason or lock_id in the query is too long or not encoded");
     }
-    if (code == BELAY_OK && body.lock_id == NULL) {
-        code = present_id(x, id, &err);
-        body.lock_id = id;
+    if (code == BELAY_OK && body.lock_id == NULL && x->found_id[0] == '\0') {
+        belay_error_release(&err);
+        body_release(&body);
+        exchange_ask(x, ask_present_id, handle_force); /* and from the beginning */
+        return;
     }
     if (code == BELAY_OK) {
+        body.lock_id = body.lock_id == NULL ? x->found_id : body.lock_id;
         code =
             belay_call_force(x->server->client, x->key, body.lock_id, by, body.reason, on_changed, x, &err);
     }

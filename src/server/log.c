@@ -17,6 +17,7 @@ void log_begin(struct log *log, bool is_json)
 {
     log->out = (struct buf)BUF_INIT(LOG_BUFFER_MAX);
     log->is_json = is_json;
+    (void)pthread_mutex_init(&log->mutex, NULL);
 }
 
 /* What a request says of itself is hostile: only printable ASCII is written as it is. */
@@ -25,7 +26,17 @@ static void add_text(struct log *log, const char *text)
     size_t n = 0;
 
     for (const unsigned char *at = (const unsigned char *)text; *at != '\0' && n < LOG_TEXT_MAX; at++, n++) {
-        if (log->is_json && (*at == '"' || *at == '\\')) {
+        size_t plain = 0;
+
+        while (n + plain < LOG_TEXT_MAX && at[plain] >= 0x20 && at[plain] < 0x7f && at[plain] != '"' &&
+               at[plain] != '\\') {
+            plain++;
+        }
+        if (plain > 0) {
+            buf_add(&log->out, at, plain);
+            at += plain - 1;
+            n += plain - 1;
+        } else if (log->is_json && (*at == '"' || *at == '\\')) {
             buf_addf(&log->out, "\\%c", *at);
         } else if (*at >= 0x20 && *at < 0x7f) {
             buf_add(&log->out, at, 1);
@@ -52,17 +63,40 @@ static void begin_line(struct log *log, enum log_level level, const char *event)
     char now[CLOCK_TEXT_SIZE];
 
     clock_format_utc(now, clock_unix_ms(), true);
+    (void)pthread_mutex_lock(&log->mutex); /* until end_line() */
     buf_addf(&log->out,
              log->is_json ? "{\"timestamp\":\"%s\",\"level\":\"%s\",\"event\":\"%s\"" : "%s %-5s %s", now,
              level_names[level], event);
+}
+
+static void flush(struct log *log)
+{
+    static const char lost[] = "{\"level\":\"error\",\"event\":\"log\",\"message\":\"lines were lost\"}\n";
+    size_t at = 0;
+
+    while (at < log->out.len) {
+        ssize_t n = write(STDERR_FILENO, log->out.data + at, log->out.len - at);
+
+        if (n < 0 && errno != EINTR) {
+            break; /* a log that nobody takes must not end the server */
+        }
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (log->out.failed) {
+        (void)!write(STDERR_FILENO, lost, sizeof lost - 1);
+        buf_release(&log->out);
+        log->out = (struct buf)BUF_INIT(LOG_BUFFER_MAX);
+    }
+    log->out.len = 0;
 }
 
 static void end_line(struct log *log)
 {
     buf_adds(&log->out, log->is_json ? "}\n" : "\n");
     if (log->out.len >= LOG_FLUSH_AT || log->out.failed) {
-        log_flush(log);
+        flush(log);
     }
+    (void)pthread_mutex_unlock(&log->mutex);
 }
 
 void log_request(struct log *log, const struct log_request *line)
@@ -98,21 +132,7 @@ void log_note(struct log *log, enum log_level level, const char *event, const ch
 
 void log_flush(struct log *log)
 {
-    static const char lost[] = "{\"level\":\"error\",\"event\":\"log\",\"message\":\"lines were lost\"}\n";
-    size_t at = 0;
-
-    while (at < log->out.len) {
-        ssize_t n = write(STDERR_FILENO, log->out.data + at, log->out.len - at);
-
-        if (n < 0 && errno != EINTR) {
-            break; /* a log that nobody takes must not end the server */
-        }
-        at += n > 0 ? (size_t)n : 0;
-    }
-    if (log->out.failed) {
-        (void)!write(STDERR_FILENO, lost, sizeof lost - 1);
-        buf_release(&log->out);
-        log->out = (struct buf)BUF_INIT(LOG_BUFFER_MAX);
-    }
-    log->out.len = 0;
+    (void)pthread_mutex_lock(&log->mutex);
+    flush(log);
+    (void)pthread_mutex_unlock(&log->mutex);
 }

@@ -2,6 +2,7 @@
 #ifndef SERVER_LOG_H
 #define SERVER_LOG_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -10,6 +11,7 @@
 struct log {
     struct buf out; /* written at the end of a turn: one write for many lines */
     bool is_json;
+    pthread_mutex_t mutex; /* a store on the network warns from its own threads */
 };
 
 enum log_level { LOG_INFO, LOG_WARN, LOG_ERROR };

@@ -28,7 +28,7 @@ static size_t cut(const char *value, size_t max)
 {
     size_t len = 0;
 
-    while (value[len] != '\0' && len < max) {
+    while (len < max && value[len] != '\0') {
         len++;
     }
     while (value[len] != '\0' && len > 0 && ((unsigned char)value[len] & 0xc0) == 0x80) {

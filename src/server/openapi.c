@@ -49,6 +49,11 @@ static const char components[] =
     "\"waiting\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{"
     "\"position\":{\"type\":\"integer\"},\"key\":{\"type\":\"string\"},\"locked_by\":{\"type\":\"string\"},"
     "\"locked_by_name\":{\"type\":\"string\"},\"since\":{\"type\":\"string\",\"format\":\"date-time\"}}}}}},"
+    "\"Queued\":{\"type\":\"object\",\"required\":[\"key\",\"lock_id\",\"locked_by\",\"status\",\"position\","
+    "\"wait_until\"],\"properties\":{\"key\":{\"type\":\"string\"},\"lock_id\":{\"type\":\"string\"},"
+    "\"locked_by\":{\"type\":\"string\"},\"status\":{\"type\":\"string\",\"enum\":[\"queued\",\"calling\","
+    "\"delivered\",\"cancelled\"]},\"position\":{\"type\":[\"integer\",\"null\"],\"description\":\"how many "
+    "wait before it\"},\"wait_until\":{\"type\":\"string\",\"format\":\"date-time\"}}},"
     "\"Free\":{\"type\":\"object\",\"required\":[\"key\",\"is_free\"],\"properties\":{"
     "\"key\":{\"type\":\"string\"},\"is_free\":{\"type\":\"boolean\",\"enum\":[true]}}},"
     "\"Noted\":{\"type\":\"object\",\"required\":[\"key\",\"is_noted\"],\"properties\":{"
@@ -102,6 +107,7 @@ struct meaning {
 
 static const struct meaning meanings[] = {
     { 200, "Done" },
+    { 202, "Queued: the webhook will be called with the lock" },
     { 400, "The request is wrong; nothing was changed. Code: invalid" },
     { 401, "No token, or one that this server does not know. Code: unauthorized" },
     { 403, "Not for this token, key or site. Codes: not_permitted, cross_origin, wrong_host" },
@@ -128,6 +134,8 @@ static const char *meaning_of(int status)
     return "";
 }
 
+static json_t *body_schema(const struct body_field *fields);
+
 static json_t *field_schema(const struct body_field *field)
 {
     switch (field->type) {
@@ -139,6 +147,12 @@ static json_t *field_schema(const struct body_field *field)
     case BODY_METADATA:
         return json_pack("{s:s, s:{s:s}, s:i, s:s}", "type", "object", "additionalProperties", "type",
                          "string", "maxProperties", BELAY_META_MAX, "description", field->about);
+    case BODY_WEBHOOK: {
+        json_t *schema = body_schema(webhook_fields);
+
+        (void)json_object_set_new(schema, "description", json_string(field->about));
+        return schema;
+    }
     case BODY_CHOICE:
         /* There is one such field, and it has these two. */
         return json_pack("{s:s, s:[s, s], s:s}", "type", "string", "enum", "completed", "failed",
@@ -197,13 +211,14 @@ static json_t *parameters_of(const struct route *route)
 
 static json_t *answer_of(const struct route *route, int status)
 {
+    const char *schema = status == 202 ? "Queued" : route->schema;
     char ref[64];
 
     if (status == 423) {
         return json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", meaning_of(status), "content",
                          "application/json", "schema", "$ref", "#/components/schemas/TerraformLock");
     }
-    if (status != 200) {
+    if (status != 200 && status != 202) {
         return json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", meaning_of(status), "content",
                          "application/json", "schema", "$ref", "#/components/schemas/Error");
     }
@@ -211,7 +226,7 @@ static json_t *answer_of(const struct route *route, int status)
         return json_pack("{s:s, s:{s:{s:{}}}}", "description", route->summary, "content", route->schema,
                          "schema");
     }
-    (void)snprintf(ref, sizeof ref, "#/components/schemas/%s", route->schema);
+    (void)snprintf(ref, sizeof ref, "#/components/schemas/%s", schema);
     return json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", meaning_of(status), "content",
                      "application/json", "schema", "$ref", ref);
 }

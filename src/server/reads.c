@@ -10,7 +10,7 @@
 enum { LIST_DEFAULT = 100, LIST_MAX = 1000, HISTORY_DEFAULT = 100, HISTORY_MAX = 10000 };
 enum { ANSWER_MAX = 8 << 20 }; /* bytes of metadata in one answer, about; a lock may have 256 KiB */
 
-void handle_get(struct exchange *x)
+static void ask_get(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_info *info = NULL;
@@ -33,7 +33,7 @@ static json_t *waiter_json(const struct belay_waiter *waiter, size_t position)
                      wire_text(waiter->locked_by_name), "since", wire_time(waiter->since_unix_ms));
 }
 
-void handle_queue(struct exchange *x)
+static void ask_queue(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_info *info = NULL;
@@ -56,7 +56,7 @@ void handle_queue(struct exchange *x)
 
 /* ---- whether it is free ---- */
 
-void handle_free(struct exchange *x)
+static void ask_free(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT; /* wait_ms 0: a look */
@@ -75,7 +75,7 @@ static enum belay_code read_limit(const struct exchange *x, size_t most, size_t 
                                   struct belay_error *err)
 {
     char text[16];
-    enum http_found found = http_query_get(x->request->query, "limit", text, sizeof text);
+    enum http_found found = http_query_get(x->query, "limit", text, sizeof text);
     unsigned long value;
 
     *out = usual;
@@ -94,7 +94,7 @@ static enum belay_code read_limit(const struct exchange *x, size_t most, size_t 
 static enum belay_code read_key(const struct exchange *x, const char *name, char space[BELAY_KEY_MAX + 1],
                                 const char **out, struct belay_error *err)
 {
-    enum http_found found = http_query_get(x->request->query, name, space, BELAY_KEY_MAX + 1);
+    enum http_found found = http_query_get(x->query, name, space, BELAY_KEY_MAX + 1);
 
     if (found == HTTP_MALFORMED) {
         return error_set(err, BELAY_INVALID, "%s is over %d bytes or not percent-encoded", name,
@@ -110,7 +110,7 @@ static enum belay_code read_status(const struct exchange *x, struct belay_query 
                                    struct belay_error *err)
 {
     char text[16];
-    enum http_found found = http_query_get(x->request->query, "status", text, sizeof text);
+    enum http_found found = http_query_get(x->query, "status", text, sizeof text);
 
     if (found == HTTP_ABSENT || (found == HTTP_FOUND && *text == '\0')) {
         return BELAY_OK;
@@ -132,7 +132,7 @@ static enum belay_code read_stale(const struct exchange *x, struct belay_query *
                                   struct belay_error *err)
 {
     char text[8];
-    enum http_found found = http_query_get(x->request->query, "stale", text, sizeof text);
+    enum http_found found = http_query_get(x->query, "stale", text, sizeof text);
 
     if (found == HTTP_ABSENT) {
         return BELAY_OK;
@@ -181,7 +181,7 @@ static bool list_lock(void *context, const struct belay_info *info)
     return !listing->failed;
 }
 
-void handle_list(struct exchange *x)
+static void ask_list(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_query query = BELAY_QUERY_INIT;
@@ -223,7 +223,7 @@ static bool list_event(void *context, const struct belay_event *event)
     return !listing->failed;
 }
 
-void handle_history(struct exchange *x)
+static void ask_history(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct listing listing = { .x = x };
@@ -246,4 +246,31 @@ void handle_history(struct exchange *x)
         reply(x, 200, json_pack("{s:o}", "events", listing.items));
     }
     belay_error_release(&err);
+}
+
+/* ---- the handlers ---- */
+
+void handle_get(struct exchange *x)
+{
+    exchange_ask(x, ask_get, NULL);
+}
+
+void handle_queue(struct exchange *x)
+{
+    exchange_ask(x, ask_queue, NULL);
+}
+
+void handle_free(struct exchange *x)
+{
+    exchange_ask(x, ask_free, NULL);
+}
+
+void handle_list(struct exchange *x)
+{
+    exchange_ask(x, ask_list, NULL);
+}
+
+void handle_history(struct exchange *x)
+{
+    exchange_ask(x, ask_history, NULL);
 }

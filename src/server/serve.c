@@ -54,10 +54,14 @@ static void on_turn_timer(struct timer *timer)
     (void)timer; /* it has woken the loop, which is all it is for */
 }
 
-/* What all requests of a turn have asked for is done here, and then told to who listens. */
+/*
+ * What all requests of a turn have asked for is done here, and told to who
+ * listens; then one sync for all of it, and only then the answers leave.
+ */
 static void before_sleep(void *context)
 {
     struct server *server = context;
+    struct belay_error err = BELAY_ERROR_INIT;
     int64_t next_ms = belay_client_turn(server->client);
 
     if (next_ms != INT64_MAX) {
@@ -65,7 +69,18 @@ static void before_sleep(void *context)
     } else {
         loop_timer_cancel(server->loop, &server->turn_timer);
     }
+    hooks_pump(server);
     feed_pump(server->feed);
+    if (belay_client_sync(server->client, &err) == BELAY_OK) {
+        log_flush(&server->log); /* who has an answer finds it in the log */
+        http_server_let_out(server->http);
+    } else {
+        /* Nobody can be told how it went: who asked must ask again, with the same id. */
+        log_note(&server->log, LOG_ERROR, "store", "%s; the server stops without answering", err.text);
+        server->has_failed = true;
+        loop_stop(server->loop);
+    }
+    belay_error_release(&err);
     log_flush(&server->log);
 }
 
@@ -186,6 +201,7 @@ static void stop(struct run *run, int signal)
     log_note(&server->log, LOG_INFO, "stopping", "on signal %d; %zu connections", signal,
              http_server_connections(server->http));
     waits_stop(server);
+    hooks_stop(server);
     jobs_cancel(server);
     feed_stop(server->feed);
     live_stop(server->live);
@@ -388,6 +404,7 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
     options.tls_key = run->tls_key;
     code = http_server_open(server->loop, &options, &server->http, err);
     if (code == BELAY_OK) {
+        http_server_hold(server->http);
         give_socket_to_owner(run);
         code = tokens_load(config, &server->tokens, err);
     }
@@ -420,6 +437,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     (void)snprintf(server->run, sizeof server->run, "%08llx", (unsigned long long)(random & 0xffffffff));
     server->is_insecure = run->options->insecure;
     server->turn_timer.fire = on_turn_timer;
+    server->hooks.file.fd = -1;
     server->thread = pthread_self();
     server->jobs = calloc(1, sizeof *server->jobs);
     server->feed = feed_new(server);
@@ -429,11 +447,18 @@ static enum belay_code start(struct run *run, struct belay_error *err)
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     raise_descriptor_limit(server);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
     loop_before_sleep(server->loop, before_sleep, server);
     code = open_store(run, err);
     if (code == BELAY_OK) {
+        code = asks_open(server, err);
+    }
+    if (code == BELAY_OK) {
         live_begin(server->live);
         code = open_http(run, err);
+    }
+    if (code == BELAY_OK) {
+        code = hooks_open(server, err);
     }
     return code == BELAY_OK ? watch_signals(run, err) : code;
 }
@@ -486,8 +511,10 @@ static void say_hello(const struct run *run)
             (void)printf("Try:  curl --unix-socket %s%s http://localhost/v1/locks\n", url, header);
         } else {
             (void)printf("Try:  curl%s -d '{\"locked_by\":\"me\"}' %s/v1/locks/my-deploy/acquire\n"
-                         "      curl%s %s/v1/locks\n",
-                         header, url, header, url);
+                         "      curl%s %s/v1/locks\n"
+                         "      BELAY_STORE=%s belay run nightly -- echo locked\n"
+                         "Look: %s/ and %s/openapi.json\n",
+                         header, url, header, url, url, url, url);
         }
         (void)printf("Ctrl-C stops it.\n");
     }
@@ -504,9 +531,11 @@ static void finish(struct run *run)
         jobs_stop(server);
     }
     if (server->client != NULL && server->loop != NULL) {
+        hooks_end(server);
         (void)belay_client_turn(server->client); /* those who left the line at the very end */
     }
     http_server_close(server->http);
+    asks_end(server);
     if (server->client != NULL && server->loop != NULL) {
         (void)belay_client_turn(server->client);
     }
@@ -514,6 +543,8 @@ static void finish(struct run *run)
     delays_release(&server->delays);
     waits_release(&server->waits);
     belay_client_close(server->client);
+    asks_close(server);
+    hooks_close(server);
     telemetry_close(server->telemetry);
     metrics_free(server->metrics);
     belay_config_free(server->config);
@@ -558,6 +589,8 @@ enum belay_code belay_serve_run(const struct serve_options *options, struct bela
         systemd_notify("READY=1");
         if (!loop_run(run->server.loop)) {
             code = error_set(err, BELAY_BUG, "the loop has ended: %s", strerror(errno));
+        } else if (run->server.has_failed) {
+            code = error_set(err, BELAY_UNREACHABLE, "the store failed; the log says how");
         }
     }
     finish(run);

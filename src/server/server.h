@@ -11,12 +11,14 @@
 #include "belay.h"
 #include "server/auth.h"
 #include "server/guard_counts.h"
+#include "server/hooks.h"
 #include "server/http/http_server.h"
 #include "server/log.h"
 #include "server/waits.h"
 
 struct route;
 struct feed;
+struct asks;
 struct jobs;
 struct live;
 struct viewer;
@@ -32,6 +34,7 @@ struct server {
     struct tokens tokens;        /* owned; replaced on SIGHUP */
     struct delays delays;        /* answers to wrong tokens that are held back */
     struct waits waits;
+    struct hooks hooks;
     struct feed *feed;           /* owned; those who listen to events */
     struct jobs *jobs;           /* owned; what is done in threads */
     struct state_pool *states;   /* owned; where states are kept */
@@ -44,8 +47,10 @@ struct server {
     struct timer turn_timer; /* when the client has more to do */
     char run[17];            /* what begins the ids of this run's requests */
     bool is_insecure;        /* --insecure */
+    struct asks *asks;       /* owned; NULL: the store is on this machine, and is asked at once */
     bool is_draining;
-    char *openapi; /* owned; made once */
+    bool has_failed; /* the store cannot say what is on disk */
+    char *openapi;   /* owned; made once */
 };
 
 enum { REQUEST_ID_SIZE = 65 };
@@ -59,13 +64,17 @@ struct exchange {
     const struct token *token;    /* borrowed; for the handler only: SIGHUP may end it */
     struct wait *wait;            /* borrowed; NULL: waits for no lock */
     struct listener_entry *entry; /* borrowed; NULL: listens to no events */
-    struct viewer *viewer;        /* borrowed; NULL: is no dashboard */
-    const char *allow;            /* borrowed; with a 405: the methods of this path */
+    const char *query;     /* borrowed from the request; or, while a thread asks the store, from `copy` */
+    char *copy;            /* owned; or NULL */
+    struct later *later;   /* owned; not NULL: a thread has it, and keeps its answer (ask.c) */
+    struct viewer *viewer; /* borrowed; NULL: is no dashboard */
+    const char *allow;     /* borrowed; with a 405: the methods of this path */
     enum role role;
     char who[AUTH_NAME_MAX + 1]; /* "" if nobody had to say */
     char id[REQUEST_ID_SIZE];
     char key[BELAY_KEY_MAX + 1];     /* "" until it is known */
     char more[2][BELAY_KEY_MAX + 1]; /* further names in the path */
+    char found_id[BELAY_ID_MAX + 1]; /* DELETE of a lock: of the one that is held */
 };
 
 /* ---- exchange.c ---- */
@@ -76,6 +85,8 @@ size_t exchange_max_body(void *context, const struct http_request *request);
 
 /* Each answers, writes the log line and frees the exchange. */
 void reply(struct exchange *x, int status, json_t *body); /* takes the body */
+/* 200 and the lock, with its id: for who has just named it or been given it. */
+void reply_lock(struct exchange *x, const struct belay_info *info);
 void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t len);
 /* With these headers and X-Request-Id and no others. */
 void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
@@ -96,6 +107,27 @@ void exchange_by(const struct exchange *x, char *out, size_t size);
 /* False, and answered, if the token may not touch this key. */
 bool exchange_may_touch(struct exchange *x, const char *key);
 
+/* What a body asks for, for a lock on `key`; owner_name is the caller's to set. In locks.c. */
+enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
+                             struct belay_lock_options *options, struct belay_error *err);
+
+/* ---- ask.c: a store on the network is asked by threads ---- */
+
+typedef void ask_fn(struct exchange *x);
+
+enum belay_code asks_open(struct server *server, struct belay_error *err);
+void asks_end(struct server *server);   /* after the HTTP front, before the client */
+void asks_close(struct server *server); /* after the client, which may still call for a turn */
+
+/*
+ * Call fn(x), which may take its time and may reply, and then in the loop
+ * then(x), unless it has replied. It must not look at x->request. With a store
+ * on this machine both are called at once.
+ */
+void exchange_ask(struct exchange *x, ask_fn *fn, ask_fn *then);
+/* True if the answer is kept for the loop to send; takes the body then. */
+bool ask_keeps_reply(struct exchange *x, int status, json_t *body);
+
 /* ---- json.c: locks and events as this caller may see them ---- */
 
 /* With the lock id only for admins and for the token that acquired it. */
@@ -113,6 +145,7 @@ typedef void route_handler(struct exchange *x);
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force, handle_lost;
 /* reads.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
+route_handler handle_leave;                                /* hooks.c */
 route_handler handle_metrics;                              /* metrics.c */
 route_handler handle_health, handle_ready, handle_openapi; /* about.c */
 route_handler handle_events;                               /* feed.c */

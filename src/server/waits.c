@@ -126,16 +126,53 @@ static json_t *position_of(const struct wait *wait, const struct belay_info *inf
     return position < 0 ? json_null() : json_integer(position);
 }
 
+/* A store on the network is not asked again: what the call saw last will do. */
+static json_t *seen_by_call(const struct wait *wait, const struct exchange *x, struct belay_error *err)
+{
+    struct belay_waiting waiting = { 0 };
+    bool waits = wait->call != NULL && belay_call_waits(wait->call, &waiting);
+
+    (void)error_set(err, BELAY_HELD, "lock '%s' is not free yet", wait->key);
+    if (waits && waiting.holder != NULL) {
+        char until[CLOCK_TEXT_SIZE];
+
+        (void)error_set(err, BELAY_HELD, "lock '%s' held by %s until %s", wait->key,
+                        waiting.holder->locked_by,
+                        clock_format_utc(until, waiting.holder->expires_at_unix_ms, false));
+    }
+    return json_pack("{s:o, s:o}", "position",
+                     waits ? json_integer((json_int_t)waiting.position) : json_null(), "lock",
+                     waits && waiting.holder != NULL ? lock_for(x, waiting.holder) : json_null());
+}
+
+static void tell_held_elsewhere(struct wait *wait, int64_t kept_ms)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct exchange *x = wait->x;
+    json_t *more = seen_by_call(wait, x, &err);
+
+    wait->x = NULL;
+    x->wait = NULL;
+    (void)json_object_set_new(more, "place_kept_ms", json_integer((json_int_t)kept_ms));
+    reply_error_with(x, 409, &err, more);
+    belay_error_release(&err);
+}
+
 /* The slice is over: who holds it, how many wait before us, for how long the place is kept. */
 static void tell_held(struct wait *wait, int64_t kept_ms)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     const struct belay_info *info = NULL;
     struct exchange *x = wait->x;
-    enum belay_code code = look(wait, &info, &err);
+    enum belay_code code;
     char until[CLOCK_TEXT_SIZE];
     json_t *more;
 
+    if (wait->server->asks != NULL) {
+        tell_held_elsewhere(wait, kept_ms);
+        return;
+    }
+    code = look(wait, &info, &err);
     wait->x = NULL;
     x->wait = NULL;
     if (code != BELAY_OK && code != BELAY_NOT_FOUND) {
@@ -220,7 +257,7 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
         x->wait = NULL;
         wait->x = NULL;
         if (code == BELAY_OK) {
-            reply(x, 200, lock_for_holder(info));
+            reply_lock(x, info);
         } else if (code == BELAY_CANCELLED) {
             wait->x = x;
             tell_held(wait, 0); /* its client has closed its side, and may still read */
@@ -347,7 +384,11 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
         (void)belay_client_turn(client);
         code = belay_call_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
     }
-    if (code != BELAY_OK) {
+    if (code == BELAY_INVALID && wait->has_id && belay_client_has_call(client, wait->lock_id)) {
+        wait_free(wait);
+        reply_problem(x, 503, "busy",
+                      "another request with this lock_id is under way; ask again in a moment");
+    } else if (code != BELAY_OK) {
         wait_free(wait);
         reply_error(x, &err);
     } else {

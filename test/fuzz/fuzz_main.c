@@ -24,6 +24,9 @@
         flags text, sizeof(flags text) - 1                                                                   \
     }
 
+#define API(line, len)                                                                                       \
+    line " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer admin\r\nContent-Length: " #len "\r\n\r\n"
+
 struct seed {
     const char *data;
     size_t len;
@@ -49,6 +52,22 @@ static const struct seed seeds[] = {
     SEED("\0\1",
          "POST /x HTTP/1.1\r\n" HOST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
     SEED("\0\1", "\r\nGET / HTTP/1.1\n" HOST "X : y\r\n z\r\n\r\n"),
+    SEED("\0\1", API("POST /v1/locks/a%2Fb/acquire",
+                     91) "{\"locked_by\":\"me\",\"ttl_ms\":60000,\"wait_ms\":5,"
+                         "\"metadata\":{\"a\":\"b\"},\"lock_id\":\"i\",\"reentrant\":true}"),
+    SEED("\0\1", API("POST /v1/acquire",
+                     89) "{\"key\":\"k\",\"locked_by\":\"x\",\"wait_ms\":9,\"webhook\":{\"url\":\"http://"
+                         "[::ffff:10.0.0.1]:80/x\"}}"),
+    SEED("\0\1", API("POST /v1/renew", 39) "{\"key\":\"k\",\"lock_id\":\"i\",\"ttl_ms\":500}" API(
+                     "POST /v1/release", 44) "{\"key\":\"k\",\"lock_id\":\"i\",\"outcome\":\"failed\"}"),
+    SEED("\0\1", API("GET /v1/locks?prefix=a%20&status=all&stale=1&limit=5&cursor=k", 0)
+                     API("GET /v1/locks/k/history?limit=2", 0) API("GET /v1/locks/k/queue", 0)
+                         API("GET /v1/locks/k/free", 0)),
+    SEED("\0\1",
+         API("DELETE /v1/locks/k?reason=a+b&lock_id=i", 0) API("DELETE /v1/locks/k/queue?lock_id=i", 0)
+             API("GET /v1/events?last_event_id=3&prefix=k", 0)),
+    SEED("\0\1", "GET /v1/locks HTTP/1.1\r\n" HOST
+                 "Authorization: Basic YTphZG1pbg==\r\nX-Request-Id: a.b-c\r\n\r\n"),
     SEED("\0\1", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
     SEED("\0\1", "\26\3\1\2\0\1\0\1\374\3\3"),
     SEED("\1\1",
@@ -83,6 +102,16 @@ static const struct seed words[] = {
     SEED("", "%2F"),
     SEED("", "%00"),
     SEED("", "HEAD"),
+    SEED("", "Authorization: Bearer locker\r\n"),
+    SEED("", "Authorization: Basic YTpyZWFkZXI=\r\n"),
+    SEED("", "/v1/locks/k/acquire"),
+    SEED("", "{\"locked_by\":\"x\"}"),
+    SEED("", "\"wait_ms\":1"),
+    SEED("", "\"metadata\":{}"),
+    SEED("", "\\ud800"),
+    SEED("", "[[[["),
+    SEED("", "99999999999999999999"),
+    SEED("", "null"),
     SEED("", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
 };
 

@@ -36,6 +36,7 @@ MATRIX = [
     ("GET", "/v1/locks/k", None, READ),
     ("GET", "/v1/locks/k/history", None, READ),
     ("GET", "/v1/locks/k/queue", None, READ),
+    ("DELETE", "/v1/locks/k/queue?lock_id=nobody", None, (401, 401, 403, 404, 403, 404)),
     ("GET", "/v1/locks/new/free", None, READ),
     ("GET", "/v1/events", None, READ),
     ("GET", "/v1/locks/k/tree", None, READ),

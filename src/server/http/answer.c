@@ -145,6 +145,13 @@ void answer_finished(struct request *request)
         return;
     }
     conn_flush(conn);
+    if (conn->held_back == NULL) {
+        answer_sent(conn);
+    }
+}
+
+void answer_sent(struct conn *conn)
+{
     if (needs_settling(conn)) {
         conn_later(conn);
     } else if (conn->first == NULL && conn->current == NULL) {

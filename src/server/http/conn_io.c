@@ -87,8 +87,39 @@ static void compact(struct conn *conn)
     conn->out_sent = 0;
 }
 
+static void hold(struct conn *conn)
+{
+    struct http_server *server = conn->server;
+
+    if (conn->held_back != NULL) {
+        return;
+    }
+    conn->next_held = server->held;
+    conn->held_back = &server->held;
+    if (server->held != NULL) {
+        server->held->held_back = &conn->next_held;
+    }
+    server->held = conn;
+}
+
+void conn_unhold(struct conn *conn)
+{
+    if (conn->held_back == NULL) {
+        return;
+    }
+    *conn->held_back = conn->next_held;
+    if (conn->next_held != NULL) {
+        conn->next_held->held_back = conn->held_back;
+    }
+    conn->held_back = NULL;
+}
+
 void conn_flush(struct conn *conn)
 {
+    if (conn->server->is_holding && conn_unsent(conn) > 0) {
+        hold(conn);
+        return;
+    }
     while (conn_unsent(conn) > 0 && !conn->is_broken) {
         ssize_t n = io_send(conn, conn->out.data + conn->out_sent, conn_unsent(conn));
         if (n == IO_AGAIN) {
@@ -160,7 +191,7 @@ void conn_update_interest(struct conn *conn)
     if (conn->state != CONN_OPEN || (!conn->is_eof && conn->stash.len == 0 && conn_can_take(conn))) {
         wanted |= EPOLLIN;
     }
-    if (conn_unsent(conn) > 0 || conn->tls_wants_out) {
+    if ((conn_unsent(conn) > 0 && conn->held_back == NULL) || conn->tls_wants_out) {
         wanted |= EPOLLOUT;
     }
     if (wanted == conn->interest) {

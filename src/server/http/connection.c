@@ -81,6 +81,7 @@ void conn_close(struct conn *conn)
     conn->ssl = NULL;
     close(fd);
     unlink_conn(conn);
+    conn_unhold(conn);
     while (conn->first != NULL) {
         struct request *request = conn->first;
         if (!request->is_answered && request->notice != NULL) {

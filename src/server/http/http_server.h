@@ -181,6 +181,14 @@ enum belay_code http_server_open(struct loop *loop, const struct http_options *o
 void http_server_close(struct http_server *server);
 
 /*
+ * From now on nothing that is answered or streamed leaves before
+ * http_server_let_out(), for who must have it on disk first. Once per turn, from
+ * the loop's "before sleep" hook.
+ */
+void http_server_hold(struct http_server *server);
+void http_server_let_out(struct http_server *server);
+
+/*
  * Stop accepting, close idle connections, let the others finish with
  * `Connection: close`. After limit_ms they are cut off. `done` is called once,
  * when the last connection is closed, from the loop; it may stop the loop.

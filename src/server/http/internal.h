@@ -138,13 +138,15 @@ struct conn {
     struct buf out;
     size_t out_sent;
     unsigned blank_bytes;
-    bool is_busy;       /* inside conn_feed(): answers are sent together afterwards */
-    bool is_half;       /* the client has closed its side */
-    bool is_eof;        /* and we have read all it sent */
-    bool is_broken;     /* nothing can be sent any more */
-    bool is_last;       /* no further request will be read: close after the answers */
-    bool must_linger;   /* the client may not have read its answer when we close */
-    bool tls_wants_out; /* TLS has to write before it can read */
+    struct conn *next_held;
+    struct conn **held_back; /* NULL: not among those held back */
+    bool is_busy;            /* inside conn_feed(): answers are sent together afterwards */
+    bool is_half;            /* the client has closed its side */
+    bool is_eof;             /* and we have read all it sent */
+    bool is_broken;          /* nothing can be sent any more */
+    bool is_last;            /* no further request will be read: close after the answers */
+    bool must_linger;        /* the client may not have read its answer when we close */
+    bool tls_wants_out;      /* TLS has to write before it can read */
     struct http_peer peer;
 };
 
@@ -169,6 +171,8 @@ struct http_server {
     struct timer accept_timer;
     bool is_accept_paused;
     struct conn *conns;
+    struct conn *held; /* have something to send, once they may */
+    bool is_holding;
     size_t n_conns;
     uint64_t last_id;
     size_t bodies_bytes;
@@ -227,6 +231,8 @@ size_t conn_unsent(const struct conn *conn);
 void conn_read(struct conn *conn);
 void conn_discard(struct conn *conn);
 void conn_flush(struct conn *conn);
+/* No longer among those that are held back. */
+void conn_unhold(struct conn *conn);
 void conn_update_interest(struct conn *conn);
 struct buf *conn_out(struct conn *conn);
 void conn_out_done(struct conn *conn);
@@ -248,6 +254,8 @@ void answer_head(struct request *request, struct buf *to, int status, const stru
 struct buf *answer_target(struct request *request);
 void answer_finished(struct request *request);
 void answer_added(struct request *request);
+/* After answers were sent: what is left to do for the connection. */
+void answer_sent(struct conn *conn);
 bool answer_headers_are_sound(const struct http_header *headers, size_t n_headers);
 void conn_send_continue(struct conn *conn);
 

@@ -226,3 +226,23 @@ size_t http_server_connections(const struct http_server *server)
 {
     return server->n_conns;
 }
+
+void http_server_hold(struct http_server *server)
+{
+    server->is_holding = true;
+}
+
+void http_server_let_out(struct http_server *server)
+{
+    bool was_holding = server->is_holding;
+
+    server->is_holding = false;
+    while (server->held != NULL) {
+        struct conn *conn = server->held;
+
+        conn_unhold(conn);
+        conn_flush(conn);
+        answer_sent(conn);
+    }
+    server->is_holding = was_holding;
+}

@@ -149,6 +149,9 @@ static bool set_fields(struct belay_record *record, unsigned set, const struct b
 /* The analyzer loses sight of an array whose elements move up: NOLINT, here and in drop_intent(). */
 static void clear_ticket(struct belay_ticket *ticket)
 {
+    if (ticket->packed) {
+        return;
+    }
     free(ticket->lock_id);
     free(ticket->key); /* NOLINT(clang-analyzer-unix.Malloc) */
     free(ticket->owner);
@@ -259,4 +262,63 @@ enum belay_code write_apply(const struct belay_write *write, const struct ground
     }
     row->record.revision = ground->next;
     return BELAY_OK;
+}
+
+/* ---- events ---- */
+
+enum belay_code before_remember(struct before *before, const struct belay_batch *batch,
+                                const struct belay_record *record, int64_t unix_ms, struct belay_error *err)
+{
+    before->held_ms = -1;
+    if (batch->n_events == 0 || batch->n_writes == 0 || record->revision == 0) {
+        return BELAY_OK;
+    }
+    before->token = record->token;
+    before->held_ms = unix_ms - record->locked_at_unix_ms;
+    before->lock_id = strdup(record->lock_id);
+    before->owner = strdup(record->owner);
+    before->owner_name = strdup(record->owner_name);
+    return before->lock_id == NULL || before->owner == NULL || before->owner_name == NULL
+               ? error_no_memory(err)
+               : BELAY_OK;
+}
+
+void before_release(struct before *before)
+{
+    free(before->lock_id);
+    free(before->owner);
+    free(before->owner_name);
+    memset(before, 0, sizeof *before);
+}
+
+static bool is_of_before(const struct belay_event *event, const struct before *before)
+{
+    return event->lock_id != NULL && before->lock_id != NULL && strcmp(event->lock_id, before->lock_id) == 0;
+}
+
+struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct ground *ground,
+                                  const struct before *before)
+{
+    struct belay_event event = batch->events[index];
+
+    event.id = ground->next + index;
+    event.at_unix_ms = ground->unix_ms;
+    if (event.token == BELAY_TOKEN_OF_BATCH) {
+        event.token = ground->next;
+    } else if (event.token == 0 && is_of_before(&event, before)) {
+        event.token = before->token;
+    }
+    if (event.locked_by == NULL) {
+        event.locked_by = before->owner;
+        event.locked_by_name = before->owner_name;
+    }
+    if (event.duration_ms == BELAY_DURATION_HELD) {
+        event.duration_ms = before->held_ms;
+    }
+    return event;
+}
+
+bool event_takes(const struct belay_event *event)
+{
+    return strcmp(event->type, "lock.acquired") == 0 || strcmp(event->type, "lock.adopted") == 0;
 }

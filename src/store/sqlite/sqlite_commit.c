@@ -20,15 +20,6 @@
 #include "base/error.h"
 #include "store/sqlite/sqlite_internal.h"
 
-/* Of writes[0]'s record, for events that leave it to the store to say. */
-struct before {
-    char *lock_id; /* owned, as are the next two */
-    char *owner;
-    char *owner_name;
-    uint64_t token;
-    int64_t held_ms;
-};
-
 struct work {
     struct sqlite_store *store;
     const struct belay_batch *batch;
@@ -147,24 +138,6 @@ static enum belay_code check_unused(struct work *work, struct belay_error *err)
                 : BELAY_OK;
 }
 
-static enum belay_code remember_before(struct work *work, struct belay_error *err)
-{
-    const struct belay_record *record = &work->rows[0].record;
-
-    work->before.held_ms = -1;
-    if (work->batch->n_events == 0 || work->batch->n_writes == 0 || record->revision == 0) {
-        return BELAY_OK;
-    }
-    work->before.token = record->token;
-    work->before.held_ms = work->ground.unix_ms - record->locked_at_unix_ms;
-    work->before.lock_id = strdup(record->lock_id);
-    work->before.owner = strdup(record->owner);
-    work->before.owner_name = strdup(record->owner_name);
-    return work->before.lock_id == NULL || work->before.owner == NULL || work->before.owner_name == NULL
-               ? error_no_memory(err)
-               : BELAY_OK;
-}
-
 static enum belay_code write_rows(struct work *work, struct belay_error *err)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
@@ -194,33 +167,6 @@ static enum belay_code write_rows(struct work *work, struct belay_error *err)
     return BELAY_OK;
 }
 
-static bool is_of_before(const struct belay_event *event, const struct before *before)
-{
-    return event->lock_id != NULL && before->lock_id != NULL && strcmp(event->lock_id, before->lock_id) == 0;
-}
-
-/* An event as it is kept, with what only the store knows. */
-static struct belay_event complete(const struct work *work, size_t index)
-{
-    struct belay_event event = work->batch->events[index];
-
-    event.id = work->ground.next + index;
-    event.at_unix_ms = work->ground.unix_ms;
-    if (event.token == BELAY_TOKEN_OF_BATCH) {
-        event.token = work->ground.next;
-    } else if (event.token == 0 && is_of_before(&event, &work->before)) {
-        event.token = work->before.token;
-    }
-    if (event.locked_by == NULL) {
-        event.locked_by = work->before.owner;
-        event.locked_by_name = work->before.owner_name;
-    }
-    if (event.duration_ms == BELAY_DURATION_HELD) {
-        event.duration_ms = work->before.held_ms;
-    }
-    return event;
-}
-
 static enum belay_code write_number(struct work *work, struct belay_error *err)
 {
     sqlite3_stmt *statement;
@@ -237,13 +183,14 @@ static enum belay_code write_number(struct work *work, struct belay_error *err)
 
 static enum belay_code write_all(struct work *work, struct belay_error *err)
 {
-    enum belay_code code = remember_before(work, err);
+    enum belay_code code =
+        before_remember(&work->before, work->batch, &work->rows[0].record, work->ground.unix_ms, err);
 
     if (code == BELAY_OK) {
         code = write_rows(work, err);
     }
     for (size_t i = 0; code == BELAY_OK && i < work->batch->n_events; i++) {
-        struct belay_event event = complete(work, i);
+        struct belay_event event = event_complete(work->batch, i, &work->ground, &work->before);
 
         code = event_save(work->store, &event, err);
     }
@@ -408,9 +355,7 @@ done:
     if (work.rows != NULL) {
         forget_rows(&work);
     }
-    free(work.before.lock_id);
-    free(work.before.owner);
-    free(work.before.owner_name);
+    before_release(&work.before);
     free(work.rows);
     free(work.kept);
     free(records);

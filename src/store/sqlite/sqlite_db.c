@@ -123,7 +123,7 @@ bool db_read_served(struct sqlite_store *store, sqlite3_stmt *statement, int col
 {
     const char *text = (const char *)sqlite3_column_text(statement, column);
 
-    if (text == NULL || store->own_fd >= 0) {
+    if (text == NULL || store->own_fd >= 0 || store->is_beside) {
         store->served_by[0] = '\0';
         return false;
     }

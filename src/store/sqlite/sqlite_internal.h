@@ -78,6 +78,7 @@ struct sqlite_store {
     struct sqlite_hooks hooks;
     char boot_id[BOOT_ID_SIZE];
     char served_by[SERVED_BY_SIZE]; /* as it was last seen; "" if nobody does */
+    bool is_beside;                 /* a second connection of the server: what is served is ours */
     int own_fd;                     /* the lock of FILE-serve.lock, if we are the server; -1: we are not */
     int64_t clock_offset_ms;        /* of our time namespace to the initial one */
     bool always_full;
@@ -246,6 +247,42 @@ bool write_must_last(const struct belay_write *write, const struct belay_record 
 enum belay_code write_apply(const struct belay_write *write, const struct ground *ground, bool vouched,
                             struct row *row, struct belay_error *err);
 
+/* Of writes[0]'s record before the batch, for events that leave it to the store to say. */
+struct before {
+    char *lock_id; /* owned, as are the next two */
+    char *owner;
+    char *owner_name;
+    uint64_t token;
+    int64_t held_ms;
+};
+enum belay_code before_remember(struct before *before, const struct belay_batch *batch,
+                                const struct belay_record *record, int64_t unix_ms, struct belay_error *err);
+void before_release(struct before *before);
+/* An event as it is kept, with what only the store knows. Borrows from all. */
+struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct ground *ground,
+                                  const struct before *before);
+/* It says that a lock id took a key. */
+bool event_takes(const struct belay_event *event);
+
+/* ---- sqlite_replay.c ---- */
+
+/*
+ * Bring one journal into the database, in transactions that each can be the
+ * last: what is there already is left out. On BELAY_OK all of it is on disk. With the mutex held, or a
+ * store that no other thread uses; the same goes for sqlite_recover().
+ * `keep_going` (may be NULL) is asked between two of them; false ends it with BELAY_CANCELLED.
+ */
+struct journal;
+enum belay_code sqlite_replay(struct sqlite_store *store, const struct journal *journal,
+                              bool (*keep_going)(void *context), void *context, struct belay_error *err);
+/*
+ * Bring in what a server that is gone has left, and remove its files. For who
+ * has the lock on PATH-serve; before sqlite_restart(), as the journal is in the clock of its boot.
+ */
+enum belay_code sqlite_recover(struct sqlite_store *store, struct belay_error *err);
+/* Whether there is anything of that kind. */
+bool sqlite_has_journal(const struct sqlite_store *store);
+
 /* ---- sqlite_commit.c, sqlite_query.c, sqlite_sweep.c ---- */
 enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch *batch,
                               struct belay_commit *out, struct belay_error *err);
@@ -255,8 +292,17 @@ enum belay_code sqlite_scan(struct belay_store *base, const struct belay_scan *s
                             void *context, struct belay_error *err);
 enum belay_code sqlite_events(struct belay_store *base, const struct belay_events_query *query,
                               belay_event_fn fn, void *context, struct belay_error *err);
+/* The same, but only events with ids below `before`. */
+enum belay_code sqlite_events_before(struct sqlite_store *store, const struct belay_events_query *query,
+                                     uint64_t before, belay_event_fn fn, void *context,
+                                     struct belay_error *err);
+void event_release(struct belay_event *event);
 /* One step of it; `events_too`: also what is done every LIST_EVERY numbers only. */
 void sqlite_sweep(struct sqlite_store *store, bool events_too);
+/* Index the new events, and remove the old ones: all that may go. In the transaction under way. */
+int sweep_all_events(struct sqlite_store *store);
+/* What the record says of how long it is nobody's any more. */
+bool record_may_go(const struct belay_record *record, int64_t now_ms, int64_t before_unix_ms);
 
 /* ---- sqlite_items.c ---- */
 enum belay_code sqlite_item_get(struct belay_store *base, const char *space, const char *name,
@@ -289,6 +335,8 @@ enum belay_code sqlite_unserve(struct sqlite_store *store, bool *out_is_alive, s
 /* What store->served_by says. */
 bool sqlite_served_parse(const struct sqlite_store *store, struct sqlite_server *out_server);
 void sqlite_disown(struct sqlite_store *store);
+/* Give up the lock and nothing else, as if this process had died. */
+void sqlite_abandon(struct sqlite_store *store);
 /* Whether somebody has the lock; makes nothing. */
 bool sqlite_server_lives(const struct sqlite_store *store);
 

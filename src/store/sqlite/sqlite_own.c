@@ -176,19 +176,6 @@ static void write_pid(int fd)
 
 /* ---- taking over, giving back ---- */
 
-/*
- * Of a server that keeps a journal. Weak, so that a store without journals does
- * without it: sqlite_recover() brings in what the server had answered but not
- * written here. It can be done again if it is interrupted, so it comes before
- * served_by is cleared.
- */
-enum belay_code sqlite_recover(struct sqlite_store *store, struct belay_error *err) __attribute__((weak));
-
-static enum belay_code take_in_journal(struct sqlite_store *store, struct belay_error *err)
-{
-    return sqlite_recover == NULL ? BELAY_OK : sqlite_recover(store, err);
-}
-
 static int set_served(struct sqlite_store *store, const char *text)
 {
     sqlite3_stmt *statement = NULL;
@@ -237,7 +224,7 @@ enum belay_code sqlite_unserve(struct sqlite_store *store, bool *out_is_alive, s
             "be seen: %s-serve.lock: %s",
             strtol(store->served_by, NULL, 10), store->path, store->path, strerror(errno));
     }
-    code = take_in_journal(store, err);
+    code = sqlite_recover(store, err);
     if (code == BELAY_OK) {
         code = change_served(store, NULL, err);
     }
@@ -298,7 +285,7 @@ enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, st
     (void)snprintf(text, sizeof text, "%ld %s %s", (long)getpid(), store->boot_id, name);
     socket = socket_path(store, name);
     (void)pthread_mutex_lock(&store->mutex);
-    code = socket == NULL ? error_no_memory(err) : take_in_journal(store, err);
+    code = socket == NULL ? error_no_memory(err) : sqlite_recover(store, err);
     if (code == BELAY_OK) {
         code = change_served(store, text, err);
     }
@@ -316,13 +303,21 @@ enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, st
     return BELAY_OK;
 }
 
+void sqlite_abandon(struct sqlite_store *store)
+{
+    give_lock(store->own_fd);
+    store->own_fd = -1;
+}
+
 void sqlite_disown(struct sqlite_store *store)
 {
     if (store->own_fd < 0) {
         return;
     }
-    /* If it fails they find the lock free, and do it themselves. */
-    (void)change_served(store, NULL, NULL);
+    /* If it fails, or the journal is not empty, they find the lock free, and do it themselves. */
+    if (!sqlite_has_journal(store)) {
+        (void)change_served(store, NULL, NULL);
+    }
     give_lock(store->own_fd);
     store->own_fd = -1;
     store->left.version = 0;

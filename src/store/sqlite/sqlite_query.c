@@ -200,20 +200,23 @@ struct event_page {
     size_t n;
 };
 
+void event_release(struct belay_event *event)
+{
+    free((char *)event->type);
+    free((char *)event->key);
+    free((char *)event->lock_id);
+    free((char *)event->locked_by);
+    free((char *)event->locked_by_name);
+    free((char *)event->by);
+    free((char *)event->reason);
+    meta_free((struct belay_meta *)event->metadata, event->n_metadata);
+    memset(event, 0, sizeof *event);
+}
+
 static void release_events(struct event_page *page)
 {
     while (page->n > 0) {
-        struct belay_event *event = &page->events[--page->n];
-
-        free((char *)event->type);
-        free((char *)event->key);
-        free((char *)event->lock_id);
-        free((char *)event->locked_by);
-        free((char *)event->locked_by_name);
-        free((char *)event->by);
-        free((char *)event->reason);
-        meta_free((struct belay_meta *)event->metadata, event->n_metadata);
-        memset(event, 0, sizeof *event);
+        event_release(&page->events[--page->n]);
     }
 }
 
@@ -247,7 +250,7 @@ static enum belay_code read_event(struct sqlite_store *store, sqlite3_stmt *stat
 
 /*
  * ?1 is the key and ?2 its bucket, or the first of a range and its end; ?3 is
- * after which id. Of one key first what is in `history`, then what is not there yet:
+ * after which id, ?4 before which. Of one key first what is in `history`, then what is not there yet:
  * SQLite merges the two, each in its order. Of a range all events are looked
  * at, in the order of ids; the plus keeps SQLite from anything else.
  */
@@ -255,14 +258,14 @@ static const char *event_source(const struct belay_events_query *query)
 {
     return query->key != NULL
                ? "FROM history CROSS JOIN events e ON e.id = history.id WHERE history.bucket = ?2 AND "
-                 "history.id > ?3 AND e.key = ?1 "
-                 "UNION ALL SELECT %s FROM events e WHERE e.id > ?3 AND e.key = ?1 AND "
+                 "history.id > ?3 AND history.id < ?4 AND e.key = ?1 "
+                 "UNION ALL SELECT %s FROM events e WHERE e.id > ?3 AND e.id < ?4 AND e.key = ?1 AND "
                  "e.id > (SELECT listed FROM meta WHERE id = 1)"
-               : "FROM events e WHERE +e.key >= ?1 AND +e.key < ?2 AND e.id > ?3";
+               : "FROM events e WHERE +e.key >= ?1 AND +e.key < ?2 AND e.id > ?3 AND e.id < ?4";
 }
 
 static int prepare_events(struct sqlite_store *store, const struct belay_events_query *query,
-                          const char *columns, const char *order, uint64_t after,
+                          const char *columns, const char *order, uint64_t after, uint64_t before,
                           sqlite3_stmt **out_statement)
 {
     const char *from = query->key != NULL ? query->key : query->prefix;
@@ -281,12 +284,15 @@ static int prepare_events(struct sqlite_store *store, const struct belay_events_
                  ? bind_end(*out_statement, 2, query->prefix)
                  : sqlite3_bind_int64(*out_statement, 2, hash_acquisition(query->key, "") & (BUCKETS - 1));
     }
-    return rc == SQLITE_OK ? sqlite3_bind_int64(*out_statement, 3, (int64_t)after) : rc;
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_bind_int64(*out_statement, 3, (int64_t)after);
+    }
+    return rc == SQLITE_OK ? sqlite3_bind_int64(*out_statement, 4, (int64_t)before) : rc;
 }
 
 /* After which id the last so many begin. */
 static enum belay_code find_last(struct sqlite_store *store, const struct belay_events_query *query,
-                                 uint64_t *out_after, struct belay_error *err)
+                                 uint64_t before, uint64_t *out_after, struct belay_error *err)
 {
     sqlite3_stmt *statement = NULL;
     int rc;
@@ -296,9 +302,9 @@ static enum belay_code find_last(struct sqlite_store *store, const struct belay_
         return BELAY_OK;
     }
     (void)pthread_mutex_lock(&store->mutex);
-    rc = prepare_events(store, query, "e.id", "DESC LIMIT 1 OFFSET ?4", query->after, &statement);
+    rc = prepare_events(store, query, "e.id", "DESC LIMIT 1 OFFSET ?5", query->after, before, &statement);
     if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 4, (int64_t)query->last - 1);
+        rc = sqlite3_bind_int64(statement, 5, (int64_t)query->last - 1);
     }
     if (rc == SQLITE_OK) {
         rc = sqlite3_step(statement);
@@ -312,7 +318,8 @@ static enum belay_code find_last(struct sqlite_store *store, const struct belay_
 }
 
 static enum belay_code read_events(struct sqlite_store *store, const struct belay_events_query *query,
-                                   uint64_t after, struct event_page *page, struct belay_error *err)
+                                   uint64_t after, uint64_t before, struct event_page *page,
+                                   struct belay_error *err)
 {
     sqlite3_stmt *statement = NULL;
     enum belay_code code = BELAY_OK;
@@ -326,7 +333,7 @@ static enum belay_code read_events(struct sqlite_store *store, const struct bela
             prepare_events(store, query,
                            "e.id, at_unix_ms, level, type, e.key, lock_id, token, locked_by, locked_by_name, "
                            "done_by, reason, duration_ms, metadata",
-                           "", after, &statement);
+                           "", after, before, &statement);
     } else if (rc == SQLITE_OK) {
         code = sqlite_elsewhere(store, err);
     }
@@ -347,17 +354,17 @@ static enum belay_code read_events(struct sqlite_store *store, const struct bela
     return code;
 }
 
-enum belay_code sqlite_events(struct belay_store *base, const struct belay_events_query *query,
-                              belay_event_fn fn, void *context, struct belay_error *err)
+enum belay_code sqlite_events_before(struct sqlite_store *store, const struct belay_events_query *query,
+                                     uint64_t before, belay_event_fn fn, void *context,
+                                     struct belay_error *err)
 {
-    struct sqlite_store *store = (struct sqlite_store *)base;
     struct event_page *page = calloc(1, sizeof *page);
     uint64_t after = 0;
-    enum belay_code code = page == NULL ? error_no_memory(err) : find_last(store, query, &after, err);
+    enum belay_code code = page == NULL ? error_no_memory(err) : find_last(store, query, before, &after, err);
     bool more = code == BELAY_OK;
 
     while (more) {
-        code = read_events(store, query, after, page, err);
+        code = read_events(store, query, after, before, page, err);
         more = code == BELAY_OK && page->n == PAGE;
         after = page->n > 0 ? page->events[page->n - 1].id : after;
         for (size_t i = 0; code == BELAY_OK && i < page->n; i++) {
@@ -370,4 +377,10 @@ enum belay_code sqlite_events(struct belay_store *base, const struct belay_event
     }
     free(page);
     return code;
+}
+
+enum belay_code sqlite_events(struct belay_store *base, const struct belay_events_query *query,
+                              belay_event_fn fn, void *context, struct belay_error *err)
+{
+    return sqlite_events_before((struct sqlite_store *)base, query, INT64_MAX, fn, context, err);
 }

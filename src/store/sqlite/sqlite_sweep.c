@@ -88,6 +88,36 @@ static bool nobody_is_left(const struct belay_record *record, int64_t now_ms)
     return !left;
 }
 
+int sweep_all_events(struct sqlite_store *store)
+{
+    struct ground ground;
+    bool other_boot = false;
+    int64_t cut = 0;
+    int rc = db_add_functions(store);
+
+    if (rc == SQLITE_OK) {
+        rc = db_read_ground(store, &ground, &other_boot);
+    }
+    if (rc == SQLITE_OK) {
+        rc = index_events(store, ground.newest, true);
+    }
+    while (rc == SQLITE_OK) {
+        rc = sweep_events(store, &ground);
+        rc = rc == SQLITE_OK ? find_cut(store, &ground, 1, &cut) : rc;
+        if (cut == 0) {
+            break;
+        }
+    }
+    return rc;
+}
+
+bool record_may_go(const struct belay_record *record, int64_t now_ms, int64_t before_unix_ms)
+{
+    return (!record->held || record->expires_ms <= now_ms) && record->locked_at_unix_ms < before_unix_ms &&
+           (!record->held || record->expires_at_unix_ms < before_unix_ms) &&
+           record->freed_at_unix_ms < before_unix_ms && nobody_is_left(record, now_ms);
+}
+
 /* A record that nobody has had to do with for long: its key, and whether somebody may still wait. */
 struct old_record {
     char *key; /* owned */

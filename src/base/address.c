@@ -1,0 +1,153 @@
+#include "base/address.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { V4_AT = 12, V4_BITS = 96 };
+
+static const unsigned char v4_prefix[V4_AT] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
+
+static void from_v4(const void *four, struct address *out)
+{
+    memcpy(out->bytes, v4_prefix, sizeof v4_prefix);
+    memcpy(out->bytes + V4_AT, four, 4);
+}
+
+static bool is_v4(const struct address *address)
+{
+    return memcmp(address->bytes, v4_prefix, sizeof v4_prefix) == 0;
+}
+
+bool address_parse(const char *text, struct address *out)
+{
+    struct in_addr four;
+
+    if (inet_pton(AF_INET6, text, out->bytes) == 1) {
+        return true;
+    }
+    /* inet_aton() also takes what follows a blank; that is no address. */
+    if (strpbrk(text, " \t\r\n") != NULL || inet_aton(text, &four) == 0) {
+        return false;
+    }
+    from_v4(&four, out);
+    return true;
+}
+
+static bool has_bits_behind(const struct address_range *range)
+{
+    for (unsigned bit = range->bits; bit < 8 * ADDRESS_BYTES; bit++) {
+        if ((range->first.bytes[bit / 8] & (0x80U >> bit % 8)) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool address_range_parse(const char *text, struct address_range *out)
+{
+    const char *slash = strchr(text, '/');
+    char host[ADDRESS_TEXT_SIZE];
+    struct address_range range = { .bits = 8 * ADDRESS_BYTES };
+    size_t len = slash == NULL ? strlen(text) : (size_t)(slash - text);
+    unsigned long bits;
+
+    if (len >= sizeof host) {
+        return false;
+    }
+    memcpy(host, text, len);
+    host[len] = '\0';
+    if (!address_parse(host, &range.first)) {
+        return false;
+    }
+    if (slash != NULL) {
+        bits = strtoul(slash + 1, NULL, 10);
+        if (slash[1] == '\0' || strlen(slash + 1) > 3 ||
+            strspn(slash + 1, "0123456789") != strlen(slash + 1)) {
+            return false;
+        }
+        bits += strchr(host, ':') == NULL ? V4_BITS : 0;
+        if (bits > 8 * ADDRESS_BYTES) {
+            return false;
+        }
+        range.bits = (unsigned)bits;
+    }
+    if (has_bits_behind(&range)) {
+        return false;
+    }
+    *out = range;
+    return true;
+}
+
+bool address_of_socket(const struct sockaddr *from, struct address *out)
+{
+    if (from->sa_family == AF_INET) {
+        from_v4(&((const struct sockaddr_in *)(const void *)from)->sin_addr, out);
+    } else if (from->sa_family == AF_INET6) {
+        memcpy(out->bytes, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, ADDRESS_BYTES);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool is_in(const struct address *address, const struct address_range *range)
+{
+    unsigned whole = range->bits / 8;
+    unsigned rest = range->bits % 8;
+    unsigned char mask = (unsigned char)(0xff00U >> rest);
+
+    return memcmp(address->bytes, range->first.bytes, whole) == 0 &&
+           (rest == 0 || ((address->bytes[whole] ^ range->first.bytes[whole]) & mask) == 0);
+}
+
+bool address_is_within(const struct address *address, const struct address_range *ranges, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (is_in(address, &ranges[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_listed(const struct address *address, const char *const *texts, size_t n)
+{
+    struct address_range range;
+
+    for (size_t i = 0; i < n; i++) {
+        if (address_range_parse(texts[i], &range) && is_in(address, &range)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool address_is_public(const struct address *address)
+{
+    static const char *const special_v4[] = {
+        "0.0.0.0/8",     "10.0.0.0/8",      "100.64.0.0/10",  "127.0.0.0/8",    "169.254.0.0/16",
+        "172.16.0.0/12", "192.0.0.0/24",    "192.0.2.0/24",   "192.88.99.0/24", "192.168.0.0/16",
+        "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4",    "240.0.0.0/4",
+    };
+    /* All else of IPv6 is set apart: loopback, private, link-local, multicast, IPv4 in other clothes. */
+    static const char *const global_v6[] = { "2000::/3" };
+    static const char *const special_v6[] = { "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20" };
+
+    if (is_v4(address)) {
+        return !is_listed(address, special_v4, sizeof special_v4 / sizeof special_v4[0]);
+    }
+    return is_listed(address, global_v6, 1) &&
+           !is_listed(address, special_v6, sizeof special_v6 / sizeof special_v6[0]);
+}
+
+void address_text(const struct address *address, char out[ADDRESS_TEXT_SIZE])
+{
+    const void *at = is_v4(address) ? address->bytes + V4_AT : address->bytes;
+
+    if (inet_ntop(is_v4(address) ? AF_INET : AF_INET6, at, out, ADDRESS_TEXT_SIZE) == NULL) {
+        out[0] = '\0';
+    }
+}

@@ -1,0 +1,126 @@
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+struct pool {
+    pthread_mutex_t mutex;
+    pthread_cond_t work;
+    struct pool_job *first;
+    struct pool_job **end;
+    size_t max_threads;
+    size_t n_idle;
+    size_t n_queued;
+    size_t n_threads;
+    bool is_stopping;
+    pthread_t threads[]; /* n_threads of them */
+};
+
+static void *run(void *context)
+{
+    struct pool *pool = context;
+
+    (void)pthread_mutex_lock(&pool->mutex);
+    for (;;) {
+        struct pool_job *job;
+
+        while (pool->first == NULL && !pool->is_stopping) {
+            pool->n_idle++;
+            (void)pthread_cond_wait(&pool->work, &pool->mutex);
+            pool->n_idle--;
+        }
+        if (pool->is_stopping) {
+            break;
+        }
+        job = pool->first;
+        pool->first = job->next;
+        pool->n_queued--;
+        if (pool->first == NULL) {
+            pool->end = &pool->first;
+        }
+        (void)pthread_mutex_unlock(&pool->mutex);
+        job->work(job);
+        (void)pthread_mutex_lock(&pool->mutex);
+    }
+    (void)pthread_mutex_unlock(&pool->mutex);
+    return NULL;
+}
+
+struct pool *pool_new(size_t max_threads)
+{
+    struct pool *pool = calloc(1, sizeof *pool + max_threads * sizeof pool->threads[0]);
+
+    if (pool != NULL) {
+        (void)pthread_mutex_init(&pool->mutex, NULL);
+        (void)pthread_cond_init(&pool->work, NULL);
+        pool->end = &pool->first;
+        pool->max_threads = max_threads;
+    }
+    return pool;
+}
+
+/* Signals are for the thread that looks for them. */
+static bool start_thread(struct pool *pool)
+{
+    sigset_t all;
+    sigset_t before;
+    bool ok;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    ok = pthread_create(&pool->threads[pool->n_threads], NULL, run, pool) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pool->n_threads += ok;
+    return ok;
+}
+
+bool pool_add(struct pool *pool, struct pool_job *job)
+{
+    bool ok;
+
+    job->next = NULL;
+    (void)pthread_mutex_lock(&pool->mutex);
+    if (pool->n_queued >= pool->n_idle && pool->n_threads < pool->max_threads) {
+        (void)start_thread(pool);
+    }
+    ok = pool->n_threads > 0 && !pool->is_stopping;
+    if (ok) {
+        *pool->end = job;
+        pool->end = &job->next;
+        pool->n_queued++;
+        (void)pthread_cond_signal(&pool->work);
+    }
+    (void)pthread_mutex_unlock(&pool->mutex);
+    return ok;
+}
+
+struct pool_job *pool_stop(struct pool *pool)
+{
+    struct pool_job *left;
+
+    (void)pthread_mutex_lock(&pool->mutex);
+    pool->is_stopping = true;
+    (void)pthread_cond_broadcast(&pool->work);
+    (void)pthread_mutex_unlock(&pool->mutex);
+    for (size_t i = 0; i < pool->n_threads; i++) {
+        (void)pthread_join(pool->threads[i], NULL);
+    }
+    left = pool->first;
+    pool->first = NULL;
+    pool->end = &pool->first;
+    pool->n_queued = 0;
+    pool->n_threads = 0;
+    return left;
+}
+
+void pool_free(struct pool *pool)
+{
+    if (pool == NULL) {
+        return;
+    }
+    (void)pool_stop(pool);
+    (void)pthread_cond_destroy(&pool->work);
+    (void)pthread_mutex_destroy(&pool->mutex);
+    free(pool);
+}

@@ -1,0 +1,55 @@
+#include "base/secret.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+static enum belay_code check_file(int fd, const char *path, struct belay_error *err)
+{
+    struct stat about;
+
+    if (fd < 0 || fstat(fd, &about) != 0) {
+        return error_set(err, BELAY_CONFIG, "%.200s cannot be read: %s", path, strerror(errno));
+    }
+    if (!S_ISREG(about.st_mode)) {
+        return error_set(err, BELAY_CONFIG, "%.200s is not a file", path);
+    }
+    if ((about.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
+        return error_set(err, BELAY_CONFIG, "%.200s holds a secret and others may use it: chmod 600 it",
+                         path);
+    }
+    return BELAY_OK;
+}
+
+enum belay_code secret_read(const char *path, char *out, size_t size, struct belay_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    enum belay_code code = check_file(fd, path, err);
+    ssize_t n = 0;
+
+    if (code == BELAY_OK) {
+        n = read(fd, out, size);
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    while (n > 0 && (out[n - 1] == '\n' || out[n - 1] == '\r')) {
+        n--;
+    }
+    if (n <= 0 || (size_t)n >= size) {
+        return error_set(err, BELAY_CONFIG, "%.200s must hold one line of 1 to %zu bytes", path, size - 1);
+    }
+    out[n] = '\0';
+    if (strlen(out) != (size_t)n || !text_is_clean(out, size - 1)) {
+        return error_set(err, BELAY_CONFIG, "%.200s must hold one line of plain text", path);
+    }
+    return BELAY_OK;
+}

@@ -1,0 +1,103 @@
+/*
+ * Threads that ask the store for the calls of an event loop. A call is out while
+ * one of them asks: only op->batch and op->keys are read then, and the answer is
+ * written beside the operation. The loop's thread tells the operation.
+ */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "client/client.h"
+
+struct threads {
+    struct pool *pool; /* owned */
+    pthread_mutex_t mutex;
+    struct belay_call *back; /* answered, in order; under the mutex */
+    struct belay_call **back_end;
+    void (*wake)(void *context);
+    void *context;
+};
+
+bool belay_client_is_local(const struct belay_client *client)
+{
+    return client->remote == NULL && strcmp(client->store->ops->name, "dynamodb") != 0;
+}
+
+enum belay_code belay_client_use_threads(struct belay_client *client, size_t n, void (*wake)(void *context),
+                                         void *context, struct belay_error *err)
+{
+    struct threads *threads = calloc(1, sizeof *threads);
+
+    if (client->threads != NULL || n == 0) {
+        free(threads);
+        return error_set(err, BELAY_INVALID, "the threads of a client are chosen once, and are not 0");
+    }
+    if (threads == NULL || (threads->pool = pool_new(n)) == NULL) {
+        free(threads);
+        return error_no_memory(err);
+    }
+    (void)pthread_mutex_init(&threads->mutex, NULL);
+    threads->back_end = &threads->back;
+    threads->wake = wake;
+    threads->context = context;
+    client->threads = threads;
+    return BELAY_OK;
+}
+
+static void ask(struct pool_job *job)
+{
+    struct belay_call *call = (struct belay_call *)(void *)((char *)job - offsetof(struct belay_call, job));
+    struct belay_client *client = call->client;
+    struct threads *threads = client->threads;
+
+    client_wait_ends(client, &call->looker);
+    step_ask(client, &call->op, &call->looker, &call->step);
+    (void)pthread_mutex_lock(&threads->mutex);
+    call->next_back = NULL;
+    *threads->back_end = call;
+    threads->back_end = &call->next_back;
+    (void)pthread_mutex_unlock(&threads->mutex);
+    threads->wake(threads->context);
+}
+
+bool threads_ask(struct belay_client *client, struct belay_call *call)
+{
+    call->job.work = ask;
+    call->is_out = true;
+    if (!pool_add(client->threads->pool, &call->job)) {
+        call->is_out = false;
+    }
+    return call->is_out;
+}
+
+struct belay_call *threads_next(struct belay_client *client)
+{
+    struct threads *threads = client->threads;
+    struct belay_call *call;
+
+    (void)pthread_mutex_lock(&threads->mutex);
+    call = threads->back;
+    if (call != NULL) {
+        threads->back = call->next_back;
+        if (threads->back == NULL) {
+            threads->back_end = &threads->back;
+        }
+        call->is_out = false;
+    }
+    (void)pthread_mutex_unlock(&threads->mutex);
+    return call;
+}
+
+void threads_stop(struct belay_client *client)
+{
+    struct threads *threads = client->threads;
+
+    if (threads == NULL) {
+        return;
+    }
+    pool_free(threads->pool);
+    (void)pthread_mutex_destroy(&threads->mutex);
+    free(threads);
+    client->threads = NULL;
+}

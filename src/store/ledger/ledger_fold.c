@@ -1,0 +1,235 @@
+/*
+ * Behind the commits: one sync for many of them, and the thread that brings the
+ * journal into the database.
+ *
+ *     active --full, or nothing happens for a while--> the other, if that is ready
+ *       ^                                                 |
+ *       +-- begun anew <-- brought into the database <----+
+ *
+ * While the other is not ready yet the active one grows. The thread never holds
+ * the mutex while it reads or writes: commits do not wait for it.
+ */
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "store/ledger/ledger_internal.h"
+
+enum { LOOK_MS = 200, RETRY_MS = 5000, FOLD_NICE = 5, SLACK_BYTES = 512 << 10 };
+
+/* Told by who syncs: the thread has nobody to talk to. With the mutex. */
+static void warn(struct ledger *ledger, const struct belay_error *err)
+{
+    free(ledger->warning);
+    ledger->warning = strdup(err->text);
+}
+
+static void add_mark(struct ledger *ledger)
+{
+    const struct journal *journal = &ledger->journals[ledger->active];
+    struct marks *marks = &ledger->marks[ledger->active];
+
+    if (marks->n < MARKS_MAX &&
+        (marks->n == 0 || journal->used >= marks->all[marks->n - 1].at + MARK_BYTES)) {
+        marks->all[marks->n].number = ledger->frame_first;
+        marks->all[marks->n].frames = journal->frames;
+        marks->all[marks->n++].at = journal->used;
+    }
+}
+
+/* The other file from now on, if it is ready; the thread sees to the rest. */
+static void switch_files(struct ledger *ledger)
+{
+    int other = 1 - ledger->active;
+
+    if (ledger->is_ready[other] && !ledger_has_unsynced(ledger) && ledger->first[ledger->active] != 0) {
+        ledger->is_ready[other] = false;
+        ledger->active = other;
+        (void)pthread_cond_signal(&ledger->wake);
+    }
+}
+
+static enum belay_code sync_frame(struct ledger *ledger, struct belay_error *err)
+{
+    struct journal *journal = &ledger->journals[ledger->active];
+    enum belay_code code;
+
+    if (ledger->is_broken) {
+        return error_set(err, BELAY_UNKNOWN, "the server's journal '%s' has failed", journal->path);
+    }
+    if (!ledger_has_unsynced(ledger)) {
+        return BELAY_OK;
+    }
+    add_mark(ledger);
+    code = journal_append(journal, &ledger->frame, err);
+    if (code != BELAY_OK) {
+        ledger->is_broken = true;
+        return code;
+    }
+    ledger->frame_first = 0;
+    /* Before there is no room: to make some takes time, and this is where somebody waits. */
+    if (journal->used + SLACK_BYTES >= journal->size) {
+        switch_files(ledger);
+    }
+    return BELAY_OK;
+}
+
+enum belay_code ledger_sync(struct belay_store *base, struct belay_error *err)
+{
+    struct ledger *ledger = (struct ledger *)base;
+    enum belay_code code;
+    char *warning;
+
+    (void)pthread_mutex_lock(&ledger->mutex);
+    code = sync_frame(ledger, err);
+    warning = ledger->warning;
+    ledger->warning = NULL;
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    if (warning != NULL && ledger->on_warning != NULL) {
+        ledger->on_warning(ledger->context, warning);
+    }
+    free(warning);
+    return code;
+}
+
+/* ---- the thread ---- */
+
+static bool keep_going(void *context)
+{
+    struct ledger *ledger = context;
+    bool stopping;
+
+    (void)pthread_mutex_lock(&ledger->mutex);
+    stopping = ledger->is_stopping;
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    return !stopping;
+}
+
+/* Bring in the one that commits do not go to, and make it ready again. Without the mutex. */
+static enum belay_code fold_other(struct ledger *ledger, int which, bool has_entries, struct belay_error *err)
+{
+    struct journal *journal = &ledger->journals[which];
+    uint64_t use = ledger->journals[1 - which].use + 1;
+    enum belay_code code = BELAY_OK;
+
+    if (has_entries) {
+        code = sqlite_replay(ledger->folds, journal, keep_going, ledger, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    /* Who reads events holds the mutex: they find them in the database from here on. */
+    (void)pthread_mutex_lock(&ledger->mutex);
+    ledger->first[which] = 0;
+    ledger->marks[which].n = 0;
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    code = journal_begin(journal, use, ledger->journal_bytes, ledger->folds->path, err);
+    (void)pthread_mutex_lock(&ledger->mutex);
+    ledger->is_ready[which] = code == BELAY_OK;
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    return code;
+}
+
+/* With the mutex, which is let go of. */
+static void sleep_for(struct ledger *ledger, int64_t ms)
+{
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(ms / 1000);
+    until.tv_nsec += (long)(ms % 1000 * 1000000);
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    (void)pthread_cond_timedwait(&ledger->wake, &ledger->mutex, &until);
+}
+
+static void *run_thread(void *context)
+{
+    struct ledger *ledger = context;
+
+    /* Commits come first. On Linux this is of the thread alone. */
+    (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){ 0 });
+    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), FOLD_NICE);
+    (void)pthread_mutex_lock(&ledger->mutex);
+    while (!ledger->is_stopping) {
+        int other = 1 - ledger->active;
+        bool has_entries = ledger->first[other] != 0;
+        struct belay_error err = BELAY_ERROR_INIT;
+        enum belay_code code;
+
+        if (!ledger->is_ready[other]) {
+            (void)pthread_mutex_unlock(&ledger->mutex);
+            code = fold_other(ledger, other, has_entries, &err);
+            (void)pthread_mutex_lock(&ledger->mutex);
+            if (code != BELAY_OK && code != BELAY_CANCELLED) {
+                warn(ledger, &err);
+            }
+            belay_error_release(&err);
+            if (code != BELAY_OK && !ledger->is_stopping) {
+                sleep_for(ledger, RETRY_MS);
+            }
+            continue;
+        }
+        if (ledger->first[ledger->active] != 0 &&
+            sqlite_now_ms(ledger->reads) - ledger->committed_ms >= ledger->idle_ms) {
+            switch_files(ledger);
+        }
+        if (ledger->is_ready[1 - ledger->active]) {
+            sleep_for(ledger, LOOK_MS);
+        }
+    }
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    return NULL;
+}
+
+bool ledger_start_thread(struct ledger *ledger)
+{
+    sigset_t all;
+    sigset_t old;
+
+    /* Signals are for the threads of who opened the store. */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    ledger->has_thread = pthread_create(&ledger->thread, NULL, run_thread, ledger) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return ledger->has_thread;
+}
+
+void ledger_stop_thread(struct ledger *ledger)
+{
+    if (!ledger->has_thread) {
+        return;
+    }
+    (void)pthread_mutex_lock(&ledger->mutex);
+    ledger->is_stopping = true;
+    (void)pthread_cond_signal(&ledger->wake);
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)pthread_join(ledger->thread, NULL);
+    ledger->has_thread = false;
+}
+
+enum belay_code ledger_fold_all(struct ledger *ledger, struct belay_error *err)
+{
+    enum belay_code code = ledger_sync(&ledger->base, err);
+
+    for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
+        int which = i == 0 ? 1 - ledger->active : ledger->active;
+
+        if (ledger->first[which] != 0) {
+            code = sqlite_replay(ledger->folds, &ledger->journals[which], NULL, NULL, err);
+        }
+    }
+    for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
+        (void)unlink(ledger->journals[i].path);
+    }
+    return code;
+}

@@ -1,0 +1,314 @@
+/*
+ * A server's journal, brought into the database: by the server itself while it
+ * runs, and by whoever opens the database after a server was killed.
+ *
+ * Entries follow each other without a gap in their numbers, and the database knows
+ * the last number that it has (as every commit leaves it). So what it has is
+ * left out, and doing it twice, or a part of it twice, is doing it once.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "store/sqlite/journal.h"
+#include "store/sqlite/pack.h"
+#include "store/sqlite/sqlite_internal.h"
+
+enum { ENTRIES_AT_ONCE = 4096, CACHE_BUCKETS = 4096 };
+
+/* A record that a transaction has changed; it is written once, at its end. */
+struct cached {
+    struct cached *next;
+    struct row row;
+    bool is_gone;
+};
+
+struct replay {
+    struct sqlite_store *store;
+    struct cached *buckets[CACHE_BUCKETS];
+    struct cached **all; /* owned */
+    size_t n;
+    size_t cap;
+    struct entry_room room;
+    uint64_t last; /* number in the database, or about to be */
+};
+
+static void forget(struct replay *replay)
+{
+    for (size_t i = 0; i < replay->n; i++) {
+        row_release(&replay->all[i]->row);
+        free(replay->all[i]);
+    }
+    replay->n = 0;
+    memset((void *)replay->buckets, 0, sizeof replay->buckets);
+}
+
+static enum belay_code fetch(struct replay *replay, const char *key, struct cached **out_cached,
+                             struct belay_error *err)
+{
+    struct cached **bucket = &replay->buckets[hash_text(key) % CACHE_BUCKETS];
+    struct cached *cached = *bucket;
+    enum belay_code code;
+
+    while (cached != NULL && strcmp(cached->row.record.key, key) != 0) {
+        cached = cached->next;
+    }
+    *out_cached = cached;
+    if (cached != NULL) {
+        return BELAY_OK;
+    }
+    if (replay->n == replay->cap) {
+        size_t cap = replay->cap == 0 ? ENTRIES_AT_ONCE : 2 * replay->cap;
+        struct cached **all = realloc((void *)replay->all, cap * sizeof(struct cached *));
+
+        if (all == NULL) {
+            return error_no_memory(err);
+        }
+        replay->all = all;
+        replay->cap = cap;
+    }
+    cached = calloc(1, sizeof *cached);
+    code = cached == NULL ? error_no_memory(err) : row_load(replay->store, key, &cached->row, err);
+    if (code != BELAY_OK) {
+        free(cached);
+        return code;
+    }
+    cached->next = *bucket;
+    *bucket = cached;
+    replay->all[replay->n++] = cached;
+    *out_cached = cached;
+    return BELAY_OK;
+}
+
+static enum belay_code apply_write(struct replay *replay, const struct belay_write *write,
+                                   const struct ground *ground, struct belay_error *err)
+{
+    struct cached *cached;
+    enum belay_code code = fetch(replay, write->key, &cached, err);
+
+    if (code != BELAY_OK || write_leaves_alone(write, &cached->row.record)) {
+        return code;
+    }
+    cached->is_gone = false;
+    /* Its waiter was a connection of the server: no lock in the wake file, so others see that it is gone. */
+    return write_apply(write, ground, true, &cached->row, err);
+}
+
+static enum belay_code apply_delete(struct replay *replay, const char *key, struct belay_error *err)
+{
+    struct cached *cached;
+    enum belay_code code = fetch(replay, key, &cached, err);
+    struct row absent;
+
+    if (code == BELAY_OK) {
+        code = row_absent(key, &absent, err);
+    }
+    if (code == BELAY_OK) {
+        row_release(&cached->row);
+        cached->row = absent;
+        cached->is_gone = true;
+    }
+    return code;
+}
+
+static enum belay_code apply(struct replay *replay, const struct journal_entry *entry,
+                             struct belay_error *err)
+{
+    struct ground ground = { .now_ms = entry->now_ms, .unix_ms = entry->unix_ms, .next = entry->number };
+    enum belay_code code = BELAY_OK;
+
+    for (size_t i = 0; code == BELAY_OK && i < entry->n_writes; i++) {
+        code = apply_write(replay, &entry->writes[i], &ground, err);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < entry->n_events; i++) {
+        code = event_save(replay->store, &entry->events[i], err);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < entry->n_deletes; i++) {
+        code = apply_delete(replay, entry->deletes[i], err);
+    }
+    replay->last = entry_last(entry);
+    return code;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp((*(struct cached *const *)a)->row.record.key, (*(struct cached *const *)b)->row.record.key);
+}
+
+/* In the order of keys, which is that of the table's pages. */
+static enum belay_code save_all(struct replay *replay, struct belay_error *err)
+{
+    struct sqlite_store *store = replay->store;
+    enum belay_code code = BELAY_OK;
+    sqlite3_stmt *statement;
+    int rc = SQLITE_OK;
+
+    if (replay->n > 0) {
+        qsort((void *)replay->all, replay->n, sizeof(struct cached *), by_key);
+    }
+    for (size_t i = 0; code == BELAY_OK && rc == SQLITE_OK && i < replay->n; i++) {
+        struct cached *cached = replay->all[i];
+
+        if (cached->row.record.revision != 0) {
+            code = row_save(store, &cached->row, err);
+        } else if (cached->is_gone) {
+            rc = db_statement(store, ST_DELETE, &statement);
+            rc = rc == SQLITE_OK ? sqlite3_bind_text(statement, 1, cached->row.record.key, -1, SQLITE_STATIC)
+                                 : rc;
+            rc = rc == SQLITE_OK ? db_finish(statement) : rc;
+        }
+    }
+    if (code == BELAY_OK && rc == SQLITE_OK) {
+        rc = db_statement(store, ST_SET_NUMBER, &statement);
+        rc = rc == SQLITE_OK ? sqlite3_bind_int64(statement, 1, (int64_t)replay->last) : rc;
+        rc = rc == SQLITE_OK ? db_finish(statement) : rc;
+    }
+    if (code == BELAY_OK && rc == SQLITE_OK) {
+        rc = sweep_all_events(store);
+    }
+    return code != BELAY_OK || rc == SQLITE_OK ? code : sqlite_failed(store, rc, err);
+}
+
+static enum belay_code damaged(const struct journal *journal, const char *how, struct belay_error *err)
+{
+    return error_set(
+        err, BELAY_BAD_CONTENT,
+        "the server's journal '%s' %s; nothing of it was changed: restore it, or move it away to "
+        "go on with what the database has",
+        journal->path, how);
+}
+
+/* Up to so many entries. *out_more: there are more. */
+static enum belay_code replay_some(struct replay *replay, const struct journal *journal,
+                                   struct journal_reader *reader, bool *out_more, struct belay_error *err)
+{
+    const void *data;
+    size_t len;
+    struct journal_entry entry;
+    enum belay_code code = BELAY_OK;
+    size_t n = 0;
+
+    *out_more = true;
+    while (code == BELAY_OK && n < ENTRIES_AT_ONCE && *out_more) {
+        *out_more = journal_next(reader, &data, &len);
+        if (!*out_more) {
+            break;
+        }
+        if (!entry_unpack(data, len, &replay->room, &entry)) {
+            return damaged(journal, "has an entry that cannot be read", err);
+        }
+        if (entry_last(&entry) <= replay->last) {
+            continue;
+        }
+        if (entry.number != replay->last + 1) {
+            return damaged(journal, "does not belong to this database, or a part of it is missing", err);
+        }
+        code = apply(replay, &entry, err);
+        n++;
+    }
+    if (code == BELAY_OK && !*out_more && journal_is_damaged(reader)) {
+        return damaged(journal, "is damaged in its middle", err);
+    }
+    return code == BELAY_OK && n > 0 ? save_all(replay, err) : code;
+}
+
+static enum belay_code replay_step(struct replay *replay, const struct journal *journal,
+                                   struct journal_reader *reader, bool *out_more, struct belay_error *err)
+{
+    struct sqlite_store *store = replay->store;
+    struct ground ground = { 0 };
+    bool other_boot;
+    enum belay_code code;
+    int rc;
+
+    rc = db_begin(store, true);
+    if (rc == SQLITE_OK) {
+        rc = db_read_ground(store, &ground, &other_boot);
+    }
+    replay->last = ground.next - 1;
+    code =
+        rc == SQLITE_OK ? replay_some(replay, journal, reader, out_more, err) : sqlite_failed(store, rc, err);
+    if (code == BELAY_OK) {
+        rc = db_run(store, ST_COMMIT);
+        code = rc == SQLITE_OK ? BELAY_OK : sqlite_commit_failed(store, rc, err);
+    }
+    db_rollback(store);
+    if (code == BELAY_OK) {
+        store->commits += MANY_COMMITS;
+        db_checkpoint_if_due(store);
+    }
+    forget(replay);
+    return code;
+}
+
+enum belay_code sqlite_replay(struct sqlite_store *store, const struct journal *journal,
+                              bool (*keep_going)(void *context), void *context, struct belay_error *err)
+{
+    struct replay *replay = calloc(1, sizeof *replay);
+    struct journal_reader reader;
+    enum belay_code code = replay == NULL ? error_no_memory(err) : BELAY_OK;
+    bool more = code == BELAY_OK;
+
+    if (more) {
+        replay->store = store;
+        journal_read(journal, &reader);
+    }
+    while (code == BELAY_OK && more) {
+        code = replay_step(replay, journal, &reader, &more, err);
+        if (code == BELAY_OK && more && keep_going != NULL && !keep_going(context)) {
+            code = error_set(err, BELAY_CANCELLED, "the journal '%s' was not brought in", journal->path);
+        }
+    }
+    if (replay != NULL) {
+        entry_room_release(&replay->room);
+        free((void *)replay->all);
+        free(replay);
+    }
+    return code;
+}
+
+/* ---- after a server was killed ---- */
+
+bool sqlite_has_journal(const struct sqlite_store *store)
+{
+    bool found = false;
+
+    for (int i = 0; i < JOURNAL_FILES; i++) {
+        char *path = journal_path(store->path, i);
+
+        found = found || (path != NULL && access(path, F_OK) == 0);
+        free(path);
+    }
+    return found;
+}
+
+enum belay_code sqlite_recover(struct sqlite_store *store, struct belay_error *err)
+{
+    struct journal journals[JOURNAL_FILES] = { { .fd = -1 }, { .fd = -1 } };
+    enum belay_code found[JOURNAL_FILES] = { BELAY_NOT_FOUND, BELAY_NOT_FOUND };
+    enum belay_code code = BELAY_OK;
+    int first;
+
+    for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
+        journals[i].path = journal_path(store->path, i);
+        found[i] = journals[i].path == NULL ? error_no_memory(err) : journal_open(&journals[i], err);
+        code = found[i] == BELAY_NOT_FOUND ? BELAY_OK : found[i];
+    }
+    first = journals[0].use <= journals[1].use ? 0 : 1;
+    for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
+        int which = i == 0 ? first : 1 - first;
+
+        if (found[which] == BELAY_OK) {
+            code = sqlite_replay(store, &journals[which], NULL, NULL, err);
+        }
+    }
+    for (int i = 0; i < JOURNAL_FILES; i++) {
+        journal_close(&journals[i]);
+        if (code == BELAY_OK) {
+            (void)unlink(journals[i].path);
+        }
+        free(journals[i].path);
+    }
+    return code;
+}

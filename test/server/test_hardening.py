@@ -1,0 +1,253 @@
+"""
+What is malformed, oversized, slow, half-closed or too much: the server keeps serving the others, answers with a clear
+error, and says so in its log. BELAY_CONNECTIONS: how many connections are open at once (default 10000).
+BELAY_WAITERS: how many of them wait for a lock (default 1000).
+"""
+
+import json
+import os
+import resource
+import select
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+from server_support import BELAY, PATIENCE, Server, ServerCase, main, wait_until
+
+CONNECTIONS = int(os.environ.get("BELAY_CONNECTIONS", "10000"))
+WAITERS = int(os.environ.get("BELAY_WAITERS", "1000"))
+IS_SANITIZED = b"__asan_init" in open(BELAY, "rb").read()
+
+
+def head(line, *headers):
+    return "\r\n".join([line, "Host: localhost", *headers, "", ""]).encode()
+
+
+class Attached(Server):
+    """A server that was started otherwise."""
+
+    def __init__(self, case, process, log_path):
+        self.case, self.process, self.log_path, self.document = case, process, log_path, None
+        self.url = json.loads(process.stdout.readline())["listening"][0]
+        self.host, self.port = "127.0.0.1", int(self.url.rsplit(":", 1)[1])
+
+
+def read_all(connection):
+    data = b""
+    while chunk := connection.recv(65536):
+        data += chunk
+    return data
+
+
+class Hardening(ServerCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve()
+
+    def others_are_served(self):
+        self.assertEqual(self.server.get("/healthz").status, 200)
+        self.assertEqual(self.server.acquire(f"k{time.monotonic_ns()}").status, 200)
+
+    def say(self, data, half_close=True):
+        """Send it, and read all that is answered."""
+        with self.server.raw() as connection:
+            try:
+                connection.sendall(data)
+                if half_close:
+                    connection.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass  # it has had enough of us; the answer is there to be read
+            return read_all(connection)
+
+    def refuses(self, data, status):
+        answer = self.say(data)
+        self.assertRegex(answer, rb"^HTTP/1\.1 %d " % status, data[:80])
+        body = json.loads(answer.partition(b"\r\n\r\n")[2])
+        self.assertTrue(body["error"]["code"] and body["error"]["message"])
+        self.assertIn(b"Connection: close", answer)
+
+    def test_malformed_requests_get_an_error_and_a_line_in_the_log(self):
+        cases = [b"GARBAGE\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET\r\n\r\n",
+                 b"GET / HTTP/9.9\r\n\r\n", head("GET /a b HTTP/1.1"), b"GET / HTTP/1.1\r\n\r\n",
+                 head("GET / HTTP/1.1", "Bad Header: x"), head("GET / HTTP/1.1", "X\x00: y"),
+                 head("POST / HTTP/1.1", "Content-Length: -1"), head("POST / HTTP/1.1", "Content-Length: 5", "Content-Length: 6"),
+                 head("POST / HTTP/1.1", "Content-Length: 5", "Transfer-Encoding: chunked"),
+                 head("POST / HTTP/1.1", "Transfer-Encoding: chunked") + b"zz\r\n"]
+        for data in cases:
+            with self.subTest(data[:40]):
+                before = self.server.log().count('"event":"http"')
+                answer = self.say(data)
+                self.assertRegex(answer, rb"^HTTP/1\.1 (400|501|505) ")
+                wait_until(lambda n=before: self.server.log().count('"event":"http"') > n, "the log to say so")
+        self.others_are_served()
+
+    def test_oversized_requests_are_refused_before_they_are_read(self):
+        self.refuses(head("GET /" + "x" * 9000 + " HTTP/1.1"), 414)
+        self.refuses(head("GET / HTTP/1.1", "X-Big: " + "x" * 17000), 431)
+        self.refuses(head("GET / HTTP/1.1", *[f"X-{i}: y" for i in range(100)]), 431)
+        self.refuses(head("POST /v1/acquire HTTP/1.1", f"Content-Length: {2 << 20}"), 413)
+        chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        self.refuses(head("POST /v1/acquire HTTP/1.1", "Transfer-Encoding: chunked") + chunk * 20, 413)
+        log = self.server.log()
+        for status in (413, 414, 431):
+            self.assertIn(f"({status})", log)
+        self.others_are_served()
+
+    def test_slow_requests_end_in_408_and_hold_up_nobody(self):
+        """One byte a second, in the head and in the body."""
+        n = 50
+        begun = [b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", head("POST /v1/acquire HTTP/1.1", "Content-Length: 100") + b"{"]
+        slow = []
+        for i in range(n):
+            connection = self.server.raw()
+            self.addCleanup(connection.close)
+            connection.sendall(begun[i % 2])
+            slow.append(connection)
+        heads = {connection: b"" for connection in slow[::2]}
+        end = time.monotonic() + PATIENCE
+        while not all(b" 408 " in answer for answer in heads.values()):
+            self.assertLess(time.monotonic(), end)
+            for connection in slow:
+                try:
+                    connection.send(b"x")
+                except OSError:
+                    pass
+            for connection in select.select(list(heads), [], [], 0)[0]:
+                try:
+                    heads[connection] += connection.recv(4096)
+                except OSError:
+                    pass
+            self.others_are_served()
+            time.sleep(1)  # it is what this is about
+        self.assertIn("(408)", self.server.log())
+
+    def test_a_half_closed_connection_still_gets_its_answers(self):
+        body = b'{"locked_by":"me","ttl_ms":60000}'
+        post = head("POST /v1/locks/half/acquire HTTP/1.1", f"Content-Length: {len(body)}") + body
+        answer = self.say(post + head("GET /healthz HTTP/1.1"))
+        self.assertEqual(answer.count(b"HTTP/1.1 200 "), 2)
+        # Who waits and closes its side has left the line, and is told so.
+        body = b'{"locked_by":"me","wait_ms":15000,"ttl_ms":60000}'
+        answer = self.say(head("POST /v1/locks/half/acquire HTTP/1.1", f"Content-Length: {len(body)}") + body)
+        self.assertIn(b"HTTP/1.1 409 ", answer)
+        self.others_are_served()
+
+    def test_pipelined_requests_are_all_answered_in_order(self):
+        n = 2000
+        requests = b"".join(head(f"GET /v1/locks/k{i} HTTP/1.1") for i in range(n))
+        answer = self.say(requests)
+        self.assertEqual(answer.count(b"HTTP/1.1 404 "), n)
+        places = [answer.index(f"'k{i}'".encode()) for i in range(0, n, 97)]
+        self.assertEqual(places, sorted(places))
+
+    def test_one_who_does_not_read_its_answers_does_no_harm(self):
+        with self.server.raw() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.setblocking(False)
+            many = head("GET /openapi.json HTTP/1.1") * 2000
+            sent = 0
+            for _ in range(200):
+                try:
+                    sent += connection.send(many[sent % len(many):])
+                except BlockingIOError:
+                    break
+            self.others_are_served()
+        self.assertLess(self.memory_kib(), 600 * 1024 if IS_SANITIZED else 100 * 1024)
+
+    def memory_kib(self):
+        with open(f"/proc/{self.server.process.pid}/status", encoding="ascii") as status:
+            return int([line for line in status if line.startswith("VmRSS")][0].split()[1])
+
+
+class FullDisk(ServerCase):
+    def test_a_full_disk_is_said_and_survived(self):
+        """A small disk of its own, in a mount namespace; what was there can be read, and the server goes on."""
+        disk = self.dir / "disk"
+        disk.mkdir()
+        space = ["unshare", "--map-root-user", "--mount", "sh", "-c",
+                 'mount -t tmpfs -o size=3m tmpfs "$1" && shift && exec "$@"', "sh", str(disk)]
+        if subprocess.run([*space, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no mount namespace can be had here")
+        log_path = self.dir / "full.log"
+        with open(log_path, "wb") as log:
+            process = subprocess.Popen([*space, BELAY, "serve", "--json", "--log", "json", "--store", f"sqlite:{disk}/locks.db",
+                                        "--listen", "127.0.0.1:0"], env=self.environment(None), stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=log, encoding="utf-8")
+        self.addCleanup(self.end, process)
+        server = Attached(self, process, log_path)
+        held = server.acquire("first", "me", ttl_ms=600000).json()
+        filler = f"/proc/{process.pid}/root{disk}/filler"
+        with open(filler, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(b"x" * 4096)
+            except OSError:
+                pass
+        metadata = {f"m{i}": "x" * 4096 for i in range(60)}
+        wait_until(lambda: server.acquire(f"k{time.monotonic_ns()}", metadata=metadata).status != 200, "the disk to be full")
+        answer = server.acquire("another", metadata=metadata)
+        self.assertEqual(answer.status, 503, answer)
+        self.assertRegex(answer.error["message"], "full|space")
+        self.assertEqual(server.get("/healthz").status, 200)
+        self.assertEqual(server.get("/v1/locks/first").json()["lock_id"], held["lock_id"])
+        self.assertIn('"status":503', server.log())
+        os.remove(filler)  # room again: it goes on without being restarted
+        wait_until(lambda: server.acquire("after", "me").status == 200, "it to write again")
+        self.assertEqual(server.renew("first", held["lock_id"]).json()["token"], held["token"])
+
+
+class Crowd(ServerCase):
+    def setUp(self):
+        super().setUp()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and hard < CONNECTIONS + 500:
+            self.skipTest(f"only {hard} files may be open here")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+
+    def memory_kib(self, server):
+        with open(f"/proc/{server.process.pid}/status", encoding="ascii") as status:
+            return int([line for line in status if line.startswith("VmRSS")][0].split()[1])
+
+    def test_ten_thousand_connections_in_little_memory(self):
+        """Its own limit on open files it raises itself."""
+        # In memory: it is not the disk that is measured here.
+        folder = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        server = self.serve("--store", f"sqlite:{folder}/locks.db",
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, CONNECTIONS + 500)))
+        keys = [f"k{i}" for i in range(WAITERS // 10)]
+        for key in keys:
+            server.acquire(key, "holder", lock_id=f"h-{key}", ttl_ms=3600000)
+        crowd = []
+        self.addCleanup(lambda: [connection.close() for connection in crowd])
+        before = self.memory_kib(server)
+        for _ in range(CONNECTIONS - WAITERS):
+            connection = server.raw()
+            crowd.append(connection)
+            connection.sendall(head("GET /healthz HTTP/1.1"))
+        for connection in crowd:
+            self.assertRegex(connection.recv(4096), rb"^HTTP/1\.1 200 ")
+        idle = self.memory_kib(server)
+        for i in range(WAITERS):
+            body = json.dumps({"locked_by": f"w{i}", "wait_ms": 1000000, "ttl_ms": 3600000}).encode()
+            connection = server.raw()
+            crowd.append(connection)
+            path = f"/v1/locks/{keys[i % len(keys)]}/acquire"
+            connection.sendall(head(f"POST {path} HTTP/1.1", f"Content-Length: {len(body)}") + body)
+        wait_until(lambda: sum(server.get("/v1/locks?limit=1000").json()["waiting"].values()) == WAITERS,
+                   "all to be in line", PATIENCE * 4)
+        each = (idle - before) / (CONNECTIONS - WAITERS), (self.memory_kib(server) - idle) / WAITERS
+        print(f"\n{CONNECTIONS} connections: {each[0]:.1f} KiB for an idle one, {each[1]:.1f} KiB for one that waits")
+        self.assertLess(each[0], 60 if IS_SANITIZED else 12)
+        self.assertLess(each[1], 250 if IS_SANITIZED else 40)
+        # The others are served, and the line moves.
+        self.assertEqual(server.acquire("free").status, 200)
+        server.release(keys[0], f"h-{keys[0]}")
+        self.assertRegex(crowd[CONNECTIONS - WAITERS].recv(65536), rb"^HTTP/1\.1 200 ")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,406 @@
+/*
+ * What is left of a server that was killed: its journal, whole, cut short at any
+ * place, damaged, brought in twice, or in two goes; and a disk that is full.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "store/ledger/ledger_store.h"
+#include "store/sqlite/journal.h"
+#include "store/sqlite/sqlite_internal.h"
+
+enum { STEPS = 12, KEYS = 3, SECTOR = JOURNAL_SECTOR };
+
+static char directory[64];
+static char path[96];
+static char journal_file[128];
+
+/* What is known after each sync. */
+struct state {
+    struct {
+        bool held;
+        uint64_t token;
+    } keys[KEYS];
+    uint64_t last_token;
+    size_t n_events;
+};
+static struct state states[STEPS + 1];
+
+static struct belay_store *open_ledger(bool stays)
+{
+    const struct ledger_hooks hooks = { .journal_bytes = 1 << 20, .stays = stays };
+    struct belay_store *store = NULL;
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (ledger_store_open(path, &hooks, NULL, NULL, &store, NULL, NULL, &err) != BELAY_OK) {
+        fail_msg("%s", err.text);
+    }
+    return store;
+}
+
+static struct belay_store *open_sqlite(enum belay_code wanted)
+{
+    struct belay_store *store = NULL;
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code = sqlite_store_open(path, NULL, &store, NULL, &err);
+
+    if (code != wanted) {
+        fail_msg("%d: %s", (int)code, err.text);
+    }
+    belay_error_release(&err);
+    return store;
+}
+
+static const char *key_name(size_t i)
+{
+    static const char *const names[KEYS] = { "a", "b", "c" };
+
+    return names[i];
+}
+
+/* Take or give back one of the keys: returns the code, *out_token if it took. */
+static enum belay_code change(struct belay_store *store, size_t step, uint64_t *out_token)
+{
+    char id[16], old[16];
+    struct belay_record values = { .lock_id = id,
+                                   .owner = "o",
+                                   .owner_name = "n",
+                                   .ttl_ms = 600000,
+                                   .outlives = true,
+                                   .outcome = BELAY_OUTCOME_COMPLETED };
+    struct belay_event event = {
+        .type = "lock.acquired", .key = key_name(step % KEYS), .lock_id = id, .duration_ms = -1
+    };
+    struct belay_write write = {
+        .key = event.key, .condition = BELAY_IF_FREE, .set = BELAY_SET_HOLDER, .values = &values
+    };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1, .events = &event, .n_events = 1 };
+    struct belay_commit done = { 0 };
+    enum belay_code code;
+
+    (void)snprintf(id, sizeof id, "id-%zu", step);
+    (void)snprintf(old, sizeof old, "id-%zu", step - KEYS);
+    if (step / KEYS % 2 == 1) {
+        write.condition = BELAY_IF_HELD_BY;
+        write.lock_id = event.lock_id = old;
+        write.set = BELAY_SET_RELEASED;
+        event.type = "lock.released";
+    }
+    code = store->ops->commit(store, &batch, &done, NULL);
+    *out_token = done.token;
+    belay_commit_release(&done);
+    return code;
+}
+
+static bool count_event(void *context, const struct belay_event *event)
+{
+    (void)event;
+    ++*(size_t *)context;
+    return true;
+}
+
+static struct state look(struct belay_store *store)
+{
+    struct state state = { 0 };
+    struct belay_events_query all = { 0 };
+    int64_t now_ms;
+
+    for (size_t i = 0; i < KEYS; i++) {
+        struct belay_record record = { 0 };
+        const char *key = key_name(i);
+
+        assert_int_equal(store->ops->get(store, &key, 1, &record, &now_ms, NULL), BELAY_OK);
+        state.keys[i].held = record.held;
+        state.keys[i].token = record.token;
+        state.last_token = record.token > state.last_token ? record.token : state.last_token;
+        belay_record_release(&record);
+    }
+    assert_int_equal(store->ops->events(store, &all, count_event, &state.n_events, NULL), BELAY_OK);
+    return state;
+}
+
+static void expect(const struct state *got, const struct state *wanted)
+{
+    for (size_t i = 0; i < KEYS; i++) {
+        assert_int_equal(got->keys[i].held, wanted->keys[i].held);
+        assert_int_equal(got->keys[i].token, wanted->keys[i].token);
+    }
+    assert_int_equal(got->n_events, wanted->n_events);
+}
+
+/* A server does STEPS changes, each synced, and is killed. */
+static void run_and_die(void)
+{
+    struct belay_store *store = open_ledger(true);
+    uint64_t token;
+
+    states[0] = look(store);
+    for (size_t i = 0; i < STEPS; i++) {
+        assert_int_equal(change(store, i, &token), BELAY_OK);
+        assert_int_equal(store->ops->sync(store, NULL), BELAY_OK);
+        states[i + 1] = look(store);
+    }
+    store->ops->close(store);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    (void)snprintf(directory, sizeof directory, "/tmp/belay-ledger-XXXXXX");
+    assert_non_null(mkdtemp(directory));
+    (void)snprintf(path, sizeof path, "%s/locks.db", directory);
+    (void)snprintf(journal_file, sizeof journal_file, "%s-ledger-0", path);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    DIR *dir = opendir(directory);
+    struct dirent *entry;
+
+    (void)state;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        if (entry->d_name[0] != '.') {
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+        }
+    }
+    (void)closedir(dir);
+    return rmdir(directory);
+}
+
+/* ---- the files, put back as they were ---- */
+
+static void copy(const char *from, const char *to)
+{
+    char command[512];
+
+    (void)snprintf(command, sizeof command, "cp -p %s %s", from, to);
+    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
+}
+
+static void keep_files(void)
+{
+    char command[512];
+
+    (void)snprintf(command, sizeof command, "cd %s && for f in locks.db*; do cp -p $f kept-$f; done",
+                   directory);
+    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
+}
+
+static void put_files_back(void)
+{
+    char command[512];
+
+    (void)snprintf(command, sizeof command,
+                   "cd %s && rm -f locks.db* && for f in kept-*; do cp -p $f ${f#kept-}; done", directory);
+    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
+}
+
+static void overwrite(size_t at, const void *data, size_t len)
+{
+    int fd = open(journal_file, O_RDWR | O_CLOEXEC);
+
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, data, len, (off_t)at), (ssize_t)len);
+    (void)close(fd);
+}
+
+static void flip(size_t at)
+{
+    unsigned char byte;
+    int fd = open(journal_file, O_RDONLY | O_CLOEXEC);
+
+    assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
+    (void)close(fd);
+    byte ^= 0x40;
+    overwrite(at, &byte, 1);
+}
+
+/* ---- the tests ---- */
+
+static void what_was_synced_is_found_by_who_opens_the_file_next(void **state)
+{
+    struct belay_store *store;
+    struct state got;
+
+    (void)state;
+    run_and_die();
+    store = open_sqlite(BELAY_OK);
+    got = look(store);
+    expect(&got, &states[STEPS]);
+    store->ops->close(store);
+    assert_int_not_equal(access(journal_file, F_OK), 0);
+}
+
+/* Each of the changes is one frame of one sector here. */
+static void a_journal_cut_short_anywhere_keeps_every_whole_frame(void **state)
+{
+    static const char zeros[(STEPS + 1) * SECTOR];
+
+    (void)state;
+    run_and_die();
+    keep_files();
+    for (size_t cut = SECTOR; cut <= (STEPS + 1) * SECTOR; cut += cut % SECTOR == SECTOR - 37 ? 37 : 95) {
+        size_t whole = cut / SECTOR - 1;
+        struct belay_store *store;
+        struct state got;
+        uint64_t token = 0;
+
+        put_files_back();
+        overwrite(cut, zeros, (STEPS + 1) * SECTOR - cut + 8);
+        store = open_sqlite(BELAY_OK);
+        got = look(store);
+        /* The end of a frame is zeros: a cut in there takes nothing away. */
+        expect(&got, got.n_events == whole + 1 && whole < STEPS ? &states[whole + 1] : &states[whole]);
+        /* L2: what is handed out now is greater than all that anybody was told of. */
+        assert_int_equal(change(store, got.n_events, &token), BELAY_OK);
+        assert_true(token == 0 || token > states[whole].last_token);
+        store->ops->close(store);
+    }
+}
+
+static void damage_in_the_middle_is_an_error_and_changes_nothing(void **state)
+{
+    (void)state;
+    run_and_die();
+    keep_files();
+    for (size_t frame = 1; frame < STEPS; frame++) {
+        put_files_back();
+        flip(frame * SECTOR + 50);
+        assert_null(open_sqlite(BELAY_BAD_CONTENT));
+        assert_int_equal(access(journal_file, F_OK), 0);
+    }
+    put_files_back();
+    flip(20); /* in the head of the file */
+    assert_null(open_sqlite(BELAY_BAD_CONTENT));
+    /* Put right, it is all there. */
+    put_files_back();
+    {
+        struct belay_store *store = open_sqlite(BELAY_OK);
+        struct state got = look(store);
+
+        expect(&got, &states[STEPS]);
+        store->ops->close(store);
+    }
+}
+
+static void the_last_frame_may_be_torn(void **state)
+{
+    struct belay_store *store;
+    struct state got;
+
+    (void)state;
+    run_and_die();
+    flip(STEPS * SECTOR + 50);
+    store = open_sqlite(BELAY_OK);
+    got = look(store);
+    expect(&got, &states[STEPS - 1]);
+    store->ops->close(store);
+}
+
+/* Whoever brings it in may be killed after any of its transactions, and the next begins again. */
+static void bringing_it_in_can_be_interrupted_and_repeated(void **state)
+{
+    char kept[160];
+
+    (void)state;
+    run_and_die();
+    (void)snprintf(kept, sizeof kept, "%s/kept", directory);
+    copy(journal_file, kept);
+    for (size_t part = 0; part <= STEPS; part++) {
+        static const char zeros[SECTOR];
+        struct sqlite_store *store;
+        struct state got;
+
+        copy(kept, journal_file);
+        if (part < STEPS) {
+            overwrite((part + 1) * SECTOR, zeros, sizeof zeros);
+            for (size_t i = part + 1; i < STEPS; i++) {
+                overwrite((i + 1) * SECTOR, zeros, sizeof zeros);
+            }
+        }
+        store = (struct sqlite_store *)open_sqlite(BELAY_OK);
+        assert_int_equal(sqlite_recover(store, NULL), BELAY_OK);
+        got = look(&store->base);
+        expect(&got, &states[part]);
+        store->base.ops->close(&store->base);
+    }
+}
+
+static void a_restarted_server_goes_on_where_the_killed_one_was(void **state)
+{
+    struct belay_store *store;
+    struct state got;
+
+    (void)state;
+    run_and_die();
+    store = open_ledger(true);
+    got = look(store);
+    expect(&got, &states[STEPS]);
+    store->ops->close(store);
+}
+
+static void a_full_disk_is_met_before_anything_is_changed(void **state)
+{
+    struct belay_store *store = open_ledger(true);
+    struct rlimit limit, old;
+    struct state before, after;
+    enum belay_code code = BELAY_OK;
+    uint64_t token;
+    size_t step = 0;
+
+    (void)state;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    limit = old;
+    limit.rlim_cur = 1 << 20; /* as large as the journal is now */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    for (; code == BELAY_OK && step < 100000; step++) {
+        code = change(store, step, &token);
+        if (code == BELAY_OK && step % 64 == 0) {
+            assert_int_equal(store->ops->sync(store, NULL), BELAY_OK);
+        }
+    }
+    before = look(store);
+    assert_int_equal(code, BELAY_UNREACHABLE);
+    assert_int_equal(change(store, step - 1, &token), BELAY_UNREACHABLE);
+    after = look(store);
+    expect(&after, &before);
+    assert_int_equal(before.n_events, step - 1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_equal(change(store, step - 1, &token), BELAY_OK);
+    assert_int_equal(store->ops->sync(store, NULL), BELAY_OK);
+    store->ops->close(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_was_synced_is_found_by_who_opens_the_file_next, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_journal_cut_short_anywhere_keeps_every_whole_frame, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(damage_in_the_middle_is_an_error_and_changes_nothing, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(the_last_frame_may_be_torn, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(bringing_it_in_can_be_interrupted_and_repeated, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_restarted_server_goes_on_where_the_killed_one_was, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_full_disk_is_met_before_anything_is_changed, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
