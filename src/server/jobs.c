@@ -134,6 +134,22 @@ static void send_result(struct job *job)
                job->answer_len == 0 ? strlen(job->answer) : job->answer_len);
 }
 
+static int failure_of(const struct job *job)
+{
+    if (job->status != 0) {
+        return job->status;
+    }
+    switch (job->err.code) {
+    case BELAY_REFUSED:
+        return 409;
+    case BELAY_BAD_CONTENT: /* coming back will not help, which is what 503 would say */
+    case BELAY_CONFIG:
+        return 500;
+    default:
+        return status_of(job->err.code);
+    }
+}
+
 static void answer(struct loop_task *task)
 {
     struct job *job = (struct job *)task;
@@ -147,11 +163,7 @@ static void answer(struct loop_task *task)
         if (job->err.code == BELAY_OK) {
             (void)error_no_memory(&job->err);
         }
-        reply_error_with(x,
-                         job->status != 0                 ? job->status
-                         : job->err.code == BELAY_REFUSED ? 409
-                                                          : status_of(job->err.code),
-                         &job->err, NULL);
+        reply_error_with(x, failure_of(job), &job->err, NULL);
     }
     job_free(job);
 }
