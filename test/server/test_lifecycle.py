@@ -346,7 +346,7 @@ class OpenApi(ServerCase):
             answer = server.call("PATCH", real)
             self.assertEqual(answer.status, 405)
             allow = set(answer.headers["Allow"].split(", ")) - {"HEAD"}
-            self.assertEqual(allow, {method.upper() for method in operations}, path)
+            self.assertEqual(allow, {method.removeprefix("x-").upper() for method in operations}, path)
 
     def test_every_documented_field_is_taken(self):
         """A client that knows nothing but the document."""
