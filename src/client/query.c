@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "client/audit_trail.h"
 #include "client/client.h"
 #include "client/via.h"
 #include "lock/decide.h"
@@ -309,20 +310,38 @@ enum belay_code belay_list(struct belay_client *client, const struct belay_query
 
 /* ---- events ---- */
 
+/* L9: where events are not kept they go to the configured sinks. */
+static enum belay_code say_no_history(const struct belay_client *client, struct belay_error *err)
+{
+    const char *file = client->config == NULL ? NULL : belay_config_get(client->config, "audit.file");
+
+    if (file != NULL) {
+        return error_set(err, BELAY_NOT_FOUND,
+                         "%.200s keeps no history: its events are in the audit file, %.300s, of each machine",
+                         client->url, file);
+    }
+    return error_set(
+        err, BELAY_NOT_FOUND,
+        "%.200s keeps no history: to have one, set 'audit: {file: PATH}' in the configuration of "
+        "everyone who uses it",
+        client->url);
+}
+
 static enum belay_code query_events(struct belay_client *client, const struct belay_events_query *query,
                                     belay_event_fn fn, void *context, struct belay_error *err)
 {
+    const char *audit = audit_trail_path(client->config);
+
     if (client_via(client) != NULL) {
         return error_set(err, BELAY_NOT_FOUND,
                          "a server tells the events of one lock, or those to come: use belay_history() or "
                          "belay_watch()");
     }
+    if (client->store->ops->events == NULL && query->key != NULL && audit != NULL) {
+        return audit_trail_read(audit, query->key, query->last, fn, context, err);
+    }
     if (client->store->ops->events == NULL) {
-        return error_set(
-            err, BELAY_NOT_FOUND,
-            "%.200s keeps no history: to have one, set 'audit: {file: PATH}' in the configuration "
-            "of everyone who uses it",
-            client->url);
+        return say_no_history(client, err);
     }
     return client->store->ops->events(client->store, query, fn, context, err);
 }

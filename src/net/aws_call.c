@@ -145,16 +145,19 @@ static enum belay_code explain(const struct call *call, enum belay_code code, st
     const char *message = response->error_message;
     const char *advice = aws_error_advice(name);
     const char *operation = call->request->operation == NULL ? "a request" : call->request->operation;
+    size_t len;
 
     if (message == NULL || !aws_error_message_is_safe(name)) {
         message = "";
     }
-    (void)error_set(err, code, "%s answered %s with %s%s%s%s%s", aws_service_name(call->request->service),
-                    operation, name, *message == '\0' ? "" : ": ", message, advice == NULL ? "" : "; ",
+    len = strlen(message);
+    len -= len > 0 && message[len - 1] == '.'; /* ours have no full stop */
+    (void)error_set(err, code, "%s answered %s with %s%s%.*s%s%s", aws_service_name(call->request->service),
+                    operation, name, len == 0 ? "" : ": ", (int)len, message, advice == NULL ? "" : "; ",
                     advice == NULL ? "" : advice);
     if (code == BELAY_NOT_PERMITTED) {
         if (err != NULL && call->credentials != NULL) {
-            size_t len = strlen(err->text);
+            len = strlen(err->text);
             (void)snprintf(err->text + len, sizeof err->text - len, " (credentials from %s)",
                            call->credentials->source);
         }

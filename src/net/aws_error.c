@@ -122,6 +122,7 @@ bool aws_error_parse(enum aws_service service, const struct http_response *respo
 
 #define KEYS_ADVICE "the access key is not known: check AWS_ACCESS_KEY_ID or the profile"
 #define EXPIRED_ADVICE "the session token has expired: get new credentials, or use a source that renews them"
+#define DENIED_ADVICE "allow it in the IAM policy; 'belay doctor' names all that is missing"
 #define CLOCK_ADVICE "this machine's clock is wrong: set it (NTP)"
 
 static const struct known {
@@ -166,9 +167,9 @@ static const struct known {
     { "NoSuchKey", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_NOT_FOUND, NULL },
     { "NoSuchBucket", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_NOT_FOUND, NULL },
     /* who are you */
-    { "AccessDenied", FATE_REFUSED, RETRY_NEVER, MEND_CLOCK, BELAY_NOT_PERMITTED, NULL },
-    { "AccessDeniedException", FATE_REFUSED, RETRY_NEVER, MEND_CLOCK, BELAY_NOT_PERMITTED, NULL },
-    { "UnauthorizedOperation", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_NOT_PERMITTED, NULL },
+    { "AccessDenied", FATE_REFUSED, RETRY_NEVER, MEND_CLOCK, BELAY_NOT_PERMITTED, DENIED_ADVICE },
+    { "AccessDeniedException", FATE_REFUSED, RETRY_NEVER, MEND_CLOCK, BELAY_NOT_PERMITTED, DENIED_ADVICE },
+    { "UnauthorizedOperation", FATE_REFUSED, RETRY_NEVER, MEND_NOTHING, BELAY_NOT_PERMITTED, DENIED_ADVICE },
     { "InvalidSignatureException", FATE_REFUSED, RETRY_NEVER, MEND_CLOCK, BELAY_NOT_PERMITTED,
       "the signature is wrong: check AWS_SECRET_ACCESS_KEY or the profile, and this machine's clock" },
     { "SignatureDoesNotMatch", FATE_REFUSED, RETRY_NEVER, MEND_CLOCK, BELAY_NOT_PERMITTED,

@@ -69,9 +69,9 @@ static void before_sleep(void *context)
     } else {
         loop_timer_cancel(server->loop, &server->turn_timer);
     }
-    hooks_pump(server);
     feed_pump(server->feed);
     if (belay_client_sync(server->client, &err) == BELAY_OK) {
+        hooks_pump(server);
         log_flush(&server->log); /* who has an answer finds it in the log */
         http_server_let_out(server->http);
     } else {

@@ -54,7 +54,7 @@ class Errors(DynamoCase):
             unused.bind(("127.0.0.1", 0))
             port = unused.getsockname()[1]
             result = self.fails(69, "acquire", "k", env={"BELAY_STORE": self.url(port=port)})
-        self.one_line(result, f"127.0.0.1:{port}")
+        self.one_line(result, f"127.0.0.1:{port}", "check the network, the region, and the endpoint")
 
     def test_a_host_that_does_not_exist(self):
         store = f"dynamodb:{self.table}?region={REGION}&endpoint=http://no-such-host.invalid"
@@ -63,7 +63,7 @@ class Errors(DynamoCase):
     def test_a_denied_action_is_named(self):
         self.proxy.answer("UpdateItem", 400, "AccessDeniedException", DENIED)
         result = self.fails(77, "acquire", "k")
-        self.one_line(result, "dynamodb:UpdateItem")
+        self.one_line(result, "dynamodb:UpdateItem", "IAM policy", "belay doctor")
         self.assertEqual(self.proxy.counts(), {"UpdateItem": 1})  # not tried again
 
     def test_an_expired_token(self):

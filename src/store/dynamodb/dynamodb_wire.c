@@ -66,6 +66,12 @@ static enum belay_code explain(const struct ddb_store *store, enum belay_code co
                          "?layout=, or make a table with 'belay table create'",
                          store->params.table, store->layout->name);
     }
+    if (code == BELAY_UNREACHABLE && response->http.status == 0 && err != NULL) {
+        size_t len = strlen(err->text);
+
+        (void)snprintf(err->text + len, sizeof err->text - len,
+                       "; check the network, the region, and the endpoint if one is set");
+    }
     return code;
 }
 
