@@ -139,15 +139,7 @@ static int failure_of(const struct job *job)
     if (job->status != 0) {
         return job->status;
     }
-    switch (job->err.code) {
-    case BELAY_REFUSED:
-        return 409;
-    case BELAY_BAD_CONTENT: /* coming back will not help, which is what 503 would say */
-    case BELAY_CONFIG:
-        return 500;
-    default:
-        return status_of(job->err.code);
-    }
+    return job->err.code == BELAY_REFUSED ? 409 : status_of(job->err.code);
 }
 
 static void answer(struct loop_task *task)

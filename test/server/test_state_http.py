@@ -149,7 +149,7 @@ class StateOverHttp(ServerCase):
         path = next(self.dir.rglob("stacks/shop/prod/state.json"))
         path.write_text(path.read_text().replace('"a"', '"x"'))
         answer = self.server.get(PATH)
-        self.assertEqual((answer.status, answer.error["code"]), (500, "bad_content"))
+        self.assertEqual((answer.status, answer.error["code"]), (503, "bad_content"))
         findings = self.server.get(f"{PATH}/verify").json()
         self.assertFalse(findings["is_sound"])
         self.assertIn("outputs", [f["part"] for f in findings["findings"] if f["level"] == "failed"])
