@@ -1,7 +1,9 @@
 #include "client/items.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "client/client.h"
+#include "client/via.h"
 
 /* BELAY_OK if the client's store can keep items at all. */
 static enum belay_code check_store(const struct belay_client *client, struct belay_error *err)
@@ -66,7 +68,15 @@ bool client_is_remote(const struct belay_client *client)
     return client->remote != NULL;
 }
 
+/* A server is told of a decision as such (item_put), and records it by itself. */
 void client_audit(struct belay_client *client, const struct belay_event *event)
 {
-    (void)client_note(client, event, NULL);
+    struct belay_event now = *event;
+
+    if (client_via(client) == NULL) {
+        (void)client_note(client, event, NULL);
+    } else if (client->on_event != NULL) {
+        now.at_unix_ms = clock_unix_ms();
+        client->on_event(client->context, &now);
+    }
 }

@@ -8,19 +8,19 @@
 enum { SEGMENTS_MAX = 6 };
 
 #define STATE_FAILS 400, 401, 403, 404, 500, 503
-#define DEPLOYMENT_QUERY                                                                                      \
-    { "deployment_id", "string", "for its history; by default a new one" },                                   \
-        { "triggered_by", "string", "likewise; by default the token's name" },                                \
-        { "git_commit", "string", "likewise" }, { "git_branch", "string", "likewise" },                       \
-        { "version", "string", "what was deployed" },                                                         \
-    {                                                                                                         \
-        "status", "string", "success or failed"                                                               \
+#define DEPLOYMENT_QUERY                                                                                     \
+    { "deployment_id", "string", "for its history; by default a new one" },                                  \
+        { "triggered_by", "string", "likewise; by default the token's name" },                               \
+        { "git_commit", "string", "likewise" }, { "git_branch", "string", "likewise" },                      \
+        { "version", "string", "what was deployed" },                                                        \
+    {                                                                                                        \
+        "status", "string", "success or failed"                                                              \
     }
 /* An address is used for all methods, so each takes what is meant for another. */
-#define TF_QUERY                                                                                              \
-    { "ID", "string", "the id of the lock that Terraform has" },                                              \
-    {                                                                                                         \
-        "lease", "string", "how long its lock lasts after its last sign of life, such as 30m; or none"        \
+#define TF_QUERY                                                                                             \
+    { "ID", "string", "the id of the lock that Terraform has" },                                             \
+    {                                                                                                        \
+        "lease", "string", "how long its lock lasts after its last sign of life, such as 30m; or none"       \
     }
 #define LOCK_FAILS 400, 401, 403, 404, 409, 413, 503, 504
 
