@@ -189,6 +189,10 @@ static void on_refused(struct op *op, int64_t sent_ms)
                record_is_live(record, op->records_now_ms)) {
         succeed(op, op->first_unknown_ms < sent_ms ? op->first_unknown_ms : sent_ms); /* done before (L5) */
         return;
+    } else if (op->kind == OP_RELEASE && op->was_begun && strcmp(record->lock_id, id) != 0) {
+        /* Perhaps it was we who ended it, and the next one has it already. */
+        (void)error_set(&op->err, BELAY_UNKNOWN, "lock '%s': whether it was released is not known",
+                        op->request.key);
     } else if (strcmp(record->lock_id, id) != 0) {
         say_not_holder(op, record);
     } else if (op->kind == OP_RELEASE || op->kind == OP_FORCE) {

@@ -343,4 +343,5 @@ void op_again(struct op *op, int64_t now_ms)
     starts[kind](op, &request, now_ms);
     op->began_ms = began_ms;
     op->waiting.attempt = attempt;
+    op->was_begun = true;
 }

@@ -110,6 +110,7 @@ struct op {
     uint64_t unknown_revision;                /* one such may yet take it at this revision */
     bool answered;                            /* the store has answered at least once */
     bool was_unknown;                         /* an outcome is not known */
+    bool was_begun;                           /* and perhaps done, by a server that is gone: op_again() */
     int faults;                               /* failures to reach it, one after the other */
     int64_t faults_since_ms;                  /* boot clock: when the first of them was asked for */
     bool commit_failed;                       /* the last commit did; a read that works does not end that */

@@ -435,6 +435,10 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
     if (code == BELAY_UNREACHABLE && was_unknown) {
         code = err->code = BELAY_UNKNOWN; /* what may have happened is not undone by a later failure */
     }
+    if (code == BELAY_NOT_HOLDER && call->is_release && (was_unknown || call->was_begun)) {
+        /* Perhaps it was we who ended it, and the next one has it already. */
+        code = error_set(err, BELAY_UNKNOWN, "lock '%s': whether it was released is not known", call->key);
+    }
     belay_error_release(&unheard);
     return code;
 }

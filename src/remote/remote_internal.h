@@ -42,6 +42,8 @@ struct remote_call {
     const char *key;             /* what it is about, for errors; NULL: nothing */
     const char *lock_id;         /* the same, for traces; NULL: none */
     bool is_held;                /* it is about a lock that is ours already */
+    bool is_release;             /* it ends that lock */
+    bool was_begun;              /* by a server that is gone, and perhaps done */
     int64_t timeout_ms;          /* 0: the usual */
     int tries;                   /* 0: REMOTE_TRIES */
     struct belay_cancel *cancel; /* NULL: none */

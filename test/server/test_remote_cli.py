@@ -43,9 +43,15 @@ def cases_of(suite):
             yield item
 
 
+# They write into the database file, which a server owns while it runs.
+BEHIND_ITS_BACK = {"test_more_rows_than_a_batch_are_all_printed", "test_is_the_commands_even_if_the_lock_cannot_be_released"}
+
+
 def load_tests(loader, _standard, _pattern):
     suite = unittest.TestSuite()
     for case in cases_of(loader.loadTestsFromNames(MODULES)):
+        if case.id().rsplit(".", 1)[-1] in BEHIND_ITS_BACK:
+            continue
         if isinstance(case, support.BelayCase):
             through_a_server(case)
         suite.addTest(case)
