@@ -4,6 +4,7 @@ The JavaScript signer brings along AWS's published test-suite, which is run as w
 by name and version, into build/, and runs on node 18. botocore is Debian's python3-botocore.
 """
 import datetime
+import fcntl
 import json
 import os
 import random
@@ -33,12 +34,16 @@ NASTY = ["a", "B", "7", "-", "_", ".", "~", " ", "  ", "+", "*", "'", "(", ")", 
 
 
 def install():
-    if not os.path.exists(os.path.join(CACHE, "node_modules/@aws-crypto/sha256-js")):
-        if not shutil.which("npm"):
-            raise AssertionError("the second judge is missing: it needs node and npm (apt-get install nodejs npm)")
-        os.makedirs(CACHE, exist_ok=True)
-        subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", CACHE, *NPM], check=True,
-                       stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if not shutil.which("npm"):
+        raise AssertionError("the second judge is missing: it needs node and npm (apt-get install nodejs npm)")
+    os.makedirs(CACHE, exist_ok=True)
+    with open(os.path.join(CACHE, ".lock"), "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # this file runs on two builds at the same time
+        if not os.path.exists(os.path.join(CACHE, "whole")):
+            subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", CACHE, *NPM], check=True,
+                           stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            with open(os.path.join(CACHE, "whole"), "w", encoding="utf-8"):
+                pass
 
 
 def word(rng, most, extra=()):
