@@ -140,7 +140,7 @@ class Policy(TableCase):
         store = ("--store", url)
         lock = self.ok("acquire", "k", "--json", *store).json()
         self.fails(75, "acquire", "k", "--wait", "2500ms", *store)
-        self.ok("renew", "k", "--id", lock["lock_id"], *store)
+        self.ok("renew", "k", "--id", lock["lock_id"], "--ttl", "10m", *store)
         self.ok("status", "k", *store)
         self.ok("list", *store)
         self.ok("unlock", "k", "--force", "--yes", *store)
