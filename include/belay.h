@@ -293,6 +293,8 @@ typedef bool (*belay_event_fn)(void *context, const struct belay_event *event);
 
 struct belay_client;
 
+enum { BELAY_TRACEPARENT_SIZE = 56 };
+
 struct belay_client_options {
     size_t struct_size;
     const char *store_url;             /* NULL: what the configuration says */
@@ -311,10 +313,16 @@ struct belay_client_options {
      * once for many. For one thread, with calls.
      */
     bool owns_file;
+    /*
+     * For who traces: asked before each request to a server that is about a lock
+     * id, by the thread that sends it. Writes the W3C traceparent to go with it:
+     * the span of the acquisition or, if `is_held`, of the holding. False: none.
+     */
+    bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
 };
 #define BELAY_CLIENT_OPTIONS_INIT                                                                            \
     {                                                                                                        \
-        sizeof(struct belay_client_options), NULL, NULL, NULL, NULL, NULL, false                             \
+        sizeof(struct belay_client_options), NULL, NULL, NULL, NULL, NULL, false, NULL                       \
     }
 
 /*
@@ -515,7 +523,10 @@ BELAY_API enum belay_code belay_list(struct belay_client *client, const struct b
                                      belay_info_fn fn, void *context, bool *out_more,
                                      struct belay_error *err);
 
-/* The last `limit` events of one key, oldest first. 0: all that are kept. */
+/*
+ * The last `limit` events of one key, oldest first. 0: all that are kept. On a
+ * store that keeps none, those in the file that the setting audit.file names.
+ */
 BELAY_API enum belay_code belay_history(struct belay_client *client, const char *key, size_t limit,
                                         belay_event_fn fn, void *context, struct belay_error *err);
 

@@ -42,6 +42,13 @@ static void on_event(void *context, const struct belay_event *event)
     telemetry_event(cli->telemetry, event);
 }
 
+static bool traceparent(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE])
+{
+    const struct cli_context *cli = context;
+
+    return telemetry_traceparent(cli->telemetry, lock_id, is_held, out);
+}
+
 static enum belay_code open_telemetry(struct cli_context *context, const struct belay_config *config,
                                       struct belay_error *err)
 {
@@ -73,6 +80,7 @@ enum belay_code cli_client(struct cli_context *context, struct belay_client **ou
         options.store_url = context->store_url;
         options.on_warning = on_warning;
         options.on_event = context->verbose || context->telemetry != NULL ? on_event : NULL;
+        options.traceparent = context->telemetry == NULL ? NULL : traceparent;
         options.context = context;
         code = belay_client_open(&options, &context->client, err);
         if (code != BELAY_OK) {

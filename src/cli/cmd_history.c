@@ -130,6 +130,8 @@ const struct cli_command cmd_history = {
         "Shows everything that happened to a lock, oldest first: who took it, renewed it, was refused, "
         "waited, lost it, released it, or ended it by force and why. AFTER is how long it had been held or "
         "waited for.\n\n"
+        "A store that keeps no history, such as DynamoDB, is made up for by the audit file, if the "
+        "configuration has 'audit: {file: PATH}': the events in it, in its last 64 MiB.\n\n"
         "With --json it prints {\"events\": [...]}, each with id, timestamp, level, event, lock_key, "
         "lock_id, "
         "token, locked_by, locked_by_name, by, reason, duration_seconds and metadata.",
@@ -138,7 +140,7 @@ const struct cli_command cmd_history = {
     .takes_key = true,
     .exits = { { 0, "shown" },
                { 64, "the command line is wrong" },
-               { 66, "nothing is known of such a lock, or the store keeps no history" },
+               { 66, "nothing is known of such a lock, or neither store nor audit file has a history" },
                { 69, "the store could not be reached" } },
     .examples = { { "belay history deploy-api-prod --limit 20", "its last twenty events" },
                   { "belay history deploy-api-prod --json", "for a program" } },

@@ -9,6 +9,7 @@ static int exec_serve(struct cli_context *context, const struct options *options
     struct serve_options serve = { .version = belay_version(),
                                    .config_path = context->config_path,
                                    .store_url = context->store_url,
+                                   .state_store_url = context->state_store_url,
                                    .metrics = context->metrics,
                                    .unix_path = options_text(options, "unix"),
                                    .tls_certificate = options_text(options, "tls-cert"),

@@ -52,11 +52,11 @@ struct guardian_job {
     char key[BELAY_KEY_MAX + 1];
     char lock_id[BELAY_ID_MAX + 1]; /* empty: it runs without a lock */
     char store_url[GUARDIAN_URL_SIZE];
-    char state_url[GUARDIAN_URL_SIZE];            /* of a deployment; empty: it is none */
-    char state_file[GUARDIAN_PATH_SIZE];          /* the state as it was loaded */
-    char state_out[GUARDIAN_PATH_SIZE];           /* where COMMAND puts the new one */
-    char traceparent[TELEMETRY_TRACEPARENT_SIZE]; /* empty: none */
-    uint64_t token;                               /* 0: none */
+    char state_url[GUARDIAN_URL_SIZE];        /* of a deployment; empty: it is none */
+    char state_file[GUARDIAN_PATH_SIZE];      /* the state as it was loaded */
+    char state_out[GUARDIAN_PATH_SIZE];       /* where COMMAND puts the new one */
+    char traceparent[BELAY_TRACEPARENT_SIZE]; /* empty: none */
+    uint64_t token;                           /* 0: none */
     int64_t kill_after_ms;
     bool release; /* ours to release should belay die: not so with a re-entered lock */
 };

@@ -246,7 +246,7 @@ static void start_command(struct run *run)
         fit_to_ttl(run);
         copy(job->lock_id, sizeof job->lock_id, belay_lock_id(run->lock));
         job->token = belay_lock_token(run->lock);
-        (void)telemetry_traceparent(run->context->telemetry, job->lock_id, job->traceparent);
+        (void)telemetry_traceparent(run->context->telemetry, job->lock_id, true, job->traceparent);
         /* The outermost holder ends a lock that was re-entered. */
         job->release = !belay_lock_is_reentered(run->lock);
         atomic_store(&page->deadline_boot_ms, belay_lock_deadline_boot_ms(run->lock));

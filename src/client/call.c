@@ -1,4 +1,5 @@
 /* Operations under way, for event loops: the same state machines, without a thread for each. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -280,10 +281,56 @@ void calls_resume(struct belay_client *client, struct belay_call *call)
     settle(client, call);
 }
 
+/* A call that a thread of somebody's blocking operation has woken. */
+struct woken {
+    struct woken *next;
+    char lock_id[BELAY_ID_MAX + 1];
+};
+
+/* Without memory the call looks by itself, a little later. */
+static void wake_later(struct belay_client *client, const char *lock_id)
+{
+    struct woken *woken = calloc(1, sizeof *woken);
+
+    if (woken == NULL) {
+        return;
+    }
+    (void)snprintf(woken->lock_id, sizeof woken->lock_id, "%s", lock_id);
+    (void)pthread_mutex_lock(&client->mutex);
+    woken->next = client->woken;
+    client->woken = woken;
+    (void)pthread_mutex_unlock(&client->mutex);
+}
+
+static void wake_now(struct belay_client *client)
+{
+    struct woken *woken;
+
+    (void)pthread_mutex_lock(&client->mutex);
+    woken = client->woken;
+    client->woken = NULL;
+    (void)pthread_mutex_unlock(&client->mutex);
+    while (woken != NULL) {
+        struct woken *next = woken->next;
+
+        calls_wake(client, woken->lock_id);
+        free(woken);
+        woken = next;
+    }
+}
+
 void calls_wake(struct belay_client *client, const char *lock_id)
 {
-    struct belay_call *call = call_table_find(&client->calls, lock_id);
+    struct belay_call *call;
 
+    if (!atomic_load(&client->has_turns)) {
+        return;
+    }
+    if (!pthread_equal(pthread_self(), client->turn_thread)) {
+        wake_later(client, lock_id);
+        return;
+    }
+    call = call_table_find(&client->calls, lock_id);
     if (call != NULL && call->is_out) {
         call->was_woken = true; /* it may have looked before what wakes it */
     } else if (call != NULL && call->heap_at != 0) {
@@ -309,6 +356,11 @@ int64_t belay_client_turn(struct belay_client *client)
     int64_t now_ms = clock_boot_ms();
     struct belay_call *call;
 
+    if (!atomic_load(&client->has_turns)) {
+        client->turn_thread = pthread_self();
+        atomic_store(&client->has_turns, true);
+    }
+    wake_now(client);
     while ((call = call_table_soonest(calls)) != NULL && call->op.wait_until_ms <= now_ms) {
         call_table_set_ready(calls, call);
     }
@@ -335,6 +387,7 @@ void calls_drop(struct belay_client *client)
     struct belay_call *call;
 
     threads_stop(client);
+    wake_now(client);
     while ((call = call_table_any(&client->calls)) != NULL) {
         call_table_remove(&client->calls, call);
         step_release(&call->step);

@@ -82,6 +82,7 @@ static enum belay_code open_remote(const char *url, const struct belay_client_op
                                              .auth_file = belay_config_get(config, "auth_file"),
                                              .ca_file = belay_config_get(config, "ca_file"),
                                              .on_warning = options->on_warning,
+                                             .traceparent = options->traceparent,
                                              .context = options->context };
     enum belay_code code = check_who_named_it(url, options, config, err);
 
@@ -152,6 +153,7 @@ static enum belay_code client_new(struct belay_store *store, struct client_remot
     client->config = config;
     client->on_event = options->on_event;
     client->on_warning = options->on_warning;
+    client->traceparent = options->traceparent;
     client->context = options->context;
     client->enabled = is_enabled(config);
     (void)random_bytes(&seed, sizeof seed); /* jitter does without, if it must */

@@ -51,6 +51,7 @@ struct belay_client {
     _Atomic uint64_t seed; /* of jitter: another one for each request */
     void (*on_event)(void *context, const struct belay_event *event);
     void (*on_warning)(void *context, const char *text);
+    bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
     void *context;
 
     pthread_mutex_t mutex;          /* guards what follows, and the leases of `locks` */
@@ -58,7 +59,10 @@ struct belay_client {
     pthread_cond_t idle;            /* a lock's `beating` has ended */
     struct belay_lock *locks;
     struct ticker beater;    /* renews what is due */
-    struct call_table calls; /* of one thread, and not under the mutex */
+    struct woken *woken;     /* owned; calls that other threads have woken, for the next turn */
+    struct call_table calls; /* of the thread that takes the turns, and not under the mutex */
+    atomic_bool has_turns;   /* there is such a thread: */
+    pthread_t turn_thread;
     struct threads *threads; /* owned; NULL: the turn asks the store itself */
     struct lookout lookout;  /* who waits, where the store wakes nobody; has a mutex of its own */
     struct ticker watcher;   /* tells holders of passed deadlines; never waits for the store */

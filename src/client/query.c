@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "client/audit_trail.h"
 #include "client/client.h"
 #include "client/via.h"
 #include "lock/decide.h"
@@ -329,10 +330,15 @@ static enum belay_code say_no_history(const struct belay_client *client, struct 
 static enum belay_code query_events(struct belay_client *client, const struct belay_events_query *query,
                                     belay_event_fn fn, void *context, struct belay_error *err)
 {
+    const char *audit = audit_trail_path(client->config);
+
     if (client_via(client) != NULL) {
         return error_set(err, BELAY_NOT_FOUND,
                          "a server tells the events of one lock, or those to come: use belay_history() or "
                          "belay_watch()");
+    }
+    if (client->store->ops->events == NULL && query->key != NULL && audit != NULL) {
+        return audit_trail_read(audit, query->key, query->last, fn, context, err);
     }
     if (client->store->ops->events == NULL) {
         return say_no_history(client, err);

@@ -263,6 +263,7 @@ static void emit_done(struct belay_client *client, const struct op *op)
                                          [OP_RELEASE] = "lock.released",
                                          [OP_FORCE] = "lock.forced" };
     const struct belay_record *record = &op->record;
+    bool is_refused = op->kind == OP_ACQUIRE && op->code == BELAY_HELD;
     struct belay_event event = { .at_unix_ms = clock_unix_ms(),
                                  .level = op->kind == OP_FORCE ? BELAY_WARN_LEVEL : BELAY_INFO_LEVEL,
                                  .type = op->reentered ? "lock.reentered" : types[op->kind],
@@ -275,10 +276,16 @@ static void emit_done(struct belay_client *client, const struct op *op)
                                  .reason = op->request.reason,
                                  .duration_ms = -1 };
 
-    if (client->on_event == NULL || op->code != BELAY_OK) {
+    if (client->on_event == NULL || (op->code != BELAY_OK && !is_refused)) {
         return;
     }
-    if (op->kind == OP_RELEASE) {
+    if (is_refused) {
+        event.type = "lock.refused";
+        event.lock_id = op->request.lock_id;
+        event.locked_by = op->request.owner;
+        event.locked_by_name = op->request.owner_name;
+        event.reason = op->err.text;
+    } else if (op->kind == OP_RELEASE) {
         event.reason = belay_outcome_name(record->outcome);
     } else if (op->kind == OP_ACQUIRE || op->kind == OP_ADOPT) {
         event.metadata = record->metadata;
@@ -312,6 +319,10 @@ static void run_here(struct belay_client *client, struct op *op, const struct ru
         }
     }
     look_release(&looker.news);
+    /* A store that syncs many commits at once does so when a loop's turn is over: here nobody else would. */
+    if (ops->sync != NULL && op->code == BELAY_OK && ops->sync(client->store, &op->err) != BELAY_OK) {
+        op->code = BELAY_UNKNOWN;
+    }
 }
 
 void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks)

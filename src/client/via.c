@@ -39,7 +39,9 @@ static bool has_moved(void *owner)
 
 static enum belay_code open_served(struct belay_client *client, struct belay_error *err)
 {
-    struct remote_options options = { .moved = has_moved, .owner = client };
+    struct remote_options options = {
+        .moved = has_moved, .owner = client, .traceparent = client->traceparent, .context = client->context
+    };
     struct sqlite_server server;
     char *url = NULL;
     enum belay_code code = sqlite_store_server(client->store, &server, err);

@@ -98,6 +98,11 @@ static const struct rule token_names[] = {
     VALUE("webhook_secret_file", VALUE_TEXT),
 };
 static const struct rule token = MAP("", token_names);
+static const struct rule terraform_names[] = {
+    RANGE("lease", VALUE_DURATION, BELAY_TTL_MIN_MS, SPAN_MAX),
+    VALUE("unlocked_writes", VALUE_SWITCH),
+    VALUE("force_unlock", VALUE_TEXT),
+};
 static const struct rule webhook_names[] = {
     LIST("allow", text),
     VALUE("secret_file", VALUE_TEXT),
@@ -107,6 +112,7 @@ static const struct rule webhook_names[] = {
 };
 static const struct rule server_names[] = {
     VALUE("listen", VALUE_TEXT), MAP("tls", tls_names), LIST("tokens", token), MAP("webhooks", webhook_names),
+    MAP("terraform", terraform_names),
 };
 
 /* What they mean is for the store to say, which reads them: src/store/dynamodb/dynamodb_layout_made.c. */

@@ -6,8 +6,8 @@
 #include "belay.h"
 #include "telemetry/otlp_module.h"
 
-BELAY_API int belay_otlp_post(const char *url, const char *headers, const char *body, size_t len,
-                              long timeout_ms);
+BELAY_API int belay_otlp_post(const struct otlp_post *post);
+enum { LOOK_MS = 50 };
 
 /* The value is percent-encoded, as the environment's OTEL_EXPORTER_OTLP_HEADERS has it. */
 static struct curl_slist *add_header(CURL *curl, struct curl_slist *list, const char *pair, size_t len)
@@ -52,28 +52,59 @@ static size_t ignore(char *data, size_t size, size_t n, void *context)
     return size * n;
 }
 
-int belay_otlp_post(const char *url, const char *headers, const char *body, size_t len, long timeout_ms)
+/* In steps, so that who must end need not wait for a receiver that does not answer. */
+static bool perform(CURLM *multi, const struct otlp_post *post)
 {
-    CURL *curl = curl_easy_init();
-    struct curl_slist *list;
-    long status = 0;
+    const CURLMsg *message;
+    int running = 1;
+    int left;
 
-    if (curl == NULL) {
-        return 0;
+    while (curl_multi_perform(multi, &running) == CURLM_OK && running > 0) {
+        if (atomic_load(post->stop) || curl_multi_poll(multi, NULL, 0, LOOK_MS, NULL) != CURLM_OK) {
+            return false;
+        }
     }
-    list = header_list(curl, headers);
-    (void)curl_easy_setopt(curl, CURLOPT_URL, url);
+    message = curl_multi_info_read(multi, &left);
+    return message != NULL && message->msg == CURLMSG_DONE && message->data.result == CURLE_OK;
+}
+
+static void set_up(CURL *curl, const struct otlp_post *post, struct curl_slist *headers)
+{
+    (void)curl_easy_setopt(curl, CURLOPT_URL, post->url);
     (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, list);
-    (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
-    (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)len);
+    (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, post->body);
+    (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)post->len);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, ignore);
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, timeout_ms);
-    if (curl_easy_perform(curl) == CURLE_OK) {
-        (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    (void)curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L); /* nor for a resolver */
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, post->timeout_ms);
+    if (post->ca_file != NULL && *post->ca_file != '\0') {
+        (void)curl_easy_setopt(curl, CURLOPT_CAINFO, post->ca_file);
     }
-    curl_slist_free_all(list);
+}
+
+int belay_otlp_post(const struct otlp_post *post)
+{
+    CURL *curl = curl_easy_init();
+    CURLM *multi = curl_multi_init();
+    struct curl_slist *headers = NULL;
+    long status = 0;
+
+    if (curl == NULL || multi == NULL) {
+        goto out;
+    }
+    headers = header_list(curl, post->headers);
+    set_up(curl, post, headers);
+    if (curl_multi_add_handle(multi, curl) == CURLM_OK) {
+        if (perform(multi, post)) {
+            (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+        }
+        (void)curl_multi_remove_handle(multi, curl);
+    }
+out:
+    curl_slist_free_all(headers);
     curl_easy_cleanup(curl);
+    (void)curl_multi_cleanup(multi);
     return (int)status;
 }

@@ -174,6 +174,8 @@ enum belay_code remote_open(const char *url, const struct remote_options *option
     remote->is_local = options->socket != NULL;
     remote->moved = options->moved;
     remote->owner = options->owner;
+    remote->traceparent = options->traceparent;
+    remote->trace_context = options->context;
     code = take_url(remote, url, &in_the_clear, err);
     if (code == BELAY_OK && options->auth_file != NULL) {
         code = read_token(remote, options->auth_file, err);
@@ -291,6 +293,23 @@ size_t remote_headers(const struct remote *remote, struct http_header headers[RE
     return n;
 }
 
+/* The server's spans join ours; who holds the lock says so, and tells of the holding itself. */
+static size_t trace_headers(const struct remote *remote, const struct remote_call *call,
+                            char traceparent[BELAY_TRACEPARENT_SIZE], struct http_header *headers)
+{
+    size_t n = 0;
+
+    if (call->lock_id == NULL || remote->traceparent == NULL ||
+        !remote->traceparent(remote->trace_context, call->lock_id, call->is_held, traceparent)) {
+        return 0;
+    }
+    headers[n++] = (struct http_header){ "traceparent", traceparent };
+    if (call->is_held) {
+        headers[n++] = (struct http_header){ "tracestate", "belay=hold" };
+    }
+    return n;
+}
+
 static bool should_stop(void *context)
 {
     return belay_cancel_requested(context);
@@ -319,6 +338,7 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
 {
     struct buf url = BUF_INIT(REMOTE_URL_MAX);
     struct http_header headers[REMOTE_HEADERS];
+    char traceparent[BELAY_TRACEPARENT_SIZE];
     struct http_response response = { 0 };
     char *body = call->body == NULL ? NULL : json_dumps(call->body, JSON_COMPACT);
     struct http_request request = { .method = call->method,
@@ -335,6 +355,7 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
     enum belay_code code;
 
     *out_body = NULL;
+    request.n_headers += trace_headers(remote, call, traceparent, headers + request.n_headers);
     buf_addf(&url, "%s%s", remote->url, call->path);
     request.url = url.data;
     if (url.failed || (call->body != NULL && body == NULL)) {

@@ -2,6 +2,8 @@
 #ifndef REMOTE_REMOTE_H
 #define REMOTE_REMOTE_H
 
+#include <jansson.h>
+
 #include "client/remote.h"
 
 struct http;
@@ -22,6 +24,8 @@ struct remote_options {
     const char *auth_file; /* has the token; NULL: none */
     const char *ca_file;   /* certificates to trust, in PEM; NULL: the system's */
     void (*on_warning)(void *context, const char *text);
+    /* As in belay_client_options. */
+    bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
     void *context;
 };
 
@@ -31,5 +35,8 @@ struct remote_options {
  */
 enum belay_code remote_open(const char *url, const struct remote_options *options,
                             struct client_remote **out_remote, char **out_url, struct belay_error *err);
+
+/* An event as JSON has it. Hands it on; *out_go_on is what `fn` said. False if it is no event. */
+bool remote_event(const json_t *event, belay_event_fn fn, void *context, bool *out_go_on, uint64_t *out_id);
 
 #endif

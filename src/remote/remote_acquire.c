@@ -206,6 +206,7 @@ static void ask(struct acquiring *a)
     struct remote_call call = { .method = "POST",
                                 .path = "/v1/acquire",
                                 .key = op->request.key,
+                                .lock_id = op->request.lock_id,
                                 .body = a->body,
                                 .timeout_ms = slice + ANSWER_MS,
                                 .cancel = a->cancel };

@@ -93,6 +93,8 @@ static void change(struct remote *remote, struct op *op, struct remote_call *cal
 
     call->body = body;
     call->key = op->request.key;
+    call->lock_id = op->kind == OP_FORCE ? NULL : op->request.lock_id;
+    call->is_held = op->kind != OP_ADOPT;
     call->timeout_ms = timeout_of(op);
     code = body == NULL ? error_no_memory(&op->err) : remote_send_again(remote, call, &answer, &op->err);
     if (code == BELAY_OK) {

@@ -16,7 +16,7 @@ enum {
     LOCAL_BACKOFF_MAX_MS = 250,
     LOCAL_PATIENCE_MS = 10000, /* how long one that holds the file may not answer */
     REMOTE_URL_MAX = 8192,
-    REMOTE_HEADERS = 2
+    REMOTE_HEADERS = 4
 };
 
 struct remote {
@@ -29,6 +29,8 @@ struct remote {
     bool is_local;              /* it owns a file, and comes and goes with it */
     bool (*moved)(void *owner); /* NULL: it never does */
     void *owner;
+    bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
+    void *trace_context;
 };
 
 /* ---- remote.c ---- */
@@ -38,6 +40,8 @@ struct remote_call {
     const char *path;            /* with its query, encoded */
     const json_t *body;          /* borrowed; NULL: none */
     const char *key;             /* what it is about, for errors; NULL: nothing */
+    const char *lock_id;         /* the same, for traces; NULL: none */
+    bool is_held;                /* it is about a lock that is ours already */
     int64_t timeout_ms;          /* 0: the usual */
     int tries;                   /* 0: REMOTE_TRIES */
     struct belay_cancel *cancel; /* NULL: none */
@@ -81,8 +85,6 @@ struct belay_info *remote_info(const json_t *lock);
 bool remote_record(const json_t *lock, struct belay_record *out_record);
 /* A time in ms since 1970; 0 for null. */
 int64_t remote_time(const json_t *object, const char *name);
-/* Hands the event on; *out_go_on is what `fn` said. False if it is no event. */
-bool remote_event(const json_t *event, belay_event_fn fn, void *context, bool *out_go_on, uint64_t *out_id);
 enum belay_code remote_say_not_belay(const struct remote *remote, struct belay_error *err);
 
 /* ---- the operations ---- */

@@ -318,17 +318,51 @@ static void refuse_path(struct exchange *x, const char *allow)
     reply_problem(x, 405, "method_not_allowed", "this path takes %s", allow);
 }
 
+static bool take_names(struct exchange *x, const struct http_slice names[ROUTE_NAMES_MAX])
+{
+    char *const to[ROUTE_NAMES_MAX] = { x->key, x->more[0], x->more[1] };
+
+    for (size_t i = 0; i < ROUTE_NAMES_MAX && names[i].data != NULL; i++) {
+        if (names[i].len == 0 || !http_decode(names[i], to[i], sizeof x->key)) {
+            reply_problem(x, 400, "invalid", "%s in the path is empty, over %d bytes, or not percent-encoded",
+                          i == 0 ? "the key" : "a name", BELAY_KEY_MAX);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Only who may write is believed that so much will be worth having. */
+size_t exchange_max_body(void *context, const struct http_request *request)
+{
+    const struct server *server = context;
+    const struct token *token = NULL;
+    struct http_slice names[ROUTE_NAMES_MAX];
+    char allow[ROUTE_ALLOW_SIZE];
+    const struct route *route = route_find(request, names, allow);
+
+    if (route == NULL || !route_is_large(route)) {
+        return 0;
+    }
+    if (server->tokens.n == 0 || request->peer->is_trusted) {
+        return ROUTE_LARGE_BODY;
+    }
+    return auth_check(&server->tokens, request, &token) == AUTH_OK && token->role >= route->role
+               ? ROUTE_LARGE_BODY
+               : 0;
+}
+
 void exchange_handle(void *context, struct http_request *request)
 {
     struct exchange *x = exchange_new(context, request);
-    struct http_slice key;
+    struct http_slice names[ROUTE_NAMES_MAX];
     char allow[ROUTE_ALLOW_SIZE];
 
     if (x == NULL) {
         http_answer_error(request, 503, "no_memory", "no memory");
         return;
     }
-    x->route = route_find(request, &key, allow);
+    x->route = route_find(request, names, allow);
     if (x->route == NULL) {
         refuse_path(x, allow);
         return;
@@ -337,10 +371,7 @@ void exchange_handle(void *context, struct http_request *request)
     if (x->route->role != ROLE_NONE && (!check_site(x) || !authorize(x) || !route_check_query(x))) {
         return;
     }
-    if (key.data != NULL && (key.len == 0 || !http_decode(key, x->key, sizeof x->key))) {
-        reply_problem(x, 400, "invalid",
-                      "the key in the path is empty, over %d bytes, or not percent-encoded", BELAY_KEY_MAX);
-        return;
+    if (take_names(x, names)) {
+        x->route->handle(x);
     }
-    x->route->handle(x);
 }

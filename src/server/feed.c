@@ -49,6 +49,11 @@ struct feed {
     struct timer alive_timer;
 };
 
+size_t feed_count(const struct feed *feed)
+{
+    return feed->n;
+}
+
 /* ---- sending ---- */
 
 static void send_text(struct listener_entry *entry, const char *text, size_t len)

@@ -11,6 +11,8 @@ struct listener_entry;
 struct feed *feed_new(struct server *server);
 void feed_free(struct feed *feed); /* after feed_stop() */
 
+size_t feed_count(const struct feed *feed); /* how many listen */
+
 /* Something happened in the store. */
 void feed_mark(struct feed *feed);
 /* Send what is new; at the end of a turn. */

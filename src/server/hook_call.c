@@ -217,5 +217,9 @@ void hook_call(struct hook *hook, const struct belay_info *info)
     hook->ttl_ms = info->ttl_ms;
     hook->expires_in_ms = info->expires_in_ms;
     hook->attempt = 0;
-    hook_try(hook);
+    /* In the next turn: by then the lock is on disk, and may be told of. */
+    hook->state = HOOK_PAUSED;
+    if (!loop_timer_set(hook->server->loop, &hook->timer, hook->granted_ms)) {
+        give_up(hook, "no memory to call it with");
+    }
 }

@@ -98,6 +98,9 @@ static void job_free(struct job *job)
     belay_error_release(&job->err);
     free(job->body);
     free(job->query);
+    free(job->if_match);
+    free(job->if_none_match);
+    free(job->content_md5);
     free(job->answer);
     free(job);
 }
@@ -118,6 +121,27 @@ static void forget(struct job *job)
     jobs->n_long -= job->is_long ? 1 : 0;
 }
 
+static void send_result(struct job *job)
+{
+    struct http_header headers[3] = { { "Content-Type", "application/json" },
+                                      { "Cache-Control", "no-store" } };
+    size_t n = 2;
+
+    if (job->etag[0] != '\0') {
+        headers[n++] = (struct http_header){ "ETag", job->etag };
+    }
+    reply_with(job->exchange, job->status == 0 ? 200 : job->status, headers, n, job->answer,
+               job->answer_len == 0 ? strlen(job->answer) : job->answer_len);
+}
+
+static int failure_of(const struct job *job)
+{
+    if (job->status != 0) {
+        return job->status;
+    }
+    return job->err.code == BELAY_REFUSED ? 409 : status_of(job->err.code);
+}
+
 static void answer(struct loop_task *task)
 {
     struct job *job = (struct job *)task;
@@ -126,14 +150,12 @@ static void answer(struct loop_task *task)
     (void)pthread_join(job->thread, NULL);
     forget(job);
     if (job->answer != NULL) {
-        reply_text(x, 200, "application/json", job->answer, strlen(job->answer));
-    } else if (job->err.code == BELAY_REFUSED) {
-        reply_error_with(x, 409, &job->err, NULL);
+        send_result(job);
     } else {
         if (job->err.code == BELAY_OK) {
             (void)error_no_memory(&job->err);
         }
-        reply_error(x, &job->err);
+        reply_error_with(x, failure_of(job), &job->err, NULL);
     }
     job_free(job);
 }
@@ -147,6 +169,14 @@ static void *run(void *context)
     return NULL;
 }
 
+static bool keep_header(const struct exchange *x, const char *name, char **out)
+{
+    const char *value = http_header(x->request, name);
+
+    *out = value == NULL ? NULL : strdup(value);
+    return value == NULL || *out != NULL;
+}
+
 static bool fill(struct job *job, struct exchange *x)
 {
     job->server = x->server;
@@ -154,11 +184,26 @@ static bool fill(struct job *job, struct exchange *x)
     job->task.run = answer;
     memcpy(job->key, x->key, sizeof job->key);
     exchange_by(x, job->by, sizeof job->by);
+    memcpy(job->more, x->more, sizeof job->more);
+    memcpy(job->who, x->who, sizeof job->who);
+    job->role = x->role;
     job->body_len = x->request->body_len;
-    job->body = strndup(x->request->body, x->request->body_len);
+    job->body = malloc(job->body_len + 1); /* it may have a '\0' in it */
     job->query = strdup(x->request->query);
     job->cancel = belay_cancel_new();
-    return job->body != NULL && job->query != NULL && job->cancel != NULL;
+    if (job->body == NULL || job->query == NULL || job->cancel == NULL) {
+        return false;
+    }
+    memcpy(job->body, x->request->body, job->body_len);
+    job->body[job->body_len] = '\0';
+    return keep_header(x, "If-Match", &job->if_match) &&
+           keep_header(x, "If-None-Match", &job->if_none_match) &&
+           keep_header(x, "Content-MD5", &job->content_md5);
+}
+
+bool job_query(const struct job *job, const char *name, char *out, size_t size)
+{
+    return http_query_get(job->query, name, out, size) == HTTP_FOUND;
 }
 
 static void link_in(struct job *job)

@@ -12,7 +12,7 @@
 
 #include "server/server.h"
 
-enum { JOBS_MAX = 64, JOBS_LONG_MAX = 16, JOB_BY_SIZE = 512 };
+enum { JOBS_MAX = 64, JOBS_LONG_MAX = 16, JOB_BY_SIZE = 512, JOB_TAG_SIZE = 256 };
 
 struct job {
     struct loop_task task;
@@ -24,13 +24,20 @@ struct job {
     bool is_long;
     void (*work)(struct job *job);
     /* For the work. */
-    char key[BELAY_KEY_MAX + 1]; /* the name in the path */
+    char key[BELAY_KEY_MAX + 1];     /* the name in the path */
+    char more[2][BELAY_KEY_MAX + 1]; /* further names in it */
+    enum role role;
+    char who[AUTH_NAME_MAX + 1]; /* the token's name; "" without tokens */
     char by[JOB_BY_SIZE];
     char *body; /* owned; of the request */
     size_t body_len;
-    char *query; /* owned; as it came */
+    char *query;                                  /* owned; as it came */
+    char *if_match, *if_none_match, *content_md5; /* owned; headers; NULL: not there */
     /* Its result: an answer, or an error. */
-    char *answer; /* owned; JSON */
+    char *answer;            /* owned; JSON */
+    size_t answer_len;       /* 0: it is a text */
+    int status;              /* of either; 0: 200, or what the error says */
+    char etag[JOB_TAG_SIZE]; /* "": none */
     struct belay_error err;
 };
 
@@ -42,6 +49,8 @@ struct jobs {
 
 /* Answers the exchange later, or at once with 503 if there are too many. */
 void job_start(struct exchange *x, void (*work)(struct job *job), bool is_long);
+/* A value of the query, decoded; false if it is not there or too long. */
+bool job_query(const struct job *job, const char *name, char *out, size_t size);
 /* Ask all to end: what waits or runs a command answers soon after. */
 void jobs_cancel(struct server *server);
 /* The same, and wait for them. */

@@ -397,6 +397,11 @@ struct live *live_new(struct server *server)
     return live;
 }
 
+size_t live_count(const struct live *live)
+{
+    return live->n;
+}
+
 void live_free(struct live *live)
 {
     if (live != NULL) {

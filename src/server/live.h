@@ -17,6 +17,7 @@ void live_free(struct live *live); /* after live_stop() */
 
 /* Once the store is open. */
 void live_begin(struct live *live);
+size_t live_count(const struct live *live); /* how many look on */
 
 /* This server has caused an event. */
 void live_event(struct live *live, const struct belay_event *event);

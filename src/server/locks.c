@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "server/routes.h"
 #include "server/server.h"
+#include "telemetry/telemetry.h"
 
 /* ---- the body ---- */
 
@@ -143,6 +144,26 @@ static void on_changed(void *context, enum belay_code code, const struct belay_i
     }
 }
 
+/* A client of ours that holds the lock has a span for that, which what is done for it goes into. */
+static void follow_holder(const struct exchange *x, const char *lock_id)
+{
+    const char *state = http_header(x->request, "tracestate");
+    const char *traceparent = http_header(x->request, "traceparent");
+
+    if (lock_id != NULL && traceparent != NULL && state != NULL && strcmp(state, "belay=hold") == 0) {
+        telemetry_held_in(x->server->telemetry, lock_id, traceparent);
+    }
+}
+
+static void follow_adopter(const struct exchange *x, const char *new_id)
+{
+    const char *traceparent = http_header(x->request, "traceparent");
+
+    if (new_id != NULL && traceparent != NULL) {
+        telemetry_belongs(x->server->telemetry, new_id, traceparent);
+    }
+}
+
 void handle_adopt(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -162,6 +183,7 @@ void handle_adopt(struct exchange *x)
     options.metadata = body.metadata;
     options.n_metadata = body.n_metadata;
     options.outlives_process = true;
+    follow_adopter(x, options.lock_id);
     if ((body.locked_by != NULL && make_name(x, &body, name, sizeof name, &err) != BELAY_OK) ||
         belay_call_adopt(x->server->client, x->key, body.lock_id, &options, on_changed, x, &err) !=
             BELAY_OK) {
@@ -179,6 +201,7 @@ void handle_renew(struct exchange *x)
     if (!read_body(x, &body)) {
         return;
     }
+    follow_holder(x, body.lock_id);
     if (belay_call_renew(x->server->client, x->key, body.lock_id, body.ttl_ms, on_changed, x, &err) !=
         BELAY_OK) {
         reply_error(x, &err);
@@ -202,6 +225,7 @@ void handle_release(struct exchange *x)
     /* Who still waits under this id, or is kept a place, does not want it any more. */
     wait_abandon(&x->server->waits, body.lock_id);
     (void)hook_abandon(&x->server->hooks, body.lock_id, x->key);
+    follow_holder(x, body.lock_id);
     if (belay_call_release(x->server->client, x->key, body.lock_id, outcome, on_changed, x, &err) !=
         BELAY_OK) {
         reply_error(x, &err);

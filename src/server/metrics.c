@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "server/feed.h"
+#include "server/live.h"
 #include "server/metrics_text.h"
 #include "server/routes.h"
 #include "server/server.h"
@@ -357,6 +359,9 @@ void metrics_write(const struct server *server, struct buf *out)
     text_head(out, "belay_store_errors_total", "counter", "Requests that the store failed.");
     buf_addf(out, "belay_store_errors_total %llu\n", (unsigned long long)store_errors(metrics));
     text_gauge(out, "belay_waiting", "Requests that wait in line.", (double)server->waits.n);
+    text_gauge(out, "belay_event_listeners", "Clients that listen to events.",
+               (double)feed_count(server->feed));
+    text_gauge(out, "belay_dashboards", "Dashboards that look on.", (double)live_count(server->live));
     text_gauge(out, "belay_connections", "Open connections.", (double)http_server_connections(server->http));
     text_head(out, "belay_spans_dropped_total", "counter", "Spans that no receiver took.");
     buf_addf(out, "belay_spans_dropped_total %llu\n",

@@ -114,6 +114,9 @@ static const struct meaning meanings[] = {
     { 404, "There is no such lock, or nobody holds it. Code: not_found" },
     { 409, "Codes: refused (of another version), lock_held, not_holder, lease_lost, id_used, superseded" },
     { 500, "The configuration is wrong, or something in the store is. Codes: bad_config, bad_content, bug" },
+    { 423, "Somebody else has the lock; the body is what Terraform said when it took it" },
+    { 412, "It has changed since it was loaded; nothing was saved. Codes: not_holder, refused" },
+    { 428, "Neither If-Match nor If-None-Match. Code: refused" },
     { 413, "The body is too large. Code: body_too_large" },
     { 503,
       "Come back: the store did not answer, or the server is stopping. Codes: unreachable, shutting_down, "
@@ -179,11 +182,13 @@ static json_t *parameters_of(const struct route *route)
 {
     json_t *parameters = json_array();
 
-    if (strchr(route->path, '{') != NULL && strstr(route->path, "{key}") == NULL) {
-        const char *begin = strchr(route->path, '{') + 1;
+    for (const char *at = strchr(route->path, '{'); at != NULL; at = strchr(at + 1, '{')) {
         char name[16];
 
-        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(begin, "}"), begin);
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(at + 1, "}"), at + 1);
+        if (strcmp(name, "key") == 0) {
+            continue;
+        }
         (void)json_array_append_new(parameters, json_pack("{s:s, s:s, s:b, s:s, s:{s:s}}", "name", name, "in",
                                                           "path", "required", 1, "description",
                                                           "percent-encoded", "schema", "type", "string"));
@@ -193,11 +198,6 @@ static json_t *parameters_of(const struct route *route)
                                                           "in", "path", "required", 1, "description",
                                                           "the lock's key, percent-encoded", "schema", "type",
                                                           "string", "maxLength", BELAY_KEY_MAX));
-    }
-    if (strstr(route->path, "{file}") != NULL) {
-        (void)json_array_append_new(parameters, json_pack("{s:s, s:s, s:b, s:s, s:{s:s}}", "name", "file",
-                                                          "in", "path", "required", 1, "description",
-                                                          "its name", "schema", "type", "string"));
     }
     for (size_t i = 0; route->query[i].name != NULL; i++) {
         const struct route_query *query = &route->query[i];
@@ -214,6 +214,10 @@ static json_t *answer_of(const struct route *route, int status)
     const char *schema = status == 202 ? "Queued" : route->schema;
     char ref[64];
 
+    if (status == 423) {
+        return json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", meaning_of(status), "content",
+                         "application/json", "schema", "$ref", "#/components/schemas/TerraformLock");
+    }
     if (status != 200 && status != 202) {
         return json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", meaning_of(status), "content",
                          "application/json", "schema", "$ref", "#/components/schemas/Error");
@@ -265,13 +269,24 @@ static json_t *operation_of(const struct route *route)
 /* The schemas of locks, of what a dashboard shows, and of applications and databases. */
 static json_t *components_make(void)
 {
-    const char *const more[] = { view_schemas, guard_schemas[0], guard_schemas[1] };
+    const char *const more[] = { view_schemas, guard_schemas[0], guard_schemas[1], state_schemas };
     json_t *all = json_loads(components, 0, NULL);
 
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
         (void)json_object_update_new(json_object_get(all, "schemas"), json_loads(more[i], 0, NULL));
     }
     return all;
+}
+
+/* In lower case. OpenAPI knows some methods only; the others are extensions of it: "x-lock". */
+static void name_method(const char *method, char *out, size_t size)
+{
+    bool is_known = strstr(" GET POST PUT DELETE ", method) != NULL && strcmp(method, "LOCK") != 0;
+
+    (void)snprintf(out, size, "%s%s", is_known ? "" : "x-", method);
+    for (; *out != '\0'; out++) {
+        *out = *out >= 'A' && *out <= 'Z' ? (char)(*out | 0x20) : *out;
+    }
 }
 
 char *openapi_make(void)
@@ -282,16 +297,13 @@ char *openapi_make(void)
 
     for (size_t i = 0; i < n_routes; i++) {
         json_t *path = json_object_get(paths, routes[i].path);
-        char method[8];
-        size_t n = strlen(routes[i].method);
+        char method[16];
 
         if (path == NULL) {
             path = json_object();
             (void)json_object_set_new(paths, routes[i].path, path);
         }
-        for (size_t k = 0; k <= n; k++) {
-            method[k] = (char)(routes[i].method[k] | (k < n ? 0x20 : 0));
-        }
+        name_method(routes[i].method, method, sizeof method);
         (void)json_object_set_new(path, method, operation_of(&routes[i]));
     }
     document = json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o}", "openapi", "3.1.0", "info", "title", "belay",

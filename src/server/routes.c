@@ -7,6 +7,21 @@
 
 enum { SEGMENTS_MAX = 6 };
 
+#define STATE_FAILS 400, 401, 403, 404, 500, 503
+#define DEPLOYMENT_QUERY                                                                                      \
+    { "deployment_id", "string", "for its history; by default a new one" },                                   \
+        { "triggered_by", "string", "likewise; by default the token's name" },                                \
+        { "git_commit", "string", "likewise" }, { "git_branch", "string", "likewise" },                       \
+        { "version", "string", "what was deployed" },                                                         \
+    {                                                                                                         \
+        "status", "string", "success or failed"                                                               \
+    }
+/* An address is used for all methods, so each takes what is meant for another. */
+#define TF_QUERY                                                                                              \
+    { "ID", "string", "the id of the lock that Terraform has" },                                              \
+    {                                                                                                         \
+        "lease", "string", "how long its lock lasts after its last sign of life, such as 30m; or none"        \
+    }
 #define LOCK_FAILS 400, 401, 403, 404, 409, 413, 503, 504
 
 /* clang-format off */
@@ -95,6 +110,52 @@ const struct route routes[] = {
       { 200, 400, 401, 403, 404, 413, 500, 503, 504 }, "Start it, under the same lock", "StopRequest" },
     { "PUT", "/v1/databases/{id}/last", ROLE_LOCKER, handle_db_record, NULL, { { 0 } }, "Empty",
       { 200, 400, 401, 403, 413, 500, 503, 504 }, "Record what a client decided: belay db stop does so by itself", "Decision" },
+    { "GET", "/v1/state", ROLE_READER, handle_states, NULL, { { 0 } }, "StateList", { 200, 401, 403, 500, 503 },
+      "The deployment states there are", NULL },
+    { "GET", "/v1/state/{stack}/{environment}", ROLE_READER, handle_state_get, NULL, { { 0 } }, "State",
+      { 200, STATE_FAILS }, "A deployment state, verified, with its ETag", NULL },
+    { "PUT", "/v1/state/{stack}/{environment}", ROLE_LOCKER, handle_state_put, NULL,
+      { { "lock_id", "string", "of the stack's lock, which must be held" },
+        { "keep_locked", "boolean", "the deployment goes on" }, DEPLOYMENT_QUERY },
+      "Saved", { 200, STATE_FAILS, 409, 412, 413, 428, 504 },
+      "Save it, made from what If-Match says (If-None-Match: * if there was none)", "State" },
+    { "POST", "/v1/state/{stack}/{environment}/stamp", ROLE_LOCKER, handle_state_stamp, NULL,
+      { { "lock_id", "string", "of the stack's lock, which must be held" } }, "State",
+      { 200, STATE_FAILS, 409, 504 }, "Load it, and refuse every write of older locks from now on", NULL },
+    { "GET", "/v1/state/{stack}/{environment}/history", ROLE_READER, handle_state_history, NULL, { { 0 } },
+      "StateHistory", { 200, STATE_FAILS }, "Its deployments and versions, newest first", NULL },
+    { "GET", "/v1/state/{stack}/{environment}/history/{version}", ROLE_READER, handle_state_snapshot, NULL,
+      { { 0 } }, "State", { 200, STATE_FAILS }, "One version: by its name, index or timestamp, or latest", NULL },
+    { "GET", "/v1/state/{stack}/{environment}/verify", ROLE_READER, handle_state_verify, NULL, { { 0 } },
+      "Verified", { 200, STATE_FAILS }, "Every part of it against its checksum", NULL },
+    { "POST", "/v1/state/{stack}/{environment}/restore", ROLE_ADMIN, handle_state_restore, NULL,
+      { { "lock_id", "string", "of the stack's lock; without it the lock is taken for the restore" },
+        DEPLOYMENT_QUERY },
+      "Saved", { 200, STATE_FAILS, 409, 413, 504 }, "Save an old version as a new one", "Restore" },
+    { "GET", "/v1/terraform/{name}", ROLE_LOCKER, handle_tf_get, NULL, { TF_QUERY }, "TerraformState",
+      { 200, STATE_FAILS }, "Terraform's state, as Terraform wrote it", NULL },
+    { "POST", "/v1/terraform/{name}", ROLE_LOCKER, handle_tf_put, NULL, { TF_QUERY }, "Empty",
+      { 200, STATE_FAILS, 409, 413, 423, 504 }, "Write it, under the lock that ID names", "TerraformState" },
+    { "PUT", "/v1/terraform/{name}", ROLE_LOCKER, handle_tf_put, NULL, { TF_QUERY }, "Empty",
+      { 200, STATE_FAILS, 409, 413, 423, 504 }, "The same, for update_method PUT", "TerraformState" },
+    { "DELETE", "/v1/terraform/{name}", ROLE_ADMIN, handle_tf_delete, NULL, { TF_QUERY }, "Empty",
+      { 200, STATE_FAILS, 409, 423, 504 }, "Remove it; its versions stay", NULL },
+    { "LOCK", "/v1/terraform/{name}", ROLE_LOCKER, handle_tf_lock, NULL, { TF_QUERY }, "TerraformLock",
+      { 200, STATE_FAILS, 409, 413, 423, 504 }, "Take its lock", "TerraformLock" },
+    { "UNLOCK", "/v1/terraform/{name}", ROLE_LOCKER, handle_tf_unlock, NULL, { TF_QUERY }, "Empty",
+      { 200, STATE_FAILS, 409, 413, 504 }, "End its lock; without a body: whoever has it", "TerraformLock" },
+    { "POST", "/v1/terraform/{name}/lock", ROLE_LOCKER, handle_tf_lock, NULL, { TF_QUERY }, "TerraformLock",
+      { 200, STATE_FAILS, 409, 413, 423, 504 }, "Take its lock, for lock_method POST", "TerraformLock" },
+    { "PUT", "/v1/terraform/{name}/lock", ROLE_LOCKER, handle_tf_lock, NULL, { TF_QUERY }, "TerraformLock",
+      { 200, STATE_FAILS, 409, 413, 423, 504 }, "The same, for lock_method PUT", "TerraformLock" },
+    { "DELETE", "/v1/terraform/{name}/lock", ROLE_LOCKER, handle_tf_unlock, NULL, { TF_QUERY }, "Empty",
+      { 200, STATE_FAILS, 409, 413, 504 }, "End its lock, for unlock_method DELETE", "TerraformLock" },
+    { "GET", "/v1/terraform/{name}/versions", ROLE_READER, handle_tf_versions, NULL, { { 0 } }, "VersionList",
+      { 200, STATE_FAILS }, "Its versions, newest first", NULL },
+    { "GET", "/v1/terraform/{name}/versions/{version}", ROLE_LOCKER, handle_tf_version, NULL, { { 0 } },
+      "TerraformState", { 200, STATE_FAILS }, "One version: by its name, index or timestamp, or latest", NULL },
+    { "POST", "/v1/terraform/{name}/restore", ROLE_ADMIN, handle_tf_restore, NULL, { TF_QUERY }, "TerraformState",
+      { 200, STATE_FAILS, 409, 413, 423, 504 }, "Make an old version the present one", "Restore" },
     { "GET", "/readyz", ROLE_NONE, handle_ready, NULL, { { 0 } }, "Health", { 200, 503 },
       "The store answers and the server is not stopping", NULL },
     { "GET", "/metrics", ROLE_READER, handle_metrics, NULL, { { 0 } }, "text/plain", { 200, 400, 401, 403, 503 },
@@ -108,19 +169,19 @@ const struct route routes[] = {
 const size_t n_routes = sizeof routes / sizeof routes[0];
 
 static bool path_fits(const char *path, const struct http_slice *segments, size_t n,
-                      struct http_slice *out_key)
+                      struct http_slice names[ROUTE_NAMES_MAX])
 {
     struct http_slice wanted[SEGMENTS_MAX];
     size_t n_wanted = http_path_split(path, wanted, SEGMENTS_MAX);
+    size_t n_names = 0;
 
-    out_key->data = NULL;
-    out_key->len = 0;
+    memset(names, 0, ROUTE_NAMES_MAX * sizeof *names);
     if (n_wanted != n) {
         return false;
     }
     for (size_t i = 0; i < n; i++) {
-        if (wanted[i].len > 0 && wanted[i].data[0] == '{') {
-            *out_key = segments[i];
+        if (wanted[i].len > 0 && wanted[i].data[0] == '{' && n_names < ROUTE_NAMES_MAX) {
+            names[n_names++] = segments[i];
         } else if (wanted[i].len != segments[i].len ||
                    memcmp(wanted[i].data, segments[i].data, wanted[i].len) != 0) {
             return false;
@@ -134,7 +195,7 @@ static bool method_fits(const char *wanted, const char *method)
     return strcmp(wanted, method) == 0 || (strcmp(wanted, "GET") == 0 && strcmp(method, "HEAD") == 0);
 }
 
-const struct route *route_find(const struct http_request *request, struct http_slice *out_key,
+const struct route *route_find(const struct http_request *request, struct http_slice names[ROUTE_NAMES_MAX],
                                char out_allow[ROUTE_ALLOW_SIZE])
 {
     struct http_slice segments[SEGMENTS_MAX];
@@ -148,7 +209,7 @@ const struct route *route_find(const struct http_request *request, struct http_s
     for (size_t i = 0; i < n_routes; i++) {
         bool is_get = strcmp(routes[i].method, "GET") == 0;
 
-        if (!path_fits(routes[i].path, segments, n, out_key)) {
+        if (!path_fits(routes[i].path, segments, n, names)) {
             continue;
         }
         if (method_fits(routes[i].method, request->method)) {
@@ -158,6 +219,11 @@ const struct route *route_find(const struct http_request *request, struct http_s
                                 is_get ? "GET, HEAD" : routes[i].method);
     }
     return NULL;
+}
+
+bool route_is_large(const struct route *route)
+{
+    return route->handle == handle_tf_put || route->handle == handle_state_put;
 }
 
 static bool refuse_query(struct exchange *x, const char *name)

@@ -22,6 +22,7 @@
 #include "server/live.h"
 #include "server/metrics.h"
 #include "server/server.h"
+#include "server/state_pool.h"
 #include "server/systemd.h"
 #include "telemetry/telemetry.h"
 #include "version.h"
@@ -68,9 +69,9 @@ static void before_sleep(void *context)
     } else {
         loop_timer_cancel(server->loop, &server->turn_timer);
     }
-    hooks_pump(server);
     feed_pump(server->feed);
     if (belay_client_sync(server->client, &err) == BELAY_OK) {
+        hooks_pump(server);
         log_flush(&server->log); /* who has an answer finds it in the log */
         http_server_let_out(server->http);
     } else {
@@ -360,6 +361,9 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     options.context = server;
     options.owns_file = true;
     code = belay_client_open(&options, &server->client, err);
+    if (code == BELAY_OK) {
+        code = state_pool_open(server, run->options->state_store_url, run->options->store_url, err);
+    }
     if (code == BELAY_OK && !belay_client_locking_enabled(server->client)) {
         return error_set(err, BELAY_CONFIG,
                          "locking is switched off (BELAY_DISABLED or locking_enabled: false): a server "
@@ -372,7 +376,9 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
 {
     struct server *server = &run->server;
     const struct belay_config *config = server->config;
-    struct http_options options = { .handle = exchange_handle, .notice = on_notice, .context = server };
+    struct http_options options = {
+        .handle = exchange_handle, .max_body = exchange_max_body, .notice = on_notice, .context = server
+    };
     enum belay_code code;
 
     run->tls_certificate = run->options->tls_certificate;
@@ -533,6 +539,7 @@ static void finish(struct run *run)
     if (server->client != NULL && server->loop != NULL) {
         (void)belay_client_turn(server->client);
     }
+    state_pool_close(server->states);
     delays_release(&server->delays);
     waits_release(&server->waits);
     belay_client_close(server->client);

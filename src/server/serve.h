@@ -12,10 +12,11 @@ enum { SERVE_LISTEN_MAX = 16, SERVE_HASH_SIZE = 65 };
 enum serve_log { SERVE_LOG_AUTO, SERVE_LOG_JSON, SERVE_LOG_TEXT };
 
 struct serve_options {
-    const char *version;     /* the program's: a module of another version is refused */
-    const char *config_path; /* NULL: the one that is found; read again on SIGHUP */
-    const char *store_url;   /* NULL: what the configuration says */
-    const char *metrics;     /* as --metrics says; NULL */
+    const char *version;         /* the program's: a module of another version is refused */
+    const char *config_path;     /* NULL: the one that is found; read again on SIGHUP */
+    const char *store_url;       /* NULL: what the configuration says */
+    const char *state_store_url; /* NULL: what the configuration says, else beside the store */
+    const char *metrics;         /* as --metrics says; NULL */
     const char *listen[SERVE_LISTEN_MAX];
     size_t n_listen;       /* 0: server.listen, else 127.0.0.1:7420 */
     const char *unix_path; /* NULL: none */

@@ -24,6 +24,7 @@ struct live;
 struct viewer;
 struct metrics;
 struct telemetry;
+struct state_pool;
 
 struct server {
     struct loop *loop;           /* owned */
@@ -36,6 +37,7 @@ struct server {
     struct hooks hooks;
     struct feed *feed;           /* owned; those who listen to events */
     struct jobs *jobs;           /* owned; what is done in threads */
+    struct state_pool *states;   /* owned; where states are kept */
     struct guard_counts guard;   /* what became of stops and starts */
     struct metrics *metrics;     /* owned */
     struct telemetry *telemetry; /* owned; NULL: none is asked for */
@@ -71,6 +73,7 @@ struct exchange {
     char who[AUTH_NAME_MAX + 1]; /* "" if nobody had to say */
     char id[REQUEST_ID_SIZE];
     char key[BELAY_KEY_MAX + 1];     /* "" until it is known */
+    char more[2][BELAY_KEY_MAX + 1]; /* further names in the path */
     char found_id[BELAY_ID_MAX + 1]; /* DELETE of a lock: of the one that is held */
 };
 
@@ -78,6 +81,7 @@ struct exchange {
 
 /* What the HTTP front calls. */
 void exchange_handle(void *context, struct http_request *request);
+size_t exchange_max_body(void *context, const struct http_request *request);
 
 /* Each answers, writes the log line and frees the exchange. */
 void reply(struct exchange *x, int status, json_t *body); /* takes the body */
@@ -152,5 +156,11 @@ route_handler handle_page, handle_asset;                   /* assets.c */
 route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, handle_app_delete,
     handle_app_mark, handle_quick, handle_databases, handle_database, handle_db_stop, handle_db_start,
     handle_db_record;
+/* terraform.c, terraform_lock.c */
+route_handler handle_tf_get, handle_tf_put, handle_tf_delete, handle_tf_versions, handle_tf_version,
+    handle_tf_restore, handle_tf_lock, handle_tf_unlock;
+/* state.c */
+route_handler handle_states, handle_state_get, handle_state_put, handle_state_stamp, handle_state_history,
+    handle_state_snapshot, handle_state_restore, handle_state_verify;
 
 #endif

@@ -11,25 +11,49 @@
 #define NAMESPACE "Deployer"
 #define PREFIX "deployer."
 
-static json_t *definition(const struct measure *measure)
+static json_t *definition(const char *name, const char *unit)
 {
-    return json_pack("{s:s+, s:s}", "Name", PREFIX, measure->name, "Unit", measure->unit);
+    return json_pack("{s:s, s:s}", "Name", name, "Unit", unit);
 }
 
-/* An empty dimension is refused by CloudWatch: a key that says nothing has none of that name. */
+/*
+ * An empty dimension is refused by CloudWatch: a key that says nothing has none
+ * of that name. So is one that is not ASCII.
+ */
 static void add_dimension(json_t *dimensions, json_t *root, const char *name, const char *value)
 {
-    if (*value != '\0') {
-        (void)json_array_append_new(dimensions, json_string(name));
-        (void)json_object_set_new(root, name, wire_text(value));
+    char ascii[BELAY_KEY_MAX + 1];
+    size_t n = 0;
+
+    for (; *value != '\0' && n < BELAY_KEY_MAX; value++) {
+        ascii[n++] = (char)(*value > ' ' && *value <= '~' ? *value : '_');
     }
+    ascii[n] = '\0';
+    if (n > 0) {
+        (void)json_array_append_new(dimensions, json_string(name));
+        (void)json_object_set_new(root, name, json_string(ascii));
+    }
+}
+
+static void add_dimensions(const struct belay_config *config, const struct belay_event *event,
+                           json_t *dimensions, json_t *root)
+{
+    struct belay_key_form form;
+
+    if (measure_is_of_database(event)) {
+        add_dimension(dimensions, root, "DbIdentifier", measure_database(event));
+        return;
+    }
+    belay_key_read(config, event->key, &form);
+    add_dimension(dimensions, root, "Stack", form.stack);
+    add_dimension(dimensions, root, "Environment", form.environment);
+    add_dimension(dimensions, root, "LockLevel", form.level);
 }
 
 char *emf_line(const struct belay_config *config, const struct belay_event *event)
 {
     struct measure measures[MEASURES_MAX];
     size_t n = measure_event(event, measures);
-    struct belay_key_form form;
     json_t *definitions;
     json_t *dimensions;
     json_t *root;
@@ -40,15 +64,14 @@ char *emf_line(const struct belay_config *config, const struct belay_event *even
     definitions = json_array();
     dimensions = json_array();
     root = json_object();
-    belay_key_read(config, event->key, &form);
-    add_dimension(dimensions, root, "Stack", form.stack);
-    add_dimension(dimensions, root, "Environment", form.environment);
-    add_dimension(dimensions, root, "LockLevel", form.level);
+    add_dimensions(config, event, dimensions, root);
     for (size_t i = 0; i < n; i++) {
         char name[64];
 
-        (void)snprintf(name, sizeof name, PREFIX "%s", measures[i].name);
-        (void)json_array_append_new(definitions, definition(&measures[i]));
+        /* Document 003 has no prefix. */
+        (void)snprintf(name, sizeof name, "%s%s", measure_is_of_database(event) ? "" : PREFIX,
+                       measures[i].name);
+        (void)json_array_append_new(definitions, definition(name, measures[i].unit));
         (void)json_object_set_new(root, name, json_real(measures[i].value));
     }
     (void)json_object_set_new(root, "event", wire_text(event->type));

@@ -1,10 +1,10 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <sys/un.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -15,11 +15,12 @@
 
 #define JOURNAL_SOCKET "/run/systemd/journal/socket"
 #define SYSLOG_SOCKET "/dev/log"
-enum { LINE_MAX_BYTES = 1 << 18 };
+enum { LINE_MAX_BYTES = 1 << 18, WHOLE_MAX = 4 << 20, ROOM_MS = 500 };
 
+/* Never waits: a pipe that nobody reads must not hold up a lock. */
 static int open_file(const char *path)
 {
-    return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640);
+    return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0640);
 }
 
 /* Never blocks: a log daemon that does not read must not hold up a lock. */
@@ -66,7 +67,7 @@ enum belay_code lines_open(struct lines *lines, const char *setting, const char 
         return open_daemon(lines, LINES_JOURNALD, setting, JOURNAL_SOCKET, err);
     }
     lines->fd = open_file(where);
-    if (lines->fd < 0) {
+    if (lines->fd < 0 && errno != ENXIO) { /* a pipe without a reader may get one */
         return error_set(err, BELAY_CONFIG, "%s: cannot write to '%s': %s", setting, where, strerror(errno));
     }
     lines->path = strdup(where);
@@ -78,19 +79,51 @@ enum belay_code lines_open(struct lines *lines, const char *setting, const char 
     return BELAY_OK;
 }
 
-/* One write for a line, so that the lines of several processes do not mix. */
-static bool write_line(int fd, const char *text, size_t len)
+/* Who reads standard error, or a pipe, may be slow: it is waited for once, and not again until it has caught up. */
+static bool has_room(const struct lines *lines)
 {
-    struct iovec parts[] = { { (void *)(uintptr_t)text, len }, { (void *)(uintptr_t) "\n", 1 } };
+    struct pollfd about = { .fd = lines->fd, .events = POLLOUT };
+    int n;
+
+    do {
+        n = poll(&about, 1, lines->has_failed ? 0 : ROOM_MS);
+    } while (n < 0 && errno == EINTR);
+    if (n == 0) {
+        errno = EAGAIN;
+    }
+    return n > 0;
+}
+
+/* One write for a line, so that the lines of several processes do not mix. */
+static bool write_whole(struct lines *lines, const struct buf *whole)
+{
     ssize_t n;
 
     do {
-        n = writev(fd, parts, 2);
+        n = write(lines->fd, whole->data, whole->len);
     } while (n < 0 && errno == EINTR);
-    if (n >= 0 && (size_t)n != len + 1) {
+    if (n > 0) {
+        lines->is_torn = (size_t)n != whole->len; /* what comes next begins a line of its own */
+    }
+    if (n >= 0 && (size_t)n != whole->len) {
         errno = ENOSPC;
     }
-    return n == (ssize_t)(len + 1);
+    return n == (ssize_t)whole->len;
+}
+
+static bool write_line(struct lines *lines, const char *text)
+{
+    struct buf whole = BUF_INIT(WHOLE_MAX);
+    bool done;
+
+    if (lines->fd < 0 && (lines->fd = open_file(lines->path)) < 0) {
+        return false;
+    }
+    buf_addf(&whole, "%s%s\n", lines->is_torn ? "\n" : "", text);
+    errno = ENOMEM;
+    done = !whole.failed && has_room(lines) && write_whole(lines, &whole);
+    buf_release(&whole);
+    return done;
 }
 
 static bool send_text(int fd, const struct buf *text)
@@ -119,21 +152,26 @@ bool lines_write(struct lines *lines, enum belay_level level, const char *text)
     if (lines->kind == LINES_SYSLOG || lines->kind == LINES_JOURNALD) {
         return send_line(lines, level, text);
     }
-    return write_line(lines->fd, text, strlen(text));
+    return write_line(lines, text);
 }
 
-void lines_reopen(struct lines *lines)
+bool lines_reopen(struct lines *lines)
 {
     int fd;
 
     if (lines->kind != LINES_FILE) {
-        return;
+        return true;
     }
     fd = open_file(lines->path);
-    if (fd >= 0) {
-        (void)close(lines->fd);
-        lines->fd = fd;
+    if (fd < 0) {
+        return false;
     }
+    if (lines->fd >= 0) {
+        (void)close(lines->fd);
+    }
+    lines->fd = fd;
+    lines->is_torn = false;
+    return true;
 }
 
 void lines_close(struct lines *lines)

@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 
 #include "telemetry/sinks.h"
@@ -20,8 +21,47 @@ static const struct {
     { "lock.taken_over", "lock.expired" }, /* S0.7: it ran out without being completed */
     { "lock.forced", "lock.forced" },
     { "lock.lost", "lock.lost" },
+    { "db.stop.stopped", "db_stop_stopped" }, /* S3.9 */
+    { "db.stop.skipped_shared_active", "db_stop_skipped_shared_active" },
+    { "db.stop.skipped_lock", "db_stop_skipped_lock" },
+    { "db.stop.skipped", "db_stop_skipped" },
+    { "db.stop.error", "db_stop_error" },
+    { "db.start.started", "db_start_started" },
+    { "db.start.skipped_lock", "db_start_skipped_lock" },
+    { "db.start.skipped", "db_start_skipped" },
+    { "db.start.error", "db_start_error" },
 };
 /* clang-format on */
+
+static const char *meta_of(const struct belay_event *event, const char *name)
+{
+    for (size_t i = 0; i < event->n_metadata; i++) {
+        if (strcmp(event->metadata[i].name, name) == 0) {
+            return event->metadata[i].value;
+        }
+    }
+    return "";
+}
+
+bool measure_is_of_database(const struct belay_event *event)
+{
+    return strncmp(event->type, "db.", 3) == 0;
+}
+
+const char *measure_database(const struct belay_event *event)
+{
+    return meta_of(event, "db_identifier");
+}
+
+/* How its lock was come by (S3.9). */
+static void add_lock_of_database(struct measure *out, size_t *n, const struct belay_event *event)
+{
+    long tries = strtol(meta_of(event, "lock_acquire_attempts"), NULL, 10);
+    long ms = strtol(meta_of(event, "lock_acquire_ms"), NULL, 10);
+
+    add(out, n, "lock_acquire_retries", tries > 1 ? (double)(tries - 1) : 0, "Count", 'c');
+    add(out, n, "lock_acquire_duration", (double)ms, "Milliseconds", 'm');
+}
 
 size_t measure_event(const struct belay_event *event, struct measure out[MEASURES_MAX])
 {
@@ -31,6 +71,9 @@ size_t measure_event(const struct belay_event *event, struct measure out[MEASURE
         if (strcmp(event->type, counters[i].event) == 0) {
             add(out, &n, counters[i].counter, 1, "Count", 'c');
         }
+    }
+    if (n > 0 && measure_is_of_database(event)) {
+        add_lock_of_database(out, &n, event);
     }
     if (event->duration_ms < 0) {
         return n;

@@ -2,10 +2,20 @@
 #ifndef TELEMETRY_OTLP_MODULE_H
 #define TELEMETRY_OTLP_MODULE_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 
-/* POST a JSON body. `headers` is "name=value,name=value". Returns the status, 0 if there was no answer. */
-typedef int (*otlp_post_fn)(const char *url, const char *headers, const char *body, size_t len,
-                            long timeout_ms);
+struct otlp_post {
+    const char *url;
+    const char *headers; /* "name=value,name=value" */
+    const char *ca_file; /* certificates to trust, in PEM; NULL: the system's */
+    const char *body;    /* JSON */
+    size_t len;
+    long timeout_ms;
+    const atomic_bool *stop; /* true: an answer is not waited for any longer */
+};
+
+/* Returns the status, 0 if there was no answer. */
+typedef int (*otlp_post_fn)(const struct otlp_post *post);
 
 #endif

@@ -16,6 +16,7 @@ struct lines {
     char *path; /* owned; LINES_FILE */
     int fd;     /* -1: none */
     bool has_failed;
+    bool is_torn; /* the last line was not written to its end */
 };
 
 /* `where` is "stderr", "syslog", "journald" or a path. `setting` is what to blame. */
@@ -23,7 +24,7 @@ enum belay_code lines_open(struct lines *lines, const char *setting, const char 
                            struct belay_error *err);
 /* One line, without its newline. False with errno if it could not be written. */
 bool lines_write(struct lines *lines, enum belay_level level, const char *text);
-void lines_reopen(struct lines *lines);
+bool lines_reopen(struct lines *lines); /* false with errno: it stays the old one */
 void lines_close(struct lines *lines);
 
 /* ---- what is measured (measure.c) ---- */
@@ -37,6 +38,9 @@ struct measure {
 };
 enum { MEASURES_MAX = 4 };
 size_t measure_event(const struct belay_event *event, struct measure out[MEASURES_MAX]);
+/* What became of a stop or a start, rather than of a lock; and of which database. */
+bool measure_is_of_database(const struct belay_event *event);
+const char *measure_database(const struct belay_event *event);
 
 /* ---- CloudWatch's embedded metric format (emf.c) ---- */
 
@@ -59,7 +63,9 @@ struct traces;
 enum belay_code traces_open(const struct telemetry_options *options, struct traces **out,
                             struct belay_error *err);
 void traces_event(struct traces *traces, const struct belay_event *event);
-bool traces_parent_for(struct traces *traces, const char *lock_id, char out[TELEMETRY_TRACEPARENT_SIZE]);
+bool traces_parent_for(struct traces *traces, const char *lock_id, bool is_held,
+                       char out[BELAY_TRACEPARENT_SIZE]);
+void traces_held_in(struct traces *traces, const char *lock_id, const char *traceparent);
 void traces_belongs(struct traces *traces, const char *lock_id, const char *traceparent);
 uint64_t traces_dropped(const struct traces *traces);
 void traces_close(struct traces *traces);

@@ -11,13 +11,23 @@
 #include "base/error.h"
 #include "base/module_path.h"
 #include "telemetry/otlp_module.h"
+#include "wire/wire.h"
 
-enum { QUEUE_MAX = 2048, BATCH_MAX = 256, TRIES = 4, LINGER_MS = 200, POST_TIMEOUT_MS = 10000 };
+enum {
+    QUEUE_MAX = 2048,
+    BATCH_MAX = 256,
+    TRIES = 4,
+    LINGER_MS = 200,
+    POST_TIMEOUT_MS = 10000,
+    CLOSE_STEPS = 10,
+    STOP_STEPS = 50
+};
 
 struct span_queue {
     char *url;
     char *headers;
     char *service;
+    char *ca_file; /* NULL: the system's */
     void *module;
     otlp_post_fn post;
     pthread_t sender;
@@ -31,6 +41,7 @@ struct span_queue {
     bool closing;
     bool done; /* the sender has ended */
     atomic_uint_fast64_t dropped;
+    atomic_bool stop; /* an answer is not waited for any longer */
 };
 
 /* libcurl comes with a module of its own: who sends no spans does not load it. */
@@ -68,6 +79,7 @@ enum belay_code span_queue_open(const struct span_target *target, struct span_qu
     queue->url = strdup(target->url);
     queue->headers = strdup(target->headers == NULL ? "" : target->headers);
     queue->service = strdup(target->service);
+    queue->ca_file = target->ca_file == NULL ? NULL : strdup(target->ca_file);
     code = queue->url == NULL || queue->headers == NULL || queue->service == NULL ? error_no_memory(err)
                                                                                   : load(queue, err);
     if (code != BELAY_OK) {
@@ -82,7 +94,7 @@ enum belay_code span_queue_open(const struct span_target *target, struct span_qu
 
 static json_t *attribute(const char *name, const char *value)
 {
-    return json_pack("{s:s, s:{s:s}}", "key", name, "value", "stringValue", value);
+    return json_pack("{s:s, s:{s:o}}", "key", name, "value", "stringValue", wire_text(value));
 }
 
 static json_t *envelope(const struct span_queue *queue, json_t *spans)
@@ -123,7 +135,13 @@ static void post_batch(struct span_queue *queue, json_t *spans)
     for (int i = 0; text != NULL && i < TRIES; i++) {
         bool closing;
 
-        status = queue->post(queue->url, queue->headers, text, strlen(text), POST_TIMEOUT_MS);
+        status = queue->post(&(struct otlp_post){ .url = queue->url,
+                                                  .headers = queue->headers,
+                                                  .ca_file = queue->ca_file,
+                                                  .body = text,
+                                                  .len = strlen(text),
+                                                  .timeout_ms = POST_TIMEOUT_MS,
+                                                  .stop = &queue->stop });
         if (!is_worth_a_retry(status)) {
             break;
         }
@@ -133,7 +151,7 @@ static void post_batch(struct span_queue *queue, json_t *spans)
         }
         closing = queue->closing;
         (void)pthread_mutex_unlock(&queue->mutex);
-        if (closing && i > 0) {
+        if ((closing && i > 0) || atomic_load(&queue->stop)) {
             break;
         }
     }
@@ -152,7 +170,7 @@ static json_t *next_batch(struct span_queue *queue)
     while (queue->n == 0 && !queue->closing) {
         (void)pthread_cond_wait(&queue->changed, &queue->mutex);
     }
-    if (queue->n == 0) {
+    if (queue->n == 0 || atomic_load(&queue->stop)) {
         return NULL;
     }
     if (queue->n < BATCH_MAX && !queue->closing) {
@@ -231,7 +249,15 @@ static bool join_sender(struct span_queue *queue)
     (void)pthread_mutex_lock(&queue->mutex);
     queue->closing = true;
     (void)pthread_cond_broadcast(&queue->changed);
-    for (int i = 0; !queue->done && i < 10; i++) {
+    for (int i = 0; !queue->done && i < CLOSE_STEPS; i++) {
+        wait_ms(queue, 100);
+    }
+    /*
+     * Then it ends as soon as it looks, unless it is busy setting up TLS, which
+     * must not be at work when the process exits and its library is taken apart.
+     */
+    atomic_store(&queue->stop, true);
+    for (int i = 0; !queue->done && i < STOP_STEPS; i++) {
         wait_ms(queue, 100);
     }
     done = queue->done;
@@ -253,5 +279,6 @@ void span_queue_close(struct span_queue *queue)
     free(queue->url);
     free(queue->headers);
     free(queue->service);
+    free(queue->ca_file);
     free(queue); /* the module stays: libcurl does not like to be unloaded */
 }

@@ -12,6 +12,7 @@ struct span_target {
     const char *url;
     const char *headers; /* "name=value,name=value"; NULL: none */
     const char *service;
+    const char *ca_file; /* certificates to trust, in PEM; NULL: the system's */
 };
 
 enum belay_code span_queue_open(const struct span_target *target, struct span_queue **out,

@@ -81,14 +81,28 @@ static void add_tag(struct buf *packet, const char *name, const char *value)
     }
 }
 
-void statsd_send(struct statsd *statsd, const struct belay_config *config, const struct belay_event *event)
+static void add_tags(struct buf *packet, const struct belay_config *config, const struct belay_event *event)
 {
-    struct measure measures[MEASURES_MAX];
-    size_t n = measure_event(event, measures);
-    struct buf packet = BUF_INIT(PACKET_MAX);
     struct belay_key_form form;
 
+    if (measure_is_of_database(event)) {
+        add_tag(packet, "db_identifier", measure_database(event));
+        return;
+    }
     belay_key_read(config, event->key, &form);
+    add_tag(packet, "level", form.level);
+    add_tag(packet, "profile", form.profile);
+    add_tag(packet, "stack", form.stack);
+    add_tag(packet, "environment", form.environment);
+}
+
+/* False if it does not fit into one packet. */
+static bool send_some(struct statsd *statsd, const struct belay_config *config,
+                      const struct belay_event *event, const struct measure *measures, size_t n)
+{
+    struct buf packet = BUF_INIT(PACKET_MAX);
+    bool fits;
+
     for (size_t i = 0; i < n; i++) {
         bool is_seconds = strcmp(measures[i].unit, "Seconds") == 0;
 
@@ -96,16 +110,28 @@ void statsd_send(struct statsd *statsd, const struct belay_config *config, const
                  is_seconds ? measures[i].value * 1000 : measures[i].value,
                  measures[i].statsd == 'c' ? "c" : "ms");
         if (!packet.failed) {
-            add_tag(&packet, "level", form.level);
-            add_tag(&packet, "profile", form.profile);
-            add_tag(&packet, "stack", form.stack);
-            add_tag(&packet, "environment", form.environment);
+            add_tags(&packet, config, event);
         }
     }
-    if (n > 0 && !packet.failed) {
+    fits = !packet.failed;
+    if (fits) {
         (void)send(statsd->fd, packet.data, packet.len, MSG_NOSIGNAL); /* nobody need listen */
     }
     buf_release(&packet);
+    return fits;
+}
+
+void statsd_send(struct statsd *statsd, const struct belay_config *config, const struct belay_event *event)
+{
+    struct measure measures[MEASURES_MAX];
+    size_t n = measure_event(event, measures);
+
+    if (n == 0 || send_some(statsd, config, event, measures, n)) {
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        (void)send_some(statsd, config, event, &measures[i], 1);
+    }
 }
 
 void statsd_close(struct statsd *statsd)

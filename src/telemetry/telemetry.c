@@ -83,11 +83,22 @@ enum belay_code telemetry_open(const struct telemetry_options *options, struct t
     return code;
 }
 
+static void warn(const struct telemetry *telemetry, const char *what, const struct lines *lines)
+{
+    const char *why = errno == ENXIO ? "nobody reads it" : errno == EAGAIN ? "it is full" : strerror(errno);
+    char text[512];
+
+    if (telemetry->options.on_warning != NULL && lines->kind != LINES_STDERR) { /* where that would go */
+        (void)snprintf(text, sizeof text, "%s: cannot write to %s: %s", what,
+                       lines->path == NULL ? "its log" : lines->path, why);
+        telemetry->options.on_warning(telemetry->options.context, text);
+    }
+}
+
 /* Said once, and again after it has worked: a full disk must not fill a log too. */
 static void put_line(struct telemetry *telemetry, struct lines *lines, const char *what,
                      enum belay_level level, char *line)
 {
-    char text[512];
     bool done;
 
     if (line == NULL) {
@@ -95,10 +106,8 @@ static void put_line(struct telemetry *telemetry, struct lines *lines, const cha
     }
     (void)pthread_mutex_lock(&telemetry->mutex);
     done = lines_write(lines, level, line);
-    if (!done && !lines->has_failed && telemetry->options.on_warning != NULL) {
-        (void)snprintf(text, sizeof text, "%s: cannot write to %s: %s", what,
-                       lines->path == NULL ? "its log" : lines->path, strerror(errno));
-        telemetry->options.on_warning(telemetry->options.context, text);
+    if (!done && !lines->has_failed) {
+        warn(telemetry, what, lines);
     }
     lines->has_failed = !done;
     (void)pthread_mutex_unlock(&telemetry->mutex);
@@ -131,16 +140,27 @@ void telemetry_reopen(struct telemetry *telemetry)
         return;
     }
     (void)pthread_mutex_lock(&telemetry->mutex);
-    lines_reopen(&telemetry->audit);
-    lines_reopen(&telemetry->emf);
+    if (!lines_reopen(&telemetry->audit)) {
+        warn(telemetry, "audit", &telemetry->audit);
+    }
+    if (!lines_reopen(&telemetry->emf)) {
+        warn(telemetry, "metrics", &telemetry->emf);
+    }
     (void)pthread_mutex_unlock(&telemetry->mutex);
 }
 
-bool telemetry_traceparent(struct telemetry *telemetry, const char *lock_id,
-                           char out[TELEMETRY_TRACEPARENT_SIZE])
+bool telemetry_traceparent(struct telemetry *telemetry, const char *lock_id, bool is_held,
+                           char out[BELAY_TRACEPARENT_SIZE])
 {
     return telemetry != NULL && telemetry->traces != NULL &&
-           traces_parent_for(telemetry->traces, lock_id, out);
+           traces_parent_for(telemetry->traces, lock_id, is_held, out);
+}
+
+void telemetry_held_in(struct telemetry *telemetry, const char *lock_id, const char *traceparent)
+{
+    if (telemetry != NULL && telemetry->traces != NULL) {
+        traces_held_in(telemetry->traces, lock_id, traceparent);
+    }
 }
 
 void telemetry_belongs(struct telemetry *telemetry, const char *lock_id, const char *traceparent)

@@ -35,14 +35,15 @@ void telemetry_reopen(struct telemetry *telemetry); /* files, after a rotation *
 void telemetry_close(struct telemetry *telemetry);
 
 /*
- * The span that a lock is held in, as a traceparent for who works under it, once
- * it was acquired. False: there are no traces.
+ * The span that a lock is held in, as a traceparent for who works under it, or
+ * that in which it is acquired. False: there are no traces.
  */
-enum { TELEMETRY_TRACEPARENT_SIZE = 56 };
-bool telemetry_traceparent(struct telemetry *telemetry, const char *lock_id,
-                           char out[TELEMETRY_TRACEPARENT_SIZE]);
+bool telemetry_traceparent(struct telemetry *telemetry, const char *lock_id, bool is_held,
+                           char out[BELAY_TRACEPARENT_SIZE]);
 /* What is done for this lock id belongs to that span of somebody else's. A wrong text is ignored. */
 void telemetry_belongs(struct telemetry *telemetry, const char *lock_id, const char *traceparent);
+/* The same of a holder that tells of the holding itself: what is done for it goes into its span. */
+void telemetry_held_in(struct telemetry *telemetry, const char *lock_id, const char *traceparent);
 
 /* How many spans were dropped because nobody took them; for a server's own metrics. */
 uint64_t telemetry_dropped(const struct telemetry *telemetry);

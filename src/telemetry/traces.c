@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "telemetry/sinks.h"
 #include "telemetry/span_queue.h"
+#include "wire/wire.h"
 
 enum { TRACE_HEX = 32, SPAN_HEX = 16, BUCKETS = 1024, THREADS_MAX = 8 };
 
@@ -31,8 +32,10 @@ struct thread {
     char parent[SPAN_HEX + 1]; /* "" if the trace begins here */
     char acquire[SPAN_HEX + 1];
     char hold[SPAN_HEX + 1];
+    int64_t asked_ns; /* when it was asked for, by who has a span of its own for it; 0: not known */
     int64_t first_ns; /* when the earliest span inside the acquisition began */
     int64_t held_ns;  /* when the holding began; 0: not here */
+    bool is_theirs;   /* `hold` is a span of the holder's own */
 };
 
 struct traces {
@@ -163,8 +166,8 @@ struct span {
 static void add_text(json_t *attributes, const char *name, const char *value)
 {
     if (value != NULL && *value != '\0') {
-        (void)json_array_append_new(attributes,
-                                    json_pack("{s:s, s:{s:s}}", "key", name, "value", "stringValue", value));
+        (void)json_array_append_new(
+            attributes, json_pack("{s:s, s:{s:o}}", "key", name, "value", "stringValue", wire_text(value)));
     }
 }
 
@@ -192,7 +195,7 @@ static void put_span(struct traces *traces, const struct thread *thread, const s
     }
     if (object != NULL && span->fault != NULL) {
         (void)json_object_set_new(object, "status",
-                                  json_pack("{s:i, s:s}", "code", 2, "message", span->fault));
+                                  json_pack("{s:i, s:o}", "code", 2, "message", wire_text(span->fault)));
     }
     span_queue_put(traces->queue, object);
 }
@@ -220,12 +223,20 @@ static void put_commit(struct traces *traces, struct thread *thread, const char 
     }
 }
 
+/* Durations in milliseconds are rounded: what was asked for did not begin before it was. */
+static int64_t began_ns(const struct thread *thread, int64_t end_ns, int64_t took_ms)
+{
+    int64_t ns = end_ns - (took_ms > 0 ? took_ms : 0) * 1000000;
+
+    return ns < thread->asked_ns ? thread->asked_ns : ns;
+}
+
 static void end_wait(struct traces *traces, struct thread *thread, const struct belay_event *event)
 {
     int64_t end_ns = now_ns();
     struct span span = { .name = "lock.wait",
                          .parent = thread->acquire,
-                         .began_ns = end_ns - event->duration_ms * 1000000,
+                         .began_ns = began_ns(thread, end_ns, event->duration_ms),
                          .ended_ns = end_ns };
 
     thread->first_ns = span.began_ns;
@@ -236,11 +247,10 @@ static void end_acquire(struct traces *traces, struct thread *thread, const stru
                         const char *fault)
 {
     int64_t end_ns = now_ns();
-    int64_t took_ms = event->duration_ms > 0 ? event->duration_ms : 0;
     struct span span = { .name = "lock.acquire",
                          .id = thread->acquire,
                          .parent = thread->parent,
-                         .began_ns = end_ns - took_ms * 1000000,
+                         .began_ns = began_ns(thread, end_ns, event->duration_ms),
                          .ended_ns = end_ns,
                          .fault = fault };
 
@@ -265,11 +275,16 @@ static void end_hold(struct traces *traces, struct thread *thread, const struct 
                          .fault = fault };
     int64_t commit_ns = end_ns - event->commit_us * 1000;
 
+    if (thread->held_ns == 0 && thread->first_ns != 0 && thread->first_ns < span.began_ns) {
+        span.began_ns = thread->first_ns;
+    }
     if (commit_ns < span.began_ns) {
         span.began_ns = commit_ns;
     }
     put_commit(traces, thread, thread->hold, event, end_ns);
-    put_span(traces, thread, &span, event);
+    if (!thread->is_theirs) {
+        put_span(traces, thread, &span, event);
+    }
 }
 
 /* True if nothing more comes for this lock id. */
@@ -279,6 +294,10 @@ static bool follow(struct traces *traces, struct thread *thread, const struct be
 
     if (strcmp(type, "wait.ended") == 0 && event->duration_ms >= 0) {
         end_wait(traces, thread, event);
+        if (event->reason != NULL && strcmp(event->reason, "cancelled") == 0) {
+            end_acquire(traces, thread, event, event->reason); /* nothing more is said of it */
+            return true;
+        }
     } else if (strcmp(type, "lock.acquired") == 0 || strcmp(type, "lock.adopted") == 0) {
         end_acquire(traces, thread, event, NULL);
     } else if (strcmp(type, "lock.refused") == 0) {
@@ -326,18 +345,43 @@ void traces_belongs(struct traces *traces, const char *lock_id, const char *trac
     if (thread != NULL) {
         memcpy(thread->trace, trace, sizeof trace);
         memcpy(thread->parent, parent, sizeof parent);
+        thread->asked_ns = now_ns();
     }
     (void)pthread_mutex_unlock(&traces->mutex);
 }
 
-bool traces_parent_for(struct traces *traces, const char *lock_id, char out[TELEMETRY_TRACEPARENT_SIZE])
+void traces_held_in(struct traces *traces, const char *lock_id, const char *traceparent)
+{
+    char trace[TRACE_HEX + 1];
+    char hold[SPAN_HEX + 1];
+    struct thread *thread;
+
+    if (!read_traceparent(traceparent, trace, hold)) {
+        return;
+    }
+    (void)pthread_mutex_lock(&traces->mutex);
+    thread = thread_of(traces, lock_id);
+    if (thread != NULL) {
+        memcpy(thread->trace, trace, sizeof trace);
+        memcpy(thread->hold, hold, sizeof hold);
+        thread->is_theirs = true;
+    }
+    (void)pthread_mutex_unlock(&traces->mutex);
+}
+
+bool traces_parent_for(struct traces *traces, const char *lock_id, bool is_held,
+                       char out[BELAY_TRACEPARENT_SIZE])
 {
     struct thread *thread;
 
     (void)pthread_mutex_lock(&traces->mutex);
     thread = thread_of(traces, lock_id);
     if (thread != NULL) {
-        (void)snprintf(out, TELEMETRY_TRACEPARENT_SIZE, "00-%s-%s-01", thread->trace, thread->hold);
+        if (thread->first_ns == 0) {
+            thread->first_ns = now_ns(); /* whoever is given it begins after this */
+        }
+        (void)snprintf(out, BELAY_TRACEPARENT_SIZE, "00-%s-%s-01", thread->trace,
+                       is_held ? thread->hold : thread->acquire);
     }
     (void)pthread_mutex_unlock(&traces->mutex);
     return thread != NULL;
@@ -381,12 +425,21 @@ enum belay_code traces_open(const struct telemetry_options *options, struct trac
                             struct belay_error *err)
 {
     const char *name = getenv("OTEL_SERVICE_NAME");
-    struct span_target target = { .headers = getenv("OTEL_EXPORTER_OTLP_HEADERS") };
+    struct span_target target = { .headers = getenv("OTEL_EXPORTER_OTLP_HEADERS"),
+                                  .ca_file = getenv("OTEL_EXPORTER_OTLP_CERTIFICATE") };
     struct traces *traces;
     enum belay_code code;
     char url[2048];
 
     if (!target_url(url, sizeof url)) {
+        return BELAY_OK;
+    }
+    if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) {
+        if (options->on_warning != NULL) {
+            options->on_warning(
+                options->context,
+                "no traces: OTEL_EXPORTER_OTLP_ENDPOINT must be a URL such as http://127.0.0.1:4318");
+        }
         return BELAY_OK;
     }
     traces = calloc(1, sizeof *traces);

@@ -213,6 +213,7 @@ static bool begin(struct suite_fixture *out_fixture)
                                            .advance = advance,
                                            .forget = forget,
                                            .keeps_events = true,
+                                           .keeps_items = true,
                                            .knows_used_ids = true,
                                            .clock_stands = true };
     return true;

@@ -3,6 +3,7 @@
 Left out is only what speaks of SQLite's own file or of the audit trail that SQLite keeps (L9: here events go to the
 configured sinks).
 """
+import json
 import unittest
 
 from dynamo_support import DynamoCase, DynamoStore, TABLE_KEYS
@@ -122,12 +123,42 @@ class History(DynamoCase):
             self.assertEqual((result.out, len(result.err.splitlines())), ("", 1), result)
             self.assertRegex(result.err, f"^belay: dynamodb:{self.table}.* keeps no history: .*audit: {{file: PATH}}")
 
-    def test_says_where_the_audit_file_is(self):
-        path = self.dir / "audit.jsonl"
-        (self.dir / "belay.yaml").write_text(f"audit: {{file: {path}}}\n")
-        self.acquire("k")
-        self.assertIn('"lock.acquired"', path.read_text())
-        self.assertIn(str(path), self.fails(66, "history", "k").err)
+    def kept_in(self, file):
+        config = self.dir / "audit.yaml"
+        config.write_text(f"audit: {{file: '{file}'}}\n")
+        return ["--config", str(config)]
+
+    def told(self, key, *args):
+        events = self.ok("history", "--json", *args, key).json()["events"]
+        return [(event["event"], event["lock_key"], event["id"]) for event in events]
+
+    def test_is_read_from_the_audit_file_of_the_configuration(self):
+        """L9, S4.12"""
+        config = self.kept_in(self.dir / "audit.jsonl")
+        hostile = 'a"\\b\u202e \u00e9'
+        for key in ("k", "kk", hostile):
+            self.ok("run", *config, "--meta", "also=\"lock_key\":\"k\"", key, "--", "true")
+        with open(self.dir / "audit.jsonl", "a", encoding="utf-8") as file:
+            file.write('no JSON k\n[]\n{"lock_key":"k"}\n{"lock_key":{"k":1},"event":"x"}\n\n{"event":"lock.acq')
+        for key in ("k", "kk", hostile):
+            self.assertEqual(self.told(key, *config), [("lock.acquired", key, None), ("lock.released", key, None)])
+        self.assertEqual(self.told("k", *config, "--limit", "1"), [("lock.released", "k", None)])
+        self.assertRegex(self.ok("history", *config, "k").out, "lock.acquired .*\n.* lock.released")
+        self.assertIn("no history of 'none'", self.fails(66, "history", *config, "none").err)
+
+    def test_of_a_server_is_the_same(self):
+        """L9"""
+        process = self.start("serve", "--json", "--listen", "127.0.0.1:0", *self.kept_in(self.dir / "audit.jsonl"))
+        server = json.loads(process.stdout.readline())["listening"][0]
+        for _ in range(3):
+            self.ok("run", "--store", server, "k", "--", "true")
+        events = [("lock.acquired", "k", None), ("lock.released", "k", None)]
+        self.assertEqual(self.told("k", "--store", server), 3 * events)
+        self.assertEqual(self.told("k", "--store", server, "--limit", "3"), [events[1], *events])
+
+    def test_is_not_looked_for_where_nothing_can_be_read_again(self):
+        for where, why in (("stderr", "keeps no history"), ("/dev/null", "'/dev/null' is not a file that can be read again")):
+            self.assertIn(why, self.fails(66, "history", *self.kept_in(where), "k").err)
 
 
 class Unlock(Quick, test_unlock.Unlock):

@@ -8,10 +8,13 @@ import os
 import random
 import re
 import unittest
+import zlib
 
 from proxy import Plan
 
 import test_cli
+
+ALL = os.environ.get("BELAY_DYNAMODB_TESTS") == "all"
 
 
 class Harm:
@@ -20,11 +23,15 @@ class Harm:
 
     def make_store(self):
         super().make_store()
-        self.seed = int(os.environ.get("BELAY_PROXY_SEED", str(random.SystemRandom().randrange(1 << 30))))
+        self.seed = int(os.environ.get("BELAY_PROXY_SEED", str(self.chosen_seed())))
         # Three in a row are more than a command bears, and are said to be unknown: test_requests.py has that.
         self.proxy.plan = Plan(seed=self.seed, cut_after=0.05, throttle=0.05, error_before=0.025, error_after=0.025,
                                in_a_row=2)
         self.addCleanup(self.tell_harm)
+
+    def chosen_seed(self):
+        """A few tests have the same harm each time, so that there is some; all of them have another every time."""
+        return random.SystemRandom().randrange(1 << 30) if ALL else zlib.crc32(self.id().encode())
 
     def belay(self, *args, **more):
         """An outcome that is unknown is said to be so, with what to do: repeat it with the same id. So that is done."""
@@ -65,7 +72,9 @@ class Zzz(unittest.TestCase):
     """The last by name."""
 
     def test_there_was_harm(self):
-        self.assertEqual(set(Harm.harmed), {"cut_after", "throttle", "error_before", "error_after"})
+        self.assertTrue(Harm.harmed)
+        if ALL:
+            self.assertEqual(set(Harm.harmed), {"cut_after", "throttle", "error_before", "error_after"})
 
 
 if __name__ == "__main__":

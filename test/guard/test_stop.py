@@ -37,6 +37,33 @@ class Decisions(GuardCase):
         self.assertFalse(self.running())
         self.assertEqual(len([line for line in self.log() if line.startswith("stop ")]), 1)
 
+    def test_each_is_a_metric_of_its_database(self):
+        """S3.9, as CloudWatch's lines and StatsD's packets."""
+        self.application("a")
+        other = self.application("b")
+        self.run_database()
+        metrics = self.dir / "metrics.log"
+        self.stop("a", "--metrics", f"emf:{metrics}", code=75)
+        other.up(500)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+            receiver.bind(("127.0.0.1", 0))
+            receiver.settimeout(20)
+            self.stop("a", "--metrics", f"statsd:127.0.0.1:{receiver.getsockname()[1]}")
+            packet = ""
+            while "db_stop" not in packet:
+                packet = receiver.recv(2000).decode()
+        (skipped,) = [entry for entry in map(json.loads, metrics.read_text().splitlines()) if "DbIdentifier" in entry]
+        self.assertEqual((skipped["DbIdentifier"], skipped["db_stop_skipped_shared_active"], skipped["lock_acquire_retries"]),
+                         (self.DATABASE, 1, 0))
+        (directive,) = skipped["_aws"]["CloudWatchMetrics"]
+        self.assertEqual(directive["Dimensions"], [[], ["DbIdentifier"]])
+        self.assertEqual([(metric["Name"], metric["Unit"]) for metric in directive["Metrics"]],
+                         [("db_stop_skipped_shared_active", "Count"), ("lock_acquire_retries", "Count"),
+                          ("lock_acquire_duration", "Milliseconds")])
+        tag = f"#db_identifier:{self.DATABASE}"
+        self.assertRegex(packet, rf"^belay\.db_stop_stopped:1\|c\|{tag}\nbelay\.lock_acquire_retries:0\|c\|{tag}\n"
+                                 rf"belay\.lock_acquire_duration:\d+\|ms\|{tag}$")
+
     def test_what_each_answer_of_a_sharer_means(self):
         """The decision table of docs/shared-databases.md."""
         self.application("me")

@@ -156,7 +156,7 @@ class Server:
         path = path.split("?")[0]
         for template, operations in self.document["paths"].items():
             if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path):
-                return operations.get(method)
+                return operations.get(method, operations.get(f"x-{method}"))
         return None
 
     def get(self, path, **more):

@@ -30,10 +30,11 @@ class UnixConnection(http.client.HTTPConnection):
 class Starting(ServerCase):
     def test_it_says_where_it_is_and_what_to_type(self):
         process = self.start("serve", "--listen", "127.0.0.1:0")
-        lines = [process.stdout.readline() for _ in range(4)]
+        lines = [process.stdout.readline() for _ in range(6)]
         self.assertRegex(lines[0], r"^Serving sqlite:/.* on http://127\.0\.0\.1:\d+$")
         self.assertIn("curl -d '{\"locked_by\":\"me\"}' http://127.0.0.1:", lines[1])
-        self.assertEqual(lines[3], "Ctrl-C stops it.\n")
+        self.assertRegex(lines[4], r"^Look: http://127\.0\.0\.1:\d+/ and ")
+        self.assertEqual(lines[5], "Ctrl-C stops it.\n")
         command = lines[1].removeprefix("Try:  ").strip()
         done = subprocess.run(["bash", "-c", f"{command} -s"], capture_output=True, text=True, timeout=30, check=False)
         self.assertEqual(json.loads(done.stdout)["key"], "my-deploy")
@@ -346,7 +347,7 @@ class OpenApi(ServerCase):
             answer = server.call("PATCH", real)
             self.assertEqual(answer.status, 405)
             allow = set(answer.headers["Allow"].split(", ")) - {"HEAD"}
-            self.assertEqual(allow, {method.upper() for method in operations}, path)
+            self.assertEqual(allow, {method.removeprefix("x-").upper() for method in operations}, path)
 
     def test_every_documented_field_is_taken(self):
         """A client that knows nothing but the document."""
@@ -357,6 +358,8 @@ class OpenApi(ServerCase):
             schema = paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]
             body = {}
             for name, field in schema["properties"].items():
+                if name == "webhook":
+                    continue  # has the answer come elsewhere: test_hooks.py
                 body[name] = {"string": texts.get(name, field.get("enum", ["some text"])[0]), "boolean": True,
                               "integer": max(field.get("minimum", 0), 100) * (100 if name == "ttl_ms" else 1),
                               "object": {"a": "b"}}[field["type"]]

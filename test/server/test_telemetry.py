@@ -7,8 +7,10 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import threading
+import time
 
 from server_support import ROOT, ServerCase, main, wait_until
 
@@ -59,6 +61,59 @@ class Audit(ServerCase):
         config = self.write_config("audit: {file: /dev/full}\n")
         result = self.ok("run", "--config", str(config), "k", "--", "true")
         self.assertEqual(result.err.count("audit: cannot write to /dev/full: No space left on device"), 1)
+
+
+    def test_in_a_pipe_that_nobody_reads_or_that_is_full_keeps_nobody_from_a_lock(self):
+        pipe = str(self.dir / "pipe")
+        os.mkfifo(pipe)
+        config = self.write_config(f"audit: {{file: {pipe}}}\nmetrics: {{emf: {pipe}}}\n")
+        result = self.ok("run", "--config", str(config), "k", "--", "true")
+        self.assertEqual(result.err.count(f"audit: cannot write to {pipe}: nobody reads it"), 1, result.err)
+        fd = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+        self.addCleanup(os.close, fd)
+        self.ok("run", "--config", str(config), "k", "--", "true")
+        text = os.read(fd, 1 << 16).decode()
+        self.assertEqual([json.loads(line)["event"] for line in text.splitlines() if "_aws" not in line],
+                         ["lock.acquired", "lock.released"])
+        with self.assertRaises(BlockingIOError):
+            while True:
+                os.write(fd, 4096 * b"x")
+        result = self.ok("run", "--config", str(config), "k", "--", "true")
+        self.assertEqual(result.err.count(f"audit: cannot write to {pipe}: it is full"), 1, result.err)
+
+    def test_on_a_standard_error_that_nobody_reads_keeps_nobody_from_a_lock(self):
+        config = self.write_config("audit: {file: stderr}\n")
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        os.set_blocking(writer, False)
+        with self.assertRaises(BlockingIOError):
+            while True:
+                os.write(writer, 4096 * b"x")
+        os.set_blocking(writer, True)
+        process = self.start("run", "--quiet", "--config", str(config), "k", "--", "true", stderr=writer)
+        os.close(writer)
+        self.assertEqual(process.wait(60), 0)
+
+    def test_in_a_directory_is_refused_by_name(self):
+        config = self.write_config(f"audit: {{file: {self.dir}}}\n")
+        error = self.fails(78, "run", "--config", str(config), "k", "--", "true").err
+        self.assertIn(f"audit.file: cannot write to '{self.dir}': Is a directory", error)
+
+    def test_stays_one_line_whatever_an_owner_says_of_itself(self):
+        config = self.write_config(f"audit: {{file: {self.dir}/audit.jsonl}}\nmetrics: {{emf: {self.dir}/m.log}}\n")
+        name = 'a"}\u2028\u202e'
+        hostile = name + '\\n{"event":'  # control characters are refused before
+        receiver = Receiver(self)
+        self.ok("run", "--config", str(config), "--owner-name", name, "--meta", f"m={hostile}", "--stack", "s\u00e9|#",
+                "--environment", "p" * 400, "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
+        self.assertEqual([line["event"] for line in self.lines()], ["lock.acquired", "lock.released"])
+        self.assertEqual((self.lines()[0]["locked_by_name"], self.lines()[0]["metadata"]["m"]), (name, hostile))
+        text = (self.dir / "audit.jsonl").read_text() + (self.dir / "m.log").read_text()
+        for harm in "\u2028\u202e":
+            self.assertNotIn(harm, text)
+        (first, _) = [json.loads(line) for line in (self.dir / "m.log").read_text().splitlines()]
+        self.assertEqual(first["Stack"], "s__|#")  # CloudWatch takes nothing but ASCII
+        self.assertEqual(len(receiver.named("lock.hold")), 1)
 
 
 class CloudWatch(ServerCase):
@@ -119,6 +174,9 @@ class StatsD(ServerCase):
         self.assertEqual(first[0], "belay.lock.acquisition.success:1|c|#level:stack,profile:stack,stack:a_b_c_d,environment:prod")
         self.assertRegex(first[1], r"^belay\.lock\.acquisition\.duration:\d+\|ms\|#level:stack")
         self.assertRegex(receiver.recv(2000).decode(), r"^belay\.lock\.held\.duration:\d+\|ms\|#")
+        self.ok("run", "--metrics", f"statsd:127.0.0.1:{receiver.getsockname()[1]}", "stack:" + 480 * "s" + ":env:" + 20 * "e", "--",
+                "true")
+        self.assertRegex(receiver.recv(2000).decode(), r"^belay\.lock\.acquisition\.success:1\|c\|#level:stack.*,stack:s{480}")
 
     def test_a_wrong_address_says_what_would_be_right(self):
         self.assertIn("'8125' is not HOST:PORT", self.fails(78, "run", "--metrics", "statsd:8125", "k", "--", "true").err)
@@ -155,6 +213,16 @@ class Prometheus(ServerCase):
         self.assertEqual(len(re.findall(r"^belay_lock_stale_detected_total\{", text, re.M)), 201)
         self.assertIn('belay_lock_acquisitions_total{level="other",profile="other",environment="other",stack="other",'
                       'result="success"} 30\n', text)
+
+    def test_who_listens_and_looks_on_is_counted(self):
+        server = self.serve()
+        for path, name in (("/v1/events", "belay_event_listeners"), ("/v1/live", "belay_dashboards")):
+            connection = server.connect()
+            self.addCleanup(connection.close)
+            self.assertIn(f"\n{name} 0\n", server.get("/metrics").body.decode())
+            connection.request("GET", path)
+            self.assertEqual(connection.getresponse().status, 200)
+            self.assertIn(f"\n{name} 1\n", server.get("/metrics").body.decode())
 
     def test_rules_are_right(self):
         promtool = unpacked("usr/bin/promtool", "prometheus")
@@ -205,7 +273,7 @@ class Prometheus(ServerCase):
 class Receiver:
     """A small OTLP receiver."""
 
-    def __init__(self, case, status=200):
+    def __init__(self, case, status=200, context=None):
         self.spans = []
         self.headers = []
         self.status = status
@@ -227,7 +295,11 @@ class Receiver:
             def log_message(self, *args):
                 pass
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.handle_error = lambda *_: None
         self.url = f"http://127.0.0.1:{self.server.server_port}"
+        if context is not None:
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+            self.url = f"https://localhost:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         case.addCleanup(self.server.server_close)
         case.addCleanup(self.server.shutdown)
@@ -299,6 +371,41 @@ class Traces(ServerCase):
         self.assertEqual(receiver.headers[0][0], "/custom")
         self.check_nested(receiver.spans)
 
+    def test_of_a_command_and_its_server_are_one(self):
+        receiver = Receiver(self)
+        otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+        server = self.serve(env=dict(otel, OTEL_SERVICE_NAME="server"))
+        self.ok("run", "--store", server.url, "--ttl", "600ms", "--heartbeat", "100ms", "k", "--", "sleep", "0.5",
+                env=dict(otel, TRACEPARENT=f"00-{TRACE}-{PARENT}-01"))
+        wait_until(lambda: len([span for span in receiver.named("store.commit") if span["service"] == "server"]) >= 3
+                   and len(receiver.named("lock.acquire")) == 2, "the server's spans")
+        theirs, ours = sorted(receiver.named("lock.acquire"), key=lambda span: span["service"] == "belay")
+        (hold,) = receiver.named("lock.hold")  # the command's: it knows best
+        self.assertEqual({span["traceId"] for span in receiver.spans}, {TRACE})
+        self.assertEqual((ours["service"], ours["parentSpanId"]), ("belay", PARENT))
+        self.assertEqual((theirs["service"], theirs["parentSpanId"]), ("server", ours["spanId"]))
+        self.assertEqual((hold["service"], hold["parentSpanId"]), ("belay", PARENT))
+        self.assertEqual({span["parentSpanId"] for span in receiver.named("store.commit")}, {theirs["spanId"], hold["spanId"]})
+        self.check_nested(receiver.spans)
+
+    def test_of_a_refusal_by_a_server_are_one(self):
+        receiver = Receiver(self)
+        otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+        server = self.serve(env=dict(otel, OTEL_SERVICE_NAME="server"))
+        server.acquire("k", ttl_ms=60000)
+        for wait in ([], ["--wait", "300ms"]):
+            receiver.spans.clear()
+            self.fails(75, "acquire", "--store", server.url, "k", *wait, env=dict(otel, TRACEPARENT=f"00-{TRACE}-{PARENT}-01"))
+
+            def acquires():
+                return [span for span in receiver.named("lock.acquire") if span["traceId"] == TRACE]
+            wait_until(lambda: len(acquires()) == 2, "both sides' spans")
+            theirs, ours = sorted(acquires(), key=lambda span: span["service"] == "belay")
+            self.assertEqual((ours["parentSpanId"], theirs["parentSpanId"]), (PARENT, ours["spanId"]))
+            self.assertEqual((ours["status"]["code"], theirs["status"]["code"]), (2, 2))
+            self.assertEqual([span["parentSpanId"] for span in receiver.named("lock.wait")], [theirs["spanId"]] if wait else [])
+            self.check_nested(receiver.spans)
+
     def test_a_receiver_that_is_not_there_or_hangs_keeps_nobody_waiting(self):
         self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
         with socket.socket() as silent:
@@ -308,6 +415,37 @@ class Traces(ServerCase):
             server = self.serve(env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
             for i in range(20):
                 self.assertEqual(server.acquire(f"k{i}", ttl_ms=60000).status, 200)
+            self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+
+    def test_a_receiver_that_hangs_is_left_after_a_second(self):
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            for scheme in ("http", "https"):
+                url = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
+                before = time.monotonic()
+                self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+                self.assertLess(time.monotonic() - before, 9)  # a request has ten
+
+    def test_go_by_https_to_who_is_trusted(self):
+        name = str(self.dir / "receiver")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", name + ".key", "-out",
+                        name + ".pem"], check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(name + ".pem", name + ".key")
+        receiver = Receiver(self, context=context)
+        env = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+        self.ok("run", "k", "--", "true", env=env)
+        self.assertEqual(receiver.spans, [])
+        self.ok("run", "k", "--", "true", env=dict(env, OTEL_EXPORTER_OTLP_CERTIFICATE=name + ".pem"))
+        self.assertEqual(len(receiver.named("lock.hold")), 1)
+
+    def test_a_receiver_that_is_no_url_is_said_and_keeps_nobody_from_a_lock(self):
+        for url in ("collector:4317", "file:///etc/passwd", "grpc://x"):
+            result = self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+            self.assertEqual(result.err.count("no traces: OTEL_EXPORTER_OTLP_ENDPOINT must be a URL such as"), 1, result.err)
+        for url in ("http://", "https://[::", "http://127.0.0.1:99999999", "http://a b/"):
             self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
 
     def test_what_no_receiver_takes_is_counted(self):

@@ -7,7 +7,7 @@ static bool add(struct request *request, const char *data, size_t len)
 {
     struct http_server *server = request->conn->server;
 
-    if (len > server->limits.max_body_bytes - request->body.len) {
+    if (len > request->max_body - request->body.len) {
         return request_refuse(request, 413, "the body is too large");
     }
     if (len > server->limits.max_bodies_bytes - server->bodies_bytes) {
@@ -54,7 +54,7 @@ static void size_byte(struct request *request, char c)
         }
         request->body_left = request->body_left * 16 + (uint64_t)digit;
         request->chunk = CHUNK_SIZE;
-        if (request->body_left > request->conn->server->limits.max_body_bytes - request->body.len) {
+        if (request->body_left > request->max_body - request->body.len) {
             request_refuse(request, 413, "the body is too large");
         }
     } else if (request->chunk == CHUNK_SIZE && c == '\r') {

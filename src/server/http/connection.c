@@ -41,8 +41,10 @@ static void update_deadline(struct conn *conn)
         return; /* set when that state began */
     }
     if (current != NULL) {
-        at_ms = current->is_head_done ? current->body_from_ms + limits->body_ms
-                                      : current->pub.received_ms + limits->head_ms;
+        at_ms = current->is_head_done
+                    ? current->body_from_ms +
+                          (current->max_body > limits->max_body_bytes ? HTTP_LARGE_BODY_MS : limits->body_ms)
+                    : current->pub.received_ms + limits->head_ms;
     } else if (conn->first == NULL) {
         at_ms = loop_now_ms(conn->server->loop) + limits->idle_ms;
     }

@@ -158,6 +158,18 @@ static bool take_framing(struct request *request, struct framing *out)
     return true;
 }
 
+/* More than usual for who may send it. */
+static void take_limit(struct request *request)
+{
+    const struct http_server *server = request->conn->server;
+    size_t more = server->max_body == NULL ? 0 : server->max_body(server->context, &request->pub);
+
+    if (more > request->max_body) {
+        request->max_body = more;
+        request->body.max = more;
+    }
+}
+
 static bool take_body(struct request *request, const struct framing *framing)
 {
     if (framing->length != NULL && framing->encoding != NULL) {
@@ -176,7 +188,7 @@ static bool take_body(struct request *request, const struct framing *framing)
         if (!parse_length(framing->length, &request->body_left)) {
             return request_refuse(request, 400, "the body's length is not a number");
         }
-        if (request->body_left > request->conn->server->limits.max_body_bytes) {
+        if (request->body_left > request->max_body) {
             return request_refuse(request, 413, "the body is too large");
         }
         request->body_kind = request->body_left > 0 ? BODY_LENGTH : BODY_NONE;
@@ -222,6 +234,9 @@ bool head_finish(struct request *request, const http_parser *parser)
     }
     if (framing.host != NULL && strpbrk(framing.host, " \t,/@") != NULL) {
         return request_refuse(request, 400, "the Host header is malformed");
+    }
+    if (framing.length != NULL || framing.encoding != NULL) {
+        take_limit(request);
     }
     return take_body(request, &framing) && take_expectation(request, framing.expect);
 }

@@ -118,6 +118,7 @@ enum {
     HTTP_DEFAULT_HANDSHAKE_MS = 10000,
     HTTP_DEFAULT_HEAD_MS = 10000,
     HTTP_DEFAULT_BODY_MS = 30000,
+    HTTP_LARGE_BODY_MS = 600000, /* where max_body() allows more */
     HTTP_DEFAULT_IDLE_MS = 75000,
     HTTP_DEFAULT_SEND_MS = 30000,
     HTTP_HARD_MAX_HEAD = 64 << 10, /* the parser's own limit is above this */
@@ -162,6 +163,11 @@ struct http_options {
     const char *tls_certificate; /* PEM file, chain included; NULL without TLS */
     const char *tls_key;         /* PEM file */
     void (*handle)(void *context, struct http_request *request);
+    /*
+     * Asked once its headers are there: how large a body it may have, in bytes,
+     * where that is more than max_body_bytes; 0: no more. May be NULL.
+     */
+    size_t (*max_body)(void *context, const struct http_request *request);
     /* Requests refused here without the handler, connections refused, and so on; may be NULL. */
     void (*notice)(void *context, const struct http_notice *notice);
     void *context; /* borrowed */

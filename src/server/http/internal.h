@@ -97,6 +97,7 @@ struct request {
 
     enum body_kind body_kind;
     enum chunk_state chunk;
+    size_t max_body;     /* bytes */
     uint64_t body_left;  /* of the body, or of this chunk */
     size_t around_bytes; /* sizes, extensions and trailers of chunks */
     struct buf body;
@@ -163,6 +164,7 @@ struct http_server {
     struct http_limits limits;
     void (*handle)(void *context, struct http_request *request);
     void (*notice)(void *context, const struct http_notice *notice);
+    size_t (*max_body)(void *context, const struct http_request *request);
     void *context; /* borrowed */
     struct listener *listeners;
     size_t n_listeners;

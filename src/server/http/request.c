@@ -72,6 +72,7 @@ struct request *request_new(struct conn *conn)
     reuse(&request->text, SPARE_TEXT, server->limits.max_head_bytes + MAX_HEADERS * 2 + 2);
     reuse(&request->body, SPARE_BODY, server->limits.max_body_bytes);
     reuse(&request->ready, SPARE_TEXT, MAX_ANSWER);
+    request->max_body = server->limits.max_body_bytes;
     request->conn = conn;
     request->pub.id = ++server->last_id;
     request->pub.peer = &conn->peer;

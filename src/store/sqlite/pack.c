@@ -40,7 +40,7 @@ static void put_unsigned(struct writer *w, uint64_t value)
 /* The sign last, so that small numbers are short whichever it is. */
 static void put_int(struct writer *w, int64_t value)
 {
-    put_unsigned(w, (uint64_t)value << 1 ^ (uint64_t)(value >> 63));
+    put_unsigned(w, (uint64_t)value << 1 ^ (value < 0 ? UINT64_MAX : 0));
 }
 
 /* 0: none. Odd: one that was before. Even: its length, and itself. */

@@ -90,7 +90,7 @@ static bool nobody_is_left(const struct belay_record *record, int64_t now_ms)
 
 int sweep_all_events(struct sqlite_store *store)
 {
-    struct ground ground;
+    struct ground ground = { 0 };
     bool other_boot = false;
     int64_t cut = 0;
     int rc = db_add_functions(store);

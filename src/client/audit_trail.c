@@ -1,0 +1,169 @@
+#include "client/audit_trail.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "remote/remote.h"
+
+#define READ_MAX (64L << 20)
+
+/* The lines found so far; with a limit, the last ones in a ring. */
+struct found {
+    json_t **events; /* owned, and so is each */
+    size_t n;        /* found in all */
+    size_t capacity;
+    size_t limit; /* 0: none */
+};
+
+const char *audit_trail_path(const struct belay_config *config)
+{
+    static const char *const daemons[] = { "", "stderr", "syslog", "journald" };
+    const char *path = config == NULL ? NULL : belay_config_get(config, "audit.file");
+
+    for (size_t i = 0; path != NULL && i < sizeof daemons / sizeof daemons[0]; i++) {
+        path = strcmp(path, daemons[i]) == 0 ? NULL : path;
+    }
+    return path;
+}
+
+/* Only a real file: reading a pipe would take from it what is somebody else's. */
+static enum belay_code open_file(const char *path, FILE **out_file, struct belay_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat about;
+
+    if (fd < 0 || fstat(fd, &about) != 0) {
+        (void)error_set(err, BELAY_CONFIG, "audit.file: cannot read '%.200s': %s", path, strerror(errno));
+    } else if (!S_ISREG(about.st_mode)) {
+        (void)error_set(err, BELAY_NOT_FOUND, "audit.file: '%.200s' is not a file that can be read again",
+                        path);
+    } else if ((*out_file = fdopen(fd, "r")) == NULL) {
+        (void)error_no_memory(err);
+    } else {
+        if (about.st_size > READ_MAX) {
+            (void)fseeko(*out_file, (off_t)(about.st_size - READ_MAX), SEEK_SET);
+        }
+        return BELAY_OK;
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return err == NULL ? BELAY_CONFIG : err->code;
+}
+
+/*
+ * The longest part of a key that JSON writes as it is: only lines that have it
+ * are worth parsing.
+ */
+static size_t plain_part(const char *key, const char **out_part)
+{
+    size_t longest = 0;
+    size_t n = 0;
+
+    *out_part = key;
+    for (size_t i = 0; key[i] != '\0'; i++) {
+        bool is_plain = key[i] > ' ' && key[i] <= '~' && strchr("\"\\/", key[i]) == NULL;
+
+        n = is_plain ? n + 1 : 0;
+        if (n > longest) {
+            longest = n;
+            *out_part = key + i + 1 - n;
+        }
+    }
+    return longest;
+}
+
+static bool keep(struct found *found, json_t *event)
+{
+    if (found->limit != 0 && found->n >= found->limit) {
+        json_t **oldest = &found->events[found->n++ % found->limit];
+
+        json_decref(*oldest);
+        *oldest = json_incref(event);
+        return true;
+    }
+    if (found->n == found->capacity) {
+        size_t capacity = found->capacity == 0 ? 64 : found->capacity * 2;
+        json_t **more = reallocarray(found->events, capacity, sizeof(void *));
+
+        if (more == NULL) {
+            return false;
+        }
+        found->events = more;
+        found->capacity = capacity;
+    }
+    found->events[found->n++] = json_incref(event);
+    return true;
+}
+
+/* False only without memory: a line that was cut short, or is not ours, is no event. */
+static bool read_line(struct found *found, const char *line, size_t len, const char *key)
+{
+    json_t *event = json_loadb(line, len, 0, NULL);
+    const char *of = json_string_value(json_object_get(event, "lock_key"));
+    bool is_ours = of != NULL && strcmp(of, key) == 0 && json_is_string(json_object_get(event, "event"));
+    bool done = !is_ours || keep(found, event);
+
+    json_decref(event);
+    return done;
+}
+
+static enum belay_code read_lines(FILE *file, const char *key, struct found *found, struct belay_error *err)
+{
+    const char *part;
+    size_t part_len = plain_part(key, &part);
+    size_t capacity = 0;
+    char *line = NULL;
+    bool done = true;
+    ssize_t n;
+
+    while (done && (n = getline(&line, &capacity, file)) > 0) {
+        if (memmem(line, (size_t)n, part, part_len) != NULL) {
+            done = read_line(found, line, (size_t)n, key);
+        }
+    }
+    free(line);
+    return done ? BELAY_OK : error_no_memory(err);
+}
+
+static void hand_on(const struct found *found, belay_event_fn fn, void *context)
+{
+    bool is_ring = found->limit != 0 && found->n > found->limit;
+    size_t n = is_ring ? found->limit : found->n;
+    size_t first = is_ring ? found->n % found->limit : 0;
+    bool go_on = true;
+    uint64_t id;
+
+    for (size_t i = 0; go_on && i < n; i++) {
+        (void)remote_event(found->events[(first + i) % n], fn, context, &go_on, &id);
+    }
+}
+
+enum belay_code audit_trail_read(const char *path, const char *key, size_t limit, belay_event_fn fn,
+                                 void *context, struct belay_error *err)
+{
+    struct found found = { .limit = limit };
+    FILE *file = NULL;
+    enum belay_code code = open_file(path, &file, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    code = read_lines(file, key, &found, err);
+    if (code == BELAY_OK) {
+        hand_on(&found, fn, context);
+    }
+    for (size_t i = 0; i < found.n && i < found.capacity && (limit == 0 || i < limit); i++) {
+        json_decref(found.events[i]);
+    }
+    free(found.events);
+    (void)fclose(file);
+    return code;
+}

@@ -1,0 +1,381 @@
+/* The document of Terraform's http backend: read, write, remove, versions. */
+#include "server/terraform.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "wire/wire.h"
+
+enum { MD5_TEXT = 24, MD5_BYTES = 16 };
+
+/* ---- one request ---- */
+
+void tf_start(struct exchange *x, void (*work)(struct job *job))
+{
+    char key[TF_KEY_SIZE];
+
+    if (!text_is_clean(x->key, TF_NAME_MAX) || strpbrk(x->key, "/:") != NULL || x->key[0] == '.') {
+        reply_problem(x, 400, "invalid",
+                      "the name of a state is 1 to %d bytes without '/', ':' and control characters, and "
+                      "does not begin with '.'",
+                      TF_NAME_MAX);
+        return;
+    }
+    (void)snprintf(key, sizeof key, "terraform/%.*s", TF_NAME_MAX, x->key);
+    if (exchange_may_touch(x, key)) {
+        job_start(x, work, false);
+    }
+}
+
+/* An ETag has quotes; a tag of S3 has them already. */
+static void set_etag(struct job *job, const struct belay_blob_tag *tag)
+{
+    (void)snprintf(job->etag, sizeof job->etag, tag->text[0] == '"' ? "%s" : "\"%s\"", tag->text);
+}
+
+static void take_answer(struct job *job, struct belay_blob *document)
+{
+    job->answer = document->data;
+    job->answer_len = document->len;
+    set_etag(job, &document->tag);
+    *document = (struct belay_blob){ 0 };
+}
+
+/* ---- reading ---- */
+
+static void get_state(struct job *job)
+{
+    struct belay_states *states = NULL;
+    struct belay_blob document = { 0 };
+    char key[TF_KEY_SIZE];
+    enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
+
+    if (code == BELAY_OK) {
+        code = belay_document_load(states, tf_key(job, key), &document, &job->err);
+    }
+    if (code == BELAY_OK) {
+        take_answer(job, &document);
+    } else if (code == BELAY_NOT_FOUND) {
+        (void)error_set(&job->err, code, "there is no Terraform state '%.128s' yet", job->key);
+    }
+    state_pool_give(job->server->states, states);
+}
+
+static void get_version(struct job *job)
+{
+    struct belay_states *states = NULL;
+    struct belay_blob document = { 0 };
+    char key[TF_KEY_SIZE];
+    enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
+
+    if (code == BELAY_OK) {
+        code = belay_document_load_snapshot(states, tf_key(job, key), job->more[0], &document, &job->err);
+    }
+    if (code == BELAY_OK) {
+        take_answer(job, &document);
+    }
+    state_pool_give(job->server->states, states);
+}
+
+static bool add_version(void *context, const struct belay_snapshot *snapshot)
+{
+    return json_array_append_new(context,
+                                 json_pack("{s:I, s:s, s:s, s:I}", "index", (json_int_t)snapshot->index,
+                                           "name", snapshot->name, "timestamp", snapshot->timestamp, "size",
+                                           (json_int_t)snapshot->size)) == 0;
+}
+
+static void list_versions(struct job *job)
+{
+    struct belay_states *states = NULL;
+    json_t *versions = json_array();
+    char key[TF_KEY_SIZE];
+    enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
+
+    if (code == BELAY_OK) {
+        code = belay_document_snapshots(states, tf_key(job, key), add_version, versions, &job->err);
+    }
+    if (code == BELAY_OK) {
+        job->answer = wire_line(json_pack("{s:s, s:O}", "name", job->key, "versions", versions));
+    }
+    json_decref(versions);
+    state_pool_give(job->server->states, states);
+}
+
+/* ---- what is written ---- */
+
+/* Content-MD5, if they sent one. */
+static enum belay_code check_md5(struct job *job)
+{
+    unsigned char sum[EVP_MAX_MD_SIZE];
+    char text[MD5_TEXT + 8];
+    unsigned n = 0;
+
+    if (job->content_md5 == NULL) {
+        return BELAY_OK;
+    }
+    if (EVP_Digest(job->body, job->body_len, sum, &n, EVP_md5(), NULL) != 1 || n != MD5_BYTES) {
+        return BELAY_OK; /* a system without MD5: nothing can be said of it */
+    }
+    (void)EVP_EncodeBlock((unsigned char *)text, sum, (int)n);
+    if (strcmp(text, job->content_md5) == 0) {
+        return BELAY_OK;
+    }
+    return error_set(&job->err, BELAY_INVALID,
+                     "Content-MD5 says '%.40s', but the body that arrived has '%s'; nothing was changed",
+                     job->content_md5, text);
+}
+
+static enum belay_code check_body(struct job *job)
+{
+    json_error_t fault;
+    json_t *root = json_loadb(job->body, job->body_len, 0, &fault);
+    const char *why = root == NULL ? fault.text : json_is_object(root) ? NULL : "it is no JSON object";
+
+    json_decref(root);
+    if (why != NULL) {
+        return error_set(&job->err, BELAY_INVALID, "the body is no Terraform state: %s", why);
+    }
+    return check_md5(job);
+}
+
+/* One change of the document, under the lock of whoever asks or under our own. */
+struct change {
+    struct job *job;
+    struct belay_states *states; /* from the pool */
+    struct belay_blob before;
+    struct belay_lock *own; /* NULL: it is made under the lock of who asks */
+    char key[TF_KEY_SIZE];
+    bool is_there;
+};
+
+static enum belay_code open_lock(struct change *change, const char *why)
+{
+    struct job *job = change->job;
+    char id[BELAY_ID_MAX + 1];
+
+    if (strstr(job->query, "ID=") == NULL) {
+        return tf_take_own(job, why, &change->own);
+    }
+    if (!job_query(job, "ID", id, sizeof id) || !tf_id_is_sound(id)) {
+        return error_set(&job->err, BELAY_INVALID, "ID in the query is not the id of a lock");
+    }
+    return tf_claim(job, id);
+}
+
+/*
+ * The document is read before the lock is looked at: whoever wrote between that
+ * look and our write has changed what we expect to find.
+ */
+static enum belay_code change_begin(struct change *change, struct job *job, const char *why)
+{
+    enum belay_code code;
+
+    *change = (struct change){ .job = job };
+    (void)tf_key(job, change->key);
+    state_pool_enter(job->server->states, job->key);
+    code = state_pool_take(job->server->states, &change->states, &job->err);
+    if (code == BELAY_OK) {
+        code = belay_document_load(change->states, change->key, &change->before, &job->err);
+        change->is_there = code == BELAY_OK;
+        code = code == BELAY_NOT_FOUND ? BELAY_OK : code;
+    }
+    return code == BELAY_OK ? open_lock(change, why) : code;
+}
+
+static enum belay_code change_save(struct change *change, const char *text, size_t len)
+{
+    struct belay_blob_tag tag;
+    enum belay_code code;
+
+    if (change->is_there && change->before.len == len && memcmp(change->before.data, text, len) == 0) {
+        set_etag(change->job, &change->before.tag); /* the same again: its answer was lost */
+        return BELAY_OK;
+    }
+    code = belay_document_save(change->states, change->key, text, len,
+                               change->is_there ? &change->before.tag : NULL, &tag, &change->job->err);
+    if (code == BELAY_OK) {
+        set_etag(change->job, &tag);
+    }
+    return code;
+}
+
+static void change_end(struct change *change, enum belay_code code)
+{
+    struct job *job = change->job;
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (change->own != NULL &&
+        belay_lock_release(change->own, code == BELAY_OK ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED,
+                           &err) != BELAY_OK) {
+        server_say(job->server, LOG_WARN, "terraform", err.text);
+    }
+    belay_lock_free(change->own);
+    belay_blob_release(&change->before);
+    state_pool_give(job->server->states, change->states);
+    state_pool_leave(job->server->states, job->key);
+    belay_error_release(&err);
+    if (code != BELAY_OK) {
+        job->etag[0] = '\0';
+        tf_answer_held(job);
+    } else if (job->answer == NULL) {
+        job->answer = strdup("{}");
+    }
+}
+
+static void put_state(struct job *job)
+{
+    struct change change;
+    enum belay_code code = check_body(job);
+
+    if (code != BELAY_OK) {
+        return;
+    }
+    if (strstr(job->query, "ID=") == NULL && !state_pool_terraform(job->server->states)->unlocked_writes) {
+        (void)error_set(&job->err, BELAY_REFUSED,
+                        "a state is written under a lock only: give the backend a lock_address and an "
+                        "unlock_address, or set server.terraform.unlocked_writes");
+        return;
+    }
+    code = change_begin(&change, job, "a write without a lock");
+    if (code == BELAY_OK) {
+        code = change_save(&change, job->body, job->body_len);
+    }
+    change_end(&change, code);
+}
+
+static void delete_state(struct job *job)
+{
+    struct change change;
+    enum belay_code code = change_begin(&change, job, "removal of the state");
+
+    if (code == BELAY_OK) {
+        code = belay_document_remove(change.states, change.key, &job->err);
+    }
+    change_end(&change, code);
+}
+
+/* ---- restore ---- */
+
+/* Where the number after "serial" of the outermost object is; NULL: nowhere. */
+static const char *find_serial(const char *text)
+{
+    static const char name[] = "\"serial\"";
+    int depth = 0;
+
+    for (; *text != '\0'; text++) {
+        if (depth == 1 && strncmp(text, name, sizeof name - 1) == 0) {
+            const char *at = text + sizeof name - 1;
+
+            at += strspn(at, " \t\r\n");
+            if (*at == ':') {
+                at++;
+                return at + strspn(at, " \t\r\n");
+            }
+        }
+        if (*text == '"') {
+            for (text++; *text != '"' && *text != '\0'; text++) {
+                text += *text == '\\' && text[1] != '\0' ? 1 : 0;
+            }
+            if (*text == '\0') {
+                return NULL;
+            }
+        } else if (*text == '{' || *text == '[') {
+            depth++;
+        } else if (*text == '}' || *text == ']') {
+            depth--;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * The content of an old version with a serial above the present one: a plan that was
+ * made meanwhile must be seen to be stale. Everything else stays as it was, byte by byte.
+ */
+static char *with_serial(const struct belay_blob *old, const struct belay_blob *now)
+{
+    struct buf out = BUF_INIT(BELAY_BLOB_SIZE_MAX);
+    const char *at = find_serial(old->data);
+    const char *last = now->data == NULL ? NULL : find_serial(now->data);
+    unsigned long long serial = last == NULL ? 0 : strtoull(last, NULL, 10);
+
+    if (at == NULL || last == NULL || strtoull(at, NULL, 10) > serial) {
+        return strdup(old->data);
+    }
+    buf_add(&out, old->data, (size_t)(at - old->data));
+    buf_addf(&out, "%llu", serial + 1);
+    buf_adds(&out, at + strspn(at, "0123456789"));
+    return buf_take(&out);
+}
+
+static void restore_state(struct job *job)
+{
+    struct change change;
+    struct belay_blob old = { 0 };
+    json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
+    const char *version = json_string_value(json_object_get(root, "version"));
+    char *text = NULL;
+    enum belay_code code;
+
+    if (version == NULL) {
+        (void)error_set(&job->err, BELAY_INVALID,
+                        "the body must have 'version': a name, an index or a timestamp of GET "
+                        "/v1/terraform/{name}/versions, as a text");
+        json_decref(root);
+        return;
+    }
+    code = change_begin(&change, job, "restore of the state");
+    if (code == BELAY_OK) {
+        code = belay_document_load_snapshot(change.states, change.key, version, &old, &job->err);
+    }
+    if (code == BELAY_OK) {
+        text = with_serial(&old, &change.before);
+        code = text == NULL ? error_no_memory(&job->err) : change_save(&change, text, strlen(text));
+    }
+    if (code == BELAY_OK) {
+        job->answer = text;
+        text = NULL;
+    }
+    change_end(&change, code);
+    free(text);
+    belay_blob_release(&old);
+    json_decref(root);
+}
+
+/* ---- the routes ---- */
+
+void handle_tf_get(struct exchange *x)
+{
+    tf_start(x, get_state);
+}
+
+void handle_tf_put(struct exchange *x)
+{
+    tf_start(x, put_state);
+}
+
+void handle_tf_delete(struct exchange *x)
+{
+    tf_start(x, delete_state);
+}
+
+void handle_tf_versions(struct exchange *x)
+{
+    tf_start(x, list_versions);
+}
+
+void handle_tf_version(struct exchange *x)
+{
+    tf_start(x, get_version);
+}
+
+void handle_tf_restore(struct exchange *x)
+{
+    tf_start(x, restore_state);
+}

@@ -1,0 +1,381 @@
+/* LOCK and UNLOCK of Terraform's http backend, and who may write. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "server/terraform.h"
+#include "wire/wire.h"
+
+enum { OWN_TTL_MS = 600000, HISTORY_LOOK = 1000 };
+
+/* ---- names ---- */
+
+const char *tf_key(const struct job *job, char out[TF_KEY_SIZE])
+{
+    (void)snprintf(out, TF_KEY_SIZE, "terraform/%.*s", TF_NAME_MAX, job->key);
+    return out;
+}
+
+bool tf_id_is_sound(const char *id)
+{
+    size_t n = strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
+
+    return n > 0 && n <= TF_ID_MAX && id[n] == '\0';
+}
+
+/* A lock that was taken anew for an id has that id, a '.' and the token of the lock before. */
+static bool is_lock_of(const struct belay_info *info, const char *id)
+{
+    size_t n = strlen(id);
+
+    return info->lock_id != NULL && strncmp(info->lock_id, id, n) == 0 &&
+           (info->lock_id[n] == '\0' || info->lock_id[n] == '.');
+}
+
+enum belay_code tf_lease(struct job *job, int64_t *out_ms)
+{
+    char text[32];
+
+    if (strstr(job->query, "lease=") == NULL) {
+        *out_ms = state_pool_terraform(job->server->states)->lease_ms;
+        return BELAY_OK;
+    }
+    if (job_query(job, "lease", text, sizeof text)) {
+        if (strcmp(text, "none") == 0) {
+            *out_ms = BELAY_TTL_MAX_MS;
+            return BELAY_OK;
+        }
+        if (belay_parse_duration(text, out_ms) && *out_ms >= BELAY_TTL_MIN_MS &&
+            *out_ms <= BELAY_TTL_MAX_MS) {
+            return BELAY_OK;
+        }
+    }
+    return error_set(&job->err, BELAY_INVALID, "lease must be a time such as 90s or 6h, or none");
+}
+
+/* ---- what Terraform says of a lock ---- */
+
+static const char *meta_of(const struct belay_info *info, const char *name)
+{
+    for (size_t i = 0; i < info->n_metadata; i++) {
+        if (strcmp(info->metadata[i].name, name) == 0) {
+            return info->metadata[i].value;
+        }
+    }
+    return NULL;
+}
+
+/* What its holder sent with LOCK, or the like for a lock that somebody took otherwise. */
+static char *describe(const struct belay_info *info)
+{
+    const char *sent = meta_of(info, TF_LOCK_META);
+
+    if (sent != NULL) {
+        return strdup(sent);
+    }
+    return wire_line(json_pack("{s:o, s:s, s:s, s:o, s:s, s:o, s:o}", "ID",
+                               wire_text(info->lock_id == NULL ? info->locked_by : info->lock_id),
+                               "Operation", "belay", "Info", "", "Who", wire_text(info->locked_by_name),
+                               "Version", "", "Created", wire_time(info->locked_at_unix_ms), "Path",
+                               wire_text(info->key)));
+}
+
+void tf_answer_held(struct job *job)
+{
+    const struct belay_info *holder = belay_error_holder(&job->err);
+
+    if (job->err.code == BELAY_HELD && holder != NULL) {
+        job->answer = describe(holder);
+        job->status = 423;
+    }
+}
+
+/* The body of LOCK as it is kept with the lock, and its ID. NULL, and job->err, if it is none. */
+static json_t *read_body(struct job *job, const char **out_id)
+{
+    json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
+    const char *id = json_string_value(json_object_get(root, "ID"));
+
+    if (id == NULL || !tf_id_is_sound(id)) {
+        (void)error_set(
+            &job->err, BELAY_INVALID,
+            "the body must be Terraform's description of a lock, with an 'ID' of at most %d letters, "
+            "digits, '-' and '_'",
+            TF_ID_MAX);
+        json_decref(root);
+        return NULL;
+    }
+    *out_id = id;
+    return root;
+}
+
+/* ---- LOCK ---- */
+
+static void make_owner(const struct job *job, const json_t *root, char owner[BELAY_OWNER_MAX + 1],
+                       char name[BELAY_OWNER_MAX + 1])
+{
+    const char *who = json_string_value(json_object_get(root, "Who"));
+    int n;
+
+    if (who == NULL || !text_is_clean(who, BELAY_OWNER_MAX - AUTH_NAME_MAX - 3)) {
+        who = "terraform";
+    }
+    (void)snprintf(owner, BELAY_OWNER_MAX + 1, "%s", who);
+    n = job->who[0] == '\0' ? snprintf(name, BELAY_OWNER_MAX + 1, "%s", who)
+                            : snprintf(name, BELAY_OWNER_MAX + 1, "%s (%s)", who, job->who);
+    (void)n;
+}
+
+/* What is kept of it: all, but for texts that would not fit. */
+static char *make_kept(json_t *root)
+{
+    char *text = json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII);
+
+    if (text != NULL && strlen(text) > BELAY_META_VALUE_MAX) {
+        json_t *less = json_pack("{s:O}", "ID", json_object_get(root, "ID"));
+
+        free(text);
+        text = json_dumps(less, JSON_COMPACT | JSON_ENSURE_ASCII);
+        json_decref(less);
+    }
+    return text;
+}
+
+static enum belay_code take(struct job *job, const char *id, const struct belay_lock_options *more)
+{
+    struct belay_lock_options options = *more;
+    struct belay_lock *lock = NULL;
+    char key[TF_KEY_SIZE];
+    enum belay_code code;
+
+    options.lock_id = id;
+    options.outlives_process = true; /* the holder is elsewhere: on disk before it is answered */
+    options.cancel = job->cancel;
+    code = belay_lock_acquire(job->server->client, tf_key(job, key), &options, &lock, &job->err);
+    belay_lock_free(lock);
+    return code;
+}
+
+static void lock_state(struct job *job)
+{
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    char owner[BELAY_OWNER_MAX + 1];
+    char name[BELAY_OWNER_MAX + 1];
+    struct belay_meta meta = { TF_LOCK_META, NULL };
+    const char *id = NULL;
+    char *kept = NULL;
+    json_t *root = read_body(job, &id);
+    enum belay_code code;
+
+    if (root == NULL || tf_lease(job, &options.ttl_ms) != BELAY_OK) {
+        json_decref(root);
+        return;
+    }
+    make_owner(job, root, owner, name);
+    kept = make_kept(root);
+    meta.value = kept;
+    options.owner = owner;
+    options.owner_name = name;
+    options.metadata = &meta;
+    options.n_metadata = kept == NULL ? 0 : 1;
+    state_pool_enter(job->server->states, job->key);
+    code = kept == NULL ? error_no_memory(&job->err) : take(job, id, &options);
+    state_pool_leave(job->server->states, job->key);
+    if (code == BELAY_OK) {
+        job->answer = kept;
+        kept = NULL;
+    } else {
+        tf_answer_held(job);
+    }
+    free(kept);
+    json_decref(root);
+}
+
+/* ---- who may write ---- */
+
+static enum belay_code refuse(struct job *job, struct belay_info *holder, const char *id, const char *why)
+{
+    enum belay_code code = error_set(&job->err, BELAY_NOT_HOLDER,
+                                     "'%.44s' does not hold the lock of Terraform's state '%.128s': %s; "
+                                     "nothing was changed",
+                                     id, job->key, why);
+
+    error_set_holder(&job->err, holder);
+    return code;
+}
+
+/* Its lease has ended, but nobody else has had the lock since: a holder that is late, not one that lost. */
+static enum belay_code take_again(struct job *job, const struct belay_info *info, const char *id)
+{
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    char again[BELAY_ID_MAX + 1];
+
+    (void)snprintf(again, sizeof again, "%s.%llu", id, (unsigned long long)(info->token % 1000000000000000));
+    options.ttl_ms = info->ttl_ms;
+    options.owner = info->locked_by;
+    options.owner_name = info->locked_by_name;
+    options.metadata = info->metadata;
+    options.n_metadata = info->n_metadata;
+    return take(job, again, &options);
+}
+
+enum belay_code tf_claim(struct job *job, const char *id)
+{
+    struct belay_client *client = job->server->client;
+    struct belay_info *info = NULL;
+    char key[TF_KEY_SIZE];
+    enum belay_code code = belay_get(client, tf_key(job, key), &info, &job->err);
+
+    if (code == BELAY_NOT_FOUND) {
+        return refuse(job, NULL, id, "nobody ever took it");
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (!is_lock_of(info, id)) {
+        return refuse(job, info, id, "somebody else has had it since");
+    }
+    if (info->status == BELAY_STATUS_RELEASED) {
+        return refuse(job, info, id,
+                      info->outcome == BELAY_OUTCOME_FORCED ? "it was unlocked by force" : "it was unlocked");
+    }
+    code = info->status == BELAY_STATUS_ACTIVE ? belay_renew(client, key, info->lock_id, 0, NULL, &job->err)
+                                               : BELAY_LOST;
+    if (code == BELAY_LOST) {
+        code = take_again(job, info, id);
+    }
+    belay_info_free(info);
+    return code;
+}
+
+enum belay_code tf_take_own(struct job *job, const char *why, struct belay_lock **out_lock)
+{
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    const struct belay_meta meta = { "operation", why };
+    char key[TF_KEY_SIZE];
+
+    options.ttl_ms = OWN_TTL_MS;
+    options.owner_name = job->by;
+    options.metadata = &meta;
+    options.n_metadata = 1;
+    options.cancel = job->cancel;
+    return belay_lock_acquire(job->server->client, tf_key(job, key), &options, out_lock, &job->err);
+}
+
+/* ---- UNLOCK ---- */
+
+struct look {
+    const char *id;
+    bool is_released;
+};
+
+static bool see_event(void *context, const struct belay_event *event)
+{
+    struct look *look = context;
+    size_t n = strlen(look->id);
+
+    if (event->lock_id != NULL && strncmp(event->lock_id, look->id, n) == 0 &&
+        (event->lock_id[n] == '\0' || event->lock_id[n] == '.') &&
+        strcmp(event->type, "lock.released") == 0) {
+        look->is_released = true;
+    }
+    return true;
+}
+
+/* Somebody else has the lock. An UNLOCK whose answer was lost may come again for all that. */
+static enum belay_code was_released(struct job *job, const char *key, const char *id,
+                                    struct belay_info *holder)
+{
+    struct look look = { id, false };
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    (void)belay_history(job->server->client, key, HISTORY_LOOK, see_event, &look, &err);
+    belay_error_release(&err);
+    if (look.is_released) {
+        belay_info_free(holder);
+        return BELAY_OK;
+    }
+    return refuse(job, holder, id, "somebody else has had it since");
+}
+
+static enum belay_code release(struct job *job, const char *id)
+{
+    struct belay_client *client = job->server->client;
+    struct belay_info *info = NULL;
+    char key[TF_KEY_SIZE];
+    enum belay_code code = belay_get(client, tf_key(job, key), &info, &job->err);
+
+    if (code == BELAY_NOT_FOUND) {
+        return refuse(job, NULL, id, "nobody ever took it");
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (!is_lock_of(info, id)) {
+        return was_released(job, key, id, info);
+    }
+    if (info->status == BELAY_STATUS_ACTIVE) {
+        code = belay_release(client, key, info->lock_id, BELAY_OUTCOME_COMPLETED, NULL, &job->err);
+    }
+    belay_info_free(info);
+    return code == BELAY_LOST ? BELAY_OK : code; /* over is over */
+}
+
+/* Terraform's force-unlock: no body, and so nobody's id. */
+static enum belay_code force(struct job *job)
+{
+    enum force_unlock policy = state_pool_terraform(job->server->states)->force_unlock;
+    struct belay_client *client = job->server->client;
+    struct belay_info *info = NULL;
+    char key[TF_KEY_SIZE];
+    enum belay_code code;
+
+    if (policy == FORCE_UNLOCK_NEVER || (policy == FORCE_UNLOCK_ADMIN && job->role < ROLE_ADMIN)) {
+        return error_set(
+            &job->err, BELAY_NOT_PERMITTED,
+            "an UNLOCK without a body ends whoever's lock it is, which %s; 'belay unlock %s' says "
+            "whose",
+            policy == FORCE_UNLOCK_NEVER ? "this server does not do" : "only an admin may ask for",
+            tf_key(job, key));
+    }
+    code = belay_get(client, tf_key(job, key), &info, &job->err);
+    if (code == BELAY_OK && info->status == BELAY_STATUS_ACTIVE && info->lock_id != NULL) {
+        code = belay_force_release(client, key, info->lock_id, job->by, "terraform force-unlock", NULL,
+                                   &job->err);
+    }
+    belay_info_free(info);
+    return code == BELAY_NOT_FOUND ? BELAY_OK : code;
+}
+
+static void unlock_state(struct job *job)
+{
+    const char *id = NULL;
+    json_t *root = job->body_len == 0 ? NULL : read_body(job, &id);
+    enum belay_code code;
+
+    if (job->body_len > 0 && root == NULL) {
+        return;
+    }
+    state_pool_enter(job->server->states, job->key);
+    code = root == NULL ? force(job) : release(job, id);
+    state_pool_leave(job->server->states, job->key);
+    if (code == BELAY_OK) {
+        job->answer = strdup("{}");
+    }
+    json_decref(root);
+}
+
+/* ---- the routes ---- */
+
+void handle_tf_lock(struct exchange *x)
+{
+    tf_start(x, lock_state);
+}
+
+void handle_tf_unlock(struct exchange *x)
+{
+    tf_start(x, unlock_state);
+}

@@ -1,0 +1,411 @@
+"""Terraform's http backend: with the real terraform where there is one, and request by request.
+
+Issue 6, Deliver 5: locks idempotent by ID, 423 with the holder's own words, writes checked against ?ID=, leases that
+free a dead job's state, and a late write of whoever lost the lock refused.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import unittest
+
+from server_support import PATIENCE, ServerCase, main, wait_until
+
+TERRAFORM = shutil.which("terraform")
+STATE = {"version": 4, "terraform_version": "1.11.4", "serial": 1, "lineage": "l", "outputs": {}, "resources": []}
+TOKENS = {
+    "secret-locker": ("ci", "locker", None),
+    "secret-admin": ("boss", "admin", None),
+    "secret-reader": ("watcher", "reader", None),
+    "secret-net": ("net", "locker", ["terraform/net*"]),
+}
+
+
+def lock_info(lock_id, who="alice@laptop"):
+    return {"ID": lock_id, "Operation": "OperationTypeApply", "Info": "", "Who": who, "Version": "1.11.4",
+            "Created": "2026-11-16T02:00:00.123456789Z", "Path": ""}
+
+
+class Protocol(ServerCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve()
+
+    def lock(self, lock_id, name="net", query="", **more):
+        return self.server.call("LOCK", f"/v1/terraform/{name}{query}", lock_info(lock_id, **more))
+
+    def unlock(self, lock_id, name="net"):
+        return self.server.call("UNLOCK", f"/v1/terraform/{name}", lock_info(lock_id))
+
+    def write(self, lock_id, serial=1, name="net", **more):
+        query = "" if lock_id is None else f"?ID={lock_id}"
+        return self.server.post(f"/v1/terraform/{name}{query}", {**STATE, "serial": serial}, **more)
+
+    def serial(self, name="net"):
+        return self.server.get(f"/v1/terraform/{name}").json()["serial"]
+
+    def status(self):
+        return self.server.get("/v1/locks/terraform%2Fnet").json()["status"]
+
+    def wait_until_expired(self):
+        wait_until(lambda: self.status() == "expired", "the lease to end")
+
+    def test_a_state_is_read_as_it_was_written(self):
+        self.assertEqual(self.server.get("/v1/terraform/net").status, 404)
+        self.assertEqual(self.lock("id-1").status, 200)
+        text = '{ "version": 4,\n "serial": 7, "resources": [0.10, "\\u00e9"] }\n'
+        self.assertEqual(self.server.post("/v1/terraform/net?ID=id-1", text).status, 200)
+        answer = self.server.get("/v1/terraform/net")
+        self.assertEqual((answer.status, answer.body), (200, text.encode()))
+        self.assertTrue(answer.headers["ETag"].startswith('"'))
+
+    def test_lock_and_unlock_are_idempotent_by_id(self):
+        for _ in range(2):
+            self.assertEqual(self.lock("id-1").status, 200)
+        for _ in range(2):
+            self.assertEqual(self.unlock("id-1").status, 200)
+        self.assertEqual(self.lock("id-2").status, 200)
+        self.assertEqual(self.unlock("id-1").status, 200, "its answer was lost, and it comes again")
+        self.assertEqual(self.unlock("id-3").status, 409, "it never had the lock")
+        self.assertEqual(self.status(), "active")
+
+    def test_who_is_refused_reads_what_the_holder_said(self):
+        self.lock("id-1")
+        answer = self.lock("id-2", who="bob@ci")
+        self.assertEqual((answer.status, answer.json()), (423, lock_info("id-1")))
+
+    def test_a_lock_taken_with_belay_is_described_too(self):
+        taken = self.server.acquire("terraform/net", "night-shift").json()
+        answer = self.lock("id-1")
+        self.assertEqual((answer.status, answer.json()["ID"], answer.json()["Who"]), (423, taken["lock_id"], "night-shift"))
+
+    def test_a_terraform_lock_is_an_ordinary_one(self):
+        self.lock("id-1")
+        shown = json.loads(self.ok("list", "--json", "--store", self.server.url).out.splitlines()[0])
+        self.assertIn("terraform/net", json.dumps(shown))
+        self.ok("unlock", "terraform/net", "--force", "--reason", "gone", "--yes", "--store", self.server.url)
+        answer = self.write("id-1")
+        self.assertEqual(answer.status, 409)
+        self.assertIn("unlocked by force", answer.error["message"])
+
+    def test_without_a_lock_nothing_is_written_unless_allowed(self):
+        answer = self.write(None)
+        self.assertEqual(answer.status, 409)
+        self.assertIn("lock_address", answer.error["message"])
+        self.assertEqual(self.server.get("/v1/terraform/net").status, 404)
+        self.server.stop()
+        self.server = self.serve(config=self.write_config("server:\n  terraform:\n    unlocked_writes: true\n"))
+        self.assertEqual(self.write(None).status, 200)
+        self.lock("id-1")
+        self.assertEqual(self.write(None, 2).status, 423, "not while somebody has the lock")
+        self.assertEqual(self.serial(), 1)
+
+    def test_a_write_with_the_id_of_nobody_is_refused(self):
+        self.assertEqual(self.write("id-1").status, 409)
+        self.lock("id-1")
+        self.assertEqual(self.write("id-2").status, 409)
+        self.assertEqual(self.write("a%20b").status, 400)
+        self.unlock("id-1")
+        answer = self.write("id-1")
+        self.assertEqual((answer.status, answer.error["code"]), (409, "not_holder"))
+
+    def test_the_late_write_of_one_that_lost_the_lock_is_refused(self):
+        self.lock("old", query="?lease=200ms")
+        self.wait_until_expired()
+        self.assertEqual(self.lock("new").status, 200)
+        self.assertEqual(self.write("new", 2).status, 200)
+        for state in ("held by the new one", "released by the new one"):
+            with self.subTest(state):
+                answer = self.write("old", 9)
+                self.assertEqual((answer.status, answer.error["code"]), (409, "not_holder"))
+                self.assertEqual(self.serial(), 2)
+                self.unlock("new")
+
+    def test_a_write_starts_the_lease_again(self):
+        self.lock("id-1", query="?lease=60s")
+        before = self.server.get("/v1/locks/terraform%2Fnet").json()["expires_at"]
+        self.write("id-1")
+        self.assertGreater(self.server.get("/v1/locks/terraform%2Fnet").json()["expires_at"], before)
+
+    def test_an_expired_id_that_nobody_replaced_may_still_write(self):
+        self.lock("id-1", query="?lease=200ms")
+        self.wait_until_expired()
+        self.assertEqual(self.write("id-1", 3).status, 200)
+        self.assertEqual(self.serial(), 3)
+        self.wait_until_expired()
+        self.assertEqual(self.write("id-1", 4).status, 200, "and once more")
+        self.assertEqual(self.unlock("id-1").status, 200)
+        self.assertEqual(self.write("id-1", 5).status, 409, "it has unlocked")
+
+    def test_the_lease_is_six_hours_unless_said_otherwise(self):
+        for query, ttl_ms in (("", 6 * 3600 * 1000), ("?lease=30m", 1800 * 1000), ("?lease=none", 366 * 24 * 3600 * 1000)):
+            with self.subTest(query):
+                self.lock(f"id-{ttl_ms}", query=query)
+                self.assertEqual(self.server.get("/v1/locks/terraform%2Fnet").json()["ttl_ms"], ttl_ms)
+                self.unlock(f"id-{ttl_ms}")
+        answer = self.lock("id-x", query="?lease=soon")
+        self.assertEqual(answer.status, 400)
+        self.assertIn("lease", answer.error["message"])
+
+    def test_a_body_that_was_spoiled_on_the_way_is_refused(self):
+        self.lock("id-1")
+        body = json.dumps(STATE)
+        right = base64.b64encode(hashlib.md5(body.encode()).digest()).decode()
+        wrong = base64.b64encode(hashlib.md5(b"x").digest()).decode()
+        answer = self.server.post("/v1/terraform/net?ID=id-1", body, headers={"Content-MD5": wrong})
+        self.assertEqual(answer.status, 400)
+        self.assertIn("Content-MD5", answer.error["message"])
+        self.assertEqual(self.server.get("/v1/terraform/net").status, 404)
+        self.assertEqual(self.server.post("/v1/terraform/net?ID=id-1", body, headers={"Content-MD5": right}).status, 200)
+        self.assertEqual(self.server.post("/v1/terraform/net?ID=id-1", "[1]").status, 400)
+        self.assertEqual(self.server.post("/v1/terraform/net?ID=id-1", "{").status, 400)
+        self.assertEqual(self.serial(), 1)
+
+    def test_names_that_lead_elsewhere_are_refused(self):
+        for name in ("..", ".", "a%2Fb", "a%2F..%2Fb", "x%00", "n" * 129, "a%3Ab"):
+            with self.subTest(name):
+                answer = self.server.call("LOCK", f"/v1/terraform/{name}", lock_info("id-1"), check=False)
+                self.assertEqual(answer.status, 400, answer)
+
+    def test_other_methods_do_for_proxies_that_know_only_the_usual_ones(self):
+        for method, lock_id in (("POST", "id-1"), ("PUT", "id-2")):
+            self.assertEqual(self.server.call(method, "/v1/terraform/net/lock", lock_info(lock_id)).status, 200)
+            self.assertEqual(self.server.call("PUT", f"/v1/terraform/net?ID={lock_id}", STATE).status, 200)
+            self.assertEqual(self.server.call("DELETE", "/v1/terraform/net/lock", lock_info(lock_id)).status, 200)
+        self.assertEqual(self.status(), "released")
+
+    def test_versions_are_kept_and_can_be_restored(self):
+        self.lock("id-1")
+        for serial in (1, 2, 3):
+            self.write("id-1", serial)
+        versions = self.server.get("/v1/terraform/net/versions").json()["versions"]
+        self.assertEqual([v["index"] for v in versions], [1, 2, 3])
+        oldest = self.server.get(f"/v1/terraform/net/versions/{versions[-1]['name']}").json()
+        self.assertEqual(oldest["serial"], 1)
+        refused = self.server.post("/v1/terraform/net/restore", {"version": "3"})
+        self.assertEqual((refused.status, refused.json()["ID"]), (423, "id-1"))
+        self.unlock("id-1")
+        self.assertEqual(self.server.post("/v1/terraform/net/restore", {"version": versions[-1]["name"]}).status, 200)
+        self.assertEqual(self.server.get("/v1/terraform/net").json(), {**STATE, "serial": 4}, "above the one it replaces")
+        self.assertEqual(len(self.server.get("/v1/terraform/net/versions").json()["versions"]), 4)
+        self.assertEqual(self.server.post("/v1/terraform/net/restore", {}).status, 400)
+        self.assertEqual(self.server.post("/v1/terraform/net/restore", {"version": "99"}).status, 404)
+
+    def test_a_state_that_was_deleted_can_be_restored(self):
+        self.lock("id-1")
+        self.write("id-1", 5)
+        self.assertEqual(self.server.call("DELETE", "/v1/terraform/net").status, 423)
+        self.unlock("id-1")
+        self.assertEqual(self.server.call("DELETE", "/v1/terraform/net").status, 200)
+        self.assertEqual(self.server.get("/v1/terraform/net").status, 404)
+        self.assertEqual(self.server.post("/v1/terraform/net/restore", {"version": "latest"}).status, 200)
+        self.assertEqual(self.serial(), 5)
+
+    def test_a_large_state_is_taken(self):
+        self.lock("id-1")
+        text = json.dumps({**STATE, "resources": ["x" * 1000] * 8000})
+        self.assertEqual(self.server.post("/v1/terraform/net?ID=id-1", text).status, 200)
+        self.assertEqual(self.server.get("/v1/terraform/net").body, text.encode())
+
+    def test_what_was_written_survives_kill_9_of_the_server(self):
+        self.lock("id-1")
+        self.write("id-1", 8)
+        self.server.stop(signal.SIGKILL)
+        self.server = self.serve()
+        self.assertEqual(self.serial(), 8)
+        self.assertEqual(self.lock("id-2").json()["ID"], "id-1")
+        self.assertEqual(self.write("id-1", 9).status, 200)
+
+    def test_of_many_that_lock_at_once_one_gets_it(self):
+        answers = []
+        threads = [threading.Thread(target=lambda i=i: answers.append(self.lock(f"id-{i}").status)) for i in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        self.assertEqual(sorted(answers), [200] + [423] * 11)
+
+
+class Policy(ServerCase):
+    def start_with(self, policy=""):
+        path = self.config_with(TOKENS)
+        path.write_text(path.read_text() + policy)
+        return self.serve(config=path)
+
+    def force(self, server, token):
+        server.call("LOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-locker")
+        return server.call("UNLOCK", "/v1/terraform/net", token=token).status
+
+    def test_an_unlock_without_a_body_is_for_who_the_policy_says(self):
+        for policy, locker, admin in (("", 403, 200), ("  terraform:\n    force_unlock: locker\n", 200, 200),
+                                      ("  terraform:\n    force_unlock: never\n", 403, 403)):
+            with self.subTest(policy):
+                server = self.start_with(policy)
+                self.assertEqual(self.force(server, "secret-locker"), locker)
+                self.assertEqual(self.force(server, "secret-admin"), admin)
+                server.stop()
+        path = self.config_with(TOKENS)
+        path.write_text(path.read_text() + "  terraform:\n    force_unlock: perhaps\n")
+        self.assertIn("force_unlock", self.fails(78, "serve", "--listen", "127.0.0.1:0", "--config", str(path)).err)
+
+    def test_basic_auth_and_patterns_count_and_secrets_are_not_for_readers(self):
+        server = self.start_with()
+        basic = "Basic " + base64.b64encode(b"anybody:secret-net").decode()
+        answer = server.call("LOCK", "/v1/terraform/network", lock_info("id-1"), headers={"Authorization": basic})
+        self.assertEqual(answer.status, 200)
+        lock = server.get("/v1/locks/terraform%2Fnetwork", token="secret-admin").json()
+        self.assertEqual(lock["locked_by_name"], "alice@laptop (net)")
+        self.assertEqual(server.call("LOCK", "/v1/terraform/shop", lock_info("id-2"), token="secret-net").status, 403)
+        self.assertEqual(server.get("/v1/terraform/shop", token="secret-net").status, 403)
+        self.assertEqual(server.get("/v1/terraform/network", token="secret-reader").status, 403)
+
+    def test_only_who_may_write_may_send_much(self):
+        server = self.start_with()
+        text = json.dumps({**STATE, "resources": ["x" * 1000] * 1500})
+        server.call("LOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-locker")
+        self.assertEqual(server.post("/v1/terraform/net?ID=id-1", text, token="secret-locker").status, 200)
+        try:
+            status = server.post("/v1/terraform/net?ID=id-1", text, token="secret-reader", check=False).status
+        except OSError:  # it was told before it had sent all
+            status = 413
+        self.assertEqual(status, 413)
+
+
+@unittest.skipUnless(TERRAFORM, "there is no terraform on the PATH")
+class RealTerraform(ServerCase):
+    """With the real program; terraform_data needs no provider."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve()
+        (self.dir / "terraformrc").write_text("disable_checkpoint = true\n")
+
+    def folder(self, name, value="one", sleep=None, lease=None, state="shop"):
+        path = self.dir / name
+        path.mkdir()
+        address = f"{self.server.url}/v1/terraform/{state}"
+        query = f"?lease={lease}" if lease else ""
+        provisioner = f'provisioner "local-exec" {{\n command = "touch started; sleep {sleep}"\n }}' if sleep else ""
+        (path / "main.tf").write_text(f"""
+terraform {{
+  backend "http" {{
+    address        = "{address}"
+    lock_address   = "{address}{query}"
+    unlock_address = "{address}"
+  }}
+}}
+resource "terraform_data" "it" {{
+  input = "{value}"
+  {provisioner}
+}}
+output "it" {{
+  value = terraform_data.it.output
+}}
+""")
+        self.terraform(path, "init")
+        return path
+
+    def start_terraform(self, path, *args):
+        env = {**os.environ, "TF_CLI_CONFIG_FILE": str(self.dir / "terraformrc"), "TF_IN_AUTOMATION": "1"}
+        return subprocess.Popen([TERRAFORM, *args, "-no-color"], cwd=path, env=env, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def terraform(self, path, *args, code=0):
+        process = self.start_terraform(path, *args)
+        out, err = process.communicate(timeout=PATIENCE * 4)
+        self.assertEqual(process.returncode, code, f"{args}: {out}{err}")
+        return out + err
+
+    def apply_in_background(self, path):
+        process = self.start_terraform(path, "apply", "-auto-approve")
+        wait_until(lambda: (path / "started").exists() or process.poll() is not None, "the apply to have begun")
+        self.assertIsNone(process.poll())
+        return process
+
+    def kill(self, process):
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+    def test_init_apply_plan_pull_and_push(self):
+        path = self.folder("a")
+        self.terraform(path, "apply", "-auto-approve")
+        self.assertIn("No changes", self.terraform(path, "plan"))
+        self.assertEqual(self.terraform(path, "output", "-raw", "it"), "one")
+        pulled = json.loads(self.terraform_out(path, "state", "pull"))
+        self.assertEqual(pulled["outputs"]["it"]["value"], "one")
+        pulled["serial"] += 1
+        (path / "new.tfstate").write_text(json.dumps(pulled))
+        self.terraform(path, "state", "push", "new.tfstate")
+        self.assertGreaterEqual(self.server.get("/v1/terraform/shop").json()["serial"], pulled["serial"])
+        self.assertEqual(self.server.get("/v1/locks/terraform%2Fshop").json()["status"], "released")
+        self.terraform(path, "destroy", "-auto-approve")
+
+    def terraform_out(self, path, *args):
+        process = subprocess.run([TERRAFORM, *args], cwd=path, capture_output=True, text=True, check=True,
+                                 timeout=PATIENCE, env={**os.environ, "TF_CLI_CONFIG_FILE": str(self.dir / "terraformrc")})
+        return process.stdout
+
+    def test_of_two_applies_one_is_refused_or_waits_as_it_says(self):
+        first, second = self.folder("a", "first", sleep=600), self.folder("b", "second")
+        process = self.apply_in_background(first)
+        held = self.server.get("/v1/locks/terraform%2Fshop").json()
+        refused = self.terraform(second, "apply", "-auto-approve", code=1)
+        self.assertIn("Error acquiring the state lock", refused)
+        self.assertIn(held["lock_id"], refused, "the holder's id")
+        waiting = self.start_terraform(second, "apply", "-auto-approve", "-lock-timeout=300s")
+        tries = len([line for line in self.server.log_lines() if line.get("status") == 423])
+        wait_until(lambda: len([line for line in self.server.log_lines() if line.get("status") == 423]) > tries,
+                   "the second to be told to wait")
+        self.assertIsNone(waiting.poll())
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+        out, err = waiting.communicate(timeout=PATIENCE * 4)
+        self.assertEqual(waiting.returncode, 0, out + err)
+        self.assertEqual(self.terraform(second, "output", "-raw", "it"), "second")
+
+    def test_force_unlock_ends_a_dead_apply(self):
+        path = self.folder("a", sleep=600)
+        self.kill(self.apply_in_background(path))
+        lock_id = self.server.get("/v1/locks/terraform%2Fshop").json()["lock_id"]
+        self.assertIn("Error acquiring the state lock", self.terraform(path, "plan", code=1))
+        self.terraform(path, "force-unlock", "-force", lock_id)
+        self.terraform(path, "plan")
+        events = self.server.get("/v1/locks/terraform%2Fshop/history").json()["events"]
+        self.assertIn("terraform force-unlock", [event["reason"] for event in events])
+
+    def test_after_kill_9_the_next_apply_succeeds_when_the_lease_is_over_and_the_twin_is_refused(self):
+        dead, path = self.folder("a", "dead", sleep=600, lease="5s"), self.folder("b", "next")
+        process = self.apply_in_background(dead)
+        lock_id = self.server.get("/v1/locks/terraform%2Fshop").json()["lock_id"]
+        saved = {**STATE, "serial": 99}
+        self.kill(process)
+        self.terraform(path, "apply", "-auto-approve", "-lock-timeout=120s")
+        before = self.server.get("/v1/terraform/shop").body
+        answer = self.server.post(f"/v1/terraform/shop?ID={lock_id}", saved)
+        self.assertEqual((answer.status, answer.error["code"]), (409, "not_holder"))
+        self.assertEqual(self.server.get("/v1/terraform/shop").body, before)
+        self.assertEqual(self.terraform(path, "output", "-raw", "it"), "next")
+
+    def test_a_local_state_moves_in(self):
+        path = self.dir / "local"
+        path.mkdir()
+        resource = 'resource "terraform_data" "it" {\n  input = "here"\n}\noutput "it" {\n  value = terraform_data.it.output\n}\n'
+        (path / "main.tf").write_text(resource)
+        self.terraform(path, "init")
+        self.terraform(path, "apply", "-auto-approve")
+        address = f"{self.server.url}/v1/terraform/moved"
+        (path / "backend.tf").write_text('terraform {\n  backend "http" {}\n}\n')
+        self.terraform(path, "init", "-migrate-state", "-force-copy", f"-backend-config=address={address}",
+                       f"-backend-config=lock_address={address}", f"-backend-config=unlock_address={address}")
+        self.assertEqual(self.server.get("/v1/terraform/moved").json()["outputs"]["it"]["value"], "here")
+        self.assertIn("No changes", self.terraform(path, "plan"))
+
+
+if __name__ == "__main__":
+    main()
