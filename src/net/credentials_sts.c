@@ -11,6 +11,8 @@
 #include "net/uri.h"
 #include "net/xml.h"
 
+enum { STS_ATTEMPT_MS = 5000, STS_ALL_MS = 10000 };
+
 enum { MAX_BODY = 256 << 10, MAX_TOKEN = 64 << 10 };
 
 static void add_role(struct buf *body, const struct net_port *port, const struct sts_role *role)
@@ -81,6 +83,9 @@ static enum belay_code ask(struct aws_client *client, const char *operation, con
     if (body->failed) {
         return error_no_memory(err);
     }
+    /* Somebody waits for more than the credentials. */
+    request.timeout_ms = STS_ATTEMPT_MS;
+    request.deadline_mono_ms = port_mono_ms(client->port) + STS_ALL_MS;
     code = aws_call_as(client, base, &request, &response, err);
     if (code == BELAY_OK) {
         code = read_answer(&response, result, out, err);
