@@ -154,8 +154,6 @@ void reply_problem(struct exchange *x, int status, const char *code, const char 
     va_list args;
 
     va_start(args, format);
-    /* The analyzer loses sight of va_start() when it follows a caller in here. */
-    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     reply(x, status,
