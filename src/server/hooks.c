@@ -332,7 +332,7 @@ static json_t *record_of(const struct exchange *x, const struct body *body, int6
                      body->lock_id == NULL ? id : body->lock_id, "key", x->key, "name", name, "url",
                      body->webhook_url, "secret", secret, "timeout_ms",
                      (json_int_t)(body->webhook_timeout_ms == 0 ? HOOK_TIMEOUT_MS : body->webhook_timeout_ms),
-                     "until_unix_ms", (json_int_t)(clock_unix_ms() + wait_ms), "body", rest);
+                     "until_unix_ms", (json_int_t)clock_unix_ms() + (json_int_t)wait_ms, "body", rest);
 }
 
 static enum belay_code check(const struct server *server, const struct body *body, int64_t wait_ms,
@@ -614,9 +614,10 @@ void hooks_close(struct server *server)
     struct hooks *hooks = &server->hooks;
 
     for (size_t i = 0; i < HOOK_BUCKETS; i++) {
-        while (hooks->buckets[i] != NULL) {
-            struct hook *hook = hooks->buckets[i];
+        struct hook *next;
 
+        for (struct hook *hook = hooks->buckets[i]; hook != NULL; hook = next) {
+            next = hook->next;
             if (hook->x != NULL) {
                 exchange_end(hook->x, 499);
                 hook->x = NULL;
