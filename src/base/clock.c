@@ -77,6 +77,24 @@ char *clock_format_utc(char out[CLOCK_TEXT_SIZE], int64_t unix_ms, bool millis)
     return out;
 }
 
+int64_t clock_parse_utc(const char *text)
+{
+    struct tm tm = { 0 };
+    int millis = 0;
+    int n = 0;
+
+    if (text == NULL || sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
+                               &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &n) != 6) {
+        return 0;
+    }
+    if (text[n] == '.' && sscanf(text + n, ".%3d", &millis) != 1) {
+        millis = 0;
+    }
+    tm.tm_year -= 1900;
+    tm.tm_mon -= 1;
+    return (int64_t)timegm(&tm) * 1000 + millis;
+}
+
 static const struct unit {
     const char *name;
     int64_t ms;

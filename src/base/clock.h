@@ -15,6 +15,9 @@ enum { CLOCK_TEXT_SIZE = 32 };
 /* "2024-11-05T14:32:15.123Z"; with `millis` false "2024-11-05T14:32:15Z". Returns `out`. */
 char *clock_format_utc(char out[CLOCK_TEXT_SIZE], int64_t unix_ms, bool millis);
 
+/* The same the other way, for what was written by us; 0 for NULL and for anything else. */
+int64_t clock_parse_utc(const char *text);
+
 /* As people say it: "0s", "340ms", "4m 12s", "3h 45m", "2d 3h". Returns `out`. */
 char *clock_format_span(char out[CLOCK_TEXT_SIZE], int64_t ms);
 

@@ -24,21 +24,7 @@ json_t *guard_time(int64_t unix_ms)
 
 int64_t guard_read_time(const json_t *value)
 {
-    const char *text = json_string_value(value);
-    struct tm tm = { 0 };
-    int millis = 0;
-    int n = 0;
-
-    if (text == NULL || sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
-                               &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &n) != 6) {
-        return 0;
-    }
-    if (text[n] == '.' && sscanf(text + n, ".%3d", &millis) != 1) {
-        millis = 0;
-    }
-    tm.tm_year -= 1900;
-    tm.tm_mon -= 1;
-    return (int64_t)timegm(&tm) * 1000 + millis;
+    return clock_parse_utc(json_string_value(value));
 }
 
 /* One line, in ASCII: nothing in it can act upon a terminal. Takes the reference. */

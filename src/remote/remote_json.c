@@ -1,9 +1,9 @@
 /* Locks and events from the JSON that src/wire writes. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "remote/remote_internal.h"
 
@@ -20,21 +20,7 @@ static int64_t number_of(const json_t *object, const char *name)
 /* "2024-11-05T14:32:15.123Z" in ms since 1970; 0 for null and for anything else. */
 int64_t remote_time(const json_t *object, const char *name)
 {
-    const char *text = text_of(object, name);
-    struct tm tm = { 0 };
-    int millis = 0;
-    int n = 0;
-
-    if (text == NULL || sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
-                               &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &n) != 6) {
-        return 0;
-    }
-    if (text[n] == '.' && sscanf(text + n, ".%3d", &millis) != 1) {
-        millis = 0;
-    }
-    tm.tm_year -= 1900;
-    tm.tm_mon -= 1;
-    return (int64_t)timegm(&tm) * 1000 + millis;
+    return clock_parse_utc(text_of(object, name));
 }
 
 static enum belay_status status_of(const char *name)

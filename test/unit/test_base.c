@@ -170,6 +170,9 @@ static void a_moment_is_written_in_utc(void **state)
         char text[CLOCK_TEXT_SIZE];
 
         assert_string_equal(clock_format_utc(text, rows[i].unix_ms, rows[i].millis), rows[i].text);
+        if (rows[i].millis && rows[i].unix_ms > 0) {
+            assert_int_equal(clock_parse_utc(rows[i].text), rows[i].unix_ms);
+        }
     }
 }
 
