@@ -128,12 +128,17 @@ class Hammer:
             return self.random.choice(list(self.running.values())) if self.running else None
 
     def harm(self):
+        deeds = ["kill belay", "kill command", "stop belay", "stop all of it"]
+        to_do = []
         while not self.over():
             time.sleep(self.random.uniform(0.1, 0.6))
             process = self.victim()
             if process is None:
                 continue
-            deed = self.random.choice(["kill belay", "kill command", "stop belay", "stop all of it"])
+            # Each of them once before any of them again: a short run on a slow machine does them all too.
+            if not to_do:
+                to_do = self.random.sample(deeds, len(deeds))
+            deed = to_do.pop()
             self.deeds[deed] = self.deeds.get(deed, 0) + 1
             if deed == "kill belay":
                 send([process.pid], signal.SIGKILL)
