@@ -37,6 +37,7 @@ import sys
 import threading
 import time
 
+DECK = 40
 HARMS = ("cut_before", "cut_after", "drop", "throttle", "error_before", "error_after", "delay")
 APPLIED = ("cut_after", "drop", "error_after", "delay", None)
 NAMESPACE = "com.amazonaws.dynamodb.v20120810#"
@@ -63,6 +64,7 @@ class Plan:
 
     def __post_init__(self):
         self.random = random.Random(self.seed)
+        self.deck = []
         self.row = 0
 
     def draw(self, operation):
@@ -74,8 +76,14 @@ class Plan:
             self.row, harm = 0, None
         return harm
 
+    def chance(self):
+        """From 0 to 1, evenly within every DECK draws: what is likely once in forty does come within forty."""
+        if not self.deck:
+            self.deck = self.random.sample(range(DECK), DECK)
+        return (self.deck.pop() + self.random.random()) / DECK
+
     def choose(self):
-        chance = self.random.random()
+        chance = self.chance()
         for harm in HARMS:
             chance -= getattr(self, harm)
             if chance < 0:
