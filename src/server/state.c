@@ -127,10 +127,14 @@ static void get_history(struct job *job)
     struct belay_states *states = NULL;
     json_t *deployments = json_array();
     json_t *snapshots = json_array();
-    enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
+    size_t limit = ANSWER_HISTORY;
+    enum belay_code code = read_limit(job->query, ANSWER_HISTORY, ANSWER_HISTORY, &limit, &job->err);
 
     if (code == BELAY_OK) {
-        code = belay_state_history(states, &name, ANSWER_HISTORY, add_deployment, deployments, &job->err);
+        code = state_pool_take(job->server->states, &states, &job->err);
+    }
+    if (code == BELAY_OK) {
+        code = belay_state_history(states, &name, limit, add_deployment, deployments, &job->err);
     }
     if (code == BELAY_OK) {
         code = belay_state_snapshots(states, &name, add_snapshot, snapshots, &job->err);
@@ -447,6 +451,9 @@ static enum belay_code restore(struct writing *writing, const char *version, str
 
     if (code == BELAY_OK) {
         code = use_or_take_lock(writing, job->more[1]);
+    }
+    if (code == BELAY_OK && job->if_match != NULL) {
+        code = check_condition(writing); /* they were shown what would change, and from what */
     }
     if (code == BELAY_OK) {
         read_deployment(writing, "restored");

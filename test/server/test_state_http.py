@@ -143,6 +143,32 @@ class StateOverHttp(ServerCase):
         self.assertEqual((document["outputs"], document["metadata"]["serial"]), ({"url": "two"}, 4))
         self.assertEqual(document["deployment_history"][0]["status"], "restored")
 
+    def test_the_history_can_be_asked_for_its_last_deployments_only(self):
+        self.take("l1")
+        self.create("l1", "one")
+        document, etag = self.current()
+        self.put("l1", document, etag, "&git_commit=abc")
+        history = self.server.get(f"{PATH}/history?limit=1").json()
+        self.assertEqual(([d["git_commit"] for d in history["deployments"]], len(history["versions"])), (["abc"], 2))
+        for limit in ("0", "1001", "x", ""):
+            answer = self.server.get(f"{PATH}/history?limit={limit}")
+            self.assertEqual(answer.status, 400, limit)
+            self.assertIn("1 to 1000", answer.json()["error"]["message"])
+
+    def test_a_restore_can_be_made_conditional_on_what_one_was_shown(self):
+        self.take("l1")
+        self.create("l1", "one")
+        document, seen = self.current()
+        document["outputs"]["url"] = "two"
+        self.put("l1", document, seen)
+        self.server.release(KEY, "l1")
+        answer = self.server.call("POST", f"{PATH}/restore", {"version": "2"}, headers={"If-Match": seen})
+        self.assertEqual((answer.status, self.current()[0]["outputs"]), (412, {"url": "two"}))
+        self.assertEqual(self.server.get(f"/v1/locks/{quoted(KEY)}").json()["status"], "released")
+        seen = self.current()[1]
+        answer = self.server.call("POST", f"{PATH}/restore", {"version": "2"}, headers={"If-Match": seen})
+        self.assertEqual((answer.status, self.current()[0]["outputs"]), (200, {"url": "one"}))
+
     def test_a_damaged_state_is_named(self):
         self.take("l1")
         self.create("l1")

@@ -197,6 +197,31 @@ class Protocol(ServerCase):
         self.assertEqual(self.server.post("/v1/terraform/net/restore", {}).status, 400)
         self.assertEqual(self.server.post("/v1/terraform/net/restore", {"version": "99"}).status, 404)
 
+    def test_a_restore_can_be_made_conditional_on_what_one_was_shown(self):
+        self.lock("id-1")
+        self.write("id-1", 1)
+        seen = self.server.get("/v1/terraform/net").headers["ETag"]
+        self.write("id-1", 2)
+        self.unlock("id-1")
+        path, version = "/v1/terraform/net/restore", {"version": "2"}
+        self.assertEqual(self.server.post(path, version, headers={"If-Match": seen}).status, 412)
+        self.assertEqual((self.serial(), self.status()), (2, "released"))
+        seen = self.server.get("/v1/terraform/net").headers["ETag"]
+        self.assertEqual(self.server.post(path, version, headers={"If-Match": seen}).status, 200)
+        self.assertEqual(self.serial(), 3)
+
+    def test_the_states_there_are_can_be_listed(self):
+        self.assertEqual(self.server.get("/v1/terraform").json(), {"states": []})
+        for name in ("net", "dns", "gone"):
+            self.lock("id-1", name)
+            self.write("id-1", name=name)
+            self.unlock("id-1", name)
+        self.server.call("DELETE", "/v1/terraform/gone")
+        states = self.server.get("/v1/terraform").json()["states"]
+        self.assertEqual([state["name"] for state in states], ["dns", "net"])
+        self.assertEqual(states[1]["size"], len(self.server.get("/v1/terraform/net").body))
+        self.assertTrue(states[1]["modified"].startswith("20"))
+
     def test_a_state_that_was_deleted_can_be_restored(self):
         self.lock("id-1")
         self.write("id-1", 5)
