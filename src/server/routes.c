@@ -123,7 +123,7 @@ const struct route routes[] = {
       { { "lock_id", "string", "of the stack's lock, which must be held" } }, "State",
       { 200, STATE_FAILS, 409, 504 }, "Load it, and refuse every write of older locks from now on", NULL },
     { "GET", "/v1/state/{stack}/{environment}/history", ROLE_READER, handle_state_history, NULL,
-      { { "limit", "integer", "the last so many deployments, 1 to 1000; by default 1000" } },
+      { { "limit", "integer", "the last so many deployments, by default 1000; 0: the versions only, even of a damaged state" } },
       "StateHistory", { 200, STATE_FAILS }, "Its deployments and versions, newest first", NULL },
     { "GET", "/v1/state/{stack}/{environment}/history/{version}", ROLE_READER, handle_state_snapshot, NULL,
       { { 0 } }, "State", { 200, STATE_FAILS }, "One version: by its name, index or timestamp, or latest", NULL },

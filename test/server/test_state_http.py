@@ -88,8 +88,8 @@ class StateOverHttp(ServerCase):
                 self.assertIn(self.server.call("GET", path, check=False).status, (400, 404))
 
     def test_the_stamp_of_a_later_lock_refuses_who_loaded_before(self):
-        self.take("a", ttl_ms=200)
-        self.create("a")
+        self.take("a", ttl_ms=2000)
+        self.assertEqual(self.create("a").status, 200)
         document, etag = self.current()
         wait_until(lambda: self.server.get(f"/v1/locks/{quoted(KEY)}").json()["status"] == "expired", "the lease to end")
         later = self.take("b")
@@ -150,7 +150,12 @@ class StateOverHttp(ServerCase):
         self.put("l1", document, etag, "&git_commit=abc")
         history = self.server.get(f"{PATH}/history?limit=1").json()
         self.assertEqual(([d["git_commit"] for d in history["deployments"]], len(history["versions"])), (["abc"], 2))
-        for limit in ("0", "1001", "x", ""):
+        path = next(self.dir.rglob("stacks/shop/prod/state.json"))
+        path.write_text(path.read_text()[:-20])
+        self.assertEqual(self.server.get(f"{PATH}/history").status, 503, "its deployments are in what is damaged")
+        history = self.server.get(f"{PATH}/history?limit=0").json()
+        self.assertEqual((history["deployments"], len(history["versions"])), ([], 2))
+        for limit in ("-1", "1001", "x", ""):
             answer = self.server.get(f"{PATH}/history?limit={limit}")
             self.assertEqual(answer.status, 400, limit)
             self.assertIn("1 to 1000", answer.json()["error"]["message"])
