@@ -129,8 +129,8 @@ export async function restoreVersion({ source, version, load, model }) {
         problem.textContent = "Somebody has saved the state in the meantime. Nothing was changed. Above is what would change now.";
         await look();
       }
-      if (error.status === 423) {
-        problem.textContent = "Somebody else has the state's lock. Nothing was changed.";
+      if (error.status === 423 || error.code === "lock_held") {
+        problem.textContent = `${error.lock ? holder(error.lock).name : "Somebody else"} has the state's lock. Nothing was changed.`;
       }
     }
     check();

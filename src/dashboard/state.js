@@ -54,7 +54,7 @@ export class StatePage {
   #documents = new Map(); // by the name of a version
   #versions = [];
   #chosen; // the version that is looked at; null: the newest
-  #with = null; // what it is compared with; null: the one before it
+  #with = null; // what it is compared with; null: the one before it, "": nothing
   #deployments = [];
 
   constructor(model, source, version) {
@@ -239,8 +239,9 @@ export class StatePage {
   /** The version that is looked at, and that it is compared with; -1: nothing was before. */
   #pick() {
     const to = Math.max(0, this.#at(this.#chosen));
-    const from = this.#with !== null && this.#at(this.#with) >= 0 ? this.#at(this.#with) : to + 1 < this.#versions.length ? to + 1 : -1;
-    return [from, to];
+    const before = to + 1 < this.#versions.length ? to + 1 : -1;
+    const base = this.#with === null ? before : this.#at(this.#with); // "": with nothing
+    return [base < 0 && this.#with !== "" ? before : base, to];
   }
 
   #choose(name, base) {

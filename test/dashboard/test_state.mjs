@@ -232,7 +232,7 @@ page_test("hostile names and values are shown as the text they are", {}, async (
   assert.ok((await page.textContent(".main")).includes(JSON.stringify(HOSTILE)));
   await page.goto(`${server.url}/#/terraform/${encodeURIComponent(NAME)}`);
   await page.waitForSelector(".main .change");
-  for (const hash of ["#/state/%", "#/state/%ff/x", "#/terraform/%3Cscript%3E", "#/state/a/b/c/d"]) {
+  for (const hash of ["#/state/%/%", "#/state/%ff/x", "#/terraform/%3Cscript%3E", "#/state/a/b/c/d"]) {
     await page.goto(`${server.url}/${hash}`);
     await page.waitForSelector(".empty");
   }
