@@ -173,7 +173,7 @@ function shop(n) {
 async function states(server) {
   const commit = (seed) => Array.from({ length: 40 }, (_, i) => "0123456789abcdef"[(seed * 7 + i * 11 + (i % 5) * seed) % 16]).join("");
   for (let n = 1; n <= 5; n++) {
-    await server.deploy("shop", "prod", shop(n), { git_commit: commit(n), git_branch: "main", version: `1.${n}.0`, triggered_by: `github-actions-run-${8100 + n}`, status: n === 3 ? "failed" : "success" });
+    await server.deploy("shop", "prod", shop(n), { git_commit: commit(n * 5 + 2), git_branch: "main", version: `1.${n}.0`, triggered_by: `github-actions-run-${8100 + n}`, status: n === 3 ? "failed" : "success" });
   }
   for (const [i, stack] of ["billing", "ledger", "media", "search", "shop"].entries()) {
     for (const [k, environment] of ENVIRONMENTS.entries()) {

@@ -247,6 +247,18 @@ for i in range(1, int(sys.argv[2])):
 db.commit()
 `;
 
+/**
+ * How much the page's thread works from now on, in ms of its processor. What passes on the clock says on a busy
+ * machine how long others worked, and no limit on it is both right and tight.
+ */
+async function meter(page) {
+  const cdp = await page.context().newCDPSession(page);
+  await cdp.send("Performance.enable", { timeDomain: "threadTicks" });
+  const sum = async () => (await cdp.send("Performance.getMetrics")).metrics.find(({ name }) => name === "TaskDuration").value * 1000;
+  const before = await sum();
+  return async () => (await sum()) - before;
+}
+
 page_test("five thousand locks scroll, filter and change without stutter", {}, async (server, show) => {
   const many = Number(process.env.BELAY_DASHBOARD_LOCKS ?? 5000);
   const name = (i) => `job/service-${String(i).padStart(5, "0")}`;
@@ -256,10 +268,8 @@ page_test("five thousand locks scroll, filter and change without stutter", {}, a
   await server.start();
   const page = await show();
   await until(page, (n) => document.querySelector(".total").textContent === `${n.toLocaleString("en-GB")} locks`, many);
+  const work = await meter(page);
   const seen = await page.evaluate(async () => {
-    const tasks = [];
-    const observer = new PerformanceObserver((list) => tasks.push(...list.getEntries().map((entry) => entry.duration)));
-    observer.observe({ type: "longtask", buffered: false });
     const scroller = document.querySelector(".scroller");
     const gaps = [];
     let last = performance.now();
@@ -269,14 +279,14 @@ page_test("five thousand locks scroll, filter and change without stutter", {}, a
       gaps.push(performance.now() - last);
       last = performance.now();
     }
-    await new Promise((resolve) => setTimeout(resolve, 100));
     gaps.sort((a, b) => a - b);
-    return { rows: document.querySelectorAll(".rows .tr").length, median: gaps[60], worst: gaps.at(-1), long: tasks.length, longest: Math.max(0, ...tasks), top: scroller.scrollTop };
+    return { rows: document.querySelectorAll(".rows .tr").length, median: gaps[60], worst: gaps.at(-1), top: scroller.scrollTop };
   });
+  seen.work = (await work()) / 120;
   console.log(`# 5000 locks: ${JSON.stringify(seen)}`);
   assert.ok(seen.rows < 60, `only what is in view exists, not ${seen.rows} rows`);
   assert.ok(seen.top > 100000);
-  assert.ok(seen.median < 300 && seen.longest < 2000, JSON.stringify(seen)); // generous: the machine may be busy
+  assert.ok(seen.work < 70, `a frame takes ${seen.work} ms of work`); // 28 on two cores with a load of 20
   const lock = await server.acquire("a-new-one");
   await page.$eval(".scroller", (one) => (one.scrollTop = 0));
   await page.waitForSelector(row("a-new-one"));

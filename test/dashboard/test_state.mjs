@@ -338,6 +338,7 @@ page_test("at the width of a phone the states are whole, and axe is content", {}
   await page.waitForSelector(".main .change");
   assert.ok((await overflow(page)) <= 0);
   assert.ok(await page.evaluate(() => document.querySelector(".scroller").scrollWidth <= innerWidth), "nothing sticks out");
+  assert.ok(await page.evaluate(() => document.documentElement.scrollHeight <= innerHeight), "the page scrolls below the navigation");
   assert.deepEqual(await faults(page), []);
   await page.tap(`${version(2)} button`);
   await page.tap("text=Restore this version…");
