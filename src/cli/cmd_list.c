@@ -6,6 +6,7 @@
 #include "cli/cmd_list.h"
 #include "cli/commands.h"
 #include "cli/listing.h"
+#include "cli/lock_options.h"
 #include "cli/lock_print.h"
 #include "cli/print.h"
 #include "wire/wire.h"
@@ -159,11 +160,7 @@ static int exec_list(struct cli_context *context, const struct options *options)
 }
 
 static const struct option_def defs[] = {
-    { .name = "prefix",
-      .kind = OPTION_TEXT,
-      .value = "P",
-      .complete = COMPLETE_KEY,
-      .help = "only locks whose key begins with P" },
+    PREFIX_OPTION,
     { .name = "filter",
       .kind = OPTION_CHOICE,
       .choices = "status=active|status=expired|status=released",

@@ -71,11 +71,14 @@ static int exec_load(struct cli_context *context, const struct options *options)
     return code;
 }
 
+#define SNAPSHOT_OPTION                                                                                      \
+    {                                                                                                        \
+        .name = "snapshot", .kind = OPTION_TEXT, .value = "WHICH",                                           \
+        .help = "a snapshot instead: 'latest', a number or a time, as 'state history' lists them"            \
+    }
+
 static const struct option_def load_defs[] = {
-    { .name = "snapshot",
-      .kind = OPTION_TEXT,
-      .value = "WHICH",
-      .help = "a snapshot instead: 'latest', a number or a time, as 'state history' lists them" },
+    SNAPSHOT_OPTION,
     { .name = "output",
       .kind = OPTION_TEXT,
       .value = "FILE",
@@ -158,10 +161,7 @@ static int exec_verify(struct cli_context *context, const struct options *option
 }
 
 static const struct option_def verify_defs[] = {
-    { .name = "snapshot",
-      .kind = OPTION_TEXT,
-      .value = "WHICH",
-      .help = "a snapshot instead: 'latest', a number or a time, as 'state history' lists them" },
+    SNAPSHOT_OPTION,
     { .name = NULL },
 };
 static const struct option_group verify_group = { "Options", verify_defs };
