@@ -125,6 +125,9 @@ void cli_hint(const struct cli_context *context, const char *format, ...)
 void cli_warn(const struct cli_context *context, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Print a line of JSON and free it; NULL is want of memory. Returns the exit code. */
+int cli_print_line(const struct cli_context *context, char *line);
+
 /* Write out standard output. Returns `code`, or CLI_UNKNOWN if that failed. */
 int cli_finish(const struct cli_context *context, int code);
 

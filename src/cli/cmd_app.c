@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "belay/guard.h"
 #include "cli/commands.h"
-#include "cli/guard_print.h"
 #include "cli/listing.h"
 #include "cli/print.h"
 
@@ -73,7 +72,7 @@ static int exec_register(struct cli_context *context, const struct options *opti
         (context->json && belay_app_get(client, app->name, &kept, &err) != BELAY_OK)) {
         status = cli_error(context, &err);
     } else if (context->json) {
-        status = guard_print_line(context, belay_app_to_json(kept));
+        status = cli_print_line(context, belay_app_to_json(kept));
     } else if (!context->quiet) {
         (void)printf("%s '%s'\n", is_new ? "Registered" : "Replaced", app->name);
     }
@@ -89,9 +88,9 @@ static void print_card(const struct belay_app *app)
 {
     char since[PRINT_TIME_SIZE];
 
-    guard_print_row("name", app->name);
+    print_field("name", app->name);
     for (size_t i = 0; i < app->n_urls; i++) {
-        guard_print_row(i == 0 ? "urls" : "", app->urls[i]);
+        print_field(i == 0 ? "urls" : "", app->urls[i]);
     }
     for (size_t i = 0; i < app->n_databases; i++) {
         char text[600];
@@ -99,18 +98,18 @@ static void print_card(const struct belay_app *app)
         (void)snprintf(text, sizeof text, "%.64s %.255s%s%.255s", app->databases[i].kind,
                        app->databases[i].id, app->databases[i].host == NULL ? "" : " at ",
                        app->databases[i].host == NULL ? "" : app->databases[i].host);
-        guard_print_row(i == 0 ? "databases" : "", text);
+        print_field(i == 0 ? "databases" : "", text);
     }
     for (size_t i = 0; i < app->n_labels; i++) {
         char text[400];
 
         (void)snprintf(text, sizeof text, "%.128s=%.250s", app->labels[i].name, app->labels[i].value);
-        guard_print_row(i == 0 ? "labels" : "", text);
+        print_field(i == 0 ? "labels" : "", text);
     }
-    guard_print_row("recorded as", belay_app_state_name(app->state));
+    print_field("recorded as", belay_app_state_name(app->state));
     if (app->since_unix_ms != 0) {
-        guard_print_row("since", print_ago(since, app->since_unix_ms, clock_unix_ms()));
-        guard_print_row("by", app->by == NULL ? "?" : app->by);
+        print_field("since", print_ago(since, app->since_unix_ms, clock_unix_ms()));
+        print_field("by", app->by == NULL ? "?" : app->by);
     }
 }
 
@@ -125,7 +124,7 @@ static int exec_show(struct cli_context *context, const struct options *options)
         belay_app_get(client, options->args[0], &app, &err) != BELAY_OK) {
         status = cli_error(context, &err);
     } else if (context->json) {
-        status = guard_print_line(context, belay_app_to_json(app));
+        status = cli_print_line(context, belay_app_to_json(app));
     } else {
         print_card(app);
     }
@@ -247,7 +246,7 @@ static int mark(struct cli_context *context, const struct options *options, enum
             BELAY_OK) {
         status = cli_error(context, &err);
     } else if (context->json) {
-        status = guard_print_line(context, belay_app_to_json(app));
+        status = cli_print_line(context, belay_app_to_json(app));
     } else if (!context->quiet) {
         (void)printf("Recorded '%s' as %s\n", app->name, belay_app_state_name(state));
     }

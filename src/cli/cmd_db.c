@@ -1,6 +1,5 @@
 #include "belay/guard.h"
 #include "cli/commands.h"
-#include "cli/guard_print.h"
 #include "cli/listing.h"
 #include "cli/print.h"
 
@@ -59,7 +58,7 @@ static int print_results(const struct cli_context *context, const struct belay_d
     int status = CLI_OK;
 
     if (context->json) {
-        status = guard_print_line(context, belay_db_results_to_json(results));
+        status = cli_print_line(context, belay_db_results_to_json(results));
     } else if (results->n == 0) {
         cli_note(context, "the application has no databases: there is nothing to do");
     }

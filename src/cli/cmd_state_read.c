@@ -138,7 +138,7 @@ static int exec_verify(struct cli_context *context, const struct options *option
     struct state_cli cli;
     char *snapshot = NULL;
     enum belay_code code = state_cli_open(context, options, &cli, &err);
-    int exit_code;
+    int exit_code = CLI_OK;
 
     if (code == BELAY_OK && which != NULL) {
         code = belay_state_find_snapshot(cli.states, &cli.name, which, &snapshot, &err);
@@ -147,12 +147,12 @@ static int exec_verify(struct cli_context *context, const struct options *option
         code = belay_state_verify(cli.states, &cli.name, snapshot, on_finding, &view, &err);
     }
     if (context->json && (code == BELAY_OK || code == BELAY_BAD_CONTENT)) {
-        char *line = wire_line(json_pack("{s:b,s:O}", "ok", code == BELAY_OK, "parts", view.parts));
-
-        (void)printf("%s\n", line == NULL ? "{}" : line);
-        free(line);
+        exit_code = cli_print_line(
+            context, wire_line(json_pack("{s:b,s:O}", "ok", code == BELAY_OK, "parts", view.parts)));
     }
-    exit_code = code == BELAY_OK ? CLI_OK : cli_error(context, &err);
+    if (code != BELAY_OK) {
+        exit_code = cli_error(context, &err);
+    }
     json_decref(view.parts);
     free(snapshot);
     state_cli_close(&cli);
