@@ -238,7 +238,9 @@ enum belay_code json_read_meta(const struct sqlite_store *store, const char *tex
                                struct belay_meta **out_meta, size_t *out_n, struct belay_error *err);
 
 /* ---- sqlite_apply.c: what a write means, without a database ---- */
-bool write_may_happen(const struct belay_write *write, const struct belay_record *record, int64_t now_ms);
+/* BELAY_REFUSED if its condition does not hold of the record. */
+enum belay_code write_check(const struct belay_write *write, const struct belay_record *record,
+                            int64_t now_ms, struct belay_error *err);
 /* A condition and nothing more, or one of those that make no record. */
 bool write_leaves_alone(const struct belay_write *write, const struct belay_record *record);
 /* Whether losing it to a power cut would break a promise (sqlite_commit.c). */
@@ -261,6 +263,13 @@ void before_release(struct before *before);
 /* An event as it is kept, with what only the store knows. Borrows from all. */
 struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct ground *ground,
                                   const struct before *before);
+/*
+ * What the port answers: after BELAY_OK all records as they are now, after
+ * BELAY_REFUSED the one of writes[refused]. They move from the rows to `records`.
+ */
+struct belay_commit commit_answer(enum belay_code code, const struct belay_batch *batch, size_t refused,
+                                  const struct ground *ground, struct row *rows,
+                                  struct belay_record *records);
 /* It says that a lock id took a key. */
 bool event_takes(const struct belay_event *event);
 
