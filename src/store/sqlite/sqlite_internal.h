@@ -149,7 +149,6 @@ int db_statement(struct sqlite_store *store, enum statement which, sqlite3_stmt 
 int db_run(struct sqlite_store *store, enum statement which); /* without a result */
 int db_finish(sqlite3_stmt *statement);                       /* step to the end and reset */
 int db_exec(struct sqlite_store *store, const char *sql);
-int db_set_synchronous(struct sqlite_store *store, int level);
 /* Begin to write, durably or not, having waited for other writers. */
 int db_begin(struct sqlite_store *store, bool full);
 void db_rollback(struct sqlite_store *store);
