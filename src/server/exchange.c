@@ -8,11 +8,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "server/feed.h"
-#include "server/live.h"
 #include "server/metrics.h"
 #include "server/routes.h"
 #include "server/server.h"
+#include "server/stream.h"
 #include "wire/wire.h"
 
 /* ---- the end ---- */
@@ -170,18 +169,13 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
     if (what == HTTP_HALF_CLOSED) {
         if (x->wait != NULL) {
             wait_half_closed(x->wait);
-        } else if (x->entry != NULL) {
-            feed_end(x->entry);
-        } else if (x->viewer != NULL) {
-            live_end(x->viewer);
+        } else if (x->stream != NULL) {
+            stream_end(x->stream);
         }
         return;
     }
-    if (x->entry != NULL) {
-        feed_forget(x->entry);
-        exchange_end(x, 200);
-    } else if (x->viewer != NULL) {
-        live_forget(x->viewer);
+    if (x->stream != NULL) {
+        stream_forget(x->stream);
         exchange_end(x, 200);
     } else if (x->wait != NULL) {
         wait_client_gone(x->wait);

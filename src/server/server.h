@@ -21,7 +21,7 @@ struct feed;
 struct asks;
 struct jobs;
 struct live;
-struct viewer;
+struct stream;
 struct metrics;
 struct telemetry;
 struct state_pool;
@@ -63,12 +63,11 @@ struct exchange {
     const struct route *route;    /* NULL: none fits */
     const struct token *token;    /* borrowed; for the handler only: SIGHUP may end it */
     struct wait *wait;            /* borrowed; NULL: waits for no lock */
-    struct listener_entry *entry; /* borrowed; NULL: listens to no events */
-    const char *query;     /* borrowed from the request; or, while a thread asks the store, from `copy` */
-    char *copy;            /* owned; or NULL */
-    struct later *later;   /* owned; not NULL: a thread has it, and keeps its answer (ask.c) */
-    struct viewer *viewer; /* borrowed; NULL: is no dashboard */
-    const char *allow;     /* borrowed; with a 405: the methods of this path */
+    struct stream *stream;        /* borrowed; NULL: is on no stream of events */
+    const char *query;   /* borrowed from the request; or, while a thread asks the store, from `copy` */
+    char *copy;          /* owned; or NULL */
+    struct later *later; /* owned; not NULL: a thread has it, and keeps its answer (ask.c) */
+    const char *allow;   /* borrowed; with a 405: the methods of this path */
     enum role role;
     char who[AUTH_NAME_MAX + 1]; /* "" if nobody had to say */
     char id[REQUEST_ID_SIZE];
