@@ -439,11 +439,10 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     server->turn_timer.fire = on_turn_timer;
     server->hooks.file.fd = -1;
     server->thread = pthread_self();
-    server->jobs = calloc(1, sizeof *server->jobs);
     server->feed = feed_new(server);
     server->live = live_new(server);
     server->loop = loop_new();
-    if (server->loop == NULL || server->feed == NULL || server->live == NULL || server->jobs == NULL) {
+    if (server->loop == NULL || server->feed == NULL || server->live == NULL || !jobs_open(server)) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     raise_descriptor_limit(server);
@@ -527,9 +526,7 @@ static void finish(struct run *run)
 {
     struct server *server = &run->server;
 
-    if (server->jobs != NULL && server->loop != NULL) {
-        jobs_stop(server);
-    }
+    jobs_close(server);
     if (server->client != NULL && server->loop != NULL) {
         hooks_end(server);
         (void)belay_client_turn(server->client); /* those who left the line at the very end */
@@ -551,7 +548,6 @@ static void finish(struct run *run)
     tokens_release(&server->tokens);
     feed_free(server->feed);
     live_free(server->live);
-    free(server->jobs);
     if (run->signals.fd >= 0) {
         loop_unwatch(server->loop, &run->signals);
         (void)close(run->signals.fd);
