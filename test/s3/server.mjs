@@ -108,6 +108,7 @@ function answer(request, url, body) {
   const object = objects.get(key);
   if (!object) return error(404, "NoSuchKey");
   const headers = { ETag: object.etag };
+  if (request.headers["if-none-match"] === object.etag) return { status: 304, headers };
   if (request.headers["x-amz-checksum-mode"] === "ENABLED" && object.sha) headers["x-amz-checksum-sha256"] = object.sha;
   return { status: 200, headers, body: object.body };
 }
