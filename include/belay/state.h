@@ -224,6 +224,10 @@ BELAY_API enum belay_code belay_state_save(struct belay_states *states, const st
                                            const struct belay_state_write *write,
                                            struct belay_state **out_state, struct belay_error *err);
 
+/* After BELAY_BAD_CONTENT: the same if it is the new text that is to blame, not what is stored. */
+BELAY_API enum belay_code belay_state_check(const struct belay_state_name *name, const char *text, size_t len,
+                                            struct belay_error *err);
+
 /* Copy what is there, whatever it is, to a new snapshot. The caller frees *out_snapshot, its name. */
 BELAY_API enum belay_code belay_state_backup(struct belay_states *states, const struct belay_state_name *name,
                                              char **out_snapshot, struct belay_error *err);

@@ -165,21 +165,6 @@ static enum belay_code read_condition(struct writing *writing)
     return BELAY_OK;
 }
 
-/* Whether it is the new document that is wrong, or the one that is there. */
-static void blame(struct writing *writing)
-{
-    struct belay_state_name name = state_job_name(writing->job);
-    struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_state *state = NULL;
-    enum belay_code code = belay_state_load(writing->states, &name, &state, &err);
-
-    if (code == BELAY_OK || code == BELAY_NOT_FOUND) {
-        writing->job->status = 400;
-    }
-    belay_state_free(state);
-    belay_error_release(&err);
-}
-
 void state_put(struct job *job)
 {
     struct belay_state_name name = state_job_name(job);
@@ -203,8 +188,9 @@ void state_put(struct job *job)
         if (code == BELAY_NOT_HOLDER) {
             job->status = 412;             /* the lock is theirs, so it is the content */
             job->err.code = BELAY_REFUSED; /* which is not about holding */
-        } else if (code == BELAY_BAD_CONTENT) {
-            blame(&writing);
+        } else if (code == BELAY_BAD_CONTENT &&
+                   belay_state_check(&name, job->body, job->body_len, NULL) == BELAY_BAD_CONTENT) {
+            job->status = 400;
         }
     }
     if (code == BELAY_OK) {

@@ -169,6 +169,23 @@ enum belay_code belay_state_verify(struct belay_states *states, const struct bel
     return code;
 }
 
+enum belay_code belay_state_check(const struct belay_state_name *name, const char *text, size_t len,
+                                  struct belay_error *err)
+{
+    struct format format = { 0 };
+    char sum[CANON_SUM_SIZE];
+    enum belay_code code = state_name_check(name, err);
+
+    if (code == BELAY_OK) {
+        code = format_read(text, len, name, true, &format, err);
+    }
+    if (code == BELAY_OK) {
+        code = canon_sum(&format.doc, 0, sum, err); /* which finds what stands twice */
+    }
+    format_release(&format);
+    return code;
+}
+
 /* A line is the entry without what is blank outside of strings. */
 static char *one_line(const char *raw, size_t len)
 {
