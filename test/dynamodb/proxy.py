@@ -9,6 +9,7 @@ It stands on loopback, keeps connections, and passes on what it gets. What goes 
         proxy.answer("PutItem", 400, "AccessDeniedException", "...")                 # or always the same
         proxy.meanwhile(function)                                                    # others are at it during the next harm
         proxy.counts()                                                               # {"UpdateItem": 2}
+        proxy.units()                                                                # (2, 0): write units, read units
 
 The harms:
 
@@ -172,6 +173,20 @@ class Proxy:
         for one in seen:
             counts[one.operation] = counts.get(one.operation, 0) + 1
         return counts
+
+    def units(self):
+        """What AWS charges for, by the rules of its price list, for items of up to 1 KB: (write units, read units)."""
+        write = read = 0
+        for one in self.requests():
+            if one.operation == "TransactWriteItems":
+                write += 2 * len(one.request["TransactItems"])  # each is prepared and committed
+            elif one.operation == "BatchGetItem":
+                read += sum(len(table["Keys"]) for table in one.request["RequestItems"].values())
+            elif one.operation in ("GetItem", "Scan"):
+                read += 1
+            elif one.operation in ("UpdateItem", "PutItem", "DeleteItem"):
+                write += 1
+        return write, read
 
     def requests(self, operation=None):
         with self.lock:

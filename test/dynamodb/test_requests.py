@@ -136,6 +136,63 @@ class Requests(DynamoCase):
         self.assertLessEqual(total, 12, self.proxy.counts())
 
 
+class Units:
+    """What AWS charges for: the table of docs/stores/dynamodb.md."""
+
+    PROXY = True
+
+    def charged(self, *args):
+        """The units of one command, (write, read); and what it printed."""
+        self.proxy.reset()
+        result = self.ok(*args)
+        return self.proxy.units(), result
+
+    def test_are_those_of_the_docs(self):
+        taken, lock = self.charged("acquire", "--json", "k")
+        given, _ = self.charged("release", "k", "--id", lock.json()["lock_id"])
+        self.assertEqual((taken, given), self.PAIR)
+
+
+class UnitsBelay(Units, DynamoCase):
+    PAIR = ((1, 0), (1, 0))
+
+    def test_of_a_heartbeat_and_a_look(self):
+        lock = self.acquire("k")
+        self.assertEqual(self.charged("renew", "k", "--id", lock["lock_id"], "--ttl", "5m")[0], (1, 0))
+        self.assertEqual(self.charged("status", "k")[0], (0, 1))
+        self.proxy.reset()
+        self.fails(75, "acquire", "k")
+        self.assertEqual(self.proxy.units(), (1, 0))
+
+    def test_of_a_key_with_one_above_it(self):
+        args = ("--stack", "s", "--environment", "e", "--service", "v")
+        self.ok("run", *args, "--", "true")
+        taken, lock = self.charged("acquire", "--json", *args)
+        given, _ = self.charged("release", *args, "--id", lock.json()["lock_id"])
+        self.assertEqual((taken, given), ((4, 2), (4, 2)))
+
+
+class UnitsDeployer(Units, DynamoCase):
+    LAYOUT = "deployer"
+    PAIR = ((4, 0), (1, 0))
+
+
+class UnitsChatOps(Units, DynamoCase):
+    LAYOUT = "chatops"
+    PAIR = ((4, 0), (1, 0))
+
+
+class UnitsFenced(Units, DynamoCase):
+    LAYOUT = "deployer"
+    PAIR = ((6, 3), (1, 0))
+
+    def make_store(self):
+        super().make_store()
+        self.db.create(f"{self.table}-fence")
+        self.addCleanup(self.db.ask, "DeleteTable", {"TableName": f"{self.table}-fence"})
+        self.store = self.env["BELAY_STORE"] = self.url(f"fence_table={self.table}-fence")
+
+
 class SharedWaiting(DynamoCase):
     """Waiters of one process share one poller: a server on DynamoDB, and who waits there."""
 
