@@ -70,7 +70,7 @@ void client_emit(struct belay_client *client, const struct belay_batch *batch,
     }
 }
 
-static enum belay_code note_here(struct belay_client *client, const struct belay_event *event,
+enum belay_code client_note_here(struct belay_client *client, const struct belay_event *event,
                                  struct belay_error *err)
 {
     struct belay_batch batch = { .events = event, .n_events = 1 };
@@ -92,7 +92,8 @@ enum belay_code client_note(struct belay_client *client, const struct belay_even
 
     do {
         remote = client_via(client);
-        code = remote != NULL ? remote->ops->note_lost(remote, event, err) : note_here(client, event, err);
+        code = remote != NULL ? remote->ops->note_lost(remote, event, err)
+                              : client_note_here(client, event, err);
     } while (client_moved(client, remote, &code, err));
     return code;
 }
