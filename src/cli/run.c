@@ -42,6 +42,25 @@ struct run {
 
 /* ---- options -------------------------------------------------------------- */
 
+static const struct option_def ending_defs[] = {
+    { .name = "kill-after",
+      .kind = OPTION_DURATION,
+      .value = "D",
+      .help = "from TERM to KILL when the lease is lost; at most, and by default up to 10s, a quarter of the "
+              "ttl" },
+    { .name = "conflict-exit-code",
+      .kind = OPTION_COUNT,
+      .value = "N",
+      .help = "exit with N instead of 75 if somebody else has the lock" },
+    { .name = "result",
+      .kind = OPTION_TEXT,
+      .value = "FILE",
+      .complete = COMPLETE_FILE,
+      .help = "write how it ended to FILE, as one JSON object" },
+    { .name = NULL },
+};
+const struct option_group ending_group = { "How it ends", ending_defs };
+
 /* TERM must come after a renewal was due, or it would come to a healthy lease. */
 static enum belay_code read_times(struct run *run, struct belay_error *err)
 {

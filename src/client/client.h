@@ -129,8 +129,6 @@ void client_warn(struct belay_client *client, const char *format, ...) __attribu
 
 /* Whose turn it may be: a call of this client need not wait for the store to wake it. */
 void calls_wake(struct belay_client *client, const char *lock_id);
-/* Go on with a call to which the store has answered. */
-void calls_resume(struct belay_client *client, struct belay_call *call);
 /* Forget all without a word; what they hold in the store ends by itself. */
 void calls_drop(struct belay_client *client);
 

@@ -132,8 +132,6 @@ bool ask_keeps_reply(struct exchange *x, int status, json_t *body);
 
 /* With the lock id only for admins and for the token that acquired it. */
 json_t *lock_for(const struct exchange *x, const struct belay_info *info);
-/* With the lock id, for who has just named it or been given it. */
-json_t *lock_for_holder(const struct belay_info *info);
 json_t *event_for(const struct exchange *x, const struct belay_event *event);
 /* A copy of the error with its holder as this caller may see it. */
 json_t *error_for(const struct exchange *x, const struct belay_error *err);

@@ -343,7 +343,6 @@ void client_spawn(struct sim *sim, int client);
 void client_drive(struct sim *sim, int number, int slot);
 void client_on_event(struct sim *sim, const struct event *event);
 void client_crash(struct sim *sim, int client);
-bool client_all_done(const struct sim *sim);
 int plan_new(struct sim *sim, int client); /* the task's number, or -1: enough of them */
 int plan_adopt(struct sim *sim, int client, int from);
 

@@ -66,8 +66,8 @@ bool s3_checksum(const void *data, size_t len, char out[S3_SUM_SIZE])
            EVP_EncodeBlock((unsigned char *)out, digest, sizeof digest) > 0;
 }
 
-enum belay_code s3_read_tag(const struct s3_store *store, const struct aws_response *response,
-                            struct belay_blob_tag *out_tag, struct belay_error *err)
+static enum belay_code read_tag(const struct s3_store *store, const struct aws_response *response,
+                                struct belay_blob_tag *out_tag, struct belay_error *err)
 {
     const char *etag = http_response_header(&response->http, "etag");
 
@@ -101,8 +101,8 @@ static bool is_whole(const struct http_response *http)
     return s3_checksum(http->body, http->body_len, sum) && strcmp(sum, wanted) == 0;
 }
 
-enum belay_code s3_get(struct s3_store *store, const char *name, struct belay_blob *out_blob,
-                       struct belay_error *err)
+static enum belay_code get_blob(struct s3_store *store, const char *name, struct belay_blob *out_blob,
+                                struct belay_error *err)
 {
     struct s3_call call = { .method = "GET",
                             .operation = "GetObject",
@@ -123,7 +123,7 @@ enum belay_code s3_get(struct s3_store *store, const char *name, struct belay_bl
                          name, store->params.bucket);
     }
     if (code == BELAY_OK) {
-        code = s3_read_tag(store, &response, &blob.tag, err);
+        code = read_tag(store, &response, &blob.tag, err);
     }
     if (code == BELAY_OK) {
         blob.data = response.http.body;
@@ -141,7 +141,7 @@ static enum belay_code get(struct belay_blob_store *base, const char *name, stru
 {
     enum belay_code code = belay_blob_name_check(name, err);
 
-    return code == BELAY_OK ? s3_get((struct s3_store *)base, name, out_blob, err) : code;
+    return code == BELAY_OK ? get_blob((struct s3_store *)base, name, out_blob, err) : code;
 }
 
 /* ---- put ------------------------------------------------------------------------------- */
@@ -173,7 +173,7 @@ static enum found look(struct s3_store *store, const char *name, const void *dat
                        const struct belay_blob_tag *expected, struct belay_blob_tag *out_tag)
 {
     struct belay_blob blob = { 0 };
-    enum belay_code code = s3_get(store, name, &blob, NULL);
+    enum belay_code code = get_blob(store, name, &blob, NULL);
     enum found found = FOUND_NOTHING_OUT;
 
     if (code == BELAY_NOT_FOUND) {
@@ -210,7 +210,7 @@ static enum belay_code settle(struct s3_store *store, const char *name, const vo
 {
     *again = false;
     if (code == BELAY_OK) {
-        return s3_read_tag(store, response, out_tag, err);
+        return read_tag(store, response, out_tag, err);
     }
     if (code == BELAY_NOT_FOUND && response->error_code != NULL &&
         strcmp(response->error_code, "NoSuchBucket") == 0) {
