@@ -72,13 +72,13 @@ static enum belay_code decide_here(struct belay_client *client, const struct cli
                                    struct belay_error *err)
 {
     uint64_t version;
-    enum belay_code code = BELAY_OK;
+    /* First the event: if a server has come to own the file it keeps both, and would take the item for its own. */
+    enum belay_code code = client_note_here(client, decision->event, err);
 
-    if (decision->is_done) {
+    if (code == BELAY_OK && decision->is_done) {
         code = client->store->ops->item_put(client->store, &decision->write, &version, err);
     }
-    /* A server that has come to own the file keeps the events: then it is told. */
-    return code == BELAY_OK ? client_note_here(client, decision->event, err) : code;
+    return code;
 }
 
 enum belay_code client_decide(struct belay_client *client, const struct client_decision *decision,
@@ -97,8 +97,8 @@ enum belay_code client_decide(struct belay_client *client, const struct client_d
         code = remote != NULL ? remote->ops->item_put(remote, &decision->write, &version, err)
                               : decide_here(client, decision, err);
     } while (client_moved(client, remote, &code, err));
-    /* Our own sinks are told of it in any case. */
-    if (client->on_event != NULL && (remote != NULL || code != BELAY_OK)) {
+    /* Our own sinks are told of it in any case; here that came with the event. */
+    if (client->on_event != NULL && remote != NULL) {
         now.at_unix_ms = clock_unix_ms();
         client->on_event(client->context, &now);
     }
