@@ -361,6 +361,13 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     options.context = server;
     options.owns_file = true;
     code = belay_client_open(&options, &server->client, err);
+    if (code == BELAY_OK && text_has_prefix(belay_client_store_url(server->client), "http")) {
+        return error_set(
+            err, BELAY_INVALID,
+            "a server needs a store of its own, sqlite:PATH or dynamodb:TABLE, and '%.200s' is another "
+            "server",
+            belay_client_store_url(server->client));
+    }
     if (code == BELAY_OK) {
         code = state_pool_open(server, run->options->state_store_url, run->options->store_url, err);
     }

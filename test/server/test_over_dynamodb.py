@@ -193,12 +193,13 @@ def cases_of(suite):
 
 
 # The first as in test_remote_cli. The next two end soon, which here may be before the first slice of the wait has been
-# answered: then there was nothing to say yet. The last two are about what this client itself does: the server has the
+# answered: then there was nothing to say yet. The others are about what this client itself does: the server has the
 # events, and its own configuration says where they go.
 LEFT_OUT = {"test_gets_the_signals_that_belay_gets_with_all_of_its_group",
             "test_for_the_lock_says_who_holds_it_and_when_it_looks_again",
             "test_off_a_terminal_each_try_is_one_line",
-            "test_an_expired_lock_is_taken_over_with_a_warning", "test_says_where_the_audit_file_is"}
+            "test_an_expired_lock_is_taken_over_with_a_warning", "test_is_read_from_the_audit_file_of_the_configuration",
+            "test_is_not_looked_for_where_nothing_can_be_read_again", "test_of_a_server_is_the_same"}
 MODULES = ["test_cli"]
 
 
