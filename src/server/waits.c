@@ -31,7 +31,7 @@ static struct wait **bucket_of(struct waits *waits, const struct wait *wait)
                         : &waits->buckets[((uintptr_t)wait >> 6) % WAIT_BUCKETS];
 }
 
-struct wait *waits_find(struct waits *waits, const char *lock_id)
+static struct wait *find_wait(struct waits *waits, const char *lock_id)
 {
     struct wait *wait = *bucket_of_id(waits, lock_id);
 
@@ -433,11 +433,11 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
 bool wait_resume(struct exchange *x, const char *lock_id, int64_t wait_ms)
 {
     struct server *server = x->server;
-    struct wait *wait = waits_find(&server->waits, lock_id);
+    struct wait *wait = find_wait(&server->waits, lock_id);
 
     if (wait != NULL && (wait->state == WAIT_LEAVING || (!wait->can_wait && wait->call != NULL))) {
         (void)belay_client_turn(server->client); /* it ends here, one way or another */
-        wait = waits_find(&server->waits, lock_id);
+        wait = find_wait(&server->waits, lock_id);
     }
     if (wait != NULL && wait->state == WAIT_UNCLAIMED) {
         drop(wait); /* it has the lock, which acquiring again will find (L5) */
@@ -467,7 +467,7 @@ bool wait_resume(struct exchange *x, const char *lock_id, int64_t wait_ms)
 
 void wait_abandon(struct waits *waits, const char *lock_id)
 {
-    struct wait *wait = waits_find(waits, lock_id);
+    struct wait *wait = find_wait(waits, lock_id);
 
     if (wait != NULL && (wait->state == WAIT_WAITING || wait->state == WAIT_KEPT) && wait->can_wait) {
         leave(wait);

@@ -53,8 +53,6 @@ struct waits {
     int64_t seen_ms;
 };
 
-struct wait *waits_find(struct waits *waits, const char *lock_id);
-
 /*
  * Begin to acquire for `x`, for at most wait_ms now. Answers if it cannot be.
  * Takes over the exchange.
