@@ -103,6 +103,9 @@ static void job_free(struct job *job)
     free(job->if_none_match);
     free(job->content_md5);
     free(job->answer);
+    if (job->shared.release != NULL) {
+        job->shared.release(job->shared.owner);
+    }
     free(job);
 }
 
@@ -131,8 +134,14 @@ static void send_result(struct job *job)
     if (job->etag[0] != '\0') {
         headers[n++] = (struct http_header){ "ETag", job->etag };
     }
-    reply_with(job->exchange, job->status == 0 ? 200 : job->status, headers, n, job->answer,
-               job->answer_len == 0 ? strlen(job->answer) : job->answer_len);
+    if (job->shared.data == NULL) {
+        job->shared =
+            (struct http_shared){ job->answer, job->answer_len == 0 ? strlen(job->answer) : job->answer_len,
+                                  free, job->answer };
+        job->answer = NULL;
+    }
+    reply_shared(job->exchange, job->status == 0 ? 200 : job->status, headers, n, &job->shared);
+    job->shared = (struct http_shared){ 0 };
 }
 
 static int failure_of(const struct job *job)
@@ -149,7 +158,7 @@ static void answer(struct loop_task *task)
     struct exchange *x = job->exchange;
 
     forget(job);
-    if (job->answer != NULL) {
+    if (job->answer != NULL || job->shared.data != NULL) {
         send_result(job);
     } else {
         if (job->err.code == BELAY_OK) {
@@ -165,6 +174,8 @@ static void run(struct pool_job *in_pool)
     struct job *job = (struct job *)(void *)((char *)in_pool - offsetof(struct job, in_pool));
 
     job->work(job);
+    free(job->body); /* which takes its time if it is large: not in the loop's */
+    job->body = NULL;
     loop_post(job->server->loop, &job->task);
 }
 
@@ -187,15 +198,12 @@ static bool fill(struct job *job, struct exchange *x)
     memcpy(job->more, x->more, sizeof job->more);
     memcpy(job->who, x->who, sizeof job->who);
     job->role = x->role;
-    job->body_len = x->request->body_len;
-    job->body = malloc(job->body_len + 1); /* it may have a '\0' in it */
+    job->body = http_take_body(x->request, &job->body_len); /* it may have a '\0' in it */
     job->query = strdup(x->request->query);
     job->cancel = belay_cancel_new();
     if (job->body == NULL || job->query == NULL || job->cancel == NULL) {
         return false;
     }
-    memcpy(job->body, x->request->body, job->body_len);
-    job->body[job->body_len] = '\0';
     return keep_header(x, "If-Match", &job->if_match) &&
            keep_header(x, "If-None-Match", &job->if_none_match) &&
            keep_header(x, "Content-MD5", &job->content_md5);

@@ -32,10 +32,11 @@ struct job {
     char *query;                                  /* owned; as it came */
     char *if_match, *if_none_match, *content_md5; /* owned; headers; NULL: not there */
     /* Its result: an answer, or an error. */
-    char *answer;            /* owned; JSON */
-    size_t answer_len;       /* 0: it is a text */
-    int status;              /* of either; 0: 200, or what the error says */
-    char etag[JOB_TAG_SIZE]; /* "": none */
+    char *answer;              /* owned; JSON */
+    size_t answer_len;         /* 0: it is a text */
+    struct http_shared shared; /* or this; data NULL: nothing */
+    int status;                /* of either; 0: 200, or what the error says */
+    char etag[JOB_TAG_SIZE];   /* "": none */
     struct belay_error err;
 };
 

@@ -90,6 +90,9 @@ void reply_text(struct exchange *x, int status, const char *type, const char *te
 /* With these headers and X-Request-Id and no others. */
 void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
                 size_t len);
+/* The same without a copy of the body, which is released in any case. */
+void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
+                  const struct http_shared *body);
 void reply_error(struct exchange *x, const struct belay_error *err);
 /* `more` (taken; may be NULL) is an object whose members are added to the error. */
 void reply_error_with(struct exchange *x, int status, const struct belay_error *err, json_t *more);
