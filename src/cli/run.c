@@ -336,7 +336,8 @@ static void check_lease(struct run *run)
     const struct supervise *supervise = &run->supervise;
     int64_t ended_ms = atomic_load(&run->guardian.page->ended_boot_ms);
 
-    if (atomic_load(&supervise->lost) && run->lost_boot_ms <= ended_ms) {
+    /* Of a command that is not known to have ended, it cannot be said that it was before the loss. */
+    if (atomic_load(&supervise->lost) && (ended_ms == 0 || run->lost_boot_ms <= ended_ms)) {
         is_lost(run, supervise->why);
     } else if (supervise->was_ended) {
         is_lost(run, "the lease could not be renewed");
