@@ -80,7 +80,8 @@ static int exec_save(struct cli_context *context, const struct options *options)
     }
     if (code == BELAY_OK) {
         code = save(context, options, &saving, &state, &err);
-        if (code == BELAY_BAD_CONTENT) {
+        if (code == BELAY_BAD_CONTENT &&
+            belay_state_check(&saving.cli.name, saving.text, saving.len, NULL) == BELAY_BAD_CONTENT) {
             (void)error_wrap(&err, "'%.200s'", path);
         }
     }

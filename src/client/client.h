@@ -182,6 +182,8 @@ void keeper_quiet(struct belay_lock *lock);
 void keeper_remove(struct belay_lock *lock);
 /* Renew once. Without the mutex. */
 enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err);
+/* The store has said that it is not ours: from now on it is not relied upon. */
+void keeper_lose(struct belay_lock *lock);
 void keeper_stop(struct belay_client *client);
 
 #endif

@@ -120,6 +120,14 @@ static bool means_lost(enum belay_code code)
     return code == BELAY_LOST || code == BELAY_NOT_HOLDER || code == BELAY_NOT_FOUND;
 }
 
+void keeper_lose(struct belay_lock *lock)
+{
+    (void)pthread_mutex_lock(&lock->client->mutex);
+    lock->lease.deadline_ms = 0; /* as if it had run out: who watches it tells on_lost */
+    ticker_poke(&lock->client->watcher);
+    (void)pthread_mutex_unlock(&lock->client->mutex);
+}
+
 /* With the mutex held. */
 static void beat(struct belay_lock *lock)
 {

@@ -175,6 +175,9 @@ enum belay_code belay_lock_renew(struct belay_lock *lock, struct belay_error *er
             err->code = code;
         }
     }
+    if (code == BELAY_LOST) {
+        keeper_lose(lock);
+    }
     return code;
 }
 

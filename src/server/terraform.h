@@ -9,8 +9,7 @@
 #ifndef SERVER_TERRAFORM_H
 #define SERVER_TERRAFORM_H
 
-#include "server/jobs.h"
-#include "server/state_pool.h"
+#include "server/state_job.h"
 
 enum { TF_NAME_MAX = 128, TF_KEY_SIZE = TF_NAME_MAX + 16, TF_ID_MAX = 44 };
 #define TF_LOCK_META "terraform_lock"

@@ -39,6 +39,7 @@ struct wait {
     bool has_id;   /* the client named it: it can ask again */
     bool can_wait; /* else the call ends by itself in this turn */
     int64_t began_unix_ms;
+    int64_t looked_ms;              /* how long the slice was prolonged to learn who is in the way */
     char lock_id[BELAY_ID_MAX + 1]; /* "" until it is known */
     char *key;                      /* owned */
     char *owner;                    /* owned */
