@@ -143,6 +143,14 @@ class Protocol(ServerCase):
         self.assertEqual(self.unlock("id-1").status, 200)
         self.assertEqual(self.write("id-1", 5).status, 409, "it has unlocked")
 
+    def test_who_unlocks_after_its_lease_has_ended_cannot_write_any_more(self):
+        self.lock("id-1", query="?lease=200ms")
+        self.wait_until_expired()
+        for _ in range(2):
+            self.assertEqual(self.unlock("id-1").status, 200)
+        self.assertEqual(self.write("id-1", 5).status, 409)
+        self.assertEqual(self.status(), "released")
+
     def test_the_lease_is_six_hours_unless_said_otherwise(self):
         for query, ttl_ms in (("", 6 * 3600 * 1000), ("?lease=30m", 1800 * 1000), ("?lease=none", 366 * 24 * 3600 * 1000)):
             with self.subTest(query):
