@@ -62,6 +62,26 @@ class Moves(OnS3, TerraformCase):
     def serial(self):
         return json.loads(self.terraform_out(self.path, "state", "pull"))["serial"]
 
+    def test_workspaces_become_states_of_their_own(self):
+        self.use(S3_BACKEND.format(number=self.number, table=self.table, s3=self.s3.port, dynamodb=self.database.port))
+        self.terraform(self.path, "init")
+        for workspace in ("default", "staging"):
+            if workspace != "default":
+                self.terraform(self.path, "workspace", "new", workspace)
+            self.terraform(self.path, "apply", "-auto-approve")
+            (self.path / f"{workspace}.tfstate").write_text(self.terraform_out(self.path, "state", "pull"))
+        self.terraform(self.path, "workspace", "select", "default")
+        self.use('\n  backend "http" {}')
+        for workspace in ("default", "staging"):
+            address = f"{self.server.url}/v1/terraform/network-{workspace}"
+            self.terraform(self.path, "init", "-reconfigure", f"-backend-config=address={address}",
+                           f"-backend-config=lock_address={address}", f"-backend-config=unlock_address={address}")
+            self.terraform(self.path, "state", "push", f"{workspace}.tfstate")
+            self.assertIn("No changes", self.terraform(self.path, "plan"))
+            pushed = json.loads((self.path / f"{workspace}.tfstate").read_text())
+            moved = self.server.get(f"/v1/terraform/network-{workspace}").json()
+            self.assertEqual([moved[part] for part in ("resources", "outputs")], [pushed[part] for part in ("resources", "outputs")])
+
     def test_a_state_moves_from_s3_and_dynamodb_to_belay_and_back(self):
         s3 = S3_BACKEND.format(number=self.number, table=self.table, s3=self.s3.port, dynamodb=self.database.port)
         self.use(s3)
