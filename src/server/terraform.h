@@ -20,8 +20,6 @@ void tf_start(struct exchange *x, void (*work)(struct job *job));
 const char *tf_key(const struct job *job, char out[TF_KEY_SIZE]);
 /* Letters, digits, '-' and '_': what is behind a '.' in a lock's id is ours. */
 bool tf_id_is_sound(const char *id);
-/* `lease` of the query, else what the configuration says. BELAY_INVALID says what is wrong with it. */
-enum belay_code tf_lease(struct job *job, int64_t *out_ms);
 
 /*
  * Make sure that `id` has the lock, and start its lease again. One whose lease has

@@ -89,7 +89,7 @@ class StateOverHttp(ServerCase):
 
     def test_the_stamp_of_a_later_lock_refuses_who_loaded_before(self):
         self.take("a")
-        self.create("a")
+        self.assertEqual(self.create("a").status, 200)
         document, etag = self.current()
         self.assertEqual(self.server.renew(KEY, "a", ttl_ms=200).status, 200)
         wait_until(lambda: self.server.get(f"/v1/locks/{quoted(KEY)}").json()["status"] == "expired", "the lease to end")

@@ -217,8 +217,6 @@ void address_format(char *out, size_t size, const struct sockaddr_storage *addre
 struct conn *conn_open(struct http_server *server, int fd, const struct sockaddr_storage *address,
                        socklen_t address_len, bool is_tls);
 void conn_close(struct conn *conn);
-/* Do what has become possible or due. The connection may be dead afterwards. Not from inside an answer. */
-void conn_settle(struct conn *conn);
 void conn_later(struct conn *conn);
 void conn_deadline(struct conn *conn, int64_t at_ms);
 

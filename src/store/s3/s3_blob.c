@@ -66,8 +66,8 @@ bool s3_checksum(const void *data, size_t len, char out[S3_SUM_SIZE])
            EVP_EncodeBlock((unsigned char *)out, digest, sizeof digest) > 0;
 }
 
-enum belay_code s3_read_tag(const struct s3_store *store, const struct aws_response *response,
-                            struct belay_blob_tag *out_tag, struct belay_error *err)
+static enum belay_code read_tag(const struct s3_store *store, const struct aws_response *response,
+                                struct belay_blob_tag *out_tag, struct belay_error *err)
 {
     const char *etag = http_response_header(&response->http, "etag");
 
@@ -134,7 +134,7 @@ static enum belay_code get_unless(struct s3_store *store, const char *name,
                          name, store->params.bucket);
     }
     if (code == BELAY_OK) {
-        code = s3_read_tag(store, &response, &blob.tag, err);
+        code = read_tag(store, &response, &blob.tag, err);
     }
     if (code == BELAY_OK) {
         blob.data = response.http.body;
@@ -145,12 +145,6 @@ static enum belay_code get_unless(struct s3_store *store, const char *name,
     }
     aws_response_release(&response);
     return code;
-}
-
-enum belay_code s3_get(struct s3_store *store, const char *name, struct belay_blob *out_blob,
-                       struct belay_error *err)
-{
-    return get_unless(store, name, NULL, out_blob, err);
 }
 
 static enum belay_code get_changed(struct belay_blob_store *base, const char *name,
@@ -197,7 +191,7 @@ static enum found look(struct s3_store *store, const char *name, const void *dat
                        const struct belay_blob_tag *expected, struct belay_blob_tag *out_tag)
 {
     struct belay_blob blob = { 0 };
-    enum belay_code code = s3_get(store, name, &blob, NULL);
+    enum belay_code code = get_unless(store, name, NULL, &blob, NULL);
     enum found found = FOUND_NOTHING_OUT;
 
     if (code == BELAY_NOT_FOUND) {
@@ -234,7 +228,7 @@ static enum belay_code settle(struct s3_store *store, const char *name, const vo
 {
     *again = false;
     if (code == BELAY_OK) {
-        return s3_read_tag(store, response, out_tag, err);
+        return read_tag(store, response, out_tag, err);
     }
     if (code == BELAY_NOT_FOUND && response->error_code != NULL &&
         strcmp(response->error_code, "NoSuchBucket") == 0) {
