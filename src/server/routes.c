@@ -136,7 +136,7 @@ const struct route routes[] = {
       "Saved", { 200, STATE_FAILS, 409, 412, 413, 504 },
       "Save an old version as a new one; with If-Match only if the present one is still that", "Restore" },
     { "GET", "/v1/terraform", ROLE_READER, handle_tf_list, NULL, { { 0 } }, "TerraformList",
-      { 200, 401, 403, 500, 503 }, "The Terraform states there are", NULL },
+      { 200, 400, 401, 403, 503 }, "The Terraform states there are", NULL },
     { "GET", "/v1/terraform/{name}", ROLE_LOCKER, handle_tf_get, NULL, { TF_QUERY }, "TerraformState",
       { 200, STATE_FAILS }, "Terraform's state, as Terraform wrote it", NULL },
     { "POST", "/v1/terraform/{name}", ROLE_LOCKER, handle_tf_put, NULL, { TF_QUERY }, "Empty",

@@ -38,7 +38,7 @@ page_test("the list has stacks, environments, who deployed what when and how it 
     document.querySelector(".scroller").scrollTop = 300;
   });
   await page.focus(`${row("stack-115/dev")} .key`);
-  const place = () => page.$eval(row("stack-115/dev"), (one) => Math.round(one.getBoundingClientRect().top));
+  const place = () => page.$eval(row("stack-115/dev"), (one) => Math.round(one.getBoundingClientRect().top - one.closest(".scroller").getBoundingClientRect().top));
   const at = await place();
   await server.deploy("stack-115", "dev", TWO, { git_commit: COMMITS[1] });
   await page.waitForSelector(`${row("stack-115/dev")} >> text=2222222`);
