@@ -271,6 +271,10 @@ BELAY_API enum belay_code belay_document_snapshots(struct belay_states *states, 
 BELAY_API enum belay_code belay_document_load_snapshot(struct belay_states *states, const char *folder,
                                                        const char *which, struct belay_blob *out_document,
                                                        struct belay_error *err);
+/* The documents FOLDER/NAME/state.json there are, in the order of their names. Return false to stop. */
+typedef bool (*belay_document_fn)(void *context, const char *name, uint64_t size, int64_t modified_unix_ms);
+BELAY_API enum belay_code belay_document_list(struct belay_states *states, const char *folder,
+                                              belay_document_fn fn, void *context, struct belay_error *err);
 /* The document, not its snapshots. Not an error if there is none. */
 BELAY_API enum belay_code belay_document_remove(struct belay_states *states, const char *folder,
                                                 struct belay_error *err);

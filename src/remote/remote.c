@@ -334,6 +334,12 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
         code = error_no_memory(err);
     } else {
         code = http_send(remote->http, &request, &response, err);
+        if (code == BELAY_UNKNOWN && request.may_repeat) {
+            code = BELAY_UNREACHABLE; /* a question changes nothing, answered or not */
+            if (err != NULL) {
+                err->code = code;
+            }
+        }
     }
     if (code == BELAY_OK) {
         *out_body = json_loadb(response.body, response.body_len, JSON_REJECT_DUPLICATES, NULL);
@@ -368,7 +374,8 @@ int64_t remote_backoff_ms(const struct remote *remote, int faults)
 
 bool remote_is_patient(const struct remote *remote, int faults, int tries, int64_t began_ms)
 {
-    return faults < tries || (remote->is_local && clock_boot_ms() - began_ms < LOCAL_PATIENCE_MS);
+    /* Who is on this machine and silent for so long has been stopped: to ask again is of no use. */
+    return remote->is_local ? clock_boot_ms() - began_ms < LOCAL_PATIENCE_MS : faults < tries;
 }
 
 void remote_sleep(int64_t ms, const struct belay_cancel *cancel)

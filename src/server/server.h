@@ -146,6 +146,9 @@ typedef void route_handler(struct exchange *x);
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force, handle_lost;
 /* reads.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
+/* `limit` of a query, 1 to `most`. BELAY_INVALID says what would be right. */
+enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out,
+                           struct belay_error *err);
 route_handler handle_leave;                                /* hooks.c */
 route_handler handle_metrics;                              /* metrics.c */
 route_handler handle_health, handle_ready, handle_openapi; /* about.c */
@@ -159,7 +162,7 @@ route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, hand
     handle_db_record;
 /* terraform.c, terraform_lock.c */
 route_handler handle_tf_get, handle_tf_put, handle_tf_delete, handle_tf_versions, handle_tf_version,
-    handle_tf_restore, handle_tf_lock, handle_tf_unlock;
+    handle_tf_restore, handle_tf_list, handle_tf_lock, handle_tf_unlock;
 /* state.c */
 route_handler handle_states, handle_state_get, handle_state_put, handle_state_stamp, handle_state_history,
     handle_state_snapshot, handle_state_restore, handle_state_verify;

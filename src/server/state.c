@@ -80,10 +80,17 @@ static void get_history(struct job *job)
     struct belay_states *states = NULL;
     json_t *deployments = json_array();
     json_t *snapshots = json_array();
-    enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
+    size_t limit = 0;
+    char text[8];
+    bool is_none = job_query(job, "limit", text, sizeof text) && strcmp(text, "0") == 0;
+    enum belay_code code =
+        is_none ? BELAY_OK : read_limit(job->query, ANSWER_HISTORY, ANSWER_HISTORY, &limit, &job->err);
 
     if (code == BELAY_OK) {
-        code = belay_state_history(states, &name, ANSWER_HISTORY, add_deployment, deployments, &job->err);
+        code = state_pool_take(job->server->states, &states, &job->err);
+    }
+    if (code == BELAY_OK && !is_none) {
+        code = belay_state_history(states, &name, limit, add_deployment, deployments, &job->err);
     }
     if (code == BELAY_OK) {
         code = belay_state_snapshots(states, &name, state_job_add_version, snapshots, &job->err);

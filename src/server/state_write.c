@@ -236,9 +236,16 @@ static enum belay_code restore(struct writing *writing, const char *version, str
     if (code == BELAY_OK) {
         code = use_or_take_lock(writing, job->more[1]);
     }
+    if (code == BELAY_OK && job->if_match != NULL) {
+        code = read_condition(writing); /* they were shown what would change, and from what */
+    }
     if (code == BELAY_OK) {
         read_deployment(writing, "restored");
         code = belay_state_restore(writing->states, &name, which, &writing->write, out_state, &job->err);
+        if (code == BELAY_NOT_HOLDER && job->if_match != NULL) {
+            job->status = 412; /* as of a PUT */
+            job->err.code = BELAY_REFUSED;
+        }
     }
     free(which);
     return code;

@@ -87,6 +87,26 @@ static void list_versions(struct job *job)
     state_pool_give(job->server->states, states);
 }
 
+static bool add_document(void *context, const char *name, uint64_t size, int64_t modified_unix_ms)
+{
+    return json_array_append_new(context,
+                                 json_pack("{s:o, s:I, s:o}", "name", wire_text(name), "size",
+                                           (json_int_t)size, "modified", wire_time(modified_unix_ms))) == 0;
+}
+
+static void list_documents(struct job *job)
+{
+    struct belay_states *states = NULL;
+    json_t *list = json_array();
+
+    if (state_pool_take(job->server->states, &states, &job->err) == BELAY_OK &&
+        belay_document_list(states, "terraform", add_document, list, &job->err) == BELAY_OK) {
+        job->answer = wire_line(json_pack("{s:O}", "states", list));
+    }
+    json_decref(list);
+    state_pool_give(job->server->states, states);
+}
+
 /* ---- what is written ---- */
 
 /* Content-MD5, if they sent one. */
@@ -309,6 +329,25 @@ static char *with_serial(const struct belay_blob *old, const struct kept *now)
     return buf_take(&out);
 }
 
+/* They were shown what would change, and from what: is it still that? */
+static enum belay_code check_seen(const struct change *change)
+{
+    struct job *job = change->job;
+    struct belay_blob_tag tag;
+
+    if (job->if_match == NULL || strcmp(job->if_match, "*") == 0) {
+        return BELAY_OK;
+    }
+    if (change->before != NULL && state_job_read_etag(change->states, job->if_match, &tag) &&
+        strcmp(change->before->tag.text, tag.text) == 0) {
+        return BELAY_OK;
+    }
+    job->status = 412;
+    return error_set(&job->err, BELAY_REFUSED,
+                     "the Terraform state '%.128s' has changed since it was looked at; nothing was restored",
+                     job->key);
+}
+
 static void restore_state(struct job *job)
 {
     struct change change;
@@ -328,6 +367,9 @@ static void restore_state(struct job *job)
     }
     code = change_begin(&change, job, "restore of the state");
     if (code == BELAY_OK) {
+        code = check_seen(&change);
+    }
+    if (code == BELAY_OK) {
         code = belay_document_load_snapshot(change.states, change.key, version, &old, &job->err);
     }
     if (code == BELAY_OK) {
@@ -343,6 +385,11 @@ static void restore_state(struct job *job)
 }
 
 /* ---- the routes ---- */
+
+void handle_tf_list(struct exchange *x)
+{
+    job_start(x, list_documents, false);
+}
 
 void handle_tf_get(struct exchange *x)
 {

@@ -187,3 +187,61 @@ enum belay_code belay_document_remove(struct belay_states *states, const char *f
     return code == BELAY_OK ? states->store->ops->remove(states->store, document_path(path, checked), err)
                             : code;
 }
+
+/* ---- which there are ---------------------------------------------------------- */
+
+struct listing {
+    struct belay_states *states;
+    const char *folder; /* with its '/' */
+    belay_document_fn fn;
+    void *context;
+    struct belay_error *err;
+    enum belay_code code;
+    bool stopped;
+    char name[BELAY_BLOB_PART_MAX + 1];
+};
+
+static bool on_document(void *context, const struct belay_blob_entry *entry)
+{
+    struct listing *listing = context;
+    const char *rest = entry->name + strlen(listing->folder) + strlen(listing->name);
+
+    if (strcmp(rest, "/state.json") == 0) {
+        listing->stopped =
+            !listing->fn(listing->context, listing->name, entry->size, entry->modified_unix_ms);
+    }
+    return false; /* it is the first that begins like this, or there is none */
+}
+
+/* A folder whose document was removed still has its snapshots: it is looked into. */
+static bool on_folder(void *context, const struct belay_blob_entry *entry)
+{
+    struct listing *listing = context;
+    struct belay_blob_store *store = listing->states->store;
+    const char *name = entry->name + strlen(listing->folder);
+    size_t n = strlen(name);
+    char path[STATE_PATH_SIZE];
+
+    if (n < 2 || name[n - 1] != '/' || n > BELAY_BLOB_PART_MAX) {
+        return true;
+    }
+    (void)snprintf(listing->name, sizeof listing->name, "%.*s", (int)(n - 1), name);
+    listing->code =
+        store->ops->list(store, document_path(path, entry->name), true, on_document, listing, listing->err);
+    return listing->code == BELAY_OK && !listing->stopped;
+}
+
+enum belay_code belay_document_list(struct belay_states *states, const char *folder, belay_document_fn fn,
+                                    void *context, struct belay_error *err)
+{
+    char checked[STATE_PATH_SIZE];
+    struct listing listing = {
+        .states = states, .folder = checked, .fn = fn, .context = context, .err = err
+    };
+    enum belay_code code = check_folder(folder, checked, err);
+
+    if (code == BELAY_OK) {
+        code = states->store->ops->list(states->store, checked, true, on_folder, &listing, err);
+    }
+    return code == BELAY_OK ? listing.code : code;
+}

@@ -113,7 +113,14 @@ function answer(request, url, body) {
   const headers = { ETag: object.etag };
   if (request.headers["if-none-match"] === object.etag) return { status: 304, headers };
   if (request.headers["x-amz-checksum-mode"] === "ENABLED" && object.sha) headers["x-amz-checksum-sha256"] = object.sha;
-  return { status: 200, headers, body: object.body };
+  const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? ""); // terraform asks for one
+  if (!range) return { status: 200, headers, body: object.body };
+  const size = object.body.length;
+  const [from, to] = [Number(range[1]), range[2] === "" ? size - 1 : Math.min(Number(range[2]), size - 1)];
+  if (from >= size) return error(416, "InvalidRange");
+  delete headers["x-amz-checksum-sha256"];
+  headers["Content-Range"] = `bytes ${from}-${to}/${size}`;
+  return { status: 206, headers, body: object.body.subarray(from, to + 1) };
 }
 
 let waiting = 0;
@@ -134,8 +141,10 @@ const server = createServer((request, response) => {
     if (cut === "before") return request.socket.destroy();
     const result = (await isSigned(request, url)) ? answer(request, url, Buffer.concat(pieces)) : error(403, "SignatureDoesNotMatch");
     if (cut === "after") return request.socket.destroy();
-    response.writeHead(result.status, { Date: new Date().toUTCString(), ...result.headers });
-    response.end(result.body ?? "");
+    const sent = Buffer.from(result.body ?? "");
+    const length = result.status === 204 || result.status === 304 ? {} : { "Content-Length": sent.length };
+    response.writeHead(result.status, { Date: new Date().toUTCString(), ...length, ...result.headers });
+    response.end(sent);
   });
 });
 server.keepAliveTimeout = 60000;

@@ -293,14 +293,13 @@ class Truth(DynamoStore, ServerCase):
         server = self.serve("--store", f"sqlite:{self.dir}/full.db", config=config,
                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY)))
         client.server = server
-        metadata = {f"m{n}": "x" * 4096 for n in range(60)}
-        wait_until(lambda: server.acquire(f"k{time.monotonic_ns()}", token="secret-admin", metadata=metadata).status == 503,
-                   "no room to be left")
+        wait_until(lambda: server.acquire(f"k{time.monotonic_ns()}", token="secret-admin", metadata={
+            f"m{n}": os.urandom(2000).hex() for n in range(60)}).status == 503, "no room to be left")
         for operation in client.operations:
             if operation.path.endswith("/lost"):
                 one = Request(operation, {"key": "k", "name": "", "id": "", "lock_id": "i", "ID": "", "stack_lock": ""})
                 one.body["reason"] = "x" * 1000
-                wait_until(lambda o=one: o.send(client) == 503, f"{operation} to be refused")
+                wait_until(lambda o=one: o.send(client) == 503, f"{operation} to be refused", PATIENCE * 4)
 
     def contended(self, client, world):
         """409 of what is tried again and again: somebody else is always faster."""

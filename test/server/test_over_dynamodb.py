@@ -116,6 +116,7 @@ class Audit(OverDynamo, ServerCase):
         super().setUp()
         self.server = self.serve(config=self.write_config(f"audit: {{file: {self.dir}/audit.jsonl}}\n"))
         self.env["BELAY_STORE"] = self.server.url
+        self.server.acquire("warm")  # a table that was just made takes longer than a short lease lasts
 
     def test_an_expired_lock_is_taken_over_with_a_warning(self):
         """S1.4, S2.4"""

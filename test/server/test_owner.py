@@ -168,6 +168,23 @@ class TestComingAndGoing(OwnerCase):
         tokens = self.read("tokens").split()
         self.assertEqual((len(tokens), len(set(tokens))), (12, 12))
 
+    def test_a_server_that_was_stopped_is_waited_for_and_then_said_not_to_answer(self):
+        """SIGSTOP: what only looks ends with 69, what may have happened with 74 and how to find out."""
+        self.begin()
+        self.ok("acquire", "held", "--id", "i1")
+        self.server.send_signal(signal.SIGSTOP)
+        asked = [self.start("status", "held"), self.start("list"), self.start("acquire", "k", "--id", "i2")]
+        ends = [(process.communicate(timeout=90)[1], process.returncode) for process in asked]
+        self.server.send_signal(signal.SIGCONT)
+        for err, code in ends[:2]:
+            self.assertEqual(code, 69, err)
+            self.assertRegex(err, r"^belay: no answer from .*-serve\.sock")
+            self.assertEqual(len(err.splitlines()), 1)
+        self.assertEqual(ends[2][1], 74, ends[2][0])
+        self.assertIn("belay acquire k --id i2", ends[2][0])
+        self.assertEqual(self.ok("acquire", "k", "--id", "i2", "--json").json()["lock_id"], "i2")
+        self.assertIn("held", self.ok("list").out)
+
     def test_watch_goes_on_through_it_and_without_it(self):
         self.acquire("k0")
         watch = self.start("watch", "--json", "--prefix", "k")
