@@ -26,9 +26,9 @@ static int64_t read_wall_clock(void *context)
     return 1730816000000 + read_clock(context);
 }
 
-static const struct dynamodb_hooks hooks = { .boot_ms = read_clock,
-                                             .unix_ms = read_wall_clock,
-                                             .date_ms = read_wall_clock };
+static const struct dynamodb_hooks hooks = {
+    .boot_ms = read_clock, .unix_ms = read_wall_clock, .date_ms = read_wall_clock, .patience = 10
+}; /* the machine may be busy */
 
 static const char *read_setting(const void *settings, const char *name)
 {

@@ -16,6 +16,7 @@ struct dynamodb_hooks {
     /* A request was sent, or sent again. Called from any thread. */
     void (*on_request)(void *context, const char *operation);
     void *context;
+    int patience; /* an answer is waited for so many times as long as usual; 0: once */
 };
 
 struct dynamodb_options {

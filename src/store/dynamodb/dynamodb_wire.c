@@ -84,13 +84,17 @@ static void count(struct ddb_store *store, const char *operation, int attempts)
 }
 
 /* For one attempt; twice that for all of them. */
-static void set_time(struct aws_request *request, const char *operation, int64_t patience_ms)
+static void set_time(const struct ddb_store *store, struct aws_request *request, const char *operation,
+                     int64_t patience_ms)
 {
     bool is_read = strcmp(operation, "GetItem") == 0 || strcmp(operation, "BatchGetItem") == 0;
     bool is_write = strcmp(operation, "UpdateItem") == 0 || strcmp(operation, "DeleteItem") == 0 ||
                     strcmp(operation, "PutItem") == 0 || strcmp(operation, "TransactWriteItems") == 0;
     int64_t least_ms = is_read ? READ_MS : is_write ? WRITE_MS : OTHER_MS;
-    int64_t most_ms = 2 * least_ms;
+    int64_t most_ms;
+
+    least_ms *= store->hooks.patience > 0 ? store->hooks.patience : 1;
+    most_ms = 2 * least_ms;
 
     if (patience_ms > 0 && patience_ms < most_ms) {
         most_ms = patience_ms;
@@ -120,7 +124,7 @@ static enum belay_code send(struct ddb_store *store, const char *operation, cons
     /* A transaction carries a token, so that the same one twice is done once. */
     request.retry =
         reads || strcmp(operation, "TransactWriteItems") == 0 ? AWS_RETRY_STANDARD : AWS_RETRY_SAFE;
-    set_time(&request, operation, patience_ms);
+    set_time(store, &request, operation, patience_ms);
     (void)snprintf(target, sizeof target, "DynamoDB_20120810.%s", operation);
     code = aws_call(store->aws, &request, response, err);
     count(store, operation, response->attempts);
