@@ -194,8 +194,20 @@ static void call(struct pool_job *job)
     loop_post(hook->server->loop, &hook->task);
 }
 
+/* What was granted since the last sync is not on disk; by the next turn it is. */
+static bool is_too_early(struct hook *hook)
+{
+    struct loop *loop = hook->server->loop;
+
+    return hook->attempt == 0 && hook->granted_at_sync == hook->server->hooks.n_syncs &&
+           loop_timer_set(loop, &hook->timer, loop_now_ms(loop));
+}
+
 void hook_try(struct hook *hook)
 {
+    if (is_too_early(hook)) {
+        return;
+    }
     hook->attempt++;
     if (left_to_tell_ms(hook) <= 0) {
         give_up(hook, "half of the lease is over");
@@ -217,6 +229,7 @@ void hook_call(struct hook *hook, const struct belay_info *info)
     hook->ttl_ms = info->ttl_ms;
     hook->expires_in_ms = info->expires_in_ms;
     hook->attempt = 0;
+    hook->granted_at_sync = hook->server->hooks.n_syncs;
     /* In the next turn: by then the lock is on disk, and may be told of. */
     hook->state = HOOK_PAUSED;
     if (!loop_timer_set(hook->server->loop, &hook->timer, hook->granted_ms)) {

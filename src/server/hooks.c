@@ -483,6 +483,7 @@ void hooks_pump(struct server *server)
     struct hook **at = &hooks->unanswered;
     struct belay_waiting waiting;
 
+    hooks->n_syncs++;
     if (!hook_file_flush(&hooks->file)) {
         refuse_unkept(hooks, strerror(errno));
     }

@@ -83,6 +83,7 @@ struct hook {
     /* Once it is granted. */
     json_t *lock; /* owned */
     int64_t granted_ms;
+    uint64_t granted_at_sync; /* hooks.n_syncs then: until it has grown the lock may not be on disk */
     int64_t ttl_ms;
     int64_t expires_in_ms;
     int attempt;
@@ -102,6 +103,7 @@ struct hook {
 };
 
 struct hooks {
+    uint64_t n_syncs;                   /* turns whose changes are on disk */
     struct hook *buckets[HOOK_BUCKETS]; /* by lock id */
     struct hook *unanswered;
     size_t n; /* DONE not counted */
