@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "server/feed.h"
@@ -63,6 +64,7 @@ static void before_sleep(void *context)
     struct server *server = context;
     struct belay_error err = BELAY_ERROR_INIT;
     int64_t next_ms = belay_client_turn(server->client);
+    int64_t began_us;
 
     if (next_ms != INT64_MAX) {
         (void)loop_timer_set(server->loop, &server->turn_timer, next_ms);
@@ -70,7 +72,9 @@ static void before_sleep(void *context)
         loop_timer_cancel(server->loop, &server->turn_timer);
     }
     feed_pump(server->feed);
+    began_us = clock_boot_us();
     if (belay_client_sync(server->client, &err) == BELAY_OK) {
+        metrics_turn(server, clock_boot_us() - began_us);
         hooks_pump(server);
         log_flush(&server->log); /* who has an answer finds it in the log */
         http_server_let_out(server->http);
