@@ -4,9 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Most keys are short; thousands of these come and go every second, and are kept for the next. */
+enum { SHORT_KEY = 71 };
+
 struct change {
     struct change *in_bucket;
     struct change *next;
+    bool is_short;
     enum change_kind first_kind;
     enum change_kind last_kind;
     char key[];
@@ -32,23 +36,41 @@ static struct change **find(struct changes *changes, const char *key)
     return at;
 }
 
+static struct change *change_new(struct changes *changes, const char *key, enum change_kind kind)
+{
+    size_t len = strlen(key);
+    struct change *change = changes->spare;
+
+    if (changes->n >= CHANGES_MAX || len > BELAY_KEY_MAX) {
+        return NULL;
+    }
+    if (change == NULL || len > SHORT_KEY) {
+        change = malloc(sizeof *change + (len > SHORT_KEY ? len : SHORT_KEY) + 1);
+        if (change == NULL) {
+            return NULL;
+        }
+    } else {
+        changes->spare = change->next;
+    }
+    *change = (struct change){ .is_short = len <= SHORT_KEY, .first_kind = kind, .last_kind = kind };
+    memcpy(change->key, key, len + 1);
+    return change;
+}
+
 void changes_mark(struct changes *changes, const char *key, enum change_kind kind)
 {
     struct change **at = find(changes, key);
-    size_t len = strlen(key);
     struct change *change;
 
     if (*at != NULL) {
         (*at)->last_kind = kind;
         return;
     }
-    change = changes->n >= CHANGES_MAX || len > BELAY_KEY_MAX ? NULL : malloc(sizeof *change + len + 1);
+    change = change_new(changes, key, kind);
     if (change == NULL) {
         changes->overrun = true;
         return;
     }
-    *change = (struct change){ .first_kind = kind, .last_kind = kind };
-    memcpy(change->key, key, len + 1);
     *at = change;
     *(changes->end == NULL ? &changes->first : changes->end) = change;
     changes->end = &change->next;
@@ -67,7 +89,12 @@ static void drop(struct changes *changes, struct change **at)
         changes->end = at == &changes->first ? NULL : at;
     }
     changes->n--;
-    free(change);
+    if (change->is_short) {
+        change->next = changes->spare;
+        changes->spare = change;
+    } else {
+        free(change);
+    }
 }
 
 void changes_drop_transient(struct changes *changes)
@@ -97,6 +124,12 @@ void changes_clear(struct changes *changes)
 {
     while (changes->first != NULL) {
         drop(changes, &changes->first);
+    }
+    while (changes->spare != NULL) {
+        struct change *change = changes->spare;
+
+        changes->spare = change->next;
+        free(change);
     }
     changes->overrun = false;
 }

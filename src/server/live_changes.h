@@ -17,6 +17,7 @@ struct changes {
     struct change *buckets[CHANGES_BUCKETS];
     struct change *first; /* owned */
     struct change **end;  /* NULL: where first is */
+    struct change *spare; /* owned; kept for the next, until changes_clear() */
     size_t n;
     bool overrun; /* there were too many, and some are missing */
 };

@@ -65,7 +65,7 @@ class Metrics(ServerCase):
         text = self.read(server)
         for what, (name, kind, labels) in DOCUMENTS.items():
             with self.subTest(what=what):
-                self.assertIn(f"# TYPE {name} {kind}\n", text)
+                self.assertTrue(f"# TYPE {name} {kind}\n" in text, name)
                 self.assertEqual(self.labels(text, name, kind), labels)
 
     def test_count_a_heartbeat_that_was_refused(self):

@@ -13,6 +13,7 @@ import threading
 import time
 
 from server_support import ROOT, ServerCase, main, wait_until
+from support import BELAY
 
 
 def unpacked(file, *packages):
@@ -178,8 +179,48 @@ class StatsD(ServerCase):
                 "true")
         self.assertRegex(receiver.recv(2000).decode(), r"^belay\.lock\.acquisition\.success:1\|c\|#level:stack.*,stack:s{480}")
 
+    def test_a_host_by_name_gets_all_of_it(self):
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(receiver.close)
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(20)
+        self.ok("run", "--metrics", f"statsd:localhost:{receiver.getsockname()[1]}", "k", "--", "true")
+        self.assertRegex(receiver.recv(2000).decode(), r"^belay\.lock\.acquisition\.success:1\|c")
+        self.assertRegex(receiver.recv(2000).decode(), r"^belay\.lock\.held\.duration:")
+
+    def test_a_host_that_does_not_exist_is_said_once_and_keeps_nobody_from_a_lock(self):
+        result = self.ok("run", "--metrics", "statsd:no-such-host.invalid:8125", "k", "--", "true")
+        self.assertEqual(result.err.count("metrics: nothing goes to StatsD: 'no-such-host.invalid': "), 1, result.err)
+        server = self.serve("--metrics", "statsd:no-such-host.invalid:8125")
+        for i in range(300):
+            self.assertEqual(server.acquire(f"k{i}", ttl_ms=60000).status, 200)
+
+    def test_a_resolver_that_never_answers_delays_no_lock(self):
+        """What a name server behind a firewall does; in a mount namespace that has such a one."""
+        silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(silent.close)
+        try:
+            silent.bind(("127.77.77.77", 53))
+        except OSError as error:
+            self.skipTest(f"port 53 cannot be had: {error}")
+        (self.dir / "resolv.conf").write_text("nameserver 127.77.77.77\noptions timeout:30 attempts:1\n")
+        (self.dir / "nsswitch.conf").write_text("hosts: dns\n")
+        script = (f"mount --bind {self.dir}/resolv.conf /etc/resolv.conf && mount --bind {self.dir}/nsswitch.conf /etc/nsswitch.conf"
+                  f" && exec {BELAY} run --metrics statsd:slow.example:8125 k -- date +%s.%N")
+        before = time.time()
+        done = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script], env=dict(os.environ, **self.env),
+                              capture_output=True, text=True, timeout=60)
+        if "unshare:" in done.stderr or "mount:" in done.stderr:
+            self.skipTest("no namespaces here: " + done.stderr)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertLess(float(done.stdout) - before, 20)
+        self.assertLess(time.time() - before, 25)  # the resolver would have taken 30 s
+        self.assertIn("nothing goes to StatsD: 'slow.example': no answer from the resolver", done.stderr)
+
     def test_a_wrong_address_says_what_would_be_right(self):
-        self.assertIn("'8125' is not HOST:PORT", self.fails(78, "run", "--metrics", "statsd:8125", "k", "--", "true").err)
+        for address in ("8125", "host:", ":8125", "host:http", "host:0", "host:65536"):
+            error = self.fails(78, "run", "--metrics", f"statsd:{address}", "k", "--", "true").err
+            self.assertIn(f"'{address}' is not HOST:PORT", error)
 
 
 class Prometheus(ServerCase):
