@@ -28,7 +28,7 @@ enum {
     VIEWERS_MAX = 1000,
     TICK_MS = 250,
     TICK_MAX_MS = 5000,
-    PAUSE_FACTOR = 100, /* the pause after a tick, in lengths of the tick */
+    PAUSE_FACTOR = 200, /* the pause after a tick, in lengths of the tick */
     SEND_US = 20,       /* what a system call for each viewer costs after the tick */
     TICK_EVENTS = 500,
     STATS_MS = 2000, /* that only numbers have changed is told this often */
@@ -123,7 +123,6 @@ static bool gather(struct live *live)
     int64_t now_ms = loop_now_ms(live->server->loop);
     bool has_numbers = live->stats.n != live->stats_told && now_ms - live->told_ms >= STATS_MS;
 
-    changes_drop_transient(&live->changes);
     if (live->has_missed || live->changes.overrun) {
         live->has_missed = false;
         changes_clear(&live->changes);

@@ -10,9 +10,9 @@ enum { SHORT_KEY = 71 };
 struct change {
     struct change *in_bucket;
     struct change *next;
+    struct change **back; /* what points to it in the order */
     bool is_short;
     enum change_kind first_kind;
-    enum change_kind last_kind;
     char key[];
 };
 
@@ -52,41 +52,22 @@ static struct change *change_new(struct changes *changes, const char *key, enum 
     } else {
         changes->spare = change->next;
     }
-    *change = (struct change){ .is_short = len <= SHORT_KEY, .first_kind = kind, .last_kind = kind };
+    *change = (struct change){ .is_short = len <= SHORT_KEY, .first_kind = kind };
     memcpy(change->key, key, len + 1);
     return change;
 }
 
-void changes_mark(struct changes *changes, const char *key, enum change_kind kind)
+/* `in_bucket` points to it there. */
+static void drop(struct changes *changes, struct change **in_bucket)
 {
-    struct change **at = find(changes, key);
-    struct change *change;
-
-    if (*at != NULL) {
-        (*at)->last_kind = kind;
-        return;
-    }
-    change = change_new(changes, key, kind);
-    if (change == NULL) {
-        changes->overrun = true;
-        return;
-    }
-    *at = change;
-    *(changes->end == NULL ? &changes->first : changes->end) = change;
-    changes->end = &change->next;
-    changes->n++;
-}
-
-/* `at` points to it in the order. */
-static void drop(struct changes *changes, struct change **at)
-{
-    struct change *change = *at;
-    struct change **in_bucket = find(changes, change->key);
+    struct change *change = *in_bucket;
 
     *in_bucket = change->in_bucket;
-    *at = change->next;
-    if (changes->end == &change->next) {
-        changes->end = at == &changes->first ? NULL : at;
+    *change->back = change->next;
+    if (change->next != NULL) {
+        change->next->back = change->back;
+    } else {
+        changes->end = change->back;
     }
     changes->n--;
     if (change->is_short) {
@@ -97,17 +78,27 @@ static void drop(struct changes *changes, struct change **at)
     }
 }
 
-void changes_drop_transient(struct changes *changes)
+void changes_mark(struct changes *changes, const char *key, enum change_kind kind)
 {
-    struct change **at = &changes->first;
+    struct change **at = find(changes, key);
+    struct change *change = *at;
 
-    while (*at != NULL) {
-        if ((*at)->first_kind == CHANGE_TAKEN && (*at)->last_kind == CHANGE_FREED) {
+    if (change != NULL) {
+        if (change->first_kind == CHANGE_TAKEN && kind == CHANGE_FREED) {
             drop(changes, at);
-        } else {
-            at = &(*at)->next;
         }
+        return;
     }
+    change = change_new(changes, key, kind);
+    if (change == NULL) {
+        changes->overrun = true;
+        return;
+    }
+    *at = change;
+    change->back = changes->end == NULL ? &changes->first : changes->end;
+    *change->back = change;
+    changes->end = &change->next;
+    changes->n++;
 }
 
 bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1])
@@ -116,14 +107,14 @@ bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1])
         return false;
     }
     memcpy(out_key, changes->first->key, strlen(changes->first->key) + 1);
-    drop(changes, &changes->first);
+    drop(changes, find(changes, out_key));
     return true;
 }
 
 void changes_clear(struct changes *changes)
 {
     while (changes->first != NULL) {
-        drop(changes, &changes->first);
+        drop(changes, find(changes, changes->first->key));
     }
     while (changes->spare != NULL) {
         struct change *change = changes->spare;

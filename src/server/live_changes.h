@@ -22,10 +22,8 @@ struct changes {
     bool overrun; /* there were too many, and some are missing */
 };
 
+/* A key that was taken and is freed again is forgotten: for who looks now, nothing has changed. */
 void changes_mark(struct changes *changes, const char *key, enum change_kind kind);
-
-/* Forget keys that were taken and freed since: for who looks now, nothing has changed. */
-void changes_drop_transient(struct changes *changes);
 
 /* The oldest. False if there is none. */
 bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1]);
