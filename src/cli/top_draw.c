@@ -177,8 +177,10 @@ static void draw_list(struct top *top, struct buf *out)
             draw_row(top, out, &top->model.rows[top->first + i], top->first + i == selected);
         } else if (i == 1 && top->model.n == 0) {
             add_line(top, out, "",
-                     top->model.filter[0] != '\0' ? "  no lock fits; / and Enter shows all again"
-                                                  : "  nobody holds a lock; to take one: belay acquire KEY");
+                     !top->model.is_listed ? "  asking the store"
+                     : top->model.filter[0] != '\0'
+                         ? "  no lock fits; / and Enter shows all again"
+                         : "  nobody holds a lock; to take one: belay acquire KEY");
         } else {
             buf_adds(out, "\033[K\r\n");
         }
