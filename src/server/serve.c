@@ -562,8 +562,7 @@ static void finish(struct run *run)
         (void)pthread_sigmask(SIG_SETMASK, &run->old_mask, NULL);
     }
     loop_free(server->loop);
-    log_flush(&server->log);
-    buf_release(&server->log.out);
+    log_end(&server->log);
     free(server->openapi);
     free(run->unix_address);
     free(run->beside_address);

@@ -95,6 +95,30 @@ class Audit(ServerCase):
         os.close(writer)
         self.assertEqual(process.wait(60), 0)
 
+    def test_a_server_whose_log_nobody_reads_goes_on_and_says_that_lines_were_lost(self):
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        process = self.start("serve", "--json", "--listen", "127.0.0.1:0", stderr=writer)
+        os.close(writer)
+        url = json.loads(process.stdout.readline())["listening"][0]
+        connection = http.client.HTTPConnection(url.split("//")[1], timeout=60)
+        self.addCleanup(connection.close)
+
+        def ask(times):
+            for _ in range(times):
+                connection.request("GET", "/v1/locks/" + 200 * "x")  # 400 bytes of log, or so
+                self.assertEqual(connection.getresponse().read()[:9], b'{"error":')
+        ask(3500)  # far more than a pipe and the server's own room hold
+        text = b""
+        for _ in range(500):  # a request has it look whether there is room again
+            if b"lines were lost" in text:
+                break
+            ask(1)
+            text += os.read(reader, 1 << 16)
+        self.assertIn(b"lines were lost", text)
+        for line in text.splitlines()[:-1]:
+            json.loads(line)
+
     def test_in_a_directory_is_refused_by_name(self):
         config = self.write_config(f"audit: {{file: {self.dir}}}\n")
         error = self.fails(78, "run", "--config", str(config), "k", "--", "true").err
