@@ -1,55 +1,57 @@
 /*
- * The same clients for a belay server and for Redis: one thread, one connection for
- * each client, one request under way on each.
+ * The same clients for a belay server and for its peers: one thread, one connection
+ * for each client, one request under way on each.
  *
- *     lock_load belay|redis HOST PORT pairs CLIENTS SECONDS KEYS
- *     lock_load belay|redis HOST PORT handover WAITERS SECONDS
+ *     lock_load PEER HOST PORT pairs CLIENTS SECONDS [KEYS]
+ *     lock_load PEER HOST PORT handover CLIENTS SECONDS
+ *     lock_load PEER HOST PORT hold CLIENTS 0 KEYS
+ *     lock_load PEER HOST PORT wait CLIENTS 0 KEYS
+ *
+ * PEER is belay, redis, etcd, postgres or zookeeper; peer_PEER.c says what is asked of it.
  *
  * `pairs`: each client takes a key of its own and gives it back, again and again,
- * with all KEYS in turn. Redis: SET NX PX, and a script that deletes the key if it is ours.
- * Prints pairs per second, and p50 and p99 of a request in ms.
+ * with all KEYS in turn. Prints pairs per second, and p50 and p99 of a request in ms.
  *
  * `handover`: all clients wait for one lock; who gets it gives it back at once and
- * waits again. Redis: BLPOP and LPUSH. Prints hand-overs per second, and p50 and
- * p99 in ms from sending the release to having the lock at the next.
+ * waits again. Prints hand-overs per second, and p50 and p99 in ms from sending the
+ * release to having the lock at the next. (belay and redis)
+ *
+ * `hold`: takes every one of KEYS and ends; the locks stay. Prints locks per second.
+ * `wait`: waits for those locks, each client for another of the first KEYS, until its
+ * own standard input ends. Prints "waiting" when all have asked. (both belay only)
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { CLIENTS_MAX = 12000, SAMPLES_MAX = 1 << 22, BATCH = 256, ROOM = 4096 };
+#include "peers.h"
 
-#define RELEASE_SCRIPT                                                                                       \
-    "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end"
+enum { CLIENTS_MAX = 12000, SAMPLES_MAX = 1 << 22, BATCH = 256 };
 
-struct client {
-    int fd;
-    int number;
-    bool releases; /* the request under way gives the lock back */
-    unsigned long turn;
-    double sent_at;
-    size_t len;
-    char in[ROOM];
-};
+static const struct peer *const peers[] = { &peer_belay, &peer_redis, &peer_etcd, &peer_postgres,
+                                            &peer_zookeeper };
 
-static struct client clients[CLIENTS_MAX];
-static float samples[SAMPLES_MAX];
-static size_t n_samples;
-static bool is_redis;
-static bool is_handover;
-static bool is_over; /* no new locks, only the end of those that are held */
-static unsigned long n_ended;
-static unsigned long n_clients, n_keys, done;
-static double released_at;
-static char sha[64];
+static struct {
+    const struct peer *peer;
+    enum mode mode;
+    int epoll_fd;
+    unsigned long n_clients, n_keys;
+    bool is_over;          /* no new locks, only the end of those that are held */
+    unsigned long n_ended; /* clients that want nothing more */
+    unsigned long done;
+    double released_at;
+    size_t n_samples;
+    float samples[SAMPLES_MAX];
+    struct client *clients; /* owned */
+} load;
 
 static double now_s(void)
 {
@@ -59,11 +61,22 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static void fail(const char *what)
+void fail(const char *what)
 {
+    (void)fprintf(stderr, "lock_load: ");
     perror(what);
     exit(1);
 }
+
+void refuse(struct client *client, const char *why)
+{
+    (void)fprintf(stderr, "lock_load: %s: %s:\n", load.peer->name, why);
+    (void)fwrite(client->in, 1, client->len, stderr);
+    (void)fputc('\n', stderr);
+    exit(1);
+}
+
+/* ---- connections ---- */
 
 static int connect_to(const char *host, const char *port)
 {
@@ -74,156 +87,153 @@ static int connect_to(const char *host, const char *port)
     address.sin_port = htons((unsigned short)strtol(port, NULL, 10));
     if (fd < 0 || inet_pton(AF_INET, host, &address.sin_addr) != 1 ||
         connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
-        fail("lock_load: connect");
+        fail("connect");
     }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return fd;
 }
 
-static void send_text(struct client *client, const char *text, size_t len)
+void client_send(struct client *client, const void *bytes, size_t len)
 {
-    client->len = 0;
-    client->sent_at = now_s();
-    if (send(client->fd, text, len, MSG_NOSIGNAL) != (ssize_t)len) {
-        fail("lock_load: send");
+    if (send(client->fd, bytes, len, MSG_NOSIGNAL) != (ssize_t)len) {
+        fail("send");
     }
 }
 
-static void name_all(const struct client *client, char key[32], char id[48])
+size_t client_receive(struct client *client)
 {
-    unsigned long key_number =
-        is_handover ? 0 : ((unsigned long)client->number + client->turn * n_clients) % n_keys;
+    ssize_t n = recv(client->fd, client->in + client->len, sizeof client->in - 1 - client->len, 0);
 
-    (void)snprintf(key, 32, "%s-%08lu", is_handover ? "line" : "bench",
-                   is_handover ? (unsigned long)getpid() : key_number);
-    (void)snprintf(id, 48, "%08x-0000-4000-8000-%012lx",
-                   (unsigned)client->number + (unsigned)getpid() * 65536U, client->turn);
-}
-
-static void post(struct client *client, const char *key, const char *what, const char *body)
-{
-    char text[1024];
-    int n = snprintf(text, sizeof text,
-                     "POST /v1/locks/%s/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s", key,
-                     what, strlen(body), body);
-
-    send_text(client, text, (size_t)n);
-}
-
-static void ask_belay(struct client *client, const char *key, const char *id)
-{
-    char body[256];
-
-    if (client->releases) {
-        (void)snprintf(body, sizeof body, "{\"lock_id\":\"%s\"}", id);
-    } else {
-        (void)snprintf(body, sizeof body,
-                       "{\"locked_by\":\"client-%d\",\"ttl_ms\":%d,\"wait_ms\":%d,\"lock_id\":\"%s\"}",
-                       client->number, is_handover ? 600000 : 30000, is_handover ? 200000 : 0, id);
+    if (n <= 0) {
+        fail("recv");
     }
-    post(client, key, client->releases ? "release" : "acquire", body);
+    client->len += (size_t)n;
+    client->in[client->len] = '\0';
+    return client->len;
 }
 
-static void ask_redis(struct client *client, const char *key, const char *id)
+void client_drop(struct client *client, size_t n)
 {
-    char text[512];
-    int n;
+    client->len -= n;
+    memmove(client->in, client->in + n, client->len + 1);
+}
 
-    if (is_handover) {
-        n = snprintf(text, sizeof text, "*3\r\n$5\r\n%s\r\n$%zu\r\n%s\r\n$1\r\n%s\r\n",
-                     client->releases ? "LPUSH" : "BLPOP", strlen(key), key, client->releases ? "1" : "0");
-    } else if (client->releases) {
-        n = snprintf(text, sizeof text,
-                     "*5\r\n$7\r\nEVALSHA\r\n$%zu\r\n%s\r\n$1\r\n1\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n",
-                     strlen(sha), sha, strlen(key), key, strlen(id), id);
-    } else {
-        n = snprintf(text, sizeof text,
-                     "*6\r\n$3\r\nSET\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n30000\r\n",
-                     strlen(key), key, strlen(id), id);
+static void open_clients(const char *host, const char *port)
+{
+    for (unsigned long i = 0; i < load.n_clients; i++) {
+        struct client *client = &load.clients[i];
+        struct epoll_event event = { .events = EPOLLIN, .data.ptr = client };
+
+        client->number = (unsigned)i;
+        client->fd = connect_to(host, port);
+        if (epoll_ctl(load.epoll_fd, EPOLL_CTL_ADD, client->fd, &event) != 0) {
+            fail("epoll_ctl");
+        }
+        if (load.peer->begin != NULL) {
+            load.peer->begin(client);
+        }
+        if (i == 0 && load.peer->prepare != NULL) {
+            load.peer->prepare(client, load.n_keys);
+        }
     }
-    send_text(client, text, (size_t)n);
+}
+
+/* ---- requests ---- */
+
+void name_key(char key[32], unsigned long number)
+{
+    bool stays = load.mode == MODE_HOLD || load.mode == MODE_WAIT;
+
+    (void)snprintf(key, 32, "%s-%08lu", stays ? "held" : "bench", number);
+}
+
+/* No two clients ever have a key in common, whoever is faster. */
+static unsigned long key_number(const struct client *client)
+{
+    unsigned long n_mine = load.n_keys / load.n_clients;
+
+    if (load.mode == MODE_WAIT) {
+        return client->number % load.n_keys;
+    }
+    return client->number + client->turn % (n_mine == 0 ? 1 : n_mine) * load.n_clients;
 }
 
 static void ask(struct client *client)
 {
-    char key[32], id[48];
-
-    name_all(client, key, id);
-    if (client->releases) {
-        released_at = now_s();
-    }
-    if (is_redis) {
-        ask_redis(client, key, id);
+    if (load.mode == MODE_HANDOVER) {
+        (void)snprintf(client->key, sizeof client->key, "line-%08lu", (unsigned long)getpid());
     } else {
-        ask_belay(client, key, id);
+        name_key(client->key, key_number(client));
     }
-}
-
-/* Whether the whole answer is there; ends the program if it is no good one. */
-static bool is_answered(struct client *client)
-{
-    const char *body;
-    const char *length;
-
-    client->in[client->len] = '\0';
-    if (is_redis) {
-        if (client->in[0] == '*') {
-            return strstr(client->in, "\r\n$1\r\n1\r\n") != NULL;
-        }
-        if (client->len < 3 || client->in[client->len - 1] != '\n') {
-            return false;
-        }
-        if (client->in[0] == '-' || client->in[0] == '$' || strcmp(client->in, ":0\r\n") == 0) {
-            (void)fprintf(stderr, "lock_load: %s", client->in);
-            exit(1);
-        }
-        return true;
+    (void)snprintf(client->id, sizeof client->id, "%08x-0000-4000-8000-%012lx",
+                   client->number + (unsigned)getpid() * 65536U, client->turn);
+    client->sent_at = now_s();
+    if (client->step == STEP_RELEASE) {
+        load.released_at = client->sent_at;
     }
-    body = strstr(client->in, "\r\n\r\n");
-    length = strstr(client->in, "Content-Length: ");
-    if (body == NULL || length == NULL ||
-        strtoul(length + 16, NULL, 10) > client->len - (size_t)(body + 4 - client->in)) {
-        return false;
-    }
-    if (memcmp(client->in, "HTTP/1.1 200", 12) != 0) {
-        (void)fprintf(stderr, "lock_load: %s\n", client->in);
-        exit(1);
-    }
-    return true;
+    load.peer->ask(client, load.mode);
 }
 
 static void note(double seconds)
 {
-    if (n_samples < SAMPLES_MAX) {
-        samples[n_samples++] = (float)seconds;
+    if (load.n_samples < SAMPLES_MAX) {
+        load.samples[load.n_samples++] = (float)seconds;
+    }
+}
+
+/* A lock more, or one less: what comes next. */
+static void go_on(struct client *client)
+{
+    bool counts = client->step == STEP_RELEASE || load.mode == MODE_HOLD;
+    bool ends = load.is_over;
+
+    load.done += counts;
+    client->turn += counts;
+    client->step = counts ? STEP_ACQUIRE : STEP_RELEASE;
+    if (load.mode == MODE_HOLD) {
+        ends = client->turn == load.n_keys / load.n_clients;
+    }
+    if (ends && counts && load.mode != MODE_HANDOVER) {
+        load.n_ended++;
+    } else {
+        ask(client);
     }
 }
 
 static void serve(struct client *client)
 {
-    ssize_t n = recv(client->fd, client->in + client->len, sizeof client->in - 1 - client->len, 0);
+    enum answer answer;
 
-    if (n <= 0) {
-        fail("lock_load: recv");
-    }
-    client->len += (size_t)n;
-    if (!is_answered(client)) {
+    (void)client_receive(client);
+    answer = load.peer->answer(client);
+    if (answer == ANSWER_PART) {
         return;
     }
-    if (!is_handover) {
+    if (load.mode != MODE_HANDOVER) {
         note(now_s() - client->sent_at);
-    } else if (!client->releases && released_at > 0) {
-        note(now_s() - released_at);
+    } else if (client->step != STEP_RELEASE && load.released_at > 0) {
+        note(now_s() - load.released_at);
     }
-    done += client->releases;
-    client->turn += client->releases;
-    client->releases = !client->releases;
-    if (is_over && !is_handover && !client->releases) {
-        n_ended++;
-    } else {
+    client->len = 0;
+    if (answer == ANSWER_AGAIN) {
+        client->step = STEP_CONFIRM;
         ask(client);
+    } else {
+        go_on(client);
     }
 }
+
+static void turn(void)
+{
+    struct epoll_event events[BATCH];
+    int n = epoll_wait(load.epoll_fd, events, BATCH, 1000);
+
+    for (int i = 0; i < n; i++) {
+        serve(events[i].data.ptr);
+    }
+}
+
+/* ---- what is printed ---- */
 
 static int by_value(const void *a, const void *b)
 {
@@ -233,82 +243,102 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The script's name, as EVALSHA wants it. */
-static void load_script(struct client *client)
+static double percentile_ms(size_t percent)
 {
-    char text[512];
-    int n = snprintf(text, sizeof text, "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%zu\r\n%s\r\n",
-                     sizeof RELEASE_SCRIPT - 1, RELEASE_SCRIPT);
-    ssize_t got;
+    return load.n_samples == 0 ? 0 : (double)load.samples[load.n_samples * percent / 100] * 1e3;
+}
 
-    send_text(client, text, (size_t)n);
-    got = recv(client->fd, client->in, sizeof client->in - 1, 0);
-    if (got < 46 || client->in[0] != '$') {
-        fail("lock_load: SCRIPT LOAD");
+static void measure(double seconds)
+{
+    double began = now_s();
+    unsigned long done;
+
+    while (load.mode == MODE_HOLD ? load.n_ended < load.n_clients : now_s() - began < seconds) {
+        turn();
     }
-    memcpy(sha, client->in + 5, 40);
+    seconds = now_s() - began;
+    done = load.done;
+    load.is_over = true;
+    while (load.mode == MODE_PAIRS && load.n_ended < load.n_clients) {
+        turn(); /* leaving nothing behind for the next who measures */
+    }
+    qsort(load.samples, load.n_samples, sizeof *load.samples, by_value);
+    (void)printf("%.0f %.4f %.4f\n", (double)done / seconds, percentile_ms(50), percentile_ms(99));
+}
+
+static void wait_for_input(void)
+{
+    char byte;
+
+    (void)printf("waiting\n");
+    (void)fflush(stdout);
+    while (read(STDIN_FILENO, &byte, 1) > 0) {
+    }
+}
+
+/* ---- the program ---- */
+
+static bool choose(int argc, char **argv)
+{
+    static const char *const modes[] = { "pairs", "handover", "hold", "wait" };
+    bool has_mode = false;
+
+    for (size_t i = 0; argc > 6 && i < sizeof peers / sizeof *peers; i++) {
+        load.peer = strcmp(argv[1], peers[i]->name) == 0 ? peers[i] : load.peer;
+    }
+    for (size_t i = 0; argc > 6 && i < sizeof modes / sizeof *modes; i++) {
+        if (strcmp(argv[4], modes[i]) == 0) {
+            load.mode = (enum mode)i;
+            has_mode = true;
+        }
+    }
+    if (load.peer == NULL || !has_mode || (load.mode != MODE_PAIRS && !load.peer->can_hand_over) ||
+        (load.mode > MODE_HANDOVER && load.peer != &peer_belay)) {
+        (void)fprintf(stderr, "usage: lock_load belay|redis|etcd|postgres|zookeeper HOST PORT pairs|handover "
+                              "CLIENTS SECONDS [KEYS]\n       lock_load belay HOST PORT hold|wait CLIENTS 0 "
+                              "KEYS\n");
+        return false;
+    }
+    load.n_clients = strtoul(argv[5], NULL, 10);
+    load.n_keys = argc > 7 ? strtoul(argv[7], NULL, 10) : 1024;
+    if (load.n_clients == 0 || load.n_clients > CLIENTS_MAX || load.n_keys == 0 ||
+        (load.mode < MODE_WAIT && load.mode != MODE_HANDOVER && load.n_keys < load.n_clients)) {
+        (void)fprintf(stderr, "lock_load: 1 to %d clients, and a key for each\n", CLIENTS_MAX);
+        return false;
+    }
+    return true;
 }
 
 int main(int argc, char **argv)
 {
-    struct epoll_event events[BATCH];
-    int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    double began, seconds;
-    unsigned long pairs;
+    struct rlimit limit;
 
-    if (argc < 7 || epoll_fd < 0) {
-        (void)fprintf(stderr,
-                      "usage: lock_load belay|redis HOST PORT pairs|handover CLIENTS SECONDS [KEYS]\n");
+    if (!choose(argc, argv)) {
         return 64;
     }
-    is_redis = strcmp(argv[1], "redis") == 0;
-    is_handover = strcmp(argv[4], "handover") == 0;
-    n_clients = strtoul(argv[5], NULL, 10);
-    seconds = strtod(argv[6], NULL);
-    n_keys = argc > 7 ? strtoul(argv[7], NULL, 10) : 1000;
-    if (n_clients == 0 || n_clients > CLIENTS_MAX || n_keys < n_clients) {
-        (void)fprintf(stderr, "lock_load: 1 to %d clients, and a key for each\n", CLIENTS_MAX);
-        return 64;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
-    for (unsigned long i = 0; i < n_clients; i++) {
-        struct epoll_event event = { .events = EPOLLIN, .data.ptr = &clients[i] };
-
-        clients[i].number = (int)i;
-        clients[i].fd = connect_to(argv[2], argv[3]);
-        if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, clients[i].fd, &event) != 0) {
-            fail("lock_load: epoll_ctl");
-        }
+    load.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    load.clients = calloc(load.n_clients, sizeof *load.clients);
+    if (load.epoll_fd < 0 || load.clients == NULL) {
+        fail("start");
     }
-    if (is_redis) {
-        load_script(&clients[0]);
-    }
+    open_clients(argv[2], argv[3]);
     /* In Redis somebody has to put the lock there first. */
-    clients[0].releases = is_redis && is_handover;
-    for (unsigned long i = 0; i < n_clients; i++) {
-        ask(&clients[i]);
+    if (load.mode == MODE_HANDOVER && load.peer == &peer_redis) {
+        load.clients[0].step = STEP_RELEASE;
     }
-    released_at = 0;
-    began = now_s();
-    while (now_s() - began < seconds) {
-        int n = epoll_wait(epoll_fd, events, BATCH, 1000);
-
-        for (int i = 0; i < n; i++) {
-            serve(events[i].data.ptr);
-        }
+    for (unsigned long i = 0; i < load.n_clients; i++) {
+        ask(&load.clients[i]);
     }
-    seconds = now_s() - began;
-    pairs = done;
-    is_over = true;
-    while (!is_handover && n_ended < n_clients) {
-        int n = epoll_wait(epoll_fd, events, BATCH, 1000);
-
-        for (int i = 0; i < n; i++) {
-            serve(events[i].data.ptr);
-        }
+    load.released_at = 0;
+    if (load.mode == MODE_WAIT) {
+        wait_for_input();
+    } else {
+        measure(strtod(argv[6], NULL));
     }
-    qsort(samples, n_samples, sizeof *samples, by_value);
-    (void)printf("%.0f %.4f %.4f\n", (double)pairs / seconds,
-                 n_samples > 0 ? (double)samples[n_samples / 2] * 1e3 : 0,
-                 n_samples > 0 ? (double)samples[n_samples * 99 / 100] * 1e3 : 0);
+    free(load.clients);
     return 0;
 }

@@ -22,6 +22,7 @@
 #include "server/live_look.h"
 #include "server/server.h"
 #include "server/stats.h"
+#include "server/stream.h"
 #include "wire/wire.h"
 
 enum {
@@ -39,14 +40,6 @@ enum {
     HISTORY_HOURS_DEFAULT = 6
 };
 
-struct viewer {
-    struct viewer *next;
-    struct viewer **back;
-    struct live *live;  /* borrowed */
-    struct exchange *x; /* owned while it lasts */
-    bool is_cut;        /* reads too slowly: its end is on its way */
-};
-
 /* A part of the log that is still to be read. */
 struct gap {
     uint64_t after;
@@ -55,9 +48,8 @@ struct gap {
 };
 
 struct live {
+    struct streams viewers;
     struct server *server; /* borrowed */
-    struct viewer *first;
-    size_t n;
     struct changes changes;
     struct stats stats;
     uint64_t stats_told; /* stats.n when it was last told */
@@ -78,20 +70,6 @@ struct live {
 
 /* ---- sending ---- */
 
-static void send_text(struct viewer *viewer, const char *text, size_t len)
-{
-    if (!viewer->is_cut && !http_stream_send(viewer->x->request, text, len)) {
-        viewer->is_cut = true;
-    }
-}
-
-static void send_all(struct live *live, const char *text, size_t len)
-{
-    for (struct viewer *viewer = live->first; viewer != NULL; viewer = viewer->next) {
-        send_text(viewer, text, len);
-    }
-}
-
 /* Nothing is left out that an id would promise: without one, who comes back gets the changes again. */
 static void add_id(const struct live *live, struct buf *out)
 {
@@ -101,16 +79,16 @@ static void add_id(const struct live *live, struct buf *out)
 }
 
 /* Who gets this asks for the list anew. */
-static void send_reset(struct live *live, struct viewer *only)
+static void send_reset(struct live *live, struct stream *only)
 {
     struct buf out = BUF_INIT(256);
 
     add_id(live, &out);
     buf_adds(&out, "event: reset\ndata: {}\n\n");
     if (!out.failed && only != NULL) {
-        send_text(only, out.data, out.len);
+        stream_send(only, out.data, out.len);
     } else if (!out.failed) {
-        send_all(live, out.data, out.len);
+        streams_send(&live->viewers, out.data, out.len);
     }
     buf_release(&out);
 }
@@ -135,7 +113,7 @@ static bool gather(struct live *live)
         /* That a heartbeat is missing is no event: somebody has to look. And a sign of life for who looks on. */
         live->stale_ms = now_ms;
         live->look.wants_stale = true;
-        send_all(live, ": keep-alive\n\n", 14);
+        streams_send(&live->viewers, ": keep-alive\n\n", 14);
     }
     return live->look.tells || live->look.wants_stale;
 }
@@ -150,7 +128,7 @@ static void tell(struct live *live)
     add_id(live, &out);
     buf_addf(&out, "event: locks\ndata: %s\n\n", line == NULL ? "{}" : line);
     if (!out.failed) {
-        send_all(live, out.data, out.len);
+        streams_send(&live->viewers, out.data, out.len);
     }
     live->stats_told = live->stats.n;
     live->told_ms = loop_now_ms(live->server->loop);
@@ -177,7 +155,7 @@ static void mark_above(struct live *live, const char *key)
 
 static void mark_event(struct live *live, const struct belay_event *event)
 {
-    if (live->n == 0 || strcmp(event->type, "lock.refused") == 0) {
+    if (live->viewers.n == 0 || strcmp(event->type, "lock.refused") == 0) {
         return;
     }
     if (strncmp(event->type, "wait.", 5) == 0) {
@@ -194,7 +172,7 @@ static void add_gap(struct live *live, uint64_t after, uint64_t upto, bool is_ol
     if (live->n_gaps == GAPS_MAX) {
         memmove(&live->gaps[0], &live->gaps[1], (GAPS_MAX - 1) * sizeof live->gaps[0]);
         live->n_gaps--;
-        live->has_missed = live->n > 0;
+        live->has_missed = live->viewers.n > 0;
     }
     live->gaps[live->n_gaps++] = (struct gap){ after, upto, is_old };
 }
@@ -301,7 +279,7 @@ static int64_t cpu_us(void)
 /* `spent_us` by the loop, besides what it takes to send. */
 static void tick_again(struct live *live, int64_t spent_us)
 {
-    int64_t sent_us = live->has_sent ? (int64_t)live->n * SEND_US : 0;
+    int64_t sent_us = live->has_sent ? (int64_t)live->viewers.n * SEND_US : 0;
     int64_t pause_ms = (spent_us + sent_us) * PAUSE_FACTOR / 1000;
 
     live->has_sent = false;
@@ -311,7 +289,7 @@ static void tick_again(struct live *live, int64_t spent_us)
 
 static void end_tick(struct live *live)
 {
-    if (live->n > 0 || live->n_gaps > 0) {
+    if (live->viewers.n > 0 || live->n_gaps > 0) {
         tick_again(live, cpu_us() - live->began_us);
     }
 }
@@ -323,10 +301,10 @@ static void on_looked(struct errand *errand)
     if (live->server->asks != NULL) {
         live->began_us = cpu_us(); /* what the loop did while it was out is not the dashboards' */
     }
-    for (size_t i = 0; i < live->look.n_stale && live->n > 0; i++) {
+    for (size_t i = 0; i < live->look.n_stale && live->viewers.n > 0; i++) {
         changes_mark(&live->changes, live->look.stale[i], CHANGE_OTHER);
     }
-    if (live->look.tells && live->look.rows != NULL && live->n > 0) {
+    if (live->look.tells && live->look.rows != NULL && live->viewers.n > 0) {
         tell(live);
     }
     look_clear(&live->look);
@@ -342,7 +320,7 @@ static void on_tick(struct timer *timer)
     }
     live->began_us = cpu_us();
     read_log(live);
-    if (live->n == 0 || !gather(live)) {
+    if (live->viewers.n == 0 || !gather(live)) {
         end_tick(live);
     } else if (!errand_send(live->server, &live->look.errand)) {
         live->has_missed = true;
@@ -353,11 +331,18 @@ static void on_tick(struct timer *timer)
 
 /* ---- coming and going ---- */
 
+static void on_empty(struct streams *all)
+{
+    changes_clear(&((struct live *)all)->changes);
+}
+
 struct live *live_new(struct server *server)
 {
     struct live *live = calloc(1, sizeof *live);
 
     if (live != NULL) {
+        live->viewers.name = "dashboards";
+        live->viewers.on_empty = on_empty;
         live->server = server;
         live->tick_timer.fire = on_tick;
     }
@@ -366,7 +351,7 @@ struct live *live_new(struct server *server)
 
 size_t live_count(const struct live *live)
 {
-    return live->n;
+    return live->viewers.n;
 }
 
 void live_free(struct live *live)
@@ -378,57 +363,21 @@ void live_free(struct live *live)
     }
 }
 
-static bool take_id(void *context, const struct belay_event *event)
-{
-    *(uint64_t *)context = event->id;
-    return true;
-}
-
 void live_begin(struct live *live)
 {
-    live->has_log = belay_events(live->server->client, NULL, 0, 1, take_id, &live->start, NULL) == BELAY_OK;
+    live->has_log = stream_last_event(live->server->client, &live->start, NULL) == BELAY_OK;
     live->tail = live->start;
     look_init(&live->look, live->server->client, on_looked);
 }
 
-void live_forget(struct viewer *viewer)
-{
-    struct live *live = viewer->live;
-
-    *viewer->back = viewer->next;
-    if (viewer->next != NULL) {
-        viewer->next->back = viewer->back;
-    }
-    live->n--;
-    if (live->n == 0) {
-        changes_clear(&live->changes);
-    }
-    free(viewer);
-}
-
-void live_end(struct viewer *viewer)
-{
-    struct exchange *x = viewer->x;
-    struct http_request *request = x->request;
-
-    live_forget(viewer);
-    exchange_end(x, 200);
-    http_stream_end(request);
-}
-
 void live_stop(struct live *live)
 {
-    struct viewer *next;
-
-    for (struct viewer *viewer = live->first; viewer != NULL; viewer = next) {
-        next = viewer->next;
-        live_end(viewer);
-    }
+    streams_end(&live->viewers);
     loop_timer_cancel(live->server->loop, &live->tick_timer);
 }
 
 /* What has changed since the event they have had. Other viewers hear it twice, which does no harm. */
-static void resume(struct live *live, struct viewer *viewer, const char *last_id)
+static void resume(struct live *live, struct stream *viewer, const char *last_id)
 {
     uint64_t after = strtoull(last_id, NULL, 10);
     struct reading reading = { live, live->tail, after, 0, RESUME_EVENTS, false, true };
@@ -440,27 +389,15 @@ static void resume(struct live *live, struct viewer *viewer, const char *last_id
     (void)belay_events(live->server->client, NULL, after, 0, on_log, &reading, NULL);
 }
 
-static void begin_stream(struct live *live, struct viewer *viewer)
+static void begin_stream(struct live *live, struct stream *viewer, struct exchange *x)
 {
-    const struct http_header headers[] = { { "Content-Type", "text/event-stream" },
-                                           { "Cache-Control", "no-store" },
-                                           { "X-Accel-Buffering", "no" },
-                                           { "X-Request-Id", viewer->x->id } };
     struct buf hello = BUF_INIT(512);
 
-    viewer->next = live->first;
-    viewer->back = &live->first;
-    if (live->first != NULL) {
-        live->first->back = &viewer->next;
-    }
-    live->first = viewer;
-    live->n++;
-    viewer->x->viewer = viewer;
-    http_stream_begin(viewer->x->request, 200, headers, sizeof headers / sizeof headers[0]);
+    stream_begin(&live->viewers, viewer, x);
     add_id(live, &hello);
     buf_addf(&hello, "event: hello\ndata: {\"keeps_events\":%s}\n\n", live->has_log ? "true" : "false");
     if (!hello.failed) {
-        send_text(viewer, hello.data, hello.len);
+        stream_send(viewer, hello.data, hello.len);
     }
     buf_release(&hello);
 }
@@ -469,7 +406,7 @@ void handle_live(struct exchange *x)
 {
     struct live *live = x->server->live;
     const char *last_id = http_header(x->request, "Last-Event-ID");
-    struct viewer *viewer;
+    struct stream *viewer;
 
     if (last_id != NULL && (strspn(last_id, "0123456789") != strlen(last_id) || strlen(last_id) > 19)) {
         reply_problem(x, 400, "invalid", "Last-Event-ID must be the id of an event, a whole number");
@@ -479,17 +416,15 @@ void handle_live(struct exchange *x)
         reply_text(x, 200, "text/event-stream", "", 0);
         return;
     }
-    viewer = live->n >= VIEWERS_MAX || x->server->is_draining ? NULL : calloc(1, sizeof *viewer);
+    viewer = live->viewers.n >= VIEWERS_MAX || x->server->is_draining ? NULL : calloc(1, sizeof *viewer);
     if (viewer == NULL) {
         reply_problem(x, 503, "busy", "no more than %d may look on; come back later", VIEWERS_MAX);
         return;
     }
-    viewer->live = live;
-    viewer->x = x;
-    if (live->n == 0) {
+    if (live->viewers.n == 0) {
         tick_again(live, 0);
     }
-    begin_stream(live, viewer);
+    begin_stream(live, viewer, x);
     if (last_id != NULL && *last_id != '\0') {
         resume(live, viewer, last_id);
     }

@@ -31,7 +31,7 @@
 
 #define DEFAULT_LISTEN "127.0.0.1:7420"
 
-enum { DRAIN_MS = 10000, LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 2 };
+enum { SYNC_LATER_MS = 5, DRAIN_MS = 10000, LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 2 };
 
 /* All of a run. */
 struct run {
@@ -55,6 +55,33 @@ static void on_turn_timer(struct timer *timer)
     (void)timer; /* it has woken the loop, which is all it is for */
 }
 
+static void wake_at(struct server *server, int64_t at_ms)
+{
+    if (at_ms != INT64_MAX) {
+        (void)loop_timer_set(server->loop, &server->turn_timer, at_ms);
+    } else {
+        loop_timer_cancel(server->loop, &server->turn_timer);
+    }
+}
+
+/*
+ * Whether the sync can wait for company: nobody is to be told anything, as when
+ * all that has happened is that somebody stands in line. A release that comes
+ * meanwhile would otherwise wait for that sync, and then for its own.
+ */
+static bool may_sync_later(struct server *server)
+{
+    int64_t now_ms = loop_now_ms(server->loop);
+
+    if (http_server_has_held(server->http) || server->hooks.n > 0 || server->is_draining) {
+        return false;
+    }
+    if (server->sync_by_ms == 0) {
+        server->sync_by_ms = now_ms + SYNC_LATER_MS;
+    }
+    return now_ms < server->sync_by_ms;
+}
+
 /*
  * What all requests of a turn have asked for is done here, and told to who
  * listens; then one sync for all of it, and only then the answers leave.
@@ -66,12 +93,14 @@ static void before_sleep(void *context)
     int64_t next_ms = belay_client_turn(server->client);
     int64_t began_us;
 
-    if (next_ms != INT64_MAX) {
-        (void)loop_timer_set(server->loop, &server->turn_timer, next_ms);
-    } else {
-        loop_timer_cancel(server->loop, &server->turn_timer);
-    }
     feed_pump(server->feed);
+    if (may_sync_later(server)) {
+        wake_at(server, next_ms < server->sync_by_ms ? next_ms : server->sync_by_ms);
+        log_flush(&server->log);
+        return;
+    }
+    server->sync_by_ms = 0;
+    wake_at(server, next_ms);
     began_us = clock_boot_us();
     if (belay_client_sync(server->client, &err) == BELAY_OK) {
         metrics_turn(server, clock_boot_us() - began_us);
@@ -365,6 +394,13 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     options.context = server;
     options.owns_file = true;
     code = belay_client_open(&options, &server->client, err);
+    if (code == BELAY_OK && text_has_prefix(belay_client_store_url(server->client), "http")) {
+        return error_set(
+            err, BELAY_INVALID,
+            "a server needs a store of its own, sqlite:PATH or dynamodb:TABLE, and '%.200s' is another "
+            "server",
+            belay_client_store_url(server->client));
+    }
     if (code == BELAY_OK) {
         code = state_pool_open(server, run->options->state_store_url, run->options->store_url, err);
     }
@@ -443,11 +479,10 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     server->turn_timer.fire = on_turn_timer;
     server->hooks.file.fd = -1;
     server->thread = pthread_self();
-    server->jobs = calloc(1, sizeof *server->jobs);
     server->feed = feed_new(server);
     server->live = live_new(server);
     server->loop = loop_new();
-    if (server->loop == NULL || server->feed == NULL || server->live == NULL || server->jobs == NULL) {
+    if (server->loop == NULL || server->feed == NULL || server->live == NULL || !jobs_open(server)) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     raise_descriptor_limit(server);
@@ -531,9 +566,7 @@ static void finish(struct run *run)
 {
     struct server *server = &run->server;
 
-    if (server->jobs != NULL && server->loop != NULL) {
-        jobs_stop(server);
-    }
+    jobs_close(server);
     if (server->client != NULL && server->loop != NULL) {
         hooks_end(server);
         (void)belay_client_turn(server->client); /* those who left the line at the very end */
@@ -555,7 +588,6 @@ static void finish(struct run *run)
     tokens_release(&server->tokens);
     feed_free(server->feed);
     live_free(server->live);
-    free(server->jobs);
     if (run->signals.fd >= 0) {
         loop_unwatch(server->loop, &run->signals);
         (void)close(run->signals.fd);

@@ -21,7 +21,7 @@ struct feed;
 struct asks;
 struct jobs;
 struct live;
-struct viewer;
+struct stream;
 struct metrics;
 struct telemetry;
 struct state_pool;
@@ -45,6 +45,7 @@ struct server {
     pthread_t thread;            /* the loop's */
     struct log log;
     struct timer turn_timer; /* when the client has more to do */
+    int64_t sync_by_ms;      /* what nobody waits for is on disk by then; 0: all is */
     char run[17];            /* what begins the ids of this run's requests */
     bool is_insecure;        /* --insecure */
     struct asks *asks;       /* owned; NULL: the store is on this machine, and is asked at once */
@@ -63,12 +64,11 @@ struct exchange {
     const struct route *route;    /* NULL: none fits */
     const struct token *token;    /* borrowed; for the handler only: SIGHUP may end it */
     struct wait *wait;            /* borrowed; NULL: waits for no lock */
-    struct listener_entry *entry; /* borrowed; NULL: listens to no events */
-    const char *query;     /* borrowed from the request; or, while a thread asks the store, from `copy` */
-    char *copy;            /* owned; or NULL */
-    struct later *later;   /* owned; not NULL: a thread has it, and keeps its answer (ask.c) */
-    struct viewer *viewer; /* borrowed; NULL: is no dashboard */
-    const char *allow;     /* borrowed; with a 405: the methods of this path */
+    struct stream *stream;        /* borrowed; NULL: is on no stream of events */
+    const char *query;   /* borrowed from the request; or, while a thread asks the store, from `copy` */
+    char *copy;          /* owned; or NULL */
+    struct later *later; /* owned; not NULL: a thread has it, and keeps its answer (ask.c) */
+    const char *allow;   /* borrowed; with a 405: the methods of this path */
     enum role role;
     char who[AUTH_NAME_MAX + 1]; /* "" if nobody had to say */
     char id[REQUEST_ID_SIZE];
@@ -91,6 +91,9 @@ void reply_text(struct exchange *x, int status, const char *type, const char *te
 /* With these headers and X-Request-Id and no others. */
 void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
                 size_t len);
+/* The same without a copy of the body, which is released in any case. */
+void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
+                  const struct http_shared *body);
 void reply_error(struct exchange *x, const struct belay_error *err);
 /* `more` (taken; may be NULL) is an object whose members are added to the error. */
 void reply_error_with(struct exchange *x, int status, const struct belay_error *err, json_t *more);
@@ -132,8 +135,6 @@ bool ask_keeps_reply(struct exchange *x, int status, json_t *body);
 
 /* With the lock id only for admins and for the token that acquired it. */
 json_t *lock_for(const struct exchange *x, const struct belay_info *info);
-/* With the lock id, for who has just named it or been given it. */
-json_t *lock_for_holder(const struct belay_info *info);
 json_t *event_for(const struct exchange *x, const struct belay_event *event);
 /* A copy of the error with its holder as this caller may see it. */
 json_t *error_for(const struct exchange *x, const struct belay_error *err);

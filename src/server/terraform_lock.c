@@ -35,7 +35,8 @@ static bool is_lock_of(const struct belay_info *info, const char *id)
            (info->lock_id[n] == '\0' || info->lock_id[n] == '.');
 }
 
-enum belay_code tf_lease(struct job *job, int64_t *out_ms)
+/* `lease` of the query, else what the configuration says. BELAY_INVALID says what is wrong with it. */
+static enum belay_code read_lease(struct job *job, int64_t *out_ms)
 {
     char text[32];
 
@@ -170,7 +171,7 @@ static void lock_state(struct job *job)
     json_t *root = read_body(job, &id);
     enum belay_code code;
 
-    if (root == NULL || tf_lease(job, &options.ttl_ms) != BELAY_OK) {
+    if (root == NULL || read_lease(job, &options.ttl_ms) != BELAY_OK) {
         json_decref(root);
         return;
     }

@@ -69,6 +69,10 @@ class Starting(ServerCase):
         self.assertNotEqual(self.belay("serve", "--listen", "nonsense").code, 0)
         self.assertNotEqual(self.belay("serve", "--listen", "127.0.0.1:0", "--tls-cert", "/no", "--tls-key", "/no").code, 0)
 
+    def test_another_servers_locks_are_not_served(self):
+        url = self.serve().hello["listening"][0]
+        self.assertIn("a store of its own, sqlite:PATH or dynamodb:TABLE", self.fails(64, "serve", "--listen", "127.0.0.1:0", "--store", url).err)
+
     def test_a_switched_off_lock_is_not_served(self):
         """S0.9"""
         self.assertIn("switched off", self.fails(78, "serve", "--listen", "127.0.0.1:0", env={"BELAY_DISABLED": "1"}).err)

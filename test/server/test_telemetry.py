@@ -141,6 +141,69 @@ class Audit(ServerCase):
         self.assertEqual(len(receiver.named("lock.hold")), 1)
 
 
+class Daemon(ServerCase):
+    """Syslog, at the place where it always is: in a mount namespace whose /dev is ours."""
+
+    def listen(self):
+        daemon = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(daemon.close)
+        (self.dir / "dev" / "log").unlink(missing_ok=True)
+        daemon.bind(str(self.dir / "dev" / "log"))
+        daemon.settimeout(60)
+        return daemon
+
+    def run_there(self, *args):
+        (self.dir / "dev" / "null").touch()
+        script = (f"mount --bind /dev/null {self.dir}/dev/null && mount --bind {self.dir}/dev /dev && exec \"$@\"")
+        return subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", BELAY, *args], env={**os.environ, **self.env},
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+
+    def test_gets_every_event_as_one_line_whatever_is_in_it(self):
+        """S4.12"""
+        (self.dir / "dev").mkdir()
+        daemon = self.listen()
+        config = self.write_config("audit: {file: syslog}\n")
+        done = self.run_there("run", "--config", str(config), "--meta", "m=a \"<13>evil: x", "k", "--", "true")
+        if "unshare:" in done.stderr or "mount:" in done.stderr:
+            self.skipTest("no namespaces here: " + done.stderr)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for event in ("lock.acquired", "lock.released"):
+            text = daemon.recv(1 << 16).decode()
+            self.assertNotIn("\n", text)
+            head, line = text.split(": ", 1)
+            self.assertRegex(head, r"^<86>belay\[\d+\]$")
+            self.assertEqual((json.loads(line)["event"], json.loads(line)["lock_key"]), (event, "k"))
+
+    def test_that_is_started_anew_gets_what_comes_then(self):
+        (self.dir / "dev").mkdir()
+        first = self.listen()
+        config = self.write_config("audit: {file: syslog}\n")
+        script = f"echo > {self.dir}/began; while ! test -e {self.dir}/go; do :; done"
+        done = []
+        thread = threading.Thread(target=lambda: done.append(
+            self.run_there("run", "--config", str(config), "--ttl", "10m", "k", "--", "/bin/sh", "-c", script)))
+        thread.start()
+        wait_until(lambda: done or (self.dir / "began").exists(), "the command")
+        if done:
+            self.skipTest("no namespaces here: " + done[0].stderr)
+        self.assertIn("lock.acquired", first.recv(1 << 16).decode())
+        first.close()
+        second = self.listen()
+        (self.dir / "go").touch()
+        self.assertIn("lock.released", second.recv(1 << 16).decode())
+        thread.join()
+        self.assertEqual(done[0].returncode, 0, done[0].stderr)
+
+    def test_that_is_not_there_is_named(self):
+        (self.dir / "dev").mkdir()
+        config = self.write_config("audit: {file: syslog}\n")
+        done = self.run_there("run", "--config", str(config), "k", "--", "true")
+        if "unshare:" in done.stderr or "mount:" in done.stderr:
+            self.skipTest("no namespaces here: " + done.stderr)
+        self.assertEqual(done.returncode, 78)
+        self.assertIn("audit.file: nobody listens at /dev/log: No such file or directory", done.stderr)
+
+
 class CloudWatch(ServerCase):
     def check(self, line):
         """The rules of AWS's specification of the embedded metric format."""
@@ -338,7 +401,7 @@ class Prometheus(ServerCase):
 class Receiver:
     """A small OTLP receiver."""
 
-    def __init__(self, case, status=200, context=None):
+    def __init__(self, case, status=200, context=None, delay_s=0):
         self.spans = []
         self.headers = []
         self.status = status
@@ -348,6 +411,7 @@ class Receiver:
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 receiver.headers.append((self.path, dict(self.headers)))
+                time.sleep(delay_s)
                 for resource in body["resourceSpans"]:
                     for scope in resource["scopeSpans"]:
                         receiver.spans += [dict(span, service=resource["resource"]["attributes"][0]["value"]["stringValue"])
@@ -513,15 +577,27 @@ class Traces(ServerCase):
         for url in ("http://", "https://[::", "http://127.0.0.1:99999999", "http://a b/"):
             self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
 
-    def test_what_no_receiver_takes_is_counted(self):
-        receiver = Receiver(self, status=400)
-        server = self.serve(env={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
-        server.acquire("k", ttl_ms=60000)
+    def dropped(self, server):
+        return int(re.search(r"^belay_spans_dropped_total (\d+)$", server.get("/metrics").body.decode(), re.M).group(1))
 
-        def dropped():
-            text = server.get("/metrics").body.decode()
-            return int(re.search(r"^belay_spans_dropped_total (\d+)$", text, re.M).group(1))
-        wait_until(lambda: dropped() >= 2, "the count of what was dropped")
+    def test_what_no_receiver_takes_is_counted(self):
+        for status in (400, 500):
+            receiver = Receiver(self, status=status)
+            server = self.serve(env={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
+            server.acquire("k", ttl_ms=60000)
+            wait_until(lambda: self.dropped(server) >= 2, "the count of what was dropped")
+            self.assertEqual(server.stop(), 0)
+
+    def test_a_receiver_that_is_slow_gets_what_it_can_take_and_the_rest_is_counted(self):
+        receiver = Receiver(self, delay_s=5)
+        server = self.serve(env={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
+        connection = server.connect()
+        self.addCleanup(connection.close)
+        for i in range(1500):  # two spans each: more than are kept
+            connection.request("POST", "/v1/acquire", json.dumps({"key": f"k{i}", "locked_by": "me", "ttl_ms": 60000}))
+            self.assertEqual(connection.getresponse().read()[:6], b'{"key"')
+        wait_until(lambda: self.dropped(server) > 0, "the count of what was dropped")
+        self.assertGreater(len(receiver.headers), 0)
 
 
 if __name__ == "__main__":
