@@ -661,6 +661,21 @@ BELAY_API int64_t belay_client_turn(struct belay_client *client);
 BELAY_API enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err);
 
 /*
+ * How a client's own store has done since it was opened, for who watches it.
+ * A store that has many changes on disk with one sync (options.owns_file) counts
+ * how many came with each; on another every change is a write of its own.
+ */
+enum { BELAY_BATCH_BUCKETS = 11 };
+struct belay_store_counts {
+    uint64_t commits; /* changes that were made */
+    uint64_t syncs;   /* writes that they took */
+    /* [i]: writes of up to 2^i changes, and more than 2^(i-1); the last: of still more */
+    uint64_t batches[BELAY_BATCH_BUCKETS];
+    uint64_t errors; /* questions and changes that it did not answer, or could not */
+};
+BELAY_API void belay_client_counts(struct belay_client *client, struct belay_store_counts *out);
+
+/*
  * True while the call waits in line, with its ticket in the store; *out_waiting
  * is as it was seen last, its holder borrowed until the next turn and NULL if
  * nobody is known to hold it.

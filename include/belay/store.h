@@ -296,6 +296,9 @@ struct belay_store_ops {
      * BELAY_UNKNOWN it may or may not be there, and nothing more can be done.
      */
     enum belay_code (*sync)(struct belay_store *store, struct belay_error *err);
+
+    /* With sync(): commits, syncs and batches of what was synced so far. */
+    void (*batches)(struct belay_store *store, struct belay_store_counts *out);
 };
 
 /* A store's own struct begins with this. */

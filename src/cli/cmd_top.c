@@ -124,7 +124,7 @@ static void unlock_target(struct top *top)
         (void)snprintf(top->note, sizeof top->note, "%s", err.text);
     } else {
         (void)snprintf(top->note, sizeof top->note, "lock '%.200s' was ended", top->target->key);
-        top_model_list(&top->model);
+        top_model_ask(&top->model);
     }
     belay_error_release(&err);
 }
@@ -139,7 +139,7 @@ static void end_ask(struct top *top)
         (void)snprintf(top->model.filter, sizeof top->model.filter, "%.*s", (int)sizeof top->model.filter - 1,
                        top->typed);
         top->first = 0;
-        top_model_list(&top->model);
+        top_model_ask(&top->model);
     } else if (ask == TOP_ASK_REASON) {
         ask_if_sure(top);
     } else {
@@ -238,7 +238,7 @@ static bool read_news(struct top_model *model)
     ssize_t n;
 
     while ((n = read(model->pipe[0], bytes, sizeof bytes)) > 0) {
-        is_changed = true;
+        is_changed = is_changed || memchr(bytes, 'e', (size_t)n) != NULL;
         if (memchr(bytes, 'd', (size_t)n) != NULL) {
             model->hears = false;
         }
@@ -246,10 +246,10 @@ static bool read_news(struct top_model *model)
     return is_changed;
 }
 
-static void refresh(struct top *top)
+/* A store that has just not answered is not asked for more. */
+static void take_list(struct top *top)
 {
-    top_model_list(&top->model);
-    if (top->view == TOP_DETAIL) {
+    if (top_model_take(&top->model) && top->view == TOP_DETAIL) {
         top_read_detail(top);
     }
 }
@@ -258,7 +258,7 @@ static void run(struct top *top)
 {
     bool is_changed = false;
 
-    refresh(top);
+    top_model_ask(&top->model);
     while (!top->is_over && cli_signal() == 0) {
         struct pollfd ends[2] = { { .fd = STDIN_FILENO, .events = POLLIN },
                                   { .fd = top->model.pipe[0], .events = POLLIN } };
@@ -275,8 +275,9 @@ static void run(struct top *top)
             return;
         }
         is_changed = read_news(&top->model) || is_changed;
+        take_list(top);
         if (top_model_due_ms(&top->model, is_changed) == 0) {
-            refresh(top);
+            top_model_ask(&top->model);
             is_changed = false;
         }
     }
@@ -297,12 +298,15 @@ static int top_live(struct cli_context *context, struct belay_client *client, co
         run(&top);
     }
     top_terminal_close(&top.terminal);
-    top_model_close(&top.model);
+    status = status != CLI_OK || cli_signal() == 0 || cli_signal() == SIGINT ? status
+                                                                             : cli_exit_code(BELAY_CANCELLED);
+    if (!top_model_close(&top.model)) {
+        _exit(status); /* a thread waits for a store that does not answer; who wants to leave does not */
+    }
     top_forget_detail(&top);
     belay_info_free(top.target);
     free(top.selected);
-    return status != CLI_OK || cli_signal() == 0 || cli_signal() == SIGINT ? status
-                                                                           : cli_exit_code(BELAY_CANCELLED);
+    return status;
 }
 
 static int exec_top(struct cli_context *context, const struct options *options)

@@ -72,9 +72,21 @@ struct top_model {
     enum top_sort sort;
     bool is_reversed;
     char filter[128];
-    char problem[700]; /* why the list is not fresh; "" if it is */
-    int64_t listed_boot_ms;
-    /* the thread */
+    char problem[700];      /* why the list is not fresh; "" if it is */
+    int64_t listed_boot_ms; /* when it was read, or asked for */
+    bool is_listed;         /* it was read once */
+    bool is_asked;          /* it is being read */
+    /* the thread that reads: a store that does not answer must not keep keys from being heard */
+    pthread_t reader;
+    bool has_reader;
+    pthread_mutex_t mutex; /* guards `found`, and what is asked for */
+    pthread_cond_t asked;
+    struct top_found *found; /* owned; NULL: not yet, or taken */
+    bool is_wanted;
+    bool is_reading;
+    bool is_closing;
+    char wanted_filter[128];
+    /* the thread that listens */
     pthread_t thread;
     bool has_thread;
     struct belay_cancel *cancel; /* owned */
@@ -83,9 +95,12 @@ struct top_model {
 };
 
 bool top_model_open(struct top_model *model);
-void top_model_close(struct top_model *model);
-/* Read the list anew; on failure the old one stays, with model->problem. */
-void top_model_list(struct top_model *model);
+/* False: a thread still waits for the store, so the client must not be closed. */
+bool top_model_close(struct top_model *model);
+/* Have the list read anew, which takes as long as the store does. */
+void top_model_ask(struct top_model *model);
+/* True if it was; on failure the old one stays, with model->problem. */
+bool top_model_take(struct top_model *model);
 void top_model_sort(struct top_model *model);
 /* How long until it should be read again, given whether something has changed. */
 int64_t top_model_due_ms(const struct top_model *model, bool is_changed);

@@ -177,8 +177,10 @@ static void draw_list(struct top *top, struct buf *out)
             draw_row(top, out, &top->model.rows[top->first + i], top->first + i == selected);
         } else if (i == 1 && top->model.n == 0) {
             add_line(top, out, "",
-                     top->model.filter[0] != '\0' ? "  no lock fits; / and Enter shows all again"
-                                                  : "  nobody holds a lock; to take one: belay acquire KEY");
+                     !top->model.is_listed ? "  asking the store"
+                     : top->model.filter[0] != '\0'
+                         ? "  no lock fits; / and Enter shows all again"
+                         : "  nobody holds a lock; to take one: belay acquire KEY");
         } else {
             buf_adds(out, "\033[K\r\n");
         }
@@ -282,6 +284,29 @@ static bool on_history(void *context, const struct belay_event *event)
     return true;
 }
 
+/* What is too long for a line goes on in the next, after a space. */
+static void add_wrapped(struct top *top, const char *text)
+{
+    size_t room = top->terminal.columns > 40 ? top->terminal.columns - 16 : 24;
+    char line[256];
+
+    room = room < sizeof line ? room : sizeof line - 1;
+    while (*text != '\0') {
+        size_t len = strlen(text);
+
+        if (len > room) {
+            len = room;
+            while (len > room / 2 && text[len] != ' ') {
+                len--;
+            }
+            len = text[len] == ' ' ? len : room;
+        }
+        (void)snprintf(line, sizeof line, "%.*s", (int)len, text);
+        add_detail(top, "", line);
+        text += len + strspn(text + len, " ");
+    }
+}
+
 void top_read_detail(struct top *top)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -301,7 +326,7 @@ void top_read_detail(struct top *top)
     add_detail(top, "", "");
     add_detail(top, "History:", "");
     if (belay_history(top->model.client, top->selected, HISTORY, on_history, top, &err) != BELAY_OK) {
-        add_detail(top, "", err.text);
+        add_wrapped(top, err.text);
     }
     belay_info_free(info);
     belay_error_release(&err);

@@ -63,9 +63,11 @@ struct belay_client {
     struct call_table calls; /* of the thread that takes the turns, and not under the mutex */
     atomic_bool has_turns;   /* there is such a thread: */
     pthread_t turn_thread;
-    struct threads *threads; /* owned; NULL: the turn asks the store itself */
-    struct lookout lookout;  /* who waits, where the store wakes nobody; has a mutex of its own */
-    struct ticker watcher;   /* tells holders of passed deadlines; never waits for the store */
+    struct threads *threads;           /* owned; NULL: the turn asks the store itself */
+    struct lookout lookout;            /* who waits, where the store wakes nobody; has a mutex of its own */
+    struct ticker watcher;             /* tells holders of passed deadlines; never waits for the store */
+    atomic_uint_fast64_t commits;      /* that the store has done */
+    atomic_uint_fast64_t store_errors; /* see belay_client_counts() */
 };
 
 struct belay_lock {
@@ -124,6 +126,12 @@ struct emit_times {
 void client_emit(struct belay_client *client, const struct belay_batch *batch,
                  const struct belay_commit *result, const struct emit_times *times);
 void client_warn(struct belay_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- how the store does (counts.c) ---- */
+
+/* Count what it has answered. Both return `code`. */
+enum belay_code client_count_commit(struct belay_client *client, enum belay_code code);
+enum belay_code client_count_read(struct belay_client *client, enum belay_code code);
 
 /* ---- operations under way (call.c) ---- */
 

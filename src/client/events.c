@@ -39,7 +39,7 @@ static enum belay_code query_events(struct belay_client *client, const struct be
     if (client->store->ops->events == NULL) {
         return say_no_history(client, err);
     }
-    return client->store->ops->events(client->store, query, fn, context, err);
+    return client_count_read(client, client->store->ops->events(client->store, query, fn, context, err));
 }
 
 enum belay_code belay_history(struct belay_client *client, const char *key, size_t limit, belay_event_fn fn,

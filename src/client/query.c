@@ -115,7 +115,8 @@ static void note_stale(struct belay_client *client, const struct belay_record *r
     struct belay_batch batch = { .writes = &write, .n_writes = 1, .events = &event, .n_events = 1 };
     struct belay_commit result = { 0 };
 
-    if (client->store->ops->commit(client->store, &batch, &result, NULL) == BELAY_OK) {
+    if (client_count_commit(client, client->store->ops->commit(client->store, &batch, &result, NULL)) ==
+        BELAY_OK) {
         client_emit(client, &batch, &result, &(struct emit_times){ .took_ms = -1 });
     }
     belay_commit_release(&result);
@@ -141,7 +142,8 @@ static enum belay_code get_here(struct belay_client *client, const char *key, st
     struct belay_record record = { 0 };
     struct belay_info *info;
     int64_t now_ms = 0;
-    enum belay_code code = client->store->ops->get(client->store, &key, 1, &record, &now_ms, err);
+    enum belay_code code =
+        client_count_read(client, client->store->ops->get(client->store, &key, 1, &record, &now_ms, err));
 
     if (code != BELAY_OK) {
         return code;
@@ -252,7 +254,7 @@ static enum belay_code list_here(struct belay_client *client, const struct belay
     scan.prefix = listing->query->prefix;
     scan.after = listing->query->cursor;
     scan.held_only = !listing->query->all && listing->query->status != BELAY_STATUS_RELEASED;
-    code = client->store->ops->scan(client->store, &scan, list_one, listing, err);
+    code = client_count_read(client, client->store->ops->scan(client->store, &scan, list_one, listing, err));
     if (code == BELAY_OK && listing->no_memory) {
         code = error_no_memory(err);
     }

@@ -75,7 +75,8 @@ enum belay_code client_note_here(struct belay_client *client, const struct belay
 {
     struct belay_batch batch = { .events = event, .n_events = 1 };
     struct belay_commit result = { 0 };
-    enum belay_code code = client->store->ops->commit(client->store, &batch, &result, err);
+    enum belay_code code =
+        client_count_commit(client, client->store->ops->commit(client->store, &batch, &result, err));
 
     if (code == BELAY_OK) {
         client_emit(client, &batch, &result, &(struct emit_times){ .took_ms = -1 });
@@ -123,15 +124,16 @@ void step_ask(struct belay_client *client, const struct op *op, struct looker *l
     if (op->want == OP_COMMIT) {
         int64_t sent_us = client->on_event == NULL ? 0 : clock_boot_us();
 
-        step->code = ops->commit(client->store, &op->batch, &step->result, &step->err);
+        step->code =
+            client_count_commit(client, ops->commit(client->store, &op->batch, &step->result, &step->err));
         step->took_us = client->on_event == NULL ? 0 : clock_boot_us() - sent_us;
     } else if (shares_looks(client, op)) {
         lookout_look(&client->lookout, client->store, looker, op->keys, op->n_keys, &step->look);
-        step->code = step->look.code;
+        step->code = client_count_read(client, step->look.code);
         step->is_look = true;
     } else {
-        step->code =
-            ops->get(client->store, op->keys, op->n_keys, step->records, &step->store_now_ms, &step->err);
+        step->code = client_count_read(client, ops->get(client->store, op->keys, op->n_keys, step->records,
+                                                        &step->store_now_ms, &step->err));
     }
 }
 

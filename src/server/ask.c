@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/pool.h"
+#include "server/errand.h"
 #include "server/server.h"
 
 enum { ASK_THREADS = 16, ASK_MAX = 1000 };
@@ -21,7 +22,7 @@ enum { ASK_THREADS = 16, ASK_MAX = 1000 };
 struct asks {
     struct server *server; /* borrowed */
     struct pool *pool;     /* owned; for exchanges. The client has threads of its own for its calls. */
-    size_t n;              /* exchanges that are out */
+    size_t n;              /* exchanges and errands that are out */
     struct loop_task turn; /* has the loop turn: the client has an answer */
     atomic_bool is_turn_due;
 };
@@ -174,14 +175,59 @@ void exchange_ask(struct exchange *x, ask_fn *fn, ask_fn *then)
     }
 }
 
+/* ---- errands ---- */
+
+static void on_back(struct loop_task *task)
+{
+    struct errand *errand = (struct errand *)(void *)((char *)task - offsetof(struct errand, task));
+
+    errand->server->asks->n--;
+    errand->is_out = false;
+    errand->done(errand);
+}
+
+static void run_errand(struct pool_job *job)
+{
+    struct errand *errand = (struct errand *)(void *)((char *)job - offsetof(struct errand, job));
+
+    errand->work(errand);
+    loop_post(errand->server->loop, &errand->task);
+}
+
+bool errand_send(struct server *server, struct errand *errand)
+{
+    if (errand->is_out) {
+        return false;
+    }
+    if (server->asks == NULL) {
+        errand->work(errand);
+        errand->done(errand);
+        return true;
+    }
+    errand->server = server;
+    errand->job.work = run_errand;
+    errand->task.run = on_back;
+    errand->is_out = pool_add(server->asks->pool, &errand->job);
+    server->asks->n += errand->is_out;
+    return errand->is_out;
+}
+
+/* ---- the end ---- */
+
 /* Their clients are gone with the HTTP front. */
 static void drop(struct asks *asks, struct pool_job *jobs)
 {
     while (jobs != NULL) {
         struct later *later = (struct later *)(void *)((char *)jobs - offsetof(struct later, job));
-        struct exchange *x = later->x;
+        struct pool_job *job = jobs;
+        struct exchange *x;
 
         jobs = jobs->next;
+        if (job->work == run_errand) {
+            on_back(&((struct errand *)(void *)((char *)job - offsetof(struct errand, job)))->task);
+            continue;
+        }
+        x = later->x;
         asks->n--;
         later_free(x);
         exchange_end(x, 499);

@@ -19,6 +19,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "server/live_changes.h"
+#include "server/live_look.h"
 #include "server/server.h"
 #include "server/stats.h"
 #include "server/stream.h"
@@ -28,14 +29,11 @@ enum {
     VIEWERS_MAX = 1000,
     TICK_MS = 250,
     TICK_MAX_MS = 5000,
-    PAUSE_FACTOR = 100, /* the pause after a tick, in lengths of the tick */
+    PAUSE_FACTOR = 200, /* the pause after a tick, in lengths of the tick */
     SEND_US = 20,       /* what a system call for each viewer costs after the tick */
-    TICK_KEYS = 200,
-    TICK_BYTES = 96 << 10,
     TICK_EVENTS = 500,
     STATS_MS = 2000, /* that only numbers have changed is told this often */
     STALE_MS = 15000,
-    STALE_KEYS = 500,
     RESUME_EVENTS = 2000,
     SEED_EVENTS = 200000, /* of the log, for the numbers of the day before the start */
     GAPS_MAX = 256,
@@ -64,6 +62,9 @@ struct live {
     bool has_missed; /* more changed than can be told one by one */
     int64_t told_ms;
     int64_t stale_ms;
+    struct look look;
+    bool has_sent;    /* in this tick */
+    int64_t began_us; /* the tick, in time of the loop's thread */
     struct timer tick_timer;
 };
 
@@ -94,86 +95,46 @@ static void send_reset(struct live *live, struct stream *only)
 
 /* ---- what has changed ---- */
 
-/* As in a list, without what only a page of its own needs. Nobody's lock id is in it. */
-static json_t *row_json(const struct belay_info *info)
-{
-    json_t *row = wire_lock(info);
-
-    if (row != NULL) {
-        (void)json_object_del(row, "metadata");
-        (void)json_object_del(row, "lock_id");
-        (void)json_object_set_new(row, "waiting", json_integer((json_int_t)info->n_waiters));
-    }
-    return row;
-}
-
-/* What the key is now; NULL if the store does not answer or there is no memory. */
-static json_t *look_at(const struct live *live, const char *key)
-{
-    struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_info *info = NULL;
-    enum belay_code code = belay_get(live->server->client, key, &info, &err);
-    json_t *row = NULL;
-
-    if (code == BELAY_OK) {
-        row = row_json(info);
-    } else if (code == BELAY_NOT_FOUND) {
-        row = json_pack("{s:o, s:n}", "key", wire_text(key), "status");
-    }
-    belay_info_free(info);
-    belay_error_release(&err);
-    return row;
-}
-
-static json_t *take_rows(struct live *live)
-{
-    json_t *rows = json_array();
-    size_t bytes = 0;
-
-    for (size_t n = 0; n < TICK_KEYS && bytes < TICK_BYTES && live->changes.n > 0; n++) {
-        char key[BELAY_KEY_MAX + 1];
-
-        if (!changes_take(&live->changes, key)) {
-            break;
-        }
-        bytes += 400 + strlen(key);
-        (void)json_array_append_new(rows, look_at(live, key));
-    }
-    return rows;
-}
-
-/* Returns whether anything was sent. */
-static bool tell(struct live *live)
+/* What to look for before it can be told; returns whether there is anything. */
+static bool gather(struct live *live)
 {
     int64_t now_ms = loop_now_ms(live->server->loop);
     bool has_numbers = live->stats.n != live->stats_told && now_ms - live->told_ms >= STATS_MS;
-    struct buf out = BUF_INIT((size_t)1 << 20);
-    json_t *rows;
-    char *line;
 
-    changes_drop_transient(&live->changes);
     if (live->has_missed || live->changes.overrun) {
         live->has_missed = false;
         changes_clear(&live->changes);
         send_reset(live, NULL);
-        return true;
+        live->has_sent = true;
     }
-    if (live->changes.n == 0 && !has_numbers) {
-        return false;
+    look_take(&live->look, &live->changes);
+    live->look.tells = live->look.n_keys > 0 || has_numbers;
+    if (now_ms - live->stale_ms >= STALE_MS) {
+        /* That a heartbeat is missing is no event: somebody has to look. And a sign of life for who looks on. */
+        live->stale_ms = now_ms;
+        live->look.wants_stale = true;
+        streams_send(&live->viewers, ": keep-alive\n\n", 14);
     }
-    rows = take_rows(live);
-    line = wire_line(json_pack("{s:o, s:b, s:o}", "now", wire_time(clock_unix_ms()), "has_numbers",
-                               live->stats.n != live->stats_told, "locks", rows));
+    return live->look.tells || live->look.wants_stale;
+}
+
+/* What was looked for. */
+static void tell(struct live *live)
+{
+    struct buf out = BUF_INIT((size_t)1 << 20);
+    char *line = wire_line(json_pack("{s:o, s:b, s:O}", "now", wire_time(clock_unix_ms()), "has_numbers",
+                                     live->stats.n != live->stats_told, "locks", live->look.rows));
+
     add_id(live, &out);
     buf_addf(&out, "event: locks\ndata: %s\n\n", line == NULL ? "{}" : line);
     if (!out.failed) {
         streams_send(&live->viewers, out.data, out.len);
     }
     live->stats_told = live->stats.n;
-    live->told_ms = now_ms;
+    live->told_ms = loop_now_ms(live->server->loop);
+    live->has_sent = true;
     buf_release(&out);
     free(line);
-    return true;
 }
 
 /* ---- events ---- */
@@ -307,29 +268,6 @@ static void seed(struct live *live)
 
 /* ---- the tick ---- */
 
-static bool on_stale(void *context, const struct belay_info *info)
-{
-    struct live *live = context;
-
-    changes_mark(&live->changes, info->key, CHANGE_OTHER);
-    return true;
-}
-
-/* That a heartbeat is missing is no event: somebody has to look. And a sign of life for who looks on. */
-static void look_for_stale(struct live *live)
-{
-    struct belay_query query = BELAY_QUERY_INIT;
-    int64_t now_ms = loop_now_ms(live->server->loop);
-
-    if (now_ms - live->stale_ms >= STALE_MS) {
-        live->stale_ms = now_ms;
-        streams_send(&live->viewers, ": keep-alive\n\n", 14);
-        query.stale_only = true;
-        query.limit = STALE_KEYS;
-        (void)belay_list(live->server->client, &query, on_stale, live, NULL, NULL);
-    }
-}
-
 static int64_t cpu_us(void)
 {
     struct timespec now = { 0 };
@@ -338,27 +276,56 @@ static int64_t cpu_us(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
+/* `spent_us` by the loop, besides what it takes to send. */
 static void tick_again(struct live *live, int64_t spent_us)
 {
-    int64_t pause_ms = spent_us * PAUSE_FACTOR / 1000;
+    int64_t sent_us = live->has_sent ? (int64_t)live->viewers.n * SEND_US : 0;
+    int64_t pause_ms = (spent_us + sent_us) * PAUSE_FACTOR / 1000;
 
+    live->has_sent = false;
     pause_ms = pause_ms < TICK_MS ? TICK_MS : pause_ms > TICK_MAX_MS ? TICK_MAX_MS : pause_ms;
     (void)loop_timer_set(live->server->loop, &live->tick_timer, loop_now_ms(live->server->loop) + pause_ms);
+}
+
+static void end_tick(struct live *live)
+{
+    if (live->viewers.n > 0 || live->n_gaps > 0) {
+        tick_again(live, cpu_us() - live->began_us);
+    }
+}
+
+static void on_looked(struct errand *errand)
+{
+    struct live *live = (struct live *)(void *)((char *)errand - offsetof(struct live, look.errand));
+
+    if (live->server->asks != NULL) {
+        live->began_us = cpu_us(); /* what the loop did while it was out is not the dashboards' */
+    }
+    for (size_t i = 0; i < live->look.n_stale && live->viewers.n > 0; i++) {
+        changes_mark(&live->changes, live->look.stale[i], CHANGE_OTHER);
+    }
+    if (live->look.tells && live->look.rows != NULL && live->viewers.n > 0) {
+        tell(live);
+    }
+    look_clear(&live->look);
+    end_tick(live);
 }
 
 static void on_tick(struct timer *timer)
 {
     struct live *live = (struct live *)(void *)((char *)timer - offsetof(struct live, tick_timer));
-    int64_t began_us = cpu_us();
-    int64_t sent_us = 0;
 
-    read_log(live);
-    if (live->viewers.n > 0) {
-        look_for_stale(live);
-        sent_us = tell(live) ? (int64_t)live->viewers.n * SEND_US : 0;
+    if (live->look.errand.is_out) {
+        return; /* it ticks again when it is back */
     }
-    if (live->viewers.n > 0 || live->n_gaps > 0) {
-        tick_again(live, cpu_us() - began_us + sent_us);
+    live->began_us = cpu_us();
+    read_log(live);
+    if (live->viewers.n == 0 || !gather(live)) {
+        end_tick(live);
+    } else if (!errand_send(live->server, &live->look.errand)) {
+        live->has_missed = true;
+        look_clear(&live->look);
+        end_tick(live);
     }
 }
 
@@ -391,6 +358,7 @@ void live_free(struct live *live)
 {
     if (live != NULL) {
         changes_clear(&live->changes);
+        look_clear(&live->look);
         free(live);
     }
 }
@@ -399,6 +367,7 @@ void live_begin(struct live *live)
 {
     live->has_log = stream_last_event(live->server->client, &live->start, NULL) == BELAY_OK;
     live->tail = live->start;
+    look_init(&live->look, live->server->client, on_looked);
 }
 
 void live_stop(struct live *live)

@@ -1,7 +1,7 @@
 /*
  * What dashboards are told: which locks have changed, gathered and sent to all
  * of them at once, a few times a second at most. However much happens and however
- * many look on, it takes about a hundredth of the server's time.
+ * many look on, it takes less than a hundredth of the server's time.
  */
 #ifndef SERVER_LIVE_H
 #define SERVER_LIVE_H

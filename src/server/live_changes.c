@@ -4,11 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Most keys are short; thousands of these come and go every second, and are kept for the next. */
+enum { SHORT_KEY = 71 };
+
 struct change {
     struct change *in_bucket;
     struct change *next;
+    struct change **back; /* what points to it in the order */
+    bool is_short;
     enum change_kind first_kind;
-    enum change_kind last_kind;
     char key[];
 };
 
@@ -32,55 +36,69 @@ static struct change **find(struct changes *changes, const char *key)
     return at;
 }
 
+static struct change *change_new(struct changes *changes, const char *key, enum change_kind kind)
+{
+    size_t len = strlen(key);
+    struct change *change = changes->spare;
+
+    if (changes->n >= CHANGES_MAX || len > BELAY_KEY_MAX) {
+        return NULL;
+    }
+    if (change == NULL || len > SHORT_KEY) {
+        change = malloc(sizeof *change + (len > SHORT_KEY ? len : SHORT_KEY) + 1);
+        if (change == NULL) {
+            return NULL;
+        }
+    } else {
+        changes->spare = change->next;
+    }
+    *change = (struct change){ .is_short = len <= SHORT_KEY, .first_kind = kind };
+    memcpy(change->key, key, len + 1);
+    return change;
+}
+
+/* `in_bucket` points to it there. */
+static void drop(struct changes *changes, struct change **in_bucket)
+{
+    struct change *change = *in_bucket;
+
+    *in_bucket = change->in_bucket;
+    *change->back = change->next;
+    if (change->next != NULL) {
+        change->next->back = change->back;
+    } else {
+        changes->end = change->back;
+    }
+    changes->n--;
+    if (change->is_short) {
+        change->next = changes->spare;
+        changes->spare = change;
+    } else {
+        free(change);
+    }
+}
+
 void changes_mark(struct changes *changes, const char *key, enum change_kind kind)
 {
     struct change **at = find(changes, key);
-    size_t len = strlen(key);
-    struct change *change;
+    struct change *change = *at;
 
-    if (*at != NULL) {
-        (*at)->last_kind = kind;
+    if (change != NULL) {
+        if (change->first_kind == CHANGE_TAKEN && kind == CHANGE_FREED) {
+            drop(changes, at);
+        }
         return;
     }
-    change = changes->n >= CHANGES_MAX || len > BELAY_KEY_MAX ? NULL : malloc(sizeof *change + len + 1);
+    change = change_new(changes, key, kind);
     if (change == NULL) {
         changes->overrun = true;
         return;
     }
-    *change = (struct change){ .first_kind = kind, .last_kind = kind };
-    memcpy(change->key, key, len + 1);
     *at = change;
-    *(changes->end == NULL ? &changes->first : changes->end) = change;
+    change->back = changes->end == NULL ? &changes->first : changes->end;
+    *change->back = change;
     changes->end = &change->next;
     changes->n++;
-}
-
-/* `at` points to it in the order. */
-static void drop(struct changes *changes, struct change **at)
-{
-    struct change *change = *at;
-    struct change **in_bucket = find(changes, change->key);
-
-    *in_bucket = change->in_bucket;
-    *at = change->next;
-    if (changes->end == &change->next) {
-        changes->end = at == &changes->first ? NULL : at;
-    }
-    changes->n--;
-    free(change);
-}
-
-void changes_drop_transient(struct changes *changes)
-{
-    struct change **at = &changes->first;
-
-    while (*at != NULL) {
-        if ((*at)->first_kind == CHANGE_TAKEN && (*at)->last_kind == CHANGE_FREED) {
-            drop(changes, at);
-        } else {
-            at = &(*at)->next;
-        }
-    }
 }
 
 bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1])
@@ -89,14 +107,20 @@ bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1])
         return false;
     }
     memcpy(out_key, changes->first->key, strlen(changes->first->key) + 1);
-    drop(changes, &changes->first);
+    drop(changes, find(changes, out_key));
     return true;
 }
 
 void changes_clear(struct changes *changes)
 {
     while (changes->first != NULL) {
-        drop(changes, &changes->first);
+        drop(changes, find(changes, changes->first->key));
+    }
+    while (changes->spare != NULL) {
+        struct change *change = changes->spare;
+
+        changes->spare = change->next;
+        free(change);
     }
     changes->overrun = false;
 }

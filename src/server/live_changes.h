@@ -17,14 +17,13 @@ struct changes {
     struct change *buckets[CHANGES_BUCKETS];
     struct change *first; /* owned */
     struct change **end;  /* NULL: where first is */
+    struct change *spare; /* owned; kept for the next, until changes_clear() */
     size_t n;
     bool overrun; /* there were too many, and some are missing */
 };
 
+/* A key that was taken and is freed again is forgotten: for who looks now, nothing has changed. */
 void changes_mark(struct changes *changes, const char *key, enum change_kind kind);
-
-/* Forget keys that were taken and freed since: for who looks now, nothing has changed. */
-void changes_drop_transient(struct changes *changes);
 
 /* The oldest. False if there is none. */
 bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1]);

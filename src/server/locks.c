@@ -2,8 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "server/jobs.h"
 #include "server/routes.h"
 #include "server/server.h"
 #include "telemetry/telemetry.h"
@@ -144,6 +146,25 @@ static void on_changed(void *context, enum belay_code code, const struct belay_i
     }
 }
 
+/* A heartbeat that did not come through is counted, as a holder itself does (S4.11). */
+static void on_renewed(void *context, enum belay_code code, const struct belay_info *info,
+                       const struct belay_error *err)
+{
+    struct exchange *x = context;
+    struct belay_event event = { .at_unix_ms = clock_unix_ms(),
+                                 .level = BELAY_WARN_LEVEL,
+                                 .type = "heartbeat.failed",
+                                 .key = x->key,
+                                 .lock_id = x->found_id,
+                                 .reason = err == NULL ? NULL : err->text,
+                                 .duration_ms = -1 };
+
+    if (code != BELAY_OK && code != BELAY_INVALID) {
+        server_on_event(x->server, &event);
+    }
+    on_changed(context, code, info, err);
+}
+
 /* A client of ours that holds the lock has a span for that, which what is done for it goes into. */
 static void follow_holder(const struct exchange *x, const char *lock_id)
 {
@@ -202,7 +223,8 @@ void handle_renew(struct exchange *x)
         return;
     }
     follow_holder(x, body.lock_id);
-    if (belay_call_renew(x->server->client, x->key, body.lock_id, body.ttl_ms, on_changed, x, &err) !=
+    (void)snprintf(x->found_id, sizeof x->found_id, "%s", body.lock_id == NULL ? "" : body.lock_id);
+    if (belay_call_renew(x->server->client, x->key, body.lock_id, body.ttl_ms, on_renewed, x, &err) !=
         BELAY_OK) {
         reply_error(x, &err);
     }

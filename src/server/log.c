@@ -2,21 +2,34 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 
-enum { LOG_BUFFER_MAX = 1 << 20, LOG_FLUSH_AT = 64 << 10, LOG_TEXT_MAX = 1024 };
+enum {
+    LOG_BUFFER_MAX = 1 << 20,
+    LOG_FLUSH_AT = 64 << 10,
+    LOG_TEXT_MAX = 1024,
+    END_LOOKS = 10,
+    END_LOOK_MS = 100
+};
 
 static const char *const level_names[] = { "info", "warn", "error" };
 
 void log_begin(struct log *log, bool is_json)
 {
+    struct stat about;
+
     log->out = (struct buf)BUF_INIT(LOG_BUFFER_MAX);
     log->is_json = is_json;
+    log->is_file = fstat(STDERR_FILENO, &about) == 0 &&
+                   (S_ISREG(about.st_mode) || (S_ISCHR(about.st_mode) && !isatty(STDERR_FILENO)));
     (void)pthread_mutex_init(&log->mutex, NULL);
 }
 
@@ -80,25 +93,51 @@ static void begin_line(struct log *log, enum log_level level, const char *event)
     }
 }
 
-static void flush(struct log *log)
+/* Who reads standard error may be slow, or asleep: locks do not wait for that. */
+static bool has_room(void)
 {
-    static const char lost[] = "{\"level\":\"error\",\"event\":\"log\",\"message\":\"lines were lost\"}\n";
+    struct pollfd about = { .fd = STDERR_FILENO, .events = POLLOUT };
+
+    return poll(&about, 1, 0) > 0;
+}
+
+/* Returns how much was taken, or need not be kept. */
+static size_t write_some(const struct log *log)
+{
     size_t at = 0;
 
-    while (at < log->out.len) {
-        ssize_t n = write(STDERR_FILENO, log->out.data + at, log->out.len - at);
+    while (at < log->out.len && (log->is_file || has_room())) {
+        size_t len = log->out.len - at;
+        ssize_t n;
 
-        if (n < 0 && errno != EINTR) {
-            break; /* a log that nobody takes must not end the server */
+        len =
+            log->is_file || len < PIPE_BUF ? len : PIPE_BUF; /* so much does not block where there is room */
+        n = write(STDERR_FILENO, log->out.data + at, len);
+        if (n < 0 && errno != EINTR && errno != EAGAIN) {
+            return log->out.len; /* a log that nobody takes must not end the server */
+        }
+        if (n < 0 && errno == EAGAIN) {
+            break;
         }
         at += n > 0 ? (size_t)n : 0;
     }
+    return at;
+}
+
+/* What is not taken stays for the next time, as long as there is room for it. */
+static void flush(struct log *log)
+{
+    static const char lost[] = "{\"level\":\"error\",\"event\":\"log\",\"message\":\"lines were lost\"}\n";
+    size_t taken = write_some(log);
+
     if (log->out.failed) {
-        (void)!write(STDERR_FILENO, lost, sizeof lost - 1);
         buf_release(&log->out);
         log->out = (struct buf)BUF_INIT(LOG_BUFFER_MAX);
+        buf_adds(&log->out, lost);
+    } else if (taken > 0) {
+        log->out.len -= taken;
+        memmove(log->out.data, log->out.data + taken, log->out.len);
     }
-    log->out.len = 0;
 }
 
 static void end_line(struct log *log)
@@ -146,4 +185,15 @@ void log_flush(struct log *log)
     (void)pthread_mutex_lock(&log->mutex);
     flush(log);
     (void)pthread_mutex_unlock(&log->mutex);
+}
+
+void log_end(struct log *log)
+{
+    struct pollfd about = { .fd = STDERR_FILENO, .events = POLLOUT };
+
+    log_flush(log);
+    for (int i = 0; log->out.len > 0 && i < END_LOOKS && poll(&about, 1, END_LOOK_MS) >= 0; i++) {
+        log_flush(log);
+    }
+    buf_release(&log->out);
 }

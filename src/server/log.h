@@ -11,6 +11,7 @@
 struct log {
     struct buf out; /* written at the end of a turn: one write for many lines */
     bool is_json;
+    bool is_file;          /* standard error is, or is nothing: then writing does not wait for anybody */
     pthread_mutex_t mutex; /* a store on the network warns from its own threads */
 };
 
@@ -30,6 +31,7 @@ void log_begin(struct log *log, bool is_json);
 void log_request(struct log *log, const struct log_request *line);
 void log_note(struct log *log, enum log_level level, const char *event, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-void log_flush(struct log *log);
+void log_flush(struct log *log); /* as far as somebody takes it */
+void log_end(struct log *log);   /* waits for a slow reader, but not for long */
 
 #endif

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "server/census.h"
 #include "server/feed.h"
 #include "server/live.h"
 #include "server/metrics_text.h"
@@ -13,7 +14,7 @@
 #include "server/server.h"
 #include "telemetry/telemetry.h"
 
-enum { SERIES_MAX = 200, LABEL_MAX = 64, CENSUS_MAX = 10000, CENSUS_MS = 15000, HOUR_MS = 3600000 };
+enum { SERIES_MAX = 200, LABEL_MAX = 64 };
 
 /* What is counted of locks, in the order of `counters`. */
 enum { ACQUIRED, REFUSED, HEARTBEAT, HEARTBEAT_FAILED, STALE, EXPIRED, FORCED, LOST, RELEASED, N_COUNTERS };
@@ -43,6 +44,10 @@ static const double seconds_short[] = {
     .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10
 };
 static const double seconds_long[] = { .1, .5, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400 };
+/* Of belay_client_counts(); the last of those is for all that is more. */
+static const double batch_sizes[] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512 };
+enum { BATCH_BOUNDS = BELAY_BATCH_BUCKETS - 1 };
+_Static_assert(sizeof batch_sizes / sizeof batch_sizes[0] == BATCH_BOUNDS, "a bound for each");
 
 /* What is known of the locks of one kind. */
 struct series {
@@ -58,25 +63,16 @@ struct request_series {
     struct histogram took;
 };
 
-struct census {
-    int64_t at_ms;
-    size_t active;
-    size_t expired;
-    size_t stale;
-    size_t over_an_hour;
-    int64_t oldest_ms;
-    int64_t now_unix_ms;
-    bool is_whole;
-};
-
 struct metrics {
     const struct belay_config *config;
     struct series *series[SERIES_MAX + 1]; /* the last is for all others */
     size_t n_series;
     struct request_series *requests; /* by route; the last is for what has none */
     struct histogram commit;
+    struct histogram sync;
+    bool has_commits; /* in this turn of the loop */
     int64_t started_unix;
-    struct census census;
+    struct census *census; /* owned */
 };
 
 struct metrics *metrics_new(const struct belay_config *config)
@@ -89,8 +85,9 @@ struct metrics *metrics_new(const struct belay_config *config)
     metrics->config = config;
     metrics->started_unix = (int64_t)time(NULL);
     metrics->requests = calloc(n_routes + 1, sizeof *metrics->requests);
-    if (metrics->requests == NULL) {
-        free(metrics);
+    metrics->census = census_new();
+    if (metrics->requests == NULL || metrics->census == NULL) {
+        metrics_free(metrics);
         return NULL;
     }
     return metrics;
@@ -105,6 +102,7 @@ void metrics_free(struct metrics *metrics)
         free(metrics->series[i]);
     }
     free(metrics->requests);
+    census_free(metrics->census);
     free(metrics);
 }
 
@@ -158,6 +156,7 @@ void metrics_event(struct metrics *metrics, const struct belay_event *event)
 
     if (event->commit_us > 0) {
         histogram_add(&metrics->commit, HISTOGRAM_BOUNDS(seconds_short), (double)event->commit_us / 1e6);
+        metrics->has_commits = true;
     }
     if (series == NULL) {
         return;
@@ -186,42 +185,15 @@ void metrics_request(struct metrics *metrics, const struct route *route, int sta
     histogram_add(&series->took, HISTOGRAM_BOUNDS(seconds_short), (double)took_us / 1e6);
 }
 
-/* ---- the locks as they are ---- */
-
-static bool count_lock(void *context, const struct belay_info *info)
+/* Only a store on this machine has anything to sync. */
+void metrics_turn(struct server *server, int64_t sync_us)
 {
-    struct census *census = context;
+    struct metrics *metrics = server->metrics;
 
-    if (info->status == BELAY_STATUS_ACTIVE) {
-        int64_t held_ms = census->now_unix_ms - info->locked_at_unix_ms;
-
-        census->active++;
-        census->stale += info->is_stale;
-        census->over_an_hour += held_ms > HOUR_MS;
-        census->oldest_ms = held_ms > census->oldest_ms ? held_ms : census->oldest_ms;
-    } else {
-        census->expired++;
+    if (metrics->has_commits && server->asks == NULL) {
+        histogram_add(&metrics->sync, HISTOGRAM_BOUNDS(seconds_short), (double)sync_us / 1e6);
     }
-    return true;
-}
-
-/* Now and then, and not all of a million: a scrape must not hold up the locks. */
-static void take_census(const struct server *server, struct census *census)
-{
-    struct belay_query query = BELAY_QUERY_INIT;
-    struct belay_error err = BELAY_ERROR_INIT;
-    struct census fresh = { .at_ms = loop_now_ms(server->loop), .now_unix_ms = (int64_t)time(NULL) * 1000 };
-    bool more = false;
-
-    if (census->at_ms != 0 && fresh.at_ms - census->at_ms < CENSUS_MS) {
-        return;
-    }
-    query.limit = CENSUS_MAX;
-    if (belay_list(server->client, &query, count_lock, &fresh, &more, &err) == BELAY_OK) {
-        fresh.is_whole = !more;
-        *census = fresh;
-    }
-    belay_error_release(&err);
+    metrics->has_commits = false;
 }
 
 /* ---- as text ---- */
@@ -303,29 +275,32 @@ static void write_requests(const struct metrics *metrics, struct buf *out)
     }
 }
 
-static uint64_t store_errors(const struct metrics *metrics)
+/* How the store does. What a batch is worth is in belay_client_counts(). */
+static void write_store(const struct server *server, struct buf *out)
 {
-    uint64_t n = 0;
+    const struct metrics *metrics = server->metrics;
+    struct belay_store_counts counts;
+    struct histogram batch = { .count = 0 };
 
-    for (size_t i = 0; i <= n_routes; i++) {
-        n += metrics->requests[i].by_status[5];
+    belay_client_counts(server->client, &counts);
+    for (size_t i = 0; i < BATCH_BOUNDS; i++) {
+        batch.buckets[i] = counts.batches[i];
     }
-    return n;
-}
-
-static void write_census(const struct census *census, struct buf *out)
-{
-    text_head(out, "belay_locks", "gauge", "Locks by status, of the first ten thousand.");
-    buf_addf(out, "belay_locks{status=\"active\"} %zu\nbelay_locks{status=\"expired\"} %zu\n", census->active,
-             census->expired);
-    text_gauge(out, "belay_locks_stale", "Active locks whose holder missed its heartbeats.",
-               (double)census->stale);
-    text_gauge(out, "belay_locks_held_over_hour", "Active locks held for more than an hour.",
-               (double)census->over_an_hour);
-    text_gauge(out, "belay_lock_oldest_held_seconds", "How long the oldest active lock has been held.",
-               (double)census->oldest_ms / 1000.0);
-    text_gauge(out, "belay_locks_counted_all", "0 if there are more locks than were counted.",
-               census->is_whole ? 1 : 0);
+    batch.count = counts.syncs;
+    batch.sum = (double)counts.commits;
+    text_head(out, "belay_store_commit_duration_seconds", "histogram", "How long the store took to change.");
+    text_histogram(out, "belay_store_commit_duration_seconds", "", &metrics->commit,
+                   HISTOGRAM_BOUNDS(seconds_short));
+    text_head(out, "belay_store_commit_batch_size", "histogram",
+              "Changes that went to disk, or to the network, together.");
+    text_histogram(out, "belay_store_commit_batch_size", "", &batch, HISTOGRAM_BOUNDS(batch_sizes));
+    text_head(out, "belay_store_sync_duration_seconds", "histogram",
+              "How long it took to have such a batch on disk.");
+    text_histogram(out, "belay_store_sync_duration_seconds", "", &metrics->sync,
+                   HISTOGRAM_BOUNDS(seconds_short));
+    text_head(out, "belay_store_errors_total", "counter",
+              "Questions and changes that the store did not answer, or could not.");
+    buf_addf(out, "belay_store_errors_total %llu\n", (unsigned long long)counts.errors);
 }
 
 static double resident_bytes(void)
@@ -343,21 +318,16 @@ static double resident_bytes(void)
     return (double)pages * (double)sysconf(_SC_PAGESIZE);
 }
 
-static void write_metrics(const struct server *server, struct buf *out)
+static void write_metrics(struct server *server, struct buf *out)
 {
     struct metrics *metrics = server->metrics;
 
-    take_census(server, &metrics->census);
     write_counters(metrics, out);
     write_lock_histograms(metrics, out);
-    write_census(&metrics->census, out);
+    census_write(metrics->census, server, out);
     write_requests(metrics, out);
     guard_counts_write(&server->guard, out);
-    text_head(out, "belay_store_commit_duration_seconds", "histogram", "How long the store took to change.");
-    text_histogram(out, "belay_store_commit_duration_seconds", "", &metrics->commit,
-                   HISTOGRAM_BOUNDS(seconds_short));
-    text_head(out, "belay_store_errors_total", "counter", "Requests that the store failed.");
-    buf_addf(out, "belay_store_errors_total %llu\n", (unsigned long long)store_errors(metrics));
+    write_store(server, out);
     text_gauge(out, "belay_waiting", "Requests that wait in line.", (double)server->waits.n);
     text_gauge(out, "belay_event_listeners", "Clients that listen to events.",
                (double)feed_count(server->feed));

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "server/feed.h"
@@ -90,6 +91,7 @@ static void before_sleep(void *context)
     struct server *server = context;
     struct belay_error err = BELAY_ERROR_INIT;
     int64_t next_ms = belay_client_turn(server->client);
+    int64_t began_us;
 
     feed_pump(server->feed);
     if (may_sync_later(server)) {
@@ -99,7 +101,9 @@ static void before_sleep(void *context)
     }
     server->sync_by_ms = 0;
     wake_at(server, next_ms);
+    began_us = clock_boot_us();
     if (belay_client_sync(server->client, &err) == BELAY_OK) {
+        metrics_turn(server, clock_boot_us() - began_us);
         hooks_pump(server);
         log_flush(&server->log); /* who has an answer finds it in the log */
         http_server_let_out(server->http);
@@ -590,8 +594,7 @@ static void finish(struct run *run)
         (void)pthread_sigmask(SIG_SETMASK, &run->old_mask, NULL);
     }
     loop_free(server->loop);
-    log_flush(&server->log);
-    buf_release(&server->log.out);
+    log_end(&server->log);
     free(server->openapi);
     free(run->unix_address);
     free(run->beside_address);

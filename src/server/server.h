@@ -74,7 +74,7 @@ struct exchange {
     char id[REQUEST_ID_SIZE];
     char key[BELAY_KEY_MAX + 1];     /* "" until it is known */
     char more[2][BELAY_KEY_MAX + 1]; /* further names in the path */
-    char found_id[BELAY_ID_MAX + 1]; /* DELETE of a lock: of the one that is held */
+    char found_id[BELAY_ID_MAX + 1]; /* DELETE of a lock: of the one that is held; renew: as it was given */
 };
 
 /* ---- exchange.c ---- */

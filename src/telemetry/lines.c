@@ -131,7 +131,22 @@ static bool send_text(int fd, const struct buf *text)
     return !text->failed && send(fd, text->data, text->len, MSG_NOSIGNAL) == (ssize_t)text->len;
 }
 
-static bool send_line(const struct lines *lines, enum belay_level level, const char *text)
+/* A daemon that was started anew has a new socket, in the same place. */
+static bool send_again(struct lines *lines, const struct buf *packet)
+{
+    int saved = errno;
+    int fd = open_socket(lines->kind == LINES_JOURNALD ? JOURNAL_SOCKET : SYSLOG_SOCKET);
+
+    if (fd < 0) {
+        errno = saved;
+        return false;
+    }
+    (void)close(lines->fd);
+    lines->fd = fd;
+    return send_text(fd, packet);
+}
+
+static bool send_line(struct lines *lines, enum belay_level level, const char *text)
 {
     struct buf packet = BUF_INIT(LINE_MAX_BYTES);
     int priority = level == BELAY_WARN_LEVEL ? LOG_WARNING : LOG_INFO;
@@ -142,7 +157,8 @@ static bool send_line(const struct lines *lines, enum belay_level level, const c
     } else {
         buf_addf(&packet, "<%d>belay[%ld]: %s", LOG_AUTHPRIV | priority, (long)getpid(), text);
     }
-    done = send_text(lines->fd, &packet);
+    errno = ENOMEM;
+    done = send_text(lines->fd, &packet) || (errno != EAGAIN && !packet.failed && send_again(lines, &packet));
     buf_release(&packet);
     return done;
 }

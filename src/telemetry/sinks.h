@@ -48,12 +48,20 @@ char *emf_line(const struct belay_config *config, const struct belay_event *even
 
 /* ---- StatsD and DogStatsD (statsd.c) ---- */
 
+struct statsd_search;
+
 struct statsd {
-    int fd; /* -1: none */
+    int fd;                       /* -1: none, or not known yet: */
+    struct statsd_search *search; /* owned; NULL: the address is a number */
 };
 enum belay_code statsd_open(struct statsd *statsd, const char *setting, const char *address,
                             struct belay_error *err);
 void statsd_send(struct statsd *statsd, const struct belay_config *config, const struct belay_event *event);
+bool statsd_is_open(const struct statsd *statsd);
+/* That its host cannot be found is told here, once; it is looked for again. */
+bool statsd_problem(const struct statsd *statsd, char *out, size_t size);
+/* Nothing more comes: wait a little for what has not found its host yet. */
+void statsd_finish(const struct statsd *statsd);
 void statsd_close(struct statsd *statsd);
 
 /* ---- OpenTelemetry (traces.c) ---- */

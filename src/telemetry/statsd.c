@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "telemetry/sinks.h"
+#include "telemetry/statsd_search.h"
 
 enum { PACKET_MAX = 1400 };
 
@@ -34,31 +35,64 @@ static bool split(const char *address, char host[256], char port[16])
     return true;
 }
 
+static bool is_port(const char *text)
+{
+    long port = strspn(text, "0123456789") == strlen(text) ? strtol(text, NULL, 10) : 0;
+
+    return port >= 1 && port <= 65535;
+}
+
+/* A number is known at once; a name is looked up elsewhere, and may turn out to be none. */
+static int connect_number(const char *host, const char *port, bool *out_is_number)
+{
+    struct addrinfo hints = { .ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
+    struct addrinfo *found = NULL;
+    int fd;
+
+    *out_is_number = getaddrinfo(host, port, &hints, &found) == 0;
+    if (!*out_is_number) {
+        return -1;
+    }
+    fd = statsd_connect(found->ai_family, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    return fd;
+}
+
 enum belay_code statsd_open(struct statsd *statsd, const char *setting, const char *address,
                             struct belay_error *err)
 {
-    struct addrinfo hints = { .ai_socktype = SOCK_DGRAM };
-    struct addrinfo *found = NULL;
     char host[256];
     char port[16];
-    int problem;
+    bool is_number;
 
-    statsd->fd = -1;
-    if (!split(address, host, port)) {
+    *statsd = (struct statsd){ .fd = -1 };
+    if (!split(address, host, port) || !is_port(port)) {
         return error_set(err, BELAY_CONFIG, "%s: '%s' is not HOST:PORT, such as 127.0.0.1:8125", setting,
                          address);
     }
-    problem = getaddrinfo(host, port, &hints, &found);
-    if (problem != 0) {
-        return error_set(err, BELAY_CONFIG, "%s: '%s': %s", setting, address, gai_strerror(problem));
+    statsd->fd = connect_number(host, port, &is_number);
+    if (is_number && statsd->fd < 0) {
+        return error_set(err, BELAY_CONFIG, "%s: '%s': %s", setting, address, strerror(errno));
     }
-    statsd->fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (statsd->fd < 0 || connect(statsd->fd, found->ai_addr, found->ai_addrlen) != 0) {
-        (void)error_set(err, BELAY_CONFIG, "%s: '%s': %s", setting, address, strerror(errno));
-        statsd_close(statsd);
+    if (!is_number) {
+        statsd->search = statsd_search_new(host, port);
+        return statsd->search == NULL ? error_no_memory(err) : BELAY_OK;
     }
-    freeaddrinfo(found);
-    return statsd->fd < 0 ? BELAY_CONFIG : BELAY_OK;
+    return BELAY_OK;
+}
+
+bool statsd_is_open(const struct statsd *statsd)
+{
+    return statsd->fd >= 0 || statsd->search != NULL;
+}
+
+static void send_packet(const struct statsd *statsd, const struct buf *packet)
+{
+    if (statsd->search != NULL) {
+        statsd_search_send(statsd->search, packet->data, packet->len);
+    } else {
+        (void)send(statsd->fd, packet->data, packet->len, MSG_NOSIGNAL); /* nobody need listen */
+    }
 }
 
 /* What would end a tag, a name or a line becomes '_'. */
@@ -97,7 +131,7 @@ static void add_tags(struct buf *packet, const struct belay_config *config, cons
 }
 
 /* False if it does not fit into one packet. */
-static bool send_some(struct statsd *statsd, const struct belay_config *config,
+static bool send_some(const struct statsd *statsd, const struct belay_config *config,
                       const struct belay_event *event, const struct measure *measures, size_t n)
 {
     struct buf packet = BUF_INIT(PACKET_MAX);
@@ -115,7 +149,7 @@ static bool send_some(struct statsd *statsd, const struct belay_config *config,
     }
     fits = !packet.failed;
     if (fits) {
-        (void)send(statsd->fd, packet.data, packet.len, MSG_NOSIGNAL); /* nobody need listen */
+        send_packet(statsd, &packet);
     }
     buf_release(&packet);
     return fits;
@@ -134,10 +168,23 @@ void statsd_send(struct statsd *statsd, const struct belay_config *config, const
     }
 }
 
+bool statsd_problem(const struct statsd *statsd, char *out, size_t size)
+{
+    return statsd->search != NULL && statsd_search_problem(statsd->search, out, size);
+}
+
+void statsd_finish(const struct statsd *statsd)
+{
+    if (statsd->search != NULL) {
+        statsd_search_wait(statsd->search);
+    }
+}
+
 void statsd_close(struct statsd *statsd)
 {
     if (statsd->fd >= 0) {
         (void)close(statsd->fd);
     }
-    statsd->fd = -1;
+    statsd_search_free(statsd->search);
+    *statsd = (struct statsd){ .fd = -1 };
 }

@@ -53,7 +53,7 @@ static enum belay_code open_all(struct telemetry *telemetry, struct belay_error 
     if (code == BELAY_OK && emf != NULL && *emf != '\0' && telemetry->emf.kind == LINES_NONE) {
         code = lines_open(&telemetry->emf, "metrics.emf", emf, err);
     }
-    if (code == BELAY_OK && statsd != NULL && *statsd != '\0' && telemetry->statsd.fd < 0) {
+    if (code == BELAY_OK && statsd != NULL && *statsd != '\0' && !statsd_is_open(&telemetry->statsd)) {
         code = statsd_open(&telemetry->statsd, "metrics.statsd", statsd, err);
     }
     return code == BELAY_OK ? traces_open(options, &telemetry->traces, err) : code;
@@ -73,7 +73,7 @@ enum belay_code telemetry_open(const struct telemetry_options *options, struct t
     (void)pthread_mutex_init(&telemetry->mutex, NULL);
     code = open_all(telemetry, err);
     if (code != BELAY_OK || (telemetry->audit.kind == LINES_NONE && telemetry->emf.kind == LINES_NONE &&
-                             telemetry->statsd.fd < 0 && telemetry->traces == NULL)) {
+                             !statsd_is_open(&telemetry->statsd) && telemetry->traces == NULL)) {
         telemetry_close(telemetry);
         telemetry = NULL;
     }
@@ -91,6 +91,17 @@ static void warn(const struct telemetry *telemetry, const char *what, const stru
     if (telemetry->options.on_warning != NULL && lines->kind != LINES_STDERR) { /* where that would go */
         (void)snprintf(text, sizeof text, "%s: cannot write to %s: %s", what,
                        lines->path == NULL ? "its log" : lines->path, why);
+        telemetry->options.on_warning(telemetry->options.context, text);
+    }
+}
+
+static void warn_of_statsd(const struct telemetry *telemetry)
+{
+    char why[200];
+    char text[300];
+
+    if (statsd_problem(&telemetry->statsd, why, sizeof why) && telemetry->options.on_warning != NULL) {
+        (void)snprintf(text, sizeof text, "metrics: nothing goes to StatsD: %s", why);
         telemetry->options.on_warning(telemetry->options.context, text);
     }
 }
@@ -126,8 +137,9 @@ void telemetry_event(struct telemetry *telemetry, const struct belay_event *even
         put_line(telemetry, &telemetry->emf, "metrics", event->level,
                  emf_line(telemetry->options.config, event));
     }
-    if (telemetry->statsd.fd >= 0) {
+    if (statsd_is_open(&telemetry->statsd)) {
         statsd_send(&telemetry->statsd, telemetry->options.config, event);
+        warn_of_statsd(telemetry);
     }
     if (telemetry->traces != NULL) {
         traces_event(telemetry->traces, event);
@@ -183,6 +195,8 @@ void telemetry_close(struct telemetry *telemetry)
     traces_close(telemetry->traces);
     lines_close(&telemetry->audit);
     lines_close(&telemetry->emf);
+    statsd_finish(&telemetry->statsd);
+    warn_of_statsd(telemetry);
     statsd_close(&telemetry->statsd);
     (void)pthread_mutex_destroy(&telemetry->mutex);
     free(telemetry);

@@ -1,6 +1,7 @@
 """`belay top` on a terminal of 80 by 24, as a person sees it."""
 
 import fcntl
+import json
 import os
 import pty
 import signal
@@ -135,6 +136,30 @@ class Top(BelayCase):
                 self.assertEqual(status, 0 if isinstance(how, str) else 128 + how)
                 self.assertTrue(top.bytes.endswith(b"\x1b[?7h\x1b[?25h\x1b[?1049l"), top.bytes[-60:])
                 self.assertEqual(after, before)
+
+    def test_a_store_that_hangs_or_is_gone_is_said_and_keeps_nobody_from_leaving(self):
+        server = self.start("serve", "--json", "--listen", "127.0.0.1:0")
+        url = json.loads(server.stdout.readline())["listening"][0]
+        self.hold("k")
+        top = self.top(BELAY_STORE=url)
+        top.until("1 held", "Enter details")
+        server.send_signal(signal.SIGSTOP)
+        self.addCleanup(server.send_signal, signal.SIGCONT)
+        time.sleep(4)  # longer than it goes without a list: it asks now, and is not answered
+        began = time.monotonic()
+        top.send("s")
+        top.until("by holder")
+        top.send("q")
+        self.assertEqual(top.finish(), 0)
+        self.assertLess(time.monotonic() - began, 8)  # an answer is waited for longer
+        server.send_signal(signal.SIGCONT)
+        top = self.top(BELAY_STORE=url)
+        top.until("1 held", "Enter details")
+        server.kill()
+        server.wait()
+        top.until("1 held", "not fresh: ")
+        top.send("\x03")
+        self.assertEqual(top.finish(), 0)
 
     def test_another_size_of_the_terminal_is_followed(self):
         for n in range(30):

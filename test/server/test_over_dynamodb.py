@@ -5,6 +5,7 @@ its own.
 """
 
 import json
+import re
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dynamodb"))
 from dynamo_support import DynamoStore  # noqa: E402
 from hook_support import Receiver  # noqa: E402
 from proxy import Plan  # noqa: E402
-from server_support import ServerCase, wait_until  # noqa: E402
+from server_support import ServerCase, Stream, wait_until  # noqa: E402
 
 class OverDynamo(DynamoStore):
     EXTRA = "max_clock_skew=10ms"
@@ -181,6 +182,60 @@ class Slow(OverDynamo, ServerCase):
             connection.close()
         self.assertEqual(self.server.get("/v1/locks/warm").status, 200)
         self.assertEqual(self.server.stop(), 0)
+
+    def test_dashboards_and_scrapes_hold_up_nobody(self):
+        streams = [Stream(self.server, "/v1/live") for _ in range(3)]
+        for stream in streams:
+            self.addCleanup(stream.close)
+        events = [stream.events() for stream in streams]
+        for one in events:
+            self.assertEqual(next(one)["data"], {"keeps_events": False})
+        self.proxy.plan = Plan(delay=1.0, delay_s=self.DELAY_S)
+        later = [self.server.acquire_later(f"k{i}", "x", ttl_ms=60000) for i in range(4)]
+        seen = []
+        for one in events:
+            rows = set()
+            seen.append(rows)
+            threading.Thread(target=self.gather, args=(one, rows), daemon=True).start()
+        began = time.monotonic()
+        slowest = 0
+        while not all(rows >= {f"k{i}" for i in range(4)} for rows in seen):
+            asked = time.monotonic()
+            self.assertEqual(self.server.get("/metrics").status, 200)
+            self.assertEqual(self.server.get("/healthz").status, 200)
+            slowest = max(slowest, time.monotonic() - asked)
+            self.assertLess(time.monotonic() - began, 60, seen)
+        self.assertLess(slowest, self.DELAY_S, "it was held up")
+        self.assertEqual([one.get().status for one in later], [200] * 4)
+        wait_until(lambda: 'belay_locks{status="active"}' in self.server.get("/metrics").body.decode(), "the count of locks")
+
+    @staticmethod
+    def gather(events, rows):
+        for event in events:
+            rows.update(row["key"] for row in event["data"].get("locks", []) if row["status"] == "active")
+
+    def test_it_stops_while_a_dashboard_is_being_told(self):
+        stream = Stream(self.server, "/v1/live")
+        self.addCleanup(stream.close)
+        next(stream.events())
+        self.proxy.plan = Plan(delay=1.0, delay_s=self.DELAY_S)
+        self.server.get("/metrics")  # its census is under way too
+        self.server.acquire_later("k", "x")
+        wait_until(lambda: len(self.proxy.counts()) > 0, "the questions to be asked")
+        self.assertEqual(self.server.stop(), 0)
+
+    def test_what_it_does_not_answer_is_counted_and_every_change_is_one_write(self):
+        def value(name):
+            text = self.server.get("/metrics").body.decode()
+            return float(re.search(rf"^{name} (\S+)$", text, re.M).group(1))
+        wait_until(lambda: value("belay_store_commit_batch_size_count") == 1, "the first change")
+        self.server.acquire("more")
+        self.assertEqual(value("belay_store_commit_batch_size_sum"), value("belay_store_commit_batch_size_count"))
+        self.assertEqual(value('belay_store_commit_batch_size_bucket{le="1"}'), value("belay_store_commit_batch_size_count"))
+        before = value("belay_store_errors_total")
+        self.proxy.answer("*", 500, "InternalServerError", "no")
+        self.assertIn(self.server.get("/v1/locks/warm").status, (503, 504))
+        self.assertGreater(value("belay_store_errors_total"), before)
 
     def test_a_store_that_does_not_answer_is_said_so(self):
         self.proxy.answer("*", 400, "AccessDeniedException", "no")

@@ -13,6 +13,7 @@ import threading
 import time
 
 from server_support import ROOT, ServerCase, main, wait_until
+from support import BELAY
 
 
 def unpacked(file, *packages):
@@ -94,6 +95,30 @@ class Audit(ServerCase):
         os.close(writer)
         self.assertEqual(process.wait(60), 0)
 
+    def test_a_server_whose_log_nobody_reads_goes_on_and_says_that_lines_were_lost(self):
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        process = self.start("serve", "--json", "--listen", "127.0.0.1:0", stderr=writer)
+        os.close(writer)
+        url = json.loads(process.stdout.readline())["listening"][0]
+        connection = http.client.HTTPConnection(url.split("//")[1], timeout=60)
+        self.addCleanup(connection.close)
+
+        def ask(times):
+            for _ in range(times):
+                connection.request("GET", "/v1/locks/" + 200 * "x")  # 400 bytes of log, or so
+                self.assertEqual(connection.getresponse().read()[:9], b'{"error":')
+        ask(3500)  # far more than a pipe and the server's own room hold
+        text = b""
+        for _ in range(500):  # a request has it look whether there is room again
+            if b"lines were lost" in text:
+                break
+            ask(1)
+            text += os.read(reader, 1 << 16)
+        self.assertIn(b"lines were lost", text)
+        for line in text.splitlines()[:-1]:
+            json.loads(line)
+
     def test_in_a_directory_is_refused_by_name(self):
         config = self.write_config(f"audit: {{file: {self.dir}}}\n")
         error = self.fails(78, "run", "--config", str(config), "k", "--", "true").err
@@ -114,6 +139,69 @@ class Audit(ServerCase):
         (first, _) = [json.loads(line) for line in (self.dir / "m.log").read_text().splitlines()]
         self.assertEqual(first["Stack"], "s__|#")  # CloudWatch takes nothing but ASCII
         self.assertEqual(len(receiver.named("lock.hold")), 1)
+
+
+class Daemon(ServerCase):
+    """Syslog, at the place where it always is: in a mount namespace whose /dev is ours."""
+
+    def listen(self):
+        daemon = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(daemon.close)
+        (self.dir / "dev" / "log").unlink(missing_ok=True)
+        daemon.bind(str(self.dir / "dev" / "log"))
+        daemon.settimeout(60)
+        return daemon
+
+    def run_there(self, *args):
+        (self.dir / "dev" / "null").touch()
+        script = (f"mount --bind /dev/null {self.dir}/dev/null && mount --bind {self.dir}/dev /dev && exec \"$@\"")
+        return subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", BELAY, *args], env={**os.environ, **self.env},
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+
+    def test_gets_every_event_as_one_line_whatever_is_in_it(self):
+        """S4.12"""
+        (self.dir / "dev").mkdir()
+        daemon = self.listen()
+        config = self.write_config("audit: {file: syslog}\n")
+        done = self.run_there("run", "--config", str(config), "--meta", "m=a \"<13>evil: x", "k", "--", "true")
+        if "unshare:" in done.stderr or "mount:" in done.stderr:
+            self.skipTest("no namespaces here: " + done.stderr)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for event in ("lock.acquired", "lock.released"):
+            text = daemon.recv(1 << 16).decode()
+            self.assertNotIn("\n", text)
+            head, line = text.split(": ", 1)
+            self.assertRegex(head, r"^<86>belay\[\d+\]$")
+            self.assertEqual((json.loads(line)["event"], json.loads(line)["lock_key"]), (event, "k"))
+
+    def test_that_is_started_anew_gets_what_comes_then(self):
+        (self.dir / "dev").mkdir()
+        first = self.listen()
+        config = self.write_config("audit: {file: syslog}\n")
+        script = f"echo > {self.dir}/began; while ! test -e {self.dir}/go; do :; done"
+        done = []
+        thread = threading.Thread(target=lambda: done.append(
+            self.run_there("run", "--config", str(config), "--ttl", "10m", "k", "--", "/bin/sh", "-c", script)))
+        thread.start()
+        wait_until(lambda: done or (self.dir / "began").exists(), "the command")
+        if done:
+            self.skipTest("no namespaces here: " + done[0].stderr)
+        self.assertIn("lock.acquired", first.recv(1 << 16).decode())
+        first.close()
+        second = self.listen()
+        (self.dir / "go").touch()
+        self.assertIn("lock.released", second.recv(1 << 16).decode())
+        thread.join()
+        self.assertEqual(done[0].returncode, 0, done[0].stderr)
+
+    def test_that_is_not_there_is_named(self):
+        (self.dir / "dev").mkdir()
+        config = self.write_config("audit: {file: syslog}\n")
+        done = self.run_there("run", "--config", str(config), "k", "--", "true")
+        if "unshare:" in done.stderr or "mount:" in done.stderr:
+            self.skipTest("no namespaces here: " + done.stderr)
+        self.assertEqual(done.returncode, 78)
+        self.assertIn("audit.file: nobody listens at /dev/log: No such file or directory", done.stderr)
 
 
 class CloudWatch(ServerCase):
@@ -178,8 +266,48 @@ class StatsD(ServerCase):
                 "true")
         self.assertRegex(receiver.recv(2000).decode(), r"^belay\.lock\.acquisition\.success:1\|c\|#level:stack.*,stack:s{480}")
 
+    def test_a_host_by_name_gets_all_of_it(self):
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(receiver.close)
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(20)
+        self.ok("run", "--metrics", f"statsd:localhost:{receiver.getsockname()[1]}", "k", "--", "true")
+        self.assertRegex(receiver.recv(2000).decode(), r"^belay\.lock\.acquisition\.success:1\|c")
+        self.assertRegex(receiver.recv(2000).decode(), r"^belay\.lock\.held\.duration:")
+
+    def test_a_host_that_does_not_exist_is_said_once_and_keeps_nobody_from_a_lock(self):
+        result = self.ok("run", "--metrics", "statsd:no-such-host.invalid:8125", "k", "--", "true")
+        self.assertEqual(result.err.count("metrics: nothing goes to StatsD: 'no-such-host.invalid': "), 1, result.err)
+        server = self.serve("--metrics", "statsd:no-such-host.invalid:8125")
+        for i in range(300):
+            self.assertEqual(server.acquire(f"k{i}", ttl_ms=60000).status, 200)
+
+    def test_a_resolver_that_never_answers_delays_no_lock(self):
+        """What a name server behind a firewall does; in a mount namespace that has such a one."""
+        silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(silent.close)
+        try:
+            silent.bind(("127.77.77.77", 53))
+        except OSError as error:
+            self.skipTest(f"port 53 cannot be had: {error}")
+        (self.dir / "resolv.conf").write_text("nameserver 127.77.77.77\noptions timeout:30 attempts:1\n")
+        (self.dir / "nsswitch.conf").write_text("hosts: dns\n")
+        script = (f"mount --bind {self.dir}/resolv.conf /etc/resolv.conf && mount --bind {self.dir}/nsswitch.conf /etc/nsswitch.conf"
+                  f" && exec {BELAY} run --metrics statsd:slow.example:8125 k -- date +%s.%N")
+        before = time.time()
+        done = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script], env=dict(os.environ, **self.env),
+                              capture_output=True, text=True, timeout=60)
+        if "unshare:" in done.stderr or "mount:" in done.stderr:
+            self.skipTest("no namespaces here: " + done.stderr)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertLess(float(done.stdout) - before, 20)
+        self.assertLess(time.time() - before, 25)  # the resolver would have taken 30 s
+        self.assertIn("nothing goes to StatsD: 'slow.example': no answer from the resolver", done.stderr)
+
     def test_a_wrong_address_says_what_would_be_right(self):
-        self.assertIn("'8125' is not HOST:PORT", self.fails(78, "run", "--metrics", "statsd:8125", "k", "--", "true").err)
+        for address in ("8125", "host:", ":8125", "host:http", "host:0", "host:65536"):
+            error = self.fails(78, "run", "--metrics", f"statsd:{address}", "k", "--", "true").err
+            self.assertIn(f"'{address}' is not HOST:PORT", error)
 
 
 class Prometheus(ServerCase):
@@ -273,7 +401,7 @@ class Prometheus(ServerCase):
 class Receiver:
     """A small OTLP receiver."""
 
-    def __init__(self, case, status=200, context=None):
+    def __init__(self, case, status=200, context=None, gate=None):
         self.spans = []
         self.headers = []
         self.status = status
@@ -283,6 +411,8 @@ class Receiver:
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 receiver.headers.append((self.path, dict(self.headers)))
+                if gate is not None:
+                    gate.wait(60)
                 for resource in body["resourceSpans"]:
                     for scope in resource["scopeSpans"]:
                         receiver.spans += [dict(span, service=resource["resource"]["attributes"][0]["value"]["stringValue"])
@@ -448,15 +578,30 @@ class Traces(ServerCase):
         for url in ("http://", "https://[::", "http://127.0.0.1:99999999", "http://a b/"):
             self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
 
-    def test_what_no_receiver_takes_is_counted(self):
-        receiver = Receiver(self, status=400)
-        server = self.serve(env={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
-        server.acquire("k", ttl_ms=60000)
+    def dropped(self, server):
+        return int(re.search(r"^belay_spans_dropped_total (\d+)$", server.get("/metrics").body.decode(), re.M).group(1))
 
-        def dropped():
-            text = server.get("/metrics").body.decode()
-            return int(re.search(r"^belay_spans_dropped_total (\d+)$", text, re.M).group(1))
-        wait_until(lambda: dropped() >= 2, "the count of what was dropped")
+    def test_what_no_receiver_takes_is_counted(self):
+        for status in (400, 500):
+            receiver = Receiver(self, status=status)
+            server = self.serve(env={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
+            server.acquire("k", ttl_ms=60000)
+            wait_until(lambda: self.dropped(server) >= 2, "the count of what was dropped")
+            self.assertEqual(server.stop(), 0)
+
+    def test_a_receiver_that_is_slow_gets_what_it_can_take_and_the_rest_is_counted(self):
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        receiver = Receiver(self, gate=gate)
+        server = self.serve(env={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
+        connection = server.connect()
+        self.addCleanup(connection.close)
+        for i in range(1500):  # two spans each: more than are kept
+            connection.request("POST", "/v1/acquire", json.dumps({"key": f"k{i}", "locked_by": "me", "ttl_ms": 60000}))
+            self.assertEqual(connection.getresponse().read()[:6], b'{"key"')
+        wait_until(lambda: self.dropped(server) > 0, "the count of what was dropped")
+        gate.set()
+        wait_until(lambda: len(receiver.spans) >= 1000, "what was kept")
 
 
 if __name__ == "__main__":

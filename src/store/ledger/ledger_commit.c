@@ -135,6 +135,7 @@ enum belay_code ledger_note(struct ledger *ledger, const struct journal_entry *e
     if (ledger->frame_first == 0) {
         ledger->frame_first = entry->number;
     }
+    ledger->frame_commits++;
     ledger->next = entry_last(entry) + 1;
     ledger->committed_ms = entry->now_ms;
     return BELAY_OK;

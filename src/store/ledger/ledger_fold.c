@@ -56,6 +56,19 @@ static void switch_files(struct ledger *ledger)
     }
 }
 
+static void count_batch(struct ledger *ledger)
+{
+    size_t i = 0;
+
+    while (i + 1 < BELAY_BATCH_BUCKETS && ledger->frame_commits > (uint64_t)1 << i) {
+        i++;
+    }
+    ledger->counts.batches[i]++;
+    ledger->counts.syncs++;
+    ledger->counts.commits += ledger->frame_commits;
+    ledger->frame_commits = 0;
+}
+
 static enum belay_code sync_frame(struct ledger *ledger, struct belay_error *err)
 {
     struct journal *journal = &ledger->journals[ledger->active];
@@ -74,6 +87,7 @@ static enum belay_code sync_frame(struct ledger *ledger, struct belay_error *err
         return code;
     }
     ledger->frame_first = 0;
+    count_batch(ledger);
     /* Before there is no room: to make some takes time, and this is where somebody waits. */
     if (journal->used + SLACK_BYTES >= journal->size) {
         switch_files(ledger);
@@ -97,6 +111,17 @@ enum belay_code ledger_sync(struct belay_store *base, struct belay_error *err)
     }
     free(warning);
     return code;
+}
+
+void ledger_batches(struct belay_store *base, struct belay_store_counts *out)
+{
+    struct ledger *ledger = (struct ledger *)base;
+    uint64_t errors = out->errors;
+
+    (void)pthread_mutex_lock(&ledger->mutex);
+    *out = ledger->counts;
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    out->errors = errors;
 }
 
 /* ---- the thread ---- */

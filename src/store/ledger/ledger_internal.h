@@ -84,7 +84,9 @@ struct ledger {
     int active;                    /* which of them commits go to */
     uint64_t first[JOURNAL_FILES]; /* the first number in each that may not be in the database; 0: none */
     struct marks marks[JOURNAL_FILES];
-    uint64_t frame_first;         /* number in the frame; 0: it is empty */
+    uint64_t frame_first;   /* number in the frame; 0: it is empty */
+    uint64_t frame_commits; /* in the frame */
+    struct belay_store_counts counts;
     bool is_ready[JOURNAL_FILES]; /* begun, and empty */
     char *warning;                /* owned; not told yet */
     bool is_broken;               /* a sync has failed: what is on disk is unknown */
@@ -121,6 +123,7 @@ enum belay_code ledger_events(struct belay_store *base, const struct belay_event
 
 /* ---- ledger_fold.c ---- */
 enum belay_code ledger_sync(struct belay_store *base, struct belay_error *err);
+void ledger_batches(struct belay_store *base, struct belay_store_counts *out);
 bool ledger_start_thread(struct ledger *ledger);
 /* Bring in everything. After the thread has ended. */
 enum belay_code ledger_fold_all(struct ledger *ledger, struct belay_error *err);

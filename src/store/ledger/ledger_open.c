@@ -111,6 +111,7 @@ static const struct belay_store_ops ledger_ops = {
     .item_put = ledger_item_put,
     .item_list = ledger_item_list,
     .sync = ledger_sync,
+    .batches = ledger_batches,
 };
 
 static struct ledger *ledger_new(const struct ledger_hooks *hooks)
