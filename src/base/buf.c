@@ -30,7 +30,7 @@ static bool buf_reserve(struct buf *buf, size_t more)
     return true;
 }
 
-void buf_add(struct buf *buf, const void *data, size_t len)
+void buf_add_slowly(struct buf *buf, const void *data, size_t len)
 {
     if (!buf_reserve(buf, len)) {
         return;
@@ -42,26 +42,28 @@ void buf_add(struct buf *buf, const void *data, size_t len)
     buf->data[buf->len] = '\0';
 }
 
-void buf_adds(struct buf *buf, const char *text)
-{
-    buf_add(buf, text, strlen(text));
-}
-
+/* Into the room that is there; only what does not fit is formatted a second time. */
 void buf_addf(struct buf *buf, const char *format, ...)
 {
+    size_t room = buf->failed || buf->cap == 0 ? 0 : buf->cap - buf->len;
     va_list args;
     int n;
 
     va_start(args, format);
-    n = vsnprintf(NULL, 0, format, args);
+    n = vsnprintf(room == 0 ? NULL : buf->data + buf->len, room, format, args);
     va_end(args);
     if (n < 0 || !buf_reserve(buf, (size_t)n)) {
         buf->failed = true;
+        if (room > 0) {
+            buf->data[buf->len] = '\0';
+        }
         return;
     }
-    va_start(args, format);
-    (void)vsnprintf(buf->data + buf->len, (size_t)n + 1, format, args);
-    va_end(args);
+    if ((size_t)n >= room) {
+        va_start(args, format);
+        (void)vsnprintf(buf->data + buf->len, (size_t)n + 1, format, args);
+        va_end(args);
+    }
     buf->len += (size_t)n;
 }
 

@@ -46,14 +46,19 @@ static void add_text(struct log *log, const char *text)
     }
 }
 
+/* Without printf(), here and below: a line is written for every request. */
 static void add_member(struct log *log, const char *name, const char *text)
 {
     if (log->is_json) {
-        buf_addf(&log->out, ",\"%s\":\"", name);
+        buf_adds(&log->out, ",\"");
+        buf_adds(&log->out, name);
+        buf_adds(&log->out, "\":\"");
         add_text(log, text);
         buf_adds(&log->out, "\"");
     } else {
-        buf_addf(&log->out, " %s=", name);
+        buf_adds(&log->out, " ");
+        buf_adds(&log->out, name);
+        buf_adds(&log->out, "=");
         add_text(log, *text == '\0' ? "-" : text);
     }
 }
@@ -64,9 +69,15 @@ static void begin_line(struct log *log, enum log_level level, const char *event)
 
     clock_format_utc(now, clock_unix_ms(), true);
     (void)pthread_mutex_lock(&log->mutex); /* until end_line() */
-    buf_addf(&log->out,
-             log->is_json ? "{\"timestamp\":\"%s\",\"level\":\"%s\",\"event\":\"%s\"" : "%s %-5s %s", now,
-             level_names[level], event);
+    if (log->is_json) {
+        buf_adds(&log->out, "{\"timestamp\":\"");
+        buf_adds(&log->out, now);
+        buf_adds(&log->out, "\"");
+        add_member(log, "level", level_names[level]);
+        add_member(log, "event", event);
+    } else {
+        buf_addf(&log->out, "%s %-5s %s", now, level_names[level], event);
+    }
 }
 
 static void flush(struct log *log)

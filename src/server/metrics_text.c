@@ -1,5 +1,7 @@
 #include "server/metrics_text.h"
 
+#include <string.h>
+
 void histogram_add(struct histogram *histogram, const double *bounds, size_t n, double value)
 {
     histogram->count++;
@@ -40,16 +42,19 @@ static size_t cut(const char *value, size_t max)
 void text_label(struct buf *out, const char *before, const char *name, const char *value, size_t max)
 {
     size_t len = cut(value, max);
+    size_t plain;
 
-    buf_addf(out, "%s%s=\"", before, name);
-    for (size_t i = 0; i < len; i++) {
-        if (value[i] == '\\' || value[i] == '"') {
-            buf_add(out, "\\", 1);
+    buf_adds(out, before);
+    buf_adds(out, name);
+    buf_adds(out, "=\"");
+    for (size_t i = 0; i < len; i += plain + 1) {
+        for (plain = 0; i + plain < len && strchr("\\\"\n", value[i + plain]) == NULL;) {
+            plain++;
         }
-        if (value[i] == '\n') {
-            buf_adds(out, "\\n");
-        } else {
-            buf_add(out, value + i, 1);
+        buf_add(out, value + i, plain);
+        if (i + plain < len) {
+            buf_add(out, "\\", 1);
+            buf_add(out, value[i + plain] == '\n' ? "n" : value + i + plain, 1);
         }
     }
     buf_adds(out, "\"");
