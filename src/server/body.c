@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/nearest.h"
+#include "server/flat_json.h"
 
 enum { FIELDS_MAX = 16 };
 
@@ -294,8 +295,11 @@ enum belay_code body_read(struct body *body, const struct body_field *fields, co
                           struct belay_error *err)
 {
     json_error_t why;
-    json_t *root = len == 0 ? json_object() : json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+    json_t *root = len == 0 ? json_object() : flat_json_load(text, len);
 
+    if (root == NULL && len > 0) {
+        root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+    }
     if (root == NULL) {
         memset(body, 0, sizeof *body);
         return len == 0 ? error_no_memory(err)
