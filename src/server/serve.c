@@ -30,7 +30,7 @@
 
 #define DEFAULT_LISTEN "127.0.0.1:7420"
 
-enum { DRAIN_MS = 10000, LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 2 };
+enum { SYNC_LATER_MS = 5, DRAIN_MS = 10000, LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 2 };
 
 /* All of a run. */
 struct run {
@@ -54,6 +54,33 @@ static void on_turn_timer(struct timer *timer)
     (void)timer; /* it has woken the loop, which is all it is for */
 }
 
+static void wake_at(struct server *server, int64_t at_ms)
+{
+    if (at_ms != INT64_MAX) {
+        (void)loop_timer_set(server->loop, &server->turn_timer, at_ms);
+    } else {
+        loop_timer_cancel(server->loop, &server->turn_timer);
+    }
+}
+
+/*
+ * Whether the sync can wait for company: nobody is to be told anything, as when
+ * all that has happened is that somebody stands in line. A release that comes
+ * meanwhile would otherwise wait for that sync, and then for its own.
+ */
+static bool may_sync_later(struct server *server)
+{
+    int64_t now_ms = loop_now_ms(server->loop);
+
+    if (http_server_has_held(server->http) || server->hooks.n > 0 || server->is_draining) {
+        return false;
+    }
+    if (server->sync_by_ms == 0) {
+        server->sync_by_ms = now_ms + SYNC_LATER_MS;
+    }
+    return now_ms < server->sync_by_ms;
+}
+
 /*
  * What all requests of a turn have asked for is done here, and told to who
  * listens; then one sync for all of it, and only then the answers leave.
@@ -64,12 +91,14 @@ static void before_sleep(void *context)
     struct belay_error err = BELAY_ERROR_INIT;
     int64_t next_ms = belay_client_turn(server->client);
 
-    if (next_ms != INT64_MAX) {
-        (void)loop_timer_set(server->loop, &server->turn_timer, next_ms);
-    } else {
-        loop_timer_cancel(server->loop, &server->turn_timer);
-    }
     feed_pump(server->feed);
+    if (may_sync_later(server)) {
+        wake_at(server, next_ms < server->sync_by_ms ? next_ms : server->sync_by_ms);
+        log_flush(&server->log);
+        return;
+    }
+    server->sync_by_ms = 0;
+    wake_at(server, next_ms);
     if (belay_client_sync(server->client, &err) == BELAY_OK) {
         hooks_pump(server);
         log_flush(&server->log); /* who has an answer finds it in the log */

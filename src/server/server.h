@@ -45,6 +45,7 @@ struct server {
     pthread_t thread;            /* the loop's */
     struct log log;
     struct timer turn_timer; /* when the client has more to do */
+    int64_t sync_by_ms;      /* what nobody waits for is on disk by then; 0: all is */
     char run[17];            /* what begins the ids of this run's requests */
     bool is_insecure;        /* --insecure */
     struct asks *asks;       /* owned; NULL: the store is on this machine, and is asked at once */

@@ -187,6 +187,8 @@ void http_server_close(struct http_server *server);
  */
 void http_server_hold(struct http_server *server);
 void http_server_let_out(struct http_server *server);
+/* Whether there is anything to let out. */
+bool http_server_has_held(const struct http_server *server);
 
 /*
  * Stop accepting, close idle connections, let the others finish with

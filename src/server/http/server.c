@@ -232,6 +232,11 @@ void http_server_hold(struct http_server *server)
     server->is_holding = true;
 }
 
+bool http_server_has_held(const struct http_server *server)
+{
+    return server->held != NULL;
+}
+
 void http_server_let_out(struct http_server *server)
 {
     bool was_holding = server->is_holding;
