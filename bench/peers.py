@@ -82,11 +82,11 @@ def wait_for(process, port, log):
 
 
 @contextlib.contextmanager
-def belay(directory):
+def belay(directory, *more):
     """On a file of its own, which is also reached through the socket beside it."""
     port = free_port()
     with running(f"{directory}/serve.log", [BELAY, "serve", "--store", f"sqlite:{directory}/served.db", "--listen",
-                                            f"127.0.0.1:{port}"], port) as server:
+                                            f"127.0.0.1:{port}", *more], port) as server:
         yield server
 
 
@@ -141,6 +141,22 @@ def postgres(directory):
        "--locale", "C", **who)
     with running(f"{directory}/postgres.log", [program, "-D", home, "-p", str(port), "-h", "127.0.0.1", "-k", "",
                                                "-c", "max_connections=200"], port, stop=signal.SIGINT, **who) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def nginx(directory, folder):
+    """The files below `folder`."""
+    program = find("nginx", "usr/sbin/nginx", "nginx")
+    port, home = free_port(), os.path.join(directory, "nginx")
+    os.makedirs(home, exist_ok=True)
+    temporary = "".join(f"{name}_temp_path {home}/{name}; " for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    with open(f"{home}/conf", "w", encoding="utf-8") as conf:
+        conf.write(("user root; " if os.geteuid() == 0 else "") +
+                   f"daemon off; worker_processes 1; pid {home}/pid; error_log {home}/error; events {{}} "
+                   f"http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; {temporary}"
+                   f"server {{ listen 127.0.0.1:{port}; root {folder}; }} }}\n")
+    with running(f"{directory}/nginx.log", [program, "-c", f"{home}/conf", "-p", home], port) as server:
         yield server
 
 

@@ -1,7 +1,9 @@
 /*
  * belay: one deploy, build, migration or database stop at a time.
  *
- * This header is the whole public interface of libbelay, and its manual.
+ * This header is the public interface of libbelay, and its manual. Beside it are
+ * belay/state.h (deployment state), belay/guard.h (shared databases), and, for who
+ * brings a store of their own, belay/store.h and belay/blob.h.
  *
  * A client is a connection to a store of locks. A lock has a key, and at most
  * one holder at a time; the holder has a lease, which ends by itself unless it
@@ -28,7 +30,14 @@
  *     belay_error_release(&err);
  *
  * The library keeps no global state, never prints, never exits, and installs no
- * signal handler. A client may be used by several threads. Times whose names
+ * signal handler. What an out_ parameter points to is written on BELAY_OK only.
+ * A _free() or _close() of NULL does nothing. A struct with a struct_size is
+ * begun with its ..._INIT, so that a later library knows what an earlier program
+ * has filled in.
+ *
+ * A client may be used by several threads, a lock by one at a time, but for
+ * belay_lock_is_mine() and belay_lock_deadline_boot_ms(), which any thread may
+ * ask. A configuration is only read, by any number. Times whose names
  * end in _unix_ms are wall-clock milliseconds since 1970, for people to read;
  * no decision is made by them. Times that end in _boot_ms are milliseconds of
  * this machine's CLOCK_BOOTTIME, which counts suspension and is never set.
@@ -211,6 +220,7 @@ struct belay_profile {
     bool reentrant;
     const char *key_template; /* NULL: none */
 };
+/* BELAY_INVALID, which lists those there are, if there is none of that name. Borrows from `config`. */
 BELAY_API enum belay_code belay_config_profile(const struct belay_config *config, const char *name,
                                                struct belay_profile *out_profile, struct belay_error *err);
 
@@ -233,7 +243,7 @@ BELAY_API enum belay_code belay_key_make(const struct belay_config *config,
                                          const struct belay_key_parts *parts, char **out_key,
                                          struct belay_error *err);
 
-/* Check a key that was typed in full, for a profile (or NULL). */
+/* Check a key that was typed in full, for a profile (or NULL). BELAY_INVALID says what is wrong with it. */
 BELAY_API enum belay_code belay_key_check(const struct belay_config *config, const char *profile,
                                           const char *key, struct belay_error *err);
 
@@ -256,7 +266,7 @@ struct belay_key_form {
 BELAY_API void belay_key_read(const struct belay_config *config, const char *key,
                               struct belay_key_form *out_form);
 
-/* "1h30m" to milliseconds; false if it is not a duration. */
+/* "1h30m", "250ms" to milliseconds; false if it is not a duration. */
 BELAY_API bool belay_parse_duration(const char *text, int64_t *out_ms);
 
 /* ---- events ------------------------------------------------------------ */
@@ -326,9 +336,14 @@ struct belay_client_options {
     }
 
 /*
- * Open the store that options->store_url names ("sqlite:PATH", "dynamodb:TABLE",
- * or "http://HOST:PORT" of a belay server), creating an embedded one if there is none. `options` may be NULL. Close every lock before
- * the client.
+ * Open the store that options->store_url names: "sqlite:PATH", "dynamodb:TABLE",
+ * or "http://HOST:PORT" or "https://HOST:PORT" of a belay server. An embedded one
+ * is made if there is none. `options` may be NULL.
+ *
+ * BELAY_INVALID if the URL is wrong, BELAY_CONFIG if the configuration is,
+ * BELAY_BAD_CONTENT if the file is something else, and BELAY_UNREACHABLE or
+ * BELAY_NOT_PERMITTED if it cannot be used. A store on the network is not asked
+ * before it is needed. End it with belay_client_close(), after its locks.
  */
 BELAY_API enum belay_code belay_client_open(const struct belay_client_options *options,
                                             struct belay_client **out_client, struct belay_error *err);
@@ -352,9 +367,13 @@ BELAY_API long belay_client_served_by(struct belay_client *client);
 /* False when the kill switch (BELAY_DISABLED=1, locking_enabled: false) is on. */
 BELAY_API bool belay_client_locking_enabled(const struct belay_client *client);
 
-/* Ends waits from another thread, or from a signal handler. */
+/*
+ * Ends waits from another thread, or from a signal handler: they return
+ * BELAY_CANCELLED, belay_watch() BELAY_OK. Once requested it stays so. It must
+ * outlive the calls that it is given to.
+ */
 struct belay_cancel;
-BELAY_API struct belay_cancel *belay_cancel_new(void);
+BELAY_API struct belay_cancel *belay_cancel_new(void); /* NULL: no memory */
 BELAY_API void belay_cancel_free(struct belay_cancel *cancel);
 BELAY_API void belay_cancel_request(struct belay_cancel *cancel); /* async-signal-safe */
 
@@ -431,7 +450,8 @@ BELAY_API enum belay_code belay_lock_acquire(struct belay_client *client, const 
  * Take over a lock that somebody acquired for us and whose id we were given.
  * The id is exchanged for a new id and token, so that of two who were given the
  * same id one succeeds; the other gets BELAY_NOT_HOLDER. options->wait_ms and
- * attempts have no meaning here; options->owner NULL keeps the owner.
+ * attempts have no meaning here; options->owner NULL keeps the owner. The caller
+ * owns *out_lock as after belay_lock_acquire().
  */
 BELAY_API enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, const char *lock_id,
                                            const struct belay_lock_options *options,
@@ -445,7 +465,10 @@ BELAY_API enum belay_code belay_lock_adopt(struct belay_client *client, const ch
  */
 BELAY_API enum belay_code belay_lock_keep(struct belay_lock *lock, struct belay_error *err);
 
-/* Renew the lease now, for its whole ttl. BELAY_LOST if it is over. */
+/*
+ * Renew the lease now, for its whole ttl. BELAY_LOST if it is over. After
+ * BELAY_UNREACHABLE and BELAY_UNKNOWN the lock is ours until its deadline.
+ */
 BELAY_API enum belay_code belay_lock_renew(struct belay_lock *lock, struct belay_error *err);
 
 /*
@@ -465,13 +488,14 @@ BELAY_API uint64_t belay_lock_token(const struct belay_lock *lock); /* 0 if ther
 BELAY_API bool belay_lock_is_protected(const struct belay_lock *lock);
 BELAY_API bool belay_lock_is_reentered(const struct belay_lock *lock);
 
-/* As it was when it was acquired or last renewed. Borrowed until the next call on this lock. */
+/* As it was when it was acquired or last renewed. Borrowed until the next such call; NULL: no memory. */
 BELAY_API const struct belay_info *belay_lock_info(struct belay_lock *lock);
 
 /*
  * The moment, on CLOCK_BOOTTIME, from which the lock must not be relied upon.
  * It moves with every renewal, lies before the end of the lease in the store,
- * and is in the past once the lock is lost or released.
+ * and is in the past once the lock is lost or released. INT64_MAX for a lock
+ * that protects nothing.
  */
 BELAY_API int64_t belay_lock_deadline_boot_ms(struct belay_lock *lock);
 
@@ -480,7 +504,14 @@ BELAY_API bool belay_lock_is_mine(struct belay_lock *lock);
 
 /* ---- by key and lock id, for who keeps no struct belay_lock ------------- */
 
-/* `ttl_ms` 0 keeps the ttl. *out_info may be NULL. */
+/*
+ * These three return BELAY_NOT_HOLDER if the lock is not that id's, and
+ * BELAY_NOT_FOUND if nothing is known of the key; after BELAY_UNKNOWN they may be
+ * repeated. out_info may be NULL; the caller frees *out_info, which is the lock
+ * afterwards.
+ */
+
+/* `ttl_ms` 0 keeps the ttl, where the store keeps it. BELAY_LOST if the lease is over. */
 BELAY_API enum belay_code belay_renew(struct belay_client *client, const char *key, const char *lock_id,
                                       int64_t ttl_ms, struct belay_info **out_info, struct belay_error *err);
 
@@ -518,14 +549,19 @@ struct belay_query {
 /* Return false to stop. The info is borrowed. */
 typedef bool (*belay_info_fn)(void *context, const struct belay_info *info);
 
-/* Locks in the order of their keys. *out_more (may be NULL): the limit cut it short. */
+/*
+ * Locks in the order of their keys. *out_more (may be NULL): the limit cut it
+ * short. What fails after some were told is an error all the same; go on with
+ * the last key as the cursor. That `fn` stopped is none.
+ */
 BELAY_API enum belay_code belay_list(struct belay_client *client, const struct belay_query *query,
                                      belay_info_fn fn, void *context, bool *out_more,
                                      struct belay_error *err);
 
 /*
  * The last `limit` events of one key, oldest first. 0: all that are kept. On a
- * store that keeps none, those in the file that the setting audit.file names.
+ * store that keeps none, those in the file that the setting audit.file names;
+ * without that BELAY_NOT_FOUND.
  */
 BELAY_API enum belay_code belay_history(struct belay_client *client, const char *key, size_t limit,
                                         belay_event_fn fn, void *context, struct belay_error *err);
@@ -534,6 +570,7 @@ BELAY_API enum belay_code belay_history(struct belay_client *client, const char 
  * The events that are kept, of keys that begin with `prefix` (NULL: all), after
  * the event `after_id`, oldest first; with `last` only the last so many (0: all).
  * Does not wait for more: for who has other things to do than belay_watch().
+ * BELAY_NOT_FOUND where the store keeps no events, and through a server.
  */
 BELAY_API enum belay_code belay_events(struct belay_client *client, const char *prefix, uint64_t after_id,
                                        size_t last, belay_event_fn fn, void *context,
@@ -549,6 +586,7 @@ BELAY_API enum belay_code belay_note_lost(struct belay_client *client, const str
 /*
  * Events as they happen, of keys that begin with `prefix` (NULL: all), after
  * the event `after_id` (0: from now on), until `fn` returns false or `cancel`.
+ * BELAY_NOT_FOUND where the store keeps no events.
  */
 BELAY_API enum belay_code belay_watch(struct belay_client *client, const char *prefix, uint64_t after_id,
                                       belay_event_fn fn, void *context, struct belay_cancel *cancel,
@@ -636,7 +674,7 @@ BELAY_API bool belay_client_has_call(struct belay_client *client, const char *lo
 BELAY_API bool belay_client_is_local(const struct belay_client *client);
 
 /*
- * Have up to so many threads ask the store for the calls, so that
+ * Have up to so many threads, at least one, ask the store for the calls, so that
  * belay_client_turn() never waits for it. `wake` is called, from one of them,
  * when an answer is there for the next turn. Before the first call.
  */

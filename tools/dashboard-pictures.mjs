@@ -1,12 +1,13 @@
 #!/usr/bin/env node
 // The pictures of the dashboard in docs/img, from a real server with made-up locks.
 //
-//     tools/dashboard-pictures [FOLDER]       BELAY_BIN says which program (default build/belay)
+//     tools/dashboard-pictures.mjs [FOLDER]       BELAY_BIN says which program (default build/belay)
 //
-// The hours of history behind the charts are made by moving the events of the store back in time, which no
-// command of belay does.
+// The hours of history behind the charts and the days behind the states are made by moving them back in time, which
+// no command of belay does.
 
 import { execFileSync } from "node:child_process";
+import http from "node:http";
 import path from "node:path";
 import { ROOT, Server as Plain, browser, folder, open } from "../test/dashboard/support.mjs";
 
@@ -41,8 +42,24 @@ for i, (event, when, duration) in enumerate(rows):
     if duration is not None and duration >= 0:
         duration = int(random.lognormvariate(11.3, 0.8))
     db.execute(f"update events set {at} = ?, duration_ms = ? where id = ?", (last - back, duration, event))
-for key, at in db.execute("select key, locked_at_unix_ms from locks where held").fetchall():
-    db.execute("update locks set locked_at_unix_ms = ? where key = ?", (at - int(random.lognormvariate(12.2, 0.9)), key))
+LOCKED_AT = 9  # src/store/sqlite/sqlite_numbers.c: zigzag varints
+def earlier(packed, ms):
+    numbers, value, shift = [], 0, 0
+    for byte in packed:
+        value, shift = value | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            numbers.append(value)
+            value, shift = 0, 0
+    numbers[LOCKED_AT] -= 2 * ms
+    out = bytearray()
+    for value in numbers:
+        while value > 127:
+            out.append(value & 127 | 128)
+            value >>= 7
+        out.append(value)
+    return bytes(out)
+for key, packed in db.execute("select key, numbers from locks where held").fetchall():
+    db.execute("update locks set numbers = ? where key = ?", (earlier(packed, int(random.lognormvariate(12.2, 0.9))), key))
 db.commit()
 `;
 
@@ -100,21 +117,145 @@ async function line(server) {
   server.waiter("deploy-search-prod", "ci-5331");
 }
 
+// ---- states
+
+// Versions get other times, and people as their deployers; checksums are made anew, as docs/state.md says.
+const AGE = `
+import glob, hashlib, json, os, random, sys, time
+random.seed(5)
+PEOPLE = ["ada", "grace", "edsger", "barbara", "leslie", "frances"]
+def sha(value):
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+def seal(document):
+    rest = {name: value for name, value in document.items() if name not in ("resources", "outputs", "checksums")}
+    sums = {"resources": sha(document["resources"]), "outputs": sha(document["outputs"]), "parts": {name: sha(value) for name, value in rest.items()}}
+    document["checksums"] = {**sums, "document": sha({**rest, "checksums": sums})}
+    return document
+for folder in glob.glob(sys.argv[1] + "/stacks/*/*/") + glob.glob(sys.argv[1] + "/terraform/*/"):
+    files = sorted(glob.glob(folder + "history/*.json"), key=lambda f: (os.path.basename(f)[:19], len(f), f))
+    now = time.time() - random.randint(300, 90000)
+    times = []
+    for _ in files:
+        times.insert(0, now)
+        now -= random.randint(3000, 60000)
+    who = {}
+    for i, file in enumerate(files):
+        document = json.load(open(file))
+        name = time.strftime("%Y-%m-%d-%H-%M-%S.json", time.gmtime(times[i]))
+        for k, entry in enumerate(document.get("deployment_history", [])):
+            at = times[len(document["deployment_history"]) - 1 - k]
+            entry["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+            entry["user"], entry["duration_seconds"] = who.setdefault(at, (random.choice(PEOPLE), random.randint(40, 300)))
+        if "metadata" in document:
+            document["metadata"].update(last_updated=document["deployment_history"][0]["timestamp"], snapshot=name)
+            seal(document)
+        text = json.dumps(document, indent=2)
+        os.remove(file)
+        open(folder + "history/" + name, "w").write(text)
+    open(folder + "state.json", "w").write(text)
+    os.utime(folder + "state.json", (times[-1], times[-1]))
+`;
+
+function shop(n) {
+  return {
+    resources: {
+      web: { type: "aws_ecs_service", image: `shop/web:1.${n}.0`, cpu: n > 3 ? 1024 : 512, desired_count: n > 2 ? 6 : 4, environment: { LOG_LEVEL: n > 4 ? "info" : "debug", REGION: "eu-central-1" } },
+      cart: { type: "aws_ecs_service", image: `shop/cart:1.${n - (n % 2)}.0`, cpu: 512 },
+      orders_db: { type: "aws_rds_cluster", engine: "postgres", version: n > 3 ? "16.4" : "15.8", instances: 2 },
+      ...(n > 4 ? { sessions: { type: "aws_elasticache", node: "cache.t4g.small", shards: 2 } } : { session_table: { type: "aws_dynamodb_table", billing: "on-demand" } }),
+      policy: { type: "aws_iam_policy", statements: Array.from({ length: 24 }, (_, i) => ({ effect: "Allow", action: `s3:Action${i}`, revision: n })) },
+    },
+    outputs: { url: "https://shop.example", version: `1.${n}.0`, ...(n > 4 ? { cdn: "https://cdn.shop.example" } : {}) },
+  };
+}
+
+async function states(server) {
+  const commit = (seed) => Array.from({ length: 40 }, (_, i) => "0123456789abcdef"[(seed * 7 + i * 11 + (i % 5) * seed) % 16]).join("");
+  for (let n = 1; n <= 5; n++) {
+    await server.deploy("shop", "prod", shop(n), { git_commit: commit(n * 5 + 2), git_branch: "main", version: `1.${n}.0`, triggered_by: `github-actions-run-${8100 + n}`, status: n === 3 ? "failed" : "success" });
+  }
+  for (const [i, stack] of ["billing", "ledger", "media", "search", "shop"].entries()) {
+    for (const [k, environment] of ENVIRONMENTS.entries()) {
+      for (let n = 0; n <= (i + k) % 3 && `${stack}/${environment}` !== "shop/prod"; n++) {
+        await server.deploy(stack, environment, shop(n + 1), { git_commit: commit(i * 3 + k + n), git_branch: environment === "dev" ? `feature/${stack}-${i + 40}` : "main", triggered_by: `github-actions-run-${8000 + i}`, status: (i * 3 + k) % 5 === 3 ? "failed" : "success" });
+      }
+    }
+  }
+  const network = (serial, cidr) => ({ version: 4, terraform_version: "1.11.4", serial, lineage: "l", outputs: { vpc: { value: "vpc-0a1b2c3d" } }, resources: [{ mode: "managed", type: "aws_vpc", name: "main", instances: [{ attributes: { cidr } }] }] });
+  for (const name of ["dns", "network", "observability"]) {
+    await server.terraform(name, network(1, "10.0.0.0/16"));
+    await server.terraform(name, network(2, "10.1.0.0/16"));
+  }
+}
+
+// ---- databases
+
+async function databases(server) {
+  const down = new Set(["reports", "crm"]);
+  const applications = http.createServer((request, response) => response.writeHead(down.has(request.url.slice(1)) ? 503 : 200).end());
+  await new Promise((resolve) => applications.listen(0, "127.0.0.1", resolve));
+  const url = (name) => [name === "recommender" ? "http://127.0.0.1:9/" : `http://127.0.0.1:${applications.address().port}/${name}`];
+  const uses = { billing: ["postgres=10.0.1.5:5432"], shop: ["postgres=10.0.1.5:5432", "neo4j=i-0123456789abcdef0@10.0.2.7:7687"], reports: ["postgres=10.0.1.5:5432"],
+    recommender: ["neo4j=i-0123456789abcdef0@10.0.2.7:7687"], crm: ["postgres=10.0.1.9:5432"], media: ["postgres=10.0.1.12:5432"], search: ["postgres=10.0.1.12:5432"] };
+  for (const [name, list] of Object.entries(uses)) {
+    await server.app(name, url(name), list, { labels: { team: name === "billing" ? "money" : "web" } });
+  }
+  const stop = (id, app) => server.call("POST", `/v1/databases/${id}/stop`, { app }, "locker");
+  await stop("10.0.1.5:5432", "reports");
+  await stop("10.0.1.9:5432", "crm");
+  await stop("i-0123456789abcdef0", "shop");
+  await server.call("POST", "/v1/apps/shop/mark", { state: "running" }, "locker");
+  await server.acquire("LOCK#DB#10.0.1.12:5432", { locked_by: "ops@deploy", locked_by_name: "Frances Allen" });
+  return applications;
+}
+
 async function shot(page, name, options = {}) {
   await page.waitForTimeout(1200);
   await page.screenshot({ path: path.join(OUT, `${name}.png`), ...options });
   console.log(path.join(OUT, `${name}.png`));
 }
 
+/** The pages of states and databases, in one look. */
+async function look(page, server, suffix = "") {
+  await page.goto(`${server.url}/#/state`);
+  await page.waitForSelector(".stacks .badge.ok");
+  await shot(page, `dashboard-states${suffix}`);
+  await page.goto(`${server.url}/#/state/shop/prod`);
+  await page.waitForSelector(".main .change");
+  await page.click("text=Verify");
+  await page.waitForSelector(".sound");
+  await page.$eval(".scroller", (one) => (one.scrollTop = 0));
+  await shot(page, `dashboard-state${suffix}`);
+  await page.click(".versions li:nth-child(2) button");
+  await page.click("text=Restore this version…");
+  await page.waitForSelector("dialog .change");
+  await page.fill("#typed", "shop/prod");
+  await shot(page, `dashboard-restore${suffix}`);
+  await page.keyboard.press("Escape");
+  await page.goto(`${server.url}/#/databases`);
+  await page.click("text=Ask who is up");
+  await page.waitForSelector(".answer >> text=UNKNOWN");
+  await shot(page, `dashboard-databases${suffix}`);
+  await page.goto(`${server.url}/#/databases/${encodeURIComponent("10.0.1.5:5432")}`);
+  await page.waitForSelector(".timeline li");
+  await shot(page, `dashboard-database${suffix}`);
+}
+
 const dir = folder(), empty = folder();
-const server = await new Server(dir.path).start();
+const ACTIONS = ["postgres", "neo4j"].map((kind) => `  ${kind}:\n    stop:\n      command: ["true"]\n`).join("");
+const server = await new Server(dir.path, { more: `databases:\n${ACTIONS}` }).start();
 const chrome = await browser();
+let applications;
 try {
+  await states(server);
   await history(server);
   await present(server);
   await server.stop();
   execFileSync("python3", ["-c", MOVE, path.join(dir.path, "belay.db")]);
+  execFileSync("python3", ["-c", AGE, path.join(dir.path, "state")]);
   await server.start();
+  applications = await databases(server);
   await line(server);
   await new Promise((resolve) => setTimeout(resolve, 17000)); // until the stale one is noticed
 
@@ -133,7 +274,10 @@ try {
   await light.waitForSelector(".tree");
   await shot(light, "dashboard-hierarchy");
 
+  await server.acquire("stack:media:env:stage", { locked_by: "ci-5341", locked_by_name: "Barbara Liskov" });
+  await look(light, server);
   const dark = await open(chrome, server, { colorScheme: "dark" });
+  await look(dark, server, "-dark");
   await shot(dark, "dashboard-dark");
   await dark.goto(`${server.url}/#/activity`);
   await dark.waitForSelector("figure");
@@ -147,6 +291,8 @@ try {
   await phone.goto(`${server.url}/#/locks/deploy-api-prod`);
   await phone.waitForSelector(".timeline");
   await shot(phone, "dashboard-phone-lock");
+
+  await look(phone, server, "-phone");
 
   await light.goto(`${server.url}/#/locks`);
   await light.waitForSelector(".tr[data-key]");
@@ -164,6 +310,7 @@ try {
 } finally {
   await chrome.close();
   await server.stop();
+  applications?.close();
   dir.remove();
   empty.remove();
 }

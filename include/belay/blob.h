@@ -22,12 +22,22 @@ extern "C" {
  * bytes of clean UTF-8; a part is at most BELAY_BLOB_PART_MAX bytes, is neither
  * "." nor "..", and does not begin with ".belay-", which stores keep for themselves.
  */
-enum { BELAY_BLOB_NAME_MAX = 900, BELAY_BLOB_PART_MAX = 200, BELAY_BLOB_TAG_MAX = 200 };
+enum {
+    BELAY_BLOB_NAME_MAX = 900,
+    BELAY_BLOB_PART_MAX = 200,
+    BELAY_BLOB_TAG_MAX = 200,
+    BELAY_BLOB_MARK_MAX = 127
+};
 #define BELAY_BLOB_SIZE_MAX ((size_t)512 << 20)
 
-/* A tag tells two contents of one blob apart. It says nothing else, and is the store's to choose. */
+/*
+ * A tag tells two contents of one blob apart. It says nothing else, and is the
+ * store's to choose. A mark is what a store may recognise a blob by without reading
+ * it; it is no part of the tag when two are compared, and may be "".
+ */
 struct belay_blob_tag {
     char text[BELAY_BLOB_TAG_MAX + 1];
+    char mark[BELAY_BLOB_MARK_MAX + 1];
 };
 
 struct belay_blob {
@@ -78,6 +88,15 @@ struct belay_blob_ops {
 
     /* Not an error if there is none. */
     enum belay_code (*remove)(struct belay_blob_store *store, const char *name, struct belay_error *err);
+
+    /*
+     * As get(), but *out_blob is left empty if the blob is still what `known` is the
+     * tag of, as get() or put_if() gave it, and the store can tell without reading
+     * it. May be NULL: it never can.
+     */
+    enum belay_code (*get_changed)(struct belay_blob_store *store, const char *name,
+                                   const struct belay_blob_tag *known, struct belay_blob *out_blob,
+                                   struct belay_error *err);
 };
 
 /* A store's own struct begins with this. */

@@ -102,6 +102,15 @@ BELAY_API enum belay_code belay_state_load(struct belay_states *states, const st
                                            struct belay_state **out_state, struct belay_error *err);
 
 /*
+ * The same for who has loaded or saved it before: *out_state is NULL if it is still
+ * what `known`, the tag it had then, stands for. What a store cannot tell without
+ * reading it is loaded.
+ */
+BELAY_API enum belay_code belay_state_reload(struct belay_states *states, const struct belay_state_name *name,
+                                             const struct belay_blob_tag *known,
+                                             struct belay_state **out_state, struct belay_error *err);
+
+/*
  * Say all that is wrong with a state (`snapshot` NULL) or one of its snapshots:
  * one finding for every part, then BELAY_BAD_CONTENT if one of them failed.
  */
@@ -182,10 +191,12 @@ struct belay_state_write {
                                                   new document says, or anything if it has none */
     const struct belay_deployment *deployment; /* NULL: none to be recorded */
     bool keep_locked;                          /* the deployment goes on */
+    bool
+        exact; /* what the same lock has saved since it was loaded counts too; without `loaded` there must be none */
 };
 #define BELAY_STATE_WRITE_INIT                                                                               \
     {                                                                                                        \
-        sizeof(struct belay_state_write), NULL, NULL, NULL, false                                            \
+        sizeof(struct belay_state_write), NULL, NULL, NULL, false, false                                     \
     }
 
 /*
@@ -213,6 +224,10 @@ BELAY_API enum belay_code belay_state_save(struct belay_states *states, const st
                                            const struct belay_state_write *write,
                                            struct belay_state **out_state, struct belay_error *err);
 
+/* After BELAY_BAD_CONTENT: the same if it is the new text that is to blame, not what is stored. */
+BELAY_API enum belay_code belay_state_check(const struct belay_state_name *name, const char *text, size_t len,
+                                            struct belay_error *err);
+
 /* Copy what is there, whatever it is, to a new snapshot. The caller frees *out_snapshot, its name. */
 BELAY_API enum belay_code belay_state_backup(struct belay_states *states, const struct belay_state_name *name,
                                              char **out_snapshot, struct belay_error *err);
@@ -237,10 +252,17 @@ BELAY_API enum belay_code belay_state_restore(struct belay_states *states,
 BELAY_API enum belay_code belay_document_load(struct belay_states *states, const char *folder,
                                               struct belay_blob *out_document, struct belay_error *err);
 
-/* `expected` is the tag it was loaded with; NULL: there is none. BELAY_NOT_HOLDER: somebody else wrote. */
+/* As belay_state_reload(): out_document->data is NULL if it is the same. */
+BELAY_API enum belay_code belay_document_reload(struct belay_states *states, const char *folder,
+                                                const struct belay_blob_tag *known,
+                                                struct belay_blob *out_document, struct belay_error *err);
+
+/* BELAY_BAD_CONTENT, which says what is wrong and where, unless the text is one JSON object. */
+BELAY_API enum belay_code belay_document_check(const char *text, size_t len, struct belay_error *err);
+
+/* `before` is what was loaded; NULL: there was none. BELAY_NOT_HOLDER: somebody else wrote since. */
 BELAY_API enum belay_code belay_document_save(struct belay_states *states, const char *folder,
-                                              const void *data, size_t len,
-                                              const struct belay_blob_tag *expected,
+                                              const void *data, size_t len, const struct belay_blob *before,
                                               struct belay_blob_tag *out_tag, struct belay_error *err);
 BELAY_API enum belay_code belay_document_snapshots(struct belay_states *states, const char *folder,
                                                    belay_snapshot_fn fn, void *context,
@@ -249,6 +271,10 @@ BELAY_API enum belay_code belay_document_snapshots(struct belay_states *states, 
 BELAY_API enum belay_code belay_document_load_snapshot(struct belay_states *states, const char *folder,
                                                        const char *which, struct belay_blob *out_document,
                                                        struct belay_error *err);
+/* The documents FOLDER/NAME/state.json there are, in the order of their names. Return false to stop. */
+typedef bool (*belay_document_fn)(void *context, const char *name, uint64_t size, int64_t modified_unix_ms);
+BELAY_API enum belay_code belay_document_list(struct belay_states *states, const char *folder,
+                                              belay_document_fn fn, void *context, struct belay_error *err);
 /* The document, not its snapshots. Not an error if there is none. */
 BELAY_API enum belay_code belay_document_remove(struct belay_states *states, const char *folder,
                                                 struct belay_error *err);

@@ -54,7 +54,9 @@ struct belay_record {
     char *key;
     uint64_t revision; /* changes with every write; 0: there is no record */
     bool held;
-    char *lock_id; /* of the present or the last holder; "" if never taken */
+    char *lock_id;     /* of the present or the last holder; "" if never taken */
+    char *released_id; /* whose holding was last given back, by itself and not by force, whoever has
+                          taken it since; NULL: the store does not keep it, or it never was */
     uint64_t token;
     char *owner;
     char *owner_name;
@@ -108,7 +110,8 @@ enum {
     BELAY_SET_TERMS = 1 << 4,    /* outlives, heartbeat_ms, stale_after_ms */
     BELAY_SET_LEASE = 1 << 5,    /* expires = now + ttl_ms, beat = now, not stale_noted;
                                     ttl_ms 0 keeps the ttl that is there */
-    BELAY_SET_RELEASED = 1 << 6, /* not held, outcome, freed = now */
+    BELAY_SET_RELEASED = 1 << 6, /* not held, outcome, freed = now; unless it is forced, released_id
+                                    = write.lock_id */
     BELAY_SET_FREED = 1 << 7,    /* freed = now */
     BELAY_SET_STALE_NOTED = 1 << 8
 };

@@ -296,6 +296,16 @@ void cli_warn(const struct cli_context *context, const char *format, ...)
     say(print_style(context->color_err, "yellow"), "belay: warning: ", text);
 }
 
+int cli_print_line(const struct cli_context *context, char *line)
+{
+    if (line == NULL) {
+        return cli_fail(context, BELAY_NO_MEMORY, "out of memory");
+    }
+    (void)printf("%s\n", line);
+    free(line);
+    return CLI_OK;
+}
+
 int cli_finish(const struct cli_context *context, int code)
 {
     int reason;

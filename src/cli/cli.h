@@ -47,7 +47,7 @@ struct cli_context {
     struct sigaction old_sigpipe;
 };
 
-enum { CLI_GROUPS_MAX = 4, CLI_EXITS_MAX = 10, CLI_EXAMPLES_MAX = 3 };
+enum { CLI_GROUPS_MAX = 5, CLI_EXITS_MAX = 10, CLI_EXAMPLES_MAX = 3 };
 
 struct cli_example {
     const char *line;
@@ -124,6 +124,9 @@ void cli_hint(const struct cli_context *context, const char *format, ...)
 /* "belay: warning: TEXT", unless --quiet; with --json one object {"warning": TEXT}. */
 void cli_warn(const struct cli_context *context, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Print a line of JSON and free it; NULL is want of memory. Returns the exit code. */
+int cli_print_line(const struct cli_context *context, char *line);
 
 /* Write out standard output. Returns `code`, or CLI_UNKNOWN if that failed. */
 int cli_finish(const struct cli_context *context, int code);

@@ -1,13 +1,11 @@
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "belay/guard.h"
 #include "cli/commands.h"
-#include "cli/guard_print.h"
+#include "cli/listing.h"
 #include "cli/print.h"
-#include "cli/table.h"
 
 /* ---- register --------------------------------------------------------------- */
 
@@ -74,7 +72,7 @@ static int exec_register(struct cli_context *context, const struct options *opti
         (context->json && belay_app_get(client, app->name, &kept, &err) != BELAY_OK)) {
         status = cli_error(context, &err);
     } else if (context->json) {
-        status = guard_print_line(context, belay_app_to_json(kept));
+        status = cli_print_line(context, belay_app_to_json(kept));
     } else if (!context->quiet) {
         (void)printf("%s '%s'\n", is_new ? "Registered" : "Replaced", app->name);
     }
@@ -90,9 +88,9 @@ static void print_card(const struct belay_app *app)
 {
     char since[PRINT_TIME_SIZE];
 
-    guard_print_row("name", app->name);
+    print_field("name", app->name);
     for (size_t i = 0; i < app->n_urls; i++) {
-        guard_print_row(i == 0 ? "urls" : "", app->urls[i]);
+        print_field(i == 0 ? "urls" : "", app->urls[i]);
     }
     for (size_t i = 0; i < app->n_databases; i++) {
         char text[600];
@@ -100,18 +98,18 @@ static void print_card(const struct belay_app *app)
         (void)snprintf(text, sizeof text, "%.64s %.255s%s%.255s", app->databases[i].kind,
                        app->databases[i].id, app->databases[i].host == NULL ? "" : " at ",
                        app->databases[i].host == NULL ? "" : app->databases[i].host);
-        guard_print_row(i == 0 ? "databases" : "", text);
+        print_field(i == 0 ? "databases" : "", text);
     }
     for (size_t i = 0; i < app->n_labels; i++) {
         char text[400];
 
         (void)snprintf(text, sizeof text, "%.128s=%.250s", app->labels[i].name, app->labels[i].value);
-        guard_print_row(i == 0 ? "labels" : "", text);
+        print_field(i == 0 ? "labels" : "", text);
     }
-    guard_print_row("recorded as", belay_app_state_name(app->state));
+    print_field("recorded as", belay_app_state_name(app->state));
     if (app->since_unix_ms != 0) {
-        guard_print_row("since", print_ago(since, app->since_unix_ms, clock_unix_ms()));
-        guard_print_row("by", app->by == NULL ? "?" : app->by);
+        print_field("since", print_ago(since, app->since_unix_ms, clock_unix_ms()));
+        print_field("by", app->by == NULL ? "?" : app->by);
     }
 }
 
@@ -126,7 +124,7 @@ static int exec_show(struct cli_context *context, const struct options *options)
         belay_app_get(client, options->args[0], &app, &err) != BELAY_OK) {
         status = cli_error(context, &err);
     } else if (context->json) {
-        status = guard_print_line(context, belay_app_to_json(app));
+        status = cli_print_line(context, belay_app_to_json(app));
     } else {
         print_card(app);
     }
@@ -137,21 +135,15 @@ static int exec_show(struct cli_context *context, const struct options *options)
 
 /* ---- list ------------------------------------------------------------------- */
 
-struct app_listing {
-    const struct cli_context *context;
-    struct table *table; /* owned; NULL for JSON and --quiet */
-    size_t n;
-    bool failed;
-};
-
 static const struct table_column columns[] = {
     { "NAME", 8 },
     { "RECORDED", 0 },
     { "DATABASES", 12 },
     { "URLS", 12 },
 };
+static const struct listing_kind apps = { "apps", columns, sizeof columns / sizeof columns[0], true };
 
-static void add_row(struct app_listing *listing, const struct belay_app *app)
+static void add_row(struct table *table, const struct belay_app *app)
 {
     struct buf databases = BUF_INIT(1 << 16);
     struct buf urls = BUF_INIT(1 << 16);
@@ -162,59 +154,48 @@ static void add_row(struct app_listing *listing, const struct belay_app *app)
     for (size_t i = 0; i < app->n_urls; i++) {
         buf_addf(&urls, "%s%s", i == 0 ? "" : " ", app->urls[i]);
     }
-    table_add(listing->table, app->name);
-    table_add(listing->table, belay_app_state_name(app->state));
-    table_add(listing->table, databases.data == NULL ? "-" : databases.data);
-    table_add(listing->table, urls.data == NULL ? "-" : urls.data);
+    table_add(table, app->name);
+    table_add(table, belay_app_state_name(app->state));
+    table_add(table, databases.data == NULL ? "-" : databases.data);
+    table_add(table, urls.data == NULL ? "-" : urls.data);
     buf_release(&databases);
     buf_release(&urls);
 }
 
 static bool on_app(void *context, const struct belay_app *app)
 {
-    struct app_listing *listing = context;
+    struct listing *listing = context;
 
-    if (listing->context->json) {
-        char *line = belay_app_to_json(app);
-
-        listing->failed = listing->failed || line == NULL;
-        (void)printf("%s%s", listing->n == 0 ? "{\"apps\":[" : ",\n", line == NULL ? "null" : line);
-        free(line);
-    } else if (listing->table != NULL) {
-        add_row(listing, app);
-    } else {
-        (void)printf("%s\n", app->name);
+    switch (listing->form) {
+    case LISTING_JSON:
+        listing_add_json(listing, belay_app_to_json(app));
+        break;
+    case LISTING_NAMES:
+        listing_add_name(listing, app->name);
+        break;
+    case LISTING_TABLE:
+        add_row(listing->table, app);
+        break;
     }
-    listing->n++;
-    return !ferror(stdout);
+    return listing_next(listing);
 }
 
 static int list_apps(struct cli_context *context, struct belay_client *client, struct belay_error *err)
 {
-    struct app_listing listing = { .context = context };
-    enum belay_code code;
+    struct listing listing;
+    int status = listing_begin(&listing, &apps, context);
 
-    if (!context->json && !context->quiet) {
-        listing.table = table_new(stdout, columns, sizeof columns / sizeof columns[0],
-                                  print_columns(STDOUT_FILENO), context->color_out);
+    if (status == CLI_OK) {
+        status = listing_end(&listing, belay_app_list(client, on_app, &listing, err), err);
     }
-    code = belay_app_list(client, on_app, &listing, err);
-    if (listing.table != NULL) {
-        listing.failed = !table_finish(listing.table) || listing.failed;
+    if (status == CLI_OK) {
+        listing_close(&listing, "");
+        if (listing.n == 0) {
+            cli_note(context, "no applications in %s", belay_client_store_url(client));
+            cli_hint(context, "to add one: belay app register NAME --url URL --database KIND=ID");
+        }
     }
-    if (code != BELAY_OK) {
-        return cli_error(context, err);
-    }
-    if (listing.failed) {
-        return cli_fail(context, BELAY_NO_MEMORY, "out of memory");
-    }
-    if (context->json) {
-        (void)printf("%s]}\n", listing.n == 0 ? "{\"apps\":[" : "");
-    } else if (listing.n == 0) {
-        cli_note(context, "no applications in %s", belay_client_store_url(client));
-        cli_hint(context, "to add one: belay app register NAME --url URL --database KIND=ID");
-    }
-    return CLI_OK;
+    return status;
 }
 
 static int exec_list(struct cli_context *context, const struct options *options)
@@ -265,7 +246,7 @@ static int mark(struct cli_context *context, const struct options *options, enum
             BELAY_OK) {
         status = cli_error(context, &err);
     } else if (context->json) {
-        status = guard_print_line(context, belay_app_to_json(app));
+        status = cli_print_line(context, belay_app_to_json(app));
     } else if (!context->quiet) {
         (void)printf("Recorded '%s' as %s\n", app->name, belay_app_state_name(state));
     }

@@ -2,7 +2,6 @@
 
 #include "belay/guard.h"
 #include "cli/commands.h"
-#include "cli/guard_print.h"
 #include "cli/print.h"
 
 static void print_status(const struct cli_context *context, const struct belay_app_status *status)
@@ -47,7 +46,7 @@ static int exec_status(struct cli_context *context, const struct options *option
         belay_app_quick(client, options->args[0], &status, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else if (context->json) {
-        code = guard_print_line(context, belay_app_status_to_json(status, true));
+        code = cli_print_line(context, belay_app_status_to_json(status, true));
     } else {
         print_status(context, status);
     }

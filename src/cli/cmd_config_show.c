@@ -1,13 +1,12 @@
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/commands.h"
-#include "cli/print.h"
-#include "cli/table.h"
+#include "cli/listing.h"
 #include "wire/wire.h"
 
 static const struct table_column columns[] = { { "NAME", 0 }, { "VALUE", 20 }, { "ORIGIN", 20 } };
+static const struct listing_kind settings = { "settings", columns, sizeof columns / sizeof columns[0],
+                                              false };
 
 /*
  * A flag beats the environment and the file, which are all that the library
@@ -35,37 +34,32 @@ static bool setting_in_force(const struct cli_context *context, const struct bel
     return true;
 }
 
-static int show_json(const struct cli_context *context, const struct belay_config *config)
+static int show(const struct cli_context *context, const struct belay_config *config, struct belay_error *err)
 {
+    struct listing listing;
     struct belay_setting setting;
+    int status = listing_begin(&listing, &settings, context);
 
-    (void)fputs("{\"settings\":[", stdout);
+    if (status != CLI_OK) {
+        return status;
+    }
     for (size_t i = 0; setting_in_force(context, config, i, &setting); i++) {
-        char *line = wire_line(json_pack("{s:o,s:o,s:o}", "name", wire_text(setting.name), "value",
-                                         wire_text(setting.value), "origin", wire_text(setting.origin)));
-
-        if (line == NULL) {
-            return cli_fail(context, BELAY_NO_MEMORY, "out of memory");
+        if (listing.form == LISTING_JSON) {
+            listing_add_json(&listing, wire_line(json_pack("{s:o,s:o,s:o}", "name", wire_text(setting.name),
+                                                           "value", wire_text(setting.value), "origin",
+                                                           wire_text(setting.origin))));
+        } else {
+            table_add(listing.table, setting.name);
+            table_add(listing.table, setting.value == NULL ? "-" : setting.value);
+            table_add(listing.table, setting.origin);
         }
-        (void)printf("%s%s", i == 0 ? "" : ",\n", line);
-        free(line);
+        (void)listing_next(&listing);
     }
-    (void)fputs("]}\n", stdout);
-    return CLI_OK;
-}
-
-static int show_table(const struct cli_context *context, const struct belay_config *config)
-{
-    struct table *table = table_new(stdout, columns, sizeof columns / sizeof columns[0],
-                                    print_columns(STDOUT_FILENO), context->color_out);
-    struct belay_setting setting;
-
-    for (size_t i = 0; table != NULL && setting_in_force(context, config, i, &setting); i++) {
-        table_add(table, setting.name);
-        table_add(table, setting.value == NULL ? "-" : setting.value);
-        table_add(table, setting.origin);
+    status = listing_end(&listing, BELAY_OK, err);
+    if (status == CLI_OK) {
+        listing_close(&listing, "");
     }
-    return table_finish(table) ? CLI_OK : cli_fail(context, BELAY_NO_MEMORY, "out of memory");
+    return status;
 }
 
 static int exec_config_show(struct cli_context *context, const struct options *options)
@@ -78,7 +72,7 @@ static int exec_config_show(struct cli_context *context, const struct options *o
     if (cli_config(context, &config, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {
-        code = context->json ? show_json(context, config) : show_table(context, config);
+        code = show(context, config, &err);
     }
     belay_error_release(&err);
     return code;

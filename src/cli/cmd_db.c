@@ -1,12 +1,7 @@
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "belay/guard.h"
 #include "cli/commands.h"
-#include "cli/guard_print.h"
+#include "cli/listing.h"
 #include "cli/print.h"
-#include "cli/table.h"
 
 /* ---- stop and start ----------------------------------------------------------- */
 
@@ -63,7 +58,7 @@ static int print_results(const struct cli_context *context, const struct belay_d
     int status = CLI_OK;
 
     if (context->json) {
-        status = guard_print_line(context, belay_db_results_to_json(results));
+        status = cli_print_line(context, belay_db_results_to_json(results));
     } else if (results->n == 0) {
         cli_note(context, "the application has no databases: there is nothing to do");
     }
@@ -116,18 +111,13 @@ static int exec_start(struct cli_context *context, const struct options *options
 
 /* ---- list ----------------------------------------------------------------------- */
 
-struct db_listing {
-    const struct cli_context *context;
-    struct table *table; /* owned; NULL for JSON and --quiet */
-    size_t n;
-    bool failed;
-};
-
 static const struct table_column columns[] = {
     { "DATABASE", 10 }, { "KIND", 0 }, { "USED BY", 12 }, { "LAST", 8 }, { "WHY", 10 },
 };
+static const struct listing_kind databases = { "databases", columns, sizeof columns / sizeof columns[0],
+                                               true };
 
-static void add_row(struct db_listing *listing, const struct belay_database *database)
+static void add_row(struct table *table, const struct belay_database *database)
 {
     struct buf users = BUF_INIT(1 << 16);
     struct buf last = BUF_INIT(1 << 12);
@@ -143,61 +133,49 @@ static void add_row(struct db_listing *listing, const struct belay_database *dat
         buf_addf(&last, "%s %s ago", belay_db_action_name(database->last->action),
                  clock_format_span(ago, age_ms < 0 ? 0 : age_ms / 1000 * 1000));
     }
-    table_add(listing->table, database->id);
-    table_add(listing->table, database->kind);
-    table_add(listing->table, users.data == NULL ? "-" : users.data);
-    table_add(listing->table, last.data == NULL ? "-" : last.data);
-    table_add(listing->table,
-              database->last == NULL || database->last->reason == NULL ? "-" : database->last->reason);
+    table_add(table, database->id);
+    table_add(table, database->kind);
+    table_add(table, users.data == NULL ? "-" : users.data);
+    table_add(table, last.data == NULL ? "-" : last.data);
+    table_add(table, database->last == NULL || database->last->reason == NULL ? "-" : database->last->reason);
     buf_release(&users);
     buf_release(&last);
 }
 
 static bool on_database(void *context, const struct belay_database *database)
 {
-    struct db_listing *listing = context;
+    struct listing *listing = context;
 
-    if (listing->context->json) {
-        char *line = belay_database_to_json(database);
-
-        listing->failed = listing->failed || line == NULL;
-        (void)printf("%s%s", listing->n == 0 ? "{\"databases\":[" : ",\n", line == NULL ? "null" : line);
-        free(line);
-    } else if (listing->table != NULL) {
-        add_row(listing, database);
-    } else {
-        (void)printf("%s\n", database->id);
+    switch (listing->form) {
+    case LISTING_JSON:
+        listing_add_json(listing, belay_database_to_json(database));
+        break;
+    case LISTING_NAMES:
+        listing_add_name(listing, database->id);
+        break;
+    case LISTING_TABLE:
+        add_row(listing->table, database);
+        break;
     }
-    listing->n++;
-    return !ferror(stdout);
+    return listing_next(listing);
 }
 
 static int list_databases(struct cli_context *context, struct belay_client *client, struct belay_error *err)
 {
-    struct db_listing listing = { .context = context };
-    enum belay_code code;
+    struct listing listing;
+    int status = listing_begin(&listing, &databases, context);
 
-    if (!context->json && !context->quiet) {
-        listing.table = table_new(stdout, columns, sizeof columns / sizeof columns[0],
-                                  print_columns(STDOUT_FILENO), context->color_out);
+    if (status == CLI_OK) {
+        status = listing_end(&listing, belay_db_list(client, on_database, &listing, err), err);
     }
-    code = belay_db_list(client, on_database, &listing, err);
-    if (listing.table != NULL) {
-        listing.failed = !table_finish(listing.table) || listing.failed;
+    if (status == CLI_OK) {
+        listing_close(&listing, "");
+        if (listing.n == 0) {
+            cli_note(context, "no databases in %s", belay_client_store_url(client));
+            cli_hint(context, "to add one: belay app register NAME --url URL --database KIND=ID");
+        }
     }
-    if (code != BELAY_OK) {
-        return cli_error(context, err);
-    }
-    if (listing.failed) {
-        return cli_fail(context, BELAY_NO_MEMORY, "out of memory");
-    }
-    if (context->json) {
-        (void)printf("%s]}\n", listing.n == 0 ? "{\"databases\":[" : "");
-    } else if (listing.n == 0) {
-        cli_note(context, "no databases in %s", belay_client_store_url(client));
-        cli_hint(context, "to add one: belay app register NAME --url URL --database KIND=ID");
-    }
-    return CLI_OK;
+    return status;
 }
 
 static int exec_list(struct cli_context *context, const struct options *options)

@@ -251,20 +251,6 @@ static const struct option_def deploy_defs[] = {
     { .name = "new-lock-store",
       .kind = OPTION_FLAG,
       .help = "the locks have moved: accept a state that was written under another store of locks" },
-    { .name = "kill-after",
-      .kind = OPTION_DURATION,
-      .value = "D",
-      .help = "from TERM to KILL when the lease is lost; at most, and by default up to 10s, a quarter of the "
-              "ttl" },
-    { .name = "conflict-exit-code",
-      .kind = OPTION_COUNT,
-      .value = "N",
-      .help = "exit with N instead of 75 if somebody else has the lock" },
-    { .name = "result",
-      .kind = OPTION_TEXT,
-      .value = "FILE",
-      .complete = COMPLETE_FILE,
-      .help = "write how it ended to FILE, as one JSON object" },
     { .name = NULL },
 };
 static const struct option_group deploy_group = { "Options of deploy", deploy_defs };
@@ -287,7 +273,7 @@ const struct cli_command cmd_deploy = {
              "Commit, branch, CI run and user are taken from GitHub Actions, GitLab CI, Jenkins or git, "
              "unless they are "
              "given.",
-    .groups = { &state_group, &lock_group, &about_group, &deploy_group },
+    .groups = { &state_group, &lock_group, &about_group, &deploy_group, &ending_group },
     .takes_command = true,
     .exits = { { 0, "COMMAND ended with 0 and the state is saved; any other code of COMMAND is passed on" },
                { 64, "the command line is wrong; COMMAND was not run" },

@@ -1,23 +1,16 @@
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "base/buf.h"
+#include "base/clock.h"
 #include "cli/commands.h"
+#include "cli/listing.h"
 #include "cli/lock_options.h"
-#include "cli/print.h"
-#include "cli/table.h"
 #include "wire/wire.h"
-
-struct trail {
-    const struct cli_context *context;
-    struct table *table; /* owned; NULL for JSON */
-    size_t n;
-    bool failed;
-};
 
 static const struct table_column columns[] = {
     { "TIME", 0 }, { "EVENT", 0 }, { "HOLDER", 12 }, { "TOKEN", 0 }, { "AFTER", 0 }, { "NOTE", 8 },
 };
-enum { N_COLUMNS = sizeof columns / sizeof columns[0] };
+static const struct listing_kind events = { "events", columns, sizeof columns / sizeof columns[0], false };
 
 static void add_row(struct table *table, const struct belay_event *event)
 {
@@ -44,51 +37,33 @@ static void add_row(struct table *table, const struct belay_event *event)
 
 static bool on_event(void *context, const struct belay_event *event)
 {
-    struct trail *trail = context;
-    char *line;
+    struct listing *listing = context;
 
-    if (trail->table != NULL) {
-        add_row(trail->table, event);
+    if (listing->form == LISTING_JSON) {
+        listing_add_json(listing, wire_line(wire_event(event)));
     } else {
-        line = wire_line(wire_event(event));
-        if (line == NULL) {
-            trail->failed = true;
-            return false;
-        }
-        (void)printf("%s%s", trail->n == 0 ? "{\"events\":[" : ",\n", line);
-        free(line);
+        add_row(listing->table, event);
     }
-    trail->n++;
-    return !ferror(stdout);
+    return listing_next(listing);
 }
 
 static int print_trail(struct cli_context *context, struct belay_client *client, const char *key,
                        size_t limit, struct belay_error *err)
 {
-    struct trail trail = { .context = context };
-    enum belay_code code;
+    struct listing listing;
+    int status = listing_begin(&listing, &events, context);
 
-    if (!context->json) {
-        trail.table = table_new(stdout, columns, N_COLUMNS, print_columns(STDOUT_FILENO), context->color_out);
-        if (trail.table == NULL) {
-            return cli_fail(context, BELAY_NO_MEMORY, "out of memory");
-        }
+    if (status == CLI_OK) {
+        status = listing_end(&listing, belay_history(client, key, limit, on_event, &listing, err), err);
     }
-    code = belay_history(client, key, limit, on_event, &trail, err);
-    if (trail.table != NULL) {
-        trail.failed = !table_finish(trail.table) || trail.failed;
+    if (status != CLI_OK) {
+        return status;
     }
-    if (code != BELAY_OK) {
-        return cli_error(context, err);
-    }
-    if (trail.failed) {
-        return cli_fail(context, BELAY_NO_MEMORY, "out of memory");
-    }
-    if (trail.n == 0) {
+    if (listing.n == 0) {
         return cli_fail(context, BELAY_NOT_FOUND, "no history of '%s' in %s", key,
                         belay_client_store_url(client));
     }
-    (void)fputs(context->json ? "]}\n" : "", stdout);
+    listing_close(&listing, "");
     return CLI_OK;
 }
 

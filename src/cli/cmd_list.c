@@ -1,33 +1,28 @@
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/cmd_list.h"
 #include "cli/commands.h"
+#include "cli/listing.h"
+#include "cli/lock_options.h"
 #include "cli/lock_print.h"
 #include "cli/print.h"
-#include "cli/table.h"
 #include "wire/wire.h"
 
-struct listing {
-    const struct cli_context *context;
-    struct table *table; /* owned; NULL for JSON and --quiet */
-    size_t n;
+struct lock_list {
+    struct listing listing;
     char *last_key; /* owned; for the cursor */
     int64_t now_unix_ms;
-    bool failed;
 };
 
 static const struct table_column columns[] = {
     { "KEY", 12 }, { "HOLDER", 8 }, { "AGE", 0 }, { "EXPIRES IN", 0 }, { "STATUS", 0 }, { "WAITING", 0 },
 };
-/* Said with the first lock, so that a store that fails at once leaves standard output empty. */
-#define LIST_OPENING "{\"locks\":["
-enum { N_COLUMNS = sizeof columns / sizeof columns[0] };
+static const struct listing_kind locks = { "locks", columns, sizeof columns / sizeof columns[0], true };
 
-static void add_row(struct listing *listing, const struct belay_info *info)
+static void add_row(struct table *table, const struct belay_info *info, int64_t now_unix_ms)
 {
     bool active = info->status == BELAY_STATUS_ACTIVE;
     struct buf holder = BUF_INIT(1 << 16);
@@ -39,49 +34,36 @@ static void add_row(struct listing *listing, const struct belay_info *info)
     print_holder_short(&holder, info);
     lock_state(&state, info);
     (void)snprintf(waiting, sizeof waiting, "%zu", info->n_waiters);
-    table_add(listing->table, info->key);
-    table_add(listing->table, holder.failed ? "?" : holder.data);
-    table_add(listing->table,
-              clock_format_span(age, (listing->now_unix_ms - info->locked_at_unix_ms) / 1000 * 1000));
-    table_add(listing->table, active ? clock_format_span(left, info->expires_in_ms) : "-");
-    table_add(listing->table, state.failed ? "?" : state.data);
-    table_add(listing->table, info->n_waiters == 0 ? "-" : waiting);
+    table_add(table, info->key);
+    table_add(table, holder.failed ? "?" : holder.data);
+    table_add(table, clock_format_span(age, (now_unix_ms - info->locked_at_unix_ms) / 1000 * 1000));
+    table_add(table, active ? clock_format_span(left, info->expires_in_ms) : "-");
+    table_add(table, state.failed ? "?" : state.data);
+    table_add(table, info->n_waiters == 0 ? "-" : waiting);
     buf_release(&holder);
     buf_release(&state);
 }
 
-static bool add_json(struct listing *listing, const struct belay_info *info)
-{
-    char *line = wire_line(wire_lock(info));
-
-    if (line == NULL) {
-        return false;
-    }
-    (void)printf("%s%s", listing->n == 0 ? LIST_OPENING : ",\n", line);
-    free(line);
-    return true;
-}
-
 static bool on_lock(void *context, const struct belay_info *info)
 {
-    struct listing *listing = context;
-    char *key = strdup(info->key);
+    struct lock_list *list = context;
+    struct listing *listing = &list->listing;
 
-    if (key == NULL || (listing->context->json && !add_json(listing, info))) {
-        free(key);
-        listing->failed = true;
-        return false;
+    switch (listing->form) {
+    case LISTING_JSON:
+        listing_add_json(listing, wire_line(wire_lock(info)));
+        break;
+    case LISTING_NAMES:
+        listing_add_name(listing, info->key);
+        break;
+    case LISTING_TABLE:
+        add_row(listing->table, info, list->now_unix_ms);
+        break;
     }
-    if (listing->table != NULL) {
-        add_row(listing, info);
-    } else if (!listing->context->json) {
-        print_safe(stdout, info->key);
-        (void)putchar('\n');
-    }
-    free(listing->last_key);
-    listing->last_key = key;
-    listing->n++;
-    return !ferror(stdout); /* nobody reads any more: stop */
+    free(list->last_key);
+    list->last_key = strdup(info->key);
+    listing->failed = listing->failed || list->last_key == NULL;
+    return listing_next(listing);
 }
 
 static enum belay_code read_query(const struct options *options, struct belay_query *query,
@@ -109,66 +91,55 @@ static enum belay_code read_query(const struct options *options, struct belay_qu
     return BELAY_OK;
 }
 
-static int end_json(const struct listing *listing, bool more)
+static void close_json(const struct lock_list *list, bool more)
 {
-    char *cursor = more ? wire_line(wire_text(listing->last_key)) : NULL;
+    char *cursor = more ? wire_line(wire_text(list->last_key)) : NULL;
+    struct buf tail = BUF_INIT(1 << 16);
 
-    (void)printf("%s],\"next_cursor\":%s}\n", listing->n == 0 ? LIST_OPENING : "",
-                 cursor == NULL ? "null" : cursor);
+    buf_addf(&tail, ",\"next_cursor\":%s", cursor == NULL ? "null" : cursor);
+    listing_close(&list->listing, tail.failed ? "" : tail.data);
+    buf_release(&tail);
     free(cursor);
-    return CLI_OK;
 }
 
-static int end_text(const struct listing *listing, const struct belay_query *query, bool more)
+static void end_text(const struct lock_list *list, const struct belay_query *query, bool more)
 {
-    const struct cli_context *context = listing->context;
+    const struct cli_context *context = list->listing.context;
     bool filtered = query->prefix != NULL || query->stale_only || query->status != BELAY_STATUS_NONE ||
                     query->cursor != NULL;
 
-    if (listing->n == 0 && filtered) {
+    if (list->listing.n == 0 && filtered) {
         cli_note(context, "no such locks");
         cli_hint(context, "'belay list --all' shows all of them, released ones too");
-    } else if (listing->n == 0) {
+    } else if (list->listing.n == 0) {
         cli_note(context, "no locks in %s", belay_client_store_url(context->client));
         cli_hint(context, "to take one: belay acquire KEY");
     }
     if (more) {
         struct buf cursor = BUF_INIT(4096);
 
-        shell_quote(&cursor, listing->last_key);
+        shell_quote(&cursor, list->last_key);
         cli_note(context, "there are more: --cursor %s", cursor.failed ? "" : cursor.data);
         buf_release(&cursor);
     }
-    return CLI_OK;
 }
 
 int list_locks(struct cli_context *context, struct belay_client *client, const struct belay_query *query,
                struct belay_error *err)
 {
-    struct listing listing = { .context = context, .now_unix_ms = clock_unix_ms() };
-    enum belay_code code;
+    struct lock_list list = { .now_unix_ms = clock_unix_ms() };
     bool more = false;
-    int status;
+    int status = listing_begin(&list.listing, &locks, context);
 
-    if (!context->json && !context->quiet) {
-        listing.table =
-            table_new(stdout, columns, N_COLUMNS, print_columns(STDOUT_FILENO), context->color_out);
-        if (listing.table == NULL) {
-            return cli_fail(context, BELAY_NO_MEMORY, "out of memory");
-        }
+    if (status == CLI_OK) {
+        status = listing_end(&list.listing, belay_list(client, query, on_lock, &list, &more, err), err);
     }
-    code = belay_list(client, query, on_lock, &listing, &more, err);
-    if (listing.table != NULL) {
-        listing.failed = !table_finish(listing.table) || listing.failed;
+    if (status == CLI_OK && context->json) {
+        close_json(&list, more);
+    } else if (status == CLI_OK) {
+        end_text(&list, query, more);
     }
-    if (code != BELAY_OK) {
-        status = cli_error(context, err);
-    } else if (listing.failed) {
-        status = cli_fail(context, BELAY_NO_MEMORY, "out of memory");
-    } else {
-        status = context->json ? end_json(&listing, more) : end_text(&listing, query, more);
-    }
-    free(listing.last_key);
+    free(list.last_key);
     return status;
 }
 
@@ -189,11 +160,7 @@ static int exec_list(struct cli_context *context, const struct options *options)
 }
 
 static const struct option_def defs[] = {
-    { .name = "prefix",
-      .kind = OPTION_TEXT,
-      .value = "P",
-      .complete = COMPLETE_KEY,
-      .help = "only locks whose key begins with P" },
+    PREFIX_OPTION,
     { .name = "filter",
       .kind = OPTION_CHOICE,
       .choices = "status=active|status=expired|status=released",

@@ -8,23 +8,9 @@ static const struct option_def run_defs[] = {
       .kind = OPTION_TEXT,
       .value = "LOCK_ID",
       .help = "take over the lock that somebody acquired for this job; its id is good for one job" },
-    { .name = "kill-after",
-      .kind = OPTION_DURATION,
-      .value = "D",
-      .help = "from TERM to KILL when the lease is lost; at most, and by default up to 10s, a quarter of the "
-              "ttl" },
-    { .name = "conflict-exit-code",
-      .kind = OPTION_COUNT,
-      .value = "N",
-      .help = "exit with N instead of 75 if somebody else has the lock" },
     { .name = "best-effort",
       .kind = OPTION_FLAG,
       .help = "run without a lock, with a warning, if the store cannot be reached" },
-    { .name = "result",
-      .kind = OPTION_TEXT,
-      .value = "FILE",
-      .complete = COMPLETE_FILE,
-      .help = "write how it ended to FILE, as one JSON object" },
     { .name = NULL },
 };
 static const struct option_group run_group = { "Options of run", run_defs };
@@ -51,7 +37,7 @@ const struct cli_command cmd_run = {
         "even if "
         "belay itself is stopped or killed: it ends COMMAND with all its descendants, and releases the lock "
         "as soon as they are gone.",
-    .groups = { &key_group, &lock_group, &run_group },
+    .groups = { &key_group, &lock_group, &run_group, &ending_group },
     .min_args = 0,
     .max_args = 1,
     .takes_key = true,

@@ -4,18 +4,19 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/listing.h"
 #include "cli/lock_options.h"
 #include "cli/lock_print.h"
 #include "cli/print.h"
 #include "wire/wire.h"
 
 struct stack_view {
-    const struct cli_context *context;
+    struct listing listing;
     const struct options *options;
     const char *key; /* of the stack, or of what was asked for in it */
-    size_t n;
-    bool failed;
 };
+
+static const struct listing_kind locks = { .name = "locks" };
 
 static void print_name(const char *name, const char *text)
 {
@@ -81,54 +82,48 @@ static bool on_lock(void *context, const struct belay_info *info)
     if (strncmp(info->key, view->key, n) != 0 || (info->key[n] != '\0' && info->key[n] != ':')) {
         return true;
     }
-    if (view->context->json) {
-        char *line = wire_line(wire_lock(info));
-
-        view->failed = line == NULL;
-        (void)printf("%s%s", view->n == 0 ? "{\"locks\":[" : ",\n", line == NULL ? "" : line);
-        free(line);
+    if (view->listing.form == LISTING_JSON) {
+        listing_add_json(&view->listing, wire_line(wire_lock(info)));
     } else if (info->key[n] == '\0') {
         print_head(view);
-        print_held(view->context, info);
+        print_held(view->listing.context, info);
     } else {
-        if (view->n == 0) {
+        if (view->listing.n == 0) {
             print_head(view);
             print_name("Locked", "No, but something below it is");
         }
         (void)putchar('\n');
         print_safe(stdout, info->key);
         (void)puts(":");
-        print_held(view->context, info);
+        print_held(view->listing.context, info);
     }
-    view->n++;
-    return !view->failed && !ferror(stdout);
+    return listing_next(&view->listing);
 }
 
 static int print_stack(struct cli_context *context, struct belay_client *client, struct stack_view *view,
                        struct belay_error *err)
 {
     struct belay_query query = BELAY_QUERY_INIT;
+    int status = listing_begin(&view->listing, &locks, context);
 
     query.prefix = view->key;
     query.status = BELAY_STATUS_ACTIVE;
-    if (belay_list(client, &query, on_lock, view, NULL, err) != BELAY_OK) {
-        return cli_error(context, err);
+    if (status == CLI_OK) {
+        status = listing_end(&view->listing, belay_list(client, &query, on_lock, view, NULL, err), err);
     }
-    if (view->failed) {
-        return cli_fail(context, BELAY_NO_MEMORY, "out of memory");
-    }
-    if (context->json) {
-        (void)printf("%s],\"next_cursor\":null}\n", view->n == 0 ? "{\"locks\":[" : "");
-    } else if (view->n == 0) {
+    if (status == CLI_OK && view->listing.n == 0 && !context->json) {
         print_head(view);
         print_name("Locked", "No");
     }
-    return CLI_OK;
+    if (status == CLI_OK) {
+        listing_close(&view->listing, ",\"next_cursor\":null");
+    }
+    return status;
 }
 
 static int exec_state_locks(struct cli_context *context, const struct options *options)
 {
-    struct stack_view view = { .context = context, .options = options };
+    struct stack_view view = { .options = options };
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     char *key = NULL;

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/listing.h"
 #include "cli/print.h"
 #include "cli/state_cli.h"
 #include "wire/wire.h"
@@ -70,11 +71,14 @@ static int exec_load(struct cli_context *context, const struct options *options)
     return code;
 }
 
+#define SNAPSHOT_OPTION                                                                                      \
+    {                                                                                                        \
+        .name = "snapshot", .kind = OPTION_TEXT, .value = "WHICH",                                           \
+        .help = "a snapshot instead: 'latest', a number or a time, as 'state history' lists them"            \
+    }
+
 static const struct option_def load_defs[] = {
-    { .name = "snapshot",
-      .kind = OPTION_TEXT,
-      .value = "WHICH",
-      .help = "a snapshot instead: 'latest', a number or a time, as 'state history' lists them" },
+    SNAPSHOT_OPTION,
     { .name = "output",
       .kind = OPTION_TEXT,
       .value = "FILE",
@@ -134,7 +138,7 @@ static int exec_verify(struct cli_context *context, const struct options *option
     struct state_cli cli;
     char *snapshot = NULL;
     enum belay_code code = state_cli_open(context, options, &cli, &err);
-    int exit_code;
+    int exit_code = CLI_OK;
 
     if (code == BELAY_OK && which != NULL) {
         code = belay_state_find_snapshot(cli.states, &cli.name, which, &snapshot, &err);
@@ -143,12 +147,12 @@ static int exec_verify(struct cli_context *context, const struct options *option
         code = belay_state_verify(cli.states, &cli.name, snapshot, on_finding, &view, &err);
     }
     if (context->json && (code == BELAY_OK || code == BELAY_BAD_CONTENT)) {
-        char *line = wire_line(json_pack("{s:b,s:O}", "ok", code == BELAY_OK, "parts", view.parts));
-
-        (void)printf("%s\n", line == NULL ? "{}" : line);
-        free(line);
+        exit_code = cli_print_line(
+            context, wire_line(json_pack("{s:b,s:O}", "ok", code == BELAY_OK, "parts", view.parts)));
     }
-    exit_code = code == BELAY_OK ? CLI_OK : cli_error(context, &err);
+    if (code != BELAY_OK) {
+        exit_code = cli_error(context, &err);
+    }
     json_decref(view.parts);
     free(snapshot);
     state_cli_close(&cli);
@@ -157,10 +161,7 @@ static int exec_verify(struct cli_context *context, const struct options *option
 }
 
 static const struct option_def verify_defs[] = {
-    { .name = "snapshot",
-      .kind = OPTION_TEXT,
-      .value = "WHICH",
-      .help = "a snapshot instead: 'latest', a number or a time, as 'state history' lists them" },
+    SNAPSHOT_OPTION,
     { .name = NULL },
 };
 static const struct option_group verify_group = { "Options", verify_defs };
@@ -313,55 +314,68 @@ const struct cli_command cmd_state_history = {
 
 /* ---- list -------------------------------------------------------------------------- */
 
-struct list_view {
-    const struct cli_context *context;
-    size_t n;
+static const struct table_column columns[] = {
+    { "STACK", 8 },
+    { "ENVIRONMENT", 8 },
+    { "BYTES", 0 },
+    { "CHANGED", 0 },
 };
+static const struct listing_kind all_states = { "states", columns, sizeof columns / sizeof columns[0],
+                                                false };
 
 static bool on_state(void *context, const struct belay_state_name *name, uint64_t size,
                      int64_t modified_unix_ms)
 {
-    struct list_view *view = context;
-    char utc[CLOCK_TEXT_SIZE];
+    struct listing *listing = context;
+    char text[CLOCK_TEXT_SIZE];
 
-    (void)clock_format_utc(utc, modified_unix_ms, false);
-    if (view->context->json) {
-        char *line = wire_line(json_pack("{s:o,s:o,s:I,s:o}", "stack", wire_text(name->stack), "environment",
+    if (listing->form == LISTING_JSON) {
+        listing_add_json(
+            listing, wire_line(json_pack("{s:o,s:o,s:I,s:o}", "stack", wire_text(name->stack), "environment",
                                          wire_text(name->environment), "size", (json_int_t)size,
-                                         "last_modified", wire_time(modified_unix_ms)));
-
-        (void)printf("%s%s", view->n == 0 ? "{\"states\":[" : ",\n", line == NULL ? "{}" : line);
-        free(line);
+                                         "last_modified", wire_time(modified_unix_ms))));
     } else {
-        if (view->n == 0) {
-            (void)printf("%-24s %-16s %12s  %s\n", "STACK", "ENVIRONMENT", "BYTES", "CHANGED");
-        }
-        (void)printf("%-24s %-16s %12llu  %s\n", name->stack, name->environment, (unsigned long long)size,
-                     utc);
+        table_add(listing->table, name->stack);
+        table_add(listing->table, name->environment);
+        (void)snprintf(text, sizeof text, "%llu", (unsigned long long)size);
+        table_add(listing->table, text);
+        table_add(listing->table, clock_format_utc(text, modified_unix_ms, false));
     }
-    view->n++;
-    return !ferror(stdout);
+    return listing_next(listing);
+}
+
+static int list_states(struct cli_context *context, struct belay_states *states, struct belay_error *err)
+{
+    struct listing listing;
+    int status = listing_begin(&listing, &all_states, context);
+
+    if (status == CLI_OK) {
+        status = listing_end(&listing, belay_state_list(states, on_state, &listing, err), err);
+    }
+    if (status == CLI_OK) {
+        listing_close(&listing, "");
+        if (listing.n == 0) {
+            cli_note(context, "no states in %s", belay_states_url(states));
+        }
+    }
+    return status;
 }
 
 static int exec_list(struct cli_context *context, const struct options *options)
 {
     struct belay_states_options settings = BELAY_STATES_OPTIONS_INIT;
-    struct list_view view = { context, 0 };
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_states *states = NULL;
-    int code = CLI_OK;
+    int code;
 
     (void)options;
     settings.url = context->state_store_url;
     settings.lock_store_url = context->store_url;
     if (cli_config(context, &settings.config, &err) != BELAY_OK ||
-        belay_states_open(&settings, &states, &err) != BELAY_OK ||
-        belay_state_list(states, on_state, &view, &err) != BELAY_OK) {
+        belay_states_open(&settings, &states, &err) != BELAY_OK) {
         code = cli_error(context, &err);
-    } else if (context->json) {
-        (void)printf("%s]}\n", view.n == 0 ? "{\"states\":[" : "");
-    } else if (view.n == 0) {
-        cli_note(context, "no states in %s", belay_states_url(states));
+    } else {
+        code = list_states(context, states, &err);
     }
     belay_states_close(states);
     belay_error_release(&err);

@@ -15,15 +15,14 @@ static int say_saved(const struct cli_context *context, const struct state_cli *
                      const struct belay_state *state, const char *what)
 {
     if (context->json) {
-        char *line =
+        return cli_print_line(
+            context,
             wire_line(json_pack("{s:s,s:s,s:I,s:I,s:o,s:o,s:s}", "stack", cli->name.stack, "environment",
                                 cli->name.environment, "serial", (json_int_t)state->serial, "token",
                                 (json_int_t)state->token, "snapshot", wire_text(state->snapshot),
-                                "deployment_id", wire_text(state->deployment_id), "etag", state->tag.text));
-
-        (void)printf("%s\n", line == NULL ? "{}" : line);
-        free(line);
-    } else if (!context->quiet) {
+                                "deployment_id", wire_text(state->deployment_id), "etag", state->tag.text)));
+    }
+    if (!context->quiet) {
         (void)printf("%s '%s' in '%s' as version %" PRIu64 ", snapshot %s\n", what, cli->name.stack,
                      cli->name.environment, state->serial, state->snapshot == NULL ? "-" : state->snapshot);
     }
@@ -81,7 +80,8 @@ static int exec_save(struct cli_context *context, const struct options *options)
     }
     if (code == BELAY_OK) {
         code = save(context, options, &saving, &state, &err);
-        if (code == BELAY_BAD_CONTENT) {
+        if (code == BELAY_BAD_CONTENT &&
+            belay_state_check(&saving.cli.name, saving.text, saving.len, NULL) == BELAY_BAD_CONTENT) {
             (void)error_wrap(&err, "'%.200s'", path);
         }
     }

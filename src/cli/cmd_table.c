@@ -44,7 +44,6 @@ static int print_json(const struct cli_context *context, const struct belay_tabl
 {
     json_t *object = table_json(table);
     json_t *policy = table->policy == NULL ? NULL : json_loads(table->policy, 0, NULL);
-    char *line;
 
     if (object != NULL) {
         (void)json_object_set_new(object, "fence_table",
@@ -54,20 +53,7 @@ static int print_json(const struct cli_context *context, const struct belay_tabl
             (void)json_object_set_new(object, "steps", json_incref(steps));
         }
     }
-    line = wire_line(object);
-    if (line == NULL) {
-        return cli_fail(context, BELAY_NO_MEMORY, "out of memory");
-    }
-    (void)printf("%s\n", line);
-    free(line);
-    return CLI_OK;
-}
-
-static void print_row(const char *name, const char *value)
-{
-    (void)printf("%-14s", name);
-    print_safe(stdout, value == NULL ? "not known" : value);
-    (void)fputc('\n', stdout);
+    return cli_print_line(context, wire_line(object));
 }
 
 static void print_card(const struct belay_table *table)
@@ -77,18 +63,18 @@ static void print_card(const struct belay_table *table)
     (void)snprintf(ttl, sizeof ttl, "%s%s%s", table->ttl_status == NULL ? "not known" : table->ttl_status,
                    table->ttl_attribute == NULL ? "" : ", by ",
                    table->ttl_attribute == NULL ? "" : table->ttl_attribute);
-    print_row("table", table->name);
-    print_row("layout", table->layout == NULL ? "(counters for fencing tokens)" : table->layout);
-    print_row("region", table->region);
-    print_row("status", table->status == NULL ? "there is no such table" : table->status);
+    print_field("table", table->name);
+    print_field("layout", table->layout == NULL ? "(counters for fencing tokens)" : table->layout);
+    print_field("region", table->region);
+    print_field("status", table->status == NULL ? "there is no such table" : table->status);
     if (table->status != NULL) {
-        print_row("arn", table->arn);
-        print_row("keys", table->keys);
-        print_row("fits", table->misfit == NULL ? "yes" : table->misfit);
-        print_row("billing", table->billing);
-        print_row("time to live", ttl);
-        print_row("recovery", table->recovery);
-        print_row("encryption", table->encryption);
+        print_field("arn", table->arn);
+        print_field("keys", table->keys);
+        print_field("fits", table->misfit == NULL ? "yes" : table->misfit);
+        print_field("billing", table->billing);
+        print_field("time to live", ttl);
+        print_field("recovery", table->recovery);
+        print_field("encryption", table->encryption);
     }
     if (table->items >= 0) {
         (void)printf("%-14s%lld, %lld bytes (up to six hours ago)\n", "items", (long long)table->items,

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "cli/cmd_list.h"
 #include "cli/commands.h"
+#include "cli/lock_options.h"
 #include "cli/print.h"
 #include "cli/top.h"
 #include "cli/unlock.h"
@@ -323,16 +324,6 @@ static int exec_top(struct cli_context *context, const struct options *options)
     return status;
 }
 
-static const struct option_def defs[] = {
-    { .name = "prefix",
-      .kind = OPTION_TEXT,
-      .value = "P",
-      .complete = COMPLETE_KEY,
-      .help = "only locks whose key begins with P" },
-    { .name = NULL },
-};
-static const struct option_group group = { "Options", defs };
-
 const struct cli_command cmd_top = {
     .name = "top",
     .synopsis = "[--prefix P]",
@@ -346,7 +337,7 @@ const struct cli_command cmd_top = {
         "It works on every store. Where the store keeps no events, as on DynamoDB, the list is read every "
         "five seconds. Where there is no terminal, and with --json, it prints what 'belay list' prints, and "
         "ends.",
-    .groups = { &group },
+    .groups = { &prefix_group },
     .exits = { { 0, "left with q or Ctrl-C" },
                { 64, "the command line is wrong" },
                { 69, "the store could not be reached" },

@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/event_line.h"
+#include "cli/lock_options.h"
 
 static bool on_event(void *context, const struct belay_event *event)
 {
@@ -105,16 +106,6 @@ static int exec_watch(struct cli_context *context, const struct options *options
     return status;
 }
 
-static const struct option_def defs[] = {
-    { .name = "prefix",
-      .kind = OPTION_TEXT,
-      .value = "P",
-      .complete = COMPLETE_KEY,
-      .help = "only locks whose key begins with P" },
-    { .name = NULL },
-};
-static const struct option_group group = { "Options", defs };
-
 const struct cli_command cmd_watch = {
     .name = "watch",
     .synopsis = "[--prefix P]",
@@ -123,7 +114,7 @@ const struct cli_command cmd_watch = {
         "Prints one line for every event from now on: acquired, renewed, released, refused, lost, forced, "
         "and the begin and end of every wait. With --json each line is an object with the fields of "
         "'belay history'. It ends with Ctrl-C, or when nobody reads its output any more.",
-    .groups = { &group },
+    .groups = { &prefix_group },
     .exits = { { 64, "the command line is wrong" },
                { 66, "the store keeps no events" },
                { 69, "the store could not be reached" },

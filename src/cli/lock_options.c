@@ -71,6 +71,9 @@ static const struct option_def lock_defs[] = {
 };
 const struct option_group lock_group = { "Lock options", lock_defs };
 
+static const struct option_def prefix_defs[] = { PREFIX_OPTION, { .name = NULL } };
+const struct option_group prefix_group = { "Options", prefix_defs };
+
 static struct belay_key_parts read_parts(const struct options *options)
 {
     return (struct belay_key_parts){

@@ -7,6 +7,14 @@
 extern const struct option_group key_group;  /* --stack, --environment, ... instead of KEY */
 extern const struct option_group lock_group; /* --profile, --ttl, --wait, ... */
 
+/* Which locks, for a command that shows many. */
+#define PREFIX_OPTION                                                                                        \
+    {                                                                                                        \
+        .name = "prefix", .kind = OPTION_TEXT, .value = "P", .complete = COMPLETE_KEY,                       \
+        .help = "only locks whose key begins with P"                                                         \
+    }
+extern const struct option_group prefix_group; /* PREFIX_OPTION alone */
+
 /*
  * The key that args[i] or --stack, --environment, --service, --component and
  * --profile name. BELAY_INVALID if it is neither, or both. The caller frees it.

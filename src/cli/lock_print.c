@@ -8,14 +8,7 @@
 
 int lock_print_json(const struct cli_context *context, const struct belay_info *info)
 {
-    char *line = wire_line(wire_lock(info));
-
-    if (line == NULL) {
-        return cli_fail(context, BELAY_NO_MEMORY, "out of memory");
-    }
-    (void)printf("%s\n", line);
-    free(line);
-    return CLI_OK;
+    return cli_print_line(context, wire_line(wire_lock(info)));
 }
 
 void lock_state(struct buf *out, const struct belay_info *info)

@@ -103,7 +103,8 @@ static enum belay_code unknown_command(const char *word, struct belay_error *err
     return error_set(err, BELAY_INVALID, "unknown command '%s': did you mean '%s'?", word, nearest.found);
 }
 
-bool options_is_choice(const char *choices, const char *word)
+/* True if `word` is one of "a|b|c". */
+static bool is_choice(const char *choices, const char *word)
 {
     size_t n = strlen(word);
 
@@ -153,7 +154,7 @@ static enum belay_code check_value(const struct option_def *def, const char *tex
         }
         break;
     case OPTION_CHOICE:
-        if (!options_is_choice(def->choices, text)) {
+        if (!is_choice(def->choices, text)) {
             return error_set(err, BELAY_INVALID, "--%s '%s' is none of %s", def->name, text, def->choices);
         }
         break;

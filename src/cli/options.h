@@ -74,9 +74,6 @@ const char *options_nth(const struct options *options, const char *name, size_t 
 bool options_duration(const struct options *options, const char *name, int64_t *out_ms);
 bool options_count(const struct options *options, const char *name, long *out);
 
-/* True if `word` is one of "a|b|c". */
-bool options_is_choice(const char *choices, const char *word);
-
 extern const struct option_def global_options[];
 
 #endif

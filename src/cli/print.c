@@ -105,6 +105,13 @@ static size_t fit(const char *text, size_t columns, size_t *out_width)
     return at;
 }
 
+void print_field(const char *name, const char *value)
+{
+    (void)printf("%-14s", name);
+    print_safe(stdout, value == NULL ? "not known" : value);
+    (void)fputc('\n', stdout);
+}
+
 size_t print_width(const char *text)
 {
     size_t width;

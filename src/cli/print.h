@@ -16,6 +16,9 @@ void print_escape(struct buf *out, const char *text);
 /* The same to a stream. */
 void print_safe(FILE *file, const char *text);
 
+/* A line of a card: "name          value"; NULL is not known. */
+void print_field(const char *name, const char *value);
+
 /* How many columns a terminal needs for `text`, which is escaped. */
 size_t print_width(const char *text);
 /* Add `text`, cut to `columns` with an ellipsis at its end if it is wider. */

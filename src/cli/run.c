@@ -42,6 +42,25 @@ struct run {
 
 /* ---- options -------------------------------------------------------------- */
 
+static const struct option_def ending_defs[] = {
+    { .name = "kill-after",
+      .kind = OPTION_DURATION,
+      .value = "D",
+      .help = "from TERM to KILL when the lease is lost; at most, and by default up to 10s, a quarter of the "
+              "ttl" },
+    { .name = "conflict-exit-code",
+      .kind = OPTION_COUNT,
+      .value = "N",
+      .help = "exit with N instead of 75 if somebody else has the lock" },
+    { .name = "result",
+      .kind = OPTION_TEXT,
+      .value = "FILE",
+      .complete = COMPLETE_FILE,
+      .help = "write how it ended to FILE, as one JSON object" },
+    { .name = NULL },
+};
+const struct option_group ending_group = { "How it ends", ending_defs };
+
 /* TERM must come after a renewal was due, or it would come to a healthy lease. */
 static enum belay_code read_times(struct run *run, struct belay_error *err)
 {
@@ -317,7 +336,8 @@ static void check_lease(struct run *run)
     const struct supervise *supervise = &run->supervise;
     int64_t ended_ms = atomic_load(&run->guardian.page->ended_boot_ms);
 
-    if (atomic_load(&supervise->lost) && run->lost_boot_ms <= ended_ms) {
+    /* Of a command that is not known to have ended, it cannot be said that it was before the loss. */
+    if (atomic_load(&supervise->lost) && (ended_ms == 0 || run->lost_boot_ms <= ended_ms)) {
         is_lost(run, supervise->why);
     } else if (supervise->was_ended) {
         is_lost(run, "the lease could not be renewed");

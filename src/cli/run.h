@@ -7,6 +7,8 @@
 #include "cli/lock_options.h"
 #include "cli/run_result.h"
 
+extern const struct option_group ending_group; /* --kill-after, --conflict-exit-code, --result */
+
 struct run_hooks {
     /* Before the lock is taken: to change what is asked for. */
     enum belay_code (*prepare)(void *context, struct lock_request *request, struct belay_error *err);

@@ -17,7 +17,6 @@ struct table {
     bool failed;
     char **cells; /* owned; BATCH_ROWS * n_columns, each owned */
     size_t n_cells;
-    size_t n_rows;
     size_t *widths; /* owned; of the batches so far, so that a later one does not jump back */
 };
 
@@ -148,17 +147,9 @@ void table_add(struct table *table, const char *text)
         return;
     }
     table->cells[table->n_cells++] = owned;
-    if (table->n_cells % table->n_columns == 0) {
-        table->n_rows++;
-    }
     if (table->n_cells == BATCH_ROWS * table->n_columns) {
         flush(table);
     }
-}
-
-size_t table_rows(const struct table *table)
-{
-    return table->n_rows;
 }
 
 bool table_finish(struct table *table)

@@ -21,8 +21,6 @@ struct table *table_new(FILE *file, const struct table_column *columns, size_t n
                         bool bold_titles);
 /* The next cell, row by row; escaped on the way. */
 void table_add(struct table *table, const char *text);
-/* How many rows were added. */
-size_t table_rows(const struct table *table);
 /* Print what is held back and forget the table. False if anything was lost for want of memory. */
 bool table_finish(struct table *table);
 

@@ -275,7 +275,8 @@ static void carry_on(struct belay_client *client, struct belay_call *call)
     settle(client, call);
 }
 
-void calls_resume(struct belay_client *client, struct belay_call *call)
+/* Go on with a call to which the store has answered. */
+static void resume(struct belay_client *client, struct belay_call *call)
 {
     step_tell(client, &call->op, &call->step);
     settle(client, call);
@@ -366,7 +367,7 @@ int64_t belay_client_turn(struct belay_client *client)
     }
     for (;;) {
         if (client->threads != NULL && (call = threads_next(client)) != NULL) {
-            calls_resume(client, call);
+            resume(client, call);
         } else if ((call = next_call(client)) != NULL) {
             carry_on(client, call);
         } else {

@@ -113,6 +113,9 @@ void client_run(struct belay_client *client, struct op *op, const struct run_hoo
 /* Keep an event that comes with no write: lock.lost. */
 enum belay_code client_note(struct belay_client *client, const struct belay_event *event,
                             struct belay_error *err);
+/* The same in the store itself. BELAY_ELSEWHERE: a server has come to own it. */
+enum belay_code client_note_here(struct belay_client *client, const struct belay_event *event,
+                                 struct belay_error *err);
 /* What only who ran the operation knows of its events. */
 struct emit_times {
     int64_t took_ms; /* the whole operation so far; -1: not known */
@@ -126,8 +129,6 @@ void client_warn(struct belay_client *client, const char *format, ...) __attribu
 
 /* Whose turn it may be: a call of this client need not wait for the store to wake it. */
 void calls_wake(struct belay_client *client, const char *lock_id);
-/* Go on with a call to which the store has answered. */
-void calls_resume(struct belay_client *client, struct belay_call *call);
 /* Forget all without a word; what they hold in the store ends by itself. */
 void calls_drop(struct belay_client *client);
 
@@ -181,6 +182,8 @@ void keeper_quiet(struct belay_lock *lock);
 void keeper_remove(struct belay_lock *lock);
 /* Renew once. Without the mutex. */
 enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err);
+/* The store has said that it is not ours: from now on it is not relied upon. */
+void keeper_lose(struct belay_lock *lock);
 void keeper_stop(struct belay_client *client);
 
 #endif

@@ -68,15 +68,39 @@ bool client_is_remote(const struct belay_client *client)
     return client->remote != NULL;
 }
 
-/* A server is told of a decision as such (item_put), and records it by itself. */
-void client_audit(struct belay_client *client, const struct belay_event *event)
+static enum belay_code decide_here(struct belay_client *client, const struct client_decision *decision,
+                                   struct belay_error *err)
 {
-    struct belay_event now = *event;
+    uint64_t version;
+    /* First the event: if a server has come to own the file it keeps both, and would take the item for its own. */
+    enum belay_code code = client_note_here(client, decision->event, err);
 
-    if (client_via(client) == NULL) {
-        (void)client_note(client, event, NULL);
-    } else if (client->on_event != NULL) {
+    if (code == BELAY_OK && decision->is_done) {
+        code = client->store->ops->item_put(client->store, &decision->write, &version, err);
+    }
+    return code;
+}
+
+enum belay_code client_decide(struct belay_client *client, const struct client_decision *decision,
+                              struct belay_error *err)
+{
+    struct belay_event now = *decision->event;
+    struct client_remote *remote;
+    uint64_t version;
+    enum belay_code code = check_store(client, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    do {
+        remote = client_via(client);
+        code = remote != NULL ? remote->ops->item_put(remote, &decision->write, &version, err)
+                              : decide_here(client, decision, err);
+    } while (client_moved(client, remote, &code, err));
+    /* Our own sinks are told of it in any case; here that came with the event. */
+    if (client->on_event != NULL && remote != NULL) {
         now.at_unix_ms = clock_unix_ms();
         client->on_event(client->context, &now);
     }
+    return code;
 }

@@ -15,8 +15,17 @@ enum belay_code client_item_list(struct belay_client *client, const char *space,
 const struct belay_config *client_config(const struct belay_client *client); /* may be NULL */
 /* A server checks, records and audits by itself. */
 bool client_is_remote(const struct belay_client *client);
-/* An event of its own, that goes with no change of a lock. */
-void client_audit(struct belay_client *client, const struct belay_event *event);
+/*
+ * Keep a decision about a database, and the event of it. A server is told the
+ * decision, and keeps both by itself: its history has it, whichever way it went.
+ */
+struct client_decision {
+    struct belay_item_write write;
+    bool is_done; /* else it is only begun, and only its event is kept */
+    const struct belay_event *event;
+};
+enum belay_code client_decide(struct belay_client *client, const struct client_decision *decision,
+                              struct belay_error *err);
 /* "user@host", for people; the client's for as long as it lives. */
 const char *client_user_name(struct belay_client *client);
 /* Sleep that a cancel ends. */

@@ -120,6 +120,14 @@ static bool means_lost(enum belay_code code)
     return code == BELAY_LOST || code == BELAY_NOT_HOLDER || code == BELAY_NOT_FOUND;
 }
 
+void keeper_lose(struct belay_lock *lock)
+{
+    (void)pthread_mutex_lock(&lock->client->mutex);
+    lock->lease.deadline_ms = 0; /* as if it had run out: who watches it tells on_lost */
+    ticker_poke(&lock->client->watcher);
+    (void)pthread_mutex_unlock(&lock->client->mutex);
+}
+
 /* With the mutex held. */
 static void beat(struct belay_lock *lock)
 {
@@ -156,7 +164,7 @@ static bool wants_beat(const struct belay_lock *lock, int64_t now_ms)
     if (lock->beating > 0 || lock->ending) {
         return false;
     }
-    return lock->lost_unsaid || (lease_is_live(&lock->lease, now_ms) && now_ms >= lock->lease.next_beat_ms);
+    return lock->lost_unsaid || lease_wants_beat(&lock->lease, now_ms);
 }
 
 static int64_t beater_due(struct belay_client *client)
@@ -185,7 +193,7 @@ static int64_t watcher_due(struct belay_client *client)
     struct belay_lock *lock = client->locks;
 
     while (lock != NULL && !client->watcher.stop) {
-        if (!lock->lost && !lock->lease.over && clock_boot_ms() >= lock->lease.deadline_ms) {
+        if (!lock->lost && lease_has_run_out(&lock->lease, clock_boot_ms())) {
             tell_lost(lock, "the lease ran out before it could be renewed");
             lock = client->locks;
             next_ms = INT64_MAX;

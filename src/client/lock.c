@@ -175,6 +175,9 @@ enum belay_code belay_lock_renew(struct belay_lock *lock, struct belay_error *er
             err->code = code;
         }
     }
+    if (code == BELAY_LOST) {
+        keeper_lose(lock);
+    }
     return code;
 }
 
@@ -191,7 +194,7 @@ enum belay_code belay_lock_release(struct belay_lock *lock, enum belay_outcome o
     }
     keeper_quiet(lock);
     (void)pthread_mutex_lock(&client->mutex);
-    lost = lock->lost || (!lock->lease.over && clock_boot_ms() >= lock->lease.deadline_ms);
+    lost = lock->lost || lease_has_run_out(&lock->lease, clock_boot_ms());
     if (lost && !lock->lost) {
         lock->lost = lock->lost_unsaid = true;
     }

@@ -70,7 +70,7 @@ void client_emit(struct belay_client *client, const struct belay_batch *batch,
     }
 }
 
-static enum belay_code note_here(struct belay_client *client, const struct belay_event *event,
+enum belay_code client_note_here(struct belay_client *client, const struct belay_event *event,
                                  struct belay_error *err)
 {
     struct belay_batch batch = { .events = event, .n_events = 1 };
@@ -92,7 +92,8 @@ enum belay_code client_note(struct belay_client *client, const struct belay_even
 
     do {
         remote = client_via(client);
-        code = remote != NULL ? remote->ops->note_lost(remote, event, err) : note_here(client, event, err);
+        code = remote != NULL ? remote->ops->note_lost(remote, event, err)
+                              : client_note_here(client, event, err);
     } while (client_moved(client, remote, &code, err));
     return code;
 }
@@ -152,6 +153,76 @@ static void tell_commit(struct belay_client *client, struct op *op, struct clien
     }
 }
 
+/* What was done for us, with an answer that does not bring the event of it. */
+static void emit_done(struct belay_client *client, const struct op *op)
+{
+    static const char *const types[] = { [OP_ACQUIRE] = "lock.acquired",
+                                         [OP_ADOPT] = "lock.adopted",
+                                         [OP_RENEW] = "lock.renewed",
+                                         [OP_RELEASE] = "lock.released",
+                                         [OP_FORCE] = "lock.forced" };
+    const struct belay_record *record = &op->record;
+    bool is_refused = op->kind == OP_ACQUIRE && op->code == BELAY_HELD;
+    struct belay_event event = { .at_unix_ms = clock_unix_ms(),
+                                 .level = op->kind == OP_FORCE ? BELAY_WARN_LEVEL : BELAY_INFO_LEVEL,
+                                 .type = op->reentered ? "lock.reentered" : types[op->kind],
+                                 .key = op->request.key,
+                                 .lock_id = record->lock_id,
+                                 .token = record->token,
+                                 .locked_by = record->owner,
+                                 .locked_by_name = record->owner_name,
+                                 .by = op->request.by,
+                                 .reason = op->request.reason,
+                                 .duration_ms = -1 };
+
+    if (client->on_event == NULL || (op->code != BELAY_OK && !is_refused)) {
+        return;
+    }
+    if (is_refused) {
+        event.type = "lock.refused";
+        event.lock_id = op->request.lock_id;
+        event.locked_by = op->request.owner;
+        event.locked_by_name = op->request.owner_name;
+        event.reason = op->err.text;
+    } else if (op->kind == OP_RELEASE) {
+        event.reason = belay_outcome_name(record->outcome);
+    } else if (op->kind == OP_ACQUIRE || op->kind == OP_ADOPT) {
+        event.metadata = record->metadata;
+        event.n_metadata = record->n_metadata;
+    }
+    if (op->kind == OP_ACQUIRE && !op->reentered) {
+        event.duration_ms = clock_boot_ms() - op->began_ms;
+    }
+    client->on_event(client->context, &event);
+}
+
+/*
+ * An answer was lost, and what it would have said is found in the record. The
+ * event came with that answer; a store that keeps events has it.
+ */
+static void emit_found(struct belay_client *client, const struct op *op)
+{
+    struct belay_event waited = { .at_unix_ms = clock_unix_ms(),
+                                  .level = BELAY_INFO_LEVEL,
+                                  .type = "wait.ended",
+                                  .key = op->request.key,
+                                  .lock_id = op->request.lock_id,
+                                  .locked_by = op->request.owner,
+                                  .locked_by_name = op->request.owner_name,
+                                  .reason = "acquired",
+                                  .duration_ms = clock_boot_ms() - op->waiting.since_ms };
+
+    if (client->on_event == NULL || client->store->ops->events != NULL || op->code != BELAY_OK) {
+        return;
+    }
+    if (op->found_waited) {
+        client->on_event(client->context, &waited);
+    }
+    if (op->found_done) {
+        emit_done(client, op);
+    }
+}
+
 void step_tell(struct belay_client *client, struct op *op, struct client_step *step)
 {
     if (step->code == BELAY_ELSEWHERE) {
@@ -165,6 +236,9 @@ void step_tell(struct belay_client *client, struct op *op, struct client_step *s
     } else {
         op_on_get(op, step->code, step->records, step->store_now_ms, &step->err, clock_boot_ms());
         memset(step->records, 0, sizeof step->records); /* they are the operation's now */
+    }
+    if (op->want == OP_DONE) {
+        emit_found(client, op);
     }
     step_release(step);
 }
@@ -252,49 +326,6 @@ static void run_wait(struct belay_client *client, struct op *op, const struct ru
         op_cancel(op);
     }
     op_on_wake(op, clock_boot_ms());
-}
-
-/* What a server did for us, and has recorded, as the event of it. */
-static void emit_done(struct belay_client *client, const struct op *op)
-{
-    static const char *const types[] = { [OP_ACQUIRE] = "lock.acquired",
-                                         [OP_ADOPT] = "lock.adopted",
-                                         [OP_RENEW] = "lock.renewed",
-                                         [OP_RELEASE] = "lock.released",
-                                         [OP_FORCE] = "lock.forced" };
-    const struct belay_record *record = &op->record;
-    bool is_refused = op->kind == OP_ACQUIRE && op->code == BELAY_HELD;
-    struct belay_event event = { .at_unix_ms = clock_unix_ms(),
-                                 .level = op->kind == OP_FORCE ? BELAY_WARN_LEVEL : BELAY_INFO_LEVEL,
-                                 .type = op->reentered ? "lock.reentered" : types[op->kind],
-                                 .key = op->request.key,
-                                 .lock_id = record->lock_id,
-                                 .token = record->token,
-                                 .locked_by = record->owner,
-                                 .locked_by_name = record->owner_name,
-                                 .by = op->request.by,
-                                 .reason = op->request.reason,
-                                 .duration_ms = -1 };
-
-    if (client->on_event == NULL || (op->code != BELAY_OK && !is_refused)) {
-        return;
-    }
-    if (is_refused) {
-        event.type = "lock.refused";
-        event.lock_id = op->request.lock_id;
-        event.locked_by = op->request.owner;
-        event.locked_by_name = op->request.owner_name;
-        event.reason = op->err.text;
-    } else if (op->kind == OP_RELEASE) {
-        event.reason = belay_outcome_name(record->outcome);
-    } else if (op->kind == OP_ACQUIRE || op->kind == OP_ADOPT) {
-        event.metadata = record->metadata;
-        event.n_metadata = record->n_metadata;
-    }
-    if (op->kind == OP_ACQUIRE && !op->reentered) {
-        event.duration_ms = clock_boot_ms() - op->began_ms;
-    }
-    client->on_event(client->context, &event);
 }
 
 static void run_here(struct belay_client *client, struct op *op, const struct run_hooks *hooks)

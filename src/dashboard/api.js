@@ -42,13 +42,13 @@ async function failure(answer) {
   return new ApiError(answer.status, error.code ?? "http", error.message ?? `the server answered ${answer.status}`, error.lock);
 }
 
-export async function ask(path, { method = "GET", body, signal } = {}) {
+async function send(path, { method = "GET", body, signal, match } = {}) {
   let answer;
   try {
     answer = await fetch(path, {
       method,
       signal,
-      headers: headers(body ? { "Content-Type": "application/json" } : {}),
+      headers: headers({ ...(body ? { "Content-Type": "application/json" } : {}), ...(match ? { "If-Match": match } : {}) }),
       body: body ? JSON.stringify(body) : undefined,
       credentials: "omit",
       cache: "no-store",
@@ -63,7 +63,17 @@ export async function ask(path, { method = "GET", body, signal } = {}) {
   if (!answer.ok) {
     throw await failure(answer);
   }
-  return answer.json();
+  return answer;
+}
+
+export async function ask(path, options) {
+  return (await send(path, options)).json();
+}
+
+/** A document as it is stored, with what names exactly this content. */
+export async function askDocument(path, options) {
+  const answer = await send(path, options);
+  return { text: await answer.text(), etag: answer.headers.get("ETag") };
 }
 
 export function keyPath(key, rest = "") {

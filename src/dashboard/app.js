@@ -7,12 +7,17 @@ import { Model } from "./model.js";
 import { LocksPage } from "./locks.js";
 import { LockPage } from "./lock.js";
 import { ActivityPage } from "./activity.js";
+import { StatesPage } from "./states.js";
+import { StatePage, deploymentState, terraformState } from "./state.js";
+import { Answers, DatabasePage, DatabasesPage } from "./databases.js";
 import { showKeys } from "./dialogs.js";
 
-// Pages to come (state, databases) are one line each.
+// Name, label, picture, address, and the key after g.
 const NAV = [
-  ["locks", "Locks", "lock", "#/locks"],
-  ["activity", "Activity", "chart", "#/activity"],
+  ["locks", "Locks", "lock", "#/locks", "l"],
+  ["state", "State", "layers", "#/state", "s"],
+  ["databases", "Databases", "database", "#/databases", "d"],
+  ["activity", "Activity", "chart", "#/activity", "a"],
 ];
 const THEMES = ["auto", "light", "dark"];
 
@@ -20,6 +25,8 @@ const app = document.getElementById("app");
 const kept = {
   locks: { text: "", filter: null, sort: { by: "key", down: false }, selected: null, scrollTop: 0 },
   activity: { hours: 6 },
+  state: { text: "", known: new Map(), scrollTop: 0 },
+  databases: { text: "", answers: new Answers(), scrollTop: 0 },
 };
 let model = null, page = null, frame = null;
 
@@ -89,30 +96,46 @@ function showLink() {
 
 // ---- pages
 
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** The page of an address, the entry of the navigation that it belongs to, and its title. */
+function pageOf(name, rest) {
+  const parts = rest.map(decode), key = decode(rest.join("/"));
+  if (name === "activity") {
+    return [new ActivityPage(model, kept.activity), "activity", "Activity"];
+  }
+  if (name === "state" && parts.length >= 2) {
+    return [new StatePage(model, deploymentState(parts[0], parts[1]), parts[2]), "state", `${parts[0]}/${parts[1]}`];
+  }
+  if (name === "terraform" && key) {
+    return [new StatePage(model, terraformState(parts[0]), parts[1]), "state", parts[0]];
+  }
+  if (name === "state" || name === "terraform") {
+    return [new StatesPage(model, kept.state), "state", "State"];
+  }
+  if (name === "databases") {
+    return key ? [new DatabasePage(model, key, kept.databases), "databases", key] : [new DatabasesPage(model, kept.databases), "databases", "Databases"];
+  }
+  return name === "locks" && key ? [new LockPage(model, key), "locks", key] : [new LocksPage(model, kept.locks), "locks", "Locks"];
+}
+
 function route() {
   if (!frame) {
     return;
   }
-  const path = location.hash.replace(/^#\/?/, "");
-  const [name, ...rest] = path.split("/");
-  let key = null;
-  try {
-    key = rest.length > 0 ? decodeURIComponent(rest.join("/")) : null;
-  } catch {
-    key = rest.join("/");
-  }
+  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   page?.close();
-  if (name === "activity") {
-    page = new ActivityPage(model, kept.activity);
-  } else if (name === "locks" && key) {
-    page = new LockPage(model, key);
-  } else {
-    page = new LocksPage(model, kept.locks);
-  }
-  const current = name === "activity" ? "activity" : "locks";
+  const [made, current, title] = pageOf(name, rest);
+  page = made;
   frame.nav.forEach((link) => (link.dataset.page === current ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
   clear(frame.main).append(page.element);
-  document.title = key ? `${key} – belay` : current === "activity" ? "Activity – belay" : "Locks – belay";
+  document.title = `${title} – belay`;
   frame.main.focus({ preventScroll: true });
 }
 
@@ -204,8 +227,9 @@ addEventListener("keydown", (event) => {
   }
   const isGoing = performance.now() - goes < 1200;
   goes = 0;
-  if (isGoing && (event.key === "l" || event.key === "a")) {
-    location.hash = event.key === "l" ? "#/locks" : "#/activity";
+  const entry = isGoing ? NAV.find((one) => one[4] === event.key) : null;
+  if (entry) {
+    location.hash = entry[3];
   } else if (event.key === "g") {
     goes = performance.now();
   } else if (event.key === "?") {

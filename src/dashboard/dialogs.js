@@ -1,7 +1,9 @@
 // What asks before it does something, and the list of keys.
 
-import { h } from "./dom.js";
-import { ask, keyPath } from "./api.js";
+import { h, clear } from "./dom.js";
+import { ask, askDocument, keyPath } from "./api.js";
+import { compare, counts, showDiff, tally } from "./diff.js";
+import { parse } from "./json.js";
 import { holder, span, moment } from "./format.js";
 
 function open(dialog) {
@@ -60,9 +62,90 @@ export async function forceUnlock(lock, model) {
   return (await closed) === "done";
 }
 
+/** What is there now, to be compared with; null if it cannot be read, which is no reason not to restore. */
+async function present(source) {
+  try {
+    const { text, etag } = await askDocument(source.present);
+    return { document: parse(text), etag };
+  } catch (error) {
+    if (error.status === 404 || error.code === "bad_content") {
+      return { document: null, etag: null };
+    }
+    throw error;
+  }
+}
+
+/** True once the version was restored. What changes is shown, and the state's name typed. */
+export async function restoreVersion({ source, version, load, model }) {
+  const typed = h("input", { type: "text", id: "typed", class: "mono", autocomplete: "off", spellcheck: "false", required: true });
+  const problem = h("p", { class: "problem", role: "alert" });
+  const go = h("button", { type: "submit", class: "danger solid", disabled: true }, "Restore");
+  const sum = h("p", { class: "sum" }, "Comparing…");
+  const changes = h("div", { class: "diff boxed", tabindex: "0", role: "region", "aria-label": "What will change" });
+  let seen = null;
+  const check = () => {
+    go.disabled = !seen || typed.value !== source.name;
+  };
+  const form = h("form", { class: "ask", oninput: check, onsubmit: (event) => submit(event) },
+    h("h2", { id: "ask-title" }, "Make this version the present one?"),
+    h("dl", { class: "facts" },
+      h("dt", {}, "State"), h("dd", { class: "mono" }, source.name),
+      h("dt", {}, "Version"), h("dd", {}, `${moment(Date.parse(version.timestamp), model.now())} `, h("span", { class: "owner mono" }, version.name))),
+    sum, changes,
+    h("p", { class: "muted" }, "It is saved as a new version, under the state's lock and with your name. The versions that are there stay. What is deployed is not touched: only what is recorded of it."),
+    h("label", { for: "typed" }, "Type ", h("code", {}, source.name), " to confirm"), typed, problem,
+    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close("") }, "Cancel"), go));
+  const dialog = h("dialog", { class: "modal wide-modal", "aria-labelledby": "ask-title" }, form);
+
+  async function look() {
+    try {
+      const [now, old] = await Promise.all([present(source), load()]);
+      const found = compare(now.document, old, source.isTerraform);
+      const n = counts(found);
+      seen = now;
+      clear(sum).append(now.document ? "What will change: " : "What is there cannot be read. The version has: ", n.added + n.changed + n.removed === 0 ? "nothing" : tally(found));
+      showDiff(changes, found);
+    } catch (error) {
+      clear(sum);
+      problem.textContent = `${error.message}. What would change cannot be shown, so that nothing can be restored.`;
+    }
+    check();
+  }
+
+  async function submit(event) {
+    event.preventDefault();
+    if (go.disabled) {
+      return;
+    }
+    go.disabled = true;
+    problem.textContent = "";
+    try {
+      await ask(source.restore, { method: "POST", body: { version: version.name }, match: seen.etag });
+      dialog.close("done");
+      return;
+    } catch (error) {
+      problem.textContent = error.status === 504 || error.status === 0 ? `${error.message}. It may have happened: look again.` : `${error.message}. Nothing was changed.`;
+      if (error.status === 412) {
+        problem.textContent = "Somebody has saved the state in the meantime. Nothing was changed. Above is what would change now.";
+        await look();
+      }
+      if (error.status === 423 || error.code === "lock_held") {
+        problem.textContent = `${error.lock ? holder(error.lock).name : "Somebody else"} has the state's lock. Nothing was changed.`;
+      }
+    }
+    check();
+  }
+
+  const closed = open(dialog);
+  typed.focus();
+  look();
+  return (await closed) === "done";
+}
+
 const KEYS = [
-  ["/", "search"], ["j  k  ↓  ↑", "next and previous lock"], ["Enter", "open the lock"], ["Esc", "back; clear the search"],
-  ["u", "force unlock, on a lock's page"], ["g l", "locks"], ["g a", "activity"], ["t", "light, dark or as the system"], ["?", "this list"],
+  ["/", "search"], ["j  k  ↓  ↑", "next and previous"], ["Enter", "open it"], ["Esc", "back; clear the search"],
+  ["u", "force unlock, on a lock's page"], ["v  r", "verify and restore, on a state's page"], ["s", "ask who is up, on databases"],
+  ["g l  g a", "locks, activity"], ["g s  g d", "state, databases"], ["t", "light, dark or as the system"], ["?", "this list"],
 ];
 
 export function showKeys() {

@@ -38,6 +38,8 @@ const ICONS = {
   out: "M6.500 3h-3v10h3M7 8h6.500M11 5.500 13.500 8 11 10.500",
   warn: "M8 2.500 14 13H2zM8 6.500v3M8 11.300v.01",
   queue: "M3 4.500h10M3 8h7M3 11.500h4",
+  layers: "M8 2.500 14 5.500 8 8.500 2 5.500zM2.500 8.500 8 11.200l5.500-2.700M2.500 11 8 13.700l5.500-2.700",
+  database: "M3 4.300c0-1 2.200-1.800 5-1.800s5 .8 5 1.800-2.200 1.800-5 1.800-5-.8-5-1.800zM3 4.300v7.400c0 1 2.200 1.800 5 1.800s5-.8 5-1.800V4.300M3 8c0 1 2.200 1.800 5 1.800S13 9 13 8",
 };
 
 export function icon(name) {
@@ -48,6 +50,60 @@ export function clear(element) {
   element.replaceChildren();
   return element;
 }
+
+const drawn = new WeakMap(); // what an element of a keyed list was made from
+
+function carry(from, to) {
+  const open = new Set([...from.querySelectorAll("details[open]")].map((one) => one.dataset.part));
+  to.querySelectorAll("details").forEach((one) => (one.open ||= open.has(one.dataset.part)));
+  const focus = from.contains(document.activeElement) ? document.activeElement.dataset.part : undefined;
+  from.replaceWith(to);
+  if (focus !== undefined) {
+    [to, ...to.querySelectorAll("[data-part]")].find((one) => one.dataset.part === focus)?.focus({ preventScroll: true });
+  }
+}
+
+/**
+ * Children by `key`. Those whose data is still the same stay untouched, with focus and selection; one that is made
+ * anew keeps what was open in it, and the focus if that was on a part with the same name (data-part).
+ */
+export function keyed(parent, items, make) {
+  const old = new Map([...parent.children].map((one) => [one.dataset.key, one]));
+  let before = null;
+  for (const { key, data } of items) {
+    const made = JSON.stringify(data);
+    let element = old.get(key);
+    old.delete(key);
+    if (!element || drawn.get(element) !== made) {
+      const fresh = make(data);
+      fresh.dataset.key = key;
+      drawn.set(fresh, made);
+      if (element) {
+        carry(element, fresh);
+      }
+      element = fresh;
+    }
+    const next = before ? before.nextSibling : parent.firstChild;
+    if (next !== element) {
+      const focused = element.contains(document.activeElement) ? document.activeElement : null;
+      parent.insertBefore(element, next);
+      focused?.focus({ preventScroll: true });
+    }
+    before = element;
+  }
+  old.forEach((element) => element.remove());
+}
+
+/** The focus goes to the next (or another) of the links that a list is walked by. */
+export function walk(links, by) {
+  const at = links.indexOf(document.activeElement);
+  const next = links[Math.max(0, Math.min(links.length - 1, at < 0 ? 0 : at + by))];
+  next?.focus();
+  next?.scrollIntoView({ block: "nearest" });
+  return Boolean(next);
+}
+
+export const STEPS = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, Home: -1e9, End: 1e9 };
 
 let spoken;
 /** Tell a screen reader, once things have settled. */

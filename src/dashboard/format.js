@@ -41,6 +41,22 @@ export function short(n) {
   return n >= 1e6 ? `${Number((n / 1e6).toFixed(1))}M` : n >= 1e4 ? `${Number((n / 1e3).toFixed(1))}k` : count(n);
 }
 
+/** How long ago, in one unit: it is read, not measured. */
+export function age(ms) {
+  const [size, unit] = [[DAY, "d"], [HOUR, "h"], [MINUTE, "m"]].find(([one]) => ms >= one) ?? [SECOND, "s"];
+  return `${Math.max(0, Math.floor(ms / size))}${unit} ago`;
+}
+
+export function bytes(n) {
+  const units = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]];
+  const [size, unit] = units.find(([one]) => n >= one) ?? [1, "B"];
+  return `${Number((n / size).toFixed(n / size < 10 && size > 1 ? 1 : 0))} ${unit}`;
+}
+
+export function plural(n, one, many = `${one}s`) {
+  return `${count(n)} ${n === 1 ? one : many}`;
+}
+
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const MINUTES = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const DATED = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });

@@ -13,6 +13,10 @@ const WORDS = {
   "lock.acquired": ["Acquired", "ok"], "lock.reentered": ["Re-entered", "ok"], "lock.adopted": ["Adopted", "ok"],
   "lock.renewed": ["Renewed", "dim"], "lock.released": ["Released", "off"], "lock.refused": ["Refused", "dim"],
   "lock.taken_over": ["Taken over", "warn"], "lock.lost": ["Lost", "warn"], "lock.stale": ["Without a heartbeat", "warn"], "lock.forced": ["Ended by force", "bad"],
+  "db.stop.decided": ["Decided to stop the database", "wait"], "db.stop.stopped": ["Database stopped", "ok"], "db.stop.skipped_shared_active": ["Not stopped: in use", "warn"],
+  "db.stop.skipped_lock": ["Not stopped: locked", "warn"], "db.stop.skipped": ["Stop: nothing to do", "dim"], "db.stop.error": ["Stop failed", "bad"],
+  "db.start.decided": ["Decided to start the database", "wait"], "db.start.started": ["Database started", "ok"], "db.start.skipped_lock": ["Not started: locked", "warn"],
+  "db.start.skipped": ["Start: nothing to do", "dim"], "db.start.error": ["Start failed", "bad"],
   "wait.began": ["Began to wait", "wait"], "wait.ended": ["Stopped waiting", "wait"],
 };
 

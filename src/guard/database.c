@@ -18,20 +18,43 @@ static void add_names(struct buf *out, char *const *names, size_t n)
     }
 }
 
-/* The metrics of S3.9 are made of these: what, of which database, how many tries for the lock, how long. */
-static void audit(struct belay_client *client, const char *type, const struct belay_db_result *result)
+/* What a server is told, and what is kept as the last decision. NULL: no memory. */
+static char *value_of(const struct belay_db_result *result, bool is_start, bool is_done)
+{
+    json_t *object = guard_result_json(result, true);
+    char *value;
+
+    (void)json_object_set_new(object, "verb", json_string(is_start ? "start" : "stop"));
+    if (!is_done) {
+        (void)json_object_set_new(object, "is_done", json_false());
+    }
+    value = json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII);
+    json_decref(object);
+    return value;
+}
+
+/*
+ * "db.stop.skipped_lock"; a start's are "db.start.…"; before it is done, "….decided".
+ * The metrics of S3.9 are made of these: what, of which database, how many tries for the lock, how long.
+ */
+static enum belay_code keep(struct belay_client *client, const struct belay_db_result *result, bool is_start,
+                            bool is_done, struct belay_error *err)
 {
     struct buf sharing = BUF_INIT(BELAY_META_VALUE_MAX), active = BUF_INIT(BELAY_META_VALUE_MAX);
-    char attempts[24], lock_ms[24], reason[BELAY_REASON_MAX + 1];
+    char attempts[24], lock_ms[24], reason[BELAY_REASON_MAX + 1], type[64];
     char *key = guard_lock_key(result->database);
-    struct belay_event event = { .level =
-                                     result->action == BELAY_DB_ERROR ? BELAY_WARN_LEVEL : BELAY_INFO_LEVEL,
+    char *value = value_of(result, is_start, is_done);
+    enum belay_code code = BELAY_OK;
+    bool is_error = is_done && result->action == BELAY_DB_ERROR;
+    struct belay_event event = { .level = is_error ? BELAY_WARN_LEVEL : BELAY_INFO_LEVEL,
                                  .type = type,
                                  .key = key,
                                  .by = result->by,
                                  .reason = reason,
                                  .duration_ms = -1 };
 
+    (void)snprintf(type, sizeof type, "db.%s.%s", is_start ? "start" : "stop",
+                   is_done ? belay_db_action_name(result->action) : "decided");
     (void)snprintf(reason, sizeof reason, "%s", result->reason == NULL ? "" : result->reason);
     (void)snprintf(attempts, sizeof attempts, "%d", result->lock_attempts);
     (void)snprintf(lock_ms, sizeof lock_ms, "%lld", (long long)result->lock_ms);
@@ -45,63 +68,60 @@ static void audit(struct belay_client *client, const char *type, const struct be
                                                { "sharing_apps", sharing.data == NULL ? "" : sharing.data },
                                                { "active_apps", active.data == NULL ? "" : active.data } };
 
+        const struct client_decision decision = {
+            .write = { .space = BELAY_SPACE_DATABASES,
+                       .name = result->database,
+                       .value = value,
+                       .any_version = true },
+            .is_done = is_done,
+            .event = &event,
+        };
+
         event.metadata = metadata;
         event.n_metadata = sizeof metadata / sizeof metadata[0];
-        if (key != NULL) {
-            client_audit(client, &event);
-        }
+        code = key == NULL || value == NULL ? error_no_memory(err) : client_decide(client, &decision, err);
     }
     free(key);
+    free(value);
     buf_release(&sharing);
     buf_release(&active);
-}
-
-void run_audit(struct guard_run *run, const char *type)
-{
-    audit(run->client, type, run->result);
-}
-
-/* "db.stop.skipped_lock"; a start's are "db.start.…". */
-static void audit_result(struct belay_client *client, const struct belay_db_result *result, bool is_start)
-{
-    char type[64];
-
-    (void)snprintf(type, sizeof type, "db.%s.%s", is_start ? "start" : "stop",
-                   belay_db_action_name(result->action));
-    audit(client, type, result);
-}
-
-static enum belay_code keep(struct belay_client *client, const struct belay_db_result *result, bool is_start,
-                            struct belay_error *err)
-{
-    struct belay_item_write write = { .space = BELAY_SPACE_DATABASES,
-                                      .name = result->database,
-                                      .any_version = true };
-    json_t *object = guard_result_json(result, true);
-    char *value;
-    enum belay_code code;
-
-    (void)json_object_set_new(object, "verb", json_string(is_start ? "start" : "stop"));
-    value = json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII);
-    json_decref(object);
-    if (value == NULL) {
-        return error_no_memory(err);
-    }
-    write.value = value;
-    code = client_item_put(client, &write, NULL, err);
-    free(value);
     return code;
+}
+
+static void record(struct guard_run *run, bool is_done)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (keep(run->client, run->result, run->is_start, is_done, &err) != BELAY_OK) {
+        run_say(run, BELAY_WARN_LEVEL, "the decision could not be recorded: %s", err.text);
+    }
+    belay_error_release(&err);
+}
+
+void run_record_begun(struct guard_run *run)
+{
+    record(run, false);
 }
 
 void run_record(struct guard_run *run)
 {
-    struct belay_error err = BELAY_ERROR_INIT;
+    record(run, true);
+}
 
-    audit_result(run->client, run->result, run->is_start);
-    if (keep(run->client, run->result, run->is_start, &err) != BELAY_OK) {
-        run_say(run, BELAY_WARN_LEVEL, "the decision could not be recorded: %s", err.text);
+/* After an answer that was lost it is told again, and is one decision. */
+static bool is_kept_already(struct belay_client *client, const struct belay_db_result *result, bool is_start)
+{
+    struct belay_item item = { 0 };
+    char *value = value_of(result, is_start, true);
+    bool is_same = false;
+
+    if (value != NULL && result->at_unix_ms != 0 &&
+        client_item_get(client, BELAY_SPACE_DATABASES, result->database, &item, NULL) == BELAY_OK) {
+        is_same = item.value != NULL && strcmp(item.value, value) == 0;
     }
-    belay_error_release(&err);
+    belay_item_release(&item);
+    free(value);
+    return is_same;
 }
 
 enum belay_code belay_db_record(struct belay_client *client, const char *database, const char *result_json,
@@ -112,6 +132,7 @@ enum belay_code belay_db_record(struct belay_client *client, const char *databas
     json_t *root = json_loads(result_json, 0, NULL);
     const char *verb = json_string_value(json_object_get(root, "verb"));
     bool is_start = verb != NULL && strcmp(verb, "start") == 0;
+    bool is_done = !json_is_false(json_object_get(root, "is_done"));
     char *form = guard_identifier(database);
 
     json_decref(root);
@@ -127,11 +148,8 @@ enum belay_code belay_db_record(struct belay_client *client, const char *databas
         code = error_set(err, BELAY_INVALID, "the decision is about '%.200s', not about '%.200s'",
                          result.database, database);
     }
-    if (code == BELAY_OK) {
-        code = keep(client, &result, is_start, err);
-    }
-    if (code == BELAY_OK) {
-        audit_result(client, &result, is_start);
+    if (code == BELAY_OK && !(is_done && is_kept_already(client, &result, is_start))) {
+        code = keep(client, &result, is_start, is_done, err);
     }
     belay_db_result_release(&result);
     return code;

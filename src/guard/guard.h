@@ -21,13 +21,10 @@ char *guard_lock_key(const char *id);
 
 /* ---- json.c ---- */
 
-json_t *guard_app_json(const struct belay_app *app);
 json_t *guard_result_json(const struct belay_db_result *result, bool whole);
 enum belay_code guard_result_read(const char *text, struct belay_db_result *out_result,
                                   struct belay_error *err);
 json_t *guard_text(const char *text); /* null for NULL */
-json_t *guard_time(int64_t unix_ms);  /* null for 0 */
-int64_t guard_read_time(const json_t *value);
 
 /* ---- registry.c ---- */
 

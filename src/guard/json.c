@@ -15,14 +15,14 @@ json_t *guard_text(const char *text)
     return value != NULL ? value : json_string("?"); /* a row of another program's need not be UTF-8 */
 }
 
-json_t *guard_time(int64_t unix_ms)
+static json_t *time_json(int64_t unix_ms)
 {
     char text[CLOCK_TEXT_SIZE];
 
     return unix_ms == 0 ? json_null() : json_string(clock_format_utc(text, unix_ms, true));
 }
 
-int64_t guard_read_time(const json_t *value)
+static int64_t read_time(const json_t *value)
 {
     return clock_parse_utc(json_string_value(value));
 }
@@ -50,7 +50,7 @@ static json_t *databases_json(const struct belay_app *app)
     return list;
 }
 
-json_t *guard_app_json(const struct belay_app *app)
+static json_t *app_json(const struct belay_app *app)
 {
     json_t *urls = json_array();
     json_t *labels = json_object();
@@ -63,13 +63,13 @@ json_t *guard_app_json(const struct belay_app *app)
     }
     return json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:I}", "name", guard_text(app->name), "urls", urls,
                      "databases", databases_json(app), "labels", labels, "state",
-                     belay_app_state_name(app->state), "since", guard_time(app->since_unix_ms), "by",
+                     belay_app_state_name(app->state), "since", time_json(app->since_unix_ms), "by",
                      guard_text(app->by), "version", (json_int_t)app->version);
 }
 
 char *belay_app_to_json(const struct belay_app *app)
 {
-    return line_of(guard_app_json(app));
+    return line_of(app_json(app));
 }
 
 /* What is wrong with a member, for one who wrote it by hand. */
@@ -191,7 +191,7 @@ static enum belay_code read_member(struct belay_app *app, const char *name, json
         return read_copy(name, value, &app->by, err);
     }
     if (strcmp(name, "since") == 0) {
-        app->since_unix_ms = guard_read_time(value);
+        app->since_unix_ms = read_time(value);
         return BELAY_OK;
     }
     if (strcmp(name, "version") == 0 && json_is_integer(value)) {
@@ -238,7 +238,7 @@ char *belay_app_status_to_json(const struct belay_app_status *status, bool urls)
     json_t *object = json_pack(
         "{s:o,s:s,s:o,s:o,s:o}", "app", guard_text(status->app), "status", belay_quick_name(status->status),
         "http_code", status->http_code == 0 ? json_null() : json_integer(status->http_code), "timestamp",
-        guard_time(status->at_unix_ms), "reason", guard_text(status->reason));
+        time_json(status->at_unix_ms), "reason", guard_text(status->reason));
     json_t *list = urls ? json_array() : NULL;
 
     for (size_t i = 0; urls && i < status->n_urls; i++) {
@@ -280,7 +280,7 @@ json_t *guard_result_json(const struct belay_db_result *result, bool whole)
     if (whole && object != NULL) {
         (void)json_object_set_new(object, "lock_attempts", json_integer(result->lock_attempts));
         (void)json_object_set_new(object, "lock_ms", json_integer(result->lock_ms));
-        (void)json_object_set_new(object, "at", guard_time(result->at_unix_ms));
+        (void)json_object_set_new(object, "at", time_json(result->at_unix_ms));
         (void)json_object_set_new(object, "by", guard_text(result->by));
     }
     return object;
@@ -350,7 +350,7 @@ enum belay_code guard_result_read(const char *text, struct belay_db_result *out_
     result.shared = json_is_true(json_object_get(root, "shared"));
     result.lock_attempts = (int)json_integer_value(json_object_get(root, "lock_attempts"));
     result.lock_ms = json_integer_value(json_object_get(root, "lock_ms"));
-    result.at_unix_ms = guard_read_time(json_object_get(root, "at"));
+    result.at_unix_ms = read_time(json_object_get(root, "at"));
     ok = ok && result.database != NULL && result.kind != NULL &&
          read_names(json_object_get(root, "sharing_apps"), &result.sharing_apps, &result.n_sharing) &&
          read_names(json_object_get(root, "active_apps"), &result.active_apps, &result.n_active);
@@ -374,7 +374,7 @@ char *belay_database_to_json(const struct belay_database *database)
 
         (void)json_array_append_new(users, json_pack("{s:o,s:s,s:o}", "app", guard_text(user->app), "state",
                                                      belay_app_state_name(user->state), "since",
-                                                     guard_time(user->since_unix_ms)));
+                                                     time_json(user->since_unix_ms)));
     }
     return line_of(json_pack("{s:o,s:o,s:o,s:b,s:o,s:o}", "database", guard_text(database->id), "kind",
                              guard_text(database->kind), "host", guard_text(database->host), "shared",

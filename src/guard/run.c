@@ -103,7 +103,7 @@ static void act(struct guard_run *run)
         return;
     }
     run_decide(run, BELAY_DB_ERROR, BELAY_UNKNOWN, "%s", why); /* until it is done */
-    run_audit(run, run->is_start ? "db.start.decided" : "db.stop.decided");
+    run_record_begun(run);
     if (guard_action_holds(run->action, &place)) {
         run_decide(run, BELAY_DB_SKIPPED, BELAY_OK, "it is %s already",
                    run->is_start ? "running" : "stopped");

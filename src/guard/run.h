@@ -46,6 +46,7 @@ enum belay_code run_check_users(struct guard_run *run);
 
 /* Keep the decision for who asks later, and as an event. */
 void run_record(struct guard_run *run);
-void run_audit(struct guard_run *run, const char *type);
+/* Before it is done, as an event only: who is killed meanwhile leaves that. */
+void run_record_begun(struct guard_run *run);
 
 #endif

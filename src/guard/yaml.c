@@ -46,13 +46,16 @@ static enum belay_code read_texts(struct reading *reading, struct belay_app *app
         return add(app, tree->text, reading->err) == BELAY_OK ? BELAY_OK : fail_inside(reading, tree->line);
     }
     if (tree->kind != TREE_LIST) {
-        return fail_at(reading, tree->line, "must be a list, such as [a, b]");
+        return fail_at(reading, tree->line,
+                       "must be a list, such as [https://shop.example/health] or [postgres=10.0.1.5:5432]");
     }
     for (size_t i = 0; i < tree->n; i++) {
         const struct tree *item = &tree->items[i];
 
         if (item->kind != TREE_TEXT) {
-            return fail_at(reading, item->line, "must be one text");
+            return fail_at(reading, item->line,
+                           "must be one text, such as https://shop.example/health or "
+                           "postgres=10.0.1.5:5432");
         }
         if (add(app, item->text, reading->err) != BELAY_OK) {
             return fail_inside(reading, item->line);

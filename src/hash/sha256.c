@@ -23,12 +23,3 @@ char *sha256_end(struct sha256 *hash, char out[SHA256_TEXT_SIZE])
     out[SHA256_TEXT_SIZE - 1] = '\0';
     return out;
 }
-
-char *sha256_text(const void *data, size_t len, char out[SHA256_TEXT_SIZE])
-{
-    struct sha256 hash;
-
-    sha256_begin(&hash);
-    sha256_add(&hash, data, len);
-    return sha256_end(&hash, out);
-}

@@ -17,6 +17,5 @@ void sha256_begin(struct sha256 *hash);
 void sha256_add(struct sha256 *hash, const void *data, size_t len);
 /* In hexadecimal, lower case. Returns `out`. */
 char *sha256_end(struct sha256 *hash, char out[SHA256_TEXT_SIZE]);
-char *sha256_text(const void *data, size_t len, char out[SHA256_TEXT_SIZE]);
 
 #endif

@@ -356,6 +356,8 @@ static void succeed_earlier(struct op *op)
     const struct belay_record *own = &op->records[0];
     int64_t sent_ms = op->asked_ms + (own->expires_ms - op->records_now_ms) - own->ttl_ms;
 
+    op->found_done = op->was_unknown;
+    op->found_waited = op->was_unknown && op->queued;
     succeed(op, false, sent_ms < op->first_unknown_ms ? sent_ms : op->first_unknown_ms);
 }
 

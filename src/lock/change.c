@@ -178,24 +178,70 @@ static void say_not_holder(struct op *op, const struct belay_record *record)
     error_set_holder(&op->err, info);
 }
 
+/*
+ * It is gone, or somebody else's, and an earlier write of ours, whose answer was
+ * lost, may be why: then it is not ours to say that the lock was lost.
+ *
+ *     there is no record                   it was given back, and the store keeps none
+ *     the last to give it back was we      so it was
+ *     else                                 nobody knows
+ */
+static bool may_have_ended_it(const struct op *op, const struct belay_record *record)
+{
+    bool is_ours = record->lock_id != NULL && strcmp(record->lock_id, op->request.lock_id) == 0;
+
+    return (op->kind == OP_RELEASE || op->kind == OP_FORCE) && (op->was_unknown || op->was_begun) && !is_ours;
+}
+
+static void on_perhaps_ended(struct op *op, const struct belay_record *record, int64_t sent_ms)
+{
+    const struct op_request *request = &op->request;
+    bool is_gone = record->revision == 0 || record->lock_id == NULL || record->lock_id[0] == '\0';
+    bool is_remembered = record->released_id != NULL && strcmp(record->released_id, request->lock_id) == 0;
+    struct belay_record ended = { .key = (char *)request->key,
+                                  .lock_id = (char *)request->lock_id,
+                                  .owner = (char *)request->owner,
+                                  .owner_name = (char *)request->owner_name,
+                                  .outcome = op->kind == OP_FORCE ? BELAY_OUTCOME_FORCED : request->outcome };
+
+    if (!is_gone && !is_remembered) {
+        (void)error_set(&op->err, BELAY_UNKNOWN, "lock '%s': whether it was released is not known",
+                        request->key);
+        step_done(op, BELAY_UNKNOWN);
+        return;
+    }
+    /* What lies there now is the next one's, and not to be shown as ours. */
+    belay_record_release(&op->record);
+    if (!belay_record_copy(&ended, &op->record)) {
+        step_done_no_memory(op);
+        return;
+    }
+    op->record_now_ms = op->records_now_ms;
+    op->sent_ms = sent_ms;
+    op->found_done = true;
+    step_done(op, BELAY_OK);
+}
+
 static void on_refused(struct op *op, int64_t sent_ms)
 {
     const struct belay_record *record = &op->records[0];
     const char *id = op->kind == OP_ADOPT ? op->request.old_id : op->request.lock_id;
 
+    if (may_have_ended_it(op, record)) {
+        on_perhaps_ended(op, record, sent_ms);
+        return;
+    }
     if (record->revision == 0 || record->lock_id == NULL || record->lock_id[0] == '\0') {
         (void)error_set(&op->err, BELAY_NOT_FOUND, "no such lock: '%s'", op->request.key);
     } else if (op->kind == OP_ADOPT && strcmp(record->lock_id, op->request.lock_id) == 0 &&
                record_is_live(record, op->records_now_ms)) {
+        op->found_done = op->was_unknown;
         succeed(op, op->first_unknown_ms < sent_ms ? op->first_unknown_ms : sent_ms); /* done before (L5) */
         return;
-    } else if (op->kind == OP_RELEASE && op->was_begun && strcmp(record->lock_id, id) != 0) {
-        /* Perhaps it was we who ended it, and the next one has it already. */
-        (void)error_set(&op->err, BELAY_UNKNOWN, "lock '%s': whether it was released is not known",
-                        op->request.key);
     } else if (strcmp(record->lock_id, id) != 0) {
         say_not_holder(op, record);
     } else if (op->kind == OP_RELEASE || op->kind == OP_FORCE) {
+        op->found_done = op->was_unknown && !record->held && record->outcome == op->values.outcome;
         succeed(op, sent_ms); /* over already, and nobody has taken it since (L3) */
         return;
     } else {

@@ -56,7 +56,8 @@ void belay_info_free(struct belay_info *info)
     free(info);
 }
 
-bool record_is_stale(const struct belay_record *record, int64_t now_ms)
+/* It declared a heartbeat and has missed it for long (S4.7). */
+static bool is_stale(const struct belay_record *record, int64_t now_ms)
 {
     return record_is_live(record, now_ms) && record->heartbeat_ms > 0 &&
            now_ms - record->beat_ms > record->stale_after_ms;
@@ -130,7 +131,7 @@ struct belay_info *info_without_line(const struct belay_record *record, int64_t 
     info->last_heartbeat_unix_ms = record->heartbeat_ms > 0 ? record->beat_at_unix_ms : 0;
     info->ttl_ms = record->ttl_ms;
     info->expires_in_ms = record_is_live(record, now_ms) ? record->expires_ms - now_ms : 0;
-    info->is_stale = record_is_stale(record, now_ms);
+    info->is_stale = is_stale(record, now_ms);
     info->metadata = meta_copy(record->metadata, record->n_metadata);
     info->n_metadata = info->metadata == NULL ? 0 : record->n_metadata;
     if (info->n_metadata != record->n_metadata) {

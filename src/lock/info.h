@@ -10,9 +10,6 @@ static inline bool record_is_live(const struct belay_record *record, int64_t now
     return record->held && now_ms < record->expires_ms;
 }
 
-/* It declared a heartbeat and has missed it for long (S4.7). */
-bool record_is_stale(const struct belay_record *record, int64_t now_ms);
-
 /* NULL without memory. */
 struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms);
 /* The same without those who wait, which of a long line is most of it. */

@@ -43,14 +43,11 @@ void lease_beat_failed(struct lease *lease, int64_t now_ms)
 
 enum lease_due lease_due(struct lease *lease, int64_t now_ms)
 {
-    if (lease->over) {
-        return LEASE_QUIET;
-    }
-    if (now_ms >= lease->deadline_ms) {
+    if (lease_has_run_out(lease, now_ms)) {
         lease->over = true;
         return LEASE_LOST;
     }
-    return now_ms >= lease->next_beat_ms ? LEASE_BEAT : LEASE_QUIET;
+    return lease_wants_beat(lease, now_ms) ? LEASE_BEAT : LEASE_QUIET;
 }
 
 int64_t lease_next_ms(const struct lease *lease)

@@ -41,9 +41,6 @@ void lease_renewed(struct lease *lease, int64_t sent_ms, int64_t ttl_ms);
 /* A renewal failed in a way that proves nothing: try again soon, within the lease. */
 void lease_beat_failed(struct lease *lease, int64_t now_ms);
 
-/* What there is to do. LEASE_LOST also ends the lease here. */
-enum lease_due lease_due(struct lease *lease, int64_t now_ms);
-
 /* When lease_due() next has something to say. */
 int64_t lease_next_ms(const struct lease *lease);
 
@@ -53,5 +50,20 @@ static inline bool lease_is_live(const struct lease *lease, int64_t now_ms)
 {
     return !lease->over && now_ms < lease->deadline_ms;
 }
+
+/* Its deadline has come, and nobody has ended it: the holder must be told. */
+static inline bool lease_has_run_out(const struct lease *lease, int64_t now_ms)
+{
+    return !lease->over && now_ms >= lease->deadline_ms;
+}
+
+/* A renewal is due, and in time. */
+static inline bool lease_wants_beat(const struct lease *lease, int64_t now_ms)
+{
+    return lease_is_live(lease, now_ms) && now_ms >= lease->next_beat_ms;
+}
+
+/* What there is to do, for who does both in one place. LEASE_LOST also ends the lease here. */
+enum lease_due lease_due(struct lease *lease, int64_t now_ms);
 
 #endif

@@ -93,6 +93,9 @@ struct op {
     int64_t record_now_ms;      /* the store's clock when it was so */
     int64_t sent_ms;            /* boot clock: the lease counts from here */
     bool reentered;
+    bool found_done;   /* by an earlier write of this operation whose answer was lost: if the store keeps
+                          no events, nobody was told of it */
+    bool found_waited; /* the same of the end of a wait */
 
     /* The rest is the state machine's own. */
     struct op_request request;

@@ -8,6 +8,7 @@ void belay_record_release(struct belay_record *record)
 {
     free(record->key);
     free(record->lock_id);
+    free(record->released_id);
     free(record->owner);
     free(record->owner_name);
     meta_free(record->metadata, record->n_metadata);
@@ -86,6 +87,7 @@ bool belay_record_copy(const struct belay_record *from, struct belay_record *out
     copy.n_metadata = copy.n_tickets = copy.n_intents = 0;
     copy.key = copy_text(from->key, &ok);
     copy.lock_id = copy_text(from->lock_id, &ok);
+    copy.released_id = copy_text(from->released_id, &ok);
     copy.owner = copy_text(from->owner, &ok);
     copy.owner_name = copy_text(from->owner_name, &ok);
     if (from->n_metadata > 0) {

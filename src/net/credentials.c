@@ -46,7 +46,7 @@ bool credentials_init(struct credentials *out, const char *access_key_id, const 
     return true;
 }
 
-bool credentials_copy(const struct credentials *from, struct credentials *out)
+static bool copy_credentials(const struct credentials *from, struct credentials *out)
 {
     struct credentials made;
 
@@ -201,7 +201,7 @@ enum belay_code credentials_cache_get(struct credentials_cache *cache, struct cr
 
     (void)pthread_mutex_lock(&cache->mutex);
     code = freshen(cache, err);
-    if (code == BELAY_OK && !credentials_copy(&cache->present, out)) {
+    if (code == BELAY_OK && !copy_credentials(&cache->present, out)) {
         code = error_no_memory(err);
     }
     (void)pthread_mutex_unlock(&cache->mutex);

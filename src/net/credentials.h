@@ -27,7 +27,6 @@ struct credentials {
 };
 
 void credentials_release(struct credentials *credentials); /* leaves it empty */
-bool credentials_copy(const struct credentials *from, struct credentials *out);
 /* Copies the strings; false without memory. session_token may be NULL. */
 bool credentials_init(struct credentials *out, const char *access_key_id, const char *secret_access_key,
                       const char *session_token);

@@ -21,8 +21,9 @@ struct walk {
     int depth; /* how many profiles led here; a circle ends at MAX_CHAIN */
 };
 
-enum belay_code credentials_from_environment(const struct net_port *port, struct credentials *out,
-                                             struct belay_error *err)
+/* AWS_ACCESS_KEY_ID and its companions. */
+static enum belay_code from_environment(const struct net_port *port, struct credentials *out,
+                                        struct belay_error *err)
 {
     char *id = NULL;
     char *secret = NULL;
@@ -117,7 +118,7 @@ static enum belay_code from_named_source(const struct walk *walk, const char *pr
     enum belay_code code;
 
     if (strcmp(source, "Environment") == 0) {
-        code = credentials_from_environment(client->port, out, err);
+        code = from_environment(client->port, out, err);
     } else if (strcmp(source, "Ec2InstanceMetadata") == 0) {
         code = credentials_from_imds(client->port, client->http, walk->profiles, profile, out, err);
     } else if (strcmp(source, "EcsContainer") == 0) {
@@ -311,7 +312,7 @@ enum belay_code aws_fetch_credentials(void *context, struct credentials *out, st
     enum belay_code code = BELAY_NOT_FOUND;
 
     if (!client->profile_is_given) {
-        code = credentials_from_environment(client->port, out, err);
+        code = from_environment(client->port, out, err);
     }
     if (code != BELAY_NOT_FOUND) {
         return code;

@@ -88,6 +88,9 @@ enum belay_code credentials_from_process(const struct net_port *port, const char
         goto done;
     }
     code = process_run(words, TIMEOUT_MS, &text, &complaints, &status, err);
+    if (code != BELAY_OK) {
+        (void)error_wrap(err, "credential_process of profile '%s'", profile);
+    }
     if (code == BELAY_OK && status != 0) {
         char shown[MAX_SHOWN + 1];
 

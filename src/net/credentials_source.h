@@ -9,10 +9,6 @@
 
 #include "net/aws_client.h"
 
-/* AWS_ACCESS_KEY_ID and its companions. */
-enum belay_code credentials_from_environment(const struct net_port *port, struct credentials *out,
-                                             struct belay_error *err);
-
 /* A command that prints JSON; `origin` is its profile. */
 enum belay_code credentials_from_process(const struct net_port *port, const char *command,
                                          const char *profile, struct credentials *out,

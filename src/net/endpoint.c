@@ -147,11 +147,12 @@ enum belay_code endpoint_find(const struct net_port *port, const struct profiles
         return error_no_memory(err);
     }
     if (!uri_parse(url, &uri) || *uri.query != '\0') {
+        (void)error_set(err, BELAY_CONFIG,
+                        "the endpoint of %s from %s, '%.200s', is not a URL such as 'http://localhost:8000'",
+                        services[service].name, origin == NULL ? "nowhere" : origin, url);
         free(url);
         uri_release(&uri);
-        return error_set(err, BELAY_CONFIG,
-                         "the endpoint of %s from %s is not a URL such as 'http://localhost:8000'",
-                         services[service].name, origin == NULL ? "nowhere" : origin);
+        return BELAY_CONFIG;
     }
     *out = (struct endpoint){ url, uri, set != NULL && origin != NULL };
     return BELAY_OK;

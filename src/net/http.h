@@ -103,8 +103,12 @@ struct http_options {
 enum belay_code http_open(const struct http_options *options, struct http **out_http,
                           struct belay_error *err);
 
+/* One request by libcurl's client, opened for it alone: no connection of another call is used. */
+enum belay_code http_send_once(const struct http_options *options, const struct http_request *request,
+                               int *out_status, struct belay_error *err);
+
 /*
- * The same for one server and without TLS, in which case nothing of libcurl is
+ * A client for one server and without TLS, in which case nothing of libcurl is
  * loaded: a command that takes a lock through a server on this machine spends
  * most of its time on that. `base_url` is what every request's URL begins with,
  * "http://HOST:PORT"; with a `unix_path` the requests go to that socket. No

@@ -375,3 +375,21 @@ enum belay_code http_open(const struct http_options *options, struct http **out_
     *out_http = &client->base;
     return BELAY_OK;
 }
+
+enum belay_code http_send_once(const struct http_options *options, const struct http_request *request,
+                               int *out_status, struct belay_error *err)
+{
+    struct http_response response = { 0 };
+    struct http *http = NULL;
+    enum belay_code code = http_open(options, &http, err);
+
+    if (code == BELAY_OK) {
+        code = http_send(http, request, &response, err);
+    }
+    if (code == BELAY_OK) {
+        *out_status = response.status;
+    }
+    http_response_release(&response);
+    http_close(http);
+    return code;
+}

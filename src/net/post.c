@@ -95,8 +95,6 @@ enum belay_code net_post(const struct belay_post *post, int *out_status, struct 
                                     .should_stop = should_stop,
                                     .may_connect = may_connect,
                                     .context = &call };
-    struct http_response response = { 0 };
-    struct http *http = NULL;
     char text[ADDRESS_TEXT_SIZE];
     enum belay_code code = check(&call, err);
 
@@ -104,18 +102,11 @@ enum belay_code net_post(const struct belay_post *post, int *out_status, struct 
         headers[i] = (struct http_header){ post->headers[i].name, post->headers[i].value };
     }
     if (code == BELAY_OK) {
-        code = http_open(&options, &http, err); /* its own: no connection of another call is used */
+        code = http_send_once(&options, &request, out_status, err);
     }
-    if (code == BELAY_OK) {
-        code = http_send(http, &request, &response, err);
-    }
-    if (code == BELAY_OK) {
-        *out_status = response.status;
-    } else if (code == BELAY_NOT_PERMITTED) {
+    if (code == BELAY_NOT_PERMITTED) {
         address_text(&call.refused, text);
         (void)error_wrap(err, "%s is not a public address", text);
     }
-    http_response_release(&response);
-    http_close(http);
     return code;
 }

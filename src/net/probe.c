@@ -222,17 +222,6 @@ enum belay_code net_once(const struct net_once *once, int *out_status, struct be
                                     .timeout_ms = once->timeout_ms,
                                     .should_stop = once->should_stop,
                                     .context = once->context };
-    struct http_response response = { 0 };
-    struct http *http = NULL;
-    enum belay_code code = http_open(&options, &http, err);
 
-    if (code == BELAY_OK) {
-        code = http_send(http, &request, &response, err);
-    }
-    if (code == BELAY_OK) {
-        *out_status = response.status;
-    }
-    http_response_release(&response);
-    http_close(http);
-    return code;
+    return http_send_once(&options, &request, out_status, err);
 }

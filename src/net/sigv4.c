@@ -71,7 +71,8 @@ static bool hmac(const unsigned char *key, size_t key_len, const char *text, uns
            NULL;
 }
 
-bool sigv4_hash(const void *data, size_t len, char out[SIGV4_HASH_SIZE])
+/* Lower-case hex of SHA-256. False if libcrypto fails. */
+static bool hash_of(const void *data, size_t len, char out[SIGV4_HASH_SIZE])
 {
     unsigned char digest[KEY_SIZE];
 
@@ -82,7 +83,8 @@ bool sigv4_hash(const void *data, size_t len, char out[SIGV4_HASH_SIZE])
     return true;
 }
 
-void sigv4_date(int64_t unix_ms, char out[SIGV4_DATE_SIZE])
+/* "20150830T123600Z" */
+static void write_date(int64_t unix_ms, char out[SIGV4_DATE_SIZE])
 {
     time_t seconds = (time_t)(unix_ms / 1000);
     struct tm tm;
@@ -165,7 +167,7 @@ static bool scope_init(struct scope *scope, const struct sigv4_identity *identit
 {
     struct buf text = BUF_INIT(1024);
 
-    sigv4_date(identity->unix_ms, scope->date);
+    write_date(identity->unix_ms, scope->date);
     (void)snprintf(scope->day, sizeof scope->day, "%.8s", scope->date);
     buf_addf(&text, "%s/%s/%s/aws4_request", scope->day, identity->region, identity->service);
     scope->text = buf_take(&text);
@@ -178,7 +180,7 @@ static bool sign_text(struct sigv4_signer *signer, const struct sigv4_identity *
     struct buf text = BUF_INIT(2048);
     unsigned char key[KEY_SIZE];
     char hash[SIGV4_HASH_SIZE];
-    bool ok = !canonical->failed && sigv4_hash(canonical->data, canonical->len, hash);
+    bool ok = !canonical->failed && hash_of(canonical->data, canonical->len, hash);
 
     if (ok) {
         buf_addf(&text, "%s\n%s\n%s\n%s", algorithm, scope->date, scope->text, hash);
@@ -199,7 +201,7 @@ static bool payload_hash(const struct sigv4_request *request, char out[SIGV4_HAS
         (void)snprintf(out, SIGV4_HASH_SIZE, "%s", SIGV4_UNSIGNED_PAYLOAD);
         return true;
     }
-    return sigv4_hash(request->body, request->body_len, out);
+    return hash_of(request->body, request->body_len, out);
 }
 
 static size_t add_own_headers(struct http_header *headers, size_t n, const struct sigv4_request *request,

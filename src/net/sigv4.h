@@ -72,12 +72,6 @@ enum belay_code sigv4_presign(struct sigv4_signer *signer, const struct sigv4_re
                               const struct sigv4_identity *identity, int64_t expires_s, char **out_query,
                               struct belay_error *err);
 
-/* Lower-case hex of SHA-256. False if libcrypto fails. */
-bool sigv4_hash(const void *data, size_t len, char out[SIGV4_HASH_SIZE]);
-
-/* "20150830T123600Z" */
-void sigv4_date(int64_t unix_ms, char out[SIGV4_DATE_SIZE]);
-
 /* The canonical request; *out_signed_headers gets "host;x-amz-date". In canonical.c. */
 void sigv4_canonical(const struct sigv4_request *request, const char *payload_hash, struct buf *out_canonical,
                      struct buf *out_signed_headers);

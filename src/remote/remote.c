@@ -2,17 +2,16 @@
 #include "remote/remote.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "lock/info.h"
 #include "net/uri.h"
@@ -22,57 +21,30 @@ enum { TOKEN_MAX = 4096, SLEEP_STEP_MS = 50 };
 
 /* ---- the credential ---- */
 
-static enum belay_code read_all(const char *path, char out[TOKEN_MAX + 1], struct belay_error *err)
+static bool is_token(const char *text, size_t n)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    struct stat about;
-    ssize_t n = -1;
+    bool is_one = n > 0;
 
-    if (fd < 0 || fstat(fd, &about) != 0) {
-        (void)error_set(err, BELAY_CONFIG, "BELAY_AUTH_FILE %.200s: %s", path, strerror(errno));
-    } else if (!S_ISREG(about.st_mode)) {
-        (void)error_set(err, BELAY_CONFIG, "BELAY_AUTH_FILE %.200s is not a file", path);
-    } else if ((about.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
-        (void)error_set(err, BELAY_CONFIG,
-                        "BELAY_AUTH_FILE %.200s can be read or changed by others: chmod 600 it, and make a "
-                        "new token if others may have seen this one",
-                        path);
-    } else {
-        n = read(fd, out, TOKEN_MAX + 1);
-        if (n < 0 || n > TOKEN_MAX) {
-            n = -1;
-            (void)error_set(err, BELAY_CONFIG, "BELAY_AUTH_FILE %.200s is not a token", path);
-        } else {
-            out[n] = '\0';
-        }
+    for (size_t i = 0; i < n; i++) {
+        is_one = is_one && text[i] >= '!' && text[i] <= '~';
     }
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    return n < 0 ? BELAY_CONFIG : BELAY_OK;
+    return is_one;
 }
 
 static enum belay_code read_token(struct remote *remote, const char *path, struct belay_error *err)
 {
-    char text[TOKEN_MAX + 1];
+    char text[TOKEN_MAX + 1] = "";
     struct buf value = BUF_INIT(TOKEN_MAX + 16);
-    const char *token;
-    size_t n;
+    enum belay_code code = secret_read(path, text, sizeof text, err);
+    const char *token = text + strspn(text, " ");
+    size_t n = strcspn(token, " ");
 
-    if (read_all(path, text, err) != BELAY_OK) {
-        return BELAY_CONFIG;
+    if (code == BELAY_OK && (!is_token(token, n) || token[n + strspn(token + n, " ")] != '\0')) {
+        code = error_set(err, BELAY_CONFIG, "%.200s must contain one token and nothing else", path);
     }
-    token = text + strspn(text, " \t\r\n");
-    n = strcspn(token, " \t\r\n");
-    for (size_t i = 0; i < n; i++) {
-        if (token[i] < '!' || token[i] > '~') {
-            n = 0;
-        }
-    }
-    if (n == 0 || token[n + strspn(token + n, " \t\r\n")] != '\0') {
+    if (code != BELAY_OK) {
         explicit_bzero(text, sizeof text);
-        return error_set(err, BELAY_CONFIG, "BELAY_AUTH_FILE %.200s must contain one token and nothing else",
-                         path);
+        return error_wrap(err, "BELAY_AUTH_FILE");
     }
     buf_addf(&value, "Bearer %.*s", (int)n, token);
     explicit_bzero(text, sizeof text);
@@ -362,6 +334,12 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
         code = error_no_memory(err);
     } else {
         code = http_send(remote->http, &request, &response, err);
+        if (code == BELAY_UNKNOWN && request.may_repeat) {
+            code = BELAY_UNREACHABLE; /* a question changes nothing, answered or not */
+            if (err != NULL) {
+                err->code = code;
+            }
+        }
     }
     if (code == BELAY_OK) {
         *out_body = json_loadb(response.body, response.body_len, JSON_REJECT_DUPLICATES, NULL);
@@ -396,7 +374,8 @@ int64_t remote_backoff_ms(const struct remote *remote, int faults)
 
 bool remote_is_patient(const struct remote *remote, int faults, int tries, int64_t began_ms)
 {
-    return faults < tries || (remote->is_local && clock_boot_ms() - began_ms < LOCAL_PATIENCE_MS);
+    /* Who is on this machine and silent for so long has been stopped: to ask again is of no use. */
+    return remote->is_local ? clock_boot_ms() - began_ms < LOCAL_PATIENCE_MS : faults < tries;
 }
 
 void remote_sleep(int64_t ms, const struct belay_cancel *cancel)

@@ -26,7 +26,7 @@ struct acquiring {
     json_t *body;                  /* owned */
     int slices;                    /* that were answered */
     int faults;                    /* in a row */
-    int64_t fault_ms;              /* boot clock: the first of them */
+    int64_t fault_ms;              /* boot clock: when the first of them was sent */
     bool in_line;                  /* the server may keep a place for us */
     bool was_unknown;
     char told_id[BELAY_ID_MAX + 1];
@@ -178,7 +178,7 @@ static void on_held(struct acquiring *a, const json_t *answer, int64_t took_ms, 
 }
 
 /* A server that was there once is waited for; one that never was is a mistake, and said at once. */
-static void on_fault(struct acquiring *a, enum belay_code code, bool was_answered)
+static void on_fault(struct acquiring *a, enum belay_code code, bool was_answered, int64_t sent_ms)
 {
     struct op *op = a->op;
     int64_t now_ms = clock_boot_ms();
@@ -186,7 +186,7 @@ static void on_fault(struct acquiring *a, enum belay_code code, bool was_answere
     a->was_unknown = a->was_unknown || code == BELAY_UNKNOWN;
     op->answered = op->answered || was_answered || code == BELAY_UNKNOWN;
     a->faults++;
-    a->fault_ms = a->faults == 1 ? now_ms : a->fault_ms;
+    a->fault_ms = a->faults == 1 ? sent_ms : a->fault_ms;
     if (remote_is_patient(a->remote, a->faults, REMOTE_TRIES, a->fault_ms) ||
         (op->answered && now_ms < give_up_ms(op))) {
         remote_sleep(remote_backoff_ms(a->remote, a->faults), a->cancel);
@@ -224,7 +224,7 @@ static void ask(struct acquiring *a)
         break;
     case BELAY_UNREACHABLE:
     case BELAY_UNKNOWN:
-        on_fault(a, code, answer != NULL);
+        on_fault(a, code, answer != NULL, sent_ms);
         break;
     case BELAY_ELSEWHERE:
         a->in_line = false; /* the place is kept for who asks in the other place */

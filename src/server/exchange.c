@@ -8,11 +8,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "server/feed.h"
-#include "server/live.h"
 #include "server/metrics.h"
 #include "server/routes.h"
 #include "server/server.h"
+#include "server/stream.h"
 #include "wire/wire.h"
 
 /* ---- the end ---- */
@@ -39,17 +38,40 @@ void exchange_end(struct exchange *x, int status)
     free(x);
 }
 
+enum { HEADERS_MAX = 12 };
+
+/* `all` has room for one more than HEADERS_MAX. Writes the log: the answer ends the request. */
+static void add_headers(struct exchange *x, int status, const struct http_header *headers, size_t n,
+                        struct http_header *all)
+{
+    assert(n <= HEADERS_MAX);
+    all[0] = (struct http_header){ "X-Request-Id", x->id };
+    memcpy(all + 1, headers, n * sizeof *headers);
+    write_log(x, status);
+}
+
 void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
                 size_t len)
 {
-    enum { HEADERS_MAX = 12 };
-    struct http_header all[HEADERS_MAX + 1] = { { "X-Request-Id", x->id } };
+    struct http_header all[HEADERS_MAX + 1];
 
-    assert(n <= HEADERS_MAX);
-    memcpy(all + 1, headers, n * sizeof *headers);
-    write_log(x, status); /* before the answer, which ends the request */
+    add_headers(x, status, headers, n, all);
     if (x->request != NULL) {
         http_answer(x->request, status, all, n + 1, body, len);
+    }
+    free(x);
+}
+
+void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
+                  const struct http_shared *body)
+{
+    struct http_header all[HEADERS_MAX + 1];
+
+    add_headers(x, status, headers, n, all);
+    if (x->request != NULL) {
+        http_answer_shared(x->request, status, all, n + 1, body);
+    } else {
+        body->release(body->owner);
     }
     free(x);
 }
@@ -170,18 +192,13 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
     if (what == HTTP_HALF_CLOSED) {
         if (x->wait != NULL) {
             wait_half_closed(x->wait);
-        } else if (x->entry != NULL) {
-            feed_end(x->entry);
-        } else if (x->viewer != NULL) {
-            live_end(x->viewer);
+        } else if (x->stream != NULL) {
+            stream_end(x->stream);
         }
         return;
     }
-    if (x->entry != NULL) {
-        feed_forget(x->entry);
-        exchange_end(x, 200);
-    } else if (x->viewer != NULL) {
-        live_forget(x->viewer);
+    if (x->stream != NULL) {
+        stream_forget(x->stream);
         exchange_end(x, 200);
     } else if (x->wait != NULL) {
         wait_client_gone(x->wait);

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "server/server.h"
+#include "server/stream.h"
 #include "wire/wire.h"
 
 enum {
@@ -29,57 +30,53 @@ enum {
     EVENT_MAX = 1 << 20
 };
 
-struct listener_entry {
-    struct listener_entry *next;
-    struct listener_entry **back;
-    struct feed *feed;  /* borrowed */
-    struct exchange *x; /* owned while it lasts */
-    uint64_t after;     /* the last event it has had, or did not want */
-    bool is_cut;        /* reads too slowly: its end is on its way */
+struct listener {
+    struct stream stream;
+    uint64_t after; /* the last event it has had, or did not want */
     char prefix[BELAY_KEY_MAX + 1];
 };
 
 struct feed {
-    struct server *server; /* borrowed */
-    struct listener_entry *first;
-    size_t n;
-    uint64_t tail;         /* the last event that was read for those who are up to date */
-    atomic_bool is_marked; /* by whichever thread has caused an event */
+    struct streams streams; /* of struct listener */
+    struct server *server;  /* borrowed */
+    uint64_t tail;          /* the last event that was read for those who are up to date */
+    atomic_bool is_marked;  /* by whichever thread has caused an event */
     struct timer look_timer;
     struct timer alive_timer;
 };
 
 size_t feed_count(const struct feed *feed)
 {
-    return feed->n;
+    return feed->streams.n;
 }
 
 /* ---- sending ---- */
 
-static void send_text(struct listener_entry *entry, const char *text, size_t len)
+static struct listener *first_of(const struct feed *feed)
 {
-    if (!entry->is_cut && !http_stream_send(entry->x->request, text, len)) {
-        entry->is_cut = true;
-        log_note(&entry->feed->server->log, LOG_WARN, "events",
-                 "%s reads too slowly, or is gone, and is cut off", entry->x->request->peer->text);
-    }
+    return (struct listener *)feed->streams.first;
 }
 
-static void send_event(struct listener_entry *entry, const struct belay_event *event)
+static struct listener *next_of(const struct listener *listener)
+{
+    return (struct listener *)listener->stream.next;
+}
+
+static void send_event(struct listener *listener, const struct belay_event *event)
 {
     struct buf out = BUF_INIT(EVENT_MAX);
     char *line;
 
-    entry->after = event->id;
-    if (!text_has_prefix(event->key, entry->prefix)) {
+    listener->after = event->id;
+    if (!text_has_prefix(event->key, listener->prefix)) {
         return;
     }
-    line = wire_line(event_for(entry->x, event));
+    line = wire_line(event_for(listener->stream.x, event));
     if (line != NULL) {
         buf_addf(&out, "id: %llu\nevent: %s\ndata: %s\n\n", (unsigned long long)event->id, event->type, line);
     }
     if (out.data != NULL && !out.failed) {
-        send_text(entry, out.data, out.len);
+        stream_send(&listener->stream, out.data, out.len);
     }
     buf_release(&out);
     free(line);
@@ -89,7 +86,7 @@ static void send_event(struct listener_entry *entry, const struct belay_event *e
 
 struct piece {
     struct feed *feed;
-    struct listener_entry *entry; /* NULL: all who are up to date */
+    struct listener *listener; /* NULL: all who are up to date */
     uint64_t from;
     size_t n;
 };
@@ -99,9 +96,9 @@ static bool on_new(void *context, const struct belay_event *event)
     struct piece *piece = context;
     struct feed *feed = piece->feed;
 
-    for (struct listener_entry *entry = feed->first; entry != NULL; entry = entry->next) {
-        if (entry->after >= piece->from) {
-            send_event(entry, event);
+    for (struct listener *listener = first_of(feed); listener != NULL; listener = next_of(listener)) {
+        if (listener->after >= piece->from) {
+            send_event(listener, event);
         }
     }
     feed->tail = event->id;
@@ -112,8 +109,8 @@ static bool on_old(void *context, const struct belay_event *event)
 {
     struct piece *piece = context;
 
-    send_event(piece->entry, event);
-    return ++piece->n < PIECE_EVENTS && !piece->entry->is_cut && event->id < piece->feed->tail;
+    send_event(piece->listener, event);
+    return ++piece->n < PIECE_EVENTS && !piece->listener->stream.is_cut && event->id < piece->feed->tail;
 }
 
 static void look_again(struct feed *feed, int64_t in_ms)
@@ -122,15 +119,15 @@ static void look_again(struct feed *feed, int64_t in_ms)
 }
 
 /* Returns whether there is more for it. */
-static bool catch_up(struct feed *feed, struct listener_entry *entry)
+static bool catch_up(struct feed *feed, struct listener *listener)
 {
-    struct piece piece = { .feed = feed, .entry = entry };
-    enum belay_code code = belay_events(feed->server->client, NULL, entry->after, 0, on_old, &piece, NULL);
+    struct piece piece = { .feed = feed, .listener = listener };
+    enum belay_code code = belay_events(feed->server->client, NULL, listener->after, 0, on_old, &piece, NULL);
 
-    if (code == BELAY_OK && piece.n < PIECE_EVENTS && !entry->is_cut) {
-        entry->after = entry->after < feed->tail ? feed->tail : entry->after;
+    if (code == BELAY_OK && piece.n < PIECE_EVENTS && !listener->stream.is_cut) {
+        listener->after = listener->after < feed->tail ? feed->tail : listener->after;
     }
-    return entry->after < feed->tail && !entry->is_cut;
+    return listener->after < feed->tail && !listener->stream.is_cut;
 }
 
 void feed_pump(struct feed *feed)
@@ -138,19 +135,19 @@ void feed_pump(struct feed *feed)
     struct piece piece = { .feed = feed, .from = feed->tail };
     bool more;
 
-    if (!feed->is_marked || feed->first == NULL) {
+    if (!feed->is_marked || feed->streams.n == 0) {
         feed->is_marked = false;
         return;
     }
     feed->is_marked = false;
-    for (struct listener_entry *entry = feed->first; entry != NULL; entry = entry->next) {
-        entry->after = entry->after > feed->tail ? feed->tail : entry->after;
+    for (struct listener *listener = first_of(feed); listener != NULL; listener = next_of(listener)) {
+        listener->after = listener->after > feed->tail ? feed->tail : listener->after;
     }
     (void)belay_events(feed->server->client, NULL, feed->tail, 0, on_new, &piece, NULL);
     more = piece.n >= PIECE_EVENTS;
-    for (struct listener_entry *entry = feed->first; entry != NULL; entry = entry->next) {
-        if (entry->after < feed->tail && !entry->is_cut) {
-            more = catch_up(feed, entry) || more;
+    for (struct listener *listener = first_of(feed); listener != NULL; listener = next_of(listener)) {
+        if (listener->after < feed->tail && !listener->stream.is_cut) {
+            more = catch_up(feed, listener) || more;
         }
     }
     look_again(feed, more ? PIECE_MS : LOOK_MS);
@@ -170,21 +167,29 @@ static void on_alive(struct timer *timer)
 {
     struct feed *feed = (struct feed *)(void *)((char *)timer - offsetof(struct feed, alive_timer));
 
-    for (struct listener_entry *entry = feed->first; entry != NULL; entry = entry->next) {
-        send_text(entry, ": keep-alive\n\n", 14);
-    }
-    if (feed->first != NULL) {
+    streams_send(&feed->streams, ": keep-alive\n\n", 14);
+    if (feed->streams.n > 0) {
         (void)loop_timer_set(feed->server->loop, timer, loop_now_ms(feed->server->loop) + ALIVE_MS);
     }
 }
 
 /* ---- coming and going ---- */
 
+static void on_empty(struct streams *all)
+{
+    struct feed *feed = (struct feed *)all;
+
+    loop_timer_cancel(feed->server->loop, &feed->look_timer);
+    loop_timer_cancel(feed->server->loop, &feed->alive_timer);
+}
+
 struct feed *feed_new(struct server *server)
 {
     struct feed *feed = calloc(1, sizeof *feed);
 
     if (feed != NULL) {
+        feed->streams.name = "events";
+        feed->streams.on_empty = on_empty;
         feed->server = server;
         feed->look_timer.fire = on_look;
         feed->alive_timer.fire = on_alive;
@@ -197,46 +202,9 @@ void feed_free(struct feed *feed)
     free(feed);
 }
 
-void feed_forget(struct listener_entry *entry)
-{
-    struct feed *feed = entry->feed;
-
-    *entry->back = entry->next;
-    if (entry->next != NULL) {
-        entry->next->back = entry->back;
-    }
-    feed->n--;
-    if (feed->first == NULL) {
-        loop_timer_cancel(feed->server->loop, &feed->look_timer);
-        loop_timer_cancel(feed->server->loop, &feed->alive_timer);
-    }
-    free(entry);
-}
-
-void feed_end(struct listener_entry *entry)
-{
-    struct exchange *x = entry->x;
-    struct http_request *request = x->request;
-
-    feed_forget(entry);
-    exchange_end(x, 200);
-    http_stream_end(request);
-}
-
 void feed_stop(struct feed *feed)
 {
-    struct listener_entry *next;
-
-    for (struct listener_entry *entry = feed->first; entry != NULL; entry = next) {
-        next = entry->next;
-        feed_end(entry);
-    }
-}
-
-static bool take_id(void *context, const struct belay_event *event)
-{
-    *(uint64_t *)context = event->id;
-    return true;
+    streams_end(&feed->streams);
 }
 
 /* Where to go on: after the event they have had, or from now on. */
@@ -262,27 +230,16 @@ static bool read_last_id(const struct exchange *x, bool *out_given, uint64_t *ou
     return true;
 }
 
-static void listen_to(struct feed *feed, struct listener_entry *entry)
+static void listen_to(struct feed *feed, struct listener *listener, struct exchange *x)
 {
     static const char hello[] = "retry: 2000\n: belay\n\n";
-    const struct http_header headers[] = { { "Content-Type", "text/event-stream" },
-                                           { "Cache-Control", "no-store" },
-                                           { "X-Accel-Buffering", "no" },
-                                           { "X-Request-Id", entry->x->id } };
 
-    entry->next = feed->first;
-    entry->back = &feed->first;
-    if (feed->first != NULL) {
-        feed->first->back = &entry->next;
-    } else {
+    if (feed->streams.n == 0) {
         (void)loop_timer_set(feed->server->loop, &feed->alive_timer,
                              loop_now_ms(feed->server->loop) + ALIVE_MS);
     }
-    feed->first = entry;
-    feed->n++;
-    entry->x->entry = entry;
-    http_stream_begin(entry->x->request, 200, headers, sizeof headers / sizeof headers[0]);
-    send_text(entry, hello, sizeof hello - 1);
+    stream_begin(&feed->streams, &listener->stream, x);
+    stream_send(&listener->stream, hello, sizeof hello - 1);
     feed_mark(feed);
 }
 
@@ -290,7 +247,7 @@ void handle_events(struct exchange *x)
 {
     struct feed *feed = x->server->feed;
     struct belay_error err = BELAY_ERROR_INIT;
-    struct listener_entry *entry = NULL;
+    struct listener *listener = NULL;
     uint64_t after = 0;
     bool is_given;
 
@@ -302,24 +259,23 @@ void handle_events(struct exchange *x)
         reply_text(x, 200, "text/event-stream", "", 0);
         return;
     }
-    if (feed->n >= LISTENERS_MAX || x->server->is_draining || (entry = calloc(1, sizeof *entry)) == NULL) {
+    if (feed->streams.n >= LISTENERS_MAX || x->server->is_draining ||
+        (listener = calloc(1, sizeof *listener)) == NULL) {
         reply_problem(x, 503, "busy", "no more than %d may listen to events; come back later", LISTENERS_MAX);
         return;
     }
-    if (http_query_get(x->request->query, "prefix", entry->prefix, sizeof entry->prefix) == HTTP_MALFORMED) {
+    if (http_query_get(x->request->query, "prefix", listener->prefix, sizeof listener->prefix) ==
+        HTTP_MALFORMED) {
         reply_problem(x, 400, "invalid", "prefix is over %d bytes or not percent-encoded", BELAY_KEY_MAX);
-        free(entry);
+        free(listener);
         return;
     }
-    if (feed->first == NULL &&
-        belay_events(x->server->client, NULL, 0, 1, take_id, &feed->tail, &err) != BELAY_OK) {
+    if (feed->streams.n == 0 && stream_last_event(x->server->client, &feed->tail, &err) != BELAY_OK) {
         reply_error(x, &err);
         belay_error_release(&err);
-        free(entry);
+        free(listener);
         return;
     }
-    entry->feed = feed;
-    entry->x = x;
-    entry->after = is_given ? after : feed->tail;
-    listen_to(feed, entry);
+    listener->after = is_given ? after : feed->tail;
+    listen_to(feed, listener, x);
 }

@@ -6,7 +6,6 @@
 
 struct server;
 struct feed;
-struct listener_entry;
 
 struct feed *feed_new(struct server *server);
 void feed_free(struct feed *feed); /* after feed_stop() */
@@ -18,10 +17,7 @@ void feed_mark(struct feed *feed);
 /* Send what is new; at the end of a turn. */
 void feed_pump(struct feed *feed);
 
-/* End one stream, or all of them; those who listen come back with Last-Event-ID. */
-void feed_end(struct listener_entry *entry);
+/* End all streams; those who listen come back with Last-Event-ID. */
 void feed_stop(struct feed *feed);
-/* The client is gone. */
-void feed_forget(struct listener_entry *entry);
 
 #endif

@@ -93,7 +93,8 @@ void hook_forget(struct hook *hook)
 
 /* ---- what is told ---- */
 
-json_t *hook_json(const struct hook *hook, const char *status)
+/* {"key","lock_id","locked_by","status","position","wait_until"} */
+static json_t *hook_status(const struct hook *hook, const char *status)
 {
     struct belay_waiting waiting;
     bool is_waiting = hook->call != NULL && belay_call_waits(hook->call, &waiting);
@@ -126,7 +127,7 @@ static void answer(struct hook *hook)
 
     hook->x = NULL;
     if (x != NULL) {
-        reply(x, 202, hook_json(hook, status_name(hook)));
+        reply(x, 202, hook_status(hook, status_name(hook)));
     }
 }
 
@@ -364,7 +365,7 @@ static bool is_repeated(struct exchange *x, const char *lock_id)
     if (strcmp(hook->key, x->key) != 0) {
         reply_problem(x, 400, "invalid", "lock_id '%s' waits for another key, '%.200s'", lock_id, hook->key);
     } else {
-        reply(x, 202, hook_json(hook, status_name(hook)));
+        reply(x, 202, hook_status(hook, status_name(hook)));
     }
     return true;
 }
@@ -443,7 +444,7 @@ void handle_leave(struct exchange *x)
         return;
     }
     hook = find(&server->hooks, lock_id);
-    body = hook == NULL ? NULL : hook_json(hook, "cancelled");
+    body = hook == NULL ? NULL : hook_status(hook, "cancelled");
     if (hook_abandon(&server->hooks, lock_id, x->key)) {
         reply(x, 200, body);
         return;

@@ -131,8 +131,6 @@ void hooks_stop(struct server *server);  /* the server stops: who has no answer 
 void hooks_end(struct server *server);   /* no more calls; before the client's last turn */
 void hooks_close(struct server *server); /* after the client is closed */
 
-/* {"key","lock_id","locked_by","status","position","wait_until"} */
-json_t *hook_json(const struct hook *hook, const char *status);
 void hook_drop(struct hook *hook);
 /* Out of the file, then drop it. */
 void hook_forget(struct hook *hook);

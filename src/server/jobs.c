@@ -1,5 +1,6 @@
 #include "server/jobs.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +103,9 @@ static void job_free(struct job *job)
     free(job->if_none_match);
     free(job->content_md5);
     free(job->answer);
+    if (job->shared.release != NULL) {
+        job->shared.release(job->shared.owner);
+    }
     free(job);
 }
 
@@ -130,8 +134,14 @@ static void send_result(struct job *job)
     if (job->etag[0] != '\0') {
         headers[n++] = (struct http_header){ "ETag", job->etag };
     }
-    reply_with(job->exchange, job->status == 0 ? 200 : job->status, headers, n, job->answer,
-               job->answer_len == 0 ? strlen(job->answer) : job->answer_len);
+    if (job->shared.data == NULL) {
+        job->shared =
+            (struct http_shared){ job->answer, job->answer_len == 0 ? strlen(job->answer) : job->answer_len,
+                                  free, job->answer };
+        job->answer = NULL;
+    }
+    reply_shared(job->exchange, job->status == 0 ? 200 : job->status, headers, n, &job->shared);
+    job->shared = (struct http_shared){ 0 };
 }
 
 static int failure_of(const struct job *job)
@@ -147,9 +157,8 @@ static void answer(struct loop_task *task)
     struct job *job = (struct job *)task;
     struct exchange *x = job->exchange;
 
-    (void)pthread_join(job->thread, NULL);
     forget(job);
-    if (job->answer != NULL) {
+    if (job->answer != NULL || job->shared.data != NULL) {
         send_result(job);
     } else {
         if (job->err.code == BELAY_OK) {
@@ -160,13 +169,14 @@ static void answer(struct loop_task *task)
     job_free(job);
 }
 
-static void *run(void *context)
+static void run(struct pool_job *in_pool)
 {
-    struct job *job = context;
+    struct job *job = (struct job *)(void *)((char *)in_pool - offsetof(struct job, in_pool));
 
     job->work(job);
+    free(job->body); /* which takes its time if it is large: not in the loop's */
+    job->body = NULL;
     loop_post(job->server->loop, &job->task);
-    return NULL;
 }
 
 static bool keep_header(const struct exchange *x, const char *name, char **out)
@@ -182,20 +192,18 @@ static bool fill(struct job *job, struct exchange *x)
     job->server = x->server;
     job->exchange = x;
     job->task.run = answer;
+    job->in_pool.work = run;
     memcpy(job->key, x->key, sizeof job->key);
     exchange_by(x, job->by, sizeof job->by);
     memcpy(job->more, x->more, sizeof job->more);
     memcpy(job->who, x->who, sizeof job->who);
     job->role = x->role;
-    job->body_len = x->request->body_len;
-    job->body = malloc(job->body_len + 1); /* it may have a '\0' in it */
+    job->body = http_take_body(x->request, &job->body_len); /* it may have a '\0' in it */
     job->query = strdup(x->request->query);
     job->cancel = belay_cancel_new();
     if (job->body == NULL || job->query == NULL || job->cancel == NULL) {
         return false;
     }
-    memcpy(job->body, x->request->body, job->body_len);
-    job->body[job->body_len] = '\0';
     return keep_header(x, "If-Match", &job->if_match) &&
            keep_header(x, "If-None-Match", &job->if_none_match) &&
            keep_header(x, "Content-MD5", &job->content_md5);
@@ -239,11 +247,21 @@ void job_start(struct exchange *x, void (*work)(struct job *job), bool is_long)
     job->work = work;
     job->is_long = is_long;
     link_in(job);
-    if (pthread_create(&job->thread, NULL, run, job) != 0) {
+    if (!pool_add(jobs->pool, &job->in_pool)) {
         forget(job);
         job_free(job);
         reply_problem(x, 503, "busy", "no thread can be started: come back");
     }
+}
+
+bool jobs_open(struct server *server)
+{
+    server->jobs = calloc(1, sizeof *server->jobs);
+    if (server->jobs != NULL && (server->jobs->pool = pool_new(JOBS_MAX)) == NULL) {
+        free(server->jobs);
+        server->jobs = NULL;
+    }
+    return server->jobs != NULL;
 }
 
 void jobs_cancel(struct server *server)
@@ -253,10 +271,16 @@ void jobs_cancel(struct server *server)
     }
 }
 
-void jobs_stop(struct server *server)
+void jobs_close(struct server *server)
 {
+    if (server->jobs == NULL) {
+        return;
+    }
     jobs_cancel(server);
     /* Each posts its answer, which the loop takes: nobody may be left who uses the client. */
     while (server->jobs->first != NULL && loop_turn(server->loop, 1000)) {
     }
+    pool_free(server->jobs->pool);
+    free(server->jobs);
+    server->jobs = NULL;
 }

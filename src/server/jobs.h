@@ -1,15 +1,13 @@
 /*
- * Work that may take long, in a thread of its own: the loop goes on meanwhile.
+ * Work that may take long, in a thread of a pool: the loop goes on meanwhile.
  *
- * A job is made by a handler in the loop's thread, worked on in its own thread,
- * and answered in the loop's again. Its work touches nothing of the server but
+ * A job is made by a handler in the loop's thread, worked on in another, and answered in the loop's again. Its work touches nothing of the server but
  * the client, which any thread may use, and what is said here to be for it.
  */
 #ifndef SERVER_JOBS_H
 #define SERVER_JOBS_H
 
-#include <pthread.h>
-
+#include "base/pool.h"
 #include "server/server.h"
 
 enum { JOBS_MAX = 64, JOBS_LONG_MAX = 16, JOB_BY_SIZE = 512, JOB_TAG_SIZE = 256 };
@@ -19,7 +17,7 @@ struct job {
     struct job *next, *prev;
     struct server *server;     /* borrowed */
     struct exchange *exchange; /* the loop's; not for the work */
-    pthread_t thread;
+    struct pool_job in_pool;
     struct belay_cancel *cancel; /* owned; requested when the server stops */
     bool is_long;
     void (*work)(struct job *job);
@@ -34,27 +32,31 @@ struct job {
     char *query;                                  /* owned; as it came */
     char *if_match, *if_none_match, *content_md5; /* owned; headers; NULL: not there */
     /* Its result: an answer, or an error. */
-    char *answer;            /* owned; JSON */
-    size_t answer_len;       /* 0: it is a text */
-    int status;              /* of either; 0: 200, or what the error says */
-    char etag[JOB_TAG_SIZE]; /* "": none */
+    char *answer;              /* owned; JSON */
+    size_t answer_len;         /* 0: it is a text */
+    struct http_shared shared; /* or this; data NULL: nothing */
+    int status;                /* of either; 0: 200, or what the error says */
+    char etag[JOB_TAG_SIZE];   /* "": none */
     struct belay_error err;
 };
 
 struct jobs {
+    struct pool *pool; /* owned; a thread for each, so that none waits for another */
     struct job *first;
     size_t n;
     size_t n_long;
 };
 
+/* False without memory. */
+bool jobs_open(struct server *server);
 /* Answers the exchange later, or at once with 503 if there are too many. */
 void job_start(struct exchange *x, void (*work)(struct job *job), bool is_long);
 /* A value of the query, decoded; false if it is not there or too long. */
 bool job_query(const struct job *job, const char *name, char *out, size_t size);
 /* Ask all to end: what waits or runs a command answers soon after. */
 void jobs_cancel(struct server *server);
-/* The same, and wait for them. */
-void jobs_stop(struct server *server);
+/* The same, and wait for them; then there are no more. */
+void jobs_close(struct server *server);
 
 /* For any thread: a line of the log, and an event that on_event() then gets in the loop's. */
 void server_say(struct server *server, enum log_level level, const char *event, const char *text);

@@ -28,11 +28,6 @@ static json_t *without_id(json_t *lock)
     return lock;
 }
 
-json_t *lock_for_holder(const struct belay_info *info)
-{
-    return wire_lock(info);
-}
-
 json_t *lock_for(const struct exchange *x, const struct belay_info *info)
 {
     json_t *lock = wire_lock(info);

@@ -21,6 +21,7 @@
 #include "server/live_changes.h"
 #include "server/server.h"
 #include "server/stats.h"
+#include "server/stream.h"
 #include "wire/wire.h"
 
 enum {
@@ -41,14 +42,6 @@ enum {
     HISTORY_HOURS_DEFAULT = 6
 };
 
-struct viewer {
-    struct viewer *next;
-    struct viewer **back;
-    struct live *live;  /* borrowed */
-    struct exchange *x; /* owned while it lasts */
-    bool is_cut;        /* reads too slowly: its end is on its way */
-};
-
 /* A part of the log that is still to be read. */
 struct gap {
     uint64_t after;
@@ -57,9 +50,8 @@ struct gap {
 };
 
 struct live {
+    struct streams viewers;
     struct server *server; /* borrowed */
-    struct viewer *first;
-    size_t n;
     struct changes changes;
     struct stats stats;
     uint64_t stats_told; /* stats.n when it was last told */
@@ -77,20 +69,6 @@ struct live {
 
 /* ---- sending ---- */
 
-static void send_text(struct viewer *viewer, const char *text, size_t len)
-{
-    if (!viewer->is_cut && !http_stream_send(viewer->x->request, text, len)) {
-        viewer->is_cut = true;
-    }
-}
-
-static void send_all(struct live *live, const char *text, size_t len)
-{
-    for (struct viewer *viewer = live->first; viewer != NULL; viewer = viewer->next) {
-        send_text(viewer, text, len);
-    }
-}
-
 /* Nothing is left out that an id would promise: without one, who comes back gets the changes again. */
 static void add_id(const struct live *live, struct buf *out)
 {
@@ -100,16 +78,16 @@ static void add_id(const struct live *live, struct buf *out)
 }
 
 /* Who gets this asks for the list anew. */
-static void send_reset(struct live *live, struct viewer *only)
+static void send_reset(struct live *live, struct stream *only)
 {
     struct buf out = BUF_INIT(256);
 
     add_id(live, &out);
     buf_adds(&out, "event: reset\ndata: {}\n\n");
     if (!out.failed && only != NULL) {
-        send_text(only, out.data, out.len);
+        stream_send(only, out.data, out.len);
     } else if (!out.failed) {
-        send_all(live, out.data, out.len);
+        streams_send(&live->viewers, out.data, out.len);
     }
     buf_release(&out);
 }
@@ -189,7 +167,7 @@ static bool tell(struct live *live)
     add_id(live, &out);
     buf_addf(&out, "event: locks\ndata: %s\n\n", line == NULL ? "{}" : line);
     if (!out.failed) {
-        send_all(live, out.data, out.len);
+        streams_send(&live->viewers, out.data, out.len);
     }
     live->stats_told = live->stats.n;
     live->told_ms = now_ms;
@@ -216,7 +194,7 @@ static void mark_above(struct live *live, const char *key)
 
 static void mark_event(struct live *live, const struct belay_event *event)
 {
-    if (live->n == 0 || strcmp(event->type, "lock.refused") == 0) {
+    if (live->viewers.n == 0 || strcmp(event->type, "lock.refused") == 0) {
         return;
     }
     if (strncmp(event->type, "wait.", 5) == 0) {
@@ -233,7 +211,7 @@ static void add_gap(struct live *live, uint64_t after, uint64_t upto, bool is_ol
     if (live->n_gaps == GAPS_MAX) {
         memmove(&live->gaps[0], &live->gaps[1], (GAPS_MAX - 1) * sizeof live->gaps[0]);
         live->n_gaps--;
-        live->has_missed = live->n > 0;
+        live->has_missed = live->viewers.n > 0;
     }
     live->gaps[live->n_gaps++] = (struct gap){ after, upto, is_old };
 }
@@ -345,7 +323,7 @@ static void look_for_stale(struct live *live)
 
     if (now_ms - live->stale_ms >= STALE_MS) {
         live->stale_ms = now_ms;
-        send_all(live, ": keep-alive\n\n", 14);
+        streams_send(&live->viewers, ": keep-alive\n\n", 14);
         query.stale_only = true;
         query.limit = STALE_KEYS;
         (void)belay_list(live->server->client, &query, on_stale, live, NULL, NULL);
@@ -375,22 +353,29 @@ static void on_tick(struct timer *timer)
     int64_t sent_us = 0;
 
     read_log(live);
-    if (live->n > 0) {
+    if (live->viewers.n > 0) {
         look_for_stale(live);
-        sent_us = tell(live) ? (int64_t)live->n * SEND_US : 0;
+        sent_us = tell(live) ? (int64_t)live->viewers.n * SEND_US : 0;
     }
-    if (live->n > 0 || live->n_gaps > 0) {
+    if (live->viewers.n > 0 || live->n_gaps > 0) {
         tick_again(live, cpu_us() - began_us + sent_us);
     }
 }
 
 /* ---- coming and going ---- */
 
+static void on_empty(struct streams *all)
+{
+    changes_clear(&((struct live *)all)->changes);
+}
+
 struct live *live_new(struct server *server)
 {
     struct live *live = calloc(1, sizeof *live);
 
     if (live != NULL) {
+        live->viewers.name = "dashboards";
+        live->viewers.on_empty = on_empty;
         live->server = server;
         live->tick_timer.fire = on_tick;
     }
@@ -399,7 +384,7 @@ struct live *live_new(struct server *server)
 
 size_t live_count(const struct live *live)
 {
-    return live->n;
+    return live->viewers.n;
 }
 
 void live_free(struct live *live)
@@ -410,56 +395,20 @@ void live_free(struct live *live)
     }
 }
 
-static bool take_id(void *context, const struct belay_event *event)
-{
-    *(uint64_t *)context = event->id;
-    return true;
-}
-
 void live_begin(struct live *live)
 {
-    live->has_log = belay_events(live->server->client, NULL, 0, 1, take_id, &live->start, NULL) == BELAY_OK;
+    live->has_log = stream_last_event(live->server->client, &live->start, NULL) == BELAY_OK;
     live->tail = live->start;
-}
-
-void live_forget(struct viewer *viewer)
-{
-    struct live *live = viewer->live;
-
-    *viewer->back = viewer->next;
-    if (viewer->next != NULL) {
-        viewer->next->back = viewer->back;
-    }
-    live->n--;
-    if (live->n == 0) {
-        changes_clear(&live->changes);
-    }
-    free(viewer);
-}
-
-void live_end(struct viewer *viewer)
-{
-    struct exchange *x = viewer->x;
-    struct http_request *request = x->request;
-
-    live_forget(viewer);
-    exchange_end(x, 200);
-    http_stream_end(request);
 }
 
 void live_stop(struct live *live)
 {
-    struct viewer *next;
-
-    for (struct viewer *viewer = live->first; viewer != NULL; viewer = next) {
-        next = viewer->next;
-        live_end(viewer);
-    }
+    streams_end(&live->viewers);
     loop_timer_cancel(live->server->loop, &live->tick_timer);
 }
 
 /* What has changed since the event they have had. Other viewers hear it twice, which does no harm. */
-static void resume(struct live *live, struct viewer *viewer, const char *last_id)
+static void resume(struct live *live, struct stream *viewer, const char *last_id)
 {
     uint64_t after = strtoull(last_id, NULL, 10);
     struct reading reading = { live, live->tail, after, 0, RESUME_EVENTS, false, true };
@@ -471,27 +420,15 @@ static void resume(struct live *live, struct viewer *viewer, const char *last_id
     (void)belay_events(live->server->client, NULL, after, 0, on_log, &reading, NULL);
 }
 
-static void begin_stream(struct live *live, struct viewer *viewer)
+static void begin_stream(struct live *live, struct stream *viewer, struct exchange *x)
 {
-    const struct http_header headers[] = { { "Content-Type", "text/event-stream" },
-                                           { "Cache-Control", "no-store" },
-                                           { "X-Accel-Buffering", "no" },
-                                           { "X-Request-Id", viewer->x->id } };
     struct buf hello = BUF_INIT(512);
 
-    viewer->next = live->first;
-    viewer->back = &live->first;
-    if (live->first != NULL) {
-        live->first->back = &viewer->next;
-    }
-    live->first = viewer;
-    live->n++;
-    viewer->x->viewer = viewer;
-    http_stream_begin(viewer->x->request, 200, headers, sizeof headers / sizeof headers[0]);
+    stream_begin(&live->viewers, viewer, x);
     add_id(live, &hello);
     buf_addf(&hello, "event: hello\ndata: {\"keeps_events\":%s}\n\n", live->has_log ? "true" : "false");
     if (!hello.failed) {
-        send_text(viewer, hello.data, hello.len);
+        stream_send(viewer, hello.data, hello.len);
     }
     buf_release(&hello);
 }
@@ -500,7 +437,7 @@ void handle_live(struct exchange *x)
 {
     struct live *live = x->server->live;
     const char *last_id = http_header(x->request, "Last-Event-ID");
-    struct viewer *viewer;
+    struct stream *viewer;
 
     if (last_id != NULL && (strspn(last_id, "0123456789") != strlen(last_id) || strlen(last_id) > 19)) {
         reply_problem(x, 400, "invalid", "Last-Event-ID must be the id of an event, a whole number");
@@ -510,17 +447,15 @@ void handle_live(struct exchange *x)
         reply_text(x, 200, "text/event-stream", "", 0);
         return;
     }
-    viewer = live->n >= VIEWERS_MAX || x->server->is_draining ? NULL : calloc(1, sizeof *viewer);
+    viewer = live->viewers.n >= VIEWERS_MAX || x->server->is_draining ? NULL : calloc(1, sizeof *viewer);
     if (viewer == NULL) {
         reply_problem(x, 503, "busy", "no more than %d may look on; come back later", VIEWERS_MAX);
         return;
     }
-    viewer->live = live;
-    viewer->x = x;
-    if (live->n == 0) {
+    if (live->viewers.n == 0) {
         tick_again(live, 0);
     }
-    begin_stream(live, viewer);
+    begin_stream(live, viewer, x);
     if (last_id != NULL && *last_id != '\0') {
         resume(live, viewer, last_id);
     }

@@ -10,7 +10,6 @@
 
 struct server;
 struct live;
-struct viewer;
 
 struct live *live_new(struct server *server);
 void live_free(struct live *live); /* after live_stop() */
@@ -22,10 +21,7 @@ size_t live_count(const struct live *live); /* how many look on */
 /* This server has caused an event. */
 void live_event(struct live *live, const struct belay_event *event);
 
-/* End one stream, or all of them; those who look on come back with Last-Event-ID. */
-void live_end(struct viewer *viewer);
+/* End all streams; those who look on come back with Last-Event-ID. */
 void live_stop(struct live *live);
-/* The client is gone. */
-void live_forget(struct viewer *viewer);
 
 #endif

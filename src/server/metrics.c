@@ -361,7 +361,7 @@ static double resident_bytes(void)
     return (double)pages * (double)sysconf(_SC_PAGESIZE);
 }
 
-void metrics_write(const struct server *server, struct buf *out)
+static void write_metrics(const struct server *server, struct buf *out)
 {
     struct metrics *metrics = server->metrics;
 
@@ -394,7 +394,7 @@ void handle_metrics(struct exchange *x)
 {
     struct buf out = BUF_INIT(8 << 20);
 
-    metrics_write(x->server, &out);
+    write_metrics(x->server, &out);
     if (out.failed) {
         reply_problem(x, 503, "no_memory", "no memory");
     } else {

@@ -21,6 +21,4 @@ void metrics_event(struct metrics *metrics, const struct belay_event *event);
 /* A request was answered; `route` is NULL if there was none for it. */
 void metrics_request(struct metrics *metrics, const struct route *route, int status, int64_t took_us);
 
-void metrics_write(const struct server *server, struct buf *out);
-
 #endif

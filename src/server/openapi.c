@@ -113,14 +113,14 @@ static const struct meaning meanings[] = {
     { 403, "Not for this token, key or site. Codes: not_permitted, cross_origin, wrong_host" },
     { 404, "There is no such lock, or nobody holds it. Code: not_found" },
     { 409, "Codes: refused (of another version), lock_held, not_holder, lease_lost, id_used, superseded" },
-    { 500, "The configuration is wrong, or something in the store is. Codes: bad_config, bad_content, bug" },
     { 423, "Somebody else has the lock; the body is what Terraform said when it took it" },
     { 412, "It has changed since it was loaded; nothing was saved. Codes: not_holder, refused" },
     { 428, "Neither If-Match nor If-None-Match. Code: refused" },
     { 413, "The body is too large. Code: body_too_large" },
     { 503,
       "Come back: the store did not answer, or the server is stopping. Codes: unreachable, shutting_down, "
-      "too_many_failures, busy, no_memory" },
+      "too_many_failures, busy, no_memory. Or the configuration is wrong, or something in the store: "
+      "bad_config, bad_content" },
     { 504, "Unknown: it may have happened. Repeat with the same lock_id. Code: unknown_outcome" },
 };
 

@@ -71,11 +71,10 @@ static void ask_free(struct exchange *x)
 
 /* ---- parameters ---- */
 
-static enum belay_code read_limit(const struct exchange *x, size_t most, size_t usual, size_t *out,
-                                  struct belay_error *err)
+enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out, struct belay_error *err)
 {
     char text[16];
-    enum http_found found = http_query_get(x->query, "limit", text, sizeof text);
+    enum http_found found = http_query_get(query, "limit", text, sizeof text);
     unsigned long value;
 
     *out = usual;
@@ -190,7 +189,7 @@ static void ask_list(struct exchange *x)
     char cursor[BELAY_KEY_MAX + 1];
     bool more = false;
 
-    if (read_limit(x, LIST_MAX, LIST_DEFAULT, &query.limit, &err) != BELAY_OK ||
+    if (read_limit(x->query, LIST_MAX, LIST_DEFAULT, &query.limit, &err) != BELAY_OK ||
         read_key(x, "prefix", prefix, &query.prefix, &err) != BELAY_OK ||
         read_key(x, "cursor", cursor, &query.cursor, &err) != BELAY_OK ||
         read_status(x, &query, &err) != BELAY_OK || read_stale(x, &query, &err) != BELAY_OK) {
@@ -229,7 +228,7 @@ static void ask_history(struct exchange *x)
     struct listing listing = { .x = x };
     size_t limit;
 
-    if (read_limit(x, HISTORY_MAX, HISTORY_DEFAULT, &limit, &err) != BELAY_OK) {
+    if (read_limit(x->query, HISTORY_MAX, HISTORY_DEFAULT, &limit, &err) != BELAY_OK) {
         reply_error(x, &err);
         belay_error_release(&err);
         return;

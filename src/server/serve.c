@@ -390,6 +390,13 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     options.context = server;
     options.owns_file = true;
     code = belay_client_open(&options, &server->client, err);
+    if (code == BELAY_OK && text_has_prefix(belay_client_store_url(server->client), "http")) {
+        return error_set(
+            err, BELAY_INVALID,
+            "a server needs a store of its own, sqlite:PATH or dynamodb:TABLE, and '%.200s' is another "
+            "server",
+            belay_client_store_url(server->client));
+    }
     if (code == BELAY_OK) {
         code = state_pool_open(server, run->options->state_store_url, run->options->store_url, err);
     }
@@ -468,11 +475,10 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     server->turn_timer.fire = on_turn_timer;
     server->hooks.file.fd = -1;
     server->thread = pthread_self();
-    server->jobs = calloc(1, sizeof *server->jobs);
     server->feed = feed_new(server);
     server->live = live_new(server);
     server->loop = loop_new();
-    if (server->loop == NULL || server->feed == NULL || server->live == NULL || server->jobs == NULL) {
+    if (server->loop == NULL || server->feed == NULL || server->live == NULL || !jobs_open(server)) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     raise_descriptor_limit(server);
@@ -556,9 +562,7 @@ static void finish(struct run *run)
 {
     struct server *server = &run->server;
 
-    if (server->jobs != NULL && server->loop != NULL) {
-        jobs_stop(server);
-    }
+    jobs_close(server);
     if (server->client != NULL && server->loop != NULL) {
         hooks_end(server);
         (void)belay_client_turn(server->client); /* those who left the line at the very end */
@@ -580,7 +584,6 @@ static void finish(struct run *run)
     tokens_release(&server->tokens);
     feed_free(server->feed);
     live_free(server->live);
-    free(server->jobs);
     if (run->signals.fd >= 0) {
         loop_unwatch(server->loop, &run->signals);
         (void)close(run->signals.fd);

@@ -21,7 +21,7 @@ struct feed;
 struct asks;
 struct jobs;
 struct live;
-struct viewer;
+struct stream;
 struct metrics;
 struct telemetry;
 struct state_pool;
@@ -64,12 +64,11 @@ struct exchange {
     const struct route *route;    /* NULL: none fits */
     const struct token *token;    /* borrowed; for the handler only: SIGHUP may end it */
     struct wait *wait;            /* borrowed; NULL: waits for no lock */
-    struct listener_entry *entry; /* borrowed; NULL: listens to no events */
-    const char *query;     /* borrowed from the request; or, while a thread asks the store, from `copy` */
-    char *copy;            /* owned; or NULL */
-    struct later *later;   /* owned; not NULL: a thread has it, and keeps its answer (ask.c) */
-    struct viewer *viewer; /* borrowed; NULL: is no dashboard */
-    const char *allow;     /* borrowed; with a 405: the methods of this path */
+    struct stream *stream;        /* borrowed; NULL: is on no stream of events */
+    const char *query;   /* borrowed from the request; or, while a thread asks the store, from `copy` */
+    char *copy;          /* owned; or NULL */
+    struct later *later; /* owned; not NULL: a thread has it, and keeps its answer (ask.c) */
+    const char *allow;   /* borrowed; with a 405: the methods of this path */
     enum role role;
     char who[AUTH_NAME_MAX + 1]; /* "" if nobody had to say */
     char id[REQUEST_ID_SIZE];
@@ -92,6 +91,9 @@ void reply_text(struct exchange *x, int status, const char *type, const char *te
 /* With these headers and X-Request-Id and no others. */
 void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
                 size_t len);
+/* The same without a copy of the body, which is released in any case. */
+void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
+                  const struct http_shared *body);
 void reply_error(struct exchange *x, const struct belay_error *err);
 /* `more` (taken; may be NULL) is an object whose members are added to the error. */
 void reply_error_with(struct exchange *x, int status, const struct belay_error *err, json_t *more);
@@ -133,8 +135,6 @@ bool ask_keeps_reply(struct exchange *x, int status, json_t *body);
 
 /* With the lock id only for admins and for the token that acquired it. */
 json_t *lock_for(const struct exchange *x, const struct belay_info *info);
-/* With the lock id, for who has just named it or been given it. */
-json_t *lock_for_holder(const struct belay_info *info);
 json_t *event_for(const struct exchange *x, const struct belay_event *event);
 /* A copy of the error with its holder as this caller may see it. */
 json_t *error_for(const struct exchange *x, const struct belay_error *err);
@@ -146,6 +146,9 @@ typedef void route_handler(struct exchange *x);
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force, handle_lost;
 /* reads.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
+/* `limit` of a query, 1 to `most`. BELAY_INVALID says what would be right. */
+enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out,
+                           struct belay_error *err);
 route_handler handle_leave;                                /* hooks.c */
 route_handler handle_metrics;                              /* metrics.c */
 route_handler handle_health, handle_ready, handle_openapi; /* about.c */
@@ -159,7 +162,7 @@ route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, hand
     handle_db_record;
 /* terraform.c, terraform_lock.c */
 route_handler handle_tf_get, handle_tf_put, handle_tf_delete, handle_tf_versions, handle_tf_version,
-    handle_tf_restore, handle_tf_lock, handle_tf_unlock;
+    handle_tf_restore, handle_tf_list, handle_tf_lock, handle_tf_unlock;
 /* state.c */
 route_handler handle_states, handle_state_get, handle_state_put, handle_state_stamp, handle_state_history,
     handle_state_snapshot, handle_state_restore, handle_state_verify;

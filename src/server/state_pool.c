@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "server/jobs.h"
 
-enum { SPARE_MAX = 8, STRIPES = 64, LEASE_MS = 6 * 3600 * 1000 };
+enum { SPARE_MAX = 8, STRIPES = 64, LEASE_MS = 6 * 3600 * 1000, KEPT_MAX = 200 << 20 };
 
 struct state_pool {
     struct server *server; /* borrowed */
@@ -17,6 +17,7 @@ struct state_pool {
     struct belay_states *spare[SPARE_MAX]; /* owned */
     size_t n_spare;
     pthread_mutex_t stripes[STRIPES];
+    struct state_cache *cache; /* owned */
 };
 
 /* ---- opening ---- */
@@ -66,7 +67,8 @@ enum belay_code state_pool_open(struct server *server, const char *url, const ch
         (void)pthread_mutex_init(&pool->stripes[i], NULL);
     }
     server->states = pool;
-    if (!keep(url, &pool->url) || !keep(lock_store_url, &pool->lock_store_url)) {
+    pool->cache = state_cache_new(KEPT_MAX);
+    if (pool->cache == NULL || !keep(url, &pool->url) || !keep(lock_store_url, &pool->lock_store_url)) {
         return error_no_memory(err);
     }
     return read_policy(server->config, &pool->terraform, err);
@@ -84,6 +86,7 @@ void state_pool_close(struct state_pool *pool)
         (void)pthread_mutex_destroy(&pool->stripes[i]);
     }
     (void)pthread_mutex_destroy(&pool->mutex);
+    state_cache_free(pool->cache);
     free(pool->url);
     free(pool->lock_store_url);
     free(pool);
@@ -92,6 +95,11 @@ void state_pool_close(struct state_pool *pool)
 const struct terraform_policy *state_pool_terraform(const struct state_pool *pool)
 {
     return &pool->terraform;
+}
+
+struct state_cache *state_pool_cache(const struct state_pool *pool)
+{
+    return pool->cache;
 }
 
 /* ---- handles ---- */

@@ -7,6 +7,7 @@
 
 #include "belay/state.h"
 #include "server/server.h"
+#include "server/state_cache.h"
 
 struct state_pool;
 
@@ -26,6 +27,9 @@ void state_pool_give(struct state_pool *pool, struct belay_states *states);
 /* Jobs under one name come one after the other. */
 void state_pool_enter(struct state_pool *pool, const char *name);
 void state_pool_leave(struct state_pool *pool, const char *name);
+
+/* What was read or written last; by the key of its lock. */
+struct state_cache *state_pool_cache(const struct state_pool *pool);
 
 /* What the configuration says of Terraform's backend. */
 enum force_unlock { FORCE_UNLOCK_ADMIN, FORCE_UNLOCK_LOCKER, FORCE_UNLOCK_NEVER };

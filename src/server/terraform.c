@@ -32,34 +32,20 @@ void tf_start(struct exchange *x, void (*work)(struct job *job))
     }
 }
 
-/* An ETag has quotes; a tag of S3 has them already. */
-static void set_etag(struct job *job, const struct belay_blob_tag *tag)
-{
-    (void)snprintf(job->etag, sizeof job->etag, tag->text[0] == '"' ? "%s" : "\"%s\"", tag->text);
-}
-
-static void take_answer(struct job *job, struct belay_blob *document)
-{
-    job->answer = document->data;
-    job->answer_len = document->len;
-    set_etag(job, &document->tag);
-    *document = (struct belay_blob){ 0 };
-}
-
 /* ---- reading ---- */
 
 static void get_state(struct job *job)
 {
     struct belay_states *states = NULL;
-    struct belay_blob document = { 0 };
+    struct kept *kept = NULL;
     char key[TF_KEY_SIZE];
     enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
 
     if (code == BELAY_OK) {
-        code = belay_document_load(states, tf_key(job, key), &document, &job->err);
+        code = state_job_load_document(job, states, tf_key(job, key), &kept);
     }
     if (code == BELAY_OK) {
-        take_answer(job, &document);
+        state_job_answer(job, kept);
     } else if (code == BELAY_NOT_FOUND) {
         (void)error_set(&job->err, code, "there is no Terraform state '%.128s' yet", job->key);
     }
@@ -77,17 +63,11 @@ static void get_version(struct job *job)
         code = belay_document_load_snapshot(states, tf_key(job, key), job->more[0], &document, &job->err);
     }
     if (code == BELAY_OK) {
-        take_answer(job, &document);
+        state_job_etag(job, &document.tag);
+        job->answer = document.data;
+        job->answer_len = document.len;
     }
     state_pool_give(job->server->states, states);
-}
-
-static bool add_version(void *context, const struct belay_snapshot *snapshot)
-{
-    return json_array_append_new(context,
-                                 json_pack("{s:I, s:s, s:s, s:I}", "index", (json_int_t)snapshot->index,
-                                           "name", snapshot->name, "timestamp", snapshot->timestamp, "size",
-                                           (json_int_t)snapshot->size)) == 0;
 }
 
 static void list_versions(struct job *job)
@@ -98,12 +78,32 @@ static void list_versions(struct job *job)
     enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
 
     if (code == BELAY_OK) {
-        code = belay_document_snapshots(states, tf_key(job, key), add_version, versions, &job->err);
+        code = belay_document_snapshots(states, tf_key(job, key), state_job_add_version, versions, &job->err);
     }
     if (code == BELAY_OK) {
         job->answer = wire_line(json_pack("{s:s, s:O}", "name", job->key, "versions", versions));
     }
     json_decref(versions);
+    state_pool_give(job->server->states, states);
+}
+
+static bool add_document(void *context, const char *name, uint64_t size, int64_t modified_unix_ms)
+{
+    return json_array_append_new(context,
+                                 json_pack("{s:o, s:I, s:o}", "name", wire_text(name), "size",
+                                           (json_int_t)size, "modified", wire_time(modified_unix_ms))) == 0;
+}
+
+static void list_documents(struct job *job)
+{
+    struct belay_states *states = NULL;
+    json_t *list = json_array();
+
+    if (state_pool_take(job->server->states, &states, &job->err) == BELAY_OK &&
+        belay_document_list(states, "terraform", add_document, list, &job->err) == BELAY_OK) {
+        job->answer = wire_line(json_pack("{s:O}", "states", list));
+    }
+    json_decref(list);
     state_pool_give(job->server->states, states);
 }
 
@@ -133,13 +133,14 @@ static enum belay_code check_md5(struct job *job)
 
 static enum belay_code check_body(struct job *job)
 {
-    json_error_t fault;
-    json_t *root = json_loadb(job->body, job->body_len, 0, &fault);
-    const char *why = root == NULL ? fault.text : json_is_object(root) ? NULL : "it is no JSON object";
+    struct belay_error fault = BELAY_ERROR_INIT;
+    enum belay_code code = belay_document_check(job->body, job->body_len, &fault);
 
-    json_decref(root);
-    if (why != NULL) {
-        return error_set(&job->err, BELAY_INVALID, "the body is no Terraform state: %s", why);
+    if (code != BELAY_OK) {
+        code = error_set(&job->err, code == BELAY_BAD_CONTENT ? BELAY_INVALID : code,
+                         "the body is no Terraform state: %s", fault.text);
+        belay_error_release(&fault);
+        return code;
     }
     return check_md5(job);
 }
@@ -148,10 +149,9 @@ static enum belay_code check_body(struct job *job)
 struct change {
     struct job *job;
     struct belay_states *states; /* from the pool */
-    struct belay_blob before;
-    struct belay_lock *own; /* NULL: it is made under the lock of who asks */
+    struct kept *before;         /* owned; NULL: nothing is there */
+    struct belay_lock *own;      /* NULL: it is made under the lock of who asks */
     char key[TF_KEY_SIZE];
-    bool is_there;
 };
 
 static enum belay_code open_lock(struct change *change, const char *why)
@@ -181,28 +181,37 @@ static enum belay_code change_begin(struct change *change, struct job *job, cons
     state_pool_enter(job->server->states, job->key);
     code = state_pool_take(job->server->states, &change->states, &job->err);
     if (code == BELAY_OK) {
-        code = belay_document_load(change->states, change->key, &change->before, &job->err);
-        change->is_there = code == BELAY_OK;
+        code = state_job_load_document(job, change->states, change->key, &change->before);
         code = code == BELAY_NOT_FOUND ? BELAY_OK : code;
     }
     return code == BELAY_OK ? open_lock(change, why) : code;
 }
 
-static enum belay_code change_save(struct change *change, const char *text, size_t len)
+/* Takes the text. *out_kept is what is there now. */
+static enum belay_code change_save(struct change *change, char *text, size_t len, struct kept **out_kept)
 {
+    struct job *job = change->job;
+    struct belay_blob before = { 0 };
     struct belay_blob_tag tag;
     enum belay_code code;
 
-    if (change->is_there && change->before.len == len && memcmp(change->before.data, text, len) == 0) {
-        set_etag(change->job, &change->before.tag); /* the same again: its answer was lost */
-        return BELAY_OK;
+    if (change->before != NULL) {
+        before = (struct belay_blob){ change->before->text, change->before->len, change->before->tag };
+        if (before.len == len && memcmp(before.data, text, len) == 0) {
+            free(text); /* the same again: its answer was lost */
+            *out_kept = change->before;
+            change->before = NULL;
+            return BELAY_OK;
+        }
     }
-    code = belay_document_save(change->states, change->key, text, len,
-                               change->is_there ? &change->before.tag : NULL, &tag, &change->job->err);
-    if (code == BELAY_OK) {
-        set_etag(change->job, &tag);
+    code = belay_document_save(change->states, change->key, text, len, before.data == NULL ? NULL : &before,
+                               &tag, &job->err);
+    if (code != BELAY_OK) {
+        free(text);
+        return code;
     }
-    return code;
+    *out_kept = state_job_keep(job, change->key, text, len, &tag);
+    return *out_kept == NULL ? job->err.code : BELAY_OK;
 }
 
 static void change_end(struct change *change, enum belay_code code)
@@ -216,14 +225,14 @@ static void change_end(struct change *change, enum belay_code code)
         server_say(job->server, LOG_WARN, "terraform", err.text);
     }
     belay_lock_free(change->own);
-    belay_blob_release(&change->before);
+    state_cache_drop(change->before);
     state_pool_give(job->server->states, change->states);
     state_pool_leave(job->server->states, job->key);
     belay_error_release(&err);
     if (code != BELAY_OK) {
         job->etag[0] = '\0';
         tf_answer_held(job);
-    } else if (job->answer == NULL) {
+    } else if (job->shared.data == NULL) {
         job->answer = strdup("{}");
     }
 }
@@ -231,6 +240,7 @@ static void change_end(struct change *change, enum belay_code code)
 static void put_state(struct job *job)
 {
     struct change change;
+    struct kept *kept = NULL;
     enum belay_code code = check_body(job);
 
     if (code != BELAY_OK) {
@@ -244,8 +254,13 @@ static void put_state(struct job *job)
     }
     code = change_begin(&change, job, "a write without a lock");
     if (code == BELAY_OK) {
-        code = change_save(&change, job->body, job->body_len);
+        code = change_save(&change, job->body, job->body_len, &kept);
+        job->body = NULL;
     }
+    if (code == BELAY_OK) {
+        state_job_etag(job, &kept->tag);
+    }
+    state_cache_drop(kept);
     change_end(&change, code);
 }
 
@@ -298,11 +313,11 @@ static const char *find_serial(const char *text)
  * The content of an old version with a serial above the present one: a plan that was
  * made meanwhile must be seen to be stale. Everything else stays as it was, byte by byte.
  */
-static char *with_serial(const struct belay_blob *old, const struct belay_blob *now)
+static char *with_serial(const struct belay_blob *old, const struct kept *now)
 {
     struct buf out = BUF_INIT(BELAY_BLOB_SIZE_MAX);
     const char *at = find_serial(old->data);
-    const char *last = now->data == NULL ? NULL : find_serial(now->data);
+    const char *last = now == NULL ? NULL : find_serial(now->text);
     unsigned long long serial = last == NULL ? 0 : strtoull(last, NULL, 10);
 
     if (at == NULL || last == NULL || strtoull(at, NULL, 10) > serial) {
@@ -314,13 +329,33 @@ static char *with_serial(const struct belay_blob *old, const struct belay_blob *
     return buf_take(&out);
 }
 
+/* They were shown what would change, and from what: is it still that? */
+static enum belay_code check_seen(const struct change *change)
+{
+    struct job *job = change->job;
+    struct belay_blob_tag tag;
+
+    if (job->if_match == NULL || strcmp(job->if_match, "*") == 0) {
+        return BELAY_OK;
+    }
+    if (change->before != NULL && state_job_read_etag(change->states, job->if_match, &tag) &&
+        strcmp(change->before->tag.text, tag.text) == 0) {
+        return BELAY_OK;
+    }
+    job->status = 412;
+    return error_set(&job->err, BELAY_REFUSED,
+                     "the Terraform state '%.128s' has changed since it was looked at; nothing was restored",
+                     job->key);
+}
+
 static void restore_state(struct job *job)
 {
     struct change change;
     struct belay_blob old = { 0 };
     json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
     const char *version = json_string_value(json_object_get(root, "version"));
-    char *text = NULL;
+    struct kept *kept = NULL;
+    char *text;
     enum belay_code code;
 
     if (version == NULL) {
@@ -332,23 +367,29 @@ static void restore_state(struct job *job)
     }
     code = change_begin(&change, job, "restore of the state");
     if (code == BELAY_OK) {
+        code = check_seen(&change);
+    }
+    if (code == BELAY_OK) {
         code = belay_document_load_snapshot(change.states, change.key, version, &old, &job->err);
     }
     if (code == BELAY_OK) {
-        text = with_serial(&old, &change.before);
-        code = text == NULL ? error_no_memory(&job->err) : change_save(&change, text, strlen(text));
+        text = with_serial(&old, change.before);
+        code = text == NULL ? error_no_memory(&job->err) : change_save(&change, text, strlen(text), &kept);
     }
     if (code == BELAY_OK) {
-        job->answer = text;
-        text = NULL;
+        state_job_answer(job, kept);
     }
     change_end(&change, code);
-    free(text);
     belay_blob_release(&old);
     json_decref(root);
 }
 
 /* ---- the routes ---- */
+
+void handle_tf_list(struct exchange *x)
+{
+    job_start(x, list_documents, false);
+}
 
 void handle_tf_get(struct exchange *x)
 {

@@ -9,8 +9,7 @@
 #ifndef SERVER_TERRAFORM_H
 #define SERVER_TERRAFORM_H
 
-#include "server/jobs.h"
-#include "server/state_pool.h"
+#include "server/state_job.h"
 
 enum { TF_NAME_MAX = 128, TF_KEY_SIZE = TF_NAME_MAX + 16, TF_ID_MAX = 44 };
 #define TF_LOCK_META "terraform_lock"
@@ -21,8 +20,6 @@ void tf_start(struct exchange *x, void (*work)(struct job *job));
 const char *tf_key(const struct job *job, char out[TF_KEY_SIZE]);
 /* Letters, digits, '-' and '_': what is behind a '.' in a lock's id is ours. */
 bool tf_id_is_sound(const char *id);
-/* `lease` of the query, else what the configuration says. BELAY_INVALID says what is wrong with it. */
-enum belay_code tf_lease(struct job *job, int64_t *out_ms);
 
 /*
  * Make sure that `id` has the lock, and start its lease again. One whose lease has

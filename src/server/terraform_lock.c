@@ -35,7 +35,8 @@ static bool is_lock_of(const struct belay_info *info, const char *id)
            (info->lock_id[n] == '\0' || info->lock_id[n] == '.');
 }
 
-enum belay_code tf_lease(struct job *job, int64_t *out_ms)
+/* `lease` of the query, else what the configuration says. BELAY_INVALID says what is wrong with it. */
+static enum belay_code read_lease(struct job *job, int64_t *out_ms)
 {
     char text[32];
 
@@ -170,7 +171,7 @@ static void lock_state(struct job *job)
     json_t *root = read_body(job, &id);
     enum belay_code code;
 
-    if (root == NULL || tf_lease(job, &options.ttl_ms) != BELAY_OK) {
+    if (root == NULL || read_lease(job, &options.ttl_ms) != BELAY_OK) {
         json_decref(root);
         return;
     }
@@ -208,12 +209,13 @@ static enum belay_code refuse(struct job *job, struct belay_info *holder, const 
 }
 
 /* Its lease has ended, but nobody else has had the lock since: a holder that is late, not one that lost. */
-static enum belay_code take_again(struct job *job, const struct belay_info *info, const char *id)
+static enum belay_code take_again(struct job *job, const struct belay_info *info, const char *id,
+                                  char again[BELAY_ID_MAX + 1])
 {
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
-    char again[BELAY_ID_MAX + 1];
 
-    (void)snprintf(again, sizeof again, "%s.%llu", id, (unsigned long long)(info->token % 1000000000000000));
+    (void)snprintf(again, BELAY_ID_MAX + 1, "%s.%llu", id,
+                   (unsigned long long)(info->token % 1000000000000000));
     options.ttl_ms = info->ttl_ms;
     options.owner = info->locked_by;
     options.owner_name = info->locked_by_name;
@@ -227,6 +229,7 @@ enum belay_code tf_claim(struct job *job, const char *id)
     struct belay_client *client = job->server->client;
     struct belay_info *info = NULL;
     char key[TF_KEY_SIZE];
+    char again[BELAY_ID_MAX + 1];
     enum belay_code code = belay_get(client, tf_key(job, key), &info, &job->err);
 
     if (code == BELAY_NOT_FOUND) {
@@ -245,7 +248,7 @@ enum belay_code tf_claim(struct job *job, const char *id)
     code = info->status == BELAY_STATUS_ACTIVE ? belay_renew(client, key, info->lock_id, 0, NULL, &job->err)
                                                : BELAY_LOST;
     if (code == BELAY_LOST) {
-        code = take_again(job, info, id);
+        code = take_again(job, info, id, again);
     }
     belay_info_free(info);
     return code;
@@ -301,6 +304,20 @@ static enum belay_code was_released(struct job *job, const char *key, const char
     return refuse(job, holder, id, "somebody else has had it since");
 }
 
+/* Its lease is over. Until it is said to be released, its id could still write. */
+static enum belay_code release_expired(struct job *job, const char *key, const struct belay_info *info,
+                                       const char *id)
+{
+    char again[BELAY_ID_MAX + 1];
+    enum belay_code code = take_again(job, info, id, again);
+
+    if (code == BELAY_OK) {
+        code = belay_release(job->server->client, key, again, BELAY_OUTCOME_COMPLETED, NULL, &job->err);
+    }
+    /* Somebody has it by now: over is over. */
+    return code == BELAY_HELD || code == BELAY_ID_USED || code == BELAY_LOST ? BELAY_OK : code;
+}
+
 static enum belay_code release(struct job *job, const char *id)
 {
     struct belay_client *client = job->server->client;
@@ -320,8 +337,11 @@ static enum belay_code release(struct job *job, const char *id)
     if (info->status == BELAY_STATUS_ACTIVE) {
         code = belay_release(client, key, info->lock_id, BELAY_OUTCOME_COMPLETED, NULL, &job->err);
     }
+    if (code == BELAY_LOST || info->status == BELAY_STATUS_EXPIRED) {
+        code = release_expired(job, key, info, id);
+    }
     belay_info_free(info);
-    return code == BELAY_LOST ? BELAY_OK : code; /* over is over */
+    return code;
 }
 
 /* Terraform's force-unlock: no body, and so nobody's id. */

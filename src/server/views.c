@@ -39,7 +39,7 @@ void handle_me(struct exchange *x)
 
 struct tree {
     struct exchange *x;
-    json_t *below; /* owned until it is answered */
+    json_t *below; /* owned */
     size_t n_seen;
     bool has_more;
 };
@@ -92,29 +92,32 @@ static bool prefix_below(const char *key, char out[BELAY_KEY_MAX + 1])
     return true;
 }
 
-static json_t *above_json(struct exchange *x)
+/* A lock that the store could not be asked for must not be shown as one that nobody has. */
+static enum belay_code above_json(struct exchange *x, json_t *list, struct belay_error *err)
 {
     char *above[BELAY_ANCESTORS_MAX];
     size_t n = belay_key_ancestors(x->server->config, x->key, above);
-    json_t *list = json_array();
+    enum belay_code code = BELAY_OK;
 
     for (size_t i = 0; i < n; i++) {
         struct belay_info *info = NULL;
 
-        if (above[i] != NULL) {
-            (void)belay_get(x->server->client, above[i], &info, NULL);
+        if (above[i] != NULL && code == BELAY_OK) {
+            code = belay_get(x->server->client, above[i], &info, err);
+            code = code == BELAY_NOT_FOUND ? BELAY_OK : code;
             (void)json_array_append_new(list, json_pack("{s:o, s:o}", "key", wire_text(above[i]), "lock",
                                                         info == NULL ? json_null() : lock_for(x, info)));
         }
         belay_info_free(info);
         free(above[i]);
     }
-    return list;
+    return code;
 }
 
-void handle_tree(struct exchange *x)
+static void ask_tree(struct exchange *x)
 {
     struct tree tree = { .x = x, .below = json_array() };
+    json_t *above = json_array();
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_query query = BELAY_QUERY_INIT;
     char prefix[BELAY_KEY_MAX + 1];
@@ -126,12 +129,21 @@ void handle_tree(struct exchange *x)
         code = belay_list(x->server->client, &query, on_candidate, &tree, NULL, &err);
     }
     if (code == BELAY_OK) {
+        code = above_json(x, above, &err);
+    }
+    if (code == BELAY_OK) {
         reply(x, 200,
-              json_pack("{s:o, s:o, s:o, s:b}", "key", wire_text(x->key), "above", above_json(x), "below",
-                        tree.below, "has_more", tree.has_more));
+              json_pack("{s:o, s:O, s:O, s:b}", "key", wire_text(x->key), "above", above, "below", tree.below,
+                        "has_more", tree.has_more));
     } else {
-        json_decref(tree.below);
         reply_error(x, &err);
     }
+    json_decref(above);
+    json_decref(tree.below);
     belay_error_release(&err);
+}
+
+void handle_tree(struct exchange *x)
+{
+    exchange_ask(x, ask_tree, NULL);
 }

@@ -10,7 +10,7 @@
 #include "server/server.h"
 #include "telemetry/telemetry.h"
 
-enum { SEEN_FRESH_MS = 50 };
+enum { SEEN_FRESH_MS = 50, LOOK_MS = 20, LOOK_MAX_MS = 1000 };
 
 /* ---- the table ---- */
 
@@ -31,7 +31,7 @@ static struct wait **bucket_of(struct waits *waits, const struct wait *wait)
                         : &waits->buckets[((uintptr_t)wait >> 6) % WAIT_BUCKETS];
 }
 
-struct wait *waits_find(struct waits *waits, const char *lock_id)
+static struct wait *find_wait(struct waits *waits, const char *lock_id)
 {
     struct wait *wait = *bucket_of_id(waits, lock_id);
 
@@ -145,14 +145,33 @@ static json_t *seen_by_call(const struct wait *wait, const struct exchange *x, s
                      waits && waiting.holder != NULL ? lock_for(x, waiting.holder) : json_null());
 }
 
+/* True, and said: it is not that somebody has the lock, but that the store fails. */
+static bool say_trouble(const struct wait *wait, struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (wait->call == NULL || !belay_call_is_in_trouble(wait->call)) {
+        return false;
+    }
+    (void)error_set(&err, BELAY_UNREACHABLE,
+                    "lock '%s': the store fails at the moment; ask again with the same lock_id", wait->key);
+    reply_error(x, &err);
+    belay_error_release(&err);
+    return true;
+}
+
 static void tell_held_elsewhere(struct wait *wait, int64_t kept_ms)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct exchange *x = wait->x;
-    json_t *more = seen_by_call(wait, x, &err);
+    json_t *more;
 
     wait->x = NULL;
     x->wait = NULL;
+    if (say_trouble(wait, x)) {
+        return;
+    }
+    more = seen_by_call(wait, x, &err);
     (void)json_object_set_new(more, "place_kept_ms", json_integer((json_int_t)kept_ms));
     reply_error_with(x, 409, &err, more);
     belay_error_release(&err);
@@ -177,12 +196,7 @@ static void tell_held(struct wait *wait, int64_t kept_ms)
     x->wait = NULL;
     if (code != BELAY_OK && code != BELAY_NOT_FOUND) {
         reply_error(x, &err);
-    } else if (wait->call != NULL && belay_call_is_in_trouble(wait->call)) {
-        (void)error_set(&err, BELAY_UNREACHABLE,
-                        "lock '%s': the store fails at the moment; ask again with the same lock_id",
-                        wait->key);
-        reply_error(x, &err);
-    } else {
+    } else if (!say_trouble(wait, x)) {
         more = json_pack("{s:o, s:I, s:o}", "position", info == NULL ? json_null() : position_of(wait, info),
                          "place_kept_ms", (json_int_t)kept_ms, "lock",
                          info == NULL ? json_null() : lock_for(x, info));
@@ -289,13 +303,29 @@ static void end_slice(struct wait *wait)
     }
 }
 
+/* A store on the network is being asked this very moment: soon it can be said who is in the way. */
+static bool look_longer(struct wait *wait)
+{
+    struct loop *loop = wait->server->loop;
+    struct belay_waiting waiting;
+
+    if (wait->server->asks == NULL || wait->call == NULL || wait->looked_ms >= LOOK_MAX_MS ||
+        belay_call_is_in_trouble(wait->call) || belay_call_waits(wait->call, &waiting)) {
+        return false;
+    }
+    wait->looked_ms += LOOK_MS;
+    return loop_timer_set(loop, &wait->timer, loop_now_ms(loop) + LOOK_MS);
+}
+
 static void on_timer(struct timer *timer)
 {
     struct wait *wait = (struct wait *)(void *)((char *)timer - offsetof(struct wait, timer));
 
     switch (wait->state) {
     case WAIT_WAITING:
-        end_slice(wait);
+        if (!look_longer(wait)) {
+            end_slice(wait);
+        }
         break;
     case WAIT_KEPT:
         leave(wait);
@@ -311,6 +341,7 @@ static void on_timer(struct timer *timer)
 static void start_slice(struct wait *wait, int64_t wait_ms)
 {
     set_state(wait, WAIT_WAITING);
+    wait->looked_ms = 0;
     if (wait->can_wait &&
         !loop_timer_set(wait->server->loop, &wait->timer, loop_now_ms(wait->server->loop) + wait_ms)) {
         leave(wait);
@@ -402,11 +433,11 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
 bool wait_resume(struct exchange *x, const char *lock_id, int64_t wait_ms)
 {
     struct server *server = x->server;
-    struct wait *wait = waits_find(&server->waits, lock_id);
+    struct wait *wait = find_wait(&server->waits, lock_id);
 
     if (wait != NULL && (wait->state == WAIT_LEAVING || (!wait->can_wait && wait->call != NULL))) {
         (void)belay_client_turn(server->client); /* it ends here, one way or another */
-        wait = waits_find(&server->waits, lock_id);
+        wait = find_wait(&server->waits, lock_id);
     }
     if (wait != NULL && wait->state == WAIT_UNCLAIMED) {
         drop(wait); /* it has the lock, which acquiring again will find (L5) */
@@ -436,7 +467,7 @@ bool wait_resume(struct exchange *x, const char *lock_id, int64_t wait_ms)
 
 void wait_abandon(struct waits *waits, const char *lock_id)
 {
-    struct wait *wait = waits_find(waits, lock_id);
+    struct wait *wait = find_wait(waits, lock_id);
 
     if (wait != NULL && (wait->state == WAIT_WAITING || wait->state == WAIT_KEPT) && wait->can_wait) {
         leave(wait);

@@ -39,6 +39,7 @@ struct wait {
     bool has_id;   /* the client named it: it can ask again */
     bool can_wait; /* else the call ends by itself in this turn */
     int64_t began_unix_ms;
+    int64_t looked_ms;              /* how long the slice was prolonged to learn who is in the way */
     char lock_id[BELAY_ID_MAX + 1]; /* "" until it is known */
     char *key;                      /* owned */
     char *owner;                    /* owned */
@@ -51,8 +52,6 @@ struct waits {
     struct belay_info *seen; /* owned; a lock with its line, looked up a moment ago */
     int64_t seen_ms;
 };
-
-struct wait *waits_find(struct waits *waits, const char *lock_id);
 
 /*
  * Begin to acquire for `x`, for at most wait_ms now. Answers if it cannot be.

@@ -29,47 +29,77 @@ static char *document_path(char out[STATE_PATH_SIZE], const char *folder)
     return out;
 }
 
-enum belay_code belay_document_load(struct belay_states *states, const char *folder,
-                                    struct belay_blob *out_document, struct belay_error *err)
+enum belay_code belay_document_reload(struct belay_states *states, const char *folder,
+                                      const struct belay_blob_tag *known, struct belay_blob *out_document,
+                                      struct belay_error *err)
 {
     char checked[STATE_PATH_SIZE];
     char path[STATE_PATH_SIZE];
     enum belay_code code = check_folder(folder, checked, err);
 
-    return code == BELAY_OK
-               ? states->store->ops->get(states->store, document_path(path, checked), out_document, err)
-               : code;
+    return code == BELAY_OK ? states_get(states, document_path(path, checked), known, out_document, err)
+                            : code;
+}
+
+enum belay_code belay_document_load(struct belay_states *states, const char *folder,
+                                    struct belay_blob *out_document, struct belay_error *err)
+{
+    return belay_document_reload(states, folder, NULL, out_document, err);
+}
+
+enum belay_code belay_document_check(const char *text, size_t len, struct belay_error *err)
+{
+    struct doc doc = { 0 };
+    enum belay_code code = doc_scan(text, len, &doc, err);
+
+    if (code == BELAY_OK && doc_kind(&doc, 0) != '{') {
+        code = error_set(err, BELAY_BAD_CONTENT, "it is no JSON object");
+    }
+    doc_release(&doc);
+    return code;
+}
+
+static enum belay_code is_still(struct belay_states *states, const char *folder,
+                                const struct belay_blob *before, bool *out_is_still, struct belay_error *err)
+{
+    struct belay_blob now = { 0 };
+    char path[STATE_PATH_SIZE];
+    enum belay_code code = states_get(states, document_path(path, folder), &before->tag, &now, err);
+
+    *out_is_still = code == BELAY_OK && (now.data == NULL || strcmp(now.tag.text, before->tag.text) == 0);
+    belay_blob_release(&now);
+    return code == BELAY_NOT_FOUND ? BELAY_OK : code;
 }
 
 /* What is there now gets a snapshot if the newest one is of something else: its writer died. */
-static enum belay_code keep_current(struct belay_states *states, const char *folder,
-                                    const struct belay_blob_tag *expected, struct snapshots *snapshots,
-                                    struct belay_error *err)
+static enum belay_code keep_before(struct belay_states *states, const char *folder,
+                                   const struct belay_blob *before, struct snapshots *snapshots,
+                                   struct belay_error *err)
 {
-    struct belay_blob current = { 0 };
     struct belay_blob newest = { 0 };
     char path[STATE_PATH_SIZE];
     char name[SNAPSHOT_NAME_SIZE];
-    enum belay_code code = states->store->ops->get(states->store, document_path(path, folder), &current, err);
+    bool is_there;
+    enum belay_code code = is_still(states, folder, before, &is_there, err);
 
-    if (code == BELAY_OK && strcmp(current.tag.text, expected->text) != 0) {
-        code = BELAY_NOT_FOUND; /* the write will be refused */
+    if (code != BELAY_OK || !is_there) {
+        return code; /* the write will be refused */
     }
-    if (code == BELAY_OK && snapshots->n > 0) {
+    if (snapshots->n > 0 && snapshots->items[0].size == before->len) {
         code = states->store->ops->get(states->store, snapshot_path(path, folder, snapshots->items[0].name),
                                        &newest, err);
+        code = code == BELAY_NOT_FOUND ? BELAY_OK : code;
     }
-    if (code == BELAY_OK && (newest.data == NULL || newest.len != current.len ||
-                             memcmp(newest.data, current.data, newest.len) != 0)) {
+    if (code == BELAY_OK && (newest.data == NULL || newest.len != before->len ||
+                             memcmp(newest.data, before->data, newest.len) != 0)) {
         snapshots_next(snapshots, states_now(states), name);
-        code = snapshot_put(states, folder, name, current.data, current.len, err);
+        code = snapshot_put(states, folder, name, before->data, before->len, err);
         snapshots_release(snapshots);
         code =
             code == BELAY_OK || code == BELAY_REFUSED ? snapshots_read(states, folder, snapshots, err) : code;
     }
-    belay_blob_release(&current);
     belay_blob_release(&newest);
-    return code == BELAY_NOT_FOUND ? BELAY_OK : code;
+    return code;
 }
 
 static void add_snapshot(struct belay_states *states, const char *folder, struct snapshots *snapshots,
@@ -90,7 +120,7 @@ static void add_snapshot(struct belay_states *states, const char *folder, struct
 }
 
 enum belay_code belay_document_save(struct belay_states *states, const char *folder, const void *data,
-                                    size_t len, const struct belay_blob_tag *expected,
+                                    size_t len, const struct belay_blob *before,
                                     struct belay_blob_tag *out_tag, struct belay_error *err)
 {
     struct snapshots snapshots = { 0 };
@@ -101,12 +131,12 @@ enum belay_code belay_document_save(struct belay_states *states, const char *fol
     if (code == BELAY_OK) {
         code = snapshots_read(states, checked, &snapshots, err);
     }
-    if (code == BELAY_OK && expected != NULL) {
-        code = keep_current(states, checked, expected, &snapshots, err);
+    if (code == BELAY_OK && before != NULL) {
+        code = keep_before(states, checked, before, &snapshots, err);
     }
     if (code == BELAY_OK) {
-        code = states->store->ops->put_if(states->store, document_path(path, checked), data, len, expected,
-                                          out_tag, err);
+        code = states->store->ops->put_if(states->store, document_path(path, checked), data, len,
+                                          before == NULL ? NULL : &before->tag, out_tag, err);
     }
     if (code == BELAY_OK) {
         add_snapshot(states, checked, &snapshots, data, len);
@@ -156,4 +186,62 @@ enum belay_code belay_document_remove(struct belay_states *states, const char *f
 
     return code == BELAY_OK ? states->store->ops->remove(states->store, document_path(path, checked), err)
                             : code;
+}
+
+/* ---- which there are ---------------------------------------------------------- */
+
+struct listing {
+    struct belay_states *states;
+    const char *folder; /* with its '/' */
+    belay_document_fn fn;
+    void *context;
+    struct belay_error *err;
+    enum belay_code code;
+    bool stopped;
+    char name[BELAY_BLOB_PART_MAX + 1];
+};
+
+static bool on_document(void *context, const struct belay_blob_entry *entry)
+{
+    struct listing *listing = context;
+    const char *rest = entry->name + strlen(listing->folder) + strlen(listing->name);
+
+    if (strcmp(rest, "/state.json") == 0) {
+        listing->stopped =
+            !listing->fn(listing->context, listing->name, entry->size, entry->modified_unix_ms);
+    }
+    return false; /* it is the first that begins like this, or there is none */
+}
+
+/* A folder whose document was removed still has its snapshots: it is looked into. */
+static bool on_folder(void *context, const struct belay_blob_entry *entry)
+{
+    struct listing *listing = context;
+    struct belay_blob_store *store = listing->states->store;
+    const char *name = entry->name + strlen(listing->folder);
+    size_t n = strlen(name);
+    char path[STATE_PATH_SIZE];
+
+    if (n < 2 || name[n - 1] != '/' || n > BELAY_BLOB_PART_MAX) {
+        return true;
+    }
+    (void)snprintf(listing->name, sizeof listing->name, "%.*s", (int)(n - 1), name);
+    listing->code =
+        store->ops->list(store, document_path(path, entry->name), true, on_document, listing, listing->err);
+    return listing->code == BELAY_OK && !listing->stopped;
+}
+
+enum belay_code belay_document_list(struct belay_states *states, const char *folder, belay_document_fn fn,
+                                    void *context, struct belay_error *err)
+{
+    char checked[STATE_PATH_SIZE];
+    struct listing listing = {
+        .states = states, .folder = checked, .fn = fn, .context = context, .err = err
+    };
+    enum belay_code code = check_folder(folder, checked, err);
+
+    if (code == BELAY_OK) {
+        code = states->store->ops->list(states->store, checked, true, on_folder, &listing, err);
+    }
+    return code == BELAY_OK ? listing.code : code;
 }

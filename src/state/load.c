@@ -21,15 +21,30 @@ void belay_state_free(struct belay_state *state)
     free(state);
 }
 
-enum belay_code state_fetch(struct belay_states *states, const struct belay_state_name *name,
-                            const char *rest, struct belay_state **out_state, struct format *out_format,
-                            struct belay_error *err)
+enum belay_code states_get(struct belay_states *states, const char *path, const struct belay_blob_tag *known,
+                           struct belay_blob *out_blob, struct belay_error *err)
+{
+    struct belay_blob_store *store = states->store;
+
+    return known == NULL || store->ops->get_changed == NULL
+               ? store->ops->get(store, path, out_blob, err)
+               : store->ops->get_changed(store, path, known, out_blob, err);
+}
+
+/* *out_state stays NULL if it is what `known` (may be NULL) says. */
+static enum belay_code fetch(struct belay_states *states, const struct belay_state_name *name,
+                             const char *rest, const struct belay_blob_tag *known,
+                             struct belay_state **out_state, struct format *out_format,
+                             struct belay_error *err)
 {
     struct belay_blob blob = { 0 };
     char path[STATE_PATH_SIZE];
     struct belay_state *state;
-    enum belay_code code = states->store->ops->get(states->store, state_path(path, name, rest), &blob, err);
+    enum belay_code code = states_get(states, state_path(path, name, rest), known, &blob, err);
 
+    if (code == BELAY_OK && blob.data == NULL) {
+        return BELAY_OK;
+    }
     if (code == BELAY_NOT_FOUND) {
         return error_set(err, BELAY_NOT_FOUND, "there is no state of '%s' in '%s'%s%s", name->stack,
                          name->environment, strcmp(rest, "state.json") == 0 ? "" : " called ",
@@ -60,8 +75,16 @@ enum belay_code state_fetch(struct belay_states *states, const struct belay_stat
     return code;
 }
 
+enum belay_code state_fetch(struct belay_states *states, const struct belay_state_name *name,
+                            const char *rest, struct belay_state **out_state, struct format *out_format,
+                            struct belay_error *err)
+{
+    return fetch(states, name, rest, NULL, out_state, out_format, err);
+}
+
 static enum belay_code load(struct belay_states *states, const struct belay_state_name *name,
-                            const char *rest, struct belay_state **out_state, struct belay_error *err)
+                            const char *rest, const struct belay_blob_tag *known,
+                            struct belay_state **out_state, struct belay_error *err)
 {
     struct belay_state *state = NULL;
     struct format format = { 0 };
@@ -69,9 +92,9 @@ static enum belay_code load(struct belay_states *states, const struct belay_stat
     enum belay_code code = state_name_check(name, err);
 
     if (code == BELAY_OK) {
-        code = state_fetch(states, name, rest, &state, &format, err);
+        code = fetch(states, name, rest, known, &state, &format, err);
     }
-    if (code == BELAY_OK) {
+    if (code == BELAY_OK && state != NULL) {
         code = format_verify(&format, NULL, NULL, err);
         if (code != BELAY_OK) {
             (void)error_wrap(err, "%.300s", state_path(path, name, rest));
@@ -89,7 +112,14 @@ static enum belay_code load(struct belay_states *states, const struct belay_stat
 enum belay_code belay_state_load(struct belay_states *states, const struct belay_state_name *name,
                                  struct belay_state **out_state, struct belay_error *err)
 {
-    return load(states, name, "state.json", out_state, err);
+    return load(states, name, "state.json", NULL, out_state, err);
+}
+
+enum belay_code belay_state_reload(struct belay_states *states, const struct belay_state_name *name,
+                                   const struct belay_blob_tag *known, struct belay_state **out_state,
+                                   struct belay_error *err)
+{
+    return load(states, name, "state.json", known, out_state, err);
 }
 
 static bool snapshot_rest(char out[SNAPSHOT_NAME_SIZE + 16], const char *snapshot)
@@ -108,7 +138,7 @@ enum belay_code belay_state_load_snapshot(struct belay_states *states, const str
     char rest[SNAPSHOT_NAME_SIZE + 16];
 
     return snapshot_rest(rest, snapshot)
-               ? load(states, name, rest, out_state, err)
+               ? load(states, name, rest, NULL, out_state, err)
                : error_set(err, BELAY_INVALID, "'%.100s' is not the name of a snapshot", snapshot);
 }
 
@@ -136,6 +166,23 @@ enum belay_code belay_state_verify(struct belay_states *states, const struct bel
     }
     format_release(&format);
     belay_state_free(state);
+    return code;
+}
+
+enum belay_code belay_state_check(const struct belay_state_name *name, const char *text, size_t len,
+                                  struct belay_error *err)
+{
+    struct format format = { 0 };
+    char sum[CANON_SUM_SIZE];
+    enum belay_code code = state_name_check(name, err);
+
+    if (code == BELAY_OK) {
+        code = format_read(text, len, name, true, &format, err);
+    }
+    if (code == BELAY_OK) {
+        code = canon_sum(&format.doc, 0, sum, err); /* which finds what stands twice */
+    }
+    format_release(&format);
     return code;
 }
 

@@ -147,22 +147,32 @@ static enum belay_code check_base(const struct save *save, const struct belay_st
     bool is_made_from_it = true;
 
     if (loaded != NULL) {
-        is_made_from_it = was != NULL && (strcmp(loaded->text, was->tag.text) == 0 || is_own(save, was));
+        is_made_from_it = was != NULL && (strcmp(loaded->text, was->tag.text) == 0 ||
+                                          (!save->write->exact && is_own(save, was)));
+    } else if (save->write->exact) {
+        is_made_from_it = was == NULL;
     } else if (!save->any_base && node != 0 && doc_number(doc, node, &serial)) {
         is_made_from_it = serial == (was == NULL ? 0 : was->serial);
     }
     if (is_made_from_it) {
         return BELAY_OK;
     }
+    if (was == NULL) {
+        return error_set(err, BELAY_NOT_HOLDER, "there is no state of '%s' in '%s' any more",
+                         save->name->stack, save->name->environment);
+    }
+    if (loaded == NULL && save->write->exact) {
+        return error_set(err, BELAY_NOT_HOLDER,
+                         "there is a state of '%s' in '%s' already: it is version %" PRIu64,
+                         save->name->stack, save->name->environment, was->serial);
+    }
     (void)error_set(err, BELAY_NOT_HOLDER,
                     "the state of '%s' in '%s' has changed since this one was loaded: it is version %" PRIu64
                     " of %.40s by %.200s; load it again",
-                    save->name->stack, save->name->environment, was == NULL ? 0 : was->serial,
-                    was == NULL || was->last_updated == NULL ? "an unknown time" : was->last_updated,
-                    was == NULL || was->last_updated_by == NULL ? "somebody else" : was->last_updated_by);
-    if (was != NULL) {
-        name_holder(save, was, err);
-    }
+                    save->name->stack, save->name->environment, was->serial,
+                    was->last_updated == NULL ? "an unknown time" : was->last_updated,
+                    was->last_updated_by == NULL ? "somebody else" : was->last_updated_by);
+    name_holder(save, was, err);
     return BELAY_NOT_HOLDER;
 }
 

@@ -21,6 +21,10 @@ int64_t states_now(const struct belay_states *states);
 void states_warn(const struct belay_states *states, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The blob; left empty if it is known to be what `known` (may be NULL) says. */
+enum belay_code states_get(struct belay_states *states, const char *path, const struct belay_blob_tag *known,
+                           struct belay_blob *out_blob, struct belay_error *err);
+
 enum { STATE_PATH_SIZE = 2 * BELAY_BLOB_PART_MAX + 128 };
 enum belay_code state_name_check(const struct belay_state_name *name, struct belay_error *err);
 /* "stacks/STACK/ENVIRONMENT/REST". Returns `out`. */

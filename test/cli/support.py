@@ -84,13 +84,16 @@ class Terminal:
         return bool(data)
 
     def expect(self, text, patience=PATIENCE):
+        self.expect_that(lambda: text in self.text, repr(text), patience)
+
+    def expect_that(self, is_there, what, patience=PATIENCE):
         end = time.monotonic() + patience
-        while text not in self.text:
+        while not is_there():
             if time.monotonic() > end:
-                raise AssertionError(f"{text!r} did not appear in {self.text!r}")
+                raise AssertionError(f"{what} did not appear in {self.text!r}")
             if not self.read_some(0.1) and self.process.poll() is not None and not self.read_some(0.1):
-                if text not in self.text:
-                    raise AssertionError(f"it ended without {text!r}: {self.text!r}")
+                if not is_there():
+                    raise AssertionError(f"it ended without {what}: {self.text!r}")
 
     def send(self, text):
         os.write(self.master, text.encode())

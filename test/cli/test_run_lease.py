@@ -139,10 +139,12 @@ class BelayStopped(RunCase):
 
 
 class CommandStopped(RunCase):
+    TTL = "1s"
+
     def test_by_a_signal_keeps_its_lease_and_stops_nobody_else(self):
         # The shell and its sleep are in belay's group, as in a script.
         (self.dir / "script").write_text(
-            f'"{BELAY}" run --ttl 1s k -- sh -c \'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; exit 4\' & '
+            f'"{BELAY}" run --ttl {self.TTL} k -- sh -c \'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; exit 4\' & '
             "echo $! >belay; wait $!; echo $? >code\n", encoding="utf-8")
         script = subprocess.Popen(["sh", self.path("script")], env=self.env, cwd=self.dir, start_new_session=True)
         self.addCleanup(self.end, script)
@@ -205,6 +207,16 @@ class GuardianKilled(RunCase):
         self.assert_gone(command)
         os.kill(guardian, signal.SIGCONT)
         self.assertEqual(process.wait(20), 76)
+
+    def test_stopped_for_good_is_a_loss_all_the_same(self):
+        process, command = self.start_command("--ttl", "1s", "--kill-after", "100ms", script="exec sleep 60")
+        guardian = self.guardian_of(process.pid)
+        os.kill(guardian, signal.SIGSTOP)
+        self.addCleanup(os.kill, guardian, signal.SIGKILL)
+        self.ok("unlock", "k", "--force", "--yes")
+        _, err = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 76, err)
+        self.assert_gone(command)
 
 
 class Waiting(RunCase):

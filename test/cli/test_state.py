@@ -195,6 +195,15 @@ class Refused(StateCase):
             else:
                 self.assertEqual(result.code, 65, result)
 
+    def test_a_save_over_a_damaged_state_blames_that_and_not_the_new_one(self):
+        self.path.write_text(self.text.replace("db.r6g.xlarge", "db.r6h.xlarge"), encoding="utf-8")
+        damaged = self.path.read_bytes()
+        result = self.fails(65, "state", "save", *self.where, self.write("new.json", {}))
+        self.assertEqual(self.path.read_bytes(), damaged)
+        self.assertTrue(result.err.startswith("belay: stacks/"), result.err)
+        self.assertIn("resources: the checksum is wrong", result.err)
+        self.assertIn("'belay state restore' mends it", result.err)
+
     def test_a_truncated_file(self):
         self.damaged(self.text[:len(self.text) // 2], "it is no valid JSON", "ends too soon")
         self.damaged("", "it is no valid JSON", "ends too soon")

@@ -151,6 +151,7 @@ static struct belay_store *open_store(void *ctx)
 
 static bool begin(struct suite_fixture *out_fixture)
 {
+    bool is_registry = strcmp(variant->params, "layout=appregistry") == 0;
     char table[32];
     bool made;
 
@@ -159,12 +160,14 @@ static bool begin(struct suite_fixture *out_fixture)
     made = call("CreateTable", true);
     name_table(variant->harmed ? proxy.port : server.port, table, variant->params);
     now_ms = 1000000;
-    *out_fixture = (struct suite_fixture){ .open = open_store,
-                                           .advance = advance,
-                                           .clock_stands = true,
-                                           .keeps_items = !variant->harmed &&
-                                                          strcmp(variant->params, "layout=belay") == 0,
-                                           .lacks = variant->lacks };
+    *out_fixture =
+        (struct suite_fixture){ .open = open_store,
+                                .advance = advance,
+                                .clock_stands = true,
+                                .keeps_items = !variant->harmed &&
+                                               (strcmp(variant->params, "layout=belay") == 0 || is_registry),
+                                .items_are_apps = is_registry,
+                                .lacks = variant->lacks };
     return made;
 }
 

@@ -3,33 +3,12 @@
  * a case share one; when the last is closed all is in the database, and the next
  * one reads it from there.
  */
-#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "store/ledger/ledger_store.h"
-#include "support/suite_main.h"
-
-static char directory[64];
-static char path[128];
-static int64_t now_ms;
-static int64_t wall_offset_ms;
-
-static int64_t read_clock(void *context)
-{
-    (void)context;
-    return __atomic_load_n(&now_ms, __ATOMIC_SEQ_CST);
-}
-
-static int64_t read_wall_clock(void *context)
-{
-    return 1730816000000 + wall_offset_ms + read_clock(context);
-}
-
-static const struct sqlite_hooks hooks = { .boot_ms = read_clock, .unix_ms = read_wall_clock };
+#include "support/suite_file.h"
 
 struct handle {
     struct belay_store base;
@@ -149,7 +128,7 @@ static const struct belay_store_ops handle_ops = {
 };
 
 /* Small files that are full all the time, so that the thread has work in every case. */
-static const struct ledger_hooks ledger_hooks = { .sqlite = &hooks, .journal_bytes = 8192 };
+static const struct ledger_hooks ledger_hooks = { .sqlite = &suite_file_clocks, .journal_bytes = 8192 };
 
 static struct belay_store *open_store(void *ctx)
 {
@@ -158,8 +137,8 @@ static struct belay_store *open_store(void *ctx)
 
     (void)ctx;
     (void)pthread_mutex_lock(&handles_mutex);
-    if (handle == NULL || (shared == NULL && ledger_store_open(path, &ledger_hooks, NULL, NULL, &shared, NULL,
-                                                               NULL, &err) != BELAY_OK)) {
+    if (handle == NULL || (shared == NULL && ledger_store_open(suite_file_path(), &ledger_hooks, NULL, NULL,
+                                                               &shared, NULL, NULL, &err) != BELAY_OK)) {
         (void)fprintf(stderr, "%s\n", err.text);
         belay_error_release(&err);
         free(handle);
@@ -172,72 +151,14 @@ static struct belay_store *open_store(void *ctx)
     return handle == NULL ? NULL : &handle->base;
 }
 
-static void advance(void *ctx, int64_t ms)
-{
-    (void)ctx;
-    (void)__atomic_add_fetch(&now_ms, ms, __ATOMIC_SEQ_CST);
-}
-
-/* By the wall clock two years go by, by the store's none; then enough happens for it to clean up. */
-static void forget(void *ctx)
-{
-    struct belay_event event = {
-        .type = "lock.acquired", .key = "busy", .lock_id = "busy", .duration_ms = -1
-    };
-    struct belay_batch batch = { .events = &event, .n_events = 1 };
-    struct belay_store *store;
-
-    wall_offset_ms += INT64_C(2) * 366 * 24 * 3600 * 1000;
-    store = open_store(ctx);
-    for (int i = 0; store != NULL && i < 1100; i++) {
-        struct belay_commit done = { 0 };
-
-        (void)store->ops->commit(store, &batch, &done, NULL);
-        belay_commit_release(&done);
-    }
-    if (store != NULL) {
-        store->ops->close(store);
-    }
-}
-
 static bool begin(struct suite_fixture *out_fixture)
 {
-    (void)snprintf(directory, sizeof directory, "/tmp/belay-suite-XXXXXX");
-    if (mkdtemp(directory) == NULL) {
-        return false;
-    }
-    (void)snprintf(path, sizeof path, "%s/locks.db", directory);
-    now_ms = 1000000;
-    wall_offset_ms = 0;
-    *out_fixture = (struct suite_fixture){ .open = open_store,
-                                           .advance = advance,
-                                           .forget = forget,
-                                           .keeps_events = true,
-                                           .keeps_items = true,
-                                           .knows_used_ids = true,
-                                           .clock_stands = true };
-    return true;
-}
-
-static void end(void)
-{
-    DIR *dir = opendir(directory);
-    struct dirent *entry;
-
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        if (entry->d_name[0] != '.') {
-            (void)unlinkat(dirfd(dir), entry->d_name, 0);
-        }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
-    }
-    (void)rmdir(directory);
+    return suite_file_begin(open_store, out_fixture);
 }
 
 int main(void)
 {
-    static const struct suite_program program = { "ledger", begin, end };
+    static const struct suite_program program = { "ledger", begin, suite_file_end };
 
     return suite_main(&program);
 }

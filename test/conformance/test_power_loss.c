@@ -23,6 +23,7 @@
 #include <cmocka.h>
 #include <sqlite3.h>
 
+#include "support/directory.h"
 #include "support/losing_script.h"
 
 static struct script_run run;
@@ -47,8 +48,8 @@ static int clean_up(void **unused)
 {
     (void)unused;
     losing_log_free(run.log);
-    script_empty_directory(run_directory);
-    script_empty_directory(cut_directory);
+    directory_empty(run_directory);
+    directory_empty(cut_directory);
     (void)rmdir(run_directory);
     (void)rmdir(cut_directory);
     return 0;
@@ -168,7 +169,7 @@ static bool survives(const struct losing_disk *disk, size_t at, enum losing_kind
 {
     struct script_bounds bounds = script_bounds_at(&run, at);
 
-    script_empty_directory(cut_directory);
+    directory_empty(cut_directory);
     if (!losing_disk_save(disk, kind, seed, cut_directory)) {
         (void)snprintf(why, why_size, "the files cannot be written");
         return false;
@@ -236,7 +237,7 @@ static size_t cut_the_start(const struct restart *restart, struct script_bounds 
                 bounds.token = restart->tokens[i];
             }
         }
-        script_empty_directory(cut_directory);
+        directory_empty(cut_directory);
         script_set_clock(7000);
         if (at >= restart->from &&
             (!losing_disk_save(disk, kind, at, cut_directory) ||
@@ -258,7 +259,7 @@ static size_t cut_twice(const struct losing_disk *disk, size_t at, enum losing_k
     size_t failures = 1;
     char why[400] = "";
 
-    script_empty_directory(cut_directory);
+    directory_empty(cut_directory);
     losing_log_begin_with(restart.log, disk, kind, at);
     if (losing_disk_save(disk, kind, at, cut_directory) && start_again(&restart, why, sizeof why)) {
         failures = cut_the_start(&restart, script_bounds_at(&run, at), kind);

@@ -1,7 +1,7 @@
 // A server with tokens, and Chromium on its page. BELAY_BIN says which program.
 
 import { spawn, execFileSync } from "node:child_process";
-import { createHash } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -27,13 +27,13 @@ export function folder() {
 
 /** A running `belay serve` on a store in `dir`. */
 export class Server {
-  constructor(dir, { tokens = true, port = 0 } = {}) {
+  constructor(dir, { tokens = true, port = 0, more = "" } = {}) {
     this.dir = dir;
     this.tokens = tokens;
     this.port = port;
     const config = ["server:", "  tokens:", ...Object.entries(TOKENS).map(([role, secret]) =>
       `    - {"name": "${NAMES[role]}", "role": "${role}", "sha256": "${createHash("sha256").update(secret).digest("hex")}"}`)];
-    writeFileSync(path.join(dir, "belay.yaml"), tokens ? `${config.join("\n")}\n` : "locking_enabled: true\n", { mode: 0o600 });
+    writeFileSync(path.join(dir, "belay.yaml"), `${tokens ? config.join("\n") : "locking_enabled: true"}\n${more}`, { mode: 0o600 });
   }
 
   async start() {
@@ -63,10 +63,10 @@ export class Server {
     }
   }
 
-  async call(method, route, body, role = "admin") {
+  async call(method, route, body, role = "admin", headers = {}) {
     const answer = await fetch(`${this.url}${route}`, {
-      method, body: body ? JSON.stringify(body) : undefined,
-      headers: this.tokens ? { Authorization: `Bearer ${TOKENS[role]}` } : {},
+      method, body: typeof body === "string" ? body : body ? JSON.stringify(body) : undefined,
+      headers: { ...headers, ...(this.tokens ? { Authorization: `Bearer ${TOKENS[role]}` } : {}) },
     });
     const text = await answer.text();
     return { status: answer.status, headers: answer.headers, text, json: answer.headers.get("content-type")?.includes("json") ? JSON.parse(text) : null };
@@ -79,6 +79,32 @@ export class Server {
 
   async release(lock, outcome = "completed") {
     return this.call("POST", "/v1/release", { key: lock.key, lock_id: lock.lock_id, outcome });
+  }
+
+  /** A deployment: the stack's lock, and a new version. */
+  async deploy(stack, environment, document, { role = "locker", keep = false, ...recorded } = {}) {
+    const lock = await this.acquire(`stack:${stack}:env:${environment}`, { locked_by: recorded.deployment_id ?? "deploy" }, role);
+    const there = await this.call("GET", `/v1/state/${encodeURIComponent(stack)}/${encodeURIComponent(environment)}`);
+    const condition = there.status === 200 ? { "If-Match": there.headers.get("etag") } : { "If-None-Match": "*" };
+    const query = new URLSearchParams({ lock_id: lock.lock_id, ...recorded });
+    const answer = await this.call("PUT", `/v1/state/${encodeURIComponent(stack)}/${encodeURIComponent(environment)}?${query}`, document, role, condition);
+    if (!keep) {
+      await this.release(lock);
+    }
+    return answer;
+  }
+
+  /** What Terraform does when it applies. */
+  async terraform(name, document) {
+    const path = `/v1/terraform/${encodeURIComponent(name)}`, id = randomUUID();
+    await this.call("POST", `${path}/lock`, { ID: id, Operation: "OperationTypeApply", Who: "alice@laptop" }, "locker");
+    const answer = await this.call("POST", `${path}?ID=${id}`, document, "locker");
+    await this.call("DELETE", `${path}/lock`, { ID: id }, "locker");
+    return answer;
+  }
+
+  async app(name, urls, databases, more = {}) {
+    return this.call("PUT", `/v1/apps/${encodeURIComponent(name)}`, { urls, databases, ...more }, "locker");
   }
 
   /** Somebody who waits in line; the promise ends with the answer. */

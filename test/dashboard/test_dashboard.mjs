@@ -1,42 +1,16 @@
 // The dashboard in a real browser, on a real server. Each test has a store of its own.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import path from "node:path";
-import { PATIENCE, ROOT, Server, TOKENS, axePath, browser, folder, open } from "./support.mjs";
-
-let chrome;
-before(async () => {
-  chrome = await browser();
-});
-after(() => chrome?.close());
-
-/** A test with a server; the page must not have complained by its end. */
-function page_test(name, options, body) {
-  test(name, { timeout: 4 * PATIENCE }, async (t) => {
-    const dir = folder();
-    const server = await new Server(dir.path, options).start();
-    const pages = [];
-    t.after(async () => {
-      await Promise.all(pages.map((page) => page.context().close()));
-      await server.stop();
-      dir.remove();
-    });
-    const show = async (more) => {
-      pages.push(await open(chrome, server, more));
-      return pages.at(-1);
-    };
-    await body(server, show);
-    assert.deepEqual(pages.flatMap((page) => page.problems), []);
-  });
-}
+import { HOSTILE, faults, overflow, page_test, press, until } from "./kit.mjs";
+import { ROOT, TOKENS } from "./support.mjs";
 
 const row = (key) => `.tr[data-key="${CSS_escape(key)}"]`;
 const CSS_escape = (text) => text.replaceAll("\\", "\\\\").replaceAll('"', '\\"');
 const keys = (page) => page.$$eval(".rows .tr", (rows) => rows.map((one) => [one.getBoundingClientRect().top, one.dataset.key]).sort((a, b) => a[0] - b[0]).map(([, key]) => key));
-const until = (page, fn, arg) => page.waitForFunction(fn, arg, { timeout: PATIENCE });
 
 page_test("locks come, wait and go without a reload, and scroll and selection stay", {}, async (server, show) => {
   for (let i = 100; i < 160; i++) {
@@ -175,7 +149,6 @@ page_test("one logs in with a token, a wrong one is told so, and nothing changes
   assert.equal(await page.evaluate(() => sessionStorage.length), 0);
 });
 
-const HOSTILE = '<img src=x onerror="alert(1)">"\'&amp;<script>alert(2)</script>{{7*7}}';
 page_test("hostile keys, owners and metadata are shown as the text they are", {}, async (server, show) => {
   await server.acquire(HOSTILE, { locked_by: HOSTILE, locked_by_name: `</div>${HOSTILE}`, metadata: { [HOSTILE.slice(0, 100)]: HOSTILE, "javascript:alert(3)": "javascript:alert(4)" } });
   const page = await show();
@@ -211,31 +184,30 @@ page_test("everything can be done with the keyboard alone", {}, async (server, s
   }
   const page = await show();
   await page.waitForSelector(row("c-lock"));
-  const press = (...all) => all.reduce((done, key) => done.then(() => page.keyboard.press(key)), Promise.resolve());
-  await press("j", "j");
+  await press(page, "j", "j");
   assert.equal(await page.evaluate(() => document.activeElement.textContent), "b-lock");
   assert.notEqual(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), "none");
-  await press("Enter");
+  await press(page, "Enter");
   await page.waitForSelector("text=Force unlock…");
-  await press("u");
+  await press(page, "u");
   await page.waitForSelector("dialog");
   await page.keyboard.type("no hands");
-  await press("Tab");
+  await press(page, "Tab");
   await page.keyboard.type("b-lock");
-  await press("Enter");
+  await press(page, "Enter");
   await page.waitForSelector("dialog", { state: "detached" });
   await page.waitForSelector(".timeline .bad");
-  await press("Escape");
+  await press(page, "Escape");
   await page.waitForSelector(row("c-lock"));
-  await press("/");
+  await press(page, "/");
   await page.keyboard.type("c-l");
   await until(page, () => document.querySelectorAll(".rows .tr").length === 1);
-  await press("Escape", "Escape");
-  await press("?");
-  await page.waitForSelector("dialog >> text=next and previous lock");
-  await press("Escape", "g", "a");
+  await press(page, "Escape", "Escape");
+  await press(page, "?");
+  await page.waitForSelector("dialog >> text=next and previous");
+  await press(page, "Escape", "g", "a");
   await page.waitForSelector("h1 >> text=Activity");
-  await press("g", "l");
+  await press(page, "g", "l");
   await page.waitForSelector("h1 >> text=Locks");
 });
 
@@ -275,6 +247,18 @@ for i in range(1, int(sys.argv[2])):
 db.commit()
 `;
 
+/**
+ * How much the page's thread works from now on, in ms of its processor. What passes on the clock says on a busy
+ * machine how long others worked, and no limit on it is both right and tight.
+ */
+async function meter(page) {
+  const cdp = await page.context().newCDPSession(page);
+  await cdp.send("Performance.enable", { timeDomain: "threadTicks" });
+  const sum = async () => (await cdp.send("Performance.getMetrics")).metrics.find(({ name }) => name === "TaskDuration").value * 1000;
+  const before = await sum();
+  return async () => (await sum()) - before;
+}
+
 page_test("five thousand locks scroll, filter and change without stutter", {}, async (server, show) => {
   const many = Number(process.env.BELAY_DASHBOARD_LOCKS ?? 5000);
   const name = (i) => `job/service-${String(i).padStart(5, "0")}`;
@@ -284,10 +268,8 @@ page_test("five thousand locks scroll, filter and change without stutter", {}, a
   await server.start();
   const page = await show();
   await until(page, (n) => document.querySelector(".total").textContent === `${n.toLocaleString("en-GB")} locks`, many);
+  const work = await meter(page);
   const seen = await page.evaluate(async () => {
-    const tasks = [];
-    const observer = new PerformanceObserver((list) => tasks.push(...list.getEntries().map((entry) => entry.duration)));
-    observer.observe({ type: "longtask", buffered: false });
     const scroller = document.querySelector(".scroller");
     const gaps = [];
     let last = performance.now();
@@ -297,14 +279,14 @@ page_test("five thousand locks scroll, filter and change without stutter", {}, a
       gaps.push(performance.now() - last);
       last = performance.now();
     }
-    await new Promise((resolve) => setTimeout(resolve, 100));
     gaps.sort((a, b) => a - b);
-    return { rows: document.querySelectorAll(".rows .tr").length, median: gaps[60], worst: gaps.at(-1), long: tasks.length, longest: Math.max(0, ...tasks), top: scroller.scrollTop };
+    return { rows: document.querySelectorAll(".rows .tr").length, median: gaps[60], worst: gaps.at(-1), top: scroller.scrollTop };
   });
+  seen.work = (await work()) / 120;
   console.log(`# 5000 locks: ${JSON.stringify(seen)}`);
   assert.ok(seen.rows < 60, `only what is in view exists, not ${seen.rows} rows`);
   assert.ok(seen.top > 100000);
-  assert.ok(seen.median < 300 && seen.longest < 2000, JSON.stringify(seen)); // generous: the machine may be busy
+  assert.ok(seen.work < 70, `a frame takes ${seen.work} ms of work`); // 28 on two cores with a load of 20
   const lock = await server.acquire("a-new-one");
   await page.$eval(".scroller", (one) => (one.scrollTop = 0));
   await page.waitForSelector(row("a-new-one"));
@@ -330,12 +312,6 @@ page_test("the charts count what has happened", {}, async (server, show) => {
   await page.click("text=24 hours");
   await until(page, () => /acquired\s*7/.test(document.querySelector("figure").textContent));
 });
-
-async function faults(page) {
-  await page.evaluate(readFileSync(axePath, "utf8"));
-  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
-  return violations.filter((one) => ["serious", "critical"].includes(one.impact)).map((one) => `${one.id}: ${one.nodes.map((node) => `${node.target} ${node.failureSummary}`).join("; ")}`);
-}
 
 for (const colorScheme of ["light", "dark"]) {
   page_test(`axe finds no serious fault on any page (${colorScheme})`, {}, async (server, show) => {
@@ -383,16 +359,15 @@ page_test("at the width of a phone nothing is cut off and axe is content", {}, a
   await server.acquire("stack:shop:env:prod:service:a-very-long-name-of-a-service-indeed", { locked_by_name: "Somebody With A Long Name Too" });
   const page = await show({ viewport: { width: 360, height: 700 }, hasTouch: true });
   await page.waitForSelector(".rows .tr");
-  const overflow = () => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  assert.ok((await overflow()) <= 0);
+  assert.ok((await overflow(page)) <= 0);
   assert.deepEqual(await faults(page), []);
   await page.tap(".rows .tr .key");
   await page.waitForSelector(".timeline");
-  assert.ok((await overflow()) <= 0);
+  assert.ok((await overflow(page)) <= 0);
   assert.deepEqual(await faults(page), []);
   await page.goto(`${server.url}/#/activity`);
   await page.waitForSelector("figure >> nth=3");
-  assert.ok((await overflow()) <= 0);
+  assert.ok((await overflow(page)) <= 0);
 });
 
 page_test("who sees it for the first time is told what to type", { tokens: false }, async (server, show) => {

@@ -7,7 +7,9 @@ It stands on loopback, keeps connections, and passes on what it gets. What goes 
         proxy.plan = Plan(seed=7, throttle=0.05, cut_after=0.05, error_after=0.05)   # by chance, repeatable
         proxy.next("cut_after", None, "throttle")                                    # or one by one
         proxy.answer("PutItem", 400, "AccessDeniedException", "...")                 # or always the same
+        proxy.meanwhile(function)                                                    # others are at it during the next harm
         proxy.counts()                                                               # {"UpdateItem": 2}
+        proxy.units()                                                                # (2, 0): write units, read units
 
 The harms:
 
@@ -110,6 +112,7 @@ class Proxy:
         self.harmed = {}
         self.script = []
         self.answers = {}
+        self.meanwhiles = []
         self.connections = 0
         self.open = set()
         self.server = _Server(("127.0.0.1", 0), self)
@@ -148,6 +151,11 @@ class Proxy:
         with self.lock:
             self.script.extend(harms)
 
+    def meanwhile(self, function):
+        """Called once, in the next request that is harmed: after it was applied, if it is, and before belay is told."""
+        with self.lock:
+            self.meanwhiles.append(function)
+
     def answer(self, operation, status, kind, message=""):
         """Answer this operation ("*": every one) with an error, and do not pass it on; status None: as usual again."""
         with self.lock:
@@ -166,6 +174,20 @@ class Proxy:
             counts[one.operation] = counts.get(one.operation, 0) + 1
         return counts
 
+    def units(self):
+        """What AWS charges for, by the rules of its price list, for items of up to 1 KB: (write units, read units)."""
+        write = read = 0
+        for one in self.requests():
+            if one.operation == "TransactWriteItems":
+                write += 2 * len(one.request["TransactItems"])  # each is prepared and committed
+            elif one.operation == "BatchGetItem":
+                read += sum(len(table["Keys"]) for table in one.request["RequestItems"].values())
+            elif one.operation in ("GetItem", "Scan"):
+                read += 1
+            elif one.operation in ("UpdateItem", "PutItem", "DeleteItem"):
+                write += 1
+        return write, read
+
     def requests(self, operation=None):
         with self.lock:
             return [one for one in self.seen if operation in (None, one.operation)]
@@ -173,7 +195,7 @@ class Proxy:
     def reset(self):
         """Forget what was seen, and every harm but the plan."""
         with self.lock:
-            self.seen, self.harmed, self.script, self.answers = [], {}, [], {}
+            self.seen, self.harmed, self.script, self.answers, self.meanwhiles = [], {}, [], {}, []
 
     # ---- for the connections -------------------------------------------------
 
@@ -188,6 +210,12 @@ class Proxy:
             if harm:
                 self.harmed[harm] = self.harmed.get(harm, 0) + 1
             return one, ready
+
+    def others(self, one):
+        with self.lock:
+            function = self.meanwhiles.pop(0) if one.harm and self.meanwhiles else None
+        if function:
+            function()
 
 
 def _cut(connection):
@@ -261,9 +289,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         one, ready = self.proxy.judge(operation, _json(body))
         if ready:
             self.fail(*ready)
-        elif one.harm in APPLIED:
+            return
+        if one.harm in APPLIED:
             self.pass_on(body, one)
-        elif one.harm == "cut_before":
+            return
+        self.proxy.others(one)
+        if one.harm == "cut_before":
             self.cut()
         elif one.harm == "throttle":
             self.fail(400, "ProvisionedThroughputExceededException",
@@ -279,6 +310,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.cut()
             return
         one.status, one.answer = status, _json(answer)
+        self.proxy.others(one)
         if one.harm == "cut_after":
             self.cut()
         elif one.harm == "drop":

@@ -118,10 +118,16 @@ class Errors(DynamoCase):
         for store, word in ((f"dynamodb:{self.table}?layuot=belay", "layout=NAME"),
                             (f"dynamodb:{self.table}?layout=nope", "chatops"),
                             ("dynamodb:x", "3 to 255"),
-                            (f"dynamodb:{self.table}?max_clock_skew=fast", "2s")):
+                            (f"dynamodb:{self.table},max_clock_skew=fast", "2s"),
+                            (f"dynamodb:{self.table}?endpoint=localhost:8000", "'localhost:8000', is not a URL such as")):
             result = self.belay("list", env={"BELAY_STORE": store})
             self.assertIn(result.code, (64, 78), result)
             self.one_line(result, word)
+
+    def test_a_comma_needs_no_quotes_in_a_shell(self):
+        store = self.store.replace("?", ",").replace("&", ",")
+        self.ok("run", "k", "--", "true", env={"BELAY_STORE": store})
+        self.assertEqual(self.ok("status", "k", "--json").json()["outcome"], "completed")
 
 
 if __name__ == "__main__":

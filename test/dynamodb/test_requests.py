@@ -136,6 +136,63 @@ class Requests(DynamoCase):
         self.assertLessEqual(total, 12, self.proxy.counts())
 
 
+class Units:
+    """What AWS charges for: the table of docs/stores/dynamodb.md."""
+
+    PROXY = True
+
+    def charged(self, *args):
+        """The units of one command, (write, read); and what it printed."""
+        self.proxy.reset()
+        result = self.ok(*args)
+        return self.proxy.units(), result
+
+    def test_are_those_of_the_docs(self):
+        taken, lock = self.charged("acquire", "--json", "k")
+        given, _ = self.charged("release", "k", "--id", lock.json()["lock_id"])
+        self.assertEqual((taken, given), self.PAIR)
+
+
+class UnitsBelay(Units, DynamoCase):
+    PAIR = ((1, 0), (1, 0))
+
+    def test_of_a_heartbeat_and_a_look(self):
+        lock = self.acquire("k")
+        self.assertEqual(self.charged("renew", "k", "--id", lock["lock_id"], "--ttl", "5m")[0], (1, 0))
+        self.assertEqual(self.charged("status", "k")[0], (0, 1))
+        self.proxy.reset()
+        self.fails(75, "acquire", "k")
+        self.assertEqual(self.proxy.units(), (1, 0))
+
+    def test_of_a_key_with_one_above_it(self):
+        args = ("--stack", "s", "--environment", "e", "--service", "v")
+        self.ok("run", *args, "--", "true")
+        taken, lock = self.charged("acquire", "--json", *args)
+        given, _ = self.charged("release", *args, "--id", lock.json()["lock_id"])
+        self.assertEqual((taken, given), ((4, 2), (4, 2)))
+
+
+class UnitsDeployer(Units, DynamoCase):
+    LAYOUT = "deployer"
+    PAIR = ((4, 0), (1, 0))
+
+
+class UnitsChatOps(Units, DynamoCase):
+    LAYOUT = "chatops"
+    PAIR = ((4, 0), (1, 0))
+
+
+class UnitsFenced(Units, DynamoCase):
+    LAYOUT = "deployer"
+    PAIR = ((6, 3), (1, 0))
+
+    def make_store(self):
+        super().make_store()
+        self.db.create(f"{self.table}-fence")
+        self.addCleanup(self.db.ask, "DeleteTable", {"TableName": f"{self.table}-fence"})
+        self.store = self.env["BELAY_STORE"] = self.url(f"fence_table={self.table}-fence")
+
+
 class SharedWaiting(DynamoCase):
     """Waiters of one process share one poller: a server on DynamoDB, and who waits there."""
 
@@ -219,6 +276,103 @@ class Hierarchy(DynamoCase):
         self.assertEqual(self.item("stack:s:env:e")["intents"], {"SS": [lock["lock_id"]]})
 
 
+class LostReleases:
+    """L5: a release that was done, and whose answer was lost, is never told as a loss, whoever has the lock since."""
+
+    PROXY = True
+    KNOWS = 74  # what a release ends with, if the next one has the lock already
+
+    def rival(self, *args):
+        """Straight to the server, past the proxy."""
+        return self.ok(*args, env={"BELAY_STORE": self.url(port=self.port)})
+
+    def take(self):
+        self.rival("acquire", "k", "--id", "the-next")
+
+    def give_back(self):
+        self.rival("release", "k", "--id", "the-next")
+
+    def test_is_done_if_nobody_came(self):
+        for harm in ("cut_after", "error_after", "cut_before", "error_before", "throttle"):
+            with self.subTest(harm):
+                lock = self.acquire("k")
+                self.proxy.next(harm)
+                self.ok("release", "k", "--id", lock["lock_id"])
+                self.acquire("k", "--id", harm)
+                self.ok("release", "k", "--id", harm)
+
+    def test_is_done_or_unknown_if_the_next_one_has_it(self):
+        for harm in ("cut_after", "error_after"):
+            with self.subTest(harm):
+                lock = self.acquire("k")
+                self.proxy.next(harm)
+                self.proxy.meanwhile(self.take)
+                result = self.belay("release", "k", "--id", lock["lock_id"], "--json")
+                self.assertEqual(result.code, self.KNOWS, result)
+                if self.KNOWS == 0:
+                    shown = result.json()
+                    self.assertEqual((shown["lock_id"], shown["status"], shown["outcome"]),
+                                     (lock["lock_id"], "released", "completed"))
+                else:
+                    self.assertIn("whether it was released is not known", result.err)
+                self.assertEqual(self.ok("status", "k", "--json").json()["lock_id"], "the-next")
+                self.give_back()
+
+    def test_does_not_make_a_command_a_loss(self):
+        for harm in ("cut_after", "error_after"):
+            with self.subTest(harm):
+                self.proxy.next(None, harm)
+                self.proxy.meanwhile(self.take)
+                result = self.fails(3, "run", "k", "--", "sh", "-c", "exit 3")
+                if self.KNOWS == 0:
+                    self.assertEqual(result.err, "")
+                else:
+                    self.assertIn("whether it was released is not known", result.err)
+                self.give_back()
+
+    def test_that_was_not_done_is_no_success(self):
+        """It was forced before, and the next one has it: what answered nothing must not be taken for our release."""
+        def force_and_take():
+            self.rival("unlock", "k", "--force", "--yes")
+            self.take()
+        lock = self.acquire("k")
+        self.proxy.next("cut_before")
+        self.proxy.meanwhile(force_and_take)
+        self.fails(74, "release", "k", "--id", lock["lock_id"])
+        self.give_back()
+
+    def test_by_force_is_unknown_if_the_next_one_has_it(self):
+        self.acquire("k")
+        self.proxy.next(None, "cut_after")  # the look, the write
+        self.proxy.meanwhile(self.take)
+        self.fails(74, "unlock", "k", "--force", "--yes")
+        self.assertEqual(self.ok("status", "k", "--json").json()["lock_id"], "the-next")
+
+
+class LostReleasesBelay(LostReleases, DynamoCase):
+    KNOWS = 0
+
+
+class LostReleasesChatOps(LostReleases, DynamoCase):
+    LAYOUT = "chatops"
+
+
+class LostReleasesResource(LostReleases, DynamoCase):
+    LAYOUT = "resource"
+
+
+class LostReleasesRunvoy(LostReleases, DynamoCase):
+    LAYOUT = "runvoy"
+
+
+class LostReleasesAppRegistry(LostReleases, DynamoCase):
+    LAYOUT = "appregistry"
+
+
+class LostReleasesDeployer(LostReleases, DynamoCase):
+    LAYOUT = "deployer"
+
+
 class Losses(DynamoCase):
     """L5: what went wrong in between is found out, and never done twice."""
 
@@ -250,6 +404,31 @@ class Losses(DynamoCase):
                 self.proxy.next(harm)
                 self.ok("release", "k", "--id", lock["lock_id"])
                 self.assertEqual(self.ok("status", "k", "--json").json()["status"], "released")
+
+    def test_a_command_whose_release_was_lost_keeps_its_code_and_its_event(self):
+        """L9: the events of an answer that was lost are told when it is found."""
+        config = self.dir / "audit.yaml"
+        config.write_text(f"audit: {{file: '{self.dir}/audit.jsonl'}}\n")
+        self.env["BELAY_CONFIG"] = str(config)
+        for harm in ("cut_after", "error_after"):
+            with self.subTest(harm):
+                self.proxy.next(harm, None, harm)  # the acquisition, its look, the release
+                self.fails(3, "run", harm, "--", "sh", "-c", "exit 3")
+                self.assertEqual(self.events(harm), ["lock.acquired", "lock.released"])
+
+    def test_a_wait_whose_end_was_lost_is_told_as_ended(self):
+        """L9"""
+        config = self.dir / "audit.yaml"
+        config.write_text(f"audit: {{file: '{self.dir}/audit.jsonl'}}\n")
+        self.env["BELAY_CONFIG"] = str(config)
+        first = self.acquire("k")
+        waiter = self.start("acquire", "--wait", "1m", "k")
+        wait_until(lambda: "waiting" in self.item("k"))
+        self.proxy.plan.operations, self.proxy.plan.cut_after, self.proxy.plan.in_a_row = ("UpdateItem",), 1.0, 1
+        self.ok("release", "k", "--id", first["lock_id"], env={"BELAY_STORE": self.url(port=self.port)})
+        _, err = waiter.communicate(timeout=60)
+        self.assertEqual(waiter.returncode, 0, err)
+        self.assertEqual(self.events("k"), ["lock.acquired", "wait.began", "lock.released", "wait.ended", "lock.acquired"])
 
     def test_a_renewal_whose_answer_was_lost_is_done(self):
         lock = self.acquire("k", "--ttl", "1m")

@@ -86,6 +86,7 @@ class Registry(GuardCase):
     def test_a_file_with_a_mistake_changes_nothing_and_the_line_is_named(self):
         good = "apps:\n  - {name: shop, urls: [http://x/], databases: [postgres=x:1]}\n"
         for bad, line, says in [("  - {urls: [http://x/]}\n", 3, "without a name"),
+                                ("  - {name: b, urls: [http://x/], databases: [{kind: postgres, id: z}]}\n", 3, "postgres=10.0.1.5:5432"),
                                 ("  - {name: shop, urls: [http://x/]}\n", 3, "twice"),
                                 ("  - {name: b, urls: [x]}\n", 3, "is not a URL"),
                                 ("  - {name: b, urls: [http://x/], databases: [postgres=x]}\n", 3, "neither an EC2"),

@@ -115,6 +115,41 @@ check "and the library prints nothing" quiet
 
 only_belay() { ! nm -D --defined-only "$lib/libbelay.so" | awk '{ print $3 }' | grep -v '^belay_'; }
 check "libbelay.so exports only belay_ names" only_belay
+only_belay_in_archive() {
+    nm -g --defined-only "$lib/libbelay.a" | awk 'NF == 3 { print $3 }' >"$work/names"
+    grep -q '^belay_client_open$' "$work/names" && ! grep -v '^belay_' "$work/names"
+}
+check "libbelay.a defines only belay_ names" only_belay_in_archive
+cat >"$work/clash.c" <<'C'
+#include <belay.h>
+
+/* Names that the library has inside. If it called these, it would not come back. */
+_Noreturn void error_set(void);
+_Noreturn void error_set(void)
+{
+    for (;;) {
+    }
+}
+_Noreturn void buf_add(void);
+_Noreturn void buf_add(void)
+{
+    for (;;) {
+    }
+}
+
+int main(void)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_config *config = NULL;
+
+    return belay_config_load("/nowhere/at/all.yaml", &config, &err) == BELAY_OK;
+}
+C
+clash() {
+    gcc -std=c11 "${strict[@]}" "$work/clash.c" -o "$work/clash" -I"$work/root/usr/include" "$lib/libbelay.a" \
+        -lsqlite3 -ljansson -lyaml -lnettle -lhttp_parser -pthread && timeout 20 "$work/clash"
+}
+check "a program with names like those inside libbelay.a links and runs" clash
 program_works() { "$work/root/usr/bin/belay" run installed -- true && "$work/root/usr/bin/belay" status installed; }
 check "the installed program takes a lock" program_works
 man_pages() { mandoc -T lint -W error "$work"/root/usr/share/man/man1/*.1; }

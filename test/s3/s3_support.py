@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "test" / "cli"))
+sys.path[:0] = [str(ROOT / "test" / "cli"), str(ROOT / "test" / "server")]
 
 from state_support import StateCase  # noqa: E402  (after the path is known)
 
@@ -23,22 +23,33 @@ class S3Server:
         self.process.stdout.close()
 
 
-class S3Case(StateCase):
+def environment(port, number):
+    """What belay needs to keep its states there, apart from what other tests keep."""
+    return {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "eu-west-1",
+            "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+            "BELAY_STATE_STORE": f"s3://states/case-{number}?endpoint=http://127.0.0.1:{port}"}
+
+
+class OnS3:
+    """Before a test case: its states are on an S3 server of the class's own."""
+
     SERVER = ("conditions",)
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.server = S3Server(*cls.SERVER)
-        cls.addClassCleanup(cls.server.stop)
+        cls.s3 = S3Server(*cls.SERVER)
+        cls.addClassCleanup(cls.s3.stop)
         cls.number = 0
 
-    def setUp(self):
-        super().setUp()
+    def make_store(self):
+        super().make_store()
         type(self).number += 1
-        self.env.update({"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "eu-west-1",
-                         "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
-                         "BELAY_STATE_STORE": f"s3://states/case-{self.number}?endpoint=http://127.0.0.1:{self.server.port}"})
+        self.env.update(environment(self.s3.port, self.number))
+
+
+class S3Case(OnS3, StateCase):
+    pass
 
 
 def rounds():

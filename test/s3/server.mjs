@@ -2,11 +2,13 @@
 // If-Match on what is not there), lists in pages, SHA-256 checksums, and every signature checked by AWS's own
 // signer. Prints its port.
 //
-//     node server.mjs FOLDER-OF-NPM [--page N] [--drop P] [--conflict P]
+//     node server.mjs FOLDER-OF-NPM [--page N] [--drop P] [--conflict P] [--gate FILE]
 //
 // --drop P: with that probability the connection is cut, half of the time before and half of the time after the
 // request was carried out. --conflict P: a conditional PUT is answered with 409 and not carried out.
+// --gate FILE: while there is such a file, requests wait, and how many do is written to FILE.waiting.
 import { createHash } from "node:crypto";
+import { existsSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
 
@@ -22,6 +24,7 @@ const option = (name, otherwise) => {
 const pageSize = option("page", 3);
 const drop = option("drop", 0);
 const conflict = option("conflict", 0);
+const gate = process.argv.includes("--gate") ? process.argv[process.argv.indexOf("--gate") + 1] : null;
 
 const credentials = { accessKeyId: "AKIDEXAMPLE", secretAccessKey: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY" };
 const bucket = "states";
@@ -108,8 +111,23 @@ function answer(request, url, body) {
   const object = objects.get(key);
   if (!object) return error(404, "NoSuchKey");
   const headers = { ETag: object.etag };
+  if (request.headers["if-none-match"] === object.etag) return { status: 304, headers };
   if (request.headers["x-amz-checksum-mode"] === "ENABLED" && object.sha) headers["x-amz-checksum-sha256"] = object.sha;
-  return { status: 200, headers, body: object.body };
+  const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? ""); // terraform asks for one
+  if (!range) return { status: 200, headers, body: object.body };
+  const size = object.body.length;
+  const [from, to] = [Number(range[1]), range[2] === "" ? size - 1 : Math.min(Number(range[2]), size - 1)];
+  if (from >= size) return error(416, "InvalidRange");
+  delete headers["x-amz-checksum-sha256"];
+  headers["Content-Range"] = `bytes ${from}-${to}/${size}`;
+  return { status: 206, headers, body: object.body.subarray(from, to + 1) };
+}
+
+let waiting = 0;
+async function passGate() {
+  if (gate === null || !existsSync(gate)) return;
+  writeFileSync(`${gate}.waiting`, String(++waiting));
+  while (existsSync(gate)) await new Promise((done) => setTimeout(done, 10));
 }
 
 const server = createServer((request, response) => {
@@ -118,12 +136,15 @@ const server = createServer((request, response) => {
   request.on("error", () => {});
   request.on("end", async () => {
     const url = new URL(request.url, "http://x");
+    await passGate();
     const cut = Math.random() < drop ? (Math.random() < 0.5 ? "before" : "after") : "";
     if (cut === "before") return request.socket.destroy();
     const result = (await isSigned(request, url)) ? answer(request, url, Buffer.concat(pieces)) : error(403, "SignatureDoesNotMatch");
     if (cut === "after") return request.socket.destroy();
-    response.writeHead(result.status, { Date: new Date().toUTCString(), ...result.headers });
-    response.end(result.body ?? "");
+    const sent = Buffer.from(result.body ?? "");
+    const length = result.status === 204 || result.status === 304 ? {} : { "Content-Length": sent.length };
+    response.writeHead(result.status, { Date: new Date().toUTCString(), ...length, ...result.headers });
+    response.end(sent);
   });
 });
 server.keepAliveTimeout = 60000;

@@ -9,7 +9,7 @@ from s3_support import S3Case, rounds
 from state_support import WHERE, example
 
 
-class OnS3(S3Case):
+class StateOnS3(S3Case):
     def test_the_example_of_the_document_comes_back_with_nothing_lost(self):
         text, wanted = example()
         where = ("--stack", "user-platform", "--environment", "production")
@@ -31,7 +31,7 @@ class OnS3(S3Case):
         self.paused_holder()
 
     def test_errors_name_the_fault(self):
-        endpoint = f"http://127.0.0.1:{self.server.port}"
+        endpoint = f"http://127.0.0.1:{self.s3.port}"
         result = self.fails(78, "state", "save", *WHERE, self.write("x.json", {}),
                             env={"BELAY_STATE_STORE": f"s3://nowhere?endpoint={endpoint}"})
         self.assertIn("there is no bucket 'nowhere'", result.err)
@@ -63,7 +63,7 @@ class ThatIgnoresConditions(S3Case):
         keys = {"AWS_ACCESS_KEY_ID": "S3RVER", "AWS_SECRET_ACCESS_KEY": "S3RVER"}
         result = self.fails(78, "state", "save", *WHERE, self.write("x.json", {}), env=keys)
         self.assertIn("ignores If-None-Match on PUT", result.err)
-        self.assertIn(str(self.server.port), result.err)
+        self.assertIn(str(self.s3.port), result.err)
         self.fails(66, "state", "load", *WHERE, env=keys)
         self.assertEqual(json.loads(self.ok("state", "list", "--json", env=keys).out), {"states": []})
 

@@ -21,6 +21,19 @@ class Docs(ServerCase):
                                       timeout=30, check=False)
                 self.assertEqual(done.stdout, expected or "200", done)
 
+    def test_every_route_has_a_curl_line(self):
+        """A route that is new to /openapi.json is missing here until the page shows how to call it."""
+        document = self.serve().get("/openapi.json").json()
+        wanted = {(method.removeprefix("x-").upper(), path) for path, methods in document["paths"].items() for method in methods}
+        shown = set()
+        for line in re.findall(r"^    (curl .*)$", DOC.read_text(encoding="utf-8"), re.M):
+            path = re.search(r"\$url(/[^\s?\"]*)", line).group(1)
+            named = re.search(r" -X (\w+)", line)
+            method = named.group(1) if named else "POST" if " -d " in line else "GET"
+            fits = [template for template in document["paths"] if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path)]
+            shown |= {(method, template) for template in fits}
+        self.assertEqual(sorted(wanted - shown), [], "no curl line")
+
     def test_every_route_is_described(self):
         text = DOC.read_text(encoding="utf-8")
         document = self.serve().get("/openapi.json").json()

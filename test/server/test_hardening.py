@@ -6,9 +6,11 @@ BELAY_WAITERS: how many of them wait for a lock (default 1000).
 
 import json
 import os
+import re
 import resource
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -162,12 +164,60 @@ class Hardening(ServerCase):
 
 
 class FullDisk(ServerCase):
+    """503 for what cannot be written, everything else goes on, and nothing that was acknowledged is lost (L1, L2)."""
+
+    def metadata(self):
+        """Much that is never twice the same: what is said twice is written once."""
+        return {f"m{i}": os.urandom(2000).hex() for i in range(60)}
+
+    def fill(self, server, folder, make_room):
+        held = server.acquire("first", "me", ttl_ms=600000).json()
+        acknowledged = {"first": held["token"]}
+        for n in range(1000):
+            answer = server.acquire(f"k{n}", metadata=self.metadata(), ttl_ms=600000)
+            if answer.status != 200:
+                break
+            acknowledged[f"k{n}"] = answer.json()["token"]
+        self.assertEqual(answer.status, 503, answer)
+        self.assertRegex(answer.error["message"], "no space left")
+        self.others_are_served(server, held)
+        self.nothing_is_lost(server, folder, acknowledged)
+        make_room()  # it goes on without being restarted
+        wait_until(lambda: server.acquire("after", metadata=self.metadata()).status == 200, "it to write again")
+        self.assertEqual(server.renew("first", held["lock_id"]).json()["token"], held["token"])
+        self.assertEqual(server.release("first", held["lock_id"]).status, 200)
+
+    def others_are_served(self, server, held):
+        self.assertEqual(server.get("/healthz").status, 200)
+        self.assertEqual(server.get("/v1/locks/first").json()["lock_id"], held["lock_id"])
+        self.assertEqual(server.get("/v1/locks/first/queue").json()["waiting"], [])
+        self.assertIn("first", [lock["key"] for lock in server.get("/v1/locks?limit=1000").json()["locks"]])
+        self.assertEqual(server.acquire("first", "rival").status, 409)
+        refused = [line for line in server.log_lines() if line.get("status") == 503]
+        self.assertTrue(refused, "the log does not say so")
+        self.assertTrue(any("no space left" in json.dumps(line) for line in server.log_lines()), refused)
+
+    def nothing_is_lost(self, server, folder, acknowledged):
+        """As a crash would leave the files at this moment, on a disk with room."""
+        copy = self.dir / "copy"
+        copy.mkdir()
+        server.process.send_signal(signal.SIGSTOP)
+        for name in os.listdir(folder):
+            if re.fullmatch(r"locks\.db(-wal|-ledger-\d)?", name):
+                shutil.copyfile(os.path.join(folder, name), copy / name)
+        server.process.send_signal(signal.SIGCONT)
+        crashed = self.serve("--store", f"sqlite:{copy}/locks.db")
+        for key, token in acknowledged.items():
+            now = crashed.get(f"/v1/locks/{key}").json()
+            self.assertEqual((now.get("status"), now.get("token")), ("active", token), key)
+        self.assertEqual(crashed.stop(), 0)
+
     def test_a_full_disk_is_said_and_survived(self):
-        """A small disk of its own, in a mount namespace; what was there can be read, and the server goes on."""
+        """A small disk of its own, in a mount namespace."""
         disk = self.dir / "disk"
         disk.mkdir()
         space = ["unshare", "--map-root-user", "--mount", "sh", "-c",
-                 'mount -t tmpfs -o size=3m tmpfs "$1" && shift && exec "$@"', "sh", str(disk)]
+                 'mount -t tmpfs -o size=12m tmpfs "$1" && shift && exec "$@"', "sh", str(disk)]
         if subprocess.run([*space, "true"], capture_output=True, check=False).returncode != 0:
             self.skipTest("no mount namespace can be had here")
         log_path = self.dir / "full.log"
@@ -177,25 +227,24 @@ class FullDisk(ServerCase):
                                        stdout=subprocess.PIPE, stderr=log, encoding="utf-8")
         self.addCleanup(self.end, process)
         server = Attached(self, process, log_path)
-        held = server.acquire("first", "me", ttl_ms=600000).json()
-        filler = f"/proc/{process.pid}/root{disk}/filler"
+        folder = f"/proc/{process.pid}/root{disk}"
+        filler = os.path.join(folder, "filler")
         with open(filler, "wb", buffering=0) as file:
             try:
                 while True:
                     file.write(b"x" * 4096)
             except OSError:
                 pass
-        metadata = {f"m{i}": "x" * 4096 for i in range(60)}
-        wait_until(lambda: server.acquire(f"k{time.monotonic_ns()}", metadata=metadata).status != 200, "the disk to be full")
-        answer = server.acquire("another", metadata=metadata)
-        self.assertEqual(answer.status, 503, answer)
-        self.assertRegex(answer.error["message"], "full|space")
-        self.assertEqual(server.get("/healthz").status, 200)
-        self.assertEqual(server.get("/v1/locks/first").json()["lock_id"], held["lock_id"])
-        self.assertIn('"status":503', server.log())
-        os.remove(filler)  # room again: it goes on without being restarted
-        wait_until(lambda: server.acquire("after", "me").status == 200, "it to write again")
-        self.assertEqual(server.renew("first", held["lock_id"]).json()["token"], held["token"])
+        self.fill(server, folder, lambda: os.remove(filler))
+
+    def test_a_limit_on_the_size_of_files_is_a_full_disk(self):
+        """Which needs no rights, so it runs wherever tests do."""
+        disk = self.dir / "limited"
+        disk.mkdir()
+        server = self.serve("--store", f"sqlite:{disk}/locks.db", preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_FSIZE, (3 << 20, resource.RLIM_INFINITY)))
+        self.fill(server, disk, lambda: resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE,
+                                                         (resource.RLIM_INFINITY, resource.RLIM_INFINITY)))
 
 
 class Crowd(ServerCase):

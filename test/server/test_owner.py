@@ -8,6 +8,9 @@ import os
 import signal
 import stat
 import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
 
 from remote_support import RemoteCase, wait_until
 from support import main
@@ -165,6 +168,23 @@ class TestComingAndGoing(OwnerCase):
         tokens = self.read("tokens").split()
         self.assertEqual((len(tokens), len(set(tokens))), (12, 12))
 
+    def test_a_server_that_was_stopped_is_waited_for_and_then_said_not_to_answer(self):
+        """SIGSTOP: what only looks ends with 69, what may have happened with 74 and how to find out."""
+        self.begin()
+        self.ok("acquire", "held", "--id", "i1")
+        self.server.send_signal(signal.SIGSTOP)
+        asked = [self.start("status", "held"), self.start("list"), self.start("acquire", "k", "--id", "i2")]
+        ends = [(process.communicate(timeout=90)[1], process.returncode) for process in asked]
+        self.server.send_signal(signal.SIGCONT)
+        for err, code in ends[:2]:
+            self.assertEqual(code, 69, err)
+            self.assertRegex(err, r"^belay: no answer from .*-serve\.sock")
+            self.assertEqual(len(err.splitlines()), 1)
+        self.assertEqual(ends[2][1], 74, ends[2][0])
+        self.assertIn("belay acquire k --id i2", ends[2][0])
+        self.assertEqual(self.ok("acquire", "k", "--id", "i2", "--json").json()["lock_id"], "i2")
+        self.assertIn("held", self.ok("list").out)
+
     def test_watch_goes_on_through_it_and_without_it(self):
         self.acquire("k0")
         watch = self.start("watch", "--json", "--prefix", "k")
@@ -189,6 +209,86 @@ class TestComingAndGoing(OwnerCase):
         self.kill_server()
         self.acquire("k5")
         self.assertEqual(next_key(), "k5")
+
+
+class TestDecisions(OwnerCase):
+    """S3.8, S3.9: what is decided about a database is in the history, whichever way it went, and there once."""
+
+    KEY = "LOCK#DB#db.example:5432"
+    tokens = []
+
+    def setUp(self):
+        super().setUp()
+        config = {"databases": {"postgres": {
+            verb: {"command": ["sh", "-c", f"[ ! -e {self.path(verb)} ] || . {self.path(verb)}"], "timeout": "30s"}
+            for verb in ("stop", "start")}}}
+        Path(self.path("belay.yaml")).write_text(json.dumps(config), encoding="utf-8")
+        self.env["BELAY_CONFIG"] = self.path("belay.yaml")
+        self.ok("app", "register", "shop", "--url", "http://127.0.0.1:9/", "--database", "postgres=db.example:5432")
+
+    def during(self, verb, script):
+        Path(self.path(verb)).write_text(script, encoding="utf-8")
+
+    def decisions(self):
+        return [event for event in self.events(self.KEY) if event.startswith("db.")]
+
+    def over_http(self):
+        with urllib.request.urlopen(f"{self.url}/v1/locks/{urllib.parse.quote(self.KEY, safe='')}/history", timeout=10) as answer:
+            return [event["event"] for event in json.load(answer)["events"] if event["event"].startswith("db.")]
+
+    def test_are_kept_on_the_file_through_its_owner_and_over_http(self):
+        expected = ["db.stop.decided", "db.stop.stopped"]
+        self.ok("db", "stop", "--app", "shop")
+        self.assertEqual(self.decisions(), expected)
+        self.begin()
+        self.ok("db", "start", "--app", "shop")
+        expected += ["db.start.decided", "db.start.started"]
+        self.assertEqual(self.decisions(), expected)
+        self.assertEqual(self.over_http(), expected)
+        self.ok("db", "stop", "--app", "shop", env={"BELAY_STORE": self.url})
+        expected += ["db.stop.decided", "db.stop.stopped"]
+        self.assertEqual(self.over_http(), expected)
+        self.stop()
+        self.assertEqual(self.decisions(), expected)
+
+    def test_of_others_are_kept_too(self):
+        """A database that somebody else uses, and a lock that somebody holds."""
+        self.ok("app", "register", "blog", "--url", "http://127.0.0.1:9/", "--database", "postgres=db.example:5432")
+        self.begin()
+        self.fails(75, "db", "stop", "--app", "shop")
+        self.acquire(self.KEY)
+        self.fails(75, "db", "stop", "--app", "shop")
+        self.assertEqual(self.decisions(), ["db.stop.skipped_shared_active", "db.stop.skipped_lock"])
+        self.assertEqual(self.over_http(), self.decisions())
+
+    def test_are_kept_if_the_server_dies_meanwhile(self):
+        self.begin()
+        self.during("stop", f"kill -9 {self.server.pid}")
+        self.ok("db", "stop", "--app", "shop")
+        self.server.wait(20)
+        self.assertEqual(self.decisions(), ["db.stop.decided", "db.stop.stopped"])
+
+    def test_are_kept_if_a_server_comes_meanwhile(self):
+        self.during("stop", f"while [ ! -e {self.path('go')} ]; do touch {self.path('begun')}; sleep 0.05; done")
+        stop = self.start("db", "stop", "--app", "shop")
+        wait_until(lambda: self.has("begun"), "the stop under way")
+        self.begin()
+        Path(self.path("go")).touch()
+        self.assertEqual(stop.wait(60), 0, stop.stderr.read())
+        self.assertEqual(self.decisions(), ["db.stop.decided", "db.stop.stopped"])
+        self.assertEqual(self.over_http(), self.decisions())
+
+    def test_told_twice_is_one(self):
+        """As after an answer that was lost."""
+        self.begin()
+        self.ok("db", "stop", "--app", "shop")
+        with urllib.request.urlopen(f"{self.url}/v1/databases/db.example:5432", timeout=10) as answer:
+            last = json.load(answer)["last"]
+        for _ in range(2):
+            request = urllib.request.Request(f"{self.url}/v1/databases/db.example:5432/last", json.dumps({**last, "verb": "stop"}).encode(),
+                                             {"Content-Type": "application/json"}, method="PUT")
+            urllib.request.urlopen(request, timeout=10).close()
+        self.assertEqual(self.decisions(), ["db.stop.decided", "db.stop.stopped"])
 
 
 if __name__ == "__main__":

@@ -88,9 +88,10 @@ class StateOverHttp(ServerCase):
                 self.assertIn(self.server.call("GET", path, check=False).status, (400, 404))
 
     def test_the_stamp_of_a_later_lock_refuses_who_loaded_before(self):
-        self.take("a", ttl_ms=200)
-        self.create("a")
+        self.take("a")
+        self.assertEqual(self.create("a").status, 200)
         document, etag = self.current()
+        self.assertEqual(self.server.renew(KEY, "a", ttl_ms=200).status, 200)
         wait_until(lambda: self.server.get(f"/v1/locks/{quoted(KEY)}").json()["status"] == "expired", "the lease to end")
         later = self.take("b")
         stamped = self.server.post(f"{PATH}/stamp?lock_id=b", None)
@@ -142,6 +143,37 @@ class StateOverHttp(ServerCase):
         document, _ = self.current()
         self.assertEqual((document["outputs"], document["metadata"]["serial"]), ({"url": "two"}, 4))
         self.assertEqual(document["deployment_history"][0]["status"], "restored")
+
+    def test_the_history_can_be_asked_for_its_last_deployments_only(self):
+        self.take("l1")
+        self.create("l1", "one")
+        document, etag = self.current()
+        self.put("l1", document, etag, "&git_commit=abc")
+        history = self.server.get(f"{PATH}/history?limit=1").json()
+        self.assertEqual(([d["git_commit"] for d in history["deployments"]], len(history["versions"])), (["abc"], 2))
+        path = next(self.dir.rglob("stacks/shop/prod/state.json"))
+        path.write_text(path.read_text()[:-20])
+        self.assertEqual(self.server.get(f"{PATH}/history").status, 503, "its deployments are in what is damaged")
+        history = self.server.get(f"{PATH}/history?limit=0").json()
+        self.assertEqual((history["deployments"], len(history["versions"])), ([], 2))
+        for limit in ("-1", "1001", "x", ""):
+            answer = self.server.get(f"{PATH}/history?limit={limit}")
+            self.assertEqual(answer.status, 400, limit)
+            self.assertIn("1 to 1000", answer.json()["error"]["message"])
+
+    def test_a_restore_can_be_made_conditional_on_what_one_was_shown(self):
+        self.take("l1")
+        self.create("l1", "one")
+        document, seen = self.current()
+        document["outputs"]["url"] = "two"
+        self.put("l1", document, seen)
+        self.server.release(KEY, "l1")
+        answer = self.server.call("POST", f"{PATH}/restore", {"version": "2"}, headers={"If-Match": seen})
+        self.assertEqual((answer.status, self.current()[0]["outputs"]), (412, {"url": "two"}))
+        self.assertEqual(self.server.get(f"/v1/locks/{quoted(KEY)}").json()["status"], "released")
+        seen = self.current()[1]
+        answer = self.server.call("POST", f"{PATH}/restore", {"version": "2"}, headers={"If-Match": seen})
+        self.assertEqual((answer.status, self.current()[0]["outputs"]), (200, {"url": "one"}))
 
     def test_a_damaged_state_is_named(self):
         self.take("l1")

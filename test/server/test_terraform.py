@@ -143,6 +143,14 @@ class Protocol(ServerCase):
         self.assertEqual(self.unlock("id-1").status, 200)
         self.assertEqual(self.write("id-1", 5).status, 409, "it has unlocked")
 
+    def test_who_unlocks_after_its_lease_has_ended_cannot_write_any_more(self):
+        self.lock("id-1", query="?lease=200ms")
+        self.wait_until_expired()
+        for _ in range(2):
+            self.assertEqual(self.unlock("id-1").status, 200)
+        self.assertEqual(self.write("id-1", 5).status, 409)
+        self.assertEqual(self.status(), "released")
+
     def test_the_lease_is_six_hours_unless_said_otherwise(self):
         for query, ttl_ms in (("", 6 * 3600 * 1000), ("?lease=30m", 1800 * 1000), ("?lease=none", 366 * 24 * 3600 * 1000)):
             with self.subTest(query):
@@ -196,6 +204,31 @@ class Protocol(ServerCase):
         self.assertEqual(len(self.server.get("/v1/terraform/net/versions").json()["versions"]), 4)
         self.assertEqual(self.server.post("/v1/terraform/net/restore", {}).status, 400)
         self.assertEqual(self.server.post("/v1/terraform/net/restore", {"version": "99"}).status, 404)
+
+    def test_a_restore_can_be_made_conditional_on_what_one_was_shown(self):
+        self.lock("id-1")
+        self.write("id-1", 1)
+        seen = self.server.get("/v1/terraform/net").headers["ETag"]
+        self.write("id-1", 2)
+        self.unlock("id-1")
+        path, version = "/v1/terraform/net/restore", {"version": "2"}
+        self.assertEqual(self.server.post(path, version, headers={"If-Match": seen}).status, 412)
+        self.assertEqual((self.serial(), self.status()), (2, "released"))
+        seen = self.server.get("/v1/terraform/net").headers["ETag"]
+        self.assertEqual(self.server.post(path, version, headers={"If-Match": seen}).status, 200)
+        self.assertEqual(self.serial(), 3)
+
+    def test_the_states_there_are_can_be_listed(self):
+        self.assertEqual(self.server.get("/v1/terraform").json(), {"states": []})
+        for name in ("net", "dns", "gone"):
+            self.lock("id-1", name)
+            self.write("id-1", name=name)
+            self.unlock("id-1", name)
+        self.server.call("DELETE", "/v1/terraform/gone")
+        states = self.server.get("/v1/terraform").json()["states"]
+        self.assertEqual([state["name"] for state in states], ["dns", "net"])
+        self.assertEqual(states[1]["size"], len(self.server.get("/v1/terraform/net").body))
+        self.assertTrue(states[1]["modified"].startswith("20"))
 
     def test_a_state_that_was_deleted_can_be_restored(self):
         self.lock("id-1")
@@ -278,14 +311,32 @@ class Policy(ServerCase):
 
 
 @unittest.skipUnless(TERRAFORM, "there is no terraform on the PATH")
-class RealTerraform(ServerCase):
+class TerraformCase(ServerCase):
     """With the real program; terraform_data needs no provider."""
 
     def setUp(self):
         super().setUp()
         self.server = self.serve()
         (self.dir / "terraformrc").write_text("disable_checkpoint = true\n")
+        self.terraform_env = {"TF_CLI_CONFIG_FILE": str(self.dir / "terraformrc"), "TF_IN_AUTOMATION": "1"}
 
+    def start_terraform(self, path, *args):
+        return subprocess.Popen([TERRAFORM, *args, "-no-color"], cwd=path, env={**os.environ, **self.terraform_env}, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def terraform(self, path, *args, code=0):
+        process = self.start_terraform(path, *args)
+        out, err = process.communicate(timeout=PATIENCE * 4)
+        self.assertEqual(process.returncode, code, f"{args}: {out}{err}")
+        return out + err
+
+    def terraform_out(self, path, *args):
+        process = subprocess.run([TERRAFORM, *args], cwd=path, capture_output=True, text=True, check=True,
+                                 timeout=PATIENCE, env={**os.environ, **self.terraform_env})
+        return process.stdout
+
+
+class RealTerraform(TerraformCase):
     def folder(self, name, value="one", sleep=None, lease=None, state="shop"):
         path = self.dir / name
         path.mkdir()
@@ -311,17 +362,6 @@ output "it" {{
         self.terraform(path, "init")
         return path
 
-    def start_terraform(self, path, *args):
-        env = {**os.environ, "TF_CLI_CONFIG_FILE": str(self.dir / "terraformrc"), "TF_IN_AUTOMATION": "1"}
-        return subprocess.Popen([TERRAFORM, *args, "-no-color"], cwd=path, env=env, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-
-    def terraform(self, path, *args, code=0):
-        process = self.start_terraform(path, *args)
-        out, err = process.communicate(timeout=PATIENCE * 4)
-        self.assertEqual(process.returncode, code, f"{args}: {out}{err}")
-        return out + err
-
     def apply_in_background(self, path):
         process = self.start_terraform(path, "apply", "-auto-approve")
         wait_until(lambda: (path / "started").exists() or process.poll() is not None, "the apply to have begun")
@@ -345,11 +385,6 @@ output "it" {{
         self.assertGreaterEqual(self.server.get("/v1/terraform/shop").json()["serial"], pulled["serial"])
         self.assertEqual(self.server.get("/v1/locks/terraform%2Fshop").json()["status"], "released")
         self.terraform(path, "destroy", "-auto-approve")
-
-    def terraform_out(self, path, *args):
-        process = subprocess.run([TERRAFORM, *args], cwd=path, capture_output=True, text=True, check=True,
-                                 timeout=PATIENCE, env={**os.environ, "TF_CLI_CONFIG_FILE": str(self.dir / "terraformrc")})
-        return process.stdout
 
     def test_of_two_applies_one_is_refused_or_waits_as_it_says(self):
         first, second = self.folder("a", "first", sleep=600), self.folder("b", "second")

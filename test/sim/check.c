@@ -181,6 +181,8 @@ static void on_ended(struct sim *sim, const struct request *request, int key, co
                  request->id);
     } else if (request->task != before->id) {
         sim->ids[before->id].ended_by_other = true;
+    } else if (request->act == ACT_RELEASE) {
+        sim->ids[before->id].gave_back = true;
     }
     if (request->act == ACT_FORCE) {
         sim_saw(sim, SEEN_FORCED);

@@ -53,6 +53,27 @@ static void check_not_acquired(struct sim *sim, int number, const struct op *op)
     }
 }
 
+/* L5: a release that was done, and whose answer was lost, is not told as a loss; nor one that was not as done. */
+static void check_given_back(struct sim *sim, int number, const struct op *op)
+{
+    const struct identity *identity = &sim->ids[number];
+
+    if (op->kind != OP_RELEASE || sim_id_number(op->request.lock_id) != number || !op->was_unknown) {
+        return;
+    }
+    if (op->code == BELAY_OK && op->found_done) {
+        sim_saw(sim, SEEN_GIVEN_BACK);
+    }
+    if (identity->gave_back && (op->code == BELAY_LOST || op->code == BELAY_NOT_HOLDER)) {
+        sim_fail(sim, "L5", "i%d gave its lock back, and was told %s", number, belay_code_name(op->code));
+    }
+    /* One that never had it, where there is no record, has none to give back. */
+    if (op->code == BELAY_OK && op->found_done && identity->taken && !identity->gave_back &&
+        !identity->ended_by_other) {
+        sim_fail(sim, "L5", "i%d was told that it gave its lock back, and had not", number);
+    }
+}
+
 /* A renew, release or force has ended: does the answer fit what is in the store? */
 static void check_changed(struct sim *sim, int number, int slot, const struct op *op)
 {
@@ -162,6 +183,7 @@ void check_op_end(struct sim *sim, int number, int slot)
         sim_fail(sim, "L9", "task %d ended with '%s' and no text", number, belay_code_name(op->code));
     }
     if (task->act[slot] != ACT_ACQUIRE && task->act[slot] != ACT_ADOPT) {
+        check_given_back(sim, number, op);
         check_changed(sim, number, slot, op);
         return;
     }

@@ -436,14 +436,3 @@ void client_crash(struct sim *sim, int client)
     }
     sim->clients[client].gen++;
 }
-
-bool client_all_done(const struct sim *sim)
-{
-    for (int i = 0; i < sim->n_tasks; i++) {
-        if (sim->tasks[i].phase != PHASE_DONE || sim->tasks[i].op_runs[SLOT_MAIN] ||
-            sim->tasks[i].op_runs[SLOT_BEAT]) {
-            return false;
-        }
-    }
-    return true;
-}

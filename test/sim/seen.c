@@ -12,6 +12,7 @@ static const char *const names[SEEN_KINDS] = {
     [SEEN_ADOPTED] = "adopted",
     [SEEN_REENTERED] = "re-entered",
     [SEEN_FOUND_AGAIN] = "found again after a lost answer",
+    [SEEN_GIVEN_BACK] = "given back, found after a lost answer",
     [SEEN_RENEWED] = "renewed",
     [SEEN_FORCED] = "forced",
     [SEEN_HELD] = "held by others",

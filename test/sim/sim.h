@@ -184,6 +184,7 @@ struct identity {
     int64_t taken_t;
     int64_t expires_ms;  /* of its lease, by the store's clock */
     bool ended_by_other; /* forced, adopted, or released by who knew the id */
+    bool gave_back;      /* a release of its own was applied */
     bool orphan;         /* taken by a duplicate, where ids are not remembered (L5's exception) */
     bool left_unknown;   /* an op of it ended as unknown, or with its client */
     bool said_no;        /* an acquire of it ended with a clear no */
@@ -227,6 +228,7 @@ enum seen {
     SEEN_ADOPTED,
     SEEN_REENTERED,
     SEEN_FOUND_AGAIN, /* by a retry, after a lost answer */
+    SEEN_GIVEN_BACK,  /* a release whose answer was lost, found done by its retry */
     SEEN_RENEWED,
     SEEN_FORCED,
     SEEN_HELD,
@@ -341,7 +343,6 @@ void client_spawn(struct sim *sim, int client);
 void client_drive(struct sim *sim, int number, int slot);
 void client_on_event(struct sim *sim, const struct event *event);
 void client_crash(struct sim *sim, int client);
-bool client_all_done(const struct sim *sim);
 int plan_new(struct sim *sim, int client); /* the task's number, or -1: enough of them */
 int plan_adopt(struct sim *sim, int client, int from);
 

@@ -77,6 +77,29 @@ static bool what_was_put_is_read_by_another_handle(struct blobs *s)
     return true;
 }
 
+static bool what_has_not_changed_need_not_be_read(struct blobs *s)
+{
+    const struct belay_blob_ops *ops = s->a->ops;
+    struct belay_blob_tag first;
+    struct belay_blob_tag second;
+
+    if (ops->get_changed == NULL) {
+        return true;
+    }
+    PUT(s->a, "d/x", "one", NULL, &first, BELAY_OK);
+    belay_blob_release(&s->blob);
+    CHECK_CODE(ops->get_changed(s->b, "d/x", &first, &s->blob, err), BELAY_OK);
+    CHECK(s->blob.data == NULL);
+    PUT(s->a, "d/x", "two", &first, &second, BELAY_OK);
+    CHECK_CODE(ops->get_changed(s->b, "d/x", &first, &s->blob, err), BELAY_OK);
+    CHECK(s->blob.data != NULL && strcmp(s->blob.data, "two") == 0);
+    CHECK(strcmp(s->blob.tag.text, second.text) == 0);
+    CHECK_CODE(s->a->ops->remove(s->a, "d/x", err), BELAY_OK);
+    belay_blob_release(&s->blob);
+    CHECK_CODE(ops->get_changed(s->b, "d/x", &second, &s->blob, err), BELAY_NOT_FOUND);
+    return true;
+}
+
 static bool what_is_not_there_is_not_found(struct blobs *s)
 {
     struct belay_blob_tag tag;
@@ -360,6 +383,7 @@ static const struct blob_case {
     bool (*run)(struct blobs *s);
 } cases[] = {
     CASE(what_was_put_is_read_by_another_handle),
+    CASE(what_has_not_changed_need_not_be_read),
     CASE(what_is_not_there_is_not_found),
     CASE(a_second_creation_is_refused),
     CASE(a_write_over_another_content_is_refused),

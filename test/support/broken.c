@@ -50,6 +50,10 @@ void broken_bend_record(const struct broken *b, struct belay_record *record)
         free(record->owner_name);
         record->owner_name = NULL;
     }
+    if (b->rule == BROKEN_WHO_HOLDS_IT_GAVE_IT_BACK && record->lock_id != NULL) {
+        free(record->released_id);
+        record->released_id = strdup(record->lock_id);
+    }
     if (b->rule == BROKEN_ABSENT_HAS_NO_KEY && record->revision == 0) {
         record->key[0] = '\0';
     }

@@ -65,6 +65,7 @@
     X(CLOCK_GOES_BACK, clock_goes_back)                                                                      \
     X(CLOCK_STANDS_STILL, clock_stands_still)                                                                \
     /* reading */                                                                                            \
+    X(WHO_HOLDS_IT_GAVE_IT_BACK, who_holds_it_gave_it_back)                                                  \
     X(ABSENT_HAS_NO_KEY, absent_has_no_key)                                                                  \
     X(EMPTY_TEXT_IS_NULL, empty_text_is_null)                                                                \
     X(KEYS_IGNORE_CASE, keys_ignore_case)                                                                    \

@@ -1,9 +1,7 @@
 #include "support/losing_script.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "store/sqlite/sqlite_store.h"
 
@@ -48,21 +46,6 @@ struct belay_store *script_open(const char *directory, const char *boot_id, char
         return NULL;
     }
     return store;
-}
-
-void script_empty_directory(const char *directory)
-{
-    DIR *dir = opendir(directory);
-    struct dirent *entry;
-
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        if (entry->d_name[0] != '.') {
-            (void)unlinkat(dirfd(dir), entry->d_name, 0);
-        }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
-    }
 }
 
 /* What step `i` does to a record in `state`: fill the write and its event, and bring `state` up to date. */

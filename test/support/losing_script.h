@@ -55,6 +55,4 @@ bool script_is_as_after(const struct script_run *run, const struct belay_record 
 struct belay_store *script_open(const char *directory, const char *boot_id, char *why, size_t why_size);
 void script_set_clock(int64_t boot_ms);
 
-void script_empty_directory(const char *directory);
-
 #endif

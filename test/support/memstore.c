@@ -133,7 +133,6 @@ static struct wake_count *wake_of(struct memstore_data *data, const char *lock_i
 void mem_wake(struct memstore_data *data, const char *lock_id)
 {
     wake_of(data, lock_id)->count++;
-    data->total_wakes++;
     pthread_cond_broadcast(&data->woken);
 }
 
@@ -419,16 +418,6 @@ size_t memstore_event_count(struct memstore_data *data)
 
     pthread_mutex_lock(&data->mutex);
     n = data->n_events;
-    pthread_mutex_unlock(&data->mutex);
-    return n;
-}
-
-size_t memstore_wake_count(struct memstore_data *data)
-{
-    size_t n;
-
-    pthread_mutex_lock(&data->mutex);
-    n = data->total_wakes;
     pthread_mutex_unlock(&data->mutex);
     return n;
 }

@@ -41,8 +41,7 @@ void memstore_set_waiter_dead(struct memstore_data *data, const char *lock_id, b
  */
 const struct belay_record *memstore_records(const struct memstore_data *data, size_t *out_n);
 
-/* How many events are kept, and how often anything was woken. */
+/* How many events are kept. */
 size_t memstore_event_count(struct memstore_data *data);
-size_t memstore_wake_count(struct memstore_data *data);
 
 #endif

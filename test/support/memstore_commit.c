@@ -165,6 +165,9 @@ static void set_fields(struct memstore_data *data, struct belay_record *record,
         record->held = false;
         record->outcome = values->outcome;
         set_freed(record, moment);
+        if (values->outcome != BELAY_OUTCOME_FORCED && write->lock_id != NULL) {
+            replace(&record->released_id, write->lock_id);
+        }
     }
     if ((write->set & BELAY_SET_FREED) != 0) {
         set_freed(record, moment);

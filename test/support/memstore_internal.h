@@ -39,7 +39,6 @@ struct memstore_data {
     size_t n_dead;
     struct wake_count *wakes;
     size_t n_wakes;
-    size_t total_wakes;
 };
 
 /* Memory that cannot be had ends the program. */

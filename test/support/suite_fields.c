@@ -257,6 +257,37 @@ static bool released_alone_ends_the_holding_with_its_outcome(struct suite *s)
     return true;
 }
 
+/* A store need not know it; but what it says is the last that was given back, not forced and not the next one's. */
+static bool who_gave_it_back_last_stays_known_or_is_not_said(struct suite *s)
+{
+    struct belay_record *forced;
+    bool says;
+
+    CHECK_DONE(take(s, "k", "one"));
+    CHECK(see(s, "k")->released_id == NULL);
+    CHECK_DONE(release(s, "k", "one"));
+    CHECK_DONE(take(s, "k", "two"));
+    says = see(s, "k")->released_id != NULL;
+    if (says) {
+        CHECK_TEXT(see(s, "k")->released_id, "one");
+    }
+    CHECK(release(s, "k", "one")->code == BELAY_REFUSED);
+    forced = holder(s, "two", LONG_MS);
+    forced->outcome = BELAY_OUTCOME_FORCED;
+    CHECK_DONE(commit1(s, &(struct belay_write){ .key = "k",
+                                                 .condition = BELAY_IF_HELD_BY,
+                                                 .lock_id = "two",
+                                                 .set = BELAY_SET_RELEASED,
+                                                 .values = forced }));
+    CHECK_DONE(take(s, "k", "three"));
+    if (says) {
+        CHECK_TEXT(see(s, "k")->released_id, "one");
+    } else {
+        CHECK(see(s, "k")->released_id == NULL);
+    }
+    return true;
+}
+
 static bool every_outcome_is_kept(struct suite *s)
 {
     static const enum belay_outcome outcomes[] = { BELAY_OUTCOME_COMPLETED, BELAY_OUTCOME_FAILED,
@@ -379,6 +410,7 @@ const struct suite_case suite_fields[] = {
     CASE_IF("L7", lease_alone_prolongs_from_the_stores_now, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("port", a_lease_with_ttl_zero_keeps_the_ttl, SUITE_LACKS_MILLIS),
     CASE_IF("L3", released_alone_ends_the_holding_with_its_outcome, SUITE_LACKS_WHOLE_IMAGES),
+    CASE("L5", who_gave_it_back_last_stays_known_or_is_not_said),
     CASE_IF("port", every_outcome_is_kept, SUITE_LACKS_OUTCOMES),
     CASE_IF("port", freed_alone_says_only_when, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("S4.7", stale_is_noted_until_the_next_sign_of_life, SUITE_LACKS_WHOLE_IMAGES),

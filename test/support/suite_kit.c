@@ -81,16 +81,6 @@ const struct answer *check_only(struct suite *s, const char *key, enum belay_con
                                              .values = holder(s, "check-only", LONG_MS) });
 }
 
-size_t ticket_at(const struct belay_record *record, const char *lock_id)
-{
-    size_t i = 0;
-
-    while (i < record->n_tickets && !same_text(record->tickets[i].lock_id, lock_id)) {
-        i++;
-    }
-    return i;
-}
-
 size_t intent_at(const struct belay_record *record, const char *lock_id)
 {
     size_t i = 0;

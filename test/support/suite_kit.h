@@ -142,8 +142,7 @@ const struct answer *unqueue(struct suite *s, const char *key, const char *lock_
 /* One write with no values. */
 const struct answer *check_only(struct suite *s, const char *key, enum belay_condition condition);
 
-/* Where in the record the ticket or intent of that id is; n_tickets or n_intents if nowhere. */
-size_t ticket_at(const struct belay_record *record, const char *lock_id);
+/* Where in the record the intent of that id is; n_intents if nowhere. */
 size_t intent_at(const struct belay_record *record, const char *lock_id);
 const char *meta_of(const struct belay_record *record, const char *name); /* NULL: no such name */
 

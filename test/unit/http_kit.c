@@ -108,6 +108,43 @@ static void big(struct http_request *request)
     free(body);
 }
 
+struct kit_shared {
+    struct kit *kit;
+    char data[];
+};
+
+char kit_shared_byte(size_t at)
+{
+    return (char)('a' + at % 23);
+}
+
+static void release_shared(void *owner)
+{
+    struct kit_shared *shared = owner;
+
+    atomic_fetch_add(&shared->kit->n_released, 1);
+    free(shared);
+}
+
+static void share(struct kit *kit, struct http_request *request)
+{
+    char number[32] = "0";
+    size_t len;
+    struct kit_shared *shared;
+    struct http_shared body;
+
+    (void)http_query_get(request->query, "bytes", number, sizeof number);
+    len = (size_t)strtoul(number, NULL, 10);
+    shared = malloc(sizeof *shared + len);
+    assert_non_null(shared);
+    shared->kit = kit;
+    for (size_t i = 0; i < len; i++) {
+        shared->data[i] = kit_shared_byte(i);
+    }
+    body = (struct http_shared){ shared->data, len, release_shared, shared };
+    http_answer_shared(request, 200, NULL, 0, &body);
+}
+
 static void stream_some(struct http_request *request)
 {
     static const struct http_header type = { "Content-Type", "text/event-stream" };
@@ -164,6 +201,8 @@ static void handle(void *context, struct http_request *request)
         who(request);
     } else if (strcmp(request->path, "/big") == 0) {
         big(request);
+    } else if (strcmp(request->path, "/shared") == 0) {
+        share(kit, request);
     } else if (strcmp(request->path, "/stream") == 0) {
         stream_some(request);
     } else if (strcmp(request->path, "/open-stream") == 0) {
@@ -466,6 +505,29 @@ void client_expect_end(struct client *client)
 {
     if (client_fill(client) > 0 || client->len > 0) {
         fail_msg("expected the end, got: %s", client->data);
+    }
+}
+
+void client_expect_shared(struct client *client, size_t len)
+{
+    struct answer answer;
+    char line[64];
+    size_t at = 0;
+
+    read_head(client, &answer);
+    (void)snprintf(line, sizeof line, "Content-Length: %zu", len);
+    assert_true(answer_has(&answer, line));
+    while (at < len) {
+        size_t n;
+
+        need(client, 1);
+        n = client->len < len - at ? client->len : len - at;
+        for (size_t i = 0; i < n; i++, at++) {
+            if (client->data[i] != kit_shared_byte(at)) {
+                fail_msg("byte %zu of %zu is wrong", at, len);
+            }
+        }
+        consume(client, n);
     }
 }
 

@@ -31,6 +31,7 @@ struct kit {
     atomic_int n_gone;
     atomic_int n_notices;
     atomic_int n_drained;
+    atomic_int n_released;    /* shared bodies */
     atomic_size_t n_streamed; /* bytes the flooding stream accepted */
 };
 
@@ -76,6 +77,11 @@ void client_expect_bytes(struct client *client, const char *text);
 void client_expect_end(struct client *client);
 /* One more read from the socket; 0 at its end or after an error. */
 size_t client_fill(struct client *client);
+
+/* Byte number `at` of what GET /shared?bytes=N answers. */
+char kit_shared_byte(size_t at);
+/* The next answer is one of those, of `len` bytes, to the byte. */
+void client_expect_shared(struct client *client, size_t len);
 
 /* A new connection is answered: whatever happened before, the others are served. */
 void kit_expect_alive(struct kit *kit);

@@ -401,6 +401,60 @@ static void a_large_answer_arrives_whole_at_a_slow_reader(void **state)
     client_close(client);
 }
 
+/* --- bodies that are not copied --- */
+
+static void a_shared_body_is_sent_whole_in_its_turn_and_given_back(void **state)
+{
+    struct kit *kit = *state;
+    struct client *client = client_connect(kit);
+    struct answer answer;
+    int before = atomic_load(&kit->n_released);
+
+    client_send(client, GET("/wait?1") GET("/shared?bytes=5000000") GET("/shared?bytes=70000") GET("/now4"));
+    kit_until(&kit->n_waiting_now, 1);
+    release(kit);
+    client_read(client, &answer);
+    assert_string_equal(answer.body, "1");
+    client_expect_shared(client, 5000000);
+    client_expect_shared(client, 70000);
+    client_read(client, &answer);
+    assert_string_equal(answer.body, "/now4");
+    kit_until(&kit->n_released, before + 2);
+    client_send(client, GET("/shared?bytes=10")); /* the connection goes on, and small ones do as well */
+    client_expect_shared(client, 10);
+    kit_until(&kit->n_released, before + 3);
+    assert_int_equal(atomic_load(&kit->n_released), before + 3);
+    client_close(client);
+}
+
+static void a_shared_body_is_given_back_when_its_reader_has_gone(void **state)
+{
+    struct kit *kit = *state;
+    struct client *client = client_connect(kit);
+    int before = atomic_load(&kit->n_released);
+
+    client_send(client, GET("/shared?bytes=60000000") GET("/shared?bytes=100000"));
+    assert_true(client_fill(client) > 0);
+    kit_expect_alive(kit); /* others are served while it does not read */
+    assert_int_equal(atomic_load(&kit->n_released), before);
+    client_close(client);
+    kit_until(&kit->n_released, before + 1); /* the second was not read any more, or is given back, too */
+}
+
+static void of_a_shared_body_head_sends_the_length_only(void **state)
+{
+    struct kit *kit = *state;
+    struct client *client = client_connect(kit);
+    struct answer answer;
+    int before = atomic_load(&kit->n_released);
+
+    client_send(client, "HEAD /shared?bytes=5000000 HTTP/1.1\r\nHost: x\r\n\r\n");
+    client_read_head_answer(client, &answer);
+    assert_true(answer_has(&answer, "Content-Length: 5000000"));
+    kit_until(&kit->n_released, before + 1);
+    client_close(client);
+}
+
 /* --- the end --- */
 
 static void drained(void *context)
@@ -541,6 +595,9 @@ int main(void)
         cmocka_unit_test(a_streams_reader_that_is_too_slow_is_cut_off),
         cmocka_unit_test(a_client_that_does_not_read_its_answer_is_cut_off),
         cmocka_unit_test(a_large_answer_arrives_whole_at_a_slow_reader),
+        cmocka_unit_test(a_shared_body_is_sent_whole_in_its_turn_and_given_back),
+        cmocka_unit_test(a_shared_body_is_given_back_when_its_reader_has_gone),
+        cmocka_unit_test(of_a_shared_body_head_sends_the_length_only),
         cmocka_unit_test(draining_answers_what_is_under_way_and_closes_the_rest),
         cmocka_unit_test(draining_ends_when_the_last_waiter_is_answered),
         cmocka_unit_test(draining_cuts_off_who_is_not_answered_in_time),

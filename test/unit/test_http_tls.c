@@ -133,6 +133,8 @@ static void requests_come_and_answers_go_over_tls_1_2_and_1_3(void **state)
         assert_string_equal(answer.body, "/2");
         client_read(client, &answer);
         assert_int_equal(answer.body_len, 60000);
+        client_send(client, GET("/shared?bytes=3000000"));
+        client_expect_shared(client, 3000000);
         client_close(client);
     }
 }

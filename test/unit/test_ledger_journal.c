@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +20,7 @@
 #include "store/ledger/ledger_store.h"
 #include "store/sqlite/journal.h"
 #include "store/sqlite/sqlite_internal.h"
+#include "support/directory.h"
 
 enum { STEPS = 12, KEYS = 3, SECTOR = JOURNAL_SECTOR };
 
@@ -168,16 +168,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    DIR *dir = opendir(directory);
-    struct dirent *entry;
-
     (void)state;
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        if (entry->d_name[0] != '.') {
-            (void)unlinkat(dirfd(dir), entry->d_name, 0);
-        }
-    }
-    (void)closedir(dir);
+    directory_empty(directory);
     return rmdir(directory);
 }
 

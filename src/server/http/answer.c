@@ -108,10 +108,9 @@ static bool needs_settling(const struct conn *conn)
            conn_unsent(conn) > 0 || conn->server->is_draining || (conn->interest & EPOLLIN) == 0;
 }
 
-/* Take out who has its answer at the head of the line, and let out what waits behind. */
-static void advance(struct conn *conn)
+void answer_advance(struct conn *conn)
 {
-    while (conn->first != NULL && conn->first->is_answered) {
+    while (conn->first != NULL && conn->first->is_answered && conn->first->shared.data == NULL) {
         struct request *request = conn->first;
         conn->first = request->next;
         conn->n_waiting--;
@@ -139,7 +138,7 @@ void answer_finished(struct request *request)
         return; /* conn_close() is on its way to this one */
     }
     if (conn->first == request) {
-        advance(conn);
+        answer_advance(conn);
     }
     if (conn->is_busy) {
         return;
@@ -174,33 +173,70 @@ static bool status_has_body(int status)
     return status >= 200 && status != 204 && status != 304;
 }
 
-void http_answer(struct http_request *request, int status, const struct http_header *headers,
-                 size_t n_headers, const void *body, size_t body_len)
+/* All but the body. Where that belongs; NULL: the answer became another, and is complete. */
+static struct buf *begin_answer(struct request *request, int status, const struct http_header *headers,
+                                size_t n_headers, size_t body_len)
 {
-    struct request *own = (struct request *)request;
     struct buf *to;
 
-    assert(!own->is_answered && !own->is_streaming);
+    assert(!request->is_answered && !request->is_streaming);
     if (!answer_headers_are_sound(headers, n_headers)) {
-        server_notice(own->conn->server, own->conn, 500, "an answer had a malformed header");
-        http_answer_error(request, 500, "internal", "the answer could not be sent");
-        return;
+        server_notice(request->conn->server, request->conn, 500, "an answer had a malformed header");
+        http_answer_error(&request->pub, 500, "internal", "the answer could not be sent");
+        return NULL;
     }
-    to = answer_target(own);
-    answer_head(own, to, status, headers, n_headers);
+    to = answer_target(request);
+    answer_head(request, to, status, headers, n_headers);
     if (status_has_body(status)) {
         buf_adds(to, "Content-Length: ");
         add_number(to, body_len);
         buf_adds(to, "\r\n");
     }
     buf_adds(to, "\r\n");
+    return to;
+}
+
+static void end_answer(struct request *request, const struct buf *to)
+{
+    if (to->failed) {
+        request->conn->is_broken = true;
+    }
+    answer_finished(request);
+}
+
+void http_answer(struct http_request *request, int status, const struct http_header *headers,
+                 size_t n_headers, const void *body, size_t body_len)
+{
+    struct request *own = (struct request *)request;
+    struct buf *to = begin_answer(own, status, headers, n_headers, body_len);
+
+    if (to == NULL) {
+        return;
+    }
     if (status_has_body(status) && !request->is_head) {
         buf_add(to, body, body_len);
     }
-    if (to->failed) {
-        own->conn->is_broken = true;
+    end_answer(own, to);
+}
+
+void http_answer_shared(struct http_request *request, int status, const struct http_header *headers,
+                        size_t n_headers, const struct http_shared *body)
+{
+    struct request *own = (struct request *)request;
+    struct buf *to;
+
+    if (!status_has_body(status) || request->is_head || body->len <= SPARE_OUT) {
+        http_answer(request, status, headers, n_headers, body->data, body->len);
+        body->release(body->owner);
+        return;
     }
-    answer_finished(own);
+    to = begin_answer(own, status, headers, n_headers, body->len);
+    if (to == NULL) {
+        body->release(body->owner);
+        return;
+    }
+    own->shared = *body;
+    end_answer(own, to);
 }
 
 /* A JSON string; bytes that are not ASCII pass if the text is UTF-8, else they become '?'. */

@@ -18,6 +18,7 @@ static bool add(struct request *request, const char *data, size_t len)
         return request_refuse(request, 503, "there is no memory for the body");
     }
     server->bodies_bytes += len;
+    request->counted += len;
     return true;
 }
 

@@ -6,9 +6,17 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-size_t conn_unsent(const struct conn *conn)
+static size_t out_unsent(const struct conn *conn)
 {
     return conn->out.len - conn->out_sent;
+}
+
+size_t conn_unsent(const struct conn *conn)
+{
+    const struct request *first = conn->first;
+    bool is_shared = first != NULL && first->shared.data != NULL;
+
+    return out_unsent(conn) + (is_shared ? first->shared.len - first->shared_sent : 0);
 }
 
 static ssize_t io_recv(struct conn *conn, char *out, size_t size)
@@ -77,7 +85,7 @@ void conn_out_done(struct conn *conn)
 /* Move what is unsent to the front once most has gone, or a stream's buffer would grow for ever. */
 static void compact(struct conn *conn)
 {
-    size_t left = conn_unsent(conn);
+    size_t left = out_unsent(conn);
 
     if (conn->out_sent < conn->out.len / 2) {
         return;
@@ -114,27 +122,64 @@ void conn_unhold(struct conn *conn)
     conn->held_back = NULL;
 }
 
+/* What is to be sent next: what was written, then the shared body of who is at the head of the line. */
+static const char *next_unsent(const struct conn *conn, size_t *out_len)
+{
+    size_t len = out_unsent(conn);
+    const char *data = conn->out.data + conn->out_sent;
+
+    if (len == 0) {
+        data = conn->first->shared.data + conn->first->shared_sent;
+        len = conn->first->shared.len - conn->first->shared_sent;
+    }
+    *out_len = len < SEND_SIZE ? len : SEND_SIZE;
+    return data;
+}
+
+static void count_sent(struct conn *conn, size_t n)
+{
+    struct request *first = conn->first;
+
+    conn->sent_ms = loop_now_ms(conn->server->loop);
+    if (out_unsent(conn) > 0) {
+        conn->out_sent += n;
+        return;
+    }
+    first->shared_sent += n;
+    if (first->shared_sent == first->shared.len) {
+        conn_out_done(conn); /* there is nothing unsent in it */
+        request_release_shared(first);
+        answer_advance(conn);
+    }
+}
+
 void conn_flush(struct conn *conn)
 {
+    size_t sent = 0;
+
     if (conn->server->is_holding && conn_unsent(conn) > 0) {
         hold(conn);
         return;
     }
-    while (conn_unsent(conn) > 0 && !conn->is_broken) {
-        ssize_t n = io_send(conn, conn->out.data + conn->out_sent, conn_unsent(conn));
+    while (conn_unsent(conn) > 0 && !conn->is_broken && sent < (size_t)SEND_SIZE * SENDS_PER_EVENT) {
+        size_t len;
+        const char *data = next_unsent(conn, &len);
+        ssize_t n = io_send(conn, data, len);
+
         if (n == IO_AGAIN) {
-            compact(conn);
-            return;
+            break;
         }
         if (n <= 0) {
             conn->is_broken = true;
             return;
         }
-        conn->out_sent += (size_t)n;
-        conn->sent_ms = loop_now_ms(conn->server->loop);
+        sent += (size_t)n;
+        count_sent(conn, (size_t)n);
     }
-    if (conn_unsent(conn) == 0) {
+    if (out_unsent(conn) == 0) {
         conn_out_done(conn);
+    } else {
+        compact(conn);
     }
 }
 

@@ -117,7 +117,8 @@ static bool is_finished(const struct conn *conn)
     return conn->server->is_draining && conn->current == NULL && conn->stash.len == 0;
 }
 
-void conn_settle(struct conn *conn)
+/* Do what has become possible or due. The connection may be dead afterwards. Not from inside an answer. */
+static void settle(struct conn *conn)
 {
     bool had_stash = conn->stash.len > 0;
 
@@ -163,7 +164,7 @@ static void run_task(struct loop_task *task)
     if (conn->state == CONN_OPEN && conn->ssl != NULL && tls_has_more(conn)) {
         conn_read(conn);
     }
-    conn_settle(conn);
+    settle(conn);
 }
 
 /* True once requests can be read. */
@@ -194,12 +195,12 @@ static void on_ready(struct loop_watch *watch, uint32_t events)
     if (conn->state == CONN_LINGER) {
         conn_discard(conn);
         conn->is_broken = conn->is_broken || is_gone;
-        conn_settle(conn);
+        settle(conn);
         return;
     }
     if (conn->state == CONN_HANDSHAKE && !shake_hands(conn)) {
         conn->is_broken = conn->is_broken || is_gone;
-        conn_settle(conn);
+        settle(conn);
         return;
     }
     if ((events & EPOLLRDHUP) != 0) {
@@ -213,7 +214,7 @@ static void on_ready(struct loop_watch *watch, uint32_t events)
         conn_tell_half(conn);
     }
     conn->is_broken = conn->is_broken || is_gone;
-    conn_settle(conn);
+    settle(conn);
 }
 
 static void time_out(struct conn *conn)
@@ -232,7 +233,7 @@ static void time_out(struct conn *conn)
         }
         conn->is_broken = true;
     }
-    conn_settle(conn);
+    settle(conn);
 }
 
 static void on_timer(struct timer *timer)

@@ -58,6 +58,13 @@ struct http_request {
     void *user;   /* the handler's own; NULL at first */
 };
 
+/*
+ * The body, without a copy of it: the caller's to free, and followed by a '\0'. The
+ * request is then without. NULL: no memory. It counts among the bodies that are
+ * being received until the request is answered.
+ */
+char *http_take_body(struct http_request *request, size_t *out_len);
+
 /* The first header of that name in any case, or NULL. */
 const char *http_header(const struct http_request *request, const char *name);
 
@@ -71,6 +78,20 @@ const char *http_header(const struct http_request *request, const char *name);
  */
 void http_answer(struct http_request *request, int status, const struct http_header *headers,
                  size_t n_headers, const void *body, size_t body_len);
+
+/*
+ * The same without a copy: the body stays as it is until release(owner) is called,
+ * once, in the loop's thread: when it is sent or the client is gone, which may
+ * be before this returns. It is sent in turns with what others are sent.
+ */
+struct http_shared {
+    const char *data;
+    size_t len;
+    void (*release)(void *owner);
+    void *owner;
+};
+void http_answer_shared(struct http_request *request, int status, const struct http_header *headers,
+                        size_t n_headers, const struct http_shared *body);
 
 /* The same with {"error":{"code":…,"message":…,"lock":null}} as its body. */
 void http_answer_error(struct http_request *request, int status, const char *code, const char *message);

@@ -32,6 +32,8 @@
 enum {
     READ_SIZE = 64 << 10,   /* one read, and so the most that is kept unparsed */
     READS_PER_EVENT = 8,    /* then it is the others' turn */
+    SEND_SIZE = 1 << 20,    /* one write: a reader as fast as we are would else keep us there */
+    SENDS_PER_EVENT = 2,    /* then it is the others' turn */
     MAX_UNSENT = 256 << 10, /* no further request is read while so much waits to be sent */
     MAX_ANSWER = 1 << 30,   /* of one connection's unsent bytes: a mistake of ours, not a client's */
     MAX_HEADERS = 64,       /* of one request: 431 */
@@ -101,13 +103,16 @@ struct request {
     uint64_t body_left;  /* of the body, or of this chunk */
     size_t around_bytes; /* sizes, extensions and trailers of chunks */
     struct buf body;
+    size_t counted; /* of the body, in http_server.bodies_bytes */
     int64_t body_from_ms;
 
     int refuse_status; /* set with refuse_text when the request cannot be accepted */
     const char *refuse_text;
 
-    struct buf ready; /* the answer, while it is not this request's turn */
-    bool is_answered;
+    struct buf ready;          /* the answer, while it is not this request's turn */
+    struct http_shared shared; /* behind it; data NULL: nothing, or all of it is sent */
+    size_t shared_sent;
+    bool is_answered; /* with `shared` it stays at the head of the line until that is sent */
     bool is_streaming;
     bool is_chunked; /* the stream */
     bool was_told_half;
@@ -212,8 +217,6 @@ void address_format(char *out, size_t size, const struct sockaddr_storage *addre
 struct conn *conn_open(struct http_server *server, int fd, const struct sockaddr_storage *address,
                        socklen_t address_len, bool is_tls);
 void conn_close(struct conn *conn);
-/* Do what has become possible or due. The connection may be dead afterwards. Not from inside an answer. */
-void conn_settle(struct conn *conn);
 void conn_later(struct conn *conn);
 void conn_deadline(struct conn *conn, int64_t at_ms);
 
@@ -240,6 +243,7 @@ void conn_out_done(struct conn *conn);
 /* request.c */
 struct request *request_new(struct conn *conn);
 void request_free(struct request *request);
+void request_release_shared(struct request *request);
 void requests_release(struct http_server *server);
 bool request_refuse(struct request *request, int status, const char *text); /* returns false */
 
@@ -253,6 +257,8 @@ void answer_head(struct request *request, struct buf *to, int status, const stru
                  size_t n_headers);
 struct buf *answer_target(struct request *request);
 void answer_finished(struct request *request);
+/* Take out who has its answer at the head of the line, and let out what waits behind. */
+void answer_advance(struct conn *conn);
 void answer_added(struct request *request);
 /* After answers were sent: what is left to do for the connection. */
 void answer_sent(struct conn *conn);

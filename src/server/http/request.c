@@ -22,6 +22,30 @@ void http_on_hangup(struct http_request *request, http_hangup_notice *notice, vo
     own->notice_context = context;
 }
 
+char *http_take_body(struct http_request *request, size_t *out_len)
+{
+    struct request *own = (struct request *)request;
+    size_t len = own->body.len;
+    char *body = buf_take(&own->body);
+
+    if (body != NULL) {
+        *out_len = len;
+        request->body = "";
+        request->body_len = 0;
+    }
+    return body;
+}
+
+void request_release_shared(struct request *request)
+{
+    struct http_shared shared = request->shared;
+
+    request->shared = (struct http_shared){ 0 };
+    if (shared.release != NULL) {
+        shared.release(shared.owner);
+    }
+}
+
 bool request_refuse(struct request *request, int status, const char *text)
 {
     if (request->refuse_status == 0) {
@@ -103,7 +127,8 @@ void request_free(struct request *request)
         return;
     }
     server = request->conn->server;
-    server->bodies_bytes -= request->body.len;
+    server->bodies_bytes -= request->counted;
+    request_release_shared(request);
     request->conn = NULL;
     if (server->n_spare_requests >= SPARE_REQUESTS) {
         request_destroy(request);

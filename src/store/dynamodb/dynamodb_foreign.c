@@ -38,7 +38,10 @@ bool ddb_is_foreign_id(const char *lock_id)
     return text_has_prefix(lock_id, FOREIGN_PREFIX);
 }
 
-bool ddb_foreign_id_of(const struct layout *layout, const json_t *item, char out[FOREIGN_ID_SIZE])
+enum { FOREIGN_ID_SIZE = 40 };
+
+/* The id of a holder that has none: made of who it is and since when. */
+static bool foreign_id_of(const struct layout *layout, const json_t *item, char out[FOREIGN_ID_SIZE])
 {
     const char *owner = item_text(item, layout_name_of(layout, FIELD_OWNER));
     const char *since = item_text(item, layout_name_of(layout, FIELD_LOCKED_AT));
@@ -153,7 +156,7 @@ void ddb_foreign_holder(struct ddb_store *store, const char *key, const json_t *
         record->heartbeat_ms = record->heartbeat_ms > 0 ? record->heartbeat_ms : layout->heartbeat_ms;
         record->stale_after_ms = record->stale_after_ms > 0 ? record->stale_after_ms : layout->stale_after_ms;
     }
-    if (record->lock_id[0] == '\0' && ddb_foreign_id_of(layout, item, id)) {
+    if (record->lock_id[0] == '\0' && foreign_id_of(layout, item, id)) {
         replace(&record->lock_id, id, ok);
     }
 }

@@ -174,9 +174,7 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
 /* The holder of an item of another program's. */
 void ddb_foreign_holder(struct ddb_store *store, const char *key, const json_t *item,
                         struct belay_record *record, bool *ok);
-/* The id of a holder that has none: made of who it is and since when. False if it is not such an id. */
-enum { FOREIGN_ID_SIZE = 40 };
-bool ddb_foreign_id_of(const struct layout *layout, const json_t *item, char out[FOREIGN_ID_SIZE]);
+/* Whether it is an id that was made for a holder that has none. */
 bool ddb_is_foreign_id(const char *lock_id);
 /* A time in any of the forms that programs write. */
 bool ddb_parse_time(const char *text, int64_t *out_unix_ms);

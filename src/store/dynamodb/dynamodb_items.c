@@ -18,7 +18,7 @@
 #define ITEM_VERSION "version"
 #define APPREGISTRY_DECISIONS "LOCK#BELAY-DB#"
 
-enum ddb_form ddb_item_form(const struct ddb_store *store, const char *space)
+static enum ddb_form form_of(const struct ddb_store *store, const char *space)
 {
     if (!layout_is_foreign(store->layout)) {
         return DDB_FORM_JSON;
@@ -36,7 +36,7 @@ bool ddb_is_item(const struct layout *layout, const char *key)
 
 static enum belay_code check_form(const struct ddb_store *store, const char *space, struct belay_error *err)
 {
-    if (ddb_item_form(store, space) == DDB_FORM_NONE) {
+    if (form_of(store, space) == DDB_FORM_NONE) {
         return error_set(
             err, BELAY_CONFIG,
             "a table of layout '%.64s' has no place for applications: use layout belay or appregistry",
@@ -51,7 +51,7 @@ static void add_prefix(const struct ddb_store *store, const char *space, struct 
     if (!layout_is_foreign(store->layout)) {
         buf_addf(out, "%s\t", space);
     } else {
-        buf_adds(out, ddb_item_form(store, space) == DDB_FORM_ROW ? "" : APPREGISTRY_DECISIONS);
+        buf_adds(out, form_of(store, space) == DDB_FORM_ROW ? "" : APPREGISTRY_DECISIONS);
     }
 }
 
@@ -74,7 +74,7 @@ static const char *name_of(const struct ddb_store *store, const char *space, con
     struct buf prefix = BUF_INIT(256);
     const char *name = NULL;
 
-    if (text != NULL && ddb_item_form(store, space) == DDB_FORM_ROW) {
+    if (text != NULL && form_of(store, space) == DDB_FORM_ROW) {
         return text_has_prefix(text, "LOCK#") ? NULL : text;
     }
     add_prefix(store, space, &prefix);
@@ -93,7 +93,7 @@ static enum belay_code read_row(const struct ddb_store *store, const char *space
     struct belay_item item = { .name = strdup(name) };
     const char *value;
 
-    if (ddb_item_form(store, space) == DDB_FORM_ROW) {
+    if (form_of(store, space) == DDB_FORM_ROW) {
         item.value = ddb_row_to_app(row, &item.version);
     } else {
         value = item_text(row, ITEM_VALUE);
@@ -257,7 +257,7 @@ static void put_condition(const struct ddb_store *store, const struct belay_item
     }
     if (write->version == 0) {
         expr_and(expr, "attribute_not_exists(%s)", expr_name(expr, key).text);
-    } else if (ddb_item_form(store, write->space) == DDB_FORM_ROW) {
+    } else if (form_of(store, write->space) == DDB_FORM_ROW) {
         ddb_row_condition(row, expr);
     } else {
         expr_and(expr, "%s = %s", expr_name(expr, ITEM_VERSION).text,
@@ -277,7 +277,7 @@ static enum belay_code send(struct ddb_store *store, const struct belay_item_wri
 
     expr_init(&expr);
     put_condition(store, write, row, &expr);
-    if (write->value != NULL && ddb_item_form(store, write->space) == DDB_FORM_ROW) {
+    if (write->value != NULL && form_of(store, write->space) == DDB_FORM_ROW) {
         ok = ddb_app_to_row(write->value, version, &expr);
     } else if (write->value != NULL) {
         expr_set(&expr, ITEM_VALUE, av_text(write->value));
@@ -316,7 +316,7 @@ enum belay_code ddb_item_put(struct belay_store *base, const struct belay_item_w
 
     /* A row that others write has no version of its own: it is what it was, attribute by attribute. */
     if (code == BELAY_OK && !write->any_version && write->version != 0 &&
-        ddb_item_form(store, write->space) == DDB_FORM_ROW) {
+        form_of(store, write->space) == DDB_FORM_ROW) {
         code = get_row(store, write->space, write->name, &row, err);
         if (code == BELAY_OK) {
             free(row == NULL ? NULL : ddb_row_to_app(row, &before));

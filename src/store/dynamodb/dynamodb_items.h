@@ -9,7 +9,6 @@ enum ddb_form {
     DDB_FORM_JSON, /* `value` and `version` */
     DDB_FORM_ROW   /* a row of document 003's table of applications */
 };
-enum ddb_form ddb_item_form(const struct ddb_store *store, const char *space);
 
 /* ---- dynamodb_appregistry.c ---- */
 

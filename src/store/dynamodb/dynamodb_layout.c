@@ -22,6 +22,7 @@ static const struct layout layouts[] = {
         .fields = {
             [FIELD_STATUS] = { "status", FORMAT_TEXT },
             [FIELD_LOCK_ID] = { "lock_id", FORMAT_TEXT },
+            [FIELD_RELEASED_ID] = { "released_id", FORMAT_TEXT },
             [FIELD_TOKEN] = { "token", FORMAT_NUMBER },
             [FIELD_OWNER] = { "locked_by", FORMAT_TEXT },
             [FIELD_OWNER_NAME] = { "locked_by_name", FORMAT_TEXT },

@@ -11,6 +11,7 @@
 enum layout_field {
     FIELD_STATUS,
     FIELD_LOCK_ID,
+    FIELD_RELEASED_ID,
     FIELD_TOKEN,
     FIELD_OWNER,
     FIELD_OWNER_NAME,

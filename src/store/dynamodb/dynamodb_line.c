@@ -172,6 +172,7 @@ static void put_seq(const struct belay_write *write, struct expr *expr)
     } else if (is_dropped(write->drop_tickets, write->n_drop_tickets, put->lock_id)) {
         expr_set_to(expr, name.data, "if_not_exists(%s, %s)", last.text, one.text);
     } else {
+        /* The grammar in AWS's developer guide lets any operand be the second argument, a function too. */
         expr_set_to(expr, name.data, "if_not_exists(%s, if_not_exists(%s, %s))",
                     expr_name(expr, name.data).text, last.text, one.text);
     }

@@ -279,6 +279,9 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
 
     record.key = copy(key, &ok);
     record.lock_id = copy(text_of(layout, item, FIELD_LOCK_ID), &ok);
+    if (text_of(layout, item, FIELD_RELEASED_ID) != NULL) {
+        record.released_id = copy(text_of(layout, item, FIELD_RELEASED_ID), &ok);
+    }
     record.owner = copy(text_of(layout, item, FIELD_OWNER), &ok);
     record.owner_name = copy(text_of(layout, item, FIELD_OWNER_NAME), &ok);
     if (ok && item != NULL) {

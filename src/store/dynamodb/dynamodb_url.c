@@ -104,7 +104,7 @@ enum belay_code ddb_params_parse(const char *text, struct ddb_params *out_params
     if (params.table == NULL) {
         return error_no_memory(err);
     }
-    list = strchr(params.table, '?');
+    list = strpbrk(params.table, "?,");
     if (list != NULL) {
         *list++ = '\0';
     }

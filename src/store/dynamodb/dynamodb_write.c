@@ -131,15 +131,19 @@ static void put_lease(const struct ddb_store *store, const struct belay_record *
     clear(store, FIELD_STALE_NOTED, expr);
 }
 
-static void put_released(const struct ddb_store *store, enum belay_outcome outcome, struct expr *expr)
+static void put_released(const struct ddb_store *store, const struct belay_write *write, struct expr *expr)
 {
     const struct layout *layout = store->layout;
+    enum belay_outcome outcome = write->values->outcome;
     const char *word = outcome == BELAY_OUTCOME_FAILED   ? layout->failed_word
                        : outcome == BELAY_OUTCOME_FORCED ? layout->forced_word
                                                          : layout->completed_word;
 
     put(store, FIELD_STATUS, av_text(word), expr);
     put(store, FIELD_OUTCOME, av_text(belay_outcome_name(outcome)), expr);
+    if (outcome != BELAY_OUTCOME_FORCED && write->lock_id != NULL) {
+        put(store, FIELD_RELEASED_ID, av_text(write->lock_id), expr);
+    }
 }
 
 /* Random: it never comes back, not even for a key whose item was removed in between. */
@@ -207,7 +211,7 @@ void ddb_write_fields(const struct ddb_store *store, const struct belay_write *w
         put_lease(store, write->values, now_ms, expr);
     }
     if ((write->set & BELAY_SET_RELEASED) != 0) {
-        put_released(store, write->values->outcome, expr);
+        put_released(store, write, expr);
         /* A second ago, as they compare whole seconds with "<": the lock is free at once (L4). */
         if (store->layout->release_expires && (write->set & BELAY_SET_LEASE) == 0) {
             put(store, FIELD_EXPIRES,

@@ -84,8 +84,9 @@ static enum belay_code read_all(const struct file_store *store, int fd, const ch
     return BELAY_OK;
 }
 
-static enum belay_code get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
-                           struct belay_error *err)
+static enum belay_code get_changed(struct belay_blob_store *base, const char *name,
+                                   const struct belay_blob_tag *known, struct belay_blob *out_blob,
+                                   struct belay_error *err)
 {
     struct file_store *store = (struct file_store *)base;
     enum belay_code code = belay_blob_name_check(name, err);
@@ -102,11 +103,25 @@ static enum belay_code get(struct belay_blob_store *base, const char *name, stru
     }
     code = open_file(store, folder, name, last, &fd, &st, err);
     if (code == BELAY_OK) {
-        code = read_all(store, fd, name, (size_t)st.st_size, out_blob, err);
+        struct belay_blob_tag tag;
+
+        file_mark(&st, &tag);
+        if (known == NULL || tag.mark[0] == '\0' || strcmp(tag.mark, known->mark) != 0) {
+            code = read_all(store, fd, name, (size_t)st.st_size, out_blob, err);
+            if (code == BELAY_OK && file_is_settled(&st)) {
+                memcpy(out_blob->tag.mark, tag.mark, sizeof tag.mark);
+            }
+        }
         (void)close(fd);
     }
     (void)close(folder);
     return code;
+}
+
+static enum belay_code get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
+                           struct belay_error *err)
+{
+    return get_changed(base, name, NULL, out_blob, err);
 }
 
 /* ---- writing --------------------------------------------------------------- */
@@ -162,6 +177,9 @@ static int write_temp(struct put *put, const char *data, size_t len)
             done += (size_t)n;
             tell(put->store, done, len);
         }
+    }
+    if (failed == 0) {
+        file_set_time(put->fd);
     }
     if (failed == 0 && fsync(put->fd) != 0) {
         failed = errno;
@@ -258,12 +276,16 @@ static enum belay_code put_file(struct put *put, const void *data, size_t len,
                                 const struct belay_blob_tag *expected, struct belay_error *err)
 {
     int failed = write_temp(put, data, len);
+    struct stat st;
     enum belay_code code;
 
     if (failed != 0) {
         code = file_failed(put->store, put->folder, put->name, put->temp, "write", failed, err);
     } else {
         code = expected == NULL ? put_new(put, err) : put_over(put, expected, err);
+    }
+    if (code == BELAY_OK && fstat(put->fd, &st) == 0) {
+        file_mark(&st, &put->tag); /* renaming has changed it */
     }
     if (put->fd >= 0 && code != BELAY_OK) {
         (void)unlinkat(put->folder, put->temp, 0);
@@ -357,6 +379,7 @@ static const struct belay_blob_ops file_ops = {
     .put_if = put_if,
     .list = list,
     .remove = remove_blob,
+    .get_changed = get_changed,
 };
 
 /* Absolute, without slashes at its end. */

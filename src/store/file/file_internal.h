@@ -41,6 +41,16 @@ struct file_identity {
 };
 struct file_identity file_identity(const struct stat *st);
 
+/* The same as the mark of a tag. */
+void file_mark(const struct stat *st, struct belay_blob_tag *out_tag);
+/*
+ * The clock of files goes in steps of some ms: two writes within one leave the same
+ * time. Ours set a time that is finer; of what others wrote, a mark is worth
+ * something once the step is over.
+ */
+void file_set_time(int fd);
+bool file_is_settled(const struct stat *st);
+
 /* Take the folder's lock; *out_fd is closed to give it back. */
 enum belay_code file_lock_take(const struct file_store *store, int folder, int *out_fd,
                                struct belay_error *err);

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "store/file/file_internal.h"
 
-enum { PATIENCE_MS = 30000, PAUSE_FIRST_MS = 1, PAUSE_MAX_MS = 20, RECORD_SIZE = 1024 };
+enum { PATIENCE_MS = 30000, PAUSE_FIRST_MS = 1, PAUSE_MAX_MS = 20, RECORD_SIZE = 1024, SETTLED_MS = 100 };
 
 struct file_identity file_identity(const struct stat *st)
 {
@@ -22,6 +22,36 @@ struct file_identity file_identity(const struct stat *st)
                                .size = (uint64_t)st->st_size,
                                .modified_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
                                .changed_ns = (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec };
+}
+
+void file_mark(const struct stat *st, struct belay_blob_tag *out_tag)
+{
+    struct file_identity identity = file_identity(st);
+
+    (void)snprintf(out_tag->mark, sizeof out_tag->mark, "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64,
+                   identity.inode, identity.size, identity.modified_ns, identity.changed_ns);
+}
+
+void file_set_time(int fd)
+{
+    struct timespec times[2] = { { .tv_nsec = UTIME_OMIT } };
+
+    if (clock_gettime(CLOCK_REALTIME, &times[1]) == 0) {
+        (void)futimens(fd, times); /* without it the usual time stays, which is coarser */
+    }
+}
+
+bool file_is_settled(const struct stat *st)
+{
+    struct timespec now;
+    int64_t since_ms;
+
+    if (clock_gettime(CLOCK_REALTIME, &now) != 0) {
+        return false;
+    }
+    since_ms =
+        (int64_t)(now.tv_sec - st->st_ctim.tv_sec) * 1000 + (now.tv_nsec - st->st_ctim.tv_nsec) / 1000000;
+    return since_ms >= SETTLED_MS;
 }
 
 static void pause_ms(int64_t ms)

@@ -40,12 +40,12 @@ static enum belay_code load_and_check(struct work *work, struct belay_error *err
     for (size_t i = 0; i < batch->n_writes; i++) {
         enum belay_code code = ledger_load(work->ledger, batch->writes[i].key, &work->rows[i], err);
 
+        if (code == BELAY_OK) {
+            work->refused = i;
+            code = write_check(&batch->writes[i], &work->rows[i].record, work->ground.now_ms, err);
+        }
         if (code != BELAY_OK) {
             return code;
-        }
-        if (!write_may_happen(&batch->writes[i], &work->rows[i].record, work->ground.now_ms)) {
-            work->refused = i;
-            return error_set(err, BELAY_REFUSED, "the condition on '%s' does not hold", batch->writes[i].key);
         }
     }
     return BELAY_OK;
@@ -261,26 +261,6 @@ static void work_release(struct work *work)
     free(work->events);
 }
 
-static void hand_over(struct work *work, enum belay_code code, struct belay_commit *out,
-                      struct belay_record *records)
-{
-    size_t first = code == BELAY_OK ? 0 : work->refused;
-    size_t n = code == BELAY_OK ? work->batch->n_writes : 1;
-
-    *out = (struct belay_commit){ .now_ms = work->ground.now_ms, .records = records, .n_records = n };
-    out->refused = first;
-    out->event_id = code == BELAY_OK && work->batch->n_events > 0 ? work->ground.next : 0;
-    for (size_t i = 0; i < n; i++) {
-        records[i] = work->rows[first + i].record;
-        memset(&work->rows[first + i].record, 0, sizeof records[i]);
-    }
-    for (size_t i = 0; code == BELAY_OK && i < work->batch->n_writes; i++) {
-        if ((work->batch->writes[i].set & BELAY_SET_IDENTITY) != 0) {
-            out->token = work->ground.next;
-        }
-    }
-}
-
 enum belay_code ledger_commit(struct belay_store *base, const struct belay_batch *batch,
                               struct belay_commit *out, struct belay_error *err)
 {
@@ -303,7 +283,7 @@ enum belay_code ledger_commit(struct belay_store *base, const struct belay_batch
         wake_watchers(ledger->reads);
     }
     if (code == BELAY_OK || code == BELAY_REFUSED) {
-        hand_over(&work, code, out, records);
+        *out = commit_answer(code, batch, work.refused, &work.ground, work.rows, records);
         records = NULL;
     }
 

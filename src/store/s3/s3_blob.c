@@ -66,8 +66,8 @@ bool s3_checksum(const void *data, size_t len, char out[S3_SUM_SIZE])
            EVP_EncodeBlock((unsigned char *)out, digest, sizeof digest) > 0;
 }
 
-enum belay_code s3_read_tag(const struct s3_store *store, const struct aws_response *response,
-                            struct belay_blob_tag *out_tag, struct belay_error *err)
+static enum belay_code read_tag(const struct s3_store *store, const struct aws_response *response,
+                                struct belay_blob_tag *out_tag, struct belay_error *err)
 {
     const char *etag = http_response_header(&response->http, "etag");
 
@@ -76,6 +76,7 @@ enum belay_code s3_read_tag(const struct s3_store *store, const struct aws_respo
                          store->params.bucket);
     }
     strcpy(out_tag->text, etag);
+    out_tag->mark[0] = '\0';
     return BELAY_OK;
 }
 
@@ -101,8 +102,9 @@ static bool is_whole(const struct http_response *http)
     return s3_checksum(http->body, http->body_len, sum) && strcmp(sum, wanted) == 0;
 }
 
-enum belay_code s3_get(struct s3_store *store, const char *name, struct belay_blob *out_blob,
-                       struct belay_error *err)
+static enum belay_code get_unless(struct s3_store *store, const char *name,
+                                  const struct belay_blob_tag *known, struct belay_blob *out_blob,
+                                  struct belay_error *err)
 {
     struct s3_call call = { .method = "GET",
                             .operation = "GetObject",
@@ -112,8 +114,17 @@ enum belay_code s3_get(struct s3_store *store, const char *name, struct belay_bl
                             .reads_only = true };
     struct aws_response response;
     struct belay_blob blob = { 0 };
-    enum belay_code code = s3_call(store, &call, &response, err);
+    enum belay_code code;
 
+    if (known != NULL) {
+        call.headers[call.n_headers++] = (struct http_header){ "If-None-Match", known->text };
+    }
+    code = s3_call(store, &call, &response, err);
+    if (known != NULL && code == BELAY_REFUSED && response.http.status == 304) {
+        belay_error_release(err);
+        aws_response_release(&response);
+        return BELAY_OK;
+    }
     if (code == BELAY_NOT_FOUND && response.error_code != NULL &&
         strcmp(response.error_code, "NoSuchBucket") == 0) {
         code = error_set(err, BELAY_CONFIG, "there is no bucket '%s'", store->params.bucket);
@@ -123,7 +134,7 @@ enum belay_code s3_get(struct s3_store *store, const char *name, struct belay_bl
                          name, store->params.bucket);
     }
     if (code == BELAY_OK) {
-        code = s3_read_tag(store, &response, &blob.tag, err);
+        code = read_tag(store, &response, &blob.tag, err);
     }
     if (code == BELAY_OK) {
         blob.data = response.http.body;
@@ -136,12 +147,19 @@ enum belay_code s3_get(struct s3_store *store, const char *name, struct belay_bl
     return code;
 }
 
-static enum belay_code get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
-                           struct belay_error *err)
+static enum belay_code get_changed(struct belay_blob_store *base, const char *name,
+                                   const struct belay_blob_tag *known, struct belay_blob *out_blob,
+                                   struct belay_error *err)
 {
     enum belay_code code = belay_blob_name_check(name, err);
 
-    return code == BELAY_OK ? s3_get((struct s3_store *)base, name, out_blob, err) : code;
+    return code == BELAY_OK ? get_unless((struct s3_store *)base, name, known, out_blob, err) : code;
+}
+
+static enum belay_code get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
+                           struct belay_error *err)
+{
+    return get_changed(base, name, NULL, out_blob, err);
 }
 
 /* ---- put ------------------------------------------------------------------------------- */
@@ -173,7 +191,7 @@ static enum found look(struct s3_store *store, const char *name, const void *dat
                        const struct belay_blob_tag *expected, struct belay_blob_tag *out_tag)
 {
     struct belay_blob blob = { 0 };
-    enum belay_code code = s3_get(store, name, &blob, NULL);
+    enum belay_code code = get_unless(store, name, NULL, &blob, NULL);
     enum found found = FOUND_NOTHING_OUT;
 
     if (code == BELAY_NOT_FOUND) {
@@ -210,7 +228,7 @@ static enum belay_code settle(struct s3_store *store, const char *name, const vo
 {
     *again = false;
     if (code == BELAY_OK) {
-        return s3_read_tag(store, response, out_tag, err);
+        return read_tag(store, response, out_tag, err);
     }
     if (code == BELAY_NOT_FOUND && response->error_code != NULL &&
         strcmp(response->error_code, "NoSuchBucket") == 0) {
@@ -307,6 +325,7 @@ static const struct belay_blob_ops s3_ops = {
     .put_if = put_if,
     .list = list,
     .remove = remove_blob,
+    .get_changed = get_changed,
 };
 
 enum belay_code s3_blob_open(const char *bucket_and_params, struct belay_blob_store **out_store,

@@ -50,10 +50,6 @@ bool s3_checksum(const void *data, size_t len, char out[S3_SUM_SIZE]);
 enum belay_code s3_put_once(struct s3_store *store, const char *name, const void *data, size_t len,
                             const struct belay_blob_tag *expected, struct aws_response *response,
                             struct belay_error *err);
-enum belay_code s3_read_tag(const struct s3_store *store, const struct aws_response *response,
-                            struct belay_blob_tag *out_tag, struct belay_error *err);
-enum belay_code s3_get(struct s3_store *store, const char *name, struct belay_blob *out_blob,
-                       struct belay_error *err);
 
 /* Make sure, once, that the server honours conditions (s3_probe.c). */
 enum belay_code s3_probe(struct s3_store *store, struct belay_error *err);

@@ -97,7 +97,7 @@ static enum belay_code must_be_refused(struct s3_store *store, const char *name,
 
 static enum belay_code try_it(struct s3_store *store, const char *name, struct belay_error *err)
 {
-    static const struct belay_blob_tag wrong = { "\"00000000000000000000000000000000\"" };
+    static const struct belay_blob_tag wrong = { .text = "\"00000000000000000000000000000000\"" };
     struct s3_call clean_up = { .method = "DELETE", .operation = "DeleteObject", .name = name };
     struct aws_response response;
     enum belay_code code = s3_put_once(store, name, "1", 1, NULL, &response, err);

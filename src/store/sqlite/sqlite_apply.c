@@ -16,7 +16,7 @@ static bool is_held_by(const struct belay_record *record, const char *lock_id)
     return record->revision != 0 && record->held && lock_id != NULL && strcmp(record->lock_id, lock_id) == 0;
 }
 
-bool write_may_happen(const struct belay_write *write, const struct belay_record *record, int64_t now_ms)
+static bool may_happen(const struct belay_write *write, const struct belay_record *record, int64_t now_ms)
 {
     bool absent = record->revision == 0;
     bool open = absent || (!record->held && record->n_tickets == 0);
@@ -38,6 +38,14 @@ bool write_may_happen(const struct belay_write *write, const struct belay_record
         return is_held_by(record, write->lock_id) && now_ms < record->expires_ms;
     }
     return false;
+}
+
+enum belay_code write_check(const struct belay_write *write, const struct belay_record *record,
+                            int64_t now_ms, struct belay_error *err)
+{
+    return may_happen(write, record, now_ms)
+               ? BELAY_OK
+               : error_set(err, BELAY_REFUSED, "the condition on '%s' does not hold", write->key);
 }
 
 bool write_leaves_alone(const struct belay_write *write, const struct belay_record *record)
@@ -321,4 +329,29 @@ struct belay_event event_complete(const struct belay_batch *batch, size_t index,
 bool event_takes(const struct belay_event *event)
 {
     return strcmp(event->type, "lock.acquired") == 0 || strcmp(event->type, "lock.adopted") == 0;
+}
+
+struct belay_commit commit_answer(enum belay_code code, const struct belay_batch *batch, size_t refused,
+                                  const struct ground *ground, struct row *rows, struct belay_record *records)
+{
+    bool done = code == BELAY_OK;
+    size_t first = done ? 0 : refused;
+    struct belay_commit answer = {
+        .now_ms = ground->now_ms,
+        .refused = first,
+        .records = records,
+        .n_records = done ? batch->n_writes : 1,
+        .event_id = done && batch->n_events > 0 ? ground->next : 0,
+    };
+
+    for (size_t i = 0; i < answer.n_records; i++) {
+        records[i] = rows[first + i].record;
+        memset(&rows[first + i].record, 0, sizeof records[i]);
+    }
+    for (size_t i = 0; done && i < batch->n_writes; i++) {
+        if ((batch->writes[i].set & BELAY_SET_IDENTITY) != 0) {
+            answer.token = ground->next;
+        }
+    }
+    return answer;
 }

@@ -89,7 +89,7 @@ int db_exec(struct sqlite_store *store, const char *sql)
     return sqlite3_exec(store->db, sql, NULL, NULL, NULL);
 }
 
-int db_set_synchronous(struct sqlite_store *store, int level)
+static int set_synchronous(struct sqlite_store *store, int level)
 {
     int rc;
 
@@ -105,7 +105,7 @@ int db_set_synchronous(struct sqlite_store *store, int level)
 
 int db_begin(struct sqlite_store *store, bool full)
 {
-    int rc = db_set_synchronous(store, full ? 2 : 1);
+    int rc = set_synchronous(store, full ? 2 : 1);
 
     return rc == SQLITE_OK ? db_run(store, ST_BEGIN) : rc;
 }

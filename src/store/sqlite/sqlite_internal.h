@@ -149,7 +149,6 @@ int db_statement(struct sqlite_store *store, enum statement which, sqlite3_stmt 
 int db_run(struct sqlite_store *store, enum statement which); /* without a result */
 int db_finish(sqlite3_stmt *statement);                       /* step to the end and reset */
 int db_exec(struct sqlite_store *store, const char *sql);
-int db_set_synchronous(struct sqlite_store *store, int level);
 /* Begin to write, durably or not, having waited for other writers. */
 int db_begin(struct sqlite_store *store, bool full);
 void db_rollback(struct sqlite_store *store);
@@ -238,7 +237,9 @@ enum belay_code json_read_meta(const struct sqlite_store *store, const char *tex
                                struct belay_meta **out_meta, size_t *out_n, struct belay_error *err);
 
 /* ---- sqlite_apply.c: what a write means, without a database ---- */
-bool write_may_happen(const struct belay_write *write, const struct belay_record *record, int64_t now_ms);
+/* BELAY_REFUSED if its condition does not hold of the record. */
+enum belay_code write_check(const struct belay_write *write, const struct belay_record *record,
+                            int64_t now_ms, struct belay_error *err);
 /* A condition and nothing more, or one of those that make no record. */
 bool write_leaves_alone(const struct belay_write *write, const struct belay_record *record);
 /* Whether losing it to a power cut would break a promise (sqlite_commit.c). */
@@ -261,6 +262,13 @@ void before_release(struct before *before);
 /* An event as it is kept, with what only the store knows. Borrows from all. */
 struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct ground *ground,
                                   const struct before *before);
+/*
+ * What the port answers: after BELAY_OK all records as they are now, after
+ * BELAY_REFUSED the one of writes[refused]. They move from the rows to `records`.
+ */
+struct belay_commit commit_answer(enum belay_code code, const struct belay_batch *batch, size_t refused,
+                                  const struct ground *ground, struct row *rows,
+                                  struct belay_record *records);
 /* It says that a lock id took a key. */
 bool event_takes(const struct belay_event *event);
 

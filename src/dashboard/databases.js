@@ -1,0 +1,475 @@
+// Who uses which database, who is up, and why the last stop was skipped.
+
+import { h, icon, clear, keyed, walk, say, STEPS } from "./dom.js";
+import { ask } from "./api.js";
+import { count, holder, moment, plural, span } from "./format.js";
+import { href as lockHref } from "./locks.js";
+import { ago, tickAges } from "./states.js";
+
+const AGAIN_MS = 30000, SOON_MS = 1000;
+const AT_ONCE = 6; // applications that are asked at a time; each takes 3 s at most
+const MOST_CARDS = 200, MOST_USERS = 8;
+
+export const dbHref = (id) => `#/databases/${encodeURIComponent(id)}`;
+const lockKey = (id) => `LOCK#DB#${id}`;
+
+const ACTIONS = {
+  stopped: ["ok", "stopped"], started: ["ok", "started"], skipped_shared_active: ["warn", "not stopped: in use"], skipped_lock: ["warn", "not done: locked"],
+  skipped: ["off", "nothing to do"], error: ["bad", "failed"],
+};
+
+export function decision(action) {
+  const [tone, word] = ACTIONS[action] ?? ["off", action];
+  return h("span", { class: `badge ${tone}` }, word);
+}
+
+/** What applications said when they were last asked; for all pages, until the tab is closed. */
+export class Answers extends EventTarget {
+  #known = new Map();
+
+  get(app) {
+    return this.#known.get(app) ?? null;
+  }
+
+  #set(app, answer) {
+    this.#known.set(app, answer);
+    this.dispatchEvent(new CustomEvent("answer", { detail: app }));
+  }
+
+  async #one(app, now) {
+    this.#set(app, { ...this.get(app), isAsking: true });
+    try {
+      const { status, http_code: code, reason, timestamp } = await ask(`status/quick?app=${encodeURIComponent(app)}`);
+      this.#set(app, { status, code, reason, at: Date.parse(timestamp) });
+    } catch (error) {
+      this.#set(app, { status: "UNKNOWN", code: null, reason: error.message, at: now() });
+    }
+  }
+
+  /** Side by side, but not all at once. */
+  async ask(apps, now) {
+    const left = [...new Set(apps)].filter((app) => !this.get(app)?.isAsking);
+    const work = async () => {
+      while (left.length > 0) {
+        await this.#one(left.shift(), now);
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, work));
+  }
+}
+
+/** Registry, databases and what was decided, and when to ask for them again. */
+class Registry {
+  #model;
+  #off = new AbortController();
+  #tell;
+  databases = null;
+  apps = new Map();
+  error = null;
+
+  constructor(model, tell) {
+    this.#model = model;
+    this.#tell = tell;
+    const on = (name, fn) => model.addEventListener(name, fn, { signal: this.#off.signal });
+    on("locks", ({ detail: { keys } }) => this.#locks(keys));
+    on("link", () => model.link === "live" && this.ask());
+    this.again = setInterval(() => document.hidden || this.ask(), AGAIN_MS);
+    this.ask();
+  }
+
+  get signal() {
+    return this.#off.signal;
+  }
+
+  close() {
+    this.#off.abort();
+    clearInterval(this.again);
+    clearTimeout(this.soon);
+  }
+
+  #locks(keys) {
+    if (!keys || [...keys].some((key) => key.startsWith(lockKey("")))) {
+      this.#tell();
+      clearTimeout(this.soon);
+      this.soon = setTimeout(() => this.ask(), SOON_MS);
+    }
+  }
+
+  async ask() {
+    if (this.isAsking) {
+      return;
+    }
+    this.isAsking = true;
+    try {
+      const [{ databases }, { apps }] = await Promise.all([ask("v1/databases", { signal: this.signal }), ask("v1/apps", { signal: this.signal })]);
+      this.databases = databases;
+      this.apps = new Map(apps.map((app) => [app.name, app]));
+      this.error = null;
+    } catch (error) {
+      if (error.name === "AbortError") {
+        return;
+      }
+      this.error = error;
+    } finally {
+      this.isAsking = false;
+    }
+    this.#tell();
+  }
+}
+
+/** The lock under which it is stopped and started, while somebody has it. */
+function lockBadge(model, id) {
+  const lock = model.locks.get(lockKey(id));
+  return lock && model.status(lock) === "active" ? { key: lock.key, name: holder(lock).name } : null;
+}
+
+function drawLock(lock) {
+  return lock ? h("a", { class: "badge queue", href: lockHref(lock.key), title: "it is being stopped or started, or was when its holder died", "data-part": "lock" }, icon("lock"), `locked by ${lock.name}`) : null;
+}
+
+const TONES = { UP: "ok", DOWN: "off", UNKNOWN: "warn" };
+
+function drawAnswer(answer, model) {
+  if (!answer) {
+    return h("span", { class: "muted" }, "not asked");
+  }
+  if (answer.isAsking) {
+    return h("span", { class: "muted asking" }, "asking…");
+  }
+  return h("span", { class: "answer", title: answer.reason ?? "" }, h("span", { class: `badge ${TONES[answer.status] ?? "off"}` }, answer.status),
+    h("span", { class: "muted" }, answer.code ? `${answer.code}, ` : "", ago(answer.at, model)));
+}
+
+function drawRecorded({ state, since, by }, model) {
+  return h("span", { class: "recorded" }, state === "stopped" ? "recorded as stopped" : "recorded as running",
+    since ? [" ", ago(Date.parse(since), model)] : null, by ? h("span", { class: "muted" }, ` by ${by}`) : null);
+}
+
+function drawDecision(last, model) {
+  if (!last) {
+    return h("p", { class: "decision muted" }, "Nothing has been decided about it yet.");
+  }
+  return h("div", { class: "decision" }, h("p", {}, decision(last.action), h("span", { class: "muted" }, last.at ? [" ", ago(Date.parse(last.at), model)] : null, last.by ? ` by ${last.by}` : "")),
+    last.reason ? h("p", { class: "why" }, last.reason) : null);
+}
+
+function whyNot(error) {
+  return [h("h2", {}, error.status === 0 ? "The server does not answer" : "The registry cannot be read"), h("p", {}, `${error.message}.`),
+    h("p", { class: "muted" }, "Without it nothing is stopped. ", h("code", {}, "belay doctor"), " looks at the store.")];
+}
+
+function teach() {
+  const address = location.origin + location.pathname.replace(/\/$/, "");
+  return [
+    h("h2", {}, "No application is registered"),
+    h("p", {}, "Say who uses which database, and where to ask whether it is up:"),
+    h("pre", { tabindex: "0" }, `export BELAY_STORE=${address}\nbelay app register shop --url ${address}/healthz --database postgres=10.0.1.5:5432`),
+    h("p", {}, "Then a database is stopped only once nobody else uses it:"),
+    h("pre", { tabindex: "0" }, "belay db stop --app shop"),
+  ];
+}
+
+export class DatabasesPage {
+  #model;
+  #state;
+
+  constructor(model, state) {
+    this.#model = model;
+    this.#state = state; // survives a visit to another page
+    this.element = this.#build();
+    this.registry = new Registry(model, () => this.#render());
+    state.answers.addEventListener("answer", () => this.#soon(), { signal: this.registry.signal });
+    this.ticker = setInterval(() => tickAges(this.element, model), 1000);
+  }
+
+  close() {
+    this.#state.scrollTop = this.scroller.scrollTop;
+    this.registry.close();
+    clearInterval(this.ticker);
+    cancelAnimationFrame(this.frame);
+  }
+
+  key(event) {
+    if (event.key === "/") {
+      this.search.focus();
+      this.search.select();
+      return true;
+    }
+    if (event.key === "s" && !this.askButton.hidden) {
+      this.askButton.click();
+      return true;
+    }
+    return STEPS[event.key] !== undefined && walk([...this.element.querySelectorAll(".db .key")], STEPS[event.key]);
+  }
+
+  #build() {
+    this.search = h("input", { type: "search", class: "search", placeholder: "Search databases and applications", "aria-label": "Search databases and applications", autocomplete: "off", spellcheck: "false",
+      oninput: () => this.#searched(), onkeydown: (event) => this.#searchKey(event) });
+    this.search.value = this.#state.text;
+    this.total = h("span", { class: "total" });
+    this.askButton = h("button", { type: "button", onclick: () => this.#askAll() }, "Ask who is up");
+    this.askButton.hidden = true;
+    this.list = h("div", { class: "dbs" });
+    this.more = h("p", { class: "muted wait" });
+    this.place = h("div", {}, h("p", { class: "muted wait" }, "Loading the databases…"));
+    this.scroller = h("div", { class: "scroller", tabindex: "-1" }, this.place);
+    return h("section", { class: "page databases" },
+      h("header", { class: "bar" }, h("h1", {}, "Databases"), this.total, this.askButton,
+        h("div", { class: "searchbox" }, icon("search"), this.search, h("kbd", { "aria-hidden": "true" }, "/"))),
+      this.scroller);
+  }
+
+  #searched() {
+    this.#state.text = this.search.value;
+    this.#render();
+    say(`${plural(this.list.children.length, "entry", "entries")} shown`);
+  }
+
+  #searchKey(event) {
+    if (event.key === "Escape" && this.search.value) {
+      this.search.value = "";
+      this.#searched();
+    } else if (event.key === "Escape") {
+      this.search.blur();
+    } else if (event.key === "ArrowDown" || event.key === "Enter") {
+      walk([...this.element.querySelectorAll(".db .key")], 0);
+    } else {
+      return;
+    }
+    event.preventDefault();
+  }
+
+  #soon() {
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      this.#render();
+    });
+  }
+
+  async #askAll() {
+    const apps = this.shown.flatMap(({ apps: users }) => users.map(({ app }) => app));
+    this.askButton.disabled = true;
+    await this.#state.answers.ask(apps, () => this.#model.now());
+    this.askButton.disabled = false;
+    const up = new Set(apps.filter((app) => this.#state.answers.get(app)?.status === "UP"));
+    say(`${up.size} of ${plural(new Set(apps).size, "application")} up`);
+  }
+
+  /** Databases; then one entry for applications without any. */
+  #entries() {
+    const words = this.#state.text.toLowerCase().split(/\s+/).filter(Boolean);
+    const fits = (...texts) => words.every((word) => texts.some((text) => text?.toLowerCase().includes(word)));
+    const found = this.registry.databases.filter((one) => fits(one.database, one.kind, one.host, ...one.apps.map(({ app }) => app)));
+    const used = new Set(this.registry.databases.flatMap(({ apps }) => apps.map(({ app }) => app)));
+    const alone = [...this.registry.apps.values()].filter(({ name }) => !used.has(name) && fits(name)).map(({ name, state, since }) => ({ app: name, state, since }));
+    return alone.length > 0 ? [...found, { database: null, apps: alone }] : found;
+  }
+
+  #render() {
+    const { registry } = this;
+    if (!registry.databases) {
+      if (registry.error) {
+        this.#replace(`error ${registry.error.message}`, h("div", { class: "empty" }, whyNot(registry.error)));
+      }
+      return;
+    }
+    this.shown = this.#entries();
+    this.askButton.hidden = this.shown.length === 0;
+    this.total.textContent = registry.databases.length === 0 ? "" : `${plural(registry.databases.length, "database")}, ${plural(registry.apps.size, "application")}`;
+    if (this.shown.length === 0) {
+      const isFirst = registry.apps.size === 0;
+      this.#replace(isFirst ? "first" : "none", h("div", { class: "empty" }, isFirst ? teach() : [h("h2", {}, "No database fits"), h("p", {}, "No database or application has that in its name.")]));
+      return;
+    }
+    this.#replace("some", this.list, this.more);
+    this.more.textContent = this.shown.length > MOST_CARDS ? `and ${count(this.shown.length - MOST_CARDS)} more: search for one` : "";
+    keyed(this.list, this.shown.slice(0, MOST_CARDS).map((one) => ({ key: one.database ?? "", data: this.#dataOf(one) })), (data) => this.#card(data));
+    if (!this.isPlaced) {
+      this.isPlaced = true;
+      this.scroller.scrollTop = this.#state.scrollTop;
+    }
+  }
+
+  #replace(kind, ...inside) {
+    if (this.kind !== kind) {
+      this.kind = kind;
+      clear(this.place).append(...inside);
+    }
+  }
+
+  #dataOf(one) {
+    const users = one.apps.slice(0, MOST_USERS).map((user) => ({ ...user, by: this.registry.apps.get(user.app)?.by, answer: this.#state.answers.get(user.app) }));
+    return { ...one, apps: users, n: one.apps.length, lock: one.database === null ? null : lockBadge(this.#model, one.database) };
+  }
+
+  #card({ database, kind, host, shared, apps, n, lock, last }) {
+    const to = database === null ? null : dbHref(database);
+    const title = database === null ? h("span", {}, "Applications without a database")
+      : [h("a", { class: "key mono", href: to, "data-part": "key" }, database), h("span", { class: "badge off" }, kind), host && host !== database ? h("span", { class: "owner mono" }, host) : null];
+    return h("article", { class: "card db" },
+      h("h2", {}, h("span", { class: "title" }, title), drawLock(lock)),
+      h("p", { class: "muted uses" }, database === null ? "" : shared ? `shared by ${plural(n, "application")}` : "used by one application"),
+      h("ul", { class: "users" }, apps.map((user) => userLine(user, this.#model, this.#state.answers))),
+      n > apps.length ? h("p", {}, h("a", { class: "quiet", href: to ?? "#/databases" }, `and ${plural(n - apps.length, "more application")}`)) : null,
+      database === null ? null : h("div", { class: "last" }, h("h3", {}, "Last decision"), drawDecision(last, this.#model)));
+  }
+}
+
+function userLine(user, model, answers) {
+  const { app, answer } = user;
+  return h("li", {}, h("span", { class: "name" }, app), h("span", { class: "record" }, drawRecorded(user, model)), drawAnswer(answer, model),
+    h("button", { type: "button", class: "small", "aria-label": `Ask ${app} whether it is up`, "data-part": `ask ${app}`, "aria-disabled": answer?.isAsking ? "true" : undefined, onclick: () => answers.ask([app], () => model.now()) }, "Ask"));
+}
+
+// ---- one database
+
+const HISTORY = 500;
+const DECISIONS = {
+  "stop.decided": "About to be stopped", "stop.stopped": "Stopped", "stop.skipped_shared_active": "Not stopped: in use", "stop.skipped_lock": "Not stopped: locked", "stop.skipped": "Stop: nothing to do", "stop.error": "Stop failed",
+  "start.decided": "About to be started", "start.started": "Started", "start.skipped_lock": "Not started: locked", "start.skipped": "Start: nothing to do", "start.error": "Start failed",
+};
+
+export class DatabasePage {
+  #model;
+  #id;
+  #answers;
+
+  constructor(model, id, { answers }) {
+    this.#model = model;
+    this.#id = id;
+    this.#answers = answers;
+    this.element = this.#build();
+    this.registry = new Registry(model, () => this.#changed());
+    answers.addEventListener("answer", () => this.#render(), { signal: this.registry.signal });
+    this.ticker = setInterval(() => tickAges(this.element, model), 1000);
+  }
+
+  close() {
+    this.registry.close();
+    clearInterval(this.ticker);
+  }
+
+  key(event) {
+    if (event.key === "Escape" || event.key === "h") {
+      location.hash = "#/databases";
+    } else if (event.key === "s") {
+      this.askButton.click();
+    } else {
+      return STEPS[event.key] !== undefined && walk([...this.users.querySelectorAll("button")], STEPS[event.key]);
+    }
+    return true;
+  }
+
+  #build() {
+    this.head = h("div", { class: "top" });
+    this.users = h("ul", { class: "users wide-users" });
+    this.n = h("span", { class: "n" });
+    this.askButton = h("button", { type: "button", onclick: () => this.#askAll() }, "Ask who is up");
+    this.decisions = h("ol", { class: "timeline" });
+    this.none = h("p", { class: "muted" });
+    this.cards = h("div", { class: "cards two even" },
+      h("div", { class: "col" }, h("section", { class: "card" }, h("h2", {}, h("span", {}, "Used by ", this.n), this.askButton), this.users)),
+      h("div", { class: "col" }, h("section", { class: "card" }, h("h2", {}, "What was decided"), this.decisions, this.none)));
+    this.place = h("div", {}, h("p", { class: "muted wait" }, "Loading…"));
+    return h("section", { class: "page lock database" },
+      h("header", { class: "bar" }, h("a", { class: "back", href: "#/databases" }, icon("back"), "Databases"), h("h1", { class: "mono" }, this.#id)),
+      h("div", { class: "scroller", tabindex: "-1" }, this.head, this.place));
+  }
+
+  async #askAll() {
+    this.askButton.disabled = true;
+    await this.#answers.ask(this.one.apps.map(({ app }) => app), () => this.#model.now());
+    this.askButton.disabled = false;
+    say(`${this.one.apps.filter(({ app }) => this.#answers.get(app)?.status === "UP").length} of ${plural(this.one.apps.length, "application")} up`);
+  }
+
+  #changed() {
+    this.#render();
+    this.#askHistory();
+  }
+
+  async #askHistory() {
+    if (this.isAsking || !this.registry.databases) {
+      return;
+    }
+    this.isAsking = true;
+    try {
+      const { events } = await ask(`v1/locks/${encodeURIComponent(lockKey(this.#id))}/history?limit=${HISTORY}`, { signal: this.registry.signal });
+      this.events = events.filter(({ event }) => event.startsWith("db.")).reverse().slice(0, 100);
+    } catch (error) {
+      if (error.name === "AbortError") {
+        return;
+      }
+      this.events = [];
+      this.whyNone = error.status === 404 ? "" : error.message;
+    } finally {
+      this.isAsking = false;
+    }
+    this.#renderDecisions();
+  }
+
+  #render() {
+    const { registry } = this;
+    this.one = registry.databases?.find(({ database, host }) => database === this.#id || host === this.#id);
+    if (!this.one) {
+      if (registry.databases || registry.error) {
+        clear(this.head);
+        clear(this.place).append(h("div", { class: "empty" }, registry.databases ? this.#unknown() : whyNot(registry.error)));
+      }
+      return;
+    }
+    if (this.place.firstChild !== this.cards) {
+      clear(this.place).append(this.cards);
+    }
+    this.n.textContent = plural(this.one.apps.length, "application");
+    this.#renderHead();
+    keyed(this.users, this.one.apps.map((user) => ({ key: user.app, data: { ...user, app: user.app, ...this.#more(user.app), answer: this.#answers.get(user.app) } })), (user) => this.#user(user));
+  }
+
+  #more(app) {
+    const { by, urls = [], labels = {} } = this.registry.apps.get(app) ?? {};
+    return { by, urls, labels };
+  }
+
+  #unknown() {
+    return [h("h2", {}, "No application uses this database"), h("p", {}, "It is known by those who do. To register one:"),
+      h("pre", { tabindex: "0" }, `belay app register NAME --url URL --database postgres=${this.#id}`)];
+  }
+
+  #renderHead() {
+    const { kind, host, shared, last } = this.one;
+    const lock = lockBadge(this.#model, this.one.database);
+    keyed(this.head, [{ key: "head", data: { kind, host, shared, last, lock } }], () => h("div", { class: "headline" },
+      h("div", { class: "who" }, h("span", { class: "states" }, h("span", { class: "badge off" }, kind), h("span", { class: "badge off" }, shared ? "shared" : "dedicated"), drawLock(lock)),
+        host && host !== this.one.database ? h("p", { class: "owner mono" }, host) : null),
+      h("div", { class: "last" }, h("h3", {}, "Last decision"), drawDecision(last, this.#model))));
+  }
+
+  #user(user) {
+    const { urls, labels, answer } = user;
+    const line = userLine(user, this.#model, this.#answers);
+    line.append(h("div", { class: "more" },
+      answer?.reason && !answer.isAsking ? h("p", { class: "why" }, answer.reason) : null,
+      urls.map((url) => h("p", { class: "mono url" }, url)),
+      Object.entries(labels).map(([name, value]) => h("span", { class: "badge off" }, `${name}: ${value}`))));
+    return line;
+  }
+
+  #renderDecisions() {
+    const { events, whyNone } = this;
+    this.none.textContent = events.length > 0 ? "" : whyNone ? `${whyNone}.` : "Nothing has been recorded. Each stop and start, done or not, is a line here:";
+    this.none.hidden = events.length > 0;
+    keyed(this.decisions, events.map((event) => ({ key: String(event.id ?? event.timestamp), data: event })), (event) => this.#decision(event));
+  }
+
+  #decision({ event, timestamp, by, reason, metadata }) {
+    const [, verb, action] = event.split(".");
+    const tone = { ok: "ok", warn: "warn", bad: "bad" }[ACTIONS[action]?.[0]] ?? "dim";
+    const words = DECISIONS[`${verb}.${action}`] ?? `${verb} ${action}`;
+    return h("li", { class: tone }, h("time", { datetime: timestamp, title: timestamp }, moment(Date.parse(timestamp), this.#model.now())),
+      h("div", {}, h("b", {}, words), by ? h("span", { class: "by" }, ` by ${by}`) : null,
+        reason ? h("p", { class: "reason" }, reason) : null,
+        metadata?.sharing_apps ? h("p", { class: "reason" }, `shared with ${metadata.sharing_apps.split(",").join(", ")}`) : null,
+        Number(metadata?.lock_acquire_ms) > 1000 ? h("p", { class: "reason" }, `It took ${span(Number(metadata.lock_acquire_ms))} to get the lock.`) : null));
+  }
+}

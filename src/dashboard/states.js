@@ -1,0 +1,324 @@
+// The deployment states there are: stack by stack, with the last deployment of each; and Terraform's.
+
+import { h, icon, clear, keyed, walk, say, STEPS } from "./dom.js";
+import { ask } from "./api.js";
+import { age, bytes, count, holder, moment, plural } from "./format.js";
+import { href as lockHref } from "./locks.js";
+
+const AGAIN_MS = 30000; // for changes that nobody tells of
+const SOON_MS = 1500; // after something happened to a lock
+const AT_ONCE = 4; // histories that are asked for at a time
+
+export const stateHref = (stack, environment, version) => `#/state/${[stack, environment, version].filter(Boolean).map(encodeURIComponent).join("/")}`;
+export const terraformHref = (name, version) => `#/terraform/${[name, version].filter(Boolean).map(encodeURIComponent).join("/")}`;
+export const statePath = (stack, environment) => `v1/state/${encodeURIComponent(stack)}/${encodeURIComponent(environment)}`;
+export const lockOf = (stack, environment) => `stack:${stack}:env:${environment}`;
+
+const OUTCOMES = {
+  success: ["ok", "success"], failed: ["bad", "failed"], lost: ["warn", "lost", "the lock was lost while it ran"], restored: ["queue", "restored", "an older version was made the present one"],
+};
+
+export function outcome(status) {
+  const [tone, word, title] = OUTCOMES[status] ?? ["off", status || "no status"];
+  return h("span", { class: `badge ${tone}`, title }, word);
+}
+
+export function commit(deployment) {
+  const { git_commit: id, git_branch: branch } = deployment ?? {};
+  if (!id && !branch) {
+    return null;
+  }
+  return h("span", { class: "commit" }, id ? h("code", { title: id }, /^[0-9a-f]{12,}$/i.test(id) ? id.slice(0, 7) : id) : null, branch ? h("span", { class: "muted" }, branch) : null);
+}
+
+/** How long ago, kept up by the page's ticker (tickAges). */
+export function ago(ms, model) {
+  return Number.isNaN(ms) ? h("span", {}, "–") : h("time", { datetime: new Date(ms).toISOString(), title: moment(ms, model.now()), "data-ago": ms }, age(model.now() - ms));
+}
+
+export function tickAges(element, model) {
+  if (document.hidden) {
+    return;
+  }
+  for (const one of element.querySelectorAll("[data-ago]")) {
+    const text = age(model.now() - Number(one.dataset.ago));
+    if (one.textContent !== text) {
+      one.textContent = text;
+    }
+  }
+}
+
+/** Who has the lock now, if anybody. */
+export function heldBy(model, key) {
+  const lock = model.locks.get(key);
+  return lock && model.status(lock) === "active" ? holder(lock).name : null;
+}
+
+/** What to say when the states cannot be read. */
+export function whyNot(error) {
+  if (error.code === "bad_config") {
+    return [
+      h("h2", {}, "This server has no place for states"),
+      h("p", {}, "Its locks are not in a file beside which states could lie. Whoever runs it names a directory, or a bucket of S3:"),
+      h("pre", { tabindex: "0" }, "belay serve --state-store file:/var/lib/belay/state"),
+      h("p", {}, "or in its configuration:"),
+      h("pre", { tabindex: "0" }, "state_store: s3://my-bucket/belay?region=eu-central-1"),
+      h("p", { class: "muted" }, `It says: ${error.message}.`),
+    ];
+  }
+  return [h("h2", {}, error.status === 403 ? "Your token may not see this" : error.status === 0 ? "The server does not answer" : "The states cannot be read"), h("p", {}, `${error.message}.`)];
+}
+
+function teach() {
+  const address = location.origin + location.pathname.replace(/\/$/, "");
+  return [
+    h("h2", {}, "Nothing has been deployed yet"),
+    h("p", {}, "A state appears here with its first deployment. On this server's machine, or anywhere with the same ", h("code", {}, "--state-store"), ":"),
+    h("pre", { tabindex: "0" }, "belay deploy --stack shop --environment prod -- ./deploy.sh"),
+    h("p", {}, "The command finds the state in the file ", h("code", {}, "$BELAY_STATE_FILE"), " and writes the new one to ", h("code", {}, "$BELAY_STATE_OUT"), ". For Terraform and OpenTofu this server is an http backend:"),
+    h("pre", { tabindex: "0" }, `terraform {\n  backend "http" {\n    address        = "${address}/v1/terraform/network"\n    lock_address   = "${address}/v1/terraform/network"\n    unlock_address = "${address}/v1/terraform/network"\n  }\n}`),
+  ];
+}
+
+export class StatesPage {
+  #model;
+  #state;
+  #off = new AbortController();
+  #states = null;
+  #terraform = [];
+  #queue = [];
+  #asking = 0;
+
+  constructor(model, state) {
+    this.#model = model;
+    this.#state = state; // survives a visit to another page
+    this.element = this.#build();
+    const on = (name, fn) => model.addEventListener(name, fn, { signal: this.#off.signal });
+    on("locks", ({ detail: { keys } }) => this.#locksChanged(keys));
+    on("link", () => model.link === "live" && this.#ask());
+    this.ticker = setInterval(() => tickAges(this.element, model), 1000);
+    this.again = setInterval(() => document.hidden || this.#ask(), AGAIN_MS);
+    this.seen = new IntersectionObserver((entries) => entries.forEach((entry) => entry.isIntersecting && this.#want(entry.target.dataset.key)), { root: this.scroller, rootMargin: "200px" });
+    this.#ask();
+  }
+
+  close() {
+    this.#state.scrollTop = this.scroller.scrollTop;
+    this.#off.abort();
+    this.seen.disconnect();
+    clearInterval(this.ticker);
+    clearInterval(this.again);
+    clearTimeout(this.soon);
+  }
+
+  key(event) {
+    if (event.key === "/") {
+      this.search.focus();
+      this.search.select();
+      return true;
+    }
+    return STEPS[event.key] !== undefined && walk([...this.element.querySelectorAll(".tr .key")], STEPS[event.key]);
+  }
+
+  // ---- asking
+
+  async #ask() {
+    if (this.isAsking) {
+      return;
+    }
+    this.isAsking = true;
+    const signal = this.#off.signal;
+    try {
+      const [states, terraform] = await Promise.all([ask("v1/state", { signal }), ask("v1/terraform", { signal })]);
+      this.#states = states.states;
+      this.#terraform = terraform.states;
+      this.error = null;
+    } catch (error) {
+      if (error.name === "AbortError") {
+        return;
+      }
+      this.error = error;
+    } finally {
+      this.isAsking = false;
+    }
+    this.#render();
+  }
+
+  /** A deployment begins and ends with its lock. */
+  #locksChanged(keys) {
+    if (keys && ![...keys].some((key) => key.startsWith("stack:") || key.startsWith("terraform/"))) {
+      return;
+    }
+    this.#render();
+    clearTimeout(this.soon);
+    this.soon = setTimeout(() => this.#ask(), SOON_MS);
+  }
+
+  /** The history of a row that came into view, unless it is known already. */
+  #want(key) {
+    const one = this.#states?.find((state) => this.#keyOf(state) === key);
+    if (one && this.#state.known.get(key)?.of !== this.#mark(one) && !this.#queue.includes(key)) {
+      this.#queue.push(key);
+      this.#next();
+    }
+  }
+
+  #keyOf({ stack, environment }) {
+    return `${stack}/${environment}`;
+  }
+
+  #mark({ size, modified }) {
+    return `${size} ${modified}`;
+  }
+
+  async #next() {
+    const key = this.#asking < AT_ONCE ? this.#queue.shift() : undefined;
+    const one = key === undefined ? undefined : this.#states.find((state) => this.#keyOf(state) === key);
+    if (!one) {
+      return;
+    }
+    this.#asking++;
+    const known = { of: this.#mark(one) };
+    this.#state.known.set(key, known);
+    try {
+      const history = await ask(`${statePath(one.stack, one.environment)}/history?limit=1`, { signal: this.#off.signal });
+      known.last = history.deployments[0] ?? null;
+      known.versions = history.versions.length;
+    } catch (error) {
+      if (error.name === "AbortError") {
+        this.#state.known.delete(key);
+        return;
+      }
+      known.why = error.code === "bad_content" ? "damaged" : error.status === 403 ? "not yours" : "not read";
+      known.error = error.message;
+    }
+    this.#asking--;
+    this.#render();
+    this.#next();
+  }
+
+  // ---- drawing
+
+  #build() {
+    this.search = h("input", { type: "search", class: "search", placeholder: "Search stacks and environments", "aria-label": "Search stacks and environments", autocomplete: "off", spellcheck: "false",
+      oninput: () => this.#searched(), onkeydown: (event) => this.#searchKey(event) });
+    this.search.value = this.#state.text;
+    this.total = h("span", { class: "total" });
+    this.place = h("div", {}, h("p", { class: "muted wait" }, "Loading the states…"));
+    this.scroller = h("div", { class: "scroller", tabindex: "-1" }, this.place);
+    const head = (names) => h("div", { class: "thead", role: "rowgroup" }, h("div", { class: "tr head", role: "row" }, names.map(([name, label]) => h("div", { role: "columnheader", class: `c-${name}` }, label))));
+    this.rows = h("div", { role: "rowgroup" });
+    this.table = h("div", { class: "table stacks", role: "table", "aria-label": "Deployment states" },
+      head([["key", "State"], ["outcome", "Last deployment"], ["by", "By"], ["commit", "Commit"], ["when", "When"], ["versions", "Versions"]]), this.rows);
+    this.tfRows = h("div", { role: "rowgroup" });
+    this.tfTable = h("div", { class: "table terraforms", role: "table", "aria-label": "Terraform states" },
+      head([["key", "Terraform"], ["outcome", "Lock"], ["size", "Size"], ["when", "Written"]]), this.tfRows);
+    return h("section", { class: "page states" },
+      h("header", { class: "bar" }, h("h1", {}, "State"), this.total, h("div", { class: "searchbox" }, icon("search"), this.search, h("kbd", { "aria-hidden": "true" }, "/"))),
+      this.scroller);
+  }
+
+  #searched() {
+    this.#state.text = this.search.value;
+    this.#render();
+    say(`${plural(this.rows.children.length + this.tfRows.children.length, "state")} shown`);
+  }
+
+  #searchKey(event) {
+    if (event.key === "Escape" && this.search.value) {
+      this.search.value = "";
+      this.#searched();
+    } else if (event.key === "Escape") {
+      this.search.blur();
+    } else if (event.key === "ArrowDown" || event.key === "Enter") {
+      walk([...this.element.querySelectorAll(".tr .key")], 0);
+    } else {
+      return;
+    }
+    event.preventDefault();
+  }
+
+  #render() {
+    if (!this.#states) {
+      if (this.error) {
+        clear(this.place).append(h("div", { class: "empty" }, whyNot(this.error)));
+      }
+      return;
+    }
+    const words = this.#state.text.toLowerCase().split(/\s+/).filter(Boolean);
+    const fits = (text) => words.every((word) => text.toLowerCase().includes(word));
+    const states = this.#states.filter((one) => fits(`${one.stack}/${one.environment}`));
+    const terraform = this.#terraform.filter((one) => fits(`${one.name} terraform`));
+    const all = this.#states.length + this.#terraform.length;
+    this.total.textContent = all === 0 ? "" : plural(all, "state");
+    this.#fill(all, states, terraform);
+    keyed(this.rows, states.map((one, i) => ({ key: this.#keyOf(one), data: this.#dataOf(one, states[i - 1]) })), (data) => this.#row(data));
+    keyed(this.tfRows, terraform.map((one) => ({ key: one.name, data: { ...one, held: heldBy(this.#model, `terraform/${one.name}`) } })), (data) => this.#tfRow(data));
+    [...this.rows.children].forEach((row) => this.#watch(row));
+    if (!this.isPlaced) {
+      this.isPlaced = true;
+      this.scroller.scrollTop = this.#state.scrollTop;
+    }
+  }
+
+  /** A row that was made anew says at once whether it is in view. */
+  #watch(row) {
+    if (!row.isWatched) {
+      row.isWatched = true;
+      this.seen.observe(row);
+    }
+  }
+
+  #fill(all, states, terraform) {
+    const kind = all === 0 ? "first" : states.length + terraform.length === 0 ? "none" : "some";
+    this.table.hidden = states.length === 0;
+    this.tfTable.hidden = terraform.length === 0;
+    if (kind === this.kind) {
+      return;
+    }
+    this.kind = kind;
+    clear(this.place).append(...(kind === "some" ? [this.table, this.tfTable] : [h("div", { class: "empty" },
+      kind === "first" ? teach() : [h("h2", {}, "No state fits"), h("p", {}, "No stack or environment has that in its name.")])]));
+  }
+
+  #dataOf(one, before) {
+    const known = this.#state.known.get(this.#keyOf(one)) ?? {};
+    return { ...one, isFirst: before?.stack !== one.stack, last: known.last, versions: known.versions, why: known.why, error: known.error, held: heldBy(this.#model, lockOf(one.stack, one.environment)) };
+  }
+
+  #cell(name, ...inside) {
+    return h("div", { role: "cell", class: `c-${name}` }, ...inside);
+  }
+
+  #open(to) {
+    return (event) => {
+      if (!event.target.closest("a") && !String(getSelection())) {
+        location.hash = to;
+      }
+    };
+  }
+
+  #row({ stack, environment, modified, isFirst, last, versions, why, error, held }) {
+    const to = stateHref(stack, environment);
+    const wait = versions === undefined && !why ? h("span", { class: "muted" }, "…") : null;
+    return h("div", { class: `tr${isFirst ? " first" : ""}`, role: "row", onclick: this.#open(to) },
+      this.#cell("key", h("a", { class: "key", href: to, "data-part": "key" }, h("span", { class: "stack" }, stack), h("span", { class: "muted" }, " / "), h("span", {}, environment))),
+      this.#cell("outcome", held ? this.#deploying(held, lockOf(stack, environment)) : null, why ? h("span", { class: "badge bad", title: error }, why) : last ? outcome(last.status) : wait),
+      this.#cell("by", last?.user ?? last?.triggered_by ?? (last === null ? h("span", { class: "muted" }, "another program") : "")),
+      this.#cell("commit", commit(last)),
+      this.#cell("when", ago(Date.parse(last?.timestamp ?? modified), this.#model)),
+      this.#cell("versions", versions === undefined ? "" : count(versions), h("span", { class: "unit" }, versions === undefined ? "" : versions === 1 ? " version" : " versions")));
+  }
+
+  #deploying(name, key) {
+    return h("a", { class: "badge queue", href: lockHref(key), title: `${name} has the lock`, "data-part": "lock" }, icon("lock"), "in use");
+  }
+
+  #tfRow({ name, size, modified, held }) {
+    const to = terraformHref(name);
+    return h("div", { class: "tr", role: "row", onclick: this.#open(to) },
+      this.#cell("key", h("a", { class: "key", href: to, "data-part": "key" }, name)),
+      this.#cell("outcome", held ? this.#deploying(held, `terraform/${name}`) : h("span", { class: "badge off" }, "free")),
+      this.#cell("size", bytes(size)), this.#cell("when", ago(Date.parse(modified), this.#model)));
+  }
+}
