@@ -31,7 +31,7 @@ static int is_journal(int fd)
 }
 
 /* While the file that BELAY_GATE names is there, a sync says so beside it, and waits. */
-int fdatasync(int fd)
+static void wait_at_gate(int fd)
 {
     const char *gate = getenv("BELAY_GATE");
     const char *at = getenv("BELAY_GATE_AT");
@@ -40,7 +40,24 @@ int fdatasync(int fd)
         close(open(at, O_CREAT | O_WRONLY, 0600));
         usleep(2000);
     }
+}
+
+int fdatasync(int fd)
+{
+    wait_at_gate(fd);
     return (int)syscall(SYS_fdatasync, fd);
+}
+
+/* Writes and syncs: the gate is before both, and nothing is on disk while it is closed. */
+long pwritev2(int fd, const void *pieces, int n, long at, int flags)
+{
+    wait_at_gate(fd);
+    return syscall(SYS_pwritev2, fd, pieces, n, at, 0L, flags);
+}
+
+long pwritev64v2(int fd, const void *pieces, int n, long at, int flags)
+{
+    return pwritev2(fd, pieces, n, at, flags);
 }
 """
 QUIET_S = 1.0  # how long nothing is heard
