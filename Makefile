@@ -24,7 +24,7 @@ lint: ## format, static analysis, and the rules of the layers
 	@tools/setup build test lint
 	@tools/lint
 
-bench: all ## measure beside flock and etcd, and print a table
+bench: all ## measure beside flock, Redis, PostgreSQL, etcd and ZooKeeper
 	@tools/setup bench
 	@bench/run
 

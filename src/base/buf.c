@@ -30,7 +30,7 @@ static bool buf_reserve(struct buf *buf, size_t more)
     return true;
 }
 
-void buf_add(struct buf *buf, const void *data, size_t len)
+void buf_add_slowly(struct buf *buf, const void *data, size_t len)
 {
     if (!buf_reserve(buf, len)) {
         return;
@@ -40,11 +40,6 @@ void buf_add(struct buf *buf, const void *data, size_t len)
     }
     buf->len += len;
     buf->data[buf->len] = '\0';
-}
-
-void buf_adds(struct buf *buf, const char *text)
-{
-    buf_add(buf, text, strlen(text));
 }
 
 /* Into the room that is there; only what does not fit is formatted a second time. */

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 struct buf {
     char *data; /* owned; always ends in '\0' once anything was added */
@@ -20,8 +21,27 @@ struct buf {
         NULL, 0, 0, (max_len), false                                                                         \
     }
 
-void buf_add(struct buf *buf, const void *data, size_t len);
-void buf_adds(struct buf *buf, const char *text);
+void buf_add_slowly(struct buf *buf, const void *data, size_t len); /* only for buf_add() */
+
+/* Inline, because answers, logs and journals are made of many small pieces. */
+static inline void buf_add(struct buf *buf, const void *data, size_t len)
+{
+    if (buf->failed || len >= buf->cap - buf->len || len > buf->max - buf->len) {
+        buf_add_slowly(buf, data, len);
+        return;
+    }
+    if (len > 0) {
+        memcpy(buf->data + buf->len, data, len);
+    }
+    buf->len += len;
+    buf->data[buf->len] = '\0';
+}
+
+static inline void buf_adds(struct buf *buf, const char *text)
+{
+    buf_add(buf, text, strlen(text));
+}
+
 void buf_addf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The string, which is the caller's to free; NULL after a failure. Leaves it empty. */
 char *buf_take(struct buf *buf);

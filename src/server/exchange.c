@@ -369,7 +369,7 @@ size_t exchange_max_body(void *context, const struct http_request *request)
                : 0;
 }
 
-static void handle(void *context, struct http_request *request)
+void exchange_handle(void *context, struct http_request *request)
 {
     struct exchange *x = exchange_new(context, request);
     struct http_slice names[ROUTE_NAMES_MAX];
@@ -391,13 +391,4 @@ static void handle(void *context, struct http_request *request)
     if (take_names(x, names)) {
         x->route->handle(x);
     }
-}
-
-void exchange_handle(void *context, struct http_request *request)
-{
-    struct server *server = context;
-
-    handle(server, request);
-    /* At once, while it is in the processor's cache, and not when all of a turn have asked. */
-    (void)belay_client_turn(server->client);
 }

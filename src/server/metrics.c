@@ -67,6 +67,8 @@ struct metrics {
     const struct belay_config *config;
     struct series *series[SERIES_MAX + 1]; /* the last is for all others */
     size_t n_series;
+    struct belay_key_form last_form; /* of the event before */
+    struct series *last;             /* that counts it; NULL: none yet */
     struct request_series *requests; /* by route; the last is for what has none */
     struct histogram commit;
     struct histogram sync;
@@ -120,15 +122,19 @@ static void write_labels(char *out, size_t size, const struct belay_key_form *fo
     buf_release(&text);
 }
 
-/* NULL only without memory. */
-static struct series *series_for(struct metrics *metrics, const char *key)
+static bool form_is(const struct belay_key_form *a, const struct belay_key_form *b)
 {
-    struct belay_key_form form;
+    return strcmp(a->level, b->level) == 0 && strcmp(a->profile, b->profile) == 0 &&
+           strcmp(a->environment, b->environment) == 0 && strcmp(a->stack, b->stack) == 0;
+}
+
+/* NULL only without memory. */
+static struct series *find_series(struct metrics *metrics, const struct belay_key_form *form)
+{
     char labels[sizeof metrics->series[0]->labels];
     size_t i;
 
-    belay_key_read(metrics->config, key, &form);
-    write_labels(labels, sizeof labels, &form);
+    write_labels(labels, sizeof labels, form);
     for (i = 0; i < metrics->n_series; i++) {
         if (strcmp(metrics->series[i]->labels, labels) == 0) {
             return metrics->series[i];
@@ -147,6 +153,18 @@ static struct series *series_for(struct metrics *metrics, const char *key)
         metrics->n_series += i < SERIES_MAX;
     }
     return metrics->series[i];
+}
+
+static struct series *series_for(struct metrics *metrics, const char *key)
+{
+    struct belay_key_form form;
+
+    belay_key_read(metrics->config, key, &form);
+    if (metrics->last == NULL || !form_is(&form, &metrics->last_form)) {
+        metrics->last = find_series(metrics, &form);
+        metrics->last_form = form;
+    }
+    return metrics->last;
 }
 
 void metrics_event(struct metrics *metrics, const struct belay_event *event)

@@ -223,15 +223,25 @@ enum belay_code journal_begin(struct journal *journal, uint64_t use, size_t size
     return BELAY_OK;
 }
 
+/* No head, or the first bytes of one: a limit on the size of files cuts a write short anywhere. */
+static bool is_unfinished(const struct file_head *head)
+{
+    static const char none[sizeof head->magic];
+    size_t n = 0;
+
+    while (n < sizeof MAGIC - 1 && head->magic[n] == MAGIC[n]) {
+        n++;
+    }
+    return n < sizeof MAGIC - 1 && memcmp(head->magic + n, none, sizeof none - n) == 0;
+}
+
 static enum belay_code read_head(struct journal *journal, struct belay_error *err)
 {
     struct file_head head;
 
     if (journal->size >= sizeof head) {
-        static const char none[sizeof head.magic];
-
         memcpy(&head, journal->map, sizeof head);
-        if (memcmp(head.magic, none, sizeof none) == 0) {
+        if (is_unfinished(&head)) {
             return BELAY_NOT_FOUND; /* who made it died before it was ready */
         }
         if (memcmp(head.magic, MAGIC, sizeof MAGIC) == 0 &&
