@@ -283,7 +283,7 @@ static bool choose(int argc, char **argv)
     static const char *const modes[] = { "pairs", "handover", "hold", "wait" };
     bool has_mode = false;
 
-    for (size_t i = 0; argc > 6 && i < sizeof peers / sizeof *peers; i++) {
+    for (size_t i = 0; argc > 6 && i < sizeof peers / sizeof peers[0]; i++) {
         load.peer = strcmp(argv[1], peers[i]->name) == 0 ? peers[i] : load.peer;
     }
     for (size_t i = 0; argc > 6 && i < sizeof modes / sizeof *modes; i++) {

@@ -37,7 +37,7 @@ static bool setting_in_force(const struct cli_context *context, const struct bel
 static int show(const struct cli_context *context, const struct belay_config *config, struct belay_error *err)
 {
     struct listing listing;
-    struct belay_setting setting;
+    struct belay_setting setting = { 0 };
     int status = listing_begin(&listing, &settings, context);
 
     if (status != CLI_OK) {

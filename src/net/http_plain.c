@@ -194,7 +194,7 @@ static char *make_text(const struct http_plain *client, const struct http_reques
         buf_addf(&text, "Content-Length: %zu\r\n", request->body_len);
     }
     buf_adds(&text, "\r\n");
-    if (request->body_len > 0) {
+    if (request->body != NULL) {
         buf_add(&text, request->body, request->body_len); /* in one piece: one packet */
     }
     *out_len = text.len;

@@ -1,5 +1,6 @@
 #include "server/live_changes.h"
 
+#include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,7 @@ static void drop(struct changes *changes, struct change **in_bucket)
 {
     struct change *change = *in_bucket;
 
+    assert(change != NULL);
     *in_bucket = change->in_bucket;
     *change->back = change->next;
     if (change->next != NULL) {

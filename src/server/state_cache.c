@@ -88,10 +88,9 @@ void state_cache_free(struct state_cache *cache)
     if (cache == NULL) {
         return;
     }
-    while (cache->first != NULL) {
-        struct kept *kept = cache->first;
-
-        if (forget(cache, kept)) {
+    for (struct kept *kept = cache->first, *next; kept != NULL; kept = next) {
+        next = kept->next;
+        if (--kept->n_users == 0) {
             kept_free(kept);
         }
     }
