@@ -1,6 +1,5 @@
 #include "server/live_changes.h"
 
-#include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,12 +57,14 @@ static struct change *change_new(struct changes *changes, const char *key, enum 
     return change;
 }
 
-/* `in_bucket` points to it there. */
+/* `in_bucket` points to it there; to nothing: it is gone already. */
 static void drop(struct changes *changes, struct change **in_bucket)
 {
     struct change *change = *in_bucket;
 
-    assert(change != NULL);
+    if (change == NULL) {
+        return;
+    }
     *in_bucket = change->in_bucket;
     *change->back = change->next;
     if (change->next != NULL) {
@@ -113,16 +114,19 @@ bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1])
     return true;
 }
 
+static void free_all(struct change *change)
+{
+    while (change != NULL) {
+        struct change *next = change->next;
+
+        free(change);
+        change = next;
+    }
+}
+
 void changes_clear(struct changes *changes)
 {
-    while (changes->first != NULL) {
-        drop(changes, find(changes, changes->first->key));
-    }
-    while (changes->spare != NULL) {
-        struct change *change = changes->spare;
-
-        changes->spare = change->next;
-        free(change);
-    }
-    changes->overrun = false;
+    free_all(changes->first);
+    free_all(changes->spare);
+    *changes = (struct changes){ 0 };
 }
