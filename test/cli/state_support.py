@@ -19,6 +19,19 @@ def example():
     return text, json.loads(text)
 
 
+def stop_between_writes(process):
+    """Who is stopped in the middle of a transaction keeps the SQLite file to itself: nobody could deploy."""
+    for _ in range(1000):
+        process.send_signal(signal.SIGSTOP)
+        while "State:\tT" not in Path(f"/proc/{process.pid}/status").read_text(encoding="ascii"):
+            time.sleep(0.001)
+        if f" WRITE {process.pid} " not in Path("/proc/locks").read_text(encoding="ascii"):
+            return
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.01)
+    raise AssertionError("it writes all the time")
+
+
 class StateCase(RunCase):
     def setUp(self):
         super().setUp()
@@ -56,7 +69,7 @@ class StateCase(RunCase):
         script = 'echo \'{"outputs":{"by":"A"}}\' >"$BELAY_STATE_OUT"; echo $$ >a.pid; while [ ! -e go ]; do sleep 0.02; done'
         a = self.start("deploy", *WHERE, "--triggered-by", "holder-a", "--ttl", "2s", "--", "sh", "-c", script)
         self.pid_in("a.pid")
-        a.send_signal(signal.SIGSTOP)
+        stop_between_writes(a)
         out = '{"outputs":{"by":"B"}}'
         b = self.ok("deploy", *WHERE, "--triggered-by", "holder-b", "--wait", "60s", "--", "sh", "-c",
                     f"echo '{out}' >\"$BELAY_STATE_OUT\"")
