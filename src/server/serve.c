@@ -93,6 +93,9 @@ static void before_sleep(void *context)
     int64_t next_ms = belay_client_turn(server->client);
     int64_t began_us;
 
+    if (server->http == NULL) {
+        return; /* the last turns, of what the threads still had: nobody is left to tell */
+    }
     feed_pump(server->feed);
     if (may_sync_later(server)) {
         wake_at(server, next_ms < server->sync_by_ms ? next_ms : server->sync_by_ms);
@@ -186,6 +189,9 @@ static void reload(struct run *run)
     struct tokens tokens = { NULL, 0 };
     enum belay_code code;
 
+    if (server->is_draining) {
+        return;
+    }
     systemd_notify_reloading();
     telemetry_reopen(server->telemetry); /* a log may have been rotated, whatever comes of the rest */
     code = belay_config_load(run->options->config_path, &config, &err);
@@ -572,6 +578,7 @@ static void finish(struct run *run)
         (void)belay_client_turn(server->client); /* those who left the line at the very end */
     }
     http_server_close(server->http);
+    server->http = NULL;
     asks_end(server);
     if (server->client != NULL && server->loop != NULL) {
         (void)belay_client_turn(server->client);
