@@ -201,6 +201,7 @@ struct belay_store_terms {
     int64_t poll_ms;   /* how often the first in line looks again without being woken */
     int64_t ticket_ms; /* how long a ticket counts without being put again; long where the store
                           sees by itself that a waiter is gone */
+    bool forgets;      /* a release leaves no record */
 };
 
 /*

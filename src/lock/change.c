@@ -178,25 +178,31 @@ static void say_not_holder(struct op *op, const struct belay_record *record)
     error_set_holder(&op->err, info);
 }
 
+/* Nobody has ever had it, as far as the store knows. */
+static bool is_none(const struct belay_record *record)
+{
+    return record->revision == 0 || record->lock_id == NULL || record->lock_id[0] == '\0';
+}
+
 /*
  * It is gone, or somebody else's, and an earlier write of ours, whose answer was
  * lost, may be why: then it is not ours to say that the lock was lost.
  *
- *     there is no record                   it was given back, and the store keeps none
+ *     there is no record                   it was given back, if the store keeps none of that
  *     the last to give it back was we      so it was
  *     else                                 nobody knows
  */
 static bool may_have_ended_it(const struct op *op, const struct belay_record *record)
 {
-    bool is_ours = record->lock_id != NULL && strcmp(record->lock_id, op->request.lock_id) == 0;
+    bool is_ours = !is_none(record) && strcmp(record->lock_id, op->request.lock_id) == 0;
 
-    return (op->kind == OP_RELEASE || op->kind == OP_FORCE) && (op->was_unknown || op->was_begun) && !is_ours;
+    return (op->kind == OP_RELEASE || op->kind == OP_FORCE) && (op->was_unknown || op->was_begun) &&
+           !is_ours && (!is_none(record) || op->request.terms.forgets);
 }
 
 static void on_perhaps_ended(struct op *op, const struct belay_record *record, int64_t sent_ms)
 {
     const struct op_request *request = &op->request;
-    bool is_gone = record->revision == 0 || record->lock_id == NULL || record->lock_id[0] == '\0';
     bool is_remembered = record->released_id != NULL && strcmp(record->released_id, request->lock_id) == 0;
     struct belay_record ended = { .key = (char *)request->key,
                                   .lock_id = (char *)request->lock_id,
@@ -204,7 +210,7 @@ static void on_perhaps_ended(struct op *op, const struct belay_record *record, i
                                   .owner_name = (char *)request->owner_name,
                                   .outcome = op->kind == OP_FORCE ? BELAY_OUTCOME_FORCED : request->outcome };
 
-    if (!is_gone && !is_remembered) {
+    if (!is_none(record) && !is_remembered) {
         (void)error_set(&op->err, BELAY_UNKNOWN, "lock '%s': whether it was released is not known",
                         request->key);
         step_done(op, BELAY_UNKNOWN);
@@ -231,7 +237,7 @@ static void on_refused(struct op *op, int64_t sent_ms)
         on_perhaps_ended(op, record, sent_ms);
         return;
     }
-    if (record->revision == 0 || record->lock_id == NULL || record->lock_id[0] == '\0') {
+    if (is_none(record)) {
         (void)error_set(&op->err, BELAY_NOT_FOUND, "no such lock: '%s'", op->request.key);
     } else if (op->kind == OP_ADOPT && strcmp(record->lock_id, op->request.lock_id) == 0 &&
                record_is_live(record, op->records_now_ms)) {

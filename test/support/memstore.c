@@ -331,7 +331,7 @@ struct memstore_data *memstore_data_new(int64_t (*now_ms)(void *ctx), int64_t (*
     data->now_ms = now_ms != NULL ? now_ms : machine_boot_ms;
     data->unix_ms = unix_ms != NULL ? unix_ms : machine_unix_ms;
     data->ctx = ctx;
-    data->terms = (struct belay_store_terms){ 0, 1000, 1000, 60000 };
+    data->terms = (struct belay_store_terms){ .claim_ms = 1000, .poll_ms = 1000, .ticket_ms = 60000 };
     data->knows_used_ids = true;
     return data;
 }

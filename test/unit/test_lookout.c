@@ -88,7 +88,8 @@ static int set_up(void **state)
     struct fixture *f = calloc(1, sizeof *f);
 
     f->data = memstore_data_new(NULL, NULL, NULL);
-    memstore_set_terms(f->data, (struct belay_store_terms){ 0, POLL_MS, POLL_MS, 3600000 });
+    memstore_set_terms(
+        f->data, (struct belay_store_terms){ .claim_ms = POLL_MS, .poll_ms = POLL_MS, .ticket_ms = 3600000 });
     f->store = calloc(1, sizeof *f->store);
     f->store->base.ops = &counting_ops;
     f->store->inner = memstore_open(f->data);

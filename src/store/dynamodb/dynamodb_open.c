@@ -39,7 +39,8 @@ static struct belay_store_terms terms(struct belay_store *base)
     struct belay_store_terms terms = { .margin_ms = margin_ms(store),
                                        .claim_ms = POLL_MS,
                                        .poll_ms = POLL_MS,
-                                       .ticket_ms = TICKET_POLLS * POLL_MS };
+                                       .ticket_ms = TICKET_POLLS * POLL_MS,
+                                       .forgets = store->layout->release_deletes };
 
     return terms;
 }
