@@ -352,6 +352,14 @@ class LostReleases:
 class LostReleasesBelay(LostReleases, DynamoCase):
     KNOWS = 0
 
+    def test_of_what_never_was_finds_nothing(self):
+        """A release keeps its record here: without one there was nothing to give back."""
+        for harm in ("cut_after", "error_after"):
+            with self.subTest(harm):
+                self.proxy.next(harm)
+                self.assertIn(self.belay("release", "ghost", "--id", "x").code, (66, 77))
+                self.fails(66, "status", "ghost")
+
 
 class LostReleasesChatOps(LostReleases, DynamoCase):
     LAYOUT = "chatops"
