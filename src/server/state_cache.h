@@ -8,7 +8,7 @@
 #ifndef SERVER_STATE_CACHE_H
 #define SERVER_STATE_CACHE_H
 
-#include "belay/blob.h"
+#include "belay/state.h"
 #include "server/server.h"
 
 struct state_cache;
