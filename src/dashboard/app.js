@@ -219,14 +219,14 @@ async function start() {
 
 // ---- keys
 
-let goes = 0;
+let goes = -Infinity; // when `g` was pressed; on a page that was just opened 0 would be recent
 addEventListener("keydown", (event) => {
   const isTyping = event.target.closest?.("input, textarea, select") || document.querySelector("dialog[open]");
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || !page) {
     return;
   }
   const isGoing = performance.now() - goes < 1200;
-  goes = 0;
+  goes = -Infinity;
   const entry = isGoing ? NAV.find((one) => one[4] === event.key) : null;
   if (entry) {
     location.hash = entry[3];
