@@ -137,6 +137,11 @@ class Holder(BelayCase):
         self.assertEqual(self.ok("release", "k", "--id", lock["lock_id"]).out, "Released 'k'\n")
         self.ok("release", "k", "--id", lock["lock_id"])
         self.fails(77, "renew", "k", "--id", lock["lock_id"])
+
+    def test_what_is_the_next_ones_is_not_released_again(self):
+        """L3"""
+        lock = self.acquire("k")
+        self.ok("release", "k", "--id", lock["lock_id"])
         self.acquire("k")
         self.fails(77, "release", "k", "--id", lock["lock_id"])
 
