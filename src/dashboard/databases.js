@@ -1,6 +1,6 @@
 // Who uses which database, who is up, and why the last stop was skipped.
 
-import { h, icon, clear, keyed, walk, say, STEPS } from "./dom.js";
+import { h, icon, clear, keyed, walk, searchKey, say, STEPS } from "./dom.js";
 import { ask } from "./api.js";
 import { count, holder, moment, plural, span } from "./format.js";
 import { href as lockHref } from "./locks.js";
@@ -199,12 +199,12 @@ export class DatabasesPage {
       this.askButton.click();
       return true;
     }
-    return STEPS[event.key] !== undefined && walk([...this.element.querySelectorAll(".db .key")], STEPS[event.key]);
+    return STEPS[event.key] !== undefined && walk(this.#links(), STEPS[event.key]);
   }
 
   #build() {
     this.search = h("input", { type: "search", class: "search", placeholder: "Search databases and applications", "aria-label": "Search databases and applications", autocomplete: "off", spellcheck: "false",
-      oninput: () => this.#searched(), onkeydown: (event) => this.#searchKey(event) });
+      oninput: () => this.#searched(), onkeydown: (event) => searchKey(event, () => this.#searched(), () => this.#links()) });
     this.search.value = this.#state.text;
     this.total = h("span", { class: "total" });
     this.askButton = h("button", { type: "button", onclick: () => this.#askAll() }, "Ask who is up");
@@ -219,24 +219,14 @@ export class DatabasesPage {
       this.scroller);
   }
 
+  #links() {
+    return [...this.element.querySelectorAll(".db .key")];
+  }
+
   #searched() {
     this.#state.text = this.search.value;
     this.#render();
     say(`${plural(this.list.children.length, "entry", "entries")} shown`);
-  }
-
-  #searchKey(event) {
-    if (event.key === "Escape" && this.search.value) {
-      this.search.value = "";
-      this.#searched();
-    } else if (event.key === "Escape") {
-      this.search.blur();
-    } else if (event.key === "ArrowDown" || event.key === "Enter") {
-      walk([...this.element.querySelectorAll(".db .key")], 0);
-    } else {
-      return;
-    }
-    event.preventDefault();
   }
 
   #soon() {

@@ -103,6 +103,22 @@ export function walk(links, by) {
   return Boolean(next);
 }
 
+/** What the keys do in a field that searches a list. */
+export function searchKey(event, searched, links) {
+  const search = event.currentTarget;
+  if (event.key === "Escape" && search.value) {
+    search.value = "";
+    searched();
+  } else if (event.key === "Escape") {
+    search.blur();
+  } else if (event.key === "ArrowDown" || event.key === "Enter") {
+    walk(links(), 0);
+  } else {
+    return;
+  }
+  event.preventDefault();
+}
+
 export const STEPS = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, Home: -1e9, End: 1e9 };
 
 let spoken;

@@ -1,6 +1,6 @@
 // The deployment states there are: stack by stack, with the last deployment of each; and Terraform's.
 
-import { h, icon, clear, keyed, walk, say, STEPS } from "./dom.js";
+import { h, icon, clear, keyed, walk, searchKey, say, STEPS } from "./dom.js";
 import { ask } from "./api.js";
 import { age, bytes, count, holder, moment, plural } from "./format.js";
 import { href as lockHref } from "./locks.js";
@@ -117,7 +117,7 @@ export class StatesPage {
       this.search.select();
       return true;
     }
-    return STEPS[event.key] !== undefined && walk([...this.element.querySelectorAll(".tr .key")], STEPS[event.key]);
+    return STEPS[event.key] !== undefined && walk(this.#links(), STEPS[event.key]);
   }
 
   // ---- asking
@@ -201,7 +201,7 @@ export class StatesPage {
 
   #build() {
     this.search = h("input", { type: "search", class: "search", placeholder: "Search stacks and environments", "aria-label": "Search stacks and environments", autocomplete: "off", spellcheck: "false",
-      oninput: () => this.#searched(), onkeydown: (event) => this.#searchKey(event) });
+      oninput: () => this.#searched(), onkeydown: (event) => searchKey(event, () => this.#searched(), () => this.#links()) });
     this.search.value = this.#state.text;
     this.total = h("span", { class: "total" });
     this.place = h("div", {}, h("p", { class: "muted wait" }, "Loading the states…"));
@@ -218,24 +218,14 @@ export class StatesPage {
       this.scroller);
   }
 
+  #links() {
+    return [...this.element.querySelectorAll(".tr .key")];
+  }
+
   #searched() {
     this.#state.text = this.search.value;
     this.#render();
     say(`${plural(this.rows.children.length + this.tfRows.children.length, "state")} shown`);
-  }
-
-  #searchKey(event) {
-    if (event.key === "Escape" && this.search.value) {
-      this.search.value = "";
-      this.#searched();
-    } else if (event.key === "Escape") {
-      this.search.blur();
-    } else if (event.key === "ArrowDown" || event.key === "Enter") {
-      walk([...this.element.querySelectorAll(".tr .key")], 0);
-    } else {
-      return;
-    }
-    event.preventDefault();
   }
 
   #render() {

@@ -140,6 +140,18 @@ static void answer_saved(struct job *job, const struct belay_state *state)
                                       "deployment_id", wire_text(state->deployment_id), "etag", job->etag));
 }
 
+/* Takes over `state`, which is there if the code is BELAY_OK. */
+static void end_saved(struct writing *writing, struct belay_state *state, enum belay_code code)
+{
+    if (code == BELAY_OK) {
+        answer_saved(writing->job, state);
+        state_cache_drop(state_job_keep_state(writing->job, state));
+    } else {
+        belay_state_free(state);
+    }
+    end(writing, code);
+}
+
 /* ---- writing ---- */
 
 /* If-Match, or If-None-Match: *, one of which it takes. */
@@ -193,13 +205,7 @@ void state_put(struct job *job)
             job->status = 400;
         }
     }
-    if (code == BELAY_OK) {
-        answer_saved(job, state);
-        state_cache_drop(state_job_keep_state(job, state));
-    } else {
-        belay_state_free(state);
-    }
-    end(&writing, code);
+    end_saved(&writing, state, code);
 }
 
 /* From now on nobody with an older lock can write, and nobody who loaded before. */
@@ -270,12 +276,6 @@ void state_restore(struct job *job)
     if (code == BELAY_OK) {
         code = restore(&writing, version, &state);
     }
-    if (code == BELAY_OK) {
-        answer_saved(job, state);
-        state_cache_drop(state_job_keep_state(job, state));
-    } else {
-        belay_state_free(state);
-    }
-    end(&writing, code);
+    end_saved(&writing, state, code);
     json_decref(root);
 }

@@ -224,17 +224,23 @@ static enum belay_code take_again(struct job *job, const struct belay_info *info
     return take(job, again, &options);
 }
 
+/* The lock that `id` is said to be of; nobody's is none. */
+static enum belay_code find_lock(struct job *job, const char *id, const char *key,
+                                 struct belay_info **out_info)
+{
+    enum belay_code code = belay_get(job->server->client, key, out_info, &job->err);
+
+    return code == BELAY_NOT_FOUND ? refuse(job, NULL, id, "nobody ever took it") : code;
+}
+
 enum belay_code tf_claim(struct job *job, const char *id)
 {
     struct belay_client *client = job->server->client;
     struct belay_info *info = NULL;
     char key[TF_KEY_SIZE];
     char again[BELAY_ID_MAX + 1];
-    enum belay_code code = belay_get(client, tf_key(job, key), &info, &job->err);
+    enum belay_code code = find_lock(job, id, tf_key(job, key), &info);
 
-    if (code == BELAY_NOT_FOUND) {
-        return refuse(job, NULL, id, "nobody ever took it");
-    }
     if (code != BELAY_OK) {
         return code;
     }
@@ -323,11 +329,8 @@ static enum belay_code release(struct job *job, const char *id)
     struct belay_client *client = job->server->client;
     struct belay_info *info = NULL;
     char key[TF_KEY_SIZE];
-    enum belay_code code = belay_get(client, tf_key(job, key), &info, &job->err);
+    enum belay_code code = find_lock(job, id, tf_key(job, key), &info);
 
-    if (code == BELAY_NOT_FOUND) {
-        return refuse(job, NULL, id, "nobody ever took it");
-    }
     if (code != BELAY_OK) {
         return code;
     }

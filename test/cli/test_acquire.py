@@ -129,14 +129,22 @@ class Holder(BelayCase):
     def test_only_the_holder_renews_and_releases(self):
         """L3, S1.3"""
         lock = self.acquire("k", "--owner", "me")
-        for args in (["renew", "k", "--id", "other"], ["release", "k", "--id", "other"]):
-            error = self.fails(77, *args, "--json").error()
-            self.assertEqual((error["code"], error["lock"]["locked_by"]), ("not_holder", "me"))
+        self.refused("renew", "k", "--id", "other", "--json")
         self.assertIn("Renewed 'k': expires in 1h ", self.ok("renew", "k", "--id", lock["lock_id"], "--ttl", "1h").out)
         self.assertEqual(self.ok("status", "k", "--json").json()["ttl_ms"], 3600000)
         self.assertEqual(self.ok("release", "k", "--id", lock["lock_id"]).out, "Released 'k'\n")
         self.ok("release", "k", "--id", lock["lock_id"])
         self.fails(77, "renew", "k", "--id", lock["lock_id"])
+
+    def refused(self, *args):
+        error = self.fails(77, *args).error()
+        self.assertEqual((error["code"], error["lock"]["locked_by"]), ("not_holder", "me"))
+
+    def test_who_never_had_it_does_not_release_it(self):
+        """L3, S1.3"""
+        self.acquire("k", "--owner", "me")
+        self.refused("release", "k", "--id", "other", "--json")
+        self.assertEqual(self.ok("status", "k", "--json").json()["status"], "active")
 
     def test_what_is_the_next_ones_is_not_released_again(self):
         """L3"""

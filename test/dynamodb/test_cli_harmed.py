@@ -59,7 +59,7 @@ Acquire = harmed(test_cli.Acquire)
 # to a second release is lost, the next try sees that the lock was given back under this id, which is true; and if it is
 # lost for an id that never had the lock, whether that one had it before is not known (74 instead of 77).
 Holder = harmed(test_cli.Holder, "test_an_expired_lock_is_taken_over_with_a_warning",
-                "test_what_is_the_next_ones_is_not_released_again", "test_only_the_holder_renews_and_releases")
+                "test_what_is_the_next_ones_is_not_released_again", "test_who_never_had_it_does_not_release_it")
 Waiting = harmed(test_cli.Waiting, "test_a_signal_ends_the_wait_and_leaves_nothing_behind")
 List = harmed(test_cli.List)
 Status = harmed(test_cli.Status)
