@@ -191,6 +191,17 @@ static int count_gets(struct fixture *f, int n, bool same_key, bool only_wait)
     return f->store->gets;
 }
 
+/*
+ * Each for itself would look N times as often as one alone. Who looks together
+ * still looks alone at the start, at the end and whenever the scheduler let the
+ * others go ahead, so how often is a matter of luck; that it is less than half is not.
+ */
+static void assert_shared(int one, int many)
+{
+    assert_true(one > 3);
+    assert_true(2 * many < N * one);
+}
+
 static void check_shared(struct fixture *f, bool same_key, bool only_wait)
 {
     struct belay_lock *locks[N];
@@ -201,9 +212,7 @@ static void check_shared(struct fixture *f, bool same_key, bool only_wait)
     one = count_gets(f, 1, same_key, only_wait);
     many = count_gets(f, N, same_key, only_wait);
     (void)printf("# %d looks of one waiter, %d of %d\n", one, many, N);
-    assert_true(one > 3);
-    /* Each also looks by itself when it tries again, and at the very end. */
-    assert_true(many <= 2 * one + 2 * N);
+    assert_shared(one, many);
     let_go(locks);
 }
 
@@ -306,8 +315,7 @@ static void the_calls_of_an_event_loop_look_together(void **state)
         int many = turn_until_heard(f, N, same_key == 1);
 
         (void)printf("# %d looks of one call, %d of %d\n", one, many, N);
-        assert_true(one > 3);
-        assert_true(many <= 2 * one + 2 * N);
+        assert_shared(one, many);
     }
     let_go(locks);
 }
