@@ -298,3 +298,8 @@ enum belay_code ledger_store_open(const char *path_and_params, const struct ledg
     *out_store = &ledger->base;
     return BELAY_OK;
 }
+
+const char *ledger_store_path(const struct belay_store *base)
+{
+    return ((const struct ledger *)base)->folds->path;
+}
