@@ -657,8 +657,12 @@ BELAY_API int64_t belay_client_turn(struct belay_client *client);
  * Have on disk all that calls have done. With options.owns_file: nobody may be told
  * what became of a call, nor of anything that was read since, before this. After
  * BELAY_UNKNOWN it may or may not be there: tell nobody anything, and start again.
+ * Another thread may do this while calls go on: then it is about those that were
+ * done before it began.
  */
 BELAY_API enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err);
+/* True if that would find nothing to do. */
+BELAY_API bool belay_client_is_synced(struct belay_client *client);
 
 /*
  * How a client's own store has done since it was opened, for who watches it.

@@ -294,9 +294,12 @@ struct belay_store_ops {
      * Have all that was committed on disk. NULL: commit() does so itself, as far
      * as the batch asks for it. A store that has it does no more in commit() than
      * what can be undone by a crash, and nobody may be told of it before. After
-     * BELAY_UNKNOWN it may or may not be there, and nothing more can be done.
+     * BELAY_UNKNOWN it may or may not be there, and nothing more can be done. In any
+     * thread; what is committed meanwhile is for the next one.
      */
     enum belay_code (*sync)(struct belay_store *store, struct belay_error *err);
+    /* With sync(): true if all that was committed is on disk. */
+    bool (*is_synced)(struct belay_store *store);
 
     /* With sync(): commits, syncs and batches of what was synced so far. */
     void (*batches)(struct belay_store *store, struct belay_store_counts *out);

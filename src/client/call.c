@@ -383,6 +383,11 @@ enum belay_code belay_client_sync(struct belay_client *client, struct belay_erro
     return client->store->ops->sync == NULL ? BELAY_OK : client->store->ops->sync(client->store, err);
 }
 
+bool belay_client_is_synced(struct belay_client *client)
+{
+    return client->store->ops->sync == NULL || client->store->ops->is_synced(client->store);
+}
+
 void calls_drop(struct belay_client *client)
 {
     struct belay_call *call;

@@ -38,7 +38,7 @@ static bool may_sync_later(struct server *server)
     struct turn *turn = &server->turn;
     int64_t now_ms = loop_now_ms(server->loop);
 
-    if (http_server_held(server->http) > 0 || server->hooks.n > 0 || server->is_draining) {
+    if (http_server_has_held(server->http) || server->hooks.n > 0 || server->is_draining) {
         return false;
     }
     if (turn->sync_by_ms == 0) {
@@ -97,8 +97,8 @@ static void on_synced(struct loop_task *task)
 /* Webhooks are about all that has happened so far, which two syncs would have on disk one half at a time. */
 static bool is_worth_a_thread(const struct server *server)
 {
-    return http_server_held(server->http) >= SYNC_ASIDE && hooks_are_idle(&server->hooks) &&
-           !server->is_draining;
+    return http_server_held(server->http) >= SYNC_ASIDE && !belay_client_is_synced(server->client) &&
+           hooks_are_idle(&server->hooks) && !server->is_draining;
 }
 
 static void sync(struct server *server)
@@ -128,11 +128,12 @@ void turn_end(void *context)
     if (server->http == NULL) {
         return; /* the last turns, of what the threads still had: nobody is left to tell */
     }
-    feed_pump(server->feed);
     wake_at(server, next_ms);
-    if (turn->is_syncing) {
+    if (turn->is_syncing || server->has_failed) {
         return; /* its end is a turn of its own */
     }
+    feed_pump(
+        server->feed); /* once for each sync: who has more to say while it runs would wait for the next */
     if (may_sync_later(server)) {
         wake_at(server, next_ms < turn->sync_by_ms ? next_ms : turn->sync_by_ms);
     } else {

@@ -4,6 +4,7 @@ library of ours, loaded before the C library, lets a sync wait at a gate.
 """
 
 import contextlib
+import json
 import subprocess
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from server_support import PATIENCE, ServerCase, main, wait_until
 
 GATE = r"""
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,37 +36,40 @@ static int is_journal(int fd)
 
 /*
  * While the file GATE is there, a sync makes the file GATE-at, and waits. Who
- * makes the file GATE-once lets one pass.
+ * makes the file GATE-once lets one pass. False if GATE-bad is there: it fails.
  */
-static void wait_at_gate(void)
+static int passes_gate(void)
 {
     const char *gate = getenv("BELAY_GATE");
-    char at[4096], once[4096];
+    char at[4096], once[4096], bad[4096];
 
     if (gate == NULL) {
-        return;
+        return 1;
     }
     snprintf(at, sizeof at, "%s-at", gate);
     snprintf(once, sizeof once, "%s-once", gate);
+    snprintf(bad, sizeof bad, "%s-bad", gate);
     while (access(gate, F_OK) == 0 && unlink(once) != 0) {
         close(open(at, O_CREAT | O_WRONLY, 0600));
         usleep(2000);
     }
+    errno = EIO;
+    return access(bad, F_OK) != 0;
 }
 
 /* What is written down of webhooks may go first, and room in the journal is made aside, by another thread. */
 int fdatasync(int fd)
 {
-    if (is_journal(fd) && gettid() == getpid()) {
-        wait_at_gate();
+    if (is_journal(fd) && gettid() == getpid() && !passes_gate()) {
+        return -1;
     }
     return (int)syscall(SYS_fdatasync, fd);
 }
 
 ssize_t pwritev2(int fd, const struct iovec *pieces, int n, off_t at, int flags)
 {
-    if (is_journal(fd)) {
-        wait_at_gate();
+    if (is_journal(fd) && !passes_gate()) {
+        return -1;
     }
     return syscall(SYS_pwritev2, fd, pieces, (long)n, (long)at, 0L, (long)flags);
 }
@@ -75,6 +80,7 @@ ssize_t pwritev64v2(int fd, const struct iovec *pieces, int n, off_t at, int fla
 }
 """
 QUIET_S = 1.0  # how long nothing is heard
+CROWD = 48     # enough for a sync beside the loop
 
 
 class Gate(ServerCase):
@@ -88,6 +94,8 @@ class Gate(ServerCase):
         self.addCleanup(lambda: self.gate.unlink(missing_ok=True))
         self.server = self.serve(config=self.write_config('server: {webhooks: {allow: ["127.0.0.1"]}}\n'), env={
             "LD_PRELOAD": str(library), "BELAY_GATE": str(self.gate), "ASAN_OPTIONS": options})
+
+        self.got = {}
 
     def close_gate(self):
         self.at.unlink(missing_ok=True)
@@ -128,17 +136,17 @@ class Gate(ServerCase):
             if n >= wanted or time.monotonic() >= deadline:
                 return n
 
-    def test_who_asks_while_others_are_being_synced_waits_for_the_next_sync(self):
-        """
-        With many who wait the loop goes on beside the sync: what it does meanwhile is not in it, and not told with it. That
-        goes for the others' connections, too, on which more was asked.
-        """
-        self.got = {}
-        crowd = [self.server.raw() for _ in range(8)]
-        alone, latecomer = self.server.raw(), self.server.raw()
-        for i, connection in enumerate([*crowd, alone, latecomer]):
-            self.ask(connection, f"warm-{i}")
+    def connect(self, n):
+        connections = [self.server.raw() for _ in range(n)]
+        for i, connection in enumerate(connections):
+            self.addCleanup(connection.close)
+            self.ask(connection, f"warm-{len(self.got)}-{i}")
             self.assertEqual(self.answered(connection, 1), 1)
+        return connections
+
+    def sync_a_crowd(self, crowd):
+        """A sync of what they all ask for is at the gate, and the loop goes on beside it."""
+        [alone] = self.connect(1)
         self.close_gate()
         self.ask(alone, "alone")
         self.is_at_gate()  # and the loop with it: what is asked now is found all together
@@ -147,6 +155,14 @@ class Gate(ServerCase):
         self.let_one_pass()
         self.assertEqual(self.answered(alone, 2), 2)
         self.is_at_gate()
+
+    def test_who_asks_while_others_are_being_synced_waits_for_the_next_sync(self):
+        """
+        With many who wait the loop goes on beside the sync: what it does meanwhile is not in it, and not told with it. That
+        goes for the others' connections, too, on which more was asked.
+        """
+        crowd, [latecomer] = self.connect(CROWD), self.connect(1)
+        self.sync_a_crowd(crowd)
         self.ask(latecomer, "late")
         self.ask(crowd[0], "more")
         time.sleep(QUIET_S)
@@ -158,8 +174,48 @@ class Gate(ServerCase):
         self.assertLessEqual(self.answered(crowd[0], 0), 2, "told with the sync of what was asked before it")
         self.gate.unlink()
         self.assertEqual((self.answered(latecomer, 2), self.answered(crowd[0], 3)), (2, 3))
-        for connection in [*crowd, alone, latecomer]:
-            connection.close()
+
+    def test_a_stream_behind_a_large_answer_waits_for_its_own_sync(self):
+        """The answer leaves with its sync; what the stream on the same connection says of later ones does not."""
+        state = '{"version":4,"serial":1,"lineage":"l","outputs":{},"resources":[],"x":"%s"}' % ("a" * 300000)
+        lock = {"ID": "11111111-1111-4111-8111-111111111111", "Operation": "apply", "Who": "me"}
+        self.assertEqual(self.server.call("LOCK", "/v1/terraform/s", json.dumps(lock)).status, 200)
+        self.assertEqual(self.server.call("POST", "/v1/terraform/s?ID=" + lock["ID"], state).status, 200)
+        self.assertEqual(self.server.call("GET", "/v1/terraform/s").status, 200)
+        crowd, [latecomer, reader] = self.connect(CROWD), self.connect(2)
+        self.sync_a_crowd(crowd)
+        reader.sendall(b"".join(b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path for path in (b"/v1/terraform/s", b"/v1/events")))
+        for i, connection in enumerate(crowd[1:]):
+            self.ask(connection, f"second-{i}")
+        time.sleep(QUIET_S)
+        self.let_one_pass()
+        self.is_at_gate()  # with the state's answer, and the beginning of the stream
+        self.ask(latecomer, "too-early")
+        time.sleep(QUIET_S)
+        self.let_one_pass()
+        self.is_at_gate()
+        self.assertEqual(self.answered(latecomer, 0), 1)
+        wait_until(lambda: self.answered(reader, 0) and len(self.got[reader]) > len(state), "the state")
+        self.answered(reader, 0)  # what came with it
+        self.assertNotIn(b"too-early", self.got[reader], "an event was told before it was on disk")
+        self.gate.unlink()
+        self.assertEqual(self.answered(latecomer, 2), 2)
+        wait_until(lambda: self.answered(reader, 0) and b"too-early" in self.got[reader], "the event")
+
+    def test_if_a_sync_fails_nobody_is_told_anything_and_it_stops(self):
+        """Not those whose sync it was, nor those who asked meanwhile; and it says so once."""
+        crowd, latecomers = self.connect(CROWD), self.connect(CROWD)
+        self.sync_a_crowd(crowd)
+        for i, connection in enumerate(latecomers):
+            self.ask(connection, f"late-{i}")
+        time.sleep(QUIET_S)
+        Path(self.dir / "gate-bad").touch()
+        self.gate.unlink()
+        self.assertEqual(self.server.process.wait(PATIENCE), 69)
+        self.assertEqual(self.server.log().count("the server stops without answering"), 1)
+        for connection in [*crowd, *latecomers]:
+            with contextlib.suppress(ConnectionResetError):
+                self.assertEqual(connection.recv(65536), b"")
 
     def test_a_webhook_is_not_called_before_its_lock_is_on_disk(self):
         """For the one whose turn comes, and for one that finds the lock free."""

@@ -156,7 +156,15 @@ class Hardening(ServerCase):
                 except BlockingIOError:
                     break
             self.others_are_served()
+            before = self.processor_s()
+            time.sleep(2)
+            self.assertLess(self.processor_s() - before, 0.5, "it is busy with what it cannot send")
         self.assertLess(self.memory_kib(), 600 * 1024 if IS_SANITIZED else 100 * 1024)
+
+    def processor_s(self):
+        with open(f"/proc/{self.server.process.pid}/stat", encoding="ascii") as stat:
+            user, system = stat.read().rsplit(")", 1)[1].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def memory_kib(self):
         with open(f"/proc/{self.server.process.pid}/status", encoding="ascii") as status:

@@ -370,21 +370,20 @@ static void *keep_syncing(void *context)
     return NULL;
 }
 
-/* Into whichever file, and whatever is just being written, brought in or still in memory: each change is seen once. */
-static void changes_go_on_beside_a_sync_and_none_is_lost_or_seen_twice(void **state)
+/* So many changes beside a thread that syncs; then all is there, as if nothing had been. */
+static void change_beside_a_sync(bool stays, size_t steps)
 {
-    struct syncer syncer = { .store = open_ledger_of(64 << 10, false) };
+    struct syncer syncer = { .store = open_ledger_of(64 << 10, stays) };
     struct belay_store *store = syncer.store;
     struct state last;
     struct state got;
     pthread_t thread;
     uint64_t token;
 
-    (void)state;
     assert_int_equal(pthread_create(&thread, NULL, keep_syncing, &syncer), 0);
-    for (size_t step = 0; step < 2000; step++) {
+    for (size_t step = 0; step < steps; step++) {
         assert_int_equal(change(store, step, &token), BELAY_OK);
-        if (step % 16 == 0) {
+        if (step % 16 == 0 && step < 2000) {
             assert_int_equal(look(store).n_events, step + 1);
         }
     }
@@ -394,11 +393,26 @@ static void changes_go_on_beside_a_sync_and_none_is_lost_or_seen_twice(void **st
     assert_true(syncer.n > 1);
     assert_int_equal(store->ops->sync(store, NULL), BELAY_OK);
     last = look(store);
+    assert_int_equal(last.n_events, steps);
     store->ops->close(store);
     store = open_sqlite(BELAY_OK);
     got = look(store);
     expect(&got, &last);
     store->ops->close(store);
+}
+
+/* Into whichever file, and whatever is just being written, brought in or still in memory. */
+static void changes_go_on_beside_a_sync_and_none_is_lost_or_seen_twice(void **state)
+{
+    (void)state;
+    change_beside_a_sync(false, 2000);
+}
+
+/* There is room for what is being written, and for what comes after it. */
+static void a_journal_that_grows_beside_a_sync_keeps_every_change(void **state)
+{
+    (void)state;
+    change_beside_a_sync(true, 20000);
 }
 
 static void a_full_disk_is_met_before_anything_is_changed(void **state)
@@ -448,6 +462,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_restarted_server_goes_on_where_the_killed_one_was, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(changes_go_on_beside_a_sync_and_none_is_lost_or_seen_twice, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_journal_that_grows_beside_a_sync_keeps_every_change, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_full_disk_is_met_before_anything_is_changed, set_up, tear_down),
     };

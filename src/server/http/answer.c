@@ -93,8 +93,8 @@ void answer_added(struct request *request)
     if (conn->out.failed || request->ready.failed) {
         conn->is_broken = true;
     }
-    if (conn->first == request && !conn->is_busy) {
-        conn_flush(conn);
+    if (!conn->is_busy) {
+        conn_flush(conn); /* also if it only waits in line: what is sealed before it would take it along */
     }
     if (conn->is_broken) {
         conn_later(conn);

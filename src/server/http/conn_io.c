@@ -51,11 +51,15 @@ static ssize_t io_send(struct conn *conn, const char *data, size_t len)
     return n;
 }
 
-/* Where answers are written. Its memory is shared: a connection with nothing to send has none. */
+/*
+ * Where answers are written. Its memory is shared: a connection with nothing to
+ * send has none. What is added was not let out yet.
+ */
 struct buf *conn_out(struct conn *conn)
 {
     struct http_server *server = conn->server;
 
+    conn->is_let_out = false;
     if (conn->out.data == NULL && server->n_spare_buffers > 0) {
         conn->out = server->spare_buffers[--server->n_spare_buffers];
     }
@@ -110,7 +114,8 @@ static void hold(struct conn *conn)
         server->held->held_back = &conn->next_held;
     }
     server->held = conn;
-    server->n_held++;
+    conn->is_counted = conn->first == NULL || !conn->first->is_streaming;
+    server->n_held += conn->is_counted ? 1 : 0;
 }
 
 void conn_unhold(struct conn *conn)
@@ -123,7 +128,7 @@ void conn_unhold(struct conn *conn)
         conn->next_held->held_back = conn->held_back;
     }
     conn->held_back = NULL;
-    conn->server->n_held -= conn->is_sealed ? 0 : 1;
+    conn->server->n_held -= conn->is_counted && !conn->is_sealed ? 1 : 0;
     conn->is_sealed = false;
 }
 
@@ -162,15 +167,18 @@ void conn_flush(struct conn *conn)
 {
     size_t sent = 0;
 
-    if (conn->server->is_holding && conn_unsent(conn) > 0) {
-        hold(conn);
-        return;
-    }
     while (conn_unsent(conn) > 0 && !conn->is_broken && sent < (size_t)SEND_SIZE * SENDS_PER_EVENT) {
+        const char *data;
         size_t len;
-        const char *data = next_unsent(conn, &len);
-        ssize_t n = io_send(conn, data, len);
+        ssize_t n;
 
+        /* Asked each time: the end of one answer brings out what was kept of the next. */
+        if (conn->server->is_holding && !conn->is_let_out) {
+            hold(conn);
+            return;
+        }
+        data = next_unsent(conn, &len);
+        n = io_send(conn, data, len);
         if (n == IO_AGAIN) {
             break;
         }

@@ -210,8 +210,10 @@ void http_server_close(struct http_server *server);
 void http_server_hold(struct http_server *server);
 void http_server_seal(struct http_server *server);
 void http_server_let_out(struct http_server *server);
-/* How many connections have something that is held and not sealed. */
+/* How many connections have an answer that is held and not sealed. Streams are not counted. */
 size_t http_server_held(const struct http_server *server);
+/* Whether there is anything to seal. */
+bool http_server_has_held(const struct http_server *server);
 
 /*
  * Stop accepting, close idle connections, let the others finish with

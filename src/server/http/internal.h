@@ -146,6 +146,8 @@ struct conn {
     struct conn *next_held;
     struct conn **held_back; /* NULL: not among those held back */
     bool is_sealed;          /* it is, and among those that were when they were sealed */
+    bool is_counted;         /* it is, in n_held */
+    bool is_let_out;         /* all that it has to send may leave, though the socket does not take it yet */
     bool is_busy;            /* inside conn_feed(): answers are sent together afterwards */
     bool is_half;            /* the client has closed its side */
     bool is_eof;             /* and we have read all it sent */
@@ -179,7 +181,7 @@ struct http_server {
     struct conn *conns;
     struct conn *held;   /* have something to send, once they may */
     struct conn *sealed; /* the same, and may when the others are let out next */
-    size_t n_held;
+    size_t n_held;       /* of `held`, without streams */
     bool is_holding;
     size_t n_conns;
     uint64_t last_id;

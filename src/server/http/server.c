@@ -238,6 +238,11 @@ size_t http_server_held(const struct http_server *server)
     return server->n_held;
 }
 
+bool http_server_has_held(const struct http_server *server)
+{
+    return server->held != NULL;
+}
+
 void http_server_seal(struct http_server *server)
 {
     assert(server->sealed == NULL);
@@ -255,15 +260,14 @@ void http_server_seal(struct http_server *server)
 
 void http_server_let_out(struct http_server *server)
 {
-    bool was_holding = server->is_holding;
-
-    server->is_holding = false;
     while (server->sealed != NULL) {
         struct conn *conn = server->sealed;
 
         conn_unhold(conn);
+        conn->is_let_out = true;
         conn_flush(conn);
-        answer_sent(conn);
+        if (conn->held_back == NULL) {
+            answer_sent(conn);
+        }
     }
-    server->is_holding = was_holding;
 }

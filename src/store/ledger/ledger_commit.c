@@ -129,13 +129,14 @@ enum belay_code ledger_note(struct ledger *ledger, const struct journal_entry *e
 {
     struct buf *frame = &ledger->frame;
     size_t before = frame->len;
+    size_t in_front = ledger->is_writing ? ledger->sealed.len : 0; /* not counted in the file yet */
     uint32_t len = 0;
     enum belay_code code;
 
     buf_add(frame, &len, sizeof len);
     entry_pack(frame, entry);
     code = frame->failed ? error_no_memory(err)
-                         : journal_reserve(&ledger->journals[ledger->active], frame->len, err);
+                         : journal_reserve(&ledger->journals[ledger->active], in_front + frame->len, err);
     if (code != BELAY_OK) {
         frame->len = before;
         frame->failed = false;

@@ -147,6 +147,17 @@ enum belay_code ledger_sync(struct belay_store *base, struct belay_error *err)
     return code;
 }
 
+bool ledger_is_synced(struct belay_store *base)
+{
+    struct ledger *ledger = (struct ledger *)base;
+    bool is_synced;
+
+    (void)pthread_mutex_lock(&ledger->mutex);
+    is_synced = !ledger_has_unsynced(ledger) && !ledger->is_writing && !ledger->is_broken;
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    return is_synced;
+}
+
 void ledger_batches(struct belay_store *base, struct belay_store_counts *out)
 {
     struct ledger *ledger = (struct ledger *)base;

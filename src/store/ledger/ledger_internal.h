@@ -126,6 +126,7 @@ enum belay_code ledger_events(struct belay_store *base, const struct belay_event
 
 /* ---- ledger_fold.c ---- */
 enum belay_code ledger_sync(struct belay_store *base, struct belay_error *err);
+bool ledger_is_synced(struct belay_store *base);
 void ledger_batches(struct belay_store *base, struct belay_store_counts *out);
 bool ledger_start_thread(struct ledger *ledger);
 /* Bring in everything. After the thread has ended. */

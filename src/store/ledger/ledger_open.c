@@ -113,6 +113,7 @@ static const struct belay_store_ops ledger_ops = {
     .item_put = ledger_item_put,
     .item_list = ledger_item_list,
     .sync = ledger_sync,
+    .is_synced = ledger_is_synced,
     .batches = ledger_batches,
 };
 
