@@ -193,14 +193,21 @@ static bool split(const struct key_scheme *scheme, const struct form *form, stru
     return true;
 }
 
+/* Most keys are of another form, which their first letters say: for those the template is not taken apart. */
+static bool begins_like(const char *key, const char *template)
+{
+    return strncmp(key, template, (size_t)(strchrnul(template, '{') - template)) == 0;
+}
+
 static bool read_form(const struct key_scheme *scheme, const char *key, bool by_lists, struct form *form,
                       struct key_names *out)
 {
     struct key_names names = { { NULL, 0 }, { NULL, 0 } };
-    struct key_piece middle = { key, strlen(key) };
+    struct key_piece middle = { key, 0 };
     struct key_piece first, last;
 
-    if (scheme->template == NULL || form_parse(scheme->template, form) != NULL) {
+    if (scheme->template == NULL || !begins_like(key, scheme->template) ||
+        form_parse(scheme->template, form) != NULL) {
         return false;
     }
     if (form->n == 0) {
@@ -209,6 +216,7 @@ static bool read_form(const struct key_scheme *scheme, const char *key, bool by_
     }
     first = form->text[0];
     last = form->text[form->n];
+    middle.len = strlen(key);
     if (middle.len < first.len + last.len || memcmp(key, first.at, first.len) != 0 ||
         memcmp(key + middle.len - last.len, last.at, last.len) != 0) {
         return false;
