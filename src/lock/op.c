@@ -252,6 +252,16 @@ void step_done(struct op *op, enum belay_code code)
     op->want = OP_DONE;
 }
 
+void step_succeed(struct op *op, int64_t sent_ms)
+{
+    belay_record_release(&op->record);
+    op->record = op->records[0];
+    memset(&op->records[0], 0, sizeof op->records[0]);
+    op->record_now_ms = op->records_now_ms;
+    op->sent_ms = sent_ms;
+    step_done(op, BELAY_OK);
+}
+
 void step_done_no_memory(struct op *op)
 {
     step_done(op, error_no_memory(&op->err));
