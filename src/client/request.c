@@ -31,7 +31,7 @@ enum belay_code request_init(struct request *request, struct belay_client *clien
 {
     enum belay_code code;
 
-    memset(request, 0, sizeof *request);
+    memset(&request->op, 0, sizeof request->op); /* the rest is room for what it may borrow */
     if (key == NULL) {
         return error_set(err, BELAY_INVALID, "no key: say which lock");
     }
