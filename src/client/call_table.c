@@ -112,7 +112,7 @@ bool call_table_add(struct call_table *table, struct belay_call *call)
     if (table->buckets == NULL) {
         return false;
     }
-    bucket = bucket_of(table, call->lock_id);
+    bucket = bucket_of(table, call->op.request.lock_id);
     call->next_in_bucket = *bucket;
     *bucket = call;
     return true;
@@ -122,7 +122,7 @@ struct belay_call *call_table_find(struct call_table *table, const char *lock_id
 {
     struct belay_call *call = table->buckets == NULL ? NULL : *bucket_of(table, lock_id);
 
-    while (call != NULL && strcmp(call->lock_id, lock_id) != 0) {
+    while (call != NULL && strcmp(call->op.request.lock_id, lock_id) != 0) {
         call = call->next_in_bucket;
     }
     return call;
@@ -131,7 +131,8 @@ struct belay_call *call_table_find(struct call_table *table, const char *lock_id
 void call_table_remove(struct call_table *table, struct belay_call *call)
 {
     heap_remove(table, call);
-    for (struct belay_call **at = bucket_of(table, call->lock_id); *at != NULL; at = &(*at)->next_in_bucket) {
+    for (struct belay_call **at = bucket_of(table, call->op.request.lock_id); *at != NULL;
+         at = &(*at)->next_in_bucket) {
         if (*at == call) {
             *at = call->next_in_bucket;
             return;
