@@ -5,11 +5,17 @@
 
 #include "base/error.h"
 
-enum { SEEN_MAX = 16, FLAG_HELD = 1, FLAG_OUTLIVES = 2, FLAG_STALE_NOTED = 4 };
+enum { SEEN_MAX = 16, NUMBER_MAX = 10, FLAG_HELD = 1, FLAG_OUTLIVES = 2, FLAG_STALE_NOTED = 4 };
+
+/* A text that was written out. */
+struct seen {
+    const char *text; /* borrowed */
+    size_t len;
+};
 
 struct writer {
     struct buf *to;
-    const char *seen[SEEN_MAX]; /* borrowed; texts that were written out */
+    struct seen seen[SEEN_MAX];
     size_t n_seen;
     bool is_plain; /* refer to nothing */
 };
@@ -26,15 +32,18 @@ struct reader {
 
 static void put_unsigned(struct writer *w, uint64_t value)
 {
-    unsigned char bytes[10];
+    unsigned char *at = buf_room(w->to, NUMBER_MAX);
     size_t n = 0;
 
+    if (at == NULL) {
+        return;
+    }
     while (value >= 0x80) {
-        bytes[n++] = (unsigned char)(value | 0x80);
+        at[n++] = (unsigned char)(value | 0x80);
         value >>= 7;
     }
-    bytes[n++] = (unsigned char)value;
-    buf_add(w->to, bytes, n);
+    at[n++] = (unsigned char)value;
+    buf_took(w->to, n);
 }
 
 /* The sign last, so that small numbers are short whichever it is. */
@@ -52,33 +61,31 @@ static void put_text(struct writer *w, const char *text)
         put_unsigned(w, 0);
         return;
     }
+    len = strlen(text);
     for (size_t i = 0; !w->is_plain && i < w->n_seen; i++) {
-        if (w->seen[i] == text || strcmp(w->seen[i], text) == 0) {
+        if (w->seen[i].text == text || (w->seen[i].len == len && memcmp(w->seen[i].text, text, len) == 0)) {
             put_unsigned(w, i << 1 | 1);
             return;
         }
     }
-    len = strlen(text);
     put_unsigned(w, (uint64_t)(len + 1) << 1);
     buf_add(w->to, text, len + 1);
     if (!w->is_plain && w->n_seen < SEEN_MAX) {
-        w->seen[w->n_seen++] = text;
+        w->seen[w->n_seen++] = (struct seen){ text, len };
     }
 }
 
 static uint64_t get_unsigned(struct reader *r)
 {
+    const unsigned char *at = r->at;
     uint64_t value = 0;
 
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-        unsigned char byte;
+    for (unsigned shift = 0; shift < 64 && at != r->end; shift += 7) {
+        unsigned char byte = *at++;
 
-        if (r->at == r->end) {
-            break;
-        }
-        byte = *r->at++;
         value |= (uint64_t)(byte & 0x7f) << shift;
         if (byte < 0x80) {
+            r->at = at;
             return value;
         }
     }
