@@ -28,6 +28,7 @@ struct call_table {
 
 struct belay_call {
     struct belay_call *next_in_bucket;
+    size_t bucket;
     struct belay_call *next_ready;
     bool is_ready;
     bool is_out;    /* a thread asks the store for it: then nobody else may touch op or step */
