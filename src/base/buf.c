@@ -42,11 +42,6 @@ void buf_add_slowly(struct buf *buf, const void *data, size_t len)
     buf->data[buf->len] = '\0';
 }
 
-void *buf_room_slowly(struct buf *buf, size_t most)
-{
-    return buf_reserve(buf, most) ? buf->data + buf->len : NULL;
-}
-
 /* Into the room that is there; only what does not fit is formatted a second time. */
 void buf_addf(struct buf *buf, const char *format, ...)
 {
@@ -70,6 +65,11 @@ void buf_addf(struct buf *buf, const char *format, ...)
         va_end(args);
     }
     buf->len += (size_t)n;
+}
+
+void *buf_room_slowly(struct buf *buf, size_t most)
+{
+    return buf_reserve(buf, most) ? buf->data + buf->len : NULL;
 }
 
 char *buf_take(struct buf *buf)

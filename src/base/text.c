@@ -46,9 +46,7 @@ bool text_is_clean(const char *text, size_t max)
         return false;
     }
     while (at < len) {
-        unsigned char c = (unsigned char)text[at];
-        size_t n = c >= 0x20 && c < 0x7f ? 1 : utf8_len((const unsigned char *)text + at);
-
+        size_t n = utf8_len((const unsigned char *)text + at);
         if (n == 0) {
             return false;
         }

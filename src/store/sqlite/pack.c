@@ -30,7 +30,7 @@ struct reader {
 
 /* ---- numbers and texts ---- */
 
-static void put_unsigned(struct writer *w, uint64_t value)
+static void put_large(struct writer *w, uint64_t value)
 {
     unsigned char *at = buf_room(w->to, NUMBER_MAX);
     size_t n = 0;
@@ -44,6 +44,17 @@ static void put_unsigned(struct writer *w, uint64_t value)
     }
     at[n++] = (unsigned char)value;
     buf_took(w->to, n);
+}
+
+static inline void put_unsigned(struct writer *w, uint64_t value)
+{
+    unsigned char byte = (unsigned char)value;
+
+    if (value < 0x80) {
+        buf_add(w->to, &byte, 1);
+    } else {
+        put_large(w, value);
+    }
 }
 
 /* The sign last, so that small numbers are short whichever it is. */
