@@ -235,14 +235,9 @@ size_t config_n_profiles(const struct belay_config *config)
     return config == NULL ? N_BUILTIN_NAMES : config->n_profiles;
 }
 
-const struct config_profile *config_profile_at(const struct belay_config *config, size_t i,
-                                               struct config_profile *room)
+struct config_profile config_builtin_profile(size_t i)
 {
-    if (config != NULL) {
-        return &config->profiles[i];
-    }
-    *room = read_values(config_builtin, config_n_builtin, builtin_names[i]);
-    return room;
+    return read_values(config_builtin, config_n_builtin, builtin_names[i]);
 }
 
 static enum belay_code fail_unknown(const struct belay_config *config, const char *name,
