@@ -4,7 +4,15 @@
 #include "base/text.h"
 #include "belay/store.h"
 
-void belay_record_release(struct belay_record *record)
+/* It was never filled, or has moved on: so are most that are released. */
+static bool owns_nothing(const struct belay_record *record)
+{
+    return record->key == NULL && record->lock_id == NULL && record->released_id == NULL &&
+           record->owner == NULL && record->owner_name == NULL && record->metadata == NULL &&
+           record->tickets == NULL && record->ticket_text == NULL && record->intents == NULL;
+}
+
+static void free_all(struct belay_record *record)
 {
     free(record->key);
     free(record->lock_id);
@@ -28,6 +36,13 @@ void belay_record_release(struct belay_record *record)
         free(record->intents[i].key);
     }
     free(record->intents);
+}
+
+void belay_record_release(struct belay_record *record)
+{
+    if (!owns_nothing(record)) {
+        free_all(record);
+    }
     memset(record, 0, sizeof *record);
 }
 
