@@ -19,7 +19,7 @@ static bool id_is_right(const char *id)
     size_t len = strnlen(id, BELAY_ID_MAX + 1);
 
     for (size_t i = 0; i < len; i++) {
-        if (!isalnum((unsigned char)id[i]) && strchr("-_.", id[i]) == NULL) {
+        if (!isalnum((unsigned char)id[i]) && id[i] != '-' && id[i] != '_' && id[i] != '.') {
             return false;
         }
     }
