@@ -584,26 +584,19 @@ static bool unpack_intents(struct reader *r, struct belay_record *record)
     return ok;
 }
 
-/* A line may be long and is read at every hand-over: one copy, not four for each who waits. */
 static bool unpack_tickets(struct reader *r, struct row *row)
 {
     struct belay_record *record = &row->record;
     size_t n = get_count(r);
-    size_t len = (size_t)(r->end - r->at);
 
     if (n == 0) {
         return true;
     }
-    record->ticket_text = malloc(len);
     record->tickets = calloc(n, sizeof *record->tickets);
     row->vouched = malloc(n * sizeof *row->vouched);
-    if (record->ticket_text == NULL || record->tickets == NULL || row->vouched == NULL) {
+    if (record->tickets == NULL || row->vouched == NULL) {
         return false;
     }
-    memcpy(record->ticket_text, r->at, len);
-    r->at = (const unsigned char *)record->ticket_text;
-    r->end = r->at + len;
-    r->n_seen = 0;
     for (size_t i = 0; i < n; i++) {
         struct belay_ticket *ticket = &record->tickets[i];
 
@@ -646,20 +639,50 @@ static void unpack_numbers(struct reader *r, struct belay_record *record)
     }
 }
 
+bool record_unpack_numbers(const void *data, size_t len, struct belay_record *out_record)
+{
+    struct reader r = { .at = data, .end = (const unsigned char *)data + len };
+    struct belay_record record = { 0 };
+
+    unpack_numbers(&r, &record);
+    if (r.bad) {
+        return false;
+    }
+    *out_record = record;
+    return true;
+}
+
+/* A text that stays where it is; NULL if it cannot be read. */
+static char *keep_text(struct reader *r)
+{
+    const char *text = get_given(r);
+
+    return r->bad ? NULL : (char *)text;
+}
+
+/*
+ * A record is read at every commit, and its line, which may be long, at every
+ * hand-over: one copy of all, and the texts stay in it.
+ */
 enum belay_code record_unpack(const char *key, const void *data, size_t len, struct row *out_row,
                               struct belay_error *err)
 {
-    struct reader r = { .at = data, .end = (const unsigned char *)data + len };
-    struct row row = { 0 };
+    size_t key_size = strlen(key) + 1;
+    char *text = malloc(len + key_size);
+    struct reader r = { .at = (unsigned char *)text, .end = (unsigned char *)text + len };
+    struct row row = { .record = { .text = text, .text_size = len + key_size } };
     bool ok;
 
+    if (text == NULL) {
+        return error_no_memory(err);
+    }
+    memcpy(text, data, len);
+    row.record.key = memcpy(text + len, key, key_size);
     unpack_numbers(&r, &row.record);
-    row.record.key = strdup(key);
-    ok = row.record.key != NULL;
-    row.record.lock_id = copy_text(&r, &ok);
-    row.record.owner = copy_text(&r, &ok);
-    row.record.owner_name = copy_text(&r, &ok);
-    ok = ok && unpack_meta(&r, &row.record) && unpack_intents(&r, &row.record) && unpack_tickets(&r, &row);
+    row.record.lock_id = keep_text(&r);
+    row.record.owner = keep_text(&r);
+    row.record.owner_name = keep_text(&r);
+    ok = unpack_meta(&r, &row.record) && unpack_intents(&r, &row.record) && unpack_tickets(&r, &row);
     if (!ok || r.bad) {
         row_release(&row);
         return r.bad ? error_set(err, BELAY_BUG, "the record of '%s' in memory cannot be read", key)

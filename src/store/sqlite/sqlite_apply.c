@@ -88,6 +88,18 @@ static bool replace_text(char **text, const char *with)
     return true;
 }
 
+/* The same with one that may stand among others of the record. */
+static bool replace_own_text(const struct belay_record *record, char **text, const char *with)
+{
+    char *own = belay_record_has_text(record, *text) ? NULL : *text;
+
+    if (!replace_text(&own, with)) {
+        return false;
+    }
+    *text = own;
+    return true;
+}
+
 static bool set_metadata(struct belay_record *record, const struct belay_record *values)
 {
     struct belay_meta *copy = meta_copy(values->metadata, values->n_metadata);
@@ -120,13 +132,14 @@ static bool set_fields(struct belay_record *record, unsigned set, const struct b
         record->locked_at_unix_ms = ground->unix_ms;
     }
     if ((set & BELAY_SET_IDENTITY) != 0) {
-        if (!replace_text(&record->lock_id, values->lock_id)) {
+        if (!replace_own_text(record, &record->lock_id, values->lock_id)) {
             return false;
         }
         record->token = ground->next;
     }
-    if ((set & BELAY_SET_OWNER) != 0 && (!replace_text(&record->owner, values->owner) ||
-                                         !replace_text(&record->owner_name, values->owner_name))) {
+    if ((set & BELAY_SET_OWNER) != 0 &&
+        (!replace_own_text(record, &record->owner, values->owner) ||
+         !replace_own_text(record, &record->owner_name, values->owner_name))) {
         return false;
     }
     if ((set & BELAY_SET_METADATA) != 0 && !set_metadata(record, values)) {
