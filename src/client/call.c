@@ -51,7 +51,7 @@ static const char *put_text(char **at, const char *text)
     size_t size = text_size(text);
     char *copy = *at;
 
-    if (size == 0) {
+    if (text == NULL) {
         return NULL;
     }
     *at += size;
