@@ -40,7 +40,7 @@ struct belay_ticket {
     int64_t expires_ms; /* store's clock; a ticket past it counts for nothing */
     bool dead;          /* the store knows that its waiter is gone. It looks from the front and
                   need not look beyond the first one that lives. */
-    bool packed;        /* its texts stand in the record's ticket_text and are not freed one by one */
+    bool packed;        /* its texts stand in the record's `text` and are not freed one by one */
 };
 
 /* Somebody holds a key below this one. */
@@ -78,10 +78,18 @@ struct belay_record {
     size_t n_metadata;
     struct belay_ticket *tickets; /* by seq */
     size_t n_tickets;
-    char *ticket_text; /* owned; NULL: no ticket is packed */
     struct belay_intent *intents;
     size_t n_intents;
+    char *text; /* owned; where key, lock_id, owner and owner_name may stand, and the texts of
+                   tickets that are packed; NULL: each of them is freed by itself */
+    size_t text_size;
 };
+
+/* Whether it stands in record->text. */
+static inline bool belay_record_has_text(const struct belay_record *record, const char *text)
+{
+    return record->text != NULL && (uintptr_t)text - (uintptr_t)record->text < record->text_size;
+}
 
 BELAY_API void belay_record_release(struct belay_record *record); /* leaves it empty */
 BELAY_API bool belay_record_copy(const struct belay_record *from, struct belay_record *out_record);

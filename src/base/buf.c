@@ -67,6 +67,11 @@ void buf_addf(struct buf *buf, const char *format, ...)
     buf->len += (size_t)n;
 }
 
+void *buf_room_slowly(struct buf *buf, size_t most)
+{
+    return buf_reserve(buf, most) ? buf->data + buf->len : NULL;
+}
+
 char *buf_take(struct buf *buf)
 {
     char *data;

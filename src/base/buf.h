@@ -22,6 +22,7 @@ struct buf {
     }
 
 void buf_add_slowly(struct buf *buf, const void *data, size_t len); /* only for buf_add() */
+void *buf_room_slowly(struct buf *buf, size_t most);                /* only for buf_room() */
 
 /* Inline, because answers, logs and journals are made of many small pieces. */
 static inline void buf_add(struct buf *buf, const void *data, size_t len)
@@ -33,6 +34,21 @@ static inline void buf_add(struct buf *buf, const void *data, size_t len)
     if (len > 0) {
         memcpy(buf->data + buf->len, data, len);
     }
+    buf->len += len;
+    buf->data[buf->len] = '\0';
+}
+
+/* Where `most` bytes can be written; NULL after a failure. buf_took() says how many were. */
+static inline void *buf_room(struct buf *buf, size_t most)
+{
+    if (buf->failed || most >= buf->cap - buf->len || most > buf->max - buf->len) {
+        return buf_room_slowly(buf, most);
+    }
+    return buf->data + buf->len;
+}
+
+static inline void buf_took(struct buf *buf, size_t len)
+{
     buf->len += len;
     buf->data[buf->len] = '\0';
 }

@@ -1,11 +1,11 @@
 /* Operations under way, for event loops: the same state machines, without a thread for each. */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/text.h"
 #include "client/client.h"
 #include "lock/info.h"
 
@@ -14,74 +14,98 @@ static void call_free(struct belay_call *call)
     if (call == NULL) {
         return;
     }
-    op_destroy(&call->op);
-    look_release(&call->looker.news);
-    for (size_t i = 0; i < BELAY_ANCESTORS_MAX; i++) {
-        free(call->ancestors[i]);
+    if (call->step != NULL) {
+        step_release(call->step);
+        free(call->step);
     }
-    meta_free(call->metadata, call->n_metadata);
-    free(call->key);
-    free(call->lock_id);
-    free(call->old_id);
-    free(call->owner);
-    free(call->owner_name);
-    free(call->by);
-    free(call->reason);
+    op_destroy(&call->op);
+    looker_release(&call->looker);
     free(call);
 }
 
-static bool copy_text(const char *text, char **out_copy)
+/* ---- what the caller's texts become ---- */
+
+static size_t text_size(const char *text)
 {
-    *out_copy = text == NULL ? NULL : strdup(text);
-    return text == NULL || *out_copy != NULL;
+    return text == NULL ? 0 : strlen(text) + 1;
 }
 
-/* A call that stands on copies of all that the request borrows, and the request made to borrow them. */
-static struct belay_call *call_new(struct belay_client *client, struct op_request *request, belay_call_fn fn,
-                                   void *context)
+static size_t texts_size(const struct op_request *request)
 {
-    struct belay_call *call = calloc(1, sizeof *call);
-    bool ok;
+    size_t size = text_size(request->key) + text_size(request->lock_id) + text_size(request->old_id) +
+                  text_size(request->owner) + text_size(request->owner_name) + text_size(request->by) +
+                  text_size(request->reason);
+
+    for (size_t i = 0; i < request->n_ancestors; i++) {
+        size += text_size(request->ancestors[i]);
+    }
+    for (size_t i = 0; i < request->n_metadata; i++) {
+        size += text_size(request->metadata[i].name) + text_size(request->metadata[i].value);
+    }
+    return size;
+}
+
+/* The copy of a text, which goes to *at; the next one goes behind it. */
+static const char *put_text(char **at, const char *text)
+{
+    size_t size = text_size(text);
+    char *copy = *at;
+
+    if (text == NULL) {
+        return NULL;
+    }
+    *at += size;
+    return memcpy(copy, text, size);
+}
+
+/* Have the request borrow from the call. */
+static void keep_texts(struct belay_call *call, struct op_request *request)
+{
+    char *at = (char *)(call->metadata + request->n_metadata);
+
+    request->key = put_text(&at, request->key);
+    request->lock_id = put_text(&at, request->lock_id);
+    request->old_id = put_text(&at, request->old_id);
+    request->owner = put_text(&at, request->owner);
+    request->owner_name = put_text(&at, request->owner_name);
+    request->by = put_text(&at, request->by);
+    request->reason = put_text(&at, request->reason);
+    for (size_t i = 0; i < request->n_ancestors; i++) {
+        request->ancestors[i] = put_text(&at, request->ancestors[i]);
+    }
+    for (size_t i = 0; i < request->n_metadata; i++) {
+        call->metadata[i].name = put_text(&at, request->metadata[i].name);
+        call->metadata[i].value = put_text(&at, request->metadata[i].value);
+    }
+    request->metadata = call->metadata;
+}
+
+typedef void op_start(struct op *op, const struct op_request *request, int64_t now_ms);
+
+/* A call in one piece, with copies of all that the request borrows. NULL without memory. */
+static struct belay_call *call_new(struct belay_client *client, struct op_request request, op_start *start,
+                                   belay_call_fn fn, void *context)
+{
+    struct belay_call *call =
+        malloc(sizeof *call + request.n_metadata * sizeof *call->metadata + texts_size(&request));
 
     if (call == NULL) {
         return NULL;
     }
+    memset(call, 0, offsetof(struct belay_call, op));
     call->client = client;
     call->fn = fn;
     call->context = context;
-    ok = copy_text(request->key, &call->key) && copy_text(request->lock_id, &call->lock_id) &&
-         copy_text(request->old_id, &call->old_id) && copy_text(request->owner, &call->owner) &&
-         copy_text(request->owner_name, &call->owner_name) && copy_text(request->by, &call->by) &&
-         copy_text(request->reason, &call->reason);
-    for (size_t i = 0; ok && i < request->n_ancestors; i++) {
-        ok = copy_text(request->ancestors[i], &call->ancestors[i]);
-        request->ancestors[i] = call->ancestors[i];
-    }
-    call->metadata = meta_copy(request->metadata, request->n_metadata);
-    call->n_metadata = call->metadata == NULL ? 0 : request->n_metadata;
-    if (!ok || call->n_metadata != request->n_metadata) {
-        call_free(call);
-        return NULL;
-    }
-    request->key = call->key;
-    request->lock_id = call->lock_id;
-    request->old_id = call->old_id;
-    request->owner = call->owner;
-    request->owner_name = call->owner_name;
-    request->by = call->by;
-    request->reason = call->reason;
-    request->metadata = call->metadata;
+    keep_texts(call, &request);
+    start(&call->op, &request, clock_boot_ms());
     return call;
 }
-
-typedef void op_start(struct op *op, const struct op_request *request, int64_t now_ms);
 
 /* Takes over `request`. */
 static enum belay_code begin(struct belay_client *client, struct request *request, op_start *start,
                              belay_call_fn fn, void *context, struct belay_call **out_call,
                              struct belay_error *err)
 {
-    struct op_request copy = request->op;
     struct belay_call *call;
 
     if (client->remote != NULL) {
@@ -90,13 +114,12 @@ static enum belay_code begin(struct belay_client *client, struct request *reques
                          "calls that do not block need a store: this client's is a server, %.200s",
                          client->url);
     }
-    call = call_new(client, &copy, fn, context);
+    call = call_new(client, request->op, start, fn, context);
     request_release(request);
     if (call == NULL || !call_table_add(&client->calls, call)) {
         call_free(call);
         return error_no_memory(err);
     }
-    start(&call->op, &copy, clock_boot_ms());
     call_table_set_ready(&client->calls, call);
     if (out_call != NULL) {
         *out_call = call;
@@ -225,21 +248,14 @@ bool belay_call_is_in_trouble(const struct belay_call *call)
 
 static void finish(struct belay_client *client, struct belay_call *call)
 {
-    struct belay_info *info = NULL;
+    struct belay_info info = info_borrow(&call->op.record, call->op.record_now_ms);
     enum belay_code code = call->op.code;
 
     if (code == BELAY_ELSEWHERE) {
         code = call->op.err.code = BELAY_UNREACHABLE; /* a server has come, and calls go to a store only */
     }
     call_table_remove(&client->calls, call);
-    if (code == BELAY_OK) {
-        info = info_without_line(&call->op.record, call->op.record_now_ms);
-        if (info == NULL) {
-            code = error_no_memory(&call->op.err);
-        }
-    }
-    call->fn(call->context, code, info, &call->op.err);
-    belay_info_free(info);
+    call->fn(call->context, code, code == BELAY_OK ? &info : NULL, &call->op.err);
     call_free(call);
 }
 
@@ -278,7 +294,7 @@ static void carry_on(struct belay_client *client, struct belay_call *call)
 /* Go on with a call to which the store has answered. */
 static void resume(struct belay_client *client, struct belay_call *call)
 {
-    step_tell(client, &call->op, &call->step);
+    step_tell(client, &call->op, call->step);
     settle(client, call);
 }
 
@@ -396,7 +412,6 @@ void calls_drop(struct belay_client *client)
     wake_now(client);
     while ((call = call_table_any(&client->calls)) != NULL) {
         call_table_remove(&client->calls, call);
-        step_release(&call->step);
         client_wait_ends(client, &call->looker);
         call_free(call);
     }

@@ -9,14 +9,14 @@
 
 enum { BUCKETS = 4096 };
 
-static struct belay_call **bucket_of(struct call_table *table, const char *lock_id)
+static size_t bucket_of(const char *lock_id)
 {
     uint32_t hash = 2166136261U; /* FNV-1a: ids are random enough for it */
 
     for (; *lock_id != '\0'; lock_id++) {
         hash = (hash ^ (unsigned char)*lock_id) * 16777619U;
     }
-    return &table->buckets[hash % BUCKETS];
+    return hash % BUCKETS;
 }
 
 /* ---- the heap ---- */
@@ -103,8 +103,6 @@ struct belay_call *call_table_soonest(const struct call_table *table)
 
 bool call_table_add(struct call_table *table, struct belay_call *call)
 {
-    struct belay_call **bucket;
-
     if (table->buckets == NULL) {
         table->buckets = calloc(BUCKETS, sizeof(struct belay_call *));
         table->ready_end = &table->ready;
@@ -112,17 +110,17 @@ bool call_table_add(struct call_table *table, struct belay_call *call)
     if (table->buckets == NULL) {
         return false;
     }
-    bucket = bucket_of(table, call->lock_id);
-    call->next_in_bucket = *bucket;
-    *bucket = call;
+    call->bucket = bucket_of(call->op.request.lock_id);
+    call->next_in_bucket = table->buckets[call->bucket];
+    table->buckets[call->bucket] = call;
     return true;
 }
 
 struct belay_call *call_table_find(struct call_table *table, const char *lock_id)
 {
-    struct belay_call *call = table->buckets == NULL ? NULL : *bucket_of(table, lock_id);
+    struct belay_call *call = table->buckets == NULL ? NULL : table->buckets[bucket_of(lock_id)];
 
-    while (call != NULL && strcmp(call->lock_id, lock_id) != 0) {
+    while (call != NULL && strcmp(call->op.request.lock_id, lock_id) != 0) {
         call = call->next_in_bucket;
     }
     return call;
@@ -130,12 +128,14 @@ struct belay_call *call_table_find(struct call_table *table, const char *lock_id
 
 void call_table_remove(struct call_table *table, struct belay_call *call)
 {
+    struct belay_call **at = &table->buckets[call->bucket];
+
     heap_remove(table, call);
-    for (struct belay_call **at = bucket_of(table, call->lock_id); *at != NULL; at = &(*at)->next_in_bucket) {
-        if (*at == call) {
-            *at = call->next_in_bucket;
-            return;
-        }
+    while (*at != NULL && *at != call) {
+        at = &(*at)->next_in_bucket;
+    }
+    if (*at != NULL) {
+        *at = call->next_in_bucket;
     }
 }
 

@@ -12,11 +12,8 @@ struct client_step {
     int64_t sent_ms; /* boot clock, before it was asked */
     int64_t took_us; /* a commit, if anybody is told of events */
     struct belay_commit result;
-    struct belay_record records[OP_KEYS_MAX];
-    int64_t store_now_ms;
-    struct belay_error err;
-    bool is_look; /* then all of it is in `look` */
-    struct look look;
+    bool is_shared;   /* `seen` is what others saw, or see too: its times are those of the look */
+    struct look seen; /* of a commit only `err` */
 };
 
 /* Those of a client, by lock id and by when they want to look again. */
@@ -31,29 +28,21 @@ struct call_table {
 
 struct belay_call {
     struct belay_call *next_in_bucket;
+    size_t bucket;
     struct belay_call *next_ready;
     bool is_ready;
-    size_t heap_at; /* place in the heap, plus 1; 0: not in it */
-    struct op op;
     bool is_out;    /* a thread asks the store for it: then nobody else may touch op or step */
     bool was_woken; /* meanwhile: what it is being told may be out of date */
+    size_t heap_at; /* place in the heap, plus 1; 0: not in it */
     struct pool_job job;
-    struct client_step step;
+    struct client_step *step;     /* owned; for the thread; NULL: none has asked yet */
     struct belay_call *next_back; /* threads.c */
     struct looker looker;
-    char *key; /* owned, as is all below that is text */
-    char *lock_id;
-    char *old_id;
-    char *owner;
-    char *owner_name;
-    char *by;
-    char *reason;
-    struct belay_meta *metadata;
-    size_t n_metadata;
-    char *ancestors[BELAY_ANCESTORS_MAX];
     struct belay_client *client; /* borrowed */
     belay_call_fn fn;
     void *context;
+    struct op op;
+    struct belay_meta metadata[]; /* what op.request borrows: this, and behind it all its texts */
 };
 
 bool call_table_add(struct call_table *table, struct belay_call *call);

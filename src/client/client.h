@@ -142,7 +142,7 @@ void calls_drop(struct belay_client *client);
 
 /* ---- threads that ask the store for calls (threads.c) ---- */
 
-/* False: no thread can be had, so the turn must ask itself. */
+/* False: no thread can be had, or no memory, so the turn must ask itself. */
 bool threads_ask(struct belay_client *client, struct belay_call *call);
 /* The next call that was answered, or NULL. */
 struct belay_call *threads_next(struct belay_client *client);

@@ -6,7 +6,6 @@
 #include "client/client.h"
 #include "lock/info.h"
 
-/* A lock that protects nothing, for when locking is switched off. */
 static struct belay_lock *lock_new(struct belay_client *client, const char *key)
 {
     struct belay_lock *lock = calloc(1, sizeof *lock);
@@ -16,15 +15,7 @@ static struct belay_lock *lock_new(struct belay_client *client, const char *key)
     }
     lock->client = client;
     lock->key = strdup(key);
-    lock->info = calloc(1, sizeof *lock->info);
-    if (lock->key == NULL || lock->info == NULL) {
-        belay_lock_free(lock);
-        return NULL;
-    }
-    lock->info->key = strdup(key);
-    lock->info->locked_by = strdup("");
-    lock->info->locked_by_name = strdup("");
-    if (lock->info->key == NULL || lock->info->locked_by == NULL || lock->info->locked_by_name == NULL) {
+    if (lock->key == NULL) {
         belay_lock_free(lock);
         return NULL;
     }
@@ -49,7 +40,6 @@ static enum belay_code lock_fill(struct belay_lock *lock, const struct op *op,
         belay_info_free(info);
         return error_no_memory(err);
     }
-    belay_info_free(lock->info);
     lock->info = info;
     lock->token = op->record.token;
     lock->reentered = op->reentered;
@@ -95,12 +85,17 @@ done:
     return code;
 }
 
+/* A lock that protects nothing, for when locking is switched off. */
 static enum belay_code lock_unprotected(struct belay_client *client, const char *key,
                                         struct belay_lock **out_lock, struct belay_error *err)
 {
+    const struct belay_info nobody = { .key = (char *)key,
+                                       .locked_by = (char *)"",
+                                       .locked_by_name = (char *)"" };
     struct belay_lock *lock = lock_new(client, key);
 
-    if (lock == NULL) {
+    if (lock == NULL || (lock->info = info_copy(&nobody)) == NULL) {
+        belay_lock_free(lock);
         return error_no_memory(err);
     }
     client_warn(client, "locking is switched off: '%s' is not protected", key);

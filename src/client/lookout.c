@@ -10,11 +10,20 @@ enum { KEYS_AT_ONCE = 64 };
 
 void look_release(struct look *look)
 {
-    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
+    for (size_t i = 0; i < look->n; i++) {
         belay_record_release(&look->records[i]);
     }
+    look->n = 0;
     belay_error_release(&look->err);
-    memset(look, 0, sizeof *look);
+}
+
+void looker_release(struct looker *looker)
+{
+    if (looker->news != NULL) {
+        look_release(looker->news);
+        free(looker->news);
+        looker->news = NULL;
+    }
 }
 
 void lookout_init(struct lookout *lookout)
@@ -33,8 +42,7 @@ void lookout_release(struct lookout *lookout)
 void lookout_enter(struct lookout *lookout, struct looker *looker, const char *const *keys, size_t n,
                    int64_t due_ms)
 {
-    look_release(&looker->news);
-    looker->told = false;
+    looker_release(looker);
     memcpy(looker->keys, keys, n * sizeof *keys);
     looker->n = n;
     looker->due_ms = due_ms;
@@ -69,9 +77,8 @@ void lookout_leave(struct lookout *lookout, struct looker *looker)
         lookout->first = looker->next;
     }
     (void)pthread_mutex_unlock(&lookout->mutex);
-    if (looker->told && clock_boot_ms() < looker->due_ms) {
-        looker->told = false;
-        look_release(&looker->news);
+    if (looker->news != NULL && clock_boot_ms() < looker->due_ms) {
+        looker_release(looker);
     }
 }
 
@@ -136,7 +143,7 @@ static bool is_to_be_told(const struct survey *survey, const struct looker *look
 {
     int64_t soon_ms = looker->span_ms / 4;
 
-    if (looker->told || looker->coming) {
+    if (looker->news != NULL || looker->coming) {
         return false;
     }
     if (has_all_keys(survey, looker)) {
@@ -162,9 +169,12 @@ static void gather(struct lookout *lookout, struct survey *survey, int64_t poll_
 /* With the mutex held. Who cannot be told for want of memory looks by itself. */
 static void tell(const struct survey *survey, const struct look *seen, struct looker *looker)
 {
-    struct look *news = &looker->news;
+    struct look *news = looker->news = calloc(1, sizeof *news);
     bool ok = true;
 
+    if (news == NULL) {
+        return;
+    }
     news->code = seen->code;
     news->store_now_ms = seen->store_now_ms;
     news->asked_ms = seen->asked_ms;
@@ -177,10 +187,10 @@ static void tell(const struct survey *survey, const struct look *seen, struct lo
 
         ok = find_key(survey, looker->keys[i], &at) &&
              belay_record_copy(&survey->records[at], &news->records[i]);
+        news->n += ok ? 1 : 0;
     }
-    looker->told = ok;
     if (!ok) {
-        look_release(news);
+        looker_release(looker);
     }
 }
 
@@ -202,10 +212,10 @@ void lookout_look(struct lookout *lookout, struct belay_store *store, struct loo
 {
     struct survey survey = { .n = 0 };
 
-    if (looker->told) {
-        *out = looker->news;
-        memset(&looker->news, 0, sizeof looker->news);
-        looker->told = false;
+    if (looker->news != NULL) {
+        *out = *looker->news;
+        free(looker->news);
+        looker->news = NULL;
         return;
     }
     memset(out, 0, sizeof *out);
@@ -223,6 +233,7 @@ void lookout_look(struct lookout *lookout, struct belay_store *store, struct loo
     (void)pthread_mutex_unlock(&lookout->mutex);
     if (out->code == BELAY_OK) {
         /* They differ from each other, so they stand at the front in their order. */
+        out->n = n;
         memcpy(out->records, survey.records, n * sizeof *survey.records);
         memset(survey.records, 0, n * sizeof *survey.records);
     }

@@ -23,11 +23,12 @@
 /* What was seen. */
 struct look {
     enum belay_code code;
-    struct belay_error err;
-    struct belay_record records[OP_KEYS_MAX]; /* owned */
     int64_t store_now_ms;
     int64_t asked_ms; /* boot clock, before the store was asked */
     int64_t seen_ms;  /* boot clock, when it had answered */
+    struct belay_error err;
+    size_t n;                                 /* of the records, as many as were asked for; 0 after a fault */
+    struct belay_record records[OP_KEYS_MAX]; /* owned */
 };
 void look_release(struct look *look);
 
@@ -41,10 +42,10 @@ struct looker {
     int64_t due_ms;
     int64_t span_ms; /* how long it waits this time */
     bool in;
-    bool coming; /* somebody asks the store for it just now */
-    bool told;
-    struct look news; /* owned; once told */
+    bool coming;       /* somebody asks the store for it just now */
+    struct look *news; /* owned; NULL: it was told nothing */
 };
+void looker_release(struct looker *looker); /* when it is not in */
 
 struct lookout {
     pthread_mutex_t mutex;

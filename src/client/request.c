@@ -19,7 +19,7 @@ static bool id_is_right(const char *id)
     size_t len = strnlen(id, BELAY_ID_MAX + 1);
 
     for (size_t i = 0; i < len; i++) {
-        if (!isalnum((unsigned char)id[i]) && strchr("-_.", id[i]) == NULL) {
+        if (!isalnum((unsigned char)id[i]) && id[i] != '-' && id[i] != '_' && id[i] != '.') {
             return false;
         }
     }
@@ -31,7 +31,7 @@ enum belay_code request_init(struct request *request, struct belay_client *clien
 {
     enum belay_code code;
 
-    memset(request, 0, sizeof *request);
+    memset(&request->op, 0, sizeof request->op); /* the rest is room for what it may borrow */
     if (key == NULL) {
         return error_set(err, BELAY_INVALID, "no key: say which lock");
     }

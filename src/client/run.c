@@ -1,4 +1,5 @@
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -119,21 +120,24 @@ void step_ask(struct belay_client *client, const struct op *op, struct looker *l
 {
     const struct belay_store_ops *ops = client->store->ops;
 
-    memset(step, 0, sizeof *step);
+    memset(step, 0, offsetof(struct client_step, seen.records));
     step->sent_ms = clock_boot_ms();
     if (op->want == OP_COMMIT) {
         int64_t sent_us = client->on_event == NULL ? 0 : clock_boot_us();
 
-        step->code =
-            client_count_commit(client, ops->commit(client->store, &op->batch, &step->result, &step->err));
+        step->code = client_count_commit(
+            client, ops->commit(client->store, &op->batch, &step->result, &step->seen.err));
         step->took_us = client->on_event == NULL ? 0 : clock_boot_us() - sent_us;
     } else if (shares_looks(client, op)) {
-        lookout_look(&client->lookout, client->store, looker, op->keys, op->n_keys, &step->look);
-        step->code = client_count_read(client, step->look.code);
-        step->is_look = true;
+        lookout_look(&client->lookout, client->store, looker, op->keys, op->n_keys, &step->seen);
+        step->code = client_count_read(client, step->seen.code);
+        step->is_shared = true;
     } else {
-        step->code = client_count_read(client, ops->get(client->store, op->keys, op->n_keys, step->records,
-                                                        &step->store_now_ms, &step->err));
+        memset(step->seen.records, 0, sizeof step->seen.records);
+        step->code =
+            client_count_read(client, ops->get(client->store, op->keys, op->n_keys, step->seen.records,
+                                               &step->seen.store_now_ms, &step->seen.err));
+        step->seen.n = step->code == BELAY_OK ? op->n_keys : 0;
     }
 }
 
@@ -146,7 +150,7 @@ static void tell_commit(struct belay_client *client, struct op *op, struct clien
 
         client_emit(client, &op->batch, &step->result, &times);
     }
-    op_on_commit(op, step->code, &step->result, &step->err, step->sent_ms, clock_boot_ms());
+    op_on_commit(op, step->code, &step->result, &step->seen.err, step->sent_ms, clock_boot_ms());
     for (size_t i = 0; i < op->n_wakes; i++) {
         calls_wake(client, op->wakes[i]);
         if (store->ops->wake != NULL) {
@@ -227,17 +231,18 @@ static void emit_found(struct belay_client *client, const struct op *op)
 
 void step_tell(struct belay_client *client, struct op *op, struct client_step *step)
 {
+    struct look *seen = &step->seen;
+
     if (step->code == BELAY_ELSEWHERE) {
-        stop_here(op, &step->err);
-        step->err = (struct belay_error)BELAY_ERROR_INIT; /* the operation's now */
+        stop_here(op, &seen->err);
+        seen->err = (struct belay_error)BELAY_ERROR_INIT; /* the operation's now */
     } else if (op->want == OP_COMMIT) {
         tell_commit(client, op, step);
-    } else if (step->is_look) {
-        op_on_look(op, step->look.code, step->look.records, step->look.store_now_ms, &step->look.err,
-                   step->look.asked_ms, step->look.seen_ms);
+    } else if (step->is_shared) {
+        op_on_look(op, step->code, seen->records, seen->store_now_ms, &seen->err, seen->asked_ms,
+                   seen->seen_ms);
     } else {
-        op_on_get(op, step->code, step->records, step->store_now_ms, &step->err, clock_boot_ms());
-        memset(step->records, 0, sizeof step->records); /* they are the operation's now */
+        op_on_get(op, step->code, seen->records, seen->store_now_ms, &seen->err, clock_boot_ms());
     }
     if (op->want == OP_DONE) {
         emit_found(client, op);
@@ -247,14 +252,8 @@ void step_tell(struct belay_client *client, struct op *op, struct client_step *s
 
 void step_release(struct client_step *step)
 {
-    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
-        belay_record_release(&step->records[i]);
-    }
-    if (step->is_look) {
-        look_release(&step->look);
-    }
+    look_release(&step->seen);
     belay_commit_release(&step->result);
-    belay_error_release(&step->err);
 }
 
 void client_step(struct belay_client *client, struct op *op, struct looker *looker)
@@ -351,7 +350,7 @@ static void run_here(struct belay_client *client, struct op *op, const struct ru
             run_wait(client, op, hooks, heard, &looker);
         }
     }
-    look_release(&looker.news);
+    looker_release(&looker);
     /* A store that syncs many commits at once does so when a loop's turn is over: here nobody else would. */
     if (ops->sync != NULL && op->code == BELAY_OK && ops->sync(client->store, &op->err) != BELAY_OK) {
         op->code = BELAY_UNKNOWN;

@@ -52,7 +52,7 @@ static void ask(struct pool_job *job)
     struct threads *threads = client->threads;
 
     client_wait_ends(client, &call->looker);
-    step_ask(client, &call->op, &call->looker, &call->step);
+    step_ask(client, &call->op, &call->looker, call->step);
     (void)pthread_mutex_lock(&threads->mutex);
     call->next_back = NULL;
     *threads->back_end = call;
@@ -63,6 +63,9 @@ static void ask(struct pool_job *job)
 
 bool threads_ask(struct belay_client *client, struct belay_call *call)
 {
+    if (call->step == NULL && (call->step = calloc(1, sizeof *call->step)) == NULL) {
+        return false;
+    }
     call->job.work = ask;
     call->is_out = true;
     if (!pool_add(client->threads->pool, &call->job)) {

@@ -152,7 +152,7 @@ enum belay_code belay_wait_free(struct belay_client *client, const char *key,
             lookout_leave(&client->lookout, &wait.looker);
         }
     }
-    look_release(&wait.looker.news);
+    looker_release(&wait.looker);
     request_release(&wait.request);
     return code;
 }

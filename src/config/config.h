@@ -48,7 +48,17 @@ void config_profile_release(struct config_profile *profile);
 
 /* Those of `config`, or the built-in ones for NULL. */
 size_t config_n_profiles(const struct belay_config *config);
-struct config_profile config_profile_at(const struct belay_config *config, size_t i);
+struct config_profile config_builtin_profile(size_t i);
+/* `room` is for a built-in one, which is read anew. */
+static inline const struct config_profile *config_profile_at(const struct belay_config *config, size_t i,
+                                                             struct config_profile *room)
+{
+    if (config != NULL) {
+        return &config->profiles[i];
+    }
+    *room = config_builtin_profile(i);
+    return room;
+}
 enum belay_code config_profile_find(const struct belay_config *config, const char *name,
                                     struct config_profile *out_profile, struct belay_error *err);
 

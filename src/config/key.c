@@ -17,17 +17,18 @@ static bool find_scheme(const struct belay_config *config, const char *key, stru
     size_t best = 0;
     bool found = false;
 
-    for (size_t i = 0; i < config_n_profiles(config); i++) {
-        struct key_scheme scheme = config_profile_at(config, i).scheme;
+    for (size_t i = 0, n = config_n_profiles(config); i < n; i++) {
+        struct config_profile room;
+        const struct key_scheme *scheme = &config_profile_at(config, i, &room)->scheme;
         struct key_names names;
         size_t weight;
 
-        if (scheme.template == NULL || !key_read(&scheme, key, &names)) {
+        if (scheme->template == NULL || !key_read(scheme, key, &names)) {
             continue;
         }
-        weight = key_template_weight(scheme.template);
+        weight = key_template_weight(scheme->template);
         if (!found || weight > best) {
-            *out_scheme = scheme;
+            *out_scheme = *scheme;
             *out_names = names;
             best = weight;
             found = true;

@@ -235,19 +235,19 @@ size_t config_n_profiles(const struct belay_config *config)
     return config == NULL ? N_BUILTIN_NAMES : config->n_profiles;
 }
 
-struct config_profile config_profile_at(const struct belay_config *config, size_t i)
+struct config_profile config_builtin_profile(size_t i)
 {
-    return config == NULL ? read_values(config_builtin, config_n_builtin, builtin_names[i])
-                          : config->profiles[i];
+    return read_values(config_builtin, config_n_builtin, builtin_names[i]);
 }
 
 static enum belay_code fail_unknown(const struct belay_config *config, const char *name,
                                     struct belay_error *err)
 {
     struct buf known = BUF_INIT(sizeof err->text);
+    struct config_profile room;
 
     for (size_t i = 0; i < config_n_profiles(config); i++) {
-        buf_addf(&known, "%s%s", i == 0 ? "" : ", ", config_profile_at(config, i).values.name);
+        buf_addf(&known, "%s%s", i == 0 ? "" : ", ", config_profile_at(config, i, &room)->values.name);
     }
     (void)error_set(err, BELAY_INVALID, "there is no profile '%.64s'; known profiles: %s",
                     text_is_clean(name, BELAY_KEY_MAX) ? name : "", known.data == NULL ? "" : known.data);
@@ -259,10 +259,11 @@ enum belay_code config_profile_find(const struct belay_config *config, const cha
                                     struct config_profile *out_profile, struct belay_error *err)
 {
     for (size_t i = 0; i < config_n_profiles(config); i++) {
-        struct config_profile profile = config_profile_at(config, i);
+        struct config_profile room;
+        const struct config_profile *profile = config_profile_at(config, i, &room);
 
-        if (strcmp(profile.values.name, name) == 0) {
-            *out_profile = profile;
+        if (strcmp(profile->values.name, name) == 0) {
+            *out_profile = *profile;
             return BELAY_OK;
         }
     }

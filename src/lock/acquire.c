@@ -339,15 +339,11 @@ static void say_used(struct op *op, int64_t now_ms)
 
 static void succeed(struct op *op, bool reentered, int64_t sent_ms)
 {
-    op->record = op->records[0];
-    memset(&op->records[0], 0, sizeof op->records[0]);
-    op->record_now_ms = op->records_now_ms;
-    op->sent_ms = sent_ms;
     op->reentered = reentered;
     op->queued = false;
     belay_error_release(&op->err);
     op->waiting.holder = NULL;
-    step_done(op, BELAY_OK);
+    step_succeed(op, sent_ms);
 }
 
 /* An earlier write of ours took it (L5). Its lease counts from before the first that may have. */

@@ -136,17 +136,6 @@ static void change(struct op *op, int64_t now_ms)
 
 /* ---- being answered ---- */
 
-static void succeed(struct op *op, int64_t sent_ms)
-{
-    if (!belay_record_copy(&op->records[0], &op->record)) {
-        step_done_no_memory(op);
-        return;
-    }
-    op->record_now_ms = op->records_now_ms;
-    op->sent_ms = sent_ms;
-    step_done(op, BELAY_OK);
-}
-
 /* The id is the record's, but its holding is over. */
 static void say_over(struct op *op, const struct belay_record *record)
 {
@@ -242,13 +231,14 @@ static void on_refused(struct op *op, int64_t sent_ms)
     } else if (op->kind == OP_ADOPT && strcmp(record->lock_id, op->request.lock_id) == 0 &&
                record_is_live(record, op->records_now_ms)) {
         op->found_done = op->was_unknown;
-        succeed(op, op->first_unknown_ms < sent_ms ? op->first_unknown_ms : sent_ms); /* done before (L5) */
+        step_succeed(op,
+                     op->first_unknown_ms < sent_ms ? op->first_unknown_ms : sent_ms); /* done before (L5) */
         return;
     } else if (strcmp(record->lock_id, id) != 0) {
         say_not_holder(op, record);
     } else if (op->kind == OP_RELEASE || op->kind == OP_FORCE) {
         op->found_done = op->was_unknown && !record->held && record->outcome == op->values.outcome;
-        succeed(op, sent_ms); /* over already, and nobody has taken it since (L3) */
+        step_succeed(op, sent_ms); /* over already, and nobody has taken it since (L3) */
         return;
     } else {
         say_over(op, record);
@@ -268,7 +258,7 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
     if (op->kind == OP_RELEASE || op->kind == OP_FORCE) {
         step_find_wakes(op);
     }
-    succeed(op, sent_ms);
+    step_succeed(op, sent_ms);
 }
 
 /*

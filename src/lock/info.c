@@ -63,9 +63,35 @@ static bool is_stale(const struct belay_record *record, int64_t now_ms)
            now_ms - record->beat_ms > record->stale_after_ms;
 }
 
-static char *text_or_empty(const char *text)
+static char *or_empty(char *text)
 {
-    return strdup(text == NULL ? "" : text);
+    return text == NULL ? (char *)"" : text;
+}
+
+struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms)
+{
+    bool is_live = record_is_live(record, now_ms);
+
+    return (struct belay_info){
+        .key = or_empty(record->key),
+        .lock_id = or_empty(record->lock_id),
+        .token = record->token,
+        .locked_by = or_empty(record->owner),
+        .locked_by_name = or_empty(record->owner_name),
+        .status = !record->held ? BELAY_STATUS_RELEASED
+                  : is_live     ? BELAY_STATUS_ACTIVE
+                                : BELAY_STATUS_EXPIRED,
+        .outcome = record->outcome,
+        .locked_at_unix_ms = record->locked_at_unix_ms,
+        .expires_at_unix_ms = record->expires_at_unix_ms,
+        .released_at_unix_ms = record->held ? 0 : record->freed_at_unix_ms,
+        .last_heartbeat_unix_ms = record->heartbeat_ms > 0 ? record->beat_at_unix_ms : 0,
+        .ttl_ms = record->ttl_ms,
+        .expires_in_ms = is_live ? record->expires_ms - now_ms : 0,
+        .is_stale = is_stale(record, now_ms),
+        .metadata = record->metadata,
+        .n_metadata = record->n_metadata,
+    };
 }
 
 /* Those that wait and are known to be alive, in their order. */
@@ -83,9 +109,9 @@ static bool copy_waiters(struct belay_info *info, const struct belay_record *rec
             continue;
         }
         info->n_waiters++;
-        waiter->key = text_or_empty(ticket->key);
-        waiter->locked_by = text_or_empty(ticket->owner);
-        waiter->locked_by_name = text_or_empty(ticket->owner_name);
+        waiter->key = strdup(or_empty(ticket->key));
+        waiter->locked_by = strdup(or_empty(ticket->owner));
+        waiter->locked_by_name = strdup(or_empty(ticket->owner_name));
         waiter->since_unix_ms = ticket->since_unix_ms;
         if (waiter->key == NULL || waiter->locked_by == NULL || waiter->locked_by_name == NULL) {
             return false;
@@ -107,41 +133,9 @@ struct belay_info *info_from_record(const struct belay_record *record, int64_t n
 
 struct belay_info *info_without_line(const struct belay_record *record, int64_t now_ms)
 {
-    struct belay_info *info = calloc(1, sizeof *info);
+    struct belay_info info = info_borrow(record, now_ms);
 
-    if (info == NULL) {
-        return NULL;
-    }
-    info->key = text_or_empty(record->key);
-    info->lock_id = text_or_empty(record->lock_id);
-    info->locked_by = text_or_empty(record->owner);
-    info->locked_by_name = text_or_empty(record->owner_name);
-    if (info->key == NULL || info->lock_id == NULL || info->locked_by == NULL ||
-        info->locked_by_name == NULL) {
-        goto fail;
-    }
-    info->token = record->token;
-    info->status = !record->held                    ? BELAY_STATUS_RELEASED
-                   : record_is_live(record, now_ms) ? BELAY_STATUS_ACTIVE
-                                                    : BELAY_STATUS_EXPIRED;
-    info->outcome = record->outcome;
-    info->locked_at_unix_ms = record->locked_at_unix_ms;
-    info->expires_at_unix_ms = record->expires_at_unix_ms;
-    info->released_at_unix_ms = record->held ? 0 : record->freed_at_unix_ms;
-    info->last_heartbeat_unix_ms = record->heartbeat_ms > 0 ? record->beat_at_unix_ms : 0;
-    info->ttl_ms = record->ttl_ms;
-    info->expires_in_ms = record_is_live(record, now_ms) ? record->expires_ms - now_ms : 0;
-    info->is_stale = is_stale(record, now_ms);
-    info->metadata = meta_copy(record->metadata, record->n_metadata);
-    info->n_metadata = info->metadata == NULL ? 0 : record->n_metadata;
-    if (info->n_metadata != record->n_metadata) {
-        goto fail;
-    }
-    return info;
-
-fail:
-    belay_info_free(info);
-    return NULL;
+    return info_copy(&info);
 }
 
 struct belay_info *info_copy(const struct belay_info *from)

@@ -10,10 +10,13 @@ static inline bool record_is_live(const struct belay_record *record, int64_t now
     return record->held && now_ms < record->expires_ms;
 }
 
-/* NULL without memory. */
+/* Without those who wait; its texts are the record's, and not to be freed. */
+struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms);
+/* NULL without memory, as below. */
 struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms);
 /* The same without those who wait, which of a long line is most of it. */
 struct belay_info *info_without_line(const struct belay_record *record, int64_t now_ms);
+/* Without those who wait. */
 struct belay_info *info_copy(const struct belay_info *from);
 
 /* Say in `err` that `key` cannot be had because of `info`, which is taken over. Returns `code`. */

@@ -193,14 +193,25 @@ static bool split(const struct key_scheme *scheme, const struct form *form, stru
     return true;
 }
 
-static bool read_form(const struct key_scheme *scheme, const char *key, bool by_lists, struct form *form,
-                      struct key_names *out)
+/* Most keys are of another form, which their first letters say: for those the template is not taken apart. */
+static bool begins_like(const char *key, const char *template)
+{
+    size_t n = 0;
+
+    while (template[n] != '{' && template[n] != '\0' && template[n] == key[n]) {
+        n++;
+    }
+    return template[n] == '{' || template[n] == '\0';
+}
+
+static bool read_by_form(const struct key_scheme *scheme, const char *key, bool by_lists, struct form *form,
+                         struct key_names *out)
 {
     struct key_names names = { { NULL, 0 }, { NULL, 0 } };
-    struct key_piece middle = { key, strlen(key) };
+    struct key_piece middle = { key, 0 };
     struct key_piece first, last;
 
-    if (scheme->template == NULL || form_parse(scheme->template, form) != NULL) {
+    if (form_parse(scheme->template, form) != NULL) {
         return false;
     }
     if (form->n == 0) {
@@ -209,6 +220,7 @@ static bool read_form(const struct key_scheme *scheme, const char *key, bool by_
     }
     first = form->text[0];
     last = form->text[form->n];
+    middle.len = strlen(key);
     if (middle.len < first.len + last.len || memcmp(key, first.at, first.len) != 0 ||
         memcmp(key + middle.len - last.len, last.at, last.len) != 0) {
         return false;
@@ -224,6 +236,13 @@ static bool read_form(const struct key_scheme *scheme, const char *key, bool by_
     }
     *out = names;
     return true;
+}
+
+static bool read_form(const struct key_scheme *scheme, const char *key, bool by_lists, struct form *form,
+                      struct key_names *out)
+{
+    return scheme->template != NULL && begins_like(key, scheme->template) &&
+           read_by_form(scheme, key, by_lists, form, out);
 }
 
 bool key_read(const struct key_scheme *scheme, const char *key, struct key_names *out_names)

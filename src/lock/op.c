@@ -1,5 +1,6 @@
 #include "lock/op.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ enum {
 
 void step_init(struct op *op, const struct op_steps *steps, const struct op_request *request, int64_t now_ms)
 {
-    memset(op, 0, sizeof *op);
+    memset(op, 0, offsetof(struct op, writes));
     op->request = *request;
     op->steps = steps;
     op->began_ms = now_ms;
@@ -38,7 +39,7 @@ int64_t step_random(struct op *op, int64_t n)
 
 static void forget_records(struct op *op)
 {
-    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
+    for (size_t i = 0; i <= op->request.n_ancestors; i++) {
         belay_record_release(&op->records[i]);
     }
     op->n_wakes = 0; /* they pointed into the records */
@@ -46,18 +47,12 @@ static void forget_records(struct op *op)
 
 void step_begin_batch(struct op *op)
 {
-    memset(op->writes, 0, sizeof op->writes);
-    memset(op->events, 0, sizeof op->events);
-    memset(&op->batch, 0, sizeof op->batch);
-    op->batch.writes = op->writes;
-    op->batch.n_writes = 1 + op->request.n_ancestors;
-    op->batch.events = op->events;
-    op->writes[0].key = op->request.key;
-    for (size_t i = 0; i < op->request.n_ancestors; i++) {
-        op->writes[1 + i].key = op->request.ancestors[i];
-    }
-    for (size_t i = 0; i < OP_KEYS_MAX; i++) {
-        op->writes[i].values = &op->values;
+    op->batch = (struct belay_batch){ .writes = op->writes,
+                                      .n_writes = 1 + op->request.n_ancestors,
+                                      .events = op->events };
+    for (size_t i = 0; i < op->batch.n_writes; i++) {
+        op->writes[i] = (struct belay_write){ .key = i == 0 ? op->request.key : op->request.ancestors[i - 1],
+                                              .values = &op->values };
     }
 }
 
@@ -73,13 +68,13 @@ struct belay_event *step_event(struct op *op, enum belay_level level, const char
 {
     struct belay_event *event = &op->events[op->batch.n_events++];
 
-    event->level = level;
-    event->type = type;
-    event->key = op->request.key;
-    event->lock_id = op->request.lock_id;
-    event->locked_by = op->request.owner;
-    event->locked_by_name = op->request.owner_name;
-    event->duration_ms = -1;
+    *event = (struct belay_event){ .level = level,
+                                   .type = type,
+                                   .key = op->request.key,
+                                   .lock_id = op->request.lock_id,
+                                   .locked_by = op->request.owner,
+                                   .locked_by_name = op->request.owner_name,
+                                   .duration_ms = -1 };
     return event;
 }
 
@@ -149,7 +144,7 @@ void step_wait(struct op *op, int state, int64_t until_ms)
 void step_adopt_records(struct op *op, struct belay_commit *result)
 {
     forget_records(op);
-    for (size_t i = 0; i < result->n_records && i < OP_KEYS_MAX; i++) {
+    for (size_t i = 0; i < result->n_records && i <= op->request.n_ancestors; i++) {
         op->records[i] = result->records[i];
         memset(&result->records[i], 0, sizeof result->records[i]);
     }
@@ -250,6 +245,16 @@ void step_done(struct op *op, enum belay_code code)
 {
     op->code = code;
     op->want = OP_DONE;
+}
+
+void step_succeed(struct op *op, int64_t sent_ms)
+{
+    belay_record_release(&op->record);
+    op->record = op->records[0];
+    memset(&op->records[0], 0, sizeof op->records[0]);
+    op->record_now_ms = op->records_now_ms;
+    op->sent_ms = sent_ms;
+    step_done(op, BELAY_OK);
 }
 
 void step_done_no_memory(struct op *op)

@@ -121,12 +121,13 @@ struct op {
     int64_t next_attempt_ms;                  /* boot clock */
     int64_t ticket_until_ms;                  /* boot clock: put the ticket again before this */
     uint64_t rng;
+    const char **drops; /* owned; lock ids of the tickets and intents that `writes` drop */
+    /* What a batch is made of; not even empty before there is one. */
     struct belay_write writes[OP_KEYS_MAX];
     struct belay_event events[OP_EVENTS_MAX];
     struct belay_record values;
     struct belay_put_ticket ticket;
     struct belay_put_intent intent;
-    const char **drops; /* owned; lock ids of the tickets and intents that `writes` drop */
 };
 
 void op_acquire(struct op *op, const struct op_request *request, int64_t now_ms);

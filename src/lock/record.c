@@ -4,13 +4,28 @@
 #include "base/text.h"
 #include "belay/store.h"
 
-void belay_record_release(struct belay_record *record)
+/* It was never filled, or has moved on: so are most that are released. */
+static bool owns_nothing(const struct belay_record *record)
 {
-    free(record->key);
-    free(record->lock_id);
+    return record->key == NULL && record->lock_id == NULL && record->released_id == NULL &&
+           record->owner == NULL && record->owner_name == NULL && record->metadata == NULL &&
+           record->tickets == NULL && record->intents == NULL && record->text == NULL;
+}
+
+static void free_text(const struct belay_record *record, char *text)
+{
+    if (!belay_record_has_text(record, text)) {
+        free(text);
+    }
+}
+
+static void free_all(struct belay_record *record)
+{
+    free_text(record, record->key);
+    free_text(record, record->lock_id);
     free(record->released_id);
-    free(record->owner);
-    free(record->owner_name);
+    free_text(record, record->owner);
+    free_text(record, record->owner_name);
     meta_free(record->metadata, record->n_metadata);
     for (size_t i = 0; i < record->n_tickets; i++) {
         if (record->tickets[i].packed) {
@@ -22,12 +37,19 @@ void belay_record_release(struct belay_record *record)
         free(record->tickets[i].owner_name);
     }
     free(record->tickets);
-    free(record->ticket_text);
     for (size_t i = 0; i < record->n_intents; i++) {
         free(record->intents[i].lock_id);
         free(record->intents[i].key);
     }
     free(record->intents);
+    free(record->text);
+}
+
+void belay_record_release(struct belay_record *record)
+{
+    if (!owns_nothing(record)) {
+        free_all(record);
+    }
     memset(record, 0, sizeof *record);
 }
 
@@ -82,7 +104,8 @@ bool belay_record_copy(const struct belay_record *from, struct belay_record *out
 
     copy.metadata = NULL;
     copy.tickets = NULL;
-    copy.ticket_text = NULL;
+    copy.text = NULL;
+    copy.text_size = 0;
     copy.intents = NULL;
     copy.n_metadata = copy.n_tickets = copy.n_intents = 0;
     copy.key = copy_text(from->key, &ok);

@@ -37,7 +37,7 @@ void step_wait(struct op *op, int state, int64_t until_ms);
 
 /* ---- being answered ---- */
 
-/* Take over the records that a successful commit brought; records[0] becomes op->record. */
+/* Take over the records that a commit brought. */
 void step_adopt_records(struct op *op, struct belay_commit *result);
 /* Fill op->wakes with those in `records` whose turn it may be. */
 void step_find_wakes(struct op *op);
@@ -50,6 +50,8 @@ bool step_survives_fault(struct op *op, enum belay_code code, const struct belay
                          int64_t give_up_ms, int64_t now_ms, int64_t *out_retry_ms);
 
 void step_done(struct op *op, enum belay_code code);
+/* Done, with records[0] as the lock; the lease counts from `sent_ms`. What `wakes` point into lives on. */
+void step_succeed(struct op *op, int64_t sent_ms);
 void step_done_no_memory(struct op *op);
 
 /* A random number below `n` (n > 0). */

@@ -5,11 +5,17 @@
 
 #include "base/error.h"
 
-enum { SEEN_MAX = 16, FLAG_HELD = 1, FLAG_OUTLIVES = 2, FLAG_STALE_NOTED = 4 };
+enum { SEEN_MAX = 16, NUMBER_MAX = 10, FLAG_HELD = 1, FLAG_OUTLIVES = 2, FLAG_STALE_NOTED = 4 };
+
+/* A text that was written out. */
+struct seen {
+    const char *text; /* borrowed */
+    size_t len;
+};
 
 struct writer {
     struct buf *to;
-    const char *seen[SEEN_MAX]; /* borrowed; texts that were written out */
+    struct seen seen[SEEN_MAX];
     size_t n_seen;
     bool is_plain; /* refer to nothing */
 };
@@ -24,17 +30,31 @@ struct reader {
 
 /* ---- numbers and texts ---- */
 
-static void put_unsigned(struct writer *w, uint64_t value)
+static void put_large(struct writer *w, uint64_t value)
 {
-    unsigned char bytes[10];
+    unsigned char *at = buf_room(w->to, NUMBER_MAX);
     size_t n = 0;
 
+    if (at == NULL) {
+        return;
+    }
     while (value >= 0x80) {
-        bytes[n++] = (unsigned char)(value | 0x80);
+        at[n++] = (unsigned char)(value | 0x80);
         value >>= 7;
     }
-    bytes[n++] = (unsigned char)value;
-    buf_add(w->to, bytes, n);
+    at[n++] = (unsigned char)value;
+    buf_took(w->to, n);
+}
+
+static inline void put_unsigned(struct writer *w, uint64_t value)
+{
+    unsigned char byte = (unsigned char)value;
+
+    if (value < 0x80) {
+        buf_add(w->to, &byte, 1);
+    } else {
+        put_large(w, value);
+    }
 }
 
 /* The sign last, so that small numbers are short whichever it is. */
@@ -52,33 +72,31 @@ static void put_text(struct writer *w, const char *text)
         put_unsigned(w, 0);
         return;
     }
+    len = strlen(text);
     for (size_t i = 0; !w->is_plain && i < w->n_seen; i++) {
-        if (w->seen[i] == text || strcmp(w->seen[i], text) == 0) {
+        if (w->seen[i].text == text || (w->seen[i].len == len && memcmp(w->seen[i].text, text, len) == 0)) {
             put_unsigned(w, i << 1 | 1);
             return;
         }
     }
-    len = strlen(text);
     put_unsigned(w, (uint64_t)(len + 1) << 1);
     buf_add(w->to, text, len + 1);
     if (!w->is_plain && w->n_seen < SEEN_MAX) {
-        w->seen[w->n_seen++] = text;
+        w->seen[w->n_seen++] = (struct seen){ text, len };
     }
 }
 
 static uint64_t get_unsigned(struct reader *r)
 {
+    const unsigned char *at = r->at;
     uint64_t value = 0;
 
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-        unsigned char byte;
+    for (unsigned shift = 0; shift < 64 && at != r->end; shift += 7) {
+        unsigned char byte = *at++;
 
-        if (r->at == r->end) {
-            break;
-        }
-        byte = *r->at++;
         value |= (uint64_t)(byte & 0x7f) << shift;
         if (byte < 0x80) {
+            r->at = at;
             return value;
         }
     }
@@ -566,26 +584,19 @@ static bool unpack_intents(struct reader *r, struct belay_record *record)
     return ok;
 }
 
-/* A line may be long and is read at every hand-over: one copy, not four for each who waits. */
 static bool unpack_tickets(struct reader *r, struct row *row)
 {
     struct belay_record *record = &row->record;
     size_t n = get_count(r);
-    size_t len = (size_t)(r->end - r->at);
 
     if (n == 0) {
         return true;
     }
-    record->ticket_text = malloc(len);
     record->tickets = calloc(n, sizeof *record->tickets);
     row->vouched = malloc(n * sizeof *row->vouched);
-    if (record->ticket_text == NULL || record->tickets == NULL || row->vouched == NULL) {
+    if (record->tickets == NULL || row->vouched == NULL) {
         return false;
     }
-    memcpy(record->ticket_text, r->at, len);
-    r->at = (const unsigned char *)record->ticket_text;
-    r->end = r->at + len;
-    r->n_seen = 0;
     for (size_t i = 0; i < n; i++) {
         struct belay_ticket *ticket = &record->tickets[i];
 
@@ -628,20 +639,50 @@ static void unpack_numbers(struct reader *r, struct belay_record *record)
     }
 }
 
+bool record_unpack_numbers(const void *data, size_t len, struct belay_record *out_record)
+{
+    struct reader r = { .at = data, .end = (const unsigned char *)data + len };
+    struct belay_record record = { 0 };
+
+    unpack_numbers(&r, &record);
+    if (r.bad) {
+        return false;
+    }
+    *out_record = record;
+    return true;
+}
+
+/* A text that stays where it is; NULL if it cannot be read. */
+static char *keep_text(struct reader *r)
+{
+    const char *text = get_given(r);
+
+    return r->bad ? NULL : (char *)text;
+}
+
+/*
+ * A record is read at every commit, and its line, which may be long, at every
+ * hand-over: one copy of all, and the texts stay in it.
+ */
 enum belay_code record_unpack(const char *key, const void *data, size_t len, struct row *out_row,
                               struct belay_error *err)
 {
-    struct reader r = { .at = data, .end = (const unsigned char *)data + len };
-    struct row row = { 0 };
+    size_t key_size = strlen(key) + 1;
+    char *text = malloc(len + key_size);
+    struct reader r = { .at = (unsigned char *)text, .end = (unsigned char *)text + len };
+    struct row row = { .record = { .text = text, .text_size = len + key_size } };
     bool ok;
 
+    if (text == NULL) {
+        return error_no_memory(err);
+    }
+    memcpy(text, data, len);
+    row.record.key = memcpy(text + len, key, key_size);
     unpack_numbers(&r, &row.record);
-    row.record.key = strdup(key);
-    ok = row.record.key != NULL;
-    row.record.lock_id = copy_text(&r, &ok);
-    row.record.owner = copy_text(&r, &ok);
-    row.record.owner_name = copy_text(&r, &ok);
-    ok = ok && unpack_meta(&r, &row.record) && unpack_intents(&r, &row.record) && unpack_tickets(&r, &row);
+    row.record.lock_id = keep_text(&r);
+    row.record.owner = keep_text(&r);
+    row.record.owner_name = keep_text(&r);
+    ok = unpack_meta(&r, &row.record) && unpack_intents(&r, &row.record) && unpack_tickets(&r, &row);
     if (!ok || r.bad) {
         row_release(&row);
         return r.bad ? error_set(err, BELAY_BUG, "the record of '%s' in memory cannot be read", key)

@@ -51,11 +51,12 @@ void entry_pack(struct buf *to, const struct journal_entry *entry);
 /* The entry borrows from `data` and `room`. False: it cannot be read, or there is no memory. */
 bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct journal_entry *out_entry);
 
-/* A record without its key. The texts of its tickets stand in one piece of memory. */
+/* A record without its key. Once it is unpacked, most of its texts stand in one piece of memory. */
 void record_pack(struct buf *to, const struct belay_record *record);
 enum belay_code record_unpack(const char *key, const void *data, size_t len, struct row *out_row,
                               struct belay_error *err);
-/* Without unpacking all of it. */
+/* Without unpacking all of it: whether it is held; its numbers, without texts and lists. */
 bool record_is_held_packed(const void *data);
+bool record_unpack_numbers(const void *data, size_t len, struct belay_record *out_record);
 
 #endif

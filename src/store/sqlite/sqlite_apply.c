@@ -88,6 +88,18 @@ static bool replace_text(char **text, const char *with)
     return true;
 }
 
+/* The same with one that may stand among others of the record. */
+static bool replace_own_text(const struct belay_record *record, char **text, const char *with)
+{
+    char *own = belay_record_has_text(record, *text) ? NULL : *text;
+
+    if (!replace_text(&own, with)) {
+        return false;
+    }
+    *text = own;
+    return true;
+}
+
 static bool set_metadata(struct belay_record *record, const struct belay_record *values)
 {
     struct belay_meta *copy = meta_copy(values->metadata, values->n_metadata);
@@ -120,13 +132,14 @@ static bool set_fields(struct belay_record *record, unsigned set, const struct b
         record->locked_at_unix_ms = ground->unix_ms;
     }
     if ((set & BELAY_SET_IDENTITY) != 0) {
-        if (!replace_text(&record->lock_id, values->lock_id)) {
+        if (!replace_own_text(record, &record->lock_id, values->lock_id)) {
             return false;
         }
         record->token = ground->next;
     }
-    if ((set & BELAY_SET_OWNER) != 0 && (!replace_text(&record->owner, values->owner) ||
-                                         !replace_text(&record->owner_name, values->owner_name))) {
+    if ((set & BELAY_SET_OWNER) != 0 &&
+        (!replace_own_text(record, &record->owner, values->owner) ||
+         !replace_own_text(record, &record->owner_name, values->owner_name))) {
         return false;
     }
     if ((set & BELAY_SET_METADATA) != 0 && !set_metadata(record, values)) {
@@ -274,28 +287,59 @@ enum belay_code write_apply(const struct belay_write *write, const struct ground
 
 /* ---- events ---- */
 
+/* Which of writes[0]'s fields its events leave it to the store to say. */
+static unsigned fields_asked_for(const struct belay_batch *batch)
+{
+    unsigned fields = 0;
+
+    for (size_t i = 0; i < batch->n_events; i++) {
+        fields |= batch->events[i].locked_by == NULL ? BELAY_SET_OWNER : 0;
+        fields |= batch->events[i].token == 0 ? BELAY_SET_IDENTITY : 0;
+    }
+    return fields;
+}
+
+/* Remember a text; a copy of it, if it is to be replaced. */
+static bool keep(const char *text, bool is_replaced, const char **out_text, char **out_kept)
+{
+    if (is_replaced) {
+        *out_kept = strdup(text);
+        text = *out_kept;
+    }
+    *out_text = text;
+    return text != NULL;
+}
+
 enum belay_code before_remember(struct before *before, const struct belay_batch *batch,
                                 const struct belay_record *record, int64_t unix_ms, struct belay_error *err)
 {
+    unsigned asked_for = fields_asked_for(batch);
+    unsigned set = batch->n_writes == 0 ? 0 : batch->writes[0].set;
+    bool ok = true;
+
     before->held_ms = -1;
     if (batch->n_events == 0 || batch->n_writes == 0 || record->revision == 0) {
         return BELAY_OK;
     }
     before->token = record->token;
     before->held_ms = unix_ms - record->locked_at_unix_ms;
-    before->lock_id = strdup(record->lock_id);
-    before->owner = strdup(record->owner);
-    before->owner_name = strdup(record->owner_name);
-    return before->lock_id == NULL || before->owner == NULL || before->owner_name == NULL
-               ? error_no_memory(err)
-               : BELAY_OK;
+    if ((asked_for & BELAY_SET_IDENTITY) != 0) {
+        ok = keep(record->lock_id, (set & BELAY_SET_IDENTITY) != 0, &before->lock_id, &before->kept[0]);
+    }
+    if (ok && (asked_for & BELAY_SET_OWNER) != 0) {
+        bool is_replaced = (set & BELAY_SET_OWNER) != 0;
+
+        ok = keep(record->owner, is_replaced, &before->owner, &before->kept[1]) &&
+             keep(record->owner_name, is_replaced, &before->owner_name, &before->kept[2]);
+    }
+    return ok ? BELAY_OK : error_no_memory(err);
 }
 
 void before_release(struct before *before)
 {
-    free(before->lock_id);
-    free(before->owner);
-    free(before->owner_name);
+    for (size_t i = 0; i < sizeof before->kept / sizeof before->kept[0]; i++) {
+        free(before->kept[i]);
+    }
     memset(before, 0, sizeof *before);
 }
 

@@ -20,16 +20,22 @@
 #include "base/error.h"
 #include "store/sqlite/sqlite_internal.h"
 
+/* Room for the writes of a batch: a lock and its ancestors have few, and need no memory for it. */
+enum { FEW = 4 };
+
 struct work {
     struct sqlite_store *store;
     const struct belay_batch *batch;
     struct ground ground;
-    struct row *rows; /* owned; beside batch->writes */
-    bool *kept;       /* owned; the write's ticket is vouched for since this commit only */
+    struct row *rows; /* beside batch->writes; owned, if they are not few */
+    bool *kept;       /* the same; the write's ticket is vouched for since this commit only */
     struct before before;
     bool full;
     bool again;
     size_t refused;
+
+    struct row few_rows[FEW];
+    bool few_kept[FEW];
 };
 
 static uint64_t last_number(const struct work *work)
@@ -307,8 +313,8 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
     struct belay_record *records = calloc(n, sizeof *records);
     enum belay_code code = BELAY_NO_MEMORY;
 
-    work.rows = calloc(n, sizeof *work.rows);
-    work.kept = calloc(n, sizeof *work.kept);
+    work.rows = n <= FEW ? work.few_rows : calloc(n, sizeof *work.rows);
+    work.kept = n <= FEW ? work.few_kept : calloc(n, sizeof *work.kept);
     if (records == NULL || work.rows == NULL || work.kept == NULL) {
         (void)error_no_memory(err);
         goto done;
@@ -336,8 +342,10 @@ done:
         forget_rows(&work);
     }
     before_release(&work.before);
-    free(work.rows);
-    free(work.kept);
+    if (n > FEW) {
+        free(work.rows);
+        free(work.kept);
+    }
     free(records);
     return code;
 }

@@ -248,11 +248,12 @@ bool write_must_last(const struct belay_write *write, const struct belay_record 
 enum belay_code write_apply(const struct belay_write *write, const struct ground *ground, bool vouched,
                             struct row *row, struct belay_error *err);
 
-/* Of writes[0]'s record before the batch, for events that leave it to the store to say. */
+/* Of writes[0]'s record before the batch, for events that leave it to the store to say. NULL: none does. */
 struct before {
-    char *lock_id; /* owned, as are the next two */
-    char *owner;
-    char *owner_name;
+    const char *lock_id; /* borrowed from the record, as are the next two, or from `kept` */
+    const char *owner;
+    const char *owner_name;
+    char *kept[3]; /* owned; of these what the batch replaces */
     uint64_t token;
     int64_t held_ms;
 };

@@ -45,11 +45,39 @@ enum belay_code row_absent(const char *key, struct row *out_row, struct belay_er
     return BELAY_OK;
 }
 
-static char *copy_column(sqlite3_stmt *statement, enum column column)
+static size_t column_size(sqlite3_stmt *statement, enum column column)
+{
+    return (size_t)sqlite3_column_bytes(statement, (int)column) + 1;
+}
+
+/* The copy of a text, which goes to *at; the next one goes behind it. NULL without memory. */
+static char *copy_column(sqlite3_stmt *statement, enum column column, char **at)
 {
     const char *text = (const char *)sqlite3_column_text(statement, (int)column);
+    size_t size = column_size(statement, column);
+    char *copy = *at;
 
-    return text == NULL ? NULL : strdup(text);
+    *at += size;
+    return text == NULL ? NULL : memcpy(copy, text, size);
+}
+
+static bool read_texts(sqlite3_stmt *statement, struct belay_record *record)
+{
+    size_t size = column_size(statement, COL_KEY) + column_size(statement, COL_LOCK_ID) +
+                  column_size(statement, COL_OWNER) + column_size(statement, COL_OWNER_NAME);
+    char *at = malloc(size);
+
+    if (at == NULL) {
+        return false;
+    }
+    record->text = at;
+    record->text_size = size;
+    record->key = copy_column(statement, COL_KEY, &at);
+    record->lock_id = copy_column(statement, COL_LOCK_ID, &at);
+    record->owner = copy_column(statement, COL_OWNER, &at);
+    record->owner_name = copy_column(statement, COL_OWNER_NAME, &at);
+    return record->key != NULL && record->lock_id != NULL && record->owner != NULL &&
+           record->owner_name != NULL;
 }
 
 static bool read_numbers(sqlite3_stmt *statement, struct belay_record *record)
@@ -88,12 +116,7 @@ enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, st
     const char *intents = (const char *)sqlite3_column_text(statement, COL_INTENTS);
     enum belay_code code = BELAY_OK;
 
-    row.record.key = copy_column(statement, COL_KEY);
-    row.record.lock_id = copy_column(statement, COL_LOCK_ID);
-    row.record.owner = copy_column(statement, COL_OWNER);
-    row.record.owner_name = copy_column(statement, COL_OWNER_NAME);
-    if (row.record.key == NULL || row.record.lock_id == NULL || row.record.owner == NULL ||
-        row.record.owner_name == NULL) {
+    if (!read_texts(statement, &row.record)) {
         code = error_no_memory(err);
     } else if (!read_numbers(statement, &row.record)) {
         code = error_set(err, BELAY_BAD_CONTENT,

@@ -123,8 +123,7 @@ static enum belay_code settle_all_intents(struct sqlite_store *store, const stru
             (void)sqlite3_reset(statement);
             code = code == BELAY_OK ? settle_intents(store, &row, ground, err) : code;
             free(after);
-            after = row.record.key;
-            row.record.key = NULL;
+            after = code == BELAY_OK ? strdup(row.record.key) : NULL;
         }
         row_release(&row);
     }
