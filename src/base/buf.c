@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool buf_reserve(struct buf *buf, size_t more)
+bool buf_reserve(struct buf *buf, size_t more)
 {
     size_t cap = buf->cap == 0 ? 128 : buf->cap;
     char *data;
@@ -40,6 +40,22 @@ void buf_add_slowly(struct buf *buf, const void *data, size_t len)
     }
     buf->len += len;
     buf->data[buf->len] = '\0';
+}
+
+void buf_add_number(struct buf *buf, int64_t value)
+{
+    char digits[24];
+    size_t at = sizeof digits;
+    uint64_t rest = value < 0 ? ~(uint64_t)value + 1 : (uint64_t)value;
+
+    do {
+        digits[--at] = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest > 0);
+    if (value < 0) {
+        digits[--at] = '-';
+    }
+    buf_add(buf, digits + at, sizeof digits - at);
 }
 
 /* Into the room that is there; only what does not fit is formatted a second time. */

@@ -55,6 +55,36 @@ bool text_is_clean(const char *text, size_t max)
     return true;
 }
 
+static bool is_plain(unsigned char c)
+{
+    return c >= 0x20 && c <= 0x7e && c != '"' && c != '\\';
+}
+
+size_t text_plain(const char *text, size_t len)
+{
+    enum { BLOCK = 16 };
+    const unsigned char *bytes = (const unsigned char *)text;
+    size_t at = 0;
+    bool is_all = true;
+
+    /* All of a block, whatever is in it, without a branch: the compiler looks at its bytes together. */
+    while (is_all && len - at >= BLOCK) {
+        unsigned char odd = 0;
+
+        for (size_t i = 0; i < BLOCK; i++) {
+            unsigned char c = bytes[at + i];
+
+            odd |= (unsigned char)((c < 0x20) | (c > 0x7e) | (c == '"') | (c == '\\'));
+        }
+        is_all = odd == 0;
+        at += is_all ? BLOCK : 0;
+    }
+    while (at < len && is_plain(bytes[at])) {
+        at++;
+    }
+    return at;
+}
+
 bool text_has_prefix(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;

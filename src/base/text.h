@@ -11,6 +11,9 @@
 /* Valid UTF-8 without control characters, 1 to `max` bytes. */
 bool text_is_clean(const char *text, size_t max);
 
+/* How many of the first `len` bytes stand in JSON as they are: visible ASCII and spaces, no '"' and no '\\'. */
+size_t text_plain(const char *text, size_t len);
+
 bool text_has_prefix(const char *text, const char *prefix);
 
 /* A version 4 UUID. False if the system gives no random bytes. */
