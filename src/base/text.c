@@ -37,28 +37,16 @@ static size_t utf8_len(const unsigned char *s)
     return 0;
 }
 
-bool text_is_clean(const char *text, size_t max)
-{
-    size_t len = strnlen(text, max + 1);
-    size_t at = 0;
-
-    if (len == 0 || len > max) {
-        return false;
-    }
-    while (at < len) {
-        size_t n = utf8_len((const unsigned char *)text + at);
-        if (n == 0) {
-            return false;
-        }
-        at += n;
-    }
-    return true;
-}
-
-static bool is_plain(unsigned char c)
-{
-    return c >= 0x20 && c <= 0x7e && c != '"' && c != '\\';
-}
+/* clang-format off */
+static const bool is_plain[256] = {
+    [' '] = 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, /* no '"' */
+    ['0'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    ['@'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    ['P'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, /* no '\\' */
+    ['`'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    ['p'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+};
+/* clang-format on */
 
 size_t text_plain(const char *text, size_t len)
 {
@@ -79,10 +67,27 @@ size_t text_plain(const char *text, size_t len)
         is_all = odd == 0;
         at += is_all ? BLOCK : 0;
     }
-    while (at < len && is_plain(bytes[at])) {
+    while (at < len && is_plain[bytes[at]]) {
         at++;
     }
     return at;
+}
+
+bool text_is_clean(const char *text, size_t max)
+{
+    size_t len = strnlen(text, max + 1);
+
+    if (len == 0 || len > max) {
+        return false;
+    }
+    for (size_t at = text_plain(text, len); at < len;) {
+        size_t n = utf8_len((const unsigned char *)text + at);
+        if (n == 0) {
+            return false;
+        }
+        at += n;
+    }
+    return true;
 }
 
 bool text_has_prefix(const char *text, const char *prefix)

@@ -92,9 +92,11 @@ static void begin_line(struct log *log, enum log_level level, const char *event)
     if (log->is_json) {
         buf_adds(&log->out, "{\"timestamp\":\"");
         buf_adds(&log->out, now);
+        buf_adds(&log->out, "\",\"level\":\"");
+        buf_adds(&log->out, level_names[level]);
+        buf_adds(&log->out, "\",\"event\":\"");
+        buf_adds(&log->out, event); /* a word of ours */
         buf_adds(&log->out, "\"");
-        ADD_MEMBER(log, "level", level_names[level]);
-        ADD_MEMBER(log, "event", event);
     } else {
         buf_addf(&log->out, "%s %-5s %s", now, level_names[level], event);
     }

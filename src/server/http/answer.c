@@ -10,21 +10,11 @@
 
 #define CONTINUE_LINE "HTTP/1.1 100 Continue\r\n\r\n"
 
-static bool is_visible(const char *text)
-{
-    for (; *text != '\0'; text++) {
-        if (((unsigned char)*text < ' ' && *text != '\t') || *text == 0x7f) {
-            return false;
-        }
-    }
-    return true;
-}
-
 bool answer_headers_are_sound(const struct http_header *headers, size_t n_headers)
 {
     for (size_t i = 0; i < n_headers; i++) {
-        if (*headers[i].name == '\0' || strpbrk(headers[i].name, ": \t") != NULL ||
-            !is_visible(headers[i].name) || !is_visible(headers[i].value)) {
+        if (!head_name_is_sound(headers[i].name) ||
+            !head_value_is_sound(headers[i].value, strlen(headers[i].value))) {
             return false;
         }
     }

@@ -170,7 +170,7 @@ size_t head_feed(struct conn *conn, const char *data, size_t len)
     if (request->head_bytes > conn->server->limits.max_head_bytes) {
         request_refuse(request, 431, "the headers are too long");
     } else if (request->is_head_done) {
-        head_finish(request, &conn->parser);
+        head_finish(request, &conn->parser, len - taken);
     }
     return taken;
 }
