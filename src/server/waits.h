@@ -31,6 +31,7 @@ struct exchange;
 
 struct wait {
     struct wait *next;
+    struct wait **bucket;    /* of waits.buckets */
     struct server *server;   /* borrowed */
     struct belay_call *call; /* NULL: it has ended */
     struct exchange *x;      /* who is to be answered; NULL: nobody is there */
@@ -41,8 +42,8 @@ struct wait {
     int64_t began_unix_ms;
     int64_t looked_ms;              /* how long the slice was prolonged to learn who is in the way */
     char lock_id[BELAY_ID_MAX + 1]; /* "" until it is known */
-    char *key;                      /* owned */
-    char *owner;                    /* owned */
+    const char *key;                /* behind this struct, in the same block */
+    const char *owner;              /* likewise */
 };
 
 struct waits {
