@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 bool buf_reserve(struct buf *buf, size_t more)
 {
     size_t cap = buf->cap == 0 ? 128 : buf->cap;
@@ -44,18 +46,13 @@ void buf_add_slowly(struct buf *buf, const void *data, size_t len)
 
 void buf_add_number(struct buf *buf, int64_t value)
 {
-    char digits[24];
-    size_t at = sizeof digits;
-    uint64_t rest = value < 0 ? ~(uint64_t)value + 1 : (uint64_t)value;
+    char space[NUMBER_TEXT_SIZE];
+    const char *text = number_text(space, value < 0 ? ~(uint64_t)value + 1 : (uint64_t)value);
 
-    do {
-        digits[--at] = (char)('0' + rest % 10);
-        rest /= 10;
-    } while (rest > 0);
     if (value < 0) {
-        digits[--at] = '-';
+        buf_add(buf, "-", 1);
     }
-    buf_add(buf, digits + at, sizeof digits - at);
+    buf_add(buf, text, (size_t)(space + sizeof space - 1 - text));
 }
 
 /* Into the room that is there; only what does not fit is formatted a second time. */

@@ -90,6 +90,18 @@ bool text_is_clean(const char *text, size_t max)
     return true;
 }
 
+char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value)
+{
+    char *at = space + NUMBER_TEXT_SIZE - 1;
+
+    *at = '\0';
+    do {
+        *--at = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    return at;
+}
+
 bool text_has_prefix(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;

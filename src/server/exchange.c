@@ -1,6 +1,7 @@
 /* One request from its arrival to its log line: who asks, which route, the answer. */
 #include <assert.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "server/metrics.h"
 #include "server/routes.h"
 #include "server/server.h"
@@ -218,22 +220,36 @@ static bool is_id(const char *text)
     return n > 0 && n < REQUEST_ID_SIZE && text[n] == '\0';
 }
 
+/* "RUN-NUMBER". */
+static void make_id(struct exchange *x, uint64_t number)
+{
+    char digits[NUMBER_TEXT_SIZE];
+    const char *text = number_text(digits, number);
+    size_t len = strlen(x->server->run);
+
+    memcpy(x->id, x->server->run, len);
+    x->id[len] = '-';
+    memcpy(x->id + len + 1, text, (size_t)(digits + sizeof digits - text));
+}
+
 static struct exchange *exchange_new(struct server *server, struct http_request *request)
 {
-    struct exchange *x = calloc(1, sizeof *x);
+    struct exchange *x = malloc(sizeof *x);
     const char *theirs = http_header(request, "X-Request-Id");
 
     if (x == NULL) {
         return NULL;
     }
+    memset(x, 0, offsetof(struct exchange, who)); /* the rest is texts, of which most stay empty */
+    x->who[0] = x->key[0] = x->more[0][0] = x->more[1][0] = x->found_id[0] = '\0';
     x->server = server;
     x->began_us = clock_boot_us();
     x->request = request;
     x->query = request->query;
     if (theirs != NULL && is_id(theirs)) {
-        (void)snprintf(x->id, sizeof x->id, "%s", theirs);
+        memcpy(x->id, theirs, strlen(theirs) + 1);
     } else {
-        (void)snprintf(x->id, sizeof x->id, "%s-%llu", server->run, (unsigned long long)request->id);
+        make_id(x, request->id);
     }
     http_on_hangup(request, on_hangup, x);
     return x;

@@ -70,6 +70,7 @@ struct exchange {
     struct later *later; /* owned; not NULL: a thread has it, and keeps its answer (ask.c) */
     const char *allow;   /* borrowed; with a 405: the methods of this path */
     enum role role;
+    /* Only the first byte of these is cleared. */
     char who[AUTH_NAME_MAX + 1]; /* "" if nobody had to say */
     char id[REQUEST_ID_SIZE];
     char key[BELAY_KEY_MAX + 1];     /* "" until it is known */
