@@ -32,4 +32,5 @@ serve=("$belay" serve --config "$folder/belay.yaml" --store "sqlite:$folder/bela
 if [ "$BELAY_RUN_SECONDS" = 0 ]; then
     exec "${serve[@]}"
 fi
-exec timeout --preserve-status --signal=INT "$BELAY_RUN_SECONDS" "${serve[@]}"
+# In the foreground: otherwise the signal is sent twice, to it and to its group, and a second one ends it at once.
+exec timeout --foreground --preserve-status --signal=INT "$BELAY_RUN_SECONDS" "${serve[@]}"

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "client/client.h"
 #include "remote/remote.h"
+#include "store/ledger/ledger_store.h"
 #include "store/sqlite/sqlite_store.h"
 
 struct client_remote *client_via(struct belay_client *client)
@@ -86,7 +87,7 @@ long belay_client_served_by(struct belay_client *client)
 const char *belay_client_socket(const struct belay_client *client, const char **out_file)
 {
     if (client->socket != NULL) {
-        *out_file = sqlite_store_path(client->store);
+        *out_file = ledger_store_path(client->store);
     }
     return client->socket;
 }

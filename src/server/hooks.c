@@ -477,6 +477,11 @@ static void refuse_unkept(struct hooks *hooks, const char *why)
     }
 }
 
+bool hooks_are_idle(const struct hooks *hooks)
+{
+    return hooks->n == 0 && hooks->file.out.len == 0;
+}
+
 void hooks_pump(struct server *server)
 {
     struct hooks *hooks = &server->hooks;
@@ -555,7 +560,7 @@ enum belay_code hooks_open(struct server *server, struct belay_error *err)
         code = BELAY_OK;
     } else if (code == BELAY_OK && hooks->n > 0) {
         log_note(&server->log, LOG_INFO, "webhook", "%zu are still in line", hooks->n);
-        (void)loop_timer_set(server->loop, &server->turn_timer, 0); /* nobody else may ask for a turn */
+        (void)loop_timer_set(server->loop, &server->turn.timer, 0); /* nobody else may ask for a turn */
     }
     return code;
 }

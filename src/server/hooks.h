@@ -128,6 +128,8 @@ bool hook_abandon(struct hooks *hooks, const char *lock_id, const char *key);
 
 /* After a turn of the client: keep what is new, and answer those who are in line now. */
 void hooks_pump(struct server *server);
+/* Whether that has nothing to do, whatever was synced. */
+bool hooks_are_idle(const struct hooks *hooks);
 
 void hooks_stop(struct server *server);  /* the server stops: who has no answer yet gets one */
 void hooks_end(struct server *server);   /* no more calls; before the client's last turn */

@@ -31,7 +31,7 @@
 
 #define DEFAULT_LISTEN "127.0.0.1:7420"
 
-enum { SYNC_LATER_MS = 5, DRAIN_MS = 10000, LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 2 };
+enum { DRAIN_MS = 10000, LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 2 };
 
 /* All of a run. */
 struct run {
@@ -48,77 +48,7 @@ struct run {
     sigset_t old_mask;
 };
 
-/* ---- the loop ---- */
-
-static void on_turn_timer(struct timer *timer)
-{
-    (void)timer; /* it has woken the loop, which is all it is for */
-}
-
-static void wake_at(struct server *server, int64_t at_ms)
-{
-    if (at_ms != INT64_MAX) {
-        (void)loop_timer_set(server->loop, &server->turn_timer, at_ms);
-    } else {
-        loop_timer_cancel(server->loop, &server->turn_timer);
-    }
-}
-
-/*
- * Whether the sync can wait for company: nobody is to be told anything, as when
- * all that has happened is that somebody stands in line. A release that comes
- * meanwhile would otherwise wait for that sync, and then for its own.
- */
-static bool may_sync_later(struct server *server)
-{
-    int64_t now_ms = loop_now_ms(server->loop);
-
-    if (http_server_has_held(server->http) || server->hooks.n > 0 || server->is_draining) {
-        return false;
-    }
-    if (server->sync_by_ms == 0) {
-        server->sync_by_ms = now_ms + SYNC_LATER_MS;
-    }
-    return now_ms < server->sync_by_ms;
-}
-
-/*
- * What all requests of a turn have asked for is done here, and told to who
- * listens; then one sync for all of it, and only then the answers leave.
- */
-static void before_sleep(void *context)
-{
-    struct server *server = context;
-    struct belay_error err = BELAY_ERROR_INIT;
-    int64_t next_ms = belay_client_turn(server->client);
-    int64_t began_us;
-
-    if (server->http == NULL) {
-        return; /* the last turns, of what the threads still had: nobody is left to tell */
-    }
-    feed_pump(server->feed);
-    if (may_sync_later(server)) {
-        wake_at(server, next_ms < server->sync_by_ms ? next_ms : server->sync_by_ms);
-        log_flush(&server->log);
-        return;
-    }
-    server->sync_by_ms = 0;
-    wake_at(server, next_ms);
-    began_us = clock_boot_us();
-    if (belay_client_sync(server->client, &err) == BELAY_OK) {
-        metrics_turn(server, clock_boot_us() - began_us);
-        hooks_pump(server);
-        log_flush(&server->log); /* who has an answer finds it in the log */
-        http_server_let_out(server->http);
-    } else {
-        /* Nobody can be told how it went: who asked must ask again, with the same id. */
-        log_note(&server->log, LOG_ERROR, "store", "%s; the server stops without answering", err.text);
-        server->has_failed = true;
-        loop_stop(server->loop);
-    }
-    belay_error_release(&err);
-    log_flush(&server->log);
-}
+/* ---- what the client and the front have to say ---- */
 
 void server_on_event(void *context, const struct belay_event *event)
 {
@@ -482,18 +412,18 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     (void)random_bytes(&random, sizeof random);
     (void)snprintf(server->run, sizeof server->run, "%08llx", (unsigned long long)(random & 0xffffffff));
     server->is_insecure = run->options->insecure;
-    server->turn_timer.fire = on_turn_timer;
     server->hooks.file.fd = -1;
     server->thread = pthread_self();
     server->feed = feed_new(server);
     server->live = live_new(server);
     server->loop = loop_new();
-    if (server->loop == NULL || server->feed == NULL || server->live == NULL || !jobs_open(server)) {
+    if (server->loop == NULL || server->feed == NULL || server->live == NULL || !jobs_open(server) ||
+        !turn_open(server)) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     raise_descriptor_limit(server);
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
-    loop_before_sleep(server->loop, before_sleep, server);
+    loop_before_sleep(server->loop, turn_end, server);
     code = open_store(run, err);
     if (code == BELAY_OK) {
         code = asks_open(server, err);
@@ -573,6 +503,7 @@ static void finish(struct run *run)
     struct server *server = &run->server;
 
     jobs_close(server);
+    turn_close(server);
     if (server->client != NULL && server->loop != NULL) {
         hooks_end(server);
         (void)belay_client_turn(server->client); /* those who left the line at the very end */

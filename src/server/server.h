@@ -14,6 +14,7 @@
 #include "server/hooks.h"
 #include "server/http/http_server.h"
 #include "server/log.h"
+#include "server/turn.h"
 #include "server/waits.h"
 
 struct route;
@@ -44,11 +45,10 @@ struct server {
     struct live *live;           /* owned; those who look at a dashboard */
     pthread_t thread;            /* the loop's */
     struct log log;
-    struct timer turn_timer; /* when the client has more to do */
-    int64_t sync_by_ms;      /* what nobody waits for is on disk by then; 0: all is */
-    char run[17];            /* what begins the ids of this run's requests */
-    bool is_insecure;        /* --insecure */
-    struct asks *asks;       /* owned; NULL: the store is on this machine, and is asked at once */
+    struct turn turn;
+    char run[17];      /* what begins the ids of this run's requests */
+    bool is_insecure;  /* --insecure */
+    struct asks *asks; /* owned; NULL: the store is on this machine, and is asked at once */
     bool is_draining;
     bool has_failed; /* the store cannot say what is on disk */
     char *openapi;   /* owned; made once */

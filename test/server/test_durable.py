@@ -3,12 +3,13 @@ Nobody hears of a lock before it is on disk: neither who asked for it nor a webh
 library of ours, loaded before the C library, lets a sync wait at a gate.
 """
 
+import contextlib
 import subprocess
 import time
 from pathlib import Path
 
 from hook_support import Receiver
-from server_support import ServerCase, main, wait_until
+from server_support import PATIENCE, ServerCase, main, wait_until
 
 GATE = r"""
 #define _GNU_SOURCE
@@ -20,8 +21,7 @@ GATE = r"""
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Only of the journal, and by who answers: what is written down of webhooks may go first, and room is made aside. */
-static int is_commit(int fd)
+static int is_journal(int fd)
 {
     char link[64], path[4096];
     ssize_t n;
@@ -29,30 +29,43 @@ static int is_commit(int fd)
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     n = readlink(link, path, sizeof path - 1);
     path[n < 0 ? 0 : n] = 0;
-    return gettid() == getpid() && strstr(path, "-ledger-") != NULL;
+    return strstr(path, "-ledger-") != NULL;
 }
 
-/* While the file that BELAY_GATE names is there, a sync says so beside it, and waits. */
-static void wait_at_gate(int fd)
+/*
+ * While the file GATE is there, a sync makes the file GATE-at, and waits. Who
+ * makes the file GATE-once lets one pass.
+ */
+static void wait_at_gate(void)
 {
     const char *gate = getenv("BELAY_GATE");
-    const char *at = getenv("BELAY_GATE_AT");
+    char at[4096], once[4096];
 
-    while (gate != NULL && at != NULL && is_commit(fd) && access(gate, F_OK) == 0) {
+    if (gate == NULL) {
+        return;
+    }
+    snprintf(at, sizeof at, "%s-at", gate);
+    snprintf(once, sizeof once, "%s-once", gate);
+    while (access(gate, F_OK) == 0 && unlink(once) != 0) {
         close(open(at, O_CREAT | O_WRONLY, 0600));
         usleep(2000);
     }
 }
 
+/* What is written down of webhooks may go first, and room in the journal is made aside, by another thread. */
 int fdatasync(int fd)
 {
-    wait_at_gate(fd);
+    if (is_journal(fd) && gettid() == getpid()) {
+        wait_at_gate();
+    }
     return (int)syscall(SYS_fdatasync, fd);
 }
 
 ssize_t pwritev2(int fd, const struct iovec *pieces, int n, off_t at, int flags)
 {
-    wait_at_gate(fd);
+    if (is_journal(fd)) {
+        wait_at_gate();
+    }
     return syscall(SYS_pwritev2, fd, pieces, (long)n, (long)at, 0L, (long)flags);
 }
 
@@ -70,15 +83,20 @@ class Gate(ServerCase):
         source, library = self.dir / "gate.c", self.dir / "gate.so"
         source.write_text(GATE, encoding="ascii")
         subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-        self.gate, self.at = Path(self.dir / "gate"), Path(self.dir / "gate-at")
+        self.gate, self.at, self.once = (Path(self.dir / name) for name in ("gate", "gate-at", "gate-once"))
         options = "verify_asan_link_order=0:" + self.env.get("ASAN_OPTIONS", "")
         self.addCleanup(lambda: self.gate.unlink(missing_ok=True))
         self.server = self.serve(config=self.write_config('server: {webhooks: {allow: ["127.0.0.1"]}}\n'), env={
-            "LD_PRELOAD": str(library), "BELAY_GATE": str(self.gate), "BELAY_GATE_AT": str(self.at), "ASAN_OPTIONS": options})
+            "LD_PRELOAD": str(library), "BELAY_GATE": str(self.gate), "ASAN_OPTIONS": options})
 
     def close_gate(self):
         self.at.unlink(missing_ok=True)
         self.gate.touch()
+
+    def let_one_pass(self):
+        self.once.touch()
+        wait_until(lambda: not self.once.exists(), "the sync to go on")
+        self.at.unlink(missing_ok=True)  # who waits makes it again
 
     def is_at_gate(self):
         """It has done what was asked for, in memory, and is about to have it on disk."""
@@ -93,6 +111,55 @@ class Gate(ServerCase):
         self.assertFalse(later.is_there(), "it was answered before it was on disk")
         self.gate.unlink()
         self.assertEqual(later.get().status, 200)
+
+    def ask(self, connection, key):
+        body = '{"lock_id":"id-of-%s","locked_by":"me"}' % key
+        connection.sendall((f"POST /v1/locks/{key}/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+                            + body).encode())
+
+    def answered(self, connection, wanted):
+        """How many answers have come: at once, or when as many are there as are wanted."""
+        connection.settimeout(0.1)
+        deadline = time.monotonic() + (PATIENCE if wanted else 0)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                self.got[connection] = self.got.get(connection, b"") + connection.recv(65536)
+            n = self.got.get(connection, b"").count(b"HTTP/1.1 200 ")
+            if n >= wanted or time.monotonic() >= deadline:
+                return n
+
+    def test_who_asks_while_others_are_being_synced_waits_for_the_next_sync(self):
+        """
+        With many who wait the loop goes on beside the sync: what it does meanwhile is not in it, and not told with it. That
+        goes for the others' connections, too, on which more was asked.
+        """
+        self.got = {}
+        crowd = [self.server.raw() for _ in range(8)]
+        alone, latecomer = self.server.raw(), self.server.raw()
+        for i, connection in enumerate([*crowd, alone, latecomer]):
+            self.ask(connection, f"warm-{i}")
+            self.assertEqual(self.answered(connection, 1), 1)
+        self.close_gate()
+        self.ask(alone, "alone")
+        self.is_at_gate()  # and the loop with it: what is asked now is found all together
+        for i, connection in enumerate(crowd):
+            self.ask(connection, f"crowd-{i}")
+        self.let_one_pass()
+        self.assertEqual(self.answered(alone, 2), 2)
+        self.is_at_gate()
+        self.ask(latecomer, "late")
+        self.ask(crowd[0], "more")
+        time.sleep(QUIET_S)
+        self.assertEqual([self.answered(one, 0) for one in crowd], [1] * len(crowd), "told before it was on disk")
+        self.let_one_pass()
+        self.assertEqual([self.answered(one, 2) for one in crowd[1:]], [2] * (len(crowd) - 1))
+        self.is_at_gate()
+        self.assertEqual(self.answered(latecomer, 0), 1, "told with the others' sync")
+        self.assertLessEqual(self.answered(crowd[0], 0), 2, "told with the sync of what was asked before it")
+        self.gate.unlink()
+        self.assertEqual((self.answered(latecomer, 2), self.answered(crowd[0], 3)), (2, 3))
+        for connection in [*crowd, alone, latecomer]:
+            connection.close()
 
     def test_a_webhook_is_not_called_before_its_lock_is_on_disk(self):
         """For the one whose turn comes, and for one that finds the lock free."""

@@ -41,7 +41,7 @@ static void tokens_grow_over_release_expiry_force_and_adoption(void **state) /* 
     tokens[1] = belay_lock_token(lock);
     belay_lock_free(lock);
     api_await_expiry(api->client, api->key);
-    lock = api_take(api->client, api->key, "forced", API_LONG_MS);
+    lock = api_take_over(api->client, api->key, "forced");
     tokens[2] = belay_lock_token(lock);
     assert_int_equal(belay_force_release(api->rival, api->key, "forced", "boss", "why", NULL, &api->err),
                      BELAY_OK);
@@ -123,7 +123,7 @@ static void a_lease_that_ended_is_neither_renewed_nor_released_and_is_taken_over
     assert_false(belay_lock_is_mine(old));
     assert_int_equal(belay_renew(api->client, api->key, "old", 0, NULL, &api->err), BELAY_LOST);
     assert_int_equal(belay_lock_renew(old, &api->err), BELAY_LOST);
-    new = api_take(api->rival, api->key, "new", API_LONG_MS);
+    new = api_take_over(api->rival, api->key, "new");
     assert_true(belay_lock_token(new) > belay_lock_token(old));
     assert_int_equal(belay_release(api->client, api->key, "old", BELAY_OUTCOME_COMPLETED, NULL, &api->err),
                      BELAY_NOT_HOLDER);

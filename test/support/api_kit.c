@@ -58,7 +58,8 @@ const char *api_key(const struct api *api, const char *more)
     return key;
 }
 
-struct belay_lock *api_take(struct belay_client *client, const char *key, const char *lock_id, int64_t ttl_ms)
+static struct belay_lock *take(struct belay_client *client, const char *key, const char *lock_id,
+                               int64_t ttl_ms, int64_t wait_ms)
 {
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
@@ -66,11 +67,22 @@ struct belay_lock *api_take(struct belay_client *client, const char *key, const 
 
     options.ttl_ms = ttl_ms;
     options.lock_id = lock_id;
+    options.wait_ms = wait_ms;
     if (belay_lock_acquire(client, key, &options, &lock, &err) != BELAY_OK) {
         fail_msg("acquire '%s': %s", key, err.text);
     }
     belay_error_release(&err);
     return lock;
+}
+
+struct belay_lock *api_take(struct belay_client *client, const char *key, const char *lock_id, int64_t ttl_ms)
+{
+    return take(client, key, lock_id, ttl_ms, 0);
+}
+
+struct belay_lock *api_take_over(struct belay_client *client, const char *key, const char *lock_id)
+{
+    return take(client, key, lock_id, API_LONG_MS, API_PATIENCE_MS);
 }
 
 struct belay_info *api_look(struct belay_client *client, const char *key)

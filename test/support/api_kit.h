@@ -48,6 +48,8 @@ struct belay_client *api_open(const struct api *api);
 /* What has to succeed. The caller frees the lock, and the info. */
 struct belay_lock *api_take(struct belay_client *client, const char *key, const char *lock_id,
                             int64_t ttl_ms);
+/* One whose lease has ended. A store whose clock may be wrong by a little lets that much pass first. */
+struct belay_lock *api_take_over(struct belay_client *client, const char *key, const char *lock_id);
 struct belay_info *api_look(struct belay_client *client, const char *key);
 
 /* True once `is_so` is; false when patience is at its end. */

@@ -9,7 +9,9 @@
 
 #include <cmocka.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,9 +41,9 @@ struct state {
 };
 static struct state states[STEPS + 1];
 
-static struct belay_store *open_ledger(bool stays)
+static struct belay_store *open_ledger_of(size_t journal_bytes, bool stays)
 {
-    const struct ledger_hooks hooks = { .journal_bytes = 1 << 20, .stays = stays };
+    const struct ledger_hooks hooks = { .journal_bytes = journal_bytes, .stays = stays };
     struct belay_store *store = NULL;
     struct belay_error err = BELAY_ERROR_INIT;
 
@@ -49,6 +51,11 @@ static struct belay_store *open_ledger(bool stays)
         fail_msg("%s", err.text);
     }
     return store;
+}
+
+static struct belay_store *open_ledger(bool stays)
+{
+    return open_ledger_of(1 << 20, stays);
 }
 
 static struct belay_store *open_sqlite(enum belay_code wanted)
@@ -345,6 +352,55 @@ static void a_restarted_server_goes_on_where_the_killed_one_was(void **state)
     store->ops->close(store);
 }
 
+struct syncer {
+    struct belay_store *store;
+    atomic_bool is_over;
+    int n; /* syncs */
+    enum belay_code code;
+};
+
+static void *keep_syncing(void *context)
+{
+    struct syncer *syncer = context;
+
+    while (!atomic_load(&syncer->is_over) && syncer->code == BELAY_OK) {
+        syncer->code = syncer->store->ops->sync(syncer->store, NULL);
+        syncer->n++;
+    }
+    return NULL;
+}
+
+/* Into whichever file, and whatever is just being written, brought in or still in memory: each change is seen once. */
+static void changes_go_on_beside_a_sync_and_none_is_lost_or_seen_twice(void **state)
+{
+    struct syncer syncer = { .store = open_ledger_of(64 << 10, false) };
+    struct belay_store *store = syncer.store;
+    struct state last;
+    struct state got;
+    pthread_t thread;
+    uint64_t token;
+
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, keep_syncing, &syncer), 0);
+    for (size_t step = 0; step < 2000; step++) {
+        assert_int_equal(change(store, step, &token), BELAY_OK);
+        if (step % 16 == 0) {
+            assert_int_equal(look(store).n_events, step + 1);
+        }
+    }
+    atomic_store(&syncer.is_over, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(syncer.code, BELAY_OK);
+    assert_true(syncer.n > 1);
+    assert_int_equal(store->ops->sync(store, NULL), BELAY_OK);
+    last = look(store);
+    store->ops->close(store);
+    store = open_sqlite(BELAY_OK);
+    got = look(store);
+    expect(&got, &last);
+    store->ops->close(store);
+}
+
 static void a_full_disk_is_met_before_anything_is_changed(void **state)
 {
     struct belay_store *store = open_ledger(true);
@@ -390,6 +446,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_last_frame_may_be_torn, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bringing_it_in_can_be_interrupted_and_repeated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_restarted_server_goes_on_where_the_killed_one_was, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(changes_go_on_beside_a_sync_and_none_is_lost_or_seen_twice, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_full_disk_is_met_before_anything_is_changed, set_up, tear_down),
     };

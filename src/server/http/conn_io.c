@@ -95,19 +95,22 @@ static void compact(struct conn *conn)
     conn->out_sent = 0;
 }
 
+/* One that was sealed and has more to say now waits, with all of it, for those that are held now. */
 static void hold(struct conn *conn)
 {
     struct http_server *server = conn->server;
 
-    if (conn->held_back != NULL) {
+    if (conn->held_back != NULL && !conn->is_sealed) {
         return;
     }
+    conn_unhold(conn);
     conn->next_held = server->held;
     conn->held_back = &server->held;
     if (server->held != NULL) {
         server->held->held_back = &conn->next_held;
     }
     server->held = conn;
+    server->n_held++;
 }
 
 void conn_unhold(struct conn *conn)
@@ -120,6 +123,8 @@ void conn_unhold(struct conn *conn)
         conn->next_held->held_back = conn->held_back;
     }
     conn->held_back = NULL;
+    conn->server->n_held -= conn->is_sealed ? 0 : 1;
+    conn->is_sealed = false;
 }
 
 /* What is to be sent next: what was written, then the shared body of who is at the head of the line. */

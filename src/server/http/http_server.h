@@ -203,14 +203,16 @@ enum belay_code http_server_open(struct loop *loop, const struct http_options *o
 void http_server_close(struct http_server *server);
 
 /*
- * From now on nothing that is answered or streamed leaves before
- * http_server_let_out(), for who must have it on disk first. Once per turn, from
- * the loop's "before sleep" hook.
+ * From now on nothing that is answered or streamed leaves by itself, for who must
+ * have it on disk first. Seal what is held, from the loop's "before sleep" hook;
+ * have all on disk that it tells of; let it out. What is answered in between is
+ * held for the next time.
  */
 void http_server_hold(struct http_server *server);
+void http_server_seal(struct http_server *server);
 void http_server_let_out(struct http_server *server);
-/* Whether there is anything to let out. */
-bool http_server_has_held(const struct http_server *server);
+/* How many connections have something that is held and not sealed. */
+size_t http_server_held(const struct http_server *server);
 
 /*
  * Stop accepting, close idle connections, let the others finish with

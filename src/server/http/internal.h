@@ -145,6 +145,7 @@ struct conn {
     unsigned blank_bytes;
     struct conn *next_held;
     struct conn **held_back; /* NULL: not among those held back */
+    bool is_sealed;          /* it is, and among those that were when they were sealed */
     bool is_busy;            /* inside conn_feed(): answers are sent together afterwards */
     bool is_half;            /* the client has closed its side */
     bool is_eof;             /* and we have read all it sent */
@@ -176,7 +177,9 @@ struct http_server {
     struct timer accept_timer;
     bool is_accept_paused;
     struct conn *conns;
-    struct conn *held; /* have something to send, once they may */
+    struct conn *held;   /* have something to send, once they may */
+    struct conn *sealed; /* the same, and may when the others are let out next */
+    size_t n_held;
     bool is_holding;
     size_t n_conns;
     uint64_t last_id;

@@ -1,6 +1,7 @@
 /* The server as a whole: options, opening, draining, closing. */
 #include "server/http/internal.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
@@ -232,9 +233,24 @@ void http_server_hold(struct http_server *server)
     server->is_holding = true;
 }
 
-bool http_server_has_held(const struct http_server *server)
+size_t http_server_held(const struct http_server *server)
 {
-    return server->held != NULL;
+    return server->n_held;
+}
+
+void http_server_seal(struct http_server *server)
+{
+    assert(server->sealed == NULL);
+    if (server->held == NULL) {
+        return;
+    }
+    for (struct conn *conn = server->held; conn != NULL; conn = conn->next_held) {
+        conn->is_sealed = true;
+    }
+    server->sealed = server->held;
+    server->sealed->held_back = &server->sealed;
+    server->held = NULL;
+    server->n_held = 0;
 }
 
 void http_server_let_out(struct http_server *server)
@@ -242,8 +258,8 @@ void http_server_let_out(struct http_server *server)
     bool was_holding = server->is_holding;
 
     server->is_holding = false;
-    while (server->held != NULL) {
-        struct conn *conn = server->held;
+    while (server->sealed != NULL) {
+        struct conn *conn = server->sealed;
 
         conn_unhold(conn);
         conn_flush(conn);

@@ -9,19 +9,32 @@
 #include "base/error.h"
 #include "store/ledger/ledger_internal.h"
 
+/* A write as it is carried out. */
+struct step {
+    struct item *item;     /* where it goes; made here if `packed` and not in the table */
+    unsigned char *packed; /* owned; the record as it will be; NULL: it stays as it is */
+    size_t len;
+};
+
+/* Room for the writes and events of a batch: a lock and its ancestors have few, and need no memory for it. */
+enum { FEW = 4 };
+
 struct work {
     struct ledger *ledger;
     const struct belay_batch *batch;
     struct ground ground;
     struct row *rows;            /* owned; beside batch->writes */
-    struct item **items;         /* owned; where each goes; made here if `packed` and not in the table */
-    unsigned char **packed;      /* owned; each as it will be; NULL: it stays as it is */
-    size_t *lens;                /* owned */
+    struct step *steps;          /* owned; the same */
     struct belay_write *changes; /* owned; the writes that change something */
     size_t n_changes;
     struct belay_event *events; /* owned */
     struct before before;
     size_t refused;
+
+    struct row few_rows[FEW];
+    struct step few_steps[FEW];
+    struct belay_write few_changes[FEW];
+    struct belay_event few_events[FEW];
 };
 
 enum belay_code ledger_load(struct ledger *ledger, const char *key, struct row *out_row,
@@ -72,6 +85,7 @@ static enum belay_code change_one(struct work *work, size_t i, struct belay_erro
 {
     struct ledger *ledger = work->ledger;
     const struct belay_write *write = &work->batch->writes[i];
+    struct step *step = &work->steps[i];
     struct buf *scratch = &ledger->scratch;
     enum belay_code code = write_apply(write, &work->ground, true, &work->rows[i], err);
 
@@ -81,16 +95,16 @@ static enum belay_code change_one(struct work *work, size_t i, struct belay_erro
     scratch->len = 0;
     scratch->failed = false;
     record_pack(scratch, &work->rows[i].record);
-    work->packed[i] = scratch->failed ? NULL : malloc(scratch->len);
-    work->items[i] = items_find(&ledger->table, write->key);
-    if (work->items[i] == NULL) {
-        work->items[i] = item_new(write->key);
+    step->packed = scratch->failed ? NULL : malloc(scratch->len);
+    step->item = items_find(&ledger->table, write->key);
+    if (step->item == NULL) {
+        step->item = item_new(write->key);
     }
-    if (work->packed[i] == NULL || work->items[i] == NULL) {
+    if (step->packed == NULL || step->item == NULL) {
         return error_no_memory(err);
     }
-    memcpy(work->packed[i], scratch->data, scratch->len);
-    work->lens[i] = scratch->len;
+    memcpy(step->packed, scratch->data, scratch->len);
+    step->len = scratch->len;
     work->changes[work->n_changes++] = *write;
     return BELAY_OK;
 }
@@ -154,7 +168,7 @@ static enum belay_code note(struct work *work, struct belay_error *err)
                                    .n_events = work->batch->n_events };
 
     for (size_t i = 0; i < work->batch->n_writes; i++) {
-        struct item *item = work->items[i];
+        struct item *item = work->steps[i].item;
 
         if (item != NULL && item->packed == NULL && !items_add(&ledger->table, item)) {
             return error_no_memory(err);
@@ -166,11 +180,13 @@ static enum belay_code note(struct work *work, struct belay_error *err)
 static void put_in_place(struct work *work)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
-        if (work->items[i] != NULL) {
-            free(work->items[i]->packed);
-            work->items[i]->packed = work->packed[i];
-            work->items[i]->len = work->lens[i];
-            work->packed[i] = NULL;
+        struct step *step = &work->steps[i];
+
+        if (step->item != NULL) {
+            free(step->item->packed);
+            step->item->packed = step->packed;
+            step->item->len = step->len;
+            step->packed = NULL;
         }
     }
     for (size_t i = 0; i < work->batch->n_events; i++) {
@@ -186,7 +202,7 @@ static void put_in_place(struct work *work)
 static void take_back(struct work *work)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
-        struct item *item = work->items[i];
+        struct item *item = work->steps[i].item;
 
         if (item == NULL || item->packed != NULL) {
             continue;
@@ -231,16 +247,14 @@ static enum belay_code run(struct work *work, struct belay_error *err)
 
 static bool work_init(struct work *work)
 {
-    size_t n = work->batch->n_writes == 0 ? 1 : work->batch->n_writes;
+    size_t n_writes = work->batch->n_writes;
+    size_t n_events = work->batch->n_events;
 
-    work->rows = calloc(n, sizeof *work->rows);
-    work->items = calloc(n, sizeof(struct item *));
-    work->packed = calloc(n, sizeof(unsigned char *));
-    work->lens = calloc(n, sizeof *work->lens);
-    work->changes = calloc(n, sizeof *work->changes);
-    work->events = calloc(work->batch->n_events + 1, sizeof *work->events);
-    return work->rows != NULL && work->items != NULL && work->packed != NULL && work->lens != NULL &&
-           work->changes != NULL && work->events != NULL;
+    work->rows = n_writes <= FEW ? work->few_rows : calloc(n_writes, sizeof *work->rows);
+    work->steps = n_writes <= FEW ? work->few_steps : calloc(n_writes, sizeof *work->steps);
+    work->changes = n_writes <= FEW ? work->few_changes : calloc(n_writes, sizeof *work->changes);
+    work->events = n_events <= FEW ? work->few_events : calloc(n_events, sizeof *work->events);
+    return work->rows != NULL && work->steps != NULL && work->changes != NULL && work->events != NULL;
 }
 
 static void work_release(struct work *work)
@@ -249,17 +263,19 @@ static void work_release(struct work *work)
         if (work->rows != NULL) {
             row_release(&work->rows[i]);
         }
-        if (work->packed != NULL) {
-            free(work->packed[i]);
+        if (work->steps != NULL) {
+            free(work->steps[i].packed);
         }
     }
     before_release(&work->before);
-    free(work->rows);
-    free((void *)work->items);
-    free((void *)work->packed);
-    free(work->lens);
-    free(work->changes);
-    free(work->events);
+    if (work->batch->n_writes > FEW) {
+        free(work->rows);
+        free(work->steps);
+        free(work->changes);
+    }
+    if (work->batch->n_events > FEW) {
+        free(work->events);
+    }
 }
 
 enum belay_code ledger_commit(struct belay_store *base, const struct belay_batch *batch,

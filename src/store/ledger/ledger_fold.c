@@ -44,55 +44,89 @@ static void add_mark(struct ledger *ledger)
     }
 }
 
-/* The other file from now on, if it is ready; the thread sees to the rest. */
+/*
+ * The other file from now on, if it is ready; the thread sees to the rest. What
+ * the frame has goes there as well, and not into this one.
+ */
 static void switch_files(struct ledger *ledger)
 {
     int other = 1 - ledger->active;
+    uint64_t first = ledger->first[ledger->active];
 
-    if (ledger->is_ready[other] && !ledger_has_unsynced(ledger) && ledger->first[ledger->active] != 0) {
+    if (!ledger->is_ready[other] || ledger->is_writing || first == 0 || first == ledger->frame_first) {
+        return;
+    }
+    if (journal_reserve(&ledger->journals[other], ledger->frame.len, NULL) == BELAY_OK) {
+        ledger->first[other] = ledger->frame_first;
         ledger->is_ready[other] = false;
         ledger->active = other;
         (void)pthread_cond_signal(&ledger->wake);
     }
 }
 
-static void count_batch(struct ledger *ledger)
+static void count_batch(struct ledger *ledger, uint64_t commits)
 {
     size_t i = 0;
 
-    while (i + 1 < BELAY_BATCH_BUCKETS && ledger->frame_commits > (uint64_t)1 << i) {
+    while (i + 1 < BELAY_BATCH_BUCKETS && commits > (uint64_t)1 << i) {
         i++;
     }
     ledger->counts.batches[i]++;
     ledger->counts.syncs++;
-    ledger->counts.commits += ledger->frame_commits;
-    ledger->frame_commits = 0;
+    ledger->counts.commits += commits;
 }
 
-static enum belay_code sync_frame(struct ledger *ledger, struct belay_error *err)
+/* Seal the frame, and begin another: commits go on while the sealed one is written, without the mutex. */
+static enum belay_code write_frame(struct ledger *ledger, struct belay_error *err)
 {
     struct journal *journal = &ledger->journals[ledger->active];
-    enum belay_code code;
+    uint64_t commits = ledger->frame_commits;
+    struct buf frame = ledger->frame;
+    enum belay_code code = BELAY_NO_MEMORY;
 
+    add_mark(ledger);
+    ledger->frame = ledger->sealed;
+    ledger->sealed = frame;
+    ledger->frame_first = ledger->frame_commits = 0;
+    if (journal_seal(journal, &ledger->sealed)) {
+        ledger->is_writing = true;
+        (void)pthread_mutex_unlock(&ledger->mutex);
+        code = journal_write(journal, &ledger->sealed, err);
+        (void)pthread_mutex_lock(&ledger->mutex);
+        ledger->is_writing = false;
+        (void)pthread_cond_broadcast(&ledger->written);
+    } else {
+        (void)error_no_memory(err);
+    }
+    if (code != BELAY_OK) {
+        ledger->is_broken = true;
+        return code;
+    }
+    journal_written(journal, &ledger->sealed);
+    count_batch(ledger, commits);
+    return BELAY_OK;
+}
+
+/* One at a time. Who finds somebody writing waits: what it wants on disk may be in either frame. */
+static enum belay_code sync_frame(struct ledger *ledger, struct belay_error *err)
+{
+    const struct journal *journal;
+
+    while (ledger->is_writing) {
+        (void)pthread_cond_wait(&ledger->written, &ledger->mutex);
+    }
+    journal = &ledger->journals[ledger->active];
     if (ledger->is_broken) {
         return error_set(err, BELAY_UNKNOWN, "the server's journal '%s' has failed", journal->path);
     }
     if (!ledger_has_unsynced(ledger)) {
         return BELAY_OK;
     }
-    add_mark(ledger);
-    code = journal_append(journal, &ledger->frame, err);
-    if (code != BELAY_OK) {
-        ledger->is_broken = true;
-        return code;
-    }
-    ledger->frame_first = 0;
-    count_batch(ledger);
     /* Before there is no room: to make some takes time, and this is where somebody waits. */
-    if (journal->used + SLACK_BYTES >= journal->size) {
+    if (journal->used + ledger->frame.len + SLACK_BYTES >= journal->size) {
         switch_files(ledger);
     }
-    return BELAY_OK;
+    return write_frame(ledger, err);
 }
 
 enum belay_code ledger_sync(struct belay_store *base, struct belay_error *err)

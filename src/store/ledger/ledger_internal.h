@@ -77,8 +77,11 @@ struct ledger {
     pthread_mutex_t mutex; /* guards all below */
     struct items table;
     struct id_set ids;
-    uint64_t next;      /* number */
-    struct buf frame;   /* entries that are not written yet */
+    uint64_t next;     /* number */
+    struct buf frame;  /* entries that are not written yet */
+    struct buf sealed; /* those that are being written; not to be touched if `is_writing` */
+    bool is_writing;   /* somebody, without the mutex */
+    pthread_cond_t written;
     struct buf scratch; /* for packing a record */
     struct journal journals[JOURNAL_FILES];
     int active;                    /* which of them commits go to */

@@ -35,6 +35,7 @@ static void ledger_close(struct belay_store *base)
     items_release(&ledger->table);
     ids_release(&ledger->ids);
     buf_release(&ledger->frame);
+    buf_release(&ledger->sealed);
     buf_release(&ledger->scratch);
     free(ledger->sweep_key);
     free(ledger->warning);
@@ -49,6 +50,7 @@ static void ledger_close(struct belay_store *base)
     }
     (void)pthread_mutex_destroy(&ledger->mutex);
     (void)pthread_cond_destroy(&ledger->wake);
+    (void)pthread_cond_destroy(&ledger->written);
     free(ledger);
 }
 
@@ -128,10 +130,12 @@ static struct ledger *ledger_new(const struct ledger_hooks *hooks)
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&ledger->wake, &attributes);
     (void)pthread_condattr_destroy(&attributes);
+    (void)pthread_cond_init(&ledger->written, NULL);
     ledger->journal_bytes = hooks != NULL && hooks->journal_bytes > 0 ? hooks->journal_bytes : JOURNAL_BYTES;
     ledger->idle_ms = hooks != NULL && hooks->idle_ms > 0 ? hooks->idle_ms : IDLE_MS;
     ledger->stays = hooks != NULL && hooks->stays;
     ledger->frame = (struct buf)BUF_INIT(FRAME_MAX_BYTES);
+    ledger->sealed = (struct buf)BUF_INIT(FRAME_MAX_BYTES);
     ledger->scratch = (struct buf)BUF_INIT(FRAME_MAX_BYTES);
     ledger->journals[0].fd = ledger->journals[1].fd = -1;
     if (!items_init(&ledger->table) || !ids_init(&ledger->ids)) {
@@ -233,10 +237,11 @@ static enum belay_code begin_journal(struct ledger *ledger, struct belay_error *
         code = ledger->journals[i].path == NULL ? error_no_memory(err) : BELAY_OK;
     }
     journal_frame_init(&ledger->frame);
+    journal_frame_init(&ledger->sealed);
     if (code == BELAY_OK) {
         code = journal_begin(&ledger->journals[0], 1, first, ledger->folds->path, err);
     }
-    return code == BELAY_OK && ledger->frame.failed ? error_no_memory(err) : code;
+    return code == BELAY_OK && (ledger->frame.failed || ledger->sealed.failed) ? error_no_memory(err) : code;
 }
 
 static enum belay_code open_database(const char *path_and_params, const struct ledger_hooks *hooks,
@@ -297,4 +302,9 @@ enum belay_code ledger_store_open(const char *path_and_params, const struct ledg
     }
     *out_store = &ledger->base;
     return BELAY_OK;
+}
+
+const char *ledger_store_path(const struct belay_store *base)
+{
+    return ((const struct ledger *)base)->folds->path;
 }

@@ -153,6 +153,8 @@ static void begin_at_mark(const struct ledger *ledger, int which, uint64_t after
     size_t high = marks->n;
 
     journal_read(&ledger->journals[which], out_reader);
+    /* Not beyond what is counted: a frame that is just being written is read from memory. */
+    out_reader->end = ledger->journals[which].map + ledger->journals[which].used;
     while (low < high) {
         size_t middle = (low + high) / 2;
 
@@ -184,6 +186,10 @@ static void read_tail(const struct ledger *ledger, const struct belay_events_que
             begin_at_mark(ledger, order[i], after, &reader);
             more = read_part(&reader, &room, query, after, fn, context);
         }
+    }
+    if (more) {
+        journal_read_buffer(&ledger->sealed, &reader);
+        more = read_part(&reader, &room, query, after, fn, context);
     }
     if (more) {
         journal_read_buffer(&ledger->frame, &reader);

@@ -28,4 +28,7 @@ enum belay_code ledger_store_open(const char *path_and_params, const struct ledg
                                   struct belay_store **out_store, char **out_url, char **out_socket,
                                   struct belay_error *err);
 
+/* The database, as an absolute path. */
+const char *ledger_store_path(const struct belay_store *base);
+
 #endif

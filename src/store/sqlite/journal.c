@@ -101,7 +101,7 @@ static bool write_all(int fd, const void *data, size_t len, size_t at)
  * Written and synced in one call, which takes a sixth less than fdatasync()
  * after it: only these blocks are looked at. Where the system cannot, in two.
  */
-static bool write_durably(int fd, void *data, size_t len, size_t at)
+static bool write_durably(int fd, char *data, size_t len, size_t at)
 {
     struct iovec piece = { data, len };
     ssize_t n = pwritev2(fd, &piece, 1, (off_t)at, RWF_DSYNC);
@@ -319,7 +319,7 @@ enum belay_code journal_reserve(struct journal *journal, size_t frame_len, struc
     return map_file(journal) ? BELAY_OK : error_no_memory(err);
 }
 
-enum belay_code journal_append(struct journal *journal, struct buf *frame, struct belay_error *err)
+bool journal_seal(const struct journal *journal, struct buf *frame)
 {
     static const char zeros[JOURNAL_SECTOR];
     struct frame_head head = { .stamp = journal->stamp, .number = journal->frames + 1 };
@@ -327,19 +327,28 @@ enum belay_code journal_append(struct journal *journal, struct buf *frame, struc
     head.len = frame->len - JOURNAL_FRAME_HEAD;
     buf_add(frame, zeros, whole_sectors(frame->len) - frame->len);
     if (frame->failed) {
-        return error_no_memory(err);
+        return false;
     }
     memcpy(frame->data, &head, sizeof head);
     head.sum = sum_of(frame->data + sizeof head.sum, frame->len - sizeof head.sum, 0);
     memcpy(frame->data, &head.sum, sizeof head.sum);
+    return true;
+}
+
+enum belay_code journal_write(const struct journal *journal, const struct buf *frame, struct belay_error *err)
+{
     if (!write_durably(journal->fd, frame->data, frame->len, journal->used)) {
         return error_set(err, BELAY_UNKNOWN, "the server's journal '%s' cannot be written: %s", journal->path,
                          strerror(errno));
     }
+    return BELAY_OK;
+}
+
+void journal_written(struct journal *journal, struct buf *frame)
+{
     journal->used += frame->len;
     journal->frames++;
     journal_frame_init(frame);
-    return BELAY_OK;
 }
 
 /* ---- reading ---- */
@@ -355,12 +364,15 @@ void journal_read(const struct journal *journal, struct journal_reader *out_read
 void journal_read_buffer(const struct buf *frame, struct journal_reader *out_reader)
 {
     const unsigned char *data = (const unsigned char *)frame->data;
+    struct frame_head head;
 
     *out_reader = (struct journal_reader){ .at = NULL };
-    if (data != NULL) {
-        out_reader->entry = data + JOURNAL_FRAME_HEAD;
-        out_reader->frame_end = data + frame->len;
+    if (data == NULL) {
+        return;
     }
+    memcpy(&head, data, sizeof head); /* all zeros before it is sealed */
+    out_reader->entry = data + JOURNAL_FRAME_HEAD;
+    out_reader->frame_end = head.len == 0 ? data + frame->len : out_reader->entry + head.len;
 }
 
 /* A whole frame of this use, at a place where one may be. */

@@ -54,8 +54,16 @@ void journal_close(struct journal *journal);
 void journal_frame_init(struct buf *frame);
 /* Have room for this frame: BELAY_UNREACHABLE, and nothing happened, if the disk is full. */
 enum belay_code journal_reserve(struct journal *journal, size_t frame_len, struct belay_error *err);
-/* Write it and sync it; empties the buffer. If this fails, what is on disk is unknown. */
-enum belay_code journal_append(struct journal *journal, struct buf *frame, struct belay_error *err);
+/* Close it, as the next of this journal; false: no memory. */
+bool journal_seal(const struct journal *journal, struct buf *frame);
+/*
+ * Write what is sealed, and sync it: without anybody's mutex, as this takes its time and touches neither.
+ * If it fails, what is on disk is unknown.
+ */
+enum belay_code journal_write(const struct journal *journal, const struct buf *frame,
+                              struct belay_error *err);
+/* It is on disk: count it, and empty the buffer. */
+void journal_written(struct journal *journal, struct buf *frame);
 
 /* Reading, from the beginning. */
 struct journal_reader {
@@ -67,7 +75,7 @@ struct journal_reader {
     const unsigned char *frame_end;
 };
 void journal_read(const struct journal *journal, struct journal_reader *out_reader);
-/* Over the entries of a frame that is not written yet. */
+/* Over the entries of a frame that is not written yet, sealed or not. */
 void journal_read_buffer(const struct buf *frame, struct journal_reader *out_reader);
 /* The next entry; false at the end. */
 bool journal_next(struct journal_reader *reader, const void **out_data, size_t *out_len);

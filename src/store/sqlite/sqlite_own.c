@@ -261,11 +261,6 @@ static int await_lock(const struct sqlite_store *store)
     }
 }
 
-const char *sqlite_store_path(const struct belay_store *base)
-{
-    return ((const struct sqlite_store *)base)->path;
-}
-
 enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, struct belay_error *err)
 {
     struct sqlite_store *store = (struct sqlite_store *)base;

@@ -41,9 +41,6 @@ enum belay_code sqlite_store_open(const char *path_and_params, const struct sqli
  */
 enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, struct belay_error *err);
 
-/* The file, as an absolute path. */
-const char *sqlite_store_path(const struct belay_store *base);
-
 /* Who owns it. */
 struct sqlite_server {
     char *socket; /* owned; NULL: nobody */

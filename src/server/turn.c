@@ -1,0 +1,159 @@
+#include "server/turn.h"
+
+#include <stddef.h>
+
+#include "base/clock.h"
+#include "server/feed.h"
+#include "server/metrics.h"
+#include "server/server.h"
+
+/*
+ * A sync takes as long as a dozen requests. If many wait for it, a thread does it
+ * and the loop goes on with the next ones, whose answers wait for the sync after
+ * it. If few do, handing it over would cost them more than it brings the others.
+ */
+enum { SYNC_LATER_MS = 5, SYNC_ASIDE = 4 };
+
+static void on_timer(struct timer *timer)
+{
+    (void)timer; /* it has woken the loop, which is all it is for */
+}
+
+static void wake_at(struct server *server, int64_t at_ms)
+{
+    if (at_ms != INT64_MAX) {
+        (void)loop_timer_set(server->loop, &server->turn.timer, at_ms);
+    } else {
+        loop_timer_cancel(server->loop, &server->turn.timer);
+    }
+}
+
+/*
+ * Whether the sync can wait for company: nobody is to be told anything, as when
+ * all that has happened is that somebody stands in line. A release that comes
+ * meanwhile would otherwise wait for that sync, and then for its own.
+ */
+static bool may_sync_later(struct server *server)
+{
+    struct turn *turn = &server->turn;
+    int64_t now_ms = loop_now_ms(server->loop);
+
+    if (http_server_held(server->http) > 0 || server->hooks.n > 0 || server->is_draining) {
+        return false;
+    }
+    if (turn->sync_by_ms == 0) {
+        turn->sync_by_ms = now_ms + SYNC_LATER_MS;
+    }
+    return now_ms < turn->sync_by_ms;
+}
+
+/* What was sealed is on disk, and may be told; or nobody knows. */
+static void tell(struct server *server)
+{
+    struct turn *turn = &server->turn;
+
+    if (turn->code == BELAY_OK) {
+        metrics_turn(server, turn->took_us);
+        log_flush(&server->log); /* who has an answer finds it in the log */
+        http_server_let_out(server->http);
+    } else {
+        /* Nobody can be told how it went: who asked must ask again, with the same id. */
+        log_note(&server->log, LOG_ERROR, "store", "%s; the server stops without answering", turn->err.text);
+        log_flush(&server->log);
+        server->has_failed = true;
+        loop_stop(server->loop);
+    }
+    belay_error_release(&turn->err);
+}
+
+static void sync_now(struct server *server)
+{
+    struct turn *turn = &server->turn;
+    int64_t began_us = clock_boot_us();
+
+    turn->err = (struct belay_error)BELAY_ERROR_INIT;
+    turn->code = belay_client_sync(server->client, &turn->err);
+    turn->took_us = clock_boot_us() - began_us;
+}
+
+static void work(struct pool_job *job)
+{
+    struct server *server = (struct server *)(void *)((char *)job - offsetof(struct server, turn.job));
+
+    sync_now(server);
+    loop_post(server->loop, &server->turn.synced);
+}
+
+static void on_synced(struct loop_task *task)
+{
+    struct server *server = (struct server *)(void *)((char *)task - offsetof(struct server, turn.synced));
+
+    server->turn.is_syncing = false;
+    if (server->http != NULL) {
+        tell(server);
+    }
+}
+
+/* Webhooks are about all that has happened so far, which two syncs would have on disk one half at a time. */
+static bool is_worth_a_thread(const struct server *server)
+{
+    return http_server_held(server->http) >= SYNC_ASIDE && hooks_are_idle(&server->hooks) &&
+           !server->is_draining;
+}
+
+static void sync(struct server *server)
+{
+    struct turn *turn = &server->turn;
+
+    turn->sync_by_ms = 0;
+    turn->is_syncing = is_worth_a_thread(server) && pool_add(turn->pool, &turn->job);
+    if (turn->is_syncing) {
+        http_server_seal(server->http);
+        return;
+    }
+    sync_now(server);
+    if (turn->code == BELAY_OK) {
+        hooks_pump(server); /* which answers, too */
+        http_server_seal(server->http);
+    }
+    tell(server);
+}
+
+void turn_end(void *context)
+{
+    struct server *server = context;
+    struct turn *turn = &server->turn;
+    int64_t next_ms = belay_client_turn(server->client);
+
+    if (server->http == NULL) {
+        return; /* the last turns, of what the threads still had: nobody is left to tell */
+    }
+    feed_pump(server->feed);
+    wake_at(server, next_ms);
+    if (turn->is_syncing) {
+        return; /* its end is a turn of its own */
+    }
+    if (may_sync_later(server)) {
+        wake_at(server, next_ms < turn->sync_by_ms ? next_ms : turn->sync_by_ms);
+    } else {
+        sync(server);
+    }
+    log_flush(&server->log);
+}
+
+bool turn_open(struct server *server)
+{
+    struct turn *turn = &server->turn;
+
+    turn->timer.fire = on_timer;
+    turn->job.work = work;
+    turn->synced.run = on_synced;
+    turn->pool = pool_new(1);
+    return turn->pool != NULL;
+}
+
+void turn_close(struct server *server)
+{
+    pool_free(server->turn.pool);
+    server->turn.pool = NULL;
+}

@@ -1,0 +1,33 @@
+/*
+ * The end of each turn of the loop: what its requests have asked for is done, had
+ * on disk, and then told. For src/server only.
+ */
+#ifndef SERVER_TURN_H
+#define SERVER_TURN_H
+
+#include "base/pool.h"
+#include "belay.h"
+#include "server/http/loop.h"
+
+struct server;
+
+struct turn {
+    struct timer timer; /* when the client has more to do */
+    int64_t sync_by_ms; /* what nobody waits for is on disk by then; 0: all is */
+    struct pool *pool;  /* owned; one thread, which syncs while the loop goes on */
+
+    bool is_syncing; /* the thread has what follows */
+    struct pool_job job;
+    struct loop_task synced;
+    enum belay_code code;
+    struct belay_error err;
+    int64_t took_us;
+};
+
+bool turn_open(struct server *server); /* false: no memory */
+/* The loop's hook. */
+void turn_end(void *context);
+/* Before the client is closed. */
+void turn_close(struct server *server);
+
+#endif
