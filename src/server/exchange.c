@@ -1,5 +1,6 @@
 /* One request from its arrival to its log line: who asks, which route, the answer. */
 #include <assert.h>
+#include <sanitizer/asan_interface.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 #include "server/server.h"
 #include "server/stream.h"
 #include "wire/wire.h"
+
+enum { HEADERS_MAX = 12, SPARE_MAX = 256, LINE_MAX = 1 << 16 };
 
 /* ---- the end ---- */
 
@@ -34,13 +37,50 @@ static void write_log(const struct exchange *x, int status)
     log_request(&x->server->log, &line);
 }
 
+/*
+ * As many are under way as there are clients, and malloc() is slow at that size
+ * and number: they are used again. Nobody may look at one that is spare.
+ */
+static void exchange_free(struct exchange *x)
+{
+    struct server *server = x->server;
+
+    if (server->n_spare == SPARE_MAX) {
+        free(x);
+        return;
+    }
+    x->next = server->spare;
+    server->spare = x;
+    server->n_spare++;
+    ASAN_POISON_MEMORY_REGION(x, sizeof *x);
+}
+
+static struct exchange *exchange_alloc(struct server *server)
+{
+    struct exchange *x = server->spare;
+
+    if (x == NULL) {
+        return malloc(sizeof *x);
+    }
+    ASAN_UNPOISON_MEMORY_REGION(x, sizeof *x);
+    server->spare = x->next;
+    server->n_spare--;
+    return x;
+}
+
+void exchanges_release(struct server *server)
+{
+    while (server->n_spare > 0) {
+        free(exchange_alloc(server));
+    }
+    buf_release(&server->line);
+}
+
 void exchange_end(struct exchange *x, int status)
 {
     write_log(x, status);
-    free(x);
+    exchange_free(x);
 }
-
-enum { HEADERS_MAX = 12 };
 
 /* `all` has room for one more than HEADERS_MAX. Writes the log: the answer ends the request. */
 static void add_headers(struct exchange *x, int status, const struct http_header *headers, size_t n,
@@ -61,7 +101,7 @@ void reply_with(struct exchange *x, int status, const struct http_header *header
     if (x->request != NULL) {
         http_answer(x->request, status, all, n + 1, body, len);
     }
-    free(x);
+    exchange_free(x);
 }
 
 void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
@@ -75,7 +115,7 @@ void reply_shared(struct exchange *x, int status, const struct http_header *head
     } else {
         body->release(body->owner);
     }
-    free(x);
+    exchange_free(x);
 }
 
 static void send_answer(struct exchange *x, int status, const char *type, const void *body, size_t len)
@@ -121,7 +161,16 @@ void reply(struct exchange *x, int status, json_t *body)
 
 void reply_lock(struct exchange *x, const struct belay_info *info)
 {
-    reply_line(x, 200, wire_lock_line(info));
+    struct buf *line = &x->server->line;
+
+    line->len = 0;
+    line->max = LINE_MAX;
+    line->failed = false;
+    if (wire_lock_line(line, info)) {
+        send_answer(x, 200, "application/json", line->data, line->len);
+    } else {
+        reply_line(x, 200, wire_line(wire_lock(info)));
+    }
 }
 
 int status_of(enum belay_code code)
@@ -234,7 +283,7 @@ static void make_id(struct exchange *x, uint64_t number)
 
 static struct exchange *exchange_new(struct server *server, struct http_request *request)
 {
-    struct exchange *x = malloc(sizeof *x);
+    struct exchange *x = exchange_alloc(server);
     const char *theirs = http_header(request, "X-Request-Id");
 
     if (x == NULL) {

@@ -277,9 +277,8 @@ static void add_time(struct buf *out, int64_t unix_ms)
 /* A macro, so that the length of what is in front is known to the compiler. */
 #define ADD(out, before, add, value) (buf_adds(out, before), add(out, value))
 
-char *wire_lock_line(const struct belay_info *info)
+bool wire_lock_line(struct buf *out, const struct belay_info *info)
 {
-    struct buf out = BUF_INIT((size_t)1 << 16);
     struct text key = text_of(info->key);
     struct text id = text_of(info->lock_id);
     struct text owner = text_of(info->locked_by);
@@ -287,22 +286,22 @@ char *wire_lock_line(const struct belay_info *info)
 
     if (info->status == BELAY_STATUS_NONE || info->n_metadata > 0 || info->token == 0 ||
         info->token > INT64_MAX || !is_plain(key) || !is_plain(id) || !is_plain(owner) || !is_plain(name)) {
-        return wire_line(wire_lock(info));
+        return false;
     }
-    (void)buf_reserve(&out, LINE_AROUND + key.len + id.len + owner.len + name.len);
-    ADD(&out, "{\"key\":", add_text, key);
-    ADD(&out, ",\"lock_id\":", add_text, id);
-    ADD(&out, ",\"token\":", buf_add_number, (int64_t)info->token);
-    ADD(&out, ",\"locked_by\":", add_text, owner);
-    ADD(&out, ",\"locked_by_name\":", add_text, name);
-    ADD(&out, ",\"status\":", add_text, text_of(belay_status_name(info->status)));
-    ADD(&out, ",\"outcome\":", add_text, text_of(belay_outcome_name(info->outcome)));
-    ADD(&out, ",\"locked_at\":", add_time, info->locked_at_unix_ms);
-    ADD(&out, ",\"expires_at\":", add_time, info->expires_at_unix_ms);
-    ADD(&out, ",\"last_heartbeat\":", add_time, info->last_heartbeat_unix_ms);
-    ADD(&out, ",\"ttl_ms\":", buf_add_number, info->ttl_ms);
-    ADD(&out, ",\"expires_in_ms\":", buf_add_number, info->expires_in_ms);
-    buf_adds(&out, info->is_stale ? ",\"is_stale\":true" : ",\"is_stale\":false");
-    buf_adds(&out, ",\"metadata\":{}}");
-    return buf_take(&out);
+    (void)buf_reserve(out, LINE_AROUND + key.len + id.len + owner.len + name.len);
+    ADD(out, "{\"key\":", add_text, key);
+    ADD(out, ",\"lock_id\":", add_text, id);
+    ADD(out, ",\"token\":", buf_add_number, (int64_t)info->token);
+    ADD(out, ",\"locked_by\":", add_text, owner);
+    ADD(out, ",\"locked_by_name\":", add_text, name);
+    ADD(out, ",\"status\":", add_text, text_of(belay_status_name(info->status)));
+    ADD(out, ",\"outcome\":", add_text, text_of(belay_outcome_name(info->outcome)));
+    ADD(out, ",\"locked_at\":", add_time, info->locked_at_unix_ms);
+    ADD(out, ",\"expires_at\":", add_time, info->expires_at_unix_ms);
+    ADD(out, ",\"last_heartbeat\":", add_time, info->last_heartbeat_unix_ms);
+    ADD(out, ",\"ttl_ms\":", buf_add_number, info->ttl_ms);
+    ADD(out, ",\"expires_in_ms\":", buf_add_number, info->expires_in_ms);
+    buf_adds(out, info->is_stale ? ",\"is_stale\":true" : ",\"is_stale\":false");
+    buf_adds(out, ",\"metadata\":{}}");
+    return !out->failed;
 }
