@@ -352,7 +352,6 @@ static struct wait *wait_new(struct exchange *x, const struct belay_lock_options
     wait->server = x->server;
     wait->x = x;
     wait->timer.fire = on_timer;
-    wait->began_unix_ms = clock_unix_ms();
     wait->key = memcpy(texts, x->key, key_size);
     wait->owner = memcpy(texts + key_size, options->owner, owner_size);
     if (options->lock_id != NULL && strlen(options->lock_id) <= BELAY_ID_MAX) {
@@ -396,6 +395,7 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
     }
     /* How long is for us to decide: it may be prolonged by the next slice. */
     wait->can_wait = wait_ms > 0;
+    wait->began_unix_ms = wait->can_wait ? clock_unix_ms() : 0;
     copy.wait_ms = wait->can_wait ? BELAY_WAIT_FOREVER : 0;
     follow_trace(x, &copy, id);
     code = belay_call_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);

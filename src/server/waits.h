@@ -37,9 +37,9 @@ struct wait {
     struct exchange *x;      /* who is to be answered; NULL: nobody is there */
     struct timer timer;      /* the end of the slice, of the grace, of the claim */
     enum wait_state state;
-    bool has_id;   /* the client named it: it can ask again */
-    bool can_wait; /* else the call ends by itself in this turn */
-    int64_t began_unix_ms;
+    bool has_id;                    /* the client named it: it can ask again */
+    bool can_wait;                  /* else the call ends by itself in this turn */
+    int64_t began_unix_ms;          /* if it can wait: then it has a place in line */
     int64_t looked_ms;              /* how long the slice was prolonged to learn who is in the way */
     char lock_id[BELAY_ID_MAX + 1]; /* "" until it is known */
     const char *key;                /* behind this struct, in the same block */

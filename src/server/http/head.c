@@ -1,6 +1,7 @@
 /* What a complete head says: is it sound, is there a body, what does the client expect. */
 #include "server/http/internal.h"
 
+#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
@@ -139,6 +140,23 @@ struct framing {
     const char *expect;
 };
 
+/* Where a header of this name is noted; NULL: it is no matter here. No two of them begin alike. */
+static const char **framing_slot(struct framing *framing, const char *name)
+{
+    switch (tolower((unsigned char)*name)) {
+    case 'c':
+        return strcasecmp(name, "Content-Length") == 0 ? &framing->length : NULL;
+    case 't':
+        return strcasecmp(name, "Transfer-Encoding") == 0 ? &framing->encoding : NULL;
+    case 'h':
+        return strcasecmp(name, "Host") == 0 ? &framing->host : NULL;
+    case 'e':
+        return strcasecmp(name, "Expect") == 0 ? &framing->expect : NULL;
+    default:
+        return NULL;
+    }
+}
+
 /* Headers that decide where the request ends, or whom it is for, come at most once. */
 static bool take_framing(struct request *request, struct framing *out)
 {
@@ -146,16 +164,8 @@ static bool take_framing(struct request *request, struct framing *out)
 
     for (size_t i = 0; i < request->n_headers; i++) {
         const struct http_header *header = &request->headers[i];
-        const char **slot = NULL;
-        if (strcasecmp(header->name, "Content-Length") == 0) {
-            slot = &found.length;
-        } else if (strcasecmp(header->name, "Transfer-Encoding") == 0) {
-            slot = &found.encoding;
-        } else if (strcasecmp(header->name, "Host") == 0) {
-            slot = &found.host;
-        } else if (strcasecmp(header->name, "Expect") == 0) {
-            slot = &found.expect;
-        }
+        const char **slot = framing_slot(&found, header->name);
+
         if (slot != NULL && *slot != NULL) {
             return request_refuse(request, 400, "a header comes twice that may come once");
         }
