@@ -10,8 +10,8 @@ enum {
     JOURNAL_FIRST_BYTES = 2 << 20, /* of the one a server starts with: it must not keep anybody waiting */
     FRAME_MAX_BYTES = 512 << 20,
     IDLE_MS = 1000,
-    TICKET_MS = 3600000,  /* their waiters are connections of this process: it drops them when they go */
-    TICKET_KEPT_MS = 3000 /* of those that another process left: for who comes back */
+    TICKET_MS = 3600000,   /* their waiters are connections of this process: it drops them when they go */
+    TICKET_KEPT_MS = 10000 /* of those that another process left: for who comes back */
 };
 
 static void ledger_close(struct belay_store *base)
