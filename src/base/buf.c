@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool buf_reserve(struct buf *buf, size_t more)
+#include "base/text.h"
+
+bool buf_reserve(struct buf *buf, size_t more)
 {
     size_t cap = buf->cap == 0 ? 128 : buf->cap;
     char *data;
@@ -40,6 +42,17 @@ void buf_add_slowly(struct buf *buf, const void *data, size_t len)
     }
     buf->len += len;
     buf->data[buf->len] = '\0';
+}
+
+void buf_add_number(struct buf *buf, int64_t value)
+{
+    char space[NUMBER_TEXT_SIZE];
+    const char *text = number_text(space, value < 0 ? ~(uint64_t)value + 1 : (uint64_t)value);
+
+    if (value < 0) {
+        buf_add(buf, "-", 1);
+    }
+    buf_add(buf, text, (size_t)(space + sizeof space - 1 - text));
 }
 
 /* Into the room that is there; only what does not fit is formatted a second time. */

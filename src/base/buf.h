@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 struct buf {
@@ -58,7 +59,11 @@ static inline void buf_adds(struct buf *buf, const char *text)
     buf_add(buf, text, strlen(text));
 }
 
+/* In decimal, for where printf() would be most of the price. */
+void buf_add_number(struct buf *buf, int64_t value);
 void buf_addf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Makes room for so many more bytes at once, for who knows how long it will be; false after a failure. */
+bool buf_reserve(struct buf *buf, size_t more);
 /* The string, which is the caller's to free; NULL after a failure. Leaves it empty. */
 char *buf_take(struct buf *buf);
 void buf_release(struct buf *buf);

@@ -38,40 +38,69 @@ int64_t belay_now_boot_ms(void)
     return clock_boot_ms();
 }
 
-static void put_digits(char *out, int n, int value, char end)
+/*
+ * A server writes several times of day for every request: strftime() took a
+ * tenth of that, gmtime_r(), which asks for the time zone first, a hundredth.
+ */
+#define YEAR_0_MS INT64_C(-62167219200000)
+#define YEAR_10000_MS INT64_C(253402300800000)
+enum { DAY_MS = 86400000, DAYS_400_YEARS = 146097, DAYS_4_YEARS = 1461, DAYS_5_MONTHS = 153 };
+
+struct date {
+    unsigned year, month, day;
+};
+
+/*
+ * Years that begin with March have their odd day at the end, and months of 31, 30,
+ * 31, 30, 31 days over and over. Then every step is the same: what is left over of
+ * n days in m units is counted in m-ths of a day, so that the division is exact.
+ */
+static struct date date_of(unsigned days_since_year_0)
 {
-    out[n] = end;
-    while (n > 0) {
-        out[--n] = (char)('0' + value % 10);
-        value /= 10;
-    }
+    /* Counted from the first of March of the year -400. */
+    unsigned left = 4 * (days_since_year_0 + DAYS_400_YEARS - 60) + 3;
+    unsigned century = left / DAYS_400_YEARS;
+    unsigned year;
+    unsigned month;
+
+    left = left % DAYS_400_YEARS / 4 * 4 + 3;
+    year = left / DAYS_4_YEARS;
+    left = left % DAYS_4_YEARS / 4 * 5 + 2;
+    month = left / DAYS_5_MONTHS;
+    return (struct date){ .year = 100 * century + year - 400 + (month >= 10),
+                          .month = month < 10 ? month + 3 : month - 9,
+                          .day = left % DAYS_5_MONTHS / 5 + 1 };
+}
+
+static void put_two(char *out, unsigned value, char end)
+{
+    out[0] = (char)('0' + value / 10);
+    out[1] = (char)('0' + value % 10);
+    out[2] = end;
 }
 
 char *clock_format_utc(char out[CLOCK_TEXT_SIZE], int64_t unix_ms, bool millis)
 {
-    int64_t fraction = unix_ms % 1000;
-    time_t seconds;
-    struct tm tm;
+    uint64_t since_year_0_ms = (uint64_t)unix_ms - (uint64_t)YEAR_0_MS;
+    struct date date;
+    unsigned ms;
 
-    if (fraction < 0) {
-        fraction += 1000;
-    }
-    seconds = (time_t)((unix_ms - fraction) / 1000);
-    memset(&tm, 0, sizeof tm);
-    (void)gmtime_r(&seconds, &tm);
-    if (tm.tm_year < -1900 || tm.tm_year > 9999 - 1900) {
+    if (unix_ms < YEAR_0_MS || unix_ms >= YEAR_10000_MS) {
         (void)snprintf(out, CLOCK_TEXT_SIZE, "%lldms", (long long)unix_ms);
         return out;
     }
-    /* Digit by digit: a server writes several of these for every request, and strftime() took a tenth of it. */
-    put_digits(out, 4, tm.tm_year + 1900, '-');
-    put_digits(out + 5, 2, tm.tm_mon + 1, '-');
-    put_digits(out + 8, 2, tm.tm_mday, 'T');
-    put_digits(out + 11, 2, tm.tm_hour, ':');
-    put_digits(out + 14, 2, tm.tm_min, ':');
-    put_digits(out + 17, 2, tm.tm_sec, millis ? '.' : 'Z');
+    date = date_of((unsigned)(since_year_0_ms / DAY_MS));
+    ms = (unsigned)(since_year_0_ms % DAY_MS);
+    put_two(out, date.year / 100, '0');
+    put_two(out + 2, date.year % 100, '-');
+    put_two(out + 5, date.month, '-');
+    put_two(out + 8, date.day, 'T');
+    put_two(out + 11, ms / 3600000, ':');
+    put_two(out + 14, ms / 60000 % 60, ':');
+    put_two(out + 17, ms / 1000 % 60, millis ? '.' : 'Z');
     if (millis) {
-        put_digits(out + 20, 3, (int)fraction, 'Z');
+        put_two(out + 20, ms % 1000 / 10, (char)('0' + ms % 10));
+        out[23] = 'Z';
     }
     out[millis ? 24 : 20] = '\0';
     return out;

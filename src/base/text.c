@@ -37,15 +37,50 @@ static size_t utf8_len(const unsigned char *s)
     return 0;
 }
 
+/* clang-format off */
+static const bool is_plain[256] = {
+    [' '] = 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, /* no '"' */
+    ['0'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    ['@'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    ['P'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, /* no '\\' */
+    ['`'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    ['p'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+};
+/* clang-format on */
+
+size_t text_plain(const char *text, size_t len)
+{
+    enum { BLOCK = 16 };
+    const unsigned char *bytes = (const unsigned char *)text;
+    size_t at = 0;
+    bool is_all = true;
+
+    /* All of a block, whatever is in it, without a branch: the compiler looks at its bytes together. */
+    while (is_all && len - at >= BLOCK) {
+        unsigned char odd = 0;
+
+        for (size_t i = 0; i < BLOCK; i++) {
+            unsigned char c = bytes[at + i];
+
+            odd |= (unsigned char)((c < 0x20) | (c > 0x7e) | (c == '"') | (c == '\\'));
+        }
+        is_all = odd == 0;
+        at += is_all ? BLOCK : 0;
+    }
+    while (at < len && is_plain[bytes[at]]) {
+        at++;
+    }
+    return at;
+}
+
 bool text_is_clean(const char *text, size_t max)
 {
     size_t len = strnlen(text, max + 1);
-    size_t at = 0;
 
     if (len == 0 || len > max) {
         return false;
     }
-    while (at < len) {
+    for (size_t at = text_plain(text, len); at < len;) {
         size_t n = utf8_len((const unsigned char *)text + at);
         if (n == 0) {
             return false;
@@ -53,6 +88,18 @@ bool text_is_clean(const char *text, size_t max)
         at += n;
     }
     return true;
+}
+
+char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value)
+{
+    char *at = space + NUMBER_TEXT_SIZE - 1;
+
+    *at = '\0';
+    do {
+        *--at = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    return at;
 }
 
 bool text_has_prefix(const char *text, const char *prefix)

@@ -11,6 +11,13 @@
 /* Valid UTF-8 without control characters, 1 to `max` bytes. */
 bool text_is_clean(const char *text, size_t max);
 
+/* How many of the first `len` bytes stand in JSON as they are: visible ASCII and spaces, no '"' and no '\\'. */
+size_t text_plain(const char *text, size_t len);
+
+/* In decimal, where printf() would be most of the price: points into `space`, at whose end it stands. */
+enum { NUMBER_TEXT_SIZE = 21 };
+char *number_text(char space[NUMBER_TEXT_SIZE], uint64_t value);
+
 bool text_has_prefix(const char *text, const char *prefix);
 
 /* A version 4 UUID. False if the system gives no random bytes. */

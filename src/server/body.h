@@ -21,7 +21,8 @@ struct body_field {
 };
 
 struct body {
-    json_t *root; /* owned; the texts point into it */
+    json_t *root; /* owned; the texts point into it, or into `text`; NULL: it was a plain object */
+    char *text;   /* owned; or NULL */
     const char *key;
     const char *locked_by;
     const char *locked_by_name;
@@ -42,8 +43,8 @@ struct body {
     const char *webhook_url;
     const char *webhook_secret;
     int64_t webhook_timeout_ms;
-    struct belay_meta metadata[BELAY_META_MAX + 1];
     size_t n_metadata;
+    struct belay_meta metadata[BELAY_META_MAX + 1]; /* last: it is counted, and not cleared */
 };
 
 /* The tables: of a route with the key in its body, and (one further) of one with the key in its path. */

@@ -1,6 +1,8 @@
 /* One request from its arrival to its log line: who asks, which route, the answer. */
 #include <assert.h>
+#include <sanitizer/asan_interface.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +10,14 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "server/metrics.h"
 #include "server/routes.h"
 #include "server/server.h"
 #include "server/stream.h"
 #include "wire/wire.h"
+
+enum { HEADERS_MAX = 12, SPARE_MAX = 256, LINE_MAX = 1 << 16 };
 
 /* ---- the end ---- */
 
@@ -32,13 +37,50 @@ static void write_log(const struct exchange *x, int status)
     log_request(&x->server->log, &line);
 }
 
+/*
+ * As many are under way as there are clients, and malloc() is slow at that size
+ * and number: they are used again. Nobody may look at one that is spare.
+ */
+static void exchange_free(struct exchange *x)
+{
+    struct server *server = x->server;
+
+    if (server->n_spare == SPARE_MAX) {
+        free(x);
+        return;
+    }
+    x->next = server->spare;
+    server->spare = x;
+    server->n_spare++;
+    ASAN_POISON_MEMORY_REGION(x, sizeof *x);
+}
+
+static struct exchange *exchange_alloc(struct server *server)
+{
+    struct exchange *x = server->spare;
+
+    if (x == NULL) {
+        return malloc(sizeof *x);
+    }
+    ASAN_UNPOISON_MEMORY_REGION(x, sizeof *x);
+    server->spare = x->next;
+    server->n_spare--;
+    return x;
+}
+
+void exchanges_release(struct server *server)
+{
+    while (server->n_spare > 0) {
+        free(exchange_alloc(server));
+    }
+    buf_release(&server->line);
+}
+
 void exchange_end(struct exchange *x, int status)
 {
     write_log(x, status);
-    free(x);
+    exchange_free(x);
 }
-
-enum { HEADERS_MAX = 12 };
 
 /* `all` has room for one more than HEADERS_MAX. Writes the log: the answer ends the request. */
 static void add_headers(struct exchange *x, int status, const struct http_header *headers, size_t n,
@@ -59,7 +101,7 @@ void reply_with(struct exchange *x, int status, const struct http_header *header
     if (x->request != NULL) {
         http_answer(x->request, status, all, n + 1, body, len);
     }
-    free(x);
+    exchange_free(x);
 }
 
 void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
@@ -73,7 +115,7 @@ void reply_shared(struct exchange *x, int status, const struct http_header *head
     } else {
         body->release(body->owner);
     }
-    free(x);
+    exchange_free(x);
 }
 
 static void send_answer(struct exchange *x, int status, const char *type, const void *body, size_t len)
@@ -119,7 +161,16 @@ void reply(struct exchange *x, int status, json_t *body)
 
 void reply_lock(struct exchange *x, const struct belay_info *info)
 {
-    reply_line(x, 200, wire_lock_line(info));
+    struct buf *line = &x->server->line;
+
+    line->len = 0;
+    line->max = LINE_MAX;
+    line->failed = false;
+    if (wire_lock_line(line, info)) {
+        send_answer(x, 200, "application/json", line->data, line->len);
+    } else {
+        reply_line(x, 200, wire_line(wire_lock(info)));
+    }
 }
 
 int status_of(enum belay_code code)
@@ -218,22 +269,36 @@ static bool is_id(const char *text)
     return n > 0 && n < REQUEST_ID_SIZE && text[n] == '\0';
 }
 
+/* "RUN-NUMBER". */
+static void make_id(struct exchange *x, uint64_t number)
+{
+    char digits[NUMBER_TEXT_SIZE];
+    const char *text = number_text(digits, number);
+    size_t len = strlen(x->server->run);
+
+    memcpy(x->id, x->server->run, len);
+    x->id[len] = '-';
+    memcpy(x->id + len + 1, text, (size_t)(digits + sizeof digits - text));
+}
+
 static struct exchange *exchange_new(struct server *server, struct http_request *request)
 {
-    struct exchange *x = calloc(1, sizeof *x);
+    struct exchange *x = exchange_alloc(server);
     const char *theirs = http_header(request, "X-Request-Id");
 
     if (x == NULL) {
         return NULL;
     }
+    memset(x, 0, offsetof(struct exchange, who)); /* the rest is texts, of which most stay empty */
+    x->who[0] = x->key[0] = x->more[0][0] = x->more[1][0] = x->found_id[0] = '\0';
     x->server = server;
     x->began_us = clock_boot_us();
     x->request = request;
     x->query = request->query;
     if (theirs != NULL && is_id(theirs)) {
-        (void)snprintf(x->id, sizeof x->id, "%s", theirs);
+        memcpy(x->id, theirs, strlen(theirs) + 1);
     } else {
-        (void)snprintf(x->id, sizeof x->id, "%s-%llu", server->run, (unsigned long long)request->id);
+        make_id(x, request->id);
     }
     http_on_hangup(request, on_hangup, x);
     return x;

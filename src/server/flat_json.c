@@ -2,118 +2,113 @@
 
 #include <string.h>
 
+#include "base/text.h"
+
 enum { DIGITS_MAX = 18 }; /* of which none is too many for a number */
 
-struct cursor {
-    const char *at;
-    const char *end;
-};
-
-static void skip_space(struct cursor *cursor)
+static void skip_space(struct flat_json *json)
 {
-    while (cursor->at < cursor->end &&
-           (*cursor->at == ' ' || *cursor->at == '\n' || *cursor->at == '\t' || *cursor->at == '\r')) {
-        cursor->at++;
+    while (json->at < json->end &&
+           (*json->at == ' ' || *json->at == '\n' || *json->at == '\t' || *json->at == '\r')) {
+        json->at++;
     }
 }
 
-static bool take(struct cursor *cursor, char c)
+static bool take(struct flat_json *json, char c)
 {
-    skip_space(cursor);
-    if (cursor->at == cursor->end || *cursor->at != c) {
+    skip_space(json);
+    if (json->at == json->end || *json->at != c) {
         return false;
     }
-    cursor->at++;
+    json->at++;
     return true;
 }
 
 /* The text behind a quotation mark, up to the next. */
-static bool take_text(struct cursor *cursor, const char **out_text, size_t *out_len)
+static bool take_text(struct flat_json *json, const char **out_text)
 {
-    const char *from = cursor->at;
-    const char *at = from;
+    char *from = json->at;
+    char *to = from + text_plain(from, (size_t)(json->end - from));
 
-    while (at < cursor->end && *at >= 0x20 && *at < 0x7f && *at != '"' && *at != '\\') {
-        at++;
-    }
-    if (at == cursor->end || *at != '"') {
+    if (to == json->end || *to != '"') {
         return false;
     }
+    *to = '\0';
     *out_text = from;
-    *out_len = (size_t)(at - from);
-    cursor->at = at + 1;
+    json->at = to + 1;
     return true;
 }
 
-static json_t *take_number(struct cursor *cursor)
+static bool take_number(struct flat_json *json, int64_t *out)
 {
-    const char *from = cursor->at;
-    json_int_t value = 0;
+    const char *from = json->at;
+    int64_t value = 0;
 
-    while (cursor->at < cursor->end && *cursor->at >= '0' && *cursor->at <= '9') {
-        value = cursor->at - from < DIGITS_MAX ? value * 10 + (*cursor->at - '0') : 0;
-        cursor->at++;
+    while (json->at < json->end && *json->at >= '0' && *json->at <= '9') {
+        value = json->at - from < DIGITS_MAX ? value * 10 + (*json->at - '0') : 0;
+        json->at++;
     }
-    if (cursor->at == from || cursor->at - from > DIGITS_MAX || (*from == '0' && cursor->at - from > 1)) {
-        return NULL;
+    if (json->at == from || json->at - from > DIGITS_MAX || (*from == '0' && json->at - from > 1)) {
+        return false;
     }
-    return json_integer(value); /* what is behind it, a fraction say, is no comma and no brace */
+    *out = value; /* what is behind it, a fraction say, is no comma and no brace */
+    return true;
 }
 
-static json_t *take_word(struct cursor *cursor)
+static bool take_word(struct flat_json *json, enum flat_kind *out)
 {
-    static const char *const words[] = { "true", "false", "null" };
+    static const struct {
+        const char *text;
+        enum flat_kind kind;
+    } words[] = { { "true", FLAT_TRUE }, { "false", FLAT_FALSE }, { "null", FLAT_NULL } };
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        size_t len = strlen(words[i]);
+        size_t len = strlen(words[i].text);
 
-        if ((size_t)(cursor->end - cursor->at) >= len && memcmp(cursor->at, words[i], len) == 0) {
-            cursor->at += len;
-            return i == 2 ? json_null() : json_boolean(i == 0);
+        if ((size_t)(json->end - json->at) >= len && memcmp(json->at, words[i].text, len) == 0) {
+            json->at += len;
+            *out = words[i].kind;
+            return true;
         }
     }
-    return NULL;
+    return false;
 }
 
-static json_t *take_value(struct cursor *cursor)
+static bool take_value(struct flat_json *json, struct flat_member *out)
 {
-    const char *text;
-    size_t len;
-
-    if (take(cursor, '"')) {
-        return take_text(cursor, &text, &len) ? json_stringn_nocheck(text, len) : NULL;
+    if (take(json, '"')) {
+        out->kind = FLAT_TEXT;
+        return take_text(json, &out->text);
     }
-    return cursor->at < cursor->end && *cursor->at >= '0' && *cursor->at <= '9' ? take_number(cursor)
-                                                                                : take_word(cursor);
+    if (json->at < json->end && *json->at >= '0' && *json->at <= '9') {
+        out->kind = FLAT_NUMBER;
+        return take_number(json, &out->number);
+    }
+    return take_word(json, &out->kind);
 }
 
-static bool take_member(struct cursor *cursor, json_t *object)
+/* Behind the last brace there is nothing more. */
+static enum flat_step end_with(struct flat_json *json)
 {
-    const char *name;
-    size_t len;
-
-    /* Twice the same name is for json_loadb() to refuse. */
-    return take(cursor, '"') && take_text(cursor, &name, &len) && take(cursor, ':') &&
-           json_object_getn(object, name, len) == NULL &&
-           json_object_setn_new_nocheck(object, name, len, take_value(cursor)) == 0;
+    skip_space(json);
+    return json->at == json->end ? FLAT_END : FLAT_OTHER;
 }
 
-json_t *flat_json_load(const char *text, size_t len)
+enum flat_step flat_json_next(struct flat_json *json, struct flat_member *out)
 {
-    struct cursor cursor = { text, text + len };
-    json_t *object = json_object();
-    bool ok = object != NULL && take(&cursor, '{');
+    bool is_first = !json->has_begun;
 
-    if (ok && !take(&cursor, '}')) {
-        do {
-            ok = take_member(&cursor, object);
-        } while (ok && take(&cursor, ','));
-        ok = ok && take(&cursor, '}');
+    json->has_begun = true;
+    if (is_first && !take(json, '{')) {
+        return FLAT_OTHER;
     }
-    skip_space(&cursor);
-    if (!ok || cursor.at != cursor.end) {
-        json_decref(object);
-        return NULL;
+    if (take(json, '}')) {
+        return end_with(json);
     }
-    return object;
+    if (!is_first && !take(json, ',')) {
+        return FLAT_OTHER;
+    }
+    return take(json, '"') && take_text(json, &out->name) && take(json, ':') && take_value(json, out)
+               ? FLAT_MEMBER
+               : FLAT_OTHER;
 }

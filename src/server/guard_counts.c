@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 static const struct {
     const char *event;
     const char *name; /* of the metric, as in CloudWatch but for the prefix */
@@ -55,6 +57,9 @@ void guard_count_event(struct guard_counts *counts, const struct belay_event *ev
     size_t kind = 0;
     long tries;
 
+    if (!text_has_prefix(event->type, "db.")) {
+        return; /* at once: most events are of locks */
+    }
     while (kind < GUARD_KINDS && strcmp(event->type, kinds[kind].event) != 0) {
         kind++;
     }

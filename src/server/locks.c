@@ -44,28 +44,30 @@ static bool read_body(struct exchange *x, struct body *body)
  * The name of the holder for people ends in the token's: "ci", or "Alice (ci)".
  * Whoever has another token cannot make it look like his.
  */
-static enum belay_code make_name(const struct exchange *x, const struct body *body, char *out, size_t size,
+static enum belay_code make_name(const struct exchange *x, const struct body *body,
+                                 char space[BELAY_OWNER_MAX + 1], const char **out_name,
                                  struct belay_error *err)
 {
-    int n;
+    const char *name = body->locked_by_name;
+    int n = 0;
 
     if (!text_is_clean(body->locked_by, BELAY_OWNER_MAX)) {
         return error_set(err, BELAY_INVALID,
                          "locked_by must be 1 to %d bytes of UTF-8 without control characters",
                          BELAY_OWNER_MAX);
     }
-    if (body->locked_by_name == NULL || *body->locked_by_name == '\0') {
+    if (name == NULL || *name == '\0') {
         /* The library's own default would name the server's user. */
-        n = snprintf(out, size, "%s", x->who[0] != '\0' ? x->who : body->locked_by);
-    } else if (x->who[0] == '\0') {
-        n = snprintf(out, size, "%s", body->locked_by_name);
-    } else {
-        n = snprintf(out, size, "%s (%s)", body->locked_by_name, x->who);
+        name = x->who[0] != '\0' ? x->who : body->locked_by;
+    } else if (x->who[0] != '\0') {
+        n = snprintf(space, BELAY_OWNER_MAX + 1, "%s (%s)", name, x->who);
+        name = space;
     }
-    if (n < 0 || (size_t)n >= size) {
+    if (n < 0 || n > BELAY_OWNER_MAX || strlen(name) > BELAY_OWNER_MAX) {
         return error_set(err, BELAY_INVALID,
                          "locked_by_name with the name of the token has more than %d bytes", BELAY_OWNER_MAX);
     }
+    *out_name = name;
     return BELAY_OK;
 }
 
@@ -94,7 +96,10 @@ enum belay_code fill_options(const struct server *server, const char *key, const
         belay_profile_apply(&profile, options);
         options->attempts = 0; /* who retries is the client */
     }
-    return belay_key_check(server->config, body->profile, key, err);
+    /* The library looks at every key itself: not at what a profile asks of it, and not before a 202. */
+    return body->profile == NULL && !body->has_webhook
+               ? BELAY_OK
+               : belay_key_check(server->config, body->profile, key, err);
 }
 
 /* L6: a slice of a wait is at most a third of the ttl. */
@@ -116,15 +121,14 @@ void handle_acquire(struct exchange *x)
     if (!read_body(x, &body)) {
         return;
     }
-    options.owner_name = name;
-    if (make_name(x, &body, name, sizeof name, &err) != BELAY_OK ||
+    if (make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK ||
         fill_options(x->server, x->key, &body, &options, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else if (x->server->is_draining) {
         reply_problem(x, 503, "shutting_down",
                       "the server is stopping; ask again with the same lock_id in a moment");
     } else if (body.has_webhook) {
-        hook_begin(x, &body, &options, name);
+        hook_begin(x, &body, &options, options.owner_name);
     } else if (body.lock_id == NULL || !wait_resume(x, body.lock_id, slice_of(&options))) {
         wait_begin(x, &options, slice_of(&options));
     }
@@ -168,10 +172,10 @@ static void on_renewed(void *context, enum belay_code code, const struct belay_i
 /* A client of ours that holds the lock has a span for that, which what is done for it goes into. */
 static void follow_holder(const struct exchange *x, const char *lock_id)
 {
-    const char *state = http_header(x->request, "tracestate");
-    const char *traceparent = http_header(x->request, "traceparent");
+    const char *state = x->server->telemetry == NULL ? NULL : http_header(x->request, "tracestate");
+    const char *traceparent = state == NULL ? NULL : http_header(x->request, "traceparent");
 
-    if (lock_id != NULL && traceparent != NULL && state != NULL && strcmp(state, "belay=hold") == 0) {
+    if (lock_id != NULL && traceparent != NULL && strcmp(state, "belay=hold") == 0) {
         telemetry_held_in(x->server->telemetry, lock_id, traceparent);
     }
 }
@@ -199,13 +203,12 @@ void handle_adopt(struct exchange *x)
     options.heartbeat_ms = body.heartbeat_ms;
     options.stale_after_ms = body.stale_after_ms;
     options.owner = body.locked_by;
-    options.owner_name = body.locked_by == NULL ? NULL : name;
     options.lock_id = body.new_lock_id;
     options.metadata = body.metadata;
     options.n_metadata = body.n_metadata;
     options.outlives_process = true;
     follow_adopter(x, options.lock_id);
-    if ((body.locked_by != NULL && make_name(x, &body, name, sizeof name, &err) != BELAY_OK) ||
+    if ((body.locked_by != NULL && make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK) ||
         belay_call_adopt(x->server->client, x->key, body.lock_id, &options, on_changed, x, &err) !=
             BELAY_OK) {
         reply_error(x, &err);

@@ -1,7 +1,6 @@
 #include "server/log.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 
 enum {
     LOG_BUFFER_MAX = 1 << 20,
@@ -34,47 +34,54 @@ void log_begin(struct log *log, bool is_json)
 }
 
 /* What a request says of itself is hostile: only printable ASCII is written as it is. */
+static void add_odd(struct log *log, unsigned char c)
+{
+    if (log->is_json && (c == '"' || c == '\\')) {
+        buf_addf(&log->out, "\\%c", c);
+    } else if (c >= 0x20 && c < 0x7f) {
+        buf_add(&log->out, &c, 1);
+    } else {
+        buf_addf(&log->out, log->is_json ? "\\u%04x" : "\\x%02x", c);
+    }
+}
+
 static void add_text(struct log *log, const char *text)
 {
-    size_t n = 0;
+    size_t len = strnlen(text, LOG_TEXT_MAX);
+    size_t at = 0;
 
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0' && n < LOG_TEXT_MAX; at++, n++) {
-        size_t plain = 0;
+    while (at < len) {
+        size_t n = text_plain(text + at, len - at);
 
-        while (n + plain < LOG_TEXT_MAX && at[plain] >= 0x20 && at[plain] < 0x7f && at[plain] != '"' &&
-               at[plain] != '\\') {
-            plain++;
-        }
-        if (plain > 0) {
-            buf_add(&log->out, at, plain);
-            at += plain - 1;
-            n += plain - 1;
-        } else if (log->is_json && (*at == '"' || *at == '\\')) {
-            buf_addf(&log->out, "\\%c", *at);
-        } else if (*at >= 0x20 && *at < 0x7f) {
-            buf_add(&log->out, at, 1);
-        } else {
-            buf_addf(&log->out, log->is_json ? "\\u%04x" : "\\x%02x", *at);
+        buf_add(&log->out, text + at, n);
+        at += n;
+        if (at < len) {
+            add_odd(log, (unsigned char)text[at++]);
         }
     }
 }
 
 /* Without printf(), here and below: a line is written for every request. */
-static void add_member(struct log *log, const char *name, const char *text)
+static void end_member(struct log *log, const char *text)
 {
     if (log->is_json) {
-        buf_adds(&log->out, ",\"");
-        buf_adds(&log->out, name);
-        buf_adds(&log->out, "\":\"");
         add_text(log, text);
         buf_adds(&log->out, "\"");
     } else {
-        buf_adds(&log->out, " ");
-        buf_adds(&log->out, name);
-        buf_adds(&log->out, "=");
         add_text(log, *text == '\0' ? "-" : text);
     }
 }
+
+/* A macro, so that the length of the name is known to the compiler. */
+#define ADD_MEMBER(log, name, text)                                                                          \
+    do {                                                                                                     \
+        if ((log)->is_json) {                                                                                \
+            buf_adds(&(log)->out, ",\"" name "\":\"");                                                       \
+        } else {                                                                                             \
+            buf_adds(&(log)->out, " " name "=");                                                             \
+        }                                                                                                    \
+        end_member(log, text);                                                                               \
+    } while (0)
 
 static void begin_line(struct log *log, enum log_level level, const char *event)
 {
@@ -85,9 +92,11 @@ static void begin_line(struct log *log, enum log_level level, const char *event)
     if (log->is_json) {
         buf_adds(&log->out, "{\"timestamp\":\"");
         buf_adds(&log->out, now);
+        buf_adds(&log->out, "\",\"level\":\"");
+        buf_adds(&log->out, level_names[level]);
+        buf_adds(&log->out, "\",\"event\":\"");
+        buf_adds(&log->out, event); /* a word of ours */
         buf_adds(&log->out, "\"");
-        add_member(log, "level", level_names[level]);
-        add_member(log, "event", event);
     } else {
         buf_addf(&log->out, "%s %-5s %s", now, level_names[level], event);
     }
@@ -152,13 +161,16 @@ static void end_line(struct log *log)
 void log_request(struct log *log, const struct log_request *line)
 {
     begin_line(log, line->status >= 500 ? LOG_ERROR : LOG_INFO, "request");
-    add_member(log, "request_id", line->id);
-    add_member(log, "method", line->method);
-    add_member(log, "path", line->path);
-    buf_addf(&log->out, log->is_json ? ",\"status\":%d,\"duration_ms\":%" PRId64 : " %d %" PRId64 "ms",
-             line->status, line->duration_ms);
-    add_member(log, "peer", line->peer);
-    add_member(log, "who", line->who);
+    ADD_MEMBER(log, "request_id", line->id);
+    ADD_MEMBER(log, "method", line->method);
+    ADD_MEMBER(log, "path", line->path);
+    buf_adds(&log->out, log->is_json ? ",\"status\":" : " ");
+    buf_add_number(&log->out, line->status);
+    buf_adds(&log->out, log->is_json ? ",\"duration_ms\":" : " ");
+    buf_add_number(&log->out, line->duration_ms);
+    buf_adds(&log->out, log->is_json ? "" : "ms");
+    ADD_MEMBER(log, "peer", line->peer);
+    ADD_MEMBER(log, "who", line->who);
     end_line(log);
 }
 
@@ -172,7 +184,7 @@ void log_note(struct log *log, enum log_level level, const char *event, const ch
     va_end(args);
     begin_line(log, level, event);
     if (log->is_json) {
-        add_member(log, "message", text);
+        ADD_MEMBER(log, "message", text);
     } else {
         buf_adds(&log->out, ": ");
         add_text(log, text);

@@ -171,6 +171,7 @@ void metrics_event(struct metrics *metrics, const struct belay_event *event)
 {
     struct series *series = series_for(metrics, event->key);
     double seconds = (double)event->duration_ms / 1000.0;
+    size_t kind = 0;
 
     if (event->commit_us > 0) {
         histogram_add(&metrics->commit, HISTOGRAM_BOUNDS(seconds_short), (double)event->commit_us / 1e6);
@@ -179,18 +180,21 @@ void metrics_event(struct metrics *metrics, const struct belay_event *event)
     if (series == NULL) {
         return;
     }
-    for (size_t i = 0; i < N_COUNTERS; i++) {
-        series->counts[i] += strcmp(event->type, counters[i].event) == 0;
+    while (kind < N_COUNTERS && strcmp(event->type, counters[kind].event) != 0) {
+        kind++;
+    }
+    if (kind < N_COUNTERS) {
+        series->counts[kind]++;
     }
     if (event->duration_ms < 0) {
         return;
     }
-    if (strcmp(event->type, "lock.acquired") == 0) {
+    if (kind == ACQUIRED) {
         histogram_add(&series->acquire, HISTOGRAM_BOUNDS(seconds_short), seconds);
-    } else if (strcmp(event->type, "wait.ended") == 0) {
-        histogram_add(&series->wait, HISTOGRAM_BOUNDS(seconds_long), seconds);
-    } else if (strcmp(event->type, "lock.released") == 0 || strcmp(event->type, "lock.forced") == 0) {
+    } else if (kind == RELEASED || kind == FORCED) {
         histogram_add(&series->held, HISTOGRAM_BOUNDS(seconds_long), seconds);
+    } else if (kind == N_COUNTERS && strcmp(event->type, "wait.ended") == 0) {
+        histogram_add(&series->wait, HISTOGRAM_BOUNDS(seconds_long), seconds);
     }
 }
 

@@ -174,26 +174,27 @@ const struct route routes[] = {
 /* clang-format on */
 const size_t n_routes = sizeof routes / sizeof routes[0];
 
-static bool path_fits(const char *path, const struct http_slice *segments, size_t n,
+/* Segment by segment along the route's own path, which is not taken apart for that. */
+static bool path_fits(const char *wanted, const struct http_slice *segments, size_t n,
                       struct http_slice names[ROUTE_NAMES_MAX])
 {
-    struct http_slice wanted[SEGMENTS_MAX];
-    size_t n_wanted = http_path_split(path, wanted, SEGMENTS_MAX);
     size_t n_names = 0;
 
-    memset(names, 0, ROUTE_NAMES_MAX * sizeof *names);
-    if (n_wanted != n) {
-        return false;
-    }
     for (size_t i = 0; i < n; i++) {
-        if (wanted[i].len > 0 && wanted[i].data[0] == '{' && n_names < ROUTE_NAMES_MAX) {
-            names[n_names++] = segments[i];
-        } else if (wanted[i].len != segments[i].len ||
-                   memcmp(wanted[i].data, segments[i].data, wanted[i].len) != 0) {
+        if (*wanted++ != '/') {
             return false;
         }
+        if (*wanted == '{' && n_names < ROUTE_NAMES_MAX) {
+            names[n_names++] = segments[i];
+            wanted = strchrnul(wanted, '/');
+        } else if (strncmp(wanted, segments[i].data, segments[i].len) != 0) {
+            return false;
+        } else {
+            wanted += segments[i].len; /* if it is longer than that, it goes on with no slash */
+        }
     }
-    return true;
+    memset(names + n_names, 0, (ROUTE_NAMES_MAX - n_names) * sizeof *names);
+    return *wanted == '\0';
 }
 
 static bool method_fits(const char *wanted, const char *method)
@@ -213,8 +214,6 @@ const struct route *route_find(const struct http_request *request, struct http_s
         return NULL;
     }
     for (size_t i = 0; i < n_routes; i++) {
-        bool is_get = strcmp(routes[i].method, "GET") == 0;
-
         if (!path_fits(routes[i].path, segments, n, names)) {
             continue;
         }
@@ -222,7 +221,7 @@ const struct route *route_find(const struct http_request *request, struct http_s
             return &routes[i];
         }
         len += (size_t)snprintf(out_allow + len, ROUTE_ALLOW_SIZE - len, "%s%s", len == 0 ? "" : ", ",
-                                is_get ? "GET, HEAD" : routes[i].method);
+                                strcmp(routes[i].method, "GET") == 0 ? "GET, HEAD" : routes[i].method);
     }
     return NULL;
 }

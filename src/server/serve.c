@@ -534,6 +534,7 @@ static void finish(struct run *run)
     loop_free(server->loop);
     log_end(&server->log);
     free(server->openapi);
+    exchanges_release(server);
     free(run->unix_address);
     free(run->beside_address);
     free(run);

@@ -50,14 +50,18 @@ struct server {
     bool is_insecure;  /* --insecure */
     struct asks *asks; /* owned; NULL: the store is on this machine, and is asked at once */
     bool is_draining;
-    bool has_failed; /* the store cannot say what is on disk */
-    char *openapi;   /* owned; made once */
+    bool has_failed;        /* the store cannot say what is on disk */
+    char *openapi;          /* owned; made once */
+    struct exchange *spare; /* owned; ended ones, for the next requests */
+    size_t n_spare;
+    struct buf line; /* where a lock is written before it is answered */
 };
 
 enum { REQUEST_ID_SIZE = 65 };
 
 /* One request that is being answered. */
 struct exchange {
+    struct exchange *next;        /* of those that are spare */
     struct server *server;        /* borrowed */
     struct http_request *request; /* borrowed; NULL once the client is gone */
     int64_t began_us;             /* boot clock */
@@ -70,6 +74,7 @@ struct exchange {
     struct later *later; /* owned; not NULL: a thread has it, and keeps its answer (ask.c) */
     const char *allow;   /* borrowed; with a 405: the methods of this path */
     enum role role;
+    /* Only the first byte of these is cleared. */
     char who[AUTH_NAME_MAX + 1]; /* "" if nobody had to say */
     char id[REQUEST_ID_SIZE];
     char key[BELAY_KEY_MAX + 1];     /* "" until it is known */
@@ -101,6 +106,8 @@ void reply_problem(struct exchange *x, int status, const char *code, const char 
     __attribute__((format(printf, 4, 5)));
 /* The client is gone, or its stream has ended: only the log line is left to do. */
 void exchange_end(struct exchange *x, int status);
+/* What is kept for the next: there is none. */
+void exchanges_release(struct server *server);
 
 int status_of(enum belay_code code);
 

@@ -24,13 +24,6 @@ static struct wait **bucket_of_id(struct waits *waits, const char *lock_id)
     return &waits->buckets[hash % WAIT_BUCKETS];
 }
 
-/* Nobody looks for one without an id: it may be anywhere. */
-static struct wait **bucket_of(struct waits *waits, const struct wait *wait)
-{
-    return wait->has_id ? bucket_of_id(waits, wait->lock_id)
-                        : &waits->buckets[((uintptr_t)wait >> 6) % WAIT_BUCKETS];
-}
-
 static struct wait *find_wait(struct waits *waits, const char *lock_id)
 {
     struct wait *wait = *bucket_of_id(waits, lock_id);
@@ -43,18 +36,12 @@ static struct wait *find_wait(struct waits *waits, const char *lock_id)
 
 static void add(struct waits *waits, struct wait *wait)
 {
-    struct wait **bucket = bucket_of(waits, wait);
-
-    wait->next = *bucket;
-    *bucket = wait;
+    /* Nobody looks for one without an id: it may be anywhere. */
+    wait->bucket = wait->has_id ? bucket_of_id(waits, wait->lock_id)
+                                : &waits->buckets[((uintptr_t)wait >> 6) % WAIT_BUCKETS];
+    wait->next = *wait->bucket;
+    *wait->bucket = wait;
     waits->n++;
-}
-
-static void wait_free(struct wait *wait)
-{
-    free(wait->key);
-    free(wait->owner);
-    free(wait);
 }
 
 static void set_state(struct wait *wait, enum wait_state state)
@@ -69,7 +56,7 @@ static void set_state(struct wait *wait, enum wait_state state)
 static void drop(struct wait *wait)
 {
     struct waits *waits = &wait->server->waits;
-    struct wait **at = bucket_of(waits, wait);
+    struct wait **at = wait->bucket;
 
     while (*at != wait) {
         at = &(*at)->next;
@@ -81,7 +68,7 @@ static void drop(struct wait *wait)
     if (wait->x != NULL) {
         wait->x->wait = NULL;
     }
-    wait_free(wait);
+    free(wait);
 }
 
 /* ---- what a waiter is told ---- */
@@ -352,24 +339,24 @@ static void start_slice(struct wait *wait, int64_t wait_ms)
 
 static struct wait *wait_new(struct exchange *x, const struct belay_lock_options *options)
 {
-    struct wait *wait = calloc(1, sizeof *wait);
+    size_t key_size = strlen(x->key) + 1;
+    size_t owner_size = strlen(options->owner) + 1;
+    struct wait *wait = malloc(sizeof *wait + key_size + owner_size);
+    char *texts;
 
     if (wait == NULL) {
         return NULL;
     }
+    memset(wait, 0, sizeof *wait);
+    texts = (char *)(wait + 1);
     wait->server = x->server;
     wait->x = x;
     wait->timer.fire = on_timer;
-    wait->began_unix_ms = clock_unix_ms();
-    wait->key = strdup(x->key);
-    wait->owner = strdup(options->owner);
+    wait->key = memcpy(texts, x->key, key_size);
+    wait->owner = memcpy(texts + key_size, options->owner, owner_size);
     if (options->lock_id != NULL && strlen(options->lock_id) <= BELAY_ID_MAX) {
         (void)strncpy(wait->lock_id, options->lock_id, BELAY_ID_MAX);
         wait->has_id = true;
-    }
-    if (wait->key == NULL || wait->owner == NULL) {
-        wait_free(wait);
-        return NULL;
     }
     return wait;
 }
@@ -378,9 +365,9 @@ static struct wait *wait_new(struct exchange *x, const struct belay_lock_options
 static void follow_trace(const struct exchange *x, struct belay_lock_options *options,
                          char id[UUID_TEXT_SIZE])
 {
-    const char *traceparent = http_header(x->request, "traceparent");
+    const char *traceparent = x->server->telemetry == NULL ? NULL : http_header(x->request, "traceparent");
 
-    if (traceparent == NULL || x->server->telemetry == NULL) {
+    if (traceparent == NULL) {
         return;
     }
     if (options->lock_id == NULL && uuid_make(id)) {
@@ -399,6 +386,7 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
     struct wait *wait = wait_new(x, options);
     char id[UUID_TEXT_SIZE];
     enum belay_code code;
+    bool may_be_busy;
 
     if (wait == NULL) {
         (void)error_no_memory(&err);
@@ -407,20 +395,23 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
     }
     /* How long is for us to decide: it may be prolonged by the next slice. */
     wait->can_wait = wait_ms > 0;
+    wait->began_unix_ms = wait->can_wait ? clock_unix_ms() : 0;
     copy.wait_ms = wait->can_wait ? BELAY_WAIT_FOREVER : 0;
     follow_trace(x, &copy, id);
     code = belay_call_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
-    if (code == BELAY_INVALID && wait->has_id) {
+    may_be_busy = code == BELAY_INVALID && wait->has_id &&
+                  belay_key_check(x->server->config, NULL, x->key, NULL) == BELAY_OK;
+    if (may_be_busy) {
         /* Perhaps a renewal or a release with this id is still to be done, in this very turn. */
         (void)belay_client_turn(client);
         code = belay_call_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
     }
-    if (code == BELAY_INVALID && wait->has_id && belay_client_has_call(client, wait->lock_id)) {
-        wait_free(wait);
+    if (code == BELAY_INVALID && may_be_busy && belay_client_has_call(client, wait->lock_id)) {
+        free(wait);
         reply_problem(x, 503, "busy",
                       "another request with this lock_id is under way; ask again in a moment");
     } else if (code != BELAY_OK) {
-        wait_free(wait);
+        free(wait);
         reply_error(x, &err);
     } else {
         x->wait = wait;
@@ -532,7 +523,7 @@ void waits_release(struct waits *waits)
             if (wait->x != NULL) {
                 exchange_end(wait->x, 499);
             }
-            wait_free(wait);
+            free(wait);
         }
     }
     belay_info_free(waits->seen);

@@ -31,18 +31,19 @@ struct exchange;
 
 struct wait {
     struct wait *next;
+    struct wait **bucket;    /* of waits.buckets */
     struct server *server;   /* borrowed */
     struct belay_call *call; /* NULL: it has ended */
     struct exchange *x;      /* who is to be answered; NULL: nobody is there */
     struct timer timer;      /* the end of the slice, of the grace, of the claim */
     enum wait_state state;
-    bool has_id;   /* the client named it: it can ask again */
-    bool can_wait; /* else the call ends by itself in this turn */
-    int64_t began_unix_ms;
+    bool has_id;                    /* the client named it: it can ask again */
+    bool can_wait;                  /* else the call ends by itself in this turn */
+    int64_t began_unix_ms;          /* if it can wait: then it has a place in line */
     int64_t looked_ms;              /* how long the slice was prolonged to learn who is in the way */
     char lock_id[BELAY_ID_MAX + 1]; /* "" until it is known */
-    char *key;                      /* owned */
-    char *owner;                    /* owned */
+    const char *key;                /* behind this struct, in the same block */
+    const char *owner;              /* likewise */
 };
 
 struct waits {

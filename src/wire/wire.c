@@ -238,75 +238,70 @@ char *wire_line(json_t *value)
 
 /* ---- a lock in a hurry ---- */
 
-/* Stands in JSON as it is. */
-static bool is_plain(const char *text)
+enum { LINE_AROUND = 400 }; /* what is around the texts has less than so many bytes */
+
+/* One of them, and its length; NULL: none. */
+struct text {
+    const char *data;
+    size_t len;
+};
+
+static struct text text_of(const char *data)
 {
-    for (; text != NULL && *text != '\0'; text++) {
-        if (*text < 0x20 || *text == 0x7f || *text == '"' || *text == '\\') {
-            return false;
-        }
-    }
-    return true;
+    return (struct text){ data, data == NULL ? 0 : strlen(data) };
 }
 
-static void add_text(struct buf *out, const char *name, const char *text)
+static bool is_plain(struct text text)
 {
-    buf_adds(out, name);
-    if (text == NULL) {
+    return text_plain(text.data, text.len) == text.len;
+}
+
+static void add_text(struct buf *out, struct text text)
+{
+    if (text.data == NULL) {
         buf_adds(out, "null");
         return;
     }
-    buf_add(out, "\"", 1);
-    buf_adds(out, text);
-    buf_add(out, "\"", 1);
+    buf_adds(out, "\"");
+    buf_add(out, text.data, text.len);
+    buf_adds(out, "\"");
 }
 
-static void add_time(struct buf *out, const char *name, int64_t unix_ms)
+static void add_time(struct buf *out, int64_t unix_ms)
 {
     char text[CLOCK_TEXT_SIZE];
 
-    add_text(out, name, unix_ms == 0 ? NULL : clock_format_utc(text, unix_ms, true));
+    add_text(out, text_of(unix_ms == 0 ? NULL : clock_format_utc(text, unix_ms, true)));
 }
 
-static void add_number(struct buf *out, const char *name, int64_t value)
-{
-    char digits[24];
-    size_t at = sizeof digits;
-    uint64_t rest = value < 0 ? ~(uint64_t)value + 1 : (uint64_t)value;
+/* A macro, so that the length of what is in front is known to the compiler. */
+#define ADD(out, before, add, value) (buf_adds(out, before), add(out, value))
 
-    do {
-        digits[--at] = (char)('0' + rest % 10);
-        rest /= 10;
-    } while (rest > 0);
-    if (value < 0) {
-        digits[--at] = '-';
-    }
-    buf_adds(out, name);
-    buf_add(out, digits + at, sizeof digits - at);
-}
-
-char *wire_lock_line(const struct belay_info *info)
+bool wire_lock_line(struct buf *out, const struct belay_info *info)
 {
-    struct buf out = BUF_INIT((size_t)1 << 16);
+    struct text key = text_of(info->key);
+    struct text id = text_of(info->lock_id);
+    struct text owner = text_of(info->locked_by);
+    struct text name = text_of(info->locked_by_name);
 
     if (info->status == BELAY_STATUS_NONE || info->n_metadata > 0 || info->token == 0 ||
-        info->token > INT64_MAX || !is_plain(info->key) || !is_plain(info->lock_id) ||
-        !is_plain(info->locked_by) || !is_plain(info->locked_by_name)) {
-        return wire_line(wire_lock(info));
+        info->token > INT64_MAX || !is_plain(key) || !is_plain(id) || !is_plain(owner) || !is_plain(name)) {
+        return false;
     }
-    add_text(&out, "{\"key\":", info->key);
-    add_text(&out, ",\"lock_id\":", info->lock_id);
-    add_number(&out, ",\"token\":", (int64_t)info->token);
-    add_text(&out, ",\"locked_by\":", info->locked_by);
-    add_text(&out, ",\"locked_by_name\":", info->locked_by_name);
-    add_text(&out, ",\"status\":", belay_status_name(info->status));
-    add_text(&out, ",\"outcome\":", belay_outcome_name(info->outcome));
-    add_time(&out, ",\"locked_at\":", info->locked_at_unix_ms);
-    add_time(&out, ",\"expires_at\":", info->expires_at_unix_ms);
-    add_time(&out, ",\"last_heartbeat\":", info->last_heartbeat_unix_ms);
-    add_number(&out, ",\"ttl_ms\":", info->ttl_ms);
-    add_number(&out, ",\"expires_in_ms\":", info->expires_in_ms);
-    buf_adds(&out, info->is_stale ? ",\"is_stale\":true" : ",\"is_stale\":false");
-    buf_adds(&out, ",\"metadata\":{}}");
-    return buf_take(&out);
+    (void)buf_reserve(out, LINE_AROUND + key.len + id.len + owner.len + name.len);
+    ADD(out, "{\"key\":", add_text, key);
+    ADD(out, ",\"lock_id\":", add_text, id);
+    ADD(out, ",\"token\":", buf_add_number, (int64_t)info->token);
+    ADD(out, ",\"locked_by\":", add_text, owner);
+    ADD(out, ",\"locked_by_name\":", add_text, name);
+    ADD(out, ",\"status\":", add_text, text_of(belay_status_name(info->status)));
+    ADD(out, ",\"outcome\":", add_text, text_of(belay_outcome_name(info->outcome)));
+    ADD(out, ",\"locked_at\":", add_time, info->locked_at_unix_ms);
+    ADD(out, ",\"expires_at\":", add_time, info->expires_at_unix_ms);
+    ADD(out, ",\"last_heartbeat\":", add_time, info->last_heartbeat_unix_ms);
+    ADD(out, ",\"ttl_ms\":", buf_add_number, info->ttl_ms);
+    ADD(out, ",\"expires_in_ms\":", buf_add_number, info->expires_in_ms);
+    buf_adds(out, info->is_stale ? ",\"is_stale\":true" : ",\"is_stale\":false");
+    buf_adds(out, ",\"metadata\":{}}");
+    return !out->failed;
 }

@@ -9,7 +9,9 @@
 #define WIRE_WIRE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
+#include "base/buf.h"
 #include "belay.h"
 
 /* Each returns a new reference, or NULL if there is no memory. */
@@ -17,8 +19,11 @@ json_t *wire_lock(const struct belay_info *info);
 json_t *wire_event(const struct belay_event *event);
 /* {"error": {"code", "message", "lock"}}; lock is null if nobody is known to be in the way. */
 json_t *wire_error(const struct belay_error *err);
-/* The same text as wire_line(wire_lock(info)), in a fraction of the time; the caller frees it. */
-char *wire_lock_line(const struct belay_info *info);
+/*
+ * Adds the same text as wire_line(wire_lock(info)), in a fraction of the time. False:
+ * that has to do it, because of metadata, of what a text has in it, or for want of memory.
+ */
+bool wire_lock_line(struct buf *out, const struct belay_info *info);
 json_t *wire_text(const char *text); /* null for NULL */
 json_t *wire_time(int64_t unix_ms);  /* null for 0 */
 

@@ -4,8 +4,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -176,6 +178,44 @@ static void a_moment_is_written_in_utc(void **state)
     }
 }
 
+/* Every day of 800 years, at a time of day that moves along. */
+static void every_day_is_written_as_the_system_has_it(void **state)
+{
+    const int64_t first_ms = INT64_C(-11676096000000); /* of the year 1600 */
+
+    (void)state;
+    for (int64_t day = 0; day < 2 * 146097; day++) {
+        int64_t unix_ms = first_ms + day * DAY + day * 7919 % DAY;
+        time_t seconds = (time_t)((unix_ms - (unix_ms % 1000 + 1000) % 1000) / 1000);
+        char text[CLOCK_TEXT_SIZE];
+        struct tm tm;
+        int n = 0;
+        int part[6];
+
+        assert_non_null(gmtime_r(&seconds, &tm));
+        clock_format_utc(text, unix_ms, false);
+        assert_int_equal(sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2dZ%n", &part[0], &part[1], &part[2], &part[3],
+                                &part[4], &part[5], &n),
+                         6);
+        if (n != 20 || part[0] != tm.tm_year + 1900 || part[1] != tm.tm_mon + 1 || part[2] != tm.tm_mday ||
+            part[3] != tm.tm_hour || part[4] != tm.tm_min || part[5] != tm.tm_sec) {
+            fail_msg("%" PRId64 " is written as %s", unix_ms, text);
+        }
+    }
+}
+
+static void a_moment_without_a_year_of_four_digits_is_a_number(void **state)
+{
+    char text[CLOCK_TEXT_SIZE];
+
+    (void)state;
+    assert_string_equal(clock_format_utc(text, INT64_C(-62167219200000), true), "0000-01-01T00:00:00.000Z");
+    assert_string_equal(clock_format_utc(text, INT64_C(-62167219200001), true), "-62167219200001ms");
+    assert_string_equal(clock_format_utc(text, INT64_C(253402300799999), true), "9999-12-31T23:59:59.999Z");
+    assert_string_equal(clock_format_utc(text, INT64_C(253402300800000), true), "253402300800000ms");
+    assert_string_equal(clock_format_utc(text, INT64_MIN, true), "-9223372036854775808ms");
+}
+
 static void the_boot_clock_does_not_go_back(void **state)
 {
     int64_t before = clock_boot_ms();
@@ -253,7 +293,49 @@ static void a_string_may_hold_any_bytes(void **state)
     buf_release(&buf);
 }
 
+static void a_number_is_added_as_printf_writes_it(void **state)
+{
+    static const int64_t numbers[] = { 0, 9, 10, -1, -10, 30000, INT64_MAX, INT64_MIN };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(numbers); i++) {
+        struct buf quick = BUF_INIT(100);
+        struct buf slow = BUF_INIT(100);
+
+        buf_add_number(&quick, numbers[i]);
+        buf_addf(&slow, "%" PRId64, numbers[i]);
+        assert_string_equal(quick.data, slow.data);
+        buf_release(&quick);
+        buf_release(&slow);
+    }
+}
+
 /* ---- texts ------------------------------------------------------------- */
+
+/* Each byte at each place of texts of each length: around a block, an address sanitizer looks on. */
+static void a_plain_text_ends_at_the_first_byte_that_is_none(void **state)
+{
+    enum { LONGEST = 40 };
+
+    (void)state;
+    for (size_t len = 0; len <= LONGEST; len++) {
+        char *text = malloc(len == 0 ? 1 : len);
+
+        assert_non_null(text);
+        memset(text, 'x', len);
+        assert_int_equal(text_plain(text, len), len);
+        for (size_t at = 0; at < len; at++) {
+            for (int byte = 0; byte < 256; byte++) {
+                bool is_plain = byte >= ' ' && byte <= '~' && byte != '"' && byte != '\\';
+
+                text[at] = (char)byte;
+                assert_int_equal(text_plain(text, len), is_plain ? len : at);
+            }
+            text[at] = 'x';
+        }
+        free(text);
+    }
+}
 
 static void a_clean_text_is_utf8_without_control_characters(void **state)
 {
@@ -421,11 +503,15 @@ int main(void)
         cmocka_unit_test(a_duration_is_written_so_that_it_can_be_typed_again),
         cmocka_unit_test(a_span_is_written_as_people_say_it),
         cmocka_unit_test(a_moment_is_written_in_utc),
+        cmocka_unit_test(every_day_is_written_as_the_system_has_it),
+        cmocka_unit_test(a_moment_without_a_year_of_four_digits_is_a_number),
         cmocka_unit_test(the_boot_clock_does_not_go_back),
         cmocka_unit_test(a_string_grows_to_its_limit_and_no_further),
         cmocka_unit_test(a_string_that_failed_stays_failed),
         cmocka_unit_test(nothing_added_is_an_empty_string),
         cmocka_unit_test(a_string_may_hold_any_bytes),
+        cmocka_unit_test(a_number_is_added_as_printf_writes_it),
+        cmocka_unit_test(a_plain_text_ends_at_the_first_byte_that_is_none),
         cmocka_unit_test(a_clean_text_is_utf8_without_control_characters),
         cmocka_unit_test(a_clean_text_is_counted_in_bytes),
         cmocka_unit_test(a_prefix_is_found_at_the_beginning_only),

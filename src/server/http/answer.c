@@ -10,38 +10,15 @@
 
 #define CONTINUE_LINE "HTTP/1.1 100 Continue\r\n\r\n"
 
-static bool is_visible(const char *text)
-{
-    for (; *text != '\0'; text++) {
-        if (((unsigned char)*text < ' ' && *text != '\t') || *text == 0x7f) {
-            return false;
-        }
-    }
-    return true;
-}
-
 bool answer_headers_are_sound(const struct http_header *headers, size_t n_headers)
 {
     for (size_t i = 0; i < n_headers; i++) {
-        if (*headers[i].name == '\0' || strpbrk(headers[i].name, ": \t") != NULL ||
-            !is_visible(headers[i].name) || !is_visible(headers[i].value)) {
+        if (!head_name_is_sound(headers[i].name) ||
+            !head_value_is_sound(headers[i].value, strlen(headers[i].value))) {
             return false;
         }
     }
     return true;
-}
-
-/* Decimal digits, without the price of printf() on the way of every answer. */
-static void add_number(struct buf *to, size_t value)
-{
-    char digits[24];
-    size_t at = sizeof digits;
-
-    do {
-        digits[--at] = (char)('0' + value % 10);
-        value /= 10;
-    } while (value > 0);
-    buf_add(to, digits + at, sizeof digits - at);
 }
 
 /* While the server drains, the connection ends with the last request that is under way on it. */
@@ -62,7 +39,7 @@ void answer_head(struct request *request, struct buf *to, int status, const stru
     const char *reason = http_status_str((enum http_status)status);
 
     buf_adds(to, "HTTP/1.1 ");
-    add_number(to, (size_t)status);
+    buf_add_number(to, status);
     buf_adds(to, " ");
     buf_adds(to, *reason == '<' ? "Unknown" : reason);
     buf_adds(to, "\r\n");
@@ -189,7 +166,7 @@ static struct buf *begin_answer(struct request *request, int status, const struc
     answer_head(request, to, status, headers, n_headers);
     if (status_has_body(status)) {
         buf_adds(to, "Content-Length: ");
-        add_number(to, body_len);
+        buf_add_number(to, (int64_t)body_len);
         buf_adds(to, "\r\n");
     }
     buf_adds(to, "\r\n");

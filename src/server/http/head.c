@@ -1,33 +1,43 @@
 /* What a complete head says: is it sound, is there a body, what does the client expect. */
 #include "server/http/internal.h"
 
+#include <ctype.h>
 #include <string.h>
 #include <strings.h>
+
+#include "base/text.h"
 
 /* "GET /x HTTP/1.1\r\n": what is around method and target when every space is single. */
 enum { LINE_AROUND = sizeof "  HTTP/1.1\r\n" - 1 };
 
 /* tchar of RFC 9110. */
-static bool is_token(const char *text)
+/* clang-format off */
+static const bool is_tchar[256] = {
+    ['!'] = 1, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 1, 1, 0, /* no "(),/ */
+    ['0'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    ['A'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    ['^'] = 1, 1, 1, /* _ and ` */
+    ['a'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    ['|'] = 1, ['~'] = 1,
+};
+/* clang-format on */
+
+bool head_name_is_sound(const char *name)
 {
-    if (*text == '\0') {
+    if (*name == '\0') {
         return false;
     }
-    for (; *text != '\0'; text++) {
-        char c = *text;
-        bool is_alpha = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-        if (!is_alpha && !(c >= '0' && c <= '9') && strchr("!#$%&'*+-.^_`|~", c) == NULL) {
-            return false;
-        }
+    while (is_tchar[(unsigned char)*name]) {
+        name++;
     }
-    return true;
+    return *name == '\0';
 }
 
 /* The library lets a control character pass at the beginning of a value. */
-static bool value_is_sound(const char *value)
+bool head_value_is_sound(const char *value, size_t len)
 {
-    for (; *value != '\0'; value++) {
-        if (((unsigned char)*value < ' ' && *value != '\t') || *value == 0x7f) {
+    for (size_t at = text_plain(value, len); at < len; at++) {
+        if (((unsigned char)value[at] < ' ' && value[at] != '\t') || value[at] == 0x7f) {
             return false;
         }
     }
@@ -44,10 +54,10 @@ static bool take_headers(struct request *request)
         size_t len = strlen(value);
 
         if (strlen(name) + 1 != request->at[i].value - request->at[i].name ||
-            len + 1 != end - request->at[i].value || !is_token(name)) {
+            len + 1 != end - request->at[i].value || !head_name_is_sound(name)) {
             return request_refuse(request, 400, "the name of a header is malformed");
         }
-        if (!value_is_sound(value)) {
+        if (!head_value_is_sound(value, len)) {
             return request_refuse(request, 400, "a header has a control character");
         }
         while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t')) {
@@ -130,6 +140,23 @@ struct framing {
     const char *expect;
 };
 
+/* Where a header of this name is noted; NULL: it is no matter here. No two of them begin alike. */
+static const char **framing_slot(struct framing *framing, const char *name)
+{
+    switch (tolower((unsigned char)*name)) {
+    case 'c':
+        return strcasecmp(name, "Content-Length") == 0 ? &framing->length : NULL;
+    case 't':
+        return strcasecmp(name, "Transfer-Encoding") == 0 ? &framing->encoding : NULL;
+    case 'h':
+        return strcasecmp(name, "Host") == 0 ? &framing->host : NULL;
+    case 'e':
+        return strcasecmp(name, "Expect") == 0 ? &framing->expect : NULL;
+    default:
+        return NULL;
+    }
+}
+
 /* Headers that decide where the request ends, or whom it is for, come at most once. */
 static bool take_framing(struct request *request, struct framing *out)
 {
@@ -137,16 +164,8 @@ static bool take_framing(struct request *request, struct framing *out)
 
     for (size_t i = 0; i < request->n_headers; i++) {
         const struct http_header *header = &request->headers[i];
-        const char **slot = NULL;
-        if (strcasecmp(header->name, "Content-Length") == 0) {
-            slot = &found.length;
-        } else if (strcasecmp(header->name, "Transfer-Encoding") == 0) {
-            slot = &found.encoding;
-        } else if (strcasecmp(header->name, "Host") == 0) {
-            slot = &found.host;
-        } else if (strcasecmp(header->name, "Expect") == 0) {
-            slot = &found.expect;
-        }
+        const char **slot = framing_slot(&found, header->name);
+
         if (slot != NULL && *slot != NULL) {
             return request_refuse(request, 400, "a header comes twice that may come once");
         }
@@ -170,7 +189,8 @@ static void take_limit(struct request *request)
     }
 }
 
-static bool take_body(struct request *request, const struct framing *framing)
+/* `n_there` bytes behind the head are there already: a body that ends in them needs no other limits. */
+static bool take_body(struct request *request, const struct framing *framing, size_t n_there)
 {
     if (framing->length != NULL && framing->encoding != NULL) {
         return request_refuse(request, 400, "Content-Length and Transfer-Encoding exclude each other");
@@ -182,11 +202,15 @@ static bool take_body(struct request *request, const struct framing *framing)
         if (strcasecmp(framing->encoding, "chunked") != 0) {
             return request_refuse(request, 501, "the only Transfer-Encoding known here is chunked");
         }
+        take_limit(request);
         request->body_kind = BODY_CHUNKED;
         request->chunk = CHUNK_SIZE_FIRST;
     } else if (framing->length != NULL) {
         if (!parse_length(framing->length, &request->body_left)) {
             return request_refuse(request, 400, "the body's length is not a number");
+        }
+        if (request->body_left > n_there || request->body_left > request->max_body) {
+            take_limit(request);
         }
         if (request->body_left > request->max_body) {
             return request_refuse(request, 413, "the body is too large");
@@ -208,7 +232,7 @@ static bool take_expectation(struct request *request, const char *expect)
     return true;
 }
 
-bool head_finish(struct request *request, const http_parser *parser)
+bool head_finish(struct request *request, const http_parser *parser, size_t n_there)
 {
     struct framing framing = { NULL, NULL, NULL, NULL };
 
@@ -235,8 +259,5 @@ bool head_finish(struct request *request, const http_parser *parser)
     if (framing.host != NULL && strpbrk(framing.host, " \t,/@") != NULL) {
         return request_refuse(request, 400, "the Host header is malformed");
     }
-    if (framing.length != NULL || framing.encoding != NULL) {
-        take_limit(request);
-    }
-    return take_body(request, &framing) && take_expectation(request, framing.expect);
+    return take_body(request, &framing, n_there) && take_expectation(request, framing.expect);
 }

@@ -186,7 +186,8 @@ struct http_options {
     void (*handle)(void *context, struct http_request *request);
     /*
      * Asked once its headers are there: how large a body it may have, in bytes,
-     * where that is more than max_body_bytes; 0: no more. May be NULL.
+     * where that is more than max_body_bytes; 0: no more. Not asked about a
+     * body that is there with them. May be NULL.
      */
     size_t (*max_body)(void *context, const struct http_request *request);
     /* Requests refused here without the handler, connections refused, and so on; may be NULL. */

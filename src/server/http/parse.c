@@ -4,7 +4,8 @@
  * header says), so it lets pass what a proxy in front of us may read
  * differently: bare line feeds, folded lines, spaces before a colon, a wrong
  * byte where a line feed belongs. All that is refused here. For the same reason
- * the library never sees a body: body.c reads those.
+ * the library never sees a body: body.c reads those. And it reads byte by byte:
+ * a plain head is quick_head.c's, before that.
  */
 #include "server/http/internal.h"
 
@@ -149,18 +150,30 @@ static void refuse_parsed(struct request *request, const http_parser *parser, ch
     }
 }
 
-size_t head_feed(struct conn *conn, const char *data, size_t len)
+/* False if it is refused. */
+static bool library_feed(struct conn *conn, const char *data, size_t len, size_t *out_taken)
 {
     struct request *request = conn->current;
     size_t taken = http_parser_execute(&conn->parser, &settings, data, len);
     enum http_errno problem = HTTP_PARSER_ERRNO(&conn->parser);
 
+    *out_taken = taken;
     if (problem != HPE_OK && problem != HPE_PAUSED) {
         refuse_parsed(request, &conn->parser, *data);
-        return taken;
+        return false;
     }
     if (!lines_are_sound(request, data, taken)) {
-        request_refuse(request, 400, "a line must end in CR LF and not begin with white space");
+        return request_refuse(request, 400, "a line must end in CR LF and not begin with white space");
+    }
+    return true;
+}
+
+size_t head_feed(struct conn *conn, const char *data, size_t len)
+{
+    struct request *request = conn->current;
+    size_t taken = quick_head(conn, data, len);
+
+    if (taken == 0 && !library_feed(conn, data, len, &taken)) {
         return taken;
     }
     request->head_bytes += taken;
@@ -170,7 +183,7 @@ size_t head_feed(struct conn *conn, const char *data, size_t len)
     if (request->head_bytes > conn->server->limits.max_head_bytes) {
         request_refuse(request, 431, "the headers are too long");
     } else if (request->is_head_done) {
-        head_finish(request, &conn->parser);
+        head_finish(request, &conn->parser, len - taken);
     }
     return taken;
 }

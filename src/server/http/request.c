@@ -1,13 +1,17 @@
 #include "server/http/internal.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 const char *http_header(const struct http_request *request, const char *name)
 {
+    int first = tolower((unsigned char)*name);
+
     for (size_t i = 0; i < request->n_headers; i++) {
-        if (strcasecmp(request->headers[i].name, name) == 0) {
+        if (tolower((unsigned char)*request->headers[i].name) == first &&
+            strcasecmp(request->headers[i].name, name) == 0) {
             return request->headers[i].value;
         }
     }

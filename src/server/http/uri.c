@@ -10,7 +10,7 @@ size_t http_path_split(const char *path, struct http_slice *out, size_t max)
         path++;
     }
     for (;;) {
-        size_t len = strcspn(path, "/");
+        size_t len = (size_t)(strchrnul(path, '/') - path);
         if (count < max) {
             out[count] = (struct http_slice){ path, len };
         }
@@ -57,11 +57,23 @@ static int decode_one(struct http_slice raw, size_t *at)
     return high * 16 + low;
 }
 
+/* What is in front of the first '%' is as it is. */
+static size_t copy_plain(struct http_slice raw, char *out, size_t out_size)
+{
+    size_t room = raw.len < out_size ? raw.len : out_size;
+    size_t len = strnlen(raw.data, room);
+    const char *escape = memchr(raw.data, '%', len);
+
+    len = escape == NULL ? len : (size_t)(escape - raw.data);
+    memcpy(out, raw.data, len);
+    return len;
+}
+
 static bool decode(struct http_slice raw, bool plus_is_space, char *out, size_t out_size)
 {
-    size_t len = 0;
+    size_t len = plus_is_space ? 0 : copy_plain(raw, out, out_size);
 
-    for (size_t at = 0; at < raw.len;) {
+    for (size_t at = len; at < raw.len;) {
         bool is_plus = plus_is_space && raw.data[at] == '+';
         int byte = decode_one(raw, &at);
         if (byte <= 0 || len + 1 >= out_size) {
@@ -69,7 +81,7 @@ static bool decode(struct http_slice raw, bool plus_is_space, char *out, size_t 
         }
         out[len++] = is_plus ? ' ' : (char)byte;
     }
-    if (out_size == 0) {
+    if (len >= out_size) {
         return false;
     }
     out[len] = '\0';
@@ -83,13 +95,18 @@ bool http_decode(struct http_slice raw, char *out, size_t out_size)
 
 bool http_query_next(const char **cursor, struct http_slice *out_name, struct http_slice *out_value)
 {
-    const char *pair = *cursor + strspn(*cursor, "&");
-    size_t len = strcspn(pair, "&");
-    size_t name_len = strcspn(pair, "=&");
+    const char *pair = *cursor;
+    size_t len;
+    size_t name_len;
 
-    if (len == 0) {
+    while (*pair == '&') {
+        pair++;
+    }
+    if (*pair == '\0') {
         return false;
     }
+    len = strcspn(pair, "&");
+    name_len = strcspn(pair, "=&");
     *out_name = (struct http_slice){ pair, name_len };
     *out_value = (struct http_slice){ pair + name_len, 0 };
     if (pair[name_len] == '=') {

@@ -1,0 +1,139 @@
+/* A lock as JSON: the quick way writes what the slow one does. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "wire/wire.h"
+
+static struct belay_meta note = { "note", "a" };
+
+static const struct belay_info plain = { .key = "app:prod",
+                                         .lock_id = "0192f0c1-aaaa-7bbb-8ccc-000000000001",
+                                         .token = 7,
+                                         .locked_by = "ci/42",
+                                         .locked_by_name = "Alice (ci)",
+                                         .status = BELAY_STATUS_ACTIVE,
+                                         .locked_at_unix_ms = 1730817135123,
+                                         .expires_at_unix_ms = 1730817165123,
+                                         .last_heartbeat_unix_ms = 1730817135123,
+                                         .ttl_ms = 30000,
+                                         .expires_in_ms = 29990 };
+
+static void check_as(const struct belay_info *info, bool is_quick)
+{
+    struct buf quick = BUF_INIT(1 << 16);
+    char *slow = wire_line(wire_lock(info));
+
+    assert_non_null(slow);
+    assert_int_equal(wire_lock_line(&quick, info), is_quick);
+    if (is_quick) {
+        assert_string_equal(quick.data, slow);
+    } else {
+        assert_int_equal(quick.len, 0);
+    }
+    buf_release(&quick);
+    free(slow);
+}
+
+static void a_lock_is_written_the_same_either_way(void **state)
+{
+    struct belay_info info = plain;
+
+    (void)state;
+    check_as(&info, true);
+    info.is_stale = true;
+    info.status = BELAY_STATUS_EXPIRED;
+    info.expires_in_ms = -5;
+    check_as(&info, true);
+    info.status = BELAY_STATUS_RELEASED;
+    info.outcome = BELAY_OUTCOME_FAILED;
+    info.expires_in_ms = 0;
+    info.last_heartbeat_unix_ms = 0;
+    check_as(&info, true);
+    info.lock_id = NULL;
+    info.locked_by_name = (char *)"";
+    check_as(&info, true);
+}
+
+static void a_lock_without_a_token_is_left_to_the_slow_way(void **state)
+{
+    struct belay_info info = plain;
+
+    (void)state;
+    info.token = UINT64_MAX;
+    check_as(&info, false);
+    info.token = 0;
+    check_as(&info, false);
+    info.token = 7;
+    info.status = BELAY_STATUS_NONE;
+    check_as(&info, false);
+}
+
+static void texts_that_json_writes_otherwise_are_left_to_it(void **state)
+{
+    static const char *const texts[] = { "a\"b",     "a\\b",     "tab\there",      "del\x7f",
+                                         "\xc3\xa9", "\xc2\x85", "not utf-8 \xff", "\xe2\x80\xae" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct belay_info info = plain;
+
+        info.key = (char *)texts[i];
+        check_as(&info, false);
+        info = plain;
+        info.locked_by = (char *)texts[i];
+        check_as(&info, false);
+        info = plain;
+        info.locked_by_name = (char *)texts[i];
+        check_as(&info, false);
+    }
+}
+
+static void a_lock_with_metadata_is_left_to_it(void **state)
+{
+    struct belay_info info = plain;
+
+    (void)state;
+    info.metadata = &note;
+    info.n_metadata = 1;
+    check_as(&info, false);
+}
+
+static void a_lock_of_the_longest_texts_is_written_whole(void **state)
+{
+    static char key[BELAY_KEY_MAX + 1];
+    static char owner[BELAY_OWNER_MAX + 1];
+    static char id[BELAY_ID_MAX + 1];
+    struct belay_info info = plain;
+
+    (void)state;
+    memset(key, 'k', BELAY_KEY_MAX);
+    memset(owner, 'o', BELAY_OWNER_MAX);
+    memset(id, 'i', BELAY_ID_MAX);
+    info.key = key;
+    info.lock_id = id;
+    info.locked_by = owner;
+    info.locked_by_name = owner;
+    info.token = INT64_MAX;
+    info.ttl_ms = INT64_MAX;
+    info.expires_in_ms = INT64_MIN;
+    check_as(&info, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lock_is_written_the_same_either_way),
+        cmocka_unit_test(a_lock_without_a_token_is_left_to_the_slow_way),
+        cmocka_unit_test(texts_that_json_writes_otherwise_are_left_to_it),
+        cmocka_unit_test(a_lock_with_metadata_is_left_to_it),
+        cmocka_unit_test(a_lock_of_the_longest_texts_is_written_whole),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
