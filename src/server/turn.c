@@ -8,11 +8,13 @@
 #include "server/server.h"
 
 /*
- * A sync takes as long as a dozen requests. If many wait for it, a thread does it
- * and the loop goes on with the next ones, whose answers wait for the sync after
- * it. If few do, handing it over would cost them more than it brings the others.
+ * A sync takes as long as a dozen requests. So who has asked already is heard
+ * before it, unless the first of them has waited for long. If many wait for it, a
+ * thread does it and the loop goes on with the next ones, whose answers wait for
+ * the sync after it. If few do, handing it over would cost them more than it
+ * brings the others.
  */
-enum { SYNC_LATER_MS = 5, SYNC_ASIDE = 4 };
+enum { SYNC_LATER_MS = 5, GATHER_MS = 2, SYNC_ASIDE = 32 };
 
 static void on_timer(struct timer *timer)
 {
@@ -45,6 +47,23 @@ static bool may_sync_later(struct server *server)
         turn->sync_by_ms = now_ms + SYNC_LATER_MS;
     }
     return now_ms < turn->sync_by_ms;
+}
+
+/* Whether there are others whom the same sync can serve. Who is alone does not wait for anybody. */
+static bool may_gather(struct server *server)
+{
+    struct turn *turn = &server->turn;
+    size_t n = http_server_held(server->http);
+    int64_t now_ms = loop_now_ms(server->loop);
+
+    if (n == 0 || n >= SYNC_ASIDE || belay_client_is_synced(server->client) || server->is_draining ||
+        !loop_is_ready(server->loop)) {
+        return false;
+    }
+    if (turn->gather_by_ms == 0) {
+        turn->gather_by_ms = now_ms + GATHER_MS;
+    }
+    return now_ms < turn->gather_by_ms;
 }
 
 /* What was sealed is on disk, and may be told; or nobody knows. */
@@ -105,7 +124,7 @@ static void sync(struct server *server)
 {
     struct turn *turn = &server->turn;
 
-    turn->sync_by_ms = 0;
+    turn->sync_by_ms = turn->gather_by_ms = 0;
     turn->is_syncing = is_worth_a_thread(server) && pool_add(turn->pool, &turn->job);
     if (turn->is_syncing) {
         http_server_seal(server->http);
@@ -129,11 +148,11 @@ void turn_end(void *context)
         return; /* the last turns, of what the threads still had: nobody is left to tell */
     }
     wake_at(server, next_ms);
-    if (turn->is_syncing || server->has_failed) {
-        return; /* its end is a turn of its own */
+    if (turn->is_syncing || server->has_failed || may_gather(server)) {
+        return; /* the end of a sync is a turn of its own */
     }
-    feed_pump(
-        server->feed); /* once for each sync: who has more to say while it runs would wait for the next */
+    /* Once for each sync: a stream that has more to say while it runs would wait for the next. */
+    feed_pump(server->feed);
     if (may_sync_later(server)) {
         wake_at(server, next_ms < turn->sync_by_ms ? next_ms : turn->sync_by_ms);
     } else {

@@ -12,9 +12,10 @@
 struct server;
 
 struct turn {
-    struct timer timer; /* when the client has more to do */
-    int64_t sync_by_ms; /* what nobody waits for is on disk by then; 0: all is */
-    struct pool *pool;  /* owned; one thread, which syncs while the loop goes on */
+    struct timer timer;   /* when the client has more to do */
+    int64_t sync_by_ms;   /* what nobody waits for is on disk by then; 0: all is */
+    int64_t gather_by_ms; /* until then others may join those who wait for a sync; 0: nobody waits */
+    struct pool *pool;    /* owned; one thread, which syncs while the loop goes on */
 
     bool is_syncing; /* the thread has what follows */
     struct pool_job job;

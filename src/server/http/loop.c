@@ -1,6 +1,7 @@
 #include "server/http/loop.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -30,6 +31,7 @@ struct loop {
     loop_hook *hook;
     void *hook_context; /* borrowed */
     bool is_stopped;
+    bool is_awake; /* the next turn does not sleep */
 };
 
 static void list_init(struct task_list *list)
@@ -252,8 +254,9 @@ bool loop_turn(struct loop *loop, int max_ms)
     struct epoll_event events[EVENTS_PER_TURN];
     int n;
 
-    if (loop->later.first != NULL) {
+    if (loop->later.first != NULL || loop->is_awake) {
         max_ms = 0;
+        loop->is_awake = false;
     } else if (max_ms != 0 && !set_alarm(loop)) {
         return false;
     }
@@ -278,6 +281,15 @@ bool loop_turn(struct loop *loop, int max_ms)
         loop->hook(loop->hook_context);
     }
     return true;
+}
+
+/* What is ready may be the alarm, which the next turn may set anew before it looks. */
+bool loop_is_ready(struct loop *loop)
+{
+    struct pollfd poll_fd = { .fd = loop->epoll_fd, .events = POLLIN };
+
+    loop->is_awake = poll(&poll_fd, 1, 0) > 0;
+    return loop->is_awake;
 }
 
 bool loop_run(struct loop *loop)

@@ -30,6 +30,9 @@ void loop_stop(struct loop *loop);
 /* One turn, sleeping at most max_ms (-1: until something happens). */
 bool loop_turn(struct loop *loop, int max_ms);
 
+/* Whether there is something to do at once: the next turn then does not sleep, whatever becomes of that. */
+bool loop_is_ready(struct loop *loop);
+
 /* The boot clock, read once per turn. */
 int64_t loop_now_ms(const struct loop *loop);
 
