@@ -252,9 +252,6 @@ void request_release_shared(struct request *request);
 void requests_release(struct http_server *server);
 bool request_refuse(struct request *request, int status, const char *text); /* returns false */
 
-/* How many bytes a whole and plain head has; 0: it is for the library. quick_head.c */
-size_t quick_head(struct conn *conn, const char *data, size_t len);
-
 /* parse.c, head.c, body.c: how many bytes were taken. Check refuse_status afterwards. */
 size_t head_feed(struct conn *conn, const char *data, size_t len);
 bool head_finish(struct request *request, const http_parser *parser, size_t n_there);

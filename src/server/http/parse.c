@@ -4,8 +4,7 @@
  * header says), so it lets pass what a proxy in front of us may read
  * differently: bare line feeds, folded lines, spaces before a colon, a wrong
  * byte where a line feed belongs. All that is refused here. For the same reason
- * the library never sees a body: body.c reads those. And it reads byte by byte:
- * a plain head is quick_head.c's, before that.
+ * the library never sees a body: body.c reads those.
  */
 #include "server/http/internal.h"
 
@@ -150,30 +149,18 @@ static void refuse_parsed(struct request *request, const http_parser *parser, ch
     }
 }
 
-/* False if it is refused. */
-static bool library_feed(struct conn *conn, const char *data, size_t len, size_t *out_taken)
+size_t head_feed(struct conn *conn, const char *data, size_t len)
 {
     struct request *request = conn->current;
     size_t taken = http_parser_execute(&conn->parser, &settings, data, len);
     enum http_errno problem = HTTP_PARSER_ERRNO(&conn->parser);
 
-    *out_taken = taken;
     if (problem != HPE_OK && problem != HPE_PAUSED) {
         refuse_parsed(request, &conn->parser, *data);
-        return false;
+        return taken;
     }
     if (!lines_are_sound(request, data, taken)) {
-        return request_refuse(request, 400, "a line must end in CR LF and not begin with white space");
-    }
-    return true;
-}
-
-size_t head_feed(struct conn *conn, const char *data, size_t len)
-{
-    struct request *request = conn->current;
-    size_t taken = quick_head(conn, data, len);
-
-    if (taken == 0 && !library_feed(conn, data, len, &taken)) {
+        request_refuse(request, 400, "a line must end in CR LF and not begin with white space");
         return taken;
     }
     request->head_bytes += taken;
