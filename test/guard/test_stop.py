@@ -232,7 +232,7 @@ class Decisions(GuardCase):
 
 
 class Together(GuardCase):
-    CONTROLLER = {"lock_ttl_seconds": SHORT_TTL}
+    CONTROLLER = {"lock_ttl_seconds": 60}
 
     def test_two_sharers_stopping_at_once_stop_it_once(self):
         """S3.6: at most one stop call, and it ends stopped, as both are down."""
@@ -274,6 +274,7 @@ class Together(GuardCase):
         self.assertIn("after 3 attempts", self.fails(75, "db", "stop", "--app", "a").err)
 
     def test_a_dead_owner_keeps_it_locked_for_its_ttl_and_no_longer(self):
+        self.configure(lock_ttl_seconds=SHORT_TTL)
         self.application("a")
         self.run_database()
         (self.dir / "slow").write_text("600")
@@ -286,6 +287,7 @@ class Together(GuardCase):
         self.assertEqual(self.stop("a", "--wait", "60s")["action"], "stopped")
 
     def test_killed_between_decision_and_action_nothing_is_stopped(self):
+        self.configure(lock_ttl_seconds=SHORT_TTL)
         self.application("a").down()
         self.run_database()
         (self.dir / "hold").touch()
@@ -300,6 +302,7 @@ class Together(GuardCase):
 
     def test_a_lock_that_was_forced_before_the_action_stops_nothing(self):
         """The lease is checked again immediately before the action."""
+        self.configure(lock_ttl_seconds=SHORT_TTL)
         self.application("a").down()
         self.run_database()
         (self.dir / "hold").touch()
@@ -315,6 +318,7 @@ class Together(GuardCase):
         self.assertEqual([line for line in self.log() if line.startswith("stop ")], [])
 
     def test_a_lease_lost_during_the_action_ends_the_action(self):
+        self.configure(lock_ttl_seconds=SHORT_TTL)
         self.application("a").down()
         self.run_database()
         (self.dir / "slow").write_text("600")
@@ -355,7 +359,6 @@ class Together(GuardCase):
                                        for name in [*names, "me"])
             self.ok("app", "import", "-", text=text)
             self.run_database()
-            self.configure(lock_ttl_seconds=60)
             began = time.monotonic()
             result = self.stop("me", code=75)
             self.assertEqual(result["active_apps"], names)
