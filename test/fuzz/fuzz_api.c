@@ -106,6 +106,7 @@ void fuzz_tear_down(void)
     free(server->jobs);
     loop_free(server->loop);
     buf_release(&server->log.out);
+    exchanges_release(server);
     free(server->openapi);
     free(server);
     memstore_data_free(data_of_store);
