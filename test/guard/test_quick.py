@@ -79,7 +79,7 @@ class QuickStatus(GuardCase):
         self.assertIn("timed out", self.check("shop", "UNKNOWN", None)["reason"].lower())
 
     def test_all_urls_are_asked_at_once_within_one_limit(self):
-        self.configure(quick_status_timeout=1)
+        self.configure(quick_status_timeout=5)
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", 0))
             silent.listen(64)  # takes connections and never answers
@@ -87,7 +87,7 @@ class QuickStatus(GuardCase):
             shop = self.application("shop", *urls)
             began = time.monotonic()
             self.assertEqual(len(self.check("shop", "UP", 200)["urls"]), 16)
-            self.assertLess(time.monotonic() - began, 12)  # one after another would take 15 s
+            self.assertLess(time.monotonic() - began, 40)  # one after another would take 75 s
             shop.status = 503
             self.check("shop", "UNKNOWN", None)  # one that does not answer may be up
 
