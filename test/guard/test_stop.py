@@ -68,11 +68,11 @@ class Decisions(GuardCase):
         """The decision table of docs/shared-databases.md."""
         self.application("me")
         other = self.application("other")
-        self.configure(quick_status_timeout=1)
+        self.configure(quick_status_timeout=4)
         for what, change, word in [
                 ("answers 200", lambda: other.up(200), "other is UP"),
                 ("redirects to 200", lambda: setattr(other, "location", other.url.replace("health", "x")), "other is UP"),
-                ("times out", lambda: (setattr(other, "location", None), setattr(other, "delay", 3)), "other is UNKNOWN"),
+                ("times out", lambda: (setattr(other, "location", None), setattr(other, "delay", 8)), "other is UNKNOWN"),
                 ("refuses", other.down, "other is UNKNOWN")]:
             with self.subTest(what=what):
                 change()
