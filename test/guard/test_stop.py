@@ -284,6 +284,7 @@ class Together(GuardCase):
         process.wait()
         (self.dir / "slow").unlink()
         self.assertTrue(self.running())  # and what it had started was ended with it
+        self.configure()  # with a lease of its own that a busy machine can keep
         self.assertEqual(self.stop("a", "--wait", "60s")["action"], "stopped")
 
     def test_killed_between_decision_and_action_nothing_is_stopped(self):
@@ -298,6 +299,7 @@ class Together(GuardCase):
         (self.dir / "hold").unlink()
         self.assertTrue(self.running())
         self.assertEqual([line for line in self.log() if line.startswith("stop ")], [])
+        self.configure()  # with a lease of its own that a busy machine can keep
         self.assertEqual(self.stop("a", "--wait", "60s")["action"], "stopped")
 
     def test_a_lock_that_was_forced_before_the_action_stops_nothing(self):
