@@ -38,7 +38,7 @@ class Harm:
         result = super().belay(*args, **more)
         for _ in range(4):
             told = re.search(r"same id, ([0-9a-f-]{36})", result.err)
-            if result.code != 74 or told is None:
+            if result.code != 74 or (told is None and "release" not in args[:2]):
                 break
             again = [args[0], "--id", told.group(1), *args[1:]] if args[0] in ("acquire", "run") else args
             result = super().belay(*again, **more)
