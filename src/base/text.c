@@ -37,16 +37,11 @@ static size_t utf8_len(const unsigned char *s)
     return 0;
 }
 
-/* clang-format off */
-static const bool is_plain[256] = {
-    [' '] = 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, /* no '"' */
-    ['0'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-    ['@'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-    ['P'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, /* no '\\' */
-    ['`'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-    ['p'] = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-};
-/* clang-format on */
+/* Without a branch, so that the compiler can look at many bytes together. */
+static inline bool is_odd(unsigned char c)
+{
+    return (c < 0x20) | (c > 0x7e) | (c == '"') | (c == '\\');
+}
 
 size_t text_plain(const char *text, size_t len)
 {
@@ -55,19 +50,16 @@ size_t text_plain(const char *text, size_t len)
     size_t at = 0;
     bool is_all = true;
 
-    /* All of a block, whatever is in it, without a branch: the compiler looks at its bytes together. */
     while (is_all && len - at >= BLOCK) {
-        unsigned char odd = 0;
+        bool odd = false;
 
         for (size_t i = 0; i < BLOCK; i++) {
-            unsigned char c = bytes[at + i];
-
-            odd |= (unsigned char)((c < 0x20) | (c > 0x7e) | (c == '"') | (c == '\\'));
+            odd |= is_odd(bytes[at + i]);
         }
-        is_all = odd == 0;
+        is_all = !odd;
         at += is_all ? BLOCK : 0;
     }
-    while (at < len && is_plain[bytes[at]]) {
+    while (at < len && !is_odd(bytes[at])) {
         at++;
     }
     return at;

@@ -30,6 +30,15 @@ static void wake_at(struct server *server, int64_t at_ms)
     }
 }
 
+/* Whether it is before the time in *by_ms, which is `span_ms` from now if it was not set. */
+static bool is_before(int64_t *by_ms, int64_t span_ms, int64_t now_ms)
+{
+    if (*by_ms == 0) {
+        *by_ms = now_ms + span_ms;
+    }
+    return now_ms < *by_ms;
+}
+
 /*
  * Whether the sync can wait for company: nobody is to be told anything, as when
  * all that has happened is that somebody stands in line. A release that comes
@@ -37,33 +46,22 @@ static void wake_at(struct server *server, int64_t at_ms)
  */
 static bool may_sync_later(struct server *server)
 {
-    struct turn *turn = &server->turn;
-    int64_t now_ms = loop_now_ms(server->loop);
-
     if (http_server_has_held(server->http) || server->hooks.n > 0 || server->is_draining) {
         return false;
     }
-    if (turn->sync_by_ms == 0) {
-        turn->sync_by_ms = now_ms + SYNC_LATER_MS;
-    }
-    return now_ms < turn->sync_by_ms;
+    return is_before(&server->turn.sync_by_ms, SYNC_LATER_MS, loop_now_ms(server->loop));
 }
 
 /* Whether there are others whom the same sync can serve. Who is alone does not wait for anybody. */
 static bool may_gather(struct server *server)
 {
-    struct turn *turn = &server->turn;
     size_t n = http_server_held(server->http);
-    int64_t now_ms = loop_now_ms(server->loop);
 
     if (n == 0 || n >= SYNC_ASIDE || belay_client_is_synced(server->client) || server->is_draining ||
         !loop_is_ready(server->loop)) {
         return false;
     }
-    if (turn->gather_by_ms == 0) {
-        turn->gather_by_ms = now_ms + GATHER_MS;
-    }
-    return now_ms < turn->gather_by_ms;
+    return is_before(&server->turn.gather_by_ms, GATHER_MS, loop_now_ms(server->loop));
 }
 
 /* What was sealed is on disk, and may be told; or nobody knows. */
