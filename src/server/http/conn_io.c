@@ -99,39 +99,6 @@ static void compact(struct conn *conn)
     conn->out_sent = 0;
 }
 
-/* One that was sealed and has more to say now waits, with all of it, for those that are held now. */
-static void hold(struct conn *conn)
-{
-    struct http_server *server = conn->server;
-
-    if (conn->held_back != NULL && !conn->is_sealed) {
-        return;
-    }
-    conn_unhold(conn);
-    conn->next_held = server->held;
-    conn->held_back = &server->held;
-    if (server->held != NULL) {
-        server->held->held_back = &conn->next_held;
-    }
-    server->held = conn;
-    conn->is_counted = conn->first == NULL || !conn->first->is_streaming;
-    server->n_held += conn->is_counted ? 1 : 0;
-}
-
-void conn_unhold(struct conn *conn)
-{
-    if (conn->held_back == NULL) {
-        return;
-    }
-    *conn->held_back = conn->next_held;
-    if (conn->next_held != NULL) {
-        conn->next_held->held_back = conn->held_back;
-    }
-    conn->held_back = NULL;
-    conn->server->n_held -= conn->is_counted && !conn->is_sealed ? 1 : 0;
-    conn->is_sealed = false;
-}
-
 /* What is to be sent next: what was written, then the shared body of who is at the head of the line. */
 static const char *next_unsent(const struct conn *conn, size_t *out_len)
 {
@@ -174,7 +141,7 @@ void conn_flush(struct conn *conn)
 
         /* Asked each time: the end of one answer brings out what was kept of the next. */
         if (conn->server->is_holding && !conn->is_let_out) {
-            hold(conn);
+            conn_hold(conn);
             return;
         }
         data = next_unsent(conn, &len);

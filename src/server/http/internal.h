@@ -239,11 +239,14 @@ size_t conn_unsent(const struct conn *conn);
 void conn_read(struct conn *conn);
 void conn_discard(struct conn *conn);
 void conn_flush(struct conn *conn);
-/* No longer among those that are held back. */
-void conn_unhold(struct conn *conn);
 void conn_update_interest(struct conn *conn);
 struct buf *conn_out(struct conn *conn);
 void conn_out_done(struct conn *conn);
+
+/* held.c */
+/* Among those that are held back, and no longer so. */
+void conn_hold(struct conn *conn);
+void conn_unhold(struct conn *conn);
 
 /* request.c */
 struct request *request_new(struct conn *conn);

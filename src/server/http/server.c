@@ -1,7 +1,6 @@
 /* The server as a whole: options, opening, draining, closing. */
 #include "server/http/internal.h"
 
-#include <assert.h>
 #include <fcntl.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
@@ -226,48 +225,4 @@ const char *http_server_address(const struct http_server *server, size_t index)
 size_t http_server_connections(const struct http_server *server)
 {
     return server->n_conns;
-}
-
-void http_server_hold(struct http_server *server)
-{
-    server->is_holding = true;
-}
-
-size_t http_server_held(const struct http_server *server)
-{
-    return server->n_held;
-}
-
-bool http_server_has_held(const struct http_server *server)
-{
-    return server->held != NULL;
-}
-
-void http_server_seal(struct http_server *server)
-{
-    assert(server->sealed == NULL);
-    if (server->held == NULL) {
-        return;
-    }
-    for (struct conn *conn = server->held; conn != NULL; conn = conn->next_held) {
-        conn->is_sealed = true;
-    }
-    server->sealed = server->held;
-    server->sealed->held_back = &server->sealed;
-    server->held = NULL;
-    server->n_held = 0;
-}
-
-void http_server_let_out(struct http_server *server)
-{
-    while (server->sealed != NULL) {
-        struct conn *conn = server->sealed;
-
-        conn_unhold(conn);
-        conn->is_let_out = true;
-        conn_flush(conn);
-        if (conn->held_back == NULL) {
-            answer_sent(conn);
-        }
-    }
 }
