@@ -89,9 +89,11 @@ bool pool_add(struct pool *pool, struct pool_job *job)
         *pool->end = job;
         pool->end = &job->next;
         pool->n_queued++;
-        (void)pthread_cond_signal(&pool->work);
     }
     (void)pthread_mutex_unlock(&pool->mutex);
+    if (ok) {
+        (void)pthread_cond_signal(&pool->work); /* not before: who wakes would wait for the mutex at once */
+    }
     return ok;
 }
 

@@ -37,29 +37,41 @@ static size_t utf8_len(const unsigned char *s)
     return 0;
 }
 
-/* Without a branch, so that the compiler can look at many bytes together. */
-static inline bool is_odd(unsigned char c)
+static bool is_odd(unsigned char c)
 {
-    return (c < 0x20) | (c > 0x7e) | (c == '"') | (c == '\\');
+    return c < 0x20 || c > 0x7e || c == '"' || c == '\\';
+}
+
+#define EACH_BYTE(value) (UINT64_C(0x0101010101010101) * (value))
+
+/* The high bit of some byte is set if that byte is 0. Of one after such a byte it may be, too. */
+static uint64_t zero_bytes(uint64_t bytes)
+{
+    return (bytes - EACH_BYTE(1)) & ~bytes;
+}
+
+/* Whether one of eight bytes is odd. */
+static bool has_odd(uint64_t bytes)
+{
+    uint64_t below_space = (bytes - EACH_BYTE(0x20)) & ~bytes;
+    uint64_t others = zero_bytes(bytes ^ EACH_BYTE('"')) | zero_bytes(bytes ^ EACH_BYTE('\\')) |
+                      zero_bytes(bytes ^ EACH_BYTE(0x7f));
+
+    return ((bytes | below_space | others) & EACH_BYTE(0x80)) != 0;
 }
 
 size_t text_plain(const char *text, size_t len)
 {
-    enum { BLOCK = 16 };
-    const unsigned char *bytes = (const unsigned char *)text;
     size_t at = 0;
-    bool is_all = true;
+    uint64_t bytes;
 
-    while (is_all && len - at >= BLOCK) {
-        bool odd = false;
-
-        for (size_t i = 0; i < BLOCK; i++) {
-            odd |= is_odd(bytes[at + i]);
+    for (; len - at >= sizeof bytes; at += sizeof bytes) {
+        memcpy(&bytes, text + at, sizeof bytes);
+        if (has_odd(bytes)) {
+            break;
         }
-        is_all = !odd;
-        at += is_all ? BLOCK : 0;
     }
-    while (at < len && !is_odd(bytes[at])) {
+    while (at < len && !is_odd((unsigned char)text[at])) {
         at++;
     }
     return at;

@@ -144,13 +144,14 @@ void step_ask(struct belay_client *client, const struct op *op, struct looker *l
 static void tell_commit(struct belay_client *client, struct op *op, struct client_step *step)
 {
     struct belay_store *store = client->store;
+    int64_t now_ms = clock_boot_ms();
 
     if (step->code == BELAY_OK && client->on_event != NULL) {
-        struct emit_times times = { .took_ms = clock_boot_ms() - op->began_ms, .commit_us = step->took_us };
+        struct emit_times times = { .took_ms = now_ms - op->began_ms, .commit_us = step->took_us };
 
         client_emit(client, &op->batch, &step->result, &times);
     }
-    op_on_commit(op, step->code, &step->result, &step->seen.err, step->sent_ms, clock_boot_ms());
+    op_on_commit(op, step->code, &step->result, &step->seen.err, step->sent_ms, now_ms);
     for (size_t i = 0; i < op->n_wakes; i++) {
         calls_wake(client, op->wakes[i]);
         if (store->ops->wake != NULL) {
@@ -208,20 +209,20 @@ static void emit_done(struct belay_client *client, const struct op *op)
  */
 static void emit_found(struct belay_client *client, const struct op *op)
 {
-    struct belay_event waited = { .at_unix_ms = clock_unix_ms(),
-                                  .level = BELAY_INFO_LEVEL,
-                                  .type = "wait.ended",
-                                  .key = op->request.key,
-                                  .lock_id = op->request.lock_id,
-                                  .locked_by = op->request.owner,
-                                  .locked_by_name = op->request.owner_name,
-                                  .reason = "acquired",
-                                  .duration_ms = clock_boot_ms() - op->waiting.since_ms };
-
     if (client->on_event == NULL || client->store->ops->events != NULL || op->code != BELAY_OK) {
         return;
     }
     if (op->found_waited) {
+        struct belay_event waited = { .at_unix_ms = clock_unix_ms(),
+                                      .level = BELAY_INFO_LEVEL,
+                                      .type = "wait.ended",
+                                      .key = op->request.key,
+                                      .lock_id = op->request.lock_id,
+                                      .locked_by = op->request.owner,
+                                      .locked_by_name = op->request.owner_name,
+                                      .reason = "acquired",
+                                      .duration_ms = clock_boot_ms() - op->waiting.since_ms };
+
         client->on_event(client->context, &waited);
     }
     if (op->found_done) {
