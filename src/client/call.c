@@ -330,13 +330,13 @@ static void wake_now(struct belay_client *client)
     while (woken != NULL) {
         struct woken *next = woken->next;
 
-        calls_wake(client, woken->lock_id);
+        calls_wake(client, woken->lock_id, true);
         free(woken);
         woken = next;
     }
 }
 
-void calls_wake(struct belay_client *client, const char *lock_id)
+void calls_wake(struct belay_client *client, const char *lock_id, bool at_once)
 {
     struct belay_call *call;
 
@@ -350,9 +350,11 @@ void calls_wake(struct belay_client *client, const char *lock_id)
     call = call_table_find(&client->calls, lock_id);
     if (call != NULL && call->is_out) {
         call->was_woken = true; /* it may have looked before what wakes it */
-    } else if (call != NULL && call->heap_at != 0) {
+    } else if (call != NULL && call->heap_at != 0 && at_once) {
         /* One that is being carried out is neither waiting nor in the heap, and looks by itself. */
         call_table_set_ready(&client->calls, call);
+    } else if (call != NULL && call->heap_at != 0) {
+        call_table_hasten(&client->calls, call, clock_boot_ms());
     }
 }
 

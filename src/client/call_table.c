@@ -94,6 +94,14 @@ bool call_table_wait(struct call_table *table, struct belay_call *call)
     return true;
 }
 
+void call_table_hasten(struct call_table *table, struct belay_call *call, int64_t at_ms)
+{
+    if (at_ms < call->op.wait_until_ms) {
+        call->op.wait_until_ms = at_ms;
+        heap_rise(table, call->heap_at - 1);
+    }
+}
+
 struct belay_call *call_table_soonest(const struct call_table *table)
 {
     return table->n_heap == 0 ? NULL : table->heap[0];

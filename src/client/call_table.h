@@ -52,6 +52,8 @@ void call_table_set_ready(struct call_table *table, struct belay_call *call);
 struct belay_call *call_table_next_ready(struct call_table *table);
 /* Have it wait until op.wait_until_ms. False without memory. */
 bool call_table_wait(struct call_table *table, struct belay_call *call);
+/* One that waits is to do so no longer than until then. */
+void call_table_hasten(struct call_table *table, struct belay_call *call, int64_t at_ms);
 struct belay_call *call_table_soonest(const struct call_table *table); /* NULL: none waits */
 struct belay_call *call_table_any(const struct call_table *table);
 void call_table_release(struct call_table *table);

@@ -136,7 +136,7 @@ enum belay_code client_count_read(struct belay_client *client, enum belay_code c
 /* ---- operations under way (call.c) ---- */
 
 /* Whose turn it may be: a call of this client need not wait for the store to wake it. */
-void calls_wake(struct belay_client *client, const char *lock_id);
+void calls_wake(struct belay_client *client, const char *lock_id, bool at_once);
 /* Forget all without a word; what they hold in the store ends by itself. */
 void calls_drop(struct belay_client *client);
 
