@@ -52,12 +52,15 @@ static bool may_sync_later(struct server *server)
     return is_before(&server->turn.sync_by_ms, SYNC_LATER_MS, loop_now_ms(server->loop));
 }
 
-/* Whether there are others whom the same sync can serve. Who is alone does not wait for anybody. */
+/*
+ * Whether there are others whom the same sync can serve. Who is alone does not wait
+ * for anybody; nor does who has stood in line, and with whom all of that line.
+ */
 static bool may_gather(struct server *server)
 {
     size_t n = http_server_held(server->http);
 
-    if (n == 0 || n >= SYNC_ASIDE || belay_client_is_synced(server->client) || server->is_draining ||
+    if (n == 0 || n >= SYNC_ASIDE || server->turn.has_granted || belay_client_is_synced(server->client) || server->is_draining ||
         !loop_is_ready(server->loop)) {
         return false;
     }
@@ -71,8 +74,8 @@ static void tell(struct server *server)
 
     if (turn->code == BELAY_OK) {
         metrics_turn(server, turn->took_us);
-        log_flush(&server->log); /* who has an answer finds it in the log */
         http_server_let_out(server->http);
+        log_flush(&server->log);
     } else {
         /* Nobody can be told how it went: who asked must ask again, with the same id. */
         log_note(&server->log, LOG_ERROR, "store", "%s; the server stops without answering", turn->err.text);
@@ -123,6 +126,7 @@ static void sync(struct server *server)
     struct turn *turn = &server->turn;
 
     turn->sync_by_ms = turn->gather_by_ms = 0;
+    turn->has_granted = false;
     turn->is_syncing = is_worth_a_thread(server) && pool_add(turn->pool, &turn->job);
     if (turn->is_syncing) {
         http_server_seal(server->http);
@@ -142,6 +146,7 @@ void turn_end(void *context)
     struct turn *turn = &server->turn;
     int64_t next_ms = belay_client_turn(server->client);
 
+    turn->number++;
     if (server->http == NULL) {
         return; /* the last turns, of what the threads still had: nobody is left to tell */
     }

@@ -15,6 +15,8 @@ struct turn {
     struct timer timer;   /* when the client has more to do */
     int64_t sync_by_ms;   /* what nobody waits for is on disk by then; 0: all is */
     int64_t gather_by_ms; /* until then others may join those who wait for a sync; 0: nobody waits */
+    uint64_t number;      /* of turns so far */
+    bool has_granted;     /* to somebody who stood in line, since the last sync */
     struct pool *pool;    /* owned; one thread, which syncs while the loop goes on */
 
     bool is_syncing; /* the thread has what follows */

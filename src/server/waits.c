@@ -258,6 +258,7 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
         x->wait = NULL;
         wait->x = NULL;
         if (code == BELAY_OK) {
+            wait->server->turn.has_granted |= wait->began_turn != wait->server->turn.number;
             reply_lock(x, info);
         } else if (code == BELAY_CANCELLED) {
             wait->x = x;
@@ -396,6 +397,7 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
     /* How long is for us to decide: it may be prolonged by the next slice. */
     wait->can_wait = wait_ms > 0;
     wait->began_unix_ms = wait->can_wait ? clock_unix_ms() : 0;
+    wait->began_turn = x->server->turn.number;
     copy.wait_ms = wait->can_wait ? BELAY_WAIT_FOREVER : 0;
     follow_trace(x, &copy, id);
     code = belay_call_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);

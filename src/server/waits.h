@@ -40,6 +40,7 @@ struct wait {
     bool has_id;                    /* the client named it: it can ask again */
     bool can_wait;                  /* else the call ends by itself in this turn */
     int64_t began_unix_ms;          /* if it can wait: then it has a place in line */
+    uint64_t began_turn;            /* of the server's */
     int64_t looked_ms;              /* how long the slice was prolonged to learn who is in the way */
     char lock_id[BELAY_ID_MAX + 1]; /* "" until it is known */
     const char *key;                /* behind this struct, in the same block */
