@@ -235,6 +235,11 @@ bool belay_call_waits(const struct belay_call *call, struct belay_waiting *out_w
 
 void belay_call_forget(struct belay_call *call)
 {
+    if (call->is_out) {
+        call->is_forgotten = true;
+        return;
+    }
+    client_wait_ends(call->client, &call->looker);
     call_table_remove(&call->client->calls, call);
     call_free(call);
 }
@@ -294,6 +299,10 @@ static void carry_on(struct belay_client *client, struct belay_call *call)
 /* Go on with a call to which the store has answered. */
 static void resume(struct belay_client *client, struct belay_call *call)
 {
+    if (call->is_forgotten) {
+        belay_call_forget(call);
+        return;
+    }
     step_tell(client, &call->op, call->step);
     settle(client, call);
 }

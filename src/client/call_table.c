@@ -134,11 +134,30 @@ struct belay_call *call_table_find(struct call_table *table, const char *lock_id
     return call;
 }
 
+/* One that is ready is removed only if it is forgotten in the turn in which it came. */
+static void ready_remove(struct call_table *table, struct belay_call *call)
+{
+    struct belay_call **at = &table->ready;
+
+    if (!call->is_ready) {
+        return;
+    }
+    while (*at != call) {
+        at = &(*at)->next_ready;
+    }
+    *at = call->next_ready;
+    if (*at == NULL) {
+        table->ready_end = at;
+    }
+    call->is_ready = false;
+}
+
 void call_table_remove(struct call_table *table, struct belay_call *call)
 {
     struct belay_call **at = &table->buckets[call->bucket];
 
     heap_remove(table, call);
+    ready_remove(table, call);
     while (*at != NULL && *at != call) {
         at = &(*at)->next_in_bucket;
     }

@@ -31,9 +31,10 @@ struct belay_call {
     size_t bucket;
     struct belay_call *next_ready;
     bool is_ready;
-    bool is_out;    /* a thread asks the store for it: then nobody else may touch op or step */
-    bool was_woken; /* meanwhile: what it is being told may be out of date */
-    size_t heap_at; /* place in the heap, plus 1; 0: not in it */
+    bool is_out;       /* a thread asks the store for it: then nobody else may touch op or step */
+    bool was_woken;    /* meanwhile: what it is being told may be out of date */
+    bool is_forgotten; /* meanwhile: it ends when the thread has come back */
+    size_t heap_at;    /* place in the heap, plus 1; 0: not in it */
     struct pool_job job;
     struct client_step *step;     /* owned; for the thread; NULL: none has asked yet */
     struct belay_call *next_back; /* threads.c */

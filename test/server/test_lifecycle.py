@@ -126,6 +126,25 @@ class Stopping(ServerCase):
         connection.close()
         self.assertEqual(server.process.wait(PATIENCE), 0)
 
+    def test_who_asks_in_the_turn_of_the_signal_is_told(self):
+        """They come while it is stopped, and so all of them, and the signal, in one turn."""
+        server = self.serve()
+        connections = [server.connect() for _ in range(20)]
+        for connection in connections:
+            connection.connect()
+        server.get("/healthz")  # it has taken them all
+        os.kill(server.process.pid, signal.SIGSTOP)
+        for i, connection in enumerate(connections):
+            body = json.dumps({"locked_by": "me", "lock_id": f"id-{i}", "ttl_ms": 60000, "wait_ms": 20000})
+            connection.request("POST", f"/v1/locks/k{i % 5}/acquire", body)
+        server.process.send_signal(signal.SIGTERM)
+        os.kill(server.process.pid, signal.SIGCONT)
+        for connection in connections:
+            response = connection.getresponse()
+            self.assertIn(response.status, (200, 503))
+            connection.close()
+        self.assertEqual(server.process.wait(PATIENCE), 0, server.log())
+
     def test_a_second_signal_ends_it_at_once(self):
         server = self.serve()
         connection = server.raw()

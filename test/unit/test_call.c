@@ -1,4 +1,5 @@
 /* Operations without blocking, as an event loop runs them: over a store in memory on a virtual clock. */
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -195,8 +196,148 @@ static void what_is_under_way_when_the_client_closes_is_forgotten(void **state)
     assert_int_equal(waiter.times, 0); /* and the sanitizer finds nothing lost after tear_down */
 }
 
+static void who_is_forgotten_before_its_first_turn_leaves_the_others(void **state)
+{
+    struct fixture *f = *state;
+    struct heard heard[3] = { 0 };
+    struct belay_call *calls[3];
+
+    acquire(f, "a", 60000, &heard[0], &calls[0]);
+    acquire(f, "b", 60000, &heard[1], &calls[1]);
+    acquire(f, "c", 60000, &heard[2], &calls[2]);
+    belay_call_forget(calls[2]);
+    belay_call_forget(calls[0]);
+    (void)belay_client_turn(f->client);
+    assert_int_equal(heard[1].code, BELAY_OK);
+    assert_int_equal(heard[0].times + heard[2].times, 0);
+    acquire(f, "d", 60000, &heard[0], &calls[0]); /* and the list of who is ready is as it was */
+    (void)belay_client_turn(f->client);
+    assert_int_equal(belay_call_release(f->client, "k", "b", BELAY_OUTCOME_COMPLETED, hear, &heard[2], NULL),
+                     BELAY_OK);
+    (void)belay_client_turn(f->client);
+    assert_int_equal(heard[0].code, BELAY_OK);
+    assert_int_equal(heard[0].times, 1);
+}
+
+/* ---- a store that threads ask, as one on the network is ---- */
+
+static struct belay_store_ops slow_ops;
+static const struct belay_store_ops *quick_ops;
+static sem_t gate; /* a commit passes it */
+static sem_t news; /* a thread has come back */
+
+static enum belay_code slow_commit(struct belay_store *store, const struct belay_batch *batch,
+                                   struct belay_commit *out, struct belay_error *err)
+{
+    assert_int_equal(sem_wait(&gate), 0);
+    return quick_ops->commit(store, batch, out, err);
+}
+
+static void tell_news(void *context)
+{
+    (void)context;
+    assert_int_equal(sem_post(&news), 0);
+}
+
+static int set_up_threads(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct belay_store *store;
+
+    f->data = memstore_data_new(NULL, NULL, NULL);
+    memstore_set_terms(f->data,
+                       (struct belay_store_terms){ .claim_ms = 1000, .poll_ms = 250, .ticket_ms = 3600000 });
+    store = memstore_open(f->data);
+    quick_ops = store->ops;
+    slow_ops = *quick_ops;
+    slow_ops.listen = NULL;
+    slow_ops.wait = NULL;
+    slow_ops.wake = NULL;
+    slow_ops.commit = slow_commit;
+    store->ops = &slow_ops;
+    assert_int_equal(sem_init(&gate, 0, 0), 0);
+    assert_int_equal(sem_init(&news, 0, 0), 0);
+    assert_int_equal(belay_client_open_store(store, NULL, &f->client, NULL), BELAY_OK);
+    assert_int_equal(belay_client_use_threads(f->client, 2, tell_news, NULL, NULL), BELAY_OK);
+    *state = f;
+    return 0;
+}
+
+/* A commit is let through, and its answer heard. */
+static void one_commit(struct fixture *f)
+{
+    assert_int_equal(sem_post(&gate), 0);
+    assert_int_equal(sem_wait(&news), 0);
+    (void)belay_client_turn(f->client);
+}
+
+static void who_is_forgotten_while_a_thread_asks_for_it_hears_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct heard heard = { 0 };
+    struct heard other = { 0 };
+    struct belay_call *call;
+
+    acquire(f, "a", 60000, &heard, &call);
+    (void)belay_client_turn(f->client); /* the thread stands at the gate */
+    belay_call_forget(call);
+    one_commit(f);
+    assert_int_equal(heard.times, 0);
+    assert_false(belay_client_has_call(f->client, "a"));
+    acquire(f, "a", 0, &other, NULL); /* what it began was done: who asks again with the id has it */
+    (void)belay_client_turn(f->client);
+    one_commit(f);
+    while (other.times == 0) {
+        assert_int_equal(sem_wait(&news), 0);
+        (void)belay_client_turn(f->client);
+    }
+    assert_int_equal(other.code, BELAY_OK);
+}
+
+static bool stands_in_line(struct belay_call *call)
+{
+    struct belay_waiting waiting;
+
+    return belay_call_waits(call, &waiting);
+}
+
+static void who_is_forgotten_in_line_leaves_its_neighbour_there(void **state)
+{
+    struct fixture *f = *state;
+    struct heard holder = { 0 };
+    struct heard heard[2] = { 0 };
+    struct belay_call *calls[2];
+
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(sem_post(&gate), 0);
+    }
+    acquire(f, "holder", 0, &holder, NULL);
+    (void)belay_client_turn(f->client);
+    while (holder.times == 0) {
+        assert_int_equal(sem_wait(&news), 0);
+        (void)belay_client_turn(f->client);
+    }
+    acquire(f, "a", 60000, &heard[0], &calls[0]);
+    acquire(f, "b", 60000, &heard[1], &calls[1]);
+    (void)belay_client_turn(f->client);
+    while (!stands_in_line(calls[0]) || !stands_in_line(calls[1])) {
+        assert_int_equal(sem_wait(&news), 0);
+        (void)belay_client_turn(f->client);
+    }
+    belay_call_forget(calls[0]);
+    belay_call_cancel(calls[1]);
+    (void)belay_client_turn(f->client);
+    while (heard[1].times == 0) {
+        assert_int_equal(sem_wait(&news), 0);
+        (void)belay_client_turn(f->client);
+    }
+    assert_int_equal(heard[1].code, BELAY_CANCELLED);
+    assert_int_equal(heard[0].times, 0);
+}
+
 int main(void)
 {
+#define TEST_THREADS(name) cmocka_unit_test_setup_teardown(name, set_up_threads, tear_down)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(nothing_happens_outside_of_a_turn),
@@ -205,6 +346,9 @@ int main(void)
         TEST(the_second_call_of_an_id_that_is_under_way_is_refused),
         TEST(who_is_not_the_holder_changes_nothing),
         TEST(what_is_under_way_when_the_client_closes_is_forgotten),
+        TEST(who_is_forgotten_before_its_first_turn_leaves_the_others),
+        TEST_THREADS(who_is_forgotten_while_a_thread_asks_for_it_hears_nothing),
+        TEST_THREADS(who_is_forgotten_in_line_leaves_its_neighbour_there),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
