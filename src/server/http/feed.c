@@ -11,7 +11,8 @@ bool conn_can_take(const struct conn *conn)
         return false;
     }
     return conn->state == CONN_OPEN && !conn->is_broken && !conn->is_last &&
-           conn->n_waiting < conn->server->limits.max_pipelined && conn_unsent(conn) < MAX_UNSENT;
+           conn->n_waiting < conn->server->limits.max_pipelined && conn_unsent(conn) < MAX_UNSENT &&
+           !conn->is_late;
 }
 
 static void join_line(struct conn *conn, struct request *request)

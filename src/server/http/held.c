@@ -11,6 +11,7 @@ void conn_hold(struct conn *conn)
     if (conn->held_back != NULL && !conn->is_sealed) {
         return;
     }
+    conn->is_late = conn->is_sealed;
     conn_unhold(conn);
     conn->next_held = server->held;
     conn->held_back = &server->held;
@@ -72,7 +73,9 @@ void http_server_let_out(struct http_server *server)
         struct conn *conn = server->sealed;
 
         conn_unhold(conn);
+        conn->is_late = false;
         conn->is_let_out = true;
+        conn->sent_ms = loop_now_ms(server->loop); /* so far it was we who kept it waiting */
         conn_flush(conn);
         if (conn->held_back == NULL) {
             answer_sent(conn);

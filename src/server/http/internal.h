@@ -147,14 +147,15 @@ struct conn {
     struct conn **held_back; /* NULL: not among those held back */
     bool is_sealed;          /* it is, and among those that were when they were sealed */
     bool is_counted;         /* it is, in n_held */
-    bool is_let_out;         /* all that it has to send may leave, though the socket does not take it yet */
-    bool is_busy;            /* inside conn_feed(): answers are sent together afterwards */
-    bool is_half;            /* the client has closed its side */
-    bool is_eof;             /* and we have read all it sent */
-    bool is_broken;          /* nothing can be sent any more */
-    bool is_last;            /* no further request will be read: close after the answers */
-    bool must_linger;        /* the client may not have read its answer when we close */
-    bool tls_wants_out;      /* TLS has to write before it can read */
+    bool is_late;       /* it was sealed, and then had more to say: it says no more before that is let out */
+    bool is_let_out;    /* all that it has to send may leave, though the socket does not take it yet */
+    bool is_busy;       /* inside conn_feed(): answers are sent together afterwards */
+    bool is_half;       /* the client has closed its side */
+    bool is_eof;        /* and we have read all it sent */
+    bool is_broken;     /* nothing can be sent any more */
+    bool is_last;       /* no further request will be read: close after the answers */
+    bool must_linger;   /* the client may not have read its answer when we close */
+    bool tls_wants_out; /* TLS has to write before it can read */
     struct http_peer peer;
 };
 
