@@ -194,13 +194,13 @@ static void call(struct pool_job *job)
     loop_post(hook->server->loop, &hook->task);
 }
 
-/* What was granted since the last sync is not on disk; by the next turn it is. */
+/* What was granted since the last sync is not on disk; it is asked again and again, but not without a pause. */
 static bool is_too_early(struct hook *hook)
 {
     struct loop *loop = hook->server->loop;
 
     return hook->attempt == 0 && hook->granted_at_sync == hook->server->hooks.n_syncs &&
-           loop_timer_set(loop, &hook->timer, loop_now_ms(loop));
+           loop_timer_set(loop, &hook->timer, loop_now_ms(loop) + 1);
 }
 
 void hook_try(struct hook *hook)

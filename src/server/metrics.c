@@ -72,7 +72,7 @@ struct metrics {
     struct request_series *requests; /* by route; the last is for what has none */
     struct histogram commit;
     struct histogram sync;
-    bool has_commits; /* in this turn of the loop */
+    bool has_commits; /* since the last sync began */
     int64_t started_unix;
     struct census *census; /* owned */
 };
@@ -208,14 +208,17 @@ void metrics_request(struct metrics *metrics, const struct route *route, int sta
 }
 
 /* Only a store on this machine has anything to sync. */
-void metrics_turn(struct server *server, int64_t sync_us)
+bool metrics_sync_begins(struct server *server)
 {
-    struct metrics *metrics = server->metrics;
+    bool has_commits = server->metrics->has_commits && server->asks == NULL;
 
-    if (metrics->has_commits && server->asks == NULL) {
-        histogram_add(&metrics->sync, HISTOGRAM_BOUNDS(seconds_short), (double)sync_us / 1e6);
-    }
-    metrics->has_commits = false;
+    server->metrics->has_commits = false;
+    return has_commits;
+}
+
+void metrics_synced(struct metrics *metrics, int64_t took_us)
+{
+    histogram_add(&metrics->sync, HISTOGRAM_BOUNDS(seconds_short), (double)took_us / 1e6);
 }
 
 /* ---- as text ---- */

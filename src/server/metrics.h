@@ -21,7 +21,8 @@ void metrics_event(struct metrics *metrics, const struct belay_event *event);
 /* A request was answered; `route` is NULL if there was none for it. */
 void metrics_request(struct metrics *metrics, const struct route *route, int status, int64_t took_us);
 
-/* A turn of the loop has ended, and what was changed is on disk; that took so long. */
-void metrics_turn(struct server *server, int64_t sync_us);
+/* Whether the sync that begins has anything to write; and what it took, if it had. */
+bool metrics_sync_begins(struct server *server);
+void metrics_synced(struct metrics *metrics, int64_t took_us);
 
 #endif

@@ -60,8 +60,8 @@ static bool may_gather(struct server *server)
 {
     size_t n = http_server_held(server->http);
 
-    if (n == 0 || n >= SYNC_ASIDE || server->turn.has_granted || belay_client_is_synced(server->client) || server->is_draining ||
-        !loop_is_ready(server->loop)) {
+    if (n == 0 || n >= SYNC_ASIDE || server->turn.has_granted || belay_client_is_synced(server->client) ||
+        server->is_draining || !loop_is_ready(server->loop)) {
         return false;
     }
     return is_before(&server->turn.gather_by_ms, GATHER_MS, loop_now_ms(server->loop));
@@ -73,7 +73,9 @@ static void tell(struct server *server)
     struct turn *turn = &server->turn;
 
     if (turn->code == BELAY_OK) {
-        metrics_turn(server, turn->took_us);
+        if (turn->has_commits) {
+            metrics_synced(server->metrics, turn->took_us);
+        }
         http_server_let_out(server->http);
         log_flush(&server->log);
     } else {
@@ -127,6 +129,7 @@ static void sync(struct server *server)
 
     turn->sync_by_ms = turn->gather_by_ms = 0;
     turn->has_granted = false;
+    turn->has_commits = metrics_sync_begins(server);
     turn->is_syncing = is_worth_a_thread(server) && pool_add(turn->pool, &turn->job);
     if (turn->is_syncing) {
         http_server_seal(server->http);

@@ -19,7 +19,8 @@ struct turn {
     bool has_granted;     /* to somebody who stood in line, since the last sync */
     struct pool *pool;    /* owned; one thread, which syncs while the loop goes on */
 
-    bool is_syncing; /* the thread has what follows */
+    bool has_commits; /* the sync that has begun has something to write */
+    bool is_syncing;  /* the thread has what follows */
     struct pool_job job;
     struct loop_task synced;
     enum belay_code code;

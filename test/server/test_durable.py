@@ -5,6 +5,8 @@ library of ours, loaded before the C library, lets a sync wait at a gate.
 
 import contextlib
 import json
+import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -216,6 +218,36 @@ class Gate(ServerCase):
         for connection in [*crowd, *latecomers]:
             with contextlib.suppress(ConnectionResetError):
                 self.assertEqual(connection.recv(65536), b"")
+
+    def cpu_s(self):
+        fields = Path(f"/proc/{self.server.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def test_a_webhook_that_waits_for_a_sync_does_not_keep_the_loop_busy(self):
+        receiver = Receiver(self)
+        crowd = self.connect(CROWD)
+        self.sync_a_crowd(crowd)
+        hook = {"ttl_ms": 60000, "wait_ms": 60000, "webhook": {"url": receiver.url}}
+        later = self.server.acquire_later("free", "bot", **hook)
+        time.sleep(QUIET_S)
+        before = self.cpu_s()
+        time.sleep(1)  # of which a loop that never sleeps would take all
+        self.assertLess(self.cpu_s() - before, 0.5)
+        self.gate.unlink()
+        self.assertEqual((receiver.lock()["key"], later.get().status), ("free", 202))
+
+    def test_every_sync_is_timed(self):
+        """Also one that writes only what came while another ran."""
+        crowd, [latecomer] = self.connect(CROWD), self.connect(1)
+        self.sync_a_crowd(crowd)
+        self.ask(latecomer, "late")
+        time.sleep(QUIET_S)
+        self.gate.unlink()
+        self.assertEqual(self.answered(latecomer, 2), 2)
+        text = self.server.get("/metrics").body.decode()
+        batches, syncs = (re.search(rf"^belay_store_{name}_count (\d+)$", text, re.M).group(1)
+                          for name in ("commit_batch_size", "sync_duration_seconds"))
+        self.assertEqual(syncs, batches)
 
     def test_a_webhook_is_not_called_before_its_lock_is_on_disk(self):
         """For the one whose turn comes, and for one that finds the lock free."""
