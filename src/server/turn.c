@@ -14,7 +14,7 @@
  * the sync after it. If few do, handing it over would cost them more than it
  * brings the others.
  */
-enum { SYNC_LATER_MS = 5, GATHER_MS = 2, SYNC_ASIDE = 32 };
+enum { SYNC_LATER_MS = 5, GATHER_MS = 2, SYNC_ASIDE = 20 };
 
 static void on_timer(struct timer *timer)
 {
@@ -68,34 +68,41 @@ static bool may_gather(struct server *server)
 }
 
 /* What was sealed is on disk, and may be told; or nobody knows. */
-static void tell(struct server *server)
+static void tell(struct server *server, struct synced *result)
 {
-    struct turn *turn = &server->turn;
-
-    if (turn->code == BELAY_OK) {
-        if (turn->has_commits) {
-            metrics_synced(server->metrics, turn->took_us);
+    if (result->code == BELAY_OK) {
+        if (result->has_commits) {
+            metrics_synced(server->metrics, result->took_us);
         }
         http_server_let_out(server->http);
         log_flush(&server->log);
     } else {
         /* Nobody can be told how it went: who asked must ask again, with the same id. */
-        log_note(&server->log, LOG_ERROR, "store", "%s; the server stops without answering", turn->err.text);
+        log_note(&server->log, LOG_ERROR, "store", "%s; the server stops without answering",
+                 result->err.text);
         log_flush(&server->log);
         server->has_failed = true;
         loop_stop(server->loop);
     }
-    belay_error_release(&turn->err);
+    belay_error_release(&result->err);
+}
+
+static void begin(struct server *server)
+{
+    struct turn *turn = &server->turn;
+
+    turn->sync_by_ms = turn->gather_by_ms = 0;
+    turn->has_granted = false;
+    turn->result = (struct synced){ .err = BELAY_ERROR_INIT, .has_commits = metrics_sync_begins(server) };
 }
 
 static void sync_now(struct server *server)
 {
-    struct turn *turn = &server->turn;
+    struct synced *result = &server->turn.result;
     int64_t began_us = clock_boot_us();
 
-    turn->err = (struct belay_error)BELAY_ERROR_INIT;
-    turn->code = belay_client_sync(server->client, &turn->err);
-    turn->took_us = clock_boot_us() - began_us;
+    result->code = belay_client_sync(server->client, &result->err);
+    result->took_us = clock_boot_us() - began_us;
 }
 
 static void work(struct pool_job *job)
@@ -106,16 +113,6 @@ static void work(struct pool_job *job)
     loop_post(server->loop, &server->turn.synced);
 }
 
-static void on_synced(struct loop_task *task)
-{
-    struct server *server = (struct server *)(void *)((char *)task - offsetof(struct server, turn.synced));
-
-    server->turn.is_syncing = false;
-    if (server->http != NULL) {
-        tell(server);
-    }
-}
-
 /* Webhooks are about all that has happened so far, which two syncs would have on disk one half at a time. */
 static bool is_worth_a_thread(const struct server *server)
 {
@@ -123,24 +120,50 @@ static bool is_worth_a_thread(const struct server *server)
            hooks_are_idle(&server->hooks) && !server->is_draining;
 }
 
-static void sync(struct server *server)
+static bool sync_aside(struct server *server)
 {
     struct turn *turn = &server->turn;
 
-    turn->sync_by_ms = turn->gather_by_ms = 0;
-    turn->has_granted = false;
-    turn->has_commits = metrics_sync_begins(server);
-    turn->is_syncing = is_worth_a_thread(server) && pool_add(turn->pool, &turn->job);
+    turn->is_syncing = pool_add(turn->pool, &turn->job);
     if (turn->is_syncing) {
         http_server_seal(server->http);
+    }
+    return turn->is_syncing;
+}
+
+/* To send the answers takes about as long as a sync: the next one begins before it, if there are enough for one. */
+static void on_synced(struct loop_task *task)
+{
+    struct server *server = (struct server *)(void *)((char *)task - offsetof(struct server, turn.synced));
+    struct synced result = server->turn.result;
+
+    server->turn.is_syncing = false;
+    if (server->http == NULL) {
+        belay_error_release(&result.err);
+        return;
+    }
+    http_server_unseal(server->http);
+    if (result.code == BELAY_OK && is_worth_a_thread(server)) {
+        feed_pump(server->feed);
+        begin(server);
+        (void)sync_aside(server);
+    }
+    tell(server, &result);
+}
+
+static void sync(struct server *server)
+{
+    begin(server);
+    if (is_worth_a_thread(server) && sync_aside(server)) {
         return;
     }
     sync_now(server);
-    if (turn->code == BELAY_OK) {
+    if (server->turn.result.code == BELAY_OK) {
         hooks_pump(server); /* which answers, too */
         http_server_seal(server->http);
+        http_server_unseal(server->http);
     }
-    tell(server);
+    tell(server, &server->turn.result);
 }
 
 void turn_end(void *context)

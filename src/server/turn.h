@@ -11,6 +11,14 @@
 
 struct server;
 
+/* How a sync has ended. */
+struct synced {
+    enum belay_code code;
+    struct belay_error err;
+    int64_t took_us;
+    bool has_commits; /* it had something to write */
+};
+
 struct turn {
     struct timer timer;   /* when the client has more to do */
     int64_t sync_by_ms;   /* what nobody waits for is on disk by then; 0: all is */
@@ -19,13 +27,10 @@ struct turn {
     bool has_granted;     /* to somebody who stood in line, since the last sync */
     struct pool *pool;    /* owned; one thread, which syncs while the loop goes on */
 
-    bool has_commits; /* the sync that has begun has something to write */
-    bool is_syncing;  /* the thread has what follows */
+    bool is_syncing; /* the thread has what follows */
     struct pool_job job;
     struct loop_task synced;
-    enum belay_code code;
-    struct belay_error err;
-    int64_t took_us;
+    struct synced result;
 };
 
 bool turn_open(struct server *server); /* false: no memory */

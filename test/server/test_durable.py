@@ -82,7 +82,7 @@ ssize_t pwritev64v2(int fd, const struct iovec *pieces, int n, off_t at, int fla
 }
 """
 QUIET_S = 1.0  # how long nothing is heard
-CROWD = 48     # enough for a sync beside the loop
+CROWD = 24  # enough for a thread of its own to sync what they ask for, and few enough for one turn
 
 
 class Gate(ServerCase):
@@ -176,6 +176,20 @@ class Gate(ServerCase):
         self.assertLessEqual(self.answered(crowd[0], 0), 2, "told with the sync of what was asked before it")
         self.gate.unlink()
         self.assertEqual((self.answered(latecomer, 2), self.answered(crowd[0], 3)), (2, 3))
+
+    def test_a_crowd_that_asks_beside_a_sync_is_told_after_its_own(self):
+        """Enough for a thread again: their sync begins before those of the first are told."""
+        crowd, next_crowd = self.connect(CROWD), self.connect(CROWD)
+        self.sync_a_crowd(crowd)
+        for i, connection in enumerate(next_crowd):
+            self.ask(connection, f"next-{i}")
+        time.sleep(QUIET_S)
+        self.let_one_pass()
+        self.assertEqual([self.answered(one, 2) for one in crowd], [2] * len(crowd))
+        self.is_at_gate()
+        self.assertEqual([self.answered(one, 0) for one in next_crowd], [1] * len(next_crowd), "told before it was on disk")
+        self.gate.unlink()
+        self.assertEqual([self.answered(one, 2) for one in next_crowd], [2] * len(next_crowd))
 
     def test_a_stream_behind_a_large_answer_waits_for_its_own_sync(self):
         """The answer leaves with its sync; what the stream on the same connection says of later ones does not."""

@@ -21,10 +21,23 @@ static void seal(struct kit *kit, void *context)
     http_server_seal(kit->server);
 }
 
-static void let_out(struct kit *kit, void *context)
+static void unseal(struct kit *kit, void *context)
+{
+    (void)context;
+    http_server_unseal(kit->server);
+}
+
+/* What is unsealed. */
+static void send_out(struct kit *kit, void *context)
 {
     (void)context;
     http_server_let_out(kit->server);
+}
+
+static void let_out(struct kit *kit, void *context)
+{
+    unseal(kit, context);
+    send_out(kit, context);
 }
 
 static int start(void **state)
@@ -87,6 +100,52 @@ static void only_what_was_sealed_is_let_out(void **state)
     client_close(second);
 }
 
+static void others_may_be_sealed_before_the_first_are_let_out(void **state)
+{
+    struct kit *kit = *state;
+    struct client *first = client_connect(kit);
+    struct client *second = client_connect(kit);
+
+    ask(kit, first, GET("/a"));
+    kit_call(kit, seal, NULL);
+    ask(kit, second, GET("/b"));
+    kit_call(kit, unseal, NULL);
+    kit_call(kit, seal, NULL);
+    expect_nothing(first);
+    kit_call(kit, send_out, NULL);
+    expect_answer(first, "/a");
+    expect_nothing(second);
+    kit_call(kit, let_out, NULL);
+    expect_answer(second, "/b");
+    client_close(first);
+    client_close(second);
+}
+
+static void nothing_is_let_out_in_the_place_of_who_has_gone(void **state)
+{
+    struct kit *kit = *state;
+    struct client *first = client_connect(kit);
+    struct client *second = client_connect(kit);
+    struct linger reset = { .l_onoff = 1 };
+    int gone = atomic_load(&kit->n_gone);
+
+    ask(kit, first, GET("/a"));
+    client_send(first, GET("/wait?x")); /* whose end the handler is told */
+    kit_until(&kit->n_waiting_now, 1);
+    kit_call(kit, seal, NULL);
+    assert_int_equal(setsockopt(first->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+    client_close(first);
+    kit_until(&kit->n_gone, gone + 1);
+    kit_call(kit, unseal, NULL);
+    ask(kit, second, GET("/b"));
+    kit_call(kit, seal, NULL);
+    kit_call(kit, send_out, NULL);
+    expect_nothing(second);
+    kit_call(kit, let_out, NULL);
+    expect_answer(second, "/b");
+    client_close(second);
+}
+
 /* Else who asks anew during each sync would never be in the one that ends. */
 static void who_asks_again_before_it_is_told_is_not_heard_a_third_time(void **state)
 {
@@ -138,6 +197,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
         TEST(only_what_was_sealed_is_let_out),
+        TEST(others_may_be_sealed_before_the_first_are_let_out),
+        TEST(nothing_is_let_out_in_the_place_of_who_has_gone),
         TEST(who_asks_again_before_it_is_told_is_not_heard_a_third_time),
         TEST(who_is_kept_waiting_by_us_is_not_cut_off_for_it),
     };

@@ -67,10 +67,21 @@ void http_server_seal(struct http_server *server)
     server->n_held = 0;
 }
 
+void http_server_unseal(struct http_server *server)
+{
+    assert(server->free == NULL);
+    if (server->sealed == NULL) {
+        return;
+    }
+    server->free = server->sealed;
+    server->free->held_back = &server->free;
+    server->sealed = NULL;
+}
+
 void http_server_let_out(struct http_server *server)
 {
-    while (server->sealed != NULL) {
-        struct conn *conn = server->sealed;
+    while (server->free != NULL) {
+        struct conn *conn = server->free;
 
         conn_unhold(conn);
         conn->is_late = false;

@@ -205,11 +205,12 @@ void http_server_close(struct http_server *server);
 /*
  * From now on nothing that is answered or streamed leaves by itself, for who must
  * have it on disk first. Seal what is held, from the loop's "before sleep" hook;
- * have all on disk that it tells of; let it out. What is answered in between is
- * held for the next time.
+ * have all on disk that it tells of; unseal it, and let it out. What is answered in
+ * between is held for the next time, and may be sealed once the others are unsealed.
  */
 void http_server_hold(struct http_server *server);
 void http_server_seal(struct http_server *server);
+void http_server_unseal(struct http_server *server);
 void http_server_let_out(struct http_server *server);
 /* How many connections have an answer that is held and not sealed. Streams are not counted. */
 size_t http_server_held(const struct http_server *server);

@@ -182,6 +182,7 @@ struct http_server {
     struct conn *conns;
     struct conn *held;   /* have something to send, once they may */
     struct conn *sealed; /* the same, and may when the others are let out next */
+    struct conn *free;   /* the same, and may */
     size_t n_held;       /* of `held`, without streams */
     bool is_holding;
     size_t n_conns;
