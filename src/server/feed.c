@@ -82,6 +82,22 @@ static void send_event(struct listener *listener, const struct belay_event *even
     free(line);
 }
 
+/* One whose last words wait for a sync gets no more before: it would never hear anything if one sync follows another. */
+static bool can_hear(const struct listener *listener)
+{
+    return !http_stream_is_sealed(listener->stream.x->request);
+}
+
+static bool can_any_hear(const struct feed *feed)
+{
+    const struct listener *listener = first_of(feed);
+
+    while (listener != NULL && !can_hear(listener)) {
+        listener = next_of(listener);
+    }
+    return listener != NULL;
+}
+
 /* ---- reading ---- */
 
 struct piece {
@@ -97,7 +113,7 @@ static bool on_new(void *context, const struct belay_event *event)
     struct feed *feed = piece->feed;
 
     for (struct listener *listener = first_of(feed); listener != NULL; listener = next_of(listener)) {
-        if (listener->after >= piece->from) {
+        if (listener->after >= piece->from && can_hear(listener)) {
             send_event(listener, event);
         }
     }
@@ -139,6 +155,9 @@ void feed_pump(struct feed *feed)
         feed->is_marked = false;
         return;
     }
+    if (!can_any_hear(feed)) {
+        return; /* still marked */
+    }
     feed->is_marked = false;
     for (struct listener *listener = first_of(feed); listener != NULL; listener = next_of(listener)) {
         listener->after = listener->after > feed->tail ? feed->tail : listener->after;
@@ -147,7 +166,7 @@ void feed_pump(struct feed *feed)
     more = piece.n >= PIECE_EVENTS;
     for (struct listener *listener = first_of(feed); listener != NULL; listener = next_of(listener)) {
         if (listener->after < feed->tail && !listener->stream.is_cut) {
-            more = catch_up(feed, listener) || more;
+            more = !can_hear(listener) || catch_up(feed, listener) || more;
         }
     }
     look_again(feed, more ? PIECE_MS : LOOK_MS);

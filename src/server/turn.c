@@ -144,11 +144,13 @@ static void on_synced(struct loop_task *task)
     }
     http_server_unseal(server->http);
     if (result.code == BELAY_OK && is_worth_a_thread(server)) {
-        feed_pump(server->feed);
         begin(server);
         (void)sync_aside(server);
     }
     tell(server, &result);
+    if (server->turn.is_syncing) {
+        feed_pump(server->feed); /* else the end of the turn does it */
+    }
 }
 
 static void sync(struct server *server)
@@ -180,7 +182,6 @@ void turn_end(void *context)
     if (turn->is_syncing || server->has_failed || may_gather(server)) {
         return; /* the end of a sync is a turn of its own */
     }
-    /* Once for each sync: a stream that has more to say while it runs would wait for the next. */
     feed_pump(server->feed);
     if (may_sync_later(server)) {
         wake_at(server, next_ms < turn->sync_by_ms ? next_ms : turn->sync_by_ms);

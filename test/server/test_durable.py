@@ -191,6 +191,23 @@ class Gate(ServerCase):
         self.gate.unlink()
         self.assertEqual([self.answered(one, 2) for one in next_crowd], [2] * len(next_crowd))
 
+    def test_who_listens_hears_while_one_sync_follows_another(self):
+        crowds, [listener] = [self.connect(CROWD), self.connect(CROWD)], self.connect(1)
+        listener.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.assertEqual(self.answered(listener, 2), 2)
+        self.sync_a_crowd(crowds[0])
+        for n in range(1, 5):
+            for i, connection in enumerate(crowds[n % 2]):
+                self.ask(connection, f"round-{n}-{i}")
+            time.sleep(QUIET_S)
+            self.let_one_pass()
+            self.is_at_gate()
+        self.answered(listener, 0)
+        self.assertIn(b"crowd-0", self.got[listener])
+        self.assertNotIn(b"round-4", self.got[listener], "an event was told before it was on disk")
+        self.gate.unlink()
+        wait_until(lambda: self.answered(listener, 0) and b"round-4-0" in self.got[listener], "the event")
+
     def test_a_stream_behind_a_large_answer_waits_for_its_own_sync(self):
         """The answer leaves with its sync; what the stream on the same connection says of later ones does not."""
         state = '{"version":4,"serial":1,"lineage":"l","outputs":{},"resources":[],"x":"%s"}' % ("a" * 300000)

@@ -108,6 +108,8 @@ void http_stream_begin(struct http_request *request, int status, const struct ht
  * for it. It is then cut off; the hang-up notice comes in the loop's next turn.
  */
 bool http_stream_send(struct http_request *request, const void *data, size_t len);
+/* Whether what it sent last is sealed (see below): with more to say it would wait for those who are sealed next. */
+bool http_stream_is_sealed(const struct http_request *request);
 void http_stream_end(struct http_request *request);
 
 /*

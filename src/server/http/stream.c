@@ -68,6 +68,11 @@ bool http_stream_send(struct http_request *request, const void *data, size_t len
     return !conn->is_broken;
 }
 
+bool http_stream_is_sealed(const struct http_request *request)
+{
+    return ((const struct request *)request)->conn->is_sealed;
+}
+
 void http_stream_end(struct http_request *request)
 {
     struct request *own = (struct request *)request;
