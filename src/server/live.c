@@ -29,8 +29,9 @@ enum {
     VIEWERS_MAX = 1000,
     TICK_MS = 250,
     TICK_MAX_MS = 5000,
-    PAUSE_FACTOR = 200, /* the pause after a tick, in lengths of the tick */
-    SEND_US = 20,       /* what a system call for each viewer costs after the tick */
+    PAUSE_FACTOR = 400,  /* the pause after a tick, in lengths of the tick */
+    SEND_US = 15,        /* what it takes to send to a viewer, after the tick */
+    SEND_BYTES_US = 200, /* and so many bytes take one more, copied twice and received on this machine */
     TICK_EVENTS = 500,
     STATS_MS = 2000, /* that only numbers have changed is told this often */
     STALE_MS = 15000,
@@ -63,7 +64,7 @@ struct live {
     int64_t told_ms;
     int64_t stale_ms;
     struct look look;
-    bool has_sent;    /* in this tick */
+    size_t sent;      /* bytes to each viewer in this tick */
     int64_t began_us; /* the tick, in time of the loop's thread */
     struct timer tick_timer;
 };
@@ -78,6 +79,14 @@ static void add_id(const struct live *live, struct buf *out)
     }
 }
 
+static void send_all(struct live *live, const struct buf *out)
+{
+    if (!out->failed) {
+        streams_send(&live->viewers, out->data, out->len);
+        live->sent += out->len;
+    }
+}
+
 /* Who gets this asks for the list anew. */
 static void send_reset(struct live *live, struct stream *only)
 {
@@ -85,10 +94,10 @@ static void send_reset(struct live *live, struct stream *only)
 
     add_id(live, &out);
     buf_adds(&out, "event: reset\ndata: {}\n\n");
-    if (!out.failed && only != NULL) {
-        stream_send(only, out.data, out.len);
+    if (only == NULL) {
+        send_all(live, &out);
     } else if (!out.failed) {
-        streams_send(&live->viewers, out.data, out.len);
+        stream_send(only, out.data, out.len);
     }
     buf_release(&out);
 }
@@ -105,7 +114,6 @@ static bool gather(struct live *live)
         live->has_missed = false;
         changes_clear(&live->changes);
         send_reset(live, NULL);
-        live->has_sent = true;
     }
     look_take(&live->look, &live->changes);
     live->look.tells = live->look.n_keys > 0 || has_numbers;
@@ -127,12 +135,9 @@ static void tell(struct live *live)
 
     add_id(live, &out);
     buf_addf(&out, "event: locks\ndata: %s\n\n", line == NULL ? "{}" : line);
-    if (!out.failed) {
-        streams_send(&live->viewers, out.data, out.len);
-    }
+    send_all(live, &out);
     live->stats_told = live->stats.n;
     live->told_ms = loop_now_ms(live->server->loop);
-    live->has_sent = true;
     buf_release(&out);
     free(line);
 }
@@ -279,10 +284,10 @@ static int64_t cpu_us(void)
 /* `spent_us` by the loop, besides what it takes to send. */
 static void tick_again(struct live *live, int64_t spent_us)
 {
-    int64_t sent_us = live->has_sent ? (int64_t)live->viewers.n * SEND_US : 0;
-    int64_t pause_ms = (spent_us + sent_us) * PAUSE_FACTOR / 1000;
+    int64_t each_us = live->sent > 0 ? SEND_US + (int64_t)(live->sent / SEND_BYTES_US) : 0;
+    int64_t pause_ms = (spent_us + (int64_t)live->viewers.n * each_us) * PAUSE_FACTOR / 1000;
 
-    live->has_sent = false;
+    live->sent = 0;
     pause_ms = pause_ms < TICK_MS ? TICK_MS : pause_ms > TICK_MAX_MS ? TICK_MAX_MS : pause_ms;
     (void)loop_timer_set(live->server->loop, &live->tick_timer, loop_now_ms(live->server->loop) + pause_ms);
 }
