@@ -203,7 +203,7 @@ class Gate(ServerCase):
             self.let_one_pass()
             self.is_at_gate()
         self.answered(listener, 0)
-        self.assertIn(b"crowd-0", self.got[listener])
+        self.assertIn(b"round-1-0", self.got[listener])
         self.assertNotIn(b"round-4", self.got[listener], "an event was told before it was on disk")
         self.gate.unlink()
         wait_until(lambda: self.answered(listener, 0) and b"round-4-0" in self.got[listener], "the event")
