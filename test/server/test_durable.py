@@ -191,9 +191,10 @@ class Gate(ServerCase):
         self.gate.unlink()
         self.assertEqual([self.answered(one, 2) for one in next_crowd], [2] * len(next_crowd))
 
-    def test_who_listens_hears_while_one_sync_follows_another(self):
+    def listen_while_one_sync_follows_another(self, path):
+        """The listener, and what it hears is looked at before the gate is opened for good."""
         crowds, [listener] = [self.connect(CROWD), self.connect(CROWD)], self.connect(1)
-        listener.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        listener.sendall(b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
         self.assertEqual(self.answered(listener, 2), 2)
         self.sync_a_crowd(crowds[0])
         for n in range(1, 5):
@@ -203,6 +204,15 @@ class Gate(ServerCase):
             self.let_one_pass()
             self.is_at_gate()
         self.answered(listener, 0)
+        return listener
+
+    def test_who_looks_on_sees_while_one_sync_follows_another(self):
+        """Though a sync takes longer than from one message to the next."""
+        listener = self.listen_while_one_sync_follows_another(b"/v1/live")
+        self.assertIn(b"round-1-0", self.got[listener])
+
+    def test_who_listens_hears_while_one_sync_follows_another(self):
+        listener = self.listen_while_one_sync_follows_another(b"/v1/events")
         self.assertIn(b"round-1-0", self.got[listener])
         self.assertNotIn(b"round-4", self.got[listener], "an event was told before it was on disk")
         self.gate.unlink()

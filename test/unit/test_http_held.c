@@ -42,7 +42,7 @@ static void let_out(struct kit *kit, void *context)
 
 static int start(void **state)
 {
-    struct kit_options options = { .limits = { .send_ms = SEND_MS, .idle_ms = IDLE_MS } };
+    struct kit_options options = { .limits = { .send_ms = SEND_MS, .idle_ms = IDLE_MS }, .with_unix = true };
 
     *state = kit_start(&options);
     kit_call(*state, hold, NULL);
@@ -175,6 +175,43 @@ static void who_asks_again_before_it_is_told_is_not_heard_a_third_time(void **st
     client_close(other);
 }
 
+/* Over a unix socket the end of a client is known at once, whatever it sent before. */
+static void what_was_asked_before_hanging_up_is_done_though_it_was_late(void **state)
+{
+    struct kit *kit = *state;
+    struct client *client = client_connect_unix(kit);
+    int before = atomic_load(&kit->n_handled);
+
+    ask(kit, client, GET("/a"));
+    kit_call(kit, seal, NULL);
+    ask(kit, client, GET("/b"));
+    client_send(client, GET("/c"));
+    client_close(client);
+    kit_until(&kit->n_handled, before + 3);
+}
+
+static void who_was_sealed_and_says_nothing_new_is_not_put_off(void **state)
+{
+    struct kit *kit = *state;
+    struct client *stray = client_connect(kit);
+    struct client *half = client_connect(kit);
+    struct client *other = client_connect(kit);
+
+    ask(kit, stray, GET("/a"));
+    ask(kit, half, GET("/b"));
+    kit_call(kit, seal, NULL);
+    client_send(stray, "\r\n");
+    assert_int_equal(shutdown(half->fd, SHUT_WR), 0);
+    ask(kit, other, GET("/c")); /* which came after these, and is heard */
+    kit_call(kit, let_out, NULL);
+    expect_answer(stray, "/a");
+    expect_answer(half, "/b");
+    expect_nothing(other);
+    client_close(stray);
+    client_close(half);
+    client_close(other);
+}
+
 static void who_is_kept_waiting_by_us_is_not_cut_off_for_it(void **state)
 {
     struct kit *kit = *state;
@@ -200,6 +237,8 @@ int main(void)
         TEST(others_may_be_sealed_before_the_first_are_let_out),
         TEST(nothing_is_let_out_in_the_place_of_who_has_gone),
         TEST(who_asks_again_before_it_is_told_is_not_heard_a_third_time),
+        TEST(what_was_asked_before_hanging_up_is_done_though_it_was_late),
+        TEST(who_was_sealed_and_says_nothing_new_is_not_put_off),
         TEST(who_is_kept_waiting_by_us_is_not_cut_off_for_it),
     };
 

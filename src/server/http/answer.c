@@ -59,6 +59,7 @@ void answer_head(struct request *request, struct buf *to, int status, const stru
 
 struct buf *answer_target(struct request *request)
 {
+    request->conn->has_added = true;
     return request->conn->first == request ? conn_out(request->conn) : &request->ready;
 }
 

@@ -60,6 +60,7 @@ struct buf *conn_out(struct conn *conn)
     struct http_server *server = conn->server;
 
     conn->is_let_out = false;
+    conn->has_added = true;
     if (conn->out.data == NULL && server->n_spare_buffers > 0) {
         conn->out = server->spare_buffers[--server->n_spare_buffers];
     }
@@ -141,7 +142,9 @@ void conn_flush(struct conn *conn)
 
         /* Asked each time: the end of one answer brings out what was kept of the next. */
         if (conn->server->is_holding && !conn->is_let_out) {
-            conn_hold(conn);
+            if (!conn->is_sealed || conn->has_added) {
+                conn_hold(conn);
+            }
             return;
         }
         data = next_unsent(conn, &len);

@@ -212,6 +212,9 @@ static void on_ready(struct loop_watch *watch, uint32_t events)
     if ((events & EPOLLRDHUP) != 0) {
         conn->is_half = true;
     }
+    if (is_gone) {
+        conn->is_late = false; /* nobody is left who would wait for the answers */
+    }
     if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP)) != 0 || conn->tls_wants_out || conn->ssl != NULL) {
         conn->tls_wants_out = false;
         conn_read(conn);
@@ -226,7 +229,13 @@ static void on_ready(struct loop_watch *watch, uint32_t events)
 static void time_out(struct conn *conn)
 {
     const struct http_server *server = conn->server;
-    bool is_unsent = is_unread(conn) && conn->sent_ms + server->limits.send_ms <= loop_now_ms(server->loop);
+    bool is_unsent;
+
+    if (conn->state == CONN_OPEN && conn->held_back != NULL && conn->current == NULL) {
+        update_deadline(conn); /* the deadline is of before it was held back */
+        return;
+    }
+    is_unsent = is_unread(conn) && conn->sent_ms + server->limits.send_ms <= loop_now_ms(server->loop);
 
     if (conn->state == CONN_OPEN && !is_unsent && conn->current != NULL && !conn->is_last) {
         conn_refuse(conn, 408, "the request took too long to arrive");

@@ -11,6 +11,9 @@ void conn_hold(struct conn *conn)
     if (conn->held_back != NULL && !conn->is_sealed) {
         return;
     }
+    if (conn->held_back == NULL) {
+        conn->held_ms = loop_now_ms(server->loop);
+    }
     conn->is_late = conn->is_sealed;
     conn_unhold(conn);
     conn->next_held = server->held;
@@ -60,6 +63,7 @@ void http_server_seal(struct http_server *server)
     }
     for (struct conn *conn = server->held; conn != NULL; conn = conn->next_held) {
         conn->is_sealed = true;
+        conn->has_added = false;
     }
     server->sealed = server->held;
     server->sealed->held_back = &server->sealed;
@@ -86,7 +90,7 @@ void http_server_let_out(struct http_server *server)
         conn_unhold(conn);
         conn->is_late = false;
         conn->is_let_out = true;
-        conn->sent_ms = loop_now_ms(server->loop); /* so far it was we who kept it waiting */
+        conn->sent_ms += loop_now_ms(server->loop) - conn->held_ms; /* it was we who kept it waiting */
         conn_flush(conn);
         if (conn->held_back == NULL) {
             answer_sent(conn);

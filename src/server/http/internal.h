@@ -144,9 +144,11 @@ struct conn {
     size_t out_sent;
     unsigned blank_bytes;
     struct conn *next_held;
+    int64_t held_ms;         /* since when it is held back */
     struct conn **held_back; /* NULL: not among those held back */
     bool is_sealed;          /* it is, and among those that were when they were sealed */
     bool is_counted;         /* it is, in n_held */
+    bool has_added;          /* something to say, since it was sealed */
     bool is_late;       /* it was sealed, and then had more to say: it says no more before that is let out */
     bool is_let_out;    /* all that it has to send may leave, though the socket does not take it yet */
     bool is_busy;       /* inside conn_feed(): answers are sent together afterwards */
