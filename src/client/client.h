@@ -135,7 +135,10 @@ enum belay_code client_count_read(struct belay_client *client, enum belay_code c
 
 /* ---- operations under way (call.c) ---- */
 
-/* Whose turn it may be: a call of this client need not wait for the store to wake it. */
+/*
+ * Whose turn it may be: a call of this client need not wait for the store to wake it.
+ * Not `at_once`: it looks in the next turn.
+ */
 void calls_wake(struct belay_client *client, const char *lock_id, bool at_once);
 /* Forget all without a word; what they hold in the store ends by itself. */
 void calls_drop(struct belay_client *client);

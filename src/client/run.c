@@ -153,7 +153,7 @@ static void tell_commit(struct belay_client *client, struct op *op, struct clien
     }
     op_on_commit(op, step->code, &step->result, &step->seen.err, step->sent_ms, now_ms);
     for (size_t i = 0; i < op->n_wakes; i++) {
-        /* After a lock was taken, the next in line has only to learn until when: that can wait for a turn. */
+        /* After a lock was taken, or a place given up, who is next has only to learn of it: that can wait for a turn. */
         calls_wake(client, op->wakes[i], op->kind != OP_ACQUIRE);
         if (store->ops->wake != NULL) {
             store->ops->wake(store, op->wakes[i]);

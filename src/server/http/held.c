@@ -1,4 +1,4 @@
-/* Answers that wait until they may leave: held, then sealed, then let out. */
+/* Answers that wait until they may leave: held, then sealed, then free to go, then let out. */
 #include "server/http/internal.h"
 
 #include <assert.h>
