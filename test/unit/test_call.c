@@ -126,6 +126,30 @@ static void waiters_get_it_in_order_and_in_the_turn_of_the_release(void **state)
     assert_int_equal(done.code, BELAY_OK);
 }
 
+/* L4: it has to be there when the new lease ends, and knows the end of the old one only. */
+static void who_is_next_looks_at_a_new_lease_in_the_turn_after(void **state)
+{
+    struct fixture *f = *state;
+    struct heard heard[3] = { 0 };
+    struct heard done = { 0 };
+    int64_t began_ms = belay_now_boot_ms();
+    int64_t next_ms;
+
+    acquire(f, "a", 0, &heard[0], NULL);
+    acquire(f, "b", 60000, &heard[1], NULL);
+    acquire(f, "c", 60000, &heard[2], NULL);
+    assert_true(belay_client_turn(f->client) > began_ms);
+    assert_int_equal(belay_call_release(f->client, "k", "a", BELAY_OUTCOME_COMPLETED, hear, &done, NULL),
+                     BELAY_OK);
+    next_ms = belay_client_turn(f->client);
+    assert_int_equal(heard[1].code, BELAY_OK);
+    assert_int_equal(heard[1].times, 1);
+    assert_true(next_ms <= belay_now_boot_ms());
+    began_ms = belay_now_boot_ms();
+    assert_true(belay_client_turn(f->client) > began_ms);
+    assert_int_equal(heard[2].times, 0);
+}
+
 static void a_cancelled_call_leaves_the_line(void **state)
 {
     struct fixture *f = *state;
@@ -342,6 +366,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(nothing_happens_outside_of_a_turn),
         TEST(waiters_get_it_in_order_and_in_the_turn_of_the_release),
+        TEST(who_is_next_looks_at_a_new_lease_in_the_turn_after),
         TEST(a_cancelled_call_leaves_the_line),
         TEST(the_second_call_of_an_id_that_is_under_way_is_refused),
         TEST(who_is_not_the_holder_changes_nothing),
