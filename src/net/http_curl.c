@@ -264,9 +264,10 @@ static void give_back_handle(struct http_curl *client, struct handle handle)
 
 int64_t http_parse_date(const char *text)
 {
-    time_t seconds = text == NULL ? -1 : curl_getdate(text, NULL);
+    static const int64_t max_seconds = INT64_C(253402300799); /* 9999-12-31 */
+    int64_t seconds = text == NULL ? -1 : (int64_t)curl_getdate(text, NULL);
 
-    return seconds <= 0 ? 0 : (int64_t)seconds * 1000;
+    return seconds <= 0 || seconds > max_seconds ? 0 : seconds * 1000;
 }
 
 static enum belay_code finish(CURL *curl, struct exchange *exchange, struct http_response *out_response,

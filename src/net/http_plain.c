@@ -113,6 +113,9 @@ static int on_head(http_parser *parser)
     struct reading *reading = parser->data;
 
     reading->response.status = (int)parser->status_code;
+    if (parser->status_code < 100 || parser->status_code > 999) {
+        return give_up(reading, "the answer has no HTTP status");
+    }
     if (flush_header(reading) != 0) {
         return -1;
     }

@@ -1,39 +1,41 @@
 /*
- * The whole of the HTTP API under bytes of any kind: routes, URIs, queries,
- * credentials and JSON bodies, down to a store in memory.
+ * The whole HTTP API under bytes of any kind: routes, URIs, queries, credentials
+ * and bodies; locks, deployment state, Terraform's backend and applications, down
+ * to an embedded store and a state store on files in memory.
  *
- * No answer may be malformed, none may be a 500, and nobody may be left waiting
- * when the client has gone. Webhooks are checked, but not called. fuzz_main.c
- * makes the inputs; of their first two bytes nothing is used here.
+ * No answer may be malformed, none may be a 500, and no request may be left
+ * waiting when its client has gone. The module that connects to other machines is
+ * not loaded: no application is asked and no webhook called, whatever the input
+ * says. FUZZ_SHOW=1 prints the answers.
  */
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "fuzz_http.h"
+#include "fuzz.h"
 #include "server/feed.h"
 #include "server/jobs.h"
 #include "server/live.h"
 #include "server/metrics.h"
 #include "server/server.h"
-#include "support/memstore.h"
+#include "server/state_pool.h"
 
 enum { CONTROL_BYTES = 2, QUIET_TURNS = 4, TURNS_MAX = 400, FRESH_AFTER = 300, OUT_SIZE = 1 << 22 };
 
 static struct server *server;
-static struct memstore_data *data_of_store;
 static unsigned used;
 static char out[OUT_SIZE];
 
-static void must(bool holds, const char *what)
+void *__wrap_dlopen(const char *path, int flags);
+
+/* Keep the network out of reach: addresses in the input are made up. */
+void *__wrap_dlopen(const char *path, int flags)
 {
-    if (!holds) {
-        (void)fprintf(stderr, "fuzz_api: %s\n", what);
-        abort();
-    }
+    (void)path;
+    (void)flags;
+    return NULL;
 }
 
 static void before_sleep(void *context)
@@ -60,42 +62,59 @@ static void add_tokens(void)
     }
 }
 
+static void open_stores(struct belay_error *err)
+{
+    struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
+    char locks[400];
+    char states[400];
+
+    (void)snprintf(locks, sizeof locks, "sqlite:%s/belay.db", fuzz_directory());
+    (void)snprintf(states, sizeof states, "file:%s/state", fuzz_directory());
+    options.store_url = locks;
+    options.config = server->config;
+    fuzz_must(belay_client_open(&options, &server->client, err) == BELAY_OK &&
+                  state_pool_open(server, states, locks, err) == BELAY_OK,
+              err->text);
+}
+
 static void set_up(void)
 {
-    struct http_options options = { .handle = exchange_handle };
+    /* One after the other: a request is to find what the one before it has left. */
+    struct http_options options = { .handle = exchange_handle, .limits = { .max_pipelined = 1 } };
     struct belay_error err = BELAY_ERROR_INIT;
 
     server = calloc(1, sizeof *server);
-    data_of_store = memstore_data_new(NULL, NULL, NULL);
-    must(server != NULL && data_of_store != NULL, "no memory");
+    fuzz_must(server != NULL, "no memory");
     log_begin(&server->log, true);
     server->hooks.file.fd = -1; /* and room for none: settings.max is 0 */
     server->loop = loop_new();
     server->feed = feed_new(server);
     server->live = live_new(server);
-    server->jobs = calloc(1, sizeof *server->jobs);
     server->thread = pthread_self();
     options.context = server;
-    must(belay_client_open_store(memstore_open(data_of_store), NULL, &server->client, &err) == BELAY_OK &&
-             belay_config_load("/dev/null", &server->config, &err) == BELAY_OK &&
-             http_server_open(server->loop, &options, &server->http, &err) == BELAY_OK,
-         err.text);
+    fuzz_must(jobs_open(server), "no memory");
+    fuzz_must(belay_config_load("/dev/null", &server->config, &err) == BELAY_OK &&
+                  http_server_open(server->loop, &options, &server->http, &err) == BELAY_OK,
+              err.text);
+    open_stores(&err);
     server->metrics = metrics_new(server->config);
     live_begin(server->live);
     add_tokens();
     loop_before_sleep(server->loop, before_sleep, NULL);
 }
 
-void fuzz_tear_down(void)
+static void tear_down(void)
 {
     if (server == NULL) {
         return;
     }
     (void)belay_client_turn(server->client);
     http_server_close(server->http);
+    jobs_close(server);
     (void)belay_client_turn(server->client);
     delays_release(&server->delays);
     waits_release(&server->waits);
+    state_pool_close(server->states);
     belay_client_close(server->client);
     hooks_close(server);
     belay_config_free(server->config);
@@ -103,13 +122,12 @@ void fuzz_tear_down(void)
     feed_free(server->feed);
     live_free(server->live);
     metrics_free(server->metrics);
-    free(server->jobs);
     loop_free(server->loop);
     buf_release(&server->log.out);
     exchanges_release(server);
     free(server->openapi);
     free(server);
-    memstore_data_free(data_of_store);
+    fuzz_empty_directory();
     server = NULL;
     used = 0;
 }
@@ -124,45 +142,63 @@ static size_t read_some(int fd, size_t at)
     return at;
 }
 
-/* Every status line that is there is sound, and none says that we have a bug. */
+/* Every status line is sound, and none reports a bug. */
 static void check(size_t len)
 {
-    must(len == 0 || (len >= 9 && memcmp(out, "HTTP/1.1 ", 9) == 0), "an answer does not begin as one");
-    must(memmem(out, len, "HTTP/1.1 500", 12) == NULL, "a 500");
+    if (getenv("FUZZ_SHOW") != NULL) {
+        (void)fwrite(out, 1, len, stderr);
+    }
+    fuzz_must(len == 0 || (len >= 9 && memcmp(out, "HTTP/1.1 ", 9) == 0), "an answer does not begin as one");
+    fuzz_must(memmem(out, len, "HTTP/1.1 500", 12) == NULL, "a 500");
 }
 
-int fuzz_http(const uint8_t *data, size_t len)
+static void turn_loop(void)
 {
-    int pair[2];
-    size_t sent = CONTROL_BYTES;
+    fuzz_must(loop_turn(server->loop, server->jobs->n > 0 ? 10 : 0), "the loop has ended");
+}
+
+/* Turn the loop until nothing more happens: no output, nothing left to send, no job under way. */
+static size_t talk(int fd, const uint8_t *data, size_t len)
+{
+    size_t sent = 0;
     size_t got = 0;
     int quiet = 0;
 
+    for (int turn = 0; turn < TURNS_MAX && quiet < QUIET_TURNS; turn++) {
+        ssize_t n = sent < len ? send(fd, data + sent, len - sent, MSG_DONTWAIT | MSG_NOSIGNAL) : 0;
+        size_t before = got;
+
+        sent = n < 0 ? len : sent + (size_t)n;
+        turn_loop();
+        got = read_some(fd, got);
+        quiet = got == before && sent >= len && server->jobs->n == 0 ? quiet + 1 : 0;
+    }
+    return got;
+}
+
+static void fuzz_api(const uint8_t *data, size_t len)
+{
+    int pair[2];
+    size_t got;
+
     if (len < CONTROL_BYTES || len > FUZZ_MAX_INPUT) {
-        return 0;
+        return;
     }
     if (used++ >= FRESH_AFTER) {
-        fuzz_tear_down();
+        tear_down();
     }
     if (server == NULL) {
         set_up();
     }
-    must(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "no socket");
-    must(http_server_adopt(server->http, pair[1]), "it was not served");
-    for (int turn = 0; turn < TURNS_MAX && quiet < QUIET_TURNS; turn++) {
-        ssize_t n = sent < len ? send(pair[0], data + sent, len - sent, MSG_DONTWAIT | MSG_NOSIGNAL) : 0;
-        size_t before = got;
-
-        sent = n < 0 ? len : sent + (size_t)n;
-        must(loop_turn(server->loop, 0), "the loop has ended");
-        got = read_some(pair[0], got);
-        quiet = got == before && sent >= len ? quiet + 1 : 0;
-    }
+    fuzz_must(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "no socket");
+    fuzz_must(http_server_adopt(server->http, pair[1]), "it was not served");
+    got = talk(pair[0], data + CONTROL_BYTES, len - CONTROL_BYTES);
     (void)close(pair[0]);
-    for (int turn = 0; turn < QUIET_TURNS; turn++) {
-        must(loop_turn(server->loop, 0), "the loop has ended");
+    for (int turn = 0; turn < QUIET_TURNS || (server->jobs->n > 0 && turn < TURNS_MAX); turn++) {
+        turn_loop();
     }
-    must(http_server_connections(server->http) == 0, "a connection is left");
+    fuzz_must(http_server_connections(server->http) == 0, "a connection is left");
     check(got);
-    return 0;
 }
+
+const struct fuzz_target fuzz_targets[] = { { "api", fuzz_api, tear_down }, { 0 } };

@@ -6,10 +6,9 @@
  * handler and the same statuses come back, every handled request must be answered,
  * every answer must parse, and nothing may be left when the client has gone.
  *
- * FUZZ_SHOW=1 prints the answers. With libFuzzer: BELAY_LIBFUZZER (CMakeLists.txt here says how). Else fuzz_main.c
- * replays the seeds and mutates them.
+ * FUZZ_SHOW=1 prints the answers.
  */
-#include "fuzz_http.h"
+#include "fuzz.h"
 
 #include <assert.h>
 #include <http_parser.h>
@@ -53,15 +52,6 @@ static struct run *run;
 static struct http_request *waiting[MAX_WAITING];
 static size_t n_waiting;
 
-/* Not assert(): must hold in every build. */
-static void must(bool holds, const char *what)
-{
-    if (!holds) {
-        (void)fprintf(stderr, "fuzz_http: %s\n", what);
-        abort();
-    }
-}
-
 static void see(const char *data, size_t len)
 {
     for (size_t i = 0; i < len && run->seen_len + 1 < MAX_SEEN; i++) {
@@ -88,18 +78,20 @@ static bool is_plain(const char *text, bool allows_space)
 
 static void check_request(const struct http_request *request)
 {
-    must(request->path[0] == '/' || strcmp(request->path, "*") == 0, "a path does not begin with '/'");
-    must(is_plain(request->path, false) && is_plain(request->query, false), "a control character in a path");
-    must(strlen(request->path) + strlen(request->query) <= MAX_TARGET, "a path is too long");
-    must(request->body_len <= MAX_BODY && request->body[request->body_len] == '\0', "a body is too long");
+    fuzz_must(request->path[0] == '/' || strcmp(request->path, "*") == 0, "a path does not begin with '/'");
+    fuzz_must(is_plain(request->path, false) && is_plain(request->query, false),
+              "a control character in a path");
+    fuzz_must(strlen(request->path) + strlen(request->query) <= MAX_TARGET, "a path is too long");
+    fuzz_must(request->body_len <= MAX_BODY && request->body[request->body_len] == '\0',
+              "a body is too long");
     for (size_t i = 0; i < request->n_headers; i++) {
-        must(is_plain(request->headers[i].name, false), "a control character in a header's name");
-        must(is_plain(request->headers[i].value, true), "a control character in a header");
-        must(strchr(request->headers[i].name, ':') == NULL, "a colon in a header's name");
+        fuzz_must(is_plain(request->headers[i].name, false), "a control character in a header's name");
+        fuzz_must(is_plain(request->headers[i].value, true), "a control character in a header");
+        fuzz_must(strchr(request->headers[i].name, ':') == NULL, "a colon in a header's name");
     }
-    must(!(http_header(request, "Content-Length") != NULL &&
-           http_header(request, "Transfer-Encoding") != NULL),
-         "two lengths");
+    fuzz_must(!(http_header(request, "Content-Length") != NULL &&
+                http_header(request, "Transfer-Encoding") != NULL),
+              "two lengths");
 }
 
 static void record_request(const struct http_request *request)
@@ -134,7 +126,7 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
             return;
         }
     }
-    must(what == HTTP_HALF_CLOSED, "GONE for a request that is not waiting");
+    fuzz_must(what == HTTP_HALF_CLOSED, "GONE for a request that is not waiting");
 }
 
 static void handle(void *context, struct http_request *request)
@@ -172,11 +164,11 @@ static void set_up(void)
                                            .max_target_bytes = MAX_TARGET,
                                            .max_pipelined = MAX_PIPELINED };
     loop = loop_new();
-    must(loop != NULL, "no loop");
-    must(http_server_open(loop, &options, &server, &err) == BELAY_OK, "no server");
+    fuzz_must(loop != NULL, "no loop");
+    fuzz_must(http_server_open(loop, &options, &server, &err) == BELAY_OK, "no server");
 }
 
-void fuzz_tear_down(void)
+static void tear_down(void)
 {
     http_server_close(server);
     loop_free(loop);
@@ -205,7 +197,7 @@ static void settle(int fd)
         before = run->n_handled;
         out_before = run->out_len;
         for (int i = 0; i < QUIET_TURNS; i++) {
-            must(loop_turn(loop, 0), "the loop does not turn");
+            fuzz_must(loop_turn(loop, 0), "the loop does not turn");
             read_out(fd);
         }
         was_answered = was_answered || n_waiting > 0;
@@ -227,7 +219,7 @@ static void send_pieces(int fd, const uint8_t *data, size_t len, uint8_t cut)
             return; /* refused and closed */
         }
         at += piece;
-        must(loop_turn(loop, 0), "the loop does not turn");
+        fuzz_must(loop_turn(loop, 0), "the loop does not turn");
         read_out(fd);
     }
 }
@@ -236,24 +228,24 @@ static void run_once(const uint8_t *data, size_t len, uint8_t flags, uint8_t cut
 {
     int ends[2];
 
-    must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "no sockets");
-    must(http_server_adopt(server, ends[1]), "not adopted");
+    fuzz_must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "no sockets");
+    fuzz_must(http_server_adopt(server, ends[1]), "not adopted");
     send_pieces(ends[0], data, len, cut);
     if ((flags & FLAG_HANG_UP_EARLY) == 0) {
         settle(ends[0]);
         if ((flags & FLAG_HALF_CLOSE) != 0) {
             (void)shutdown(ends[0], SHUT_WR);
             settle(ends[0]);
-            must(http_server_connections(server) == 0, "a half-closed connection stays open");
+            fuzz_must(http_server_connections(server) == 0, "a half-closed connection stays open");
         }
     }
     close(ends[0]);
     for (int i = 0; i < QUIET_TURNS && http_server_connections(server) > 0; i++) {
-        must(loop_turn(loop, 0), "the loop does not turn");
+        fuzz_must(loop_turn(loop, 0), "the loop does not turn");
     }
-    must(http_server_connections(server) == 0, "a connection stays open");
-    must(loop_turn(loop, 0), "the loop does not turn"); /* frees it */
-    must(n_waiting == 0, "a request was not told of the hang-up");
+    fuzz_must(http_server_connections(server) == 0, "a connection stays open");
+    fuzz_must(loop_turn(loop, 0), "the loop does not turn"); /* frees it */
+    fuzz_must(n_waiting == 0, "a request was not told of the hang-up");
 }
 
 /* --- the answers --- */
@@ -265,7 +257,7 @@ static int on_head_end(http_parser *parser)
     if (parser->status_code == 100) {
         return 0;
     }
-    must(it->n_answers < it->n_handled + it->n_refused, "more answers than requests");
+    fuzz_must(it->n_answers < it->n_handled + it->n_refused, "more answers than requests");
     it->statuses[it->n_answers % 1024] = (int)parser->status_code;
     return it->n_answers < it->n_handled && it->n_answers < 1024 && it->is_head[it->n_answers] ? 1 : 0;
 }
@@ -293,20 +285,21 @@ static void check_answers(struct run *it)
     if (getenv("FUZZ_SHOW") != NULL) {
         (void)fwrite(it->out, 1, it->out_len, stderr);
     }
-    must(parsed == it->out_len && HTTP_PARSER_ERRNO(&parser) == HPE_OK, "an answer does not parse");
+    fuzz_must(parsed == it->out_len && HTTP_PARSER_ERRNO(&parser) == HPE_OK, "an answer does not parse");
     (void)http_parser_execute(&parser, &settings, NULL, 0); /* the end completes an answer without a length */
     /* A refused HEAD has no body after its length, which this parser cannot know. */
-    must(it->n_answers + (it->n_refused > 0) >= it->n_handled + it->n_refused, "a request has no answer");
+    fuzz_must(it->n_answers + (it->n_refused > 0) >= it->n_handled + it->n_refused,
+              "a request has no answer");
 }
 
-int fuzz_http(const uint8_t *data, size_t len)
+static void fuzz_http(const uint8_t *data, size_t len)
 {
     static struct run whole;
     static struct run cut;
     uint8_t flags;
 
     if (len < CONTROL_BYTES || len > FUZZ_MAX_INPUT) {
-        return 0;
+        return;
     }
     if (server == NULL) {
         set_up();
@@ -321,24 +314,17 @@ int fuzz_http(const uint8_t *data, size_t len)
         }
     }
     if ((flags & FLAG_HANG_UP_EARLY) == 0) {
-        must(whole.seen_len == cut.seen_len && memcmp(whole.seen, cut.seen, whole.seen_len) == 0,
-             "cut into pieces, it is other requests");
-        must(whole.n_refused == cut.n_refused, "cut into pieces, it is refused otherwise");
-        must(whole.n_answers == cut.n_answers, "cut into pieces, it has other answers");
+        fuzz_must(whole.seen_len == cut.seen_len && memcmp(whole.seen, cut.seen, whole.seen_len) == 0,
+                  "cut into pieces, it is other requests");
+        fuzz_must(whole.n_refused == cut.n_refused, "cut into pieces, it is refused otherwise");
+        fuzz_must(whole.n_answers == cut.n_answers, "cut into pieces, it has other answers");
         /* What is wrong in two ways may be refused for either. */
         for (size_t i = 0; i < whole.n_answers && i < 1024; i++) {
-            must(whole.statuses[i] == cut.statuses[i] || (whole.statuses[i] >= 400 && cut.statuses[i] >= 400),
-                 "cut into pieces, it has another status");
+            fuzz_must(whole.statuses[i] == cut.statuses[i] ||
+                          (whole.statuses[i] >= 400 && cut.statuses[i] >= 400),
+                      "cut into pieces, it has another status");
         }
     }
-    return 0;
 }
 
-#ifdef BELAY_LIBFUZZER
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
-{
-    return fuzz_http(data, len);
-}
-#endif
+const struct fuzz_target fuzz_targets[] = { { "http", fuzz_http, tear_down }, { 0 } };

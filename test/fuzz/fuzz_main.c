@@ -1,124 +1,126 @@
 /*
- * Run fuzz_http() without libFuzzer: the seeds first, then mutations of them.
+ * Run the targets of a fuzz program without libFuzzer: the seeds first, then
+ * mutations of them.
  *
- *     fuzz_http [--seconds N] [--count N] [--seed S] [--first N]
- *     fuzz_http FILE…                                 replay what libFuzzer found
- *     fuzz_http --write DIRECTORY                     the seeds as files, for libFuzzer
+ *     fuzz_NAME [--target T] [--seconds N] [--count N] [--seed S] [--first N]
+ *     fuzz_NAME [--target T] FILE...        replay what libFuzzer found
  *
- * An input depends only on the seed and its number, so a finding is repeated with
- * --seed S --first N --count 1. Ends on the line `N passed, 0 failed`.
+ * Without --target every target runs, each for its share of the seconds. An input
+ * depends only on the seed and its number, so a finding is repeated with
+ * --target T --seed S --first N --count 1. Ends on the line `N passed, 0 failed`.
  */
+#include <dirent.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "fuzz_http.h"
+#include "fuzz.h"
 
-#define HOST "Host: x\r\n"
-#define SEED(flags, text)                                                                                    \
-    {                                                                                                        \
-        flags text, sizeof(flags text) - 1                                                                   \
-    }
+enum { SEEDS_MAX = 256, WORDS_MAX = 256, WORD_SIZE = 128, PATH_SIZE = 512, HEX_DIGIT_BITS = 4 };
 
-#define API(line, len)                                                                                       \
-    line " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer admin\r\nContent-Length: " #len "\r\n\r\n"
-
-struct seed {
-    const char *data;
+struct input {
+    uint8_t data[FUZZ_MAX_INPUT];
     size_t len;
 };
 
-/* The first two bytes: flags, and where to cut (fuzz_http.c). */
-static const struct seed seeds[] = {
-    SEED("\0\7", "GET / HTTP/1.1\r\n" HOST "\r\n"),
-    SEED("\1\7",
-         "GET /a%2Fb?name=v&x HTTP/1.1\r\n" HOST "Accept: */*\r\n\r\nGET /2 HTTP/1.1\r\n" HOST "\r\n"),
-    SEED("\0\3",
-         "POST /v1/locks/k/acquire HTTP/1.1\r\n" HOST "Content-Length: 17\r\n\r\n{\"ttl_ms\":\"1000\"}"),
-    SEED("\1\5", "PUT /x HTTP/1.1\r\n" HOST
-                 "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n3;e=1\r\nabc\r\n0\r\nT: v\r\n\r\n"),
-    SEED("\0\11", "LOCK /later HTTP/1.1\r\n" HOST "\r\nUNLOCK /later HTTP/1.1\r\n" HOST
-                  "\r\nGET /later HTTP/1.1\r\n" HOST "\r\nGET /later HTTP/1.1\r\n" HOST "\r\n"),
-    SEED("\2\11", "GET /later HTTP/1.1\r\n" HOST "\r\nGET /stream HTTP/1.1\r\n" HOST "\r\n"),
-    SEED("\1\1", "GET /stream HTTP/1.1\r\n" HOST "\r\nHEAD /stream HTTP/1.1\r\n" HOST
-                 "\r\nHEAD /h HTTP/1.1\r\n" HOST "\r\nDELETE /d HTTP/1.1\r\n" HOST "\r\n"),
-    SEED("\0\15", "POST /x HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 5\r\n\r\nhello"),
-    SEED("\0\1", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /stream HTTP/1.0\r\n\r\n"),
-    SEED("\1\1", "GET http://h/p?q HTTP/1.1\r\n" HOST "Upgrade: h2c\r\nConnection: upgrade\r\n\r\n"),
-    SEED("\0\1",
-         "POST /x HTTP/1.1\r\n" HOST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
-    SEED("\0\1", "\r\nGET / HTTP/1.1\n" HOST "X : y\r\n z\r\n\r\n"),
-    SEED("\0\1", API("POST /v1/locks/a%2Fb/acquire",
-                     91) "{\"locked_by\":\"me\",\"ttl_ms\":60000,\"wait_ms\":5,"
-                         "\"metadata\":{\"a\":\"b\"},\"lock_id\":\"i\",\"reentrant\":true}"),
-    SEED("\0\1", API("POST /v1/acquire",
-                     89) "{\"key\":\"k\",\"locked_by\":\"x\",\"wait_ms\":9,\"webhook\":{\"url\":\"http://"
-                         "[::ffff:10.0.0.1]:80/x\"}}"),
-    SEED("\0\1", API("POST /v1/renew", 39) "{\"key\":\"k\",\"lock_id\":\"i\",\"ttl_ms\":500}" API(
-                     "POST /v1/release", 44) "{\"key\":\"k\",\"lock_id\":\"i\",\"outcome\":\"failed\"}"),
-    SEED("\0\1", API("GET /v1/locks?prefix=a%20&status=all&stale=1&limit=5&cursor=k", 0)
-                     API("GET /v1/locks/k/history?limit=2", 0) API("GET /v1/locks/k/queue", 0)
-                         API("GET /v1/locks/k/free", 0)),
-    SEED("\0\1",
-         API("DELETE /v1/locks/k?reason=a+b&lock_id=i", 0) API("DELETE /v1/locks/k/queue?lock_id=i", 0)
-             API("GET /v1/events?last_event_id=3&prefix=k", 0)),
-    SEED("\0\1", "GET /v1/locks HTTP/1.1\r\n" HOST
-                 "Authorization: Basic YTphZG1pbg==\r\nX-Request-Id: a.b-c\r\n\r\n"),
-    SEED("\0\1", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-    SEED("\0\1", "\26\3\1\2\0\1\0\1\374\3\3"),
-    SEED("\1\1",
-         "OPTIONS * HTTP/1.1\r\n" HOST "Connection: close\r\n\r\nGET /never HTTP/1.1\r\n" HOST "\r\n"),
+struct word {
+    uint8_t data[WORD_SIZE];
+    size_t len;
 };
 
-static const struct seed words[] = {
-    SEED("", "\r\n"),
-    SEED("", "\n"),
-    SEED("", "\r"),
-    SEED("", " "),
-    SEED("", "\t"),
-    SEED("", ":"),
-    SEED("", ";"),
-    SEED("", "\0"),
-    SEED("", "0\r\n\r\n"),
-    SEED("", "\r\n\r\n"),
-    SEED("", "Content-Length: 5\r\n"),
-    SEED("", "Content-Length: 0\r\n"),
-    SEED("", "Content-Length: 18446744073709551616\r\n"),
-    SEED("", "Transfer-Encoding: chunked\r\n"),
-    SEED("", "Transfer-Encoding: identity\r\n"),
-    SEED("", "Connection: close\r\n"),
-    SEED("", "Connection: keep-alive\r\n"),
-    SEED("", "Expect: 100-continue\r\n"),
-    SEED("", "HTTP/1.1"),
-    SEED("", "HTTP/1.0"),
-    SEED("", "HTTP/0.9"),
-    SEED("", "/later"),
-    SEED("", "/stream"),
-    SEED("", "ffffffff"),
-    SEED("", "%2F"),
-    SEED("", "%00"),
-    SEED("", "HEAD"),
-    SEED("", "Authorization: Bearer locker\r\n"),
-    SEED("", "Authorization: Basic YTpyZWFkZXI=\r\n"),
-    SEED("", "/v1/locks/k/acquire"),
-    SEED("", "{\"locked_by\":\"x\"}"),
-    SEED("", "\"wait_ms\":1"),
-    SEED("", "\"metadata\":{}"),
-    SEED("", "\\ud800"),
-    SEED("", "[[[["),
-    SEED("", "99999999999999999999"),
-    SEED("", "null"),
-    SEED("", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
-};
-
-enum { N_SEEDS = sizeof seeds / sizeof *seeds, N_WORDS = sizeof words / sizeof *words };
-
+static struct input *seeds;
+static size_t n_seeds;
+static struct word words[WORDS_MAX];
+static size_t n_words;
 static uint64_t random_state;
-static char current[120]; /* what to say if this input aborts */
+static char current[200]; /* printed if this input aborts */
+
+/* ---- seeds and dictionary ---- */
+
+static bool read_input(const char *path, struct input *out)
+{
+    FILE *file = fopen(path, "rb");
+
+    if (file == NULL) {
+        return false;
+    }
+    out->len = fread(out->data, 1, sizeof out->data, file);
+    (void)fclose(file);
+    return true;
+}
+
+static void read_seeds(const char *name)
+{
+    char folder[PATH_SIZE];
+    char path[PATH_SIZE + 300];
+    struct dirent **entries = NULL;
+    int n;
+
+    (void)snprintf(folder, sizeof folder, "%s/seeds/%s", BELAY_FUZZ_DIR, name);
+    n = scandir(folder, &entries, NULL, alphasort); /* in order: an input's number means the same again */
+    n_seeds = 0;
+    for (int i = 0; i < n; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        if (entries[i]->d_name[0] != '.' && n_seeds < SEEDS_MAX && read_input(path, &seeds[n_seeds])) {
+            n_seeds++;
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    if (n_seeds == 0) {
+        (void)fprintf(stderr, "fuzz: no seeds in %s\n", folder);
+        exit(1);
+    }
+}
+
+static unsigned hex_digit(char c)
+{
+    return (unsigned)(c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
+}
+
+/* A line of libFuzzer's dictionaries: NAME="TEXT" or "TEXT", with \\, \" and \xNN. */
+static void read_word(const char *line)
+{
+    const char *at = strchr(line, '"');
+    struct word *word = &words[n_words];
+
+    if (line[0] == '#' || at == NULL || n_words == WORDS_MAX) {
+        return;
+    }
+    word->len = 0;
+    for (at++; *at != '\0' && *at != '"' && word->len < WORD_SIZE; at++) {
+        if (at[0] == '\\' && at[1] == 'x' && at[2] != '\0' && at[3] != '\0') {
+            word->data[word->len++] = (uint8_t)(hex_digit(at[2]) << HEX_DIGIT_BITS | hex_digit(at[3]));
+            at += 3;
+        } else {
+            at += at[0] == '\\' && at[1] != '\0' ? 1 : 0;
+            word->data[word->len++] = (uint8_t)*at;
+        }
+    }
+    n_words += word->len > 0;
+}
+
+static void read_words(const char *name)
+{
+    char path[PATH_SIZE];
+    char line[1024];
+    FILE *file;
+
+    (void)snprintf(path, sizeof path, "%s/dict/%s.dict", BELAY_FUZZ_DIR, name);
+    n_words = 0;
+    file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        read_word(line);
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+}
+
+/* ---- mutations ---- */
 
 static uint64_t roll(uint64_t below)
 {
@@ -128,11 +130,6 @@ static uint64_t roll(uint64_t below)
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
     return (z ^ (z >> 31)) % below;
 }
-
-struct input {
-    uint8_t data[FUZZ_MAX_INPUT];
-    size_t len;
-};
 
 static void insert(struct input *input, size_t at, const void *data, size_t len)
 {
@@ -153,7 +150,7 @@ static void remove_some(struct input *input, size_t at)
     input->len -= len;
 }
 
-/* A piece of the input itself once more, somewhere else. */
+/* Insert a piece of the input once more, somewhere else. */
 static void repeat_some(struct input *input, size_t at)
 {
     uint8_t piece[64];
@@ -165,57 +162,75 @@ static void repeat_some(struct input *input, size_t at)
     insert(input, at, piece, len);
 }
 
+/* Replace the rest of the input by the rest of another seed. */
+static void splice(struct input *input, size_t at)
+{
+    const struct input *other = &seeds[roll(n_seeds)];
+    size_t from = roll(other->len + 1);
+
+    input->len = at;
+    insert(input, at, other->data + from, other->len - from);
+}
+
+static void change_byte(struct input *input, size_t at, uint8_t byte)
+{
+    if (at < input->len) {
+        input->data[at] = byte;
+    }
+}
+
+static void flip_bit(struct input *input, size_t at)
+{
+    if (at < input->len) {
+        input->data[at] ^= (uint8_t)(1U << roll(8));
+    }
+}
+
 static void mutate(struct input *input)
 {
     size_t at = roll(input->len + 1);
-    const struct seed *word = &words[roll(N_WORDS)];
-    const struct seed *other = &seeds[roll(N_SEEDS)];
+    const struct word *word = n_words > 0 ? &words[roll(n_words)] : NULL;
     uint8_t byte = (uint8_t)roll(256);
 
-    switch (roll(7)) {
+    switch (roll(8)) {
     case 0:
-        insert(input, at, word->data, word->len);
-        break;
     case 1:
-        insert(input, at, &byte, 1);
+        insert(input, at, word == NULL ? &byte : word->data, word == NULL ? 1 : word->len);
         break;
     case 2:
-        remove_some(input, at);
+        insert(input, at, &byte, 1);
         break;
     case 3:
-        repeat_some(input, at);
+        remove_some(input, at);
         break;
     case 4:
-        insert(input, input->len, other->data + 2, other->len - 2);
+        repeat_some(input, at);
         break;
     case 5:
-        if (at < input->len) {
-            input->data[at] ^= (uint8_t)(1U << roll(8));
-        }
+        splice(input, at);
+        break;
+    case 6:
+        flip_bit(input, at);
         break;
     default:
-        if (at < input->len) {
-            input->data[at] = byte;
-        }
+        change_byte(input, at, byte);
         break;
     }
 }
 
 static void make_input(struct input *input, unsigned long seed, unsigned long number)
 {
-    const struct seed *from;
-
     random_state = seed * 1000003 + number;
-    from = number < N_SEEDS ? &seeds[number] : &seeds[roll(N_SEEDS)];
-    memcpy(input->data, from->data, from->len);
-    input->len = from->len;
-    if (number < N_SEEDS) {
+    *input = number < n_seeds ? seeds[number] : seeds[roll(n_seeds)];
+    if (number < n_seeds) {
         return;
     }
     for (uint64_t i = roll(6); i != UINT64_MAX; i--) {
         mutate(input);
     }
 }
+
+/* ---- running ---- */
 
 static void on_abort(int number)
 {
@@ -225,77 +240,131 @@ static void on_abort(int number)
     }
 }
 
-static int replay(int count, char **files)
+struct plan {
+    unsigned long first;
+    unsigned long count;
+    unsigned long seconds;
+    unsigned long seed;
+};
+
+static void end_target(const struct fuzz_target *target)
 {
+    if (target->tear_down != NULL) {
+        target->tear_down();
+    }
+}
+
+static unsigned long run_target(const struct fuzz_target *target, const struct plan *plan)
+{
+    static struct input input;
+    time_t until = time(NULL) + (time_t)plan->seconds;
+    unsigned long done = 0;
+
+    read_seeds(target->name);
+    read_words(target->name);
+    for (; done < plan->count && (done < n_seeds || time(NULL) < until); done++) {
+        (void)snprintf(current, sizeof current,
+                       "fuzz: again with --target %s --seed %lu --first %lu --count 1\n", target->name,
+                       plan->seed, plan->first + done);
+        make_input(&input, plan->seed, plan->first + done);
+        if (plan->count == 1) {
+            (void)fwrite(input.data, 1, input.len, stderr); /* the input that was found */
+        }
+        target->run(input.data, input.len);
+    }
+    end_target(target);
+    return done;
+}
+
+static unsigned long run_all(struct plan plan)
+{
+    unsigned long done = 0;
+    size_t n = 0;
+
+    while (fuzz_targets[n].name != NULL) {
+        n++;
+    }
+    plan.seconds = (plan.seconds + n - 1) / n;
+    for (size_t i = 0; i < n; i++) {
+        unsigned long ran = run_target(&fuzz_targets[i], &plan);
+
+        printf("%-12s %lu inputs\n", fuzz_targets[i].name, ran);
+        done += ran;
+    }
+    return done;
+}
+
+static unsigned long replay(const struct fuzz_target *target, int count, char **files)
+{
+    static struct input input;
+
     for (int i = 0; i < count; i++) {
-        struct input input;
-        FILE *file = fopen(files[i], "rb");
-        if (file == NULL) {
+        if (!read_input(files[i], &input)) {
             perror(files[i]);
-            return 1;
+            exit(1);
         }
-        input.len = fread(input.data, 1, sizeof input.data, file);
-        (void)fclose(file);
-        fuzz_http(input.data, input.len);
+        target->run(input.data, input.len);
     }
-    fuzz_tear_down();
-    printf("%d passed, 0 failed\n", count);
-    return 0;
+    end_target(target);
+    return (unsigned long)count;
 }
 
-static int write_seeds(const char *directory)
-{
-    for (size_t i = 0; i < N_SEEDS; i++) {
-        char path[4096];
-        FILE *file;
-        (void)snprintf(path, sizeof path, "%s/seed-%zu", directory, i);
-        file = fopen(path, "wb");
-        if (file == NULL || fwrite(seeds[i].data, 1, seeds[i].len, file) != seeds[i].len ||
-            fclose(file) != 0) {
-            perror(path);
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static unsigned long option(int argc, char **argv, const char *name, unsigned long fallback)
+static const char *option(int argc, char **argv, const char *name)
 {
     for (int i = 1; i + 1 < argc; i++) {
         if (strcmp(argv[i], name) == 0) {
-            return strtoul(argv[i + 1], NULL, 10);
+            return argv[i + 1];
         }
     }
-    return fallback;
+    return NULL;
+}
+
+static unsigned long number_option(int argc, char **argv, const char *name, unsigned long fallback)
+{
+    const char *text = option(argc, argv, name);
+
+    return text == NULL ? fallback : strtoul(text, NULL, 10);
+}
+
+static const struct fuzz_target *find_target(const char *name)
+{
+    const struct fuzz_target *target = fuzz_targets;
+
+    while (target->name != NULL && strcmp(target->name, name) != 0) {
+        target++;
+    }
+    if (target->name == NULL) {
+        (void)fprintf(stderr, "fuzz: no target '%s'; there are:", name);
+        for (target = fuzz_targets; target->name != NULL; target++) {
+            (void)fprintf(stderr, " %s", target->name);
+        }
+        (void)fprintf(stderr, "\n");
+        exit(64);
+    }
+    return target;
 }
 
 int main(int argc, char **argv)
 {
-    unsigned long first = option(argc, argv, "--first", 0);
-    unsigned long count = option(argc, argv, "--count", 1UL << 40);
-    time_t until = time(NULL) + (time_t)option(argc, argv, "--seconds", 5);
-    unsigned long done = 0;
-    unsigned long seed;
-    struct input input;
+    const char *name = option(argc, argv, "--target");
+    const struct fuzz_target *only = name == NULL ? NULL : find_target(name);
+    struct plan plan = { number_option(argc, argv, "--first", 0),
+                         number_option(argc, argv, "--count", 1UL << 40),
+                         number_option(argc, argv, "--seconds", 5), number_option(argc, argv, "--seed", 1) };
+    int skip = name == NULL ? 1 : 3;
+    unsigned long done;
 
-    if (argc == 3 && strcmp(argv[1], "--write") == 0) {
-        return write_seeds(argv[2]);
+    seeds = calloc(SEEDS_MAX, sizeof *seeds);
+    if (seeds == NULL) {
+        return 1;
     }
-    if (argc > 1 && strncmp(argv[1], "--", 2) != 0) {
-        return replay(argc - 1, argv + 1);
-    }
-    seed = option(argc, argv, "--seed", 1);
     (void)signal(SIGABRT, on_abort);
-    for (; done < count && (done < N_SEEDS || time(NULL) <= until); done++) {
-        (void)snprintf(current, sizeof current, "fuzz_http: again with --seed %lu --first %lu --count 1\n",
-                       seed, first + done);
-        make_input(&input, seed, first + done);
-        if (count == 1) {
-            (void)fwrite(input.data, 1, input.len, stderr); /* for whoever looks into a finding */
-        }
-        fuzz_http(input.data, input.len);
+    if (argc > skip && strncmp(argv[skip], "--", 2) != 0) {
+        done = replay(only == NULL ? fuzz_targets : only, argc - skip, argv + skip);
+    } else {
+        done = only != NULL ? run_target(only, &plan) : run_all(plan);
     }
-    fuzz_tear_down();
+    free(seeds);
     printf("%lu passed, 0 failed\n", done);
     return 0;
 }
