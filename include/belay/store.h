@@ -166,7 +166,9 @@ struct belay_batch {
     size_t n_writes;                  /* may be 0: only events */
     const struct belay_event *events; /* kept with the writes, if the store keeps events. An owner
                                          that is NULL is that of writes[0]'s record before the batch;
-                                         so is a token of 0, if the event is of that record's id. */
+                                         so is a token of 0, if the event is of that record's id;
+                                         and so is metadata that is NULL, if the event is of that
+                                         record's id or of one that replaces it and keeps the rest. */
     size_t n_events;
     bool durable;          /* on disk before it is reported. A store does so by itself for a
                      record that outlives its process, before or after. */

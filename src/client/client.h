@@ -79,6 +79,8 @@ struct belay_lock {
     char *lock_id; /* NULL: unprotected */
     char *owner;
     char *owner_name;
+    struct belay_meta *metadata; /* owned; for the event of its loss */
+    size_t n_metadata;
     uint64_t token;
     bool reentered;
     void (*on_lost)(void *context, struct belay_lock *lock, const char *why);
@@ -181,6 +183,8 @@ enum belay_code request_set_ttl(struct request *request, int64_t ttl_ms, struct 
 enum belay_code request_set_reason(struct request *request, const char *by, const char *reason,
                                    struct belay_error *err);
 void request_release(struct request *request);
+/* BELAY_INVALID names the entry that is wrong. */
+enum belay_code metadata_check(const struct belay_meta *metadata, size_t n, struct belay_error *err);
 
 /* ---- keeping leases (keeper.c) ---- */
 

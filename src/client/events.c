@@ -71,6 +71,10 @@ enum belay_code belay_note_lost(struct belay_client *client, const struct belay_
         return code;
     }
     request_release(&request); /* it was for the checks */
+    code = metadata_check(event->metadata, event->n_metadata, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
     copy.type = "lock.lost";
     copy.level = BELAY_WARN_LEVEL;
     copy.duration_ms = -1;

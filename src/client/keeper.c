@@ -22,6 +22,8 @@ static struct belay_event event_of(const struct belay_lock *lock, const char *ty
                                  .locked_by = lock->owner,
                                  .locked_by_name = lock->owner_name,
                                  .reason = why,
+                                 .metadata = lock->metadata,
+                                 .n_metadata = lock->n_metadata,
                                  .duration_ms = -1 };
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "client/client.h"
 #include "lock/info.h"
 
@@ -31,12 +32,14 @@ static enum belay_code lock_fill(struct belay_lock *lock, const struct op *op,
     lock->lock_id = strdup(op->record.lock_id);
     lock->owner = strdup(op->record.owner);
     lock->owner_name = strdup(op->record.owner_name);
+    lock->metadata = meta_copy(op->record.metadata, op->record.n_metadata);
+    lock->n_metadata = lock->metadata == NULL ? 0 : op->record.n_metadata;
     for (size_t i = 0; i < op->request.n_ancestors; i++) {
         lock->ancestors[i] = strdup(op->request.ancestors[i]);
         lock->n_ancestors += lock->ancestors[i] != NULL;
     }
     if (info == NULL || lock->lock_id == NULL || lock->owner == NULL || lock->owner_name == NULL ||
-        lock->n_ancestors != op->request.n_ancestors) {
+        lock->n_metadata != op->record.n_metadata || lock->n_ancestors != op->request.n_ancestors) {
         belay_info_free(info);
         return error_no_memory(err);
     }
@@ -226,6 +229,7 @@ void belay_lock_free(struct belay_lock *lock)
     free(lock->lock_id);
     free(lock->owner);
     free(lock->owner_name);
+    meta_free(lock->metadata, lock->n_metadata);
     free(lock);
 }
 

@@ -146,6 +146,29 @@ static bool meta_value_is_right(const char *value)
     return value[0] == '\0' || text_is_clean(value, BELAY_META_VALUE_MAX);
 }
 
+enum belay_code metadata_check(const struct belay_meta *metadata, size_t n, struct belay_error *err)
+{
+    if (n > BELAY_META_MAX) {
+        return error_set(err, BELAY_INVALID, "%zu entries of metadata: %d are the most", n, BELAY_META_MAX);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct belay_meta *meta = &metadata[i];
+
+        if (!text_is_clean(meta->name, BELAY_META_NAME_MAX) || !meta_value_is_right(meta->value)) {
+            return error_set(err, BELAY_INVALID,
+                             "metadata '%.60s': a name is 1 to %d and a value 0 to %d bytes of UTF-8 without "
+                             "control characters",
+                             meta->name, BELAY_META_NAME_MAX, BELAY_META_VALUE_MAX);
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (strcmp(metadata[k].name, meta->name) == 0) {
+                return error_set(err, BELAY_INVALID, "metadata '%.60s' is given twice", meta->name);
+            }
+        }
+    }
+    return BELAY_OK;
+}
+
 static enum belay_code fill_metadata(struct request *request, const struct belay_lock_options *options,
                                      struct belay_error *err)
 {
@@ -160,24 +183,9 @@ static enum belay_code fill_metadata(struct request *request, const struct belay
     if (options->correlation_id != NULL) {
         request->metadata[n++] = (struct belay_meta){ "correlation_id", options->correlation_id };
     }
-    for (size_t i = 0; i < n; i++) {
-        const struct belay_meta *meta = &request->metadata[i];
-
-        if (!text_is_clean(meta->name, BELAY_META_NAME_MAX) || !meta_value_is_right(meta->value)) {
-            return error_set(err, BELAY_INVALID,
-                             "metadata '%.60s': a name is 1 to %d and a value 0 to %d bytes of UTF-8 without "
-                             "control characters",
-                             meta->name, BELAY_META_NAME_MAX, BELAY_META_VALUE_MAX);
-        }
-        for (size_t k = 0; k < i; k++) {
-            if (strcmp(request->metadata[k].name, meta->name) == 0) {
-                return error_set(err, BELAY_INVALID, "metadata '%.60s' is given twice", meta->name);
-            }
-        }
-    }
     request->op.metadata = request->metadata;
     request->op.n_metadata = n;
-    return BELAY_OK;
+    return metadata_check(request->metadata, n, err);
 }
 
 static enum belay_code fill_times(struct request *request, const struct belay_lock_options *options,

@@ -45,9 +45,15 @@ static void complete(struct belay_event *event, const struct belay_commit *resul
         event->locked_by = record->owner;
         event->locked_by_name = record->owner_name;
     }
-    if (record != NULL && event->token == 0 && event->lock_id != NULL &&
-        strcmp(event->lock_id, record->lock_id) == 0) {
+    if (record == NULL || event->lock_id == NULL || strcmp(event->lock_id, record->lock_id) != 0) {
+        return;
+    }
+    if (event->token == 0) {
         event->token = record->token;
+    }
+    if (event->metadata == NULL) {
+        event->metadata = record->metadata;
+        event->n_metadata = record->n_metadata;
     }
 }
 

@@ -145,14 +145,14 @@ static void add_acquired_events(struct op *op, int64_t now_ms)
         event->token = own->token;
         event->by = op->request.owner;
         event->reason = "its lease had ended";
+        event->metadata = own->metadata;
+        event->n_metadata = own->n_metadata;
     }
     if (op->queued) {
         add_wait_ended(op, "acquired", now_ms);
     }
     event = step_event(op, BELAY_INFO_LEVEL, "lock.acquired");
     event->token = BELAY_TOKEN_OF_BATCH;
-    event->metadata = op->request.metadata;
-    event->n_metadata = op->request.n_metadata;
 }
 
 static void try_free(struct op *op, int64_t now_ms)
@@ -257,6 +257,8 @@ static void reenter(struct op *op, int64_t now_ms)
     event = step_event(op, BELAY_INFO_LEVEL, "lock.reentered");
     event->lock_id = op->records[0].lock_id;
     event->token = op->records[0].token;
+    event->metadata = op->records[0].metadata; /* the lock keeps its own */
+    event->n_metadata = op->records[0].n_metadata;
     step_commit(op, REENTERING, now_ms);
 }
 

@@ -80,8 +80,6 @@ static void write_adopt(struct op *op)
     op->batch.durable = request->outlives;
     event = step_event(op, BELAY_INFO_LEVEL, "lock.adopted");
     event->token = BELAY_TOKEN_OF_BATCH;
-    event->metadata = request->metadata;
-    event->n_metadata = request->n_metadata;
 }
 
 static void write_release(struct op *op)

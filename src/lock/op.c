@@ -74,7 +74,12 @@ struct belay_event *step_event(struct op *op, enum belay_level level, const char
                                    .lock_id = op->request.lock_id,
                                    .locked_by = op->request.owner,
                                    .locked_by_name = op->request.owner_name,
+                                   .metadata = op->request.metadata,
+                                   .n_metadata = op->request.n_metadata,
                                    .duration_ms = -1 };
+    if (event->n_metadata == 0) {
+        event->metadata = NULL; /* the store takes that of the record, if it is this lock's */
+    }
     return event;
 }
 

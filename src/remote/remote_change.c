@@ -58,20 +58,25 @@ static void set_span(json_t *body, const char *name, int64_t ms)
     }
 }
 
+static void set_metadata(json_t *body, const struct belay_meta *metadata, size_t n)
+{
+    json_t *all = json_object();
+
+    for (size_t i = 0; i < n; i++) {
+        set_text(all, metadata[i].name, metadata[i].value);
+    }
+    (void)json_object_set_new(body, "metadata", all);
+}
+
 static void fill_adopt(json_t *body, const struct op_request *request)
 {
-    json_t *metadata = json_object();
-
     set_text(body, "lock_id", request->old_id);
     set_text(body, "new_lock_id", request->lock_id);
     set_text(body, "locked_by", request->owner);
     set_text(body, "locked_by_name", request->owner == NULL ? NULL : request->owner_name);
     set_span(body, "heartbeat_ms", request->heartbeat_ms);
     set_span(body, "stale_after_ms", request->stale_after_ms);
-    for (size_t i = 0; i < request->n_metadata; i++) {
-        set_text(metadata, request->metadata[i].name, request->metadata[i].value);
-    }
-    (void)json_object_set_new(body, "metadata", metadata);
+    set_metadata(body, request->metadata, request->n_metadata);
 }
 
 /* A renewal must not wait longer for its answer than the lease can bear. */
@@ -163,6 +168,7 @@ enum belay_code remote_note_lost(struct client_remote *base, const struct belay_
     set_text(body, "locked_by_name", event->locked_by_name);
     set_text(body, "reason", event->reason);
     set_span(body, "token", (int64_t)event->token);
+    set_metadata(body, event->metadata, event->n_metadata);
     call.body = body;
     code =
         body == NULL ? error_no_memory(err) : remote_send_again((struct remote *)base, &call, &answer, err);

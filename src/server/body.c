@@ -101,6 +101,7 @@ const struct body_field lost_fields[] = {
     { "locked_by", BODY_TEXT, false, AT(locked_by), 0, 0, NULL, "who held it" },
     { "locked_by_name", BODY_TEXT, false, AT(locked_by_name), 0, 0, NULL, "its name for people" },
     { "reason", BODY_TEXT, false, AT(reason), 0, 0, NULL, "how it came to be lost" },
+    { "metadata", BODY_METADATA, false, 0, 0, 0, NULL, "the lock's metadata, for the event" },
     { .name = NULL },
 };
 /* clang-format on */

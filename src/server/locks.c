@@ -392,6 +392,8 @@ void handle_lost(struct exchange *x)
     event.locked_by_name = body.locked_by_name == NULL ? "" : body.locked_by_name;
     event.by = by;
     event.reason = body.reason;
+    event.metadata = body.metadata;
+    event.n_metadata = body.n_metadata;
     if (check_texts(&body, &err) != BELAY_OK ||
         belay_note_lost(x->server->client, &event, &err) != BELAY_OK) {
         reply_error(x, &err);

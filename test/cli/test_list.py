@@ -177,6 +177,27 @@ class History(BelayCase):
         self.assertEqual(events[3]["locked_by"], "me")
         self.assertGreater(events[3]["duration_seconds"], 0)
 
+    def test_every_event_carries_the_metadata_of_its_lock(self):
+        """L9: refused, renewed, adopted, released, forced and taken over alike; a correlation id is part of it."""
+        alice = {"user": "alice", "correlation_id": "c-1"}
+        options = ("--meta", "user=alice", "--correlation-id", "c-1", "--owner", "alice")
+        lock = self.acquire("k", *options)
+        self.fails(75, "acquire", "k", "--owner", "bob", "--meta", "user=bob")
+        self.ok("renew", "k", "--id", lock["lock_id"])
+        self.ok("run", "--adopt", lock["lock_id"], "k", "--", "true")
+        lock = self.acquire("k", *options)
+        self.ok("unlock", "k", "--force", "--yes")
+        self.acquire("k", *options, "--ttl", "100ms")
+        self.ok("wait", "k", "--wait", "10s")
+        lock = self.acquire("k", "--owner", "carol")
+        self.ok("release", "k", "--id", lock["lock_id"])
+        told = [(e["event"], e["metadata"]) for e in self.ok("history", "k", "--json").json()["events"]
+                if e["locked_by"] in ("alice", "bob", "carol")]
+        self.assertEqual(told, [("lock.acquired", alice), ("lock.refused", {"user": "bob"}), ("lock.renewed", alice),
+                                ("lock.adopted", alice), ("lock.released", alice), ("lock.acquired", alice),
+                                ("lock.forced", alice), ("lock.acquired", alice), ("lock.taken_over", alice),
+                                ("lock.acquired", {}), ("lock.released", {})])
+
     def test_limit_gives_the_last_ones_oldest_first(self):
         for _ in range(3):
             lock = self.acquire("k")

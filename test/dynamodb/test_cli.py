@@ -146,6 +146,18 @@ class History(DynamoCase):
         self.assertRegex(self.ok("history", *config, "k").out, "lock.acquired .*\n.* lock.released")
         self.assertIn("no history of 'none'", self.fails(66, "history", *config, "none").err)
 
+    def test_every_event_has_the_metadata_of_its_lock(self):
+        """L9"""
+        config = self.kept_in(self.dir / "audit.jsonl")
+        lock = self.acquire(*config, "--meta", "user=alice", "k")
+        self.fails(75, "acquire", *config, "--meta", "user=bob", "k")
+        self.ok("renew", *config, "k", "--id", lock["lock_id"])
+        self.ok("release", *config, "k", "--id", lock["lock_id"])
+        events = self.ok("history", "--json", *config, "k").json()["events"]
+        self.assertEqual([(event["event"], event["metadata"]) for event in events],
+                         [("lock.acquired", {"user": "alice"}), ("lock.refused", {"user": "bob"}),
+                          ("lock.renewed", {"user": "alice"}), ("lock.released", {"user": "alice"})])
+
     def test_of_a_server_is_the_same(self):
         """L9"""
         process = self.start("serve", "--json", "--listen", "127.0.0.1:0", *self.kept_in(self.dir / "audit.jsonl"))

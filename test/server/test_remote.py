@@ -249,14 +249,14 @@ class TestServerGone(RemoteCase):
     def test_a_loss_is_recorded_where_the_lock_is(self):
         """L9: lock.lost, with who lost it, though it was forced from him behind his back."""
         process, pid = self.start_command("--ttl", "30s", "--heartbeat", "200ms", "--owner", "loser",
-                                          script="exec sleep 60")
+                                          "--meta", "job=7", script="exec sleep 60")
         lock = self.status("k")
         self.ok("unlock", "k", "--force", "--yes")
         self.assertEqual(process.wait(20), 76)
         self.assert_gone(pid)
         events = [e for e in self.ok("history", "--json", "k").json()["events"] if e["event"] == "lock.lost"]
-        self.assertEqual([(e["lock_id"], e["token"], e["locked_by"], e["level"]) for e in events],
-                         [(lock["lock_id"], lock["token"], "loser", "WARN")])
+        self.assertEqual([(e["lock_id"], e["token"], e["locked_by"], e["level"], e["metadata"]) for e in events],
+                         [(lock["lock_id"], lock["token"], "loser", "WARN", {"job": "7"})])
 
     def test_a_server_that_is_not_there_is_one_line_and_69(self):
         url = f"http://127.0.0.1:{free_port()}"

@@ -82,6 +82,7 @@
     X(EVENT_ON_REFUSAL, event_on_refusal)                                                                    \
     X(EVENTS_WITHOUT_THE_TOKEN, events_without_the_token)                                                    \
     X(EVENTS_WITHOUT_THE_DURATION, events_without_the_duration)                                              \
+    X(EVENTS_WITHOUT_THE_METADATA, events_without_the_metadata)                                              \
     X(EVENTS_IGNORE_AFTER, events_ignore_after)                                                              \
     X(EVENTS_IGNORE_THE_KEY, events_ignore_the_key)                                                          \
     X(LAST_EVENTS_ARE_THE_FIRST, last_events_are_the_first)                                                  \

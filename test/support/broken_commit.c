@@ -251,6 +251,11 @@ static void bend_events(enum broken_rule rule, struct bent *bent)
         if (rule == BROKEN_EVENTS_WITHOUT_THE_DURATION && event->duration_ms == BELAY_DURATION_HELD) {
             event->duration_ms = -1;
         }
+        if (rule == BROKEN_EVENTS_WITHOUT_THE_METADATA && event->metadata == NULL) {
+            static const struct belay_meta none[1];
+
+            event->metadata = none; /* not NULL: it says that there is none */
+        }
     }
     if (rule == BROKEN_FORGETS_EVENTS) {
         bent->batch.n_events = 0;

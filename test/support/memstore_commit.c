@@ -104,6 +104,8 @@ struct moment {
     uint64_t token;
     int64_t held_ms;            /* how long writes[0] had been held, by what people read */
     struct belay_record before; /* owned; writes[0]'s record before the batch, or empty */
+    bool keeps_metadata;        /* the batch leaves that record's metadata as it is */
+    const char *new_id;         /* borrowed; the lock id that writes[0] sets; or NULL */
 };
 
 static void set_metadata(struct belay_record *record, const struct belay_record *values)
@@ -309,7 +311,14 @@ static void keep_event(struct memstore_data *data, const struct belay_event *eve
         mem_copy(event->locked_by != NULL ? event->locked_by_name : moment->before.owner_name);
     kept->by = mem_copy_or_null(event->by);
     kept->reason = mem_copy_or_null(event->reason);
-    kept->metadata = meta_copy(event->metadata, event->n_metadata);
+    if (event->metadata == NULL && event->lock_id != NULL && moment->keeps_metadata &&
+        ((moment->before.lock_id != NULL && strcmp(event->lock_id, moment->before.lock_id) == 0) ||
+         (moment->new_id != NULL && strcmp(event->lock_id, moment->new_id) == 0))) {
+        kept->n_metadata = moment->before.n_metadata;
+        kept->metadata = meta_copy(moment->before.metadata, kept->n_metadata);
+    } else {
+        kept->metadata = meta_copy(event->metadata, event->n_metadata);
+    }
 }
 
 void mem_free_event(struct belay_event *event)
@@ -357,6 +366,9 @@ static void perform(struct memstore_data *data, const struct belay_batch *batch,
     }
     if (first != NULL) {
         (void)mem_must(belay_record_copy(first, &moment.before) ? data : NULL);
+        moment.keeps_metadata = (batch->writes[0].set & BELAY_SET_METADATA) == 0;
+        moment.new_id =
+            (batch->writes[0].set & BELAY_SET_IDENTITY) != 0 ? batch->writes[0].values->lock_id : NULL;
     }
     if (hands_out_token(batch)) {
         moment.token = ++data->last_token;

@@ -268,6 +268,64 @@ static bool an_event_takes_owner_and_token_from_the_record_of_its_id(struct suit
     return true;
 }
 
+/* Every event of a lock carries what its holder said of it (L9). */
+static bool an_event_takes_metadata_from_the_record_of_its_id(struct suite *s)
+{
+    struct belay_write release = {
+        .key = "k", .condition = BELAY_IF_HELD_BY, .lock_id = "two", .set = BELAY_SET_RELEASED
+    };
+    struct belay_write adopt = {
+        .key = "k", .condition = BELAY_IF_LIVE_BY, .lock_id = "one", .set = BELAY_SET_IDENTITY
+    };
+    struct belay_event events[3] = { event("k", "1"), event("k", "2"), event("k", "3") };
+    const struct seen *seen;
+
+    release.values = adopt.values = holder(s, "two", LONG_MS);
+    events[0].lock_id = events[1].lock_id = "two";
+    events[2].lock_id = "another";
+    CHECK_DONE(take(s, "k", "one"));
+    CHECK_DONE(commit(
+        s, s->a, &(struct belay_batch){ .writes = &adopt, .n_writes = 1, .events = events, .n_events = 1 }));
+    CHECK_DONE(commit(
+        s, s->a,
+        &(struct belay_batch){ .writes = &release, .n_writes = 1, .events = events + 1, .n_events = 2 }));
+    seen = ask_all(s);
+    CHECK_INT(seen->n, 3);
+    CHECK(holder(s, "one", LONG_MS)->n_metadata > 0);
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_INT(seen->events[i].n_metadata, holder(s, "one", LONG_MS)->n_metadata);
+        CHECK_TEXT(seen->events[i].metadata[0].value, holder(s, "one", LONG_MS)->metadata[0].value);
+    }
+    CHECK_INT(seen->events[2].n_metadata, 0); /* not the other's */
+    return true;
+}
+
+/* A new holder that says nothing does not inherit what the last one said. */
+static bool an_event_takes_no_metadata_from_an_earlier_holder(struct suite *s)
+{
+    struct belay_record values = *holder(s, "two", LONG_MS);
+    struct belay_write release = { .key = "k",
+                                   .condition = BELAY_IF_HELD_BY,
+                                   .lock_id = "one",
+                                   .set = BELAY_SET_RELEASED,
+                                   .values = &values };
+    struct belay_write taking = {
+        .key = "k", .condition = BELAY_IF_FREE, .set = BELAY_SET_HOLDER, .values = &values
+    };
+    struct belay_event e = event("k", "1");
+
+    e.lock_id = "two";
+    values.metadata = NULL;
+    values.n_metadata = 0;
+    CHECK_DONE(take(s, "k", "one"));
+    CHECK_DONE(commit1(s, &release));
+    CHECK_DONE(commit(
+        s, s->a, &(struct belay_batch){ .writes = &taking, .n_writes = 1, .events = &e, .n_events = 1 }));
+    CHECK_INT(ask_all(s)->n, 1);
+    CHECK_INT(ask_all(s)->events[0].n_metadata, 0);
+    return true;
+}
+
 static bool say_some(struct suite *s)
 {
     static const char *const keys[] = { "a", "a:b", "a_b", "axb", "a", "b", "a" };
@@ -391,6 +449,8 @@ const struct suite_case suite_events[] = {
     CASE_IF("L2", an_event_may_name_the_token_of_its_batch, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", an_event_may_ask_how_long_it_was_held, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", an_event_takes_owner_and_token_from_the_record_of_its_id, SUITE_NEEDS_EVENTS),
+    CASE_IF("L9", an_event_takes_metadata_from_the_record_of_its_id, SUITE_NEEDS_EVENTS),
+    CASE_IF("L9", an_event_takes_no_metadata_from_an_earlier_holder, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_of_one_key_are_found, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_of_keys_with_a_prefix_are_found, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_after_an_id_are_those_with_greater_ones, SUITE_NEEDS_EVENTS),

@@ -294,7 +294,7 @@ static unsigned fields_asked_for(const struct belay_batch *batch)
 
     for (size_t i = 0; i < batch->n_events; i++) {
         fields |= batch->events[i].locked_by == NULL ? BELAY_SET_OWNER : 0;
-        fields |= batch->events[i].token == 0 ? BELAY_SET_IDENTITY : 0;
+        fields |= batch->events[i].token == 0 || batch->events[i].metadata == NULL ? BELAY_SET_IDENTITY : 0;
     }
     return fields;
 }
@@ -323,6 +323,11 @@ enum belay_code before_remember(struct before *before, const struct belay_batch 
     }
     before->token = record->token;
     before->held_ms = unix_ms - record->locked_at_unix_ms;
+    if ((set & BELAY_SET_METADATA) == 0) {
+        before->metadata = record->metadata;
+        before->n_metadata = record->n_metadata;
+        before->new_id = (set & BELAY_SET_IDENTITY) != 0 ? batch->writes[0].values->lock_id : NULL;
+    }
     if ((asked_for & BELAY_SET_IDENTITY) != 0) {
         ok = keep(record->lock_id, (set & BELAY_SET_IDENTITY) != 0, &before->lock_id, &before->kept[0]);
     }
@@ -348,6 +353,12 @@ static bool is_of_before(const struct belay_event *event, const struct before *b
     return event->lock_id != NULL && before->lock_id != NULL && strcmp(event->lock_id, before->lock_id) == 0;
 }
 
+static bool keeps_metadata_of_before(const struct belay_event *event, const struct before *before)
+{
+    return is_of_before(event, before) ||
+           (event->lock_id != NULL && before->new_id != NULL && strcmp(event->lock_id, before->new_id) == 0);
+}
+
 struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct ground *ground,
                                   const struct before *before)
 {
@@ -363,6 +374,10 @@ struct belay_event event_complete(const struct belay_batch *batch, size_t index,
     if (event.locked_by == NULL) {
         event.locked_by = before->owner;
         event.locked_by_name = before->owner_name;
+    }
+    if (event.metadata == NULL && keeps_metadata_of_before(&event, before)) {
+        event.metadata = before->metadata;
+        event.n_metadata = before->n_metadata;
     }
     if (event.duration_ms == BELAY_DURATION_HELD) {
         event.duration_ms = before->held_ms;

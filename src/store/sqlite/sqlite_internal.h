@@ -253,7 +253,10 @@ struct before {
     const char *lock_id; /* borrowed from the record, as are the next two, or from `kept` */
     const char *owner;
     const char *owner_name;
-    char *kept[3]; /* owned; of these what the batch replaces */
+    char *kept[3];                     /* owned; of these what the batch replaces */
+    const struct belay_meta *metadata; /* borrowed; NULL: none, or the batch replaces it */
+    size_t n_metadata;
+    const char *new_id; /* borrowed; the id that replaces lock_id and keeps the metadata; or NULL */
     uint64_t token;
     int64_t held_ms;
 };
