@@ -47,7 +47,9 @@ static bool make_body(struct hook *hook)
 {
     int64_t left_ms = hook->expires_in_ms - (loop_now_ms(hook->server->loop) - hook->granted_ms);
 
-    (void)json_object_set_new(hook->lock, "expires_in_ms", json_integer(left_ms < 0 ? 0 : left_ms));
+    if (!hook->is_ended) {
+        (void)json_object_set_new(hook->lock, "expires_in_ms", json_integer(left_ms < 0 ? 0 : left_ms));
+    }
     free(hook->body);
     hook->body = wire_line(json_incref(hook->lock));
     return hook->body != NULL;
@@ -70,7 +72,7 @@ static bool prepare(struct hook *hook)
     }
     (void)snprintf(hook->attempt_text, sizeof hook->attempt_text, "%d", hook->attempt);
     hook->headers[n++] = (struct belay_meta){ "Content-Type", "application/json" };
-    hook->headers[n++] = (struct belay_meta){ "Belay-Event", "lock.granted" };
+    hook->headers[n++] = (struct belay_meta){ "Belay-Event", hook->is_ended ? "wait.ended" : "lock.granted" };
     hook->headers[n++] = (struct belay_meta){ "Belay-Attempt", hook->attempt_text };
     if (*hook->secret != '\0') {
         hook->headers[n++] = (struct belay_meta){ "Belay-Signature", hook->signature };
@@ -110,6 +112,12 @@ static void give_up(struct hook *hook, const char *why)
     struct belay_error err = BELAY_ERROR_INIT;
     char by[BELAY_OWNER_MAX + 1];
 
+    if (hook->is_ended) {
+        log_note(&server->log, LOG_WARN, "webhook", "'%s' for %s: %s was not told that the wait is over: %s",
+                 hook->key, hook->owner, hook->host, why);
+        hook_forget(hook);
+        return;
+    }
     (void)snprintf(by, sizeof by, "webhook %.120s: %.100s", hook->host, why);
     log_note(&server->log, LOG_WARN, "webhook", "'%s' for %s: %s: %s, after %d tries; the lock is released",
              hook->key, hook->owner, hook->host, why, hook->attempt);
@@ -160,6 +168,10 @@ static void delivered(struct hook *hook)
 
     log_note(&server->log, LOG_INFO, "webhook", "'%s' for %s: %s answered %d", hook->key, hook->owner,
              hook->host, hook->status);
+    if (hook->is_ended) {
+        hook_forget(hook); /* the id may wait again */
+        return;
+    }
     hook_file_end(&hooks->file, hook->lock_id);
     hook->state = HOOK_DONE;
     hooks->n--;
@@ -210,7 +222,7 @@ void hook_try(struct hook *hook)
     }
     hook->attempt++;
     if (left_to_tell_ms(hook) <= 0) {
-        give_up(hook, "half of the lease is over");
+        give_up(hook, hook->is_ended ? "no answer for too long" : "half of the lease is over");
         return;
     }
     hook->state = HOOK_CALLING;
@@ -222,12 +234,10 @@ void hook_try(struct hook *hook)
     }
 }
 
-void hook_call(struct hook *hook, const struct belay_info *info)
+/* hook->lock, ttl_ms and is_ended are set. */
+static void call_soon(struct hook *hook)
 {
-    hook->lock = wire_lock(info);
     hook->granted_ms = loop_now_ms(hook->server->loop);
-    hook->ttl_ms = info->ttl_ms;
-    hook->expires_in_ms = info->expires_in_ms;
     hook->attempt = 0;
     hook->granted_at_sync = hook->server->hooks.n_syncs;
     /* In the next turn: by then the lock is on disk, and may be told of. */
@@ -235,4 +245,23 @@ void hook_call(struct hook *hook, const struct belay_info *info)
     if (!loop_timer_set(hook->server->loop, &hook->timer, hook->granted_ms)) {
         give_up(hook, "no memory to call it with");
     }
+}
+
+void hook_call(struct hook *hook, const struct belay_info *info)
+{
+    hook->lock = wire_lock(info);
+    hook->ttl_ms = info->ttl_ms;
+    hook->expires_in_ms = info->expires_in_ms;
+    call_soon(hook);
+}
+
+void hook_call_ended(struct hook *hook, const char *reason)
+{
+    hook->lock =
+        json_pack("{s:s, s:o, s:s, s:o, s:o, s:o}", "event", "wait.ended", "key", wire_text(hook->key),
+                  "lock_id", hook->lock_id, "locked_by", wire_text(hook->owner), "locked_by_name",
+                  wire_text(hook->name), "reason", wire_text(reason));
+    hook->is_ended = true;
+    hook->ttl_ms = 2LL * HOOK_END_MS; /* half of it is for the calls */
+    call_soon(hook);
 }

@@ -173,12 +173,19 @@ static void fail(struct hook *hook, const struct belay_error *err)
     if (x != NULL) {
         hook->x = NULL;
         reply_error(x, err);
-    } else if (err->code == BELAY_CANCELLED) {
+        hook_forget(hook);
+        return;
+    }
+    if (err->code == BELAY_CANCELLED) {
         log_note(&server->log, LOG_INFO, "webhook", "'%s' for %s: the wait is over", hook->key, hook->owner);
     } else {
         log_note(&server->log, LOG_WARN, "webhook", "'%s' for %s: %s", hook->key, hook->owner, err->text);
     }
-    hook_forget(hook);
+    if (hook->is_abandoned) {
+        hook_forget(hook);
+    } else if (server->hooks.pool != NULL) { /* else the server has stopped: the next one tells */
+        hook_call_ended(hook, err->code == BELAY_CANCELLED ? "timed out" : err->text);
+    }
 }
 
 static void on_acquired(void *context, enum belay_code code, const struct belay_info *info,
@@ -362,7 +369,11 @@ static bool is_repeated(struct exchange *x, const char *lock_id)
     if (hook == NULL || hook->is_abandoned) {
         return false;
     }
-    if (strcmp(hook->key, x->key) != 0) {
+    if (hook->is_ended) {
+        reply_problem(x, 503, "busy",
+                      "the wait of lock_id '%s' is over, and its webhook is being told: repeat in a moment",
+                      lock_id);
+    } else if (strcmp(hook->key, x->key) != 0) {
         reply_problem(x, 400, "invalid", "lock_id '%s' waits for another key, '%.200s'", lock_id, hook->key);
     } else {
         reply(x, 202, hook_status(hook, status_name(hook)));
@@ -595,7 +606,8 @@ static void end_one(struct hook *hook)
 
     if (hook->is_out && hook->code == BELAY_OK && hook->status >= 200 && hook->status < 300) {
         hook_file_end(&hooks->file, hook->lock_id);
-    } else if (hook->lock != NULL && hook->state != HOOK_DONE && !hook_file_is_open(&hooks->file)) {
+    } else if (hook->lock != NULL && !hook->is_ended && hook->state != HOOK_DONE &&
+               !hook_file_is_open(&hooks->file)) {
         give_back(hook);
     }
 }

@@ -6,9 +6,12 @@
  *     |              the store fails v  |   |             v   | a pause
  *     |                            TROUBLED |            PAUSED
  *     v                                     v             |
- *   answered with the error           wait is over,       v
- *                                     or cancelled    no more tries: the lock is released as failed,
- *                                                     and goes to the next in line
+ *   answered with the error           wait is over:       v
+ *                                     CALLING says so  no more tries: the lock is released as failed,
+ *                                                      and goes to the next in line
+ *
+ * A request whose wait ends without the lock is told by a call too, with
+ * is_ended set: `wait.ended` and the reason. One that was cancelled is not.
  *
  * With a file (hook_file.c) they survive the server: the ticket is found again
  * by its lock id, and a lock that was granted before is found by it, too (L5).
@@ -40,6 +43,7 @@ enum {
     HOOK_PAUSE_MS = 1000,   /* before the second try; twice as long before each further one */
     HOOK_TROUBLE_MS = 1000, /* before a store that failed is asked again */
     HOOK_DONE_MS = 600000,  /* how long a repeated request is answered "delivered" */
+    HOOK_END_MS = 60000,    /* how long a receiver is told that the wait has ended */
     HOOK_HEADERS = 4
 };
 #define HOOK_WAIT_MAX_MS (7LL * 24 * 3600 * 1000)
@@ -68,6 +72,7 @@ struct hook {
     struct exchange *x;      /* who is to be told 202; NULL: told */
     struct timer timer;      /* the end of the wait; the next try; the end of DONE */
     bool is_abandoned;
+    bool is_ended; /* the wait is over without the lock: that is what is called with */
 
     json_t *record; /* owned; what is kept in the file. The texts below point into it. */
     const char *lock_id;
@@ -80,8 +85,8 @@ struct hook {
     int64_t timeout_ms;
     int64_t until_unix_ms;
 
-    /* Once it is granted. */
-    json_t *lock; /* owned */
+    /* Once it is granted, or the wait has ended. */
+    json_t *lock; /* owned; what is called with */
     int64_t granted_ms;
     uint64_t granted_at_sync; /* hooks.n_syncs then: until it has grown the lock may not be on disk */
     int64_t ttl_ms;
@@ -144,6 +149,8 @@ void hook_forget(struct hook *hook);
 /* It is granted: call. */
 void hook_call(struct hook *hook, const struct belay_info *info);
 void hook_try(struct hook *hook);
+/* It has ended without the lock: call with the reason. */
+void hook_call_ended(struct hook *hook, const char *reason);
 
 /* ---- hook_settings.c ---- */
 

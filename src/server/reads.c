@@ -33,25 +33,63 @@ static json_t *waiter_json(const struct belay_waiter *waiter, size_t position)
                      wire_text(waiter->locked_by_name), "since", wire_time(waiter->since_unix_ms));
 }
 
+/* The waiters of `info` for `key`, or all of them if that is NULL, in their order. */
+static json_t *waiting_for(const struct belay_info *info, const char *key)
+{
+    json_t *waiting = json_array();
+
+    for (size_t i = 0; i < info->n_waiters; i++) {
+        if (key == NULL || strcmp(info->waiters[i].key, key) == 0) {
+            (void)json_array_append_new(waiting, waiter_json(&info->waiters[i], json_array_size(waiting)));
+        }
+    }
+    return waiting;
+}
+
+/* A key that was never held has no lock of its own: its waiters stand in the queue of the ancestor that blocks it. */
+static bool queue_above(struct exchange *x, struct belay_error *err)
+{
+    struct belay_info *info = NULL;
+    char *above[BELAY_ANCESTORS_MAX];
+    size_t n = belay_key_ancestors(x->server->config, x->key, above);
+    bool is_found = false;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!is_found && above[i] != NULL && belay_get(x->server->client, above[i], &info, err) == BELAY_OK) {
+            json_t *waiting = waiting_for(info, x->key);
+
+            is_found = json_array_size(waiting) > 0;
+            if (is_found) {
+                reply(x, 200,
+                      json_pack("{s:o, s:o, s:o}", "key", wire_text(x->key), "lock", lock_for(x, info),
+                                "waiting", waiting));
+            } else {
+                json_decref(waiting);
+            }
+            belay_info_free(info);
+        }
+        free(above[i]);
+    }
+    return is_found;
+}
+
 static void ask_queue(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_error above = BELAY_ERROR_INIT;
     struct belay_info *info = NULL;
-    json_t *waiting;
+    enum belay_code code = belay_get(x->server->client, x->key, &info, &err);
 
-    if (belay_get(x->server->client, x->key, &info, &err) != BELAY_OK) {
-        reply_error(x, &err);
-    } else {
-        waiting = json_array();
-        for (size_t i = 0; i < info->n_waiters; i++) {
-            (void)json_array_append_new(waiting, waiter_json(&info->waiters[i], i));
-        }
+    if (code == BELAY_OK) {
         reply(x, 200,
               json_pack("{s:o, s:o, s:o}", "key", wire_text(info->key), "lock", lock_for(x, info), "waiting",
-                        waiting));
+                        waiting_for(info, NULL)));
+    } else if (code != BELAY_NOT_FOUND || !queue_above(x, &above)) {
+        reply_error(x, &err);
     }
     belay_info_free(info);
     belay_error_release(&err);
+    belay_error_release(&above);
 }
 
 /* ---- whether it is free ---- */

@@ -214,12 +214,25 @@ class Leaving(HookCase):
     def test_the_wait_is_over_after_wait_ms(self):
         receiver = Receiver(self)
         self.server.acquire("k", "holder", lock_id="h")
-        self.queue_up("k", receiver.url, wait_ms=300)
-        wait_until(lambda: self.server.queue("k") == [], "it to leave the line")
-        wait_until(lambda: "the wait is over" in self.server.log(), "the log to say so")
+        self.queue_up("k", receiver.url, "job-1", lock_id="j1", wait_ms=300)
+        headers, told, _ = receiver.next()
+        self.assertEqual((headers["Belay-Event"], headers["Belay-Attempt"]), ("wait.ended", "1"))
+        self.assertEqual(told, {"event": "wait.ended", "key": "k", "lock_id": "j1", "locked_by": "job-1",
+                                "locked_by_name": "job-1", "reason": "timed out"})
+        self.assertEqual(self.server.queue("k"), [])
         self.assertIn("wait.ended", [e["event"] for e in self.events("k")])
+        wait_until(lambda: "answered 200" in self.server.log(), "the call to be answered")
         self.server.release("k", "h")
         self.assertTrue(receiver.calls.empty())
+        self.assertEqual(self.queue_up("k", receiver.url, "job-1", lock_id="j1").status, 202)
+        self.assertEqual(receiver.lock()["lock_id"], "j1")
+
+    def test_the_end_of_a_wait_is_told_again_after_an_error(self):
+        receiver = Receiver(self, (503, 200))
+        self.server.acquire("k", "holder", lock_id="h")
+        self.queue_up("k", receiver.url, lock_id="j1", wait_ms=300)
+        self.assertEqual([receiver.next()[0]["Belay-Attempt"] for _ in range(2)], ["1", "2"])
+        self.assertEqual(self.holder("k"), "holder")
 
     def test_who_hangs_up_after_asking_stays_in_line(self):
         receiver = Receiver(self)

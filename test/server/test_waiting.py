@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 
-from server_support import ServerCase, main, wait_until
+from server_support import ServerCase, main, quoted, wait_until
 
 
 class Waiting(ServerCase):
@@ -60,6 +60,20 @@ class Waiting(ServerCase):
         self.server.release("k", "h")
         self.assertEqual(self.server.acquire("k", "pusher").status, 409)
         self.assertEqual(later.get().json()["locked_by"], "waiter")
+
+    def test_the_queue_of_a_key_that_only_a_lock_above_it_blocks_is_shown(self):
+        above, key = "stack:s:env:e", "stack:s:env:e:service:v"
+        self.server.acquire(above, "holder", lock_id="h")
+        self.assertEqual(self.server.get(f"/v1/locks/{quoted(key)}/queue").status, 404)
+        self.server.acquire_later("stack:s:env:e:service:other", "other", wait_ms=20000, ttl_ms=60000)
+        self.server.wait_for_queue(above, ["other"])
+        later = self.server.acquire_later(key, "waiter", wait_ms=20000, ttl_ms=60000)
+        self.server.wait_for_queue(above, ["other", "waiter"])
+        queue = self.server.get(f"/v1/locks/{quoted(key)}/queue").json()
+        self.assertEqual((queue["key"], queue["lock"]["key"], queue["lock"]["locked_by"]), (key, above, "holder"))
+        self.assertEqual([(w["position"], w["locked_by"]) for w in queue["waiting"]], [(0, "waiter")])
+        self.server.release(above, "h")
+        self.assertEqual(later.get().status, 200)
 
     def test_the_wait_is_over_after_wait_ms(self):
         self.server.acquire("k", "holder")
