@@ -71,7 +71,8 @@ struct expr_ref expr_value(struct expr *expr, json_t *value)
     return ref;
 }
 
-static void add_formatted(struct buf *buf, const char *between, const char *format, va_list args)
+__attribute__((format(printf, 3, 0))) static void add_formatted(struct buf *buf, const char *between,
+                                                                const char *format, va_list args)
 {
     char text[512];
     int n = vsnprintf(text, sizeof text, format, args);
