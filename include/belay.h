@@ -173,6 +173,9 @@ struct belay_info {
     size_t n_metadata;
     struct belay_waiter *waiters;
     size_t n_waiters;
+    char *acquired_by; /* the credential that acquired it: the name of a server's token. NULL: none, as for a
+                          local command, or the store has no place for it. Unlike locked_by and
+                          locked_by_name it is not chosen by the client. */
 };
 
 BELAY_API void belay_info_free(struct belay_info *info);
@@ -405,7 +408,7 @@ struct belay_lock_options {
     size_t n_metadata;
     /* NULL: a fresh one. Give one to be able to repeat an acquire whose answer was lost. */
     const char *lock_id;
-    bool reentrant;        /* the same owner gets its live lock again, with the same id and token */
+    bool reentrant;        /* the same owner (and credential) gets its live lock again, same id and token */
     bool outlives_process; /* nobody's process: it survives this one, and a restart of the machine */
     bool document_backoff; /* retry after 5, 10, 30, 60 s instead of exponentially */
     bool keep_later;       /* no heartbeat and no on_lost before belay_lock_keep() */
@@ -420,11 +423,17 @@ struct belay_lock_options {
     void (*on_waiting)(void *context, const struct belay_waiting *waiting);
     void *context;
     struct belay_cancel *cancel;
+    /*
+     * For a program that acquires on behalf of others, as `belay serve` does: the credential that it has
+     * authenticated. Kept with the lock; re-entry, a repeated lock_id and a place in the queue are for the
+     * same credential only. NULL: none.
+     */
+    const char *acquired_by;
 };
 #define BELAY_LOCK_OPTIONS_INIT                                                                              \
     {                                                                                                        \
         sizeof(struct belay_lock_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, false, false,     \
-            false, false, NULL, NULL, NULL, NULL                                                             \
+            false, false, NULL, NULL, NULL, NULL, NULL                                                       \
     }
 
 /* Fill what is not set in `options` from a profile. */

@@ -41,6 +41,7 @@ struct belay_ticket {
     bool dead;          /* the store knows that its waiter is gone. It looks from the front and
                   need not look beyond the first one that lives. */
     bool packed;        /* its texts stand in the record's `text` and are not freed one by one */
+    char *acquired_by;  /* the credential that took this place; "": none; NULL: the store does not keep it */
 };
 
 /* Somebody holds a key below this one. */
@@ -80,7 +81,9 @@ struct belay_record {
     size_t n_tickets;
     struct belay_intent *intents;
     size_t n_intents;
-    char *text; /* owned; where key, lock_id, owner and owner_name may stand, and the texts of
+    char *acquired_by; /* the credential that lock_id was given to: the name of a server's token; "": none.
+                          NULL: the store has no place for it, and nobody knows */
+    char *text; /* owned; where key, lock_id, owner, owner_name and acquired_by may stand, and the texts of
                    tickets that are packed; NULL: each of them is freed by itself */
     size_t text_size;
 };
@@ -112,7 +115,7 @@ enum belay_condition {
  */
 enum {
     BELAY_SET_TAKEN = 1 << 0,    /* held, no outcome, locked_at = now */
-    BELAY_SET_IDENTITY = 1 << 1, /* lock_id, and a new token */
+    BELAY_SET_IDENTITY = 1 << 1, /* lock_id, acquired_by (NULL: ""), and a new token */
     BELAY_SET_OWNER = 1 << 2,    /* owner, owner_name */
     BELAY_SET_METADATA = 1 << 3,
     BELAY_SET_TERMS = 1 << 4,    /* outlives, heartbeat_ms, stale_after_ms */
@@ -134,6 +137,7 @@ struct belay_put_ticket {
     const char *owner_name;
     int64_t since_unix_ms;
     int64_t ttl_ms;
+    const char *acquired_by; /* NULL: "" */
 };
 
 struct belay_put_intent {

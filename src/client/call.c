@@ -33,8 +33,8 @@ static size_t text_size(const char *text)
 static size_t texts_size(const struct op_request *request)
 {
     size_t size = text_size(request->key) + text_size(request->lock_id) + text_size(request->old_id) +
-                  text_size(request->owner) + text_size(request->owner_name) + text_size(request->by) +
-                  text_size(request->reason);
+                  text_size(request->owner) + text_size(request->owner_name) +
+                  text_size(request->acquired_by) + text_size(request->by) + text_size(request->reason);
 
     for (size_t i = 0; i < request->n_ancestors; i++) {
         size += text_size(request->ancestors[i]);
@@ -68,6 +68,7 @@ static void keep_texts(struct belay_call *call, struct op_request *request)
     request->old_id = put_text(&at, request->old_id);
     request->owner = put_text(&at, request->owner);
     request->owner_name = put_text(&at, request->owner_name);
+    request->acquired_by = put_text(&at, request->acquired_by);
     request->by = put_text(&at, request->by);
     request->reason = put_text(&at, request->reason);
     for (size_t i = 0; i < request->n_ancestors; i++) {

@@ -138,6 +138,10 @@ static enum belay_code fill_owner(struct request *request, struct belay_client *
                        (long)getpid(), (unsigned)(request->op.seed & 0xffff));
         request->op.owner = request->owner;
     }
+    if (code == BELAY_OK && options->acquired_by != NULL && options->acquired_by[0] != '\0') {
+        request->op.acquired_by = options->acquired_by;
+        code = check_text("credential", options->acquired_by, err);
+    }
     return code;
 }
 

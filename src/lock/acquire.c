@@ -86,6 +86,7 @@ static void fill_values(struct op *op)
     op->values.lock_id = (char *)request->lock_id;
     op->values.owner = (char *)request->owner;
     op->values.owner_name = (char *)request->owner_name;
+    op->values.acquired_by = (char *)request->acquired_by;
     op->values.metadata = (struct belay_meta *)request->metadata;
     op->values.n_metadata = request->n_metadata;
     op->values.ttl_ms = request->ttl_ms;
@@ -279,7 +280,8 @@ static void queue(struct op *op, bool again, int64_t now_ms)
                                             .owner = request->owner,
                                             .owner_name = request->owner_name,
                                             .since_unix_ms = request->began_unix_ms,
-                                            .ttl_ms = request->terms.ticket_ms };
+                                            .ttl_ms = request->terms.ticket_ms,
+                                            .acquired_by = request->acquired_by };
     for (size_t i = 0; i < op->batch.n_writes; i++) {
         op->writes[i].put_ticket = &op->ticket;
     }
@@ -337,6 +339,15 @@ static void say_used(struct op *op, int64_t now_ms)
     } else {
         step_done(op, BELAY_ID_USED);
     }
+}
+
+/* Another credential waits under this id: neither its place nor its ticket is ours to touch. */
+static void say_not_ours(struct op *op)
+{
+    step_done(
+        op, error_set(&op->err, BELAY_ID_USED,
+                      "lock '%s': the id %s has a place in the queue that another token took; take a new id",
+                      op->request.key, op->request.lock_id));
 }
 
 static void succeed(struct op *op, bool reentered, int64_t sent_ms)
@@ -449,6 +460,10 @@ static void on_decision(struct op *op, int64_t now_ms)
 {
     struct decision decision = decide(&op->request, op->records, op->records_now_ms);
 
+    if (decision.verdict == VERDICT_NOT_OURS) {
+        say_not_ours(op);
+        return;
+    }
     if (!op->queued && decision.queued && op->records[0].n_tickets > 0 &&
         (decision.verdict == VERDICT_TAKE || decision.verdict == VERDICT_BLOCKED)) {
         op->queued = true; /* the place we had before, under this id */
@@ -474,6 +489,7 @@ static void on_decision(struct op *op, int64_t now_ms)
     case VERDICT_USED:
         say_used(op, now_ms);
         return;
+    case VERDICT_NOT_OURS: /* above */
     case VERDICT_BLOCKED:
         break;
     }

@@ -62,6 +62,7 @@ static void write_adopt(struct op *op)
     op->writes[0].lock_id = request->old_id;
     op->writes[0].set = BELAY_SET_IDENTITY | BELAY_SET_TERMS | BELAY_SET_LEASE;
     op->values.lock_id = (char *)request->lock_id;
+    op->values.acquired_by = (char *)request->acquired_by;
     op->values.outlives = request->outlives;
     op->values.heartbeat_ms = request->heartbeat_ms;
     op->values.stale_after_ms = request->stale_after_ms;

@@ -81,9 +81,38 @@ static size_t count_ahead(const struct op_request *request, const struct belay_r
     return ahead;
 }
 
+static const char *or_none(const char *credential)
+{
+    return credential == NULL ? "" : credential;
+}
+
+/* Where the store does not keep it, whoever names the id is taken for the one it was given to. */
+static bool may_be_ours(const struct op_request *request, const char *acquired_by)
+{
+    return acquired_by == NULL || strcmp(acquired_by, or_none(request->acquired_by)) == 0;
+}
+
+/*
+ * Re-entry gives away an id. The owner's name is what the client says it is, so
+ * the credential must be the same as well; where the store does not keep it, no
+ * credential gets in this way, only those that need none.
+ */
 static bool is_reentry(const struct op_request *request, const struct belay_record *record)
 {
-    return request->reentrant && strcmp(record->owner, request->owner) == 0;
+    return request->reentrant && strcmp(record->owner, request->owner) == 0 &&
+           strcmp(or_none(record->acquired_by), or_none(request->acquired_by)) == 0;
+}
+
+static bool is_anothers_ticket(const struct op_request *request, const struct belay_record *record)
+{
+    for (size_t i = 0; i < record->n_tickets; i++) {
+        const struct belay_ticket *ticket = &record->tickets[i];
+
+        if (strcmp(ticket->lock_id, request->lock_id) == 0) {
+            return !may_be_ours(request, ticket->acquired_by);
+        }
+    }
+    return false;
 }
 
 struct decision decide(const struct op_request *request, const struct belay_record *records, int64_t now_ms)
@@ -92,8 +121,13 @@ struct decision decide(const struct op_request *request, const struct belay_reco
     struct decision decision = { .verdict = VERDICT_TAKE, .queued = true };
     int64_t free_since_ms = 0;
 
-    if (own->revision != 0 && own->lock_id != NULL && strcmp(own->lock_id, request->lock_id) == 0) {
+    if (own->revision != 0 && own->lock_id != NULL && strcmp(own->lock_id, request->lock_id) == 0 &&
+        (!record_is_live(own, now_ms) || may_be_ours(request, own->acquired_by))) {
         decision.verdict = record_is_live(own, now_ms) ? VERDICT_MINE : VERDICT_USED;
+        return decision;
+    }
+    if (is_anothers_ticket(request, own)) {
+        decision.verdict = VERDICT_NOT_OURS;
         return decision;
     }
     if (record_is_live(own, now_ms) && is_reentry(request, own)) {

@@ -21,7 +21,8 @@ enum verdict {
     VERDICT_MINE,    /* request.lock_id holds it already: an earlier try succeeded */
     VERDICT_USED,    /* request.lock_id had it, and that is over (L5) */
     VERDICT_REENTER, /* our owner holds it under another id, and asked to share */
-    VERDICT_BLOCKED
+    VERDICT_BLOCKED,
+    VERDICT_NOT_OURS /* request.lock_id has a ticket that another credential took */
 };
 
 struct decision {

@@ -46,6 +46,7 @@ void belay_info_free(struct belay_info *info)
     free(info->lock_id);
     free(info->locked_by);
     free(info->locked_by_name);
+    free(info->acquired_by);
     meta_free(info->metadata, info->n_metadata);
     for (size_t i = 0; i < info->n_waiters; i++) {
         free(info->waiters[i].key);
@@ -91,6 +92,8 @@ struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms)
         .is_stale = is_stale(record, now_ms),
         .metadata = record->metadata,
         .n_metadata = record->n_metadata,
+        .acquired_by =
+            record->acquired_by == NULL || record->acquired_by[0] == '\0' ? NULL : record->acquired_by,
     };
 }
 
@@ -153,10 +156,12 @@ struct belay_info *info_copy(const struct belay_info *from)
     info->lock_id = from->lock_id == NULL ? NULL : strdup(from->lock_id);
     info->locked_by = strdup(from->locked_by);
     info->locked_by_name = strdup(from->locked_by_name);
+    info->acquired_by = from->acquired_by == NULL ? NULL : strdup(from->acquired_by);
     info->metadata = meta_copy(from->metadata, from->n_metadata);
     info->n_metadata = info->metadata == NULL ? 0 : from->n_metadata;
     ok = info->key != NULL && info->locked_by != NULL && info->locked_by_name != NULL &&
-         (from->lock_id == NULL || info->lock_id != NULL) && info->n_metadata == from->n_metadata;
+         (from->lock_id == NULL || info->lock_id != NULL) &&
+         (from->acquired_by == NULL || info->acquired_by != NULL) && info->n_metadata == from->n_metadata;
     if (!ok) {
         belay_info_free(info);
         return NULL;

@@ -33,6 +33,7 @@ struct op_request {
     bool id_is_fresh;    /* lock_id was made for this operation: nobody has used it before */
     const char *owner;
     const char *owner_name;
+    const char *acquired_by; /* the credential that asks; NULL: none */
     const struct belay_meta *metadata;
     size_t n_metadata;
     int64_t ttl_ms;

@@ -8,8 +8,9 @@
 static bool owns_nothing(const struct belay_record *record)
 {
     return record->key == NULL && record->lock_id == NULL && record->released_id == NULL &&
-           record->owner == NULL && record->owner_name == NULL && record->metadata == NULL &&
-           record->tickets == NULL && record->intents == NULL && record->text == NULL;
+           record->owner == NULL && record->owner_name == NULL && record->acquired_by == NULL &&
+           record->metadata == NULL && record->tickets == NULL && record->intents == NULL &&
+           record->text == NULL;
 }
 
 static void free_text(const struct belay_record *record, char *text)
@@ -26,6 +27,7 @@ static void free_all(struct belay_record *record)
     free(record->released_id);
     free_text(record, record->owner);
     free_text(record, record->owner_name);
+    free_text(record, record->acquired_by);
     meta_free(record->metadata, record->n_metadata);
     for (size_t i = 0; i < record->n_tickets; i++) {
         if (record->tickets[i].packed) {
@@ -35,6 +37,7 @@ static void free_all(struct belay_record *record)
         free(record->tickets[i].key);
         free(record->tickets[i].owner);
         free(record->tickets[i].owner_name);
+        free(record->tickets[i].acquired_by);
     }
     free(record->tickets);
     for (size_t i = 0; i < record->n_intents; i++) {
@@ -79,6 +82,7 @@ static void copy_tickets(const struct belay_record *from, struct belay_record *t
         to->tickets[i].key = copy_text(from->tickets[i].key, ok);
         to->tickets[i].owner = copy_text(from->tickets[i].owner, ok);
         to->tickets[i].owner_name = copy_text(from->tickets[i].owner_name, ok);
+        to->tickets[i].acquired_by = copy_text(from->tickets[i].acquired_by, ok);
     }
 }
 
@@ -113,6 +117,7 @@ bool belay_record_copy(const struct belay_record *from, struct belay_record *out
     copy.released_id = copy_text(from->released_id, &ok);
     copy.owner = copy_text(from->owner, &ok);
     copy.owner_name = copy_text(from->owner_name, &ok);
+    copy.acquired_by = copy_text(from->acquired_by, &ok);
     if (from->n_metadata > 0) {
         copy.metadata = meta_copy(from->metadata, from->n_metadata);
         copy.n_metadata = copy.metadata == NULL ? 0 : from->n_metadata;

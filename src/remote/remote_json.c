@@ -71,6 +71,7 @@ struct belay_info *remote_info(const json_t *lock)
     struct belay_meta metadata[BELAY_META_MAX];
     struct belay_info *info;
     const char *id = text_of(lock, "lock_id");
+    const char *credential = text_of(lock, "acquired_by");
     size_t n;
 
     if (text_of(lock, "key") == NULL || (info = calloc(1, sizeof *info)) == NULL) {
@@ -78,11 +79,13 @@ struct belay_info *remote_info(const json_t *lock)
     }
     n = metadata_of(lock, metadata);
     info->lock_id = id == NULL ? NULL : strdup(id);
+    info->acquired_by = credential == NULL ? NULL : strdup(credential);
     info->metadata = meta_copy(metadata, n);
     info->n_metadata = info->metadata == NULL ? 0 : n;
     if (!copy(text_of(lock, "key"), &info->key) || !copy(text_of(lock, "locked_by"), &info->locked_by) ||
         !copy(text_of(lock, "locked_by_name"), &info->locked_by_name) ||
-        (id != NULL && info->lock_id == NULL) || info->n_metadata != n) {
+        (id != NULL && info->lock_id == NULL) || (credential != NULL && info->acquired_by == NULL) ||
+        info->n_metadata != n) {
         belay_info_free(info);
         return NULL;
     }
@@ -110,6 +113,7 @@ bool remote_record(const json_t *lock, struct belay_record *out_record)
     record.lock_id = info->lock_id;
     record.owner = info->locked_by;
     record.owner_name = info->locked_by_name;
+    record.acquired_by = info->acquired_by;
     record.metadata = info->metadata;
     record.n_metadata = info->n_metadata;
     record.token = info->token;

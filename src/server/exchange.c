@@ -233,6 +233,12 @@ void reply_problem(struct exchange *x, int status, const char *code, const char 
           json_pack("{s:{s:s, s:o, s:n}}", "error", "code", code, "message", wire_text(text), "lock"));
 }
 
+void reply_not_yours(struct exchange *x, const char *lock_id)
+{
+    reply_problem(x, 409, "id_used",
+                  "the id %.100s has a place in the queue that another token took; take a new id", lock_id);
+}
+
 /* ---- the client goes away ---- */
 
 static void on_hangup(struct http_request *request, enum http_hangup what, void *context)
@@ -368,6 +374,34 @@ static bool authorize(struct exchange *x)
         return false;
     }
     return true;
+}
+
+enum belay_code mark_name(const char *name, const char *who, const char *what, char *out, size_t size,
+                          struct belay_error *err)
+{
+    size_t len = strlen(name);
+    size_t n = *who == '\0' ? 0 : strlen(who) + 3; /* of the mark */
+    bool is_marked =
+        strcmp(name, who) == 0 || (n > 0 && len > n && strncmp(name + len - n, " (", 2) == 0 &&
+                                   strncmp(name + len - n + 2, who, n - 3) == 0 && name[len - 1] == ')');
+
+    if (!text_is_clean(name, size - 1) || len + (is_marked ? 0 : n) >= size) {
+        return error_set(err, BELAY_INVALID,
+                         "%s, with the name of the token, is not 1 to %zu bytes of UTF-8 without control "
+                         "characters",
+                         what, size - 1);
+    }
+    if (is_marked || n == 0) {
+        (void)snprintf(out, size, "%s", name);
+    } else {
+        (void)snprintf(out, size, "%s (%s)", name, who);
+    }
+    return BELAY_OK;
+}
+
+bool exchange_acts_for(const struct exchange *x, const char *who)
+{
+    return x->role == ROLE_ADMIN || strcmp(x->who, who) == 0;
 }
 
 bool exchange_may_touch(struct exchange *x, const char *key)

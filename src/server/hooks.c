@@ -254,6 +254,7 @@ static enum belay_code ask(struct hook *hook, struct belay_error *err)
     }
     if (code == BELAY_OK) {
         options.owner_name = hook->name;
+        options.acquired_by = hook->who;
         options.lock_id = hook->lock_id;
         options.wait_ms = BELAY_WAIT_FOREVER; /* until our own timer ends it */
         code = belay_call_acquire(server->client, hook->key, &options, on_acquired, hook, &hook->call, err);
@@ -302,6 +303,7 @@ static struct hook *hook_new(struct server *server, json_t *record)
     hook->lock_id = text_in(record, "lock_id");
     hook->key = text_in(record, "key");
     hook->name = text_in(record, "name");
+    hook->who = text_in(record, "acquired_by");
     hook->url = text_in(record, "url");
     hook->secret = text_in(record, "secret");
     hook->timeout_ms = json_integer_value(json_object_get(record, "timeout_ms"));
@@ -336,9 +338,9 @@ static json_t *record_of(const struct exchange *x, const struct body *body, int6
         json_decref(rest);
         return NULL;
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o}", "lock_id",
-                     body->lock_id == NULL ? id : body->lock_id, "key", x->key, "name", name, "url",
-                     body->webhook_url, "secret", secret, "timeout_ms",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o}", "lock_id",
+                     body->lock_id == NULL ? id : body->lock_id, "key", x->key, "name", name, "acquired_by",
+                     x->who, "url", body->webhook_url, "secret", secret, "timeout_ms",
                      (json_int_t)(body->webhook_timeout_ms == 0 ? HOOK_TIMEOUT_MS : body->webhook_timeout_ms),
                      "until_unix_ms", (json_int_t)clock_unix_ms() + (json_int_t)wait_ms, "body", rest);
 }
@@ -369,7 +371,9 @@ static bool is_repeated(struct exchange *x, const char *lock_id)
     if (hook == NULL || hook->is_abandoned) {
         return false;
     }
-    if (hook->is_ended) {
+    if (strcmp(hook->who, x->who) != 0) {
+        reply_not_yours(x, lock_id);
+    } else if (hook->is_ended) {
         reply_problem(x, 503, "busy",
                       "the wait of lock_id '%s' is over, and its webhook is being told: repeat in a moment",
                       lock_id);
@@ -409,11 +413,10 @@ void hook_begin(struct exchange *x, const struct body *body, const struct belay_
 
 /* ---- leaving ---- */
 
-bool hook_abandon(struct hooks *hooks, const char *lock_id, const char *key)
+/* True if it was in line. */
+static bool abandon(struct hook *hook)
 {
-    struct hook *hook = find(hooks, lock_id);
-
-    if (hook == NULL || hook->is_abandoned || strcmp(hook->key, key) != 0) {
+    if (hook->is_abandoned) {
         return false;
     }
     switch (hook->state) {
@@ -438,6 +441,19 @@ bool hook_abandon(struct hooks *hooks, const char *lock_id, const char *key)
     return false;
 }
 
+static bool is_in_line(const struct hook *hook)
+{
+    return hook->state == HOOK_BEGUN || hook->state == HOOK_WAITING || hook->state == HOOK_TROUBLED;
+}
+
+bool hook_leave(struct exchange *x, const char *lock_id)
+{
+    struct hook *hook = find(&x->server->hooks, lock_id);
+
+    return hook != NULL && strcmp(hook->key, x->key) == 0 &&
+           (!is_in_line(hook) || exchange_acts_for(x, hook->who)) && abandon(hook);
+}
+
 void handle_leave(struct exchange *x)
 {
     struct server *server = x->server;
@@ -456,7 +472,7 @@ void handle_leave(struct exchange *x)
     }
     hook = find(&server->hooks, lock_id);
     body = hook == NULL ? NULL : hook_status(hook, "cancelled");
-    if (hook_abandon(&server->hooks, lock_id, x->key)) {
+    if (hook_leave(x, lock_id)) {
         reply(x, 200, body);
         return;
     }
@@ -483,7 +499,7 @@ static void refuse_unkept(struct hooks *hooks, const char *why)
             log_note(&hook->server->log, LOG_ERROR, "webhook", "a request cannot be kept in %s: %s",
                      hooks->file.path, why);
             reply_problem(x, 503, "unreachable", "the request cannot be kept: %s", why);
-            (void)hook_abandon(hooks, hook->lock_id, hook->key);
+            (void)abandon(hook);
         }
     }
 }
@@ -592,7 +608,7 @@ void hooks_stop(struct server *server)
                               "the server is stopping; ask again with the same lock_id in a moment");
             }
             if (x != NULL || !hook_file_is_open(&hooks->file)) {
-                (void)hook_abandon(hooks, hook->lock_id, hook->key);
+                (void)abandon(hook);
             }
         }
     }

@@ -79,6 +79,7 @@ struct hook {
     const char *key;
     const char *owner;
     const char *name;
+    const char *who; /* the credential that queued it; "": none */
     const char *url;
     const char *secret; /* "": calls are not signed */
     char host[HOOK_HOST_SIZE];
@@ -128,8 +129,11 @@ enum belay_code hooks_open(struct server *server, struct belay_error *err);
 void hook_begin(struct exchange *x, const struct body *body, const struct belay_lock_options *options,
                 const char *name);
 
-/* Whoever waits under this id gives up. True if there was one in line. */
-bool hook_abandon(struct hooks *hooks, const char *lock_id, const char *key);
+/*
+ * The request under this id for x->key gives up. True if it was in line. A place in the queue is for the credential
+ * that took it and for admins; once the lock is granted, its id is enough.
+ */
+bool hook_leave(struct exchange *x, const char *lock_id);
 
 /* After a turn of the client: keep what is new, and answer those who are in line now. */
 void hooks_pump(struct server *server);

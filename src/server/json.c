@@ -4,19 +4,10 @@
 #include "server/server.h"
 #include "wire/wire.h"
 
-/* A lock taken with a token has the token's name at the end of its holder's: "ci" or "Alice (ci)". */
-static bool acquired_it(const struct exchange *x, const struct belay_info *info)
+bool may_see_id(enum role role, const char *who, const struct belay_info *info)
 {
-    size_t n = strlen(x->who);
-    size_t len = strlen(info->locked_by_name);
-    const char *end = info->locked_by_name + len;
-
-    if (n == 0) {
-        return false;
-    }
-    return strcmp(info->locked_by_name, x->who) == 0 ||
-           (len > n + 3 && end[-1] == ')' && memcmp(end - 1 - n, x->who, n) == 0 &&
-            memcmp(end - 3 - n, " (", 2) == 0);
+    return role == ROLE_ADMIN ||
+           (*who != '\0' && info->acquired_by != NULL && strcmp(info->acquired_by, who) == 0);
 }
 
 static json_t *without_id(json_t *lock)
@@ -32,7 +23,7 @@ json_t *lock_for(const struct exchange *x, const struct belay_info *info)
 {
     json_t *lock = wire_lock(info);
 
-    return x->role == ROLE_ADMIN || acquired_it(x, info) ? lock : without_id(lock);
+    return may_see_id(x->role, x->who, info) ? lock : without_id(lock);
 }
 
 json_t *event_for(const struct exchange *x, const struct belay_event *event)

@@ -41,15 +41,14 @@ static bool read_body(struct exchange *x, struct body *body)
 /* ---- acquire ---- */
 
 /*
- * The name of the holder for people ends in the token's: "ci", or "Alice (ci)".
- * Whoever has another token cannot make it look like his.
+ * The name of the holder for people ends in the token's: "ci", or "Alice (ci)". It
+ * is for people only: what is decided is decided by acquired_by.
  */
 static enum belay_code make_name(const struct exchange *x, const struct body *body,
                                  char space[BELAY_OWNER_MAX + 1], const char **out_name,
                                  struct belay_error *err)
 {
     const char *name = body->locked_by_name;
-    int n = 0;
 
     if (!text_is_clean(body->locked_by, BELAY_OWNER_MAX)) {
         return error_set(err, BELAY_INVALID,
@@ -58,17 +57,11 @@ static enum belay_code make_name(const struct exchange *x, const struct body *bo
     }
     if (name == NULL || *name == '\0') {
         /* The library's own default would name the server's user. */
-        name = x->who[0] != '\0' ? x->who : body->locked_by;
-    } else if (x->who[0] != '\0') {
-        n = snprintf(space, BELAY_OWNER_MAX + 1, "%s (%s)", name, x->who);
-        name = space;
+        *out_name = x->who[0] != '\0' ? x->who : body->locked_by;
+        return BELAY_OK;
     }
-    if (n < 0 || n > BELAY_OWNER_MAX || strlen(name) > BELAY_OWNER_MAX) {
-        return error_set(err, BELAY_INVALID,
-                         "locked_by_name with the name of the token has more than %d bytes", BELAY_OWNER_MAX);
-    }
-    *out_name = name;
-    return BELAY_OK;
+    *out_name = space;
+    return mark_name(name, x->who, "locked_by_name", space, BELAY_OWNER_MAX + 1, err);
 }
 
 enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
@@ -121,6 +114,7 @@ void handle_acquire(struct exchange *x)
     if (!read_body(x, &body)) {
         return;
     }
+    options.acquired_by = x->who;
     if (make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK ||
         fill_options(x->server, x->key, &body, &options, &err) != BELAY_OK) {
         reply_error(x, &err);
@@ -204,6 +198,7 @@ void handle_adopt(struct exchange *x)
     options.stale_after_ms = body.stale_after_ms;
     options.owner = body.locked_by;
     options.lock_id = body.new_lock_id;
+    options.acquired_by = x->who;
     options.metadata = body.metadata;
     options.n_metadata = body.n_metadata;
     options.outlives_process = true;
@@ -248,8 +243,8 @@ void handle_release(struct exchange *x)
         outcome = BELAY_OUTCOME_FAILED;
     }
     /* Who still waits under this id, or is kept a place, does not want it any more. */
-    wait_abandon(&x->server->waits, body.lock_id);
-    (void)hook_abandon(&x->server->hooks, body.lock_id, x->key);
+    wait_abandon(x, body.lock_id);
+    (void)hook_leave(x, body.lock_id);
     follow_holder(x, body.lock_id);
     if (belay_call_release(x->server->client, x->key, body.lock_id, outcome, on_changed, x, &err) !=
         BELAY_OK) {
@@ -294,20 +289,11 @@ static bool from_query(const struct exchange *x, const char *name, const char **
 static enum belay_code name_by(const struct exchange *x, const char *said, char *out, size_t size,
                                struct belay_error *err)
 {
-    int n;
-
     if (said == NULL) {
         exchange_by(x, out, size);
         return BELAY_OK;
     }
-    n = x->who[0] == '\0' ? snprintf(out, size, "%s", said) : snprintf(out, size, "%s (%s)", said, x->who);
-    if (n < 0 || (size_t)n >= size || !text_is_clean(out, size)) {
-        return error_set(err, BELAY_INVALID,
-                         "by, with the name of the token, is not 1 to %zu bytes of UTF-8 without control "
-                         "characters",
-                         size - 1);
-    }
-    return BELAY_OK;
+    return mark_name(said, x->who, "by", out, size, err);
 }
 
 void handle_force(struct exchange *x)
@@ -353,6 +339,17 @@ void handle_force(struct exchange *x)
 
 /* ---- what a holder tells ---- */
 
+/* The name of who lost it is marked like that of who acquires: nobody else's can be put on. */
+static enum belay_code name_loser(const struct exchange *x, const struct body *body,
+                                  char name[BELAY_OWNER_MAX + 1], struct belay_error *err)
+{
+    if (body->locked_by_name == NULL) {
+        (void)snprintf(name, BELAY_OWNER_MAX + 1, "%s", x->who);
+        return BELAY_OK;
+    }
+    return mark_name(body->locked_by_name, x->who, "locked_by_name", name, BELAY_OWNER_MAX + 1, err);
+}
+
 static enum belay_code check_texts(const struct body *body, struct belay_error *err)
 {
     const struct {
@@ -360,7 +357,6 @@ static enum belay_code check_texts(const struct body *body, struct belay_error *
         const char *value;
         size_t max;
     } texts[] = { { "locked_by", body->locked_by, BELAY_OWNER_MAX },
-                  { "locked_by_name", body->locked_by_name, BELAY_OWNER_MAX },
                   { "reason", body->reason, BELAY_REASON_MAX } };
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -379,6 +375,7 @@ void handle_lost(struct exchange *x)
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_event event = { 0 };
     char by[BELAY_OWNER_MAX + 1];
+    char name[BELAY_OWNER_MAX + 1];
     struct body body;
 
     if (!read_body(x, &body)) {
@@ -389,12 +386,12 @@ void handle_lost(struct exchange *x)
     event.lock_id = body.lock_id;
     event.token = (uint64_t)body.token;
     event.locked_by = body.locked_by == NULL ? "" : body.locked_by;
-    event.locked_by_name = body.locked_by_name == NULL ? "" : body.locked_by_name;
+    event.locked_by_name = name;
     event.by = by;
     event.reason = body.reason;
     event.metadata = body.metadata;
     event.n_metadata = body.n_metadata;
-    if (check_texts(&body, &err) != BELAY_OK ||
+    if (check_texts(&body, &err) != BELAY_OK || name_loser(x, &body, name, &err) != BELAY_OK ||
         belay_note_lost(x->server->client, &event, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else {

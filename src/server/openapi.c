@@ -12,7 +12,7 @@ static const char components[] =
     "\"basic\":{\"type\":\"http\",\"scheme\":\"basic\",\"description\":\"the token is the password\"}},"
     "\"schemas\":{"
     "\"Lock\":{\"type\":\"object\",\"required\":[\"key\",\"lock_id\",\"token\",\"locked_by\",\"locked_by_"
-    "name\","
+    "name\",\"acquired_by\","
     "\"status\",\"outcome\",\"locked_at\",\"expires_at\",\"last_heartbeat\",\"ttl_ms\",\"expires_in_ms\","
     "\"is_stale\",\"metadata\"],\"properties\":{"
     "\"key\":{\"type\":\"string\"},"
@@ -20,6 +20,8 @@ static const char components[] =
     "an admin\"},"
     "\"token\":{\"type\":[\"integer\",\"null\"],\"description\":\"the fencing token\"},"
     "\"locked_by\":{\"type\":[\"string\",\"null\"]},\"locked_by_name\":{\"type\":[\"string\",\"null\"]},"
+    "\"acquired_by\":{\"type\":[\"string\",\"null\"],\"description\":\"the name of the token that acquired "
+    "it; null: without one\"},"
     "\"status\":{\"type\":[\"string\",\"null\"],\"enum\":[\"active\",\"expired\",\"released\",null]},"
     "\"outcome\":{\"type\":[\"string\",\"null\"],\"enum\":[\"completed\",\"failed\",\"forced\",null]},"
     "\"locked_at\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},"
@@ -58,8 +60,6 @@ static const char components[] =
     "\"key\":{\"type\":\"string\"},\"is_free\":{\"type\":\"boolean\",\"enum\":[true]}}},"
     "\"Noted\":{\"type\":\"object\",\"required\":[\"key\",\"is_noted\"],\"properties\":{"
     "\"key\":{\"type\":\"string\"},\"is_noted\":{\"type\":\"boolean\",\"enum\":[true]}}},"
-    "\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\"],\"properties\":{"
-    "\"status\":{\"type\":\"string\"},\"version\":{\"type\":\"string\"}}},"
     "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","
     "\"required\":[\"code\",\"message\"],\"properties\":{\"code\":{\"type\":\"string\"},"
     "\"message\":{\"type\":\"string\"},"
@@ -69,9 +69,11 @@ static const char components[] =
     "\"place_kept_ms\":{\"type\":\"integer\",\"description\":\"after a wait: ask again with the same lock_id "
     "within this time to keep the place\"}}}}}}}";
 
-/* Of what only a dashboard asks for. */
+/* Of health checks, and of what only a dashboard asks for. */
 static const char view_schemas[] =
-    "{\"Tree\":{\"type\":\"object\",\"required\":[\"key\",\"above\",\"below\",\"has_more\"],\"properties\":{"
+    "{\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\"],\"properties\":{"
+    "\"status\":{\"type\":\"string\"},\"version\":{\"type\":\"string\"}}},"
+    "\"Tree\":{\"type\":\"object\",\"required\":[\"key\",\"above\",\"below\",\"has_more\"],\"properties\":{"
     "\"key\":{\"type\":\"string\"},"
     "\"above\":{\"type\":\"array\",\"description\":\"nearest first\",\"items\":{\"type\":\"object\","
     "\"required\":[\"key\",\"lock\"],\"properties\":{\"key\":{\"type\":\"string\"},"

@@ -104,6 +104,8 @@ void reply_error(struct exchange *x, const struct belay_error *err);
 void reply_error_with(struct exchange *x, int status, const struct belay_error *err, json_t *more);
 void reply_problem(struct exchange *x, int status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* 409: the id is in the queue already, with a place that another credential took. */
+void reply_not_yours(struct exchange *x, const char *lock_id);
 /* The client is gone, or its stream has ended: only the log line is left to do. */
 void exchange_end(struct exchange *x, int status);
 /* What is kept for the next: there is none. */
@@ -113,6 +115,17 @@ int status_of(enum belay_code code);
 
 /* The name under which what was done is recorded: who authenticated, else where it came from. */
 void exchange_by(const struct exchange *x, char *out, size_t size);
+
+/*
+ * A name that somebody gives, marked with the credential that gives it: "Alice (ci)"; without one, as it is. So no
+ * name can pass for one of another credential. A name that ends in the mark already stays. BELAY_INVALID, which calls
+ * it `what`, if it is no name or the whole has `size` bytes or more.
+ */
+enum belay_code mark_name(const char *name, const char *who, const char *what, char *out, size_t size,
+                          struct belay_error *err);
+
+/* Whether a place in the queue that the credential `who` took is for this caller to change: its own, or an admin's. */
+bool exchange_acts_for(const struct exchange *x, const char *who);
 
 /* False, and answered, if the token may not touch this key. */
 bool exchange_may_touch(struct exchange *x, const char *key);
@@ -140,7 +153,12 @@ bool ask_keeps_reply(struct exchange *x, int status, json_t *body);
 
 /* ---- json.c: locks and events as this caller may see them ---- */
 
-/* With the lock id only for admins and for the token that acquired it. */
+/*
+ * Whether a lock id may be shown: to admins, and to the credential that acquired it. Where the store does not
+ * keep the credential (layouts of other programs), to admins only.
+ */
+bool may_see_id(enum role role, const char *who, const struct belay_info *info);
+/* With the lock id only for those who may see it. */
 json_t *lock_for(const struct exchange *x, const struct belay_info *info);
 json_t *event_for(const struct exchange *x, const struct belay_event *event);
 /* A copy of the error with its holder as this caller may see it. */

@@ -72,6 +72,7 @@ static enum belay_code use_or_take_lock(struct writing *writing, const char *key
         return use_lock(writing, key);
     }
     options.owner_name = job->by;
+    options.acquired_by = job->who;
     options.cancel = job->cancel;
     code = belay_lock_acquire(job->server->client, key, &options, &writing->own, &job->err);
     if (code == BELAY_OK) {

@@ -342,7 +342,8 @@ static struct wait *wait_new(struct exchange *x, const struct belay_lock_options
 {
     size_t key_size = strlen(x->key) + 1;
     size_t owner_size = strlen(options->owner) + 1;
-    struct wait *wait = malloc(sizeof *wait + key_size + owner_size);
+    size_t who_size = strlen(x->who) + 1;
+    struct wait *wait = malloc(sizeof *wait + key_size + owner_size + who_size);
     char *texts;
 
     if (wait == NULL) {
@@ -355,6 +356,7 @@ static struct wait *wait_new(struct exchange *x, const struct belay_lock_options
     wait->timer.fire = on_timer;
     wait->key = memcpy(texts, x->key, key_size);
     wait->owner = memcpy(texts + key_size, options->owner, owner_size);
+    wait->who = memcpy(texts + key_size + owner_size, x->who, who_size);
     if (options->lock_id != NULL && strlen(options->lock_id) <= BELAY_ID_MAX) {
         (void)strncpy(wait->lock_id, options->lock_id, BELAY_ID_MAX);
         wait->has_id = true;
@@ -428,6 +430,10 @@ bool wait_resume(struct exchange *x, const char *lock_id, int64_t wait_ms)
     struct server *server = x->server;
     struct wait *wait = find_wait(&server->waits, lock_id);
 
+    if (wait != NULL && strcmp(wait->who, x->who) != 0) {
+        reply_not_yours(x, lock_id);
+        return true;
+    }
     if (wait != NULL && (wait->state == WAIT_LEAVING || (!wait->can_wait && wait->call != NULL))) {
         (void)belay_client_turn(server->client); /* it ends here, one way or another */
         wait = find_wait(&server->waits, lock_id);
@@ -458,11 +464,12 @@ bool wait_resume(struct exchange *x, const char *lock_id, int64_t wait_ms)
 
 /* ---- going away ---- */
 
-void wait_abandon(struct waits *waits, const char *lock_id)
+void wait_abandon(struct exchange *x, const char *lock_id)
 {
-    struct wait *wait = find_wait(waits, lock_id);
+    struct wait *wait = find_wait(&x->server->waits, lock_id);
 
-    if (wait != NULL && (wait->state == WAIT_WAITING || wait->state == WAIT_KEPT) && wait->can_wait) {
+    if (wait != NULL && exchange_acts_for(x, wait->who) &&
+        (wait->state == WAIT_WAITING || wait->state == WAIT_KEPT) && wait->can_wait) {
         leave(wait);
     }
 }

@@ -45,6 +45,7 @@ struct wait {
     char lock_id[BELAY_ID_MAX + 1]; /* "" until it is known */
     const char *key;                /* behind this struct, in the same block */
     const char *owner;              /* likewise */
+    const char *who;                /* likewise: the credential whose place it is; "": none */
 };
 
 struct waits {
@@ -61,11 +62,14 @@ struct waits {
  */
 void wait_begin(struct exchange *x, const struct belay_lock_options *options, int64_t wait_ms);
 
-/* The same acquire again: true if `x` has taken the place of who asked before. */
+/*
+ * The same acquire again: true if `x` has taken the place of who asked before, or is answered that the id has a
+ * place which another credential took.
+ */
 bool wait_resume(struct exchange *x, const char *lock_id, int64_t wait_ms);
 
-/* Whoever waits under this id gives up. */
-void wait_abandon(struct waits *waits, const char *lock_id);
+/* The request that waits under this id gives up, if its place is for `x` to change. */
+void wait_abandon(struct exchange *x, const char *lock_id);
 
 void wait_half_closed(struct wait *wait);
 void wait_client_gone(struct wait *wait);

@@ -122,6 +122,7 @@ json_t *wire_lock(const struct belay_info *info)
         { "token", wire_token(none ? 0 : info->token) },
         { "locked_by", wire_text(none ? NULL : info->locked_by) },
         { "locked_by_name", wire_text(none ? NULL : info->locked_by_name) },
+        { "acquired_by", wire_text(none ? NULL : info->acquired_by) },
         { "status", wire_text(none ? NULL : belay_status_name(info->status)) },
         { "outcome", wire_text(belay_outcome_name(info->outcome)) },
         { "locked_at", wire_time(none ? 0 : info->locked_at_unix_ms) },
@@ -283,17 +284,20 @@ bool wire_lock_line(struct buf *out, const struct belay_info *info)
     struct text id = text_of(info->lock_id);
     struct text owner = text_of(info->locked_by);
     struct text name = text_of(info->locked_by_name);
+    struct text credential = text_of(info->acquired_by);
 
     if (info->status == BELAY_STATUS_NONE || info->n_metadata > 0 || info->token == 0 ||
-        info->token > INT64_MAX || !is_plain(key) || !is_plain(id) || !is_plain(owner) || !is_plain(name)) {
+        info->token > INT64_MAX || !is_plain(key) || !is_plain(id) || !is_plain(owner) || !is_plain(name) ||
+        !is_plain(credential)) {
         return false;
     }
-    (void)buf_reserve(out, LINE_AROUND + key.len + id.len + owner.len + name.len);
+    (void)buf_reserve(out, LINE_AROUND + key.len + id.len + owner.len + name.len + credential.len);
     ADD(out, "{\"key\":", add_text, key);
     ADD(out, ",\"lock_id\":", add_text, id);
     ADD(out, ",\"token\":", buf_add_number, (int64_t)info->token);
     ADD(out, ",\"locked_by\":", add_text, owner);
     ADD(out, ",\"locked_by_name\":", add_text, name);
+    ADD(out, ",\"acquired_by\":", add_text, credential);
     ADD(out, ",\"status\":", add_text, text_of(belay_status_name(info->status)));
     ADD(out, ",\"outcome\":", add_text, text_of(belay_outcome_name(info->outcome)));
     ADD(out, ",\"locked_at\":", add_time, info->locked_at_unix_ms);

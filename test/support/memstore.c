@@ -84,6 +84,7 @@ void mem_make_absent(struct belay_record *record, const char *key)
     record->lock_id = mem_copy("");
     record->owner = mem_copy("");
     record->owner_name = mem_copy("");
+    record->acquired_by = mem_copy("");
 }
 
 static bool is_dead(const struct memstore_data *data, const char *lock_id)

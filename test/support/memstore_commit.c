@@ -145,6 +145,7 @@ static void set_fields(struct memstore_data *data, struct belay_record *record,
     }
     if ((write->set & BELAY_SET_IDENTITY) != 0) {
         replace(&record->lock_id, values->lock_id);
+        replace(&record->acquired_by, values->acquired_by == NULL ? "" : values->acquired_by);
         record->token = moment->token;
         note_used(data, record->key, record->lock_id);
     }
@@ -185,6 +186,7 @@ static void free_ticket(struct belay_ticket *ticket)
     free(ticket->key);
     free(ticket->owner);
     free(ticket->owner_name);
+    free(ticket->acquired_by);
 }
 
 static void drop_ticket(struct belay_record *record, const char *lock_id)
@@ -234,6 +236,7 @@ static void put_ticket(struct memstore_data *data, struct belay_record *record,
     replace(&ticket->key, put->key);
     replace(&ticket->owner, put->owner);
     replace(&ticket->owner_name, put->owner_name);
+    replace(&ticket->acquired_by, put->acquired_by == NULL ? "" : put->acquired_by);
     ticket->since_unix_ms = put->since_unix_ms;
     ticket->expires_ms = now + put->ttl_ms;
 }

@@ -254,7 +254,7 @@ static bool a_ticket_or_intent_alone_creates_a_record(struct suite *s)
     for (size_t i = 0; i < sizeof conditions / sizeof conditions[0]; i++) {
         const char *key = suite_text(s, "k%zu", i);
         const char *above = suite_text(s, "above %zu", i);
-        struct belay_put_ticket ticket = { "t", key, "o", "n", 1, LONG_MS };
+        struct belay_put_ticket ticket = { "t", key, "o", "n", 1, LONG_MS, NULL };
         struct belay_put_intent intent = { "i", key, LONG_MS };
 
         CHECK_DONE(commit1(

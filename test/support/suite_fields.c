@@ -56,7 +56,10 @@ static unsigned changes(const struct belay_record *a, const struct belay_record 
 
     groups |= a->held != b->held || a->outcome != b->outcome ? GROUP_HELD : 0U;
     groups |= a->locked_at_unix_ms != b->locked_at_unix_ms ? GROUP_LOCKED_AT : 0U;
-    groups |= !same_text(a->lock_id, b->lock_id) || a->token != b->token ? GROUP_IDENTITY : 0U;
+    groups |= !same_text(a->lock_id, b->lock_id) || a->token != b->token ||
+                      !same_text(a->acquired_by, b->acquired_by)
+                  ? GROUP_IDENTITY
+                  : 0U;
     groups |= !same_text(a->owner, b->owner) || !same_text(a->owner_name, b->owner_name) ? GROUP_OWNER : 0U;
     groups |= !same_metadata(a, b) ? GROUP_METADATA : 0U;
     groups |= a->outlives != b->outlives || a->heartbeat_ms != b->heartbeat_ms ||
@@ -146,7 +149,7 @@ static bool taken_alone_sets_held_and_since_when(struct suite *s)
     return true;
 }
 
-static bool identity_alone_sets_the_id_and_a_new_token(struct suite *s)
+static bool identity_alone_sets_the_id_its_credential_and_a_new_token(struct suite *s)
 {
     const struct answer *after;
 
@@ -154,6 +157,7 @@ static bool identity_alone_sets_the_id_and_a_new_token(struct suite *s)
         return false;
     }
     CHECK_TEXT(image(after, 0)->lock_id, "two");
+    CHECK_TEXT(image(after, 0)->acquired_by, "token of two");
     CHECK_INT(image(after, 0)->token, after->done.token);
     CHECK(after->done.token != 424242);
     return true;
@@ -364,6 +368,7 @@ static bool a_taken_record_holds_all_that_was_said(struct suite *s)
     CHECK_TEXT(r->lock_id, "one");
     CHECK_TEXT(r->owner, "owner of one");
     CHECK_TEXT(r->owner_name, "one@example");
+    CHECK_TEXT(r->acquired_by, "token of one");
     CHECK_INT(r->n_metadata, 2);
     CHECK_TEXT(meta_of(r, "branch"), "main");
     CHECK_INT(r->outcome, BELAY_OUTCOME_NONE);
@@ -403,7 +408,7 @@ const struct suite_case suite_fields[] = {
             SUITE_LACKS_NAMES | SUITE_LACKS_METADATA | SUITE_LACKS_TERMS | SUITE_LACKS_MILLIS),
     CASE("port", texts_of_a_record_that_was_never_taken_are_empty),
     CASE_IF("port", taken_alone_sets_held_and_since_when, SUITE_LACKS_WHOLE_IMAGES),
-    CASE_IF("L2", identity_alone_sets_the_id_and_a_new_token, SUITE_LACKS_WHOLE_IMAGES),
+    CASE_IF("L2", identity_alone_sets_the_id_its_credential_and_a_new_token, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("port", owner_alone_sets_owner_and_name, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("port", metadata_alone_replaces_all_of_it, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("port", terms_alone_set_heartbeat_and_staleness, SUITE_LACKS_WHOLE_IMAGES),

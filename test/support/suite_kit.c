@@ -11,6 +11,7 @@ struct belay_record *holder(struct suite *s, const char *lock_id, int64_t ttl_ms
     values->lock_id = suite_text(s, "%s", lock_id);
     values->owner = suite_text(s, "owner of %s", lock_id);
     values->owner_name = suite_text(s, "%s@example", lock_id);
+    values->acquired_by = suite_text(s, "token of %s", lock_id);
     values->metadata = metadata;
     values->n_metadata = 2;
     values->ttl_ms = ttl_ms;

@@ -3,7 +3,7 @@
 
 static bool a_ticket_holds_all_that_was_said(struct suite *s)
 {
-    struct belay_put_ticket put = { "waiter", "k:below", "o", "somebody", 1730816000123, 4321 };
+    struct belay_put_ticket put = { "waiter", "k:below", "o", "somebody", 1730816000123, 4321, "ci" };
     const struct answer *done =
         commit1(s, &(struct belay_write){ .key = "k", .condition = BELAY_IF_ABSENT, .put_ticket = &put });
     const struct belay_ticket *ticket;
@@ -15,6 +15,7 @@ static bool a_ticket_holds_all_that_was_said(struct suite *s)
     CHECK_TEXT(ticket->key, "k:below");
     CHECK_TEXT(ticket->owner, "o");
     CHECK_TEXT(ticket->owner_name, "somebody");
+    CHECK_TEXT(ticket->acquired_by, "ci");
     CHECK_INT(ticket->since_unix_ms, 1730816000123);
     CHECK_INT(ticket->expires_ms, done->done.now_ms + 4321);
     CHECK(!ticket->dead); /* who put it is still here */
@@ -40,7 +41,7 @@ static bool tickets_are_in_the_order_of_their_coming(struct suite *s)
 
 static bool a_replaced_ticket_keeps_its_place_and_takes_the_new_words(struct suite *s)
 {
-    struct belay_put_ticket put = { "first", "k:x", "new owner", "new name", 99, 1234 };
+    struct belay_put_ticket put = { "first", "k:x", "new owner", "new name", 99, 1234, NULL };
     const struct belay_record *r;
     const struct answer *done;
     uint64_t seq;
@@ -66,7 +67,7 @@ static bool a_replaced_ticket_keeps_its_place_and_takes_the_new_words(struct sui
 static bool a_dropped_ticket_that_comes_back_is_the_last(struct suite *s)
 {
     const char *first = "first";
-    struct belay_put_ticket put = { first, "k", "o", "n", 1, LONG_MS };
+    struct belay_put_ticket put = { first, "k", "o", "n", 1, LONG_MS, NULL };
     const struct belay_record *r;
 
     CHECK_DONE(queue(s, "k", "first", LONG_MS));

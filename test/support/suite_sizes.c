@@ -80,7 +80,8 @@ static bool hostile_tickets_come_back_as_they_went(struct suite *s)
 {
     for (size_t i = 0; i < N_HOSTILE; i++) {
         const char *id = suite_text(s, "id-%zu", i);
-        struct belay_put_ticket put = { id, hostile[i], hostile[i], hostile[N_HOSTILE - 1 - i], 1, LONG_MS };
+        struct belay_put_ticket put = { id, hostile[i], hostile[i], hostile[N_HOSTILE - 1 - i],
+                                        1,  LONG_MS,    hostile[i] };
         const struct belay_ticket *ticket;
 
         CHECK_DONE(commit1(s, &(struct belay_write){ .key = "k",
@@ -92,6 +93,7 @@ static bool hostile_tickets_come_back_as_they_went(struct suite *s)
         CHECK_TEXT(ticket->key, hostile[i]);
         CHECK_TEXT(ticket->owner, hostile[i]);
         CHECK_TEXT(ticket->owner_name, hostile[N_HOSTILE - 1 - i]);
+        CHECK_TEXT(ticket->acquired_by, hostile[i]);
     }
     return true;
 }

@@ -44,12 +44,13 @@ static void every_field_of_a_record_is_carried_over(void **state)
     struct belay_record kept = look(place->store, "kept");
     struct belay_record old = look(place->store, "old");
 
-    assert_int_equal(outside(place, "PRAGMA user_version"), 3);
+    assert_int_equal(outside(place, "PRAGMA user_version"), 4);
     assert_int_equal(outside(place, "SELECT count(*) FROM locks"), 5);
     assert_true(kept.held && kept.outlives);
     assert_string_equal(kept.lock_id, KEPT_ID);
     assert_string_equal(kept.owner, "ci-7");
     assert_string_equal(kept.owner_name, "ci@builder");
+    assert_string_equal(kept.acquired_by, "");
     assert_true(kept.revision == 2 && kept.token == 2);
     assert_true(kept.ttl_ms == 3600000 && kept.heartbeat_ms == 0 && kept.stale_after_ms == 0);
     assert_true(kept.expires_ms == 16947504 && kept.beat_ms == 13347504 && kept.freed_ms == 0);

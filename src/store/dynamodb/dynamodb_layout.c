@@ -26,6 +26,7 @@ static const struct layout layouts[] = {
             [FIELD_TOKEN] = { "token", FORMAT_NUMBER },
             [FIELD_OWNER] = { "locked_by", FORMAT_TEXT },
             [FIELD_OWNER_NAME] = { "locked_by_name", FORMAT_TEXT },
+            [FIELD_ACQUIRED_BY] = { "acquired_by", FORMAT_TEXT },
             [FIELD_OUTCOME] = { "outcome", FORMAT_TEXT },
             [FIELD_OUTLIVES] = { "outlives_process", FORMAT_SWITCH },
             [FIELD_STALE_NOTED] = { "stale_noted", FORMAT_SWITCH },

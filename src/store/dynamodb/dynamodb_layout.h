@@ -15,6 +15,7 @@ enum layout_field {
     FIELD_TOKEN,
     FIELD_OWNER,
     FIELD_OWNER_NAME,
+    FIELD_ACQUIRED_BY, /* the credential; layouts of other programs have no place for it */
     FIELD_OUTCOME,
     FIELD_OUTLIVES,
     FIELD_STALE_NOTED,

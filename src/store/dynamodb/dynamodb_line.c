@@ -183,9 +183,10 @@ static void put_seq(const struct belay_write *write, struct expr *expr)
 static void put_ticket(const struct belay_write *write, int64_t now_ms, struct expr *expr)
 {
     const struct belay_put_ticket *put = write->put_ticket;
-    json_t *map = json_pack("{s:o,s:o,s:o,s:o,s:o}", "key", av_text(put->key), "locked_by",
+    json_t *map = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "key", av_text(put->key), "locked_by",
                             av_text(put->owner), "locked_by_name", av_text(put->owner_name), "since",
-                            av_int(put->since_unix_ms), "expires_at", av_int(now_ms + put->ttl_ms));
+                            av_int(put->since_unix_ms), "expires_at", av_int(now_ms + put->ttl_ms),
+                            "acquired_by", av_text(put->acquired_by == NULL ? "" : put->acquired_by));
 
     set_named(expr, LINE_TICKET, put->lock_id, av_map(map));
     put_seq(write, expr);

@@ -36,6 +36,7 @@ static void read_ticket(const json_t *item, const json_t *map, const char *id, s
     ticket->key = copy(item_text(map, "key"), ok);
     ticket->owner = copy(item_text(map, "locked_by"), ok);
     ticket->owner_name = copy(item_text(map, "locked_by_name"), ok);
+    ticket->acquired_by = copy(item_text(map, "acquired_by"), ok);
     (void)item_int(map, "since", &ticket->since_unix_ms);
     (void)item_int(map, "expires_at", &ticket->expires_ms);
     buf_addf(&name, "%s%s", LINE_SEQ, id);
@@ -284,6 +285,9 @@ enum belay_code ddb_record(struct ddb_store *store, const char *key, const struc
     }
     record.owner = copy(text_of(layout, item, FIELD_OWNER), &ok);
     record.owner_name = copy(text_of(layout, item, FIELD_OWNER_NAME), &ok);
+    if (layout_name_of(layout, FIELD_ACQUIRED_BY) != NULL) {
+        record.acquired_by = copy(text_of(layout, item, FIELD_ACQUIRED_BY), &ok);
+    }
     if (ok && item != NULL) {
         read_holder(store, item, &record, &ok);
         read_fence(items->fence, &record);

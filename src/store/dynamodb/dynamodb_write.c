@@ -178,6 +178,7 @@ static void put_holder(const struct ddb_store *store, const struct belay_write *
 
     if ((write->set & BELAY_SET_IDENTITY) != 0) {
         put(store, FIELD_LOCK_ID, av_text(values->lock_id), expr);
+        put(store, FIELD_ACQUIRED_BY, av_text(values->acquired_by == NULL ? "" : values->acquired_by), expr);
         put_token(store, now_ms, expr);
     }
     if ((write->set & BELAY_SET_OWNER) != 0) {

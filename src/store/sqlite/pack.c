@@ -7,6 +7,12 @@
 
 enum { SEEN_MAX = 16, NUMBER_MAX = 10, FLAG_HELD = 1, FLAG_OUTLIVES = 2, FLAG_STALE_NOTED = 4 };
 
+/*
+ * Only in what is packed, so that an entry of an older belay is read as it was meant: a write names the
+ * credential, its ticket does.
+ */
+enum { SETS_CREDENTIAL = 1 << 16, PUTS_TICKET = 1, PUTS_INTENT = 2, PUTS_CREDENTIAL = 4 };
+
 /* A text that was written out. */
 struct seen {
     const char *text; /* borrowed */
@@ -178,6 +184,9 @@ static void put_values(struct writer *w, unsigned set, const struct belay_record
     if ((set & BELAY_SET_IDENTITY) != 0) {
         put_text(w, values->lock_id);
     }
+    if ((set & SETS_CREDENTIAL) != 0) {
+        put_text(w, values->acquired_by);
+    }
     if ((set & BELAY_SET_OWNER) != 0) {
         put_text(w, values->owner);
         put_text(w, values->owner_name);
@@ -198,6 +207,11 @@ static void put_values(struct writer *w, unsigned set, const struct belay_record
     }
 }
 
+static bool is_given(const char *credential)
+{
+    return credential != NULL && credential[0] != '\0';
+}
+
 static void put_ids(struct writer *w, const char *const *ids, size_t n)
 {
     put_unsigned(w, n);
@@ -210,13 +224,19 @@ static void put_write(struct writer *w, const struct belay_write *write)
 {
     const struct belay_put_ticket *ticket = write->put_ticket;
     const struct belay_put_intent *intent = write->put_intent;
+    unsigned set = write->set;
+    bool has_credential = ticket != NULL && is_given(ticket->acquired_by);
 
+    if ((set & BELAY_SET_IDENTITY) != 0 && is_given(write->values->acquired_by)) {
+        set |= SETS_CREDENTIAL;
+    }
     put_text(w, write->key);
-    put_unsigned(w, write->set);
-    put_values(w, write->set, write->values);
+    put_unsigned(w, set);
+    put_values(w, set, write->values);
     put_ids(w, write->drop_tickets, write->n_drop_tickets);
     put_ids(w, write->drop_intents, write->n_drop_intents);
-    put_unsigned(w, (ticket != NULL ? 1U : 0U) | (intent != NULL ? 2U : 0U));
+    put_unsigned(w, (ticket != NULL ? PUTS_TICKET : 0U) | (intent != NULL ? PUTS_INTENT : 0U) |
+                        (has_credential ? PUTS_CREDENTIAL : 0U));
     if (ticket != NULL) {
         put_text(w, ticket->lock_id);
         put_text(w, ticket->key);
@@ -224,6 +244,9 @@ static void put_write(struct writer *w, const struct belay_write *write)
         put_text(w, ticket->owner_name);
         put_int(w, ticket->since_unix_ms);
         put_int(w, ticket->ttl_ms);
+        if (has_credential) {
+            put_text(w, ticket->acquired_by);
+        }
     }
     if (intent != NULL) {
         put_text(w, intent->lock_id);
@@ -353,6 +376,9 @@ static void get_values(struct reader *r, struct lists *lists, unsigned set, stru
     if ((set & BELAY_SET_IDENTITY) != 0) {
         values->lock_id = (char *)get_given(r);
     }
+    if ((set & SETS_CREDENTIAL) != 0) {
+        values->acquired_by = (char *)get_given(r);
+    }
     if ((set & BELAY_SET_OWNER) != 0) {
         values->owner = (char *)get_text(r);
         values->owner_name = (char *)get_text(r);
@@ -384,21 +410,23 @@ static void get_write(struct reader *r, struct lists *lists, size_t i)
     write->set = (unsigned)get_unsigned(r);
     write->values = &room->values[i];
     get_values(r, lists, write->set, &room->values[i]);
+    write->set &= ~(unsigned)SETS_CREDENTIAL;
     write->n_drop_tickets = get_count(r);
     write->drop_tickets = as_index(get_ids(r, lists, write->n_drop_tickets));
     write->n_drop_intents = get_count(r);
     write->drop_intents = as_index(get_ids(r, lists, write->n_drop_intents));
     puts = get_unsigned(r);
-    if ((puts & 1) != 0) {
+    if ((puts & PUTS_TICKET) != 0) {
         room->tickets[i].lock_id = get_given(r);
         room->tickets[i].key = get_given(r);
         room->tickets[i].owner = get_text(r);
         room->tickets[i].owner_name = get_text(r);
         room->tickets[i].since_unix_ms = get_int(r);
         room->tickets[i].ttl_ms = get_int(r);
+        room->tickets[i].acquired_by = (puts & PUTS_CREDENTIAL) != 0 ? get_given(r) : NULL;
         write->put_ticket = &room->tickets[i];
     }
-    if ((puts & 2) != 0) {
+    if ((puts & PUTS_INTENT) != 0) {
         room->intents[i].lock_id = get_given(r);
         room->intents[i].key = get_given(r);
         room->intents[i].ttl_ms = get_int(r);
@@ -513,6 +541,7 @@ void record_pack(struct buf *to, const struct belay_record *record)
     put_text(&w, record->lock_id);
     put_text(&w, record->owner);
     put_text(&w, record->owner_name);
+    put_text(&w, record->acquired_by == NULL ? "" : record->acquired_by);
     put_meta(&w, record->metadata, record->n_metadata);
     put_unsigned(&w, record->n_intents);
     for (size_t i = 0; i < record->n_intents; i++) {
@@ -530,6 +559,7 @@ void record_pack(struct buf *to, const struct belay_record *record)
         put_text(&w, ticket->key);
         put_text(&w, ticket->owner);
         put_text(&w, ticket->owner_name);
+        put_text(&w, ticket->acquired_by);
         put_unsigned(&w, ticket->seq);
         put_int(&w, ticket->since_unix_ms);
         put_int(&w, ticket->expires_ms);
@@ -604,6 +634,7 @@ static bool unpack_tickets(struct reader *r, struct row *row)
         ticket->key = (char *)get_given(r);
         ticket->owner = (char *)get_given(r);
         ticket->owner_name = (char *)get_given(r);
+        ticket->acquired_by = (char *)get_text(r);
         ticket->seq = get_unsigned(r);
         ticket->since_unix_ms = get_int(r);
         ticket->expires_ms = get_int(r);
@@ -682,6 +713,7 @@ enum belay_code record_unpack(const char *key, const void *data, size_t len, str
     row.record.lock_id = keep_text(&r);
     row.record.owner = keep_text(&r);
     row.record.owner_name = keep_text(&r);
+    row.record.acquired_by = keep_text(&r);
     ok = unpack_meta(&r, &row.record) && unpack_intents(&r, &row.record) && unpack_tickets(&r, &row);
     if (!ok || r.bad) {
         row_release(&row);

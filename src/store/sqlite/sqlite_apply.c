@@ -132,7 +132,8 @@ static bool set_fields(struct belay_record *record, unsigned set, const struct b
         record->locked_at_unix_ms = ground->unix_ms;
     }
     if ((set & BELAY_SET_IDENTITY) != 0) {
-        if (!replace_own_text(record, &record->lock_id, values->lock_id)) {
+        if (!replace_own_text(record, &record->lock_id, values->lock_id) ||
+            !replace_own_text(record, &record->acquired_by, values->acquired_by)) {
             return false;
         }
         record->token = ground->next;
@@ -177,6 +178,7 @@ static void clear_ticket(struct belay_ticket *ticket)
     free(ticket->key); /* NOLINT(clang-analyzer-unix.Malloc) */
     free(ticket->owner);
     free(ticket->owner_name);
+    free(ticket->acquired_by);
 }
 
 static void drop_ticket(struct row *row, const char *lock_id)
@@ -227,7 +229,8 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
     row->vouched = marks != NULL ? marks : row->vouched;
     if (tickets == NULL || marks == NULL || !replace_text(&ticket.lock_id, put->lock_id) ||
         !replace_text(&ticket.key, put->key) || !replace_text(&ticket.owner, put->owner) ||
-        !replace_text(&ticket.owner_name, put->owner_name)) {
+        !replace_text(&ticket.owner_name, put->owner_name) ||
+        !replace_text(&ticket.acquired_by, put->acquired_by)) {
         clear_ticket(&ticket);
         return false;
     }

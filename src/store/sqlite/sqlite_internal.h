@@ -209,7 +209,8 @@ int db_add_functions(struct sqlite_store *store);
 
 /* ---- sqlite_record.c, sqlite_json.c ---- */
 #define RECORD_COLUMNS                                                                                       \
-    "key, held, outlives, expires_ms, lock_id, owner, owner_name, numbers, metadata, tickets, intents"
+    "key, held, outlives, expires_ms, lock_id, owner, owner_name, numbers, metadata, tickets, intents, "     \
+    "acquired_by"
 
 void row_release(struct row *row);
 /* A row that says that there is no record of `key`. */

@@ -3,7 +3,8 @@
  * comes here: that is what keeps the usual commit short.
  *
  *     metadata  [["name", "value"], ...]     in the order they were given
- *     tickets   [[id, key, owner, owner's name, seq, since, expires, vouched], ...]
+ *     tickets   [[id, key, owner, owner's name, seq, since, expires, vouched, credential], ...]
+ *               (the credential is missing in what a belay of schema 3 wrote)
  *     intents   [[id, key, expires], ...]
  *
  * By place and not by name: a line of waiters is read and written at every
@@ -62,6 +63,7 @@ enum belay_code json_read_meta(const struct sqlite_store *store, const char *tex
 static bool read_ticket(json_t *item, struct belay_ticket *ticket, bool *vouched)
 {
     const char *id, *key, *owner, *name;
+    const char *credential = json_string_value(json_array_get(item, 8));
     json_int_t seq, since, expires;
     int is_vouched;
 
@@ -73,12 +75,13 @@ static bool read_ticket(json_t *item, struct belay_ticket *ticket, bool *vouched
     ticket->key = strdup(key);
     ticket->owner = strdup(owner);
     ticket->owner_name = strdup(name);
+    ticket->acquired_by = credential == NULL ? NULL : strdup(credential);
     ticket->seq = (uint64_t)seq;
     ticket->since_unix_ms = since;
     ticket->expires_ms = expires;
     *vouched = is_vouched != 0;
     return ticket->lock_id != NULL && ticket->key != NULL && ticket->owner != NULL &&
-           ticket->owner_name != NULL;
+           ticket->owner_name != NULL && (credential == NULL || ticket->acquired_by != NULL);
 }
 
 static bool read_tickets(const char *text, struct row *row)
@@ -193,10 +196,10 @@ enum belay_code json_write_tickets(const struct row *row, char **out_text, struc
     list = json_array();
     for (size_t i = 0; i < row->record.n_tickets; i++) {
         const struct belay_ticket *t = &row->record.tickets[i];
-        (void)json_array_append_new(list,
-                                    json_pack("[s, s, s, s, I, I, I, b]", t->lock_id, t->key, t->owner,
-                                              t->owner_name, (json_int_t)t->seq, (json_int_t)t->since_unix_ms,
-                                              (json_int_t)t->expires_ms, (int)row->vouched[i]));
+        (void)json_array_append_new(list, json_pack("[s, s, s, s, I, I, I, b, s?]", t->lock_id, t->key,
+                                                    t->owner, t->owner_name, (json_int_t)t->seq,
+                                                    (json_int_t)t->since_unix_ms, (json_int_t)t->expires_ms,
+                                                    (int)row->vouched[i], t->acquired_by));
     }
     return write_list(list, row->record.n_tickets, "the owner of a waiter", out_text, err);
 }

@@ -18,7 +18,9 @@ enum column {
     COL_NUMBERS,
     COL_METADATA,
     COL_TICKETS,
-    COL_INTENTS
+    COL_INTENTS,
+    COL_ACQUIRED_BY,
+    N_COLUMNS
 };
 
 void row_release(struct row *row)
@@ -36,8 +38,9 @@ enum belay_code row_absent(const char *key, struct row *out_row, struct belay_er
     row.record.lock_id = strdup("");
     row.record.owner = strdup("");
     row.record.owner_name = strdup("");
+    row.record.acquired_by = strdup("");
     if (row.record.key == NULL || row.record.lock_id == NULL || row.record.owner == NULL ||
-        row.record.owner_name == NULL) {
+        row.record.owner_name == NULL || row.record.acquired_by == NULL) {
         row_release(&row);
         return error_no_memory(err);
     }
@@ -64,7 +67,8 @@ static char *copy_column(sqlite3_stmt *statement, enum column column, char **at)
 static bool read_texts(sqlite3_stmt *statement, struct belay_record *record)
 {
     size_t size = column_size(statement, COL_KEY) + column_size(statement, COL_LOCK_ID) +
-                  column_size(statement, COL_OWNER) + column_size(statement, COL_OWNER_NAME);
+                  column_size(statement, COL_OWNER) + column_size(statement, COL_OWNER_NAME) +
+                  column_size(statement, COL_ACQUIRED_BY);
     char *at = malloc(size);
 
     if (at == NULL) {
@@ -76,8 +80,9 @@ static bool read_texts(sqlite3_stmt *statement, struct belay_record *record)
     record->lock_id = copy_column(statement, COL_LOCK_ID, &at);
     record->owner = copy_column(statement, COL_OWNER, &at);
     record->owner_name = copy_column(statement, COL_OWNER_NAME, &at);
+    record->acquired_by = copy_column(statement, COL_ACQUIRED_BY, &at);
     return record->key != NULL && record->lock_id != NULL && record->owner != NULL &&
-           record->owner_name != NULL;
+           record->owner_name != NULL && record->acquired_by != NULL;
 }
 
 static bool read_numbers(sqlite3_stmt *statement, struct belay_record *record)
@@ -177,7 +182,7 @@ enum belay_code row_look(struct sqlite_store *store, const char *key, struct row
     if (rc != SQLITE_ROW) {
         code = sqlite_failed(store, rc == SQLITE_DONE ? SQLITE_CORRUPT : rc, err);
     } else {
-        *out_served = db_read_served(store, statement, COL_INTENTS + 1);
+        *out_served = db_read_served(store, statement, N_COLUMNS);
         code = sqlite3_column_type(statement, COL_KEY) == SQLITE_NULL
                    ? row_absent(key, out_row, err)
                    : row_read(store, statement, out_row, err);
@@ -237,6 +242,7 @@ static void bind_record(struct binder *binder, const struct belay_record *record
     bind_text(binder, COL_LOCK_ID, record->lock_id);
     bind_text(binder, COL_OWNER, record->owner);
     bind_text(binder, COL_OWNER_NAME, record->owner_name);
+    bind_text(binder, COL_ACQUIRED_BY, record->acquired_by == NULL ? "" : record->acquired_by);
 }
 
 /* An UPDATE where there is a row: REPLACE takes it out of its page and puts it in again. */

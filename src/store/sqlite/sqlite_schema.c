@@ -108,6 +108,9 @@ static const char *const migrations[] = {
     "WHERE id <= (SELECT indexed FROM meta) AND type IN ('lock.acquired', 'lock.adopted') ORDER BY 1, 2;"
     "ALTER TABLE meta ADD COLUMN listed INTEGER NOT NULL DEFAULT 0;" /* events up to this one are in `history` */
     "UPDATE meta SET listed = indexed;",
+
+    /* 4: the credential that acquired. Of what an older belay took it is not known. */
+    "ALTER TABLE locks ADD COLUMN acquired_by TEXT NOT NULL DEFAULT '';",
 };
 enum { VERSION = sizeof migrations / sizeof migrations[0] };
 

@@ -1,0 +1,192 @@
+"""Whose lock it is: the credential that acquired is a field of the record, and decides who is given its id.
+
+Names for people (locked_by, locked_by_name) are what the client says they are, and decide nothing.
+"""
+
+import json
+import threading
+
+from hook_support import Receiver
+from server_support import ServerCase, main, wait_until
+
+TOKENS = {
+    "secret-ci": ("ci", "locker", None),
+    "secret-bot": ("bot", "locker", None),
+    "secret-reader": ("watcher", "reader", None),
+    "secret-admin": ("boss", "admin", None),
+}
+
+
+class IdentityCase(ServerCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve(config=self.config_with(TOKENS))
+
+    def shown(self, key, token="secret-admin"):
+        return self.server.get(f"/v1/locks/{key}", token=token).json()
+
+    def events(self, key, token="secret-admin"):
+        return self.server.get(f"/v1/locks/{key}/history", token=token).json()["events"]
+
+
+class Reentry(IdentityCase):
+    def test_reentry_is_for_the_credential_that_acquired(self):
+        first = self.server.acquire("k", "job-42", token="secret-ci", reentrant=True).json()
+        self.assertEqual(first["acquired_by"], "ci")
+        for token in ("secret-bot", "secret-admin"):
+            with self.subTest(token):
+                refused = self.server.acquire("k", "job-42", token=token, reentrant=True)
+                self.assertEqual((refused.status, refused.error["code"]), (409, "lock_held"))
+                if token == "secret-bot":
+                    self.assertNotIn(first["lock_id"], refused.body.decode())
+        again = self.server.acquire("k", "job-42", token="secret-ci", reentrant=True).json()
+        self.assertEqual((again["lock_id"], again["token"]), (first["lock_id"], first["token"]))
+
+    def test_a_lock_taken_without_a_token_is_not_reentered_with_one(self):
+        self.server.stop()
+        plain = self.serve()
+        self.assertIsNone(plain.acquire("k", "job-42", reentrant=True).json()["acquired_by"])
+        self.assertEqual(plain.acquire("k", "job-42", reentrant=True).status, 200)
+        plain.stop()
+        self.server = self.serve(config=self.config_with(TOKENS))
+        self.assertEqual(self.server.acquire("k", "job-42", token="secret-ci", reentrant=True).status, 409)
+
+    def test_the_credential_outlives_the_server(self):
+        first = self.server.acquire("k", "job-42", token="secret-ci").json()
+        for how in ("kill", "stop"):
+            with self.subTest(how):
+                self.server.process.kill() if how == "kill" else None
+                self.server.stop() if how == "stop" else self.server.process.wait()
+                self.server = self.serve(config=self.config_with(TOKENS))
+                self.assertEqual(self.shown("k")["acquired_by"], "ci")
+                self.assertEqual(self.server.acquire("k", "job-42", token="secret-bot", reentrant=True).status, 409)
+                again = self.server.acquire("k", "job-42", token="secret-ci", reentrant=True)
+                self.assertEqual(again.json()["lock_id"], first["lock_id"])
+
+    def test_a_local_command_does_not_reenter_a_tokens_lock(self):
+        self.server.acquire("k", "job-42", token="secret-ci")
+        self.fails(75, "acquire", "k", "--owner", "job-42", "--reentrant")
+        self.server.stop()
+        self.fails(75, "acquire", "k", "--owner", "job-42", "--reentrant")
+
+
+class Ids(IdentityCase):
+    def test_a_display_name_gives_nobody_an_id(self):
+        lock = self.server.acquire("k", "job", token="secret-ci", locked_by_name="x (bot)").json()
+        self.assertIsNone(self.shown("k", "secret-bot")["lock_id"])
+        self.assertEqual(self.shown("k", "secret-ci")["lock_id"], lock["lock_id"])
+        self.ok("acquire", "local", "--owner", "job", "--owner-name", "Alice (bot)", "--json")
+        self.assertIsNone(self.shown("local", "secret-bot")["lock_id"])
+        self.assertIsNone(self.shown("local")["acquired_by"])
+
+    def test_a_repeated_acquire_is_for_the_credential_that_made_it(self):
+        lock = self.server.acquire("k", "job", token="secret-ci", lock_id="run-17").json()
+        refused = self.server.acquire("k", "job", token="secret-bot", lock_id="run-17")
+        self.assertEqual((refused.status, refused.error["code"], refused.error["lock"]["lock_id"]), (409, "lock_held", None))
+        self.assertEqual(self.server.acquire("k", "job", token="secret-ci", lock_id="run-17").json()["token"], lock["token"])
+
+    def test_adopting_takes_the_id_and_makes_the_lock_the_adopters(self):
+        self.server.acquire("k", "job", token="secret-ci", lock_id="given")
+        adopted = self.server.post("/v1/locks/k/adopt", {"lock_id": "given"}, token="secret-bot").json()
+        self.assertEqual((adopted["acquired_by"], adopted["locked_by"]), ("bot", "job"))
+        self.assertIsNone(self.shown("k", "secret-ci")["lock_id"])
+        self.assertEqual(self.shown("k", "secret-bot")["lock_id"], adopted["lock_id"])
+
+    def test_no_route_shows_the_id_to_others(self):
+        key = "stack:s:env:e"
+        quoted = "stack%3As%3Aenv%3Ae"
+        lock_id = self.server.acquire(key, "job", token="secret-ci").json()["lock_id"]
+        for token, sees in (("secret-bot", False), ("secret-reader", False), ("secret-ci", True), ("secret-admin", True)):
+            bodies = {path: self.server.get(path, token=token).body.decode() for path in (
+                f"/v1/locks/{quoted}", "/v1/locks", f"/v1/locks/{quoted}/queue",
+                f"/v1/locks/{quoted}%3Aservice%3Av/tree", f"/v1/locks/{quoted}/free")}
+            bodies["history"] = json.dumps(self.events(quoted, token))
+            if token != "secret-reader":
+                bodies["409"] = self.server.acquire(key, "x", token=token).body.decode()
+                bodies["409 below"] = self.server.acquire(key + ":service:v", "x", token=token).body.decode()
+                bodies["409 release"] = self.server.release(key, "nobody", token=token).body.decode()
+                bodies["409 waiting"] = self.server.acquire(key, "x", token=token, wait_ms=20).body.decode()
+            for path, body in bodies.items():
+                with self.subTest(token=token, path=path):
+                    self.assertIn(key, body)
+                    if path == "history":  # the ids of events are for admins
+                        self.assertEqual(lock_id in body, token == "secret-admin")
+                    else:
+                        self.assertEqual(lock_id in body, sees, body)
+
+
+class Places(IdentityCase):
+    def wait_for(self, token, lock_id, answers, key="k"):
+        def ask():
+            answers.append(self.server.acquire(key, "w", token=token, lock_id=lock_id, wait_ms=30000, ttl_ms=120000))
+        thread = threading.Thread(target=ask)
+        thread.start()
+        wait_until(lambda: self.server.get(f"/v1/locks/{key}/queue", token="secret-admin").json()["waiting"], "the place")
+        return thread
+
+    def test_a_place_in_the_queue_is_for_the_credential_that_took_it(self):
+        held = self.server.acquire("k", "job", token="secret-ci").json()
+        answers = []
+        thread = self.wait_for("secret-ci", "place-1", answers)
+        taken = self.server.acquire("k", "w", token="secret-bot", lock_id="place-1", wait_ms=1000)
+        self.assertEqual((taken.status, taken.error["code"]), (409, "id_used"))
+        self.server.release("k", "place-1", token="secret-bot")
+        self.assertEqual(len(self.server.get("/v1/locks/k/queue", token="secret-admin").json()["waiting"]), 1)
+        self.server.release("k", held["lock_id"], token="secret-ci")
+        thread.join(30)
+        self.assertEqual((answers[0].status, answers[0].json()["lock_id"]), (200, "place-1"))
+
+    def test_nor_is_it_anothers_after_the_server_has_changed(self):
+        self.server.acquire("k", "job", token="secret-ci")
+        answers = []
+        thread = self.wait_for("secret-ci", "place-1", answers)
+        self.server.stop()  # forgets the request; its ticket stays in the store
+        thread.join(30)
+        self.assertEqual(answers[0].status, 503)
+        self.server = self.serve(config=self.config_with(TOKENS))
+        for wait_ms in (0, 1000):
+            taken = self.server.acquire("k", "w", token="secret-bot", lock_id="place-1", wait_ms=wait_ms)
+            self.assertEqual((taken.status, taken.error["code"]), (409, "id_used"))
+        mine = self.server.acquire("k", "w", token="secret-ci", lock_id="place-1", wait_ms=20)
+        self.assertEqual((mine.status, mine.error["code"], mine.error["position"]), (409, "lock_held", 0))
+
+    def test_a_queued_webhook_is_for_the_credential_that_queued_it(self):
+        config = self.config_with(TOKENS)
+        config.write_text(config.read_text() + "  webhooks:\n    allow: [127.0.0.1]\n")
+        self.server.stop()
+        self.server = self.serve(config=config)
+        receiver = Receiver(self)
+        held = self.server.acquire("k", "job", token="secret-ci").json()
+        body = {"lock_id": "hook-1", "wait_ms": 60000, "webhook": {"url": receiver.url}}
+        self.assertEqual(self.server.acquire("k", "w", token="secret-ci", **body).status, 202)
+        taken = self.server.acquire("k", "w", token="secret-bot", **body)
+        self.assertEqual((taken.status, taken.error["code"]), (409, "id_used"))
+        leave = "/v1/locks/k/queue?lock_id=hook-1"
+        self.assertEqual(self.server.call("DELETE", leave, token="secret-bot").status, 404)
+        self.server.stop()
+        self.server = self.serve(config=config)
+        self.assertEqual(self.server.call("DELETE", leave, token="secret-bot").status, 404)
+        self.server.release("k", held["lock_id"], token="secret-ci")
+        wait_until(lambda: self.shown("k")["lock_id"] == "hook-1", "the webhook's lock")
+        self.assertEqual(self.shown("k")["acquired_by"], "ci")
+        self.assertEqual(self.server.acquire("k", "job", token="secret-bot", **body).status, 409)
+        self.assertEqual(self.server.release("k", "hook-1", token="secret-bot").status, 200, "whoever was given the id")
+
+
+class Names(IdentityCase):
+    def test_what_a_holder_says_it_lost_is_said_in_its_own_name(self):
+        lock = self.server.acquire("k", "job", token="secret-ci", locked_by_name="Alice").json()
+        for given, recorded in (("Alice (boss)", "Alice (boss) (bot)"), ("boss", "boss (bot)"), (None, "bot")):
+            fields = {} if given is None else {"locked_by_name": given}
+            answer = self.server.post("/v1/lost", {"key": "k", "lock_id": lock["lock_id"], "locked_by": "job", **fields},
+                                      token="secret-bot")
+            self.assertEqual(answer.status, 200)
+            event = self.events("k")[-1]
+            self.assertEqual((event["event"], event["locked_by_name"], event["by"]), ("lock.lost", recorded, "bot"))
+        body = {"key": "k", "lock_id": lock["lock_id"], "locked_by_name": "Alice (ci)"}
+        self.server.post("/v1/lost", body, token="secret-ci")
+        self.assertEqual(self.events("k")[-1]["locked_by_name"], "Alice (ci)", "marked once")
+
+
+if __name__ == "__main__":
+    main()
