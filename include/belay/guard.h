@@ -221,10 +221,11 @@ struct belay_db_options {
     void (*on_step)(void *context, enum belay_level level, const char *text);
     void *context;
     struct belay_cancel *cancel;
+    const char *acquired_by; /* as in struct belay_lock_options, for the database's lock; NULL: none */
 };
 #define BELAY_DB_OPTIONS_INIT                                                                                \
     {                                                                                                        \
-        sizeof(struct belay_db_options), NULL, NULL, false, 0, NULL, NULL, NULL, NULL                        \
+        sizeof(struct belay_db_options), NULL, NULL, false, 0, NULL, NULL, NULL, NULL, NULL                  \
     }
 
 /*

@@ -39,6 +39,7 @@ static void fill_options(struct guard_run *run, const struct belay_meta metadata
     options->heartbeat_ms = run->settings->lock_ttl_ms / BEATS_PER_LEASE;
     options->owner = run->owner;
     options->owner_name = run->options->by;
+    options->acquired_by = run->options->acquired_by;
     options->metadata = metadata;
     options->n_metadata = 2;
     options->on_lost = on_lost;

@@ -207,17 +207,15 @@ static void mark_app(struct job *job)
     const char *state = json_string_value(json_object_get(root, "state"));
     const char *by = json_string_value(json_object_get(root, "by"));
     struct belay_app *app = NULL;
-    char who[JOB_BY_SIZE + 300];
+    char who[BELAY_OWNER_MAX + 1];
 
     if (state == NULL || (strcmp(state, "running") != 0 && strcmp(state, "stopped") != 0)) {
         (void)error_set(&job->err, BELAY_INVALID, "'state' must be running or stopped");
         json_decref(root);
         return;
     }
-    /* Who says so is what they say and who they are. */
-    (void)snprintf(who, sizeof who, "%.256s%s%s%s", by == NULL ? job->by : by, by == NULL ? "" : " (",
-                   by == NULL ? "" : job->by, by == NULL ? "" : ")");
-    if (belay_app_mark(job->server->client, job->key,
+    if (job_name_by(job, by, who, sizeof who) == BELAY_OK &&
+        belay_app_mark(job->server->client, job->key,
                        strcmp(state, "stopped") == 0 ? BELAY_APP_STOPPED : BELAY_APP_RUNNING, who, &app,
                        &job->err) == BELAY_OK) {
         job->answer = belay_app_to_json(app);
@@ -317,14 +315,19 @@ static void run_database(struct job *job, bool is_start)
     struct belay_db_options options = BELAY_DB_OPTIONS_INIT;
     struct belay_db_results *results = NULL;
     json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
+    char by[BELAY_OWNER_MAX + 1];
     enum belay_code code;
 
     options.database = job->key;
-    options.by = job->by;
+    options.acquired_by = job->who;
     options.on_step = on_step;
     options.context = job;
     options.cancel = job->cancel;
     code = read_options(job, root, &options);
+    if (code == BELAY_OK) {
+        code = job_name_by(job, options.by, by, sizeof by);
+        options.by = by;
+    }
     if (code == BELAY_OK) {
         code = is_start ? belay_db_start(job->server->client, &options, &results, &job->err)
                         : belay_db_stop(job->server->client, &options, &results, &job->err);

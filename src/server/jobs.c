@@ -1,6 +1,7 @@
 #include "server/jobs.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,6 +199,9 @@ static bool fill(struct job *job, struct exchange *x)
     memcpy(job->more, x->more, sizeof job->more);
     memcpy(job->who, x->who, sizeof job->who);
     job->role = x->role;
+    if (x->token != NULL) {
+        memcpy(job->hash, x->token->hash, sizeof job->hash);
+    }
     job->body = http_take_body(x->request, &job->body_len); /* it may have a '\0' in it */
     job->query = strdup(x->request->query);
     job->cancel = belay_cancel_new();
@@ -207,6 +211,15 @@ static bool fill(struct job *job, struct exchange *x)
     return keep_header(x, "If-Match", &job->if_match) &&
            keep_header(x, "If-None-Match", &job->if_none_match) &&
            keep_header(x, "Content-MD5", &job->content_md5);
+}
+
+enum belay_code job_name_by(struct job *job, const char *said, char *out, size_t size)
+{
+    if (said != NULL) {
+        return mark_name(said, job->by, "by", out, size, &job->err);
+    }
+    (void)snprintf(out, size, "%s", job->by);
+    return BELAY_OK;
 }
 
 bool job_query(const struct job *job, const char *name, char *out, size_t size)

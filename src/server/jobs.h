@@ -25,7 +25,8 @@ struct job {
     char key[BELAY_KEY_MAX + 1];     /* the name in the path */
     char more[2][BELAY_KEY_MAX + 1]; /* further names in it */
     enum role role;
-    char who[AUTH_NAME_MAX + 1]; /* the token's name; "" without tokens */
+    char who[AUTH_NAME_MAX + 1];         /* the token's name; "" without tokens */
+    unsigned char hash[AUTH_HASH_BYTES]; /* of the token; zeros without one */
     char by[JOB_BY_SIZE];
     char *body; /* owned; of the request */
     size_t body_len;
@@ -51,6 +52,12 @@ struct jobs {
 bool jobs_open(struct server *server);
 /* Answers the exchange later, or at once with 503 if there are too many. */
 void job_start(struct exchange *x, void (*work)(struct job *job), bool is_long);
+/*
+ * The name under which something is recorded: what they say, marked with who they are (the
+ * token's name, else where the request came from); said NULL: who they are.
+ * BELAY_INVALID if that is no name.
+ */
+enum belay_code job_name_by(struct job *job, const char *said, char *out, size_t size);
 /* A value of the query, decoded; false if it is not there or too long. */
 bool job_query(const struct job *job, const char *name, char *out, size_t size);
 /* Ask all to end: what waits or runs a command answers soon after. */

@@ -1,6 +1,7 @@
 /*
  * The http backend of Terraform and OpenTofu: one document per name, and an
- * ordinary lock beside it, whose id is the one that Terraform made up.
+ * ordinary lock beside it, whose id is made of the ID that Terraform made up and of
+ * the token (terraform_lock.c).
  *
  * What a job does to the document of a name, and every LOCK that comes through
  * this server, happens one after the other (state_pool_enter). So nobody can take

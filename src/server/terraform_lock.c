@@ -1,4 +1,5 @@
 /* LOCK and UNLOCK of Terraform's http backend, and who may write. */
+#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "server/terraform.h"
 #include "wire/wire.h"
 
-enum { OWN_TTL_MS = 600000, HISTORY_LOOK = 1000 };
+enum { OWN_TTL_MS = 600000, HISTORY_LOOK = 1000, LOCK_ID_BYTES = 20 };
 
 /* ---- names ---- */
 
@@ -26,13 +27,37 @@ bool tf_id_is_sound(const char *id)
     return n > 0 && n <= TF_ID_MAX && id[n] == '\0';
 }
 
+/*
+ * The id of the lock that an ID of Terraform's is for. Terraform shows its ID to everybody whom the lock
+ * refuses, and a lock id is all it takes to end a lock. So a token's locks have another one, which can be found
+ * again from the ID and the token, and by nobody else.
+ */
+static const char *lock_id_of(const struct job *job, const char *id, char out[BELAY_ID_MAX + 1])
+{
+    unsigned char sum[SHA256_DIGEST_LENGTH];
+    unsigned char text[AUTH_HASH_BYTES + TF_ID_MAX + 1];
+    size_t n = strlen(id);
+
+    if (job->who[0] == '\0') {
+        (void)snprintf(out, BELAY_ID_MAX + 1, "%s", id);
+        return out;
+    }
+    memcpy(text, job->hash, AUTH_HASH_BYTES);
+    memcpy(text + AUTH_HASH_BYTES, id, n);
+    (void)SHA256(text, AUTH_HASH_BYTES + n, sum);
+    (void)memcpy(out, "tf-", 4);
+    for (size_t i = 0; i < LOCK_ID_BYTES; i++) {
+        (void)snprintf(out + 3 + 2 * i, 3, "%02x", sum[i]);
+    }
+    return out;
+}
+
 /* A lock that was taken anew for an id has that id, a '.' and the token of the lock before. */
-static bool is_lock_of(const struct belay_info *info, const char *id)
+static bool is_id_of(const char *lock_id, const char *id)
 {
     size_t n = strlen(id);
 
-    return info->lock_id != NULL && strncmp(info->lock_id, id, n) == 0 &&
-           (info->lock_id[n] == '\0' || info->lock_id[n] == '.');
+    return lock_id != NULL && strncmp(lock_id, id, n) == 0 && (lock_id[n] == '\0' || lock_id[n] == '.');
 }
 
 /* `lease` of the query, else what the configuration says. BELAY_INVALID says what is wrong with it. */
@@ -69,19 +94,44 @@ static const char *meta_of(const struct belay_info *info, const char *name)
     return NULL;
 }
 
+/* Whether its holder said with LOCK that this is its ID. */
+static bool is_said_id(const struct belay_info *info, const char *id)
+{
+    const char *sent = meta_of(info, TF_LOCK_META);
+    json_t *root = sent == NULL ? NULL : json_loads(sent, 0, NULL);
+    const char *said = json_string_value(json_object_get(root, "ID"));
+    bool is_same = said != NULL && strcmp(said, id) == 0;
+
+    json_decref(root);
+    return is_same;
+}
+
+/* Whether it is the lock that the same credential took with this ID, perhaps with an earlier secret. */
+static bool is_ours(const struct job *job, const struct belay_info *info, const char *id)
+{
+    char lock_id[BELAY_ID_MAX + 1];
+
+    if (is_id_of(info->lock_id, lock_id_of(job, id, lock_id))) {
+        return true;
+    }
+    return (job->who[0] == '\0' || (info->acquired_by != NULL && strcmp(info->acquired_by, job->who) == 0)) &&
+           is_said_id(info, id);
+}
+
 /* What its holder sent with LOCK, or the like for a lock that somebody took otherwise. */
-static char *describe(const struct belay_info *info)
+static char *describe(const struct job *job, const struct belay_info *info)
 {
     const char *sent = meta_of(info, TF_LOCK_META);
 
     if (sent != NULL) {
         return strdup(sent);
     }
-    return wire_line(json_pack("{s:o, s:s, s:s, s:o, s:s, s:o, s:o}", "ID",
-                               wire_text(info->lock_id == NULL ? info->locked_by : info->lock_id),
-                               "Operation", "belay", "Info", "", "Who", wire_text(info->locked_by_name),
-                               "Version", "", "Created", wire_time(info->locked_at_unix_ms), "Path",
-                               wire_text(info->key)));
+    return wire_line(
+        json_pack("{s:o, s:s, s:s, s:o, s:s, s:o, s:o}", "ID",
+                  wire_text(info->lock_id != NULL && may_see_id(job->role, job->who, info) ? info->lock_id
+                                                                                           : info->locked_by),
+                  "Operation", "belay", "Info", "", "Who", wire_text(info->locked_by_name), "Version", "",
+                  "Created", wire_time(info->locked_at_unix_ms), "Path", wire_text(info->key)));
 }
 
 void tf_answer_held(struct job *job)
@@ -89,7 +139,7 @@ void tf_answer_held(struct job *job)
     const struct belay_info *holder = belay_error_holder(&job->err);
 
     if (job->err.code == BELAY_HELD && holder != NULL) {
-        job->answer = describe(holder);
+        job->answer = describe(job, holder);
         job->status = 423;
     }
 }
@@ -153,6 +203,7 @@ static enum belay_code take(struct job *job, const char *id, const struct belay_
     enum belay_code code;
 
     options.lock_id = id;
+    options.acquired_by = job->who;
     options.outlives_process = true; /* the holder is elsewhere: on disk before it is answered */
     options.cancel = job->cancel;
     code = belay_lock_acquire(job->server->client, tf_key(job, key), &options, &lock, &job->err);
@@ -166,6 +217,7 @@ static void lock_state(struct job *job)
     char owner[BELAY_OWNER_MAX + 1];
     char name[BELAY_OWNER_MAX + 1];
     struct belay_meta meta = { TF_LOCK_META, NULL };
+    char lock_id[BELAY_ID_MAX + 1];
     const char *id = NULL;
     char *kept = NULL;
     json_t *root = read_body(job, &id);
@@ -183,7 +235,7 @@ static void lock_state(struct job *job)
     options.metadata = &meta;
     options.n_metadata = kept == NULL ? 0 : 1;
     state_pool_enter(job->server->states, job->key);
-    code = kept == NULL ? error_no_memory(&job->err) : take(job, id, &options);
+    code = kept == NULL ? error_no_memory(&job->err) : take(job, lock_id_of(job, id, lock_id), &options);
     state_pool_leave(job->server->states, job->key);
     if (code == BELAY_OK) {
         job->answer = kept;
@@ -213,8 +265,9 @@ static enum belay_code take_again(struct job *job, const struct belay_info *info
                                   char again[BELAY_ID_MAX + 1])
 {
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    char lock_id[BELAY_ID_MAX + 1];
 
-    (void)snprintf(again, BELAY_ID_MAX + 1, "%s.%llu", id,
+    (void)snprintf(again, BELAY_ID_MAX + 1, "%.47s.%llu", lock_id_of(job, id, lock_id),
                    (unsigned long long)(info->token % 1000000000000000));
     options.ttl_ms = info->ttl_ms;
     options.owner = info->locked_by;
@@ -244,8 +297,9 @@ enum belay_code tf_claim(struct job *job, const char *id)
     if (code != BELAY_OK) {
         return code;
     }
-    if (!is_lock_of(info, id)) {
-        return refuse(job, info, id, "somebody else has had it since");
+    if (!is_ours(job, info, id)) {
+        return refuse(job, info, id,
+                      is_said_id(info, id) ? "another token took it" : "somebody else has had it since");
     }
     if (info->status == BELAY_STATUS_RELEASED) {
         return refuse(job, info, id,
@@ -268,6 +322,7 @@ enum belay_code tf_take_own(struct job *job, const char *why, struct belay_lock 
 
     options.ttl_ms = OWN_TTL_MS;
     options.owner_name = job->by;
+    options.acquired_by = job->who;
     options.metadata = &meta;
     options.n_metadata = 1;
     options.cancel = job->cancel;
@@ -277,18 +332,15 @@ enum belay_code tf_take_own(struct job *job, const char *why, struct belay_lock 
 /* ---- UNLOCK ---- */
 
 struct look {
-    const char *id;
+    const char *id; /* of the lock */
     bool is_released;
 };
 
 static bool see_event(void *context, const struct belay_event *event)
 {
     struct look *look = context;
-    size_t n = strlen(look->id);
 
-    if (event->lock_id != NULL && strncmp(event->lock_id, look->id, n) == 0 &&
-        (event->lock_id[n] == '\0' || event->lock_id[n] == '.') &&
-        strcmp(event->type, "lock.released") == 0) {
+    if (is_id_of(event->lock_id, look->id) && strcmp(event->type, "lock.released") == 0) {
         look->is_released = true;
     }
     return true;
@@ -298,7 +350,8 @@ static bool see_event(void *context, const struct belay_event *event)
 static enum belay_code was_released(struct job *job, const char *key, const char *id,
                                     struct belay_info *holder)
 {
-    struct look look = { id, false };
+    char lock_id[BELAY_ID_MAX + 1];
+    struct look look = { lock_id_of(job, id, lock_id), false };
     struct belay_error err = BELAY_ERROR_INIT;
 
     (void)belay_history(job->server->client, key, HISTORY_LOOK, see_event, &look, &err);
@@ -324,6 +377,25 @@ static enum belay_code release_expired(struct job *job, const char *key, const s
     return code == BELAY_HELD || code == BELAY_ID_USED || code == BELAY_LOST ? BELAY_OK : code;
 }
 
+/* Whoever's it is. */
+static enum belay_code force_lock(struct job *job, const char *key, const struct belay_info *info)
+{
+    enum force_unlock policy = state_pool_terraform(job->server->states)->force_unlock;
+
+    if (policy == FORCE_UNLOCK_NEVER || (policy == FORCE_UNLOCK_ADMIN && job->role < ROLE_ADMIN)) {
+        return error_set(
+            &job->err, BELAY_NOT_PERMITTED,
+            "to UNLOCK without a body, or with the ID of a lock that another token took, is to end "
+            "whoever's lock it is, which %s; 'belay unlock %s' says whose",
+            policy == FORCE_UNLOCK_NEVER ? "this server does not do" : "only an admin may ask for", key);
+    }
+    if (info == NULL || info->status != BELAY_STATUS_ACTIVE || info->lock_id == NULL) {
+        return BELAY_OK;
+    }
+    return belay_force_release(job->server->client, key, info->lock_id, job->by, "terraform force-unlock",
+                               NULL, &job->err);
+}
+
 static enum belay_code release(struct job *job, const char *id)
 {
     struct belay_client *client = job->server->client;
@@ -334,7 +406,12 @@ static enum belay_code release(struct job *job, const char *id)
     if (code != BELAY_OK) {
         return code;
     }
-    if (!is_lock_of(info, id)) {
+    if (!is_ours(job, info, id)) {
+        if (info->status == BELAY_STATUS_ACTIVE && is_said_id(info, id)) {
+            code = force_lock(job, key, info);
+            belay_info_free(info);
+            return code;
+        }
         return was_released(job, key, id, info);
     }
     if (info->status == BELAY_STATUS_ACTIVE) {
@@ -350,27 +427,16 @@ static enum belay_code release(struct job *job, const char *id)
 /* Terraform's force-unlock: no body, and so nobody's id. */
 static enum belay_code force(struct job *job)
 {
-    enum force_unlock policy = state_pool_terraform(job->server->states)->force_unlock;
-    struct belay_client *client = job->server->client;
     struct belay_info *info = NULL;
     char key[TF_KEY_SIZE];
-    enum belay_code code;
+    enum belay_code code = belay_get(job->server->client, tf_key(job, key), &info, &job->err);
 
-    if (policy == FORCE_UNLOCK_NEVER || (policy == FORCE_UNLOCK_ADMIN && job->role < ROLE_ADMIN)) {
-        return error_set(
-            &job->err, BELAY_NOT_PERMITTED,
-            "an UNLOCK without a body ends whoever's lock it is, which %s; 'belay unlock %s' says "
-            "whose",
-            policy == FORCE_UNLOCK_NEVER ? "this server does not do" : "only an admin may ask for",
-            tf_key(job, key));
-    }
-    code = belay_get(client, tf_key(job, key), &info, &job->err);
-    if (code == BELAY_OK && info->status == BELAY_STATUS_ACTIVE && info->lock_id != NULL) {
-        code = belay_force_release(client, key, info->lock_id, job->by, "terraform force-unlock", NULL,
-                                   &job->err);
+    if (code == BELAY_OK || code == BELAY_NOT_FOUND) {
+        belay_error_release(&job->err);
+        code = force_lock(job, key, info);
     }
     belay_info_free(info);
-    return code == BELAY_NOT_FOUND ? BELAY_OK : code;
+    return code;
 }
 
 static void unlock_state(struct job *job)

@@ -187,6 +187,21 @@ class Names(IdentityCase):
         self.server.post("/v1/lost", body, token="secret-ci")
         self.assertEqual(self.events("k")[-1]["locked_by_name"], "Alice (ci)", "marked once")
 
+    def test_who_stops_a_database_is_recorded_in_its_own_name(self):
+        config = self.config_with(TOKENS)
+        config.write_text(config.read_text() + "databases: {postgres: {stop: {command: [sleep, '0.1']}}}\n")
+        self.server.stop()
+        self.server = self.serve(config=config)
+        app = {"name": "shop", "urls": ["http://127.0.0.1:9/"], "databases": [{"kind": "postgres", "id": "db.example:5432"}]}
+        self.assertEqual(self.server.post("/v1/apps", app, token="secret-admin").status, 200)
+        body = {"app": "shop", "by": "Alice (boss)"}
+        answer = self.server.post("/v1/databases/db.example:5432/stop", body, token="secret-bot")
+        self.assertEqual(answer.json()["results"][0]["action"], "stopped", answer)
+        lock = self.shown("LOCK%23DB%23db.example%3A5432")
+        self.assertEqual((lock["locked_by_name"], lock["acquired_by"]), ("Alice (boss) (bot)", "bot"))
+        marked = self.server.post("/v1/apps/shop/mark", {"state": "stopped", "by": "boss"}, token="secret-bot").json()
+        self.assertEqual(marked["by"], "boss (bot)")
+
 
 if __name__ == "__main__":
     main()

@@ -287,6 +287,61 @@ class Policy(ServerCase):
         path.write_text(path.read_text() + "  terraform:\n    force_unlock: perhaps\n")
         self.assertIn("force_unlock", self.fails(78, "serve", "--listen", "127.0.0.1:0", "--config", str(path)).err)
 
+    def test_what_a_refused_locker_reads_does_not_end_the_lock(self):
+        server = self.start_with()
+        taken = server.call("LOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-locker")
+        self.assertEqual((taken.status, taken.json()["ID"]), (200, "id-1"))
+        refused = server.call("LOCK", "/v1/terraform/net", lock_info("id-2"), token="secret-net")
+        self.assertEqual((refused.status, refused.json()["ID"]), (423, "id-1"), "what terraform force-unlock is given")
+        lock_id = server.get("/v1/locks/terraform%2Fnet", token="secret-admin").json()["lock_id"]
+        for token in ("secret-net", "secret-reader"):
+            for path in ("/v1/locks/terraform%2Fnet", "/v1/locks", "/v1/locks/terraform%2Fnet/history"):
+                self.assertNotIn(lock_id, server.get(path, token=token).body.decode())
+        self.assertNotIn(lock_id, refused.body.decode())
+        tries = [server.release("terraform/net", "id-1", token="secret-net"),
+                 server.post("/v1/locks/terraform%2Fnet/adopt", {"lock_id": "id-1"}, token="secret-net"),
+                 server.acquire("terraform/net", "alice@laptop", token="secret-net", lock_id="id-1", reentrant=True),
+                 server.call("UNLOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-net"),
+                 server.post("/v1/terraform/net?ID=id-1", STATE, token="secret-net")]
+        self.assertEqual([answer.status for answer in tries], [409, 409, 409, 403, 409])
+        self.assertIn("only an admin", tries[3].error["message"])
+        shown = server.get("/v1/locks/terraform%2Fnet", token="secret-admin").json()
+        self.assertEqual((shown["status"], shown["lock_id"], shown["acquired_by"]), ("active", lock_id, "ci"))
+        server.stop()
+        server = self.start_with()  # the token finds its lock again
+        self.assertEqual(server.call("LOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-locker").status, 200)
+        self.assertEqual(server.post("/v1/terraform/net?ID=id-1", STATE, token="secret-locker").status, 200)
+        for _ in range(2):
+            self.assertEqual(server.call("UNLOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-locker").status, 200)
+
+    def test_an_unlock_of_another_tokens_id_is_for_who_the_policy_says(self):
+        for policy, other, admin in (("", 403, 200), ("  terraform:\n    force_unlock: locker\n", 200, 200),
+                                     ("  terraform:\n    force_unlock: never\n", 403, 403)):
+            with self.subTest(policy):
+                server = self.start_with(policy)
+                for token, status in (("secret-net", other), ("secret-admin", admin)):
+                    info = lock_info(f"id-{len(policy)}-{token}")
+                    server.call("LOCK", "/v1/terraform/net", info, token="secret-locker")
+                    answer = server.call("UNLOCK", "/v1/terraform/net", info, token=token)
+                    self.assertEqual(answer.status, status)
+                    server.call("DELETE", "/v1/locks/terraform%2Fnet", token="secret-admin")
+                server.stop()
+
+    def test_a_token_that_was_replaced_under_its_name_keeps_its_locks(self):
+        server = self.start_with()
+        server.call("LOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-locker")
+        server.stop()
+        server = self.serve(config=self.config_with({**TOKENS, "secret-newer": ("ci", "locker", None)}))
+        self.assertEqual(server.post("/v1/terraform/net?ID=id-1", STATE, token="secret-newer").status, 200)
+        self.assertEqual(server.call("UNLOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-newer").status, 200)
+
+    def test_a_lock_taken_with_belay_shows_its_id_to_those_who_may_see_it(self):
+        server = self.start_with()
+        taken = server.acquire("terraform/net", "night-shift", token="secret-locker").json()
+        for token, shown in (("secret-net", "night-shift"), ("secret-locker", taken["lock_id"]), ("secret-admin", taken["lock_id"])):
+            answer = server.call("LOCK", "/v1/terraform/net", lock_info("id-1"), token=token)
+            self.assertEqual((answer.status, answer.json()["ID"]), (423, shown))
+
     def test_basic_auth_and_patterns_count_and_secrets_are_not_for_readers(self):
         server = self.start_with()
         basic = "Basic " + base64.b64encode(b"anybody:secret-net").decode()
