@@ -127,33 +127,45 @@ static bool is_there(const struct belay_config *config, size_t i)
            *setting(config, i, "sha256") != '\0' || *setting(config, i, "keys.0") != '\0';
 }
 
-enum belay_code tokens_load(const struct belay_config *config, struct tokens *out, struct belay_error *err)
+enum belay_code tokens_load(const struct belay_config *config, struct tokens **out, struct belay_error *err)
 {
-    struct tokens tokens = { NULL, 0 };
-    enum belay_code code = BELAY_OK;
+    struct tokens *tokens = calloc(1, sizeof *tokens);
+    enum belay_code code = tokens == NULL ? error_no_memory(err) : BELAY_OK;
 
     for (size_t i = 0; code == BELAY_OK && is_there(config, i); i++) {
-        struct token *items = realloc(tokens.items, (i + 1) * sizeof *items);
+        struct token *items = realloc(tokens->items, (i + 1) * sizeof *items);
 
         if (items == NULL) {
             code = error_no_memory(err);
             break;
         }
-        tokens.items = items;
+        tokens->items = items;
         memset(&items[i], 0, sizeof items[i]);
-        tokens.n = i + 1;
+        tokens->n = i + 1;
         code = load_one(config, i, &items[i], err);
     }
+    tokens = tokens_keep(tokens);
     if (code == BELAY_OK) {
         *out = tokens;
-    } else {
-        tokens_release(&tokens);
+        tokens = NULL;
     }
+    tokens_drop(tokens);
     return code;
 }
 
-void tokens_release(struct tokens *tokens)
+struct tokens *tokens_keep(struct tokens *tokens)
 {
+    if (tokens != NULL) {
+        tokens->n_refs++;
+    }
+    return tokens;
+}
+
+void tokens_drop(struct tokens *tokens)
+{
+    if (tokens == NULL || --tokens->n_refs > 0) {
+        return;
+    }
     for (size_t i = 0; i < tokens->n; i++) {
         for (size_t k = 0; k < tokens->items[i].n_keys; k++) {
             free(tokens->items[i].keys[k]);
@@ -161,7 +173,7 @@ void tokens_release(struct tokens *tokens)
         free(tokens->items[i].keys);
     }
     free(tokens->items);
-    *tokens = (struct tokens){ NULL, 0 };
+    free(tokens);
 }
 
 /* ---- what a token may do ---- */

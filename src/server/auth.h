@@ -19,14 +19,21 @@ struct token {
     char webhook_secret[AUTH_SECRET_MAX + 1]; /* "": none */
 };
 
+/*
+ * All of them. A reload puts another table in its place while requests that were
+ * authorized by this one are still under way: each keeps a reference to it, and the
+ * last one frees it. References are counted in the loop's thread only.
+ */
 struct tokens {
     struct token *items; /* owned */
     size_t n;
+    size_t n_refs;
 };
 
-/* server.tokens of the configuration. BELAY_CONFIG names what is wrong. */
-enum belay_code tokens_load(const struct belay_config *config, struct tokens *out, struct belay_error *err);
-void tokens_release(struct tokens *tokens);
+/* server.tokens of the configuration, with one reference. BELAY_CONFIG names what is wrong. */
+enum belay_code tokens_load(const struct belay_config *config, struct tokens **out, struct belay_error *err);
+struct tokens *tokens_keep(struct tokens *tokens); /* one more reference; returns tokens */
+void tokens_drop(struct tokens *tokens);           /* one less; NULL is none */
 
 void token_hash(const char *secret, size_t len, unsigned char out[AUTH_HASH_BYTES]);
 bool token_may_touch(const struct token *token, const char *key);

@@ -45,6 +45,7 @@ static void exchange_free(struct exchange *x)
 {
     struct server *server = x->server;
 
+    tokens_drop(x->tokens);
     if (server->n_spare == SPARE_MAX) {
         free(x);
         return;
@@ -337,7 +338,7 @@ static bool check_site(struct exchange *x)
             return false;
         }
     }
-    if (x->server->tokens.n == 0 && !x->server->is_insecure && !x->request->peer->is_unix && *host != '\0' &&
+    if (x->server->tokens->n == 0 && !x->server->is_insecure && !x->request->peer->is_unix && *host != '\0' &&
         !is_loopback_host(host)) {
         reply_problem(x, 403, "wrong_host",
                       "without tokens this server answers only to localhost; configure tokens to serve "
@@ -352,11 +353,11 @@ static bool authorize(struct exchange *x)
 {
     const struct server *server = x->server;
 
-    if (server->tokens.n == 0 || x->request->peer->is_trusted) {
+    if (server->tokens->n == 0 || x->request->peer->is_trusted) {
         x->role = ROLE_ADMIN;
         return true;
     }
-    switch (auth_check(&server->tokens, x->request, &x->token)) {
+    switch (auth_check(server->tokens, x->request, &x->token)) {
     case AUTH_MISSING:
         reply_problem(x, 401, "unauthorized", "a token is needed: 'Authorization: Bearer TOKEN'");
         return false;
@@ -366,6 +367,7 @@ static bool authorize(struct exchange *x)
     case AUTH_OK:
         break;
     }
+    x->tokens = tokens_keep(server->tokens);
     x->role = x->token->role;
     memcpy(x->who, x->token->name, sizeof x->who);
     if (x->role < x->route->role) {
@@ -460,10 +462,10 @@ size_t exchange_max_body(void *context, const struct http_request *request)
     if (route == NULL || !route_is_large(route)) {
         return 0;
     }
-    if (server->tokens.n == 0 || request->peer->is_trusted) {
+    if (server->tokens->n == 0 || request->peer->is_trusted) {
         return ROUTE_LARGE_BODY;
     }
-    return auth_check(&server->tokens, request, &token) == AUTH_OK && token->role >= route->role
+    return auth_check(server->tokens, request, &token) == AUTH_OK && token->role >= route->role
                ? ROUTE_LARGE_BODY
                : 0;
 }

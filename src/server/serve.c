@@ -116,7 +116,7 @@ static void reload(struct run *run)
     struct server *server = &run->server;
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_config *config = NULL;
-    struct tokens tokens = { NULL, 0 };
+    struct tokens *tokens = NULL;
     enum belay_code code;
 
     if (server->is_draining) {
@@ -129,23 +129,23 @@ static void reload(struct run *run)
         code = tokens_load(config, &tokens, &err);
     }
     if (code == BELAY_OK) {
-        code = check_exposure(run, &tokens, &err);
+        code = check_exposure(run, tokens, &err);
     }
     if (code == BELAY_OK) {
         code = http_server_reload_tls(server->http, &err);
     }
     if (code == BELAY_OK) {
-        tokens_release(&server->tokens);
+        tokens_drop(server->tokens); /* requests under way keep the one that let them in */
         server->tokens = tokens;
-        tokens = (struct tokens){ NULL, 0 };
+        tokens = NULL;
         feed_stop(server->feed); /* who may still listen comes back */
         live_stop(server->live);
-        log_note(&server->log, LOG_INFO, "reloaded", "%zu tokens", server->tokens.n);
+        log_note(&server->log, LOG_INFO, "reloaded", "%zu tokens", server->tokens->n);
     } else {
         log_note(&server->log, LOG_ERROR, "reload", "nothing was changed: %s", err.text);
     }
     systemd_notify("READY=1");
-    tokens_release(&tokens);
+    tokens_drop(tokens);
     belay_config_free(config);
     belay_error_release(&err);
 }
@@ -384,7 +384,7 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
         give_socket_to_owner(run);
         code = tokens_load(config, &server->tokens, err);
     }
-    return code == BELAY_OK ? check_exposure(run, &server->tokens, err) : code;
+    return code == BELAY_OK ? check_exposure(run, server->tokens, err) : code;
 }
 
 /* A descriptor for every connection: the usual 1,024 are for programs that use select(). */
@@ -463,14 +463,14 @@ static void say_json(const struct run *run)
     }
     line = wire_line(json_pack("{s:o, s:s, s:I}", "listening", urls, "store",
                                belay_client_store_url(run->server.client), "tokens",
-                               (json_int_t)run->server.tokens.n));
+                               (json_int_t)run->server.tokens->n));
     (void)printf("%s\n", line == NULL ? "{}" : line);
     free(line);
 }
 
 static void say_hello(const struct run *run)
 {
-    const char *header = run->server.tokens.n > 0 ? " -H \"Authorization: Bearer $TOKEN\"" : "";
+    const char *header = run->server.tokens->n > 0 ? " -H \"Authorization: Bearer $TOKEN\"" : "";
     char url[512];
 
     if (run->options->json) {
@@ -523,7 +523,7 @@ static void finish(struct run *run)
     telemetry_close(server->telemetry);
     metrics_free(server->metrics);
     belay_config_free(server->config);
-    tokens_release(&server->tokens);
+    tokens_drop(server->tokens);
     feed_free(server->feed);
     live_free(server->live);
     if (run->signals.fd >= 0) {

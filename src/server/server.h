@@ -32,7 +32,7 @@ struct server {
     struct http_server *http;    /* owned */
     struct belay_client *client; /* owned */
     struct belay_config *config; /* owned; the client borrows it, so it stays as it was at the start */
-    struct tokens tokens;        /* owned; replaced on SIGHUP */
+    struct tokens *tokens;       /* a reference; replaced on SIGHUP */
     struct delays delays;        /* answers to wrong tokens that are held back */
     struct waits waits;
     struct hooks hooks;
@@ -66,7 +66,8 @@ struct exchange {
     struct http_request *request; /* borrowed; NULL once the client is gone */
     int64_t began_us;             /* boot clock */
     const struct route *route;    /* NULL: none fits */
-    const struct token *token;    /* borrowed; for the handler only: SIGHUP may end it */
+    struct tokens *tokens;        /* a reference to the table of `token`; NULL: none was asked for */
+    const struct token *token;    /* borrowed from `tokens`; valid until the exchange ends */
     struct wait *wait;            /* borrowed; NULL: waits for no lock */
     struct stream *stream;        /* borrowed; NULL: is on no stream of events */
     const char *query;   /* borrowed from the request; or, while a thread asks the store, from `copy` */

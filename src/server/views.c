@@ -31,7 +31,7 @@ void handle_me(struct exchange *x)
     reply(x, 200,
           json_pack("{s:o, s:s, s:o, s:b, s:s, s:s, s:o}", "name",
                     x->who[0] == '\0' ? json_null() : wire_text(x->who), "role", role_name(x->role), "keys",
-                    keys_of(x->token), "needs_token", x->server->tokens.n > 0, "version", belay_version(),
+                    keys_of(x->token), "needs_token", x->server->tokens->n > 0, "version", belay_version(),
                     "store", store, "now", wire_time(clock_unix_ms())));
 }
 

@@ -51,10 +51,12 @@ static void add_tokens(void)
 {
     static const char *const secrets[] = { "admin", "locker", "reader" };
 
-    server->tokens.items = calloc(3, sizeof *server->tokens.items);
-    server->tokens.n = 3;
+    server->tokens = tokens_keep(calloc(1, sizeof *server->tokens));
+    fuzz_must(server->tokens != NULL, "no memory");
+    server->tokens->items = calloc(3, sizeof *server->tokens->items);
+    server->tokens->n = 3;
     for (size_t i = 0; i < 3; i++) {
-        struct token *token = &server->tokens.items[i];
+        struct token *token = &server->tokens->items[i];
 
         (void)snprintf(token->name, sizeof token->name, "%s", secrets[i]);
         token->role = (enum role)(ROLE_ADMIN - i);
@@ -118,7 +120,7 @@ static void tear_down(void)
     belay_client_close(server->client);
     hooks_close(server);
     belay_config_free(server->config);
-    tokens_release(&server->tokens);
+    tokens_drop(server->tokens);
     feed_free(server->feed);
     live_free(server->live);
     metrics_free(server->metrics);

@@ -249,6 +249,54 @@ class Stream:
         self.socket.close()
 
 
+def reload_under_load(case, server, admin, reader, rounds=5):
+    """SIGHUP again and again while requests of every kind are under way; nothing fails and nobody is turned away."""
+    problems = []
+    is_over = threading.Event()
+
+    def ask(n):
+        connection = server.connect()
+        for _ in range(rounds):
+            key = f"k{n}"
+            lock = server.acquire(key, "load", token=admin, ttl_ms=60000, connection=connection)
+            answers = [lock, server.acquire(key, "waits", token=admin, wait_ms=20, connection=connection)]
+            answers += [server.get(path, token=reader, connection=connection)
+                        for path in ("/v1/locks", f"/v1/locks/{key}", f"/v1/locks/{key}/queue", "/v1/me", "/v1/apps")]
+            answers.append(server.call("DELETE", f"/v1/locks/{key}?reason=load", token=admin, connection=connection))
+            problems.extend(repr(a) for a in answers if a.status not in (200, 409))
+        connection.close()
+
+    def listen():
+        while not is_over.is_set():
+            try:
+                stream = Stream(server, "/v1/live", token=reader)
+                for _ in stream.events():
+                    pass
+                stream.close()
+            except (OSError, http.client.HTTPException):
+                return  # the server is gone, which the others tell
+
+    def ask_and_tell(n):
+        try:
+            ask(n)
+        except (OSError, http.client.HTTPException, AssertionError) as error:
+            problems.append(repr(error))
+
+    threads = [threading.Thread(target=ask_and_tell, args=(n,), daemon=True) for n in range(6)]
+    threads.append(threading.Thread(target=listen, daemon=True))
+    for thread in threads:
+        thread.start()
+    reloads = 0
+    while any(thread.is_alive() for thread in threads[:-1]):
+        reloads += 1
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: server.log().count('"reloaded"') >= reloads, "the reload")
+    is_over.set()
+    case.assertGreater(reloads, 5)
+    case.assertEqual(problems, [])
+    case.assertEqual(server.stop(), 0)
+
+
 class ServerCase(BelayCase):
     def serve(self, *args, **more):
         return Server(self, *args, **more)

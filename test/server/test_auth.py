@@ -6,7 +6,7 @@ import re
 import signal
 import time
 
-from server_support import BELAY, ServerCase, main, sha256, wait_until
+from server_support import BELAY, ServerCase, main, reload_under_load, sha256, wait_until
 
 TOKENS = {
     "secret-reader": ("watcher", "reader", None),
@@ -230,6 +230,9 @@ class Roles(ServerCase):
             self.server.process.send_signal(signal.SIGHUP)
             wait_until(lambda n=before: self.server.log().count("nothing was changed") > n, "the log line")
             self.assertEqual(self.server.get("/v1/locks", token="secret-reader").status, 200)
+
+    def test_reloads_under_load_do_no_harm(self):
+        reload_under_load(self, self.server, "secret-admin", "secret-reader")
 
     def test_no_secret_is_ever_logged(self):
         self.server.acquire("k", "job", token="secret-locker", lock_id="my-own-lock-id")

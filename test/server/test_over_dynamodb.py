@@ -6,6 +6,7 @@ its own.
 
 import json
 import re
+import signal
 import sys
 import threading
 import time
@@ -17,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dynamodb"))
 from dynamo_support import DynamoStore  # noqa: E402
 from hook_support import Receiver  # noqa: E402
 from proxy import Plan  # noqa: E402
-from server_support import ServerCase, Stream, wait_until  # noqa: E402
+from server_support import PATIENCE, ServerCase, Stream, reload_under_load, wait_until  # noqa: E402
 
 class OverDynamo(DynamoStore):
     EXTRA = "max_clock_skew=10ms"
@@ -251,6 +252,42 @@ class Slow(OverDynamo, ServerCase):
         for one in later:
             answer = one.get()
             self.assertTrue(isinstance(answer, OSError) or answer.status in (200, 503), answer)
+
+
+class Reloads(OverDynamo, ServerCase):
+    """SIGHUP puts another table of tokens in the place of the one that let a request in, while the store is asked for it."""
+
+    PROXY = True
+
+    def setUp(self):
+        super().setUp()
+        self.tokens = {"secret-admin": ("ops", "admin", ["k*", "other-*"]), "secret-reader": ("r", "reader", None)}
+        self.server = self.serve(config=self.config_with(self.tokens))
+        self.server.acquire("k-warm", token="secret-admin")
+
+    def reload(self):
+        before = self.server.log().count('"reloaded"')
+        self.server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: self.server.log().count('"reloaded"') > before, "the reload")
+
+    def test_a_request_under_way_goes_on_with_the_token_that_let_it_in(self):
+        self.server.acquire("k", token="secret-admin", ttl_ms=60000)
+        self.proxy.plan = Plan(delay=1.0, delay_s=1.0, operations=("GetItem",))
+        asked = self.proxy.counts().get("GetItem", 0)
+        box = []
+        ending = threading.Thread(target=lambda: box.append(
+            self.server.call("DELETE", "/v1/locks/k?reason=r", token="secret-admin", check=False)), daemon=True)
+        ending.start()
+        wait_until(lambda: self.proxy.counts().get("GetItem", 0) > asked, "the question to be asked")
+        for _ in range(3):
+            self.reload()
+        ending.join(PATIENCE)
+        self.assertEqual((box[0].status, box[0].json()["outcome"]), (200, "forced"))
+        self.assertEqual(self.server.stop(), 0)
+
+    def test_reloads_under_load_do_no_harm(self):
+        self.proxy.plan = Plan(delay=1.0, delay_s=0.05)
+        reload_under_load(self, self.server, "secret-admin", "secret-reader")
 
 
 def through_a_server(case):
