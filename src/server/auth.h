@@ -1,4 +1,4 @@
-/* Who may do what: tokens, roles and the keys that a token may lock. */
+/* Who may do what: tokens, roles and the keys that a token may see and lock. */
 #ifndef SERVER_AUTH_H
 #define SERVER_AUTH_H
 

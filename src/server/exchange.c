@@ -406,9 +406,25 @@ bool exchange_acts_for(const struct exchange *x, const char *who)
     return x->role == ROLE_ADMIN || strcmp(x->who, who) == 0;
 }
 
+bool exchange_may_see(const struct exchange *x, const char *key)
+{
+    return x->token == NULL || token_may_touch(x->token, key);
+}
+
+bool exchange_sees_all(struct exchange *x)
+{
+    if (x->token == NULL || x->token->n_keys == 0) {
+        return true;
+    }
+    reply_problem(x, 403, "not_permitted",
+                  "'%s' is limited to some keys, and these numbers are over all: use a token without 'keys'",
+                  x->who);
+    return false;
+}
+
 bool exchange_may_touch(struct exchange *x, const char *key)
 {
-    if (x->token == NULL || token_may_touch(x->token, key)) {
+    if (exchange_may_see(x, key)) {
         return true;
     }
     reply_problem(x, 403, "not_permitted", "'%s' may not touch the key '%.200s'", x->who, key);

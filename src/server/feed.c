@@ -68,7 +68,7 @@ static void send_event(struct listener *listener, const struct belay_event *even
     char *line;
 
     listener->after = event->id;
-    if (!text_has_prefix(event->key, listener->prefix)) {
+    if (!text_has_prefix(event->key, listener->prefix) || !exchange_may_see(listener->stream.x, event->key)) {
         return;
     }
     line = wire_line(event_for(listener->stream.x, event));

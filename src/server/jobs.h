@@ -16,7 +16,7 @@ struct job {
     struct loop_task task;
     struct job *next, *prev;
     struct server *server;     /* borrowed */
-    struct exchange *exchange; /* the loop's; not for the work */
+    struct exchange *exchange; /* the loop's; for the work only what does not change: exchange_may_see() */
     struct pool_job in_pool;
     struct belay_cancel *cancel; /* owned; requested when the server stops */
     bool is_long;

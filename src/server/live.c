@@ -127,20 +127,60 @@ static bool gather(struct live *live)
     return live->look.tells || live->look.wants_stale;
 }
 
-/* What was looked for. */
+/* Takes the rows. */
+static void write_rows(const struct live *live, json_t *rows, struct buf *out)
+{
+    char *line = wire_line(json_pack("{s:o, s:b, s:o}", "now", wire_time(clock_unix_ms()), "has_numbers",
+                                     live->stats.n != live->stats_told, "locks", rows));
+
+    add_id(live, out);
+    buf_addf(out, "event: locks\ndata: %s\n\n", line == NULL ? "{}" : line);
+    free(line);
+}
+
+static bool is_limited(const struct stream *viewer)
+{
+    return viewer->x->token != NULL && viewer->x->token->n_keys > 0;
+}
+
+/* Those of keys that this viewer's token may see. */
+static json_t *rows_for(const struct stream *viewer, const json_t *rows)
+{
+    json_t *seen = json_array();
+
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        const char *key = json_string_value(json_object_get(row, "key"));
+
+        if (key != NULL && exchange_may_see(viewer->x, key)) {
+            (void)json_array_append(seen, row);
+        }
+    }
+    return seen;
+}
+
+/* What was looked for: written once for all who may see all of it, and once for each of the others. */
 static void tell(struct live *live)
 {
     struct buf out = BUF_INIT((size_t)1 << 20);
-    char *line = wire_line(json_pack("{s:o, s:b, s:O}", "now", wire_time(clock_unix_ms()), "has_numbers",
-                                     live->stats.n != live->stats_told, "locks", live->look.rows));
 
-    add_id(live, &out);
-    buf_addf(&out, "event: locks\ndata: %s\n\n", line == NULL ? "{}" : line);
-    send_all(live, &out);
+    write_rows(live, json_incref(live->look.rows), &out);
+    for (struct stream *viewer = live->viewers.first; viewer != NULL && !out.failed; viewer = viewer->next) {
+        struct buf own = BUF_INIT((size_t)1 << 20);
+
+        if (is_limited(viewer)) {
+            write_rows(live, rows_for(viewer, live->look.rows), &own);
+        }
+        if (!is_limited(viewer) || !own.failed) {
+            stream_send(viewer, is_limited(viewer) ? own.data : out.data,
+                        is_limited(viewer) ? own.len : out.len);
+        }
+        buf_release(&own);
+    }
+    live->sent += out.len;
     live->stats_told = live->stats.n;
     live->told_ms = loop_now_ms(live->server->loop);
     buf_release(&out);
-    free(line);
 }
 
 /* ---- events ---- */
@@ -463,6 +503,9 @@ void handle_stats(struct exchange *x)
                                                                        : 0;
     json_t *body;
 
+    if (!exchange_sees_all(x)) {
+        return;
+    }
     if (found == HTTP_MALFORMED || hours < 1 || hours > STATS_HOURS) {
         reply_problem(x, 400, "invalid", "hours must be a whole number from 1 to %d", STATS_HOURS);
         return;

@@ -371,6 +371,9 @@ void handle_metrics(struct exchange *x)
 {
     struct buf out = BUF_INIT(8 << 20);
 
+    if (!exchange_sees_all(x)) {
+        return;
+    }
     write_metrics(x->server, &out);
     if (out.failed) {
         reply_problem(x, 503, "no_memory", "no memory");

@@ -7,6 +7,7 @@
 #include "server/server.h"
 #include "wire/wire.h"
 
+enum { PASSED_MAX = 10000 }; /* locks in one answer that are not for the caller to see: then the next page */
 enum { LIST_DEFAULT = 100, LIST_MAX = 1000, HISTORY_DEFAULT = 100, HISTORY_MAX = 10000 };
 enum { ANSWER_MAX = 8 << 20 }; /* bytes of metadata in one answer, about; a lock may have 256 KiB */
 
@@ -33,13 +34,14 @@ static json_t *waiter_json(const struct belay_waiter *waiter, size_t position)
                      wire_text(waiter->locked_by_name), "since", wire_time(waiter->since_unix_ms));
 }
 
-/* The waiters of `info` for `key`, or all of them if that is NULL, in their order. */
-static json_t *waiting_for(const struct belay_info *info, const char *key)
+/* The waiters of `info` for `key`, or if that is NULL all that the caller may see, in their order. */
+static json_t *waiting_for(const struct exchange *x, const struct belay_info *info, const char *key)
 {
     json_t *waiting = json_array();
 
     for (size_t i = 0; i < info->n_waiters; i++) {
-        if (key == NULL || strcmp(info->waiters[i].key, key) == 0) {
+        if (key == NULL ? exchange_may_see(x, info->waiters[i].key)
+                        : strcmp(info->waiters[i].key, key) == 0) {
             (void)json_array_append_new(waiting, waiter_json(&info->waiters[i], json_array_size(waiting)));
         }
     }
@@ -56,7 +58,7 @@ static bool queue_above(struct exchange *x, struct belay_error *err)
 
     for (size_t i = 0; i < n; i++) {
         if (!is_found && above[i] != NULL && belay_get(x->server->client, above[i], &info, err) == BELAY_OK) {
-            json_t *waiting = waiting_for(info, x->key);
+            json_t *waiting = waiting_for(x, info, x->key);
 
             is_found = json_array_size(waiting) > 0;
             if (is_found) {
@@ -83,7 +85,7 @@ static void ask_queue(struct exchange *x)
     if (code == BELAY_OK) {
         reply(x, 200,
               json_pack("{s:o, s:o, s:o}", "key", wire_text(info->key), "lock", lock_for(x, info), "waiting",
-                        waiting_for(info, NULL)));
+                        waiting_for(x, info, NULL)));
     } else if (code != BELAY_NOT_FOUND || !queue_above(x, &above)) {
         reply_error(x, &err);
     }
@@ -190,7 +192,9 @@ struct listing {
     json_t *waiting; /* how many wait, by key; without those for which nobody does */
     bool failed;
     size_t bytes;
-    bool is_full; /* ANSWER_MAX */
+    bool is_full;    /* ANSWER_MAX; or PASSED_MAX, or `limit` */
+    size_t limit;    /* 0: the library counts */
+    size_t n_passed; /* that were not for this caller to see */
     char last[BELAY_KEY_MAX + 1];
 };
 
@@ -207,6 +211,15 @@ static bool list_lock(void *context, const struct belay_info *info)
 {
     struct listing *listing = context;
 
+    if (!exchange_may_see(listing->x, info->key)) {
+        (void)strncpy(listing->last, info->key, BELAY_KEY_MAX);
+        listing->is_full = ++listing->n_passed == PASSED_MAX;
+        return !listing->is_full;
+    }
+    if (listing->limit > 0 && json_array_size(listing->items) == listing->limit) {
+        listing->is_full = true;
+        return false;
+    }
     if (!has_room(listing, info->metadata, info->n_metadata)) {
         return false; /* it begins the next page */
     }
@@ -218,12 +231,37 @@ static bool list_lock(void *context, const struct belay_info *info)
     return !listing->failed;
 }
 
+/*
+ * A token with `keys` counts what it may see itself, and a single pattern says where in the order of the keys that
+ * is. `space` is for the prefix.
+ */
+static void limit_to_keys(struct listing *listing, struct belay_query *query, char space[BELAY_KEY_MAX + 1])
+{
+    const struct token *token = listing->x->token;
+    size_t n;
+
+    if (token == NULL || token->n_keys == 0) {
+        return;
+    }
+    listing->limit = query->limit;
+    query->limit = 0;
+    n = strcspn(token->keys[0], "*");
+    if (token->n_keys == 1 && n > 0 && n <= BELAY_KEY_MAX &&
+        (query->prefix == NULL || (strlen(query->prefix) <= n &&
+                                   strncmp(token->keys[0], query->prefix, strlen(query->prefix)) == 0))) {
+        memcpy(space, token->keys[0], n);
+        space[n] = '\0';
+        query->prefix = space;
+    }
+}
+
 static void ask_list(struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_query query = BELAY_QUERY_INIT;
     struct listing listing = { .x = x };
     char prefix[BELAY_KEY_MAX + 1];
+    char narrow[BELAY_KEY_MAX + 1];
     char cursor[BELAY_KEY_MAX + 1];
     bool more = false;
 
@@ -235,6 +273,7 @@ static void ask_list(struct exchange *x)
         belay_error_release(&err);
         return;
     }
+    limit_to_keys(&listing, &query, narrow);
     listing.items = json_array();
     listing.waiting = json_object();
     if (belay_list(x->server->client, &query, list_lock, &listing, &more, &err) != BELAY_OK) {
@@ -289,17 +328,23 @@ static void ask_history(struct exchange *x)
 
 void handle_get(struct exchange *x)
 {
-    exchange_ask(x, ask_get, NULL);
+    if (exchange_may_touch(x, x->key)) {
+        exchange_ask(x, ask_get, NULL);
+    }
 }
 
 void handle_queue(struct exchange *x)
 {
-    exchange_ask(x, ask_queue, NULL);
+    if (exchange_may_touch(x, x->key)) {
+        exchange_ask(x, ask_queue, NULL);
+    }
 }
 
 void handle_free(struct exchange *x)
 {
-    exchange_ask(x, ask_free, NULL);
+    if (exchange_may_touch(x, x->key)) {
+        exchange_ask(x, ask_free, NULL);
+    }
 }
 
 void handle_list(struct exchange *x)
@@ -309,5 +354,7 @@ void handle_list(struct exchange *x)
 
 void handle_history(struct exchange *x)
 {
-    exchange_ask(x, ask_history, NULL);
+    if (exchange_may_touch(x, x->key)) {
+        exchange_ask(x, ask_history, NULL);
+    }
 }

@@ -128,8 +128,12 @@ enum belay_code mark_name(const char *name, const char *who, const char *what, c
 /* Whether a place in the queue that the credential `who` took is for this caller to change: its own, or an admin's. */
 bool exchange_acts_for(const struct exchange *x, const char *who);
 
-/* False, and answered, if the token may not touch this key. */
+/* False, and answered, if the token's keys do not fit this one. They bind what is read as well as what is changed. */
 bool exchange_may_touch(struct exchange *x, const char *key);
+/* The same without an answer, for lists: in any thread that has the exchange. */
+bool exchange_may_see(const struct exchange *x, const char *key);
+/* False, and answered, if the token's keys limit it: for numbers over all keys. */
+bool exchange_sees_all(struct exchange *x);
 
 /* What a body asks for, for a lock on `key`; owner_name is the caller's to set. In locks.c. */
 enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,

@@ -128,10 +128,32 @@ static void verify_state(struct job *job)
     state_pool_give(job->server->states, states);
 }
 
+struct state_listing {
+    const struct job *job;
+    json_t *list;
+};
+
+/* Whether its lock is one that the token's keys fit. */
+static bool may_list(const struct job *job, const struct belay_state_name *name)
+{
+    struct belay_key_parts parts = { .stack = name->stack, .environment = name->environment };
+    char *key = NULL;
+    bool may = belay_key_make(job->server->config, &parts, &key, NULL) == BELAY_OK &&
+               exchange_may_see(job->exchange, key);
+
+    free(key);
+    return may;
+}
+
 static bool add_state(void *context, const struct belay_state_name *name, uint64_t size,
                       int64_t modified_unix_ms)
 {
-    return json_array_append_new(context,
+    const struct state_listing *listing = context;
+
+    if (!may_list(listing->job, name)) {
+        return true;
+    }
+    return json_array_append_new(listing->list,
                                  json_pack("{s:o, s:o, s:I, s:o}", "stack", wire_text(name->stack),
                                            "environment", wire_text(name->environment), "size",
                                            (json_int_t)size, "modified", wire_time(modified_unix_ms))) == 0;
@@ -141,9 +163,10 @@ static void list_states(struct job *job)
 {
     struct belay_states *states = NULL;
     json_t *list = json_array();
+    struct state_listing listing = { job, list };
 
     if (state_pool_take(job->server->states, &states, &job->err) == BELAY_OK &&
-        belay_state_list(states, add_state, list, &job->err) == BELAY_OK) {
+        belay_state_list(states, add_state, &listing, &job->err) == BELAY_OK) {
         job->answer = wire_line(json_pack("{s:O}", "states", list));
     }
     json_decref(list);

@@ -87,9 +87,21 @@ static void list_versions(struct job *job)
     state_pool_give(job->server->states, states);
 }
 
+struct document_listing {
+    const struct job *job;
+    json_t *list;
+};
+
 static bool add_document(void *context, const char *name, uint64_t size, int64_t modified_unix_ms)
 {
-    return json_array_append_new(context,
+    const struct document_listing *listing = context;
+    char key[TF_KEY_SIZE];
+
+    (void)snprintf(key, sizeof key, "terraform/%.*s", TF_NAME_MAX, name);
+    if (!exchange_may_see(listing->job->exchange, key)) {
+        return true;
+    }
+    return json_array_append_new(listing->list,
                                  json_pack("{s:o, s:I, s:o}", "name", wire_text(name), "size",
                                            (json_int_t)size, "modified", wire_time(modified_unix_ms))) == 0;
 }
@@ -98,9 +110,10 @@ static void list_documents(struct job *job)
 {
     struct belay_states *states = NULL;
     json_t *list = json_array();
+    struct document_listing listing = { job, list };
 
     if (state_pool_take(job->server->states, &states, &job->err) == BELAY_OK &&
-        belay_document_list(states, "terraform", add_document, list, &job->err) == BELAY_OK) {
+        belay_document_list(states, "terraform", add_document, &listing, &job->err) == BELAY_OK) {
         job->answer = wire_line(json_pack("{s:O}", "states", list));
     }
     json_decref(list);

@@ -65,7 +65,7 @@ static bool on_candidate(void *context, const struct belay_info *info)
         tree->has_more = true;
         return false;
     }
-    if (is_below(tree->x, info->key)) {
+    if (is_below(tree->x, info->key) && exchange_may_see(tree->x, info->key)) {
         (void)json_array_append_new(tree->below, lock_for(tree->x, info));
     }
     return true;
@@ -102,7 +102,7 @@ static enum belay_code above_json(struct exchange *x, json_t *list, struct belay
     for (size_t i = 0; i < n; i++) {
         struct belay_info *info = NULL;
 
-        if (above[i] != NULL && code == BELAY_OK) {
+        if (above[i] != NULL && code == BELAY_OK && exchange_may_see(x, above[i])) {
             code = belay_get(x->server->client, above[i], &info, err);
             code = code == BELAY_NOT_FOUND ? BELAY_OK : code;
             (void)json_array_append_new(list, json_pack("{s:o, s:o}", "key", wire_text(above[i]), "lock",
@@ -145,5 +145,7 @@ static void ask_tree(struct exchange *x)
 
 void handle_tree(struct exchange *x)
 {
-    exchange_ask(x, ask_tree, NULL);
+    if (exchange_may_touch(x, x->key)) {
+        exchange_ask(x, ask_tree, NULL);
+    }
 }

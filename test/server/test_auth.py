@@ -20,6 +20,7 @@ CALLERS = {"none": None, "wrong": "no-such-token", "reader": "secret-reader", "l
 # What each caller gets, in the order of CALLERS. The lock 'k' is held under the id 'held' before each call.
 PUBLIC = (200, 200, 200, 200, 200, 200)
 READ = (401, 401, 200, 200, 200, 200)
+READ_K = (401, 401, 200, 200, 403, 200)  # of a key that does not fit the patterns of `others`, or of all keys
 MATRIX = [
     ("POST", "/v1/locks/new/acquire", {"locked_by": "x"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/locks/k/adopt", {"lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
@@ -33,17 +34,17 @@ MATRIX = [
     ("POST", "/v1/lost", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("DELETE", "/v1/locks/k", None, (401, 401, 403, 403, 403, 200)),
     ("GET", "/v1/locks", None, READ),
-    ("GET", "/v1/locks/k", None, READ),
-    ("GET", "/v1/locks/k/history", None, READ),
-    ("GET", "/v1/locks/k/queue", None, READ),
+    ("GET", "/v1/locks/k", None, READ_K),
+    ("GET", "/v1/locks/k/history", None, READ_K),
+    ("GET", "/v1/locks/k/queue", None, READ_K),
     ("DELETE", "/v1/locks/k/queue?lock_id=nobody", None, (401, 401, 403, 404, 403, 404)),
-    ("GET", "/v1/locks/new/free", None, READ),
+    ("GET", "/v1/locks/new/free", None, READ_K),
     ("GET", "/v1/events", None, READ),
-    ("GET", "/v1/locks/k/tree", None, READ),
+    ("GET", "/v1/locks/k/tree", None, READ_K),
     ("GET", "/v1/live", None, READ),
-    ("GET", "/v1/stats", None, READ),
+    ("GET", "/v1/stats", None, READ_K),
     ("GET", "/v1/me", None, READ),
-    ("GET", "/metrics", None, READ),
+    ("GET", "/metrics", None, READ_K),
     # Of applications and databases that nobody knows: who may ask is told that there is none.
     ("GET", "/v1/apps", None, READ),
     ("POST", "/v1/apps", {}, (401, 401, 403, 400, 400, 400)),
@@ -152,6 +153,9 @@ class Roles(ServerCase):
         self.assertIsNotNone(lock["lock_id"])
         for secret, lock_id in shown.items():
             with self.subTest(secret):
+                if secret == "secret-others":
+                    self.assertEqual(self.server.get("/v1/locks/k", token=secret).status, 403)
+                    continue
                 self.assertEqual(self.server.get("/v1/locks/k", token=secret).json()["lock_id"], lock_id)
                 self.assertEqual(self.server.get("/v1/locks", token=secret).json()["locks"][0]["lock_id"], lock_id)
                 queue = self.server.get("/v1/locks/k/queue", token=secret).json()

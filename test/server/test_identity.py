@@ -7,7 +7,7 @@ import json
 import threading
 
 from hook_support import Receiver
-from server_support import ServerCase, main, wait_until
+from server_support import ServerCase, Stream, main, quoted, wait_until
 
 TOKENS = {
     "secret-ci": ("ci", "locker", None),
@@ -201,6 +201,107 @@ class Names(IdentityCase):
         self.assertEqual((lock["locked_by_name"], lock["acquired_by"]), ("Alice (boss) (bot)", "bot"))
         marked = self.server.post("/v1/apps/shop/mark", {"state": "stopped", "by": "boss"}, token="secret-bot").json()
         self.assertEqual(marked["by"], "boss (bot)")
+
+
+class Tenants(ServerCase):
+    """`keys` bind what a token reads, whatever its role."""
+
+    TOKENS = {
+        "acme": ("acme", "reader", ["tenant:acme:*", "terraform/acme*"]),
+        "acme-locker": ("acme-ci", "locker", ["tenant:acme:*"]),
+        "acme-admin": ("acme-ops", "admin", ["tenant:acme:*", "both"]),
+        "root": ("root", "admin", None),
+    }
+    LIMITED = ("acme", "acme-locker", "acme-admin")
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve(config=self.config_with(self.TOKENS))
+
+    def take(self, key, **more):
+        answer = self.server.acquire(key, "job", token="root", **more)
+        self.assertEqual(answer.status, 200, answer)
+        return answer.json()
+
+    def test_one_lock_of_another_tenant_is_refused(self):
+        self.take("tenant:acme:1")
+        self.take("tenant:evil:1", metadata={"secret": "s"})
+        for token in self.LIMITED:
+            for what in ("", "/history", "/queue", "/free", "/tree"):
+                with self.subTest(token=token, what=what):
+                    refused = self.server.get(f"/v1/locks/{quoted('tenant:evil:1')}{what}", token=token)
+                    self.assertEqual((refused.status, refused.error["code"]), (403, "not_permitted"))
+                    seen = self.server.get(f"/v1/locks/{quoted('tenant:acme:1')}{what}", token=token)
+                    self.assertEqual(seen.status, 409 if what == "/free" else 200)
+            for path in ("/v1/stats", "/metrics"):
+                self.assertEqual(self.server.get(path, token=token).status, 403, path)
+        self.assertEqual(self.server.get("/v1/stats", token="root").status, 200)
+
+    def pages(self, token, limit, prefix=""):
+        keys, cursor, n = [], "", 0
+        while cursor is not None:
+            page = self.server.get(f"/v1/locks?limit={limit}&prefix={quoted(prefix)}&cursor={quoted(cursor)}", token=token).json()
+            self.assertLessEqual(len(page["locks"]), limit)
+            keys += [lock["key"] for lock in page["locks"]]
+            cursor = page["next_cursor"]
+            n += 1
+        return keys, n
+
+    def test_lists_have_what_fits_and_their_pages_miss_nothing(self):
+        mine = [f"tenant:acme:{i:02}" for i in range(7)]
+        for key in mine + ["a", "both", "tenant:a", "tenant:acme", "tenant:evil:1", "z"]:
+            self.take(key)
+        for limit in (1, 2, 3, 6, 7, 100):
+            for prefix in ("", "t", "tenant:acme:"):
+                with self.subTest(limit=limit, prefix=prefix):
+                    for token in ("acme", "acme-locker"):
+                        self.assertEqual(self.pages(token, limit, prefix)[0], mine)
+            self.assertEqual(self.pages("acme-admin", limit)[0], ["both", *mine])
+        self.assertEqual(self.pages("acme", 10, "tenant:acme:03")[0], ["tenant:acme:03"])
+        self.assertEqual(self.pages("acme", 10, "tenant:evil")[0], [])
+        self.assertEqual(len(self.pages("root", 3)[0]), 13)
+        self.assertEqual(self.server.get("/v1/locks", token="acme").json()["waiting"], {})
+
+    def test_streams_have_what_fits(self):
+        streams = {(path, token): Stream(self.server, path, token=token)
+                   for path in ("/v1/events", "/v1/live") for token in ("acme", "root")}
+        readers = {}
+        for at, stream in streams.items():
+            self.addCleanup(stream.close)
+            self.assertEqual(stream.status, 200)
+            readers[at] = stream.events()
+            if at[0] == "/v1/live":
+                next(readers[at])
+        self.take("tenant:evil:1")
+        self.take("tenant:acme:1")
+        for (path, token), events in readers.items():
+            seen = []
+            while "tenant:acme:1" not in seen:
+                event = next(events)
+                seen += [event["data"]["lock_key"]] if path == "/v1/events" else [row["key"] for row in event["data"]["locks"]]
+            with self.subTest(path=path, token=token):
+                self.assertEqual("tenant:evil:1" in seen, token == "root")
+
+    def test_a_lock_of_other_keys_that_is_in_the_way_says_who_and_no_more(self):
+        config = self.config_with({**self.TOKENS, "svc": ("svc", "locker", ["stack:s:env:e:service:v"])})
+        self.server.stop()
+        self.server = self.serve(config=config)
+        self.take("stack:s:env:e", metadata={"secret": "s"})
+        refused = self.server.acquire("stack:s:env:e:service:v", "x", token="svc")
+        self.assertEqual((refused.status, refused.error["lock"]["key"]), (409, "stack:s:env:e"))
+        self.assertEqual((refused.error["lock"]["metadata"], refused.error["lock"]["lock_id"]), ({}, None))
+        tree = self.server.get(f"/v1/locks/{quoted('stack:s:env:e:service:v')}/tree", token="svc").json()
+        self.assertEqual(tree["above"], [])
+
+    def test_lists_of_states_have_what_fits(self):
+        for name in ("acme-net", "evil-net"):
+            info = {"ID": f"id-{name}"}
+            self.server.call("LOCK", f"/v1/terraform/{name}", info, token="root")
+            self.server.post(f"/v1/terraform/{name}?ID=id-{name}", {"version": 4, "serial": 1}, token="root")
+        names = {token: [s["name"] for s in self.server.get("/v1/terraform", token=token).json()["states"]]
+                 for token in ("acme", "acme-locker", "root")}
+        self.assertEqual(names, {"acme": ["acme-net"], "acme-locker": [], "root": ["acme-net", "evil-net"]})
+        self.assertEqual(self.server.get("/v1/terraform/evil-net/versions", token="acme").status, 403)
 
 
 if __name__ == "__main__":
