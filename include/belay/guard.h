@@ -64,6 +64,12 @@ struct belay_app {
     int64_t since_unix_ms; /* when the state was recorded; 0: never */
     char *by;              /* who did; NULL: nobody yet */
     uint64_t version;      /* changes with every write; 0: not in the registry */
+    /*
+     * Registered through a server by a token that is no admin's: its URLs are asked on public addresses, and on those in
+     * `controller.quick_status_allow`, only. A server sets it; replacing the application as an admin or with a local
+     * command clears it.
+     */
+    bool public_only;
 };
 BELAY_API void belay_app_free(struct belay_app *app);
 

@@ -137,7 +137,7 @@ static const struct option_def defs[] = {
     { .name = "keys",
       .kind = OPTION_TEXT,
       .value = "PATTERN",
-      .help = "keys it may lock, with * for anything; by default all",
+      .help = "keys it may see and lock, with * for anything; by default all",
       .repeatable = true },
     { .name = NULL },
 };

@@ -72,6 +72,7 @@ static const struct rule controller_names[] = {
     RANGE("quick_status_timeout", VALUE_NUMBER, 1, 3600),
     VALUE("quick_status_rule", VALUE_RULE),
     VALUE("api_gateway_url", VALUE_HTTP),
+    LIST("quick_status_allow", text),
 };
 
 static const struct rule http_names[] = {

@@ -49,9 +49,10 @@ struct guard_settings {
     int64_t lock_ttl_ms;
     int lock_attempts;
     int64_t quick_timeout_ms;
-    bool cautious;           /* quick_status_rule */
-    const char *gateway_url; /* borrowed; NULL: ask the applications themselves */
-    const char *ca_file;     /* borrowed; NULL: the system's */
+    bool cautious;                     /* quick_status_rule */
+    const char *gateway_url;           /* borrowed; NULL: ask the applications themselves */
+    const char *ca_file;               /* borrowed; NULL: the system's */
+    const struct belay_config *config; /* borrowed; for quick_status_allow */
 };
 struct guard_settings guard_settings(const struct belay_config *config);
 

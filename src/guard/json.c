@@ -61,10 +61,11 @@ static json_t *app_json(const struct belay_app *app)
     for (size_t i = 0; i < app->n_labels; i++) {
         (void)json_object_set_new(labels, app->labels[i].name, guard_text(app->labels[i].value));
     }
-    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:I}", "name", guard_text(app->name), "urls", urls,
+    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:b,s:I}", "name", guard_text(app->name), "urls", urls,
                      "databases", databases_json(app), "labels", labels, "state",
                      belay_app_state_name(app->state), "since", time_json(app->since_unix_ms), "by",
-                     guard_text(app->by), "version", (json_int_t)app->version);
+                     guard_text(app->by), "public_only", app->public_only ? 1 : 0, "version",
+                     (json_int_t)app->version);
 }
 
 char *belay_app_to_json(const struct belay_app *app)
@@ -192,6 +193,10 @@ static enum belay_code read_member(struct belay_app *app, const char *name, json
     }
     if (strcmp(name, "since") == 0) {
         app->since_unix_ms = read_time(value);
+        return BELAY_OK;
+    }
+    if (strcmp(name, "public_only") == 0 && json_is_boolean(value)) {
+        app->public_only = json_is_true(value);
         return BELAY_OK;
     }
     if (strcmp(name, "version") == 0 && json_is_integer(value)) {

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -96,10 +97,10 @@ static void apply_record(struct belay_app_status *status, const struct belay_app
     set_reason(status, text);
 }
 
-static void judge_urls(struct belay_app_status *status, const struct belay_app *app)
+static void judge_urls(struct belay_app_status *status, const struct belay_app *app, bool is_refused)
 {
     const struct belay_url_status *decides = NULL;
-    bool answered = false;
+    bool answered = is_refused; /* nobody was asked: that is no silence */
     char text[1400];
 
     for (size_t i = 0; i < status->n_urls; i++) {
@@ -131,9 +132,13 @@ static void judge_urls(struct belay_app_status *status, const struct belay_app *
 
 /* ---- asking ---- */
 
+enum { ALLOW_MAX = 64 };
+
 struct asked {
-    struct net_probe *probes; /* owned */
-    char **urls;              /* owned; of a gateway; NULL: the applications' own */
+    struct net_probe *probes;              /* owned */
+    struct address_range allow[ALLOW_MAX]; /* controller.quick_status_allow */
+    size_t n_allow;
+    char **urls; /* owned; of a gateway; NULL: the applications' own */
     size_t n;
 };
 
@@ -169,6 +174,27 @@ static char *gateway_url(const char *base, const char *name)
     return text;
 }
 
+static enum belay_code load_allow(const struct belay_config *config, struct asked *asked,
+                                  struct belay_error *err)
+{
+    for (; asked->n_allow < ALLOW_MAX; asked->n_allow++) {
+        char name[64];
+        const char *text;
+
+        (void)snprintf(name, sizeof name, "controller.quick_status_allow.%zu", asked->n_allow);
+        text = belay_config_get(config, name);
+        if (text == NULL) {
+            return BELAY_OK;
+        }
+        if (!address_range_parse(text, &asked->allow[asked->n_allow])) {
+            return error_set(err, BELAY_CONFIG,
+                             "%s: '%.60s' is not a range of addresses, such as 10.1.0.0/16 or ::1", name,
+                             text);
+        }
+    }
+    return error_set(err, BELAY_CONFIG, "controller.quick_status_allow: %d ranges are too many", ALLOW_MAX);
+}
+
 static bool name_probes(const struct guard_settings *settings, struct belay_app *const *apps, size_t n,
                         struct asked *asked)
 {
@@ -184,7 +210,10 @@ static bool name_probes(const struct guard_settings *settings, struct belay_app 
     }
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; settings->gateway_url == NULL && k < apps[i]->n_urls; k++) {
-            asked->probes[asked->n++].url = apps[i]->urls[k];
+            asked->probes[asked->n++] = (struct net_probe){ .url = apps[i]->urls[k],
+                                                            .public_only = apps[i]->public_only,
+                                                            .allow = asked->allow,
+                                                            .n_allow = asked->n_allow };
         }
         if (settings->gateway_url != NULL) {
             asked->urls[asked->n] = gateway_url(settings->gateway_url, apps[i]->name);
@@ -201,8 +230,12 @@ static bool name_probes(const struct guard_settings *settings, struct belay_app 
 static bool take_urls(const struct guard_settings *settings, const struct belay_app *app,
                       const struct net_probe *probes, struct belay_app_status *status)
 {
+    bool is_refused = false;
+
     for (size_t i = 0; i < app->n_urls; i++) {
         struct belay_url_status *one = &status->urls[status->n_urls++];
+
+        is_refused = is_refused || probes[i].is_refused;
 
         *one = (struct belay_url_status){ .url = strdup(app->urls[i]),
                                           .http_code = probes[i].status,
@@ -213,7 +246,7 @@ static bool take_urls(const struct guard_settings *settings, const struct belay_
             return false;
         }
     }
-    judge_urls(status, app);
+    judge_urls(status, app, is_refused);
     return true;
 }
 
@@ -280,7 +313,11 @@ enum belay_code guard_quick(const struct guard_settings *settings, struct belay_
 {
     struct asked asked = { 0 };
     const struct net_module *net = NULL;
-    enum belay_code code = name_probes(settings, apps, n, &asked) ? BELAY_OK : error_no_memory(err);
+    enum belay_code code = load_allow(settings->config, &asked, err);
+
+    if (code == BELAY_OK && !name_probes(settings, apps, n, &asked)) {
+        code = error_no_memory(err);
+    }
 
     if (code == BELAY_OK && asked.n > 0) {
         code = loader_net(&net, err);

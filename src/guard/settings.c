@@ -35,5 +35,6 @@ struct guard_settings guard_settings(const struct belay_config *config)
     settings.cautious = is(config, "controller.quick_status_rule", "cautious");
     settings.gateway_url = belay_config_get(config, "controller.api_gateway_url");
     settings.ca_file = belay_config_get(config, "ca_file");
+    settings.config = config;
     return settings;
 }

@@ -21,6 +21,7 @@ struct asking {
     struct buf body;
     int64_t began_ms;
     bool is_get;
+    struct address refused; /* if probe->is_refused */
     char message[CURL_ERROR_SIZE];
 };
 
@@ -35,11 +36,35 @@ static size_t take_body(char *data, size_t size, size_t n, void *context)
     return asking->body.failed ? 0 : size * n;
 }
 
+/* Whatever the name was, and whoever answered for it or redirected here: this is where the connection would go. */
+static bool may_connect(struct asking *asking, const struct sockaddr *to)
+{
+    struct net_probe *probe = asking->probe;
+    struct address address;
+
+    if (!probe->public_only) {
+        return true;
+    }
+    if (!address_of_socket(to, &address)) {
+        return false;
+    }
+    if (address_is_public(&address) || address_is_within(&address, probe->allow, probe->n_allow)) {
+        return true;
+    }
+    asking->refused = address;
+    probe->is_refused = true;
+    return false;
+}
+
 /* libcurl's own would be left open in every program that is started meanwhile. */
 static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
-    (void)context;
+    struct asking *asking = context;
+
     (void)purpose;
+    if (!may_connect(asking, &address->addr)) {
+        return CURL_SOCKET_BAD;
+    }
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
@@ -49,6 +74,9 @@ static void set_up(struct asking *asking, int64_t left_ms, const char *ca_file)
 
     curl_easy_reset(curl);
     (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, asking);
+    /* A redirect must not go over a connection that another probe was allowed to open. */
+    (void)curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_PRIVATE, asking);
     (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, asking->message);
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
@@ -98,11 +126,22 @@ static void note(struct asking *asking, CURLcode rc, long status)
     /* An answer whose body broke off is an answer: the status was there. But a redirect that
        could not be followed says nothing of the application. */
     if (rc == CURLE_OK || (rc == CURLE_WRITE_ERROR && status > 0)) {
+        probe->is_refused = false; /* of several addresses one would do */
         probe->status = (int)status;
         probe->body = buf_take(&asking->body);
         if (status == 0) {
             (void)snprintf(probe->why, sizeof probe->why, "no HTTP status");
         }
+        return;
+    }
+    if (probe->is_refused) {
+        char text[ADDRESS_TEXT_SIZE];
+
+        address_text(&asking->refused, text);
+        (void)snprintf(probe->why, sizeof probe->why,
+                       "%s is not a public address: have an admin register it, or allow it "
+                       "(controller.quick_status_allow)",
+                       text);
         return;
     }
     (void)snprintf(probe->why, sizeof probe->why, "%.190s",

@@ -9,16 +9,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/address.h"
 #include "belay.h"
 
 enum { PROBE_WHY_SIZE = 200, PROBE_BODY_MAX = 64 * 1024, EC2_STATE_SIZE = 32 };
 
 struct net_probe {
     const char *url;
-    bool get;       /* GET, and keep the body; else HEAD, and GET where that is refused with 405 or 501 */
-    bool use_proxy; /* else directly: a proxy's own answer would pass for the application's */
+    bool get;         /* GET, and keep the body; else HEAD, and GET where that is refused with 405 or 501 */
+    bool use_proxy;   /* else directly: a proxy's own answer would pass for the application's */
+    bool public_only; /* connect to public addresses and to those in `allow` only, redirects included */
+    const struct address_range *allow; /* borrowed */
+    size_t n_allow;
     /* What came of it. */
-    int status; /* of the last answer; 0: none */
+    bool is_refused; /* it led to another address: nothing was asked, and nothing follows */
+    int status;      /* of the last answer; 0: none */
     int64_t took_ms;
     char why[PROBE_WHY_SIZE]; /* without an answer: why */
     char *body;               /* owned; with `get` */

@@ -11,6 +11,51 @@
 
 enum { ANSWER_MAX = 256 << 20 };
 #define DB_LOCK_PREFIX "LOCK#DB#"
+#define APP_PREFIX "app:"
+
+/* ---- what a token's keys say: of an application "app:NAME", of a database its lock's key ---- */
+
+static const char *app_key(const char *name, char out[sizeof APP_PREFIX + BELAY_KEY_MAX])
+{
+    (void)snprintf(out, sizeof APP_PREFIX + BELAY_KEY_MAX, APP_PREFIX "%s", name);
+    return out;
+}
+
+static const char *database_key(const char *id, char out[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX])
+{
+    (void)snprintf(out, sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX, DB_LOCK_PREFIX "%s", id);
+    return out;
+}
+
+/* For the work of a job, where the body says which application. */
+static enum belay_code check_app_key(struct job *job, const char *name)
+{
+    char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
+
+    return strlen(name) > BELAY_KEY_MAX || exchange_may_see(job->exchange, app_key(name, key))
+               ? BELAY_OK /* no application has so long a name, which is said of it */
+               : error_set(&job->err, BELAY_NOT_PERMITTED,
+                           "'%s' may not touch the key '" APP_PREFIX "%.128s'", job->who, name);
+}
+
+/* A job about the application or the database in the path, if the token's keys fit it. */
+static void start_app(struct exchange *x, void (*work)(struct job *job))
+{
+    char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
+
+    if (exchange_may_touch(x, app_key(x->key, key))) {
+        job_start(x, work, false);
+    }
+}
+
+static void start_database_job(struct exchange *x, void (*work)(struct job *job), bool is_long)
+{
+    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
+
+    if (exchange_may_touch(x, database_key(x->key, key))) {
+        job_start(x, work, is_long);
+    }
+}
 
 /* A value of the query, decoded; false if it is not there or too long. */
 static bool query_value(const char *query, const char *name, char *out, size_t size)
@@ -28,11 +73,22 @@ static bool query_value(const char *query, const char *name, char *out, size_t s
 
 /* ---- lists ---- */
 
+struct listed {
+    const struct job *job;
+    struct buf out;
+};
+
 static bool add_app(void *context, const struct belay_app *app)
 {
-    struct buf *out = context;
-    char *line = belay_app_to_json(app);
+    struct listed *listed = context;
+    struct buf *out = &listed->out;
+    char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
+    char *line;
 
+    if (!exchange_may_see(listed->job->exchange, app_key(app->name, key))) {
+        return true;
+    }
+    line = belay_app_to_json(app);
     buf_addf(out, "%s%s", out->len > sizeof "{\"apps\":[" ? ",\n" : "", line == NULL ? "" : line);
     out->failed = out->failed || line == NULL;
     free(line);
@@ -41,9 +97,15 @@ static bool add_app(void *context, const struct belay_app *app)
 
 static bool add_database(void *context, const struct belay_database *database)
 {
-    struct buf *out = context;
-    char *line = belay_database_to_json(database);
+    struct listed *listed = context;
+    struct buf *out = &listed->out;
+    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
+    char *line;
 
+    if (!exchange_may_see(listed->job->exchange, database_key(database->id, key))) {
+        return true;
+    }
+    line = belay_database_to_json(database);
     buf_addf(out, "%s%s", out->len > sizeof "{\"databases\":[" ? ",\n" : "", line == NULL ? "" : line);
     out->failed = out->failed || line == NULL;
     free(line);
@@ -61,18 +123,18 @@ static void finish_list(struct job *job, struct buf *out, enum belay_code code)
 
 static void list_apps(struct job *job)
 {
-    struct buf out = BUF_INIT(ANSWER_MAX);
+    struct listed listed = { job, BUF_INIT(ANSWER_MAX) };
 
-    buf_adds(&out, "{\"apps\":[");
-    finish_list(job, &out, belay_app_list(job->server->client, add_app, &out, &job->err));
+    buf_adds(&listed.out, "{\"apps\":[");
+    finish_list(job, &listed.out, belay_app_list(job->server->client, add_app, &listed, &job->err));
 }
 
 static void list_databases(struct job *job)
 {
-    struct buf out = BUF_INIT(ANSWER_MAX);
+    struct listed listed = { job, BUF_INIT(ANSWER_MAX) };
 
-    buf_adds(&out, "{\"databases\":[");
-    finish_list(job, &out, belay_db_list(job->server->client, add_database, &out, &job->err));
+    buf_adds(&listed.out, "{\"databases\":[");
+    finish_list(job, &listed.out, belay_db_list(job->server->client, add_database, &listed, &job->err));
 }
 
 void handle_apps(struct exchange *x)
@@ -119,7 +181,7 @@ static void get_database(struct job *job)
 
 void handle_database(struct exchange *x)
 {
-    job_start(x, get_database, false);
+    start_database_job(x, get_database, false);
 }
 
 /* ---- one application ---- */
@@ -159,6 +221,34 @@ static enum belay_code read_app(struct job *job, struct belay_app **out_app, boo
     return BELAY_OK;
 }
 
+/*
+ * What the body says that is for the server to say: where its URLs may lead, as long as no admin registers it, and,
+ * unless that is what was recorded before, who recorded its state.
+ */
+static enum belay_code vouch_for(struct job *job, struct belay_app *app)
+{
+    struct belay_app *before = NULL;
+    char by[BELAY_OWNER_MAX + 1];
+    bool is_kept;
+    enum belay_code code = BELAY_OK;
+
+    app->public_only = app->public_only || job->role < ROLE_ADMIN;
+    if (app->by == NULL) {
+        return BELAY_OK;
+    }
+    is_kept = belay_app_get(job->server->client, app->name, &before, NULL) == BELAY_OK &&
+              before->by != NULL && strcmp(before->by, app->by) == 0 &&
+              before->since_unix_ms == app->since_unix_ms;
+    if (!is_kept) {
+        code = mark_name(app->by, job->who, "by", by, sizeof by, &job->err);
+        free(app->by);
+        app->by = code == BELAY_OK ? strdup(by) : NULL;
+        code = code == BELAY_OK && app->by == NULL ? error_no_memory(&job->err) : code;
+    }
+    belay_app_free(before);
+    return code;
+}
+
 static void write_app(struct job *job, bool create)
 {
     struct belay_client *client = job->server->client;
@@ -167,6 +257,12 @@ static void write_app(struct job *job, bool create)
     bool is_versioned = false;
     enum belay_code code = read_app(job, &app, &is_versioned);
 
+    if (code == BELAY_OK) {
+        code = check_app_key(job, app->name);
+    }
+    if (code == BELAY_OK) {
+        code = vouch_for(job, app);
+    }
     if (code == BELAY_OK && create) {
         app->version = 0;
         code = belay_app_put(client, app, NULL, &job->err);
@@ -226,12 +322,12 @@ static void mark_app(struct job *job)
 
 void handle_app_get(struct exchange *x)
 {
-    job_start(x, get_app, false);
+    start_app(x, get_app);
 }
 
 void handle_app_put(struct exchange *x)
 {
-    job_start(x, put_app, false);
+    start_app(x, put_app);
 }
 
 void handle_app_post(struct exchange *x)
@@ -241,12 +337,12 @@ void handle_app_post(struct exchange *x)
 
 void handle_app_delete(struct exchange *x)
 {
-    job_start(x, delete_app, false);
+    start_app(x, delete_app);
 }
 
 void handle_app_mark(struct exchange *x)
 {
-    job_start(x, mark_app, false);
+    start_app(x, mark_app);
 }
 
 /* ---- quick status ---- */
@@ -267,7 +363,7 @@ void handle_quick(struct exchange *x)
         reply_problem(x, 400, "invalid", "say which application: /status/quick?app=NAME");
         return;
     }
-    job_start(x, quick_status, false);
+    start_app(x, quick_status);
 }
 
 /* ---- stop and start ---- */
@@ -324,6 +420,9 @@ static void run_database(struct job *job, bool is_start)
     options.context = job;
     options.cancel = job->cancel;
     code = read_options(job, root, &options);
+    if (code == BELAY_OK && options.app != NULL) {
+        code = check_app_key(job, options.app);
+    }
     if (code == BELAY_OK) {
         code = job_name_by(job, options.by, by, sizeof by);
         options.by = by;
@@ -349,39 +448,35 @@ static void start_database(struct job *job)
     run_database(job, true);
 }
 
-/* The token must be one that may touch the database's lock. */
-static bool may_touch(struct exchange *x)
-{
-    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
-
-    (void)snprintf(key, sizeof key, DB_LOCK_PREFIX "%s", x->key);
-    return exchange_may_touch(x, key);
-}
-
 void handle_db_stop(struct exchange *x)
 {
-    if (may_touch(x)) {
-        job_start(x, stop_database, true);
-    }
+    start_database_job(x, stop_database, true);
 }
 
 void handle_db_start(struct exchange *x)
 {
-    if (may_touch(x)) {
-        job_start(x, start_database, true);
-    }
+    start_database_job(x, start_database, true);
 }
 
 static void record(struct job *job)
 {
-    if (belay_db_record(job->server->client, job->key, job->body, &job->err) == BELAY_OK) {
+    json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
+    const char *said = json_string_value(json_object_get(root, "by"));
+    char by[BELAY_OWNER_MAX + 1];
+    char *text = NULL;
+
+    if (said == NULL || mark_name(said, job->who, "by", by, sizeof by, &job->err) == BELAY_OK) {
+        (void)(said == NULL ? 0 : json_object_set_new(root, "by", json_string(by)));
+        text = root == NULL ? strdup(job->body) : json_dumps(root, JSON_COMPACT);
+    }
+    if (text != NULL && belay_db_record(job->server->client, job->key, text, &job->err) == BELAY_OK) {
         job->answer = strdup("{}");
     }
+    free(text);
+    json_decref(root);
 }
 
 void handle_db_record(struct exchange *x)
 {
-    if (may_touch(x)) {
-        job_start(x, record, false);
-    }
+    start_database_job(x, record, false);
 }

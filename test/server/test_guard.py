@@ -171,7 +171,7 @@ class Roles(Case):
     def test_who_may_do_what(self):
         secrets = {role: f"secret-of-{role}-0123456789" for role in ("reader", "locker", "admin")}
         self.up("server: {tokens: [" + ", ".join(
-            f"{{name: {role}, role: {role}, sha256: '{sha256(secret)}'" + (", keys: ['LOCK#DB#db.example*']}" if role == "locker" else "}")
+            f"{{name: {role}, role: {role}, sha256: '{sha256(secret)}'" + (", keys: ['LOCK#DB#db.example*', 'app:shop']}" if role == "locker" else "}")
             for role, secret in secrets.items()) + "]}\n")
         self.assertEqual(self.server.get("/v1/apps").status, 401)
         self.assertEqual(self.server.get("/status/quick?app=x").status, 401)

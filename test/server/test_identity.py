@@ -3,6 +3,7 @@
 Names for people (locked_by, locked_by_name) are what the client says they are, and decide nothing.
 """
 
+import http.server
 import json
 import threading
 
@@ -302,6 +303,149 @@ class Tenants(ServerCase):
                  for token in ("acme", "acme-locker", "root")}
         self.assertEqual(names, {"acme": ["acme-net"], "acme-locker": [], "root": ["acme-net", "evil-net"]})
         self.assertEqual(self.server.get("/v1/terraform/evil-net/versions", token="acme").status, 403)
+
+
+class Target:
+    """Something that listens on loopback, and counts who comes."""
+
+    def __init__(self, case, redirect=None):
+        self.n = 0
+        target = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_HEAD(self):
+                target.n += 1
+                self.send_response(302 if redirect else 200)
+                if redirect:
+                    self.send_header("Location", redirect)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            do_GET = do_HEAD
+
+            def log_message(self, *args):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        case.addCleanup(self.server.server_close)
+        case.addCleanup(self.server.shutdown)
+
+
+class Applications(ServerCase):
+    TOKENS = {
+        "build": ("build", "locker", ["build-*"]),
+        "shop-ops": ("shop-ops", "locker", ["app:shop*", "LOCK#DB#db.example:5432"]),
+        "locker": ("ci", "locker", None),
+        "root": ("root", "admin", None),
+    }
+    DATABASES = [{"kind": "postgres", "id": "db.example:5432"}]
+
+    def setUp(self):
+        super().setUp()
+        self.config = self.config_with(self.TOKENS)
+        self.config.write_text(self.config.read_text() + "databases: {postgres: {stop: {command: ['true']}}}\n")
+        self.server = self.serve(config=self.config)
+
+    def register(self, token, url, name="shop", **more):
+        body = {"urls": [url], "databases": self.DATABASES, **more}
+        return self.server.call("PUT", f"/v1/apps/{name}", body, token=token)
+
+    def quick(self, name="shop", token="root"):
+        return self.server.get(f"/status/quick?app={name}", token=token).json()
+
+    def test_keys_bind_applications_and_databases(self):
+        target = Target(self)
+        self.assertEqual(self.register("root", target.url).status, 200)
+        self.assertEqual(self.register("root", target.url, "other").status, 200)
+        app, database = "/v1/apps/shop", "/v1/databases/db.example:5432"
+        tries = [("GET", app, None), ("PUT", app, {"urls": [target.url]}), ("POST", "/v1/apps", {"name": "shop", "urls": [target.url]}),
+                 ("POST", f"{app}/mark", {"state": "stopped"}), ("GET", "/status/quick?app=shop", None), ("GET", database, None),
+                 ("POST", f"{database}/stop", {"app": "shop"}), ("POST", f"{database}/start", {}), ("PUT", f"{database}/last", {})]
+        for method, path, body in tries:
+            with self.subTest(method=method, path=path):
+                refused = self.server.call(method, path, body, token="build")
+                self.assertEqual((refused.status, refused.error["code"]), (403, "not_permitted"))
+        for path, name in (("/v1/apps", "apps"), ("/v1/databases", "databases")):
+            seen = {token: len(self.server.get(path, token=token).json()[name]) for token in ("build", "shop-ops", "locker")}
+            self.assertEqual(seen, {"build": 0, "shop-ops": 1, "locker": 2 if name == "apps" else 1})
+        self.assertEqual(target.n, 0)
+        self.assertEqual(self.server.get(app, token="root").json()["state"], "running")
+        # Somebody else's application may not be declared stopped by a stop of its database, either.
+        stop = self.server.post(f"{database}/stop", {"app": "other"}, token="shop-ops")
+        self.assertEqual((stop.status, stop.error["code"]), (403, "not_permitted"))
+        self.assertEqual(self.server.post(f"{app}/mark", {"state": "stopped"}, token="shop-ops").status, 200)
+        self.assertEqual(self.register("build", target.url, "build-x").status, 403, "an application's key is app:NAME")
+
+    def test_what_a_locker_registers_is_asked_on_public_addresses_only(self):
+        target = Target(self)
+        made = self.register("locker", target.url, public_only=False)
+        self.assertEqual((made.status, made.json()["public_only"]), (200, True))
+        for url in (target.url, target.url.replace("127.0.0.1", "localhost"), target.url.replace("127.0.0.1", "[::ffff:127.0.0.1]"),
+                    target.url.replace("127.0.0.1", "0x7f000001")):
+            with self.subTest(url):
+                self.assertEqual(self.register("locker", url).status, 200)
+                status = self.quick()
+                self.assertEqual((status["status"], status["http_code"]), ("UNKNOWN", None))
+                self.assertIn("is not a public address", status["reason"])
+        self.assertEqual(target.n, 0)
+
+    def test_that_it_was_not_asked_is_no_sign_that_it_is_stopped(self):
+        target = Target(self)
+        self.register("locker", target.url)
+        self.register("root", target.url, "asks")
+        self.server.post("/v1/apps/shop/mark", {"state": "stopped"}, token="locker")
+        self.assertEqual(self.quick()["status"], "UNKNOWN")
+        stop = self.server.post("/v1/databases/db.example:5432/stop", {"app": "asks"}, token="locker").json()
+        self.assertEqual(stop["results"][0]["action"], "skipped_shared_active")
+        self.assertEqual(target.n, 0)
+
+    def test_an_admin_and_a_local_command_register_what_is_theirs(self):
+        target = Target(self)
+        self.assertFalse(self.register("root", target.url).json()["public_only"])
+        self.assertEqual(self.quick()["status"], "UP")
+        self.server.post("/v1/apps/shop/mark", {"state": "running"}, token="locker")
+        self.assertEqual(self.quick()["status"], "UP", "to mark it is not to register it")
+        self.assertTrue(self.register("locker", target.url).json()["public_only"], "an update by a locker drops it")
+        self.assertEqual(self.quick()["status"], "UNKNOWN")
+        self.ok("app", "register", "shop", "--url", target.url, "--database", "postgres=db.example:5432", "--replace")
+        self.assertEqual(self.quick()["status"], "UP")
+        self.assertEqual(target.n, 3)
+
+    def test_the_configuration_can_allow_more(self):
+        target = Target(self)
+        self.server.stop()
+        self.config.write_text(self.config.read_text() + "controller: {quick_status_allow: [127.0.0.1]}\n")
+        self.server = self.serve(config=self.config)
+        self.register("locker", target.url)
+        self.assertEqual(self.quick()["status"], "UP")
+
+    def test_a_redirect_is_followed_with_the_same_check(self):
+        inner = Target(self)
+        outer = Target(self, redirect=inner.url.replace("127.0.0.1", "127.0.0.2"))
+        self.server.stop()
+        self.config.write_text(self.config.read_text() + "controller: {quick_status_allow: [127.0.0.1]}\n")
+        self.server = self.serve(config=self.config)
+        self.register("locker", outer.url)
+        status = self.quick()
+        self.assertEqual((status["status"], outer.n), ("UNKNOWN", 1))
+        self.assertIn("127.0.0.2 is not a public address", status["reason"])
+        self.register("root", outer.url)
+        self.assertNotIn("public address", self.quick()["reason"] or "")
+
+    def test_what_is_recorded_is_recorded_in_its_own_name(self):
+        target = Target(self)
+        made = self.register("locker", target.url, state="stopped", since="2026-01-01T00:00:00.000Z", by="Alice (root)").json()
+        self.assertEqual(made["by"], "Alice (root) (ci)")
+        again = self.register("locker", target.url, state="stopped", since=made["since"], by=made["by"]).json()
+        self.assertEqual(again["by"], "Alice (root) (ci)")
+        decision = {"database": "db.example:5432", "kind": "postgres", "action": "skipped", "reason": "r", "shared": False,
+                    "sharing_apps": [], "active_apps": [], "by": "root"}
+        answer = self.server.call("PUT", "/v1/databases/db.example:5432/last", decision, token="locker")
+        self.assertEqual(answer.status, 200, answer)
+        shown = self.server.get("/v1/databases/db.example:5432", token="root").json()
+        self.assertEqual(shown["last"]["by"], "root (ci)", shown)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@
 #define ROW_STATE "belay_state"
 #define ROW_SINCE "belay_since"
 #define ROW_BY "belay_by"
+#define ROW_PUBLIC_ONLY "belay_public_only"
 
 enum { TEXT_SIZE = 700 };
 
@@ -176,10 +177,11 @@ char *ddb_row_to_app(const json_t *row, uint64_t *out_version)
 {
     const char *state = item_text(row, ROW_STATE);
     json_t *app =
-        json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o}", "name", text_or_null(item_text(row, "app_name")), "urls",
-                  urls_of(row), "databases", databases_of(row), "labels", labels_of(row), "state",
+        json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:b}", "name", text_or_null(item_text(row, "app_name")),
+                  "urls", urls_of(row), "databases", databases_of(row), "labels", labels_of(row), "state",
                   state != NULL && strcmp(state, "stopped") == 0 ? "stopped" : "running", "since",
-                  text_or_null(item_text(row, ROW_SINCE)), "by", text_or_null(item_text(row, ROW_BY)));
+                  text_or_null(item_text(row, ROW_SINCE)), "by", text_or_null(item_text(row, ROW_BY)),
+                  "public_only", item_bool(row, ROW_PUBLIC_ONLY) ? 1 : 0);
     char *text = app == NULL ? NULL : json_dumps(app, JSON_COMPACT);
 
     json_decref(app);
@@ -305,6 +307,11 @@ bool ddb_app_to_row(const char *value, uint64_t version, struct expr *expr)
     expr_set(expr, "last_updated", av_int(clock_unix_ms() / 1000));
     set_optional(expr, ROW_SINCE, json_object_get(app, "since"));
     set_optional(expr, ROW_BY, json_object_get(app, "by"));
+    if (json_is_true(json_object_get(app, "public_only"))) {
+        expr_set(expr, ROW_PUBLIC_ONLY, av_bool(true));
+    } else {
+        expr_remove(expr, ROW_PUBLIC_ONLY);
+    }
     json_decref(app);
     return true;
 }
