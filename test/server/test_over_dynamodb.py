@@ -24,6 +24,38 @@ class OverDynamo(DynamoStore):
     EXTRA = "max_clock_skew=10ms"
 
 
+class OthersLayout(DynamoStore, ServerCase):
+    """A layout of another program has no place for the credential: decided on the safe side."""
+
+    LAYOUT = "chatops"
+    EXTRA = "max_clock_skew=10ms"
+
+    def test_ids_are_for_admins_and_no_token_reenters(self):
+        server = self.serve(config=self.config_with(Front.IDENTITIES))
+        lock = server.acquire("k", "job-42", token="secret-ci", ttl_ms=60000, lock_id="id-1").json()
+        self.assertEqual((lock["lock_id"], lock["acquired_by"]), ("id-1", None))
+        for token in ("secret-bot", "secret-ci"):
+            refused = server.acquire("k", "job-42", token=token, reentrant=True, ttl_ms=60000)
+            self.assertEqual((refused.status, refused.error["lock"]["lock_id"]), (409, None))
+        self.assertEqual(server.get("/v1/locks/k", token="secret-admin").json()["lock_id"], "id-1")
+        self.assertEqual(server.acquire("k", "job-42", token="secret-ci", ttl_ms=60000, lock_id="id-1").status, 200)
+        self.assertEqual(server.release("k", "id-1", token="secret-ci").status, 200)
+        server.stop()
+        plain = self.serve()
+        first = plain.acquire("k", "job-42", reentrant=True, ttl_ms=60000).json()
+        self.assertEqual(plain.acquire("k", "job-42", reentrant=True, ttl_ms=60000).json()["lock_id"], first["lock_id"])
+
+    def test_terraform_finds_its_lock_again(self):
+        server = self.serve("--state-store", f"file:{self.dir}/states", config=self.config_with(Front.IDENTITIES))
+        info = {"ID": "id-1", "Who": "alice"}
+        for _ in range(2):
+            self.assertEqual(server.call("LOCK", "/v1/terraform/net?lease=60s", info, token="secret-ci").status, 200)
+        held = server.call("LOCK", "/v1/terraform/net?lease=60s", {"ID": "id-2", "Who": "bob"}, token="secret-bot")
+        self.assertEqual((held.status, held.json()["ID"]), (423, "alice"))
+        self.assertNotEqual(server.call("UNLOCK", "/v1/terraform/net", info, token="secret-bot").status, 200)
+        self.assertEqual(server.call("UNLOCK", "/v1/terraform/net", info, token="secret-ci").status, 200)
+
+
 class Front(OverDynamo, ServerCase):
     def test_locks_are_taken_renewed_listed_and_ended(self):
         server = self.serve()
@@ -99,6 +131,25 @@ class Front(OverDynamo, ServerCase):
         self.assertEqual((answer.status, answer.json()["position"]), (202, 0))
         server.release("k", lock["lock_id"])
         self.assertEqual(receiver.lock()["locked_by"], "bot")
+
+    IDENTITIES = {"secret-ci": ("ci", "locker", None), "secret-bot": ("bot", "locker", None), "secret-admin": ("boss", "admin", None)}
+
+    def test_the_credential_that_acquired_is_kept_in_the_table(self):
+        one, two = self.serve(config=self.config_with(self.IDENTITIES)), self.serve(config=self.config_with(self.IDENTITIES))
+        lock = one.acquire("k", "job-42", token="secret-ci", ttl_ms=60000).json()
+        self.assertEqual(lock["acquired_by"], "ci")
+        refused = two.acquire("k", "job-42", token="secret-bot", reentrant=True, ttl_ms=60000)
+        self.assertEqual((refused.status, refused.error["lock"]["lock_id"]), (409, None))
+        again = two.acquire("k", "job-42", token="secret-ci", reentrant=True, ttl_ms=60000).json()
+        self.assertEqual((again["lock_id"], again["token"]), (lock["lock_id"], lock["token"]))
+        place = one.acquire_later("k", "w", token="secret-ci", wait_ms=20000, ttl_ms=60000, lock_id="place")
+        wait_until(lambda: two.get("/v1/locks/k/queue", token="secret-admin").json()["waiting"], "the place")
+        taken = two.acquire("k", "w", token="secret-bot", wait_ms=1000, ttl_ms=60000, lock_id="place")
+        self.assertEqual((taken.status, taken.error["code"]), (409, "id_used"))
+        two.release("k", lock["lock_id"], token="secret-ci")
+        self.assertEqual(place.get().json()["lock_id"], "place")
+        adopted = two.post("/v1/locks/k/adopt", {"lock_id": "place"}, token="secret-bot").json()
+        self.assertEqual(one.get("/v1/locks/k", token="secret-bot").json()["lock_id"], adopted["lock_id"])
 
     def test_commands_work_through_it(self):
         server = self.serve()
