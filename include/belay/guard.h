@@ -42,9 +42,16 @@ enum {
 
 /* ---- the registry ------------------------------------------------------- */
 
-/* What somebody, or belay itself, recorded last. It counts only while the application does not answer. */
-enum belay_app_state { BELAY_APP_RUNNING, BELAY_APP_STOPPED };
-BELAY_API const char *belay_app_state_name(enum belay_app_state state); /* "running", "stopped" */
+/*
+ * The last record of an application. STOPPED: an operator said so, or its databases
+ * were stopped on its behalf. STOP_REQUESTED: belay_db_stop() was called on its
+ * behalf, and a database was left running. Either makes an application DOWN that
+ * cannot be reached at all, until it is seen UP or the record is older than
+ * `controller.stopped_record_max_age`.
+ */
+enum belay_app_state { BELAY_APP_RUNNING, BELAY_APP_STOPPED, BELAY_APP_STOP_REQUESTED };
+/* "running", "stopped", "stop_requested" */
+BELAY_API const char *belay_app_state_name(enum belay_app_state state);
 
 struct belay_app_database {
     char *kind; /* "postgres", "neo4j", or one that the configuration has under `databases` */
@@ -149,7 +156,8 @@ struct belay_url_status {
     int http_code; /* 0: no answer */
     int64_t took_ms;
     enum belay_quick status;
-    char *reason; /* why it is UNKNOWN; NULL */
+    char *reason;   /* why it is UNKNOWN; NULL */
+    bool connected; /* a connection was made, with or without an answer */
 };
 
 struct belay_app_status {
@@ -158,17 +166,18 @@ struct belay_app_status {
     int http_code; /* of the URL that decided; 0: none answered */
     int64_t at_unix_ms;
     char *reason;                  /* NULL: there is nothing to add */
+    bool connected;                /* a connection to it was made, or it is not known that none was */
     struct belay_url_status *urls; /* empty if `controller.api_gateway_url` was asked instead */
     size_t n_urls;
 };
 BELAY_API void belay_app_status_free(struct belay_app_status *status);
-/* {"app","status","http_code","timestamp","reason"} and, if `urls`, "urls". The caller frees it. */
+/* {"app","status","http_code","timestamp","reason","connected"} and, if `urls`, "urls". The caller frees it. */
 BELAY_API char *belay_app_status_to_json(const struct belay_app_status *status, bool urls);
 
 /*
  * Ask all URLs of an application side by side, within quick_status_timeout. UP
- * if any answers 200. An application that is not in the registry is UNKNOWN,
- * with a reason, and no error.
+ * if any answers 200, which also clears a record that it is stopped. An
+ * application that is not in the registry is UNKNOWN, with a reason, and no error.
  */
 BELAY_API enum belay_code belay_app_quick(struct belay_client *client, const char *name,
                                           struct belay_app_status **out_status, struct belay_error *err);
@@ -235,9 +244,9 @@ struct belay_db_options {
     }
 
 /*
- * Stop databases that nobody else uses; see above. Before anything, the
- * application is recorded as stopped, so that another sharer's stop need not
- * hear from it. BELAY_OK says only that there are results: each has its own
+ * Stop databases that nobody else uses; see above. Before anything, it is recorded
+ * that the application's stop was requested; once all its databases are stopped,
+ * that it is stopped. BELAY_OK says only that there are results: each has its own
  * action. Other codes: the application or the database is not in the registry,
  * or nothing says what stopping means (BELAY_CONFIG); nothing was done.
  */

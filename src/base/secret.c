@@ -6,8 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
+
+enum { TOKEN_MAX = 4096 };
 
 static enum belay_code check_file(int fd, const char *path, struct belay_error *err)
 {
@@ -52,4 +55,39 @@ enum belay_code secret_read(const char *path, char *out, size_t size, struct bel
         return error_set(err, BELAY_CONFIG, "%.200s must hold one line of plain text", path);
     }
     return BELAY_OK;
+}
+
+static bool is_token(const char *text, size_t n)
+{
+    bool is_one = n > 0;
+
+    for (size_t i = 0; i < n; i++) {
+        is_one = is_one && text[i] >= '!' && text[i] <= '~';
+    }
+    return is_one;
+}
+
+enum belay_code secret_read_bearer(const char *path, char **out_header, struct belay_error *err)
+{
+    char text[TOKEN_MAX + 1] = "";
+    struct buf value = BUF_INIT(TOKEN_MAX + 16);
+    enum belay_code code = secret_read(path, text, sizeof text, err);
+    const char *token = text + strspn(text, " ");
+    size_t n = strcspn(token, " ");
+    char *header = NULL;
+
+    if (code == BELAY_OK && (!is_token(token, n) || token[n + strspn(token + n, " ")] != '\0')) {
+        code = error_set(err, BELAY_CONFIG, "%.200s must contain one token and nothing else", path);
+    }
+    if (code == BELAY_OK) {
+        buf_addf(&value, "Bearer %.*s", (int)n, token);
+        header = buf_take(&value);
+        code = header == NULL ? error_no_memory(err) : BELAY_OK;
+    }
+    explicit_bzero(text, sizeof text);
+    buf_release(&value);
+    if (code == BELAY_OK) {
+        *out_header = header;
+    }
+    return code;
 }

@@ -13,4 +13,7 @@
  */
 enum belay_code secret_read(const char *path, char *out, size_t size, struct belay_error *err);
 
+/* "Bearer TOKEN" of a file that has one token and nothing else. The caller frees it. */
+enum belay_code secret_read_bearer(const char *path, char **out_header, struct belay_error *err);
+
 #endif

@@ -367,9 +367,12 @@ const struct cli_command cmd_app_mark_stopped = {
     .name = "app mark-stopped",
     .synopsis = "NAME [--by WHO]",
     .summary = "record that an application is stopped",
-    .about = "An application that does not answer is UNKNOWN, and keeps its databases from being stopped. "
-             "Recorded as stopped it counts as DOWN while it does not answer; one that answers 200 is UP "
-             "whatever is recorded. 'belay db stop --app' records it by itself.",
+    .about =
+        "An application that does not answer is UNKNOWN, and keeps its databases from being stopped. "
+        "Recorded as stopped it counts as DOWN while no connection to it can be made. The record is gone as "
+        "soon as it is seen UP, and does not count once it is older than "
+        "controller.stopped_record_max_age (24h). 'belay db stop --app' records it by itself when it has "
+        "stopped the databases.",
     .groups = { &mark_group },
     .min_args = 1,
     .max_args = 1,

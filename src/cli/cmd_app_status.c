@@ -63,10 +63,13 @@ const struct cli_command cmd_app_status = {
         "Asks all URLs of the application at once, for at most controller.quick_status_timeout (3 s), with "
         "HEAD, and with GET where HEAD is refused (405, 501). Redirects are followed, TLS is verified.\n\n"
         "UP if any URL answers 200. UNKNOWN if one does not answer: keeps its databases from being stopped. "
-        "DOWN otherwise, and if nothing answers and it was recorded as stopped. With "
+        "DOWN otherwise, and if no connection can be made to any of them and it is recorded as stopped; to "
+        "be "
+        "seen UP clears that record. With "
         "controller.quick_status_rule: cautious, 401, 403, 429 and 5xx other than 502 to 504 are UNKNOWN "
         "too.\n\n"
-        "With --json it prints {\"app\", \"status\", \"http_code\", \"timestamp\", \"reason\", \"urls\"}.",
+        "With --json it prints {\"app\", \"status\", \"http_code\", \"timestamp\", \"reason\", "
+        "\"connected\", \"urls\"}.",
     .min_args = 1,
     .max_args = 1,
     .exits = { { 0, "asked, whatever the answer" },

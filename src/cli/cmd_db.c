@@ -125,7 +125,9 @@ static void add_row(struct table *table, const struct belay_database *database)
 
     for (size_t i = 0; i < database->n_users; i++) {
         buf_addf(&users, "%s%s%s", i == 0 ? "" : " ", database->users[i].app,
-                 database->users[i].state == BELAY_APP_STOPPED ? "(stopped)" : "");
+                 database->users[i].state == BELAY_APP_STOPPED          ? "(stopped)"
+                 : database->users[i].state == BELAY_APP_STOP_REQUESTED ? "(stop requested)"
+                                                                        : "");
     }
     if (database->last != NULL) {
         int64_t age_ms = clock_unix_ms() - database->last->at_unix_ms;
@@ -252,10 +254,10 @@ const struct cli_command cmd_db_stop = {
         "stop: an application that does not answer, a registry that cannot be read, a lock that was lost. "
         "What stopping means is configured per kind of database ('databases'); the lock is held until it has "
         "taken effect.\n\n"
-        "With --app the application is recorded as stopped first, so that others who share the database need "
-        "not hear from it. With --wait it asks again: two applications that are stopped at the same time "
-        "would "
-        "otherwise each find the other up.\n\n"
+        "With --app it is recorded first that the application's stop was requested, and once its databases "
+        "are stopped that it is stopped; a stop that is skipped does not record it as stopped. Either lets "
+        "others that share the database take it for DOWN while it accepts no connection. With --wait it asks "
+        "again until all are down.\n\n"
         "With --json it prints {\"results\": [{\"database\", \"kind\", \"host\", \"action\", \"reason\", "
         "\"shared\", \"sharing_apps\", \"active_apps\"}]}; action is stopped, skipped_shared_active, "
         "skipped_lock, skipped or error.",

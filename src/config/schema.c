@@ -73,6 +73,7 @@ static const struct rule controller_names[] = {
     VALUE("quick_status_rule", VALUE_RULE),
     VALUE("api_gateway_url", VALUE_HTTP),
     LIST("quick_status_allow", text),
+    RANGE("stopped_record_max_age", VALUE_DURATION, 1000, SPAN_MAX),
 };
 
 static const struct rule http_names[] = {

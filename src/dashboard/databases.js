@@ -141,7 +141,7 @@ function drawAnswer(answer, model) {
 }
 
 function drawRecorded({ state, since, by }, model) {
-  return h("span", { class: "recorded" }, state === "stopped" ? "recorded as stopped" : "recorded as running",
+  return h("span", { class: "recorded" }, state === "stopped" ? "recorded as stopped" : state === "stop_requested" ? "stop requested" : "recorded as running",
     since ? [" ", ago(Date.parse(since), model)] : null, by ? h("span", { class: "muted" }, ` by ${by}`) : null);
 }
 

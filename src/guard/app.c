@@ -10,7 +10,20 @@
 
 const char *belay_app_state_name(enum belay_app_state state)
 {
-    return state == BELAY_APP_STOPPED ? "stopped" : "running";
+    return state == BELAY_APP_STOPPED          ? "stopped"
+           : state == BELAY_APP_STOP_REQUESTED ? "stop_requested"
+                                               : "running";
+}
+
+bool guard_state_parse(const char *text, enum belay_app_state *out_state)
+{
+    for (int i = BELAY_APP_RUNNING; text != NULL && i <= BELAY_APP_STOP_REQUESTED; i++) {
+        if (strcmp(text, belay_app_state_name((enum belay_app_state)i)) == 0) {
+            *out_state = (enum belay_app_state)i;
+            return true;
+        }
+    }
+    return false;
 }
 
 void belay_app_free(struct belay_app *app)

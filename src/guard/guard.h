@@ -7,6 +7,10 @@
 
 #include "belay/guard.h"
 
+/* ---- app.c ---- */
+
+bool guard_state_parse(const char *text, enum belay_app_state *out_state);
+
 /* ---- identify.c: what names a database, and what a URL is ---- */
 
 /* The identifier as it is compared: in lower case, addresses in their usual form. NULL: it is neither. */
@@ -49,8 +53,10 @@ struct guard_settings {
     int64_t lock_ttl_ms;
     int lock_attempts;
     int64_t quick_timeout_ms;
-    bool cautious;                     /* quick_status_rule */
-    const char *gateway_url;           /* borrowed; NULL: ask the applications themselves */
+    bool cautious;           /* quick_status_rule */
+    const char *gateway_url; /* borrowed; NULL: ask the applications themselves */
+    const char *auth_file;   /* borrowed; has the token for the gateway. NULL: there is none */
+    int64_t record_max_age_ms;
     const char *ca_file;               /* borrowed; NULL: the system's */
     const struct belay_config *config; /* borrowed; for quick_status_allow */
 };
@@ -61,6 +67,40 @@ struct guard_settings guard_settings(const struct belay_config *config);
 /* Ask so many applications side by side. out_statuses has room for n; entries are the caller's. */
 enum belay_code guard_quick(const struct guard_settings *settings, struct belay_app *const *apps, size_t n,
                             struct belay_app_status **out_statuses, struct belay_error *err);
+
+/* ---- gateway.c: asking another belay, or document 003's own handler ---- */
+
+/* "BASE/status/quick?app=NAME". The caller frees it; NULL: no memory. */
+char *gateway_make_url(const char *base, const char *name);
+/* The Authorization header for the gateway, or NULL: it has no token, or the connection could be listened to. */
+enum belay_code gateway_authorization(const struct guard_settings *settings, char **out_header,
+                                      struct belay_error *err);
+/* How to ask it. */
+struct net_probe gateway_probe(const char *url, const char *authorization);
+/* What the answer says. Anything that is not an answer about this application is UNKNOWN. */
+void gateway_take(const struct guard_settings *settings, const struct belay_app *app,
+                  const struct net_probe *probe, struct belay_app_status *status);
+
+/* ---- record.c: what is recorded of an application ---- */
+
+/* What is known of an application whose status is UNKNOWN. */
+enum guard_silence {
+    SILENCE_NONE,       /* something answered, accepted a connection, or the answer is not about it */
+    SILENCE_UNREPORTED, /* it did not answer; whether a connection was made is not known */
+    SILENCE_UNREACHED   /* no connection could be made */
+};
+/* Make it DOWN if it is recorded as stopped, the record still counts, and nothing speaks against it. */
+void record_apply(const struct guard_settings *settings, const struct belay_app *app,
+                  enum guard_silence silence, struct belay_app_status *status);
+/* It was seen UP: the record that was read before is not true any more. Failure is no error here. */
+void record_clear(struct belay_client *client, const struct belay_app *seen);
+/* Record the request; its time identifies it. */
+enum belay_code record_stop_requested(struct belay_client *client, const char *name, const char *by,
+                                      int64_t *out_since_unix_ms, struct belay_error *err);
+/* All databases of the application are stopped. Nothing is recorded if that request is not the last record. */
+enum belay_code record_stopped(struct belay_client *client, const char *name, int64_t requested_unix_ms,
+                               struct belay_error *err);
+void status_set_reason(struct belay_app_status *status, const char *reason);
 
 /* ---- action.c: what stopping and starting means ---- */
 

@@ -148,11 +148,9 @@ static enum belay_code read_labels(struct belay_app *app, json_t *labels, struct
 
 static enum belay_code read_state(struct belay_app *app, const char *state, struct belay_error *err)
 {
-    if (state == NULL || (strcmp(state, "running") != 0 && strcmp(state, "stopped") != 0)) {
-        return fail_member("state", "running or stopped", err);
-    }
-    app->state = strcmp(state, "stopped") == 0 ? BELAY_APP_STOPPED : BELAY_APP_RUNNING;
-    return BELAY_OK;
+    return guard_state_parse(state, &app->state)
+               ? BELAY_OK
+               : fail_member("state", "running, stopped or stop_requested", err);
 }
 
 static enum belay_code read_copy(const char *name, const json_t *value, char **out, struct belay_error *err)
@@ -240,20 +238,22 @@ enum belay_code belay_app_from_json(const char *text, size_t len, struct belay_a
 
 char *belay_app_status_to_json(const struct belay_app_status *status, bool urls)
 {
-    json_t *object = json_pack(
-        "{s:o,s:s,s:o,s:o,s:o}", "app", guard_text(status->app), "status", belay_quick_name(status->status),
-        "http_code", status->http_code == 0 ? json_null() : json_integer(status->http_code), "timestamp",
-        time_json(status->at_unix_ms), "reason", guard_text(status->reason));
+    json_t *object = json_pack("{s:o,s:s,s:o,s:o,s:o,s:b}", "app", guard_text(status->app), "status",
+                               belay_quick_name(status->status), "http_code",
+                               status->http_code == 0 ? json_null() : json_integer(status->http_code),
+                               "timestamp", time_json(status->at_unix_ms), "reason",
+                               guard_text(status->reason), "connected", status->connected ? 1 : 0);
     json_t *list = urls ? json_array() : NULL;
 
     for (size_t i = 0; urls && i < status->n_urls; i++) {
         const struct belay_url_status *one = &status->urls[i];
 
         (void)json_array_append_new(
-            list, json_pack("{s:o,s:s,s:o,s:I,s:o}", "url", guard_text(one->url), "status",
+            list, json_pack("{s:o,s:s,s:o,s:I,s:o,s:b}", "url", guard_text(one->url), "status",
                             belay_quick_name(one->status), "http_code",
                             one->http_code == 0 ? json_null() : json_integer(one->http_code), "took_ms",
-                            (json_int_t)one->took_ms, "reason", guard_text(one->reason)));
+                            (json_int_t)one->took_ms, "reason", guard_text(one->reason), "connected",
+                            one->connected ? 1 : 0));
     }
     if (urls) {
         (void)json_object_set_new(object, "urls", list);

@@ -8,7 +8,7 @@
  *     no answer                          UNKNOWN     UNKNOWN
  *
  * UP if one URL says so; UNKNOWN if one is; else DOWN. And of an application
- * that was recorded as stopped and answers nowhere: DOWN.
+ * that is recorded as stopped (record.c) and accepts no connection anywhere: DOWN.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +70,7 @@ static struct belay_app_status *status_new(const char *name, size_t n_urls)
     status->app = strdup(name);
     status->urls = calloc(n_urls + 1, sizeof *status->urls);
     status->at_unix_ms = clock_unix_ms();
+    status->connected = true; /* until every URL was tried in vain */
     if (status->app == NULL || status->urls == NULL) {
         belay_app_status_free(status);
         return NULL;
@@ -77,43 +78,24 @@ static struct belay_app_status *status_new(const char *name, size_t n_urls)
     return status;
 }
 
-static void set_reason(struct belay_app_status *status, const char *reason)
-{
-    free(status->reason);
-    status->reason = strdup(reason); /* a reason less is no harm */
-}
-
-/* S3.4, settled: what somebody recorded counts while nobody answers. */
-static void apply_record(struct belay_app_status *status, const struct belay_app *app, bool answered)
-{
-    char text[300], at[CLOCK_TEXT_SIZE];
-
-    if (status->status != BELAY_QUICK_UNKNOWN || answered || app->state != BELAY_APP_STOPPED) {
-        return;
-    }
-    (void)snprintf(text, sizeof text, "does not answer, and was recorded as stopped at %s by %.128s",
-                   clock_format_utc(at, app->since_unix_ms, false), app->by == NULL ? "?" : app->by);
-    status->status = BELAY_QUICK_DOWN;
-    set_reason(status, text);
-}
-
-static void judge_urls(struct belay_app_status *status, const struct belay_app *app, bool is_refused)
+static void judge_urls(const struct guard_settings *settings, struct belay_app_status *status,
+                       const struct belay_app *app)
 {
     const struct belay_url_status *decides = NULL;
-    bool answered = is_refused; /* nobody was asked: that is no silence */
     char text[1400];
 
+    status->connected = status->n_urls == 0;
     for (size_t i = 0; i < status->n_urls; i++) {
         const struct belay_url_status *one = &status->urls[i];
 
-        answered = answered || one->http_code != 0;
+        status->connected = status->connected || one->connected || one->http_code != 0;
         if (decides == NULL || one->status == BELAY_QUICK_UP ||
             (decides->status == BELAY_QUICK_DOWN && one->status == BELAY_QUICK_UNKNOWN)) {
             decides = decides != NULL && decides->status == BELAY_QUICK_UP ? decides : one;
         }
     }
     if (decides == NULL) {
-        set_reason(status, "it has no URL to ask");
+        status_set_reason(status, "it has no URL to ask");
         return;
     }
     status->status = decides->status;
@@ -125,9 +107,9 @@ static void judge_urls(struct belay_app_status *status, const struct belay_app *
             (void)snprintf(text, sizeof text, "%.1024s: %.200s", decides->url,
                            decides->reason == NULL ? "no answer" : decides->reason);
         }
-        set_reason(status, text);
+        status_set_reason(status, text);
     }
-    apply_record(status, app, answered);
+    record_apply(settings, app, status->connected ? SILENCE_NONE : SILENCE_UNREACHED, status);
 }
 
 /* ---- asking ---- */
@@ -138,7 +120,8 @@ struct asked {
     struct net_probe *probes;              /* owned */
     struct address_range allow[ALLOW_MAX]; /* controller.quick_status_allow */
     size_t n_allow;
-    char **urls; /* owned; of a gateway; NULL: the applications' own */
+    char **urls;         /* owned; of a gateway; NULL: the applications' own */
+    char *authorization; /* owned; for the gateway; NULL: none */
     size_t n;
 };
 
@@ -150,28 +133,12 @@ static void asked_release(struct asked *asked)
             free(asked->urls[i]);
         }
     }
+    if (asked->authorization != NULL) {
+        explicit_bzero(asked->authorization, strlen(asked->authorization));
+    }
+    free(asked->authorization);
     free(asked->probes);
     free(asked->urls);
-}
-
-/* "BASE/status/quick?app=NAME" */
-static char *gateway_url(const char *base, const char *name)
-{
-    struct buf url = BUF_INIT(8192);
-    size_t n = strlen(base);
-    char *text;
-
-    while (n > 0 && base[n - 1] == '/') {
-        n--;
-    }
-    buf_add(&url, base, n);
-    buf_adds(&url, "/status/quick?app=");
-    for (const char *at = name; *at != '\0'; at++) {
-        buf_addf(&url, strchr(":@+", *at) != NULL ? "%%%02X" : "%c", (unsigned char)*at);
-    }
-    text = buf_take(&url);
-    buf_release(&url);
-    return text;
 }
 
 static enum belay_code load_allow(const struct belay_config *config, struct asked *asked,
@@ -216,12 +183,12 @@ static bool name_probes(const struct guard_settings *settings, struct belay_app 
                                                             .n_allow = asked->n_allow };
         }
         if (settings->gateway_url != NULL) {
-            asked->urls[asked->n] = gateway_url(settings->gateway_url, apps[i]->name);
-            asked->probes[asked->n] =
-                (struct net_probe){ .url = asked->urls[asked->n], .get = true, .use_proxy = true };
-            if (asked->urls[asked->n++] == NULL) {
+            asked->urls[asked->n] = gateway_make_url(settings->gateway_url, apps[i]->name);
+            if (asked->urls[asked->n] == NULL) {
                 return false;
             }
+            asked->probes[asked->n] = gateway_probe(asked->urls[asked->n], asked->authorization);
+            asked->n++;
         }
     }
     return true;
@@ -230,55 +197,21 @@ static bool name_probes(const struct guard_settings *settings, struct belay_app 
 static bool take_urls(const struct guard_settings *settings, const struct belay_app *app,
                       const struct net_probe *probes, struct belay_app_status *status)
 {
-    bool is_refused = false;
-
     for (size_t i = 0; i < app->n_urls; i++) {
         struct belay_url_status *one = &status->urls[status->n_urls++];
-
-        is_refused = is_refused || probes[i].is_refused;
 
         *one = (struct belay_url_status){ .url = strdup(app->urls[i]),
                                           .http_code = probes[i].status,
                                           .took_ms = probes[i].took_ms,
+                                          .connected = probes[i].connected,
                                           .status = judge(probes[i].status, settings->cautious),
                                           .reason = probes[i].status != 0 ? NULL : strdup(probes[i].why) };
         if (one->url == NULL) {
             return false;
         }
     }
-    judge_urls(status, app, is_refused);
+    judge_urls(settings, status, app);
     return true;
-}
-
-/* What another belay, or document 003's own handler, says. Anything else it may say is UNKNOWN. */
-static void take_gateway(const struct belay_app *app, const struct net_probe *probe,
-                         struct belay_app_status *status)
-{
-    json_t *root = probe->status == 200 && probe->body != NULL ? json_loads(probe->body, 0, NULL) : NULL;
-    const char *word = json_string_value(json_object_get(root, "status"));
-    const char *reason = json_string_value(json_object_get(root, "reason"));
-    const char *named = json_string_value(json_object_get(root, "app"));
-    char text[400];
-
-    status->http_code = (int)json_integer_value(json_object_get(root, "http_code"));
-    if (word != NULL && named != NULL && strcmp(named, app->name) == 0) {
-        status->status = strcmp(word, "UP") == 0     ? BELAY_QUICK_UP
-                         : strcmp(word, "DOWN") == 0 ? BELAY_QUICK_DOWN
-                                                     : BELAY_QUICK_UNKNOWN;
-        if (reason != NULL) {
-            (void)snprintf(text, sizeof text, "%.390s", reason);
-            set_reason(status, text);
-        }
-    } else if (probe->status == 0) {
-        (void)snprintf(text, sizeof text, "%.150s: %.200s", probe->url, probe->why);
-        set_reason(status, text);
-    } else {
-        (void)snprintf(text, sizeof text, "%.150s answered %d, and not with a status", probe->url,
-                       probe->status);
-        set_reason(status, text);
-    }
-    json_decref(root);
-    apply_record(status, app, status->http_code != 0);
 }
 
 static enum belay_code take_all(const struct guard_settings *settings, struct belay_app *const *apps,
@@ -296,7 +229,7 @@ static enum belay_code take_all(const struct guard_settings *settings, struct be
         if (status == NULL) {
             ok = false;
         } else if (settings->gateway_url != NULL) {
-            take_gateway(apps[made], &asked->probes[at++], status);
+            gateway_take(settings, apps[made], &asked->probes[at++], status);
         } else {
             ok = take_urls(settings, apps[made], &asked->probes[at], status);
             at += apps[made]->n_urls;
@@ -315,10 +248,12 @@ enum belay_code guard_quick(const struct guard_settings *settings, struct belay_
     const struct net_module *net = NULL;
     enum belay_code code = load_allow(settings->config, &asked, err);
 
+    if (code == BELAY_OK) {
+        code = gateway_authorization(settings, &asked.authorization, err);
+    }
     if (code == BELAY_OK && !name_probes(settings, apps, n, &asked)) {
         code = error_no_memory(err);
     }
-
     if (code == BELAY_OK && asked.n > 0) {
         code = loader_net(&net, err);
     }
@@ -342,12 +277,15 @@ enum belay_code belay_app_quick(struct belay_client *client, const char *name,
     settings.gateway_url = NULL; /* who asks us wants to know it from us */
     if (code == BELAY_OK) {
         code = guard_quick(&settings, &app, 1, out_status, err);
+        if (code == BELAY_OK && (*out_status)->status == BELAY_QUICK_UP) {
+            record_clear(client, app);
+        }
     } else if (code == BELAY_NOT_FOUND) {
         struct belay_app_status *status = status_new(name, 0);
 
         code = status == NULL ? error_no_memory(err) : BELAY_OK;
         if (status != NULL) {
-            set_reason(status, "it is not in the registry");
+            status_set_reason(status, "it is not in the registry");
             *out_status = status;
         }
     }

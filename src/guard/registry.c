@@ -206,6 +206,17 @@ enum belay_code belay_app_put(struct belay_client *client, const struct belay_ap
     return code;
 }
 
+/* A record is about what these URLs reach: at others it would speak of an application nobody stopped. */
+static bool same_urls(const struct belay_app *a, const struct belay_app *b)
+{
+    bool is_same = a->n_urls == b->n_urls;
+
+    for (size_t i = 0; is_same && i < a->n_urls; i++) {
+        is_same = strcmp(a->urls[i], b->urls[i]) == 0;
+    }
+    return is_same;
+}
+
 /* Once more with what is there now; BELAY_REFUSED: somebody was faster. */
 static enum belay_code replace_once(struct belay_client *client, const struct belay_app *app,
                                     bool *out_is_new, struct belay_error *err)
@@ -222,7 +233,7 @@ static enum belay_code replace_once(struct belay_client *client, const struct be
     } else {
         next.version = before->version;
         *out_is_new = false;
-        if (app->since_unix_ms == 0) { /* nothing is said about it: what was recorded stays */
+        if (app->since_unix_ms == 0 && same_urls(app, before)) { /* nothing is said about it: it stays */
             next.state = before->state;
             next.since_unix_ms = before->since_unix_ms;
             next.by = before->by;

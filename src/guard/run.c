@@ -188,6 +188,7 @@ struct batch {
     struct guard_action *actions;       /* owned */
     size_t n;
     bool is_start;
+    int64_t requested_unix_ms; /* when the application's stop was recorded as requested; 0: it was not */
 };
 
 static void batch_release(struct batch *batch)
@@ -277,11 +278,31 @@ static enum belay_code prepare(struct batch *batch, struct belay_error *err)
     }
     if (code == BELAY_OK && options->app != NULL && !options->dry_run) {
         /* A start records it under each database's lock as well, where a stop that is under way must see it. */
-        code =
-            belay_app_mark(batch->client, options->app,
-                           batch->is_start ? BELAY_APP_RUNNING : BELAY_APP_STOPPED, options->by, NULL, err);
+        code = batch->is_start
+                   ? belay_app_mark(batch->client, options->app, BELAY_APP_RUNNING, options->by, NULL, err)
+                   : record_stop_requested(batch->client, options->app, options->by,
+                                           &batch->requested_unix_ms, err);
     }
     return code;
+}
+
+/* Only an application all of whose databases are stopped is recorded as stopped itself. */
+static void record_outcome(const struct batch *batch, const struct belay_db_results *results)
+{
+    bool is_stopped = batch->requested_unix_ms != 0 && results->n > 0;
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    for (size_t i = 0; is_stopped && i < results->n; i++) {
+        is_stopped = results->results[i].action == BELAY_DB_STOPPED ||
+                     results->results[i].action == BELAY_DB_SKIPPED; /* it was stopped already */
+    }
+    if (is_stopped &&
+        record_stopped(batch->client, batch->options->app, batch->requested_unix_ms, &err) != BELAY_OK &&
+        batch->options->on_step != NULL) {
+        batch->options->on_step(batch->options->context, BELAY_WARN_LEVEL,
+                                "it could not be recorded that the application is stopped");
+    }
+    belay_error_release(&err);
 }
 
 static bool result_begin(const struct batch *batch, size_t i, struct belay_db_result *result)
@@ -340,6 +361,7 @@ static enum belay_code run_batch(struct belay_client *client, const struct belay
         code = run_all(&batch, results, err);
     }
     if (code == BELAY_OK) {
+        record_outcome(&batch, results);
         *out_results = results;
         results = NULL; /* the caller's now */
     }

@@ -139,8 +139,14 @@ static enum belay_code ask(struct guard_run *run, struct users *users, struct be
     code = guard_quick(run->settings, users->apps, users->n, users->statuses, err);
     if (code != BELAY_OK) {
         memset(users->statuses, 0, users->n * sizeof(struct belay_app_status *));
+        return code;
     }
-    return code;
+    for (size_t i = 0; !run->options->dry_run && i < users->n; i++) {
+        if (users->statuses[i]->status == BELAY_QUICK_UP) {
+            record_clear(run->client, users->apps[i]);
+        }
+    }
+    return BELAY_OK;
 }
 
 enum belay_code run_check_users(struct guard_run *run)

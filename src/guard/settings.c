@@ -1,9 +1,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "guard/guard.h"
 
-enum { DEFAULT_TTL_S = 60, DEFAULT_ATTEMPTS = 3, DEFAULT_QUICK_S = 3 };
+enum { DEFAULT_TTL_S = 60, DEFAULT_ATTEMPTS = 3, DEFAULT_QUICK_S = 3, DEFAULT_RECORD_H = 24 };
 
 static int64_t number(const struct belay_config *config, const char *name, int64_t otherwise)
 {
@@ -12,11 +13,32 @@ static int64_t number(const struct belay_config *config, const char *name, int64
     return text == NULL ? otherwise : strtoll(text, NULL, 10); /* checked when the file was read */
 }
 
+static int64_t span(const struct belay_config *config, const char *name, int64_t otherwise)
+{
+    const char *text = belay_config_get(config, name);
+    int64_t ms;
+
+    return text != NULL && belay_parse_duration(text, &ms) ? ms : otherwise;
+}
+
 static bool is(const struct belay_config *config, const char *name, const char *value)
 {
     const char *text = belay_config_get(config, name);
 
     return text != NULL && strcmp(text, value) == 0;
+}
+
+/* From a ./belay.yaml that nobody named: it must not choose where our token is sent. */
+static bool is_found(const struct belay_config *config, const char *name)
+{
+    for (size_t i = 0; i < belay_config_count(config); i++) {
+        struct belay_setting setting = belay_config_setting(config, i);
+
+        if (strcmp(setting.name, name) == 0) {
+            return text_has_prefix(setting.origin, "./belay.yaml:");
+        }
+    }
+    return false;
 }
 
 /* The document's own settings come first, then the profile `database`. */
@@ -34,7 +56,12 @@ struct guard_settings guard_settings(const struct belay_config *config)
     settings.quick_timeout_ms = number(config, "controller.quick_status_timeout", DEFAULT_QUICK_S) * 1000;
     settings.cautious = is(config, "controller.quick_status_rule", "cautious");
     settings.gateway_url = belay_config_get(config, "controller.api_gateway_url");
+    settings.auth_file = settings.gateway_url == NULL || is_found(config, "controller.api_gateway_url")
+                             ? NULL
+                             : belay_config_get(config, "auth_file");
     settings.ca_file = belay_config_get(config, "ca_file");
     settings.config = config;
+    settings.record_max_age_ms =
+        span(config, "controller.stopped_record_max_age", (int64_t)DEFAULT_RECORD_H * 3600 * 1000);
     return settings;
 }

@@ -87,14 +87,26 @@ static enum belay_code read_labels(struct reading *reading, struct belay_app *ap
 
 static enum belay_code read_state(struct reading *reading, struct belay_app *app, const struct tree *tree)
 {
-    if (tree->kind != TREE_TEXT ||
-        (strcmp(tree->text, "running") != 0 && strcmp(tree->text, "stopped") != 0)) {
-        return fail_at(reading, tree->line, "state must be running or stopped");
+    if (tree->kind != TREE_TEXT || !guard_state_parse(tree->text, &app->state)) {
+        return fail_at(reading, tree->line, "state must be running, stopped or stop_requested");
     }
-    app->state = strcmp(tree->text, "stopped") == 0 ? BELAY_APP_STOPPED : BELAY_APP_RUNNING;
-    app->since_unix_ms = clock_unix_ms();
+    if (app->since_unix_ms == 0) { /* without 'since' it is a statement of now */
+        app->since_unix_ms = clock_unix_ms();
+    }
     app->by = strdup("import");
     return app->by == NULL ? error_no_memory(reading->err) : BELAY_OK;
+}
+
+/* The record keeps its age: a file that was exported long ago does not renew it. */
+static enum belay_code read_since(struct reading *reading, struct belay_app *app, const struct tree *tree)
+{
+    int64_t since_unix_ms = tree->kind == TREE_TEXT ? clock_parse_utc(tree->text) : 0;
+
+    if (since_unix_ms == 0) {
+        return fail_at(reading, tree->line, "since must be a time, such as 2026-11-16T01:40:28Z");
+    }
+    app->since_unix_ms = since_unix_ms;
+    return BELAY_OK;
 }
 
 static enum belay_code read_member(struct reading *reading, struct belay_app *app, const struct tree *tree)
@@ -120,8 +132,12 @@ static enum belay_code read_member(struct reading *reading, struct belay_app *ap
     if (strcmp(tree->name, "state") == 0) {
         return read_state(reading, app, tree);
     }
+    if (strcmp(tree->name, "since") == 0) {
+        return read_since(reading, app, tree);
+    }
     (void)snprintf(text, sizeof text,
-                   "an application has no '%.60s'; it has name, urls, databases, labels, state", tree->name);
+                   "an application has no '%.60s'; it has name, urls, databases, labels, state, since",
+                   tree->name);
     return fail_at(reading, tree->line, text);
 }
 
@@ -252,6 +268,7 @@ static void add_database(struct buf *out, const struct belay_app_database *datab
 char *belay_app_to_yaml(const struct belay_app *app)
 {
     struct buf out = BUF_INIT(BELAY_APP_URL_MAX * 1024);
+    char since[CLOCK_TEXT_SIZE];
     char *text;
 
     buf_adds(&out, "  - name: ");
@@ -277,6 +294,9 @@ char *belay_app_to_yaml(const struct belay_app *app)
         buf_adds(&out, "\n");
     }
     buf_addf(&out, "    state: %s\n", belay_app_state_name(app->state));
+    if (app->state != BELAY_APP_RUNNING && app->since_unix_ms != 0) {
+        buf_addf(&out, "    since: \"%s\"\n", clock_format_utc(since, app->since_unix_ms, true));
+    }
     text = buf_take(&out);
     buf_release(&out);
     return text;

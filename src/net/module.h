@@ -38,7 +38,7 @@ struct net_probe;
 
 #define NET_MODULE_FILE "belay-net.so"
 #define NET_MODULE_SYMBOL "belay_net_entry"
-enum { NET_MODULE_ABI = 7 }; /* one more whenever this struct changes */
+enum { NET_MODULE_ABI = 8 }; /* one more whenever this struct changes */
 
 struct net_module {
     uint32_t abi;

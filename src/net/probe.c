@@ -1,6 +1,7 @@
 #include "net/probe.h"
 
 #include <curl/curl.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,10 @@ struct asking {
     struct buf body;
     int64_t began_ms;
     bool is_get;
-    struct address refused; /* if probe->is_refused */
+    struct address refused;     /* if probe->is_refused */
+    bool is_again;              /* the first request was answered */
+    bool no_socket;             /* this process could not open one */
+    struct curl_slist *headers; /* owned */
     char message[CURL_ERROR_SIZE];
 };
 
@@ -60,12 +64,15 @@ static bool may_connect(struct asking *asking, const struct sockaddr *to)
 static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct asking *asking = context;
+    curl_socket_t fd;
 
     (void)purpose;
     if (!may_connect(asking, &address->addr)) {
         return CURL_SOCKET_BAD;
     }
-    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    asking->no_socket = asking->no_socket || (fd < 0 && errno != EAFNOSUPPORT);
+    return fd;
 }
 
 static void set_up(struct asking *asking, int64_t left_ms, const char *ca_file)
@@ -99,6 +106,11 @@ static void set_up(struct asking *asking, int64_t left_ms, const char *ca_file)
     if (ca_file != NULL) {
         (void)curl_easy_setopt(curl, CURLOPT_CAINFO, ca_file);
     }
+    if (asking->probe->authorization != NULL) {
+        /* The token is for this address and for no other that the answer may name. */
+        (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, asking->headers);
+        (void)curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+    }
     if (!asking->probe->use_proxy) {
         (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
     }
@@ -113,15 +125,35 @@ static bool ask_again(CURLM *multi, struct asking *asking, long status, int64_t 
         return false;
     }
     asking->is_get = true;
+    asking->is_again = true;
     asking->message[0] = '\0';
     set_up(asking, left_ms, ca_file);
     return curl_multi_add_handle(multi, asking->curl) == CURLM_OK;
+}
+
+/*
+ * No connection could be made, and that was not for lack of anything on our side: an
+ * application that is stopped looks like this, one that is slow or broken does not.
+ */
+static bool is_unreached(const struct asking *asking, CURLcode rc)
+{
+    curl_off_t connect_us = 0;
+    long redirects = 0, os_errno = 0;
+
+    (void)curl_easy_getinfo(asking->curl, CURLINFO_CONNECT_TIME_T, &connect_us);
+    (void)curl_easy_getinfo(asking->curl, CURLINFO_REDIRECT_COUNT, &redirects);
+    (void)curl_easy_getinfo(asking->curl, CURLINFO_OS_ERRNO, &os_errno);
+    return (rc == CURLE_COULDNT_CONNECT || rc == CURLE_COULDNT_RESOLVE_HOST ||
+            rc == CURLE_OPERATION_TIMEDOUT) &&
+           connect_us == 0 && redirects == 0 && !asking->is_again && !asking->no_socket &&
+           !asking->probe->is_refused && os_errno != ENETUNREACH;
 }
 
 static void note(struct asking *asking, CURLcode rc, long status)
 {
     struct net_probe *probe = asking->probe;
 
+    probe->connected = status > 0 || !is_unreached(asking, rc);
     probe->took_ms = clock_boot_ms() - asking->began_ms;
     /* An answer whose body broke off is an answer: the status was there. But a redirect that
        could not be followed says nothing of the application. */
@@ -188,6 +220,19 @@ static void run(CURLM *multi, int64_t end_ms, const char *ca_file)
     }
 }
 
+static bool add_authorization(struct asking *asking)
+{
+    struct buf line = BUF_INIT(16 * 1024);
+
+    if (asking->probe->authorization == NULL) {
+        return true;
+    }
+    buf_addf(&line, "Authorization: %s", asking->probe->authorization);
+    asking->headers = line.failed || line.data == NULL ? NULL : curl_slist_append(NULL, line.data);
+    buf_release(&line);
+    return asking->headers != NULL;
+}
+
 static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
                                   struct belay_error *err)
 {
@@ -201,7 +246,8 @@ static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t ti
         all[i].body = (struct buf)BUF_INIT(PROBE_BODY_MAX);
         all[i].curl = curl_easy_init();
         (void)snprintf(probes[i].why, sizeof probes[i].why, "not asked");
-        ok = all[i].curl != NULL;
+        probes[i].connected = true; /* until it is known that none could be made */
+        ok = all[i].curl != NULL && add_authorization(&all[i]);
         if (ok) {
             set_up(&all[i], timeout_ms, ca_file);
             ok = curl_multi_add_handle(multi, all[i].curl) == CURLM_OK;
@@ -215,6 +261,7 @@ static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t ti
             (void)curl_multi_remove_handle(multi, all[i].curl);
             curl_easy_cleanup(all[i].curl);
         }
+        curl_slist_free_all(all[i].headers);
         buf_release(&all[i].body);
     }
     if (multi != NULL) {

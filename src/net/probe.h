@@ -21,8 +21,11 @@ struct net_probe {
     bool public_only; /* connect to public addresses and to those in `allow` only, redirects included */
     const struct address_range *allow; /* borrowed */
     size_t n_allow;
+    /* Its Authorization header; redirects are not followed then. NULL: none. Borrowed. */
+    const char *authorization;
     /* What came of it. */
     bool is_refused; /* it led to another address: nothing was asked, and nothing follows */
+    bool connected;  /* a connection was made, or it is not certain that the peer let none be made */
     int status;      /* of the last answer; 0: none */
     int64_t took_ms;
     char why[PROBE_WHY_SIZE]; /* without an answer: why */

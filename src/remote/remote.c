@@ -17,40 +17,19 @@
 #include "net/uri.h"
 #include "remote/remote_internal.h"
 
-enum { TOKEN_MAX = 4096, SLEEP_STEP_MS = 50 };
+enum { SLEEP_STEP_MS = 50 };
 
 /* ---- the credential ---- */
 
-static bool is_token(const char *text, size_t n)
-{
-    bool is_one = n > 0;
-
-    for (size_t i = 0; i < n; i++) {
-        is_one = is_one && text[i] >= '!' && text[i] <= '~';
-    }
-    return is_one;
-}
-
 static enum belay_code read_token(struct remote *remote, const char *path, struct belay_error *err)
 {
-    char text[TOKEN_MAX + 1] = "";
-    struct buf value = BUF_INIT(TOKEN_MAX + 16);
-    enum belay_code code = secret_read(path, text, sizeof text, err);
-    const char *token = text + strspn(text, " ");
-    size_t n = strcspn(token, " ");
+    enum belay_code code = secret_read_bearer(path, &remote->authorization, err);
 
-    if (code == BELAY_OK && (!is_token(token, n) || token[n + strspn(token + n, " ")] != '\0')) {
-        code = error_set(err, BELAY_CONFIG, "%.200s must contain one token and nothing else", path);
-    }
     if (code != BELAY_OK) {
-        explicit_bzero(text, sizeof text);
         return error_wrap(err, "BELAY_AUTH_FILE");
     }
-    buf_addf(&value, "Bearer %.*s", (int)n, token);
-    explicit_bzero(text, sizeof text);
-    remote->authorization = buf_take(&value);
     remote->auth_file = strdup(path);
-    return remote->authorization == NULL || remote->auth_file == NULL ? error_no_memory(err) : BELAY_OK;
+    return remote->auth_file == NULL ? error_no_memory(err) : BELAY_OK;
 }
 
 /* ---- opening ---- */

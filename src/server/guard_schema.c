@@ -12,7 +12,7 @@ static const char apps[] =
     "\"urls\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
     "\"databases\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/AppDatabase\"}},"
     "\"labels\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}},"
-    "\"state\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\"]},"
+    "\"state\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\",\"stop_requested\"]},"
     "\"since\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},\"by\":{\"type\":[\"string\","
     "\"null\"]},"
     "\"public_only\":{\"type\":\"boolean\",\"description\":\"registered by a token that is no admin's: "
@@ -22,7 +22,8 @@ static const char apps[] =
     "\"urls\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
     "\"databases\":{\"type\":\"array\",\"description\":\"{kind, id, host} or KIND=ID\"},"
     "\"labels\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}},"
-    "\"state\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\"]},\"version\":{\"type\":\"integer\"}}},"
+    "\"state\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\",\"stop_requested\"]},\"version\":{"
+    "\"type\":\"integer\"}}},"
     "\"AppList\":{\"type\":\"object\",\"required\":[\"apps\"],\"properties\":{"
     "\"apps\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/App\"}}}},"
     "\"Mark\":{\"type\":\"object\",\"required\":[\"state\"],\"properties\":{"
@@ -33,7 +34,8 @@ static const char apps[] =
     "\"status\":{\"type\":\"string\",\"enum\":[\"UP\",\"DOWN\",\"UNKNOWN\"]},"
     "\"http_code\":{\"type\":[\"integer\",\"null\"]},\"timestamp\":{\"type\":\"string\",\"format\":\"date-"
     "time\"},"
-    "\"reason\":{\"type\":[\"string\",\"null\"]}}}}";
+    "\"reason\":{\"type\":[\"string\",\"null\"]},"
+    "\"connected\":{\"type\":\"boolean\",\"description\":\"false: no connection to it could be made\"}}}}";
 
 static const char databases[] =
     "{\"Decision\":{\"type\":\"object\",\"required\":[\"database\",\"kind\",\"host\",\"action\",\"reason\","
@@ -54,7 +56,8 @@ static const char databases[] =
     "\"results\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Decision\"}}}},"
     "\"StopRequest\":{\"type\":\"object\",\"properties\":{\"app\":{\"type\":\"string\",\"description\":\"the "
     "application "
-    "on whose behalf: it is not asked, and is recorded as stopped or running\"},"
+    "on whose behalf: it is not asked; that its stop was requested is recorded, and that it is stopped or "
+    "running\"},"
     "\"dry_run\":{\"type\":\"boolean\"},\"wait_ms\":{\"type\":\"integer\",\"minimum\":0},"
     "\"by\":{\"type\":\"string\"}}},"
     "\"Database\":{\"type\":\"object\",\"required\":[\"database\",\"kind\",\"host\",\"shared\",\"apps\","

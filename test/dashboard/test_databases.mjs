@@ -44,7 +44,7 @@ page_test("it shows who uses what, what is recorded, and why the last stop was s
   await stop(server, "shop"); // billing is up
   await page.waitForSelector(`${card(DB)} .decision >> text=not stopped: in use`);
   assert.match(await page.textContent(`${card(DB)} .decision`), /ago by ci.*billing is UP/s);
-  await page.waitForSelector(`${user(DB, "shop")} >> text=recorded as stopped`);
+  await page.waitForSelector(`${user(DB, "shop")} >> text=stop requested`);
   assert.equal(await page.evaluate(() => document.activeElement.textContent), OTHER, "the focus stays");
   apps.codes.billing = 503;
   await stop(server, "shop");

@@ -66,7 +66,9 @@ class QuickStatus(GuardCase):
     def test_no_answer_is_unknown_and_says_why(self):
         shop = self.application("shop")
         shop.down()
-        self.assertIn("connect", self.check("shop", "UNKNOWN", None)["reason"])
+        found = self.check("shop", "UNKNOWN", None)
+        self.assertIn("connect", found["reason"])
+        self.assertIs(found["connected"], False)
         self.ok("app", "register", "lost", "--url", "http://no-such-host.invalid/")
         self.assertIn("resolve", self.check("lost", "UNKNOWN", None)["reason"])
 
@@ -119,12 +121,16 @@ class QuickStatus(GuardCase):
         self.ok("app", "mark-stopped", "shop", "--by", "alice")
         self.check("shop", "UP", 200)  # it answers: whatever is recorded, it is up
         shop.down()
+        self.check("shop", "UNKNOWN", None)  # and that was the end of the record
+        self.ok("app", "mark-stopped", "shop", "--by", "alice")
         self.assertIn("alice", self.check("shop", "DOWN", None)["reason"])
         self.ok("app", "mark-running", "shop")
         self.check("shop", "UNKNOWN", None)
 
     def test_an_application_that_nobody_registered_is_unknown(self):
-        self.assertIn("registry", self.check("nobody", "UNKNOWN", None)["reason"])
+        found = self.check("nobody", "UNKNOWN", None)
+        self.assertIn("registry", found["reason"])
+        self.assertIs(found["connected"], True)  # nobody has tried: that is not known
 
     def test_over_http_it_is_the_same_and_without_app_it_is_400(self):
         if STORE != "server":

@@ -91,7 +91,7 @@ class Registry(GuardCase):
                                 ("  - {name: b, urls: [x]}\n", 3, "is not a URL"),
                                 ("  - {name: b, urls: [http://x/], databases: [postgres=x]}\n", 3, "neither an EC2"),
                                 ("  - {name: b, urls: [http://x/], colour: red}\n", 3, "no 'colour'"),
-                                ("  - {name: b, urls: [http://x/], state: gone}\n", 3, "running or stopped")]:
+                                ("  - {name: b, urls: [http://x/], state: gone}\n", 3, "stopped or stop_requested")]:
             with self.subTest(bad=bad):
                 result = self.fails(65, "app", "import", "-", text=good + bad)
                 self.assertIn(says, result.err)

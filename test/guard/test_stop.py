@@ -215,7 +215,7 @@ class Decisions(GuardCase):
         self.assertEqual(database["last"]["action"], "skipped_shared_active")
         self.assertEqual(database["last"]["by"], "nightly")
         self.assertEqual(database["last"]["reason"], "b is UP")
-        self.assertEqual([(user["app"], user["state"]) for user in database["apps"]], [("a", "stopped"), ("b", "running")])
+        self.assertEqual([(user["app"], user["state"]) for user in database["apps"]], [("a", "stop_requested"), ("b", "running")])
         if STORE in ("sqlite", "server"):
             self.assertIn("db.stop.skipped_shared_active", self.events(f"LOCK#DB#{self.DATABASE}"))
 
@@ -366,11 +366,14 @@ class Together(GuardCase):
             self.assertEqual(result["active_apps"], names)
             self.assertLess(time.monotonic() - began, 50)  # one after another would take 90 s
             self.assertTrue(self.running())
-            # And with a lock that is shorter than the questions: the heartbeat carries it.
-            self.configure(lock_ttl_seconds=SHORT_TTL - 1)
-            for name in names:
-                self.ok("app", "mark-stopped", name)
-            self.assertEqual(self.stop("me")["action"], "stopped")
+        # And with a lock that is shorter than the questions: the heartbeat carries it.
+        self.configure(lock_ttl_seconds=SHORT_TTL - 1, quick_status_timeout=60)
+        for name in names:
+            self.ok("app", "remove", name)
+        slow = self.application("slow")
+        slow.up(503)
+        slow.delay = SHORT_TTL + 0.5
+        self.assertEqual(self.stop("me")["action"], "stopped")
 
     def test_many_stops_at_once_make_one_stop(self):
         for name in ("a", "b", "c", "d"):
