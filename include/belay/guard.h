@@ -121,7 +121,8 @@ BELAY_API enum belay_code belay_app_put(struct belay_client *client, const struc
 
 /*
  * Put an application into the registry. One of that name is replaced, but for
- * its recorded state, if `replace`; else it is BELAY_INVALID. *out_is_new may be NULL.
+ * its recorded state if the URLs stay, if `replace`; else it is BELAY_INVALID.
+ * *out_is_new may be NULL.
  */
 BELAY_API enum belay_code belay_app_register(struct belay_client *client, const struct belay_app *app,
                                              bool replace, bool *out_is_new, struct belay_error *err);

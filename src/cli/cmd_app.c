@@ -279,7 +279,9 @@ static const struct option_def register_defs[] = {
       .repeatable = true,
       .help = "a database it uses; ID is an EC2 instance id or HOST:PORT, or both as i-...@HOST:PORT" },
     { .name = "label", .kind = OPTION_TEXT, .value = "NAME=VALUE", .repeatable = true, .help = "for people" },
-    { .name = "replace", .kind = OPTION_FLAG, .help = "replace one of that name; what was recorded stays" },
+    { .name = "replace",
+      .kind = OPTION_FLAG,
+      .help = "replace one of that name; what was recorded stays if its URLs do" },
     { .name = NULL },
 };
 static const struct option_group register_group = { "Options", register_defs };

@@ -84,14 +84,12 @@ static const struct rule until_names[] = {
     MAP("http", http_names),
     RANGE("every", VALUE_DURATION, 1, SPAN_MAX),
 };
-static const struct rule action_names[] = {
-    LIST("command", argument),
-    MAP("http", http_names),
-    VALUE("ec2", VALUE_EC2),
-    RANGE("timeout", VALUE_DURATION, 1, SPAN_MAX),
-    MAP("until", until_names),
-};
-static const struct rule database_names[] = { MAP("stop", action_names), MAP("start", action_names) };
+#define ACTION_NAMES                                                                                         \
+    LIST("command", argument), MAP("http", http_names), VALUE("ec2", VALUE_EC2),                             \
+        RANGE("timeout", VALUE_DURATION, 1, SPAN_MAX), MAP("until", until_names)
+static const struct rule stop_names[] = { ACTION_NAMES, VALUE("ends", VALUE_ENDS) };
+static const struct rule start_names[] = { ACTION_NAMES };
+static const struct rule database_names[] = { MAP("stop", stop_names), MAP("start", start_names) };
 static const struct rule database = MAP("", database_names);
 
 static const struct rule tls_names[] = { VALUE("certificate", VALUE_TEXT), VALUE("key", VALUE_TEXT) };

@@ -110,6 +110,10 @@ static const char *fault_of(const struct value_rule *rule, const char *value, ch
         return strcmp(value, "document") == 0 || strcmp(value, "cautious") == 0
                    ? NULL
                    : "is not a rule; write document or cautious";
+    case VALUE_ENDS:
+        return strcmp(value, "host") == 0 || strcmp(value, "database") == 0
+                   ? NULL
+                   : "is neither; write host or database";
     case VALUE_EC2:
         return strcmp(value, "stop") == 0 || strcmp(value, "start") == 0 ? NULL
                                                                          : "is neither; write stop or start";

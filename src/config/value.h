@@ -16,6 +16,7 @@ enum value_kind {
     VALUE_TEMPLATE, /* of keys */
     VALUE_RULE,     /* document or cautious */
     VALUE_EC2,      /* stop or start */
+    VALUE_ENDS,     /* host or database */
     VALUE_NAME      /* of a component or an environment: part of a key */
 };
 

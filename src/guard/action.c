@@ -91,6 +91,7 @@ enum belay_code guard_action_read(const struct belay_config *config, const char 
 {
     struct guard_action action = { 0 };
     char where[NAME_SIZE], until[NAME_SIZE + 16];
+    const char *ends;
     enum belay_code code;
 
     (void)snprintf(where, sizeof where, "databases.%.64s.%s", kind, verb);
@@ -106,10 +107,17 @@ enum belay_code guard_action_read(const struct belay_config *config, const char 
                       "{ec2: %s} into the configuration",
                       kind, strcmp(verb, "stop") == 0 ? "stopped" : "started", where, verb);
     }
+    ends = setting(config, where, "ends");
+    if (code == BELAY_OK && action.deed.kind == ACTION_EC2 && ends != NULL && strcmp(ends, "host") != 0) {
+        code = error_set(err, BELAY_CONFIG,
+                         "%s: an EC2 instance is a host, and ends with all databases on it: leave 'ends' out",
+                         where);
+    }
     if (code != BELAY_OK) {
         guard_action_release(&action);
         return code;
     }
+    action.ends_host = action.deed.kind == ACTION_EC2 || (ends != NULL && strcmp(ends, "host") == 0);
     action.timeout_ms = span(config, where, "timeout", DEFAULT_TIMEOUT_MS);
     action.every_ms = span(
         config, until, "every",

@@ -194,14 +194,20 @@ static void lasts_release(struct lasts *lasts)
     free(lasts->list);
 }
 
+/* The latest under any of its names: which of them it was decided under depends on who knew what then. */
 static struct belay_db_result *last_of(struct lasts *lasts, const char *id)
 {
+    struct belay_db_result *last = NULL;
+
     for (size_t i = 0; i < lasts->n; i++) {
-        if (strcmp(lasts->list[i].database, id) == 0) {
-            return &lasts->list[i];
+        struct belay_db_result *one = &lasts->list[i];
+
+        if ((strcmp(one->database, id) == 0 || (one->host != NULL && strcmp(one->host, id) == 0)) &&
+            (last == NULL || one->at_unix_ms > last->at_unix_ms)) {
+            last = one;
         }
     }
-    return NULL;
+    return last;
 }
 
 struct databases {
@@ -252,21 +258,30 @@ static bool collect(const struct guard_registry *registry, struct databases *all
 }
 
 /* Another entry is this database under a name that counts more. */
-static bool is_alias(const struct databases *all, const struct belay_app_database *database)
+static bool is_alias(const struct guard_names *names, const struct belay_app_database *database)
 {
-    for (size_t i = 0; !guard_is_instance(database->id) && i < all->n; i++) {
-        if (guard_is_instance(all->list[i].id) && guard_same_database(&all->list[i], database)) {
+    for (size_t i = 0; !guard_is_instance(database->id) && i < names->n_ids; i++) {
+        if (guard_is_instance(names->ids[i])) {
             return true;
         }
     }
     return false;
 }
 
-static bool tell_one(const struct guard_registry *registry, const struct belay_app_database *one,
-                     struct lasts *lasts, belay_database_fn fn, void *context, bool *out_go_on)
+struct telling {
+    const struct guard_registry *registry;
+    struct lasts *lasts;
+    belay_database_fn fn;
+    void *context;
+    bool go_on;
+};
+
+static bool tell_one(struct telling *telling, const struct belay_app_database *one,
+                     const struct guard_names *names)
 {
+    const struct guard_registry *registry = telling->registry;
     struct belay_database database = {
-        .id = one->id, .kind = one->kind, .host = one->host, .last = last_of(lasts, one->id)
+        .id = one->id, .kind = one->kind, .host = one->host, .last = last_of(telling->lasts, one->id)
     };
 
     database.users = calloc(registry->n + 1, sizeof *database.users);
@@ -276,12 +291,12 @@ static bool tell_one(const struct guard_registry *registry, const struct belay_a
     for (size_t i = 0; i < registry->n; i++) {
         const struct belay_app *app = registry->apps[i];
 
-        if (guard_app_uses(app, one)) {
+        if (names_used_by(names, app)) {
             database.users[database.n_users++] =
                 (struct belay_db_user){ app->name, app->state, app->since_unix_ms };
         }
     }
-    *out_go_on = fn(context, &database);
+    telling->go_on = telling->fn(telling->context, &database);
     free(database.users);
     return true;
 }
@@ -292,7 +307,7 @@ enum belay_code belay_db_list(struct belay_client *client, belay_database_fn fn,
     struct guard_registry registry = { 0 };
     struct databases all = { 0 };
     struct lasts lasts = { 0 };
-    bool go_on = true;
+    struct telling telling = { &registry, &lasts, fn, context, true };
     enum belay_code code = guard_registry_read(client, &registry, err);
 
     if (code == BELAY_OK) {
@@ -301,11 +316,14 @@ enum belay_code belay_db_list(struct belay_client *client, belay_database_fn fn,
     if (code == BELAY_OK && (lasts.failed || !collect(&registry, &all))) {
         code = error_no_memory(err);
     }
-    for (size_t i = 0; code == BELAY_OK && go_on && i < all.n; i++) {
-        if (!is_alias(&all, &all.list[i]) &&
-            !tell_one(&registry, &all.list[i], &lasts, fn, context, &go_on)) {
+    for (size_t i = 0; code == BELAY_OK && telling.go_on && i < all.n; i++) {
+        struct guard_names names = { 0 };
+
+        if (!names_collect(&registry, &all.list[i], false, NULL, 0, &names) ||
+            (!is_alias(&names, &all.list[i]) && !tell_one(&telling, &all.list[i], &names))) {
             code = error_no_memory(err);
         }
+        names_release(&names);
     }
     free(all.list);
     lasts_release(&lasts);

@@ -41,10 +41,46 @@ struct guard_registry {
 enum belay_code guard_registry_read(struct belay_client *client, struct guard_registry *out_registry,
                                     struct belay_error *err);
 void guard_registry_release(struct guard_registry *registry);
-/* The name that counts for this database: the instance id if any application knows it. */
+/* As belay_app_put(), for a write that changes no database. */
+enum belay_code guard_app_put(struct belay_client *client, const struct belay_app *app, uint64_t *out_version,
+                              struct belay_error *err);
+
+/* ---- links.c ---- */
+
+/*
+ * An application is about to lose databases (after NULL: all of them). What it alone
+ * says, that an instance and a HOST:PORT are one database, is written into the rows of
+ * the others that name either.
+ */
+enum belay_code links_keep(struct belay_client *client, const struct belay_app *before,
+                           const struct belay_app *after, struct belay_error *err);
+
+/* ---- sharing.c ---- */
+
+enum { NAMES_MAX = 64 }; /* of one database, or of all on one host */
+
+/* All names of one database, each list in its order. */
+struct guard_names {
+    char **ids; /* owned; instance ids and HOST:PORT */
+    size_t n_ids;
+    char **hosts; /* owned; of these, and those that EC2 knows */
+    size_t n_hosts;
+    bool by_host; /* everything on these hosts is one */
+    bool failed;
+};
+void names_release(struct guard_names *names);
+/* False: no memory. also_hosts: further names and addresses of the host. */
+bool names_collect(const struct guard_registry *registry, const struct belay_app_database *target,
+                   bool by_host, char *const *also_hosts, size_t n_also, struct guard_names *out_names);
+bool names_used_by(const struct guard_names *names, const struct belay_app *app);
+bool names_contain(const struct guard_names *all, const struct guard_names *some);
+/* The row that names this database best: with the instance id if any application knows it. NULL: none. */
 const struct belay_app_database *guard_registry_find(const struct guard_registry *registry,
                                                      const struct belay_app_database *database);
-bool guard_app_uses(const struct belay_app *app, const struct belay_app_database *database);
+bool guard_row_is_right(const struct belay_app_database *row);
+/* BELAY_OK: it can be told from the registry who uses it. Else why not. */
+enum belay_code sharing_doubt(const struct guard_registry *registry, const struct guard_names *names,
+                              const char *but_app, struct belay_error *err);
 
 /* ---- settings.c ---- */
 
@@ -123,6 +159,7 @@ struct guard_action {
     struct guard_deed until; /* ACTION_NONE: done when the deed is */
     int64_t timeout_ms;
     int64_t every_ms; /* how often `until` is asked */
+    bool ends_host;   /* it ends every database on the host, and not this one alone */
 };
 
 enum belay_code guard_action_read(const struct belay_config *config, const char *kind, const char *verb,

@@ -78,8 +78,34 @@ static char *address_identifier(const char *text)
         inet_ntop(AF_INET6, &parsed, shown, sizeof shown) == NULL) {
         return NULL;
     }
-    (void)snprintf(out, sizeof out, "[%s]:%ld", shown, port);
+    if (IN6_IS_ADDR_V4MAPPED(&parsed)) { /* the same address as IPv4 */
+        (void)snprintf(out, sizeof out, "%s:%ld", strrchr(shown, ':') + 1, port);
+    } else {
+        (void)snprintf(out, sizeof out, "[%s]:%ld", shown, port);
+    }
     return strdup(out);
+}
+
+/*
+ * A host whose last part is a number is an address, and has one right form:
+ * resolvers also take "10.1", "10.0.1.05" and "0xa000105", which would pass for
+ * other hosts than 10.0.1.5.
+ */
+static bool is_odd_address(const char *host, size_t n)
+{
+    char text[HOST_MAX + 1], canonical[INET_ADDRSTRLEN];
+    const char *last;
+    struct in_addr parsed;
+
+    (void)snprintf(text, sizeof text, "%.*s", (int)n, host);
+    last = strrchr(text, '.') == NULL ? text : strrchr(text, '.') + 1;
+    if (last[strspn(last, "0123456789")] != '\0' &&
+        (last[0] != '0' || (last[1] | 0x20) != 'x' ||
+         last[2 + strspn(last + 2, "0123456789abcdefABCDEF")] != '\0')) {
+        return false;
+    }
+    return inet_pton(AF_INET, text, &parsed) != 1 ||
+           inet_ntop(AF_INET, &parsed, canonical, sizeof canonical) == NULL || strcmp(canonical, text) != 0;
 }
 
 char *guard_identifier(const char *text)
@@ -99,7 +125,7 @@ char *guard_identifier(const char *text)
         n--; /* "db.example." is "db.example" */
     }
     port = colon == NULL ? 0 : read_port(colon + 1);
-    if (port == 0 || !is_host_name(text, n)) {
+    if (port == 0 || !is_host_name(text, n) || is_odd_address(text, n)) {
         return NULL;
     }
     (void)snprintf(out, sizeof out, "%.*s:%ld", (int)n, text, port);

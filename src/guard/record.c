@@ -84,7 +84,7 @@ static enum belay_code put_state(struct belay_client *client, struct belay_app *
     }
     app->state = state;
     app->since_unix_ms = clock_unix_ms();
-    return belay_app_put(client, app, NULL, err);
+    return guard_app_put(client, app, NULL, err);
 }
 
 void record_clear(struct belay_client *client, const struct belay_app *seen)

@@ -133,35 +133,6 @@ void guard_registry_release(struct guard_registry *registry)
     memset(registry, 0, sizeof *registry);
 }
 
-bool guard_app_uses(const struct belay_app *app, const struct belay_app_database *database)
-{
-    for (size_t i = 0; i < app->n_databases; i++) {
-        if (guard_same_database(&app->databases[i], database)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-const struct belay_app_database *guard_registry_find(const struct guard_registry *registry,
-                                                     const struct belay_app_database *database)
-{
-    const struct belay_app_database *found = NULL;
-
-    for (size_t i = 0; i < registry->n; i++) {
-        for (size_t k = 0; k < registry->apps[i]->n_databases; k++) {
-            const struct belay_app_database *one = &registry->apps[i]->databases[k];
-
-            if (guard_same_database(one, database) &&
-                (found == NULL || (guard_is_instance(one->id) && !guard_is_instance(found->id)) ||
-                 (found->host == NULL && one->host != NULL && strcmp(found->id, one->id) == 0))) {
-                found = one;
-            }
-        }
-    }
-    return found;
-}
-
 enum belay_code belay_app_list(struct belay_client *client, belay_app_fn fn, void *context,
                                struct belay_error *err)
 {
@@ -179,7 +150,7 @@ enum belay_code belay_app_list(struct belay_client *client, belay_app_fn fn, voi
 
 /* ---- changes ---- */
 
-enum belay_code belay_app_put(struct belay_client *client, const struct belay_app *app, uint64_t *out_version,
+enum belay_code guard_app_put(struct belay_client *client, const struct belay_app *app, uint64_t *out_version,
                               struct belay_error *err)
 {
     struct belay_item_write write = { .space = BELAY_SPACE_APPS, .name = app->name, .version = app->version };
@@ -204,6 +175,22 @@ enum belay_code belay_app_put(struct belay_client *client, const struct belay_ap
     }
     free(value);
     return code;
+}
+
+enum belay_code belay_app_put(struct belay_client *client, const struct belay_app *app, uint64_t *out_version,
+                              struct belay_error *err)
+{
+    struct belay_app *before = NULL;
+    enum belay_code code = BELAY_OK;
+
+    if (app->version != 0 && !client_is_remote(client)) { /* a server does it by itself */
+        code = belay_app_get(client, app->name, &before, err);
+        if (code == BELAY_OK && before->version == app->version) {
+            code = links_keep(client, before, app, err);
+        }
+        belay_app_free(before);
+    }
+    return code == BELAY_OK || code == BELAY_NOT_FOUND ? guard_app_put(client, app, out_version, err) : code;
 }
 
 /* A record is about what these URLs reach: at others it would speak of an application nobody stopped. */
@@ -268,6 +255,22 @@ enum belay_code belay_app_register(struct belay_client *client, const struct bel
     return code;
 }
 
+/* An application that cannot be read has nothing to hand on, and can be removed. */
+static enum belay_code keep_links_of(struct belay_client *client, const struct belay_item *item,
+                                     struct belay_error *err)
+{
+    struct belay_app *app = NULL;
+    enum belay_code code = read_item(item, &app, err);
+
+    if (code == BELAY_OK) {
+        code = links_keep(client, app, NULL, err);
+    } else if (code == BELAY_BAD_CONTENT) {
+        code = BELAY_OK;
+    }
+    belay_app_free(app);
+    return code;
+}
+
 enum belay_code belay_app_remove(struct belay_client *client, const char *name, uint64_t version,
                                  struct belay_error *err)
 {
@@ -282,6 +285,9 @@ enum belay_code belay_app_remove(struct belay_client *client, const char *name, 
             code = no_such(name, err);
         }
         write.version = version != 0 ? version : item.version;
+        if (code == BELAY_OK && write.version == item.version && !client_is_remote(client)) {
+            code = keep_links_of(client, &item, err);
+        }
         belay_item_release(&item);
         if (code == BELAY_OK) {
             code = client_item_put(client, &write, NULL, err);
@@ -305,7 +311,7 @@ static enum belay_code mark_once(struct belay_client *client, const char *name, 
         app->by = strdup(by != NULL ? by : client_user_name(client));
         app->state = state;
         app->since_unix_ms = clock_unix_ms();
-        code = app->by == NULL ? error_no_memory(err) : belay_app_put(client, app, &app->version, err);
+        code = app->by == NULL ? error_no_memory(err) : guard_app_put(client, app, &app->version, err);
     }
     if (code == BELAY_OK && out_app != NULL) {
         *out_app = app;

@@ -1,7 +1,9 @@
 /*
  * Stopping and starting databases.
  *
- *     lock --- held by another -----------------------------> skipped_lock
+ *     find the instance, and all names of what would be ended --- an error --> error
+ *      |
+ *     lock each --- held by another ------------------------> skipped_lock
  *      |
  *     read the registry, ask the others --- an error -------> error
  *      |                   \--- one is UP or UNKNOWN -------> skipped_shared_active
@@ -27,7 +29,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { ASK_AGAIN_MS = 1000, LINE_SIZE = 2048 };
+enum { ASK_AGAIN_MS = 1000, LINE_SIZE = 2048, RENAMES_MAX = 5 };
 
 /* ---- saying and deciding ---- */
 
@@ -140,11 +142,35 @@ static enum belay_code mark_running(struct guard_run *run)
     return code;
 }
 
+/* Of the registry as it is now; the first time it has just been read. */
+static enum belay_code refresh_names(struct guard_run *run)
+{
+    struct guard_registry registry = { 0 };
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code =
+        run->registry != NULL ? BELAY_OK : guard_registry_read(run->client, &registry, &err);
+
+    if (code != BELAY_OK) {
+        run_decide(run, BELAY_DB_ERROR, code,
+                   "the registry could not be read, so it is not known who uses it: %s", err.text);
+    } else {
+        code = run_find_names(run, run->registry != NULL ? run->registry : &registry);
+    }
+    run->registry = NULL;
+    run->has_new_names = false;
+    guard_registry_release(&registry);
+    belay_error_release(&err);
+    return code;
+}
+
 /* True: it is decided. False: others use it, and there is time to ask again. */
 static bool try_once(struct guard_run *run)
 {
-    enum belay_code code = run_lock(run);
+    enum belay_code code = refresh_names(run);
 
+    if (code == BELAY_OK) {
+        code = run_lock(run);
+    }
     if (code != BELAY_OK) {
         return true;
     }
@@ -153,6 +179,9 @@ static bool try_once(struct guard_run *run)
         act(run);
     }
     run_unlock(run, run->result->action != BELAY_DB_ERROR);
+    if (run->has_new_names) {
+        return ++run->renames > RENAMES_MAX;
+    }
     return run->result->action != BELAY_DB_SKIPPED_SHARED_ACTIVE || clock_boot_ms() >= run->wait_end_ms;
 }
 
@@ -163,14 +192,21 @@ static bool is_cancelled(const struct guard_run *run)
 
 static void run_one(struct guard_run *run)
 {
+    bool is_decided;
+
     run_say(run, BELAY_INFO_LEVEL, "Processing %s database: %s", run->target->kind,
             run->target->host != NULL ? run->target->host : run->target->id);
     run->wait_end_ms = clock_boot_ms() + run->options->wait_ms;
     run_decide(run, BELAY_DB_ERROR, BELAY_CANCELLED, "cancelled");
-    while (!is_cancelled(run) && !try_once(run)) {
-        int64_t left_ms = run->wait_end_ms - clock_boot_ms();
+    is_decided = run_find_instance(run) != BELAY_OK;
+    while (!is_decided && !is_cancelled(run)) {
+        int64_t left_ms;
 
-        client_sleep(left_ms < ASK_AGAIN_MS ? left_ms : ASK_AGAIN_MS, run->options->cancel);
+        is_decided = try_once(run);
+        left_ms = run->wait_end_ms - clock_boot_ms();
+        if (!is_decided && !run->has_new_names && left_ms > 0) {
+            client_sleep(left_ms < ASK_AGAIN_MS ? left_ms : ASK_AGAIN_MS, run->options->cancel);
+        }
     }
     if (!run->options->dry_run) {
         run_record(run);
@@ -220,7 +256,12 @@ static enum belay_code find_by_app(struct batch *batch, struct belay_error *err)
                          batch->options->app);
     }
     for (size_t i = 0; i < app->n_databases; i++) {
-        batch->targets[batch->n++] = *guard_registry_find(&batch->registry, &app->databases[i]);
+        const struct belay_app_database *found = guard_registry_find(&batch->registry, &app->databases[i]);
+
+        if (found == NULL) {
+            return error_no_memory(err);
+        }
+        batch->targets[batch->n++] = *found;
     }
     return BELAY_OK;
 }
@@ -334,15 +375,15 @@ static enum belay_code run_all(struct batch *batch, struct belay_db_results *res
                                  .action = &batch->actions[i],
                                  .target = &batch->targets[i],
                                  .is_start = batch->is_start,
+                                 .registry = &batch->registry,
                                  .result = result };
 
-        run.key = guard_lock_key(run.target->id);
-        if (!result_begin(batch, i, result) || run.key == NULL) {
-            free(run.key);
+        if (!result_begin(batch, i, result)) {
             return error_no_memory(err);
         }
         run_one(&run);
-        free(run.key);
+        names_release(&run.names);
+        net_ec2_found_release(&run.ec2);
     }
     return BELAY_OK;
 }

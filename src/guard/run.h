@@ -4,17 +4,32 @@
 
 #include "client/items.h"
 #include "guard/guard.h"
+#include "net/probe.h"
+
+struct run_held {
+    const char *id;          /* borrowed from run.names */
+    char *key;               /* owned */
+    struct belay_lock *lock; /* owned */
+};
 
 struct guard_run {
     struct belay_client *client;             /* borrowed */
     const struct belay_db_options *options;  /* borrowed */
     const struct guard_settings *settings;   /* borrowed */
     const struct guard_action *action;       /* borrowed */
-    const struct belay_app_database *target; /* borrowed */
+    const struct belay_app_database *target; /* borrowed; or &found */
+    struct belay_app_database found;         /* the target under the instance id that EC2 has for it */
+    char found_id[64];
     bool is_start;
     struct belay_db_result *result; /* borrowed; filled as it goes */
-    struct belay_lock *lock;        /* owned; NULL: none, or not needed */
-    char *key;                      /* owned */
+    struct guard_names names; /* owned; of the database, or of all that the action ends: each is locked */
+    struct net_ec2_found ec2; /* owned; what else EC2 calls the host */
+    const struct guard_registry *registry; /* borrowed; NULL: it has to be read anew */
+    struct run_held held[NAMES_MAX];
+    size_t n_held;
+    int renames;
+    bool has_new_names;      /* the registry has names that are not locked: lock those too */
+    struct belay_lock *lock; /* borrowed; that of target->id. NULL: none, or not needed */
     char owner[40];
     int attempts;
     bool said_waiting;
@@ -36,6 +51,15 @@ enum belay_code run_lock(struct guard_run *run);
 /* BELAY_OK: it is still ours, the store says so. Else it has decided. */
 enum belay_code run_check_lock(struct guard_run *run);
 void run_unlock(struct guard_run *run, bool completed);
+
+/* ---- run_names.c ---- */
+
+/* Find the EC2 instance that the action is about. BELAY_OK: it is known, or not needed. Else it has decided. */
+enum belay_code run_find_instance(struct guard_run *run);
+/* All names of what the action ends, into run->names. BELAY_OK, or it has decided. */
+enum belay_code run_find_names(struct guard_run *run, const struct guard_registry *registry);
+/* Under the lock: BELAY_OK if the registry leaves no doubt about who uses it, and all its names are locked. */
+enum belay_code run_check_names(struct guard_run *run, const struct guard_registry *registry);
 
 /* ---- run_check.c ---- */
 

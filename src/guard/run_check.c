@@ -32,7 +32,7 @@ static bool find_users(struct guard_run *run, const struct guard_registry *regis
     for (size_t i = 0; i < registry->n; i++) {
         struct belay_app *app = registry->apps[i];
 
-        if (guard_app_uses(app, run->target) &&
+        if (names_used_by(&run->names, app) &&
             (run->options->app == NULL || strcmp(run->options->app, app->name) != 0)) {
             users->apps[users->n++] = app;
         }
@@ -159,6 +159,8 @@ enum belay_code run_check_users(struct guard_run *run)
     if (code != BELAY_OK) {
         run_decide(run, BELAY_DB_ERROR, code,
                    "the registry could not be read, so it is not known who uses it: %s", err.text);
+    } else if ((code = run_check_names(run, &registry)) != BELAY_OK) {
+        /* it has decided */
     } else if (!find_users(run, &registry, &users) || !note_users(run, &users)) {
         code = BELAY_NO_MEMORY;
         run_decide(run, BELAY_DB_ERROR, code, "out of memory");

@@ -54,73 +54,105 @@ static void fill_options(struct guard_run *run, const struct belay_meta metadata
     }
 }
 
-static enum belay_code refused(struct guard_run *run, enum belay_code code, const struct belay_error *err)
+static enum belay_code refused(struct guard_run *run, const char *id, enum belay_code code,
+                               const struct belay_error *err)
 {
     if (code == BELAY_HELD) {
-        run_say(run, BELAY_WARN_LEVEL, "Lock not acquired for db=%s after %d attempts", run->target->id,
+        run_say(run, BELAY_WARN_LEVEL, "Lock not acquired for db=%s after %d attempts", id,
                 run->attempts > 0 ? run->attempts : 1); /* a dry run looks once */
         run_decide(run, BELAY_DB_SKIPPED_LOCK, code, "%s", err->text);
     } else {
-        run_say(run, BELAY_WARN_LEVEL, "Lock not acquired for db=%s: %s", run->target->id, err->text);
+        run_say(run, BELAY_WARN_LEVEL, "Lock not acquired for db=%s: %s", id, err->text);
         run_decide(run, BELAY_DB_ERROR, code, "the lock could not be taken: %s", err->text);
     }
     return code;
 }
 
 /* A dry run changes nothing, not even by taking the lock: it looks whether it is free. */
-static enum belay_code look_only(struct guard_run *run, struct belay_error *err)
+static enum belay_code look_only(struct guard_run *run, const char *id, struct belay_error *err)
 {
     struct belay_info *info = NULL;
-    enum belay_code code = belay_get(run->client, run->key, &info, err);
+    char *key = guard_lock_key(id);
+    enum belay_code code = key == NULL ? error_no_memory(err) : belay_get(run->client, key, &info, err);
 
-    if (code == BELAY_NOT_FOUND) {
-        return BELAY_OK;
-    }
-    if (code != BELAY_OK) {
-        return refused(run, code, err);
-    }
-    if (info->status == BELAY_STATUS_ACTIVE) {
-        code = error_set(err, BELAY_HELD, "lock '%.300s' is held by %.200s", run->key, info->locked_by);
-        (void)refused(run, code, err);
+    if (code == BELAY_OK && info->status == BELAY_STATUS_ACTIVE) {
+        code = error_set(err, BELAY_HELD, "lock '%.300s' is held by %.200s", key, info->locked_by);
     }
     belay_info_free(info);
-    return code;
+    free(key);
+    return code == BELAY_OK || code == BELAY_NOT_FOUND ? BELAY_OK : refused(run, id, code, err);
 }
 
-enum belay_code run_lock(struct guard_run *run)
+static enum belay_code take_one(struct guard_run *run, const char *id, struct belay_error *err)
 {
-    const struct belay_meta metadata[2] = { { "lock_type", "database" },
-                                            { "db_identifier", run->target->id } };
+    const struct belay_meta metadata[2] = { { "lock_type", "database" }, { "db_identifier", id } };
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
-    struct belay_error err = BELAY_ERROR_INIT;
-    int64_t began_ms = clock_boot_ms();
-    enum belay_code code;
+    struct run_held *held = &run->held[run->n_held];
+    enum belay_code code = BELAY_OK;
 
-    if (!run->settings->lock_enabled) {
-        run_say(run, BELAY_WARN_LEVEL, "shared_db_lock_enabled is false: going on without a lock");
-        return BELAY_OK;
+    fill_options(run, metadata, &options);
+    *held = (struct run_held){ .id = id, .key = guard_lock_key(id) };
+    if (held->key == NULL) {
+        return error_no_memory(err);
     }
-    if (run->options->dry_run) {
-        code = look_only(run, &err);
-        belay_error_release(&err);
+    code = belay_lock_acquire(run->client, held->key, &options, &held->lock, err);
+    if (code != BELAY_OK) {
+        free(held->key);
         return code;
     }
+    run->n_held++;
+    if (strcmp(id, run->target->id) == 0) {
+        run->lock = held->lock;
+    }
+    if (!belay_lock_is_protected(held->lock)) {
+        run_say(run, BELAY_WARN_LEVEL, "locking is switched off: going on without a lock");
+    } else {
+        run_say(run, BELAY_INFO_LEVEL, "Lock acquired for db=%s, owner=%s", id, run->owner);
+    }
+    return BELAY_OK;
+}
+
+/* All names, in their order: of two who want some of them neither waits for the other for ever. */
+static enum belay_code take_all(struct guard_run *run)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    int64_t began_ms = clock_boot_ms();
+    enum belay_code code =
+        uuid_make(run->owner) ? BELAY_OK : error_set(&err, BELAY_BUG, "the system gives no random bytes");
+    const char *id = run->target->id;
+
     atomic_store(&run->lost, false);
-    fill_options(run, metadata, &options);
-    code = uuid_make(run->owner) ? belay_lock_acquire(run->client, run->key, &options, &run->lock, &err)
-                                 : error_set(&err, BELAY_BUG, "the system gives no random bytes");
+    for (size_t i = 0; code == BELAY_OK && i < run->names.n_ids; i++) {
+        id = run->names.ids[i];
+        code = take_one(run, id, &err);
+    }
     run->result->lock_ms += clock_boot_ms() - began_ms;
     /* What was told of a wait is how often it had been tried before. */
     run->attempts =
         code == BELAY_HELD && run->options->wait_ms == 0 ? run->settings->lock_attempts : run->attempts + 1;
     run->result->lock_attempts = run->attempts;
     if (code != BELAY_OK) {
-        run->lock = NULL;
-        (void)refused(run, code, &err);
-    } else if (!belay_lock_is_protected(run->lock)) {
-        run_say(run, BELAY_WARN_LEVEL, "locking is switched off: going on without a lock");
-    } else {
-        run_say(run, BELAY_INFO_LEVEL, "Lock acquired for db=%s, owner=%s", run->target->id, run->owner);
+        (void)refused(run, id, code, &err);
+        run_unlock(run, false);
+    }
+    belay_error_release(&err);
+    return code;
+}
+
+enum belay_code run_lock(struct guard_run *run)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code = BELAY_OK;
+
+    if (!run->settings->lock_enabled) {
+        run_say(run, BELAY_WARN_LEVEL, "shared_db_lock_enabled is false: going on without a lock");
+        return BELAY_OK;
+    }
+    if (!run->options->dry_run) {
+        return take_all(run);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < run->names.n_ids; i++) {
+        code = look_only(run, run->names.ids[i], &err);
     }
     belay_error_release(&err);
     return code;
@@ -131,13 +163,16 @@ enum belay_code run_check_lock(struct guard_run *run)
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code = BELAY_OK;
 
-    if (run->lock == NULL || !belay_lock_is_protected(run->lock)) {
-        return BELAY_OK;
-    }
-    /* The store is asked, not the clock alone: somebody may have forced it. */
-    code = belay_lock_renew(run->lock, &err);
-    if (code == BELAY_OK && (atomic_load(&run->lost) || !belay_lock_is_mine(run->lock))) {
-        code = error_set(&err, BELAY_LOST, "the lease is over");
+    for (size_t i = 0; code == BELAY_OK && i < run->n_held; i++) {
+        struct belay_lock *lock = run->held[i].lock;
+
+        if (belay_lock_is_protected(lock)) {
+            /* The store is asked, not the clock alone: somebody may have forced it. */
+            code = belay_lock_renew(lock, &err);
+            if (code == BELAY_OK && (atomic_load(&run->lost) || !belay_lock_is_mine(lock))) {
+                code = error_set(&err, BELAY_LOST, "the lease is over");
+            }
+        }
     }
     if (code != BELAY_OK) {
         run_decide(run, BELAY_DB_ERROR, code, "the lock was lost before anything was done: %s", err.text);
@@ -146,20 +181,26 @@ enum belay_code run_check_lock(struct guard_run *run)
     return code;
 }
 
-void run_unlock(struct guard_run *run, bool completed)
+static void release_one(struct guard_run *run, struct run_held *held, bool completed)
 {
     struct belay_error err = BELAY_ERROR_INIT;
 
-    if (run->lock == NULL) {
-        return;
-    }
-    if (belay_lock_release(run->lock, completed ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED, &err) !=
+    if (belay_lock_release(held->lock, completed ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED, &err) !=
         BELAY_OK) {
-        run_say(run, BELAY_WARN_LEVEL, "Lock not released for %s: %s; it ends by itself", run->key, err.text);
-    } else if (belay_lock_is_protected(run->lock)) {
-        run_say(run, BELAY_INFO_LEVEL, "Lock released for %s, owner=%s", run->key, run->owner);
+        run_say(run, BELAY_WARN_LEVEL, "Lock not released for %s: %s; it ends by itself", held->key,
+                err.text);
+    } else if (belay_lock_is_protected(held->lock)) {
+        run_say(run, BELAY_INFO_LEVEL, "Lock released for %s, owner=%s", held->key, run->owner);
     }
-    belay_lock_free(run->lock);
-    run->lock = NULL;
+    belay_lock_free(held->lock);
+    free(held->key);
     belay_error_release(&err);
+}
+
+void run_unlock(struct guard_run *run, bool completed)
+{
+    while (run->n_held > 0) {
+        release_one(run, &run->held[--run->n_held], completed);
+    }
+    run->lock = NULL;
 }

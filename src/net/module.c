@@ -22,6 +22,7 @@ const struct net_module belay_net_entry = {
     .probe_all = net_probe_all,
     .once = net_once,
     .ec2 = net_ec2,
+    .ec2_find = net_ec2_find,
     .post = net_post,
     .open_s3 = s3_blob_open,
 };

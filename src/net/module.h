@@ -33,6 +33,7 @@ struct dynamodb_options;
 struct findings;
 struct http;
 struct http_options;
+struct net_ec2_found;
 struct net_once;
 struct net_probe;
 
@@ -72,6 +73,8 @@ struct net_module {
     enum belay_code (*once)(const struct net_once *request, int *out_status, struct belay_error *err);
     enum belay_code (*ec2)(const char *operation, const char *instance, int64_t timeout_ms, char *out_state,
                            struct belay_error *err);
+    enum belay_code (*ec2_find)(const char *instance, const char *host, int64_t timeout_ms,
+                                struct net_ec2_found *out_found, struct belay_error *err);
 
     /* net/post.h */
     enum belay_code (*post)(const struct belay_post *post, int *out_status, struct belay_error *err);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "base/address.h"
 #include "belay.h"
@@ -59,5 +60,28 @@ enum belay_code net_once(const struct net_once *once, int *out_status, struct be
  */
 enum belay_code net_ec2(const char *operation, const char *instance, int64_t timeout_ms,
                         char out_state[EC2_STATE_SIZE], struct belay_error *err);
+
+/* An instance, and the addresses and names under which it is reached. */
+struct net_ec2_found {
+    char instance[64];
+    char **names; /* owned, in lower case */
+    size_t n_names;
+};
+/*
+ * DescribeInstances by its id, or by the private address or name of the host. An
+ * error if there is none, or more than one, that is not terminated.
+ */
+enum belay_code net_ec2_find(const char *instance, const char *host, int64_t timeout_ms,
+                             struct net_ec2_found *out_found, struct belay_error *err);
+
+static inline void net_ec2_found_release(struct net_ec2_found *found)
+{
+    for (size_t i = 0; i < found->n_names; i++) {
+        free(found->names[i]);
+    }
+    free(found->names);
+    found->names = NULL;
+    found->n_names = 0;
+}
 
 #endif

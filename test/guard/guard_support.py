@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,6 +106,69 @@ class Application:
             self.server = None
 
 
+class EC2:
+    """EC2's endpoint on this machine. An instance stops at once, and says `stopping` once."""
+
+    def __init__(self):
+        self.instances = []
+        self.calls = []
+        self.status = 200
+        self.on_stop = None
+        ec2 = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = dict(urllib.parse.parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+                assert body["Version"] == "2016-11-15" and "/ec2/aws4_request" in self.headers["Authorization"], body
+                ec2.calls.append(body["Action"])
+                xml = ec2.answer(body)
+                self.send_response(ec2.status)
+                self.send_header("Content-Length", str(len(xml)))
+                self.end_headers()
+                self.wfile.write(xml.encode())
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def add(self, instance, address, state="running", **more):
+        self.instances.append({"id": instance, "address": address, "states": [state], **more})
+
+    def state(self, instance):
+        (one,) = [one for one in self.instances if one["id"] == instance]
+        return one["states"][-1]
+
+    def answer(self, body):
+        if self.status != 200:
+            return "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>no</Message></Error></Errors></Response>"
+        found = [one for one in self.instances if body.get("InstanceId.1") in (None, one["id"])]
+        if "Filter.1.Name" in body:
+            field = {"private-ip-address": "address", "private-dns-name": "dns"}[body["Filter.1.Name"]]
+            states = [value for name, value in body.items() if name.startswith("Filter.2.Value.")]
+            found = [one for one in found if one.get(field) == body["Filter.1.Value.1"] and one["states"][0] in states]
+        if body["Action"] == "DescribeInstances":
+            return "<DescribeInstancesResponse><reservationSet>" + "".join(
+                f"<item><instancesSet><item><instanceId>{one['id']}</instanceId><instanceState><name>{self.step(one)}</name>"
+                f"</instanceState><privateDnsName>{one.get('dns', '')}</privateDnsName>"
+                f"<privateIpAddress>{one['address']}</privateIpAddress><networkInterfaceSet><item><privateIpAddressesSet><item>"
+                f"<privateIpAddress>{one.get('second', one['address'])}</privateIpAddress></item></privateIpAddressesSet></item>"
+                "</networkInterfaceSet></item></instancesSet></item>" for one in found
+            ) + "</reservationSet></DescribeInstancesResponse>"
+        is_stop = body["Action"] == "StopInstances"
+        for one in found:
+            one["states"] = ["stopping", "stopped"] if is_stop else ["pending", "running"]
+        if is_stop and self.on_stop:
+            self.on_stop()
+        return ("<Response><instancesSet><item><currentState><name>stopping</name></currentState></item></instancesSet>"
+                "</Response>")
+
+    @staticmethod
+    def step(one):
+        return one["states"].pop(0) if len(one["states"]) > 1 else one["states"][0]
+
+
 # Says in its log what was asked of it, and which applications were up then. Slow on demand.
 FAKE = """#!/bin/sh
 cd "$(dirname "$0")" || exit 1
@@ -192,6 +256,18 @@ class GuardCase(BelayCase):
 
     def status(self, name):
         return self.ok("app", "status", name, "--json").json()
+
+    def ec2(self, **action):
+        """A kind postgres that is an EC2 instance, and the endpoint that says which there are."""
+        ec2 = EC2()
+        self.addCleanup(ec2.server.server_close)
+        self.addCleanup(ec2.server.shutdown)
+        self.env.update({"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
+                         "AWS_EC2_METADATA_DISABLED": "true", "no_proxy": "*",
+                         "AWS_ENDPOINT_URL_EC2": f"http://127.0.0.1:{ec2.server.server_address[1]}"})
+        self.configure({"postgres": {verb: {"ec2": verb, "timeout": "60s", "until": {"every": "50ms"}, **action}
+                                     for verb in ("stop", "start")}})
+        return ec2
 
     # ---- the database ----
 

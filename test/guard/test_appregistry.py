@@ -82,6 +82,68 @@ class OwnRows(GuardCase):
         self.assertIsNone(self.row("LOCK#DB#10.0.1.5:5432"))
         self.assertEqual(self.ok("app", "list", "--quiet").out, "a\n")
 
+    def test_a_row_that_cannot_be_parsed_may_be_any_database(self):
+        """It keeps every database from being stopped, and the reason names it."""
+        self.application("a", database="10.0.1.5:5432")
+        other = self.application("unused", register=False)
+        other.up(503)
+        self.run_database()
+        for attributes, shown in [
+                ({"postgres_host": {"S": " 10.0.1.5 "}}, "postgres= 10.0.1.5 :5432"),
+                ({"postgres_host": {"S": "10.0.1.5:5432"}}, "postgres=10.0.1.5:5432:5432"),
+                ({"postgres_host": {"S": "jdbc:postgresql://10.0.1.5:5432/shop"}}, "jdbc:postgresql://10.0.1.5:5432/shop"),
+                ({"postgres_host": {"S": "jdbc:postgresql://me@10.0.1.5/shop"}}, "jdbc:postgresql://me"),
+                ({"postgres_host": {"S": "10.0.1.05"}}, "10.0.1.05"),
+                ({"postgres_host": {"S": "10.0.261"}}, "10.0.261"),
+                ({"postgres_host": {"L": [{"S": "10.0.1.5"}]}}, "(not a text)"),
+                ({"postgres_host": {"S": "10.0.1.5"}, "postgres_port": {"S": "5432/tcp"}}, "10.0.1.5:5432/tcp"),
+                ({"postgres_host": {"S": "10.0.1.5"}, "postgres_port": {"BOOL": True}}, "(not a number)"),
+                ({"neo4j_instances": {"L": [{"M": {"name": {"S": "graph"}}}]}}, "neo4j=(not an instance)"),
+                ({"neo4j_instances": {"S": "i-0123456789abcdef0"}}, "neo4j_instances is not a list")]:
+            with self.subTest(attributes=attributes):
+                self.dynamodb.put(self.table, app_name={"S": "odd"}, hostnames={"L": [{"S": f"http://127.0.0.1:{other.port}"}]},
+                                  **attributes)
+                result = self.stop("a", code=69)
+                self.assertEqual(result["action"], "error")
+                self.assertIn("'odd'", result["reason"])
+                self.assertIn(shown, result["reason"])
+                self.ok("app", "list")
+        self.assertTrue(self.running())
+        self.discovered("odd", other.port)
+        self.assertEqual(self.stop("a")["action"], "stopped")
+
+    def test_a_port_that_was_written_as_text_is_that_port(self):
+        application = self.application("unused", register=False)
+        self.discovered("shop", application.port)
+        row = {**self.row("shop"), "postgres_port": {"S": "6432"}}
+        self.dynamodb.put(self.table, **row)
+        self.assertEqual(self.ok("app", "show", "shop", "--json").json()["databases"][0]["id"], "10.0.1.5:6432")
+
+    def test_what_the_documents_programs_change_later_counts_beside_what_belay_wrote(self):
+        self.application("shop", database="10.0.1.5:54321")
+        row = {**self.row("shop"), "postgres_port": {"N": "5432"}, "hostnames": {"L": [{"S": "http://127.0.0.1:9"}]}}
+        self.dynamodb.put(self.table, **row)
+        shop = self.ok("app", "show", "shop", "--json").json()
+        self.assertEqual([one["id"] for one in shop["databases"]], ["10.0.1.5:54321", "10.0.1.5:5432"])
+        self.assertEqual(shop["urls"], [self.applications["shop"].url, "http://127.0.0.1:9"])
+
+    def test_rows_of_the_documents_programs_can_be_stopped_on_ec2(self):
+        """They have a host and no instance: it is found by the private address, and locked as its controller does."""
+        aws = self.ec2()
+        aws.add("i-0123456789abcdef0", "10.0.1.5")
+        application = self.application("unused", register=False)
+        self.discovered("shop", application.port)
+        self.discovered("blog", application.port)
+        self.assertEqual(self.stop("shop", code=75)["active_apps"], ["blog"])
+        application.up(503)
+        locks = []
+        aws.on_stop = lambda: locks.append(self.row("LOCK#DB#i-0123456789abcdef0"))
+        result = self.stop("shop")
+        self.assertEqual((result["action"], result["database"], result["host"]),
+                         ("stopped", "i-0123456789abcdef0", "10.0.1.5:5432"))
+        self.assertEqual(locks[0]["db_identifier"], {"S": "i-0123456789abcdef0"})
+        self.assertRegex(locks[0]["created_at"]["N"], r"^\d{10}$")
+
     def test_a_registry_of_several_pages_is_read_whole(self):
         """A page is 1 MB: rows of 30 KB make two and more. One that is left out might be the one that is up."""
         application = self.application("unused", register=False)

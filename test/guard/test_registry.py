@@ -38,9 +38,10 @@ class Registry(GuardCase):
         refused = self.fails(64, "app", "register", "shop", "--url", "http://127.0.0.1:9/other")
         self.assertIn("'shop' is in the registry already", refused.err)
         self.ok("app", "mark-stopped", "shop", "--by", "alice")
-        self.ok("app", "register", "shop", "--url", "http://127.0.0.1:9/other", "--replace")
-        shop = self.ok("app", "show", "shop", "--json").json()
-        self.assertEqual((shop["urls"], shop["state"], shop["by"]), (["http://127.0.0.1:9/other"], "stopped", "alice"))
+        for url, state, by in [("http://127.0.0.1:9/shop", "stopped", "alice"), ("http://127.0.0.1:9/other", "running", None)]:
+            self.ok("app", "register", "shop", "--url", url, "--label", "a=b", "--replace")
+            shop = self.ok("app", "show", "shop", "--json").json()
+            self.assertEqual((shop["urls"], shop["state"], shop["by"]), ([url], state, by))
 
     def test_bad_input_gets_a_line_that_says_what_would_be_right_and_changes_nothing(self):
         """L8, and the issue's list."""

@@ -447,52 +447,6 @@ class Safety(GuardCase):
                                                       f"/{quoted}/stopped"])
         self.assertEqual(seen[1][1], f'{{"id":"{self.DATABASE}"}}'.encode())
 
-    def test_an_ec2_instance_is_stopped_and_awaited(self):
-        """StopInstances, and DescribeInstances until it is stopped."""
-        import http.server
-        import urllib.parse
-        instance = "i-0123456789abcdef0"
-        states = ["running"]
-        calls = []
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = dict(urllib.parse.parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode()))
-                calls.append(body["Action"])
-                assert body["InstanceId.1"] == instance and body["Version"] == "2016-11-15", body
-                assert "/ec2/aws4_request" in self.headers["Authorization"], self.headers
-                if body["Action"] == "StopInstances":
-                    states[:] = ["stopping", "stopped"]
-                    xml = ("<StopInstancesResponse><instancesSet><item><instanceId>" + instance + "</instanceId><currentState>"
-                           "<code>64</code><name>stopping</name></currentState></item></instancesSet></StopInstancesResponse>")
-                else:
-                    state = states[0] if len(states) == 1 else states.pop(0)
-                    xml = ("<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>" + instance +
-                           "</instanceId><instanceState><code>0</code><name>" + state + "</name></instanceState></item>"
-                           "</instancesSet></item></reservationSet></DescribeInstancesResponse>")
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(xml)))
-                self.end_headers()
-                self.wfile.write(xml.encode())
-
-            def log_message(self, *_):
-                pass
-
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.addCleanup(server.server_close)
-        self.addCleanup(server.shutdown)
-        self.env.update({"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
-                         "AWS_EC2_METADATA_DISABLED": "true", "no_proxy": "*",
-                         "AWS_ENDPOINT_URL_EC2": f"http://127.0.0.1:{server.server_address[1]}"})
-        self.application("a", database=instance)
-        self.configure({"postgres": {"stop": {"ec2": "stop", "timeout": "60s", "until": {"every": "50ms"}}}})
-        self.assertEqual(self.stop("a")["action"], "stopped")
-        self.assertEqual(calls, ["DescribeInstances", "StopInstances", "DescribeInstances", "DescribeInstances"])
-        self.assertEqual(self.stop("a")["action"], "skipped")
-        self.application("b", database="db:5432")
-        self.assertIn("no EC2 instance id", self.stop("b", code=78)["reason"])
-
 
 if __name__ == "__main__":
     main()

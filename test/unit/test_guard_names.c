@@ -31,14 +31,17 @@ static void two_ways_to_write_an_identifier_are_one(void **state)
     check_identifier("db.example.:05432", "db.example:5432");
     check_identifier("[2001:DB8:0::1]:5432", "[2001:db8::1]:5432");
     check_identifier("i-nstance:1", "i-nstance:1"); /* a host by that name */
+    check_identifier("[::ffff:10.0.1.5]:5432", "10.0.1.5:5432");
 }
 
 static void what_is_neither_an_instance_nor_host_and_port_is_refused(void **state)
 {
-    static const char *const wrong[] = { "",         "db",    "db:",   ":5432", "db:0",
-                                         "db:65536", "db:1x", "a b:1", "-a:1",  "a..b:1",
-                                         "i-",       "i-0",   "i-xyz", "[::1]", "[::1:5432",
-                                         "[zz]:1",   "a/b:1", "a:1\n", "a@b:1" };
+    static const char *const wrong[] = {
+        "", "db", "db:", ":5432", "db:0", "db:65536", "db:1x", "a b:1", "-a:1", "a..b:1", "i-", "i-0",
+        "i-xyz", "[::1]", "[::1:5432", "[zz]:1", "a/b:1", "a:1\n", "a@b:1",
+        /* other ways to write an address, which would pass for other hosts */
+        "10.1:1", "10.0.1.05:1", "167772421:1", "0xa000105:1", "10.0.1.256:1"
+    };
 
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

@@ -56,6 +56,23 @@ static const char *text_at(const json_t *list, size_t i)
     return json_is_string(value) ? json_string_value(value) : json_string_value(json_object_get(value, "S"));
 }
 
+/* One of the URLs is of this host. */
+static bool is_asked(const json_t *urls, const char *host)
+{
+    for (size_t i = 0; host != NULL && i < json_array_size(urls); i++) {
+        const char *url = json_string_value(json_array_get(urls, i));
+        const char *rest = url == NULL ? NULL : strstr(url, "://");
+        size_t n = rest == NULL ? 0 : strcspn(rest + 3, "/?#");
+
+        if (url != NULL &&
+            (strcmp(url, host) == 0 || (n > 0 && strlen(host) == n && strncmp(rest + 3, host, n) == 0))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Those that belay was given, and the hosts that document 003's programs have written since. */
 static json_t *urls_of(const json_t *row)
 {
     const json_t *own = list_of(row, ROW_URLS);
@@ -68,11 +85,13 @@ static json_t *urls_of(const json_t *row)
 
         (void)json_array_append_new(urls, json_string(text == NULL ? "" : text));
     }
-    for (size_t i = 0; json_array_size(own) == 0 && i < json_array_size(hosts); i++) {
+    for (size_t i = 0; i < json_array_size(hosts); i++) {
         const char *text = text_at(hosts, i);
-
         bool is_url = text != NULL && strstr(text, "://") != NULL;
 
+        if (is_asked(urls, text)) {
+            continue;
+        }
         (void)snprintf(url, sizeof url, "%s%.500s%s", is_url ? "" : "https://", text == NULL ? "" : text,
                        is_url ? "" : "/");
         (void)json_array_append_new(urls, json_string(url));
@@ -80,37 +99,87 @@ static json_t *urls_of(const json_t *row)
     return urls;
 }
 
-static bool has_text(const json_t *list, const char *needle)
+/* Whether "KIND=ID" or "KIND=ID@HOST" has this very text as one of the two. */
+static bool is_side(const char *database, const char *name)
 {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *text = json_string_value(json_array_get(list, i));
+    const char *id = strchr(database, '=');
+    const char *at = id == NULL ? NULL : strchr(id, '@');
+    size_t n = strlen(name);
 
-        if (text != NULL && strstr(text, needle) != NULL) {
+    return id != NULL && ((at != NULL && strcmp(at + 1, name) == 0) ||
+                          (strncmp(id + 1, name, n) == 0 && (id[n + 1] == '\0' || id[n + 1] == '@')));
+}
+
+static bool is_said(const json_t *databases, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(databases); i++) {
+        const char *text = json_string_value(json_array_get(databases, i));
+
+        if (text != NULL && is_side(text, name)) {
             return true;
         }
     }
     return false;
 }
 
+static bool is_none(const json_t *value)
+{
+    const char *text = json_string_value(json_object_get(value, "S"));
+
+    return value == NULL || json_object_get(value, "NULL") != NULL || (text != NULL && *text == '\0');
+}
+
+/*
+ * HOST:PORT as it stands in the row, without mending it: what is no such thing must
+ * be seen as that, and a text that is none is never taken for a host by mistake.
+ * False: the row names no host.
+ */
+static bool host_of(const json_t *row, size_t k, char *out, size_t size)
+{
+    const json_t *host = json_object_get(row, kinds[k].host);
+    const json_t *port = json_object_get(row, kinds[k].port);
+    const char *name = json_string_value(json_object_get(host, "S"));
+    const char *digits = json_string_value(json_object_get(port, "N"));
+    char usual[24];
+
+    if (is_none(host)) {
+        return false;
+    }
+    if (digits == NULL) {
+        digits = json_string_value(json_object_get(port, "S"));
+    }
+    (void)snprintf(usual, sizeof usual, "%lld", (long long)kinds[k].default_port);
+    (void)snprintf(out, size, "%.255s:%.20s", name == NULL ? "(not a text)" : name,
+                   is_none(port)    ? usual
+                   : digits == NULL ? "(not a number)"
+                                    : digits);
+    return true;
+}
+
+/* The id of one of postgres_instances: a map with instance_id, or the id itself. */
+static const char *instance_of(const json_t *one)
+{
+    const json_t *map = json_object_get(one, "M");
+    const char *id = json_string_value(json_object_get(json_object_get(map, "instance_id"), "S"));
+
+    if (id == NULL) {
+        id = json_is_string(one) ? json_string_value(one) : json_string_value(json_object_get(one, "S"));
+    }
+    return id == NULL ? "(not an instance)" : id;
+}
+
 /* What document 003's programs say of one kind, unless belay_databases says it already. */
 static void add_kind(const json_t *row, size_t k, json_t *databases)
 {
+    const json_t *list = json_object_get(row, kinds[k].instances);
     const json_t *instances = list_of(row, kinds[k].instances);
-    const char *host = item_text(row, kinds[k].host);
-    int64_t port = kinds[k].default_port;
-    bool host_said = host == NULL || *host == '\0';
     char text[TEXT_SIZE], place[TEXT_SIZE / 2] = "";
+    bool host_said = !host_of(row, k, place, sizeof place) || is_said(databases, place);
 
-    (void)item_int(row, kinds[k].port, &port);
-    if (!host_said) {
-        (void)snprintf(place, sizeof place, "%.255s:%lld", host, (long long)port);
-        host_said = has_text(databases, place);
-    }
     for (size_t i = 0; i < json_array_size(instances); i++) {
-        const json_t *one = json_object_get(json_array_get(instances, i), "M");
-        const char *id = json_string_value(json_object_get(json_object_get(one, "instance_id"), "S"));
+        const char *id = instance_of(json_array_get(instances, i));
 
-        if (id == NULL || has_text(databases, id)) {
+        if (is_said(databases, id)) {
             continue;
         }
         (void)snprintf(text, sizeof text, "%s=%.100s%s%s", kinds[k].kind, id, host_said ? "" : "@",
@@ -120,6 +189,10 @@ static void add_kind(const json_t *row, size_t k, json_t *databases)
     }
     if (!host_said) {
         (void)snprintf(text, sizeof text, "%s=%s", kinds[k].kind, place);
+        (void)json_array_append_new(databases, json_string(text));
+    }
+    if (instances == NULL && !is_none(list)) {
+        (void)snprintf(text, sizeof text, "%s=(%s is not a list)", kinds[k].kind, kinds[k].instances);
         (void)json_array_append_new(databases, json_string(text));
     }
 }
