@@ -323,7 +323,7 @@ class Runvoy(Interop, DynamoCase):
 
 class AppRegistry(Interop, DynamoCase):
     LAYOUT, DOCUMENT, KEY = "appregistry", "003", "i-0abc123"
-    ATTRIBUTES = {"app_name": "S", "owner_id": "S", "ttl": "N", "created_at": "S", "lock_type": "S",
+    ATTRIBUTES = {"app_name": "S", "owner_id": "S", "ttl": "N", "created_at": "N", "lock_type": "S",
                   "db_identifier": "S"}
     ADDED = {"lock_id": "S"}
 
@@ -331,6 +331,12 @@ class AppRegistry(Interop, DynamoCase):
         super().make_store()
         self.app = {"app_name": {"S": "shop"}, "url": {"S": "https://shop.example"}, "ttl": {"N": "1"}}
         self.db.put(self.table, **self.app)
+
+    def test_the_time_of_a_lock_is_read_as_a_number_and_as_the_text_of_an_earlier_belay(self):
+        self.document("acquire", owner="theirs", seconds=600)
+        for value in ({"N": "1733816000"}, {"S": "2024-12-10T07:33:20Z"}):
+            self.db.put(self.table, **{**self.lock_item(), "created_at": value})
+            self.assertEqual(self.ok("status", self.KEY, "--json").json()["locked_at"][:19], "2024-12-10T07:33:20")
 
     def test_an_application_is_neither_shown_nor_touched(self):
         """S3.1: locks never share a key space with applications."""

@@ -253,7 +253,7 @@ static void the_items_of_the_five_documents_are_written_to_the_letter(void **sta
                "\"status\":{\"S\":\"active\"},\"metadata\":{\"M\":{\"user\":{\"S\":\"alice\"}}}}");
     check_item("appregistry", "i-0abc",
                "{\"app_name\":{\"S\":\"LOCK#DB#i-0abc\"},\"owner_id\":{\"S\":\"owner\"},"
-               "\"ttl\":{\"N\":\"1733816060\"},\"created_at\":{\"S\":\"2024-12-10T07:33:20Z\"},"
+               "\"ttl\":{\"N\":\"1733816060\"},\"created_at\":{\"N\":\"1733816000\"},"
                "\"lock_type\":{\"S\":\"database\"},\"db_identifier\":{\"S\":\"i-0abc\"},"
                "\"lock_id\":{\"S\":\"id-1\"}}");
     check_item("deployer", "stack:a:env:b",

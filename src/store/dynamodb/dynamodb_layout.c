@@ -116,7 +116,7 @@ static const struct layout layouts[] = {
         .fields = {
             [FIELD_LOCK_ID] = { "lock_id", FORMAT_TEXT },
             [FIELD_OWNER] = { "owner_id", FORMAT_TEXT },
-            [FIELD_LOCKED_AT] = { "created_at", FORMAT_RFC3339 },
+            [FIELD_LOCKED_AT] = { "created_at", FORMAT_SECONDS },
             [FIELD_EXPIRES] = { "ttl", FORMAT_SECONDS },
         },
         .extras = {

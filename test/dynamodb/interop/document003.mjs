@@ -1,5 +1,5 @@
 // Document 003, the lock around stopping a shared database, in the table of applications. Mended: `ttl` is a
-// reserved word; created_at is UTC.
+// reserved word. created_at is a number of seconds, as ttl is.
 const keyOf = (identifier) => ({ app_name: { S: `LOCK#DB#${identifier}` } });
 
 export function open(send) {
@@ -12,7 +12,7 @@ export function open(send) {
                     ...keyOf(key),
                     owner_id: { S: owner },
                     ttl: { N: String(now + seconds) },
-                    created_at: { S: new Date().toISOString() },
+                    created_at: { N: String(now) },
                     lock_type: { S: "database" },
                     db_identifier: { S: key },
                 },
@@ -37,7 +37,7 @@ export function open(send) {
             return item && {
                 key: item.db_identifier.S,
                 owner: item.owner_id.S,
-                since: new Date(item.created_at.S).getTime(),
+                since: Number(item.created_at.N) * 1000,
                 expires: Number(item.ttl.N) * 1000,
                 live: Number(item.ttl.N) * 1000 > Date.now(),
                 type: item.lock_type.S,
