@@ -133,6 +133,12 @@ void record_clear(struct belay_client *client, const struct belay_app *seen);
 /* Record the request; its time identifies it. */
 enum belay_code record_stop_requested(struct belay_client *client, const char *name, const char *by,
                                       int64_t *out_since_unix_ms, struct belay_error *err);
+/*
+ * The request stands although the lock was not to be had: record it anew, for who holds the lock to see.
+ * BELAY_REFUSED if another record has come in between.
+ */
+enum belay_code record_request_again(struct belay_client *client, const char *name, const char *by,
+                                     int64_t *requested_unix_ms, struct belay_error *err);
 /* All databases of the application are stopped. Nothing is recorded if that request is not the last record. */
 enum belay_code record_stopped(struct belay_client *client, const char *name, int64_t requested_unix_ms,
                                struct belay_error *err);

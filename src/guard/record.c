@@ -20,6 +20,8 @@
 /* Clocks of two machines differ; a record from further ahead than this has no age that one can tell. */
 enum { TRIES = 16, AHEAD_MAX_MS = 5 * 60 * 1000 };
 
+#define SEEN_UP "belay (seen UP)"
+
 void status_set_reason(struct belay_app_status *status, const char *reason)
 {
     free(status->reason);
@@ -99,7 +101,7 @@ void record_clear(struct belay_client *client, const struct belay_app *seen)
 
         code = belay_app_get(client, seen->name, &app, NULL);
         if (code == BELAY_OK && same_record(app, seen)) { /* else it is a record of later */
-            code = put_state(client, app, BELAY_APP_RUNNING, "belay (seen UP)", NULL);
+            code = put_state(client, app, BELAY_APP_RUNNING, SEEN_UP, NULL);
         }
         belay_app_free(app);
     }
@@ -115,6 +117,39 @@ enum belay_code record_stop_requested(struct belay_client *client, const char *n
         *out_since_unix_ms = app->since_unix_ms;
     }
     belay_app_free(app);
+    return code;
+}
+
+/* Being seen UP after the request, while it was still shutting down, does not take the request back; a start does. */
+static bool is_open(const struct belay_app *app, int64_t requested_unix_ms)
+{
+    return app->state == BELAY_APP_STOP_REQUESTED
+               ? app->since_unix_ms == requested_unix_ms
+               : app->state == BELAY_APP_RUNNING && app->by != NULL && strcmp(app->by, SEEN_UP) == 0;
+}
+
+enum belay_code record_request_again(struct belay_client *client, const char *name, const char *by,
+                                     int64_t *requested_unix_ms, struct belay_error *err)
+{
+    enum belay_code code = BELAY_REFUSED;
+
+    for (int i = 0; code == BELAY_REFUSED && i < TRIES; i++) {
+        struct belay_app *app = NULL;
+
+        code = belay_app_get(client, name, &app, err);
+        if (code == BELAY_OK && !is_open(app, *requested_unix_ms)) {
+            belay_app_free(app);
+            return error_set(err, BELAY_REFUSED, "another state was recorded meanwhile");
+        }
+        if (code == BELAY_OK) {
+            code = put_state(client, app, BELAY_APP_STOP_REQUESTED,
+                             by != NULL ? by : client_user_name(client), err);
+        }
+        if (code == BELAY_OK) {
+            *requested_unix_ms = app->since_unix_ms;
+        }
+        belay_app_free(app);
+    }
     return code;
 }
 

@@ -7,7 +7,8 @@
  *      |
  *     read the registry, ask the others --- an error -------> error
  *      |                   \--- one is UP or UNKNOWN -------> skipped_shared_active
- *     all DOWN                  (with wait_ms: unlock, and again)
+ *     all DOWN                  (with wait_ms, or if one of these has requested
+ *      |                         its stop meanwhile: unlock, and again)
  *      |
  *     stopped already? -------------------------------------> skipped
  *      |
@@ -29,7 +30,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { ASK_AGAIN_MS = 1000, LINE_SIZE = 2048, RENAMES_MAX = 5 };
+enum { ASK_AGAIN_MS = 1000, LINE_SIZE = 2048, RENAMES_MAX = 5, RETOLD_MAX = 20 };
 
 /* ---- saying and deciding ---- */
 
@@ -163,13 +164,39 @@ static enum belay_code refresh_names(struct guard_run *run)
     return code;
 }
 
+/*
+ * Of two that stop at the same time, one holds the lock and may have asked the other
+ * while that was still up; if the other gives up on the lock, neither stops it:
+ *
+ *     it gives up:   record the request     then try the lock once more
+ *     the holder:    release the lock       then read the records
+ *
+ * Either the last try finds the lock free, or the holder finds the request, and asks again.
+ */
+static enum belay_code lock_or_tell(struct guard_run *run)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code = run_lock(run);
+
+    if (code == BELAY_HELD && *run->requested_unix_ms != 0 &&
+        record_request_again(run->client, run->options->app, run->options->by, run->requested_unix_ms,
+                             &err) == BELAY_OK) {
+        run->is_last_try = true;
+        code = run_lock(run);
+        run->is_last_try = false;
+    }
+    belay_error_release(&err);
+    return code;
+}
+
 /* True: it is decided. False: others use it, and there is time to ask again. */
 static bool try_once(struct guard_run *run)
 {
     enum belay_code code = refresh_names(run);
 
+    run->asks_now = false;
     if (code == BELAY_OK) {
-        code = run_lock(run);
+        code = lock_or_tell(run);
     }
     if (code != BELAY_OK) {
         return true;
@@ -180,7 +207,14 @@ static bool try_once(struct guard_run *run)
     }
     run_unlock(run, run->result->action != BELAY_DB_ERROR);
     if (run->has_new_names) {
+        run->asks_now = true;
         return ++run->renames > RENAMES_MAX;
+    }
+    if (run->result->action == BELAY_DB_SKIPPED_SHARED_ACTIVE && !run->options->dry_run &&
+        run->retold < RETOLD_MAX && run_was_told(run)) {
+        run->retold++;
+        run->asks_now = true;
+        return false;
     }
     return run->result->action != BELAY_DB_SKIPPED_SHARED_ACTIVE || clock_boot_ms() >= run->wait_end_ms;
 }
@@ -204,7 +238,7 @@ static void run_one(struct guard_run *run)
 
         is_decided = try_once(run);
         left_ms = run->wait_end_ms - clock_boot_ms();
-        if (!is_decided && !run->has_new_names && left_ms > 0) {
+        if (!is_decided && !run->asks_now && left_ms > 0) {
             client_sleep(left_ms < ASK_AGAIN_MS ? left_ms : ASK_AGAIN_MS, run->options->cancel);
         }
     }
@@ -376,6 +410,7 @@ static enum belay_code run_all(struct batch *batch, struct belay_db_results *res
                                  .target = &batch->targets[i],
                                  .is_start = batch->is_start,
                                  .registry = &batch->registry,
+                                 .requested_unix_ms = &batch->requested_unix_ms,
                                  .result = result };
 
         if (!result_begin(batch, i, result)) {
@@ -384,6 +419,7 @@ static enum belay_code run_all(struct batch *batch, struct belay_db_results *res
         run_one(&run);
         names_release(&run.names);
         net_ec2_found_release(&run.ec2);
+        free(run.active_since);
     }
     return BELAY_OK;
 }

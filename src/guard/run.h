@@ -28,8 +28,13 @@ struct guard_run {
     struct run_held held[NAMES_MAX];
     size_t n_held;
     int renames;
-    bool has_new_names;      /* the registry has names that are not locked: lock those too */
-    struct belay_lock *lock; /* borrowed; that of target->id. NULL: none, or not needed */
+    int retold;
+    bool is_last_try;           /* for the lock */
+    bool asks_now;              /* the next attempt need not wait */
+    int64_t *requested_unix_ms; /* borrowed; when the application's stop was requested; 0: it was not */
+    int64_t *active_since;      /* owned; of each of result->active_apps: the record that was read */
+    bool has_new_names;         /* the registry has names that are not locked: lock those too */
+    struct belay_lock *lock;    /* borrowed; that of target->id. NULL: none, or not needed */
     char owner[40];
     int attempts;
     bool said_waiting;
@@ -65,6 +70,8 @@ enum belay_code run_check_names(struct guard_run *run, const struct guard_regist
 
 /* Whether anybody but options->app uses it. BELAY_OK: surely not. Else it has decided. */
 enum belay_code run_check_users(struct guard_run *run);
+/* After the lock was released: one of those that were found active has requested its stop since. */
+bool run_was_told(struct guard_run *run);
 
 /* ---- database.c ---- */
 

@@ -95,6 +95,9 @@ static enum belay_code weigh(struct guard_run *run, const struct users *users)
     struct buf names = BUF_INIT(1 << 20);
     bool ok = true;
 
+    free(run->active_since);
+    run->active_since = calloc(users->n + 1, sizeof *run->active_since);
+    ok = run->active_since != NULL;
     for (size_t i = 0; ok && i < users->n; i++) {
         const struct belay_app_status *status = users->statuses[i];
         bool is_down = status->status == BELAY_QUICK_DOWN;
@@ -104,6 +107,7 @@ static enum belay_code weigh(struct guard_run *run, const struct users *users)
                 belay_quick_name(status->status), status->reason == NULL ? "" : ": ",
                 status->reason == NULL ? "" : status->reason);
         if (!is_down) {
+            run->active_since[result->n_active] = users->apps[i]->since_unix_ms;
             ok = add_name(&result->active_apps, &result->n_active, status->app);
             buf_addf(&names, "%s%s", names.len == 0 ? "" : ", ", status->app);
             buf_addf(&active, "%s%s is %s%s%s%s", active.len == 0 ? "" : ", ", status->app,
@@ -176,4 +180,30 @@ enum belay_code run_check_users(struct guard_run *run)
     guard_registry_release(&registry);
     belay_error_release(&err);
     return code;
+}
+
+static bool has_requested(const struct guard_registry *registry, const char *name, int64_t seen_unix_ms)
+{
+    for (size_t i = 0; i < registry->n; i++) {
+        const struct belay_app *app = registry->apps[i];
+
+        if (strcmp(app->name, name) == 0) {
+            return app->state != BELAY_APP_RUNNING && app->since_unix_ms != seen_unix_ms;
+        }
+    }
+    return true; /* it is gone */
+}
+
+bool run_was_told(struct guard_run *run)
+{
+    struct guard_registry registry = { 0 };
+    bool is_told = false;
+
+    if (guard_registry_read(run->client, &registry, NULL) == BELAY_OK) {
+        for (size_t i = 0; !is_told && i < run->result->n_active; i++) {
+            is_told = has_requested(&registry, run->result->active_apps[i], run->active_since[i]);
+        }
+    }
+    guard_registry_release(&registry);
+    return is_told;
 }

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "guard/run.h"
 
-enum { BEATS_PER_LEASE = 4 };
+enum { BEATS_PER_LEASE = 4, CHECK_MARGIN_MS = 1000, CHECK_MAX_MS = 60000 };
 
 static void on_lost(void *context, struct belay_lock *lock, const char *why)
 {
@@ -50,16 +50,45 @@ static void fill_options(struct guard_run *run, const struct belay_meta metadata
         options->wait_ms = left_ms > 0 ? left_ms : 0;
         options->attempts = left_ms > 0 ? 0 : 1;
     } else {
-        options->attempts = run->settings->lock_attempts;
+        options->attempts = run->is_last_try ? 1 : run->settings->lock_attempts;
     }
+}
+
+/* How long another stop may hold the lock to ask the others: a stop that gives up sooner is missed by it. */
+static int64_t check_ms(const struct guard_run *run)
+{
+    int64_t ms = run->settings->quick_timeout_ms + CHECK_MARGIN_MS;
+
+    return run->is_start || run->is_last_try || run->options->wait_ms > 0 ? 0
+           : ms < CHECK_MAX_MS                                            ? ms
+                                                                          : CHECK_MAX_MS;
+}
+
+/* The attempts that are configured, and then as a waiter for what is left of a check. */
+static enum belay_code acquire(struct guard_run *run, const char *key, struct belay_lock_options *options,
+                               struct belay_lock **out_lock, struct belay_error *err)
+{
+    int64_t end_ms = clock_boot_ms() + check_ms(run);
+    enum belay_code code = belay_lock_acquire(run->client, key, options, out_lock, err);
+    int64_t left_ms = end_ms - clock_boot_ms();
+
+    if (code == BELAY_HELD && left_ms > 0) {
+        belay_error_release(err);
+        options->attempts = 0;
+        options->wait_ms = left_ms;
+        code = belay_lock_acquire(run->client, key, options, out_lock, err);
+    }
+    return code;
 }
 
 static enum belay_code refused(struct guard_run *run, const char *id, enum belay_code code,
                                const struct belay_error *err)
 {
     if (code == BELAY_HELD) {
-        run_say(run, BELAY_WARN_LEVEL, "Lock not acquired for db=%s after %d attempts", id,
-                run->attempts > 0 ? run->attempts : 1); /* a dry run looks once */
+        if (!run->is_last_try) {
+            run_say(run, BELAY_WARN_LEVEL, "Lock not acquired for db=%s after %d attempts", id,
+                    run->attempts > 0 ? run->attempts : 1); /* a dry run looks once */
+        }
         run_decide(run, BELAY_DB_SKIPPED_LOCK, code, "%s", err->text);
     } else {
         run_say(run, BELAY_WARN_LEVEL, "Lock not acquired for db=%s: %s", id, err->text);
@@ -95,7 +124,7 @@ static enum belay_code take_one(struct guard_run *run, const char *id, struct be
     if (held->key == NULL) {
         return error_no_memory(err);
     }
-    code = belay_lock_acquire(run->client, held->key, &options, &held->lock, err);
+    code = acquire(run, held->key, &options, &held->lock, err);
     if (code != BELAY_OK) {
         free(held->key);
         return code;

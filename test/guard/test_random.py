@@ -114,5 +114,54 @@ class Rounds(GuardCase):
         print(f"\n{ROUNDS} rounds on {STORE}, seed {SEED}: {self.counts}, {stops} stop actions")
 
 
+class Together(GuardCase):
+    """All go down at about the same time, each with its own stop: the database ends stopped if and only if all are down."""
+
+    CONTROLLER = {"lock_ttl_seconds": 30, "quick_status_timeout": 5}
+    NAMES = ("a", "b", "c")
+    ROUNDS = max(4, ROUNDS // 6)
+
+    def leave(self, name, rng, results):
+        application = self.applications[name]
+        application.delay = rng.choice([0, 0.3, 2, 3])  # what is being asked is still answered, and late
+        time.sleep(rng.random())
+        (self.dir / "up" / name).unlink()
+        if rng.random() < 0.7:
+            application.down()
+        else:
+            application.up(503)
+        results[name] = self.belay("db", "stop", "--app", name, env={"STOPPING": name})
+
+    def come(self, name):
+        self.applications[name].delay = 0
+        self.applications[name].up(200)
+        (self.dir / "up" / name).touch()
+        self.ok("app", "mark-running", name)
+
+    def test_it_ends_stopped_if_and_only_if_all_are_down(self):
+        rng = random.Random(SEED)
+        for name in self.NAMES:
+            self.application(name)
+        for round_number in range(self.ROUNDS):
+            for name in self.NAMES:
+                self.come(name)
+            self.run_database()
+            leaving = self.NAMES if rng.random() < 0.75 else rng.sample(self.NAMES, 2)
+            results = {}
+            threads = [threading.Thread(target=self.leave, args=(name, random.Random(f"{SEED}-{round_number}-{name}"), results))
+                       for name in leaving]
+            before = len(self.log())
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            stops = [line for line in self.log()[before:] if line.startswith("stop ")]
+            where = f"seed {SEED}, round {round_number}, {STORE}, {leaving}: {results}"
+            self.assertEqual(self.running(), len(leaving) < len(self.NAMES), where)
+            self.assertEqual(len(stops), int(len(leaving) == len(self.NAMES)), where)
+            self.assertEqual([line for line in stops if not line.endswith("up=")], [], where)
+            self.assertLessEqual({result.code for result in results.values()}, {0, 75}, where)
+
+
 if __name__ == "__main__":
     main()

@@ -249,6 +249,35 @@ class Together(GuardCase):
         self.assertEqual(sorted(actions), ["skipped", "stopped"])
         self.assertEqual(len([line for line in self.log() if line.startswith("stop ")]), 1)
 
+    def both_stop(self, **b_controller):
+        """B goes down while A asks it: what A hears, late, is B's last 200. The actions of A and B."""
+        self.application("a").down()
+        b = self.application("b")
+        self.run_database()
+        b.delay = 5
+        self.configure(lock_ttl_seconds=60, quick_status_timeout=10)
+        first = self.start("db", "stop", "--app", "a", "--json")
+        wait_until(lambda: b.seen, "A asks B")
+        b.down()
+        self.configure(lock_ttl_seconds=60, **b_controller)
+        second = self.start("db", "stop", "--app", "b", "--json")
+        actions = []
+        for process in (first, second):
+            out, err = process.communicate(timeout=90)
+            self.assertIn(process.returncode, (0, 75), err)
+            actions.append(json.loads(out)["results"][0]["action"])
+        self.assertFalse(self.running(), actions)
+        self.assertEqual(len([line for line in self.log() if line.startswith("stop ")]), 1)
+        return actions
+
+    def test_one_that_goes_down_while_it_is_asked_stops_the_database_itself(self):
+        """S3.6: its attempts last longer than a check. One of the two stops it, and the other finds it stopped."""
+        self.assertEqual(sorted(self.both_stop(quick_status_timeout=20)), ["skipped", "stopped"])
+
+    def test_one_that_gives_up_on_the_lock_has_told_the_holder(self):
+        """S3.6: the holder asks again, as the other's request is newer than what it has read."""
+        self.assertEqual(self.both_stop(quick_status_timeout=1), ["stopped", "skipped_lock"])
+
     def test_wait_asks_again_until_the_other_is_down(self):
         self.application("a").down()
         other = self.application("b")
