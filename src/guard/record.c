@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "client/items.h"
 #include "guard/guard.h"
 
@@ -125,7 +126,7 @@ static bool is_open(const struct belay_app *app, int64_t requested_unix_ms)
 {
     return app->state == BELAY_APP_STOP_REQUESTED
                ? app->since_unix_ms == requested_unix_ms
-               : app->state == BELAY_APP_RUNNING && app->by != NULL && strcmp(app->by, SEEN_UP) == 0;
+               : app->state == BELAY_APP_RUNNING && app->by != NULL && text_has_prefix(app->by, SEEN_UP);
 }
 
 enum belay_code record_request_again(struct belay_client *client, const char *name, const char *by,

@@ -221,25 +221,33 @@ static enum belay_code read_app(struct job *job, struct belay_app **out_app, boo
     return BELAY_OK;
 }
 
+static bool same_urls(const struct belay_app *a, const struct belay_app *b)
+{
+    bool is_same = a->n_urls == b->n_urls;
+
+    for (size_t i = 0; is_same && i < a->n_urls; i++) {
+        is_same = strcmp(a->urls[i], b->urls[i]) == 0;
+    }
+    return is_same;
+}
+
 /*
  * What the body says that is for the server to say: where its URLs may lead, as long as no admin registers it, and,
  * unless that is what was recorded before, who recorded its state.
  */
-static enum belay_code vouch_for(struct job *job, struct belay_app *app)
+static enum belay_code vouch_for(struct job *job, struct belay_app *app, bool is_versioned)
 {
     struct belay_app *before = NULL;
     char by[BELAY_OWNER_MAX + 1];
-    bool is_kept;
+    bool is_known = belay_app_get(job->server->client, app->name, &before, NULL) == BELAY_OK;
+    bool is_kept = is_known && before->by != NULL && app->by != NULL && strcmp(before->by, app->by) == 0 &&
+                   before->since_unix_ms == app->since_unix_ms;
     enum belay_code code = BELAY_OK;
 
-    app->public_only = app->public_only || job->role < ROLE_ADMIN;
-    if (app->by == NULL) {
-        return BELAY_OK;
+    if (job->role < ROLE_ADMIN) { /* a change of the record leaves the URLs as an admin registered them */
+        app->public_only = !is_versioned || !is_known || before->public_only || !same_urls(before, app);
     }
-    is_kept = belay_app_get(job->server->client, app->name, &before, NULL) == BELAY_OK &&
-              before->by != NULL && strcmp(before->by, app->by) == 0 &&
-              before->since_unix_ms == app->since_unix_ms;
-    if (!is_kept) {
+    if (app->by != NULL && !is_kept) {
         code = mark_name(app->by, job->who, "by", by, sizeof by, &job->err);
         free(app->by);
         app->by = code == BELAY_OK ? strdup(by) : NULL;
@@ -261,7 +269,7 @@ static void write_app(struct job *job, bool create)
         code = check_app_key(job, app->name);
     }
     if (code == BELAY_OK) {
-        code = vouch_for(job, app);
+        code = vouch_for(job, app, is_versioned);
     }
     if (code == BELAY_OK && create) {
         app->version = 0;

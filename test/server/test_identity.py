@@ -413,6 +413,15 @@ class Applications(ServerCase):
         self.assertEqual(self.quick()["status"], "UP")
         self.assertEqual(target.n, 3)
 
+    def test_a_record_by_a_locker_leaves_the_urls_as_an_admin_registered_them(self):
+        """As `belay db stop --app shop --store http://…` writes it."""
+        target = Target(self)
+        made = self.register("root", target.url).json()
+        put = self.server.call("PUT", "/v1/apps/shop", {**made, "state": "stop_requested"}, token="locker")
+        self.assertEqual((put.status, put.json()["public_only"], put.json()["state"]), (200, False, "stop_requested"))
+        put = self.server.call("PUT", "/v1/apps/shop", {**put.json(), "urls": [target.url + "x"]}, token="locker")
+        self.assertEqual((put.status, put.json()["public_only"]), (200, True))
+
     def test_the_configuration_can_allow_more(self):
         target = Target(self)
         self.server.stop()
