@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/store_url.h"
 #include "base/text.h"
 #include "belay/state.h"
 #include "client/loader.h"
@@ -13,19 +14,16 @@
 /* "file:DIR/state" beside "sqlite:DIR/belay.db?..."; NULL if the locks are not in a file. */
 static char *beside_locks(const char *store)
 {
-    struct buf url = BUF_INIT(8192);
-    char *path;
+    struct buf url = BUF_INIT(16384);
+    char *path = store_url_place(store, "sqlite:");
     char *made;
 
-    if (store == NULL || !text_has_prefix(store, "sqlite:")) {
-        return NULL;
-    }
-    store += strlen("sqlite:");
-    path = strndup(store, strcspn(store, "?"));
     if (path == NULL) {
         return NULL;
     }
-    buf_addf(&url, "file:%s/state", dirname(path));
+    buf_adds(&url, "file:");
+    store_url_add_place(&url, dirname(path));
+    buf_adds(&url, "/state");
     free(path);
     made = buf_take(&url);
     buf_release(&url);

@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/store_url.h"
 #include "config/config.h"
 #include "config/value.h"
 
@@ -91,7 +92,7 @@ char *config_home_path(const char *xdg_name, const char *fallback, const char *r
 enum belay_code config_default_store(char **out_url, struct belay_error *err)
 {
     char *path = config_home_path("XDG_STATE_HOME", ".local/state", "belay/belay.db");
-    struct buf url = BUF_INIT(PATH_LIMIT + 16);
+    struct buf url = BUF_INIT(3 * PATH_LIMIT + 16);
     char *text;
 
     if (path == NULL) {
@@ -99,7 +100,8 @@ enum belay_code config_default_store(char **out_url, struct belay_error *err)
                          "there is no home directory to keep the locks in: set --store or BELAY_STORE, such "
                          "as sqlite:/var/lib/belay/belay.db");
     }
-    buf_addf(&url, "sqlite:%s", path);
+    buf_adds(&url, "sqlite:");
+    store_url_add_place(&url, path);
     free(path);
     text = buf_take(&url);
     buf_release(&url);

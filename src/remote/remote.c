@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/secret.h"
+#include "base/store_url.h"
 #include "base/text.h"
 #include "lock/info.h"
 #include "net/uri.h"
@@ -67,15 +68,24 @@ static bool is_this_machine(const char *host)
 static enum belay_code take_url(struct remote *remote, const char *url, bool *out_in_the_clear,
                                 struct belay_error *err)
 {
+    static const struct store_url_kind kind = { .scheme = "a server's URL", .place_is_a_url = true };
     struct buf text = BUF_INIT(REMOTE_URL_MAX);
     struct uri uri;
+    char *place = NULL;
+    enum belay_code code;
 
-    if (!uri_parse(url, &uri) || uri.query[0] != '\0') {
+    code = store_url_parse(&kind, url, NULL, &place, NULL, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (!uri_parse(place, &uri)) {
+        free(place);
         return error_set(err, BELAY_CONFIG,
                          "'%.200s' is not a server's URL: write http://HOST:PORT or https://HOST:PORT; a "
                          "token belongs in the file that BELAY_AUTH_FILE names",
                          strchr(url, '@') == NULL ? url : "(with a password)");
     }
+    free(place);
     buf_addf(&text, "%s://%s%s", uri.tls ? "https" : "http", uri.authority, uri.path);
     remote->direct = is_this_machine(uri.host);
     *out_in_the_clear = !uri.tls && !remote->direct;

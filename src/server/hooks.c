@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/store_url.h"
 #include "base/text.h"
 #include "server/server.h"
 #include "wire/wire.h"
@@ -551,15 +552,17 @@ static char *file_path(const struct server *server)
     const char *configured = belay_config_get(server->config, "server.webhooks.file");
     const char *url = belay_client_store_url(server->client);
     struct buf path = BUF_INIT(4096);
+    char *database;
 
     if (configured != NULL) {
         return strdup(configured);
     }
-    if (!text_has_prefix(url, "sqlite:/")) {
+    database = store_url_place(url, "sqlite:");
+    if (database == NULL) {
         return NULL;
     }
-    url += strlen("sqlite:");
-    buf_add(&path, url, strcspn(url, "?"));
+    buf_adds(&path, database);
+    free(database);
     buf_adds(&path, "-webhooks");
     return buf_take(&path);
 }

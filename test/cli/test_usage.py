@@ -112,6 +112,53 @@ class CommandLine(BelayCase):
         blocked.write_text("a file, not a folder")
         self.assertIn(self.belay("list", "--store", f"sqlite:{blocked}/belay.db").code, (69, 78, 65))
 
+    def test_one_file_is_one_store_however_its_parameters_are_written(self):
+        path = self.dir / "locks.db"
+        for other in ("", ",durability=full", "?durability=full", ",retain_events=1d&durability=normal", "?"):
+            with self.subTest(other=other):
+                key = f"key-{len(other)}"
+                command = ["acquire", key, "--store", f"sqlite:{path},durability=full"]
+                self.ok("run", key, "--store", f"sqlite:{path}{other}", "--", *self.program(75, *command))
+        self.assertEqual([f.name for f in self.dir.iterdir() if "," in f.name or "?" in f.name], [])
+
+    def program(self, code, *args):
+        """A command that runs belay and is content with that exit code alone."""
+        return ["sh", "-c", 'code=$1; shift; "$@"; test $? = "$code"', "sh", str(code), BELAY, *args]
+
+    def test_the_store_that_a_command_is_given_is_the_same_one(self):
+        path = self.dir / "a,b 100%?.db"
+        written = f"sqlite:{self.dir}/a%2Cb 100%25%3F.db,durability=full"
+        held = self.program(75, "acquire", "k")
+        self.ok("run", "k", "--store", written, "--", *held)  # by BELAY_STORE, which run sets
+        self.assertTrue(path.exists())
+        self.ok("state", "list", "--store", written)
+
+    def test_a_home_with_a_comma_keeps_its_locks_where_they_are(self):
+        home = self.dir / "a,durability=full"
+        env = {"BELAY_STORE": "", "XDG_STATE_HOME": str(home)}
+        self.ok("acquire", "k", env=env)
+        self.assertTrue((home / "belay" / "belay.db").exists())
+        self.fails(75, "acquire", "k", env=env)
+
+    def test_an_unknown_parameter_is_refused_on_every_store_with_the_known_ones(self):
+        for sign in "?,":
+            for store, known in ((f"sqlite:{self.dir}/u.db{sign}durabilty=full", "durability=normal|full"),
+                                 (f"dynamodb:table{sign}regoin=x", "region=R"),
+                                 (f"http://127.0.0.1:9{sign}token=hunter2", "takes none"),
+                                 (f"http://127.0.0.1:9/path{sign}x=1", "takes none")):
+                with self.subTest(store=store):
+                    result = self.fails(64, "list", "--store", store)
+                    self.assertIn(known, result.err)
+                    self.assertIn("is not known", result.err)
+                    self.assertNotIn("hunter2", result.err)
+            for store, known in ((f"file:{self.dir}/s{sign}x=1", "file: takes none"),
+                                 (f"s3://bucket/prefix{sign}regoin=x", "region=R")):
+                with self.subTest(store=store):
+                    self.assertIn(known, self.fails(64, "state", "list", "--state-store", store).err)
+                    self.assertIn(known, self.fails(64, "state", "list", env={"BELAY_STATE_STORE": store}).err)
+        self.assertFalse((self.dir / "u.db").exists())
+        self.assertEqual([f.name for f in self.dir.iterdir() if "," in f.name], [])
+
 
 class Output(BelayCase):
     def full(self, *args):

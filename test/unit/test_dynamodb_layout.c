@@ -30,6 +30,20 @@ static void a_url_is_read_and_written_whole(void **state)
     ddb_params_release(&params);
 }
 
+static void a_comma_begins_the_parameters_and_values_may_be_encoded(void **state)
+{
+    struct ddb_params params;
+    char *url;
+
+    (void)state;
+    assert_int_equal(ddb_params_parse("locks,profile=a%2Cb%26c%25,region=r", &params, NULL), BELAY_OK);
+    assert_string_equal(params.profile, "a,b&c%");
+    url = ddb_params_url(&params);
+    assert_string_equal(url, "dynamodb:locks?region=r&profile=a%2Cb%26c%25");
+    free(url);
+    ddb_params_release(&params);
+}
+
 static void a_wrong_url_is_told_what_would_be_right(void **state)
 {
     static const struct {
@@ -42,7 +56,10 @@ static void a_wrong_url_is_told_what_would_be_right(void **state)
         { "locks?layout=", "has no value" },
         { "locks?max_clock_skew=soon", "is no duration" },
         { "locks?max_clock_skew=2h", "at most 1h" },
-        { "locks?observe=yes", "observe=1" },
+        { "locks?observe=yes", "must be 0 or 1" },
+        { "locks,layot=x", "valid are layout=NAME" },
+        { "locks?region=a,region=b", "is given twice" },
+        { "locks?profile=50%", "is written %25" },
         { "locks?fence_table=x", "is not the name of a DynamoDB table" },
     };
 
@@ -174,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_url_is_read_and_written_whole),
+        cmocka_unit_test(a_comma_begins_the_parameters_and_values_may_be_encoded),
         cmocka_unit_test(a_wrong_url_is_told_what_would_be_right),
         cmocka_unit_test(a_layout_that_cannot_work_is_told_why),
         cmocka_unit_test(a_layout_that_is_not_there_is_not_found),

@@ -76,6 +76,64 @@ static void the_url_is_absolute_and_keeps_the_parameters(void **state)
     assert_int_equal(chdir("/"), 0);
 }
 
+/* Two names for one file are two holders of one lock (L1). */
+static void a_comma_begins_the_parameters_as_a_question_mark_does(void **state)
+{
+    struct place *place = *state;
+    struct belay_store *store = NULL;
+    struct belay_store *again = NULL;
+    char path[160];
+    char *url = NULL;
+    char *url_again = NULL;
+
+    (void)snprintf(path, sizeof path, "%s,durability=full,retain_events=2d", place->path);
+    assert_int_equal(sqlite_store_open(path, &place->machine.hooks, &store, &url, NULL), BELAY_OK);
+    assert_int_equal(access(place->path, F_OK), 0);
+    assert_int_equal(access(path, F_OK), -1);
+    (void)snprintf(path, sizeof path, "sqlite:%s?durability=full&retain_events=2d", place->path);
+    assert_string_equal(url, path);
+
+    assert_int_equal(
+        sqlite_store_open(url + strlen("sqlite:"), &place->machine.hooks, &again, &url_again, NULL),
+        BELAY_OK);
+    assert_string_equal(url, url_again);
+    free(url);
+    free(url_again);
+    store->ops->close(store);
+    again->ops->close(again);
+}
+
+static void a_path_with_commas_is_written_encoded_and_found_again(void **state)
+{
+    struct place *place = *state;
+    struct belay_store *store = NULL;
+    char text[160], path[160], expected[200];
+    char *url = NULL;
+
+    (void)snprintf(text, sizeof text, "%s/a%%2Cb%%3fc%%25.db", place->directory);
+    (void)snprintf(path, sizeof path, "%s/a,b?c%%.db", place->directory);
+    (void)snprintf(expected, sizeof expected, "sqlite:%s/a%%2Cb%%3Fc%%25.db", place->directory);
+    assert_int_equal(sqlite_store_open(text, &place->machine.hooks, &store, &url, NULL), BELAY_OK);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_string_equal(url, expected);
+    free(url);
+    store->ops->close(store);
+    assert_refused(place, "/tmp/100%.db", BELAY_INVALID, "written %25");
+}
+
+static void a_file_that_an_earlier_belay_named_with_its_parameters_is_told(void **state)
+{
+    struct place *place = *state;
+    char path[160];
+
+    (void)snprintf(path, sizeof path, "%s,durability=full", place->path);
+    write_file(path, "");
+    assert_refused(place, path, BELAY_INVALID, "%2Cdurability=full' to use it");
+    assert_int_equal(access(place->path, F_OK), -1);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(try_open(place, path), BELAY_OK);
+}
+
 static void an_unknown_parameter_is_named_with_the_valid_ones(void **state)
 {
     struct place *place = *state;
@@ -88,6 +146,10 @@ static void an_unknown_parameter_is_named_with_the_valid_ones(void **state)
     assert_refused(place, path, BELAY_INVALID, "'some'");
     (void)snprintf(path, sizeof path, "%s?retain_events=x", place->path);
     assert_refused(place, path, BELAY_INVALID, "'x'");
+    (void)snprintf(path, sizeof path, "%s,durabilty=full", place->path);
+    assert_refused(place, path, BELAY_INVALID, "'durabilty'");
+    (void)snprintf(path, sizeof path, "%s,durability=full,durability=normal", place->path);
+    assert_refused(place, path, BELAY_INVALID, "is given twice");
     assert_refused(place, "", BELAY_INVALID, "names no file");
     assert_int_equal(access(place->path, F_OK), -1);
 }
@@ -252,6 +314,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(missing_directories_are_made_for_the_owner_alone),
         TEST(the_url_is_absolute_and_keeps_the_parameters),
+        TEST(a_comma_begins_the_parameters_as_a_question_mark_does),
+        TEST(a_path_with_commas_is_written_encoded_and_found_again),
+        TEST(a_file_that_an_earlier_belay_named_with_its_parameters_is_told),
         TEST(an_unknown_parameter_is_named_with_the_valid_ones),
         TEST(a_file_that_is_no_database_is_left_as_it_is),
         TEST(another_programs_database_is_left_as_it_is),

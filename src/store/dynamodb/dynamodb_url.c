@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/store_url.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
 enum { TABLE_MIN = 3, TABLE_MAX = 255, SKEW_DEFAULT_MS = 2000, SKEW_MAX_MS = 3600 * 1000 };
@@ -43,9 +44,10 @@ static enum belay_code parse_skew(const char *value, int64_t *out_ms, struct bel
     return BELAY_OK;
 }
 
-static enum belay_code set_param(struct ddb_params *params, const char *name, const char *value,
-                                 struct belay_error *err)
+static enum belay_code set_param(void *context, const char *name, const char *value, struct belay_error *err)
 {
+    struct ddb_params *params = context;
+
     if (strcmp(name, "layout") == 0) {
         return keep(&params->layout, value, err);
     }
@@ -64,53 +66,30 @@ static enum belay_code set_param(struct ddb_params *params, const char *name, co
     if (strcmp(name, "max_clock_skew") == 0) {
         return parse_skew(value, &params->max_skew_ms, err);
     }
-    if (strcmp(name, "observe") == 0 && (strcmp(value, "1") == 0 || strcmp(value, "0") == 0)) {
-        params->observe = *value == '1';
-        return BELAY_OK;
+    if (strcmp(name, "observe") == 0) {
+        params->observe = strcmp(value, "1") == 0;
+        return params->observe || strcmp(value, "0") == 0
+                   ? BELAY_OK
+                   : error_set(err, BELAY_INVALID, "store parameter observe='%.40s' must be 0 or 1", value);
     }
-    return error_set(err, BELAY_INVALID,
-                     "store parameter '%.40s=%.40s' is not known; valid are layout=NAME, region=R, "
-                     "endpoint=URL, profile=NAME, fence_table=NAME, max_clock_skew=DURATION and observe=1",
-                     name, value);
+    return BELAY_NOT_FOUND;
 }
 
-static enum belay_code parse_list(struct ddb_params *params, char *list, struct belay_error *err)
-{
-    enum belay_code code = BELAY_OK;
-    char *one;
-
-    while (code == BELAY_OK && (one = strsep(&list, "&,")) != NULL) {
-        char *value = strchr(one, '=');
-
-        if (*one == '\0') {
-            continue;
-        }
-        if (value == NULL || value[1] == '\0') {
-            return error_set(err, BELAY_INVALID, "store parameter '%.40s' has no value", one);
-        }
-        *value++ = '\0';
-        code = set_param(params, one, value, err);
-    }
-    return code;
-}
+static const struct store_url_kind kind = {
+    .scheme = "dynamodb:",
+    .known =
+        "layout=NAME, region=R, endpoint=URL, profile=NAME, fence_table=NAME, max_clock_skew=DURATION and "
+        "observe=1",
+    .set = set_param,
+};
 
 enum belay_code ddb_params_parse(const char *text, struct ddb_params *out_params, struct belay_error *err)
 {
     struct ddb_params params = { .max_skew_ms = SKEW_DEFAULT_MS };
-    char *list;
-    enum belay_code code;
+    enum belay_code code = store_url_parse(&kind, text, &params, &params.table, NULL, err);
 
-    params.table = strdup(text);
-    if (params.table == NULL) {
-        return error_no_memory(err);
-    }
-    list = strpbrk(params.table, "?,");
-    if (list != NULL) {
-        *list++ = '\0';
-    }
-    code = is_table(params.table) ? BELAY_OK : fail_table(params.table, err);
-    if (code == BELAY_OK && list != NULL) {
-        code = parse_list(&params, list, err);
+    if (code == BELAY_OK && !is_table(params.table)) {
+        code = fail_table(params.table, err);
     }
     if (code != BELAY_OK) {
         ddb_params_release(&params);
@@ -131,29 +110,20 @@ void ddb_params_release(struct ddb_params *params)
     memset(params, 0, sizeof *params);
 }
 
-static void add(struct buf *url, const char *name, const char *value)
-{
-    if (value != NULL) {
-        buf_addf(url, "%c%s=%s", strchr(url->data, '?') == NULL ? '?' : '&', name, value);
-    }
-}
-
 char *ddb_params_url(const struct ddb_params *params)
 {
     struct buf url = BUF_INIT(8192);
     char skew[CLOCK_TEXT_SIZE];
 
     buf_addf(&url, "dynamodb:%s", params->table);
-    if (!url.failed) {
-        add(&url, "layout", params->layout);
-        add(&url, "region", params->region);
-        add(&url, "endpoint", params->endpoint);
-        add(&url, "profile", params->profile);
-        add(&url, "fence_table", params->fence_table);
-        if (params->max_skew_ms != SKEW_DEFAULT_MS) {
-            add(&url, "max_clock_skew", clock_format_duration(skew, params->max_skew_ms));
-        }
-        add(&url, "observe", params->observe ? "1" : NULL);
+    store_url_add_param(&url, "layout", params->layout);
+    store_url_add_param(&url, "region", params->region);
+    store_url_add_param(&url, "endpoint", params->endpoint);
+    store_url_add_param(&url, "profile", params->profile);
+    store_url_add_param(&url, "fence_table", params->fence_table);
+    if (params->max_skew_ms != SKEW_DEFAULT_MS) {
+        store_url_add_param(&url, "max_clock_skew", clock_format_duration(skew, params->max_skew_ms));
     }
+    store_url_add_param(&url, "observe", params->observe ? "1" : NULL);
     return buf_take(&url);
 }

@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/store_url.h"
 #include "base/text.h"
 #include "hash/sha256.h"
 #include "store/file/file_internal.h"
@@ -404,35 +405,47 @@ static char *full_path(const char *dir)
     return made;
 }
 
-enum belay_code file_blob_open(const char *dir, struct belay_blob_store **out_store, char **out_url,
-                               struct belay_error *err)
+static const struct store_url_kind kind = { .scheme = "file:", .place_is_a_path = true };
+
+enum belay_code file_blob_open(const char *dir_and_params, struct belay_blob_store **out_store,
+                               char **out_url, struct belay_error *err)
 {
     struct file_store *store = NULL;
-    struct buf url = BUF_INIT(PATH_MAX);
+    struct buf url = BUF_INIT(3 * PATH_MAX);
+    char *dir = NULL;
     char *path;
+    enum belay_code code = store_url_parse(&kind, dir_and_params, NULL, &dir, NULL, err);
 
-    if (!text_is_clean(dir, PATH_MAX)) {
-        return error_set(err, BELAY_INVALID, "'file:%.200s' names no directory; write file:/path/to/state",
-                         dir);
+    if (code != BELAY_OK) {
+        return code;
     }
-    path = full_path(dir);
+    path = text_is_clean(dir, PATH_MAX) ? full_path(dir) : NULL;
     if (path == NULL) {
-        return error_set(err, BELAY_INVALID, "the directory '%.200s' is too long, or cannot be found", dir);
+        code =
+            error_set(err, BELAY_INVALID,
+                      "'file:%.200s' names no directory, or one that is too long or cannot be found; write "
+                      "file:/path/to/state",
+                      dir_and_params);
+        goto done;
     }
-    buf_addf(&url, "file:%s", path);
+    buf_adds(&url, "file:");
+    store_url_add_place(&url, path);
     store = calloc(1, sizeof *store);
     if (store == NULL || url.failed) {
         free(store);
         free(path);
-        buf_release(&url);
-        return error_no_memory(err);
+        code = error_no_memory(err);
+        goto done;
     }
     store->base.ops = &file_ops;
     store->dir = path;
     if (out_url != NULL) {
         *out_url = buf_take(&url);
     }
-    buf_release(&url);
     *out_store = &store->base;
-    return BELAY_OK;
+
+done:
+    free(dir);
+    buf_release(&url);
+    return code;
 }

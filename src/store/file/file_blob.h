@@ -12,8 +12,8 @@
 
 #include "belay/blob.h"
 
-/* `dir` is made when something is first put. *out_url (may be NULL) has its absolute path; the caller frees it. */
-enum belay_code file_blob_open(const char *dir, struct belay_blob_store **out_store, char **out_url,
-                               struct belay_error *err);
+/* What follows "file:" (base/store_url.h; there are no parameters). The directory is made when something is first put. *out_url (may be NULL) has its absolute path; the caller frees it. */
+enum belay_code file_blob_open(const char *dir_and_params, struct belay_blob_store **out_store,
+                               char **out_url, struct belay_error *err);
 
 #endif

@@ -1,8 +1,10 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/store_url.h"
 #include "net/uri.h"
 #include "store/s3/s3_internal.h"
 
@@ -25,48 +27,33 @@ static enum belay_code keep(char **field, const char *value, struct belay_error 
     return *field == NULL ? error_no_memory(err) : BELAY_OK;
 }
 
-static enum belay_code set_param(struct s3_params *params, char *text, struct belay_error *err)
+static enum belay_code set_param(void *context, const char *name, const char *value, struct belay_error *err)
 {
-    char *value = strchr(text, '=');
+    struct s3_params *params = context;
 
-    if (value != NULL) {
-        *value++ = '\0';
+    if (strcmp(name, "region") == 0) {
+        return keep(&params->region, value, err);
     }
-    if (value != NULL && *value != '\0') {
-        if (strcmp(text, "region") == 0) {
-            return keep(&params->region, value, err);
-        }
-        if (strcmp(text, "endpoint") == 0) {
-            return keep(&params->endpoint, value, err);
-        }
-        if (strcmp(text, "profile") == 0) {
-            return keep(&params->profile, value, err);
-        }
-        if (strcmp(text, "timeout") == 0) {
-            return belay_parse_duration(value, &params->timeout_ms) && params->timeout_ms > 0
-                       ? BELAY_OK
-                       : error_set(err, BELAY_INVALID,
-                                   "store parameter timeout='%.40s' is no duration such as 60s", value);
-        }
+    if (strcmp(name, "endpoint") == 0) {
+        return keep(&params->endpoint, value, err);
     }
-    return error_set(
-        err, BELAY_INVALID,
-        "store parameter '%.60s' %s; valid are region=R, endpoint=URL, profile=NAME and timeout=D", text,
-        value == NULL || *value == '\0' ? "has no value or is not known" : "is not known");
+    if (strcmp(name, "profile") == 0) {
+        return keep(&params->profile, value, err);
+    }
+    if (strcmp(name, "timeout") == 0) {
+        return belay_parse_duration(value, &params->timeout_ms) && params->timeout_ms > 0
+                   ? BELAY_OK
+                   : error_set(err, BELAY_INVALID,
+                               "store parameter timeout='%.40s' is no duration such as 60s", value);
+    }
+    return BELAY_NOT_FOUND;
 }
 
-static enum belay_code set_params(struct s3_params *params, char *text, struct belay_error *err)
-{
-    enum belay_code code = BELAY_OK;
-    char *one;
-
-    while (code == BELAY_OK && (one = strsep(&text, "&,")) != NULL) {
-        if (*one != '\0') {
-            code = set_param(params, one, err);
-        }
-    }
-    return code;
-}
+static const struct store_url_kind kind = {
+    .scheme = "s3://",
+    .known = "region=R, endpoint=URL, profile=NAME and timeout=D",
+    .set = set_param,
+};
 
 static bool is_bucket(const char *text)
 {
@@ -99,24 +86,24 @@ static enum belay_code set_prefix(struct s3_params *params, const char *text, st
 
 static char *full_url(const struct s3_params *params)
 {
-    struct buf url = BUF_INIT(8192);
-    const char *const values[] = { params->region, params->endpoint, params->profile };
-    static const char *const names[] = { "region", "endpoint", "profile" };
-    char sign = '?';
+    struct buf url = BUF_INIT(16384);
+    char timeout[32];
     char *text;
 
-    buf_addf(&url, "s3://%s/%s", params->bucket, params->prefix);
-    if (url.data[url.len - 1] == '/') {
-        url.data[--url.len] = '\0';
-    }
-    for (size_t i = 0; i < 3; i++) {
-        if (values[i] != NULL) {
-            buf_addf(&url, "%c%s=%s", sign, names[i], values[i]);
-            sign = '&';
+    buf_addf(&url, "s3://%s", params->bucket);
+    if (params->prefix[0] != '\0') {
+        buf_adds(&url, "/");
+        store_url_add_place(&url, params->prefix);
+        if (!url.failed) {
+            url.data[--url.len] = '\0'; /* the '/' at its end */
         }
     }
+    store_url_add_param(&url, "region", params->region);
+    store_url_add_param(&url, "endpoint", params->endpoint);
+    store_url_add_param(&url, "profile", params->profile);
     if (params->timeout_ms != DEFAULT_TIMEOUT_MS) {
-        buf_addf(&url, "%ctimeout=%lldms", sign, (long long)params->timeout_ms);
+        (void)snprintf(timeout, sizeof timeout, "%lldms", (long long)params->timeout_ms);
+        store_url_add_param(&url, "timeout", timeout);
     }
     text = buf_take(&url);
     buf_release(&url);
@@ -127,17 +114,13 @@ enum belay_code s3_params_parse(const char *text, struct s3_params *out_params, 
                                 struct belay_error *err)
 {
     struct s3_params params = { .timeout_ms = DEFAULT_TIMEOUT_MS };
-    char *copy = strdup(text);
-    char *query;
+    char *copy = NULL;
     char *slash;
-    enum belay_code code;
+    enum belay_code code = store_url_parse(&kind, text, &params, &copy, NULL, err);
 
-    if (copy == NULL) {
-        return error_no_memory(err);
-    }
-    query = strchr(copy, '?');
-    if (query != NULL) {
-        *query++ = '\0';
+    if (code != BELAY_OK) {
+        s3_params_release(&params);
+        return code;
     }
     slash = strchr(copy, '/');
     if (slash != NULL) {
@@ -148,9 +131,6 @@ enum belay_code s3_params_parse(const char *text, struct s3_params *out_params, 
                                        "'%.80s' is not the name of a bucket; write s3://BUCKET/PREFIX", copy);
     if (code == BELAY_OK) {
         code = set_prefix(&params, slash == NULL ? "" : slash, err);
-    }
-    if (code == BELAY_OK && query != NULL) {
-        code = set_params(&params, query, err);
     }
     if (code == BELAY_OK && out_url != NULL) {
         *out_url = full_url(&params);

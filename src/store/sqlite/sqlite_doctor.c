@@ -37,24 +37,20 @@ struct look {
 
 /* ---- place ---------------------------------------------------------------- */
 
-/* The parameters alone, so that no directory is made for the path. */
-static bool check_params(struct findings *findings, const char *text)
+/* The place that it names, without making a directory for it; NULL: it is wrong. */
+static char *check_params(struct findings *findings, const char *text)
 {
-    const char *query = strchr(text, '?');
-    struct buf url = BUF_INIT(8192);
     struct sqlite_params params = { 0 };
     struct belay_error err = BELAY_ERROR_INIT;
-    enum belay_code code;
+    char *place = NULL;
+    char *query = NULL;
 
-    buf_addf(&url, "%s%s", *text == '\0' || *text == '?' ? "" : "/belay.db", query == NULL ? "" : query);
-    code = url.failed ? error_no_memory(&err) : sqlite_params_parse(url.data, &params, &err);
-    if (code != BELAY_OK) {
+    if (sqlite_params_read(text, &params, &place, &query, &err) != BELAY_OK) {
         finding_error(findings, "store", NULL, &err);
     }
-    sqlite_params_release(&params);
+    free(query);
     belay_error_release(&err);
-    buf_release(&url);
-    return code == BELAY_OK;
+    return place;
 }
 
 /* The path in full; resolved as far as it is there. */
@@ -67,7 +63,7 @@ static char *full_path(const char *text)
     if (text[0] != '/') {
         buf_addf(&full, "%s/", getcwd(cwd, sizeof cwd) == NULL ? "." : cwd);
     }
-    buf_add(&full, text, strcspn(text, "?"));
+    buf_adds(&full, text);
     path = buf_take(&full);
     real = path == NULL ? NULL : realpath(path, NULL);
     if (real != NULL) {
@@ -417,8 +413,9 @@ void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks 
                          struct findings *findings)
 {
     struct look look = { .findings = findings };
+    char *place = check_params(findings, path_and_params);
 
-    if (!check_params(findings, path_and_params)) {
+    if (place == NULL) {
         return;
     }
     if (hooks != NULL) {
@@ -426,7 +423,8 @@ void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks 
     }
     look.store.busy_limit_ms = PATIENCE_MS;
     look.store.own_fd = -1;
-    look.store.path = full_path(path_and_params);
+    look.store.path = full_path(place);
+    free(place);
     if (look.store.path == NULL) {
         finding_failed(findings, BELAY_CONFIG, "store", NULL, "the path of the lock database is too long");
         return;

@@ -137,6 +137,9 @@ struct sqlite_params {
 };
 enum belay_code sqlite_params_parse(const char *text, struct sqlite_params *out_params,
                                     struct belay_error *err);
+/* The same without looking at the disk, so without path and url. The caller frees place and query. */
+enum belay_code sqlite_params_read(const char *text, struct sqlite_params *out_params, char **out_place,
+                                   char **out_query, struct belay_error *err);
 void sqlite_params_release(struct sqlite_params *params);
 
 /* ---- sqlite_clock.c ---- */

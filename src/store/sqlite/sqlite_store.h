@@ -26,8 +26,8 @@ struct sqlite_hooks {
 
 /*
  * Open the database, making it and the directories above it if there is none.
- * `path_and_params` is what follows "sqlite:": PATH?NAME=VALUE&NAME=VALUE, with
- * durability=normal|full, retain_events=D and retain_records=D. *out_url is the
+ * `path_and_params` is what follows "sqlite:": PATH?NAME=VALUE&NAME=VALUE
+ * (base/store_url.h), with durability=normal|full, retain_events=D and retain_records=D. *out_url is the
  * same with an absolute path; the caller frees it. `hooks` may be NULL.
  */
 enum belay_code sqlite_store_open(const char *path_and_params, const struct sqlite_hooks *hooks,

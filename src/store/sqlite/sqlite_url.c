@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/store_url.h"
 #include "store/sqlite/sqlite_internal.h"
 
 #define DAY_MS (24LL * 3600 * 1000)
@@ -23,14 +24,11 @@ static enum belay_code parse_span(const char *name, const char *value, int64_t *
     return BELAY_OK;
 }
 
-static enum belay_code parse_one(char *text, struct sqlite_params *params, struct belay_error *err)
+static enum belay_code set_param(void *context, const char *name, const char *value, struct belay_error *err)
 {
-    char *value = strchr(text, '=');
+    struct sqlite_params *params = context;
 
-    if (value != NULL) {
-        *value++ = '\0';
-    }
-    if (value != NULL && strcmp(text, "durability") == 0) {
+    if (strcmp(name, "durability") == 0) {
         params->always_full = strcmp(value, "full") == 0;
         if (!params->always_full && strcmp(value, "normal") != 0) {
             return error_set(err, BELAY_INVALID, "store parameter durability='%s' must be normal or full",
@@ -38,33 +36,21 @@ static enum belay_code parse_one(char *text, struct sqlite_params *params, struc
         }
         return BELAY_OK;
     }
-    if (value != NULL && strcmp(text, "retain_events") == 0) {
-        return parse_span(text, value, &params->retain_events_ms, err);
+    if (strcmp(name, "retain_events") == 0) {
+        return parse_span(name, value, &params->retain_events_ms, err);
     }
-    if (value != NULL && strcmp(text, "retain_records") == 0) {
-        return parse_span(text, value, &params->retain_records_ms, err);
+    if (strcmp(name, "retain_records") == 0) {
+        return parse_span(name, value, &params->retain_records_ms, err);
     }
-    return error_set(err, BELAY_INVALID,
-                     "store parameter '%s' %s; valid are durability=normal|full, retain_events=DURATION "
-                     "and retain_records=DURATION",
-                     text, value == NULL ? "has no value or is not known" : "is not known");
+    return BELAY_NOT_FOUND;
 }
 
-static enum belay_code parse_all(const char *text, struct sqlite_params *params, struct belay_error *err)
-{
-    char *copy = strdup(text);
-    char *rest = copy;
-    char *one;
-    enum belay_code code = copy == NULL ? error_no_memory(err) : BELAY_OK;
-
-    while (code == BELAY_OK && (one = strsep(&rest, "&,")) != NULL) {
-        if (*one != '\0') {
-            code = parse_one(one, params, err);
-        }
-    }
-    free(copy);
-    return code;
-}
+static const struct store_url_kind kind = {
+    .scheme = "sqlite:",
+    .known = "durability=normal|full, retain_events=DURATION and retain_records=DURATION",
+    .place_is_a_path = true,
+    .set = set_param,
+};
 
 /* A new name in a directory is on disk when the directory is. SQLite sees to its own files. */
 static void sync_parent(const char *path)
@@ -165,32 +151,47 @@ done:
     return code;
 }
 
-enum belay_code sqlite_params_parse(const char *text, struct sqlite_params *out_params,
-                                    struct belay_error *err)
+enum belay_code sqlite_params_read(const char *text, struct sqlite_params *out_params, char **out_place,
+                                   char **out_query, struct belay_error *err)
 {
     struct sqlite_params params = { NULL, NULL, false, 30 * DAY_MS, 7 * DAY_MS };
-    struct buf url = BUF_INIT(PATH_MAX + 1024);
-    const char *query = strchr(text, '?');
-    char *path = query == NULL ? strdup(text) : strndup(text, (size_t)(query - text));
-    enum belay_code code = path == NULL ? error_no_memory(err) : BELAY_OK;
+    char *place = NULL;
+    char *query = NULL;
+    enum belay_code code = store_url_parse(&kind, text, &params, &place, &query, err);
 
-    if (code == BELAY_OK && (path[0] == '\0' || path[strlen(path) - 1] == '/')) {
+    if (code == BELAY_OK && (place[0] == '\0' || place[strlen(place) - 1] == '/')) {
         code =
             error_set(err, BELAY_INVALID, "'sqlite:%s' names no file; write sqlite:/path/to/belay.db", text);
     }
-    if (code == BELAY_OK && query != NULL) {
-        code = parse_all(query + 1, &params, err);
+    if (code != BELAY_OK) {
+        free(place);
+        free(query);
+        return code;
     }
+    *out_params = params;
+    *out_place = place;
+    *out_query = query;
+    return BELAY_OK;
+}
+
+enum belay_code sqlite_params_parse(const char *text, struct sqlite_params *out_params,
+                                    struct belay_error *err)
+{
+    struct sqlite_params params = { 0 };
+    struct buf url = BUF_INIT(3 * PATH_MAX + 1024);
+    char *place = NULL;
+    char *query = NULL;
+    enum belay_code code = sqlite_params_read(text, &params, &place, &query, err);
+
     if (code == BELAY_OK) {
-        code = resolve(path, &params.path, err);
+        code = resolve(place, &params.path, err);
     }
     if (code != BELAY_OK) {
         goto done;
     }
-    buf_addf(&url, "sqlite:%s%s", params.path, query == NULL ? "" : query);
-    for (char *c = url.data + strlen("sqlite:") + strlen(params.path); !url.failed && *c != '\0'; c++) {
-        *c = *c == ',' ? '&' : *c;
-    }
+    buf_adds(&url, "sqlite:");
+    store_url_add_place(&url, params.path);
+    buf_adds(&url, query);
     params.url = buf_take(&url);
     if (params.url == NULL) {
         code = error_no_memory(err);
@@ -200,7 +201,8 @@ enum belay_code sqlite_params_parse(const char *text, struct sqlite_params *out_
     params.path = params.url = NULL;
 
 done:
-    free(path);
+    free(place);
+    free(query);
     buf_release(&url);
     sqlite_params_release(&params);
     return code;

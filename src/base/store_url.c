@@ -1,0 +1,226 @@
+#include "base/store_url.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+enum { URL_MAX = 8192, PARAMS_MAX = 32 };
+
+/* ---- percent-encoding ---- */
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* In place. False: a '%' that begins no such thing, or a zero byte. */
+static bool decode(char *text)
+{
+    char *to = text;
+
+    for (const char *from = text; *from != '\0'; from++) {
+        if (*from != '%') {
+            *to++ = *from;
+            continue;
+        }
+        if (hex_digit(from[1]) < 0 || hex_digit(from[2]) < 0 || (from[1] == '0' && from[2] == '0')) {
+            return false;
+        }
+        *to++ = (char)(hex_digit(from[1]) * 16 + hex_digit(from[2]));
+        from += 2;
+    }
+    *to = '\0';
+    return true;
+}
+
+static void encode(struct buf *out, const char *text, const char *special)
+{
+    for (; *text != '\0'; text++) {
+        if (strchr(special, *text) != NULL) {
+            buf_addf(out, "%%%02X", (unsigned)(unsigned char)*text);
+        } else {
+            buf_add(out, text, 1);
+        }
+    }
+}
+
+void store_url_add_place(struct buf *url, const char *place)
+{
+    encode(url, place, "%,?");
+}
+
+static void add_param(struct buf *query, char sign, const char *name, const char *value)
+{
+    buf_addf(query, "%c%s=", sign, name);
+    encode(query, value, "%,&");
+}
+
+void store_url_add_param(struct buf *url, const char *name, const char *value)
+{
+    if (value != NULL && !url->failed) {
+        add_param(url, url->data != NULL && strchr(url->data, '?') != NULL ? '&' : '?', name, value);
+    }
+}
+
+char *store_url_place(const char *url, const char *scheme)
+{
+    char *place;
+
+    if (url == NULL || !text_has_prefix(url, scheme)) {
+        return NULL;
+    }
+    url += strlen(scheme);
+    place = strndup(url, strcspn(url, "?,"));
+    if (place != NULL && !decode(place)) {
+        free(place);
+        return NULL;
+    }
+    return place;
+}
+
+/* ---- taking apart ---- */
+
+static const char hint[] = "a ',' or '?' that is part of the name is written %2C or %3F";
+
+static enum belay_code refuse_param(const struct store_url_kind *kind, const char *name, const char *why,
+                                    struct belay_error *err)
+{
+    /* A password that got here must not get into a log. */
+    const char *shown = strchr(name, '@') != NULL || !text_is_clean(name, URL_MAX) ? "..." : name;
+
+    if (kind->known == NULL) {
+        return error_set(err, BELAY_INVALID, "store parameter '%.40s' %s: %s takes none; %s", shown, why,
+                         kind->scheme, hint);
+    }
+    return error_set(err, BELAY_INVALID, "store parameter '%.40s' %s; valid are %s; %s", shown, why,
+                     kind->known, hint);
+}
+
+/* `query` is what was read so far: "?NAME=VALUE&NAME=VALUE". */
+static bool is_in(const struct buf *query, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (const char *at = query->data; at != NULL && *at != '\0'; at += strcspn(at, "&")) {
+        at++;
+        if (strncmp(at, name, n) == 0 && at[n] == '=') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum belay_code parse_one(const struct store_url_kind *kind, char *text, void *params,
+                                 struct buf *query, struct belay_error *err)
+{
+    char *value = strchr(text, '=');
+    enum belay_code code;
+
+    if (value == NULL || value[1] == '\0') {
+        return refuse_param(kind, text, "has no value or is not known", err);
+    }
+    *value++ = '\0';
+    if (is_in(query, text)) {
+        return error_set(err, BELAY_INVALID, "store parameter '%.40s' is given twice", text);
+    }
+    if (!decode(value)) {
+        return error_set(err, BELAY_INVALID, "store parameter '%.40s': a '%%' in a value is written %%25",
+                         text);
+    }
+    code = kind->set == NULL ? BELAY_NOT_FOUND : kind->set(params, text, value, err);
+    if (code == BELAY_NOT_FOUND) {
+        return refuse_param(kind, text, "is not known", err);
+    }
+    add_param(query, query->data == NULL ? '?' : '&', text, value);
+    return code;
+}
+
+static enum belay_code parse_list(const struct store_url_kind *kind, char *list, void *params,
+                                  struct buf *query, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+    size_t n = 0;
+    char *one;
+
+    while (code == BELAY_OK && (one = strsep(&list, "&,")) != NULL) {
+        if (*one != '\0') {
+            code = ++n > PARAMS_MAX ? error_set(err, BELAY_INVALID,
+                                                "a store's URL has more than %d parameters", (int)PARAMS_MAX)
+                                    : parse_one(kind, one, params, query, err);
+        }
+    }
+    return code;
+}
+
+/* See the header. `text` up to a '?', which no version took for part of a path. */
+static enum belay_code check_literal(const struct store_url_kind *kind, const char *text,
+                                     struct belay_error *err)
+{
+    struct buf encoded = BUF_INIT(URL_MAX);
+    char *literal = strndup(text, strcspn(text, "?"));
+    struct stat st;
+    enum belay_code code = BELAY_OK;
+
+    if (literal != NULL && strpbrk(literal, ",%") != NULL && lstat(literal, &st) == 0) {
+        store_url_add_place(&encoded, literal);
+        code =
+            error_set(err, BELAY_INVALID,
+                      "there is a file named '%.300s': an earlier belay took the parameters for part of the "
+                      "name, and programs may still use it; stop them and move that file away, or write "
+                      "'%s%.300s' to use it",
+                      literal, kind->scheme, encoded.data == NULL ? "" : encoded.data);
+    }
+    free(literal);
+    buf_release(&encoded);
+    return code;
+}
+
+enum belay_code store_url_parse(const struct store_url_kind *kind, const char *text, void *params,
+                                char **out_place, char **out_query, struct belay_error *err)
+{
+    struct buf query = BUF_INIT(URL_MAX);
+    char *place = strlen(text) > URL_MAX ? NULL : strdup(text);
+    char *list = place == NULL ? NULL : strpbrk(place, "?,");
+    char *made = NULL;
+    enum belay_code code = BELAY_OK;
+
+    if (place == NULL) {
+        return strlen(text) > URL_MAX
+                   ? error_set(err, BELAY_INVALID, "a store's URL is longer than %d bytes", (int)URL_MAX)
+                   : error_no_memory(err);
+    }
+    if (list != NULL) {
+        *list++ = '\0';
+    }
+    if (kind->place_is_a_path) {
+        code = check_literal(kind, text, err);
+    }
+    if (code == BELAY_OK && !kind->place_is_a_url && !decode(place)) {
+        code = error_set(err, BELAY_INVALID, "'%s%.200s': a '%%' that is part of the name is written %%25",
+                         kind->scheme, text);
+    }
+    if (code == BELAY_OK && list != NULL) {
+        code = parse_list(kind, list, params, &query, err);
+    }
+    if (code == BELAY_OK && out_query != NULL) {
+        buf_adds(&query, "");
+        made = buf_take(&query);
+        code = made == NULL ? error_no_memory(err) : BELAY_OK;
+    }
+    buf_release(&query);
+    if (code != BELAY_OK) {
+        free(place);
+        return code;
+    }
+    if (out_query != NULL) {
+        *out_query = made;
+    }
+    *out_place = place;
+    return BELAY_OK;
+}

@@ -1,0 +1,41 @@
+/*
+ * The URL of a store, after its scheme: PLACE?NAME=VALUE&NAME=VALUE, where ','
+ * serves for '?' and for '&'. Every store takes its URL apart here, so that the
+ * same text means the same place and parameters everywhere.
+ *
+ * A '?', ',' or '%' that belongs to the place is written %3F, %2C or %25; in a
+ * value it is '&', ',' and '%' that need it.
+ */
+#ifndef BASE_STORE_URL_H
+#define BASE_STORE_URL_H
+
+#include "base/buf.h"
+#include "belay.h"
+
+struct store_url_kind {
+    const char *scheme;   /* "sqlite:", for messages */
+    const char *known;    /* its parameters, for messages, such as "region=R and endpoint=URL"; NULL: none */
+    bool place_is_a_url;  /* which has an encoding of its own: it is left as it is */
+    bool place_is_a_path; /* refused if there is a file under the text as it was written (see below) */
+    /* Keep one of them. BELAY_NOT_FOUND: there is no such parameter. May be NULL. */
+    enum belay_code (*set)(void *params, const char *name, const char *value, struct belay_error *err);
+};
+
+/*
+ * Each parameter is given to kind->set(). *out_place is decoded; *out_query (may be NULL) is "" or the
+ * parameters as "?NAME=VALUE&NAME=VALUE". The caller frees both.
+ *
+ * Earlier versions took a ',' and a '%XX' for part of a path. If there is a file of that name, programs may
+ * still be using it: a path is refused then, rather than that a second file is opened beside the first.
+ */
+enum belay_code store_url_parse(const struct store_url_kind *kind, const char *text, void *params,
+                                char **out_place, char **out_query, struct belay_error *err);
+
+/* The decoded place of a URL that a store has made; NULL: it has another scheme, or no memory. */
+char *store_url_place(const char *url, const char *scheme);
+
+/* Add a place, encoded, and then parameters; a NULL value is left out. */
+void store_url_add_place(struct buf *url, const char *place);
+void store_url_add_param(struct buf *url, const char *name, const char *value);
+
+#endif
