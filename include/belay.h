@@ -845,6 +845,27 @@ BELAY_API enum belay_code belay_table_create(const struct belay_table_options *o
 BELAY_API enum belay_code belay_table_describe(const struct belay_table_options *options,
                                                struct belay_table **out_table, struct belay_error *err);
 
+/* ---- Looking after an embedded store ---- */
+
+struct belay_upkeep_options {
+    size_t struct_size;
+    const char *store_url;             /* sqlite:PATH; NULL: what the configuration says */
+    const struct belay_config *config; /* NULL: as belay_config_load(NULL) finds it */
+};
+#define BELAY_UPKEEP_OPTIONS_INIT                                                                            \
+    {                                                                                                        \
+        sizeof(struct belay_upkeep_options), NULL, NULL                                                      \
+    }
+
+/*
+ * Open a store that is refused because the journal of a killed server is damaged or missing, and go on without
+ * what cannot be read of it. Locks that were only in there are forgotten, so nobody may rely on them any more;
+ * tokens go on far above all that were handed out; the other locks start again with their whole ttl; the
+ * journal is kept beside the database under another name. *out_lost (may be NULL) is false if the store was in order.
+ */
+BELAY_API enum belay_code belay_repair(const struct belay_upkeep_options *options, bool *out_lost,
+                                       struct belay_error *err);
+
 /* Now, on the clock that deadlines are counted on. */
 BELAY_API int64_t belay_now_boot_ms(void);
 

@@ -46,6 +46,7 @@ const struct cli_command *const cli_commands[] = {
     &cmd_auth_new,
     &cmd_table_create,
     &cmd_table_describe,
+    &cmd_repair,
     &cmd_doctor,
     &cmd_config_show,
     &cmd_completion,

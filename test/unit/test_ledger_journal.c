@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "store/ledger/ledger_store.h"
+#include "store/ledger/ledger_internal.h"
 #include "store/sqlite/journal.h"
 #include "store/sqlite/sqlite_internal.h"
 #include "support/directory.h"
@@ -313,31 +313,259 @@ static void the_last_frame_may_be_torn(void **state)
 /* Whoever brings it in may be killed after any of its transactions, and the next begins again. */
 static void bringing_it_in_can_be_interrupted_and_repeated(void **state)
 {
-    char kept[160];
+    struct belay_store *ledger = open_ledger(true);
+    struct sqlite_store *folds = ((struct ledger *)ledger)->folds;
+    char kept[128], part_file[96];
+    uint64_t token;
+
+    (void)state;
+    for (size_t i = 0; i < STEPS; i++) {
+        states[i] = look(ledger);
+        assert_int_equal(change(ledger, i, &token), BELAY_OK);
+        assert_int_equal(ledger->ops->sync(ledger, NULL), BELAY_OK);
+    }
+    states[STEPS] = look(ledger);
+    (void)snprintf(kept, sizeof kept, "%s", journal_file);
+    (void)snprintf(part_file, sizeof part_file, "%s/part", directory);
+    for (size_t part = 0; part <= STEPS; part++) {
+        static const char zeros[SECTOR];
+        struct journal journal = { .path = part_file, .fd = -1 };
+        struct state got;
+
+        copy(kept, part_file);
+        (void)snprintf(journal_file, sizeof journal_file, "%s", part_file);
+        for (size_t i = part; i < STEPS; i++) {
+            overwrite((i + 1) * SECTOR, zeros, sizeof zeros);
+        }
+        assert_int_equal(journal_open(&journal, NULL), BELAY_OK);
+        assert_int_equal(sqlite_replay(folds, &journal, NULL, NULL, NULL), BELAY_OK);
+        journal_close(&journal);
+        got = look(&folds->base);
+        expect(&got, &states[part]);
+    }
+    ledger->ops->close(ledger);
+}
+
+/* ---- a journal that is lost ---- */
+
+static int64_t epoch(void *context)
+{
+    (void)context;
+    return 1;
+}
+
+/* A token that is handed out now, for a key that nobody had. */
+static uint64_t take_token(struct belay_store *store)
+{
+    static int n;
+    char key[32], id[32];
+    struct belay_record values = { .lock_id = id, .owner = "o", .owner_name = "n", .ttl_ms = 1000 };
+    struct belay_event event = { .type = "lock.acquired", .key = key, .lock_id = id, .duration_ms = -1 };
+    struct belay_write write = {
+        .key = key, .condition = BELAY_IF_FREE, .set = BELAY_SET_HOLDER, .values = &values
+    };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1, .events = &event, .n_events = 1 };
+    struct belay_commit done = { 0 };
+    uint64_t token;
+
+    (void)snprintf(key, sizeof key, "new-%d", ++n);
+    (void)snprintf(id, sizeof id, "new-id-%d", n);
+    assert_int_equal(store->ops->commit(store, &batch, &done, NULL), BELAY_OK);
+    if (store->ops->sync != NULL) {
+        assert_int_equal(store->ops->sync(store, NULL), BELAY_OK);
+    }
+    token = done.token;
+    belay_commit_release(&done);
+    return token;
+}
+
+/* It is refused in words that say what to do; doing that goes on above every token (L2). */
+static void expect_loss_and_repair(const char *words)
+{
+    struct belay_store *store = NULL;
+    struct belay_error err = BELAY_ERROR_INIT;
+    const struct ledger_hooks hooks = { .stays = true };
+    bool lost = false;
+    char command[160];
+
+    assert_int_equal(sqlite_store_open(path, NULL, &store, NULL, &err), BELAY_BAD_CONTENT);
+    (void)snprintf(command, sizeof command, "belay repair --accept-loss --store sqlite:%s", path);
+    if (strstr(err.text, words) == NULL || strstr(err.text, command) == NULL) {
+        fail_msg("'%s' does not say '%s' and '%s'", err.text, words, command);
+    }
+    belay_error_release(&err);
+    assert_int_equal(ledger_store_open(path, &hooks, NULL, NULL, &store, NULL, NULL, NULL),
+                     BELAY_BAD_CONTENT);
+    assert_int_equal(sqlite_store_repair(path, NULL, &lost, NULL), BELAY_OK);
+    assert_true(lost);
+    store = open_sqlite(BELAY_OK);
+    assert_true(take_token(store) > states[STEPS].last_token);
+    store->ops->close(store);
+    assert_int_not_equal(access(journal_file, F_OK), 0);
+}
+
+static void a_damaged_journal_is_done_without_only_when_told_L2(void **state)
+{
+    struct belay_store *store;
+    struct state got;
 
     (void)state;
     run_and_die();
-    (void)snprintf(kept, sizeof kept, "%s/kept", directory);
-    copy(journal_file, kept);
-    for (size_t part = 0; part <= STEPS; part++) {
-        static const char zeros[SECTOR];
-        struct sqlite_store *store;
-        struct state got;
+    flip(7 * SECTOR + 50);
+    expect_loss_and_repair("is damaged in its middle");
+    /* What was before the damage is there, held for its whole ttl. */
+    store = open_sqlite(BELAY_OK);
+    got = look(store);
+    assert_true(got.n_events >= 6);
+    store->ops->close(store);
+}
 
-        copy(kept, journal_file);
-        if (part < STEPS) {
-            overwrite((part + 1) * SECTOR, zeros, sizeof zeros);
-            for (size_t i = part + 1; i < STEPS; i++) {
-                overwrite((i + 1) * SECTOR, zeros, sizeof zeros);
-            }
+static void a_journal_that_was_moved_away_is_missed_L2(void **state)
+{
+    char aside[160];
+
+    (void)state;
+    run_and_die();
+    (void)snprintf(aside, sizeof aside, "%s/aside", directory);
+    assert_int_equal(rename(journal_file, aside), 0);
+    expect_loss_and_repair("is missing");
+}
+
+static void the_journal_of_another_database_is_told_L2(void **state)
+{
+    char own_path[96], other[160];
+
+    (void)state;
+    run_and_die();
+    memcpy(own_path, path, sizeof path);
+    (void)snprintf(path, sizeof path, "%s/other.db", directory);
+    run_and_die();
+    (void)snprintf(other, sizeof other, "%s-ledger-0", path);
+    memcpy(path, own_path, sizeof path);
+    copy(other, journal_file);
+    expect_loss_and_repair("belongs to another database");
+}
+
+/* It looks as if the last frames had never been written: nobody can tell, but no token comes twice. */
+static void an_older_copy_of_a_journal_sets_no_token_back_L2(void **state)
+{
+    struct belay_store *store = open_ledger(true);
+    char older[160];
+    uint64_t token = 0;
+
+    (void)state;
+    (void)snprintf(older, sizeof older, "%s/older", directory);
+    for (size_t i = 0; i < STEPS; i++) {
+        uint64_t got;
+
+        assert_int_equal(change(store, i, &got), BELAY_OK);
+        assert_int_equal(store->ops->sync(store, NULL), BELAY_OK);
+        token = got > token ? got : token;
+        if (i == 2) {
+            copy(journal_file, older);
         }
-        store = (struct sqlite_store *)open_sqlite(BELAY_OK);
-        assert_int_equal(sqlite_recover(store, NULL), BELAY_OK);
-        got = look(&store->base);
-        expect(&got, &states[part]);
-        store->base.ops->close(&store->base);
+    }
+    store->ops->close(store);
+    copy(older, journal_file);
+    store = open_sqlite(BELAY_OK);
+    assert_true(take_token(store) > token);
+    store->ops->close(store);
+}
+
+static void an_older_use_of_a_journal_is_told_L2(void **state)
+{
+    struct belay_store *store = open_ledger_of(64 << 10, false);
+    struct ledger *ledger = (struct ledger *)store;
+    char older[160];
+    uint64_t token;
+
+    (void)state;
+    (void)snprintf(older, sizeof older, "%s/older", directory);
+    copy(journal_file, older);
+    for (bool is_there = false; !is_there;) {
+        token = take_token(store);
+        assert_true(token < 1000000);
+        (void)pthread_mutex_lock(&ledger->mutex);
+        is_there = ledger->active == 0 && ledger->journals[0].use == 3;
+        (void)pthread_mutex_unlock(&ledger->mutex);
+    }
+    states[STEPS].last_token = take_token(store);
+    ledger_stop_thread(ledger);
+    ledger->stays = true;
+    store->ops->close(store);
+    copy(older, journal_file);
+    expect_loss_and_repair("is an older copy");
+}
+
+/* The server hands out no number above the ceiling that is on disk, however many it hands out. */
+static void tokens_of_a_server_stay_below_the_ceiling_L2(void **state)
+{
+    const struct sqlite_hooks sqlite = { .numbers_ahead = 20 };
+    const struct ledger_hooks hooks = { .sqlite = &sqlite, .journal_bytes = 1 << 20, .stays = true };
+    struct belay_store *store = NULL;
+    uint64_t token = 0;
+
+    (void)state;
+    assert_int_equal(ledger_store_open(path, &hooks, NULL, NULL, &store, NULL, NULL, NULL), BELAY_OK);
+    for (int i = 0; i < 100; i++) {
+        token = take_token(store);
+    }
+    assert_true(token > 100);
+    store->ops->close(store);
+    assert_int_equal(unlink(journal_file), 0);
+    states[STEPS].last_token = token;
+    {
+        /* Without the clock's help. */
+        struct sqlite_hooks no_clock = { .unix_ms = epoch };
+        bool lost = false;
+
+        assert_int_equal(sqlite_store_repair(path, &no_clock, &lost, NULL), BELAY_OK);
+        assert_true(lost);
+        store = open_sqlite(BELAY_OK);
+        assert_true(take_token(store) > token);
+        store->ops->close(store);
     }
 }
+
+static void a_clean_stop_leaves_nothing_to_repair(void **state)
+{
+    struct belay_store *store = open_ledger(false);
+    uint64_t token, again;
+    bool lost = true;
+
+    (void)state;
+    token = take_token(store);
+    store->ops->close(store);
+    store = open_sqlite(BELAY_OK);
+    again = take_token(store);
+    assert_true(again > token && again < token + 10);
+    store->ops->close(store);
+    assert_int_equal(sqlite_store_repair(path, NULL, &lost, NULL), BELAY_OK);
+    assert_false(lost);
+}
+
+/* SQLite's own log is part of the database; without it locks are lost, but tokens do not go back. */
+static void a_log_that_was_removed_sets_no_token_back_L2(void **state)
+{
+    struct belay_store *store = open_sqlite(BELAY_OK);
+    char log[160];
+    uint64_t token = 0;
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        token = take_token(store);
+    }
+    store->ops->close(store);
+    (void)snprintf(log, sizeof log, "%s-wal", path);
+    assert_int_equal(unlink(log), 0);
+    (void)snprintf(log, sizeof log, "%s-shm", path);
+    (void)unlink(log);
+    store = open_sqlite(BELAY_OK);
+    assert_true(take_token(store) > token);
+    store->ops->close(store);
+}
+
+/* ---- and the rest ---- */
 
 static void a_restarted_server_goes_on_where_the_killed_one_was(void **state)
 {
@@ -459,6 +687,15 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_last_frame_may_be_torn, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bringing_it_in_can_be_interrupted_and_repeated, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_damaged_journal_is_done_without_only_when_told_L2, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_journal_that_was_moved_away_is_missed_L2, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_journal_of_another_database_is_told_L2, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_older_copy_of_a_journal_sets_no_token_back_L2, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_older_use_of_a_journal_is_told_L2, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(tokens_of_a_server_stay_below_the_ceiling_L2, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_clean_stop_leaves_nothing_to_repair, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_log_that_was_removed_sets_no_token_back_L2, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_restarted_server_goes_on_where_the_killed_one_was, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(changes_go_on_beside_a_sync_and_none_is_lost_or_seen_twice, set_up,

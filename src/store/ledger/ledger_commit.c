@@ -216,6 +216,21 @@ static void take_back(struct work *work)
     }
 }
 
+/* The thread mostly sees to it in time (ledger_fold.c); it has its own connection. */
+static enum belay_code raise_ceiling(struct ledger *ledger, uint64_t last, struct belay_error *err)
+{
+    uint64_t to = last + (uint64_t)sqlite_numbers_ahead(ledger->reads);
+    enum belay_code code;
+
+    (void)pthread_mutex_lock(&ledger->reads->mutex);
+    code = sqlite_raise_ceiling(ledger->reads, to, err);
+    (void)pthread_mutex_unlock(&ledger->reads->mutex);
+    if (code == BELAY_OK) {
+        ledger->ceiling = to;
+    }
+    return code;
+}
+
 static enum belay_code run(struct work *work, struct belay_error *err)
 {
     struct ledger *ledger = work->ledger;
@@ -230,6 +245,9 @@ static enum belay_code run(struct work *work, struct belay_error *err)
     code = load_and_check(work, err);
     if (code == BELAY_OK) {
         code = check_unused(work, err);
+    }
+    if (code == BELAY_OK && ledger->next + work->batch->n_events >= ledger->ceiling) {
+        code = raise_ceiling(ledger, ledger->next + work->batch->n_events, err);
     }
     if (code != BELAY_OK) {
         return code;

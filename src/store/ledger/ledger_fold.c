@@ -201,6 +201,10 @@ static enum belay_code fold_other(struct ledger *ledger, int which, bool has_ent
     ledger->marks[which].n = 0;
     (void)pthread_mutex_unlock(&ledger->mutex);
     code = journal_begin(journal, use, ledger->journal_bytes, ledger->folds->path, err);
+    if (code == BELAY_OK) {
+        /* Before it has an entry: that it is missed if it is lost. */
+        code = sqlite_journal_want(ledger->folds, journal->id, use, use - JOURNAL_FILES, 0, err);
+    }
     (void)pthread_mutex_lock(&ledger->mutex);
     ledger->is_ready[which] = code == BELAY_OK;
     (void)pthread_mutex_unlock(&ledger->mutex);
@@ -222,6 +226,25 @@ static void sleep_for(struct ledger *ledger, int64_t ms)
     (void)pthread_cond_timedwait(&ledger->wake, &ledger->mutex, &until);
 }
 
+/* With the mutex, which is let go of. A failure is met by who needs a number (ledger_commit.c). */
+static void see_to_ceiling(struct ledger *ledger)
+{
+    uint64_t to = ledger->next + CEILING_AHEAD;
+
+    if (ledger->ceiling - ledger->next >= ledger->ahead / 2) {
+        return;
+    }
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    if (sqlite_raise_ceiling(ledger->folds, to, NULL) != BELAY_OK) {
+        to = 0;
+    }
+    (void)pthread_mutex_lock(&ledger->mutex);
+    if (to > ledger->ceiling) {
+        ledger->ceiling = to;
+        ledger->ahead = CEILING_AHEAD;
+    }
+}
+
 static void *run_thread(void *context)
 {
     struct ledger *ledger = context;
@@ -236,6 +259,7 @@ static void *run_thread(void *context)
         struct belay_error err = BELAY_ERROR_INIT;
         enum belay_code code;
 
+        see_to_ceiling(ledger);
         if (!ledger->is_ready[other]) {
             (void)pthread_mutex_unlock(&ledger->mutex);
             code = fold_other(ledger, other, has_entries, &err);
@@ -297,6 +321,9 @@ enum belay_code ledger_fold_all(struct ledger *ledger, struct belay_error *err)
         if (ledger->first[which] != 0) {
             code = sqlite_replay(ledger->folds, &ledger->journals[which], NULL, NULL, err);
         }
+    }
+    if (code == BELAY_OK) {
+        code = sqlite_journal_want(ledger->folds, 0, 0, 0, 0, err);
     }
     for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
         (void)unlink(ledger->journals[i].path);

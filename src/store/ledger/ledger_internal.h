@@ -53,6 +53,9 @@ bool ids_has(const struct id_set *ids, uint64_t hash);
 
 /* ---- the whole ---- */
 
+/* By how much the ceiling is raised once half of the first numbers are used: for some seconds of the heaviest load. */
+enum { CEILING_AHEAD = 1 << 20 };
+
 /* Places in a journal from which it can be read, so that who wants the newest events does not read all. */
 enum { MARKS_MAX = 1024, MARK_BYTES = 64 << 10 };
 struct marks {
@@ -78,6 +81,8 @@ struct ledger {
     struct items table;
     struct id_set ids;
     uint64_t next;     /* number */
+    uint64_t ceiling;  /* on disk, and above all numbers that are handed out (L2) */
+    uint64_t ahead;    /* by how much it was last raised */
     struct buf frame;  /* entries that are not written yet */
     struct buf sealed; /* those that are being written; not to be touched if `is_writing` */
     bool is_writing;   /* somebody, without the mutex */

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "store/ledger/ledger_internal.h"
 
 enum {
@@ -232,8 +233,14 @@ static enum belay_code begin_journal(struct ledger *ledger, struct belay_error *
 {
     size_t first = ledger->journal_bytes < JOURNAL_FIRST_BYTES ? ledger->journal_bytes : JOURNAL_FIRST_BYTES;
     enum belay_code code = BELAY_OK;
+    uint64_t id = 0;
 
+    /* Its sign is lost in no database. */
+    if (!random_bytes(&id, sizeof id) || (id = (id >> 1) | 1) == 0) {
+        return error_set(err, BELAY_UNREACHABLE, "the system gives no random bytes");
+    }
     for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
+        ledger->journals[i].id = id;
         ledger->journals[i].path = journal_path(ledger->folds->path, i);
         code = ledger->journals[i].path == NULL ? error_no_memory(err) : BELAY_OK;
     }
@@ -241,6 +248,11 @@ static enum belay_code begin_journal(struct ledger *ledger, struct belay_error *
     journal_frame_init(&ledger->sealed);
     if (code == BELAY_OK) {
         code = journal_begin(&ledger->journals[0], 1, first, ledger->folds->path, err);
+    }
+    if (code == BELAY_OK) {
+        ledger->ahead = (uint64_t)sqlite_numbers_ahead(ledger->folds);
+        ledger->ceiling = ledger->next + ledger->ahead;
+        code = sqlite_journal_want(ledger->folds, id, 1, 0, ledger->ceiling, err);
     }
     return code == BELAY_OK && (ledger->frame.failed || ledger->sealed.failed) ? error_no_memory(err) : code;
 }

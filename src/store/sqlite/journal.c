@@ -13,12 +13,21 @@
 #include "base/error.h"
 #include "base/text.h"
 
-#define MAGIC "BelayLedger 1"
+#define MAGIC "BelayLedger 2"
+#define MAGIC_1 "BelayLedger 1" /* without an id */
 #define FRAME_MAX ((size_t)1 << 30)
 
 enum { WRITE_AT_ONCE = 1 << 20, GROW_BY = 4 << 20 };
 
 struct file_head {
+    char magic[16];
+    uint64_t use;
+    uint64_t stamp;
+    uint64_t id;
+    uint64_t sum;
+};
+
+struct file_head_1 {
     char magic[16];
     uint64_t use;
     uint64_t stamp;
@@ -188,7 +197,9 @@ static bool sync_directory(const char *path)
 static bool write_head(struct journal *journal)
 {
     char sector[JOURNAL_SECTOR] = { 0 };
-    struct file_head head = { .magic = MAGIC, .use = journal->use, .stamp = journal->stamp };
+    struct file_head head = {
+        .magic = MAGIC, .use = journal->use, .stamp = journal->stamp, .id = journal->id
+    };
 
     head.sum = sum_of(&head, offsetof(struct file_head, sum), 0);
     memcpy(sector, &head, sizeof head);
@@ -238,6 +249,7 @@ static bool is_unfinished(const struct file_head *head)
 static enum belay_code read_head(struct journal *journal, struct belay_error *err)
 {
     struct file_head head;
+    struct file_head_1 old;
 
     if (journal->size >= sizeof head) {
         memcpy(&head, journal->map, sizeof head);
@@ -248,13 +260,19 @@ static enum belay_code read_head(struct journal *journal, struct belay_error *er
             head.sum == sum_of(&head, offsetof(struct file_head, sum), 0)) {
             journal->use = head.use;
             journal->stamp = head.stamp;
+            journal->id = head.id;
+            return BELAY_OK;
+        }
+        memcpy(&old, journal->map, sizeof old);
+        if (memcmp(old.magic, MAGIC_1, sizeof MAGIC_1) == 0 &&
+            old.sum == sum_of(&old, offsetof(struct file_head_1, sum), 0)) {
+            journal->use = old.use;
+            journal->stamp = old.stamp;
+            journal->id = 0;
             return BELAY_OK;
         }
     }
-    return error_set(err, BELAY_BAD_CONTENT,
-                     "the server's journal '%s' is damaged: its head cannot be read; what it holds is not in "
-                     "the database, so nothing was changed: restore it, or move it away to go on without",
-                     journal->path);
+    return error_set(err, BELAY_BAD_CONTENT, "is damaged: its head cannot be read");
 }
 
 enum belay_code journal_open(struct journal *journal, struct belay_error *err)

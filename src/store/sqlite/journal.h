@@ -35,7 +35,8 @@ struct journal {
     size_t size;        /* of the file, all of it there to be written */
     size_t mapped;      /* how much of it is mapped */
     size_t used;        /* up to the end of the last frame */
-    uint64_t use;       /* counts up: the later of two files has the greater */
+    uint64_t id;        /* of the server's run, as in the database; 0: of a version that had none */
+    uint64_t use;       /* counts up from 1: the later of two files has the greater */
     uint64_t stamp;
     uint64_t frames; /* in it */
 };
@@ -43,10 +44,19 @@ struct journal {
 /* PATH-ledger-N; the caller frees it. */
 char *journal_path(const char *database, int which);
 
-/* Make it, or use it again from its beginning, with `size` bytes written out and synced. */
+/* The file that use N goes to. */
+static inline int journal_slot(uint64_t use)
+{
+    return (int)((use - 1) % JOURNAL_FILES);
+}
+
+/* Make it, or use it again from its beginning, with `size` bytes written out and synced. journal->id is set. */
 enum belay_code journal_begin(struct journal *journal, uint64_t use, size_t size, const char *database,
                               struct belay_error *err);
-/* Open one that is there, to read it. BELAY_NOT_FOUND: there is none, or it was never begun. */
+/*
+ * Open one that is there, to read it. BELAY_NOT_FOUND: there is none, or it was never begun. BELAY_BAD_CONTENT: its
+ * head is damaged, and the text of the error follows the name of the file.
+ */
 enum belay_code journal_open(struct journal *journal, struct belay_error *err);
 void journal_close(struct journal *journal);
 

@@ -56,20 +56,22 @@ static bool asks_to_last(const struct belay_batch *batch)
 }
 
 /* In a transaction of its own: what is handed out afterwards stays below it whatever happens. */
-static enum belay_code raise_ceiling(struct sqlite_store *store, uint64_t above, struct belay_error *err)
+enum belay_code sqlite_raise_ceiling(struct sqlite_store *store, uint64_t to, struct belay_error *err)
 {
     struct ground ground = { 0 };
     bool other_boot = false;
+    bool raised = false;
     sqlite3_stmt *statement;
     int rc = db_begin(store, true);
 
     if (rc == SQLITE_OK) {
         rc = db_read_ground(store, &ground, &other_boot);
     }
-    if (rc == SQLITE_OK && !other_boot && !ground.served && ground.ceiling <= above) {
+    if (rc == SQLITE_OK && !other_boot && !ground.served && ground.ceiling < to) {
+        raised = true;
         rc = db_statement(store, ST_SET_CEILING, &statement);
         if (rc == SQLITE_OK) {
-            rc = sqlite3_bind_int64(statement, 1, (int64_t)above + sqlite_numbers_ahead(store));
+            rc = sqlite3_bind_int64(statement, 1, (int64_t)to);
         }
         if (rc == SQLITE_OK) {
             rc = db_finish(statement);
@@ -79,6 +81,9 @@ static enum belay_code raise_ceiling(struct sqlite_store *store, uint64_t above,
         rc = db_run(store, ST_COMMIT);
     }
     db_rollback(store);
+    if (rc == SQLITE_OK && raised) {
+        db_write_back(store);
+    }
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
@@ -236,7 +241,7 @@ static enum belay_code prepare(struct work *work, struct belay_error *err)
     if (code == BELAY_OK && !work->again && last_number(work) >= work->ground.ceiling) {
         work->again = true;
         db_rollback(store);
-        return raise_ceiling(store, last_number(work), err);
+        return sqlite_raise_ceiling(store, last_number(work) + (uint64_t)sqlite_numbers_ahead(store), err);
     }
     return code == BELAY_OK && !work->again ? write_all(work, err) : code;
 }

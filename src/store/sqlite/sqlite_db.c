@@ -40,6 +40,8 @@ static const char *const sources[N_STATEMENTS] = {
                      "id > (SELECT indexed FROM meta WHERE id = 1) AND " TAKES,
     [ST_SET_INDEXED] = "UPDATE meta SET indexed = ?1 WHERE id = 1",
     [ST_SET_LISTED] = "UPDATE meta SET listed = ?1 WHERE id = 1",
+    [ST_SWEEP_SPAN] = "SELECT min(id), (SELECT total(by) FROM jumps WHERE at > (SELECT min(id) FROM events)) "
+                      "FROM events",
     [ST_SWEEP_CUT] = "SELECT max(id) FROM (SELECT id, at_unix_ms FROM events ORDER BY id LIMIT ?4) "
                      "WHERE id < ?1 AND (id <= ?2 OR at_unix_ms < ?3)",
     [ST_SWEEP_HISTORY] =
@@ -278,4 +280,9 @@ void db_checkpoint_if_due(struct sqlite_store *store)
         (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
         store->wal_pages = 0;
     }
+}
+
+void db_write_back(struct sqlite_store *store)
+{
+    (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 }

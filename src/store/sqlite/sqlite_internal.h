@@ -43,6 +43,7 @@ enum statement {
     ST_INDEX_IDS,
     ST_SET_INDEXED,
     ST_SET_LISTED,
+    ST_SWEEP_SPAN,
     ST_SWEEP_CUT,
     ST_SWEEP_HISTORY,
     ST_SWEEP_IDS,
@@ -164,6 +165,11 @@ int db_busy(void *context, int count);
 bool db_has_moved(struct sqlite_store *store);
 int db_enter_wal(struct sqlite_store *store);
 void db_checkpoint_if_due(struct sqlite_store *store);
+/*
+ * Write the log back now: after the ceiling was raised. Who removes the log, or copies the database without it,
+ * does not set the ceiling back then.
+ */
+void db_write_back(struct sqlite_store *store);
 int db_on_wal(void *context, sqlite3 *db, const char *name, int pages);
 
 /* ---- sqlite_error.c ---- */
@@ -186,6 +192,18 @@ enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_err
 enum belay_code sqlite_schema_look(struct sqlite_store *store, int64_t *out_version, int64_t *out_newest,
                                    struct belay_error *err);
 enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *err);
+/*
+ * In the transaction under way, with db_add_functions() done: the same for who knows that something was lost, and
+ * so not which of the processes are gone. `far`: numbers go on from sqlite_far_ahead(), not only from the ceiling.
+ */
+enum belay_code sqlite_start_over(struct sqlite_store *store, bool far, struct belay_error *err);
+/*
+ * Above every number that this database or a copy of it has handed out until now: it grows by 1,024 a millisecond,
+ * which is more than can be handed out in that time. Below 2^53 until the year 2248.
+ */
+uint64_t sqlite_far_ahead(const struct sqlite_store *store);
+/* In the transaction under way: the next number is `to`, if that is greater, and the ceiling is above it. */
+int sqlite_jump(struct sqlite_store *store, struct ground *ground, uint64_t to);
 
 /* ---- sqlite_numbers.c: the column `numbers` ---- */
 enum number {
@@ -291,11 +309,29 @@ bool event_takes(const struct belay_event *event);
 struct journal;
 enum belay_code sqlite_replay(struct sqlite_store *store, const struct journal *journal,
                               bool (*keep_going)(void *context), void *context, struct belay_error *err);
+/* The same, as far as it can be read: *out_lost is set if that is not all of it, and else left alone. */
+enum belay_code sqlite_replay_rest(struct sqlite_store *store, const struct journal *journal, bool *out_lost,
+                                   struct belay_error *err);
+
+/* ---- sqlite_recover.c ---- */
+
 /*
  * Bring in what a server that is gone has left, and remove its files. For who
  * has the lock on PATH-serve; before sqlite_restart(), as the journal is in the clock of its boot.
+ * BELAY_BAD_CONTENT: it is damaged, missing or another's, and nothing was changed.
  */
 enum belay_code sqlite_recover(struct sqlite_store *store, struct belay_error *err);
+/* The same, but what is damaged or missing is done without: numbers jump far ahead, leases start again. */
+enum belay_code sqlite_recover_rest(struct sqlite_store *store, bool *out_lost, struct belay_error *err);
+/* The error of a journal that `how`. */
+enum belay_code sqlite_journal_lost(const struct sqlite_store *store, const char *journal, const char *how,
+                                    struct belay_error *err);
+/*
+ * Which journal the server writes from now on: uses `folded` + 1 to `use`; id 0: none. Synced. Also raises the
+ * ceiling, if it is below.
+ */
+enum belay_code sqlite_journal_want(struct sqlite_store *store, uint64_t id, uint64_t use, uint64_t folded,
+                                    uint64_t ceiling, struct belay_error *err);
 /* Whether there is anything of that kind. */
 bool sqlite_has_journal(const struct sqlite_store *store);
 
@@ -313,6 +349,8 @@ enum belay_code sqlite_events_before(struct sqlite_store *store, const struct be
                                      uint64_t before, belay_event_fn fn, void *context,
                                      struct belay_error *err);
 void event_release(struct belay_event *event);
+/* The ceiling is `to` from now on, or higher: synced, and not only in the log. */
+enum belay_code sqlite_raise_ceiling(struct sqlite_store *store, uint64_t to, struct belay_error *err);
 /* One step of it; `events_too`: also what is done every LIST_EVERY numbers only. */
 void sqlite_sweep(struct sqlite_store *store, bool events_too);
 /* Index the new events, and remove the old ones: all that may go. In the transaction under way. */
@@ -348,6 +386,8 @@ void wake_everybody(struct sqlite_store *store); /* who waits for whatever looks
 /* ---- sqlite_own.c ---- */
 /* Take over from a server that is dead. With the mutex held, unless the store is being opened. */
 enum belay_code sqlite_unserve(struct sqlite_store *store, bool *out_is_alive, struct belay_error *err);
+/* The same with sqlite_recover_rest(), and an error if it lives. */
+enum belay_code sqlite_unserve_rest(struct sqlite_store *store, bool *out_lost, struct belay_error *err);
 /* What store->served_by says. */
 bool sqlite_served_parse(const struct sqlite_store *store, struct sqlite_server *out_server);
 void sqlite_disown(struct sqlite_store *store);

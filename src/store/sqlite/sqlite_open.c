@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "store/sqlite/sqlite_internal.h"
@@ -68,6 +70,40 @@ static enum belay_code check_place(const struct sqlite_store *store, struct bela
     }
     free(directory);
     return code;
+}
+
+/* The log stays when the last belay leaves. If it is not there, somebody has removed it, or it is a copy. */
+static bool has_log(const struct sqlite_store *store)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find(store->hooks.vfs);
+    struct buf path = BUF_INIT(PATH_MAX + 8);
+    int is_there = 1;
+
+    buf_addf(&path, "%s-wal", store->path);
+    if (vfs != NULL && !path.failed) {
+        (void)vfs->xAccess(vfs, path.data, SQLITE_ACCESS_EXISTS, &is_there);
+    }
+    buf_release(&path);
+    return is_there != 0;
+}
+
+/* What was in it is gone, but no number is given twice (L2). */
+static enum belay_code go_on_without_log(struct sqlite_store *store, struct belay_error *err)
+{
+    struct ground ground = { 0 };
+    bool other_boot = false;
+    int rc = db_begin(store, true);
+
+    rc = rc == SQLITE_OK ? db_read_ground(store, &ground, &other_boot) : rc;
+    if (rc == SQLITE_OK && !other_boot && !ground.served) {
+        rc = sqlite_jump(store, &ground, ground.ceiling);
+    }
+    rc = rc == SQLITE_OK ? db_run(store, ST_COMMIT) : rc;
+    db_rollback(store);
+    if (rc == SQLITE_OK) {
+        db_write_back(store);
+    }
+    return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
 static enum belay_code connect_db(struct sqlite_store *store, struct belay_error *err)
@@ -201,11 +237,13 @@ static struct sqlite_store *store_new(struct sqlite_params *params, const struct
     return store;
 }
 
-enum belay_code sqlite_store_open(const char *path_and_params, const struct sqlite_hooks *hooks,
-                                  struct belay_store **out_store, char **out_url, struct belay_error *err)
+/* Up to where it could be used, if nothing was left behind by another boot or a server. */
+static enum belay_code open_store(const char *path_and_params, const struct sqlite_hooks *hooks,
+                                  struct sqlite_store **out_store, char **out_url, struct belay_error *err)
 {
     struct sqlite_params params = { 0 };
     struct sqlite_store *store = NULL;
+    bool is_whole = true;
     enum belay_code code = sqlite_params_parse(path_and_params, &params, err);
 
     if (code == BELAY_OK) {
@@ -216,13 +254,14 @@ enum belay_code sqlite_store_open(const char *path_and_params, const struct sqli
         code = check_place(store, err);
     }
     if (code == BELAY_OK) {
+        is_whole = has_log(store);
         code = connect_db(store, err);
     }
     if (code == BELAY_OK) {
         code = sqlite_schema_ready(store, err);
     }
-    if (code == BELAY_OK) {
-        code = sqlite_restart(store, err);
+    if (code == BELAY_OK && !is_whole) {
+        code = go_on_without_log(store, err);
     }
     if (code != BELAY_OK) {
         goto done;
@@ -231,11 +270,51 @@ enum belay_code sqlite_store_open(const char *path_and_params, const struct sqli
         *out_url = params.url;
         params.url = NULL;
     }
-    *out_store = &store->base;
+    *out_store = store;
     store = NULL;
 
 done:
     sqlite_params_release(&params);
+    sqlite_close(store == NULL ? NULL : &store->base);
+    return code;
+}
+
+enum belay_code sqlite_store_open(const char *path_and_params, const struct sqlite_hooks *hooks,
+                                  struct belay_store **out_store, char **out_url, struct belay_error *err)
+{
+    struct sqlite_store *store = NULL;
+    char *url = NULL;
+    enum belay_code code = open_store(path_and_params, hooks, &store, &url, err);
+
+    if (code == BELAY_OK) {
+        code = sqlite_restart(store, err);
+    }
+    if (code != BELAY_OK) {
+        free(url);
+        sqlite_close(store == NULL ? NULL : &store->base);
+        return code;
+    }
+    if (out_url != NULL) {
+        *out_url = url;
+    } else {
+        free(url);
+    }
+    *out_store = &store->base;
+    return BELAY_OK;
+}
+
+enum belay_code sqlite_store_repair(const char *path_and_params, const struct sqlite_hooks *hooks,
+                                    bool *out_lost, struct belay_error *err)
+{
+    struct sqlite_store *store = NULL;
+    enum belay_code code = open_store(path_and_params, hooks, &store, NULL, err);
+
+    if (code == BELAY_OK) {
+        code = sqlite_unserve_rest(store, out_lost, err);
+    }
+    if (code == BELAY_OK) {
+        code = sqlite_restart(store, err);
+    }
     sqlite_close(store == NULL ? NULL : &store->base);
     return code;
 }

@@ -261,6 +261,24 @@ static int await_lock(const struct sqlite_store *store)
     }
 }
 
+enum belay_code sqlite_unserve_rest(struct sqlite_store *store, bool *out_lost, struct belay_error *err)
+{
+    enum belay_code code;
+    int fd = await_lock(store);
+
+    if (fd < 0) {
+        return errno == EWOULDBLOCK ? say_owned(store, err)
+                                    : error_set(err, BELAY_UNREACHABLE, "cannot lock '%s-serve.lock': %s",
+                                                store->path, strerror(errno));
+    }
+    code = sqlite_recover_rest(store, out_lost, err);
+    if (code == BELAY_OK) {
+        code = change_served(store, NULL, err);
+    }
+    give_lock(fd);
+    return code;
+}
+
 enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, struct belay_error *err)
 {
     struct sqlite_store *store = (struct sqlite_store *)base;

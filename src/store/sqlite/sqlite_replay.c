@@ -32,6 +32,8 @@ struct replay {
     size_t cap;
     struct entry_room room;
     uint64_t last; /* number in the database, or about to be */
+    bool *
+        out_lost; /* borrowed; NULL: damage is an error, and what its transaction would have done is not done */
 };
 
 static void forget(struct replay *replay)
@@ -170,13 +172,16 @@ static enum belay_code save_all(struct replay *replay, struct belay_error *err)
     return code != BELAY_OK || rc == SQLITE_OK ? code : sqlite_failed(store, rc, err);
 }
 
-static enum belay_code damaged(const struct journal *journal, const char *how, struct belay_error *err)
+/* With `out_lost`, what is before the damage counts, and that is the end. */
+static enum belay_code damaged(struct replay *replay, const struct journal *journal, const char *how,
+                               bool *out_more, struct belay_error *err)
 {
-    return error_set(
-        err, BELAY_BAD_CONTENT,
-        "the server's journal '%s' %s; nothing of it was changed: restore it, or move it away to "
-        "go on with what the database has",
-        journal->path, how);
+    if (replay->out_lost != NULL) {
+        *replay->out_lost = true;
+        *out_more = false;
+        return BELAY_OK;
+    }
+    return sqlite_journal_lost(replay->store, journal->path, how, err);
 }
 
 /* Up to so many entries. *out_more: there are more. */
@@ -196,19 +201,22 @@ static enum belay_code replay_some(struct replay *replay, const struct journal *
             break;
         }
         if (!entry_unpack(data, len, &replay->room, &entry)) {
-            return damaged(journal, "has an entry that cannot be read", err);
+            code = damaged(replay, journal, "has an entry that cannot be read", out_more, err);
+            break;
         }
         if (entry_last(&entry) <= replay->last) {
             continue;
         }
         if (entry.number != replay->last + 1) {
-            return damaged(journal, "does not belong to this database, or a part of it is missing", err);
+            code = damaged(replay, journal, "does not belong to this database, or a part of it is missing",
+                           out_more, err);
+            break;
         }
         code = apply(replay, &entry, err);
         n++;
     }
     if (code == BELAY_OK && !*out_more && journal_is_damaged(reader)) {
-        return damaged(journal, "is damaged in its middle", err);
+        code = damaged(replay, journal, "is damaged in its middle", out_more, err);
     }
     return code == BELAY_OK && n > 0 ? save_all(replay, err) : code;
 }
@@ -242,8 +250,9 @@ static enum belay_code replay_step(struct replay *replay, const struct journal *
     return code;
 }
 
-enum belay_code sqlite_replay(struct sqlite_store *store, const struct journal *journal,
-                              bool (*keep_going)(void *context), void *context, struct belay_error *err)
+static enum belay_code replay_all(struct sqlite_store *store, const struct journal *journal,
+                                  bool (*keep_going)(void *context), void *context, bool *out_lost,
+                                  struct belay_error *err)
 {
     struct replay *replay = calloc(1, sizeof *replay);
     struct journal_reader reader;
@@ -252,6 +261,7 @@ enum belay_code sqlite_replay(struct sqlite_store *store, const struct journal *
 
     if (more) {
         replay->store = store;
+        replay->out_lost = out_lost;
         journal_read(journal, &reader);
     }
     while (code == BELAY_OK && more) {
@@ -268,47 +278,14 @@ enum belay_code sqlite_replay(struct sqlite_store *store, const struct journal *
     return code;
 }
 
-/* ---- after a server was killed ---- */
-
-bool sqlite_has_journal(const struct sqlite_store *store)
+enum belay_code sqlite_replay(struct sqlite_store *store, const struct journal *journal,
+                              bool (*keep_going)(void *context), void *context, struct belay_error *err)
 {
-    bool found = false;
-
-    for (int i = 0; i < JOURNAL_FILES; i++) {
-        char *path = journal_path(store->path, i);
-
-        found = found || (path != NULL && access(path, F_OK) == 0);
-        free(path);
-    }
-    return found;
+    return replay_all(store, journal, keep_going, context, NULL, err);
 }
 
-enum belay_code sqlite_recover(struct sqlite_store *store, struct belay_error *err)
+enum belay_code sqlite_replay_rest(struct sqlite_store *store, const struct journal *journal, bool *out_lost,
+                                   struct belay_error *err)
 {
-    struct journal journals[JOURNAL_FILES] = { { .fd = -1 }, { .fd = -1 } };
-    enum belay_code found[JOURNAL_FILES] = { BELAY_NOT_FOUND, BELAY_NOT_FOUND };
-    enum belay_code code = BELAY_OK;
-    int first;
-
-    for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
-        journals[i].path = journal_path(store->path, i);
-        found[i] = journals[i].path == NULL ? error_no_memory(err) : journal_open(&journals[i], err);
-        code = found[i] == BELAY_NOT_FOUND ? BELAY_OK : found[i];
-    }
-    first = journals[0].use <= journals[1].use ? 0 : 1;
-    for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
-        int which = i == 0 ? first : 1 - first;
-
-        if (found[which] == BELAY_OK) {
-            code = sqlite_replay(store, &journals[which], NULL, NULL, err);
-        }
-    }
-    for (int i = 0; i < JOURNAL_FILES; i++) {
-        journal_close(&journals[i]);
-        if (code == BELAY_OK) {
-            (void)unlink(journals[i].path);
-        }
-        free(journals[i].path);
-    }
-    return code;
+    return replay_all(store, journal, NULL, NULL, out_lost, err);
 }

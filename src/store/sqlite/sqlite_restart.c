@@ -9,6 +9,10 @@
  *    before: some reading of the old clock in the database is past its end;
  *  - an intent follows the lock it stands for;
  *  - nobody waits.
+ *
+ * The same is done with a copy that `belay backup` made, when it is first opened, and after a loss
+ * (sqlite_recover.c). Then processes may live on, so their leases start again, too; and nobody knows how
+ * many numbers were handed out since: they go on far ahead.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,18 +25,19 @@ static const char end_processes[] =
     "UPDATE locks SET expires_ms = 0, numbers = belay_with(numbers, 'revision', ?1, 'expires_at_unix_ms', "
     "min(" NUMBER("expires_at_unix_ms") ", ?3), 'beat_ms', min(" NUMBER(
         "beat_ms") ", ?2)) "
-                   "WHERE held = 1 AND (outlives = 0 OR expires_ms <= ?4)";
+                   "WHERE held = 1 AND ((outlives = 0 AND ?5 = 0) OR expires_ms <= ?4)";
 static const char renew_others[] = "UPDATE locks SET expires_ms = ?2 + " NUMBER(
     "ttl_ms") ", numbers = belay_with(numbers, 'revision', ?1, "
               "'expires_at_unix_ms', ?3 + " NUMBER(
                   "ttl_ms") ", 'beat_ms', ?2) "
-                            "WHERE held = 1 AND outlives = 1 AND expires_ms > ?4";
+                            "WHERE held = 1 AND (outlives = 1 OR ?5 = 1) AND expires_ms > ?4";
 static const char settle_rest[] =
     "UPDATE locks SET tickets = NULL, numbers = belay_with(numbers, 'revision', ?1, "
     "'freed_ms', min(" NUMBER("freed_ms") ", ?2), 'beat_ms', min(" NUMBER(
         "beat_ms") ", ?2)) "
                    "WHERE tickets IS NOT NULL OR " NUMBER("freed_ms") " > ?2 OR " NUMBER("beat_ms") " > ?2";
-static const char take_over[] = "UPDATE meta SET number = ?1, ceiling = ?1 + ?2, boot_id = ?3 WHERE id = 1";
+static const char take_over[] =
+    "UPDATE meta SET number = ?1, ceiling = ?1 + ?2, boot_id = ?3, copied_at = NULL WHERE id = 1";
 
 /* The latest moment of the old boot that the database knows of. */
 static int old_clock(struct sqlite_store *store, int64_t *out_ms)
@@ -53,9 +58,11 @@ static int old_clock(struct sqlite_store *store, int64_t *out_ms)
     return rc;
 }
 
-static int update(struct sqlite_store *store, const char *sql, const struct ground *ground, int64_t old_ms)
+static int update(struct sqlite_store *store, const char *sql, const struct ground *ground, int64_t old_ms,
+                  bool keep_processes)
 {
-    const int64_t values[] = { (int64_t)ground->next, ground->now_ms, ground->unix_ms, old_ms };
+    const int64_t values[] = { (int64_t)ground->next, ground->now_ms, ground->unix_ms, old_ms,
+                               keep_processes };
     sqlite3_stmt *statement = NULL;
     int rc = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
 
@@ -153,24 +160,71 @@ static int begin_numbers(struct sqlite_store *store, const struct ground *ground
     return rc;
 }
 
-static enum belay_code start_over(struct sqlite_store *store, struct ground *ground, struct belay_error *err)
+uint64_t sqlite_far_ahead(const struct sqlite_store *store)
+{
+    int64_t now_ms = sqlite_unix_ms(store);
+
+    return now_ms < 0 || now_ms > INT64_MAX >> 11 ? 0 : (uint64_t)now_ms << 10;
+}
+
+static int note_jump(struct sqlite_store *store, uint64_t at, uint64_t by)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = db_exec(store, "DELETE FROM jumps WHERE at <= (SELECT min(id) FROM events)");
+
+    rc = rc == SQLITE_OK
+             ? sqlite3_prepare_v2(store->db, "INSERT INTO jumps VALUES (?1, ?2)", -1, &statement, NULL)
+             : rc;
+    rc = rc == SQLITE_OK ? sqlite3_bind_int64(statement, 1, (int64_t)at) : rc;
+    rc = rc == SQLITE_OK ? sqlite3_bind_int64(statement, 2, (int64_t)by) : rc;
+    rc = rc == SQLITE_OK ? db_finish(statement) : rc;
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+int sqlite_jump(struct sqlite_store *store, struct ground *ground, uint64_t to)
+{
+    static const enum statement both[] = { ST_SET_NUMBER, ST_SET_CEILING };
+    int64_t values[2];
+    sqlite3_stmt *statement;
+    int rc = SQLITE_OK;
+
+    if (to <= ground->next) {
+        return SQLITE_OK;
+    }
+    rc = note_jump(store, to, to - ground->next);
+    ground->next = to;
+    ground->number = to - 1;
+    ground->ceiling = to + (uint64_t)sqlite_numbers_ahead(store);
+    values[0] = (int64_t)ground->number;
+    values[1] = (int64_t)ground->ceiling;
+    for (int i = 0; rc == SQLITE_OK && i < 2; i++) {
+        rc = db_statement(store, both[i], &statement);
+        rc = rc == SQLITE_OK ? sqlite3_bind_int64(statement, 1, values[i]) : rc;
+        rc = rc == SQLITE_OK ? db_finish(statement) : rc;
+    }
+    return rc;
+}
+
+static enum belay_code start_over(struct sqlite_store *store, struct ground *ground, bool keep_processes,
+                                  uint64_t least, struct belay_error *err)
 {
     int64_t old_ms = 0;
     enum belay_code code;
     int rc = old_clock(store, &old_ms);
 
-    if (ground->next < ground->ceiling) {
-        ground->next = ground->ceiling;
+    if (rc == SQLITE_OK) {
+        rc = sqlite_jump(store, ground, ground->ceiling > least ? ground->ceiling : least);
     }
     /* In this order: what is ended is then before any reading of the old clock, and not renewed. */
     if (rc == SQLITE_OK) {
-        rc = update(store, end_processes, ground, old_ms);
+        rc = update(store, end_processes, ground, old_ms, keep_processes);
     }
     if (rc == SQLITE_OK) {
-        rc = update(store, renew_others, ground, old_ms);
+        rc = update(store, renew_others, ground, old_ms, keep_processes);
     }
     if (rc == SQLITE_OK) {
-        rc = update(store, settle_rest, ground, old_ms);
+        rc = update(store, settle_rest, ground, old_ms, keep_processes);
     }
     code = rc == SQLITE_OK ? settle_all_intents(store, ground, err) : sqlite_failed(store, rc, err);
     if (code == BELAY_OK) {
@@ -178,6 +232,53 @@ static enum belay_code start_over(struct sqlite_store *store, struct ground *gro
         code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
     }
     return code;
+}
+
+enum belay_code sqlite_start_over(struct sqlite_store *store, bool far, struct belay_error *err)
+{
+    struct ground ground = { 0 };
+    bool other_boot;
+    int rc = db_read_ground(store, &ground, &other_boot);
+
+    return rc == SQLITE_OK ? start_over(store, &ground, true, far ? sqlite_far_ahead(store) : 0, err)
+                           : sqlite_failed(store, rc, err);
+}
+
+/* When the copy was made that this is; 0: it is none. */
+static int read_copied(struct sqlite_store *store, int64_t *out_unix_ms)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(store->db, "SELECT copied_at FROM meta WHERE id = 1", -1, &statement, NULL);
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(statement);
+        *out_unix_ms = rc == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
+        rc = rc == SQLITE_ROW ? SQLITE_OK : rc;
+    }
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+/* In the transaction under way: another boot, or a copy, which says the same until it is first opened. */
+static enum belay_code begin_again(struct sqlite_store *store, struct ground *ground, struct belay_error *err)
+{
+    int64_t copied_ms = 0;
+    int rc = read_copied(store, &copied_ms);
+
+    if (rc != SQLITE_OK) {
+        return sqlite_failed(store, rc, err);
+    }
+    if (copied_ms == 0) {
+        return start_over(store, ground, false, 0, err);
+    }
+    if (ground->unix_ms < copied_ms) {
+        return error_set(
+            err, BELAY_CONFIG,
+            "'%s' is a backup that is newer than this machine's clock, from which tokens above all "
+            "that were handed out are made: set the clock first",
+            store->path);
+    }
+    return start_over(store, ground, true, sqlite_far_ahead(store), err);
 }
 
 enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *err)
@@ -210,7 +311,7 @@ enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *e
     }
     code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
     if (code == BELAY_OK && other_boot) {
-        code = start_over(store, &ground, err);
+        code = begin_again(store, &ground, err);
         if (code == BELAY_OK) {
             wake_reset(store);
             rc = db_run(store, ST_COMMIT);
@@ -218,5 +319,8 @@ enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *e
         }
     }
     db_rollback(store);
+    if (code == BELAY_OK) {
+        db_write_back(store);
+    }
     return code;
 }

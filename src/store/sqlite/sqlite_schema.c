@@ -111,6 +111,13 @@ static const char *const migrations[] = {
 
     /* 4: the credential that acquired. Of what an older belay took it is not known. */
     "ALTER TABLE locks ADD COLUMN acquired_by TEXT NOT NULL DEFAULT '';",
+
+    /* 5: which journal of a server belongs to it (sqlite_recover.c), where numbers were left out, and copies. */
+    "ALTER TABLE meta ADD COLUMN journal_id INTEGER NOT NULL DEFAULT 0;" /* 0: no server's journal is in use */
+    "ALTER TABLE meta ADD COLUMN journal_use INTEGER NOT NULL DEFAULT 0;" /* the last use that may have entries */
+    "ALTER TABLE meta ADD COLUMN journal_folded INTEGER NOT NULL DEFAULT 0;" /* uses up to this one are in here */
+    "ALTER TABLE meta ADD COLUMN copied_at INTEGER;" /* Unix ms, if this is a backup that nobody has opened yet */
+    "CREATE TABLE jumps (at INTEGER PRIMARY KEY, by INTEGER NOT NULL);", /* numbers `at - by` to `at - 1` were left out */
 };
 enum { VERSION = sizeof migrations / sizeof migrations[0] };
 

@@ -51,6 +51,14 @@ enum belay_code sqlite_store_server(struct belay_store *base, struct sqlite_serv
                                     struct belay_error *err);
 void sqlite_server_release(struct sqlite_server *server);
 
+/*
+ * Go on with what there is, after a server's journal was damaged or lost: the locks that were only in it are
+ * forgotten, tokens go on far above all that were handed out, and leases start again. *out_lost: whether
+ * anything was. BELAY_UNREACHABLE: a server is using it.
+ */
+enum belay_code sqlite_store_repair(const char *path_and_params, const struct sqlite_hooks *hooks,
+                                    bool *out_lost, struct belay_error *err);
+
 /* Look at all that could be wrong with it. Makes and changes nothing that stays. `hooks` may be NULL. */
 struct findings;
 void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks *hooks,

@@ -37,14 +37,38 @@ static int index_events(struct sqlite_store *store, uint64_t newest, bool histor
     return rc == SQLITE_OK && history ? run_with(store, ST_SET_LISTED, (int64_t)newest) : rc;
 }
 
+/*
+ * The id up to which events go because there are too many of them; 0: there are not. Numbers that were left out
+ * (sqlite_jump()) are no events; where they lie among the oldest, it takes a step more.
+ */
+static int find_surplus(struct sqlite_store *store, const struct ground *ground, int64_t *out_id)
+{
+    sqlite3_stmt *statement;
+    int64_t oldest, surplus;
+    int rc = db_statement(store, ST_SWEEP_SPAN, &statement);
+
+    if (rc != SQLITE_OK) {
+        return rc;
+    }
+    rc = sqlite3_step(statement);
+    oldest = rc == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
+    surplus = (int64_t)ground->newest - oldest + 1 - EVENTS_KEPT;
+    surplus -= rc == SQLITE_ROW ? sqlite3_column_int64(statement, 1) : 0;
+    (void)sqlite3_reset(statement);
+    *out_id = surplus > 0 ? oldest + surplus - 1 : 0;
+    return rc == SQLITE_ROW ? SQLITE_OK : rc;
+}
+
 /* The last of the `most` oldest events that may go; 0: none. Never the newest. */
 static int find_cut(struct sqlite_store *store, const struct ground *ground, int64_t most, int64_t *out_cut)
 {
-    const int64_t values[] = { (int64_t)ground->newest, (int64_t)ground->newest - EVENTS_KEPT,
-                               ground->unix_ms - store->retain_events_ms, most };
+    int64_t values[] = { (int64_t)ground->newest, 0, ground->unix_ms - store->retain_events_ms, most };
     sqlite3_stmt *statement;
-    int rc = db_statement(store, ST_SWEEP_CUT, &statement);
+    int rc = find_surplus(store, ground, &values[1]);
 
+    if (rc == SQLITE_OK) {
+        rc = db_statement(store, ST_SWEEP_CUT, &statement);
+    }
     for (int i = 0; rc == SQLITE_OK && i < (int)(sizeof values / sizeof values[0]); i++) {
         rc = sqlite3_bind_int64(statement, i + 1, values[i]);
     }
