@@ -851,11 +851,45 @@ struct belay_upkeep_options {
     size_t struct_size;
     const char *store_url;             /* sqlite:PATH; NULL: what the configuration says */
     const struct belay_config *config; /* NULL: as belay_config_load(NULL) finds it */
+    bool replace;                      /* belay_restore(): also over a database that is there */
 };
 #define BELAY_UPKEEP_OPTIONS_INIT                                                                            \
     {                                                                                                        \
-        sizeof(struct belay_upkeep_options), NULL, NULL                                                      \
+        sizeof(struct belay_upkeep_options), NULL, NULL, false                                               \
     }
+
+/* What a backup contains. */
+struct belay_backup {
+    size_t struct_size;
+    int64_t locks; /* records of locks, of which so many are */
+    int64_t held;
+    int64_t bytes;
+    int64_t made_at_unix_ms;
+    uint64_t next_token; /* after belay_restore(): tokens are at least this */
+};
+#define BELAY_BACKUP_INIT                                                                                    \
+    {                                                                                                        \
+        sizeof(struct belay_backup), 0, 0, 0, 0, 0                                                           \
+    }
+
+/*
+ * Write a consistent copy of an embedded store to `file`, which must not be there yet: while it is used, while it
+ * is served, and through a server (for which one has to be an admin). The copy is verified, synced, and readable for
+ * its owner alone; on any failure there is no file. BELAY_INVALID: the store is not such a one, or there is such a
+ * file. `cancel` and *out_backup may be NULL.
+ */
+BELAY_API enum belay_code belay_backup(struct belay_client *client, const char *file,
+                                       struct belay_cancel *cancel, struct belay_backup *out_backup,
+                                       struct belay_error *err);
+
+/*
+ * Put a backup in the place of the database that the store's URL names. One that is there is replaced only with
+ * `replace`, and never while it is used (BELAY_HELD): served, open in another process, or with locks that are held; it is
+ * kept beside it as FILE.replaced-TIME. Locks that were held in the backup start again with their whole ttl, and tokens go
+ * on above all that were handed out, by the original after the backup was made, too (docs/operations.md says how).
+ */
+BELAY_API enum belay_code belay_restore(const char *file, const struct belay_upkeep_options *options,
+                                        struct belay_backup *out_backup, struct belay_error *err);
 
 /*
  * Open a store that is refused because the journal of a killed server is damaged or missing, and go on without

@@ -317,6 +317,13 @@ struct belay_store_ops {
 
     /* With sync(): commits, syncs and batches of what was synced so far. */
     void (*batches)(struct belay_store *store, struct belay_store_counts *out);
+
+    /*
+     * Write a consistent copy of all that was committed, and can be restored, to `path`, which is an empty file. In any
+     * thread, for as long as it takes. NULL: such a store is backed up by other means.
+     */
+    enum belay_code (*backup)(struct belay_store *store, const char *path, struct belay_cancel *cancel,
+                              struct belay_error *err);
 };
 
 /* A store's own struct begins with this. */

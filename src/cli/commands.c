@@ -46,6 +46,8 @@ const struct cli_command *const cli_commands[] = {
     &cmd_auth_new,
     &cmd_table_create,
     &cmd_table_describe,
+    &cmd_backup,
+    &cmd_restore,
     &cmd_repair,
     &cmd_doctor,
     &cmd_config_show,

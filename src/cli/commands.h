@@ -43,6 +43,8 @@ extern const struct cli_command cmd_serve;
 extern const struct cli_command cmd_auth_new;
 extern const struct cli_command cmd_table_create;
 extern const struct cli_command cmd_table_describe;
+extern const struct cli_command cmd_backup;
+extern const struct cli_command cmd_restore;
 extern const struct cli_command cmd_repair;
 extern const struct cli_command cmd_doctor;
 extern const struct cli_command cmd_config_show;

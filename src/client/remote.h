@@ -48,6 +48,9 @@ struct client_remote_ops {
                                 uint64_t *out_version, struct belay_error *err);
     enum belay_code (*item_list)(struct client_remote *remote, const char *space, belay_item_fn fn,
                                  void *context, struct belay_error *err);
+    /* Likewise. */
+    enum belay_code (*backup)(struct client_remote *remote, const char *path, struct belay_cancel *cancel,
+                              struct belay_error *err);
 };
 
 /* A remote's own struct begins with this. */

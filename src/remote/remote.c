@@ -58,6 +58,7 @@ static const struct client_remote_ops ops = {
     .item_get = remote_item_get,
     .item_put = remote_item_put,
     .item_list = remote_item_list,
+    .backup = remote_backup,
 };
 
 static bool is_this_machine(const char *host)

@@ -109,6 +109,8 @@ enum belay_code remote_item_get(struct client_remote *base, const char *space, c
                                 struct belay_item *out_item, struct belay_error *err);
 enum belay_code remote_item_put(struct client_remote *base, const struct belay_item_write *write,
                                 uint64_t *out_version, struct belay_error *err);
+enum belay_code remote_backup(struct client_remote *base, const char *path, struct belay_cancel *cancel,
+                              struct belay_error *err);
 enum belay_code remote_item_list(struct client_remote *base, const char *space, belay_item_fn fn,
                                  void *context, struct belay_error *err);
 enum belay_code remote_watch(struct client_remote *base, const char *prefix, uint64_t after_id,

@@ -128,7 +128,7 @@ static void forget(struct job *job)
 
 static void send_result(struct job *job)
 {
-    struct http_header headers[3] = { { "Content-Type", "application/json" },
+    struct http_header headers[3] = { { "Content-Type", job->type != NULL ? job->type : "application/json" },
                                       { "Cache-Control", "no-store" } };
     size_t n = 2;
 

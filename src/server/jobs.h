@@ -36,6 +36,7 @@ struct job {
     char *answer;              /* owned; JSON */
     size_t answer_len;         /* 0: it is a text */
     struct http_shared shared; /* or this; data NULL: nothing */
+    const char *type;          /* of either; NULL: JSON */
     int status;                /* of either; 0: 200, or what the error says */
     char etag[JOB_TAG_SIZE];   /* "": none */
     struct belay_error err;

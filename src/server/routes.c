@@ -83,6 +83,8 @@ const struct route routes[] = {
       "Stats", { 200, 400, 401, 403 }, "How often and how long locks were taken, refused and waited for", NULL },
     { "GET", "/v1/me", ROLE_READER, handle_me, NULL, { { 0 } }, "Me", { 200, 400, 401, 403 },
       "Who the token is, and what it may do", NULL },
+    { "GET", "/v1/backup", ROLE_ADMIN, handle_backup, NULL, { { 0 } }, "application/vnd.sqlite3",
+      { 200, 400, 401, 403, 503 }, "A consistent copy of the lock database, for belay restore", NULL },
     { "GET", "/healthz", ROLE_NONE, handle_health, NULL, { { 0 } }, "Health", { 200 }, "The server runs", NULL },
     { "GET", "/v1/apps", ROLE_READER, handle_apps, NULL, { { 0 } }, "AppList",
       { 200, 400, 401, 403, 503 }, "All applications, in the order of their names", NULL },

@@ -183,6 +183,7 @@ route_handler handle_leave;                                /* hooks.c */
 route_handler handle_metrics;                              /* metrics.c */
 route_handler handle_health, handle_ready, handle_openapi; /* about.c */
 route_handler handle_events;                               /* feed.c */
+route_handler handle_backup;                               /* backup.c */
 route_handler handle_live, handle_stats;                   /* live.c */
 route_handler handle_me, handle_tree;                      /* views.c */
 route_handler handle_page, handle_asset;                   /* assets.c */

@@ -300,6 +300,8 @@ class Truth(DynamoStore, ServerCase):
                 one = Request(operation, {"key": "k", "name": "", "id": "", "lock_id": "i", "ID": "", "stack_lock": ""})
                 one.body["reason"] = "x" * 1000
                 wait_until(lambda o=one: o.send(client) == 503, f"{operation} to be refused", PATIENCE * 4)
+            if operation.path == "/v1/backup":
+                client.send(operation, {})
 
     def contended(self, client, world):
         """409 of what is tried again and again: somebody else is always faster."""

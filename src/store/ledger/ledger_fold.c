@@ -22,7 +22,14 @@
 #include "base/error.h"
 #include "store/ledger/ledger_internal.h"
 
-enum { LOOK_MS = 200, RETRY_MS = 5000, FOLD_NICE = 5, SLACK_BYTES = 512 << 10 };
+enum {
+    LOOK_MS = 200,
+    SOON_MS = 5,
+    BACKUP_LIMIT_MS = 60000,
+    RETRY_MS = 5000,
+    FOLD_NICE = 5,
+    SLACK_BYTES = 512 << 10
+};
 
 /* Told by who syncs: the thread has nobody to talk to. With the mutex. */
 static void warn(struct ledger *ledger, const struct belay_error *err)
@@ -266,6 +273,7 @@ static void *run_thread(void *context)
             (void)pthread_mutex_lock(&ledger->mutex);
             if (code != BELAY_OK && code != BELAY_CANCELLED) {
                 warn(ledger, &err);
+                ledger->faults++;
             }
             belay_error_release(&err);
             if (code != BELAY_OK && !ledger->is_stopping) {
@@ -274,11 +282,12 @@ static void *run_thread(void *context)
             continue;
         }
         if (ledger->first[ledger->active] != 0 &&
-            sqlite_now_ms(ledger->reads) - ledger->committed_ms >= ledger->idle_ms) {
+            (sqlite_now_ms(ledger->reads) - ledger->committed_ms >= ledger->idle_ms ||
+             ledger->first[ledger->active] <= ledger->wanted)) {
             switch_files(ledger);
         }
         if (ledger->is_ready[1 - ledger->active]) {
-            sleep_for(ledger, LOOK_MS);
+            sleep_for(ledger, ledger->wanted != 0 ? SOON_MS : LOOK_MS);
         }
     }
     (void)pthread_mutex_unlock(&ledger->mutex);
@@ -328,5 +337,69 @@ enum belay_code ledger_fold_all(struct ledger *ledger, struct belay_error *err)
     for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
         (void)unlink(ledger->journals[i].path);
     }
+    return code;
+}
+
+/* ---- a backup ---- */
+
+/* With the mutex: whether all up to `last` is in the database. */
+static bool is_folded(const struct ledger *ledger, uint64_t last)
+{
+    for (int i = 0; i < JOURNAL_FILES; i++) {
+        if (ledger->first[i] != 0 && ledger->first[i] <= last) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Have the thread bring in all that was committed until now. */
+static enum belay_code fold_now(struct ledger *ledger, struct belay_cancel *cancel, struct belay_error *err)
+{
+    int64_t until_ms = sqlite_now_ms(ledger->reads) + BACKUP_LIMIT_MS;
+    const struct timespec step = { 0, SOON_MS * 1000000L };
+    unsigned faults = ledger->faults;
+    uint64_t last;
+    enum belay_code code = sync_frame(ledger, err);
+
+    last = ledger->next - 1;
+    ledger->wanted = last;
+    (void)pthread_cond_signal(&ledger->wake);
+    while (code == BELAY_OK && !is_folded(ledger, last)) {
+        (void)pthread_mutex_unlock(&ledger->mutex);
+        (void)nanosleep(&step, NULL);
+        (void)pthread_mutex_lock(&ledger->mutex);
+        if (belay_cancel_requested(cancel) || ledger->is_stopping) {
+            code = error_set(err, BELAY_CANCELLED, "the backup was cancelled");
+        } else if (sqlite_now_ms(ledger->reads) > until_ms || ledger->faults != faults || ledger->is_broken) {
+            code = error_set(err, BELAY_UNREACHABLE, "the journal cannot be brought into the database%s%s",
+                             ledger->warning == NULL ? "" : ": ",
+                             ledger->warning == NULL ? "" : ledger->warning);
+        }
+    }
+    ledger->wanted = 0;
+    return code;
+}
+
+enum belay_code ledger_backup(struct belay_store *base, const char *path, struct belay_cancel *cancel,
+                              struct belay_error *err)
+{
+    struct ledger *ledger = (struct ledger *)base;
+    enum belay_code code;
+
+    (void)pthread_mutex_lock(&ledger->mutex);
+    if (ledger->is_copying) {
+        (void)pthread_mutex_unlock(&ledger->mutex);
+        return error_set(err, BELAY_UNREACHABLE, "another backup is being made: try again in a moment");
+    }
+    ledger->is_copying = true;
+    code = fold_now(ledger, cancel, err);
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    if (code == BELAY_OK) {
+        code = sqlite_backup_make(ledger->reads, path, cancel, err);
+    }
+    (void)pthread_mutex_lock(&ledger->mutex);
+    ledger->is_copying = false;
+    (void)pthread_mutex_unlock(&ledger->mutex);
     return code;
 }

@@ -101,6 +101,9 @@ struct ledger {
     char *sweep_key;              /* owned; NULL: from the first */
     int64_t committed_ms;         /* boot clock */
 
+    uint64_t wanted; /* for a backup: numbers up to this one are to be in the database soon; 0: none */
+    unsigned faults; /* how often the thread could not bring a journal in */
+    bool is_copying; /* a backup is being made */
     pthread_t thread;
     bool has_thread;
     bool is_stopping;
@@ -133,6 +136,9 @@ enum belay_code ledger_events(struct belay_store *base, const struct belay_event
 enum belay_code ledger_sync(struct belay_store *base, struct belay_error *err);
 bool ledger_is_synced(struct belay_store *base);
 void ledger_batches(struct belay_store *base, struct belay_store_counts *out);
+/* Of the port: what is in the journal is brought in first. */
+enum belay_code ledger_backup(struct belay_store *base, const char *path, struct belay_cancel *cancel,
+                              struct belay_error *err);
 bool ledger_start_thread(struct ledger *ledger);
 /* Bring in everything. After the thread has ended. */
 enum belay_code ledger_fold_all(struct ledger *ledger, struct belay_error *err);

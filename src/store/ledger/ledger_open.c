@@ -116,6 +116,7 @@ static const struct belay_store_ops ledger_ops = {
     .sync = ledger_sync,
     .is_synced = ledger_is_synced,
     .batches = ledger_batches,
+    .backup = ledger_backup,
 };
 
 static struct ledger *ledger_new(const struct ledger_hooks *hooks)

@@ -191,6 +191,9 @@ enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_err
 /* Which version it is of (0: empty), and the newest there is; changes nothing. */
 enum belay_code sqlite_schema_look(struct sqlite_store *store, int64_t *out_version, int64_t *out_newest,
                                    struct belay_error *err);
+/* By what its header says of whose it is: one of ours, and not of a newer version. */
+enum belay_code sqlite_schema_check(const char *path, int64_t application, int64_t version,
+                                    struct belay_error *err);
 enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *err);
 /*
  * In the transaction under way, with db_add_functions() done: the same for who knows that something was lost, and
@@ -357,6 +360,22 @@ void sqlite_sweep(struct sqlite_store *store, bool events_too);
 int sweep_all_events(struct sqlite_store *store);
 /* What the record says of how long it is nobody's any more. */
 bool record_may_go(const struct belay_record *record, int64_t now_ms, int64_t before_unix_ms);
+
+/* ---- sqlite_backup.c, sqlite_restore.c ---- */
+/* Of the port: into an empty file of ours. */
+enum belay_code sqlite_backup(struct belay_store *base, const char *path, struct belay_cancel *cancel,
+                              struct belay_error *err);
+/* The same for who knows that all that counts is in the database. */
+enum belay_code sqlite_backup_make(const struct sqlite_store *store, const char *path,
+                                   struct belay_cancel *cancel, struct belay_error *err);
+/* A copy that nobody has opened yet. `boot_ms` is the clock of its boot; the ceiling is at least `ceiling`. */
+enum belay_code sqlite_backup_mark(const char *path, int64_t unix_ms, int64_t boot_ms, uint64_t ceiling,
+                                   struct belay_error *err);
+/* Bring a copy of an older schema up to date. */
+enum belay_code sqlite_backup_prepare(const char *path, struct belay_error *err);
+/* False: there is a server. Give up the store with sqlite_restore_drop(): its file may be another's by then. */
+bool sqlite_keep_servers_away(struct sqlite_store *store);
+void sqlite_restore_drop(struct sqlite_store *store);
 
 /* ---- sqlite_items.c ---- */
 enum belay_code sqlite_item_get(struct belay_store *base, const char *space, const char *name,

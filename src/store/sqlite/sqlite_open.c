@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/store_url.h"
 #include "store/sqlite/sqlite_internal.h"
 
 /* File systems on which SQLite's locks and shared memory do not reach the other machines. */
@@ -203,6 +204,7 @@ static const struct belay_store_ops sqlite_ops = {
     .item_get = sqlite_item_get,
     .item_put = sqlite_item_put,
     .item_list = sqlite_item_list,
+    .backup = sqlite_backup,
 };
 
 static struct sqlite_store *store_new(struct sqlite_params *params, const struct sqlite_hooks *hooks)
@@ -301,6 +303,22 @@ enum belay_code sqlite_store_open(const char *path_and_params, const struct sqli
     }
     *out_store = &store->base;
     return BELAY_OK;
+}
+
+enum belay_code sqlite_backup_prepare(const char *path, struct belay_error *err)
+{
+    struct sqlite_store *store = NULL;
+    struct buf place = BUF_INIT(3 * PATH_MAX);
+    enum belay_code code;
+
+    store_url_add_place(&place, path);
+    code = place.failed ? error_no_memory(err) : open_store(place.data, NULL, &store, NULL, err);
+    if (code == BELAY_OK && db_exec(store, "PRAGMA journal_mode=DELETE") != SQLITE_OK) {
+        code = error_set(err, BELAY_UNREACHABLE, "'%.300s' cannot be made ready", path);
+    }
+    buf_release(&place);
+    sqlite_close(store == NULL ? NULL : &store->base);
+    return code;
 }
 
 enum belay_code sqlite_store_repair(const char *path_and_params, const struct sqlite_hooks *hooks,

@@ -322,6 +322,19 @@ void sqlite_abandon(struct sqlite_store *store)
     store->own_fd = -1;
 }
 
+bool sqlite_keep_servers_away(struct sqlite_store *store)
+{
+    store->own_fd = await_lock(store);
+    return store->own_fd >= 0;
+}
+
+void sqlite_restore_drop(struct sqlite_store *store)
+{
+    db_rollback(store);
+    sqlite_abandon(store);
+    store->base.ops->close(&store->base);
+}
+
 void sqlite_disown(struct sqlite_store *store)
 {
     if (store->own_fd < 0) {

@@ -36,16 +36,18 @@ static const char settle_rest[] =
     "'freed_ms', min(" NUMBER("freed_ms") ", ?2), 'beat_ms', min(" NUMBER(
         "beat_ms") ", ?2)) "
                    "WHERE tickets IS NOT NULL OR " NUMBER("freed_ms") " > ?2 OR " NUMBER("beat_ms") " > ?2";
-static const char take_over[] =
-    "UPDATE meta SET number = ?1, ceiling = ?1 + ?2, boot_id = ?3, copied_at = NULL WHERE id = 1";
+static const char take_over[] = "UPDATE meta SET number = ?1, ceiling = ?1 + ?2, boot_id = ?3, copied_at = "
+                                "NULL, copied_boot_ms = NULL WHERE id = 1";
 
 /* The latest moment of the old boot that the database knows of. */
 static int old_clock(struct sqlite_store *store, int64_t *out_ms)
 {
     sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(store->db,
-                                "SELECT max(max(" NUMBER("beat_ms") ", " NUMBER("freed_ms") ")) FROM locks",
-                                -1, &statement, NULL);
+    int rc = sqlite3_prepare_v2(
+        store->db,
+        "SELECT max(ifnull((SELECT copied_boot_ms FROM meta), 0), ifnull((SELECT max(max(" NUMBER(
+            "beat_ms") ", " NUMBER("freed_ms") ")) FROM locks), 0))",
+        -1, &statement, NULL);
 
     if (rc == SQLITE_OK) {
         rc = sqlite3_step(statement);

@@ -117,6 +117,7 @@ static const char *const migrations[] = {
     "ALTER TABLE meta ADD COLUMN journal_use INTEGER NOT NULL DEFAULT 0;" /* the last use that may have entries */
     "ALTER TABLE meta ADD COLUMN journal_folded INTEGER NOT NULL DEFAULT 0;" /* uses up to this one are in here */
     "ALTER TABLE meta ADD COLUMN copied_at INTEGER;" /* Unix ms, if this is a backup that nobody has opened yet */
+    "ALTER TABLE meta ADD COLUMN copied_boot_ms INTEGER;" /* the boot clock then, of the boot that it was */
     "CREATE TABLE jumps (at INTEGER PRIMARY KEY, by INTEGER NOT NULL);", /* numbers `at - by` to `at - 1` were left out */
 };
 enum { VERSION = sizeof migrations / sizeof migrations[0] };
@@ -137,6 +138,24 @@ static int read_int(struct sqlite_store *store, const char *sql, int64_t *out_va
     return rc;
 }
 
+enum belay_code sqlite_schema_check(const char *path, int64_t application, int64_t version,
+                                    struct belay_error *err)
+{
+    if (application != APPLICATION_ID) {
+        return error_set(err, BELAY_BAD_CONTENT,
+                         "'%s' is an SQLite database of another program, not belay's; it was left as it is, "
+                         "name another file with --store sqlite:PATH",
+                         path);
+    }
+    if (version > VERSION) {
+        return error_set(err, BELAY_BAD_CONTENT,
+                         "the lock database '%s' was written by a newer belay (schema %" PRId64
+                         ", this one knows up to %d); use that belay, or another file",
+                         path, version, (int)VERSION);
+    }
+    return BELAY_OK;
+}
+
 /* Ours, of which version, or empty; anything else is somebody else's and left alone. */
 static enum belay_code recognise(struct sqlite_store *store, int64_t *out_version, struct belay_error *err)
 {
@@ -154,20 +173,12 @@ static enum belay_code recognise(struct sqlite_store *store, int64_t *out_versio
     if (rc != SQLITE_OK) {
         return sqlite_failed(store, rc, err);
     }
-    if (application != APPLICATION_ID && (application != 0 || version != 0 || objects != 0)) {
-        return error_set(err, BELAY_BAD_CONTENT,
-                         "'%s' is an SQLite database of another program, not belay's; it was left as it is, "
-                         "name another file with --store sqlite:PATH",
-                         store->path);
-    }
-    if (version > VERSION) {
-        return error_set(err, BELAY_BAD_CONTENT,
-                         "the lock database '%s' was written by a newer belay (schema %" PRId64
-                         ", this one knows up to %d); use that belay, or another file",
-                         store->path, version, (int)VERSION);
+    if (application == 0 && version == 0 && objects == 0) {
+        *out_version = 0;
+        return BELAY_OK;
     }
     *out_version = version;
-    return BELAY_OK;
+    return sqlite_schema_check(store->path, application, version, err);
 }
 
 /*

@@ -59,6 +59,27 @@ void sqlite_server_release(struct sqlite_server *server);
 enum belay_code sqlite_store_repair(const char *path_and_params, const struct sqlite_hooks *hooks,
                                     bool *out_lost, struct belay_error *err);
 
+/* What a backup has. */
+struct sqlite_backup_info {
+    int64_t n_records; /* locks that it knows */
+    int64_t n_held;
+    uint64_t ceiling;          /* numbers handed out before it are below this */
+    uint64_t next;             /* after sqlite_store_restore(): the next number */
+    int64_t copied_at_unix_ms; /* 0: it was not made by a backup */
+    bool is_served;            /* it is a copy of a file that a server owned, made without it */
+};
+/* BELAY_BAD_CONTENT: it is damaged, or no lock database that we know. All of it is read. */
+enum belay_code sqlite_backup_check(const char *path, struct sqlite_backup_info *out_info,
+                                    struct belay_error *err);
+
+/*
+ * Put a copy of `file` in the place of the database. With `replace` also of one that is there, unless somebody uses it
+ * (BELAY_HELD); that is kept as PATH.replaced-TIME.
+ */
+enum belay_code sqlite_store_restore(const char *file, const char *path_and_params,
+                                     const struct sqlite_hooks *hooks, bool replace,
+                                     struct sqlite_backup_info *out_info, struct belay_error *err);
+
 /* Look at all that could be wrong with it. Makes and changes nothing that stays. `hooks` may be NULL. */
 struct findings;
 void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks *hooks,

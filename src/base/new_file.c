@@ -1,0 +1,98 @@
+#include "base/new_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/text.h"
+
+enum { TRIES = 16 };
+
+int new_file_open(const char *path, const char *what, char **out_temp)
+{
+    for (int i = 0; i < TRIES; i++) {
+        struct buf name = BUF_INIT(PATH_MAX);
+        unsigned long long random = 0;
+        char *temp;
+        int fd;
+
+        if (!random_bytes(&random, sizeof random)) {
+            errno = EIO;
+            return -1;
+        }
+        buf_addf(&name, "%s.%s-%016llx", path, what, random);
+        temp = buf_take(&name);
+        if (temp == NULL) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd >= 0) {
+            *out_temp = temp;
+            return fd;
+        }
+        free(temp);
+        if (errno != EEXIST) {
+            return -1;
+        }
+    }
+    return -1;
+}
+
+static bool sync_and_close(int fd)
+{
+    bool ok = fd >= 0 && fsync(fd) == 0;
+    int saved = errno;
+
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    errno = saved;
+    return ok;
+}
+
+bool new_file_sync(const char *path)
+{
+    return sync_and_close(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+}
+
+/* A new name is on disk when its directory is. */
+static bool sync_directory(const char *path)
+{
+    char *copy = strdup(path);
+    char *slash = copy == NULL ? NULL : strrchr(copy, '/');
+    bool ok;
+
+    if (copy == NULL) {
+        errno = ENOMEM;
+        return false;
+    }
+    if (slash != NULL) {
+        slash[slash == copy ? 1 : 0] = '\0';
+    }
+    ok = sync_and_close(open(slash == NULL ? "." : copy, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    free(copy);
+    return ok;
+}
+
+bool new_file_place(const char *temp, const char *path)
+{
+    if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_NOREPLACE) != 0) {
+        /* Not on every file system; a hard link does the same. */
+        if ((errno != EINVAL && errno != ENOSYS) || link(temp, path) != 0) {
+            return false;
+        }
+        (void)unlink(temp);
+    }
+    return sync_directory(path);
+}
+
+bool new_file_replace(const char *temp, const char *path)
+{
+    return rename(temp, path) == 0 && sync_directory(path);
+}

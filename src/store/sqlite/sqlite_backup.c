@@ -1,0 +1,239 @@
+/*
+ * A copy of the database for another day.
+ *
+ * VACUUM INTO copies it as it is at one moment, while others go on. The copy is then marked (meta.copied_at, and no
+ * boot): whoever opens it first starts leases again, and goes on with numbers that nobody was given, although
+ * the original went on handing some out (sqlite_restart.c). That holds however the copy is put in place.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "store/sqlite/sqlite_internal.h"
+
+enum { STEPS_A_LOOK = 10000, BACKUP_BUSY_MS = 10000 };
+
+static enum belay_code failed(const char *what, const char *path, sqlite3 *db, int rc,
+                              struct belay_error *err)
+{
+    if ((rc & 0xff) == SQLITE_INTERRUPT) {
+        return error_set(err, BELAY_CANCELLED, "the backup was cancelled");
+    }
+    if ((rc & 0xff) == SQLITE_NOMEM) {
+        return error_no_memory(err);
+    }
+    return error_set(err,
+                     (rc & 0xff) == SQLITE_FULL || (rc & 0xff) == SQLITE_BUSY        ? BELAY_UNREACHABLE
+                     : (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB ? BELAY_BAD_CONTENT
+                                                                                     : BELAY_UNREACHABLE,
+                     "%s '%.300s': %s", what, path, db == NULL ? sqlite3_errstr(rc) : sqlite3_errmsg(db));
+}
+
+static int is_cancelled(void *context)
+{
+    return belay_cancel_requested(context);
+}
+
+/* Another connection of this process: the copy must not keep anybody from the store's own. */
+static int connect_to(const char *path, const char *vfs, int flags, struct belay_cancel *cancel,
+                      sqlite3 **out_db)
+{
+    int on = 1;
+    int rc = sqlite3_open_v2(path, out_db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, vfs);
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_busy_timeout(*out_db, BACKUP_BUSY_MS);
+    }
+    if (rc == SQLITE_OK) {
+        (void)sqlite3_db_config(*out_db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+        (void)sqlite3_file_control(*out_db, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
+    }
+    if (rc == SQLITE_OK && cancel != NULL) {
+        sqlite3_progress_handler(*out_db, STEPS_A_LOOK, is_cancelled, cancel);
+    }
+    return rc;
+}
+
+static int run_with_text(sqlite3 *db, const char *sql, const char *text)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
+
+    rc = rc == SQLITE_OK ? sqlite3_bind_text(statement, 1, text, -1, SQLITE_STATIC) : rc;
+    rc = rc == SQLITE_OK ? db_finish(statement) : rc;
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+/* One number, and whether it is there. */
+static int read_number(sqlite3 *db, const char *sql, int64_t *out_value, bool *out_is_null)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(statement);
+        if (rc == SQLITE_ROW) {
+            *out_value = sqlite3_column_int64(statement, 0);
+            *out_is_null = sqlite3_column_type(statement, 0) == SQLITE_NULL;
+        }
+        rc = rc == SQLITE_ROW ? SQLITE_OK : rc == SQLITE_DONE ? SQLITE_CORRUPT : rc;
+    }
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+/* ---- marking ---- */
+
+static const char mark_sql[] =
+    "UPDATE meta SET boot_id = '', served_by = NULL, journal_id = 0, journal_use = 0, journal_folded = 0, "
+    "copied_at = coalesce(copied_at, ?1), copied_boot_ms = coalesce(copied_boot_ms, ?2), "
+    "ceiling = max(ceiling, ?3) WHERE id = 1";
+
+enum belay_code sqlite_backup_mark(const char *path, int64_t unix_ms, int64_t boot_ms, uint64_t ceiling,
+                                   struct belay_error *err)
+{
+    const int64_t values[] = { unix_ms, boot_ms, (int64_t)ceiling };
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    enum belay_code code;
+    /* Nobody else knows the file yet: it is synced as a whole at the end. */
+    int rc = connect_to(path, NULL, SQLITE_OPEN_READWRITE, NULL, &db);
+
+    rc = rc == SQLITE_OK
+             ? sqlite3_exec(db, "PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF", NULL, NULL, NULL)
+             : rc;
+    rc = rc == SQLITE_OK ? sqlite3_prepare_v2(db, mark_sql, -1, &statement, NULL) : rc;
+    for (int i = 0; rc == SQLITE_OK && i < 3; i++) {
+        rc = sqlite3_bind_int64(statement, i + 1, values[i]);
+    }
+    rc = rc == SQLITE_OK ? db_finish(statement) : rc;
+    (void)sqlite3_finalize(statement);
+    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot mark the copy", path, db, rc, err);
+    (void)sqlite3_close(db);
+    return code;
+}
+
+/* ---- looking ---- */
+
+static enum belay_code check_sound(sqlite3 *db, const char *path, struct belay_error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    const char *text = NULL;
+    enum belay_code code = BELAY_OK;
+    int rc = sqlite3_prepare_v2(db, "PRAGMA integrity_check(1)", -1, &statement, NULL);
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(statement);
+        text = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0) : NULL;
+    }
+    if (rc != SQLITE_ROW) {
+        code = failed("cannot check", path, db, rc, err);
+    } else if (text == NULL || strcmp(text, "ok") != 0) {
+        code =
+            error_set(err, BELAY_BAD_CONTENT, "'%.300s' is damaged: %.200s", path, text == NULL ? "" : text);
+    }
+    (void)sqlite3_finalize(statement);
+    return code;
+}
+
+enum belay_code sqlite_backup_check(const char *path, struct sqlite_backup_info *out_info,
+                                    struct belay_error *err)
+{
+    struct sqlite_backup_info info = { 0 };
+    sqlite3 *db = NULL;
+    enum belay_code code;
+    bool is_null = true;
+    int64_t served = 0;
+    int64_t id = 0;
+    int64_t version = 0;
+    int64_t ceiling = 0;
+    int rc = connect_to(path, NULL, SQLITE_OPEN_READONLY, NULL, &db);
+
+    rc = rc == SQLITE_OK ? read_number(db, "PRAGMA application_id", &id, &is_null) : rc;
+    rc = rc == SQLITE_OK ? read_number(db, "PRAGMA user_version", &version, &is_null) : rc;
+    if (rc != SQLITE_OK) {
+        code = failed("cannot read", path, db, rc, err);
+        goto done;
+    }
+    code = sqlite_schema_check(path, id, version, err);
+    if (code == BELAY_OK) {
+        code = check_sound(db, path, err);
+    }
+    if (code != BELAY_OK) {
+        goto done;
+    }
+    rc = read_number(db, "SELECT ceiling FROM meta WHERE id = 1", &ceiling, &is_null);
+    rc = rc == SQLITE_OK
+             ? read_number(db, "SELECT count(*) FROM locks WHERE held = 1", &info.n_held, &is_null)
+             : rc;
+    rc = rc == SQLITE_OK ? read_number(db, "SELECT count(*) FROM locks", &info.n_records, &is_null) : rc;
+    if (rc == SQLITE_OK && version >= 2) {
+        rc = read_number(db, "SELECT served_by IS NOT NULL FROM meta WHERE id = 1", &served, &is_null);
+        info.is_served = served != 0;
+    }
+    if (rc == SQLITE_OK && version >= 5) {
+        rc = read_number(db, "SELECT copied_at FROM meta WHERE id = 1", &info.copied_at_unix_ms, &is_null);
+    }
+    info.ceiling = (uint64_t)ceiling;
+    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot read", path, db, rc, err);
+
+done:
+    (void)sqlite3_close(db);
+    if (code == BELAY_OK) {
+        *out_info = info;
+    }
+    return code;
+}
+
+/* ---- copying ---- */
+
+enum belay_code sqlite_backup_make(const struct sqlite_store *store, const char *path,
+                                   struct belay_cancel *cancel, struct belay_error *err)
+{
+    sqlite3 *db = NULL;
+    int64_t boot_ms = sqlite_now_ms(store);
+    enum belay_code code;
+    int rc = connect_to(store->path, store->hooks.vfs, SQLITE_OPEN_READWRITE, cancel, &db);
+
+    rc = rc == SQLITE_OK ? run_with_text(db, "VACUUM main INTO ?1", path) : rc;
+    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot copy the lock database to", path, db, rc, err);
+    (void)sqlite3_close(db);
+    if (code == BELAY_OK && !store->is_beside && store->own_fd < 0) {
+        struct sqlite_backup_info info = { 0 };
+
+        /* A server may have come meanwhile: then the copy is without its journal. */
+        code = sqlite_backup_check(path, &info, err);
+        if (code == BELAY_OK && info.is_served) {
+            code = truncate(path, 0) == 0
+                       ? sqlite_elsewhere(store, err)
+                       : error_set(err, BELAY_UNREACHABLE, "'%.300s': %s", path, strerror(errno));
+        }
+    }
+    return code == BELAY_OK ? sqlite_backup_mark(path, sqlite_unix_ms(store), boot_ms, 0, err) : code;
+}
+
+enum belay_code sqlite_backup(struct belay_store *base, const char *path, struct belay_cancel *cancel,
+                              struct belay_error *err)
+{
+    struct sqlite_store *store = (struct sqlite_store *)base;
+    struct ground ground = { 0 };
+    bool other_boot = false;
+    int rc;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    rc = db_read_ground(store, &ground, &other_boot);
+    (void)pthread_mutex_unlock(&store->mutex);
+    if (rc != SQLITE_OK) {
+        return sqlite_failed(store, rc, err);
+    }
+    if (ground.served) {
+        return sqlite_elsewhere(store, err);
+    }
+    return sqlite_backup_make(store, path, cancel, err);
+}
