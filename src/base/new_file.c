@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -44,6 +45,31 @@ int new_file_open(const char *path, const char *what, char **out_temp)
     return -1;
 }
 
+/* The directory that a path is in, for the caller to free. */
+static char *directory_of(const char *path)
+{
+    char *copy = strdup(path);
+    char *slash = copy == NULL ? NULL : strrchr(copy, '/');
+
+    if (slash != NULL) {
+        slash[slash == copy ? 1 : 0] = '\0';
+        return copy;
+    }
+    free(copy);
+    return strdup(".");
+}
+
+mode_t new_file_mode(const char *path)
+{
+    char *directory = directory_of(path);
+    struct stat st;
+    bool is_groups = directory != NULL && stat(directory, &st) == 0 && (st.st_mode & S_ISGID) != 0 &&
+                     (st.st_mode & S_IWGRP) != 0;
+
+    free(directory);
+    return is_groups ? 0660 : 0600;
+}
+
 static bool sync_and_close(int fd)
 {
     bool ok = fd >= 0 && fsync(fd) == 0;
@@ -64,19 +90,15 @@ bool new_file_sync(const char *path)
 /* A new name is on disk when its directory is. */
 static bool sync_directory(const char *path)
 {
-    char *copy = strdup(path);
-    char *slash = copy == NULL ? NULL : strrchr(copy, '/');
+    char *directory = directory_of(path);
     bool ok;
 
-    if (copy == NULL) {
+    if (directory == NULL) {
         errno = ENOMEM;
         return false;
     }
-    if (slash != NULL) {
-        slash[slash == copy ? 1 : 0] = '\0';
-    }
-    ok = sync_and_close(open(slash == NULL ? "." : copy, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    free(copy);
+    ok = sync_and_close(open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    free(directory);
     return ok;
 }
 

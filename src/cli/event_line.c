@@ -5,6 +5,8 @@
 #include "cli/print.h"
 #include "wire/wire.h"
 
+enum { TYPE_WIDTH = 14 };
+
 static void add_details(struct buf *line, const struct belay_event *event)
 {
     char span[CLOCK_TEXT_SIZE];
@@ -26,6 +28,7 @@ void event_line(FILE *file, const struct belay_event *event, bool json, bool col
 {
     struct buf line = BUF_INIT(1 << 16);
     char at[CLOCK_TEXT_SIZE];
+    size_t type_from;
 
     if (json) {
         char *text = wire_line(wire_event(event));
@@ -34,8 +37,12 @@ void event_line(FILE *file, const struct belay_event *event, bool json, bool col
         free(text);
         return;
     }
-    buf_addf(&line, "%s %s%-14s%s ", clock_format_utc(at, event->at_unix_ms, true),
-             print_style(color && event->level == BELAY_WARN_LEVEL, "yellow"), event->type,
+    buf_addf(&line, "%s %s", clock_format_utc(at, event->at_unix_ms, true),
+             print_style(color && event->level == BELAY_WARN_LEVEL, "yellow"));
+    type_from = line.len;
+    print_escape(&line, event->type); /* a server's word, as the rest */
+    buf_addf(&line, "%*s%s ",
+             line.len - type_from < TYPE_WIDTH ? (int)(TYPE_WIDTH - (line.len - type_from)) : 0, "",
              print_style(color && event->level == BELAY_WARN_LEVEL, PRINT_RESET));
     print_escape(&line, event->key);
     buf_adds(&line, " ");

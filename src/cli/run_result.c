@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/new_file.h"
 #include "wire/wire.h"
 
 static enum belay_code cannot_write(const char *path, int reason, struct belay_error *err)
@@ -72,13 +73,11 @@ static bool write_all(int fd, const char *text)
 
 static bool write_file(const char *path, const char *text)
 {
-    char beside[PATH_MAX + 32];
+    char *beside = NULL;
     int failure;
-    int fd;
+    int fd = new_file_open(path, "tmp", &beside); /* it has a lock id: for its owner */
     bool done;
 
-    (void)snprintf(beside, sizeof beside, "%s.%ld.tmp", path, (long)getpid());
-    fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) {
         return false;
     }
@@ -89,6 +88,7 @@ static bool write_file(const char *path, const char *text)
         (void)unlink(beside);
         errno = failure;
     }
+    free(beside);
     return done;
 }
 

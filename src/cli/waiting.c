@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/saturate.h"
 #include "cli/print.h"
 
 struct waiting {
@@ -147,10 +148,10 @@ void waiting_show(void *context, const struct belay_waiting *now)
     buf_release(&waiting->holder);
     if (now->holder != NULL) {
         print_holder_short(&waiting->holder, now->holder);
-        waiting->ends_boot_ms = boot_ms + now->holder->expires_in_ms;
+        waiting->ends_boot_ms = add_saturated(boot_ms, now->holder->expires_in_ms);
     }
     waiting->position = now->position;
-    waiting->retry_boot_ms = boot_ms + now->retry_ms;
+    waiting->retry_boot_ms = add_saturated(boot_ms, now->retry_ms);
     if (!waiting->on_terminal) {
         say_line(waiting, now);
     }

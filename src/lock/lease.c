@@ -1,5 +1,7 @@
 #include "lock/lease.h"
 
+#include "base/saturate.h"
+
 enum { LEAD_MIN_MS = 10, LEAD_MAX_MS = 1000, RETRY_MIN_MS = 20, RETRY_MAX_MS = 5000 };
 
 static int64_t clamp(int64_t value, int64_t least, int64_t most)
@@ -11,8 +13,8 @@ static void set_deadline(struct lease *lease, int64_t sent_ms)
 {
     int64_t lead = clamp(lease->ttl_ms / 20, LEAD_MIN_MS, LEAD_MAX_MS);
 
-    lease->deadline_ms = sent_ms + lease->ttl_ms - lease->margin_ms - lead;
-    lease->next_beat_ms = lease->heartbeat_ms > 0 ? sent_ms + lease->heartbeat_ms : INT64_MAX;
+    lease->deadline_ms = sub_saturated(add_saturated(sent_ms, lease->ttl_ms), lease->margin_ms + lead);
+    lease->next_beat_ms = lease->heartbeat_ms > 0 ? add_saturated(sent_ms, lease->heartbeat_ms) : INT64_MAX;
 }
 
 void lease_begin(struct lease *lease, int64_t sent_ms, int64_t ttl_ms, int64_t heartbeat_ms,

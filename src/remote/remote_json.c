@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/saturate.h"
 #include "base/text.h"
 #include "remote/remote_internal.h"
 
@@ -15,6 +16,15 @@ static const char *text_of(const json_t *object, const char *name)
 static int64_t number_of(const json_t *object, const char *name)
 {
     return json_integer_value(json_object_get(object, name)); /* 0 for null */
+}
+
+/* A span of time in ms. Nothing that is added to a clock is longer than a century, whatever a server says. */
+static int64_t span_of(const json_t *object, const char *name)
+{
+    const int64_t most = 100LL * 366 * 24 * 3600 * 1000;
+    int64_t ms = number_of(object, name);
+
+    return ms > most ? most : ms < -most ? -most : ms;
 }
 
 /* "2024-11-05T14:32:15.123Z" in ms since 1970; 0 for null and for anything else. */
@@ -95,8 +105,8 @@ struct belay_info *remote_info(const json_t *lock)
     info->locked_at_unix_ms = remote_time(lock, "locked_at");
     info->expires_at_unix_ms = remote_time(lock, "expires_at");
     info->last_heartbeat_unix_ms = remote_time(lock, "last_heartbeat");
-    info->ttl_ms = number_of(lock, "ttl_ms");
-    info->expires_in_ms = number_of(lock, "expires_in_ms");
+    info->ttl_ms = span_of(lock, "ttl_ms");
+    info->expires_in_ms = span_of(lock, "expires_in_ms");
     info->is_stale = json_is_true(json_object_get(lock, "is_stale"));
     return info;
 }
@@ -149,7 +159,7 @@ bool remote_event(const json_t *object, belay_event_fn fn, void *context, bool *
         .locked_by_name = text_of(object, "locked_by_name"),
         .by = text_of(object, "by"),
         .reason = text_of(object, "reason"),
-        .duration_ms = json_is_number(seconds) ? (int64_t)(json_number_value(seconds) * 1000.0 + 0.5) : -1,
+        .duration_ms = json_is_number(seconds) ? saturate(json_number_value(seconds) * 1000.0 + 0.5) : -1,
         .metadata = metadata
     };
 

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/new_file.h"
 
 enum { FILE_MAX = 256 << 20, LINE_MAX_BYTES = 4 << 20 };
 
@@ -42,16 +42,22 @@ static void read_line(json_t *records, const char *line, size_t len)
     json_decref(object);
 }
 
-static enum belay_code read_all(const char *path, json_t *records, struct belay_error *err)
+static enum belay_code read_all(const char *path, int fd, json_t *records, struct belay_error *err)
 {
-    FILE *from = fopen(path, "re");
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    FILE *from = copy < 0 ? NULL : fdopen(copy, "r");
     char *line = NULL;
     size_t cap = 0;
     ssize_t len;
     bool failed;
 
     if (from == NULL) {
-        return fail(path, "read from", err);
+        enum belay_code code = fail(path, "read from", err);
+
+        if (copy >= 0) {
+            (void)close(copy);
+        }
+        return code;
     }
     while ((len = getline(&line, &cap, from)) > 0) {
         if (line[len - 1] == '\n' && len <= LINE_MAX_BYTES) {
@@ -139,9 +145,9 @@ bool hook_file_flush(struct hook_file *file)
 
 /* ---- opening ---- */
 
-static enum belay_code open_locked(const char *path, int flags, int *out_fd, struct belay_error *err)
+static enum belay_code open_locked(const char *path, int *out_fd, struct belay_error *err)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_APPEND | flags, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_APPEND | O_NOFOLLOW, 0600);
 
     if (fd < 0) {
         return fail(path, "kept in", err);
@@ -154,28 +160,34 @@ static enum belay_code open_locked(const char *path, int flags, int *out_fd, str
     return BELAY_OK;
 }
 
-/* Only what still counts, in the place of all there was; the old file is locked until the new one is there. */
+/*
+ * Only what still counts, in the place of all there was. The new file has a name that nobody can have put a link at; the
+ * old one is locked until the new one is there.
+ */
 static enum belay_code rewrite(struct hook_file *file, json_t *records, struct belay_error *err)
 {
-    struct buf fresh = BUF_INIT(PATH_MAX);
-    enum belay_code code;
+    int old_fd = file->fd;
+    char *temp = NULL;
+    int fd = new_file_open(file->path, "new", &temp);
+    enum belay_code code = BELAY_OK;
     const char *id;
     json_t *record;
-    int old_fd = file->fd;
 
-    buf_addf(&fresh, "%s.new", file->path);
-    code = fresh.failed ? error_no_memory(err) : open_locked(fresh.data, O_TRUNC, &file->fd, err);
-    if (code == BELAY_OK) {
-        json_object_foreach(records, id, record)
-        {
-            hook_file_add(file, record);
-        }
-        if (!hook_file_flush(file) || rename(fresh.data, file->path) != 0) {
-            code = fail(file->path, "written to", err);
-        }
-        (void)close(old_fd);
+    if (fd < 0) {
+        return fail(file->path, "written beside", err);
     }
-    buf_release(&fresh);
+    file->fd = fd;
+    json_object_foreach(records, id, record)
+    {
+        hook_file_add(file, record);
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fcntl(fd, F_SETFL, O_APPEND) != 0 || !hook_file_flush(file) ||
+        fsync(fd) != 0 || !new_file_replace(temp, file->path)) {
+        code = fail(file->path, "written to", err);
+        (void)unlink(temp);
+    }
+    (void)close(old_fd);
+    free(temp);
     return code;
 }
 
@@ -193,10 +205,9 @@ enum belay_code hook_file_open(struct hook_file *file, const char *path, hook_fi
         return BELAY_OK;
     }
     file->path = strdup(path);
-    code =
-        file->path == NULL || records == NULL ? error_no_memory(err) : open_locked(path, 0, &file->fd, err);
+    code = file->path == NULL || records == NULL ? error_no_memory(err) : open_locked(path, &file->fd, err);
     if (code == BELAY_OK) {
-        code = read_all(path, records, err);
+        code = read_all(path, file->fd, records, err);
     }
     if (code == BELAY_OK) {
         code = rewrite(file, records, err);

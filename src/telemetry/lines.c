@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/new_file.h"
 #include "telemetry/sinks.h"
 
 #define JOURNAL_SOCKET "/run/systemd/journal/socket"
@@ -20,7 +21,7 @@ enum { LINE_MAX_BYTES = 1 << 18, WHOLE_MAX = 4 << 20, ROOM_MS = 500 };
 /* Never waits: a pipe that nobody reads must not hold up a lock. */
 static int open_file(const char *path)
 {
-    return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0640);
+    return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, new_file_mode(path));
 }
 
 /* Never blocks: a log daemon that does not read must not hold up a lock. */

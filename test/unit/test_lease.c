@@ -19,6 +19,19 @@ static void ends_before_the_store_says_so(void **state)
     assert_false(lease_is_live(&lease, lease.deadline_ms));
 }
 
+/* A ttl that somebody else wrote: no sum of it goes round. */
+static void a_ttl_without_end_ends_at_the_end_of_the_clock(void **state)
+{
+    struct lease lease;
+
+    (void)state;
+    lease_begin(&lease, 1000, INT64_MAX, INT64_MAX, 0);
+    assert_true(lease.deadline_ms > INT64_MAX / 2);
+    assert_true(lease.next_beat_ms > INT64_MAX / 2);
+    lease_renewed(&lease, 2000, INT64_MIN);
+    assert_false(lease_is_live(&lease, 2000));
+}
+
 static void is_shorter_by_the_store_margin(void **state)
 {
     struct lease plain;
@@ -73,6 +86,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_before_the_store_says_so),
+        cmocka_unit_test(a_ttl_without_end_ends_at_the_end_of_the_clock),
         cmocka_unit_test(is_shorter_by_the_store_margin),
         cmocka_unit_test(counts_from_before_the_renewal_was_sent),
         cmocka_unit_test(says_lost_once_and_stays_lost),

@@ -462,18 +462,29 @@ static bool make_room(struct entry_room *room, size_t n_writes, size_t n_events)
     return ok && grow((void *)&room->events, sizeof *room->events, &room->cap_events, n_events);
 }
 
+/* From `index`, of a list that may have nothing in it: not even an address. */
+static const char **texts_at(const struct entry_room *room, size_t index)
+{
+    return room->texts == NULL ? NULL : room->texts + index;
+}
+
+static struct belay_meta *meta_at(const struct entry_room *room, size_t index)
+{
+    return room->meta == NULL ? NULL : room->meta + index;
+}
+
 /* Now that nothing moves any more. */
 static void settle_lists(struct entry_room *room, size_t n_writes, size_t n_events)
 {
     for (size_t i = 0; i < n_writes; i++) {
         struct belay_write *write = &room->writes[i];
 
-        write->drop_tickets = room->texts + (uintptr_t)write->drop_tickets;
-        write->drop_intents = room->texts + (uintptr_t)write->drop_intents;
-        room->values[i].metadata = room->meta + (uintptr_t)room->values[i].metadata;
+        write->drop_tickets = texts_at(room, (uintptr_t)write->drop_tickets);
+        write->drop_intents = texts_at(room, (uintptr_t)write->drop_intents);
+        room->values[i].metadata = meta_at(room, (uintptr_t)room->values[i].metadata);
     }
     for (size_t i = 0; i < n_events; i++) {
-        room->events[i].metadata = room->meta + (uintptr_t)room->events[i].metadata;
+        room->events[i].metadata = meta_at(room, (uintptr_t)room->events[i].metadata);
     }
 }
 
@@ -508,7 +519,7 @@ bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct 
     settle_lists(room, entry.n_writes, entry.n_events);
     entry.writes = room->writes;
     entry.events = room->events;
-    entry.deletes = room->texts + deletes;
+    entry.deletes = texts_at(room, deletes);
     *out_entry = entry;
     return true;
 }

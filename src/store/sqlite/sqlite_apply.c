@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/saturate.h"
 #include "base/text.h"
 #include "store/sqlite/sqlite_internal.h"
 
@@ -116,8 +117,8 @@ static bool set_metadata(struct belay_record *record, const struct belay_record 
 static void set_lease(struct belay_record *record, int64_t ttl_ms, const struct ground *ground)
 {
     record->ttl_ms = ttl_ms == 0 ? record->ttl_ms : ttl_ms;
-    record->expires_ms = ground->now_ms + record->ttl_ms;
-    record->expires_at_unix_ms = ground->unix_ms + record->ttl_ms;
+    record->expires_ms = add_saturated(ground->now_ms, record->ttl_ms);
+    record->expires_at_unix_ms = add_saturated(ground->unix_ms, record->ttl_ms);
     record->beat_ms = ground->now_ms;
     record->beat_at_unix_ms = ground->unix_ms;
     record->stale_noted = false;
@@ -235,7 +236,7 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
         return false;
     }
     ticket.since_unix_ms = put->since_unix_ms;
-    ticket.expires_ms = ground->now_ms + put->ttl_ms;
+    ticket.expires_ms = add_saturated(ground->now_ms, put->ttl_ms);
     if (at < record->n_tickets) {
         ticket.seq = tickets[at].seq;
         clear_ticket(&tickets[at]);
@@ -250,7 +251,7 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
 static bool put_intent(struct belay_record *record, const struct belay_put_intent *put,
                        const struct ground *ground)
 {
-    struct belay_intent intent = { NULL, NULL, ground->now_ms + put->ttl_ms };
+    struct belay_intent intent = { NULL, NULL, add_saturated(ground->now_ms, put->ttl_ms) };
     struct belay_intent *intents;
 
     drop_intent(record, put->lock_id);
@@ -325,7 +326,7 @@ enum belay_code before_remember(struct before *before, const struct belay_batch 
         return BELAY_OK;
     }
     before->token = record->token;
-    before->held_ms = unix_ms - record->locked_at_unix_ms;
+    before->held_ms = sub_saturated(unix_ms, record->locked_at_unix_ms);
     if ((set & BELAY_SET_METADATA) == 0) {
         before->metadata = record->metadata;
         before->n_metadata = record->n_metadata;

@@ -53,6 +53,9 @@ static int connect_to(const char *path, const char *vfs, int flags, struct belay
         (void)sqlite3_db_config(*out_db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
         (void)sqlite3_file_control(*out_db, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
     }
+    if (rc == SQLITE_OK) {
+        db_harden(*out_db);
+    }
     if (rc == SQLITE_OK && cancel != NULL) {
         sqlite3_progress_handler(*out_db, STEPS_A_LOOK, is_cancelled, cancel);
     }

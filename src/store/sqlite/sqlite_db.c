@@ -282,6 +282,12 @@ void db_checkpoint_if_due(struct sqlite_store *store)
     }
 }
 
+void db_harden(sqlite3 *db)
+{
+    (void)sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    (void)sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+}
+
 void db_write_back(struct sqlite_store *store)
 {
     (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);

@@ -205,6 +205,10 @@ static bool check_permissions(struct look *look, const struct stat *st)
         (void)snprintf(advice, sizeof advice, "run 'chmod o-w %s'", look->store.path);
         finding_warn(look->findings, "permissions", advice, "everybody may write %s, and so end any lock",
                      look->store.path);
+    } else if ((st->st_mode & S_IROTH) != 0) {
+        (void)snprintf(advice, sizeof advice, "run 'chmod o-rwx %s*'", look->store.path);
+        finding_warn(look->findings, "permissions", advice,
+                     "everybody may read %s, and with the lock ids in it end any lock", look->store.path);
     } else {
         finding_ok(look->findings, "permissions", "mode %04o, owner %d, group %d",
                    (unsigned)st->st_mode & 07777U, (int)st->st_uid, (int)st->st_gid);

@@ -170,6 +170,8 @@ void db_checkpoint_if_due(struct sqlite_store *store);
  * does not set the ceiling back then.
  */
 void db_write_back(struct sqlite_store *store);
+/* Whoever wrote the file: no SQL in it does more than keep data. */
+void db_harden(sqlite3 *db);
 int db_on_wal(void *context, sqlite3 *db, const char *name, int pages);
 
 /* ---- sqlite_error.c ---- */

@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/new_file.h"
 #include "base/store_url.h"
 #include "store/sqlite/sqlite_internal.h"
 
@@ -107,6 +108,57 @@ static enum belay_code go_on_without_log(struct sqlite_store *store, struct bela
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
+/*
+ * Lock ids are in it: who has one can end the lock. SQLite would make the file readable for everybody; the log and the
+ * index get the file's mode.
+ */
+static void make_private_file(const struct sqlite_store *store)
+{
+    mode_t mode = new_file_mode(store->path);
+    int fd = open(store->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+
+    if (fd >= 0) {
+        (void)fchmod(fd, mode); /* whatever the umask is */
+        (void)close(fd);
+    }
+}
+
+/*
+ * One that an earlier version made. Who may read it and not write it can do nothing with it that belay is for, so that was
+ * not meant; who may do both was let in on purpose.
+ */
+static void make_private_again(const struct sqlite_store *store, mode_t mode)
+{
+    static const char *const names[] = { "", "-wal", "-shm", "-ledger-0", "-ledger-1" };
+    mode_t drop = (mode & 0006) == 0004 ? 0007 : 0;
+
+    drop |= (mode & 0060) == 0040 ? 0070 : 0;
+    for (size_t i = 0; drop != 0 && i < sizeof names / sizeof names[0]; i++) {
+        struct buf path = BUF_INIT(PATH_MAX + 16);
+        struct stat st;
+
+        buf_addf(&path, "%s%s", store->path, names[i]);
+        if (!path.failed && lstat(path.data, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid()) {
+            (void)chmod(path.data, st.st_mode & 0777 & ~drop);
+        }
+        buf_release(&path);
+    }
+}
+
+static void see_to_mode(const struct sqlite_store *store)
+{
+    struct stat st;
+
+    if (store->hooks.vfs != NULL) {
+        return;
+    }
+    if (stat(store->path, &st) != 0) {
+        make_private_file(store);
+    } else if (st.st_uid == geteuid() && (st.st_mode & 0044) != 0) {
+        make_private_again(store, st.st_mode);
+    }
+}
+
 static enum belay_code connect_db(struct sqlite_store *store, struct belay_error *err)
 {
     int on = 1;
@@ -133,6 +185,7 @@ static enum belay_code connect_db(struct sqlite_store *store, struct belay_error
     if (rc == SQLITE_OK) {
         rc = sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     }
+    db_harden(store->db);
     if (rc == SQLITE_OK) {
         (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
         (void)sqlite3_wal_hook(store->db, db_on_wal, store);
@@ -256,6 +309,7 @@ static enum belay_code open_store(const char *path_and_params, const struct sqli
         code = check_place(store, err);
     }
     if (code == BELAY_OK) {
+        see_to_mode(store);
         is_whole = has_log(store);
         code = connect_db(store, err);
     }
