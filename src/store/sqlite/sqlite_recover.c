@@ -286,7 +286,9 @@ enum belay_code sqlite_recover(struct sqlite_store *store, struct belay_error *e
         code = finish(store, err);
     }
     for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
-        (void)unlink(recovery.journals[i].path); /* also one that was never begun */
+        if (recovery.journals[i].path != NULL) {
+            (void)unlink(recovery.journals[i].path); /* also one that was never begun */
+        }
     }
     recovery_release(&recovery);
     return code;
@@ -349,10 +351,12 @@ enum belay_code sqlite_recover_rest(struct sqlite_store *store, bool *out_lost, 
         db_write_back(store);
     }
     for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
-        if (lost && recovery.found[i] != BELAY_NOT_FOUND) {
-            move_away(recovery.journals[i].path, sqlite_unix_ms(store));
-        } else {
-            (void)unlink(recovery.journals[i].path);
+        const char *path = recovery.journals[i].path;
+
+        if (path != NULL && lost && recovery.found[i] != BELAY_NOT_FOUND) {
+            move_away(path, sqlite_unix_ms(store));
+        } else if (path != NULL) {
+            (void)unlink(path);
         }
     }
     recovery_release(&recovery);
