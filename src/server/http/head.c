@@ -102,8 +102,8 @@ static bool take_target(struct request *request)
             target += host_len;
         } else {
             /* "http://host?query": the bytes in front are ours, so there is room for the '/'. */
-            target += host_len - 1;
-            *target = '/';
+            target += host_len;
+            *--target = '/';
         }
     }
     query = strchr(target, '?');
