@@ -10,6 +10,10 @@ It stands on loopback, keeps connections, and passes on what it gets. What goes 
         proxy.meanwhile(function)                                                    # others are at it during the next harm
         proxy.counts()                                                               # {"UpdateItem": 2}
         proxy.units()                                                                # (2, 0): write units, read units
+        proxy.dates                                                                  # 1: unsigned requests, for their Date
+
+A request that is not signed only asks for the Date of the refusal: it is counted apart, and harmed only if the plan
+has harms_dates.
 
 The harms:
 
@@ -61,7 +65,9 @@ class Plan:
     delay_s: float = 0.3
     drop_s: float = 60.0
     date_shift_s: float = 0.0  # added to the Date of every answer: a server whose clock is wrong
+    without_date: bool = False
     operations: tuple = ()  # only these; none: all
+    harms_dates: bool = False  # also requests that only ask for the Date
     in_a_row: int = 0  # so many harms one after the other are enough; 0: no end of them
 
     def __post_init__(self):
@@ -114,6 +120,7 @@ class Proxy:
         self.answers = {}
         self.meanwhiles = []
         self.connections = 0
+        self.dates = 0
         self.open = set()
         self.server = _Server(("127.0.0.1", 0), self)
         self.port = self.server.server_address[1]
@@ -196,6 +203,7 @@ class Proxy:
         """Forget what was seen, and every harm but the plan."""
         with self.lock:
             self.seen, self.harmed, self.script, self.answers, self.meanwhiles = [], {}, [], {}, []
+            self.dates = 0
 
     # ---- for the connections -------------------------------------------------
 
@@ -210,6 +218,12 @@ class Proxy:
             if harm:
                 self.harmed[harm] = self.harmed.get(harm, 0) + 1
             return one, ready
+
+    def judge_date(self):
+        with self.lock:
+            self.dates += 1
+            harm = self.plan.draw("date") if self.plan.harms_dates else None
+            return Seen("date", harm, {})
 
     def others(self, one):
         with self.lock:
@@ -286,7 +300,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.reply(200, [], b"{}")
             return
         operation = (self.headers.get("X-Amz-Target") or "").rpartition(".")[2] or "other"
-        one, ready = self.proxy.judge(operation, _json(body))
+        if "Authorization" in self.headers:
+            one, ready = self.proxy.judge(operation, _json(body))
+        else:
+            one, ready = self.proxy.judge_date(), None
         if ready:
             self.fail(*ready)
             return
@@ -354,7 +371,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         for name, value in headers:
             if name.lower() not in HOP_HEADERS:
                 self.send_header(name, value)
-        self.send_header("Date", email.utils.formatdate(now + self.proxy.plan.date_shift_s, usegmt=True))
+        if not self.proxy.plan.without_date:
+            self.send_header("Date", email.utils.formatdate(now + self.proxy.plan.date_shift_s, usegmt=True))
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -42,6 +42,28 @@ class Requests(DynamoCase):
         self.ok("release", "k", "--id", lock["lock_id"])
         self.assertEqual(self.proxy.counts(), {"UpdateItem": 2})
 
+    def test_before_its_first_deadline_a_process_asks_what_time_it_is(self):
+        """L7: by a request that is refused, and so costs nothing; releasing needs no clock."""
+        lock = self.acquire("k")
+        self.assertEqual((self.proxy.dates, self.proxy.counts()), (1, {"UpdateItem": 1}))
+        self.ok("release", "k", "--id", lock["lock_id"])
+        self.assertEqual((self.proxy.dates, self.proxy.counts()), (1, {"UpdateItem": 2}))
+        self.proxy.reset()
+        self.ok("run", "--ttl", "8s", "--heartbeat", "1s", "k", "--", "sleep", "2.5")
+        self.assertEqual(self.proxy.dates, 1)  # once for all heartbeats
+        self.proxy.reset()
+        self.ok("run", "--stack", "s", "--environment", "e", "--service", "v", "--", "true")
+        self.assertEqual(self.proxy.dates, 1)
+
+    def test_whoever_has_heard_the_time_does_not_ask(self):
+        """A renewal without a ttl reads the lock first."""
+        lock = self.acquired("k")
+        self.assertEqual(self.counted("renew", "k", "--id", lock["lock_id"]), {"GetItem": 1, "UpdateItem": 1})
+        self.assertEqual(self.proxy.dates, 0)
+        self.counted("status", "k")
+        self.counted("list")
+        self.assertEqual(self.proxy.dates, 0)
+
     def test_so_it_is_the_second_time_when_there_is_a_record(self):
         for _ in range(2):
             self.proxy.reset()

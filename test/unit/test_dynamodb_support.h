@@ -17,6 +17,8 @@
 static struct server server;
 static int64_t boot_now_ms = 1000000; /* the one time there is; wall and Date differ from it by */
 static int64_t wall_ahead_ms;         /* how wrong this machine's wall clock is */
+static int64_t date_ahead_ms;         /* how far the service's clock is from it */
+static int64_t date_steps_ms;         /* by how much that grows after the next answer */
 static char warned[700];
 
 #define SERVICE_MS (INT64_C(1730816000000) + boot_now_ms)
@@ -35,8 +37,12 @@ static int64_t test_wall_ms(void *context)
 
 static int64_t test_date_ms(void *context)
 {
+    int64_t now_ms = SERVICE_MS + date_ahead_ms;
+
     (void)context;
-    return SERVICE_MS;
+    date_ahead_ms += date_steps_ms;
+    date_steps_ms = 0;
+    return now_ms;
 }
 
 static void on_warning(void *context, const char *text)

@@ -8,7 +8,7 @@ static const char *const writable[] = { "belay", "chatops", "resource", "runvoy"
 static int right_clocks(void **state)
 {
     (void)state;
-    wall_ahead_ms = 0;
+    wall_ahead_ms = date_ahead_ms = date_steps_ms = 0;
     boot_now_ms += 1000000;
     return 0;
 }
@@ -35,7 +35,8 @@ static void a_clock_that_is_ahead_takes_no_live_lock_on_any_layout(void **state)
     }
 }
 
-static void a_success_of_a_wrong_clock_is_undone(void **state)
+/* L7: a process has nothing but its own clock before the first answer, so it asks before it writes. */
+static void a_wrong_clock_writes_nothing_on_any_layout(void **state)
 {
     static const int64_t wrong[] = { 5000, -5000 };
 
@@ -43,11 +44,57 @@ static void a_success_of_a_wrong_clock_is_undone(void **state)
     for (size_t i = 0; i < 12; i++) {
         struct belay_store *store, *other;
         struct belay_error err = BELAY_ERROR_INIT;
+        struct belay_record record;
 
         wall_ahead_ms = 0;
         store = fresh(writable[i % 6], "");
         wall_ahead_ms = wrong[i / 6];
         other = another(store, "");
+        assert_int_equal(take(other, "a-b-c", "one", 60000, BELAY_IF_FREE, 0, &err), BELAY_CONFIG);
+        assert_non_null(strstr(err.text, i / 6 == 0 ? "5s ahead of" : "5s behind"));
+        assert_int_equal(dynamodb_store_requests(other), 1);
+        record = see(store, "a-b-c", NULL);
+        assert_int_equal(record.revision, 0);
+        belay_record_release(&record);
+        belay_error_release(&err);
+        other->ops->close(other);
+        store->ops->close(store);
+    }
+}
+
+/* The time is asked for once, and again when the answer is so old that a boot clock may be off since. */
+static void the_time_is_asked_for_before_the_first_deadline_and_when_it_is_old(void **state)
+{
+    struct belay_store *store = fresh("belay", "");
+    struct belay_store *other = another(store, "");
+
+    (void)state;
+    assert_int_equal(take_free(other, "a", "one"), BELAY_OK);
+    assert_int_equal(dynamodb_store_requests(other), 2);
+    boot_now_ms += 900000;
+    assert_int_equal(take_free(other, "b", "one"), BELAY_OK);
+    assert_int_equal(dynamodb_store_requests(other), 3);
+    boot_now_ms += 1100000;
+    assert_int_equal(take_free(other, "c", "one"), BELAY_OK);
+    assert_int_equal(dynamodb_store_requests(other), 5);
+    other->ops->close(other);
+    store->ops->close(store);
+}
+
+/* The first Date was of another machine's clock, or was set since: only the answer to the write shows it. */
+static void a_success_whose_answer_shows_a_wrong_clock_is_undone(void **state)
+{
+    static const int64_t steps[] = { -5000, 5000 };
+
+    (void)state;
+    for (size_t i = 0; i < 12; i++) {
+        struct belay_store *store, *other;
+        struct belay_error err = BELAY_ERROR_INIT;
+
+        date_ahead_ms = 0;
+        store = fresh(writable[i % 6], "");
+        other = another(store, "");
+        date_steps_ms = steps[i / 6];
         assert_int_equal(take(other, "a-b-c", "one", 60000, BELAY_IF_FREE, 0, &err), BELAY_CONFIG);
         assert_non_null(strstr(err.text, i / 6 == 0 ? "5s ahead of" : "5s behind"));
         assert_false(is_held(store, "a-b-c"));
@@ -77,19 +124,19 @@ static void a_renewal_by_a_wrong_clock_is_written_again_by_the_right_one(void **
 
     (void)state;
     assert_int_equal(take_free(store, "k:below", "one"), BELAY_OK);
-    wall_ahead_ms = -30000;
     wrong = another(store, "");
+    date_steps_ms = 30000;
     assert_int_equal(
         wrong->ops->commit(wrong, &(struct belay_batch){ .writes = writes, .n_writes = 2 }, &done, NULL),
         BELAY_CONFIG);
     record = see(store, "k:below", NULL);
     assert_true(record.held);
     assert_string_equal(record.lock_id, "one");
-    assert_int_equal(record.expires_ms, SERVICE_MS + 60000);
+    assert_int_equal(record.expires_ms, SERVICE_MS + 30000 + 60000);
     belay_record_release(&record);
     record = see(store, "k", NULL);
     assert_int_equal(record.n_intents, 1);
-    assert_int_equal(record.intents[0].expires_ms, SERVICE_MS + 60000);
+    assert_int_equal(record.intents[0].expires_ms, SERVICE_MS + 30000 + 60000);
     belay_record_release(&record);
     wrong->ops->close(wrong);
     store->ops->close(store);
@@ -254,7 +301,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_clock_that_is_ahead_takes_no_live_lock_on_any_layout, right_clocks),
-        cmocka_unit_test_setup(a_success_of_a_wrong_clock_is_undone, right_clocks),
+        cmocka_unit_test_setup(a_wrong_clock_writes_nothing_on_any_layout, right_clocks),
+        cmocka_unit_test_setup(the_time_is_asked_for_before_the_first_deadline_and_when_it_is_old,
+                               right_clocks),
+        cmocka_unit_test_setup(a_success_whose_answer_shows_a_wrong_clock_is_undone, right_clocks),
         cmocka_unit_test_setup(a_renewal_by_a_wrong_clock_is_written_again_by_the_right_one, right_clocks),
         cmocka_unit_test_setup(as_much_as_is_allowed_is_let_pass, right_clocks),
         cmocka_unit_test_setup(a_step_of_the_wall_clock_moves_no_lease, right_clocks),

@@ -1,10 +1,14 @@
 /*
  * Three clocks, and which decides what (L7):
  *
- *   the local wall clock   only what the first write of a process says of itself; refused if the
- *                          answer's Date shows that it is wrong by more than is allowed
+ *   the local wall clock   what a write says the time is, within the bounds that the service's Date
+ *                          allows; refused if it is wrong by more than max_clock_skew
  *   the boot clock         carries the others on; a step of the wall clock changes nothing
- *   the service's Date     whether somebody else's lease is over
+ *   the service's Date     whether somebody else's lease is over, and whether the wall clock is right
+ *
+ * No deadline is written before a Date was heard: a process killed before its first
+ * answer would leave a lease that ends when its own, unchecked clock says. A process
+ * that has no Date yet, or only an old one, asks for one first (ddb_ask_date()).
  */
 #include "base/clock.h"
 #include "base/error.h"
@@ -72,6 +76,7 @@ void ddb_clock_hear(struct ddb_store *store, int64_t date_unix_ms, int64_t sent_
     high = date_unix_ms + resolution - 1 + (boot_ms - sent_boot_ms);
     (void)pthread_mutex_lock(&clock->mutex);
     carry(clock, boot_ms);
+    clock->heard_boot_ms = boot_ms;
     /* Bounds that do not meet any more are of a clock that was set, or of another machine. */
     if (!clock->heard || low > clock->high_ms || high < clock->low_ms) {
         clock->low_ms = low;
@@ -83,6 +88,29 @@ void ddb_clock_hear(struct ddb_store *store, int64_t date_unix_ms, int64_t sent_
         clock->high_ms = high < clock->high_ms ? high : clock->high_ms;
     }
     (void)pthread_mutex_unlock(&clock->mutex);
+}
+
+bool ddb_clock_is_known(struct ddb_store *store)
+{
+    struct ddb_clock *clock = &store->clock;
+    int64_t boot_ms = ddb_boot_ms(store);
+    bool known;
+
+    (void)pthread_mutex_lock(&clock->mutex);
+    known = clock->heard && boot_ms - clock->heard_boot_ms <= store->params.max_skew_ms * (DRIFT / 2);
+    (void)pthread_mutex_unlock(&clock->mutex);
+    return known;
+}
+
+bool ddb_clock_was_heard(struct ddb_store *store)
+{
+    struct ddb_clock *clock = &store->clock;
+    bool heard;
+
+    (void)pthread_mutex_lock(&clock->mutex);
+    heard = clock->heard;
+    (void)pthread_mutex_unlock(&clock->mutex);
+    return heard;
 }
 
 /* With the mutex held. */

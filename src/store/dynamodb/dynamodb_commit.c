@@ -246,6 +246,58 @@ static enum belay_code commit(struct ddb_store *store, const struct belay_batch 
     return code;
 }
 
+/* ---- what time it is ------------------------------------------------------------ */
+
+static bool depends_on_time(const struct belay_batch *batch)
+{
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        const struct belay_write *write = &batch->writes[i];
+
+        if ((write->set & (BELAY_SET_TAKEN | BELAY_SET_LEASE)) != 0 || write->put_ticket != NULL ||
+            write->put_intent != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A release that puts the end of the lease into the past: by a clock that is ahead, into the future. */
+static bool ends_by_time(const struct ddb_store *store, const struct belay_batch *batch)
+{
+    return store->layout->release_expires && (batch->writes[0].set & BELAY_SET_RELEASED) != 0;
+}
+
+/* A deadline is written by a clock that was checked, or not at all (L4, L7). */
+static enum belay_code check_time(struct ddb_store *store, const struct belay_batch *batch,
+                                  struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+    int64_t skew_ms;
+
+    if (!depends_on_time(batch) && !ends_by_time(store, batch)) {
+        return BELAY_OK;
+    }
+    if (!ddb_clock_is_known(store)) {
+        code = ddb_ask_date(store, batch->patience_ms, err);
+    }
+    if (!depends_on_time(batch)) {
+        return code == BELAY_CONFIG ? BELAY_OK : code; /* giving back needs no clock */
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    skew_ms = ddb_clock_skew_ms(store);
+    return skew_ms == 0 ? BELAY_OK : ddb_clock_say_skew(store, skew_ms, err);
+}
+
+static enum belay_code commit_in_time(struct ddb_store *store, const struct belay_batch *batch,
+                                      struct belay_commit *out, struct belay_error *err)
+{
+    enum belay_code code = check_time(store, batch, err);
+
+    return code == BELAY_OK ? commit(store, batch, out, err) : code;
+}
+
 /* ---- a lease of which only the record knows the length ------------------------ */
 
 static enum belay_code commit_with_ttl(struct ddb_store *store, const struct belay_batch *batch,
@@ -259,7 +311,7 @@ static enum belay_code commit_with_ttl(struct ddb_store *store, const struct bel
     enum belay_code code;
 
     if (batch->n_writes != 1 || (write.set & BELAY_SET_LEASE) == 0 || write.values->ttl_ms != 0) {
-        return commit(store, batch, out, err);
+        return commit_in_time(store, batch, out, err);
     }
     code = ddb_get(&store->base, &write.key, 1, &seen, &now_ms, err);
     if (code == BELAY_OK && seen.ttl_is_guess && write.lock_id != NULL &&
@@ -274,26 +326,13 @@ static enum belay_code commit_with_ttl(struct ddb_store *store, const struct bel
         values = *write.values;
         values.ttl_ms = seen.ttl_ms;
         write.values = &values;
-        code = commit(store, &known, out, err);
+        code = commit_in_time(store, &known, out, err);
     }
     belay_record_release(&seen);
     return code;
 }
 
 /* ---- a clock that is wrong ----------------------------------------------------- */
-
-static bool depends_on_time(const struct belay_batch *batch)
-{
-    for (size_t i = 0; i < batch->n_writes; i++) {
-        const struct belay_write *write = &batch->writes[i];
-
-        if ((write->set & (BELAY_SET_TAKEN | BELAY_SET_LEASE)) != 0 || write->put_ticket != NULL ||
-            write->put_intent != NULL) {
-            return true;
-        }
-    }
-    return false;
-}
 
 static void commit_back(struct ddb_store *store, const struct belay_batch *batch)
 {

@@ -28,6 +28,7 @@ struct ddb_clock {
     int64_t low_ms;
     int64_t high_ms;
     int64_t at_boot_ms;
+    int64_t heard_boot_ms; /* when the last answer came */
 };
 
 struct ddb_store;
@@ -37,6 +38,12 @@ void ddb_clock_release(struct ddb_store *store);
 int64_t ddb_boot_ms(const struct ddb_store *store);
 /* An answer with this Date came, to what was sent at `sent_boot_ms`. */
 void ddb_clock_hear(struct ddb_store *store, int64_t date_unix_ms, int64_t sent_boot_ms);
+/*
+ * Whether a deadline can be written without asking first. Not before the first answer, and not
+ * when the last one is so old that a boot clock may be wrong by half of max_clock_skew since.
+ */
+bool ddb_clock_is_known(struct ddb_store *store);
+bool ddb_clock_was_heard(struct ddb_store *store);
 /* The time to write: the local clock, moved as little as the bounds want. */
 int64_t ddb_clock_write_ms(struct ddb_store *store);
 /* The time to judge others' leases by: not later than the service's clock. */
@@ -146,6 +153,12 @@ enum belay_code ddb_call(struct ddb_store *store, const char *operation, json_t 
 /* The same, for who has no use for an answer after `patience_ms`; 0: as usual. */
 enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, json_t *request,
                                 int64_t patience_ms, struct ddb_answer *out, struct belay_error *err);
+
+/*
+ * Ask the service what time it is, by a request that it refuses: it is not signed,
+ * so nobody is charged for it, and the refusal has a Date.
+ */
+enum belay_code ddb_ask_date(struct ddb_store *store, int64_t patience_ms, struct belay_error *err);
 
 /* {"PK": {"S": ...}, ...} of a lock's item, or of the item of its line. NULL: no memory. */
 json_t *ddb_item_key(const struct layout *layout, const char *key);

@@ -14,6 +14,8 @@ enum { READ_AT_ONCE = 100, READ_TRIES = 8 };
  */
 enum { READ_MS = 3000, WRITE_MS = 4000, OTHER_MS = 10000 };
 
+#define ASK_DATE "DescribeEndpoints" /* has no arguments, touches no table, and changes nothing */
+
 void ddb_answer_release(struct ddb_answer *answer)
 {
     json_decref(answer->body);
@@ -23,7 +25,7 @@ void ddb_answer_release(struct ddb_answer *answer)
 
 static bool only_reads(const char *operation)
 {
-    static const char *const reading[] = { "GetItem", "BatchGetItem", "Scan", "DescribeTable" };
+    static const char *const reading[] = { "GetItem", "BatchGetItem", "Scan", "DescribeTable", ASK_DATE };
 
     for (size_t i = 0; i < sizeof reading / sizeof reading[0]; i++) {
         if (strcmp(operation, reading[i]) == 0) {
@@ -87,7 +89,8 @@ static void count(struct ddb_store *store, const char *operation, int attempts)
 static void set_time(const struct ddb_store *store, struct aws_request *request, const char *operation,
                      int64_t patience_ms)
 {
-    bool is_read = strcmp(operation, "GetItem") == 0 || strcmp(operation, "BatchGetItem") == 0;
+    bool is_read = strcmp(operation, "GetItem") == 0 || strcmp(operation, "BatchGetItem") == 0 ||
+                   strcmp(operation, ASK_DATE) == 0;
     bool is_write = strcmp(operation, "UpdateItem") == 0 || strcmp(operation, "DeleteItem") == 0 ||
                     strcmp(operation, "PutItem") == 0 || strcmp(operation, "TransactWriteItems") == 0;
     int64_t least_ms = is_read ? READ_MS : is_write ? WRITE_MS : OTHER_MS;
@@ -104,9 +107,26 @@ static void set_time(const struct ddb_store *store, struct aws_request *request,
     request->deadline_mono_ms = port_mono_ms(net_port_system()) + most_ms;
 }
 
+/*
+ * How long the answered attempt took. On a clock of the caller's, which stands still
+ * meanwhile, no time went by. The wall clock may be set between its two readings;
+ * the boot clock counted all attempts, which is at most too much.
+ */
+static int64_t spent_ms(const struct ddb_store *store, const struct aws_response *response, int64_t began_ms)
+{
+    int64_t all_ms = ddb_boot_ms(store) - began_ms;
+    int64_t last_ms = response->received_unix_ms - response->sent_unix_ms;
+
+    if (store->hooks.boot_ms != NULL) {
+        return 0;
+    }
+    return last_ms < 0 || last_ms > all_ms ? all_ms : last_ms;
+}
+
 static enum belay_code send(struct ddb_store *store, const char *operation, const char *body,
                             int64_t patience_ms, struct aws_response *response, struct belay_error *err)
 {
+    bool is_signed = strcmp(operation, ASK_DATE) != 0;
     char target[64];
     struct http_header headers[] = { { "content-type", "application/x-amz-json-1.0" },
                                      { "x-amz-target", target } };
@@ -118,21 +138,44 @@ static enum belay_code send(struct ddb_store *store, const char *operation, cons
                                    .body = body,
                                    .body_len = strlen(body),
                                    .reads_only = reads };
+    int64_t began_ms = ddb_boot_ms(store);
     enum belay_code code;
-    int64_t spent;
 
     /* A transaction carries a token, so that the same one twice is done once. */
     request.retry =
         reads || strcmp(operation, "TransactWriteItems") == 0 ? AWS_RETRY_STANDARD : AWS_RETRY_SAFE;
     set_time(store, &request, operation, patience_ms);
     (void)snprintf(target, sizeof target, "DynamoDB_20120810.%s", operation);
-    code = aws_call(store->aws, &request, response, err);
+    code = is_signed ? aws_call(store->aws, &request, response, err)
+                     : aws_call_as(store->aws, NULL, &request, response, err);
     count(store, operation, response->attempts);
     if (response->http.status != 0) {
-        /* On a clock of the caller's, which stands still meanwhile, no time went by. */
-        spent = store->hooks.boot_ms != NULL ? 0 : response->received_unix_ms - response->sent_unix_ms;
-        ddb_clock_hear(store, response->http.date_unix_ms, ddb_boot_ms(store) - (spent > 0 ? spent : 0));
+        ddb_clock_hear(store, response->http.date_unix_ms,
+                       ddb_boot_ms(store) - spent_ms(store, response, began_ms));
     }
+    return code;
+}
+
+enum belay_code ddb_ask_date(struct ddb_store *store, int64_t patience_ms, struct belay_error *err)
+{
+    struct aws_response response = { 0 };
+    struct belay_error why = BELAY_ERROR_INIT;
+    enum belay_code code = send(store, ASK_DATE, "{}", patience_ms, &response, &why);
+    const char *endpoint = aws_endpoint(store->aws, AWS_DYNAMODB);
+
+    if (response.http.status == 0) {
+        code = explain(store, code == BELAY_OK ? BELAY_UNREACHABLE : code, &response, &why);
+        (void)error_set(err, code, "%s", why.text);
+    } else if (!ddb_clock_was_heard(store) && !store->params.observe) {
+        code = error_set(err, BELAY_CONFIG,
+                         "the answers of %s have no Date, so that no clock can be checked by them: does a "
+                         "proxy remove it? (?observe=1 in the store's URL needs no clock)",
+                         endpoint == NULL ? "DynamoDB" : endpoint);
+    } else {
+        code = BELAY_OK; /* it was refused, as it should be */
+    }
+    belay_error_release(&why);
+    aws_response_release(&response);
     return code;
 }
 
