@@ -177,7 +177,8 @@ static bool is_none(const struct belay_record *record)
  * lost, may be why: then it is not ours to say that the lock was lost.
  *
  *     there is no record                   it was given back, if the store keeps none of that
- *     the last to give it back was we      so it was
+ *     the last to give it back was we      so it was; but a force does not count as giving back: its
+ *                                          holder did so before, and ours ended nothing
  *     else                                 nobody knows
  */
 static bool may_have_ended_it(const struct op *op, const struct belay_record *record)
@@ -198,6 +199,11 @@ static void on_perhaps_ended(struct op *op, const struct belay_record *record, i
                                   .owner_name = (char *)request->owner_name,
                                   .outcome = op->kind == OP_FORCE ? BELAY_OUTCOME_FORCED : request->outcome };
 
+    if (is_remembered && op->kind == OP_FORCE && !is_none(record)) {
+        say_not_holder(op, record);
+        step_done(op, op->err.code);
+        return;
+    }
     if (!is_none(record) && !is_remembered) {
         (void)error_set(&op->err, BELAY_UNKNOWN, "lock '%s': whether it was released is not known",
                         request->key);

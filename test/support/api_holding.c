@@ -275,6 +275,44 @@ static void a_lock_above_excludes_one_below_and_the_other_way_round(void **state
     belay_lock_free(held);
 }
 
+static void what_ends_a_lock_answers_with_that_lock_whoever_is_next(void **state) /* L3 */
+{
+    struct api *api = *state;
+
+    for (int i = 0; i < 4; i++) {
+        struct api_waiter waiter = { .client = api->rival, .options = BELAY_LOCK_OPTIONS_INIT };
+        struct belay_info *info = NULL;
+        struct belay_lock *lock;
+        bool is_forced = i % 2 == 1;
+        char key[600];
+        char id[16];
+
+        (void)snprintf(key, sizeof key, i < 2 ? "%s" : "stack:%s:env:prod:service:web", api->key);
+        (void)snprintf(id, sizeof id, "ends-%d", i);
+        lock = api_take(api->client, key, id, API_LONG_MS);
+        waiter.key = key;
+        waiter.options.ttl_ms = API_LONG_MS;
+        waiter.options.wait_ms = API_PATIENCE_MS;
+        api_waiter_start(&waiter);
+        api_await_line(api->client, key, 1);
+        assert_int_equal(is_forced
+                             ? belay_force_release(api->client, key, id, "boss", "why", &info, &api->err)
+                             : belay_release(api->client, key, id, BELAY_OUTCOME_FAILED, &info, &api->err),
+                         BELAY_OK);
+        assert_string_equal(info->lock_id, id);
+        assert_int_equal(info->status, BELAY_STATUS_RELEASED);
+        assert_int_equal(info->outcome, is_forced ? BELAY_OUTCOME_FORCED : BELAY_OUTCOME_FAILED);
+        assert_int_equal(info->token, belay_lock_token(lock));
+        assert_string_not_equal(info->locked_by, "");
+        belay_info_free(info);
+        api_waiter_join(&waiter);
+        assert_int_equal(waiter.code, BELAY_OK);
+        assert_int_equal(belay_lock_release(waiter.lock, BELAY_OUTCOME_COMPLETED, &api->err), BELAY_OK);
+        belay_lock_free(waiter.lock);
+        belay_lock_free(lock);
+    }
+}
+
 static void bad_input_is_refused_and_changes_nothing(void **state)
 {
     struct api *api = *state;
@@ -311,6 +349,7 @@ const struct CMUnitTest api_holding[] = {
     API_CASE(a_forced_lock_is_over_and_its_record_says_so),
     API_CASE(a_heartbeat_keeps_the_lease_and_tells_of_its_loss),
     API_CASE(a_lock_above_excludes_one_below_and_the_other_way_round),
+    API_CASE(what_ends_a_lock_answers_with_that_lock_whoever_is_next),
     API_CASE(bad_input_is_refused_and_changes_nothing),
 };
 const size_t n_api_holding = sizeof api_holding / sizeof api_holding[0];

@@ -240,6 +240,8 @@ static bool an_absent_record_of_a_batch_does_not_hinder_the_others(struct suite 
     CHECK_DONE(done);
     CHECK_INT(done->done.n_records, 2);
     CHECK(!image(done, 0)->held);
+    CHECK_TEXT(image(done, 0)->lock_id, "one"); /* what was ended, also where nothing is left of it */
+    CHECK_INT(image(done, 0)->outcome, holder(s, "one", LONG_MS)->outcome);
     CHECK_TEXT(image(done, 1)->key, "above");
     CHECK_INT(image(done, 1)->revision, 0);
     CHECK_INT(see(s, "above")->revision, 0);

@@ -203,8 +203,14 @@ static enum belay_code try_once(struct ddb_store *store, struct plan *plan, int 
 {
     struct refusal refusal = { 0 };
     json_t *image = NULL;
-    enum belay_code code = plan_make(store, plan, &refusal, err);
+    enum belay_code code = BELAY_OK;
 
+    if (plan_looks_before(plan)) {
+        code = plan_look_before(store, plan, &refusal, err);
+    }
+    if (code == BELAY_OK) {
+        code = plan_make(store, plan, &refusal, err);
+    }
     if (code == BELAY_OK && plan->n > 0) {
         code = plan_send(store, plan, &image, &refusal, err);
     }

@@ -46,6 +46,10 @@ void plan_release(struct plan *plan)
     for (size_t i = 0; plan->seen != NULL && i < plan->batch->n_writes; i++) {
         ddb_items_release(&plan->seen[i]);
     }
+    for (size_t i = 0; plan->before != NULL && i < plan->batch->n_writes; i++) {
+        ddb_items_release(&plan->before[i]);
+    }
+    free(plan->before);
     free(plan->actions);
     free(plan->leave_out);
     free(plan->seen);

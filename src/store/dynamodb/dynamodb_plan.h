@@ -25,6 +25,9 @@ struct plan {
     bool *leave_out;        /* owned; of the writes: there is no item, and that is no error */
     struct ddb_items *seen; /* owned; of the writes: what their conditions speak of */
     bool *has_seen;         /* owned */
+    /* owned; of the writes: what lay there before a batch that ends a lock, as a transaction brings
+       nothing back, and what is read afterwards may be the next holder's; NULL: not looked at */
+    struct ddb_items *before;
 };
 
 /* What stood in the way. */
@@ -45,6 +48,11 @@ enum belay_code plan_make(struct ddb_store *store, struct plan *plan, struct ref
 /* *out_image: after one update the item as it is now, after a deletion as it was; the caller releases it. */
 enum belay_code plan_send(struct ddb_store *store, struct plan *plan, json_t **out_image,
                           struct refusal *refusal, struct belay_error *err);
+/* Whether what the batch ends can only be known by looking at it before. */
+bool plan_looks_before(const struct plan *plan);
+/* Look, once. BELAY_REFUSED: the lock is not the one that is to be ended. */
+enum belay_code plan_look_before(struct ddb_store *store, struct plan *plan, struct refusal *refusal,
+                                 struct belay_error *err);
 /* Fill out->records, of which there is one for each write, and the token. */
 enum belay_code plan_images(struct ddb_store *store, const struct plan *plan, json_t *image,
                             struct belay_commit *out, struct belay_error *err);
