@@ -524,7 +524,12 @@ BELAY_API bool belay_lock_is_mine(struct belay_lock *lock);
 BELAY_API enum belay_code belay_renew(struct belay_client *client, const char *key, const char *lock_id,
                                       int64_t ttl_ms, struct belay_info **out_info, struct belay_error *err);
 
-/* Not an error if it was released before and nobody has taken it since. */
+/*
+ * Not an error if it was released before and nobody has taken it since. A store that
+ * keeps nothing of a released lock (DynamoDB layouts that delete the item) cannot tell
+ * that from one that never was: there it is BELAY_OK, too, and what is not known of it is
+ * empty in *out_info.
+ */
 BELAY_API enum belay_code belay_release(struct belay_client *client, const char *key, const char *lock_id,
                                         enum belay_outcome outcome, struct belay_info **out_info,
                                         struct belay_error *err);

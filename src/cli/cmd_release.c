@@ -71,7 +71,7 @@ const struct cli_command cmd_release = {
     .takes_key = true,
     .exits = { { 0, "released, now or before" },
                { 64, "the command line is wrong" },
-               { 66, "there is no such lock" },
+               { 66, "there is no such lock (on a store that keeps nothing of released locks: 0)" },
                { 69, "the store could not be reached" },
                { 74, "unknown: it may have been released; repeat it" },
                { 77, "not the holder; nothing was changed" } },

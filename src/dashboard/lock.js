@@ -228,7 +228,7 @@ export class LockPage {
     const metadata = Object.entries(lock.metadata);
     return this.#card("Details", "", h("dl", { class: "facts" },
       row("Taken", when(lock.locked_at)), row("Expires", when(lock.expires_at)), row("Heartbeat", when(lock.last_heartbeat)),
-      row("Lease", span(lock.ttl_ms)), row("Token", lock.token === null ? "none on this store" : String(lock.token), true),
+      row("Lease", lock.ttl_ms === null ? "not known on this store" : span(lock.ttl_ms)), row("Token", lock.token === null ? "none on this store" : String(lock.token), true),
       row("Lock id", lock.lock_id, true), row("Owner", lock.locked_by, true)),
     metadata.length === 0 ? null : h("h3", {}, "Metadata"),
     metadata.length === 0 ? null : h("dl", { class: "facts meta" }, metadata.map(([name, value]) => row(name, value || " ", true))));

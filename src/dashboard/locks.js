@@ -218,7 +218,7 @@ export class LocksPage {
     let total = 0;
     for (const lock of model.locks.values()) {
       const status = model.status(lock);
-      const hay = `${lock.key}\n${lock.locked_by}\n${lock.locked_by_name}`.toLowerCase();
+      const hay = `${lock.key}\n${lock.locked_by ?? ""}\n${lock.locked_by_name ?? ""}`.toLowerCase();
       if (!words.every((word) => hay.includes(word))) {
         continue;
       }

@@ -189,15 +189,31 @@ static bool may_have_ended_it(const struct op *op, const struct belay_record *re
            !is_ours && (!is_none(record) || op->request.terms.forgets);
 }
 
-static void on_perhaps_ended(struct op *op, const struct belay_record *record, int64_t sent_ms)
+/* Ended before, and nothing in the store says more of it than that: what is not known stays empty. */
+static void succeed_gone(struct op *op, enum belay_outcome outcome, bool found_done, int64_t sent_ms)
 {
     const struct op_request *request = &op->request;
-    bool is_remembered = record->released_id != NULL && strcmp(record->released_id, request->lock_id) == 0;
     struct belay_record ended = { .key = (char *)request->key,
                                   .lock_id = (char *)request->lock_id,
                                   .owner = (char *)request->owner,
                                   .owner_name = (char *)request->owner_name,
-                                  .outcome = op->kind == OP_FORCE ? BELAY_OUTCOME_FORCED : request->outcome };
+                                  .outcome = outcome };
+
+    belay_record_release(&op->record);
+    if (!belay_record_copy(&ended, &op->record)) {
+        step_done_no_memory(op);
+        return;
+    }
+    op->record_now_ms = op->records_now_ms;
+    op->sent_ms = sent_ms;
+    op->found_done = found_done;
+    step_done(op, BELAY_OK);
+}
+
+static void on_perhaps_ended(struct op *op, const struct belay_record *record, int64_t sent_ms)
+{
+    const struct op_request *request = &op->request;
+    bool is_remembered = record->released_id != NULL && strcmp(record->released_id, request->lock_id) == 0;
 
     if (is_remembered && op->kind == OP_FORCE && !is_none(record)) {
         say_not_holder(op, record);
@@ -211,15 +227,7 @@ static void on_perhaps_ended(struct op *op, const struct belay_record *record, i
         return;
     }
     /* What lies there now is the next one's, and not to be shown as ours. */
-    belay_record_release(&op->record);
-    if (!belay_record_copy(&ended, &op->record)) {
-        step_done_no_memory(op);
-        return;
-    }
-    op->record_now_ms = op->records_now_ms;
-    op->sent_ms = sent_ms;
-    op->found_done = true;
-    step_done(op, BELAY_OK);
+    succeed_gone(op, op->kind == OP_FORCE ? BELAY_OUTCOME_FORCED : request->outcome, true, sent_ms);
 }
 
 static void on_refused(struct op *op, int64_t sent_ms)
@@ -229,6 +237,11 @@ static void on_refused(struct op *op, int64_t sent_ms)
 
     if (may_have_ended_it(op, record)) {
         on_perhaps_ended(op, record, sent_ms);
+        return;
+    }
+    if (is_none(record) && op->kind == OP_RELEASE && op->request.terms.forgets) {
+        /* A store that keeps nothing of a lock that was given back: it is gone, and that is what was wanted (S1.3). */
+        succeed_gone(op, BELAY_OUTCOME_NONE, false, sent_ms);
         return;
     }
     if (is_none(record)) {

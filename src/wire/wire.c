@@ -112,6 +112,12 @@ static json_t *wire_object(const struct field *fields, size_t n)
 }
 #define WIRE_OBJECT(fields) wire_object(fields, sizeof(fields) / sizeof((fields)[0]))
 
+/* NULL for a name that is not known, or that the store has no place for. */
+static const char *known_name(const char *name)
+{
+    return name == NULL || name[0] == '\0' ? NULL : name;
+}
+
 json_t *wire_lock(const struct belay_info *info)
 {
     /* Locking is switched off: there is a key and nothing else. */
@@ -120,15 +126,15 @@ json_t *wire_lock(const struct belay_info *info)
         { "key", wire_text(info->key) },
         { "lock_id", wire_text(none ? NULL : info->lock_id) },
         { "token", wire_token(none ? 0 : info->token) },
-        { "locked_by", wire_text(none ? NULL : info->locked_by) },
-        { "locked_by_name", wire_text(none ? NULL : info->locked_by_name) },
+        { "locked_by", wire_text(none ? NULL : known_name(info->locked_by)) },
+        { "locked_by_name", wire_text(none ? NULL : known_name(info->locked_by_name)) },
         { "acquired_by", wire_text(none ? NULL : info->acquired_by) },
         { "status", wire_text(none ? NULL : belay_status_name(info->status)) },
         { "outcome", wire_text(belay_outcome_name(info->outcome)) },
         { "locked_at", wire_time(none ? 0 : info->locked_at_unix_ms) },
         { "expires_at", wire_time(none ? 0 : info->expires_at_unix_ms) },
         { "last_heartbeat", wire_time(info->last_heartbeat_unix_ms) },
-        { "ttl_ms", none ? json_null() : json_integer(info->ttl_ms) },
+        { "ttl_ms", none || info->ttl_ms == 0 ? json_null() : json_integer(info->ttl_ms) },
         { "expires_in_ms", none ? json_null() : json_integer(info->expires_in_ms) },
         { "is_stale", json_boolean(info->is_stale) },
         { "metadata", wire_metadata(info->metadata, info->n_metadata) },
@@ -282,13 +288,13 @@ bool wire_lock_line(struct buf *out, const struct belay_info *info)
 {
     struct text key = text_of(info->key);
     struct text id = text_of(info->lock_id);
-    struct text owner = text_of(info->locked_by);
-    struct text name = text_of(info->locked_by_name);
+    struct text owner = text_of(known_name(info->locked_by));
+    struct text name = text_of(known_name(info->locked_by_name));
     struct text credential = text_of(info->acquired_by);
 
     if (info->status == BELAY_STATUS_NONE || info->n_metadata > 0 || info->token == 0 ||
-        info->token > INT64_MAX || !is_plain(key) || !is_plain(id) || !is_plain(owner) || !is_plain(name) ||
-        !is_plain(credential)) {
+        info->token > INT64_MAX || info->ttl_ms == 0 || !is_plain(key) || !is_plain(id) || !is_plain(owner) ||
+        !is_plain(name) || !is_plain(credential)) {
         return false;
     }
     (void)buf_reserve(out, LINE_AROUND + key.len + id.len + owner.len + name.len + credential.len);

@@ -1,6 +1,12 @@
 """What a command that ends a lock answers with: the lock it ended, whoever has it since (issue 12), on every layout."""
-from dynamo_support import DynamoCase
-from support import main
+import os
+import sys
+
+from dynamo_support import DynamoCase, ROOT
+from support import BELAY, main
+
+sys.path.insert(0, os.path.join(ROOT, "test", "server"))
+from server_support import Server  # noqa: E402
 
 ABOVE = ("--stack", "s", "--environment", "e")
 KEY = "stack:s:env:e:service:v"
@@ -78,8 +84,71 @@ class Ended:
         self.assertFalse((self.dir / "ran").exists())
 
 
+class Twice:
+    """L3, S1.3: releasing twice is not an error while nobody has taken the lock since, on every store."""
+
+    KEYS = ("build-router-plt", KEY)
+
+    def test_it_is_a_success_with_what_is_known(self):
+        for key in self.KEYS:
+            with self.subTest(key):
+                lock = self.ok("acquire", "--json", key).json()
+                self.ok("release", key, "--id", lock["lock_id"])
+                again = self.ok("release", key, "--id", lock["lock_id"], "--json").json()
+                self.assertEqual((again["key"], again["lock_id"], again["status"], again["expires_in_ms"]),
+                                 (key, lock["lock_id"], "released", 0))
+                self.assertIn(again["locked_by"], (lock["locked_by"], None))  # and never ""
+                if self.FORGETS:
+                    self.assertEqual([again[name] for name in ("token", "locked_by", "locked_by_name", "outcome", "locked_at",
+                                                               "expires_at", "ttl_ms")], [None] * 7)
+                self.assertEqual(self.ok("release", key, "--id", lock["lock_id"]).out, f"Released '{key}'\n")
+
+    def test_the_next_ones_lock_stays(self):
+        for key in self.KEYS:
+            with self.subTest(key):
+                lock = self.ok("acquire", "--json", key).json()
+                self.ok("release", key, "--id", lock["lock_id"])
+                self.ok("acquire", key, "--owner", "second", "--id", "two")
+                self.assertIn("second", self.fails(77, "release", key, "--id", lock["lock_id"]).err)
+                self.assertEqual(self.ok("status", key, "--json").json()["lock_id"], "two")
+
+    def test_what_never_was_is_gone_where_nothing_is_kept(self):
+        for key in self.KEYS:
+            self.assertEqual(self.belay("release", key, "--id", "x").code, 0 if self.FORGETS else 66)
+            self.fails(66, "status", key)
+            self.fails(66, "unlock", key, "--force", "--yes")
+            self.assertEqual(self.belay("renew", key, "--id", "x", "--ttl", "10m").code, 66)
+
+    def test_a_command_that_gave_its_lock_back_itself_keeps_its_code(self):
+        script = f"{BELAY} release \"$BELAY_KEY\" --id \"$BELAY_LOCK_ID\"; exit 3"
+        self.fails(3, "run", self.KEYS[0], "--", "sh", "-c", script)
+
+    def test_nothing_is_told_twice(self):
+        """L9: a release that ended nothing is no event."""
+        config = self.dir / "audit.yaml"
+        config.write_text(f"audit: {{file: '{self.dir}/audit.jsonl'}}\n")
+        self.env["BELAY_CONFIG"] = str(config)
+        lock = self.acquire(self.KEYS[0])
+        for _ in range(2):
+            self.ok("release", self.KEYS[0], "--id", lock["lock_id"])
+        self.assertEqual(self.events(self.KEYS[0]), ["lock.acquired", "lock.released"])
+
+    def test_it_is_the_same_through_a_server(self):
+        server = Server(self)
+        for key in self.KEYS:
+            with self.subTest(key):
+                body = {"key": key, "locked_by": "me", "ttl_ms": 60000, "lock_id": "one"}
+                server.call("POST", "/v1/acquire", body, check=False)
+                for _ in range(2):
+                    answer = server.call("POST", "/v1/release", {"key": key, "lock_id": "one"}, check=False)
+                    self.assertEqual((answer.status, answer.json()["status"], answer.json()["lock_id"]), (200, "released", "one"))
+                self.ok("release", key, "--id", "one", env={"BELAY_STORE": server.url})
+
+
 for layout in LAYOUTS:
     globals()[layout.title()] = type(layout.title(), (Ended, DynamoCase), {"LAYOUT": layout})
+    globals()["Twice" + layout.title()] = type("Twice" + layout.title(), (Twice, DynamoCase), {
+        "LAYOUT": layout, "FORGETS": layout in ("resource", "appregistry", "deployer")})
 
 
 if __name__ == "__main__":

@@ -72,6 +72,27 @@ static void a_lock_without_a_token_is_left_to_the_slow_way(void **state)
     info.token = 7;
     info.status = BELAY_STATUS_NONE;
     check_as(&info, false);
+    info = plain;
+    info.ttl_ms = 0;
+    check_as(&info, false);
+}
+
+static void what_is_not_known_of_a_lock_is_null(void **state)
+{
+    const struct belay_info gone = {
+        .key = "k", .lock_id = "one", .locked_by = "", .locked_by_name = "", .status = BELAY_STATUS_RELEASED
+    };
+    static const char *const names[] = { "token",     "locked_by",  "locked_by_name", "outcome",
+                                         "locked_at", "expires_at", "last_heartbeat", "ttl_ms" };
+    json_t *lock = wire_lock(&gone);
+
+    (void)state;
+    assert_non_null(lock);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_true(json_is_null(json_object_get(lock, names[i])));
+    }
+    assert_string_equal(json_string_value(json_object_get(lock, "status")), "released");
+    json_decref(lock);
 }
 
 static void texts_that_json_writes_otherwise_are_left_to_it(void **state)
@@ -130,6 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lock_is_written_the_same_either_way),
         cmocka_unit_test(a_lock_without_a_token_is_left_to_the_slow_way),
+        cmocka_unit_test(what_is_not_known_of_a_lock_is_null),
         cmocka_unit_test(texts_that_json_writes_otherwise_are_left_to_it),
         cmocka_unit_test(a_lock_with_metadata_is_left_to_it),
         cmocka_unit_test(a_lock_of_the_longest_texts_is_written_whole),
