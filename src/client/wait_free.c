@@ -20,18 +20,48 @@ struct free_wait {
     struct looker looker;
     int64_t began_ms;
     char told[BELAY_ID_MAX + 1];
+    char seen[BELAY_ID_MAX + 1]; /* the holder at the last look */
+    int early_looks;             /* since then */
+    int64_t span_ms;             /* how long it sleeps before the next look, at most */
 };
 
-/* How long to sleep without being woken: as seldom as the store wants, and not all at the same time. */
-static int64_t look_span_ms(struct belay_client *client)
+/* The first looks at a holder come soon, and then ever later; as in src/lock/acquire.c. */
+static int64_t early_span_ms(struct free_wait *wait, const struct belay_store_terms *terms)
 {
-    int64_t poll_ms = client->store->ops->terms(client->store).poll_ms;
-    uint64_t chance = atomic_fetch_add(&client->seed, 0x9e3779b97f4a7c15U) >> 33;
+    int64_t span_ms = terms->first_poll_ms;
 
-    if (client->remote != NULL || client->store->ops->wait != NULL || poll_ms <= 0) {
+    for (int i = 0; i < wait->early_looks && span_ms < terms->poll_ms; i++) {
+        span_ms *= 2;
+    }
+    if (span_ms == 0 || span_ms >= terms->poll_ms) {
+        return terms->poll_ms;
+    }
+    wait->early_looks++;
+    return span_ms;
+}
+
+/* How long to sleep without being woken: as seldom as the store wants, and not all at the same time. */
+static int64_t look_span_ms(struct free_wait *wait)
+{
+    struct belay_client *client = wait->client;
+    struct belay_store_terms terms = client->store->ops->terms(client->store);
+    uint64_t chance = atomic_fetch_add(&client->seed, 0x9e3779b97f4a7c15U) >> 33;
+    int64_t span_ms;
+
+    if (client->remote != NULL || client->store->ops->wait != NULL || terms.poll_ms <= 0) {
         return LOOK_MS;
     }
-    return poll_ms - (int64_t)(chance % (uint64_t)(poll_ms / 4 + 1));
+    span_ms = early_span_ms(wait, &terms);
+    return span_ms - (int64_t)(chance % (uint64_t)(span_ms / 4 + 1));
+}
+
+/* Another holder than at the last look: the lock changes hands. */
+static void note_holder(struct free_wait *wait, const char *lock_id)
+{
+    if (lock_id != NULL && strncmp(wait->seen, lock_id, BELAY_ID_MAX) != 0) {
+        (void)snprintf(wait->seen, sizeof wait->seen, "%s", lock_id); /* other programs' may be longer */
+        wait->early_looks = 0;
+    }
 }
 
 /* on_waiting hears who is in the way if that is news. */
@@ -40,11 +70,11 @@ static void tell_in_the_way(struct free_wait *wait, const struct belay_info *inf
     struct belay_waiting waiting = { .holder = info, .attempt = 1 };
     const char *id = info == NULL || info->lock_id == NULL ? "?" : info->lock_id;
 
-    if (wait->options->on_waiting != NULL && info != NULL && strcmp(wait->told, id) != 0) {
+    if (wait->options->on_waiting != NULL && info != NULL && strncmp(wait->told, id, BELAY_ID_MAX) != 0) {
         waiting.waited_ms = clock_boot_ms() - wait->began_ms;
-        waiting.retry_ms = look_span_ms(wait->client);
+        waiting.retry_ms = wait->span_ms;
         wait->options->on_waiting(wait->options->context, &waiting);
-        memcpy(wait->told, id, strnlen(id, BELAY_ID_MAX) + 1);
+        (void)snprintf(wait->told, sizeof wait->told, "%s", id);
     }
 }
 
@@ -52,12 +82,16 @@ static enum belay_code say_in_the_way(struct free_wait *wait, const struct belay
                                       int64_t now_ms, struct belay_error *err)
 {
     struct belay_info *info = info_from_record(record, now_ms);
+    int64_t margin_ms = wait->request.op.terms.margin_ms;
 
     if (info == NULL) {
         return error_no_memory(err);
     }
+    note_holder(wait, info->lock_id);
+    wait->span_ms = look_span_ms(wait);
     tell_in_the_way(wait, info);
-    return info_say_held(err, BELAY_HELD, wait->request.op.key, info);
+    return info_say_held(err, BELAY_HELD, wait->request.op.key, info, margin_ms,
+                         record->expires_ms + margin_ms - now_ms);
 }
 
 static enum belay_code ask_if_free(struct free_wait *wait, struct client_remote *remote,
@@ -127,9 +161,9 @@ enum belay_code belay_wait_free(struct belay_client *client, const char *key,
         uint32_t heard = store->ops->listen == NULL ? 0 : store->ops->listen(store, NULL);
         int64_t left_ms =
             options->wait_ms < 0 ? INT64_MAX : wait.began_ms + options->wait_ms - clock_boot_ms();
-        int64_t span_ms = look_span_ms(client);
-        int64_t sleep_ms = span_ms;
+        int64_t sleep_ms = LOOK_MS;
 
+        wait.span_ms = LOOK_MS;
         remote = client_via(client);
         code = remote != NULL ? ask_if_free(&wait, remote, err) : look_if_free(&wait, &sleep_ms, err);
         if (client_moved(client, remote, &code, err)) {
@@ -142,7 +176,7 @@ enum belay_code belay_wait_free(struct belay_client *client, const char *key,
             code = error_set(err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", key);
             break;
         }
-        sleep_ms = sleep_ms < 1 ? 1 : sleep_ms > span_ms ? span_ms : sleep_ms;
+        sleep_ms = sleep_ms < 1 ? 1 : sleep_ms > wait.span_ms ? wait.span_ms : sleep_ms;
         sleep_ms = sleep_ms < left_ms ? sleep_ms : left_ms;
         if (store->ops->wait != NULL) {
             store->ops->wait(store, NULL, heard, sleep_ms, options->cancel);

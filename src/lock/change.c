@@ -157,7 +157,7 @@ static void say_not_holder(struct op *op, const struct belay_record *record)
         return;
     }
     if (info->status == BELAY_STATUS_ACTIVE) {
-        (void)info_say_held(&op->err, BELAY_NOT_HOLDER, op->request.key, info);
+        (void)info_say_held(&op->err, BELAY_NOT_HOLDER, op->request.key, info, 0, 0);
         (void)error_wrap(&op->err, "not the holder");
         return;
     }

@@ -170,14 +170,22 @@ struct belay_info *info_copy(const struct belay_info *from)
 }
 
 enum belay_code info_say_held(struct belay_error *err, enum belay_code code, const char *key,
-                              struct belay_info *info)
+                              struct belay_info *info, int64_t margin_ms, int64_t left_ms)
 {
     char until[CLOCK_TEXT_SIZE];
     char left[CLOCK_TEXT_SIZE];
+    char free[CLOCK_TEXT_SIZE];
 
     clock_format_utc(until, info->expires_at_unix_ms, false);
     clock_format_span(left, info->expires_in_ms);
-    if (info->status != BELAY_STATUS_ACTIVE && info->n_waiters == 0) {
+    if (info->status == BELAY_STATUS_EXPIRED && info->n_waiters == 0 && left_ms > 0) {
+        (void)error_set(
+            err, code,
+            "lock '%s' is not free yet: the lease of %s ended at %s, and clocks may differ, so that it "
+            "can be taken at %s (%s left)",
+            key, info->locked_by, until, clock_format_utc(free, info->expires_at_unix_ms + margin_ms, false),
+            clock_format_span(left, left_ms));
+    } else if (info->status != BELAY_STATUS_ACTIVE && info->n_waiters == 0) {
         (void)error_set(err, code, "lock '%s' is not free yet", key);
     } else if (info->status != BELAY_STATUS_ACTIVE) {
         (void)error_set(err, code, "lock '%s' is kept for %zu waiting before us", key, info->n_waiters);

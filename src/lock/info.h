@@ -19,8 +19,11 @@ struct belay_info *info_without_line(const struct belay_record *record, int64_t 
 /* Without those who wait. */
 struct belay_info *info_copy(const struct belay_info *from);
 
-/* Say in `err` that `key` cannot be had because of `info`, which is taken over. Returns `code`. */
+/*
+ * Say in `err` that `key` cannot be had because of `info`, which is taken over. Returns `code`.
+ * `margin_ms` is how long after its end a lease keeps others out, of which `left_ms` are left.
+ */
 enum belay_code info_say_held(struct belay_error *err, enum belay_code code, const char *key,
-                              struct belay_info *info);
+                              struct belay_info *info, int64_t margin_ms, int64_t left_ms);
 
 #endif

@@ -121,6 +121,8 @@ struct op {
     int conflicts;                            /* lost races, one after the other */
     int64_t next_attempt_ms;                  /* boot clock */
     int64_t ticket_until_ms;                  /* boot clock: put the ticket again before this */
+    int early_looks;                          /* made at less than poll_ms, since `seen_holder` is there */
+    uint64_t seen_holder;                     /* a hash of the holder at the last look, and of our place */
     uint64_t rng;
     const char **drops; /* owned; lock ids of the tickets and intents that `writes` drop */
     /* What a batch is made of; not even empty before there is one. */

@@ -227,8 +227,9 @@ enum belay_code remote_judge(const struct remote *remote, int status, const json
         return remote_say_not_belay(remote, err);
     }
     holder = remote_info(json_object_get(error, "lock"));
-    if (code == BELAY_HELD && holder != NULL) {
-        return info_say_held(err, code, key == NULL ? holder->key : key, holder);
+    /* Until when a lock is kept that nobody holds any more, the server alone can say. */
+    if (code == BELAY_HELD && holder != NULL && holder->status == BELAY_STATUS_ACTIVE) {
+        return info_say_held(err, code, key == NULL ? holder->key : key, holder, 0, 0);
     }
     (void)error_set(err, code, "%s", message);
     error_set_holder(err, holder);

@@ -9,7 +9,7 @@
  * longer than that. A waiter that died holds up each hand-over by one claim
  * until its ticket ends.
  */
-enum { POLL_MS = 2000, TICKET_POLLS = 24 };
+enum { POLL_MS = 2000, FIRST_POLL_MS = 100, TICKET_POLLS = 24 };
 
 static void close_store(struct belay_store *base)
 {
@@ -39,6 +39,7 @@ static struct belay_store_terms terms(struct belay_store *base)
     struct belay_store_terms terms = { .margin_ms = margin_ms(store),
                                        .claim_ms = POLL_MS,
                                        .poll_ms = POLL_MS,
+                                       .first_poll_ms = FIRST_POLL_MS,
                                        .ticket_ms = TICKET_POLLS * POLL_MS,
                                        .forgets = store->layout->release_deletes };
 

@@ -1,0 +1,131 @@
+"""Waiting on DynamoDB: soon at first, then seldom (S1.2, S0.8; issue 12)."""
+import random
+import threading
+import time
+
+from dynamo_support import Database, DynamoCase
+from support import main, wait_until
+
+
+class Schedule(DynamoCase):
+    PROXY = True
+
+    def looks(self, *args, seconds):
+        """When a waiter looked, in seconds after its first request."""
+        self.acquire("k", "--ttl", "10m")
+        times = []
+        judge = self.proxy.judge
+
+        def note(operation, request):
+            times.append((time.monotonic(), operation))
+            return judge(operation, request)
+        self.proxy.judge = note
+        self.fails(75, *args, "--wait", f"{seconds}s")
+        return [at - times[0][0] for at, operation in times if operation == "GetItem"]
+
+    def check(self, looks, most):
+        """Some 100, 200, 400, 800 and 1,600 ms between the looks; a busy machine is late, and none is early."""
+        self.assertLess(looks[0], 0.7, looks)
+        self.assertLess(looks[2], 2.0, looks)
+        self.assertLessEqual(len(looks), most, looks)
+        self.assertGreater(looks[-2] - looks[-3], 0.5, looks)  # the last is when its time is up
+
+    def test_of_an_acquire(self):
+        self.check(self.looks("acquire", "k", seconds=8), 14)
+
+    def test_of_wait(self):
+        looks = self.looks("wait", "k", seconds=8)
+        self.check(looks[1:], 11)  # its very first look is at once
+        self.assertGreater(looks[4] - looks[0], 0.9, looks)  # 75 to 100 % of 100 + 200 + 400 + 800 ms
+
+    def test_a_lock_held_for_a_moment_is_had_soon(self):
+        """S1.2: it was a poll of 2 s."""
+        for command in ("acquire", "wait"):
+            with self.subTest(command):
+                lock = self.acquire("k", "--ttl", "10m")
+                waiter = self.start(command, "k", "--wait", "1m")
+                wait_until(lambda: self.proxy.requests("GetItem"))
+                began = time.monotonic()
+                self.ok("release", "k", "--id", lock["lock_id"])
+                _, err = waiter.communicate(timeout=60)
+                self.assertEqual(waiter.returncode, 0, err)
+                self.assertLess(time.monotonic() - began, 1.4)
+                self.ok("unlock", "k", "--force", "--yes") if command == "acquire" else None
+                self.proxy.reset()
+
+
+class Margin(DynamoCase):
+    """For 4 s after another program's lease has ended its lock is kept, and it is said until when."""
+
+    LAYOUT = "resource"
+
+    def test_it_is_said_until_when(self):
+        self.ok("acquire", "k", "--owner", "other", "--ttl", "1m")
+        item = self.db.items(self.table)[0]
+        ended = time.time() - 1
+        self.db.put(self.table, **{**item, "ExpiresAt": {"S": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ended))}})
+        free = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(ended) + 4))
+        for command in (("acquire", "k"), ("wait", "k", "--wait", "100ms")):
+            with self.subTest(command[0]):
+                err = self.fails(75, *command).err
+                self.assertIn("lock 'k' is not free yet: the lease of other ended at", err)
+                self.assertRegex(err, rf"can be taken at {free} \([1-4]s left\)|can be taken at {free} \(\d+ms left\)")
+        self.ok("acquire", "k", "--wait", "10s")
+        self.assertGreaterEqual(time.time(), int(ended) + 4)
+
+
+class LongIds(DynamoCase):
+    """Other programs' lock ids may be longer than belay's."""
+
+    LAYOUT = "resource"
+
+    def test_are_waited_for(self):
+        end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 60))
+        self.db.put(self.table, PK={"S": "LOCK#k"}, SK={"S": "LOCK"}, LockID={"S": "x" * 200}, Owner={"S": "other"},
+                    ExpiresAt={"S": end})
+        for command in ("wait", "acquire"):
+            err = self.fails(75, command, "k", "--wait", "1s").err
+            self.assertEqual(err.count("waiting for 'k'"), 1, err)
+
+
+class Rival(DynamoCase):
+    """S1.2: beside a program that retries, belay has its share of short sections."""
+
+    LAYOUT = "resource"
+    SECONDS = 12
+
+    def rival(self, until):
+        """Take, hold for 40 ms, give back, pause for 10 ms; if it is held, try again after 50 to 150 ms."""
+        database = Database(self.port)
+        key = {"PK": {"S": "LOCK#k"}, "SK": {"S": "LOCK"}}
+        while time.monotonic() < until:
+            now = time.time()
+            item = {**key, "LockID": {"S": f"rival-{now}"}, "Owner": {"S": "rival"}, "TTL": {"N": str(int(now) + 60)},
+                    "ExpiresAt": {"S": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now + 60))}}
+            status, _ = database.ask("PutItem", {"TableName": self.table, "Item": item,
+                                                 "ConditionExpression": "attribute_not_exists(PK)"})
+            if status == 200:
+                self.rivals += 1
+                time.sleep(0.04)
+                database("DeleteItem", TableName=self.table, Key=key)
+                time.sleep(0.01)
+            else:
+                time.sleep(random.uniform(0.05, 0.15))
+        database.close()
+
+    def test_has_not_nearly_all_of_it(self):
+        self.rivals = 0
+        sections = self.dir / "sections"
+        until = time.monotonic() + self.SECONDS
+        thread = threading.Thread(target=self.rival, args=(until,))
+        thread.start()
+        while time.monotonic() < until:
+            self.belay("run", "--wait", "5s", "--ttl", "1m", "k", "--", "sh", "-c", f"sleep 0.02; echo x >>{sections}")
+        thread.join()
+        ours = len(sections.read_text().split()) if sections.exists() else 0
+        print(f"# sections in {self.SECONDS} s: belay {ours}, a rival that retries {self.rivals}")
+        self.assertGreater(ours * 12, self.rivals)  # some 1:6; with a poll of 2 s alone 1:25
+
+
+if __name__ == "__main__":
+    main()
