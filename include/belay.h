@@ -168,6 +168,10 @@ struct belay_info {
     int64_t last_heartbeat_unix_ms; /* 0 if it declared no heartbeat */
     int64_t ttl_ms;
     int64_t expires_in_ms; /* by the store's clock; 0 once it is over */
+    int64_t valid_for_ms;  /* how long its holder may rely on it, counted from before the call (or the
+                              request to a server) that brought this: less than expires_in_ms by what
+                              clocks may differ. -1: not known; only for what a holder asks itself,
+                              to acquire, adopt and renew. */
     bool is_stale;         /* it declared a heartbeat and has missed it for long */
     struct belay_meta *metadata;
     size_t n_metadata;

@@ -218,6 +218,7 @@ struct belay_store_terms {
     int64_t ticket_ms;     /* how long a ticket counts without being put again; long where the store
                           sees by itself that a waiter is gone */
     bool forgets;          /* a release leaves no record */
+    int64_t look_error_ms; /* by how much less than the store's time get() may say that it is */
 };
 
 /*

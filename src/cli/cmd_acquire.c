@@ -53,7 +53,7 @@ static int print_or_release(struct cli_context *context, struct belay_lock *lock
 /* Locking is switched off, which the library has said already. */
 static int print_unprotected(const struct cli_context *context, const char *key)
 {
-    struct belay_info info = { .key = (char *)key, .status = BELAY_STATUS_NONE };
+    struct belay_info info = { .key = (char *)key, .status = BELAY_STATUS_NONE, .valid_for_ms = -1 };
 
     return context->json ? lock_print_json(context, &info) : CLI_OK;
 }

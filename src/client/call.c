@@ -257,6 +257,7 @@ static void finish(struct belay_client *client, struct belay_call *call)
     struct belay_info info = info_borrow(&call->op.record, call->op.record_now_ms);
     enum belay_code code = call->op.code;
 
+    info.valid_for_ms = op_valid_for_ms(&call->op, clock_boot_ms());
     if (code == BELAY_ELSEWHERE) {
         code = call->op.err.code = BELAY_UNREACHABLE; /* a server has come, and calls go to a store only */
     }

@@ -98,7 +98,7 @@ enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err)
     if (code == BELAY_OK && lock->lease.over) {
         code = error_set(err, BELAY_LOST, "lock '%s' was lost before", lock->key);
     } else if (code == BELAY_OK) {
-        lease_renewed(&lock->lease, op.sent_ms, op.record.ttl_ms);
+        lease_renewed(&lock->lease, op.sent_ms, op.deadline_ms, op.record.ttl_ms);
         if (info != NULL) {
             belay_info_free(lock->info);
             lock->info = info;

@@ -49,9 +49,8 @@ static enum belay_code lock_fill(struct belay_lock *lock, const struct op *op,
     lock->on_lost = options->on_lost;
     lock->context = options->context;
     /* A lock that was there before has its own ttl, for which our heartbeat may be too slow. */
-    lease_begin(&lock->lease, op->sent_ms, op->record.ttl_ms,
-                options->heartbeat_ms < op->record.ttl_ms ? options->heartbeat_ms : op->record.ttl_ms / 4,
-                op->request.terms.margin_ms);
+    lease_begin(&lock->lease, op->sent_ms, op->deadline_ms, op->record.ttl_ms,
+                options->heartbeat_ms < op->record.ttl_ms ? options->heartbeat_ms : op->record.ttl_ms / 4);
     keeper_add(lock);
     return options->keep_later ? BELAY_OK : keeper_start(lock, err);
 }
@@ -92,9 +91,9 @@ done:
 static enum belay_code lock_unprotected(struct belay_client *client, const char *key,
                                         struct belay_lock **out_lock, struct belay_error *err)
 {
-    const struct belay_info nobody = { .key = (char *)key,
-                                       .locked_by = (char *)"",
-                                       .locked_by_name = (char *)"" };
+    const struct belay_info nobody = {
+        .key = (char *)key, .locked_by = (char *)"", .locked_by_name = (char *)"", .valid_for_ms = -1
+    };
     struct belay_lock *lock = lock_new(client, key);
 
     if (lock == NULL || (lock->info = info_copy(&nobody)) == NULL) {
@@ -263,6 +262,11 @@ const struct belay_info *belay_lock_info(struct belay_lock *lock)
     (void)pthread_mutex_lock(&lock->client->mutex);
     belay_info_free(lock->shown);
     lock->shown = info_copy(lock->info);
+    if (lock->shown != NULL && lock->lock_id != NULL) {
+        int64_t left_ms = lock->lease.deadline_ms - clock_boot_ms();
+
+        lock->shown->valid_for_ms = lock->lease.over || left_ms < 0 ? 0 : left_ms;
+    }
     (void)pthread_mutex_unlock(&lock->client->mutex);
     return lock->shown;
 }

@@ -29,6 +29,7 @@ static enum belay_code finish(struct belay_client *client, struct op *op, struct
         if (info == NULL) {
             code = error_no_memory(err);
         } else {
+            info->valid_for_ms = op_valid_for_ms(op, clock_boot_ms());
             *out_info = info;
         }
     }

@@ -362,12 +362,9 @@ static void succeed(struct op *op, bool reentered, int64_t sent_ms)
 /* An earlier write of ours took it (L5). Its lease counts from before the first that may have. */
 static void succeed_earlier(struct op *op)
 {
-    const struct belay_record *own = &op->records[0];
-    int64_t sent_ms = op->asked_ms + (own->expires_ms - op->records_now_ms) - own->ttl_ms;
-
     op->found_done = op->was_unknown;
     op->found_waited = op->was_unknown && op->queued;
-    succeed(op, false, sent_ms < op->first_unknown_ms ? sent_ms : op->first_unknown_ms);
+    succeed(op, false, step_found_sent_ms(op));
 }
 
 /* ---- blocked ---- */

@@ -249,8 +249,7 @@ static void on_refused(struct op *op, int64_t sent_ms)
     } else if (op->kind == OP_ADOPT && strcmp(record->lock_id, op->request.lock_id) == 0 &&
                record_is_live(record, op->records_now_ms)) {
         op->found_done = op->was_unknown;
-        step_succeed(op,
-                     op->first_unknown_ms < sent_ms ? op->first_unknown_ms : sent_ms); /* done before (L5) */
+        step_succeed(op, step_found_sent_ms(op)); /* done before (L5) */
         return;
     } else if (strcmp(record->lock_id, id) != 0) {
         say_not_holder(op, record);

@@ -89,6 +89,7 @@ struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms)
         .last_heartbeat_unix_ms = record->heartbeat_ms > 0 ? record->beat_at_unix_ms : 0,
         .ttl_ms = record->ttl_ms,
         .expires_in_ms = is_live ? record->expires_ms - now_ms : 0,
+        .valid_for_ms = -1,
         .is_stale = is_stale(record, now_ms),
         .metadata = record->metadata,
         .n_metadata = record->n_metadata,

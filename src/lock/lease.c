@@ -9,31 +9,34 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
-static void set_deadline(struct lease *lease, int64_t sent_ms)
+int64_t lease_deadline_ms(int64_t sent_ms, int64_t ttl_ms, int64_t margin_ms)
 {
-    int64_t lead = clamp(lease->ttl_ms / 20, LEAD_MIN_MS, LEAD_MAX_MS);
+    int64_t lead = clamp(ttl_ms / 20, LEAD_MIN_MS, LEAD_MAX_MS);
 
-    lease->deadline_ms = sub_saturated(add_saturated(sent_ms, lease->ttl_ms), lease->margin_ms + lead);
+    return sub_saturated(add_saturated(sent_ms, ttl_ms), margin_ms + lead);
+}
+
+static void start(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms)
+{
+    lease->ttl_ms = ttl_ms;
+    lease->deadline_ms = deadline_ms;
     lease->next_beat_ms = lease->heartbeat_ms > 0 ? add_saturated(sent_ms, lease->heartbeat_ms) : INT64_MAX;
 }
 
-void lease_begin(struct lease *lease, int64_t sent_ms, int64_t ttl_ms, int64_t heartbeat_ms,
-                 int64_t margin_ms)
+void lease_begin(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms,
+                 int64_t heartbeat_ms)
 {
-    lease->ttl_ms = ttl_ms;
     lease->heartbeat_ms = heartbeat_ms;
-    lease->margin_ms = margin_ms;
     lease->over = false;
-    set_deadline(lease, sent_ms);
+    start(lease, sent_ms, deadline_ms, ttl_ms);
 }
 
-void lease_renewed(struct lease *lease, int64_t sent_ms, int64_t ttl_ms)
+void lease_renewed(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms)
 {
     if (lease->over) {
         return; /* the holder was told already; it stays told */
     }
-    lease->ttl_ms = ttl_ms;
-    set_deadline(lease, sent_ms);
+    start(lease, sent_ms, deadline_ms, ttl_ms);
 }
 
 void lease_beat_failed(struct lease *lease, int64_t now_ms)

@@ -19,7 +19,6 @@
 
 struct lease {
     int64_t ttl_ms;
-    int64_t margin_ms;    /* the store's: by how much its clock may differ from ours */
     int64_t heartbeat_ms; /* 0: nobody renews it */
     int64_t deadline_ms;  /* boot clock; not to be relied upon from here on */
     int64_t next_beat_ms; /* boot clock; INT64_MAX: never */
@@ -32,11 +31,18 @@ enum lease_due {
     LEASE_LOST   /* the deadline has passed: tell the holder. Said once. */
 };
 
-void lease_begin(struct lease *lease, int64_t sent_ms, int64_t ttl_ms, int64_t heartbeat_ms,
-                 int64_t margin_ms);
+/*
+ * Until when a lease may be relied upon that lasts `ttl_ms` from `sent_ms`. The
+ * margin is the store's: by how much its clock may differ from ours.
+ */
+int64_t lease_deadline_ms(int64_t sent_ms, int64_t ttl_ms, int64_t margin_ms);
+
+/* The deadline is as lease_deadline_ms() has it, or sooner: a server says when. */
+void lease_begin(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms,
+                 int64_t heartbeat_ms);
 
 /* A renewal that was sent at `sent_ms` is known to have happened. */
-void lease_renewed(struct lease *lease, int64_t sent_ms, int64_t ttl_ms);
+void lease_renewed(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms);
 
 /* A renewal failed in a way that proves nothing: try again soon, within the lease. */
 void lease_beat_failed(struct lease *lease, int64_t now_ms);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "lock/lease.h"
 #include "lock/step.h"
 
 enum {
@@ -259,7 +260,17 @@ void step_succeed(struct op *op, int64_t sent_ms)
     memset(&op->records[0], 0, sizeof op->records[0]);
     op->record_now_ms = op->records_now_ms;
     op->sent_ms = sent_ms;
+    op->deadline_ms = lease_deadline_ms(sent_ms, op->record.ttl_ms, op->request.terms.margin_ms);
     step_done(op, BELAY_OK);
+}
+
+int64_t step_found_sent_ms(const struct op *op)
+{
+    const struct belay_record *own = &op->records[0];
+    int64_t left_ms = own->expires_ms - op->records_now_ms - op->request.terms.look_error_ms;
+    int64_t sent_ms = op->asked_ms + left_ms - own->ttl_ms;
+
+    return sent_ms < op->first_unknown_ms ? sent_ms : op->first_unknown_ms;
 }
 
 void step_done_no_memory(struct op *op)
@@ -318,6 +329,16 @@ void op_on_look(struct op *op, enum belay_code code, struct belay_record *record
 void op_on_wake(struct op *op, int64_t now_ms)
 {
     op->steps->on_wake(op, now_ms);
+}
+
+int64_t op_valid_for_ms(const struct op *op, int64_t now_ms)
+{
+    bool is_holders = op->kind == OP_ACQUIRE || op->kind == OP_ADOPT || op->kind == OP_RENEW;
+
+    if (op->code != BELAY_OK || !is_holders) {
+        return -1;
+    }
+    return op->deadline_ms > now_ms ? op->deadline_ms - now_ms : 0;
 }
 
 void op_cancel(struct op *op)

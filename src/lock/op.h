@@ -93,6 +93,7 @@ struct op {
     struct belay_record record; /* owned; the lock as it is now, if it is known */
     int64_t record_now_ms;      /* the store's clock when it was so */
     int64_t sent_ms;            /* boot clock: the lease counts from here */
+    int64_t deadline_ms; /* boot clock: its holder may rely on it until then. Of acquire, adopt, renew. */
     bool reentered;
     bool found_done;   /* by an earlier write of this operation whose answer was lost: if the store keeps
                           no events, nobody was told of it */
@@ -152,6 +153,12 @@ void op_on_wake(struct op *op, int64_t now_ms);
 
 /* How long the attempt under way lasts before the next one counts (S4.9). */
 int64_t op_backoff_ms(struct op *op);
+
+/*
+ * After OP_DONE: for how long from now the holder may rely on the lock. Who asked
+ * for it counts that from before asking, and so never for too long. -1: it gave nobody a lease.
+ */
+int64_t op_valid_for_ms(const struct op *op, int64_t now_ms);
 
 /*
  * Begin it again, in another place, where its id may have been used already. It

@@ -37,6 +37,11 @@ void step_wait(struct op *op, int state, int64_t until_ms);
 
 /* ---- being answered ---- */
 
+/*
+ * The key's record shows a lock that is ours already. As of when its lease counts:
+ * what is left of it now, and from before the first write that may have taken it (L5).
+ */
+int64_t step_found_sent_ms(const struct op *op);
 /* Take over the records that a commit brought. */
 void step_adopt_records(struct op *op, struct belay_commit *result);
 /* Fill op->wakes with those in `records` whose turn it may be. */

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "lock/lease.h"
 #include "remote/remote_internal.h"
 
 enum {
@@ -29,6 +30,7 @@ struct acquiring {
     int64_t fault_ms;              /* boot clock: when the first of them was sent */
     bool in_line;                  /* the server may keep a place for us */
     bool was_unknown;
+    int64_t unknown_ms; /* boot clock: before the first request whose answer was lost since */
     char told_id[BELAY_ID_MAX + 1];
     size_t told_position;
     int told_attempt;
@@ -183,7 +185,10 @@ static void on_fault(struct acquiring *a, enum belay_code code, bool was_answere
     struct op *op = a->op;
     int64_t now_ms = clock_boot_ms();
 
-    a->was_unknown = a->was_unknown || code == BELAY_UNKNOWN;
+    if (code == BELAY_UNKNOWN && !a->was_unknown) {
+        a->was_unknown = true;
+        a->unknown_ms = sent_ms;
+    }
     op->answered = op->answered || was_answered || code == BELAY_UNKNOWN;
     a->faults++;
     a->fault_ms = a->faults == 1 ? sent_ms : a->fault_ms;
@@ -195,6 +200,18 @@ static void on_fault(struct acquiring *a, enum belay_code code, bool was_answere
     } else {
         a->in_line = false; /* it cannot be told */
         end(a, code);
+    }
+}
+
+/* A lock that an earlier request of ours may have taken counts from before that one was sent (L5). */
+static void limit_deadline(struct acquiring *a)
+{
+    struct op *op = a->op;
+    int64_t deadline_ms;
+
+    if (op->code == BELAY_OK && a->was_unknown) {
+        deadline_ms = lease_deadline_ms(a->unknown_ms, op->record.ttl_ms, 0);
+        op->deadline_ms = deadline_ms < op->deadline_ms ? deadline_ms : op->deadline_ms;
     }
 }
 
@@ -218,6 +235,7 @@ static void ask(struct acquiring *a)
     switch (code) {
     case BELAY_OK:
         remote_succeed(a->remote, op, answer, sent_ms);
+        limit_deadline(a);
         break;
     case BELAY_HELD:
         on_held(a, answer, clock_boot_ms() - sent_ms, slice);

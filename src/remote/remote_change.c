@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "lock/lease.h"
 #include "remote/remote_internal.h"
 
 enum {
@@ -19,15 +20,36 @@ static void done(struct op *op, enum belay_code code)
 }
 
 /*
- * The lease is counted from before the request, less what the server says is
- * gone of it already: the lock may have been ours before this request, after an
- * answer that was lost or while a place was kept for us (L6).
+ * How long the lock may be relied upon is for the server to say: only it knows
+ * its store's margin, and what is left of a lock that was ours before this
+ * request, after an answer that was lost or while a place was kept for us (L6).
+ *
+ * One that does not say it is taken for the most careful there is: no server
+ * grants a ttl of less than twice its store's margin.
  */
+static int64_t deadline_of(const json_t *lock, const struct belay_record *record, int64_t sent_ms)
+{
+    const json_t *valid = json_object_get(lock, "valid_for_ms");
+    int64_t valid_ms = json_integer_value(valid);
+    int64_t at_most_ms = lease_deadline_ms(0, record->ttl_ms, 0);
+
+    if (!json_is_integer(valid)) {
+        valid_ms = lease_deadline_ms(0, record->expires_ms, record->ttl_ms / 2);
+    }
+    return sent_ms + (valid_ms < 0 ? 0 : valid_ms < at_most_ms ? valid_ms : at_most_ms);
+}
+
+static bool is_span(int64_t ms)
+{
+    return ms >= 0 && ms <= 2 * BELAY_TTL_MAX_MS;
+}
+
 void remote_succeed(struct remote *remote, struct op *op, const json_t *lock, int64_t sent_ms)
 {
     struct belay_record record = { 0 };
 
-    if (!remote_record(lock, &record) || record.lock_id == NULL) {
+    if (!remote_record(lock, &record) || record.lock_id == NULL || !is_span(record.ttl_ms) ||
+        !is_span(record.expires_ms)) {
         belay_record_release(&record);
         done(op, remote_say_not_belay(remote, &op->err));
         return;
@@ -39,6 +61,7 @@ void remote_succeed(struct remote *remote, struct op *op, const json_t *lock, in
     if (record.held && record.expires_ms < record.ttl_ms) {
         op->sent_ms -= record.ttl_ms - record.expires_ms;
     }
+    op->deadline_ms = deadline_of(lock, &record, sent_ms);
     op->reentered =
         op->kind == OP_ACQUIRE && op->request.reentrant && strcmp(record.lock_id, op->request.lock_id) != 0;
     done(op, BELAY_OK);

@@ -107,6 +107,8 @@ struct belay_info *remote_info(const json_t *lock)
     info->last_heartbeat_unix_ms = remote_time(lock, "last_heartbeat");
     info->ttl_ms = span_of(lock, "ttl_ms");
     info->expires_in_ms = span_of(lock, "expires_in_ms");
+    info->valid_for_ms =
+        json_is_integer(json_object_get(lock, "valid_for_ms")) ? span_of(lock, "valid_for_ms") : -1;
     info->is_stale = json_is_true(json_object_get(lock, "is_stale"));
     return info;
 }

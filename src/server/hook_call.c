@@ -49,6 +49,8 @@ static bool make_body(struct hook *hook)
 
     if (!hook->is_ended) {
         (void)json_object_set_new(hook->lock, "expires_in_ms", json_integer(left_ms < 0 ? 0 : left_ms));
+        /* That counts from before a request was sent, and who is called has sent none: its first renewal says it. */
+        (void)json_object_set_new(hook->lock, "valid_for_ms", json_null());
     }
     free(hook->body);
     hook->body = wire_line(json_incref(hook->lock));

@@ -14,7 +14,7 @@ static const char components[] =
     "\"Lock\":{\"type\":\"object\",\"required\":[\"key\",\"lock_id\",\"token\",\"locked_by\",\"locked_by_"
     "name\",\"acquired_by\","
     "\"status\",\"outcome\",\"locked_at\",\"expires_at\",\"last_heartbeat\",\"ttl_ms\",\"expires_in_ms\","
-    "\"is_stale\",\"metadata\"],\"properties\":{"
+    "\"valid_for_ms\",\"is_stale\",\"metadata\"],\"properties\":{"
     "\"key\":{\"type\":\"string\"},"
     "\"lock_id\":{\"type\":[\"string\",\"null\"],\"description\":\"null for who neither acquired it nor is "
     "an admin\"},"
@@ -28,6 +28,8 @@ static const char components[] =
     "\"expires_at\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},"
     "\"last_heartbeat\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},"
     "\"ttl_ms\":{\"type\":[\"integer\",\"null\"]},\"expires_in_ms\":{\"type\":[\"integer\",\"null\"]},"
+    "\"valid_for_ms\":{\"type\":[\"integer\",\"null\"],\"description\":\"how long the holder may rely on "
+    "the lock, counted from before it sent this request; only in answers to acquire, adopt and renew\"},"
     "\"is_stale\":{\"type\":\"boolean\"},"
     "\"metadata\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}}}},"
     "\"LockList\":{\"type\":\"object\",\"required\":[\"locks\",\"waiting\",\"next_cursor\"],\"properties\":{"
@@ -56,10 +58,6 @@ static const char components[] =
     "\"locked_by\":{\"type\":\"string\"},\"status\":{\"type\":\"string\",\"enum\":[\"queued\",\"calling\","
     "\"delivered\",\"cancelled\"]},\"position\":{\"type\":[\"integer\",\"null\"],\"description\":\"how many "
     "wait before it\"},\"wait_until\":{\"type\":\"string\",\"format\":\"date-time\"}}},"
-    "\"Free\":{\"type\":\"object\",\"required\":[\"key\",\"is_free\"],\"properties\":{"
-    "\"key\":{\"type\":\"string\"},\"is_free\":{\"type\":\"boolean\",\"enum\":[true]}}},"
-    "\"Noted\":{\"type\":\"object\",\"required\":[\"key\",\"is_noted\"],\"properties\":{"
-    "\"key\":{\"type\":\"string\"},\"is_noted\":{\"type\":\"boolean\",\"enum\":[true]}}},"
     "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","
     "\"required\":[\"code\",\"message\"],\"properties\":{\"code\":{\"type\":\"string\"},"
     "\"message\":{\"type\":\"string\"},"
@@ -69,9 +67,14 @@ static const char components[] =
     "\"place_kept_ms\":{\"type\":\"integer\",\"description\":\"after a wait: ask again with the same lock_id "
     "within this time to keep the place\"}}}}}}}";
 
-/* Of health checks, and of what only a dashboard asks for. */
+/* The rest, mostly what only a dashboard asks for. */
 static const char view_schemas[] =
-    "{\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\"],\"properties\":{"
+    "{"
+    "\"Free\":{\"type\":\"object\",\"required\":[\"key\",\"is_free\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},\"is_free\":{\"type\":\"boolean\",\"enum\":[true]}}},"
+    "\"Noted\":{\"type\":\"object\",\"required\":[\"key\",\"is_noted\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},\"is_noted\":{\"type\":\"boolean\",\"enum\":[true]}}},"
+    "\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\"],\"properties\":{"
     "\"status\":{\"type\":\"string\"},\"version\":{\"type\":\"string\"}}},"
     "\"Tree\":{\"type\":\"object\",\"required\":[\"key\",\"above\",\"below\",\"has_more\"],\"properties\":{"
     "\"key\":{\"type\":\"string\"},"

@@ -136,6 +136,7 @@ json_t *wire_lock(const struct belay_info *info)
         { "last_heartbeat", wire_time(info->last_heartbeat_unix_ms) },
         { "ttl_ms", none || info->ttl_ms == 0 ? json_null() : json_integer(info->ttl_ms) },
         { "expires_in_ms", none ? json_null() : json_integer(info->expires_in_ms) },
+        { "valid_for_ms", none || info->valid_for_ms < 0 ? json_null() : json_integer(info->valid_for_ms) },
         { "is_stale", json_boolean(info->is_stale) },
         { "metadata", wire_metadata(info->metadata, info->n_metadata) },
     };
@@ -245,7 +246,7 @@ char *wire_line(json_t *value)
 
 /* ---- a lock in a hurry ---- */
 
-enum { LINE_AROUND = 400 }; /* what is around the texts has less than so many bytes */
+enum { LINE_AROUND = 440 }; /* what is around the texts has less than so many bytes */
 
 /* One of them, and its length; NULL: none. */
 struct text {
@@ -311,6 +312,11 @@ bool wire_lock_line(struct buf *out, const struct belay_info *info)
     ADD(out, ",\"last_heartbeat\":", add_time, info->last_heartbeat_unix_ms);
     ADD(out, ",\"ttl_ms\":", buf_add_number, info->ttl_ms);
     ADD(out, ",\"expires_in_ms\":", buf_add_number, info->expires_in_ms);
+    if (info->valid_for_ms < 0) {
+        buf_adds(out, ",\"valid_for_ms\":null");
+    } else {
+        ADD(out, ",\"valid_for_ms\":", buf_add_number, info->valid_for_ms);
+    }
     buf_adds(out, info->is_stale ? ",\"is_stale\":true" : ",\"is_stale\":false");
     buf_adds(out, ",\"metadata\":{}}");
     return !out->failed;

@@ -23,8 +23,11 @@ class Acquire(BelayCase):
         for name in ("locked_at", "expires_at"):
             self.assertRegex(lock[name], TIME)
         self.assertTrue(590000 < lock["expires_in_ms"] <= 600000)
+        self.assertTrue(580000 < lock["valid_for_ms"] < lock["expires_in_ms"])
         again = self.ok("status", "deploy-api-prod", "--json").json()
-        del lock["expires_in_ms"], again["expires_in_ms"]
+        self.assertIsNone(again["valid_for_ms"])
+        for name in ("expires_in_ms", "valid_for_ms"):
+            del lock[name], again[name]
         self.assertEqual(again, lock)
 
     def test_people_are_told_the_command_that_releases_it(self):

@@ -162,6 +162,44 @@ class Front(OverDynamo, ServerCase):
         self.assertEqual(self.ok("list", "--filter", "status=released", "--json").json()["locks"][0]["key"], "k")
 
 
+class Reliance(DynamoStore, ServerCase):
+    """L6: through a server a lock is relied upon for as long as without one, and no longer."""
+
+    FOREIGN = ("chatops", "resource", "runvoy", "appregistry", "deployer")
+
+    def valid_for(self, layout, *args, server=None):
+        """What a lock of 12 s is good for: with max_clock_skew 2s, twice that less on another program's layout."""
+        key = "build-router-plt"
+        env = {"BELAY_STORE": server.url} if server else None
+        lock = self.ok("acquire", key, "--ttl", "12s", "--json", *args, env=env).json()
+        renewed = self.ok("renew", key, "--id", lock["lock_id"], "--ttl", "12s", "--json", env=env).json()
+        self.ok("release", key, "--id", lock["lock_id"], env=env)
+        return lock["valid_for_ms"], renewed["valid_for_ms"]
+
+    def test_a_lock_is_valid_for_as_long_through_a_server(self):
+        for layout in ("belay",) + self.FOREIGN:
+            with self.subTest(layout):
+                self.LAYOUT = layout
+                self.make_store()
+                most = 12000 - 600 - (2000 if layout == "belay" else 4000)
+                server = self.serve()
+                for valid in self.valid_for(layout) + self.valid_for(layout, server=server):
+                    self.assertTrue(most - 2000 < valid <= most, valid)
+
+    def test_a_command_is_ended_before_a_rival_with_another_clock_may_have_the_lock(self):
+        """Document 001's program knows only its own clock, which may be early by max_clock_skew."""
+        self.LAYOUT = "resource"
+        self.make_store()
+        server = self.serve()
+        began = time.monotonic()
+        process = self.start("run", "k", "--ttl", "12s", "--heartbeat", "5s", "--", "sleep", "30",
+                             env={"BELAY_STORE": server.url})
+        wait_until(lambda: self.db.items(self.table), "the lock")
+        server.process.kill()  # nobody renews
+        self.assertEqual(process.wait(30), 76)
+        self.assertLess(time.monotonic() - began, 12 - 4)
+
+
 class Audit(OverDynamo, ServerCase):
     """The table keeps no events: the server's audit file does, and is what is read through it (L9)."""
 

@@ -85,6 +85,43 @@ class Waiting(ServerCase):
         self.assertTrue(0.29 <= time.monotonic() - began < 5)
         self.server.wait_for_queue("k", [])
 
+    def test_a_lock_granted_between_two_slices_is_valid_for_what_is_left_of_it(self):
+        """L6: it is the client's since before it sent the request that fetches it."""
+        self.server.acquire("k", "holder", lock_id="h")
+        self.assertEqual(self.server.acquire("k", "w", wait_ms=50, ttl_ms=6000, lock_id="w").status, 409)
+        self.server.release("k", "h")
+        granted = time.monotonic()
+        wait_until(lambda: self.server.get("/v1/locks/k").json()["locked_by"] == "w")
+        time.sleep(0.6)
+        asked = time.monotonic()
+        lock = self.server.acquire("k", "w", wait_ms=1000, ttl_ms=6000, lock_id="w").json()
+        self.assertLessEqual(lock["valid_for_ms"], lock["expires_in_ms"] - 300)  # the lead: a twentieth of the ttl
+        self.assertLess(asked - granted + lock["valid_for_ms"] / 1000, 6.0 + 0.05)
+        self.assertGreater(lock["valid_for_ms"], 3000)
+
+    def test_every_answer_to_a_holder_says_for_how_long_it_is_valid(self):
+        """L6: and no other does."""
+        lock = self.server.acquire("k", "holder", lock_id="h", ttl_ms=60000, reentrant=True).json()
+        again = self.server.acquire("k", "holder", lock_id="h", ttl_ms=60000).json()
+        reentered = self.server.acquire("k", "holder", ttl_ms=60000, reentrant=True).json()
+        renewed = self.server.renew("k", "h").json()
+        adopted = self.server.post("/v1/adopt", {"key": "k", "lock_id": "h", "new_lock_id": "n"}).json()
+        for one in (lock, again, reentered, renewed, adopted):
+            self.assertTrue(50000 < one["valid_for_ms"] <= 59000, one)
+        self.assertIsNone(self.server.get("/v1/locks/k").json()["valid_for_ms"])
+        self.assertIsNone(self.server.acquire("k", "rival").error["lock"]["valid_for_ms"])
+        self.assertIsNone(self.server.release("k", "n").json()["valid_for_ms"])
+
+    def test_what_is_asked_for_again_is_valid_for_what_is_left(self):
+        """L5: an acquire and an adopt whose answer was lost."""
+        self.server.acquire("k", "holder", lock_id="h", ttl_ms=60000)
+        time.sleep(0.3)
+        self.assertLessEqual(self.server.acquire("k", "holder", lock_id="h", ttl_ms=60000).json()["valid_for_ms"], 58700)
+        adopt = {"key": "k", "lock_id": "h", "new_lock_id": "n"}
+        self.server.post("/v1/adopt", adopt)
+        time.sleep(0.3)
+        self.assertLessEqual(self.server.post("/v1/adopt", adopt).json()["valid_for_ms"], 58700)
+
     def test_a_slice_is_at_most_a_third_of_the_ttl(self):
         """L6"""
         self.server.acquire("k", "holder")

@@ -118,7 +118,7 @@ static void hold(struct sim *sim, int number)
     struct task *task = &sim->tasks[number];
     const struct op *op = &task->op[SLOT_MAIN];
 
-    lease_begin(&task->lease, op->sent_ms, op->record.ttl_ms, task->heartbeat_ms, sim->terms.margin_ms);
+    lease_begin(&task->lease, op->sent_ms, op->deadline_ms, op->record.ttl_ms, task->heartbeat_ms);
     task->believes = true;
     task->phase = PHASE_HOLDING;
     check_lease(sim, number);
@@ -219,7 +219,7 @@ static void on_beaten(struct sim *sim, int number)
     }
     switch (op->code) {
     case BELAY_OK:
-        lease_renewed(&task->lease, op->sent_ms, op->record.ttl_ms);
+        lease_renewed(&task->lease, op->sent_ms, op->deadline_ms, op->record.ttl_ms);
         check_lease(sim, number);
         break;
     case BELAY_LOST:

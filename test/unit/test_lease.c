@@ -8,12 +8,18 @@
 
 #include "lock/lease.h"
 
+static void begin(struct lease *lease, int64_t sent_ms, int64_t ttl_ms, int64_t heartbeat_ms,
+                  int64_t margin_ms)
+{
+    lease_begin(lease, sent_ms, lease_deadline_ms(sent_ms, ttl_ms, margin_ms), ttl_ms, heartbeat_ms);
+}
+
 static void ends_before_the_store_says_so(void **state)
 {
     struct lease lease;
 
     (void)state;
-    lease_begin(&lease, 1000, 10000, 0, 0);
+    begin(&lease, 1000, 10000, 0, 0);
     assert_true(lease.deadline_ms < 11000);
     assert_true(lease_is_live(&lease, lease.deadline_ms - 1));
     assert_false(lease_is_live(&lease, lease.deadline_ms));
@@ -25,10 +31,10 @@ static void a_ttl_without_end_ends_at_the_end_of_the_clock(void **state)
     struct lease lease;
 
     (void)state;
-    lease_begin(&lease, 1000, INT64_MAX, INT64_MAX, 0);
+    begin(&lease, 1000, INT64_MAX, INT64_MAX, 0);
     assert_true(lease.deadline_ms > INT64_MAX / 2);
     assert_true(lease.next_beat_ms > INT64_MAX / 2);
-    lease_renewed(&lease, 2000, INT64_MIN);
+    lease_renewed(&lease, 2000, lease_deadline_ms(2000, INT64_MIN, 0), INT64_MIN);
     assert_false(lease_is_live(&lease, 2000));
 }
 
@@ -38,8 +44,8 @@ static void is_shorter_by_the_store_margin(void **state)
     struct lease careful;
 
     (void)state;
-    lease_begin(&plain, 0, 60000, 0, 0);
-    lease_begin(&careful, 0, 60000, 0, 2000);
+    begin(&plain, 0, 60000, 0, 0);
+    begin(&careful, 0, 60000, 0, 2000);
     assert_int_equal(plain.deadline_ms - careful.deadline_ms, 2000);
 }
 
@@ -49,10 +55,10 @@ static void counts_from_before_the_renewal_was_sent(void **state)
     int64_t first;
 
     (void)state;
-    lease_begin(&lease, 0, 10000, 2000, 0);
+    begin(&lease, 0, 10000, 2000, 0);
     first = lease.deadline_ms;
     assert_int_equal(lease_due(&lease, 2000), LEASE_BEAT);
-    lease_renewed(&lease, 2000, 10000); /* whenever the answer came */
+    lease_renewed(&lease, 2000, lease_deadline_ms(2000, 10000, 0), 10000); /* whenever the answer came */
     assert_int_equal(lease.deadline_ms - first, 2000);
     assert_int_equal(lease.next_beat_ms, 4000);
 }
@@ -62,10 +68,10 @@ static void says_lost_once_and_stays_lost(void **state)
     struct lease lease;
 
     (void)state;
-    lease_begin(&lease, 0, 1000, 250, 0);
+    begin(&lease, 0, 1000, 250, 0);
     assert_int_equal(lease_due(&lease, lease.deadline_ms), LEASE_LOST);
     assert_int_equal(lease_due(&lease, lease.deadline_ms + 1), LEASE_QUIET);
-    lease_renewed(&lease, 900, 1000); /* an answer that came too late */
+    lease_renewed(&lease, 900, lease_deadline_ms(900, 1000, 0), 1000); /* an answer that came too late */
     assert_false(lease_is_live(&lease, 900));
     assert_true(lease_next_ms(&lease) == INT64_MAX);
 }
@@ -75,7 +81,7 @@ static void a_failed_beat_is_tried_again_within_the_lease(void **state)
     struct lease lease;
 
     (void)state;
-    lease_begin(&lease, 0, 120000, 30000, 0);
+    begin(&lease, 0, 120000, 30000, 0);
     assert_int_equal(lease_due(&lease, 30000), LEASE_BEAT);
     lease_beat_failed(&lease, 30000);
     assert_int_equal(lease_due(&lease, 30000), LEASE_QUIET);

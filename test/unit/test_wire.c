@@ -46,6 +46,10 @@ static void a_lock_is_written_the_same_either_way(void **state)
 
     (void)state;
     check_as(&info, true);
+    info.valid_for_ms = 25990;
+    check_as(&info, true);
+    info.valid_for_ms = -1;
+    check_as(&info, true);
     info.is_stale = true;
     info.status = BELAY_STATUS_EXPIRED;
     info.expires_in_ms = -5;
@@ -143,6 +147,7 @@ static void a_lock_of_the_longest_texts_is_written_whole(void **state)
     info.token = INT64_MAX;
     info.ttl_ms = INT64_MAX;
     info.expires_in_ms = INT64_MIN;
+    info.valid_for_ms = INT64_MAX;
     check_as(&info, true);
 }
 

@@ -15,7 +15,6 @@
 #include "store/dynamodb/dynamodb_internal.h"
 
 enum {
-    DATE_RESOLUTION_MS = 1000,
     DRIFT = 1000 /* a boot clock is not wrong by more than one part in so many */
 };
 
@@ -61,7 +60,7 @@ static void carry(struct ddb_clock *clock, int64_t boot_ms)
 void ddb_clock_hear(struct ddb_store *store, int64_t date_unix_ms, int64_t sent_boot_ms)
 {
     struct ddb_clock *clock = &store->clock;
-    int64_t resolution = DATE_RESOLUTION_MS;
+    int64_t resolution = DDB_DATE_RESOLUTION_MS;
     int64_t boot_ms = ddb_boot_ms(store);
     int64_t low, high;
 

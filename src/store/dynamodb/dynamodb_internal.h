@@ -11,6 +11,7 @@
 #include "store/dynamodb/dynamodb_layout.h"
 #include "store/dynamodb/dynamodb_store.h"
 
+enum { DDB_DATE_RESOLUTION_MS = 1000 };         /* of the Date of an answer */
 #define DDB_KEEP_MS (INT64_C(25) * 3600 * 1000) /* L2 wants 24 h; an hour for clocks and rounding */
 
 /* ---- time (dynamodb_clock.c) --------------------------------------------- */

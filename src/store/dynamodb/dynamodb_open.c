@@ -41,7 +41,8 @@ static struct belay_store_terms terms(struct belay_store *base)
                                        .poll_ms = POLL_MS,
                                        .first_poll_ms = FIRST_POLL_MS,
                                        .ticket_ms = TICKET_POLLS * POLL_MS,
-                                       .forgets = store->layout->release_deletes };
+                                       .forgets = store->layout->release_deletes,
+                                       .look_error_ms = DDB_DATE_RESOLUTION_MS };
 
     return terms;
 }
