@@ -403,7 +403,8 @@ struct belay_lock_options {
     int64_t wait_ms;        /* how long to wait for the lock; 0: not at all */
     int attempts;           /* give up after so many tries; 0: no such limit. With wait_ms,
                         whichever ends first; without, the tries alone end it. */
-    int64_t heartbeat_ms;   /* renew this often in the background; 0: never */
+    int64_t heartbeat_ms;   /* renew this often in the background, or more often where the lease would
+                               not leave time for it (belay_lock_heartbeat_ms()); 0: never */
     int64_t stale_after_ms; /* flagged as stale without a heartbeat for so long; 0: four of them */
     const char *owner;      /* NULL: unique to this acquisition */
     const char *owner_name; /* for people; NULL: user@host */
@@ -511,6 +512,12 @@ BELAY_API const struct belay_info *belay_lock_info(struct belay_lock *lock);
  * that protects nothing.
  */
 BELAY_API int64_t belay_lock_deadline_boot_ms(struct belay_lock *lock);
+
+/*
+ * How often the lock is renewed: options.heartbeat_ms, or more often if so rare a
+ * heartbeat would come too late for what its lease may be relied upon. 0: never.
+ */
+BELAY_API int64_t belay_lock_heartbeat_ms(struct belay_lock *lock);
 
 /* True while the lease can be proved without asking the store. */
 BELAY_API bool belay_lock_is_mine(struct belay_lock *lock);

@@ -100,7 +100,7 @@ static int acquire(struct cli_context *context, struct lock_request *request, st
     if (lock == NULL) {
         return say_refusal(context, request, err);
     }
-    code = belay_lock_is_protected(lock) ? print_or_release(context, lock, request->options.heartbeat_ms)
+    code = belay_lock_is_protected(lock) ? print_or_release(context, lock, belay_lock_heartbeat_ms(lock))
                                          : print_unprotected(context, request->key);
     belay_lock_free(lock);
     return code;

@@ -61,33 +61,71 @@ static const struct option_def ending_defs[] = {
 };
 const struct option_group ending_group = { "How it ends", ending_defs };
 
-/* TERM must come after a renewal was due, or it would come to a healthy lease. */
+static bool is_protected(const struct run *run)
+{
+    return run->lock != NULL && belay_lock_is_protected(run->lock);
+}
+
+/*
+ * From TERM to KILL, and how often the guardian is told the deadline, for a lease that
+ * may be relied upon for `lease_ms`: TERM must come well after a renewal was due, or
+ * it would come to a healthy lease.
+ */
+static int64_t set_times(struct run *run, int64_t ttl_ms, int64_t lease_ms, int64_t heartbeat_ms)
+{
+    int64_t spare_ms = lease_ms > heartbeat_ms ? lease_ms - heartbeat_ms : 0;
+    int64_t most_ms = ttl_ms / 4 < spare_ms / 2 ? ttl_ms / 4 : spare_ms / 2;
+    int64_t asked_ms = KILL_AFTER_MS;
+
+    (void)options_duration(run->options, "kill-after", &asked_ms);
+    run->kill_after_ms = asked_ms < most_ms ? asked_ms : most_ms;
+    spare_ms = (spare_ms - run->kill_after_ms) / 4;
+    run->supervise.publish_ms = spare_ms < PUBLISH_MIN_MS   ? PUBLISH_MIN_MS
+                                : spare_ms > PUBLISH_MAX_MS ? PUBLISH_MAX_MS
+                                                            : spare_ms;
+    return most_ms;
+}
+
 static enum belay_code read_times(struct run *run, struct belay_error *err)
 {
     struct belay_lock_options *lock = &run->request.options;
     char text[CLOCK_TEXT_SIZE];
+    int64_t asked_ms = 0;
     int64_t most_ms;
-    int64_t spare_ms;
 
     lock->ttl_ms = lock->ttl_ms == 0 ? RUN_TTL_MS : lock->ttl_ms;
     lock->heartbeat_ms = lock->heartbeat_ms == 0 ? lock->ttl_ms / 4 : lock->heartbeat_ms;
-    spare_ms = lock->ttl_ms - lock->ttl_ms / 20 - lock->heartbeat_ms;
-    most_ms = lock->ttl_ms / 4 < spare_ms / 2 ? lock->ttl_ms / 4 : spare_ms / 2;
-    most_ms = most_ms < 0 ? 0 : most_ms;
-    run->kill_after_ms = most_ms < KILL_AFTER_MS ? most_ms : KILL_AFTER_MS;
-    (void)options_duration(run->options, "kill-after", &run->kill_after_ms);
-    if (run->kill_after_ms > most_ms) {
+    most_ms = set_times(run, lock->ttl_ms, lock->ttl_ms - lock->ttl_ms / 20, lock->heartbeat_ms);
+    (void)options_duration(run->options, "kill-after", &asked_ms);
+    if (asked_ms > most_ms) {
         return error_set(err, BELAY_INVALID, "--kill-after '%s' is %s: at most %s",
                          options_text(run->options, "kill-after"),
                          most_ms == lock->ttl_ms / 4 ? "more than a quarter of the ttl"
                                                      : "too long for so rare a heartbeat",
                          clock_format_duration(text, most_ms));
     }
-    spare_ms = (spare_ms - run->kill_after_ms) / 4;
-    run->supervise.publish_ms = spare_ms < PUBLISH_MIN_MS   ? PUBLISH_MIN_MS
-                                : spare_ms > PUBLISH_MAX_MS ? PUBLISH_MAX_MS
-                                                            : spare_ms;
     return BELAY_OK;
+}
+
+/*
+ * The same for the lease that we have: how much of a ttl may be relied upon is for the
+ * store to say, and a lock that was there before (--reentrant) has a ttl of its own.
+ */
+static void fit_to_lease(struct run *run)
+{
+    const struct belay_info *info = belay_lock_info(run->lock);
+    int64_t asked_ms = 0;
+    char text[CLOCK_TEXT_SIZE];
+
+    if (info == NULL) {
+        return;
+    }
+    (void)set_times(run, info->ttl_ms, info->valid_for_ms, belay_lock_heartbeat_ms(run->lock));
+    (void)options_duration(run->options, "kill-after", &asked_ms);
+    if (asked_ms > run->kill_after_ms) {
+        cli_warn(run->context, "--kill-after '%s' is too long for this lease: it is %s",
+                 options_text(run->options, "kill-after"), clock_format_duration(text, run->kill_after_ms));
+    }
 }
 
 static enum belay_code read_options(struct run *run, struct belay_error *err)
@@ -179,12 +217,16 @@ static enum belay_code acquire(struct run *run, struct belay_error *err)
         return code;
     }
     if (adopt != NULL) {
-        return belay_lock_adopt(run->client, run->request.key, adopt, options, &run->lock, err);
+        code = belay_lock_adopt(run->client, run->request.key, adopt, options, &run->lock, err);
+    } else {
+        run->waiting = waiting_new(run->context, run->request.key);
+        code = belay_lock_acquire(run->client, run->request.key, options, &run->lock, err);
+        waiting_free(run->waiting);
+        run->waiting = NULL;
     }
-    run->waiting = waiting_new(run->context, run->request.key);
-    code = belay_lock_acquire(run->client, run->request.key, options, &run->lock, err);
-    waiting_free(run->waiting);
-    run->waiting = NULL;
+    if (code == BELAY_OK && is_protected(run)) {
+        fit_to_lease(run);
+    }
     return code;
 }
 
@@ -218,11 +260,6 @@ static bool may_run(struct run *run, enum belay_code code, struct belay_error *e
     return code == BELAY_OK;
 }
 
-static bool is_protected(const struct run *run)
-{
-    return run->lock != NULL && belay_lock_is_protected(run->lock);
-}
-
 /* ---- the command ------------------------------------------------------------ */
 
 static void copy(char *to, size_t size, const char *from)
@@ -243,17 +280,6 @@ static const char *store_url(const struct run *run)
     return cli_config(run->context, &config, NULL) == BELAY_OK ? belay_config_get(config, "store") : NULL;
 }
 
-/* A lock that was there before (--reentrant) keeps its ttl, which may be shorter than ours. */
-static void fit_to_ttl(struct run *run)
-{
-    const struct belay_info *info = belay_lock_info(run->lock);
-
-    if (info != NULL && info->ttl_ms < run->request.options.ttl_ms) {
-        run->kill_after_ms = run->kill_after_ms < info->ttl_ms / 4 ? run->kill_after_ms : info->ttl_ms / 4;
-        run->supervise.publish_ms = PUBLISH_MIN_MS;
-    }
-}
-
 static void start_command(struct run *run)
 {
     struct guardian_page *page = run->guardian.page;
@@ -262,7 +288,6 @@ static void start_command(struct run *run)
     copy(job->key, sizeof job->key, run->request.key);
     copy(job->store_url, sizeof job->store_url, store_url(run));
     if (is_protected(run)) {
-        fit_to_ttl(run);
         copy(job->lock_id, sizeof job->lock_id, belay_lock_id(run->lock));
         job->token = belay_lock_token(run->lock);
         (void)telemetry_traceparent(run->context->telemetry, job->lock_id, true, job->traceparent);

@@ -283,6 +283,16 @@ int64_t belay_lock_deadline_boot_ms(struct belay_lock *lock)
     return deadline_ms;
 }
 
+int64_t belay_lock_heartbeat_ms(struct belay_lock *lock)
+{
+    int64_t beat_ms;
+
+    (void)pthread_mutex_lock(&lock->client->mutex);
+    beat_ms = lock->lease.heartbeat_ms > 0 ? lock->lease.beat_ms : 0;
+    (void)pthread_mutex_unlock(&lock->client->mutex);
+    return beat_ms;
+}
+
 bool belay_lock_is_mine(struct belay_lock *lock)
 {
     return lock->lock_id != NULL && clock_boot_ms() < belay_lock_deadline_boot_ms(lock);

@@ -192,21 +192,32 @@ static enum belay_code fill_metadata(struct request *request, const struct belay
     return metadata_check(request->metadata, n, err);
 }
 
+/* Of half the margin's ttl little more is left than clocks may differ by: it could not be kept alive. */
+static enum belay_code check_ttl(int64_t ttl_ms, const struct belay_store_terms *terms,
+                                 struct belay_error *err)
+{
+    if (ttl_ms < BELAY_TTL_MIN_MS || ttl_ms > BELAY_TTL_MAX_MS) {
+        return error_set(err, BELAY_INVALID, "a ttl of %" PRId64 " ms: it must be from %d ms to 366 days",
+                         ttl_ms, BELAY_TTL_MIN_MS);
+    }
+    if (ttl_ms <= terms->margin_ms * 2) {
+        return error_set(err, BELAY_INVALID,
+                         "a ttl of %" PRId64 " ms: on this store it must be over %" PRId64 " ms", ttl_ms,
+                         terms->margin_ms * 2);
+    }
+    return BELAY_OK;
+}
+
 static enum belay_code fill_times(struct request *request, const struct belay_lock_options *options,
                                   struct belay_error *err)
 {
     struct op_request *op = &request->op;
-    char least[CLOCK_TEXT_SIZE];
+    enum belay_code code;
 
     op->ttl_ms = options->ttl_ms == 0 ? DEFAULT_TTL_MS : options->ttl_ms;
-    if (op->ttl_ms < BELAY_TTL_MIN_MS || op->ttl_ms > BELAY_TTL_MAX_MS) {
-        return error_set(err, BELAY_INVALID, "a ttl of %" PRId64 " ms: it must be from %s to 366 days",
-                         op->ttl_ms, clock_format_duration(least, BELAY_TTL_MIN_MS));
-    }
-    if (op->ttl_ms <= op->terms.margin_ms * 2) {
-        return error_set(err, BELAY_INVALID,
-                         "a ttl of %" PRId64 " ms: on this store it must be over %" PRId64 " ms", op->ttl_ms,
-                         op->terms.margin_ms * 2);
+    code = check_ttl(op->ttl_ms, &op->terms, err);
+    if (code != BELAY_OK) {
+        return code;
     }
     if (options->heartbeat_ms < 0 || options->heartbeat_ms >= op->ttl_ms) {
         return error_set(err, BELAY_INVALID,
@@ -288,10 +299,11 @@ enum belay_code request_init_adopt(struct request *request, struct belay_client 
 
 enum belay_code request_set_ttl(struct request *request, int64_t ttl_ms, struct belay_error *err)
 {
-    if (ttl_ms != 0 && (ttl_ms < BELAY_TTL_MIN_MS || ttl_ms > BELAY_TTL_MAX_MS)) {
+    enum belay_code code = ttl_ms == 0 ? BELAY_OK : check_ttl(ttl_ms, &request->op.terms, err);
+
+    if (code != BELAY_OK) {
         request_release(request);
-        return error_set(err, BELAY_INVALID, "a ttl of %" PRId64 " ms: it must be from 100ms to 366 days",
-                         ttl_ms);
+        return code;
     }
     request->op.ttl_ms = ttl_ms;
     return BELAY_OK;

@@ -2,7 +2,14 @@
 
 #include "base/saturate.h"
 
-enum { LEAD_MIN_MS = 10, LEAD_MAX_MS = 1000, RETRY_MIN_MS = 20, RETRY_MAX_MS = 5000 };
+enum {
+    LEAD_MIN_MS = 10,
+    LEAD_MAX_MS = 1000,
+    ROOM_MAX_MS =
+        30000, /* between a heartbeat and the deadline: two thirds of the time, but no more than this */
+    RETRY_MIN_MS = 20,
+    RETRY_MAX_MS = 5000
+};
 
 static int64_t clamp(int64_t value, int64_t least, int64_t most)
 {
@@ -18,9 +25,13 @@ int64_t lease_deadline_ms(int64_t sent_ms, int64_t ttl_ms, int64_t margin_ms)
 
 static void start(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms)
 {
+    int64_t lasts_ms = deadline_ms > sent_ms ? sub_saturated(deadline_ms, sent_ms) : 0;
+    int64_t latest_ms = lasts_ms - clamp(lasts_ms / 3 * 2, 0, ROOM_MAX_MS);
+
     lease->ttl_ms = ttl_ms;
     lease->deadline_ms = deadline_ms;
-    lease->next_beat_ms = lease->heartbeat_ms > 0 ? add_saturated(sent_ms, lease->heartbeat_ms) : INT64_MAX;
+    lease->beat_ms = lease->heartbeat_ms < latest_ms ? lease->heartbeat_ms : latest_ms;
+    lease->next_beat_ms = lease->heartbeat_ms > 0 ? add_saturated(sent_ms, lease->beat_ms) : INT64_MAX;
 }
 
 void lease_begin(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms,
@@ -42,7 +53,7 @@ void lease_renewed(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, in
 void lease_beat_failed(struct lease *lease, int64_t now_ms)
 {
     if (lease->heartbeat_ms > 0) {
-        lease->next_beat_ms = now_ms + clamp(lease->heartbeat_ms / 8, RETRY_MIN_MS, RETRY_MAX_MS);
+        lease->next_beat_ms = now_ms + clamp(lease->beat_ms / 8, RETRY_MIN_MS, RETRY_MAX_MS);
     }
 }
 

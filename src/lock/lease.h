@@ -9,7 +9,9 @@
  *     ----+-------------+------- beat --- beat ------+--------+------->
  *         |<-------------- ttl - margin - lead ----->|
  *
- * The lead is what a holder needs to hear of its loss and to stop.
+ * The lead is what a holder needs to hear of its loss and to stop. A heartbeat
+ * that leaves too little time before the deadline, for a renewal that hangs or
+ * fails and for another one, is brought forward.
  */
 #ifndef LOCK_LEASE_H
 #define LOCK_LEASE_H
@@ -19,7 +21,8 @@
 
 struct lease {
     int64_t ttl_ms;
-    int64_t heartbeat_ms; /* 0: nobody renews it */
+    int64_t heartbeat_ms; /* as asked for; 0: nobody renews it */
+    int64_t beat_ms;      /* how long after a renewal the next one is due: the heartbeat, or sooner */
     int64_t deadline_ms;  /* boot clock; not to be relied upon from here on */
     int64_t next_beat_ms; /* boot clock; INT64_MAX: never */
     bool over;            /* lost, or released */

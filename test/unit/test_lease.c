@@ -88,6 +88,48 @@ static void a_failed_beat_is_tried_again_within_the_lease(void **state)
     assert_true(lease_next_ms(&lease) <= 35000);
 }
 
+/* Issue 12, 20: ttl and heartbeat that ended their command on a healthy store. */
+static void a_heartbeat_that_would_come_too_late_is_brought_forward(void **state)
+{
+    static const struct {
+        int64_t ttl_ms;
+        int64_t heartbeat_ms;
+        int64_t margin_ms;
+    } cases[] = {
+        { 20000, 16000, 4000 }, { 40000, 32000, 4000 }, { 5000, 1250, 2000 }, { 8001, 2000, 4000 },
+        { 4001, 4000, 2000 },   { 100, 80, 0 },         { 100, 80, 10 },      { 1800000, 1799999, 4000 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct lease lease;
+        int64_t sent_ms = 1000;
+
+        begin(&lease, sent_ms, cases[i].ttl_ms, cases[i].heartbeat_ms, cases[i].margin_ms);
+        int64_t lasts_ms = lease.deadline_ms - sent_ms;
+        int64_t room_ms = lasts_ms / 3 * 2 < 30000 ? lasts_ms / 3 * 2 : 30000;
+        assert_true(lease.next_beat_ms <= lease.deadline_ms - room_ms);
+        assert_true(lease.next_beat_ms > sent_ms);
+        /* Two failures, each after a quarter of the ttl or at once, and there is still time. */
+        lease_beat_failed(&lease, lease.next_beat_ms);
+        lease_beat_failed(&lease, lease.next_beat_ms);
+        assert_true(lease.next_beat_ms < lease.deadline_ms);
+    }
+}
+
+static void a_heartbeat_that_leaves_time_stays_as_it_is(void **state)
+{
+    struct lease lease;
+
+    (void)state;
+    begin(&lease, 0, 1800000, 1440000, 4000); /* S2.5: at 80 % */
+    assert_int_equal(lease.next_beat_ms, 1440000);
+    begin(&lease, 0, 3600000, 30000, 4000); /* S4.6 */
+    assert_int_equal(lease.next_beat_ms, 30000);
+    begin(&lease, 0, 60000, 0, 0);
+    assert_true(lease.next_beat_ms == INT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -97,6 +139,8 @@ int main(void)
         cmocka_unit_test(counts_from_before_the_renewal_was_sent),
         cmocka_unit_test(says_lost_once_and_stays_lost),
         cmocka_unit_test(a_failed_beat_is_tried_again_within_the_lease),
+        cmocka_unit_test(a_heartbeat_that_would_come_too_late_is_brought_forward),
+        cmocka_unit_test(a_heartbeat_that_leaves_time_stays_as_it_is),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

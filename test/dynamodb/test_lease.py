@@ -1,0 +1,74 @@
+"""A lease on every layout: what is accepted is kept alive (L6), and the holder hears of its end."""
+import os
+import sys
+import threading
+import time
+
+from dynamo_support import ROOT, DynamoCase
+from support import main, wait_until
+
+sys.path.insert(0, os.path.join(ROOT, "test", "server"))
+from server_support import Server  # noqa: E402
+
+LAYOUTS = ("belay", "chatops", "resource", "runvoy", "appregistry", "deployer")
+KEY = "build-router-plt"
+
+
+def all_at_once(works):
+    """Their results, in order: most of the time is spent asleep."""
+    results = [None] * len(works)
+
+    def run(i, work):
+        results[i] = work()
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(works)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+class Lease(DynamoCase):
+    def stores(self):
+        """A table of each layout."""
+        stores = {}
+        for layout in LAYOUTS:
+            self.LAYOUT = layout
+            self.make_store()
+            stores[layout] = self.store
+        return stores
+
+    def test_a_ttl_that_is_accepted_keeps_its_command_alive(self):
+        """80 % of such a ttl is later than it may be relied upon."""
+        stores = self.stores()
+        server = Server(self, "--store", stores["runvoy"])
+        urls = [*stores.values(), server.url]
+
+        def run(url, ttl, *args):
+            return self.belay("run", f"{KEY}-{ttl}", "--ttl", ttl, *args, "--", "sleep", "11", env={"BELAY_STORE": url})
+        results = all_at_once([lambda url=url: run(url, "10s", "--profile", "execution", "--owner", "job") for url in urls] +
+                              [lambda: run(stores["belay"], "5s")])
+        self.assertEqual([(result.code, result.err) for result in results], [(0, "")] * len(results))
+
+    def test_a_ttl_that_could_not_be_kept_alive_is_refused_with_the_least_that_can(self):
+        stores = self.stores()
+        server = Server(self, "--store", stores["resource"])
+        for url, least in [*((url, 4000 if layout == "belay" else 8000) for layout, url in stores.items()),
+                           (server.url, 8000)]:
+            env = {"BELAY_STORE": url}
+            message = f"on this store it must be over {least} ms"
+            ttl = f"{least}ms"
+            self.assertIn(message, self.fails(64, "run", KEY, "--ttl", ttl, "--", "true", env=env).err)
+            self.assertIn(message, self.fails(64, "acquire", KEY, "--ttl", ttl, env=env).err)
+            lock = self.ok("acquire", KEY, "--ttl", f"{least + 1}ms", "--json", env=env).json()
+            self.assertIn(message, self.fails(64, "renew", KEY, "--id", lock["lock_id"], "--ttl", ttl, env=env).err)
+            self.ok("release", KEY, "--id", lock["lock_id"], env=env)
+
+    def test_acquire_says_when_it_must_be_renewed_and_not_when_it_is_too_late(self):
+        for layout, url in self.stores().items():
+            out = self.ok("acquire", KEY, "--profile", "execution", "--owner", "job", "--ttl", "12s", env={"BELAY_STORE": url}).out
+            self.assertRegex(out, r"Renew it every [23]s:", layout)
+
+
+if __name__ == "__main__":
+    main()
