@@ -418,10 +418,12 @@ struct belay_lock_options {
     bool document_backoff; /* retry after 5, 10, 30, 60 s instead of exponentially */
     bool keep_later;       /* no heartbeat and no on_lost before belay_lock_keep() */
     /*
-     * Called once, by the heartbeat thread, when the lease is lost or can no
+     * Called once, by a thread of the library, when the lease is lost or can no
      * longer be proved: before anyone else can have the lock, while this
-     * process runs and nobody forced it. Must not block and must not call
-     * back into this lock.
+     * process runs and nobody forced it. If somebody else has ended the lock,
+     * at once on an embedded store and through a server, and within 10 s on
+     * others, whatever the heartbeat. Must not block and must not call back
+     * into this lock.
      */
     void (*on_lost)(void *context, struct belay_lock *lock, const char *why);
     /* Called when a wait begins and whenever what it shows has changed. */

@@ -103,11 +103,14 @@ static enum belay_code may_go_on(const struct cli_context *context, const struct
     return says_yes() ? BELAY_OK : error_set(err, BELAY_NOT_PERMITTED, "not confirmed: nothing was changed");
 }
 
-/* A holder with a heartbeat may still be at work: nobody else can tell it sooner. */
+/* A holder with a heartbeat may still be at work. */
 static void say_when_told(const struct belay_info *former)
 {
     if (former->last_heartbeat_unix_ms != 0) {
-        (void)fputs("  A holder that still runs learns of it with its next heartbeat.\n", stderr);
+        (void)fputs(
+            "  A holder that still runs under belay is told at once, on DynamoDB within 10s; another\n"
+            "  learns of it with its next heartbeat.\n",
+            stderr);
     }
 }
 
@@ -182,8 +185,7 @@ const struct option_group unlock_group = { "Options", unlock_defs };
     "Ends a lock that somebody else holds. It shows the holder and asks; only 'yes' goes on. The lock of "   \
     "that holder is ended and no later one: if another has taken the lock while you read the question, "     \
     "nothing is changed. Who did it and why is in the lock's history. A former holder that runs a command "  \
-    "under 'belay run' learns of it with its next heartbeat, at the latest, and ends the command then: "     \
-    "look "                                                                                                  \
+    "under 'belay run' is told at once, on DynamoDB within 10s, and ends the command then: look "            \
     "first, if two at once would do harm."
 #define UNLOCK_EXITS                                                                                         \
     {                                                                                                        \

@@ -93,7 +93,15 @@ struct belay_lock {
     int beating;              /* threads of ours at it without the mutex: the beater, the watcher */
     bool ending;              /* no more heartbeats: it is being released */
     bool lost;
-    bool lost_unsaid; /* the event of the loss is not in the store yet */
+    bool lost_unsaid;  /* the event of the loss is not in the store yet */
+    int64_t proved_ms; /* boot clock: before the last answer that showed it to be ours was asked for */
+
+    /* Of loss_watch.c. */
+    bool watches;
+    pthread_t watch_thread;
+    struct belay_cancel *watch_cancel; /* owned; not NULL while it watches */
+    bool polls;                        /* the thread's own: it has to look */
+    int64_t looked_ms;                 /* likewise: boot clock, when it last did */
 };
 
 /* A store that answers everything with BELAY_UNREACHABLE and `why`. NULL without memory. */
@@ -200,5 +208,15 @@ enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err);
 /* The store has said that it is not ours: from now on it is not relied upon. */
 void keeper_lose(struct belay_lock *lock);
 void keeper_stop(struct belay_client *client);
+/* It is not ours any more, as the store has said: on_lost is called, unless it is being released. Without the mutex. */
+void keeper_tell_lost(struct belay_lock *lock, const char *why);
+
+/* ---- being told of a lock that somebody else ends (loss_watch.c) ---- */
+
+/* False: no memory or no thread. Doing it again is not an error. */
+bool loss_watch_start(struct belay_lock *lock);
+/* Have it end; does not wait. */
+void loss_watch_cancel(struct belay_lock *lock);
+void loss_watch_end(struct belay_lock *lock); /* without the mutex */
 
 #endif

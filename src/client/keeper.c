@@ -2,6 +2,7 @@
  * Two threads look after the leases of a client. The beater renews, which may
  * take as long as the store does. The watcher only looks at deadlines, so that
  * no slow store keeps a holder from hearing in time that it has lost its lock.
+ * Whether somebody else has ended it is loss_watch.c's to find out.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,17 @@ static void tell_lost(struct belay_lock *lock, const char *why)
     ticker_poke(&client->beater);
 }
 
+void keeper_tell_lost(struct belay_lock *lock, const char *why)
+{
+    struct belay_client *client = lock->client;
+
+    (void)pthread_mutex_lock(&client->mutex);
+    if (!lock->ending) {
+        tell_lost(lock, why);
+    }
+    (void)pthread_mutex_unlock(&client->mutex);
+}
+
 enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err)
 {
     struct belay_client *client = lock->client;
@@ -99,6 +111,7 @@ enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err)
         code = error_set(err, BELAY_LOST, "lock '%s' was lost before", lock->key);
     } else if (code == BELAY_OK) {
         lease_renewed(&lock->lease, op.sent_ms, op.deadline_ms, op.record.ttl_ms);
+        lock->proved_ms = op.sent_ms;
         if (info != NULL) {
             belay_info_free(lock->info);
             lock->info = info;
@@ -234,6 +247,7 @@ enum belay_code keeper_start(struct belay_lock *lock, struct belay_error *err)
     ticker_poke(&client->beater);
     ticker_poke(&client->watcher);
     (void)pthread_mutex_unlock(&client->mutex);
+    ok = ok && (lock->on_lost == NULL || loss_watch_start(lock));
     return ok ? BELAY_OK : error_set(err, BELAY_NO_MEMORY, "cannot start a thread to keep the lock alive");
 }
 
@@ -241,6 +255,7 @@ void keeper_quiet(struct belay_lock *lock)
 {
     struct belay_client *client = lock->client;
 
+    loss_watch_cancel(lock);
     (void)pthread_mutex_lock(&client->mutex);
     lock->ending = true;
     while (lock->beating > 0) {
@@ -255,6 +270,7 @@ void keeper_remove(struct belay_lock *lock)
     bool unsaid;
 
     keeper_quiet(lock);
+    loss_watch_end(lock);
     (void)pthread_mutex_lock(&client->mutex);
     for (struct belay_lock **at = &client->locks; *at != NULL; at = &(*at)->next) {
         if (*at == lock) {

@@ -51,6 +51,7 @@ static enum belay_code lock_fill(struct belay_lock *lock, const struct op *op,
     /* A lock that was there before has its own ttl, for which our heartbeat may be too slow. */
     lease_begin(&lock->lease, op->sent_ms, op->deadline_ms, op->record.ttl_ms,
                 options->heartbeat_ms < op->record.ttl_ms ? options->heartbeat_ms : op->record.ttl_ms / 4);
+    lock->proved_ms = op->sent_ms;
     keeper_add(lock);
     return options->keep_later ? BELAY_OK : keeper_start(lock, err);
 }

@@ -39,6 +39,12 @@ struct client_remote_ops {
     /* Have the event lock.lost recorded. */
     enum belay_code (*note_lost)(struct client_remote *remote, const struct belay_event *event,
                                  struct belay_error *err);
+    /*
+     * Wait until the lock is no longer that of lock_id: BELAY_LOST, BELAY_NOT_HOLDER or
+     * BELAY_NOT_FOUND. BELAY_OK: it still is after wait_ms, or sooner if the server cannot wait so long.
+     */
+    enum belay_code (*held)(struct client_remote *remote, const char *key, const char *lock_id,
+                            int64_t wait_ms, struct belay_cancel *cancel, struct belay_error *err);
     /* BELAY_OK: it could be taken now. BELAY_HELD: the error says who is in the way. */
     enum belay_code (*look_free)(struct client_remote *remote, const char *key, struct belay_error *err);
     /* As the store port's functions of these names. */

@@ -147,6 +147,25 @@ void step_ask(struct belay_client *client, const struct op *op, struct looker *l
     }
 }
 
+/*
+ * The id of a lock that was ended in its holder's stead: the holder may listen. One
+ * that releases its own does not, so a store that has many commits with one sync is
+ * spared that for every release.
+ */
+static void wake_holder(struct belay_store *store, const struct op *op, enum belay_code code)
+{
+    const struct op_request *request = &op->request;
+    bool ended =
+        op->kind == OP_FORCE || (op->kind == OP_RELEASE && (request->by != NULL || store->ops->sync == NULL));
+
+    if (code != BELAY_OK || store->ops->wake == NULL) {
+        return;
+    }
+    if (ended || op->kind == OP_ADOPT) {
+        store->ops->wake(store, op->kind == OP_ADOPT ? request->old_id : request->lock_id);
+    }
+}
+
 static void tell_commit(struct belay_client *client, struct op *op, struct client_step *step)
 {
     struct belay_store *store = client->store;
@@ -165,6 +184,7 @@ static void tell_commit(struct belay_client *client, struct op *op, struct clien
             store->ops->wake(store, op->wakes[i]);
         }
     }
+    wake_holder(store, op, step->code);
 }
 
 /* What was done for us, with an answer that does not bring the event of it. */

@@ -53,6 +53,7 @@ static const struct client_remote_ops ops = {
     .list = remote_list,
     .history = remote_history,
     .watch = remote_watch,
+    .held = remote_held,
     .look_free = remote_look_free,
     .note_lost = remote_note_lost,
     .item_get = remote_item_get,

@@ -179,6 +179,28 @@ void remote_run(struct client_remote *base, struct op *op, const struct run_hook
     buf_release(&path);
 }
 
+enum belay_code remote_held(struct client_remote *base, const char *key, const char *lock_id, int64_t wait_ms,
+                            struct belay_cancel *cancel, struct belay_error *err)
+{
+    struct remote_call call = { .method = "POST",
+                                .path = "/v1/held",
+                                .key = key,
+                                .lock_id = lock_id,
+                                .is_held = true,
+                                .timeout_ms = wait_ms + TIMEOUT_MAX_MS,
+                                .cancel = cancel };
+    json_t *answer = NULL;
+    json_t *body =
+        json_pack("{s:s, s:s, s:I}", "key", key, "lock_id", lock_id, "wait_ms", (json_int_t)wait_ms);
+    enum belay_code code;
+
+    call.body = body;
+    code = body == NULL ? error_no_memory(err) : remote_send((struct remote *)base, &call, &answer, err);
+    json_decref(answer);
+    json_decref(body);
+    return code;
+}
+
 enum belay_code remote_note_lost(struct client_remote *base, const struct belay_event *event,
                                  struct belay_error *err)
 {

@@ -104,6 +104,8 @@ enum belay_code remote_history(struct client_remote *base, const char *key, size
                                void *context, struct belay_error *err);
 enum belay_code remote_note_lost(struct client_remote *base, const struct belay_event *event,
                                  struct belay_error *err);
+enum belay_code remote_held(struct client_remote *base, const char *key, const char *lock_id, int64_t wait_ms,
+                            struct belay_cancel *cancel, struct belay_error *err);
 enum belay_code remote_look_free(struct client_remote *base, const char *key, struct belay_error *err);
 enum belay_code remote_item_get(struct client_remote *base, const char *space, const char *name,
                                 struct belay_item *out_item, struct belay_error *err);

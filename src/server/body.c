@@ -79,6 +79,14 @@ const struct body_field renew_fields[] = {
     { .name = NULL },
 };
 
+const struct body_field held_fields[] = {
+    KEY_FIELD,
+    { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id that acquire answered" },
+    { "wait_ms", BODY_NUMBER, false, AT(wait_ms), 0, 60000, NULL,
+      "answer after so long if it is still yours, or sooner; by default 0: at once" },
+    { .name = NULL },
+};
+
 const struct body_field release_fields[] = {
     KEY_FIELD,
     { "lock_id", BODY_TEXT, true, AT(lock_id), 0, 0, NULL, "the lock_id that acquire answered" },

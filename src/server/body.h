@@ -49,7 +49,7 @@ struct body {
 
 /* The tables: of a route with the key in its body, and (one further) of one with the key in its path. */
 extern const struct body_field acquire_fields[], adopt_fields[], renew_fields[], release_fields[],
-    force_fields[], lost_fields[];
+    force_fields[], lost_fields[], held_fields[];
 extern const struct body_field webhook_fields[]; /* inside "webhook" */
 
 /* BELAY_INVALID says what is wrong. Release the body in any case. */

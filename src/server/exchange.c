@@ -250,6 +250,8 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
     if (what == HTTP_HALF_CLOSED) {
         if (x->wait != NULL) {
             wait_half_closed(x->wait);
+        } else if (x->holder != NULL) {
+            holder_answer(x->holder);
         } else if (x->stream != NULL) {
             stream_end(x->stream);
         }
@@ -260,6 +262,9 @@ static void on_hangup(struct http_request *request, enum http_hangup what, void 
         exchange_end(x, 200);
     } else if (x->wait != NULL) {
         wait_client_gone(x->wait);
+        exchange_end(x, 499);
+    } else if (x->holder != NULL) {
+        holder_forget(x->holder);
         exchange_end(x, 499);
     } else {
         write_log(x, 499);

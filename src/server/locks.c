@@ -12,8 +12,7 @@
 
 /* ---- the body ---- */
 
-/* The body, and the key from it if it is not in the path. False, and answered, if it is wrong. */
-static bool read_body(struct exchange *x, struct body *body)
+bool lock_read_body(struct exchange *x, struct body *body)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     const struct http_request *request = x->request;
@@ -111,7 +110,7 @@ void handle_acquire(struct exchange *x)
     char name[BELAY_OWNER_MAX + 1];
     struct body body;
 
-    if (!read_body(x, &body)) {
+    if (!lock_read_body(x, &body)) {
         return;
     }
     options.acquired_by = x->who;
@@ -190,7 +189,7 @@ void handle_adopt(struct exchange *x)
     char name[BELAY_OWNER_MAX + 1];
     struct body body;
 
-    if (!read_body(x, &body)) {
+    if (!lock_read_body(x, &body)) {
         return;
     }
     options.ttl_ms = body.ttl_ms;
@@ -217,7 +216,7 @@ void handle_renew(struct exchange *x)
     struct belay_error err = BELAY_ERROR_INIT;
     struct body body;
 
-    if (!read_body(x, &body)) {
+    if (!lock_read_body(x, &body)) {
         return;
     }
     follow_holder(x, body.lock_id);
@@ -236,7 +235,7 @@ void handle_release(struct exchange *x)
     enum belay_outcome outcome = BELAY_OUTCOME_COMPLETED;
     struct body body;
 
-    if (!read_body(x, &body)) {
+    if (!lock_read_body(x, &body)) {
         return;
     }
     if (body.outcome != NULL && strcmp(body.outcome, "failed") == 0) {
@@ -305,7 +304,7 @@ void handle_force(struct exchange *x)
     struct body body;
     enum belay_code code = BELAY_OK;
 
-    if (!read_body(x, &body)) {
+    if (!lock_read_body(x, &body)) {
         return;
     }
     code = name_by(x, body.by, by, sizeof by, &err);
@@ -378,7 +377,7 @@ void handle_lost(struct exchange *x)
     char name[BELAY_OWNER_MAX + 1];
     struct body body;
 
-    if (!read_body(x, &body)) {
+    if (!lock_read_body(x, &body)) {
         return;
     }
     exchange_by(x, by, sizeof by);

@@ -63,6 +63,7 @@ void server_on_event(void *context, const struct belay_event *event)
     telemetry_event(server->telemetry, event);
     feed_mark(server->feed);
     live_event(server->live, event);
+    holders_event(&server->holders, event);
 }
 
 static void on_warning(void *context, const char *text)
@@ -170,6 +171,7 @@ static void stop(struct run *run, int signal)
     log_note(&server->log, LOG_INFO, "stopping", "on signal %d; %zu connections", signal,
              http_server_connections(server->http));
     waits_stop(server);
+    holders_stop(&server->holders);
     hooks_stop(server);
     jobs_cancel(server);
     feed_stop(server->feed);
@@ -517,6 +519,7 @@ static void finish(struct run *run)
     state_pool_close(server->states);
     delays_release(&server->delays);
     waits_release(&server->waits);
+    holders_release(&server->holders);
     belay_client_close(server->client);
     asks_close(server);
     hooks_close(server);

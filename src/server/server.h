@@ -11,6 +11,7 @@
 #include "belay.h"
 #include "server/auth.h"
 #include "server/guard_counts.h"
+#include "server/holders.h"
 #include "server/hooks.h"
 #include "server/http/http_server.h"
 #include "server/log.h"
@@ -35,6 +36,7 @@ struct server {
     struct tokens *tokens;       /* a reference; replaced on SIGHUP */
     struct delays delays;        /* answers to wrong tokens that are held back */
     struct waits waits;
+    struct holders holders; /* who wait to hear that they have lost their locks */
     struct hooks hooks;
     struct feed *feed;           /* owned; those who listen to events */
     struct jobs *jobs;           /* owned; what is done in threads */
@@ -69,6 +71,7 @@ struct exchange {
     struct tokens *tokens;        /* a reference to the table of `token`; NULL: none was asked for */
     const struct token *token;    /* borrowed from `tokens`; valid until the exchange ends */
     struct wait *wait;            /* borrowed; NULL: waits for no lock */
+    struct holder *holder;        /* borrowed; NULL: does not wait to hear of a loss */
     struct stream *stream;        /* borrowed; NULL: is on no stream of events */
     const char *query;   /* borrowed from the request; or, while a thread asks the store, from `copy` */
     char *copy;          /* owned; or NULL */
@@ -173,7 +176,11 @@ json_t *error_for(const struct exchange *x, const struct belay_error *err);
 
 typedef void route_handler(struct exchange *x);
 /* locks.c */
+struct body;
+/* The body, and the key from it if it is not in the path. False, and answered, if it is wrong. */
+bool lock_read_body(struct exchange *x, struct body *body);
 route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force, handle_lost;
+route_handler handle_held; /* holders.c */
 /* reads.c */
 route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
 /* `limit` of a query, 1 to `most`. BELAY_INVALID says what would be right. */

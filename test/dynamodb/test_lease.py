@@ -70,5 +70,43 @@ class Lease(DynamoCase):
             self.assertRegex(out, r"Renew it every [23]s:", layout)
 
 
+class Forced(DynamoCase):
+    """A forced holder hears of it within 10 s, and is not asked for more often than that needs."""
+
+    PROXY = True
+
+    def run_and_force(self, env=None):
+        process = self.start("run", KEY, "--ttl", "1h", "--heartbeat", "40m", "--", "sleep", "60", env=env)
+        wait_until(lambda: self.db.items(self.table), "the lock")
+        self.ok("unlock", KEY, "--force", "--yes")
+        began = time.monotonic()
+        _, err = process.communicate(timeout=30)
+        self.assertLess(time.monotonic() - began, 10)
+        self.assertEqual(process.returncode, 76, err)
+
+    def test_directly_and_behind_the_back_of_a_server(self):
+        server = Server(self)
+        all_at_once([self.run_and_force])
+        self.run_and_force({"BELAY_STORE": server.url})
+
+    def test_where_a_lock_that_is_ended_leaves_nothing(self):
+        self.LAYOUT = "resource"
+        self.make_store()
+        self.run_and_force()
+
+    def test_a_short_lock_life_is_two_requests_and_then_a_read_every_eight_seconds(self):
+        """S0.8"""
+        self.ok("run", "k", "--", "true")
+        self.proxy.reset()
+        self.ok("run", "k", "--", "sleep", "6")
+        self.assertEqual(self.proxy.counts(), {"UpdateItem": 2})
+        self.proxy.reset()
+        self.ok("run", "k", "--", "sleep", "10")
+        self.assertEqual(self.proxy.counts(), {"UpdateItem": 2, "GetItem": 1})
+        self.proxy.reset()
+        self.ok("run", "k", "--ttl", "36s", "--", "sleep", "11")  # renewed after 9 s, which is a look as well
+        self.assertEqual(self.proxy.counts(), {"UpdateItem": 3})
+
+
 if __name__ == "__main__":
     main()

@@ -30,6 +30,8 @@ MATRIX = [
     ("POST", "/v1/adopt", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/renew", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/release", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
+    ("POST", "/v1/locks/k/held", {"lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
+    ("POST", "/v1/held", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/locks/k/lost", {"lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("POST", "/v1/lost", {"key": "k", "lock_id": "held"}, (401, 401, 403, 200, 403, 200)),
     ("DELETE", "/v1/locks/k", None, (401, 401, 403, 403, 403, 200)),

@@ -118,7 +118,7 @@ class Request:
     def family(self):
         """The word after /v1/, where the routes of locks that have the key in the body are of the locks."""
         word = self.operation.path.split("/")[2] if self.operation.path.startswith("/v1/") else ""
-        return "locks" if word in ("acquire", "adopt", "renew", "release", "lost") else word
+        return "locks" if word in ("acquire", "adopt", "renew", "release", "held", "lost") else word
 
     def known(self):
         names = self.names

@@ -66,6 +66,38 @@ class OwnerCase(RemoteCase):
             pass
 
 
+class Forced(OwnerCase):
+    """L6: a holder is told at once that its lock was forced, wherever the server is just then."""
+
+    def run_and_force(self, force, between=lambda: None):
+        process, pid = self.start_command("--ttl", "1h", "--heartbeat", "40m", script="exec sleep 60")
+        time.sleep(0.3)
+        between()
+        time.sleep(0.3)
+        began = time.monotonic()
+        force()
+        _, err = process.communicate(timeout=20)
+        self.assertLess(time.monotonic() - began, 5)
+        self.assertEqual(process.returncode, 76, err)
+        self.assert_gone(pid)
+
+    def unlock(self):
+        self.ok("unlock", "k", "--force", "--yes")
+
+    def test_through_the_socket_of_a_server(self):
+        self.begin()
+        self.run_and_force(self.unlock)
+
+    def test_under_a_server_that_came_later(self):
+        self.run_and_force(self.unlock, self.begin)
+
+    def test_after_the_server_has_stopped_or_died(self):
+        self.begin()
+        self.run_and_force(self.unlock, self.stop)
+        self.begin()
+        self.run_and_force(self.unlock, self.kill_server)
+
+
 class TestOwner(OwnerCase):
     def test_a_local_command_goes_through_the_server_and_needs_no_token(self):
         self.begin()

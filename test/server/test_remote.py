@@ -258,6 +258,24 @@ class TestServerGone(RemoteCase):
         self.assertEqual([(e["lock_id"], e["token"], e["locked_by"], e["level"], e["metadata"]) for e in events],
                          [(lock["lock_id"], lock["token"], "loser", "WARN", {"job": "7"})])
 
+    def test_a_forced_holder_is_told_at_once_whatever_its_heartbeat(self):
+        """L6, also after the server has been away."""
+        for restart in (False, True):
+            process, pid = self.start_command("--ttl", "1h", "--heartbeat", "40m", script="exec sleep 60")
+            time.sleep(0.3)
+            if restart:
+                self.kill_server()
+                time.sleep(0.3)
+                self.serve()
+                time.sleep(1.5)  # to find that it is back
+            began = time.monotonic()
+            self.ok("unlock", "k", "--force", "--yes")
+            _, err = process.communicate(timeout=20)
+            self.assertLess(time.monotonic() - began, 5)
+            self.assertEqual(process.returncode, 76, err)
+            self.assertIn("lost the lock 'k': lock 'k' was released by force", err)
+            self.assert_gone(pid)
+
     def test_a_server_that_is_not_there_is_one_line_and_69(self):
         url = f"http://127.0.0.1:{free_port()}"
         for command in (["status", "k"], ["acquire", "k"], ["list"], ["run", "k", "--", "true"],

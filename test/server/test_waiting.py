@@ -122,6 +122,44 @@ class Waiting(ServerCase):
         time.sleep(0.3)
         self.assertLessEqual(self.server.post("/v1/adopt", adopt).json()["valid_for_ms"], 58700)
 
+    def held(self, lock_id, wait_ms, key="k"):
+        return self.server.post("/v1/held", {"key": key, "lock_id": lock_id, "wait_ms": wait_ms})
+
+    def test_a_holder_may_wait_to_hear_that_its_lock_was_ended(self):
+        """L6"""
+        self.assertEqual(self.held("h", 20000).error["code"], "not_found")
+        self.server.acquire("k", "holder", lock_id="h")
+        self.assertEqual(self.held("other", 20000).error["code"], "not_holder")
+        self.assertEqual(self.held("h", 0).json()["locked_by"], "holder")
+        self.assertEqual(self.held("h", 50).status, 200)
+        for end in (lambda: self.server.call("DELETE", "/v1/locks/k"), lambda: self.server.release("k", "h2")):
+            answers = []
+            threads = [threading.Thread(target=lambda: answers.append(self.held(self.now, 50000))) for _ in range(2)]
+            self.now = self.server.get("/v1/locks/k").json()["lock_id"]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.3)
+            self.assertEqual(answers, [])
+            end()
+            for thread in threads:
+                thread.join(10)
+            self.assertEqual([answer.error["code"] for answer in answers], ["lease_lost"] * 2)
+            self.server.acquire("k", "holder", lock_id="h2")
+
+    def test_who_waits_to_hear_of_a_loss_does_not_keep_the_server_from_stopping(self):
+        self.server.acquire("k", "holder", lock_id="h")
+        gone = self.server.raw()
+        body = b'{"key":"k","lock_id":"h","wait_ms":60000}'
+        gone.sendall(b"POST /v1/held HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(self.held("h", 60000)))
+        thread.start()
+        time.sleep(0.3)
+        gone.close()
+        self.assertEqual(self.server.stop(), 0)
+        thread.join(10)
+        self.assertEqual(answers[0].error["code"], "shutting_down")
+
     def test_a_slice_is_at_most_a_third_of_the_ttl(self):
         """L6"""
         self.server.acquire("k", "holder")

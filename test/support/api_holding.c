@@ -250,6 +250,28 @@ static void a_heartbeat_keeps_the_lease_and_tells_of_its_loss(void **state) /* L
     belay_lock_free(lock);
 }
 
+static void a_forced_holder_is_told_without_a_heartbeat(void **state) /* L6 */
+{
+    struct api *api = *state;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    struct belay_lock *lock = NULL;
+    atomic_bool is_lost = false;
+    int64_t began_ms;
+
+    options.ttl_ms = API_LONG_MS;
+    options.lock_id = "silent";
+    options.on_lost = note_loss;
+    options.context = &is_lost;
+    assert_int_equal(belay_lock_acquire(api->client, api->key, &options, &lock, &api->err), BELAY_OK);
+    assert_int_equal(belay_force_release(api->rival, api->key, "silent", "boss", "why", NULL, &api->err),
+                     BELAY_OK);
+    began_ms = belay_now_boot_ms();
+    assert_true(api_await(is_set, &is_lost));
+    assert_true(belay_now_boot_ms() - began_ms < 10000);
+    assert_false(belay_lock_is_mine(lock));
+    belay_lock_free(lock);
+}
+
 static void a_lock_above_excludes_one_below_and_the_other_way_round(void **state) /* L8 */
 {
     struct api *api = *state;
@@ -348,6 +370,7 @@ const struct CMUnitTest api_holding[] = {
     API_CASE(of_two_who_adopt_one_id_one_succeeds),
     API_CASE(a_forced_lock_is_over_and_its_record_says_so),
     API_CASE(a_heartbeat_keeps_the_lease_and_tells_of_its_loss),
+    API_CASE(a_forced_holder_is_told_without_a_heartbeat),
     API_CASE(a_lock_above_excludes_one_below_and_the_other_way_round),
     API_CASE(what_ends_a_lock_answers_with_that_lock_whoever_is_next),
     API_CASE(bad_input_is_refused_and_changes_nothing),

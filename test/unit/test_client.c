@@ -324,7 +324,7 @@ static void can_be_released_after_a_loss_that_took_long_to_tell(void **state)
     belay_lock_free(lock);
 }
 
-/* S4.7, S4.6: the holder hears of a force-release with its next heartbeat. */
+/* S4.7, S4.6: the holder hears of a force-release. */
 static void is_told_when_somebody_forced_it(void **state)
 {
     struct fixture *f = *state;

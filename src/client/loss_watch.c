@@ -1,0 +1,186 @@
+/*
+ * Whether a lock is still ours, asked of the store while it is held: the holder of
+ * one that was forced must not go on until its next heartbeat, which may be far
+ * away (L6). One thread for each lock whose holder wants to be told.
+ *
+ *     a server, by its URL     a request that is answered once the lock is no longer ours
+ *     SQLite, served or not    whoever ends another's lock wakes its id, and we look
+ *     other stores             we look every 8 s, unless a renewal has shown it since
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "client/client.h"
+
+enum {
+    HELD_MS = 60000, /* of one request; a server whose store wakes nobody ends it sooner */
+    WOKEN_MS = 10000,
+    SPURIOUS_MS = 1000, /* a wait that ends by itself sooner than this was none */
+    LOOK_MS = 8000,
+    NEAR_MS = 9500, /* a heartbeat that is due within so long shows it as well */
+    AGAIN_MS = 1000
+};
+
+static bool is_over(struct belay_lock *lock)
+{
+    bool over;
+
+    (void)pthread_mutex_lock(&lock->client->mutex);
+    over = lock->ending || lock->lost || lock->lease.over;
+    (void)pthread_mutex_unlock(&lock->client->mutex);
+    return over;
+}
+
+/* BELAY_LOST: it is not ours any more. Anything else proves nothing. */
+static enum belay_code look(struct belay_lock *lock, struct belay_error *err)
+{
+    struct belay_info *info = NULL;
+    enum belay_code code = belay_get(lock->client, lock->key, &info, err);
+
+    if (code == BELAY_NOT_FOUND) {
+        return error_set(err, BELAY_LOST, "lock '%s' was ended by somebody else", lock->key);
+    }
+    if (code == BELAY_OK && info->lock_id != NULL && strcmp(info->lock_id, lock->lock_id) != 0) {
+        code = error_set(err, BELAY_LOST, "lock '%s' was ended by somebody else, and taken by %s", lock->key,
+                         info->locked_by);
+    } else if (code == BELAY_OK && info->status == BELAY_STATUS_RELEASED) {
+        code = error_set(err, BELAY_LOST, "lock '%s' was released%s", lock->key,
+                         info->outcome == BELAY_OUTCOME_FORCED ? " by force" : " by somebody else");
+    }
+    belay_info_free(info);
+    return code;
+}
+
+static enum belay_code await_server(struct belay_lock *lock, struct belay_error *err)
+{
+    struct client_remote *remote = lock->client->remote;
+    enum belay_code code =
+        remote->ops->held(remote, lock->key, lock->lock_id, HELD_MS, lock->watch_cancel, err);
+
+    switch (code) {
+    case BELAY_OK:
+    case BELAY_CANCELLED:
+        break;
+    case BELAY_LOST:
+    case BELAY_NOT_HOLDER:
+    case BELAY_NOT_FOUND:
+        return BELAY_LOST;
+    case BELAY_CONFIG: /* an older server */
+    case BELAY_NOT_PERMITTED:
+        lock->polls = true;
+        break;
+    default:
+        client_sleep(AGAIN_MS, lock->watch_cancel);
+    }
+    return BELAY_OK;
+}
+
+/* Listen before looking, or the wake-up between the two would be missed. */
+static enum belay_code await_wake(struct belay_lock *lock, struct belay_error *err)
+{
+    struct belay_store *store = lock->client->store;
+    uint32_t heard = store->ops->listen(store, lock->lock_id);
+    int64_t began_ms = clock_boot_ms();
+    enum belay_code code = look(lock, err);
+
+    if (code == BELAY_LOST) {
+        return code;
+    }
+    store->ops->wait(store, lock->lock_id, heard, WOKEN_MS, lock->watch_cancel);
+    if (store->ops->listen(store, lock->lock_id) == heard && clock_boot_ms() - began_ms < SPURIOUS_MS) {
+        client_sleep(SPURIOUS_MS, lock->watch_cancel);
+    }
+    return BELAY_OK;
+}
+
+/* When the store has to be asked: some time after the last sign that the lock is ours. */
+static int64_t next_look_ms(struct belay_lock *lock)
+{
+    int64_t seen_ms;
+    int64_t beat_ms;
+
+    (void)pthread_mutex_lock(&lock->client->mutex);
+    seen_ms = lock->proved_ms > lock->looked_ms ? lock->proved_ms : lock->looked_ms;
+    beat_ms = lock->lease.next_beat_ms;
+    (void)pthread_mutex_unlock(&lock->client->mutex);
+    return beat_ms - seen_ms > 0 && beat_ms - seen_ms <= NEAR_MS ? seen_ms + NEAR_MS : seen_ms + LOOK_MS;
+}
+
+static enum belay_code await_look(struct belay_lock *lock, struct belay_error *err)
+{
+    client_sleep(next_look_ms(lock) - clock_boot_ms(), lock->watch_cancel);
+    if (belay_cancel_requested(lock->watch_cancel) || next_look_ms(lock) > clock_boot_ms()) {
+        return BELAY_OK;
+    }
+    lock->looked_ms = clock_boot_ms();
+    return look(lock, err);
+}
+
+static enum belay_code await(struct belay_lock *lock, struct belay_error *err)
+{
+    if (lock->polls) {
+        return await_look(lock, err);
+    }
+    if (lock->client->remote != NULL) {
+        return await_server(lock, err);
+    }
+    return lock->client->store->ops->wait != NULL ? await_wake(lock, err) : await_look(lock, err);
+}
+
+static void *watch_main(void *argument)
+{
+    struct belay_lock *lock = argument;
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    while (!is_over(lock)) {
+        if (await(lock, &err) == BELAY_LOST) {
+            keeper_tell_lost(lock, err.text);
+        }
+    }
+    belay_error_release(&err);
+    return NULL;
+}
+
+bool loss_watch_start(struct belay_lock *lock)
+{
+    sigset_t all;
+    sigset_t old;
+
+    if (lock->watches) {
+        return true;
+    }
+    lock->watch_cancel = belay_cancel_new();
+    if (lock->watch_cancel == NULL) {
+        return false;
+    }
+    /* The program's signals are for its own threads. */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    lock->watches = pthread_create(&lock->watch_thread, NULL, watch_main, lock) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!lock->watches) {
+        belay_cancel_free(lock->watch_cancel);
+        lock->watch_cancel = NULL;
+    }
+    return lock->watches;
+}
+
+void loss_watch_cancel(struct belay_lock *lock)
+{
+    if (lock->watches) {
+        belay_cancel_request(lock->watch_cancel);
+    }
+}
+
+void loss_watch_end(struct belay_lock *lock)
+{
+    if (lock->watches) {
+        loss_watch_cancel(lock);
+        (void)pthread_join(lock->watch_thread, NULL);
+        belay_cancel_free(lock->watch_cancel);
+        lock->watches = false;
+    }
+}
