@@ -533,7 +533,10 @@ BELAY_API bool belay_lock_is_mine(struct belay_lock *lock);
  * afterwards.
  */
 
-/* `ttl_ms` 0 keeps the ttl, where the store keeps it. BELAY_LOST if the lease is over. */
+/*
+ * `ttl_ms` 0 keeps the ttl. Where the store does not keep it, it is that of the profile whose
+ * key template the key fits, and BELAY_INVALID if there is none. BELAY_LOST if the lease is over.
+ */
 BELAY_API enum belay_code belay_renew(struct belay_client *client, const char *key, const char *lock_id,
                                       int64_t ttl_ms, struct belay_info **out_info, struct belay_error *err);
 

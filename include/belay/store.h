@@ -159,6 +159,8 @@ struct belay_write {
     size_t n_drop_intents;
     const struct belay_put_ticket *put_ticket; /* NULL: none. After the drops, at the end. */
     const struct belay_put_intent *put_intent; /* NULL: none; replaces one of the same id */
+    int64_t ttl_if_unknown_ms; /* with BELAY_SET_LEASE and a ttl of 0, where the store does not keep the ttl:
+                                  this one, or what is left of the lease if that is more; 0: BELAY_INVALID */
 };
 
 /* In an event of a batch: the token that this batch hands out; how long writes[0] was held. */

@@ -15,6 +15,7 @@ static void print_for_people(const struct cli_context *context, struct belay_loc
     const struct belay_info *info = belay_lock_info(lock);
     struct buf command = BUF_INIT(4096);
     char span[CLOCK_TEXT_SIZE];
+    char verb[CLOCK_TEXT_SIZE + 16];
 
     if (context->quiet) {
         (void)printf("%s\n", info->lock_id);
@@ -22,7 +23,9 @@ static void print_for_people(const struct cli_context *context, struct belay_loc
     }
     lock_print_card(context, info);
     if (heartbeat_ms > 0) {
-        lock_command(&command, context, "renew", info->key, info->lock_id);
+        /* Said, as not every store keeps it. */
+        (void)snprintf(verb, sizeof verb, "renew --ttl %s", clock_format_duration(span, info->ttl_ms));
+        lock_command(&command, context, verb, info->key, info->lock_id);
         (void)printf("\nRenew it every %s:\n  %s\n", clock_format_span(span, heartbeat_ms),
                      command.failed ? "" : command.data);
         buf_release(&command);

@@ -16,23 +16,50 @@ static void print_renewed(const struct belay_info *info)
                  clock_format_utc(at, info->expires_at_unix_ms, false));
 }
 
+/* What --profile says, or --stack, which means the profile "stack"; 0: nothing. */
+static int64_t profile_ttl_ms(struct cli_context *context, const struct options *options)
+{
+    const char *name = options_text(options, "profile");
+    struct belay_profile profile = { 0 };
+
+    name = name == NULL && options_has(options, "stack") ? "stack" : name;
+    return name != NULL && belay_config_profile(context->config, name, &profile, NULL) == BELAY_OK
+               ? profile.ttl_ms
+               : 0;
+}
+
+/* Without a ttl it is kept; a store that does not keep it refuses that, and changes nothing. */
+static enum belay_code renew(struct cli_context *context, const struct options *options, const char *key,
+                             struct belay_info **out_info, struct belay_error *err)
+{
+    const char *id = options_text(options, "id");
+    struct belay_client *client;
+    int64_t ttl_ms = 0;
+    enum belay_code code = cli_client(context, &client, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (options_duration(options, "ttl", &ttl_ms)) {
+        return belay_renew(client, key, id, ttl_ms, out_info, err);
+    }
+    code = belay_renew(client, key, id, 0, out_info, err);
+    ttl_ms = profile_ttl_ms(context, options);
+    return code == BELAY_INVALID && ttl_ms > 0 ? belay_renew(client, key, id, ttl_ms, out_info, err) : code;
+}
+
 static int exec_renew(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_client *client;
     struct belay_info *info = NULL;
-    const char *id = options_text(options, "id");
-    int64_t ttl_ms = 0;
     char *key = NULL;
     int code = CLI_OK;
 
-    if (id == NULL) {
+    if (!options_has(options, "id")) {
         return cli_fail(context, BELAY_INVALID, "renew needs --id: the lock id that 'belay acquire' printed");
     }
-    (void)options_duration(options, "ttl", &ttl_ms);
     if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
-        cli_client(context, &client, &err) != BELAY_OK ||
-        belay_renew(client, key, id, ttl_ms, &info, &err) != BELAY_OK) {
+        renew(context, options, key, &info, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else if (context->json && info != NULL) {
         code = lock_print_json(context, info);
@@ -50,7 +77,7 @@ static const struct option_def defs[] = {
     { .name = "ttl",
       .kind = OPTION_DURATION,
       .value = "D",
-      .help = "a new ttl; by default it is kept, where the store keeps it" },
+      .help = "a new ttl; by default it is kept, and where the store does not keep it the profile's" },
     { .name = NULL },
 };
 static const struct option_group group = { "Options", defs };

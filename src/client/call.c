@@ -163,7 +163,7 @@ enum belay_code belay_call_renew(struct belay_client *client, const char *key, c
     enum belay_code code = request_init_id(&request, client, key, lock_id, err);
 
     if (code == BELAY_OK) {
-        code = request_set_ttl(&request, ttl_ms, err);
+        code = request_set_ttl(&request, client, ttl_ms, err);
     }
     return code == BELAY_OK ? begin(client, &request, op_renew, fn, context, NULL, err) : code;
 }

@@ -187,7 +187,8 @@ enum belay_code request_init_adopt(struct request *request, struct belay_client 
                                    const char *lock_id, const struct belay_lock_options *options,
                                    struct belay_error *err);
 /* Check and set; they release the request if they fail. */
-enum belay_code request_set_ttl(struct request *request, int64_t ttl_ms, struct belay_error *err);
+enum belay_code request_set_ttl(struct request *request, const struct belay_client *client, int64_t ttl_ms,
+                                struct belay_error *err);
 enum belay_code request_set_reason(struct request *request, const char *by, const char *reason,
                                    struct belay_error *err);
 void request_release(struct request *request);

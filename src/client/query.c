@@ -45,7 +45,7 @@ enum belay_code belay_renew(struct belay_client *client, const char *key, const 
     enum belay_code code = request_init_id(&request, client, key, lock_id, err);
 
     if (code == BELAY_OK) {
-        code = request_set_ttl(&request, ttl_ms, err);
+        code = request_set_ttl(&request, client, ttl_ms, err);
     }
     if (code != BELAY_OK) {
         return code;

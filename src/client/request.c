@@ -271,6 +271,20 @@ enum belay_code request_init_lock(struct request *request, struct belay_client *
     return code;
 }
 
+/* Of the profile that the key is of by its form; 0: of none. For stores that keep no ttl. */
+static int64_t profile_ttl_ms(const struct belay_client *client, const char *key)
+{
+    struct belay_key_form form;
+    struct belay_profile profile = { 0 };
+    const char *name;
+
+    belay_key_read(client->config, key, &form);
+    name = form.profile[0] != '\0' ? form.profile : strcmp(form.level, "key") != 0 ? "stack" : NULL;
+    return name != NULL && belay_config_profile(client->config, name, &profile, NULL) == BELAY_OK
+               ? profile.ttl_ms
+               : 0;
+}
+
 enum belay_code request_init_adopt(struct request *request, struct belay_client *client, const char *key,
                                    const char *lock_id, const struct belay_lock_options *options,
                                    struct belay_error *err)
@@ -291,13 +305,15 @@ enum belay_code request_init_adopt(struct request *request, struct belay_client 
     }
     request->op.old_id = lock_id;
     request->op.ttl_ms = options->ttl_ms; /* 0 keeps the one it has */
+    request->op.ttl_if_unknown_ms = options->ttl_ms == 0 ? profile_ttl_ms(client, key) : 0;
     if (options->owner == NULL) {
         request->op.owner = NULL;
     }
     return BELAY_OK;
 }
 
-enum belay_code request_set_ttl(struct request *request, int64_t ttl_ms, struct belay_error *err)
+enum belay_code request_set_ttl(struct request *request, const struct belay_client *client, int64_t ttl_ms,
+                                struct belay_error *err)
 {
     enum belay_code code = ttl_ms == 0 ? BELAY_OK : check_ttl(ttl_ms, &request->op.terms, err);
 
@@ -306,6 +322,7 @@ enum belay_code request_set_ttl(struct request *request, int64_t ttl_ms, struct 
         return code;
     }
     request->op.ttl_ms = ttl_ms;
+    request->op.ttl_if_unknown_ms = ttl_ms == 0 ? profile_ttl_ms(client, request->op.key) : 0;
     return BELAY_OK;
 }
 

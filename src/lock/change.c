@@ -49,6 +49,7 @@ static void write_renew(struct op *op)
     op->writes[0].lock_id = op->request.lock_id;
     op->writes[0].set = BELAY_SET_LEASE;
     op->values.ttl_ms = ttl_ms(op); /* the same for the lease and the intents, whoever changes it meanwhile */
+    op->writes[0].ttl_if_unknown_ms = op->request.ttl_if_unknown_ms;
     put_intents(op, NULL, ttl_ms(op));
     (void)step_event(op, BELAY_INFO_LEVEL, "lock.renewed");
 }
@@ -67,6 +68,7 @@ static void write_adopt(struct op *op)
     op->values.heartbeat_ms = request->heartbeat_ms;
     op->values.stale_after_ms = request->stale_after_ms;
     op->values.ttl_ms = ttl_ms(op);
+    op->writes[0].ttl_if_unknown_ms = request->ttl_if_unknown_ms;
     if (request->owner != NULL) {
         op->writes[0].set |= BELAY_SET_OWNER;
         op->values.owner = (char *)request->owner;
@@ -302,10 +304,15 @@ static void on_records(struct op *op, int64_t now_ms)
 
     if (record->revision != 0 && record->held && record->lock_id != NULL &&
         strcmp(record->lock_id, id) == 0) {
-        if (record->ttl_is_guess) {
+        if (record->ttl_is_guess && op->request.ttl_if_unknown_ms > 0) {
+            int64_t left_ms = record->expires_ms - op->records_now_ms;
+
+            op->request.ttl_ms =
+                op->request.ttl_if_unknown_ms > left_ms ? op->request.ttl_if_unknown_ms : left_ms;
+        } else if (record->ttl_is_guess) {
             step_done(op, error_set(&op->err, BELAY_INVALID,
                                     "lock '%s': the store does not keep how long its lease is: say the ttl "
-                                    "(--ttl)",
+                                    "(--ttl) or the profile (--profile)",
                                     op->request.key));
             return;
         }

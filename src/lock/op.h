@@ -37,6 +37,8 @@ struct op_request {
     const struct belay_meta *metadata;
     size_t n_metadata;
     int64_t ttl_ms;
+    int64_t
+        ttl_if_unknown_ms; /* adopt, renew with a ttl of 0: where the store keeps none; 0: an error there */
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
     bool reentrant;

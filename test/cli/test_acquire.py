@@ -39,7 +39,7 @@ class Acquire(BelayCase):
 
     def test_a_declared_heartbeat_says_how_to_keep_it(self):
         out = self.ok("acquire", "k", "--heartbeat", "1m").out
-        self.assertIn("Renew it every 1m:\n  belay renew k --id ", out)
+        self.assertIn("Renew it every 1m:\n  belay renew --ttl 10m k --id ", out)
 
     def test_quiet_prints_the_lock_id_alone(self):
         lock_id = self.ok("acquire", "--quiet", "k").out.strip()

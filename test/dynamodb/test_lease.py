@@ -1,5 +1,6 @@
 """A lease on every layout: what is accepted is kept alive (L6), and the holder hears of its end."""
 import os
+import re
 import sys
 import threading
 import time
@@ -68,6 +69,34 @@ class Lease(DynamoCase):
         for layout, url in self.stores().items():
             out = self.ok("acquire", KEY, "--profile", "execution", "--owner", "job", "--ttl", "12s", env={"BELAY_STORE": url}).out
             self.assertRegex(out, r"Renew it every [23]s:", layout)
+
+    def test_the_line_that_acquire_prints_renews_it_on_every_layout(self):
+        stores = self.stores()
+        server = Server(self, "--store", stores.pop("runvoy"))
+        for url in [*stores.values(), server.url]:
+            env = {"BELAY_STORE": url}
+            out = self.ok("acquire", KEY, "--heartbeat", "1m", "--ttl", "20m", env=env).out
+            line = re.search(r"Renew it every .*:\n  belay (.*)\n", out).group(1)
+            self.ok(*line.split(), env=env)
+            self.assertTrue(1190000 < self.ok("status", KEY, "--json", env=env).json()["expires_in_ms"] < 1202000)
+
+    def test_a_renewal_without_a_ttl_takes_the_profiles(self):
+        """30 minutes; through a server those of its configuration. A ttl that the store keeps is kept."""
+        stores = self.stores()
+        server = Server(self, "--store", stores["runvoy"])
+        for layout, url in [*stores.items(), ("runvoy", server.url)]:
+            env = {"BELAY_STORE": url}
+            kept = layout in ("belay", "deployer")
+            for key, *profile in (("deploy-router-plt",), ("any", "--profile", "execution")):
+                lock = self.ok("acquire", key, "--ttl", "1m", "--json", env=env).json()
+                for _ in range(2):
+                    lock = self.ok("renew", key, "--id", lock["lock_id"], "--json", *profile, env=env).json()
+                    self.assertTrue(lock["expires_in_ms"] <= 61000 if kept else 1790000 < lock["expires_in_ms"] < 1802000,
+                                    (layout, key, lock))
+                self.ok("release", key, "--id", lock["lock_id"], env=env)
+        lock = self.ok("acquire", "any", "--ttl", "1m", "--json", env={"BELAY_STORE": stores["runvoy"]}).json()
+        error = self.fails(64, "renew", "any", "--id", lock["lock_id"], env={"BELAY_STORE": stores["runvoy"]}).err
+        self.assertIn("(--ttl) or a profile (--profile)", error)
 
 
 class Forced(DynamoCase):

@@ -320,12 +320,15 @@ static enum belay_code commit_with_ttl(struct ddb_store *store, const struct bel
         return commit_in_time(store, batch, out, err);
     }
     code = ddb_get(&store->base, &write.key, 1, &seen, &now_ms, err);
-    if (code == BELAY_OK && seen.ttl_is_guess && write.lock_id != NULL &&
-        strcmp(write.lock_id, seen.lock_id) == 0) {
+    if (code == BELAY_OK && seen.ttl_is_guess && write.ttl_if_unknown_ms > 0) {
+        seen.ttl_ms = seen.expires_ms - now_ms;
+        seen.ttl_ms = seen.ttl_ms > write.ttl_if_unknown_ms ? seen.ttl_ms : write.ttl_if_unknown_ms;
+    } else if (code == BELAY_OK && seen.ttl_is_guess && write.lock_id != NULL &&
+               strcmp(write.lock_id, seen.lock_id) == 0) {
         /* From when it was taken to its end is more with every renewal. */
         code = error_set(err, BELAY_INVALID,
                          "lock '%s': nothing in the layout '%s' says how long its lease is: renew it with a "
-                         "ttl (--ttl)",
+                         "ttl (--ttl) or a profile (--profile)",
                          write.key, store->layout->name);
     }
     if (code == BELAY_OK) {
