@@ -25,7 +25,8 @@ const struct cli_command cmd_completion = {
     .summary = "print the completions for a shell",
     .about =
         "Prints a script that makes the shell complete commands, options, names of profiles, and keys of "
-        "locks that are held.",
+        "locks that are held: those of the --store and --config on the line. Keys are inserted so that the "
+        "shell takes them as one word, whatever they contain.",
     .min_args = 1,
     .max_args = 1,
     .exits = { { 0, "printed" }, { 64, "there is none for that shell" } },

@@ -98,6 +98,17 @@ class Terminal:
     def send(self, text):
         os.write(self.master, text.encode())
 
+    def settle(self, quiet=0.4):
+        """Read until nothing has come for a while: a shell does not say that it has completed a word."""
+        while self.read_some(quiet):
+            pass
+
+    def end(self):
+        """For what does not end by itself."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
     def finish(self, patience=PATIENCE):
         end = time.monotonic() + patience
         while self.process.poll() is None:
