@@ -193,16 +193,18 @@ BELAY_API void belay_info_free(struct belay_info *info);
 struct belay_config;
 
 /*
- * Read the configuration. `path` names the file; NULL looks for BELAY_CONFIG,
- * ./belay.yaml, $XDG_CONFIG_HOME/belay/config.yaml and /etc/belay/config.yaml,
- * and takes the first there is, or none. BELAY_CONFIG for a file that is
- * wrong; the text names the line and, for a name it does not know, the nearest.
+ * Read the configuration. `path` names the file, and if it is NULL the variable
+ * BELAY_CONFIG does. If neither does, $XDG_CONFIG_HOME/belay/config.yaml is read,
+ * or /etc/belay/config.yaml if that is not there, and over it ./belay.yaml, which
+ * may define profiles and nothing else: a checkout must not redirect locks or run
+ * code. BELAY_CONFIG for a file that is wrong; the text names the line and, for
+ * a name it does not know, the nearest.
  */
 BELAY_API enum belay_code belay_config_load(const char *path, struct belay_config **out_config,
                                             struct belay_error *err);
 BELAY_API void belay_config_free(struct belay_config *config);
 
-/* The file that was read; NULL: there was none. */
+/* The file that was read, of two the one that is not in the working directory; NULL: there was none. */
 BELAY_API const char *belay_config_path(const struct belay_config *config);
 
 /* One value in force and where it came from, as `belay config show` prints. */

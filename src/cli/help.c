@@ -14,9 +14,10 @@ const struct help_pair help_environment[] = {
 };
 
 const struct help_pair help_files[] = {
-    { "./belay.yaml", "the configuration; the first of the three that is there" },
-    { "$XDG_CONFIG_HOME/belay/config.yaml", "the user's; without XDG_CONFIG_HOME below ~/.config" },
-    { "/etc/belay/config.yaml", "the machine's" },
+    { "$XDG_CONFIG_HOME/belay/config.yaml",
+      "the user's configuration; without XDG_CONFIG_HOME below ~/.config" },
+    { "/etc/belay/config.yaml", "the machine's, which is read if the user has none" },
+    { "./belay.yaml", "profiles, over those of the other two; anything else in it is refused" },
     { "$XDG_STATE_HOME/belay/belay.db", "the locks; without XDG_STATE_HOME below ~/.local/state" },
     { NULL, NULL },
 };

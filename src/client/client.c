@@ -35,35 +35,6 @@ static enum belay_code open_dynamodb(const char *table, const struct belay_clien
     return code == BELAY_OK ? net->open_dynamodb(table, &store_options, out_store, out_url, err) : code;
 }
 
-static bool is_found(const struct belay_config *config, const char *name)
-{
-    for (size_t i = 0; i < belay_config_count(config); i++) {
-        struct belay_setting setting = belay_config_setting(config, i);
-
-        if (strcmp(setting.name, name) == 0) {
-            return text_has_prefix(setting.origin, "./belay.yaml:");
-        }
-    }
-    return false;
-}
-
-/*
- * A file that merely lies in the working directory, such as that of a repository
- * one has just cloned, must not have our token sent to a server of its choice.
- */
-static enum belay_code check_who_named_it(const char *url, const struct belay_client_options *options,
-                                          const struct belay_config *config, struct belay_error *err)
-{
-    if (options->store_url == NULL && belay_config_get(config, "auth_file") != NULL &&
-        is_found(config, "store")) {
-        return error_set(err, BELAY_CONFIG,
-                         "./belay.yaml must not choose the server, %.200s, that is sent your token: name it "
-                         "with --store or BELAY_STORE",
-                         url);
-    }
-    return BELAY_OK;
-}
-
 static enum belay_code open_curl(const struct http_options *options, struct http **out_http,
                                  struct belay_error *err)
 {
@@ -84,11 +55,8 @@ static enum belay_code open_remote(const char *url, const struct belay_client_op
                                              .on_warning = options->on_warning,
                                              .traceparent = options->traceparent,
                                              .context = options->context };
-    enum belay_code code = check_who_named_it(url, options, config, err);
+    enum belay_code code = remote_open(url, &remote_options, out_remote, out_url, err);
 
-    if (code == BELAY_OK) {
-        code = remote_open(url, &remote_options, out_remote, out_url, err);
-    }
     if (code != BELAY_OK) {
         return code;
     }

@@ -18,7 +18,7 @@ struct config_profile {
 };
 
 struct belay_config {
-    char *path;                     /* owned; of the file; NULL: there was none */
+    char *path;                     /* owned; see belay_config_path() */
     struct belay_setting *settings; /* owned, with what they point to; in the order of their names */
     size_t n_settings;
     size_t cap_settings;
@@ -35,6 +35,9 @@ extern const size_t config_n_builtin;
 /* Add one; one of that name that is there is replaced. */
 enum belay_code config_put(struct belay_config *config, const char *name, const char *value,
                            const char *origin, struct belay_error *err);
+
+/* Undo what was put under names that begin with `prefix`, but for the defaults. */
+enum belay_code config_forget(struct belay_config *config, const char *prefix, struct belay_error *err);
 
 /* NULL if there is none. */
 const struct belay_setting *config_find(const struct belay_config *config, const char *name);

@@ -65,19 +65,11 @@ static enum belay_code open_if_there(struct file *file, const char *path, struct
     return error_set(err, BELAY_CONFIG, "%.300s: cannot be opened: %s", path, strerror(why));
 }
 
-static enum belay_code open_first(struct file *file, struct belay_error *err)
+/* The user's file, else the machine's. */
+static enum belay_code open_installed(struct file *file, struct belay_error *err)
 {
-    const char *named = config_env("BELAY_CONFIG");
-    enum belay_code code;
+    enum belay_code code = BELAY_OK;
 
-    if (named != NULL) {
-        return open_named(file, named, " (named by BELAY_CONFIG)", err);
-    }
-    code = open_if_there(file, "./belay.yaml", err);
-    if (code != BELAY_OK || file->fd >= 0) {
-        file->source.is_found = true;
-        return code;
-    }
     file->path = config_home_path("XDG_CONFIG_HOME", ".config", "belay/config.yaml");
     if (file->path != NULL) {
         code = open_if_there(file, file->path, err);
@@ -179,6 +171,55 @@ static enum belay_code read_file(struct belay_config *config, const struct file 
     return code;
 }
 
+/* Read the file, if it is open, and close it. */
+static enum belay_code read_and_close(struct belay_config *config, struct file *file, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    if (file->fd >= 0) {
+        code = read_file(config, file, err);
+    }
+    if (code == BELAY_OK && file->fd >= 0 && config->path == NULL) {
+        config->path = strdup(file->source.path);
+        code = config->path == NULL ? error_no_memory(err) : BELAY_OK;
+    }
+    file_close(file);
+    return code;
+}
+
+/* `path`, or the one that BELAY_CONFIG names. */
+static enum belay_code read_named(struct belay_config *config, const char *path, struct belay_error *err)
+{
+    struct file file = { .fd = -1 };
+    enum belay_code code =
+        path != NULL ? open_named(&file, path, "", err)
+                     : open_named(&file, config_env("BELAY_CONFIG"), " (named by BELAY_CONFIG)", err);
+
+    return code == BELAY_OK ? read_and_close(config, &file, err) : code;
+}
+
+/*
+ * Without a name: the user's file or the machine's, and over it the profiles of a
+ * file in the working directory. A checkout must not hide the file that says
+ * where the locks are, so it does not take its place.
+ */
+static enum belay_code read_found(struct belay_config *config, struct belay_error *err)
+{
+    struct file installed = { .fd = -1 };
+    struct file here = { .fd = -1, .source = { .is_found = true } };
+    enum belay_code code = open_installed(&installed, err);
+
+    if (code == BELAY_OK) {
+        code = read_and_close(config, &installed, err);
+    } else {
+        file_close(&installed);
+    }
+    if (code == BELAY_OK) {
+        code = open_if_there(&here, "./belay.yaml", err);
+    }
+    return code == BELAY_OK ? read_and_close(config, &here, err) : code;
+}
+
 static enum belay_code put_defaults(struct belay_config *config, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
@@ -199,15 +240,11 @@ static enum belay_code put_defaults(struct belay_config *config, struct belay_er
 enum belay_code belay_config_load(const char *path, struct belay_config **out_config, struct belay_error *err)
 {
     struct belay_config *config = calloc(1, sizeof *config);
-    struct file file = { .fd = -1 };
     enum belay_code code = config == NULL ? error_no_memory(err) : put_defaults(config, err);
 
     if (code == BELAY_OK) {
-        code = path != NULL ? open_named(&file, path, "", err) : open_first(&file, err);
-    }
-    if (code == BELAY_OK && file.fd >= 0) {
-        config->path = strdup(file.source.path);
-        code = config->path == NULL ? error_no_memory(err) : read_file(config, &file, err);
+        code = path != NULL || config_env("BELAY_CONFIG") != NULL ? read_named(config, path, err)
+                                                                  : read_found(config, err);
     }
     if (code == BELAY_OK) {
         code = config_read_environment(config, err);
@@ -219,7 +256,6 @@ enum belay_code belay_config_load(const char *path, struct belay_config **out_co
         *out_config = config;
         config = NULL; /* the caller's now */
     }
-    file_close(&file);
     belay_config_free(config);
     return code;
 }

@@ -166,6 +166,10 @@ static const struct rule top_names[] = {
     MAP("metrics", metrics_names),
 };
 static const struct rule top = MAP("", top_names);
+
+/* All that a file may say that was merely found in the working directory: nothing here names a file, a host or a program. */
+static const struct rule found_names[] = { NAMED("profiles", profile) };
+static const struct rule top_found = MAP("", found_names);
 /* clang-format on */
 
 enum { NAMES_MAX = 32, CHOSEN_NAME_MAX = 64, DOTTED_SIZE = 512 };
@@ -308,6 +312,17 @@ static enum belay_code read_named(struct walk *walk, const struct rule *rule, co
                          "%s:%zu: %s.%s has nothing in it; give it something, or leave it out",
                          walk->source->path, item->line, name, item->name);
     }
+    if (walk->source->is_found) {
+        char prefix[DOTTED_SIZE];
+        enum belay_code code;
+
+        /* It takes the place of one of this name in the installed file: two lists must not become one. */
+        (void)snprintf(prefix, sizeof prefix, "%s.%s.", name, item->name);
+        code = config_forget(walk->config, prefix, walk->err);
+        if (code != BELAY_OK) {
+            return code;
+        }
+    }
     return read_inside(walk, rule->inside, name, item->name, item);
 }
 
@@ -358,15 +373,16 @@ enum belay_code config_read_tree(struct belay_config *config, const struct confi
 {
     struct walk walk = { config, source, err };
 
-    for (size_t i = 0; source->is_found && i < root->n; i++) {
-        if (root->items[i].name != NULL && strcmp(root->items[i].name, "databases") == 0) {
-            return error_set(
-                err, BELAY_CONFIG,
-                "%s:%zu: 'databases' names commands, which a file found in the working directory may "
-                "not: entering a checkout must not run its code; name the file with --config, or "
-                "move this part to /etc/belay/config.yaml",
-                source->path, root->items[i].line);
+    for (size_t i = 0; source->is_found && root->kind == TREE_MAP && i < root->n; i++) {
+        const char *name = root->items[i].name;
+
+        if (find_rule(&top, name) != NULL && find_rule(&top_found, name) == NULL) {
+            return error_set(err, BELAY_CONFIG,
+                             "%s:%zu: '%s' is refused in a file that was found in the working directory, "
+                             "which may define profiles and nothing else; if you trust it, name it with "
+                             "--config %s or BELAY_CONFIG",
+                             source->path, root->items[i].line, name, source->path);
         }
     }
-    return read_tree(&walk, &top, "", root);
+    return read_tree(&walk, source->is_found ? &top_found : &top, "", root);
 }

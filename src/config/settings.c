@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "config/config.h"
 
 #define DEFAULT(name, value)                                                                                 \
@@ -97,6 +98,28 @@ enum belay_code config_put(struct belay_config *config, const char *name, const 
     }
     config->settings[at] = setting;
     return BELAY_OK;
+}
+
+enum belay_code config_forget(struct belay_config *config, const char *prefix, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < config->n_settings; i++) {
+        if (text_has_prefix(config->settings[i].name, prefix)) {
+            setting_release(&config->settings[i]);
+        } else {
+            config->settings[kept++] = config->settings[i];
+        }
+    }
+    config->n_settings = kept;
+    for (size_t i = 0; code == BELAY_OK && i < config_n_builtin; i++) {
+        if (text_has_prefix(config_builtin[i].name, prefix)) {
+            code = config_put(config, config_builtin[i].name, config_builtin[i].value,
+                              config_builtin[i].origin, err);
+        }
+    }
+    return code;
 }
 
 const struct belay_setting *config_find(const struct belay_config *config, const char *name)

@@ -78,6 +78,7 @@ class Configuration(DoctorCase):
         path = self.dir / "belay.yaml"
         path.write_text(text)
         path.chmod(0o600)
+        self.env["BELAY_CONFIG"] = str(path)
         return path
 
     def test_the_file_and_the_origin_of_the_store_are_named(self):

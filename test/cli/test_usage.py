@@ -203,5 +203,36 @@ class Output(BelayCase):
         self.assertEqual(json.loads(result.err)["event"], "lock.acquired")
 
 
+class HostileCheckout(BelayCase):
+    """A belay.yaml that somebody else wrote lies in the working directory."""
+
+    def enter(self, text):
+        (self.dir / "belay.yaml").write_text(text, encoding="utf-8")
+
+    def test_entering_it_appends_to_no_file(self):
+        victim = self.dir / "home" / ".bashrc"
+        victim.write_text("# mine\n", encoding="utf-8")
+        for text in (f"audit: {{file: {victim}}}\n", f"metrics: {{emf: {victim}}}\n"):
+            self.enter(text)
+            for args in (["acquire", "k"], ["list"], ["config", "show"], ["run", "k", "--", "true"], ["serve"]):
+                with self.subTest(text=text, args=args):
+                    self.assertIn("'" + text.split(":")[0] + "' is refused", self.fails(78, *args).err)
+        self.assertEqual(victim.read_text(encoding="utf-8"), "# mine\n")
+
+    def test_entering_it_does_not_hide_the_store_of_the_user(self):
+        own = self.dir / "home" / ".config" / "belay" / "config.yaml"
+        own.parent.mkdir(parents=True)
+        own.write_text(f"store: sqlite:{self.dir}/own.db\n", encoding="utf-8")
+        self.enter("profiles:\n  nightly: {ttl: 4h}\n")
+        del self.env["BELAY_STORE"]
+        self.assertEqual(self.acquire("k", "--profile", "nightly")["ttl_ms"], 4 * 3600 * 1000)
+        self.assertTrue((self.dir / "own.db").exists())
+
+    def test_whoever_trusts_it_names_it(self):
+        self.enter(f"store: sqlite:{self.dir}/theirs.db\n")
+        self.ok("acquire", "k", "--config", "./belay.yaml", env={"BELAY_STORE": None})
+        self.assertTrue((self.dir / "theirs.db").exists())
+
+
 if __name__ == "__main__":
     main()

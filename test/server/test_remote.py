@@ -320,15 +320,17 @@ class TestTokens(RemoteCase):
 
     def test_the_file_may_be_named_in_the_configuration(self):
         path = self.env.pop("BELAY_AUTH_FILE")
-        (self.dir / "belay.yaml").write_text(f"auth_file: {path}\n", encoding="utf-8")
-        self.ok("acquire", "k")
+        config = self.dir / "c.yaml"
+        config.write_text(f"auth_file: {path}\n", encoding="utf-8")
+        self.ok("acquire", "k", "--config", str(config))
 
     def test_a_file_in_the_working_directory_does_not_choose_who_is_sent_the_token(self):
         del self.env["BELAY_STORE"]
         (self.dir / "belay.yaml").write_text(f"store: {self.url}\n", encoding="utf-8")
         result = self.fails(78, "acquire", "k")
-        self.assertIn("--store or BELAY_STORE", result.err)
+        self.assertIn("'store' is refused", result.err)
         self.ok("acquire", "k", "--config", "belay.yaml")  # somebody named it
+        self.ok("acquire", "k2", env={"BELAY_CONFIG": "./belay.yaml"})
 
     def test_no_token_or_a_wrong_one_is_77_and_says_what_to_set(self):
         for secret in (None, "wrong"):

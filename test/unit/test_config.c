@@ -150,8 +150,10 @@ static void the_first_file_found_is_read(void **state)
     (void)setenv("XDG_CONFIG_HOME", path, 1);
     assert_setting(load(place, NULL), "store", "sqlite:xdg", origin);
 
-    write_file("belay.yaml", "store: sqlite:here");
-    assert_setting(load(place, NULL), "store", "sqlite:here", "./belay.yaml:1");
+    /* A file in the working directory adds its profiles, and hides nothing. */
+    write_file("belay.yaml", "profiles: {nightly: {ttl: 4h}}");
+    assert_setting(load(place, NULL), "store", "sqlite:xdg", origin);
+    assert_setting(load(place, NULL), "profiles.nightly.ttl", "4h", "./belay.yaml:1");
 
     write_file("named.yaml", "store: sqlite:named");
     (void)setenv("BELAY_CONFIG", "named.yaml", 1);

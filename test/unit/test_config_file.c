@@ -322,7 +322,7 @@ static void a_file_that_others_may_write_is_refused(void **state)
 {
     static const mode_t modes[] = { 0664, 0646, 0666, 0620, 0602 };
 
-    write_file("c.yaml", "store: sqlite:x");
+    write_file("c.yaml", "profiles: {p: {ttl: 1m}}");
     for (size_t i = 0; i < COUNT(modes); i++) {
         assert_int_equal(chmod("c.yaml", modes[i]), 0);
         assert_load_fails(*state, "c.yaml", "c.yaml: others may write it; run 'chmod go-w c.yaml'");
@@ -333,23 +333,66 @@ static void a_file_that_others_may_write_is_refused(void **state)
     (void)load(*state, NULL);
 }
 
-/* A checkout must not run code by being entered. */
-static void a_file_found_in_the_working_directory_may_not_name_commands(void **state)
+/* A checkout must not run code, redirect locks or receive credentials by being entered. */
+static void a_file_found_in_the_working_directory_may_define_profiles_only(void **state)
 {
-    write_file("belay.yaml", "store: sqlite:x\ndatabases: {pg: {stop: {command: [rm, -rf, /]}}}");
-    assert_load_fails(
-        *state, NULL,
-        "./belay.yaml:2: 'databases' names commands, which a file found in the working directory may "
-        "not: entering a checkout must not run its code; name the file with --config, or move this "
-        "part to /etc/belay/config.yaml");
-    write_file("belay.yaml", "databases:\n");
-    assert_int_equal(belay_config_load(NULL, &(struct belay_config *){ NULL }, NULL), BELAY_CONFIG);
+    static const char *const others[] = {
+        "store: sqlite:x",
+        "state_store: file:x",
+        "state: {keep_snapshots: 1}",
+        "locking_enabled: false",
+        "auth_file: x",
+        "ca_file: x",
+        "controller:",
+        "databases:",
+        "layouts: {l: {key: k}}",
+        "server: {listen: x}",
+        "audit: {file: .bashrc}",
+        "metrics: {emf: x}",
+    };
 
-    /* Who names it knows it. */
-    write_file("belay.yaml", "databases: {pg: {stop: {command: [pg_ctl]}}}");
-    assert_setting(load(*state, "belay.yaml"), "databases.pg.stop.command.0", "pg_ctl", "belay.yaml:1");
-    (void)setenv("BELAY_CONFIG", "./belay.yaml", 1);
-    assert_setting(load(*state, NULL), "databases.pg.stop.command.0", "pg_ctl", "./belay.yaml:1");
+    for (size_t i = 0; i < COUNT(others); i++) {
+        char text[128];
+        char expected[400];
+
+        (void)snprintf(text, sizeof text, "profiles: {p: {ttl: 1m}}\n%s\n", others[i]);
+        write_file("belay.yaml", text);
+        (void)snprintf(expected, sizeof expected,
+                       "./belay.yaml:2: '%.*s' is refused in a file that was found in the working directory, "
+                       "which may define profiles and nothing else; if you trust it, name it with --config "
+                       "./belay.yaml or BELAY_CONFIG",
+                       (int)strcspn(others[i], ":"), others[i]);
+        assert_load_fails(*state, NULL, expected);
+
+        /* Who names it knows it. */
+        (void)load(*state, "./belay.yaml");
+        (void)setenv("BELAY_CONFIG", "./belay.yaml", 1);
+        (void)load(*state, NULL);
+        (void)unsetenv("BELAY_CONFIG");
+    }
+    write_file("belay.yaml", "profile: {p: {ttl: 1m}}");
+    assert_load_fails(*state, NULL, "./belay.yaml:1: the file has no 'profile'; did you mean 'profiles'?");
+}
+
+static void a_profile_of_the_working_directory_takes_the_place_of_the_installed_one(void **state)
+{
+    const struct place *place = *state;
+    const struct belay_config *config;
+
+    (void)setenv("XDG_CONFIG_HOME", place->folder, 1);
+    assert_int_equal(mkdir("belay", 0755), 0);
+    write_file("belay/config.yaml", "locking_enabled: false\n"
+                                    "profiles: {build: {ttl: 1h, components: [a, b, c]}, deploy: {ttl: 1h},"
+                                    " own: {ttl: 1h}}");
+    write_file("belay.yaml", "profiles: {build: {components: [x]}, deploy: {wait: 1m}}");
+    config = load(*state, NULL);
+    assert_string_equal(belay_config_get(config, "locking_enabled"), "false");
+    assert_string_equal(belay_config_get(config, "profiles.build.components.0"), "x");
+    assert_null(belay_config_get(config, "profiles.build.components.1"));
+    assert_setting(config, "profiles.build.ttl", "10m", "default");
+    assert_setting(config, "profiles.deploy.ttl", "30m", "default");
+    assert_string_equal(belay_config_get(config, "profiles.own.ttl"), "1h");
+    assert_non_null(strstr(belay_config_path(config), "belay/config.yaml"));
 }
 
 static void a_file_of_another_user_in_the_working_directory_is_refused(void **state)
@@ -430,7 +473,8 @@ int main(void)
         PLACED(another_encoding_is_refused),
         PLACED(a_file_that_is_too_large_is_refused),
         PLACED(a_file_that_others_may_write_is_refused),
-        PLACED(a_file_found_in_the_working_directory_may_not_name_commands),
+        PLACED(a_file_found_in_the_working_directory_may_define_profiles_only),
+        PLACED(a_profile_of_the_working_directory_takes_the_place_of_the_installed_one),
         PLACED(a_file_of_another_user_in_the_working_directory_is_refused),
         PLACED(what_is_no_file_is_refused),
         PLACED(the_nearest_name_takes_the_fewest_changes),
