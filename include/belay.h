@@ -257,6 +257,17 @@ BELAY_API enum belay_code belay_key_check(const struct belay_config *config, con
                                           const char *key, struct belay_error *err);
 
 /*
+ * The profile of a lock that is to be taken. A key that has the form of a
+ * profile's template is that profile's lock: BELAY_INVALID if its lists do not
+ * allow the key. `profile` is the one that the caller names, or NULL; one with
+ * another template is refused. With NULL it is the key's own ("stack" for a
+ * stack's key), or one whose name is NULL. Borrows from `config`.
+ */
+BELAY_API enum belay_code belay_key_profile(const struct belay_config *config, const char *profile,
+                                            const char *key, struct belay_profile *out_profile,
+                                            struct belay_error *err);
+
+/*
  * The keys above `key`, nearest first: a lock on one of them excludes a lock on
  * `key` and the other way round. Returns how many there are. The caller frees
  * each with free(); one is NULL if there was no memory for it.
@@ -401,7 +412,8 @@ struct belay_waiting {
 
 struct belay_lock_options {
     size_t struct_size;
-    int64_t ttl_ms;         /* how long the lease lasts without a renewal; 0: ten minutes */
+    int64_t ttl_ms;         /* how long the lease lasts without a renewal; 0: as the profile says
+                               whose lock the key is by its form, else ten minutes */
     int64_t wait_ms;        /* how long to wait for the lock; 0: not at all */
     int attempts;           /* give up after so many tries; 0: no such limit. With wait_ms,
                         whichever ends first; without, the tries alone end it. */

@@ -100,6 +100,7 @@ enum belay_code key_from_line(struct cli_context *context, const struct options 
     struct belay_key_parts parts = read_parts(options);
     const char *part = first_part(&parts);
     const struct belay_config *config;
+    struct belay_profile profile;
     enum belay_code code;
     char *key;
 
@@ -120,7 +121,11 @@ enum belay_code key_from_line(struct cli_context *context, const struct options 
         return error_set(err, BELAY_INVALID, "'%s' and --%s both name a lock: give one of them",
                          options->args[i], part);
     }
-    code = belay_key_check(config, parts.profile, options->args[i], err);
+    code = belay_key_check(config, NULL, options->args[i], err);
+    /* Whether its lists allow the key is for those who take the lock: one that is held can be released. */
+    if (code == BELAY_OK && parts.profile != NULL) {
+        code = belay_config_profile(config, parts.profile, &profile, err);
+    }
     if (code != BELAY_OK) {
         return code;
     }
@@ -196,27 +201,21 @@ static void fit_heartbeat(const struct options *options, int64_t profile_ttl_ms,
     }
 }
 
-/* --stack without --profile means the profile "stack". */
+/* Without --profile the key says whose lock it is. */
 static enum belay_code read_profile(struct cli_context *context, const struct options *options,
-                                    struct belay_lock_options *lock, struct belay_error *err)
+                                    const char *key, struct belay_lock_options *lock, struct belay_error *err)
 {
-    const char *name = options_text(options, "profile");
     struct belay_profile profile = { 0 };
-    enum belay_code code;
+    enum belay_code code =
+        belay_key_profile(context->config, options_text(options, "profile"), key, &profile, err);
 
-    if (name == NULL && options_has(options, "stack")) {
-        name = "stack";
+    if (code != BELAY_OK) {
+        return code;
     }
     /* Retries are as document 004 has them, but "database" has its own rule (S3.2). */
-    lock->document_backoff = name == NULL || strcmp(name, "database") != 0;
-    if (name == NULL) {
-        return BELAY_OK;
-    }
-    code = belay_config_profile(context->config, name, &profile, err);
-    if (code == BELAY_OK) {
-        belay_profile_apply(&profile, lock);
-    }
-    return code;
+    lock->document_backoff = profile.name == NULL || strcmp(profile.name, "database") != 0;
+    belay_profile_apply(&profile, lock);
+    return BELAY_OK;
 }
 
 static enum belay_code check_request(const struct options *options, const struct belay_lock_options *lock,
@@ -243,7 +242,7 @@ enum belay_code lock_request_read_at(struct cli_context *context, const struct o
 
     code = key_from_line(context, options, i, &request.key, err);
     if (code == BELAY_OK) {
-        code = read_profile(context, options, &request.options, err);
+        code = read_profile(context, options, request.key, &request.options, err);
     }
     if (code == BELAY_OK) {
         profile_ttl_ms = request.options.ttl_ms;

@@ -208,13 +208,27 @@ static enum belay_code check_ttl(int64_t ttl_ms, const struct belay_store_terms 
     return BELAY_OK;
 }
 
+/* A key that fits a template is that profile's lock: its lists bind, and its ttl is the default. */
+static enum belay_code fill_by_profile(struct request *request, const struct belay_client *client,
+                                       const struct belay_lock_options *options, struct belay_error *err)
+{
+    struct belay_profile profile;
+    enum belay_code code = belay_key_profile(client->config, NULL, request->op.key, &profile, err);
+
+    if (code == BELAY_OK) {
+        request->op.ttl_ms = options->ttl_ms != 0  ? options->ttl_ms
+                             : profile.ttl_ms != 0 ? profile.ttl_ms
+                                                   : DEFAULT_TTL_MS;
+    }
+    return code;
+}
+
 static enum belay_code fill_times(struct request *request, const struct belay_lock_options *options,
                                   struct belay_error *err)
 {
     struct op_request *op = &request->op;
     enum belay_code code;
 
-    op->ttl_ms = options->ttl_ms == 0 ? DEFAULT_TTL_MS : options->ttl_ms;
     code = check_ttl(op->ttl_ms, &op->terms, err);
     if (code != BELAY_OK) {
         return code;
@@ -258,6 +272,9 @@ enum belay_code request_init_lock(struct request *request, struct belay_client *
     }
     if (code == BELAY_OK) {
         code = fill_metadata(request, options, err);
+    }
+    if (code == BELAY_OK) {
+        code = fill_by_profile(request, client, options, err);
     }
     if (code == BELAY_OK) {
         code = fill_times(request, options, err);

@@ -7,30 +7,36 @@
 #include "config/config.h"
 
 /*
- * Which template a key is read by, if any: the one that says most about it, and
- * of two that say as much the first by name. It must not depend on the profile
- * of the moment: two who lock the same key must see the same keys above it.
+ * The profile whose template a key has the form of, if any: the one that says
+ * most about it; of two that say as much the one whose lists allow the key, or
+ * else the first by name. It must not depend on the profile of the moment: two
+ * who lock the same key must see the same keys above it. Nor on whether the
+ * lists allow the key: a lock that was taken under longer lists is still released
+ * with the keys above it.
  */
-static bool find_scheme(const struct belay_config *config, const char *key, struct key_scheme *out_scheme,
-                        struct key_names *out_names)
+static bool find_by_form(const struct belay_config *config, const char *key,
+                         struct config_profile *out_profile, struct key_names *out_names)
 {
     size_t best = 0;
     bool found = false;
+    bool best_is_allowed = false;
 
     for (size_t i = 0, n = config_n_profiles(config); i < n; i++) {
         struct config_profile room;
-        const struct key_scheme *scheme = &config_profile_at(config, i, &room)->scheme;
+        const struct config_profile *profile = config_profile_at(config, i, &room);
         struct key_names names;
         size_t weight;
+        bool is_allowed;
 
-        if (scheme->template == NULL || !key_read(scheme, key, &names)) {
+        if (profile->scheme.template == NULL || !key_read_form(&profile->scheme, key, &names, &is_allowed)) {
             continue;
         }
-        weight = key_template_weight(scheme->template);
-        if (!found || weight > best) {
-            *out_scheme = *scheme;
+        weight = key_template_weight(profile->scheme.template);
+        if (!found || weight > best || (weight == best && is_allowed && !best_is_allowed)) {
+            *out_profile = *profile;
             *out_names = names;
             best = weight;
+            best_is_allowed = is_allowed;
             found = true;
         }
     }
@@ -40,7 +46,7 @@ static bool find_scheme(const struct belay_config *config, const char *key, stru
 size_t belay_key_ancestors(const struct belay_config *config, const char *key,
                            char *out_keys[BELAY_ANCESTORS_MAX])
 {
-    struct key_scheme scheme;
+    struct config_profile profile;
     struct key_names names;
 
     if (key == NULL) {
@@ -49,7 +55,8 @@ size_t belay_key_ancestors(const struct belay_config *config, const char *key,
     if (text_has_prefix(key, "stack:")) {
         return key_above_stack(key, out_keys);
     }
-    return find_scheme(config, key, &scheme, &names) ? key_above_template(&scheme, &names, out_keys) : 0;
+    return find_by_form(config, key, &profile, &names) ? key_above_template(&profile.scheme, &names, out_keys)
+                                                       : 0;
 }
 
 /* A key near the limit may have a longer one above it ("a" -> "all"), which could not be locked. */
@@ -110,6 +117,57 @@ enum belay_code belay_key_check(const struct belay_config *config, const char *p
     return code;
 }
 
+/* The profile whose lock a key is by its form, which must be allowed by the lists. Its name is NULL: no profile's. */
+static enum belay_code find_owner(const struct belay_config *config, const char *key,
+                                  struct config_profile *out_profile, struct belay_error *err)
+{
+    struct config_profile profile = { .values = { .name = NULL } };
+    struct key_names names;
+    enum belay_code code = BELAY_OK;
+
+    if (key_begins_as_stack(key)) {
+        (void)config_profile_find(config, "stack", &profile, NULL);
+    } else if (find_by_form(config, key, &profile, &names)) {
+        code = key_check_scheme(&profile.scheme, key, err);
+    }
+    if (code == BELAY_OK) {
+        *out_profile = profile;
+    }
+    return code;
+}
+
+enum belay_code belay_key_profile(const struct belay_config *config, const char *profile, const char *key,
+                                  struct belay_profile *out_profile, struct belay_error *err)
+{
+    struct config_profile owner;
+    struct config_profile named;
+    enum belay_code code;
+
+    if (key == NULL || out_profile == NULL) {
+        return error_set(err, BELAY_INVALID, "no key is given");
+    }
+    code = find_owner(config, key, &owner, err);
+    if (code != BELAY_OK || profile == NULL) {
+        if (code == BELAY_OK) {
+            *out_profile = owner.values;
+        }
+        return code;
+    }
+    code = config_profile_find(config, profile, &named, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    /* One with a template of its own has keys of its own; another is a set of terms, for any key. */
+    if (owner.values.name != NULL && named.scheme.template != NULL &&
+        strcmp(owner.values.name, named.values.name) != 0) {
+        return error_set(err, BELAY_INVALID,
+                         "the key '%s' is a lock of profile '%s', not of '%s', whose keys are '%s'", key,
+                         owner.values.name, named.values.name, named.scheme.template);
+    }
+    *out_profile = named.values;
+    return BELAY_OK;
+}
+
 static bool piece_is(struct key_piece piece, const char *name)
 {
     return name == NULL
@@ -125,21 +183,21 @@ static enum belay_code check_reads_back(const struct belay_config *config, const
                                         const struct belay_key_parts *parts, const char *key,
                                         struct belay_error *err)
 {
-    struct key_scheme scheme;
+    struct config_profile profile;
     struct key_names names;
     bool is_ours;
 
-    if (!find_scheme(config, key, &scheme, &names)) {
+    if (!find_by_form(config, key, &profile, &names)) {
         return error_set(err, BELAY_INVALID, "the key '%s' cannot be told apart into its parts again", key);
     }
-    is_ours = strcmp(scheme.template, made_by->template) == 0;
+    is_ours = strcmp(profile.scheme.template, made_by->template) == 0;
     if (is_ours && piece_is(names.component, parts->component) &&
         piece_is(names.environment, parts->environment)) {
         return BELAY_OK;
     }
     (void)error_set(err, BELAY_INVALID,
                     "the key '%s' would be read as component '%.*s' and environment '%.*s' of profile '%s'",
-                    key, SHOWN(names.component), SHOWN(names.environment), scheme.profile);
+                    key, SHOWN(names.component), SHOWN(names.environment), profile.scheme.profile);
     if (err != NULL && is_ours && made_by->n_environments == 0) {
         size_t n = strlen(err->text);
 
@@ -264,15 +322,15 @@ static void read_stack(const char *key, struct belay_key_form *form)
 
 void belay_key_read(const struct belay_config *config, const char *key, struct belay_key_form *out_form)
 {
-    struct key_scheme scheme;
+    struct config_profile profile;
     struct key_names names;
 
     *out_form = (struct belay_key_form){ .level = "key", .profile = "" };
     if (key_begins_as_stack(key)) {
         read_stack(key, out_form);
-    } else if (find_scheme(config, key, &scheme, &names)) {
+    } else if (find_by_form(config, key, &profile, &names)) {
         out_form->level = "component";
-        out_form->profile = scheme.profile;
+        out_form->profile = profile.scheme.profile;
         (void)snprintf(out_form->environment, sizeof out_form->environment, "%.*s",
                        (int)names.environment.len, names.environment.at == NULL ? "" : names.environment.at);
     }

@@ -252,18 +252,38 @@ bool key_read(const struct key_scheme *scheme, const char *key, struct key_names
     return read_form(scheme, key, true, &form, out_names);
 }
 
-enum belay_code key_check_scheme(const struct key_scheme *scheme, const char *key, struct belay_error *err)
+/* What a key was meant to be: a known environment first, so that the component gets the blame. */
+static bool read_meant(const struct key_scheme *scheme, const char *key, struct form *form,
+                       struct key_names *out)
 {
     struct key_scheme loose = *scheme;
+
+    loose.n_components = 0;
+    return read_form(&loose, key, true, form, out) || read_form(scheme, key, false, form, out);
+}
+
+bool key_read_form(const struct key_scheme *scheme, const char *key, struct key_names *out_names,
+                   bool *out_is_allowed)
+{
+    struct form form;
+    bool is_allowed_here = read_form(scheme, key, true, &form, out_names);
+
+    if (!is_allowed_here && !read_meant(scheme, key, &form, out_names)) {
+        return false;
+    }
+    *out_is_allowed = is_allowed_here;
+    return true;
+}
+
+enum belay_code key_check_scheme(const struct key_scheme *scheme, const char *key, struct belay_error *err)
+{
     struct key_names names;
     struct form form;
 
     if (read_form(scheme, key, true, &form, &names)) {
         return BELAY_OK;
     }
-    /* What it was meant to be: a known environment first, so that the component gets the blame. */
-    loose.n_components = 0;
-    if (!read_form(&loose, key, true, &form, &names) && !read_form(scheme, key, false, &form, &names)) {
+    if (!read_meant(scheme, key, &form, &names)) {
         return BELAY_OK; /* another form: a key of its own */
     }
     for (size_t i = 0; i < form.n; i++) {

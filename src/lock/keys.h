@@ -58,7 +58,15 @@ size_t key_template_weight(const char *template);
  */
 bool key_read(const struct key_scheme *scheme, const char *key, struct key_names *out_names);
 
-/* Like key_read(), but a key that has the template's form and is not allowed is an error (S0.5). */
+/*
+ * Like key_read(), but true for every key that has the template's form: one that
+ * names what the lists do not allow is read as it was probably meant, a listed
+ * environment first.
+ */
+bool key_read_form(const struct key_scheme *scheme, const char *key, struct key_names *out_names,
+                   bool *out_is_allowed);
+
+/* A key that has the template's form and is not allowed is an error (S0.5). */
 enum belay_code key_check_scheme(const struct key_scheme *scheme, const char *key, struct belay_error *err);
 
 /* What holds for every part of a key, given with --FLAG: not empty, clean, no ':'. */

@@ -27,7 +27,8 @@ const struct body_field acquire_fields[] = {
     { "locked_by_name", BODY_TEXT, false, AT(locked_by_name), 0, 0, NULL,
       "its name for people; the name of the token is added to it" },
     { "ttl_ms", BODY_NUMBER, false, AT(ttl_ms), BELAY_TTL_MIN_MS, SPAN_MAX, NULL,
-      "how long the lease lasts without a renewal; by default ten minutes" },
+      "how long the lease lasts without a renewal; by default what the profile says that the key belongs to, "
+      "else ten minutes" },
     { "wait_ms", BODY_NUMBER, false, AT(wait_ms), 0, SPAN_MAX, NULL,
       "how long to wait in line; at most a third of ttl_ms in one request. By default 0" },
     { "lock_id", BODY_TEXT, false, AT(lock_id), 0, 0, NULL,

@@ -67,8 +67,11 @@ enum belay_code fill_options(const struct server *server, const char *key, const
                              struct belay_lock_options *options, struct belay_error *err)
 {
     struct belay_profile profile;
-    enum belay_code code;
+    enum belay_code code = belay_key_check(server->config, NULL, key, err); /* also before a 202 */
 
+    if (code != BELAY_OK) {
+        return code;
+    }
     options->ttl_ms = body->ttl_ms;
     options->wait_ms = body->wait_ms;
     options->heartbeat_ms = body->heartbeat_ms;
@@ -80,18 +83,19 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     options->metadata = body->metadata;
     options->n_metadata = body->n_metadata;
     options->outlives_process = true; /* the holder is elsewhere: on disk before it is answered */
-    if (body->profile != NULL) {
-        code = belay_config_profile(server->config, body->profile, &profile, err);
-        if (code != BELAY_OK) {
-            return error_set(err, BELAY_INVALID, "there is no profile '%.60s'", body->profile);
-        }
+    /* The names of the other profiles are not for every client. */
+    if (body->profile != NULL &&
+        belay_config_profile(server->config, body->profile, &profile, NULL) != BELAY_OK) {
+        return error_set(err, BELAY_INVALID, "there is no profile '%.60s'", body->profile);
+    }
+    code = belay_key_profile(server->config, body->profile, key, &profile, err);
+    if (code == BELAY_OK && body->profile != NULL) {
         belay_profile_apply(&profile, options);
         options->attempts = 0; /* who retries is the client */
+    } else if (code == BELAY_OK && options->ttl_ms == 0) {
+        options->ttl_ms = profile.ttl_ms; /* whose lock the key is by its form; 0: nobody's */
     }
-    /* The library looks at every key itself: not at what a profile asks of it, and not before a 202. */
-    return body->profile == NULL && !body->has_webhook
-               ? BELAY_OK
-               : belay_key_check(server->config, body->profile, key, err);
+    return code;
 }
 
 /* L6: a slice of a wait is at most a third of the ttl. */

@@ -1,5 +1,6 @@
 """acquire, renew, release, wait: one lock from the shell (S0.1, S1.2, S1.3, S2.1, S4.9)."""
 
+import json
 import re
 import signal
 import subprocess
@@ -17,13 +18,13 @@ class Acquire(BelayCase):
         self.assertEqual(list(lock), LOCK_FIELDS)
         self.assertEqual((lock["key"], lock["locked_by"], lock["locked_by_name"]), ("deploy-api-prod", "ex-1", "alice"))
         self.assertEqual((lock["status"], lock["outcome"], lock["last_heartbeat"]), ("active", None, None))
-        self.assertEqual((lock["ttl_ms"], lock["is_stale"]), (600000, False))
+        self.assertEqual((lock["ttl_ms"], lock["is_stale"]), (1800000, False))
         self.assertEqual(lock["metadata"], {"b": "2", "a": "é"})
         self.assertIsInstance(lock["token"], int)
         for name in ("locked_at", "expires_at"):
             self.assertRegex(lock[name], TIME)
-        self.assertTrue(590000 < lock["expires_in_ms"] <= 600000)
-        self.assertTrue(580000 < lock["valid_for_ms"] < lock["expires_in_ms"])
+        self.assertTrue(1790000 < lock["expires_in_ms"] <= 1800000)
+        self.assertTrue(1750000 < lock["valid_for_ms"] < lock["expires_in_ms"])
         again = self.ok("status", "deploy-api-prod", "--json").json()
         self.assertIsNone(again["valid_for_ms"])
         for name in ("expires_in_ms", "valid_for_ms"):
@@ -109,6 +110,44 @@ class Acquire(BelayCase):
         (self.dir / "belay.yaml").chmod(0o600)
         result = self.fails(64, "acquire", "--profile", "build", "--component", "foo", "--environment", "plt")
         self.assertIn("nvalid component: foo. Valid options: router, echo", result.err)
+
+    def test_a_key_typed_in_full_is_a_lock_of_the_profile_that_it_fits(self):
+        """S0.5, S0.6"""
+        config = self.dir / "c.yaml"
+        config.write_text("profiles:\n  build: {components: [router, echo], environments: [plt]}\n", encoding="utf-8")
+        self.env["BELAY_CONFIG"] = str(config)
+        for args in (["acquire", "build-nope-plt"], ["run", "build-nope-plt", "--", "true"],
+                     ["acquire", "--profile", "build", "build-nope-plt"],
+                     ["acquire", "--profile", "execution", "--owner", "o", "build-nope-plt"]):
+            with self.subTest(args):
+                self.assertIn("Invalid component: nope. Valid options: router, echo", self.fails(64, *args).err)
+        self.fails(66, "status", "build-nope-plt")
+        self.assertIn("is a lock of profile 'build', not of 'deploy'",
+                      self.fails(64, "acquire", "--profile", "deploy", "build-router-plt").err)
+        minutes = 60 * 1000
+        for key, args, ttl in (("deploy-router-plt", [], 30 * minutes), ("build-router-plt", [], 10 * minutes),
+                               ("deploy-echo-plt", ["--ttl", "1m"], minutes), ("stack:s:env:e", [], 60 * minutes),
+                               ("deploy-x-plt", ["--profile", "database"], minutes), ("other", [], 10 * minutes)):
+            with self.subTest(key):
+                self.assertEqual(self.acquire(key, *args)["ttl_ms"], ttl)
+        result = self.ok("run", "--result", str(self.dir / "result"), "deploy-run-plt", "--", "true")
+        self.assertEqual(json.loads((self.dir / "result").read_text())["lock"]["ttl_ms"], 30 * minutes, result)
+
+    def test_a_lock_that_the_lists_no_longer_allow_is_still_its_holders(self):
+        config = self.dir / "c.yaml"
+        config.write_text("profiles:\n  build: {components: [router, echo, all]}\n", encoding="utf-8")
+        self.env["BELAY_CONFIG"] = str(config)
+        lock = self.acquire("build-router-plt")
+        other = self.acquire("build-echo-plt")
+        config.write_text("profiles:\n  build: {components: [all]}\n", encoding="utf-8")
+        self.assertEqual(self.ok("list", "--quiet").out.split(), ["build-echo-plt", "build-router-plt"])
+        for args in (["status"], ["renew", "--id", lock["lock_id"]], ["history"], ["release", "--id", lock["lock_id"]]):
+            self.ok(*args, "build-router-plt")
+        self.fails(75, "acquire", "build-all-plt")
+        self.fails(75, "wait", "--wait", "0", "build-echo-plt")
+        self.ok("unlock", "--force", "--yes", "build-echo-plt")
+        self.fails(77, "renew", "build-echo-plt", "--id", other["lock_id"])
+        self.ok("acquire", "build-all-plt")  # nothing of the two is left above them
 
     def test_a_stack_excludes_what_is_in_it(self):
         """S4.5"""

@@ -121,6 +121,14 @@ class Locks(ServerCase):
         self.assertEqual(self.server.acquire("deploy-api-prod", profile="deploy").json()["ttl_ms"], 1800000)
         self.assertEqual(self.server.acquire("k", profile="deplox").error["code"], "invalid")
 
+    def test_a_key_that_fits_a_template_is_a_lock_of_that_profile(self):
+        """S0.6"""
+        self.assertEqual(self.server.acquire("deploy-api-prod").json()["ttl_ms"], 1800000)
+        self.assertEqual(self.server.acquire("deploy-web-prod", ttl_ms=5000).json()["ttl_ms"], 5000)
+        self.assertEqual(self.server.acquire("stack:s:env:e").json()["ttl_ms"], 3600000)
+        answer = self.server.acquire("deploy-db-prod", profile="build")
+        self.assertEqual((answer.status, answer.error["code"]), (400, "invalid"))
+
     def test_a_lock_above_excludes_one_below(self):
         """S4.5"""
         self.server.acquire("stack:shop:env:prod", "above")

@@ -382,13 +382,13 @@ static void a_component_stands_below_all_of_its_command_and_environment(void **s
     assert_int_equal(belay_key_ancestors(NULL, NULL, above), 0);
 }
 
-static void a_key_that_the_lists_do_not_allow_stands_alone(void **state)
+static void a_key_that_the_lists_no_longer_allow_is_released_with_the_keys_above_it(void **state)
 {
     static const struct above_row rows[] = {
         { "build-router-eu-prod", { "build-all-eu-prod", NULL } },
         { "build-router-prod", { "build-all-prod", NULL } },
-        { "build-api-prod", { NULL, NULL } },
-        { "build-router-qa", { NULL, NULL } },
+        { "build-api-prod", { "build-all-prod", NULL } },
+        { "build-router-qa", { "build-all-qa", NULL } },
         { "deploy-api-qa", { "deploy-all-qa", NULL } },
         { "x/prod-my-api", { "x/prod-all", NULL } },
         { "x/prod-all", { NULL, NULL } },
@@ -436,6 +436,73 @@ static void check_check(const struct belay_config *config, const struct check_ro
         }
         belay_error_release(&err);
     }
+}
+
+struct profile_row {
+    const char *named;
+    const char *key;
+    const char *profile; /* NULL: none */
+    const char *text;    /* NULL: right */
+};
+
+static void check_profiles(const struct belay_config *config, const struct profile_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct belay_error err = BELAY_ERROR_INIT;
+        struct belay_profile profile = { 0 };
+        enum belay_code code = belay_key_profile(config, rows[i].named, rows[i].key, &profile, &err);
+
+        if (rows[i].text != NULL) {
+            assert_int_equal(code, BELAY_INVALID);
+            assert_string_equal(err.text, rows[i].text);
+        } else if (code != BELAY_OK || (rows[i].profile == NULL) != (profile.name == NULL) ||
+                   (profile.name != NULL && strcmp(profile.name, rows[i].profile) != 0)) {
+            fail_msg("row %zu: %s '%s', profile '%s'", i, belay_code_name(code), err.text,
+                     profile.name == NULL ? "" : profile.name);
+        }
+        belay_error_release(&err);
+    }
+}
+
+/* S0.5, S0.6: with or without the profile's name. */
+static void a_key_that_fits_a_template_is_a_lock_of_that_profile(void **state)
+{
+    static const struct profile_row rows[] = {
+        { NULL, "build-router-prod", "build", NULL },
+        { NULL, "build-nope-prod", NULL, "Invalid component: nope. Valid options: router, echo, all" },
+        { NULL, "build-router-qa", NULL, "Invalid environment: qa. Valid options: prod, eu-prod" },
+        { "execution", "build-nope-prod", NULL, "Invalid component: nope. Valid options: router, echo, all" },
+        { "execution", "build-router-prod", "execution", NULL },
+        { "deploy", "build-router-prod", NULL,
+          "the key 'build-router-prod' is a lock of profile 'build', not of 'deploy', whose keys are "
+          "'deploy-{component}-{environment}'" },
+        { "deploy", "anything", "deploy", NULL },
+        { NULL, "deploy-router-plt", "deploy", NULL },
+        { NULL, "stack:s:env:e", "stack", NULL },
+        { NULL, "stack:s:env:e:component:v/c", "stack", NULL },
+        { "execution", "stack:s:env:e", "execution", NULL },
+        { "build", "stack:s:env:e", NULL,
+          "the key 'stack:s:env:e' is a lock of profile 'stack', not of 'build', whose keys are "
+          "'build-{component}-{environment}'" },
+        { NULL, "terraform-prod", NULL, NULL },
+        { NULL, "build-router", NULL, NULL },
+        { "nope", "k", NULL,
+          "there is no profile 'nope'; known profiles: any, build, database, deploy, execution, other, same, "
+          "stack" },
+        /* The one that says most about the key binds it, though another would allow it. */
+        { NULL, "any-x", "any", NULL },
+        { NULL, "t-x", "same", NULL },
+        { NULL, "t-y", "other", NULL },
+        { NULL, "t-z", NULL, "Invalid component: z. Valid options: y" },
+    };
+
+    check_profiles(load_text(*state,
+                             "profiles:\n"
+                             "  build: {components: [router, echo, all], environments: [prod, eu-prod]}\n"
+                             "  any: {key: 'any-{component}'}\n"
+                             "  other: {key: 't-{component}', components: [y]}\n"
+                             "  same: {key: 't-{component}', components: [x]}\n"),
+                   rows, COUNT(rows));
 }
 
 /* L8 */
@@ -612,7 +679,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_made_is_read_back, place_enter, place_leave),
         cmocka_unit_test(a_component_stands_below_its_service_and_its_stack),
         cmocka_unit_test(a_component_stands_below_all_of_its_command_and_environment),
-        cmocka_unit_test_setup_teardown(a_key_that_the_lists_do_not_allow_stands_alone, place_enter,
+        cmocka_unit_test_setup_teardown(
+            a_key_that_the_lists_no_longer_allow_is_released_with_the_keys_above_it, place_enter,
+            place_leave),
+        cmocka_unit_test_setup_teardown(a_key_that_fits_a_template_is_a_lock_of_that_profile, place_enter,
                                         place_leave),
         cmocka_unit_test_setup_teardown(a_key_that_fits_two_templates_is_read_by_the_longer, place_enter,
                                         place_leave),
