@@ -384,7 +384,13 @@ BELAY_API const char *belay_client_socket(const struct belay_client *client, con
  */
 BELAY_API long belay_client_served_by(struct belay_client *client);
 
-/* False when the kill switch (BELAY_DISABLED=1, locking_enabled: false) is on. */
+/*
+ * False when the kill switch (BELAY_DISABLED=1, locking_enabled: false) is on. Then
+ * every lock is granted at once and protects nothing; belay_wait_free() returns, and
+ * renewing and releasing succeed whatever the store says, also without a store. The
+ * ids of locks that are granted without one of the caller's begin with
+ * "unprotected-"; they can be released, and not renewed, when locking is on again.
+ */
 BELAY_API bool belay_client_locking_enabled(const struct belay_client *client);
 
 /*

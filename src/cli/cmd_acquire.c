@@ -53,12 +53,18 @@ static int print_or_release(struct cli_context *context, struct belay_lock *lock
     return code;
 }
 
-/* Locking is switched off, which the library has said already. */
-static int print_unprotected(const struct cli_context *context, const char *key)
+/* Locking is switched off, which the library has said already. Scripts get an id that 'release' accepts. */
+static int print_unprotected(const struct cli_context *context, struct belay_lock *lock)
 {
-    struct belay_info info = { .key = (char *)key, .status = BELAY_STATUS_NONE, .valid_for_ms = -1 };
+    const struct belay_info *info = belay_lock_info(lock);
 
-    return context->json ? lock_print_json(context, &info) : CLI_OK;
+    if (context->json) {
+        return lock_print_json(context, info);
+    }
+    if (context->quiet) {
+        (void)printf("%s\n", info->lock_id);
+    }
+    return CLI_OK;
 }
 
 static int say_refusal(const struct cli_context *context, const struct lock_request *request,
@@ -90,7 +96,8 @@ static int acquire(struct cli_context *context, struct lock_request *request, st
         return cli_error(context, err);
     }
     /* Ours, so that we can name it if the answer is lost. */
-    if (request->options.lock_id == NULL && uuid_make_at(clock_unix_ms(), fresh_id)) {
+    if (request->options.lock_id == NULL && belay_client_locking_enabled(client) &&
+        uuid_make_at(clock_unix_ms(), fresh_id)) {
         request->options.lock_id = fresh_id;
     }
     waiting = waiting_new(context, request->key);
@@ -104,7 +111,7 @@ static int acquire(struct cli_context *context, struct lock_request *request, st
         return say_refusal(context, request, err);
     }
     code = belay_lock_is_protected(lock) ? print_or_release(context, lock, belay_lock_heartbeat_ms(lock))
-                                         : print_unprotected(context, request->key);
+                                         : print_unprotected(context, lock);
     belay_lock_free(lock);
     return code;
 }

@@ -99,6 +99,7 @@ static struct belay_call *call_new(struct belay_client *client, struct op_reques
     call->context = context;
     keep_texts(call, &request);
     start(&call->op, &request, clock_boot_ms());
+    (void)client_grants(client, &call->op); /* or it is run, like any other */
     return call;
 }
 
@@ -254,9 +255,12 @@ bool belay_call_is_in_trouble(const struct belay_call *call)
 
 static void finish(struct belay_client *client, struct belay_call *call)
 {
-    struct belay_info info = info_borrow(&call->op.record, call->op.record_now_ms);
-    enum belay_code code = call->op.code;
+    struct belay_info info;
+    enum belay_code code;
 
+    client_forgives(client, &call->op);
+    info = info_borrow(&call->op.record, call->op.record_now_ms);
+    code = call->op.code;
     info.valid_for_ms = op_valid_for_ms(&call->op, clock_boot_ms());
     if (code == BELAY_ELSEWHERE) {
         code = call->op.err.code = BELAY_UNREACHABLE; /* a server has come, and calls go to a store only */

@@ -137,6 +137,15 @@ void client_emit(struct belay_client *client, const struct belay_batch *batch,
                  const struct belay_commit *result, const struct emit_times *times);
 void client_warn(struct belay_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* ---- the kill switch (granting.c) ---- */
+
+/* End the operation without the store if it need not be asked. False: it must be run. */
+bool client_grants(struct belay_client *client, struct op *op);
+/* Forgive an operation that has failed while locking is switched off. */
+void client_forgives(struct belay_client *client, struct op *op);
+/* Say that a lock protects nothing: an event and a warning. */
+void client_say_unprotected(struct belay_client *client, const struct op_request *request);
+
 /* ---- how the store does (counts.c) ---- */
 
 /* Count what it has answered. Both return `code`. */

@@ -88,20 +88,22 @@ done:
     return code;
 }
 
-/* A lock that protects nothing, for when locking is switched off. */
-static enum belay_code lock_unprotected(struct belay_client *client, const char *key,
+/* A lock that protects nothing, for when locking is switched off. Its id is for people and for release. */
+static enum belay_code lock_unprotected(struct belay_client *client, const struct op_request *request,
                                         struct belay_lock **out_lock, struct belay_error *err)
 {
-    const struct belay_info nobody = {
-        .key = (char *)key, .locked_by = (char *)"", .locked_by_name = (char *)"", .valid_for_ms = -1
-    };
-    struct belay_lock *lock = lock_new(client, key);
+    const struct belay_info nobody = { .key = (char *)request->key,
+                                       .lock_id = (char *)request->lock_id,
+                                       .locked_by = (char *)"",
+                                       .locked_by_name = (char *)"",
+                                       .valid_for_ms = -1 };
+    struct belay_lock *lock = lock_new(client, request->key);
 
     if (lock == NULL || (lock->info = info_copy(&nobody)) == NULL) {
         belay_lock_free(lock);
         return error_no_memory(err);
     }
-    client_warn(client, "locking is switched off: '%s' is not protected", key);
+    client_say_unprotected(client, request);
     *out_lock = lock;
     return BELAY_OK;
 }
@@ -123,7 +125,7 @@ static enum belay_code take(struct belay_client *client, struct request *request
         code = lock_from_op(client, &op, options, out_lock, err);
         op_destroy(&op);
     } else {
-        code = lock_unprotected(client, request->op.key, out_lock, err);
+        code = lock_unprotected(client, &request->op, out_lock, err);
     }
     request_release(request);
     return code;

@@ -18,7 +18,10 @@ static enum belay_code finish(struct belay_client *client, struct op *op, struct
     enum belay_code code;
     struct belay_info *info = NULL;
 
-    client_run(client, op, NULL);
+    if (!client_grants(client, op)) {
+        client_run(client, op, NULL);
+        client_forgives(client, op);
+    }
     code = op->code;
     if (code != BELAY_OK) {
         (void)error_set(err, code, "%s", op->err.text);

@@ -249,6 +249,21 @@ static enum belay_code fill_times(struct request *request, const struct belay_lo
     return BELAY_OK;
 }
 
+static enum belay_code make_id(struct request *request, const struct belay_client *client,
+                               struct belay_error *err)
+{
+    static const char mark[] = OP_UNPROTECTED;
+    size_t n = client->enabled ? 0 : sizeof mark - 1;
+
+    memcpy(request->id, mark, n);
+    if (!uuid_make_at(request->op.began_unix_ms, request->id + n)) {
+        return error_set(err, BELAY_BUG, "the system gives no random bytes");
+    }
+    request->op.lock_id = request->id;
+    request->op.id_is_fresh = true;
+    return BELAY_OK;
+}
+
 enum belay_code request_init_lock(struct request *request, struct belay_client *client, const char *key,
                                   const struct belay_lock_options *options, struct belay_error *err)
 {
@@ -258,11 +273,12 @@ enum belay_code request_init_lock(struct request *request, struct belay_client *
         return code;
     }
     if (options->lock_id == NULL) {
-        if (!uuid_make_at(request->op.began_unix_ms, request->id)) {
-            code = error_set(err, BELAY_BUG, "the system gives no random bytes");
-        }
-        request->op.lock_id = request->id;
-        request->op.id_is_fresh = true;
+        code = make_id(request, client, err);
+    } else if (client->enabled && op_id_is_unprotected(options->lock_id)) {
+        code = error_set(err, BELAY_INVALID,
+                         "the lock id '%.80s' is of a lock that was granted while locking was switched off: "
+                         "leave it out",
+                         options->lock_id);
     }
     if (code == BELAY_OK && options->reentrant && options->owner == NULL) {
         code = error_set(err, BELAY_INVALID, "a re-entrant lock needs an owner: say who is the same");

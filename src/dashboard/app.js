@@ -67,6 +67,7 @@ function makeFrame() {
   frame.lost.hidden = true;
   const out = me.needs_token ? h("button", { type: "button", class: "plainbutton", title: "Log out", "aria-label": "Log out", onclick: logOut }, icon("out")) : null;
   const who = me.needs_token ? [h("span", { class: "name" }, me.name), h("span", { class: "role" }, me.role)] : [h("span", { class: "name" }, "no tokens"), h("span", { class: "role" }, "everybody is admin")];
+  const off = me.locking_enabled === false ? h("div", { class: "lost", role: "alert" }, h("span", {}, "Locking is switched off: every lock is granted and protects nothing.")) : null;
   clear(app).append(
     h("aside", { class: "side" },
       h("a", { class: "brand", href: "#/locks", "aria-label": "belay, to the locks" }, h("img", { src: "ui/icon.svg", alt: "", width: "22", height: "22" }), h("span", {}, "belay")),
@@ -75,7 +76,7 @@ function makeFrame() {
         h("div", { class: "me" }, h("div", { class: "whoami" }, who), h("div", { class: "tools" },
           h("button", { type: "button", class: "plainbutton keys", title: "Keys", "aria-label": "Keys", onclick: showKeys }, icon("keyboard")), frame.theme, out)),
         h("p", { class: "version" }, `belay ${me.version}, on ${me.store}`))),
-    h("div", { class: "content" }, frame.lost, frame.main));
+    h("div", { class: "content" }, off, frame.lost, frame.main));
   setTheme(theme());
 }
 

@@ -168,6 +168,16 @@ int64_t op_valid_for_ms(const struct op *op, int64_t now_ms);
  */
 void op_again(struct op *op, int64_t now_ms);
 
+/*
+ * The kill switch: end an operation, begun or failed, as if it had been done,
+ * with no token. `now_ms` is the boot clock, which stands in for the store's.
+ */
+void op_grant(struct op *op, int64_t now_ms, int64_t now_unix_ms);
+
+/* How the id of a lock begins that was granted like this. No other lock has such an id. */
+#define OP_UNPROTECTED "unprotected-"
+bool op_id_is_unprotected(const char *lock_id);
+
 /* Give up as soon as the present step is answered. */
 void op_cancel(struct op *op);
 

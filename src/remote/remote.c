@@ -139,6 +139,8 @@ enum belay_code remote_open(const char *url, const struct remote_options *option
     remote->owner = options->owner;
     remote->traceparent = options->traceparent;
     remote->trace_context = options->context;
+    remote->on_warning = options->on_warning;
+    remote->warn_context = options->context;
     code = take_url(remote, url, &in_the_clear, err);
     if (code == BELAY_OK && options->auth_file != NULL) {
         code = read_token(remote, options->auth_file, err);
@@ -297,6 +299,21 @@ void remote_unwatch_cancel(struct belay_cancel *cancel, int fd)
     }
 }
 
+/* Its locks are granted to everybody: said once. */
+static void see_kill_switch(struct remote *remote, const struct http_response *response)
+{
+    const char *locking = http_response_header(response, "belay-locking");
+    char text[512];
+
+    if (locking != NULL && strcmp(locking, "off") == 0 && !atomic_exchange(&remote->is_off, true) &&
+        remote->on_warning != NULL) {
+        (void)snprintf(text, sizeof text,
+                       "locking is switched off at the server %.300s: its locks protect nothing",
+                       remote->url);
+        remote->on_warning(remote->warn_context, text);
+    }
+}
+
 enum belay_code remote_send(struct remote *remote, const struct remote_call *call, json_t **out_body,
                             struct belay_error *err)
 {
@@ -334,6 +351,7 @@ enum belay_code remote_send(struct remote *remote, const struct remote_call *cal
         }
     }
     if (code == BELAY_OK) {
+        see_kill_switch(remote, &response);
         *out_body = json_loadb(response.body, response.body_len, JSON_REJECT_DUPLICATES, NULL);
         code = remote_judge(remote, response.status, *out_body, call->key, err);
     }

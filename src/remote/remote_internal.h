@@ -3,6 +3,7 @@
 #define REMOTE_INTERNAL_H
 
 #include <jansson.h>
+#include <stdatomic.h>
 
 #include "base/buf.h"
 #include "net/http.h"
@@ -31,6 +32,9 @@ struct remote {
     void *owner;
     bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
     void *trace_context;
+    void (*on_warning)(void *context, const char *text); /* NULL: nobody wants to know */
+    void *warn_context;
+    atomic_bool is_off; /* the server has said that its locking is switched off */
 };
 
 /* ---- remote.c ---- */

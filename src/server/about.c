@@ -6,7 +6,9 @@
 
 void handle_health(struct exchange *x)
 {
-    reply(x, 200, json_pack("{s:s, s:s}", "status", "ok", "version", belay_version()));
+    reply(x, 200,
+          json_pack("{s:s, s:s, s:b}", "status", "ok", "version", belay_version(), "locking_enabled",
+                    belay_client_locking_enabled(x->server->client)));
 }
 
 static void ask_ready(struct exchange *x)
@@ -14,8 +16,13 @@ static void ask_ready(struct exchange *x)
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_info *info = NULL;
     enum belay_code code = belay_get(x->server->client, "belay-readiness-probe", &info, &err);
-    if (code == BELAY_OK || code == BELAY_NOT_FOUND) {
-        reply(x, 200, json_pack("{s:s, s:s}", "status", "ready", "version", belay_version()));
+    bool is_enabled = belay_client_locking_enabled(x->server->client);
+
+    /* While locking is switched off, the store is not needed for that. */
+    if (code == BELAY_OK || code == BELAY_NOT_FOUND || !is_enabled) {
+        reply(x, 200,
+              json_pack("{s:s, s:s, s:b}", "status", "ready", "version", belay_version(), "locking_enabled",
+                        is_enabled));
     } else {
         reply_error_with(x, 503, &err, NULL); /* whatever the reason: send the requests elsewhere */
     }

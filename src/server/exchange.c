@@ -17,7 +17,7 @@
 #include "server/stream.h"
 #include "wire/wire.h"
 
-enum { HEADERS_MAX = 12, SPARE_MAX = 256, LINE_MAX = 1 << 16 };
+enum { HEADERS_MAX = 12, HEADERS_ADDED = 2, SPARE_MAX = 256, LINE_MAX = 1 << 16 };
 
 /* ---- the end ---- */
 
@@ -83,24 +83,30 @@ void exchange_end(struct exchange *x, int status)
     exchange_free(x);
 }
 
-/* `all` has room for one more than HEADERS_MAX. Writes the log: the answer ends the request. */
-static void add_headers(struct exchange *x, int status, const struct http_header *headers, size_t n,
-                        struct http_header *all)
+/* What every answer has besides its own. Returns how many there are. Writes the log: the answer ends the request. */
+static size_t add_headers(struct exchange *x, int status, const struct http_header *headers, size_t n,
+                          struct http_header all[HEADERS_MAX + HEADERS_ADDED])
 {
+    size_t n_all = 0;
+
     assert(n <= HEADERS_MAX);
-    all[0] = (struct http_header){ "X-Request-Id", x->id };
-    memcpy(all + 1, headers, n * sizeof *headers);
+    all[n_all++] = (struct http_header){ "X-Request-Id", x->id };
+    if (!belay_client_locking_enabled(x->server->client)) {
+        all[n_all++] = (struct http_header){ "Belay-Locking", "off" };
+    }
+    memcpy(all + n_all, headers, n * sizeof *headers);
     write_log(x, status);
+    return n_all + n;
 }
 
 void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
                 size_t len)
 {
-    struct http_header all[HEADERS_MAX + 1];
+    struct http_header all[HEADERS_MAX + HEADERS_ADDED];
 
-    add_headers(x, status, headers, n, all);
+    n = add_headers(x, status, headers, n, all);
     if (x->request != NULL) {
-        http_answer(x->request, status, all, n + 1, body, len);
+        http_answer(x->request, status, all, n, body, len);
     }
     exchange_free(x);
 }
@@ -108,11 +114,11 @@ void reply_with(struct exchange *x, int status, const struct http_header *header
 void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
                   const struct http_shared *body)
 {
-    struct http_header all[HEADERS_MAX + 1];
+    struct http_header all[HEADERS_MAX + HEADERS_ADDED];
 
-    add_headers(x, status, headers, n, all);
+    n = add_headers(x, status, headers, n, all);
     if (x->request != NULL) {
-        http_answer_shared(x->request, status, all, n + 1, body);
+        http_answer_shared(x->request, status, all, n, body);
     } else {
         body->release(body->owner);
     }

@@ -353,6 +353,8 @@ static void write_metrics(struct server *server, struct buf *out)
     write_requests(metrics, out);
     guard_counts_write(&server->guard, out);
     write_store(server, out);
+    text_gauge(out, "belay_locking_enabled", "0 while the kill switch grants every lock.",
+               belay_client_locking_enabled(server->client) ? 1 : 0);
     text_gauge(out, "belay_waiting", "Requests that wait in line.", (double)server->waits.n);
     text_gauge(out, "belay_event_listeners", "Clients that listen to events.",
                (double)feed_count(server->feed));

@@ -74,8 +74,10 @@ static const char view_schemas[] =
     "\"key\":{\"type\":\"string\"},\"is_free\":{\"type\":\"boolean\",\"enum\":[true]}}},"
     "\"Noted\":{\"type\":\"object\",\"required\":[\"key\",\"is_noted\"],\"properties\":{"
     "\"key\":{\"type\":\"string\"},\"is_noted\":{\"type\":\"boolean\",\"enum\":[true]}}},"
-    "\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\"],\"properties\":{"
-    "\"status\":{\"type\":\"string\"},\"version\":{\"type\":\"string\"}}},"
+    "\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\",\"locking_enabled\"],"
+    "\"properties\":{\"status\":{\"type\":\"string\"},\"version\":{\"type\":\"string\"},"
+    "\"locking_enabled\":{\"type\":\"boolean\",\"description\":\"false while the kill switch grants every "
+    "lock\"}}},"
     "\"Tree\":{\"type\":\"object\",\"required\":[\"key\",\"above\",\"below\",\"has_more\"],\"properties\":{"
     "\"key\":{\"type\":\"string\"},"
     "\"above\":{\"type\":\"array\",\"description\":\"nearest first\",\"items\":{\"type\":\"object\","
@@ -96,13 +98,14 @@ static const char view_schemas[] =
     "\"is_complete\":{\"type\":\"boolean\",\"description\":\"false while events of before are still being "
     "counted\"}}},"
     "\"Me\":{\"type\":\"object\",\"required\":[\"name\",\"role\",\"keys\",\"needs_token\",\"version\","
-    "\"store\",\"now\"],"
+    "\"store\",\"now\",\"locking_enabled\"],"
     "\"properties\":{\"name\":{\"type\":[\"string\",\"null\"]},\"role\":{\"type\":\"string\","
     "\"enum\":[\"reader\",\"locker\",\"admin\"]},"
     "\"keys\":{\"type\":\"array\",\"description\":\"patterns; empty: every "
     "key\",\"items\":{\"type\":\"string\"}},"
     "\"needs_token\":{\"type\":\"boolean\"},\"version\":{\"type\":\"string\"},"
     "\"store\":{\"type\":\"string\",\"description\":\"its kind: sqlite or dynamodb\"},"
+    "\"locking_enabled\":{\"type\":\"boolean\"},"
     "\"now\":{\"type\":\"string\",\"format\":\"date-time\"}}}}";
 
 struct meaning {

@@ -343,9 +343,9 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
         code = state_pool_open(server, run->options->state_store_url, run->options->store_url, err);
     }
     if (code == BELAY_OK && !belay_client_locking_enabled(server->client)) {
-        return error_set(err, BELAY_CONFIG,
-                         "locking is switched off (BELAY_DISABLED or locking_enabled: false): a server "
-                         "would protect nobody");
+        log_note(&server->log, LOG_WARN, "locking",
+                 "locking is switched off (BELAY_DISABLED or locking_enabled: false): every lock is granted "
+                 "and protects nothing");
     }
     return code;
 }
@@ -463,9 +463,10 @@ static void say_json(const struct run *run)
         url_of(run, i, url, sizeof url);
         (void)json_array_append_new(urls, wire_text(url));
     }
-    line = wire_line(json_pack("{s:o, s:s, s:I}", "listening", urls, "store",
+    line = wire_line(json_pack("{s:o, s:s, s:I, s:b}", "listening", urls, "store",
                                belay_client_store_url(run->server.client), "tokens",
-                               (json_int_t)run->server.tokens->n));
+                               (json_int_t)run->server.tokens->n, "locking_enabled",
+                               belay_client_locking_enabled(run->server.client)));
     (void)printf("%s\n", line == NULL ? "{}" : line);
     free(line);
 }
@@ -481,6 +482,9 @@ static void say_hello(const struct run *run)
         for (size_t i = 0; i < run->n_said; i++) {
             url_of(run, i, url, sizeof url);
             (void)printf("Serving %s on %s\n", belay_client_store_url(run->server.client), url);
+        }
+        if (!belay_client_locking_enabled(run->server.client)) {
+            (void)printf("LOCKING IS SWITCHED OFF: every lock is granted and protects nothing.\n");
         }
         url_of(run, 0, url, sizeof url);
         if (text_has_prefix(url, "unix:")) {

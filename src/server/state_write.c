@@ -31,6 +31,9 @@ struct writing {
 
 static void fill_stamp(struct writing *writing, const struct belay_info *info)
 {
+    if (!belay_client_locking_enabled(writing->job->server->client)) {
+        return; /* no token to compare, as for a local write without a lock */
+    }
     writing->stamp = (struct belay_stamp){
         .token = info->token,
         .store = belay_client_store_url(writing->job->server->client),

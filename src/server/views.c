@@ -29,10 +29,11 @@ void handle_me(struct exchange *x)
     /* Its kind is enough: where it lies is not for every reader. */
     memcpy(store, url, strcspn(url, ":") < sizeof store ? strcspn(url, ":") : sizeof store - 1);
     reply(x, 200,
-          json_pack("{s:o, s:s, s:o, s:b, s:s, s:s, s:o}", "name",
+          json_pack("{s:o, s:s, s:o, s:b, s:s, s:s, s:o, s:b}", "name",
                     x->who[0] == '\0' ? json_null() : wire_text(x->who), "role", role_name(x->role), "keys",
                     keys_of(x->token), "needs_token", x->server->tokens->n > 0, "version", belay_version(),
-                    "store", store, "now", wire_time(clock_unix_ms())));
+                    "store", store, "now", wire_time(clock_unix_ms()), "locking_enabled",
+                    belay_client_locking_enabled(x->server->client)));
 }
 
 /* ---- above and below ---- */

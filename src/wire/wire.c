@@ -120,11 +120,11 @@ static const char *known_name(const char *name)
 
 json_t *wire_lock(const struct belay_info *info)
 {
-    /* Locking is switched off: there is a key and nothing else. */
+    /* Locking is switched off: there is a key, and an id that 'release' accepts. */
     bool none = info->status == BELAY_STATUS_NONE;
     const struct field fields[] = {
         { "key", wire_text(info->key) },
-        { "lock_id", wire_text(none ? NULL : info->lock_id) },
+        { "lock_id", wire_text(info->lock_id) },
         { "token", wire_token(none ? 0 : info->token) },
         { "locked_by", wire_text(none ? NULL : known_name(info->locked_by)) },
         { "locked_by_name", wire_text(none ? NULL : known_name(info->locked_by_name)) },

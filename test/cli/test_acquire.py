@@ -161,10 +161,37 @@ class Acquire(BelayCase):
         result = self.ok("acquire", "k", "--json", env={"BELAY_DISABLED": "1"})
         lock = result.json()
         self.assertEqual(list(lock), LOCK_FIELDS)
-        self.assertEqual([lock[name] for name in ("key", "lock_id", "token", "status")], ["k", None, None, None])
+        self.assertEqual([lock[name] for name in ("key", "token", "status")], ["k", None, None])
+        self.assertTrue(lock["lock_id"].startswith("unprotected-"))
         self.assertIn("switched off", result.err)
         result = self.ok("acquire", "k", env={"BELAY_DISABLED": "1"})
         self.assertEqual((result.out, len(result.err.splitlines())), ("", 1))
+
+    def test_a_script_goes_on_while_locking_is_switched_off(self):
+        """S0.9"""
+        held = self.acquire("k")
+        for store in (self.store, "sqlite:/proc/no/such.db", "http://127.0.0.1:9"):
+            off = {"BELAY_DISABLED": "1", "BELAY_STORE": store}
+            with self.subTest(store):
+                lock_id = self.ok("acquire", "--quiet", "k", env=off).out.strip()
+                for args in (["renew", "k", "--id", lock_id], ["status", "k"], ["status", "k", "--json"],
+                             ["release", "k", "--id", lock_id], ["release", "other", "--id", "some-id"],
+                             ["renew", "other", "--id", "some-id"], ["wait", "k"], ["run", "k", "--", "true"],
+                             ["run", "k", "--adopt", "some-id", "--", "true"]):
+                    self.ok(*args, env=off)
+                self.assertEqual(self.ok("acquire", "--quiet", "k", "--id", "mine", env=off).out.strip(), "mine")
+        # The lock from before is still there, and can be ended.
+        self.assertEqual(self.ok("status", "k", "--json").json()["lock_id"], held["lock_id"])
+        self.ok("release", "k", "--id", held["lock_id"], env={"BELAY_DISABLED": "1"})
+        self.assertEqual(self.ok("status", "k", "--json").json()["status"], "released")
+
+    def test_an_unprotected_lock_is_released_and_not_renewed_when_locking_is_on_again(self):
+        lock_id = self.ok("acquire", "--quiet", "k", env={"BELAY_DISABLED": "1"}).out.strip()
+        self.acquire("k")
+        self.fails(77, "renew", "k", "--id", lock_id)
+        self.assertIn("switched off", self.fails(64, "acquire", "k2", "--id", lock_id).err)
+        self.ok("release", "k", "--id", lock_id)
+        self.assertEqual(self.ok("status", "k", "--json").json()["status"], "active")
 
 
 class Holder(BelayCase):

@@ -48,6 +48,12 @@ page_test("what another process does on the same file is seen too", { tokens: fa
   await page.waitForSelector(row("from-a-shell"));
 });
 
+page_test("a kill switch that is on is said across the top", { more: "locking_enabled: false\n" }, async (server, show) => {
+  const page = await show();
+  await page.waitForSelector('[role="alert"] >> text=Locking is switched off');
+  assert.deepEqual(await faults(page), []);
+});
+
 page_test("search, filters and sorting find a lock", {}, async (server, show) => {
   await server.acquire("deploy-api-prod", { locked_by_name: "Grace", ttl_ms: 900000 });
   await server.acquire("deploy-web-prod", { locked_by_name: "Ada", ttl_ms: 100000 });

@@ -72,10 +72,6 @@ class Starting(ServerCase):
         url = self.serve().hello["listening"][0]
         self.assertIn("a store of its own, sqlite:PATH or dynamodb:TABLE", self.fails(64, "serve", "--listen", "127.0.0.1:0", "--store", url).err)
 
-    def test_a_switched_off_lock_is_not_served(self):
-        """S0.9"""
-        self.assertIn("switched off", self.fails(78, "serve", "--listen", "127.0.0.1:0", env={"BELAY_DISABLED": "1"}).err)
-
     def test_other_commands_do_not_load_the_server(self):
         """Start-up is part of the product."""
         done = subprocess.run(["ldd", BELAY], capture_output=True, text=True, check=True)

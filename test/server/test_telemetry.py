@@ -357,7 +357,7 @@ class Prometheus(ServerCase):
         done = subprocess.run([promtool, "check", "rules", str(ROOT / "deploy/prometheus/belay.rules.yml")],
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertIn("6 rules found", done.stdout)
+        self.assertIn("7 rules found", done.stdout)
 
     def test_every_metric_that_rules_and_grafana_ask_for_is_there(self):
         server = self.serve()
