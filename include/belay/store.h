@@ -221,6 +221,8 @@ struct belay_store_terms {
                           sees by itself that a waiter is gone */
     bool forgets;          /* a release leaves no record */
     int64_t look_error_ms; /* by how much less than the store's time get() may say that it is */
+    const char *person_meta; /* the store keeps a person with every lock: the owner's name, which must
+                                be given, or this entry of the metadata. NULL: it does not */
 };
 
 /*

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/lock_options.h"
 
 static const struct option_def about_defs[] = {
     { .name = "deployment-id",
@@ -55,7 +56,7 @@ static const struct ci {
     const char *name;
     const char *mark; /* the variable that tells it */
     const char *run;
-    const char *run_words; /* "github-actions-run" before the run's id */
+    const char *run_words; /* "github-actions-run", before the run's id and a '-' */
     const char *commit;
     const char *branch[3]; /* the first that is set; a merge's own branch before its target */
     const char *user[2];
@@ -77,11 +78,50 @@ static const struct ci {
     { "jenkins",
       "JENKINS_URL",
       "BUILD_TAG",
-      NULL,
+      "jenkins",
       "GIT_COMMIT",
       { "CHANGE_BRANCH", "BRANCH_NAME", "GIT_BRANCH" },
       { "BUILD_USER_ID", "CHANGE_AUTHOR" } },
+    { "buildkite",
+      "BUILDKITE",
+      "BUILDKITE_BUILD_ID",
+      "buildkite-build",
+      "BUILDKITE_COMMIT",
+      { "BUILDKITE_BRANCH", NULL, NULL },
+      { "BUILDKITE_BUILD_CREATOR", "BUILDKITE_BUILD_AUTHOR" } },
 };
+
+static const struct ci *find_ci(void)
+{
+    for (size_t i = 0; i < sizeof systems / sizeof systems[0]; i++) {
+        if (env(systems[i].mark) != NULL) {
+            return &systems[i];
+        }
+    }
+    return NULL;
+}
+
+/* Jenkins' own tag begins with its name already. */
+static void name_run(const struct ci *ci, const char *run, char *out, size_t size)
+{
+    size_t n = strlen(ci->run_words);
+    bool is_named = strncmp(run, ci->run_words, n) == 0 && run[n] == '-';
+
+    (void)snprintf(out, size, "%s%s%s", is_named ? "" : ci->run_words, is_named ? "" : "-", run);
+}
+
+char *about_ci_owner(void)
+{
+    const struct ci *ci = find_ci();
+    const char *run = ci == NULL ? NULL : env(ci->run);
+    char owner[2 * ABOUT_TEXT_SIZE];
+
+    if (run == NULL) {
+        return NULL;
+    }
+    name_run(ci, run, owner, sizeof owner);
+    return strlen(owner) <= BELAY_OWNER_MAX ? strdup(owner) : NULL;
+}
 
 static const char *first_set(const char *const *names, size_t n)
 {
@@ -109,8 +149,7 @@ static void read_ci(struct about *about, const struct ci *ci)
     about->deployment.git_branch = branch;
     about->deployment.user = first_set(ci->user, 2);
     if (run != NULL) {
-        (void)snprintf(about->triggered_by, sizeof about->triggered_by, "%s%s%s",
-                       ci->run_words == NULL ? "" : ci->run_words, ci->run_words == NULL ? "" : "-", run);
+        name_run(ci, run, about->triggered_by, sizeof about->triggered_by);
     }
 }
 
@@ -225,10 +264,8 @@ enum belay_code about_read(const struct options *options, struct about *about, s
 
     *about = (struct about){ .n_meta = 0 };
     deployment->duration_ms = -1;
-    for (size_t i = 0; about->ci_system == NULL && i < sizeof systems / sizeof systems[0]; i++) {
-        if (env(systems[i].mark) != NULL) {
-            read_ci(about, &systems[i]);
-        }
+    if (find_ci() != NULL) {
+        read_ci(about, find_ci());
     }
     read_self(about);
     code = read_options(options, about, err);
@@ -259,5 +296,37 @@ enum belay_code about_read(const struct options *options, struct about *about, s
     add_meta(about, "git_branch", deployment->git_branch);
     add_meta(about, "hostname", about->host);
     add_meta(about, "pid", about->pid);
+    return BELAY_OK;
+}
+
+static bool has_meta(const struct lock_request *request, const char *name)
+{
+    for (size_t i = 0; i < request->options.n_metadata; i++) {
+        if (strcmp(request->meta[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum belay_code about_add(const struct about *about, struct lock_request *request, struct belay_error *err)
+{
+    struct belay_lock_options *options = &request->options;
+    struct belay_meta *meta =
+        realloc(request->meta, (options->n_metadata + about->n_meta + 1) * sizeof *request->meta);
+
+    if (meta == NULL) {
+        return error_no_memory(err);
+    }
+    request->meta = meta;
+    options->metadata = meta;
+    for (size_t i = 0; i < about->n_meta && options->n_metadata + 1 < BELAY_META_MAX; i++) {
+        if (!has_meta(request, about->meta[i].name)) {
+            meta[options->n_metadata++] = about->meta[i];
+        }
+    }
+    if (options->owner_name == NULL) {
+        options->owner_name = about->deployment.triggered_by;
+    }
     return BELAY_OK;
 }

@@ -25,6 +25,13 @@ struct about {
     char pid[24];
 };
 
+/* "github-actions-run-12345", for the owner of a lock; the caller frees. NULL: no CI system runs us. */
+char *about_ci_owner(void);
+
+/* Add to what was asked for the metadata that was not given, and the owner's name. */
+struct lock_request;
+enum belay_code about_add(const struct about *about, struct lock_request *request, struct belay_error *err);
+
 enum belay_code about_read(const struct options *options, struct about *about, struct belay_error *err);
 
 #endif

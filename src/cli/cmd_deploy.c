@@ -44,17 +44,7 @@ static enum belay_code prepare(void *context, struct lock_request *request, stru
     if (code == BELAY_OK) {
         code = about_read(deploy->options, &deploy->about, err);
     }
-    if (code != BELAY_OK) {
-        return code;
-    }
-    if (request->options.owner_name == NULL) {
-        request->options.owner_name = deploy->about.deployment.triggered_by;
-    }
-    if (request->options.n_metadata == 0) {
-        request->options.metadata = deploy->about.meta;
-        request->options.n_metadata = deploy->about.n_meta;
-    }
-    return BELAY_OK;
+    return code == BELAY_OK ? about_add(&deploy->about, request, err) : code;
 }
 
 static enum belay_code write_file(const char *path, const struct belay_state *state, struct belay_error *err)

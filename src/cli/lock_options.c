@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "cli/about.h"
 
 static const struct option_def key_defs[] = {
     { .name = "stack", .kind = OPTION_TEXT, .value = "S", .help = "the stack, with --environment" },
@@ -42,7 +43,7 @@ static const struct option_def lock_defs[] = {
     { .name = "owner",
       .kind = OPTION_TEXT,
       .value = "ID",
-      .help = "who holds the lock; by default an id unique to this process" },
+      .help = "who holds the lock; by default an id unique to this process, or the run of the CI system" },
     { .name = "owner-name",
       .kind = OPTION_TEXT,
       .value = "NAME",
@@ -233,6 +234,19 @@ static enum belay_code check_request(const struct options *options, const struct
     return BELAY_OK;
 }
 
+/*
+ * Under a CI system its run is the owner (S4.4). Jobs of one run have the same
+ * name then, so it is for people only: re-entry needs an owner that was given. A
+ * lock that is adopted keeps the owner it has.
+ */
+static void default_owner(const struct options *options, struct lock_request *request)
+{
+    if (request->options.owner == NULL && !request->options.reentrant && !options_has(options, "adopt")) {
+        request->ci_owner = about_ci_owner();
+        request->options.owner = request->ci_owner;
+    }
+}
+
 enum belay_code lock_request_read_at(struct cli_context *context, const struct options *options, size_t i,
                                      struct lock_request *out_request, struct belay_error *err)
 {
@@ -251,6 +265,7 @@ enum belay_code lock_request_read_at(struct cli_context *context, const struct o
         code = check_request(options, &request.options, err);
     }
     if (code == BELAY_OK) {
+        default_owner(options, &request);
         code = read_meta(options, &request, err);
     }
     if (code != BELAY_OK) {
@@ -272,5 +287,6 @@ void lock_request_release(struct lock_request *request)
     free(request->key);
     free(request->meta);
     free(request->texts);
+    free(request->ci_owner);
     *request = (struct lock_request)LOCK_REQUEST_INIT;
 }

@@ -28,10 +28,11 @@ struct lock_request {
     struct belay_lock_options options;
     struct belay_meta *meta; /* owned */
     char *texts;             /* owned; what `meta` points into */
+    char *ci_owner;          /* owned; NULL: --owner was given, or no CI system runs us */
 };
 #define LOCK_REQUEST_INIT                                                                                    \
     {                                                                                                        \
-        NULL, BELAY_LOCK_OPTIONS_INIT, NULL, NULL                                                            \
+        NULL, BELAY_LOCK_OPTIONS_INIT, NULL, NULL, NULL                                                      \
     }
 
 enum belay_code lock_request_read(struct cli_context *context, const struct options *options,

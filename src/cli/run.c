@@ -11,6 +11,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
+#include "cli/about.h"
 #include "cli/run.h"
 #include "cli/supervise.h"
 #include "cli/waiting.h"
@@ -30,6 +32,7 @@ struct run {
     const struct options *options;
     const struct run_hooks *hooks; /* NULL: none */
     struct lock_request request;
+    struct about about; /* of a stack's lock */
     struct guardian guardian;
     struct waiting *waiting;
     struct belay_client *client; /* borrowed */
@@ -149,6 +152,13 @@ static enum belay_code read_options(struct run *run, struct belay_error *err)
     }
     if (code == BELAY_OK && run->hooks != NULL) {
         code = run->hooks->prepare(run->hooks->context, &run->request, err);
+    } else if (code == BELAY_OK && text_has_prefix(run->request.key, "stack:") &&
+               !options_has(run->options, "adopt")) {
+        /* What a deployment says of itself: 'belay unlock' and 'belay state locks' show it (S4.4, S4.10). */
+        code = about_read(run->options, &run->about, err);
+        if (code == BELAY_OK) {
+            code = about_add(&run->about, &run->request, err);
+        }
     }
     return code;
 }

@@ -130,15 +130,10 @@ static enum belay_code take_new(struct cli_context *context, struct belay_client
                                 const struct about *about, struct state_lock *out, struct belay_error *err)
 {
     struct belay_lock_options *options = &out->request.options;
-    enum belay_code code;
+    enum belay_code code = about_add(about, &out->request, err);
 
-    if (options->owner == NULL) {
-        options->owner_name =
-            options->owner_name == NULL ? about->deployment.triggered_by : options->owner_name;
-    }
-    if (options->n_metadata == 0) {
-        options->metadata = about->meta;
-        options->n_metadata = about->n_meta;
+    if (code != BELAY_OK) {
+        return code;
     }
     options->cancel = cli_cancel(context);
     code = belay_lock_acquire(client, out->request.key, options, &out->lock, err);

@@ -145,6 +145,25 @@ static enum belay_code fill_owner(struct request *request, struct belay_client *
     return code;
 }
 
+/* A name that we make up is nobody's address. */
+static enum belay_code check_person(const struct request *request, const struct belay_lock_options *options,
+                                    struct belay_error *err)
+{
+    const char *meta = request->op.terms.person_meta;
+
+    for (size_t i = 0; meta != NULL && i < options->n_metadata; i++) {
+        if (strcmp(options->metadata[i].name, meta) == 0 && options->metadata[i].value[0] != '\0') {
+            return BELAY_OK;
+        }
+    }
+    if (meta == NULL || options->owner_name != NULL) {
+        return BELAY_OK;
+    }
+    return error_set(err, BELAY_INVALID,
+                     "no %s: this layout keeps one with every lock; give --meta %s=ADDRESS, or --owner-name",
+                     meta, meta);
+}
+
 static bool meta_value_is_right(const char *value)
 {
     return value[0] == '\0' || text_is_clean(value, BELAY_META_VALUE_MAX);
@@ -264,8 +283,10 @@ static enum belay_code make_id(struct request *request, const struct belay_clien
     return BELAY_OK;
 }
 
-enum belay_code request_init_lock(struct request *request, struct belay_client *client, const char *key,
-                                  const struct belay_lock_options *options, struct belay_error *err)
+/* For one who acquires, or (`is_adopting`) takes over a lock with what it has. */
+static enum belay_code init_lock(struct request *request, struct belay_client *client, const char *key,
+                                 const struct belay_lock_options *options, bool is_adopting,
+                                 struct belay_error *err)
 {
     enum belay_code code = request_init(request, client, key, options->lock_id, err);
 
@@ -282,6 +303,9 @@ enum belay_code request_init_lock(struct request *request, struct belay_client *
     }
     if (code == BELAY_OK && options->reentrant && options->owner == NULL) {
         code = error_set(err, BELAY_INVALID, "a re-entrant lock needs an owner: say who is the same");
+    }
+    if (code == BELAY_OK && !is_adopting) {
+        code = check_person(request, options, err);
     }
     if (code == BELAY_OK) {
         code = fill_owner(request, client, options, err);
@@ -302,6 +326,12 @@ enum belay_code request_init_lock(struct request *request, struct belay_client *
         request_release(request);
     }
     return code;
+}
+
+enum belay_code request_init_lock(struct request *request, struct belay_client *client, const char *key,
+                                  const struct belay_lock_options *options, struct belay_error *err)
+{
+    return init_lock(request, client, key, options, false, err);
 }
 
 /* Of the profile that the key is of by its form; 0: of none. For stores that keep no ttl. */
@@ -332,7 +362,7 @@ enum belay_code request_init_adopt(struct request *request, struct belay_client 
         return code;
     }
     request_release(request);
-    code = request_init_lock(request, client, key, options, err);
+    code = init_lock(request, client, key, options, true, err);
     if (code != BELAY_OK) {
         return code;
     }

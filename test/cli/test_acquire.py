@@ -155,6 +155,26 @@ class Acquire(BelayCase):
         error = self.fails(75, "acquire", "--stack", "s", "--environment", "e", "--service", "v", "--json").error()
         self.assertEqual(error["lock"]["key"], "stack:s:env:e")
 
+    def test_the_owner_under_a_ci_system_is_its_run(self):
+        """S4.4. Jobs of one run have one name, which must not let one into the lock of another."""
+        github = {"GITHUB_ACTIONS": "true", "GITHUB_RUN_ID": "12345"}
+        for key, env, owner in (("a", github, "github-actions-run-12345"),
+                                ("b", {"GITLAB_CI": "true", "CI_JOB_ID": "77"}, "gitlab-ci-job-77"),
+                                ("c", {"JENKINS_URL": "http://j/", "BUILD_TAG": "jenkins-x-9"}, "jenkins-x-9"),
+                                ("d", {"BUILDKITE": "true", "BUILDKITE_BUILD_ID": "01a"}, "buildkite-build-01a")):
+            with self.subTest(owner):
+                lock = self.ok("acquire", "--json", key, env=env).json()
+                self.assertEqual(lock["locked_by"], owner)
+                self.fails(75, "acquire", key, env=env)
+                self.fails(64, "acquire", key, "--reentrant", env=env)
+                self.fails(64, "acquire", key, "--profile", "execution", env=env)
+                self.fails(75, "run", key, "--", "true", env=env)
+                self.assertEqual(self.ok("acquire", "--json", key + "2", "--owner", "me", env=env).json()["locked_by"], "me")
+        lock = self.acquire("adopted", "--owner", "chat-user")
+        self.ok("run", "--adopt", lock["lock_id"], "adopted", "--", "true", env=github)
+        self.assertEqual(self.ok("status", "adopted", "--json").json()["locked_by"], "chat-user")
+        self.assertNotIn("github", self.ok("acquire", "--json", "e", env={"GITHUB_ACTIONS": "true"}).json()["locked_by"])
+
     def test_the_kill_switch_grants_everything_and_says_so(self):
         """S0.9"""
         self.acquire("k")

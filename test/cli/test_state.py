@@ -334,12 +334,24 @@ class Deploy(StateCase):
                                  "GITLAB_USER_LOGIN": "alice"},
             "jenkins-shop-9": {"JENKINS_URL": "http://j/", "BUILD_TAG": "jenkins-shop-9", "GIT_COMMIT": "c1",
                                "GIT_BRANCH": "origin/main", "BUILD_USER_ID": "alice"},
+            "buildkite-build-01a": {"BUILDKITE": "true", "BUILDKITE_BUILD_ID": "01a", "BUILDKITE_COMMIT": "c1",
+                                    "BUILDKITE_BRANCH": "main", "BUILDKITE_BUILD_CREATOR": "alice"},
         }
         for who, env in cases.items():
             self.deploy("true", env=env)
             state = self.load()
             self.assertEqual(state["deployment_history"][0]["triggered_by"], who)
             self.assertEqual(state["metadata"]["last_updated_by"], who)
+            lock = self.ok("status", "stack:shop:env:prod", "--json").json()
+            self.assertEqual(lock["locked_by"], who)
+            # S4.4: a lock of a stack says the same of itself, whoever takes it.
+            before = lock["metadata"]
+            self.ok("run", *WHERE, "--meta", "note=x", "--", "true", env=env)
+            after = self.ok("status", "stack:shop:env:prod", "--json").json()
+            self.assertEqual((after["locked_by"], after["locked_by_name"]), (who, who))
+            self.assertEqual(set(after["metadata"]), {*before, "note"})
+            for name in set(before) - {"pid", "deployment_id"}:
+                self.assertEqual(after["metadata"][name], before[name])
             self.assertEqual([state["deployment_history"][0][k] for k in ("git_commit", "git_branch", "user")], ["c1", "main", "alice"])
         self.deploy("true", "--git-commit", "c9", "--user", "bob", env=cases["gitlab-ci-job-77"])
         self.assertEqual([self.load()["deployment_history"][0][k] for k in ("git_commit", "user")], ["c9", "bob"])

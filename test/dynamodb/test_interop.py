@@ -205,7 +205,7 @@ class Interop:
         workers = []
         for n in range(2):
             loop = (f'while [ $(date +%s) -lt {int(time.time()) + seconds} ]; do '
-                    f'"{BELAY}" run --ttl 30s --owner mine-{n}-$RANDOM {self.KEY} -- sh -c \'{script}\' 2>/dev/null; '
+                    f'"{BELAY}" run --ttl 30s --owner-name me@example.com --owner mine-{n}-$RANDOM {self.KEY} -- sh -c \'{script}\' 2>/dev/null; '
                     "sleep 0.02; done")
             workers.append(subprocess.Popen(["bash", "-c", loop], env=self.env, cwd=self.dir))
         theirs = self.documents.receive()
@@ -313,6 +313,22 @@ class Runvoy(Interop, DynamoCase):
         for value, code in ((str(int(time.time()) + 600), 75), (str(int(time.time()) - LATE), 0)):
             self.db.put(self.table, **{**self.lock_item(), "expires_at": {"S": value}})
             self.fails(code, "acquire", self.KEY)
+
+    def test_a_lock_without_a_user_is_refused(self):
+        """S2.1"""
+        self.PERSON = None
+        for args in (["acquire", self.KEY], ["run", self.KEY, "--", "true"], ["acquire", self.KEY, "--meta", "user_email="]):
+            self.assertIn("give --meta user_email=ADDRESS", self.fails(64, *args).err)
+        self.assertIsNone(self.lock_item())
+        self.ok("acquire", self.KEY, "--meta", "user_email=bob@example.com")
+        self.assertEqual(self.lock_item()["user_email"], {"S": "bob@example.com"})
+
+    def test_how_it_ended_is_not_known(self):
+        """Its one word, released, is also that of a run that failed."""
+        for command, code in (("true", 0), ("false", 1)):
+            self.fails(code, "run", self.KEY, "--", command)
+            lock = self.ok("status", self.KEY, "--json").json()
+            self.assertEqual((lock["status"], lock["outcome"]), ("released", None))
 
     def test_the_same_execution_enters_again(self):
         """S2.4"""

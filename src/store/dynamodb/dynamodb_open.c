@@ -42,7 +42,9 @@ static struct belay_store_terms terms(struct belay_store *base)
                                        .first_poll_ms = FIRST_POLL_MS,
                                        .ticket_ms = TICKET_POLLS * POLL_MS,
                                        .forgets = store->layout->release_deletes,
-                                       .look_error_ms = DDB_DATE_RESOLUTION_MS };
+                                       .look_error_ms = DDB_DATE_RESOLUTION_MS,
+
+                                       .person_meta = store->layout->owner_name_meta };
 
     return terms;
 }

@@ -162,12 +162,13 @@ static enum belay_outcome read_outcome(const struct layout *layout, const json_t
     if (word == NULL || layout_name_of(layout, FIELD_OUTCOME) != NULL) {
         return BELAY_OUTCOME_NONE;
     }
-    /* Some have one word for all. */
-    if (layout->failed_word == NULL || strcmp(word, layout->failed_word) != 0 ||
+    /* Some have one word for all, which says that it has ended and not how. */
+    if (layout->failed_word != NULL && layout->completed_word != NULL &&
         strcmp(layout->failed_word, layout->completed_word) == 0) {
-        return BELAY_OUTCOME_COMPLETED;
+        return BELAY_OUTCOME_NONE;
     }
-    return BELAY_OUTCOME_FAILED;
+    return layout->failed_word != NULL && strcmp(word, layout->failed_word) == 0 ? BELAY_OUTCOME_FAILED
+                                                                                 : BELAY_OUTCOME_COMPLETED;
 }
 
 static void read_times(const struct layout *layout, const json_t *item, struct belay_record *record)
