@@ -3,7 +3,8 @@
  *
  * The server runs the operations of src/lock itself, so an operation is handed
  * over whole. Everything above it stays here: leases, heartbeats, on_lost. The
- * code that talks HTTP is src/remote, in belay-net.so.
+ * code that talks HTTP is src/remote, in the library; only https:// and proxies
+ * need libcurl, from belay-net.so.
  */
 #ifndef CLIENT_REMOTE_H
 #define CLIENT_REMOTE_H
