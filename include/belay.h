@@ -310,7 +310,8 @@ struct belay_event {
     const char *by;      /* who did it, if not the holder; NULL */
     const char *reason;  /* NULL */
     int64_t duration_ms; /* how long it was held or waited for; -1: does not apply. As on_event
-                            is told of "lock.acquired": how long that took. */
+                            is told of "lock.acquired": how long that took; of "lock.renewed": how
+                            long it has been held. */
     const struct belay_meta *metadata;
     size_t n_metadata;
     int64_t commit_us; /* for on_event: how long the store took to do it; 0: not known */

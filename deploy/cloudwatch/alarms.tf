@@ -33,12 +33,12 @@ resource "aws_cloudwatch_metric_alarm" "lock_contention" {
   alarm_actions       = var.alarm_actions
 }
 
-# A metric comes with an event: this one tells of a lock when it ends.
+# Comes with every renewal, so while the lock is held; 'belay run' renews by itself.
 resource "aws_cloudwatch_metric_alarm" "held_over_an_hour" {
   alarm_name          = "deployer-lock-held-over-an-hour"
-  alarm_description   = "A lock was held for more than an hour."
+  alarm_description   = "A lock is held for more than an hour."
   namespace           = "Deployer"
-  metric_name         = "deployer.lock.held.duration"
+  metric_name         = "deployer.lock.held.age"
   statistic           = "Maximum"
   period              = 300
   evaluation_periods  = 1

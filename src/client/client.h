@@ -36,6 +36,8 @@ bool ticker_start(struct ticker *ticker, struct belay_client *client, int64_t (*
 void ticker_poke(struct ticker *ticker);
 void ticker_stop(struct ticker *ticker); /* without the mutex */
 
+enum { CLIENT_STALE_MAX = 256 };
+
 struct belay_client {
     struct belay_store *store;    /* owned */
     struct client_remote *remote; /* owned; not NULL: a server does it all, and `store` nothing */
@@ -54,9 +56,11 @@ struct belay_client {
     bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
     void *context;
 
-    pthread_mutex_t mutex;          /* guards what follows, and the leases of `locks` */
-    char user[BELAY_OWNER_MAX + 1]; /* "user@host", once somebody has asked */
-    pthread_cond_t idle;            /* a lock's `beating` has ended */
+    pthread_mutex_t mutex;                 /* guards what follows, and the leases of `locks` */
+    char user[BELAY_OWNER_MAX + 1];        /* "user@host", once somebody has asked */
+    uint64_t stale_told[CLIENT_STALE_MAX]; /* what was reported as stale, for stores that cannot keep that */
+    size_t n_stale_told;                   /* in all; the oldest is forgotten */
+    pthread_cond_t idle;                   /* a lock's `beating` has ended */
     struct belay_lock *locks;
     struct ticker beater;    /* renews what is due */
     struct woken *woken;     /* owned; calls that other threads have woken, for the next turn */

@@ -99,7 +99,43 @@ enum belay_code belay_force_release(struct belay_client *client, const char *key
 
 /* ---- looking ---- */
 
-/* Count a stale lock once: who marks it first reports it (S4.7). */
+/* Of a lock, its holder and its last heartbeat. */
+static uint64_t stale_mark(const struct belay_record *record)
+{
+    uint64_t mark = 14695981039346656037U ^ (uint64_t)record->beat_ms; /* FNV-1a */
+
+    for (const char *at = record->key; *at != '\0'; at++) {
+        mark = (mark ^ (unsigned char)*at) * 1099511628211U;
+    }
+    for (const char *at = record->lock_id; *at != '\0'; at++) {
+        mark = (mark ^ (unsigned char)*at) * 1099511628211U;
+    }
+    return mark;
+}
+
+static bool was_told(struct belay_client *client, uint64_t mark)
+{
+    bool found = false;
+
+    (void)pthread_mutex_lock(&client->mutex);
+    for (size_t i = 0; i < CLIENT_STALE_MAX && i < client->n_stale_told; i++) {
+        found = found || client->stale_told[i] == mark;
+    }
+    (void)pthread_mutex_unlock(&client->mutex);
+    return found;
+}
+
+static void remember_told(struct belay_client *client, uint64_t mark)
+{
+    (void)pthread_mutex_lock(&client->mutex);
+    client->stale_told[client->n_stale_told++ % CLIENT_STALE_MAX] = mark;
+    (void)pthread_mutex_unlock(&client->mutex);
+}
+
+/*
+ * Count a stale lock once: who marks it first reports it (S4.7). Other programs'
+ * layouts have no place for the mark; there each process reports it once.
+ */
 static void note_stale(struct belay_client *client, const struct belay_record *record)
 {
     struct belay_write write = { .key = record->key,
@@ -118,9 +154,14 @@ static void note_stale(struct belay_client *client, const struct belay_record *r
                                  .duration_ms = -1 };
     struct belay_batch batch = { .writes = &write, .n_writes = 1, .events = &event, .n_events = 1 };
     struct belay_commit result = { 0 };
+    uint64_t mark = stale_mark(record);
 
+    if (was_told(client, mark)) {
+        return;
+    }
     if (client_count_commit(client, client->store->ops->commit(client->store, &batch, &result, NULL)) ==
         BELAY_OK) {
+        remember_told(client, mark);
         client_emit(client, &batch, &result, &(struct emit_times){ .took_ms = -1 });
     }
     belay_commit_release(&result);

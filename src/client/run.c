@@ -57,6 +57,15 @@ static void complete(struct belay_event *event, const struct belay_commit *resul
     }
 }
 
+/* So that a lock that is held for too long can be told of while it is held. */
+static int64_t held_so_far_ms(const struct belay_record *record, const struct belay_event *event)
+{
+    bool is_known =
+        record != NULL && record->locked_at_unix_ms > 0 && record->locked_at_unix_ms <= event->at_unix_ms;
+
+    return is_known ? event->at_unix_ms - record->locked_at_unix_ms : -1;
+}
+
 void client_emit(struct belay_client *client, const struct belay_batch *batch,
                  const struct belay_commit *result, const struct emit_times *times)
 {
@@ -72,6 +81,8 @@ void client_emit(struct belay_client *client, const struct belay_batch *batch,
         complete(&event, result);
         if (strcmp(event.type, "lock.acquired") == 0) {
             event.duration_ms = times->took_ms;
+        } else if (strcmp(event.type, "lock.renewed") == 0) {
+            event.duration_ms = held_so_far_ms(result->n_records > 0 ? &result->records[0] : NULL, &event);
         }
         client->on_event(client->context, &event);
     }
@@ -211,6 +222,9 @@ static void emit_done(struct belay_client *client, const struct op *op)
 
     if (client->on_event == NULL || (op->code != BELAY_OK && !is_refused)) {
         return;
+    }
+    if (op->kind == OP_RENEW) {
+        event.duration_ms = held_so_far_ms(record, &event);
     }
     if (is_refused) {
         event.type = "lock.refused";

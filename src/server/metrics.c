@@ -17,7 +17,19 @@
 enum { SERIES_MAX = 200, LABEL_MAX = 64 };
 
 /* What is counted of locks, in the order of `counters`. */
-enum { ACQUIRED, REFUSED, HEARTBEAT, HEARTBEAT_FAILED, STALE, EXPIRED, FORCED, LOST, RELEASED, N_COUNTERS };
+enum {
+    ACQUIRED,
+    REFUSED,
+    HEARTBEAT,
+    HEARTBEAT_FAILED,
+    STALE,
+    EXPIRED,
+    FORCED,
+    LOST,
+    FAILED,
+    RELEASED,
+    N_COUNTERS
+};
 
 static const struct {
     const char *event;
@@ -37,7 +49,10 @@ static const struct {
                   "Locks that ran out without being released and were taken over." },
     [FORCED] = { "lock.forced", "belay_lock_forced_total", "", "Locks ended by somebody else." },
     [LOST] = { "lock.lost", "belay_lock_lost_total", "", "Locks that their holder found lost." },
-    [RELEASED] = { "lock.released", "belay_lock_released_total", "", "Locks given back by their holder." },
+    /* Before the other, which has all the rest. */
+    [FAILED] = { "lock.released", "belay_lock_released_total", ",outcome=\"failed\"",
+                 "Locks given back by their holder, by how the work ended." },
+    [RELEASED] = { "lock.released", "belay_lock_released_total", ",outcome=\"completed\"", NULL },
 };
 
 static const double seconds_short[] = {
@@ -180,7 +195,9 @@ void metrics_event(struct metrics *metrics, const struct belay_event *event)
     if (series == NULL) {
         return;
     }
-    while (kind < N_COUNTERS && strcmp(event->type, counters[kind].event) != 0) {
+    while (kind < N_COUNTERS &&
+           (strcmp(event->type, counters[kind].event) != 0 ||
+            (kind == FAILED && (event->reason == NULL || strcmp(event->reason, "failed") != 0)))) {
         kind++;
     }
     if (kind < N_COUNTERS) {
@@ -191,7 +208,7 @@ void metrics_event(struct metrics *metrics, const struct belay_event *event)
     }
     if (kind == ACQUIRED) {
         histogram_add(&series->acquire, HISTOGRAM_BOUNDS(seconds_short), seconds);
-    } else if (kind == RELEASED || kind == FORCED) {
+    } else if (kind == RELEASED || kind == FAILED || kind == FORCED) {
         histogram_add(&series->held, HISTOGRAM_BOUNDS(seconds_long), seconds);
     } else if (kind == N_COUNTERS && strcmp(event->type, "wait.ended") == 0) {
         histogram_add(&series->wait, HISTOGRAM_BOUNDS(seconds_long), seconds);

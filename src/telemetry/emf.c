@@ -48,6 +48,7 @@ static void add_dimensions(const struct belay_config *config, const struct belay
     add_dimension(dimensions, root, "Stack", form.stack);
     add_dimension(dimensions, root, "Environment", form.environment);
     add_dimension(dimensions, root, "LockLevel", form.level);
+    add_dimension(dimensions, root, "Profile", form.profile);
 }
 
 char *emf_line(const struct belay_config *config, const struct belay_event *event)

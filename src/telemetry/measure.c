@@ -21,15 +21,15 @@ static const struct {
     { "lock.taken_over", "lock.expired" }, /* S0.7: it ran out without being completed */
     { "lock.forced", "lock.forced" },
     { "lock.lost", "lock.lost" },
-    { "db.stop.stopped", "db_stop_stopped" }, /* S3.9 */
-    { "db.stop.skipped_shared_active", "db_stop_skipped_shared_active" },
-    { "db.stop.skipped_lock", "db_stop_skipped_lock" },
-    { "db.stop.skipped", "db_stop_skipped" },
-    { "db.stop.error", "db_stop_error" },
-    { "db.start.started", "db_start_started" },
-    { "db.start.skipped_lock", "db_start_skipped_lock" },
-    { "db.start.skipped", "db_start_skipped" },
-    { "db.start.error", "db_start_error" },
+    { "db.stop.stopped", "db.stop.stopped" }, /* S3.9 */
+    { "db.stop.skipped_shared_active", "db.stop.skipped_shared_active" },
+    { "db.stop.skipped_lock", "db.stop.skipped_lock" },
+    { "db.stop.skipped", "db.stop.skipped" },
+    { "db.stop.error", "db.stop.error" },
+    { "db.start.started", "db.start.started" },
+    { "db.start.skipped_lock", "db.start.skipped_lock" },
+    { "db.start.skipped", "db.start.skipped" },
+    { "db.start.error", "db.start.error" },
 };
 /* clang-format on */
 
@@ -59,8 +59,8 @@ static void add_lock_of_database(struct measure *out, size_t *n, const struct be
     long tries = strtol(meta_of(event, "lock_acquire_attempts"), NULL, 10);
     long ms = strtol(meta_of(event, "lock_acquire_ms"), NULL, 10);
 
-    add(out, n, "lock_acquire_retries", tries > 1 ? (double)(tries - 1) : 0, "Count", 'c');
-    add(out, n, "lock_acquire_duration", (double)ms, "Milliseconds", 'm');
+    add(out, n, "lock.acquire.retries", tries > 1 ? (double)(tries - 1) : 0, "Count", 'c');
+    add(out, n, "lock.acquire.duration", (double)ms, "Milliseconds", 'm');
 }
 
 size_t measure_event(const struct belay_event *event, struct measure out[MEASURES_MAX])
@@ -82,6 +82,8 @@ size_t measure_event(const struct belay_event *event, struct measure out[MEASURE
         add(out, &n, "lock.acquisition.duration", (double)event->duration_ms, "Milliseconds", 'm');
     } else if (strcmp(event->type, "lock.released") == 0 || strcmp(event->type, "lock.forced") == 0) {
         add(out, &n, "lock.held.duration", (double)event->duration_ms / 1000.0, "Seconds", 'm');
+    } else if (strcmp(event->type, "lock.renewed") == 0) {
+        add(out, &n, "lock.held.age", (double)event->duration_ms / 1000.0, "Seconds", 'g');
     } else if (strcmp(event->type, "wait.ended") == 0) {
         add(out, &n, "lock.wait.duration", (double)event->duration_ms, "Milliseconds", 'm');
     }

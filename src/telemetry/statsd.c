@@ -142,7 +142,9 @@ static bool send_some(const struct statsd *statsd, const struct belay_config *co
 
         buf_addf(&packet, "%sbelay.%s:%.0f|%s|#", i == 0 ? "" : "\n", measures[i].name,
                  is_seconds ? measures[i].value * 1000 : measures[i].value,
-                 measures[i].statsd == 'c' ? "c" : "ms");
+                 measures[i].statsd == 'c'   ? "c"
+                 : measures[i].statsd == 'g' ? "g"
+                                             : "ms");
         if (!packet.failed) {
             add_tags(&packet, config, event);
         }

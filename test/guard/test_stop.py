@@ -50,19 +50,19 @@ class Decisions(GuardCase):
             receiver.settimeout(20)
             self.stop("a", "--metrics", f"statsd:127.0.0.1:{receiver.getsockname()[1]}")
             packet = ""
-            while "db_stop" not in packet:
+            while "db.stop" not in packet:
                 packet = receiver.recv(2000).decode()
         (skipped,) = [entry for entry in map(json.loads, metrics.read_text().splitlines()) if "DbIdentifier" in entry]
-        self.assertEqual((skipped["DbIdentifier"], skipped["db_stop_skipped_shared_active"], skipped["lock_acquire_retries"]),
+        self.assertEqual((skipped["DbIdentifier"], skipped["db.stop.skipped_shared_active"], skipped["lock.acquire.retries"]),
                          (self.DATABASE, 1, 0))
         (directive,) = skipped["_aws"]["CloudWatchMetrics"]
         self.assertEqual(directive["Dimensions"], [[], ["DbIdentifier"]])
         self.assertEqual([(metric["Name"], metric["Unit"]) for metric in directive["Metrics"]],
-                         [("db_stop_skipped_shared_active", "Count"), ("lock_acquire_retries", "Count"),
-                          ("lock_acquire_duration", "Milliseconds")])
+                         [("db.stop.skipped_shared_active", "Count"), ("lock.acquire.retries", "Count"),
+                          ("lock.acquire.duration", "Milliseconds")])
         tag = f"#db_identifier:{self.DATABASE}"
-        self.assertRegex(packet, rf"^belay\.db_stop_stopped:1\|c\|{tag}\nbelay\.lock_acquire_retries:0\|c\|{tag}\n"
-                                 rf"belay\.lock_acquire_duration:\d+\|ms\|{tag}$")
+        self.assertRegex(packet, rf"^belay\.db\.stop\.stopped:1\|c\|{tag}\nbelay\.lock\.acquire\.retries:0\|c\|{tag}\n"
+                                 rf"belay\.lock\.acquire\.duration:\d+\|ms\|{tag}$")
 
     def test_what_each_answer_of_a_sharer_means(self):
         """The decision table of docs/shared-databases.md."""

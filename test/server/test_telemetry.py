@@ -238,7 +238,18 @@ class CloudWatch(ServerCase):
         refused = found["deployer.lock.acquisition.failure"]
         self.assertEqual((refused["Stack"], refused["Environment"], refused["LockLevel"]), ("shop", "prod", "service"))
         self.assertIn([], refused["_aws"]["CloudWatchMetrics"][0]["Dimensions"])  # what the alarms look at
+        self.assertEqual(refused["Profile"], "stack")
         self.assertNotIn("Stack", found["deployer.lock.held.duration"])  # a key that has none
+
+    def test_a_lock_that_is_held_says_for_how_long(self):
+        """S4.14: while it is held, not when it ends."""
+        self.ok("run", "--metrics", "emf:m.log", "--ttl", "2s", "--heartbeat", "100ms", "build-a-b", "--", "sleep", "0.5")
+        lines = [json.loads(line) for line in (self.dir / "m.log").read_text().splitlines()]
+        ages = [line["deployer.lock.held.age"] for line in lines if "deployer.lock.held.age" in line]
+        self.assertGreater(len(ages), 1)
+        self.assertEqual(ages, sorted(ages))
+        self.assertTrue(0 < ages[-1] < 20, ages)
+        self.assertEqual(lines[0]["Profile"], "build")
 
     def test_lines_come_from_a_server_too(self):
         server = self.serve("--metrics", f"emf:{self.dir}/m.log")
@@ -358,6 +369,34 @@ class Prometheus(ServerCase):
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("7 rules found", done.stdout)
+
+    def test_a_first_stale_lock_is_alerted(self):
+        """S4.11: the counter appears with a 1, in which increase() sees no increase."""
+        rules = self.dir / "test.yml"
+        rules.write_text(json.dumps({
+            "rule_files": [str(ROOT / "deploy/prometheus/belay.rules.yml")], "evaluation_interval": "30s",
+            "tests": [{"interval": "30s", "input_series": [
+                {"series": "belay_locks_stale", "values": "0 0 1 1 1"},
+                {"series": "belay_lock_stale_detected_total", "values": "_ _ 1 1 1"}],
+                "alert_rule_test": [
+                    {"eval_time": "30s", "alertname": "BelayStaleLock", "exp_alerts": []},
+                    {"eval_time": "90s", "alertname": "BelayStaleLock", "exp_alerts": [
+                        {"exp_labels": {"severity": "warning"}, "exp_annotations": {
+                            "summary": "A lock's holder has stopped sending heartbeats",
+                            "description": "'belay list --stale' names the locks; 'belay unlock KEY --force' ends one."}}]}]}]}))
+        done = subprocess.run([unpacked("usr/bin/promtool", "prometheus"), "test", "rules", str(rules)],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_releases_are_counted_by_how_they_ended(self):
+        server = self.serve()
+        for outcome, n in (("failed", 1), ("completed", 2)):
+            for i in range(n):
+                lock = server.acquire("k", ttl_ms=60000).json()
+                server.release("k", lock["lock_id"], outcome=outcome)
+        text = server.get("/metrics").body.decode()
+        for outcome, n in (("failed", 1), ("completed", 2)):
+            self.assertRegex(text, rf'(?m)^belay_lock_released_total{{.*,outcome="{outcome}"}} {n}$')
 
     def test_every_metric_that_rules_and_grafana_ask_for_is_there(self):
         server = self.serve()

@@ -15,6 +15,44 @@ static uint64_t since(struct belay_store *store)
     return n;
 }
 
+static void count_stale(void *context, const struct belay_event *event)
+{
+    *(int *)context += strcmp(event->type, "lock.stale") == 0;
+}
+
+/* S4.7: the layout has no place for a note that it was reported. */
+static void a_stale_lock_is_reported_once_by_a_process(void **state)
+{
+    struct belay_store *store = fresh("deployer", "");
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    struct belay_client_options client_options = BELAY_CLIENT_OPTIONS_INIT;
+    struct belay_client *client;
+    struct belay_info *info;
+    struct belay_lock *lock;
+    int n_told = 0;
+
+    (void)state;
+    client_options.on_event = count_stale;
+    client_options.context = &n_told;
+    assert_int_equal(belay_client_open_store(store, &client_options, &client, NULL), BELAY_OK);
+    options.ttl_ms = 3600000;
+    options.heartbeat_ms = 30000;
+    options.keep_later = true;
+    assert_int_equal(belay_lock_acquire(client, "k", &options, &lock, NULL), BELAY_OK);
+    for (int i = 1; i <= 2; i++) {
+        boot_now_ms += 130000;
+        for (int look = 0; look < 3; look++) {
+            assert_int_equal(belay_get(client, "k", &info, NULL), BELAY_OK);
+            assert_true(info->is_stale);
+            belay_info_free(info);
+        }
+        assert_int_equal(n_told, i);
+        assert_int_equal(belay_lock_renew(lock, NULL), BELAY_OK); /* alive again, and stale once more */
+    }
+    belay_lock_free(lock);
+    belay_client_close(client);
+}
+
 static void an_uncontended_life_is_two_requests_on_every_layout(void **state)
 {
     static const char *const writable[] = { "belay",  "chatops",     "resource",
@@ -412,6 +450,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_uncontended_life_is_two_requests_on_every_layout),
+        cmocka_unit_test(a_stale_lock_is_reported_once_by_a_process),
         cmocka_unit_test(tokens_grow_though_the_item_was_removed),
         cmocka_unit_test(an_item_may_be_removed_a_day_after_its_lease_and_not_before),
         cmocka_unit_test(times_are_read_in_all_forms_that_programs_write),
