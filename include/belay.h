@@ -374,6 +374,16 @@ BELAY_API void belay_client_close(struct belay_client *client);
 BELAY_API const char *belay_client_store_url(const struct belay_client *client);
 
 /*
+ * The id of the store, which is kept in it: the same through whichever URL it is
+ * reached, another one for every other store. Deployment states are bound to it
+ * (belay/state.h). The first call may ask the store; the text lives as long as the
+ * client. BELAY_CONFIG if the store has none.
+ */
+enum { BELAY_STORE_ID_SIZE = 768 };
+BELAY_API enum belay_code belay_client_store_id(struct belay_client *client, const char **out_id,
+                                                struct belay_error *err);
+
+/*
  * With owns_file: the socket at which the clients of *out_file look for its
  * server. Who may write the file should be able to connect. NULL: there is none.
  */

@@ -111,8 +111,8 @@ BELAY_API enum belay_code belay_blob_name_check(const char *name, struct belay_e
 
 /*
  * Open "file:DIR" or "s3://BUCKET/PREFIX?region=R&endpoint=URL". `url` NULL: what
- * the configuration says, else the directory "state" beside an embedded lock
- * database. `config` NULL: as belay_config_load(NULL) finds it. A directory is made
+ * the configuration says, else the directory FILE-state beside an embedded lock
+ * database FILE. `config` NULL: as belay_config_load(NULL) finds it. A directory is made
  * when something is first put into it. *out_url (may be NULL) is the URL as it was
  * understood; the caller frees it. Close with (*out_store)->ops->close().
  */

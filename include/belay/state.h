@@ -5,14 +5,16 @@
  * A document lies at stacks/STACK/ENVIRONMENT/state.json of a store of blobs
  * (belay/blob.h), its snapshots in history/ beside it; docs/state.md has the
  * format. Every write is conditional on the content that it was made from, and
- * carries a stamp: the token of the lock under which it is made, and the name of
+ * carries a stamp: the token of the lock under which it is made, and the id of
  * that lock's store. The greatest token stays in the document, and a write with a
  * smaller one is refused: whoever lost its lock, knowingly or not, even stopped
- * between its last look and its write, changes nothing.
+ * between its last look and its write, changes nothing. The store of blobs itself is
+ * bound to the first lock store that writes to it, and refuses any other.
  *
  *     struct belay_state_name name = { "shop", "prod" };
- *     struct belay_stamp stamp = { belay_lock_token(lock), belay_client_store_url(client), ... };
+ *     struct belay_stamp stamp = { .token = belay_lock_token(lock), ... };
  *
+ *     belay_client_store_id(client, &stamp.store, &err);
  *     belay_states_open(NULL, &states, &err);
  *     belay_state_stamp(states, &name, &stamp, &state, &err);     // load, and mark it as ours
  *     ... deploy, and make a new document of state->text ...
@@ -66,6 +68,23 @@ BELAY_API void belay_states_close(struct belay_states *states);
 /* The store's URL as it was understood, fit for BELAY_STATE_STORE. */
 BELAY_API const char *belay_states_url(const struct belay_states *states);
 
+/*
+ * A store of states is fenced by one lock store: writes under two would not exclude
+ * each other. It is bound to the first one that writes to it, by a blob of its own,
+ * and a write under another one is refused with BELAY_CONFIG, which names both. `id`
+ * is that of belay_client_store_id(), `url` is for people. Saving a state with a stamp
+ * does this by itself; call it before a document of another format is written.
+ */
+BELAY_API enum belay_code belay_states_bind(struct belay_states *states, const char *id, const char *url,
+                                            struct belay_error *err);
+/*
+ * Bind it to another lock store: the one before is out of use, and its tokens mean
+ * nothing any more. *out_before (may be NULL) is that one's URL, NULL if there was
+ * none; the caller frees it.
+ */
+BELAY_API enum belay_code belay_states_rebind(struct belay_states *states, const char *id, const char *url,
+                                              const char *by, char **out_before, struct belay_error *err);
+
 /* Both are at most BELAY_STATE_PART_MAX bytes, without '/', ':' and control characters, and neither "." nor "..". */
 struct belay_state_name {
     const char *stack;
@@ -82,7 +101,7 @@ struct belay_state {
     uint64_t serial;           /* grows by one with every save; 0: written by another program */
     uint64_t token;            /* the greatest token of a lock under which it was written; 0: none */
     bool locked;               /* a deployment is under way, or was when it died */
-    char *lock_store;          /* whose token that is */
+    char *lock_store;          /* the id of the lock store whose token that is */
     char *lock_id;
     char *locked_by; /* who has, or last had, that token */
     char *last_updated;
@@ -164,12 +183,12 @@ BELAY_API enum belay_code belay_state_diff(const struct belay_state *from, const
 /* Under which lock a write is made. */
 struct belay_stamp {
     uint64_t token;        /* not 0: a store without tokens cannot fence */
-    const char *store;     /* the name of the lock's store */
+    const char *store;     /* the id of the lock's store, of belay_client_store_id() */
+    const char *store_url; /* the same for people; NULL: none */
     const char *lock_id;   /* NULL: not to be shown */
     const char *locked_by; /* for people */
     int64_t locked_at_unix_ms;
     int64_t expires_at_unix_ms;
-    bool new_store; /* the state may come from under another lock store, whose tokens mean nothing here */
 };
 
 /* One entry of deployment_history. What is NULL is null there. */

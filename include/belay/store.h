@@ -331,6 +331,13 @@ struct belay_store_ops {
      */
     enum belay_code (*backup)(struct belay_store *store, const char *path, struct belay_cancel *cancel,
                               struct belay_error *err);
+
+    /*
+     * The id of the store itself: the same through whichever URL it is reached, another
+     * one for any other store. NULL: this store has none.
+     */
+    enum belay_code (*identity)(struct belay_store *store, char out_id[BELAY_STORE_ID_SIZE],
+                                struct belay_error *err);
 };
 
 /* A store's own struct begins with this. */

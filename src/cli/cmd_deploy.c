@@ -89,11 +89,15 @@ static enum belay_code load(struct deploy *deploy, struct belay_state **out_stat
                : code;
 }
 
-static void copy_stamp(struct deploy *deploy, struct belay_client *client, struct belay_lock *lock)
+static enum belay_code copy_stamp(struct deploy *deploy, struct belay_client *client, struct belay_lock *lock,
+                                  struct belay_error *err)
 {
     struct belay_stamp *stamp = &deploy->stamp;
+    enum belay_code code = state_stamp_fill(stamp, client, belay_lock_info(lock), err);
 
-    state_stamp_fill(stamp, client, belay_lock_info(lock));
+    if (code != BELAY_OK) {
+        return code;
+    }
     (void)snprintf(deploy->locked_by, sizeof deploy->locked_by, "%s", stamp->locked_by);
     stamp->locked_by = deploy->locked_by;
     if (stamp->lock_id != NULL) {
@@ -101,6 +105,7 @@ static void copy_stamp(struct deploy *deploy, struct belay_client *client, struc
         stamp->lock_id = deploy->lock_id;
     }
     stamp->token = belay_lock_token(lock);
+    return BELAY_OK;
 }
 
 static enum belay_code before(void *context, struct belay_client *client, struct belay_lock *lock,
@@ -108,15 +113,16 @@ static enum belay_code before(void *context, struct belay_client *client, struct
 {
     struct deploy *deploy = context;
     struct belay_state *state = NULL;
-    enum belay_code code;
+    enum belay_code code = BELAY_OK;
 
     deploy->begun_ms = clock_boot_ms();
-    deploy->stamp.new_store = options_has(deploy->options, "new-lock-store");
     if (lock != NULL && belay_lock_is_protected(lock)) {
-        copy_stamp(deploy, client, lock);
+        code = copy_stamp(deploy, client, lock, err);
         deploy->is_fenced = true;
     }
-    code = load(deploy, &state, err);
+    if (code == BELAY_OK) {
+        code = load(deploy, &state, err);
+    }
     if (code == BELAY_OK) {
         deploy->loaded = state->tag;
         deploy->is_loaded = true;
@@ -237,14 +243,6 @@ static int exec_deploy(struct cli_context *context, const struct options *option
     return code;
 }
 
-static const struct option_def deploy_defs[] = {
-    { .name = "new-lock-store",
-      .kind = OPTION_FLAG,
-      .help = "the locks have moved: accept a state that was written under another store of locks" },
-    { .name = NULL },
-};
-static const struct option_group deploy_group = { "Options of deploy", deploy_defs };
-
 const struct cli_command cmd_deploy = {
     .name = "deploy",
     .synopsis = "--stack S --environment E [OPTIONS] -- COMMAND [ARG...]",
@@ -263,7 +261,7 @@ const struct cli_command cmd_deploy = {
              "Commit, branch, CI run and user are taken from GitHub Actions, GitLab CI, Jenkins or git, "
              "unless they are "
              "given.",
-    .groups = { &state_group, &lock_group, &about_group, &deploy_group, &ending_group },
+    .groups = { &state_group, &lock_group, &about_group, &ending_group },
     .takes_command = true,
     .exits = { { 0, "COMMAND ended with 0 and the state is saved; any other code of COMMAND is passed on" },
                { 64, "the command line is wrong; COMMAND was not run" },

@@ -2,8 +2,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -103,9 +101,6 @@ static int exec_save(struct cli_context *context, const struct options *options)
 }
 
 static const struct option_def save_defs[] = {
-    { .name = "new-lock-store",
-      .kind = OPTION_FLAG,
-      .help = "the locks have moved: accept a state that was written under another store of locks" },
     { .name = "status",
       .kind = OPTION_CHOICE,
       .value = "WORD",
@@ -202,7 +197,7 @@ static enum belay_code ask(struct cli_context *context, const struct options *op
     struct belay_error damage = BELAY_ERROR_INIT;
     struct belay_state *now = NULL;
     struct belay_state *then = NULL;
-    char answer[64];
+    char what[80];
     size_t n = 0;
     enum belay_code code = belay_state_load_snapshot(cli->states, &cli->name, snapshot, &then, err);
 
@@ -221,16 +216,9 @@ static enum belay_code ask(struct cli_context *context, const struct options *op
             (void)fputs("  nothing in resources and outputs\n", stderr);
         }
     }
-    if (code == BELAY_OK && !options_has(options, "yes")) {
-        if (context->json || !isatty(STDIN_FILENO)) {
-            code = error_set(err, BELAY_INVALID, "there is nobody to ask: add --yes to restore %s", snapshot);
-        } else {
-            (void)fputs("\nAre you sure? (yes/no): ", stderr);
-            (void)fflush(stderr);
-            if (fgets(answer, sizeof answer, stdin) == NULL || strncasecmp(answer, "yes\n", 4) != 0) {
-                code = error_set(err, BELAY_NOT_PERMITTED, "not confirmed: nothing was changed");
-            }
-        }
+    if (code == BELAY_OK) {
+        (void)snprintf(what, sizeof what, "restore %s", snapshot);
+        code = state_confirm(context, options, what, err);
     }
     belay_state_free(now);
     belay_state_free(then);
@@ -280,9 +268,6 @@ static int exec_restore(struct cli_context *context, const struct options *optio
 }
 
 static const struct option_def restore_defs[] = {
-    { .name = "new-lock-store",
-      .kind = OPTION_FLAG,
-      .help = "the locks have moved: accept a state that was written under another store of locks" },
     { .name = "yes", .kind = OPTION_FLAG, .help = "do not ask; needed where there is no terminal" },
     { .name = NULL },
 };

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -93,14 +94,35 @@ void state_cli_close(struct state_cli *cli)
 
 /* ---- the lock --------------------------------------------------------------------- */
 
-void state_stamp_fill(struct belay_stamp *stamp, struct belay_client *client, const struct belay_info *info)
+enum belay_code state_stamp_fill(struct belay_stamp *stamp, struct belay_client *client,
+                                 const struct belay_info *info, struct belay_error *err)
 {
     stamp->token = info->token;
-    stamp->store = belay_client_store_url(client);
+    stamp->store_url = belay_client_store_url(client);
     stamp->lock_id = info->lock_id;
     stamp->locked_by = *info->locked_by_name != '\0' ? info->locked_by_name : info->locked_by;
     stamp->locked_at_unix_ms = info->locked_at_unix_ms;
     stamp->expires_at_unix_ms = info->expires_at_unix_ms;
+    return belay_client_store_id(client, &stamp->store, err);
+}
+
+enum belay_code state_confirm(const struct cli_context *context, const struct options *options,
+                              const char *what, struct belay_error *err)
+{
+    char answer[64];
+
+    if (options_has(options, "yes")) {
+        return BELAY_OK;
+    }
+    if (context->json || !isatty(STDIN_FILENO)) {
+        return error_set(err, BELAY_INVALID, "there is nobody to ask: add --yes to %.300s", what);
+    }
+    (void)fputs("\nAre you sure? (yes/no): ", stderr);
+    (void)fflush(stderr);
+    if (fgets(answer, sizeof answer, stdin) == NULL || strncasecmp(answer, "yes\n", 4) != 0) {
+        return error_set(err, BELAY_NOT_PERMITTED, "not confirmed: nothing was changed");
+    }
+    return BELAY_OK;
 }
 
 /* Run by `belay deploy` or `belay run` of this very stack: that lock is ours, if it is still held. */
@@ -112,10 +134,9 @@ static enum belay_code take_outer(struct belay_client *client, struct state_lock
     if (code != BELAY_OK) {
         return error_wrap(err, "the lock of BELAY_LOCK_ID");
     }
-    state_stamp_fill(&out->stamp, client, out->info);
     out->is_fenced = true;
     out->is_nested = true;
-    return BELAY_OK;
+    return state_stamp_fill(&out->stamp, client, out->info, err);
 }
 
 static bool has_outer(const char *key)
@@ -138,8 +159,8 @@ static enum belay_code take_new(struct cli_context *context, struct belay_client
     options->cancel = cli_cancel(context);
     code = belay_lock_acquire(client, out->request.key, options, &out->lock, err);
     if (code == BELAY_OK && belay_lock_is_protected(out->lock)) {
-        state_stamp_fill(&out->stamp, client, belay_lock_info(out->lock));
         out->is_fenced = true;
+        code = state_stamp_fill(&out->stamp, client, belay_lock_info(out->lock), err);
     }
     return code;
 }
@@ -151,7 +172,6 @@ enum belay_code state_lock_take(struct cli_context *context, const struct option
     enum belay_code code;
 
     *out = (struct state_lock){ .request = LOCK_REQUEST_INIT };
-    out->stamp.new_store = options_has(options, "new-lock-store");
     code = lock_request_read_at(context, options, n_args, &out->request, err);
     if (code == BELAY_OK) {
         code = cli_client(context, &client, err);

@@ -37,7 +37,12 @@ enum belay_code state_lock_take(struct cli_context *context, const struct option
 void state_lock_release(struct cli_context *context, struct state_lock *lock, bool completed);
 
 /* Fill a stamp from a lock; its strings live as long as the lock's info and the client. */
-void state_stamp_fill(struct belay_stamp *stamp, struct belay_client *client, const struct belay_info *info);
+enum belay_code state_stamp_fill(struct belay_stamp *stamp, struct belay_client *client,
+                                 const struct belay_info *info, struct belay_error *err);
+
+/* A question of which only "yes" is an answer, unless --yes; `what` is what --yes would do. */
+enum belay_code state_confirm(const struct cli_context *context, const struct options *options,
+                              const char *what, struct belay_error *err);
 
 /* The whole of a file, "-" is standard input. The caller frees it. */
 enum belay_code state_read_file(const char *path, char **out_text, size_t *out_len, struct belay_error *err);

@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -244,6 +245,33 @@ void belay_client_close(struct belay_client *client)
 const char *belay_client_store_url(const struct belay_client *client)
 {
     return client->url;
+}
+
+enum belay_code belay_client_store_id(struct belay_client *client, const char **out_id,
+                                      struct belay_error *err)
+{
+    char id[BELAY_STORE_ID_SIZE] = "";
+    enum belay_code code = BELAY_OK;
+
+    (void)pthread_mutex_lock(&client->mutex);
+    (void)snprintf(id, sizeof id, "%s", client->store_id);
+    (void)pthread_mutex_unlock(&client->mutex);
+    if (id[0] == '\0') {
+        code = client->remote != NULL ? client->remote->ops->identity(client->remote, id, err)
+               : client->store->ops->identity != NULL
+                   ? client->store->ops->identity(client->store, id, err)
+                   : error_set(err, BELAY_CONFIG, "the store '%.200s' has no id", client->url);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    (void)pthread_mutex_lock(&client->mutex);
+    if (client->store_id[0] == '\0') { /* once it is there it stays: others may have been given it */
+        memcpy(client->store_id, id, sizeof id);
+    }
+    (void)pthread_mutex_unlock(&client->mutex);
+    *out_id = client->store_id;
+    return BELAY_OK;
 }
 
 bool belay_client_locking_enabled(const struct belay_client *client)

@@ -58,6 +58,7 @@ struct belay_client {
 
     pthread_mutex_t mutex;                 /* guards what follows, and the leases of `locks` */
     char user[BELAY_OWNER_MAX + 1];        /* "user@host", once somebody has asked */
+    char store_id[BELAY_STORE_ID_SIZE];    /* likewise; "": nobody has */
     uint64_t stale_told[CLIENT_STALE_MAX]; /* what was reported as stale, for stores that cannot keep that */
     size_t n_stale_told;                   /* in all; the oldest is forgotten */
     pthread_cond_t idle;                   /* a lock's `beating` has ended */

@@ -58,6 +58,8 @@ struct client_remote_ops {
     /* Likewise. */
     enum belay_code (*backup)(struct client_remote *remote, const char *path, struct belay_cancel *cancel,
                               struct belay_error *err);
+    enum belay_code (*identity)(struct client_remote *remote, char out_id[BELAY_STORE_ID_SIZE],
+                                struct belay_error *err);
 };
 
 /* A remote's own struct begins with this. */

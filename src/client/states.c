@@ -1,7 +1,10 @@
 /* Where states are kept: by the URL, the configuration, or beside the locks. */
 #include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/error.h"
@@ -11,23 +14,69 @@
 #include "client/loader.h"
 #include "store/file/file_blob.h"
 
-/* "file:DIR/state" beside "sqlite:DIR/belay.db?..."; NULL if the locks are not in a file. */
-static char *beside_locks(const char *store)
+static bool is_folder(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+
+    return n > 0 && n < (int)sizeof path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* States that an earlier belay kept in DIR/state, which every database in DIR shared. */
+static enum belay_code check_former(const char *folder, const char *database, struct belay_error *err)
+{
+    char former[PATH_MAX];
+    char copy[PATH_MAX];
+    int n = snprintf(copy, sizeof copy, "%s", database);
+
+    if (n < 0 || n >= (int)sizeof copy || is_folder(folder, ".")) {
+        return BELAY_OK;
+    }
+    n = snprintf(former, sizeof former, "%s/state", dirname(copy));
+    if (n < 0 || n >= (int)sizeof former ||
+        (!is_folder(former, "stacks") && !is_folder(former, "terraform"))) {
+        return BELAY_OK;
+    }
+    return error_set(err, BELAY_CONFIG,
+                     "deployment state of the lock database '%.150s' is kept in '%.150s-state', which is not "
+                     "there, while '%.150s' has states of an earlier belay: if they belong to this database, "
+                     "type 'mv %.150s %.150s-state', or name them with --state-store file:%.150s",
+                     database, database, former, former, database, former);
+}
+
+/* "file:FILE-state" beside "sqlite:FILE?..."; *out_url stays NULL if the locks are not in a file. */
+static enum belay_code beside_locks(const char *store, char **out_url, struct belay_error *err)
 {
     struct buf url = BUF_INIT(16384);
-    char *path = store_url_place(store, "sqlite:");
-    char *made;
+    char *path;
+    char *real;
+    enum belay_code code;
 
-    if (path == NULL) {
-        return NULL;
+    if (store == NULL || !text_has_prefix(store, "sqlite:")) {
+        return BELAY_OK;
     }
-    buf_adds(&url, "file:");
-    store_url_add_place(&url, dirname(path));
-    buf_adds(&url, "/state");
+    path = store_url_place(store, "sqlite:");
+    if (path == NULL) {
+        return error_no_memory(err);
+    }
+    real = realpath(path, NULL); /* one database has one directory, by whichever link it is reached */
+    buf_adds(&url, real == NULL ? path : real);
+    buf_adds(&url, "-state");
+    code = url.failed ? error_no_memory(err) : check_former(url.data, real == NULL ? path : real, err);
+    if (code == BELAY_OK) {
+        struct buf encoded = BUF_INIT(16384);
+
+        buf_adds(&encoded, "file:");
+        store_url_add_place(&encoded, url.data);
+        *out_url = buf_take(&encoded);
+        code = *out_url == NULL ? error_no_memory(err) : BELAY_OK;
+        buf_release(&encoded);
+    }
+    free(real);
     free(path);
-    made = buf_take(&url);
     buf_release(&url);
-    return made;
+    return code;
 }
 
 static enum belay_code open_url(const char *url, struct belay_blob_store **out_store, char **out_url,
@@ -53,13 +102,17 @@ static enum belay_code open_configured(const char *url, const char *lock_store,
                                        char **out_url, struct belay_error *err)
 {
     char *made = NULL;
-    enum belay_code code;
+    enum belay_code code = BELAY_OK;
 
     if (url == NULL) {
         url = belay_config_get(config, "state_store");
     }
     if (url == NULL) {
-        url = made = beside_locks(lock_store != NULL ? lock_store : belay_config_get(config, "store"));
+        code = beside_locks(lock_store != NULL ? lock_store : belay_config_get(config, "store"), &made, err);
+        url = made;
+    }
+    if (code != BELAY_OK) {
+        return code;
     }
     code = url == NULL ? error_set(err, BELAY_CONFIG,
                                    "where is deployment state kept? Name it with --state-store, "

@@ -60,6 +60,7 @@ static const struct client_remote_ops ops = {
     .item_put = remote_item_put,
     .item_list = remote_item_list,
     .backup = remote_backup,
+    .identity = remote_identity,
 };
 
 static bool is_this_machine(const char *host)

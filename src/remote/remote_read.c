@@ -1,4 +1,5 @@
 /* What only looks. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,6 +208,29 @@ enum belay_code remote_history(struct client_remote *base, const char *key, size
     events = json_object_get(answer, "events");
     for (size_t i = 0; code == BELAY_OK && go_on && i < json_array_size(events); i++) {
         (void)remote_event(json_array_get(events, i), fn, context, &go_on, &id);
+    }
+    json_decref(answer);
+    return code;
+}
+
+/* The server's store, whichever of its addresses we know. */
+enum belay_code remote_identity(struct client_remote *base, char out_id[BELAY_STORE_ID_SIZE],
+                                struct belay_error *err)
+{
+    struct remote *remote = (struct remote *)base;
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    json_t *answer = NULL;
+    const char *id;
+    enum belay_code code;
+
+    buf_adds(&path, "/v1/store");
+    code = look(remote, &path, NULL, &answer, err);
+    id = json_string_value(json_object_get(answer, "id"));
+    if (code == BELAY_OK && (id == NULL || *id == '\0' || strlen(id) >= BELAY_STORE_ID_SIZE)) {
+        code = remote_say_not_belay(remote, err);
+    }
+    if (code == BELAY_OK) {
+        (void)snprintf(out_id, BELAY_STORE_ID_SIZE, "%s", id);
     }
     json_decref(answer);
     return code;

@@ -89,6 +89,8 @@ const struct route routes[] = {
       "Who the token is, and what it may do", NULL },
     { "GET", "/v1/backup", ROLE_ADMIN, handle_backup, NULL, { { 0 } }, "application/vnd.sqlite3",
       { 200, 400, 401, 403, 503 }, "A consistent copy of the lock database, for belay restore", NULL },
+    { "GET", "/v1/store", ROLE_READER, handle_store, NULL, { { 0 } }, "Store", { 200, 400, 401, 403, 503 },
+      "The id of the store of locks: the same through every server on it", NULL },
     { "GET", "/healthz", ROLE_NONE, handle_health, NULL, { { 0 } }, "Health", { 200 }, "The server runs", NULL },
     { "GET", "/v1/apps", ROLE_READER, handle_apps, NULL, { { 0 } }, "AppList",
       { 200, 400, 401, 403, 503 }, "All applications, in the order of their names", NULL },

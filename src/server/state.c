@@ -173,7 +173,21 @@ static void list_states(struct job *job)
     state_pool_give(job->server->states, states);
 }
 
+static void get_store(struct job *job)
+{
+    const char *id = NULL;
+
+    if (belay_client_store_id(job->server->client, &id, &job->err) == BELAY_OK) {
+        job->answer = wire_line(json_pack("{s:s}", "id", id));
+    }
+}
+
 /* ---- the routes ---- */
+
+void handle_store(struct exchange *x)
+{
+    job_start(x, get_store, false);
+}
 
 void handle_states(struct exchange *x)
 {

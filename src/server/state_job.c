@@ -99,6 +99,28 @@ void state_job_answer(struct job *job, struct kept *kept)
     job->shared = state_cache_share(kept);
 }
 
+enum belay_code state_job_bind(struct job *job, struct belay_states *states, const char **out_id)
+{
+    struct belay_client *client = job->server->client;
+    const char *id = "";
+    enum belay_code code = BELAY_OK;
+
+    if (belay_client_locking_enabled(client)) {
+        code = belay_client_store_id(client, &id, &job->err);
+        if (code == BELAY_OK) {
+            code = belay_states_bind(states, id, belay_client_store_url(client), &job->err);
+            if (code == BELAY_CONFIG) {
+                job->status = 409;
+                job->err.code = BELAY_REFUSED;
+            }
+        }
+    }
+    if (code == BELAY_OK && out_id != NULL) {
+        *out_id = id;
+    }
+    return code;
+}
+
 bool state_job_add_version(void *context, const struct belay_snapshot *snapshot)
 {
     return json_array_append_new(context,

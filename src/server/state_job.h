@@ -28,6 +28,13 @@ struct kept *state_job_keep_state(struct job *job, struct belay_state *state);
 /* Takes what was kept. */
 void state_job_answer(struct job *job, struct kept *kept);
 
+/*
+ * Before anything is written: the store of states must be fenced by the server's
+ * lock store. The answer to a stranger is 409. *out_id (may be NULL) is the lock
+ * store's; "" while locking is switched off.
+ */
+enum belay_code state_job_bind(struct job *job, struct belay_states *states, const char **out_id);
+
 /* For belay_state_snapshots(): `context` is a JSON array. */
 bool state_job_add_version(void *context, const struct belay_snapshot *snapshot);
 

@@ -20,6 +20,7 @@ enum { TEXT_SIZE = 257 };
 struct writing {
     struct job *job;
     struct belay_states *states; /* from the pool */
+    const char *store_id;        /* of the locks */
     struct belay_info *info;     /* owned; the lock that they hold */
     struct belay_lock *own;      /* owned; or the one that we took */
     struct belay_stamp stamp;
@@ -36,7 +37,8 @@ static void fill_stamp(struct writing *writing, const struct belay_info *info)
     }
     writing->stamp = (struct belay_stamp){
         .token = info->token,
-        .store = belay_client_store_url(writing->job->server->client),
+        .store = writing->store_id,
+        .store_url = belay_client_store_url(writing->job->server->client),
         .lock_id = info->lock_id,
         .locked_by = *info->locked_by_name != '\0' ? info->locked_by_name : info->locked_by,
         .locked_at_unix_ms = info->locked_at_unix_ms,
@@ -86,9 +88,12 @@ static enum belay_code use_or_take_lock(struct writing *writing, const char *key
 
 static enum belay_code begin(struct writing *writing, struct job *job)
 {
+    enum belay_code code;
+
     *writing = (struct writing){ .job = job, .write = BELAY_STATE_WRITE_INIT };
     state_pool_enter(job->server->states, job->more[1]);
-    return state_pool_take(job->server->states, &writing->states, &job->err);
+    code = state_pool_take(job->server->states, &writing->states, &job->err);
+    return code == BELAY_OK ? state_job_bind(job, writing->states, &writing->store_id) : code;
 }
 
 static void end(struct writing *writing, enum belay_code code)

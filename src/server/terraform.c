@@ -194,6 +194,9 @@ static enum belay_code change_begin(struct change *change, struct job *job, cons
     state_pool_enter(job->server->states, job->key);
     code = state_pool_take(job->server->states, &change->states, &job->err);
     if (code == BELAY_OK) {
+        code = state_job_bind(job, change->states, NULL);
+    }
+    if (code == BELAY_OK) {
         code = state_job_load_document(job, change->states, change->key, &change->before);
         code = code == BELAY_NOT_FOUND ? BELAY_OK : code;
     }

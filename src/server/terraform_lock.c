@@ -211,6 +211,19 @@ static enum belay_code take(struct job *job, const char *id, const struct belay_
     return code;
 }
 
+/* A lock that does not fence the state would let two apply at once: it is not given out. */
+static enum belay_code check_binding(struct job *job)
+{
+    struct belay_states *states = NULL;
+    enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
+
+    if (code == BELAY_OK) {
+        code = state_job_bind(job, states, NULL);
+    }
+    state_pool_give(job->server->states, states);
+    return code;
+}
+
 static void lock_state(struct job *job)
 {
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -235,7 +248,10 @@ static void lock_state(struct job *job)
     options.metadata = &meta;
     options.n_metadata = kept == NULL ? 0 : 1;
     state_pool_enter(job->server->states, job->key);
-    code = kept == NULL ? error_no_memory(&job->err) : take(job, lock_id_of(job, id, lock_id), &options);
+    code = kept == NULL ? error_no_memory(&job->err) : check_binding(job);
+    if (code == BELAY_OK) {
+        code = take(job, lock_id_of(job, id, lock_id), &options);
+    }
     state_pool_leave(job->server->states, job->key);
     if (code == BELAY_OK) {
         job->answer = kept;

@@ -95,12 +95,19 @@ static enum belay_code refuse_late(const struct save *save, const struct belay_s
     return BELAY_NOT_HOLDER;
 }
 
+/* Whether the token in the document is of the stamp's lock store. An older document has its URL. */
+static bool is_same_store(const struct belay_stamp *stamp, const char *lock_store)
+{
+    return strcmp(lock_store, stamp->store) == 0 ||
+           (stamp->store_url != NULL && strcmp(lock_store, stamp->store_url) == 0);
+}
+
 static bool is_own(const struct save *save, const struct belay_state *was)
 {
     const struct belay_stamp *stamp = save->write->stamp;
 
     return stamp != NULL && was->token == stamp->token && was->lock_store != NULL &&
-           strcmp(was->lock_store, stamp->store) == 0 &&
+           is_same_store(stamp, was->lock_store) &&
            (was->lock_id == NULL || stamp->lock_id == NULL || strcmp(was->lock_id, stamp->lock_id) == 0);
 }
 
@@ -108,6 +115,7 @@ static enum belay_code check_stamp(const struct save *save, const struct belay_s
                                    struct belay_error *err)
 {
     const struct belay_stamp *stamp = save->write->stamp;
+    enum belay_code code;
 
     if (stamp == NULL) {
         return BELAY_OK;
@@ -117,20 +125,18 @@ static enum belay_code check_stamp(const struct save *save, const struct belay_s
             err, BELAY_CONFIG,
             "the lock store %.200s gives no fencing tokens, so a late write could not be refused: "
             "use sqlite:, dynamodb: with layout=belay, or add fence_table=NAME to its URL",
-            stamp->store);
+            stamp->store_url == NULL ? stamp->store : stamp->store_url);
+    }
+    code = belay_states_bind(save->states, stamp->store, stamp->store_url, err);
+    if (code != BELAY_OK) {
+        return code;
     }
     if (was == NULL || was->token == 0 || is_own(save, was)) {
         return BELAY_OK;
     }
-    if (was->lock_store != NULL && strcmp(was->lock_store, stamp->store) != 0) {
-        return stamp->new_store
-                   ? BELAY_OK
-                   : error_set(
-                         err, BELAY_CONFIG,
-                         "the state of '%s' in '%s' was last written under the lock store %.200s, whose "
-                         "tokens cannot be compared with those of %.200s; if nobody uses the old one any "
-                         "more, say so with --new-lock-store",
-                         save->name->stack, save->name->environment, was->lock_store, stamp->store);
+    /* A token of a lock store that is no longer bound cannot be compared with ours, and need not be. */
+    if (was->lock_store != NULL && !is_same_store(stamp, was->lock_store)) {
+        return BELAY_OK;
     }
     return stamp->token > was->token ? BELAY_OK : refuse_late(save, was, err);
 }

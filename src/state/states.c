@@ -107,6 +107,8 @@ void belay_states_close(struct belay_states *states)
     }
     states->store->ops->close(states->store);
     free(states->url);
+    free(states->bound_id);
+    free(states->bound_url);
     free(states);
 }
 

@@ -15,6 +15,9 @@ struct belay_states {
     void (*on_progress)(void *context, uint64_t done, uint64_t total);
     int64_t (*now_unix_ms)(void *context);
     void *context;
+    char *bound_id;  /* owned; the lock store that it was last seen to be bound to; NULL: none */
+    char *bound_url; /* owned */
+    struct belay_blob_tag bound_tag;
 };
 
 int64_t states_now(const struct belay_states *states);

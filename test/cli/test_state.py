@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import unittest
@@ -63,7 +64,7 @@ class Format(StateCase):
     def test_old_snapshots_go_by_count_and_the_newest_stays(self):
         config = self.write("c.yaml", "state: {keep_snapshots: 3, keep_for: 30d}\n")
         os.chmod(config, 0o600)
-        folder = self.dir / "state/stacks/shop/prod/history"
+        folder = self.dir / "belay.db-state/stacks/shop/prod/history"
         self.save({}, "--config", config)
         shutil.copy(folder / self.history()["snapshots"][0]["name"], folder / "2001-01-01-00-00-00.json")
         (folder / "notes.txt").write_text("not ours")
@@ -136,7 +137,7 @@ class Restore(StateCase):
         self.assertIn("there is no snapshot '99'", self.fails(66, "state", "restore", *WHERE, "99", "--yes").err)
 
     def test_a_damaged_state_is_mended_by_the_latest(self):
-        path = self.dir / "state/stacks/shop/prod/state.json"
+        path = self.dir / "belay.db-state/stacks/shop/prod/state.json"
         path.write_text(path.read_text()[:200])
         self.fails(65, "state", "load", *WHERE)
         self.ok("state", "restore", *WHERE, "latest", "--yes")
@@ -157,7 +158,7 @@ class Refused(StateCase):
         text, _ = example()
         self.where = ("--stack", "user-platform", "--environment", "production")
         self.ok("state", "save", *self.where, self.write("example.json", text))
-        self.folder = self.dir / "state/stacks/user-platform/production"
+        self.folder = self.dir / "belay.db-state/stacks/user-platform/production"
         self.path = self.folder / "state.json"
         self.text = self.path.read_text(encoding="utf-8")
 
@@ -183,7 +184,7 @@ class Refused(StateCase):
     def test_every_single_byte_counts_unless_it_means_nothing(self):
         """One byte in each place of a small state: verify complains, or the meaning is the same."""
         self.save({"outputs": {"a": [1, "x"]}, "q": None})
-        path = self.dir / "state/stacks/shop/prod/state.json"
+        path = self.dir / "belay.db-state/stacks/shop/prod/state.json"
         good = path.read_bytes()
         meaning = json.loads(good)
         for at in range(0, len(good), max(1, len(good) // 60)):
@@ -284,7 +285,7 @@ class Deploy(StateCase):
         lock = json.loads(self.read("during.json"))["lock"]
         self.assertTrue(lock["locked"])
         self.assertEqual(lock["token"], int(self.read("token")))
-        self.assertEqual(lock["store"], self.store)
+        self.assertRegex(lock["store"], "^sqlite-[0-9a-f]{32}$", "the id of the lock store, not its URL")
 
     def test_a_failure_leaves_the_state_and_is_recorded(self):
         self.save({"outputs": {"n": 1}})
@@ -371,23 +372,83 @@ class Fencing(StateCase):
     def test_a_paused_holder_changes_nothing_and_keeps_its_work(self):
         self.paused_holder()
 
-    def test_a_state_from_under_another_lock_store_wants_a_word(self):
-        self.save({})
-        other = {"BELAY_STORE": f"sqlite:{self.dir}/other.db", "BELAY_STATE_STORE": f"file:{self.dir}/state"}
-        result = self.fails(78, "deploy", *WHERE, "--", "true", env=other)
-        self.assertIn("--new-lock-store", result.err)
-        self.ok("deploy", *WHERE, "--new-lock-store", "--", "true", env=other)
+    def test_a_state_store_belongs_to_one_lock_store(self):
+        """Issue 12, item 4: locks of two stores do not exclude each other."""
+        self.save({"outputs": {"n": 1}})
+        other = {"BELAY_STORE": f"sqlite:{self.dir}/other.db", "BELAY_STATE_STORE": f"file:{self.dir}/belay.db-state"}
+        new = self.write("new.json", self.load())
+        for stack in ("prod", "never-used"):  # the whole store is bound, not the documents in it
+            where = ("--stack", "shop", "--environment", stack)
+            for args in (("deploy", *where, "--", "touch", str(self.dir / "ran")), ("state", "save", *where, self.write("x.json", {})),
+                         ("state", "restore", *WHERE, "--yes", "1")):
+                result = self.fails(78, *args, env=other)
+                for said in ("belay.db", "other.db", "belay state rebind"):
+                    self.assertIn(said, result.err)
+        self.assertFalse(self.has("ran"))
+        self.ok("state", "save", *WHERE, new)
+        self.fails(64, "state", "rebind", env=other)
+        self.assertIn("other.db", self.ok("state", "rebind", "--yes", env=other).out)
+        self.ok("deploy", *WHERE, "--", "true", env=other)
+        self.assertIn("is fenced by", self.fails(78, "deploy", *WHERE, "--", "true").err)
+        self.verify()
 
-    def test_a_token_that_is_not_greater_is_refused_before_the_command_runs(self):
-        for _ in range(6):
-            self.ok("run", "other", "--", "true")
+    def test_one_lock_store_has_one_id_by_whichever_name(self):
         self.save({})
-        for path in self.dir.glob("belay.db*"):  # a lock store that was made anew begins again
-            path.unlink()
-        result = self.fails(77, "deploy", *WHERE, "--", "touch", "ran")
-        self.assertIn("is older", result.err)
+        (self.dir / "link.db").symlink_to(self.dir / "belay.db")
+        for url in (f"sqlite:{self.dir}/link.db", f"sqlite:{self.dir}/./belay.db", f"sqlite:{self.dir}/belay.db?durability=full"):
+            self.ok("deploy", *WHERE, "--", "true", env={"BELAY_STORE": url})
+        self.assertEqual([p.name for p in self.dir.glob("*-state")], ["belay.db-state"])
+
+    def test_a_lock_store_that_was_made_anew_is_another(self):
+        self.save({})
+        for path in self.dir.glob("belay.db*"):
+            if path.is_file():
+                path.unlink()
+        result = self.fails(78, "deploy", *WHERE, "--", "touch", "ran")
+        self.assertIn("belay state rebind", result.err)
         self.assertFalse(self.has("ran"))
         self.verify()
+
+    def test_states_of_the_former_default_are_not_passed_over(self):
+        self.save({"outputs": {"n": 7}})
+        (self.dir / "belay.db-state").rename(self.dir / "state")
+        for args in (("state", "load", *WHERE), ("state", "list"), ("deploy", *WHERE, "--", "true")):
+            result = self.fails(78, *args)
+            self.assertIn(f"mv {self.dir}/state {self.dir}/belay.db-state", result.err)
+        self.assertFalse((self.dir / "belay.db-state").exists())
+        self.assertEqual(self.ok("state", "load", *WHERE, "--state-store", f"file:{self.dir}/state").json()["outputs"], {"n": 7})
+        command = re.search(r"'(mv [^']*)'", result.err)[1]
+        subprocess.run(command.split(), check=True)
+        self.assertEqual(self.load()["outputs"], {"n": 7})
+        self.ok("deploy", *WHERE, "--", "true")
+
+    def test_a_directory_called_state_that_is_not_ours_does_no_harm(self):
+        (self.dir / "state").mkdir()
+        self.save({})
+
+    def test_a_store_without_its_stamp_and_documents_with_a_url_go_on(self):
+        """What an earlier belay wrote: lock.store was the text of the URL, and nothing bound the directory."""
+        self.save({"outputs": {"n": 1}})
+        folder = self.dir / "belay.db-state"
+        (folder / "belay-lock-store.json").unlink()
+        path = folder / "stacks/shop/prod/state.json"
+        document = json.loads(path.read_text(encoding="utf-8"))
+        document["lock"].update(store=self.store, token=document["lock"]["token"] + 1000000)
+        del document["checksums"]
+        path.write_text(json.dumps(document), encoding="utf-8")
+        self.assertIn("is older", self.fails(77, "deploy", *WHERE, "--", "true").err)
+        document["lock"]["token"] = 1
+        path.write_text(json.dumps(document), encoding="utf-8")
+        self.ok("deploy", *WHERE, "--", "true")
+        self.assertRegex(self.load()["lock"]["store"], "^sqlite-")
+
+    def test_a_damaged_stamp_stops_writes_until_it_is_written_anew(self):
+        self.save({})
+        (self.dir / "belay.db-state" / "belay-lock-store.json").write_text("{", encoding="utf-8")
+        self.assertIn("belay state rebind", self.fails(65, "deploy", *WHERE, "--", "true").err)
+        self.load()
+        self.ok("state", "rebind", "--yes")
+        self.ok("deploy", *WHERE, "--", "true")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ class Kill(StateCase):
         seed = int(os.environ.get("BELAY_KILL_SEED") or random.randrange(10**6))
         self.kill_rounds(int(os.environ.get("BELAY_KILL_ROUNDS") or 20), seed)
         # What the killed ones left behind is swept away.
-        self.assertEqual(list((self.dir / "state").rglob(".belay-new-*")), [])
+        self.assertEqual(list((self.dir / "belay.db-state").rglob(".belay-new-*")), [])
 
     def test_writers_at_once_lose_nothing(self):
         self.save({})

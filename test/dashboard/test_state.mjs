@@ -169,7 +169,7 @@ page_test("verify says that it is sound, or which part is not, and a version men
   const page = await show({ hash: "#/state/shop/prod" });
   await page.click("text=Verify");
   await page.waitForSelector(".sound >> text=fit their checksums");
-  const file = path.join(server.dir, "state/stacks/shop/prod/state.json");
+  const file = path.join(server.dir, "belay.db-state/stacks/shop/prod/state.json");
   writeFileSync(file, readFileSync(file, "utf8").replace("two.example", "bad.example"));
   await page.click("text=Verify");
   await page.waitForSelector(".findings .badge.bad");

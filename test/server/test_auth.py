@@ -47,6 +47,7 @@ MATRIX = [
     ("GET", "/v1/stats", None, READ_K),
     ("GET", "/v1/me", None, READ),
     ("GET", "/v1/backup", None, (401, 401, 403, 403, 403, 200)),
+    ("GET", "/v1/store", None, READ),
     ("GET", "/metrics", None, READ_K),
     # Of applications and databases that nobody knows: who may ask is told that there is none.
     ("GET", "/v1/apps", None, READ),

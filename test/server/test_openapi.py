@@ -338,6 +338,14 @@ class Truth(DynamoStore, ServerCase):
             if operation.path.startswith(("/v1/state", "/v1/terraform")) and operation.has(503):
                 Request(operation, names).send(client)
 
+    def unknown(self, client):
+        """503 of the store's id, which a server asks for once."""
+        self.proxy.plan = Plan(throttle=1.0)
+        for operation in client.operations:
+            if operation.path == "/v1/store":
+                self.assertEqual(client.send(operation), 503)
+        self.proxy.plan = Plan()
+
     def test_every_route_gives_every_documented_status_and_no_other(self):
         config = self.config()
         local = self.up("local", f"sqlite:{self.dir}/local.db", config)
@@ -356,6 +364,7 @@ class Truth(DynamoStore, ServerCase):
 
         far = self.up("far", self.store, self.config())
         client.server = far
+        self.unknown(client)
         world = World(self, far)
         for operation, request in self.requests(client, world):
             if operation.has(404) and not client.has_seen(operation, 404):

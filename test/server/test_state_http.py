@@ -66,6 +66,33 @@ class StateOverHttp(ServerCase):
         self.assertEqual(self.put("l1", document, "no-quotes").status, 400)
         self.assertEqual(self.server.get(PATH).json()["metadata"]["serial"], 2)
 
+    def test_a_server_on_another_lock_store_cannot_write(self):
+        self.take("l1")
+        self.assertEqual(self.create("l1").status, 200)
+        states = self.env.get("BELAY_STATE_STORE") or f"file:{self.dir}/belay.db-state"
+        other = self.serve("--store", f"sqlite:{self.dir}/other.db", "--state-store", states)
+        self.assertEqual(other.acquire(KEY, "l2", lock_id="l2").status, 200)
+        document, etag = self.current()
+        for method, rest, body in (("PUT", "", document), ("POST", "/stamp", None), ("POST", "/restore", {"version": "1"})):
+            answer = other.call(method, f"{PATH}{rest}?lock_id=l2", body, headers={"If-Match": etag})
+            self.assertEqual((answer.status, answer.error["code"]), (409, "refused"))
+            self.assertIn("belay state rebind", answer.error["message"])
+        self.assertEqual(other.get(PATH).json(), document)
+        self.assertEqual(self.put("l1", document, etag).status, 200)
+
+    def test_the_lock_store_has_one_id_through_every_door(self):
+        one = self.server.get("/v1/store").json()["id"]
+        self.assertRegex(one, "^sqlite-[0-9a-f]{32}$")
+        where = ("--stack", "shop", "--environment", "prod")
+        states = ("--state-store", f"file:{self.dir}/shared")
+        for store in (self.server.url, f"sqlite:{self.dir}/belay.db"):
+            self.ok("deploy", "--store", store, *states, *where, "--", "true")
+        loaded = json.loads(self.ok("state", "load", *states, *where).out)
+        self.assertEqual((loaded["lock"]["store"], loaded["metadata"]["serial"]), (one, 2))
+        other = self.serve("--store", f"sqlite:{self.dir}/other.db")
+        self.assertNotEqual(other.get("/v1/store").json()["id"], one)
+        self.assertIn("is fenced by", self.fails(78, "deploy", "--store", other.url, *states, *where, "--", "true").err)
+
     def test_a_write_is_made_under_the_stacks_lock(self):
         answer = self.create("nobody")
         self.assertEqual(answer.status, 404, answer)

@@ -65,6 +65,34 @@ class Protocol(ServerCase):
         self.assertEqual((answer.status, answer.body), (200, text.encode()))
         self.assertTrue(answer.headers["ETag"].startswith('"'))
 
+    def test_a_server_on_another_lock_store_gets_neither_lock_nor_write(self):
+        """Issue 12, item 4: both had the lock of one state, and both wrote it."""
+        shared = ("--state-store", f"file:{self.dir}/shared")
+        servers = [self.serve("--store", f"sqlite:{self.dir}/{name}.db", *shared) for name in ("one", "two")]
+        path = "/v1/terraform/net"
+        self.assertEqual(servers[0].call("LOCK", path, lock_info("id-1")).status, 200)
+        refused = servers[1].call("LOCK", path, lock_info("id-2"))
+        self.assertEqual((refused.status, refused.error["code"]), (409, "refused"))
+        for said in ("one.db", "two.db", "belay state rebind"):
+            self.assertIn(said, refused.error["message"])
+        self.assertEqual(servers[1].get("/v1/locks/terraform%2Fnet").status, 404, "the lock was not taken")
+        self.assertEqual(servers[0].post(f"{path}?ID=id-1", STATE).status, 200)
+        for method, rest, body in (("POST", "?ID=id-2", STATE), ("DELETE", "", None), ("POST", "/restore", {"version": "1"})):
+            self.assertEqual(servers[1].call(method, path + rest, body).status, 409, (method, rest))
+        self.assertEqual(servers[0].get(path).json(), STATE)
+        self.ok("state", "rebind", "--yes", "--store", f"sqlite:{self.dir}/two.db", *shared)
+        self.assertEqual(servers[1].call("LOCK", path, lock_info("id-2")).status, 200)
+        self.assertEqual(servers[0].post(f"{path}?ID=id-1", {**STATE, "serial": 2}).status, 409, "it is no longer its own")
+
+    def test_two_databases_in_one_directory_have_states_of_their_own(self):
+        if "BELAY_STATE_STORE" in self.env:
+            self.skipTest("it is about the default")
+        servers = [self.serve("--store", f"sqlite:{self.dir}/{name}.db") for name in ("one", "two")]
+        for n, server in enumerate(servers):
+            self.assertEqual(server.call("LOCK", "/v1/terraform/net", lock_info("id-1")).status, 200)
+            self.assertEqual(server.post("/v1/terraform/net?ID=id-1", {**STATE, "lineage": str(n)}).status, 200)
+        self.assertEqual([s.get("/v1/terraform/net").json()["lineage"] for s in servers], ["0", "1"])
+
     def test_lock_and_unlock_are_idempotent_by_id(self):
         for _ in range(2):
             self.assertEqual(self.lock("id-1").status, 200)

@@ -133,6 +133,20 @@ static void a_restart_in_between_is_seen(void **state)
     belay_record_release(&gone);
 }
 
+/* Issue 12, item 4: a file of before gets an id, and keeps it. */
+static void an_old_file_gets_an_id(void **state)
+{
+    struct place *place = *state;
+    char first[BELAY_STORE_ID_SIZE];
+    char again[BELAY_STORE_ID_SIZE];
+
+    assert_int_equal(place->store->ops->identity(place->store, first, NULL), BELAY_OK);
+    assert_int_equal(strlen(first), strlen("sqlite-") + 32);
+    reopen(place, "another-boot");
+    assert_int_equal(place->store->ops->identity(place->store, again, NULL), BELAY_OK);
+    assert_string_equal(first, again);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, old_file, place_remove)
 
 int main(void)
@@ -143,6 +157,7 @@ int main(void)
         TEST(tokens_go_on_from_where_they_were),
         TEST(used_ids_and_history_stay_known),
         TEST(a_restart_in_between_is_seen),
+        TEST(an_old_file_gets_an_id),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -247,6 +247,10 @@ enum belay_code ddb_item_list(struct belay_store *base, const char *space, belay
 /* Whether that is the key of such an item, and not of a lock. */
 bool ddb_is_item(const struct layout *layout, const char *key);
 
+/* ---- which table this is (dynamodb_identity.c) ---- */
+enum belay_code ddb_identity(struct belay_store *base, char out_id[BELAY_STORE_ID_SIZE],
+                             struct belay_error *err);
+
 enum belay_code ddb_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
                          void *context, struct belay_error *err);
 

@@ -57,7 +57,8 @@ static const struct belay_store_ops ops = { .name = "dynamodb",
                                             .terms = terms,
                                             .item_get = ddb_item_get,
                                             .item_put = ddb_item_put,
-                                            .item_list = ddb_item_list };
+                                            .item_list = ddb_item_list,
+                                            .identity = ddb_identity };
 
 static enum belay_code open_aws(struct ddb_store *store, struct belay_error *err)
 {

@@ -3,9 +3,9 @@
 #include "base/text.h"
 #include "store/dynamodb/dynamodb_table_internal.h"
 
-const char *const table_actions_to_lock[] = { "GetItem",    "BatchGetItem",       "UpdateItem",
-                                              "DeleteItem", "ConditionCheckItem", "Scan",
-                                              NULL };
+const char *const table_actions_to_lock[] = {
+    "GetItem", "BatchGetItem", "UpdateItem", "DeleteItem", "ConditionCheckItem", "Scan", "DescribeTable", NULL
+};
 const char *const table_actions_to_make[] = { "CreateTable",
                                               "DescribeTable",
                                               "UpdateTimeToLive",

@@ -99,6 +99,12 @@ static enum belay_code ledger_item_list(struct belay_store *base, const char *sp
     return sqlite_item_list(&((struct ledger *)base)->reads->base, space, fn, context, err);
 }
 
+static enum belay_code ledger_identity(struct belay_store *base, char out_id[BELAY_STORE_ID_SIZE],
+                                       struct belay_error *err)
+{
+    return sqlite_identity(&((struct ledger *)base)->reads->base, out_id, err);
+}
+
 static const struct belay_store_ops ledger_ops = {
     .name = "ledger",
     .close = ledger_close,
@@ -117,6 +123,7 @@ static const struct belay_store_ops ledger_ops = {
     .is_synced = ledger_is_synced,
     .batches = ledger_batches,
     .backup = ledger_backup,
+    .identity = ledger_identity,
 };
 
 static struct ledger *ledger_new(const struct ledger_hooks *hooks)

@@ -387,6 +387,10 @@ enum belay_code sqlite_item_put(struct belay_store *base, const struct belay_ite
 enum belay_code sqlite_item_list(struct belay_store *base, const char *space, belay_item_fn fn, void *context,
                                  struct belay_error *err);
 
+/* ---- sqlite_schema.c ---- */
+enum belay_code sqlite_identity(struct belay_store *base, char out_id[BELAY_STORE_ID_SIZE],
+                                struct belay_error *err);
+
 /* ---- sqlite_wake.c ---- */
 uint32_t sqlite_listen(struct belay_store *base, const char *lock_id);
 void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listened, int64_t timeout_ms,

@@ -258,6 +258,7 @@ static const struct belay_store_ops sqlite_ops = {
     .item_put = sqlite_item_put,
     .item_list = sqlite_item_list,
     .backup = sqlite_backup,
+    .identity = sqlite_identity,
 };
 
 static struct sqlite_store *store_new(struct sqlite_params *params, const struct sqlite_hooks *hooks)

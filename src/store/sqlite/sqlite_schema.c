@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -119,6 +120,10 @@ static const char *const migrations[] = {
     "ALTER TABLE meta ADD COLUMN copied_at INTEGER;" /* Unix ms, if this is a backup that nobody has opened yet */
     "ALTER TABLE meta ADD COLUMN copied_boot_ms INTEGER;" /* the boot clock then, of the boot that it was */
     "CREATE TABLE jumps (at INTEGER PRIMARY KEY, by INTEGER NOT NULL);", /* numbers `at - by` to `at - 1` were left out */
+
+    /* 6: which store this is; a copy of the file is the same store. */
+    "ALTER TABLE meta ADD COLUMN store_id TEXT NOT NULL DEFAULT '';"
+    "UPDATE meta SET store_id = lower(hex(randomblob(16)));",
 };
 enum { VERSION = sizeof migrations / sizeof migrations[0] };
 
@@ -240,6 +245,33 @@ enum belay_code sqlite_schema_look(struct sqlite_store *store, int64_t *out_vers
 {
     *out_newest = VERSION;
     return recognise(store, out_version, err);
+}
+
+enum belay_code sqlite_identity(struct belay_store *base, char out_id[BELAY_STORE_ID_SIZE],
+                                struct belay_error *err)
+{
+    struct sqlite_store *store = (struct sqlite_store *)base;
+    sqlite3_stmt *statement = NULL;
+    const char *id = NULL;
+    enum belay_code code = BELAY_OK;
+    int rc;
+
+    (void)pthread_mutex_lock(&store->mutex);
+    rc = sqlite3_prepare_v2(store->db, "SELECT store_id FROM meta WHERE id = 1", -1, &statement, NULL);
+    if (rc == SQLITE_OK && (rc = sqlite3_step(statement)) == SQLITE_ROW) {
+        id = (const char *)sqlite3_column_text(statement, 0);
+        rc = SQLITE_OK;
+    }
+    if (rc != SQLITE_OK) {
+        code = sqlite_failed(store, rc, err);
+    } else if (id == NULL || *id == '\0' || strlen(id) > 64) {
+        code = error_set(err, BELAY_BAD_CONTENT, "the lock database '%s' has no id", store->path);
+    } else {
+        (void)snprintf(out_id, BELAY_STORE_ID_SIZE, "sqlite-%s", id);
+    }
+    (void)sqlite3_finalize(statement);
+    (void)pthread_mutex_unlock(&store->mutex);
+    return code;
 }
 
 enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_error *err)
