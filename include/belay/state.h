@@ -207,7 +207,8 @@ struct belay_state_write {
     size_t struct_size;
     const struct belay_stamp *stamp;           /* NULL: locking is switched off */
     const struct belay_blob_tag *loaded;       /* what it was made from; NULL: what metadata.serial of the
-                                                  new document says, or anything if it has none */
+                                                  new document says; one without is accepted only
+                                                  while no state was saved */
     const struct belay_deployment *deployment; /* NULL: none to be recorded */
     bool keep_locked;                          /* the deployment goes on */
     bool

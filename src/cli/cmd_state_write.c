@@ -116,7 +116,9 @@ const struct cli_command cmd_state_save = {
     .summary = "save a deployment state from FILE",
     .about =
         "Saves FILE (or standard input) as the state: takes the stack's lock, checks that nobody has saved "
-        "since FILE was loaded, writes it with new checksums, an entry in its history and a snapshot, and "
+        "since FILE was loaded (its metadata.serial says of which version it was made; one without is "
+        "accepted only while there is no state), writes it with new checksums, an entry in its history and a "
+        "snapshot, and "
         "releases the lock. Fields that belay does not know are kept as they are.\n\n"
         "Under 'belay deploy' or 'belay run' of the same stack it uses the lock that is held already.",
     .groups = { &state_group, &lock_group, &about_group, &save_group },

@@ -141,15 +141,35 @@ static enum belay_code check_stamp(const struct save *save, const struct belay_s
     return stamp->token > was->token ? BELAY_OK : refuse_late(save, was, err);
 }
 
+static bool has_serial(const struct format *content)
+{
+    return content != NULL && content->metadata != 0 &&
+           doc_member(&content->doc, content->metadata, "serial") != 0;
+}
+
+/*
+ * Does the content say, by its serial, that it was made from what is there? One
+ * without a serial was made from nothing: from no state, or from one that has not
+ * been saved with belay yet. That is what a first deployment's stamp leaves, too,
+ * so whoever loaded it then is refused after the deployment's own save.
+ */
+static bool has_serial_of(const struct format *content, const struct belay_state *was)
+{
+    uint32_t node = has_serial(content) ? doc_member(&content->doc, content->metadata, "serial") : 0;
+    uint64_t serial = 0;
+
+    if (node != 0 && doc_kind(&content->doc, node) != 'n' && !doc_number(&content->doc, node, &serial)) {
+        return false;
+    }
+    return serial == (was == NULL ? 0 : was->serial);
+}
+
 /* Was the new document made from what is there? What we saved ourselves in between counts as that. */
 static enum belay_code check_base(const struct save *save, const struct belay_state *was,
                                   struct belay_error *err)
 {
     const struct belay_blob_tag *loaded = save->write->loaded;
-    const struct doc *doc = save->content == NULL ? NULL : &save->content->doc;
-    uint32_t node =
-        doc == NULL || save->content->metadata == 0 ? 0 : doc_member(doc, save->content->metadata, "serial");
-    uint64_t serial = 0;
+    bool has_base = loaded != NULL || has_serial(save->content);
     bool is_made_from_it = true;
 
     if (loaded != NULL) {
@@ -157,8 +177,8 @@ static enum belay_code check_base(const struct save *save, const struct belay_st
                                           (!save->write->exact && is_own(save, was)));
     } else if (save->write->exact) {
         is_made_from_it = was == NULL;
-    } else if (!save->any_base && node != 0 && doc_number(doc, node, &serial)) {
-        is_made_from_it = serial == (was == NULL ? 0 : was->serial);
+    } else if (!save->any_base && save->content != NULL) {
+        is_made_from_it = has_serial_of(save->content, was);
     }
     if (is_made_from_it) {
         return BELAY_OK;
@@ -173,11 +193,14 @@ static enum belay_code check_base(const struct save *save, const struct belay_st
                          save->name->stack, save->name->environment, was->serial);
     }
     (void)error_set(err, BELAY_NOT_HOLDER,
-                    "the state of '%s' in '%s' has changed since this one was loaded: it is version %" PRIu64
-                    " of %.40s by %.200s; load it again",
-                    save->name->stack, save->name->environment, was->serial,
-                    was->last_updated == NULL ? "an unknown time" : was->last_updated,
-                    was->last_updated_by == NULL ? "somebody else" : was->last_updated_by);
+                    "the state of '%s' in '%s' %s: it is version %" PRIu64 " of %.40s by %.200s; load it %s",
+                    save->name->stack, save->name->environment,
+                    has_base ? "has changed since this one was loaded"
+                             : "is there already, and this one does not say (in metadata.serial) that it was "
+                               "made from it",
+                    was->serial, was->last_updated == NULL ? "an unknown time" : was->last_updated,
+                    was->last_updated_by == NULL ? "somebody else" : was->last_updated_by,
+                    has_base ? "again" : "first, and change that");
     name_holder(save, was, err);
     return BELAY_NOT_HOLDER;
 }

@@ -42,7 +42,15 @@ class StateCase(RunCase):
         path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
         return str(path)
 
+    def based(self, content):
+        """The content with the serial of what is there, as if it was loaded and changed."""
+        now = self.belay("state", "load", *WHERE)
+        if now.code != 0:
+            return content
+        return {**content, "metadata": {"serial": now.json()["metadata"]["serial"], **content.get("metadata", {})}}
+
     def save(self, content, *args):
+        content = content if isinstance(content, str) else self.based(content)
         return self.ok("state", "save", "--json", *WHERE, *args, self.write("in.json", content)).json()
 
     def load(self, *args):
@@ -102,7 +110,7 @@ class StateCase(RunCase):
         acknowledged, tried = [0], [0]
         for n in range(1, rounds + 1):
             what = ("save", "save", "backup", "restore")[n % 4]
-            args = {"save": ("save", *WHERE, self.write("n.json", {"outputs": {"n": n}})), "backup": ("backup", *WHERE),
+            args = {"save": ("save", *WHERE, self.write("n.json", self.based({"outputs": {"n": n}}))), "backup": ("backup", *WHERE),
                     "restore": ("restore", *WHERE, "latest", "--yes")}[what]
             process = self.start("state", *args)
             if n % 5 != 0:  # these may end by themselves

@@ -82,6 +82,16 @@ class Format(StateCase):
         self.assertIn("has changed since this one was loaded", result.err)
         self.assertEqual(self.load()["outputs"]["n"], 2)
 
+    def test_what_was_loaded_during_the_first_deployment_is_no_base_after_it(self):
+        """Issue 12, item 33."""
+        script = f'"{BELAY}" state load --stack shop --environment prod >"{self.dir}/early.json"; echo \'{{"outputs":{{"by":"deploy"}}}}\' >"$BELAY_STATE_OUT"'
+        self.ok("deploy", *WHERE, "--", "sh", "-c", script)
+        result = self.fails(77, "state", "save", *WHERE, str(self.dir / "early.json"))
+        self.assertIn("metadata.serial", result.err)
+        self.fails(77, "state", "save", *WHERE, self.write("none.json", {}))
+        self.assertEqual(self.load()["outputs"], {"by": "deploy"})
+        self.ok("deploy", *WHERE, "--", "sh", "-c", 'echo "{}" >"$BELAY_STATE_OUT"')  # it has loaded under its lock
+
     def test_what_came_through_a_pipe_and_was_refused_is_kept(self):
         self.save({"outputs": {"n": 1}})
         old = self.ok("state", "load", *WHERE).out

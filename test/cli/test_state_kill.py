@@ -14,13 +14,14 @@ class Kill(StateCase):
         # What the killed ones left behind is swept away.
         self.assertEqual(list((self.dir / "belay.db-state").rglob(".belay-new-*")), [])
 
-    def test_writers_at_once_lose_nothing(self):
+    def test_of_writers_at_once_one_wins_and_the_others_know(self):
         self.save({})
-        running = [self.start("state", "save", *WHERE, "--wait", "60s", self.write(f"{n}.json", {"outputs": {"n": n}}))
-                   for n in range(6)]
-        self.assertEqual([p.wait(60) for p in running], [0] * 6)
-        self.assertEqual(self.load()["metadata"]["serial"], 7)
-        self.assertEqual(len(self.history()["snapshots"]), 7)
+        for base, winners in ((self.based, 1), (lambda content: content, 0)):  # from what is there; from nothing (issue 12, item 33)
+            files = [self.write(f"{n}.json", base({"outputs": {"n": n}})) for n in range(6)]
+            running = [self.start("state", "save", *WHERE, "--wait", "60s", file) for file in files]
+            self.assertEqual(sorted(p.wait(60) for p in running), [0] * winners + [77] * (6 - winners))
+            self.assertEqual(self.load()["metadata"]["serial"], 2)
+        self.assertEqual(len(self.history()["snapshots"]), 2)
 
 
 if __name__ == "__main__":

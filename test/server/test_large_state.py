@@ -20,8 +20,8 @@ def resources():
     return ",\n".join(f'    "service-{n}": {{"kind": "MicroService", {one}}}' for n in range(MEGABYTES * 1000000 // (len(one) + 50)))
 
 
-def state():
-    return '{"resources": {\n' + resources() + '\n}, "outputs": {"n": 1}}\n'
+def state(serial=0):
+    return f'{{"metadata": {{"serial": {serial}}}, "resources": {{\n' + resources() + '\n}, "outputs": {"n": 1}}\n'
 
 
 class Large(ServerCase):
@@ -41,8 +41,9 @@ class Large(ServerCase):
 
     def test_the_command_line_saves_verifies_loads_and_restores_it(self):
         (self.dir / "large.json").write_text(state())
-        file = str(self.dir / "large.json")
-        for args in (("save", *WHERE, file), ("save", *WHERE, file), ("verify", *WHERE), ("load", *WHERE),
+        (self.dir / "next.json").write_text(state(1))
+        first, second = str(self.dir / "large.json"), str(self.dir / "next.json")
+        for args in (("save", *WHERE, first), ("save", *WHERE, second), ("verify", *WHERE), ("load", *WHERE),
                      ("restore", *WHERE, "1", "--yes"), ("history", *WHERE)):
             self.in_one_gigabyte(*args)
 

@@ -64,6 +64,9 @@ class StateOverHttp(ServerCase):
         self.assertEqual(self.put("l1", document, etag).status, 200)
         self.assertEqual(self.put("l1", document, etag).status, 412, "it has changed since")
         self.assertEqual(self.put("l1", document, "no-quotes").status, 400)
+        del document["metadata"]["serial"]
+        for stale in (document, {}, {"metadata": {"serial": 1}}):
+            self.assertEqual(self.put("l1", stale, "*").status, 412, "whatever is there, but not over what it never saw")
         self.assertEqual(self.server.get(PATH).json()["metadata"]["serial"], 2)
 
     def test_a_server_on_another_lock_store_cannot_write(self):

@@ -212,9 +212,36 @@ static void a_write_made_from_something_else_is_refused(void **state)
     (void)state;
     assert_int_equal(save(states, "{}", 1, "a", NULL, NULL), BELAY_OK);
     assert_int_equal(belay_state_load(states, &name, &loaded, NULL), BELAY_OK);
-    assert_int_equal(save(states, "{}", 2, "b", NULL, NULL), BELAY_OK);
+    assert_int_equal(save(states, "{\"metadata\":{\"serial\":1}}", 2, "b", NULL, NULL), BELAY_OK);
     assert_int_equal(save(states, "{}", 3, "c", &loaded->tag, NULL), BELAY_NOT_HOLDER);
     belay_state_free(loaded);
+    belay_states_close(states);
+}
+
+/* Issue 12, item 33: what was loaded during a first deployment has no serial, and is no base after it. */
+static void a_write_without_a_base_is_refused_once_there_is_a_state(void **state)
+{
+    struct belay_states *states = open_states();
+    struct belay_stamp stamp = stamp_of(1, "first");
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_state *loaded = NULL;
+    struct belay_state *now = NULL;
+
+    (void)state;
+    assert_int_equal(belay_state_stamp(states, &name, &stamp, &loaded, NULL), BELAY_OK);
+    assert_int_equal(save(states, "{\"outputs\":{\"by\":1}}", 1, "first", &loaded->tag, NULL), BELAY_OK);
+    assert_int_equal(save(states, loaded->text, 2, "late", NULL, &err), BELAY_NOT_HOLDER);
+    assert_non_null(strstr(err.text, "does not say (in metadata.serial) that it was made from it"));
+    assert_int_equal(belay_state_save(states, &name, "{}", 2, NULL, NULL, NULL), BELAY_NOT_HOLDER);
+    assert_int_equal(save(states, "{\"metadata\":{\"serial\":null}}", 2, "late", NULL, NULL),
+                     BELAY_NOT_HOLDER);
+    assert_int_equal(save(states, "{\"metadata\":{\"serial\":\"1\"}}", 2, "late", NULL, NULL),
+                     BELAY_NOT_HOLDER);
+    assert_int_equal(belay_state_load(states, &name, &now, NULL), BELAY_OK);
+    assert_int_equal(now->serial, 1);
+    belay_error_release(&err);
+    belay_state_free(loaded);
+    belay_state_free(now);
     belay_states_close(states);
 }
 
@@ -281,10 +308,12 @@ static void a_snapshot_that_a_crash_left_out_is_made_up_for(void **state)
     (void)state;
     assert_int_equal(save(states, "{\"outputs\":{\"n\":1}}", 1, "a", NULL, NULL), BELAY_OK);
     fail_on = "history/";
-    assert_int_equal(save(states, "{\"outputs\":{\"n\":2}}", 2, "a", NULL, NULL), BELAY_OK);
+    assert_int_equal(save(states, "{\"metadata\":{\"serial\":1},\"outputs\":{\"n\":2}}", 2, "a", NULL, NULL),
+                     BELAY_OK);
     assert_int_equal(n_snapshots(states), 1);
     fail_on = NULL;
-    assert_int_equal(save(states, "{\"outputs\":{\"n\":3}}", 3, "a", NULL, NULL), BELAY_OK);
+    assert_int_equal(save(states, "{\"metadata\":{\"serial\":2},\"outputs\":{\"n\":3}}", 3, "a", NULL, NULL),
+                     BELAY_OK);
     assert_int_equal(n_snapshots(states), 3);
     assert_int_equal(belay_state_load_snapshot(states, &name, "2024-01-15-14-20-00-2.json", &old, NULL),
                      BELAY_OK);
@@ -300,10 +329,10 @@ static void old_snapshots_go_by_age_and_the_newest_stays(void **state)
     (void)state;
     assert_int_equal(save(states, "{}", 1, "a", NULL, NULL), BELAY_OK);
     now_ms += INT64_C(60) * 24 * 3600 * 1000;
-    assert_int_equal(save(states, "{}", 2, "a", NULL, NULL), BELAY_OK);
+    assert_int_equal(save(states, "{\"metadata\":{\"serial\":1}}", 2, "a", NULL, NULL), BELAY_OK);
     assert_int_equal(n_snapshots(states), 2);
     now_ms += INT64_C(60) * 24 * 3600 * 1000;
-    assert_int_equal(save(states, "{}", 3, "a", NULL, NULL), BELAY_OK);
+    assert_int_equal(save(states, "{\"metadata\":{\"serial\":2}}", 3, "a", NULL, NULL), BELAY_OK);
     assert_int_equal(n_snapshots(states), 2);
     belay_states_close(states);
 }
@@ -317,7 +346,8 @@ static void a_clock_that_was_set_back_does_not_change_the_order(void **state)
     (void)state;
     assert_int_equal(save(states, "{\"outputs\":{\"n\":1}}", 1, "a", NULL, NULL), BELAY_OK);
     now_ms -= INT64_C(3600) * 1000;
-    assert_int_equal(save(states, "{\"outputs\":{\"n\":2}}", 2, "a", NULL, NULL), BELAY_OK);
+    assert_int_equal(save(states, "{\"metadata\":{\"serial\":1},\"outputs\":{\"n\":2}}", 2, "a", NULL, NULL),
+                     BELAY_OK);
     assert_int_equal(belay_state_find_snapshot(states, &name, "latest", &latest, NULL), BELAY_OK);
     assert_int_equal(belay_state_load_snapshot(states, &name, latest, &newest, NULL), BELAY_OK);
     assert_non_null(strstr(newest->text, "{\"n\":2}"));
@@ -383,6 +413,7 @@ int main(void)
         TEST(a_stamp_beats_older_ones_and_is_beaten_by_later_ones),
         TEST(a_stamp_whose_answer_was_lost_can_be_repeated),
         TEST(a_write_made_from_something_else_is_refused),
+        TEST(a_write_without_a_base_is_refused_once_there_is_a_state),
         TEST(an_exact_write_is_made_from_exactly_what_it_says),
         TEST(a_reload_reads_only_what_has_changed),
         TEST(a_snapshot_that_a_crash_left_out_is_made_up_for),
