@@ -20,6 +20,7 @@ enum { SEGMENTS_MAX = 6 };
 /* An address is used for all methods, so each takes what is meant for another. */
 #define TF_QUERY                                                                                             \
     { "ID", "string", "the id of the lock that Terraform has" },                                             \
+        { "force", "boolean", "of a write: accept a serial that goes back; for admins" },                    \
     {                                                                                                        \
         "lease", "string", "how long its lock lasts after its last sign of life, such as 30m; or none"       \
     }

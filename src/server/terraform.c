@@ -253,6 +253,38 @@ static void change_end(struct change *change, enum belay_code code)
     }
 }
 
+/*
+ * Terraform counts every write of a lineage in `serial`. One that goes back, or has
+ * other content under the same number, is a late or repeated one, and the lock does
+ * not tell: it may be the same one. 'terraform state push -force' looks no different,
+ * so an admin says so in the address.
+ */
+static enum belay_code check_order(struct job *job, const struct kept *before)
+{
+    char force[8];
+    unsigned long long serial = 0;
+
+    if (before->len == job->body_len && memcmp(before->text, job->body, before->len) == 0) {
+        return BELAY_OK; /* the same again: its answer was lost */
+    }
+    if (tf_is_later(before->text, job->body, &serial)) {
+        return BELAY_OK;
+    }
+    if (job_query(job, "force", force, sizeof force) && strcmp(force, "true") == 0) {
+        return job->role >= ROLE_ADMIN
+                   ? BELAY_OK
+                   : error_set(&job->err, BELAY_NOT_PERMITTED, "only an admin may write with force=true");
+    }
+    job->status = 409;
+    return error_set(
+        &job->err, BELAY_REFUSED,
+        "the Terraform state '%.128s' has serial %llu already, and this write has not a greater one: "
+        "it is late, or was made from an older state; nothing was changed. 'POST "
+        "/v1/terraform/{name}/restore' goes back to a version; an admin may add ?force=true to the "
+        "address",
+        job->key, serial);
+}
+
 static void put_state(struct job *job)
 {
     struct change change;
@@ -269,6 +301,9 @@ static void put_state(struct job *job)
         return;
     }
     code = change_begin(&change, job, "a write without a lock");
+    if (code == BELAY_OK && change.before != NULL) {
+        code = check_order(job, change.before);
+    }
     if (code == BELAY_OK) {
         code = change_save(&change, job->body, job->body_len, &kept);
         job->body = NULL;
@@ -292,58 +327,6 @@ static void delete_state(struct job *job)
 }
 
 /* ---- restore ---- */
-
-/* Where the number after "serial" of the outermost object is; NULL: nowhere. */
-static const char *find_serial(const char *text)
-{
-    static const char name[] = "\"serial\"";
-    int depth = 0;
-
-    for (; *text != '\0'; text++) {
-        if (depth == 1 && strncmp(text, name, sizeof name - 1) == 0) {
-            const char *at = text + sizeof name - 1;
-
-            at += strspn(at, " \t\r\n");
-            if (*at == ':') {
-                at++;
-                return at + strspn(at, " \t\r\n");
-            }
-        }
-        if (*text == '"') {
-            for (text++; *text != '"' && *text != '\0'; text++) {
-                text += *text == '\\' && text[1] != '\0' ? 1 : 0;
-            }
-            if (*text == '\0') {
-                return NULL;
-            }
-        } else if (*text == '{' || *text == '[') {
-            depth++;
-        } else if (*text == '}' || *text == ']') {
-            depth--;
-        }
-    }
-    return NULL;
-}
-
-/*
- * The content of an old version with a serial above the present one: a plan that was
- * made meanwhile must be seen to be stale. Everything else stays as it was, byte by byte.
- */
-static char *with_serial(const struct belay_blob *old, const struct kept *now)
-{
-    struct buf out = BUF_INIT(BELAY_BLOB_SIZE_MAX);
-    const char *at = find_serial(old->data);
-    const char *last = now == NULL ? NULL : find_serial(now->text);
-    unsigned long long serial = last == NULL ? 0 : strtoull(last, NULL, 10);
-
-    if (at == NULL || last == NULL || strtoull(at, NULL, 10) > serial) {
-        return strdup(old->data);
-    }
-    buf_add(&out, old->data, (size_t)(at - old->data));
-    buf_addf(&out, "%llu", serial + 1);
-    buf_adds(&out, at + strspn(at, "0123456789"));
-    return buf_take(&out);
-}
 
 /* They were shown what would change, and from what: is it still that? */
 static enum belay_code check_seen(const struct change *change)
@@ -389,7 +372,7 @@ static void restore_state(struct job *job)
         code = belay_document_load_snapshot(change.states, change.key, version, &old, &job->err);
     }
     if (code == BELAY_OK) {
-        text = with_serial(&old, change.before);
+        text = tf_with_serial(old.data, change.before == NULL ? NULL : change.before->text);
         code = text == NULL ? error_no_memory(&job->err) : change_save(&change, text, strlen(text), &kept);
     }
     if (code == BELAY_OK) {

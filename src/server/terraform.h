@@ -33,4 +33,14 @@ enum belay_code tf_take_own(struct job *job, const char *why, struct belay_lock 
 /* The answer to who cannot have the lock: 423, and the holder's own description of itself. */
 void tf_answer_held(struct job *job);
 
+/* ---- terraform_serial.c ---- */
+
+/*
+ * Whether `text` may follow `before`: of another lineage, or with a greater serial.
+ * What has no serial can be followed by anything. If not, *out_serial is that of `before`.
+ */
+bool tf_is_later(const char *before, const char *text, unsigned long long *out_serial);
+/* An old version with a serial above that of `now` (NULL: there is none). The caller frees it; NULL: no memory. */
+char *tf_with_serial(const char *old, const char *now);
+
 #endif

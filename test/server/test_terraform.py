@@ -113,6 +113,41 @@ class Protocol(ServerCase):
         answer = self.lock("id-1")
         self.assertEqual((answer.status, answer.json()["ID"], answer.json()["Who"]), (423, taken["lock_id"], "night-shift"))
 
+    def test_a_late_duplicate_does_not_overwrite_the_newer_state(self):
+        """Issue 12, item 34: under the same lock; a proxy delivers the first write once more after the second."""
+        self.lock("id-1")
+        for serial in (1, 2, 2):
+            self.assertEqual(self.write("id-1", serial).status, 200, "the same again changes nothing, and is no error")
+        newest = self.server.get("/v1/terraform/net").body
+        other = {**STATE, "serial": 2, "outputs": {"x": 1}}
+        for body in ({**STATE, "serial": 1}, other, {**STATE, "serial": 0}, {"version": 4}, {**STATE, "serial": "3"},
+                     {"serial": 1}, {**STATE, "serial": -3}, {"nested": {"serial": 9}, "serial": 2}):
+            for method in ("POST", "PUT"):
+                answer = self.server.call(method, "/v1/terraform/net?ID=id-1", body)
+                self.assertEqual((answer.status, answer.error["code"]), (409, "refused"), body)
+                self.assertIn("has serial 2 already", answer.error["message"])
+        self.assertEqual(self.server.get("/v1/terraform/net").body, newest)
+        self.assertEqual(len(self.server.get("/v1/terraform/net/versions").json()["versions"]), 2)
+        self.assertEqual(self.write("id-1", 3).status, 200)
+
+    def test_another_lineage_begins_again(self):
+        self.lock("id-1")
+        self.write("id-1", 7)
+        self.assertEqual(self.server.post("/v1/terraform/net?ID=id-1", {**STATE, "lineage": "l2", "serial": 1}).status, 200)
+        self.assertEqual(self.serial(), 1)
+        self.assertEqual(self.server.post("/v1/terraform/net?ID=id-1", {**STATE, "lineage": "l2", "serial": 0}).status, 409)
+
+    def test_a_serial_that_goes_back_is_forced_by_an_admin(self):
+        server = self.serve("--store", f"sqlite:{self.dir}/forced.db", config=self.config_with(TOKENS))
+        path = "/v1/terraform/net?ID=id-1"
+        server.call("LOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-locker")
+        self.assertEqual(server.post(path, {**STATE, "serial": 5}, token="secret-locker").status, 200)
+        self.assertEqual(server.post(f"{path}&force=true", {**STATE, "serial": 4}, token="secret-locker").status, 403)
+        self.assertEqual(server.post(f"{path}&force=false", {**STATE, "serial": 4}, token="secret-admin").status, 409)
+        self.assertEqual(server.post(f"{path}&force=true", {**STATE, "serial": 6}, token="secret-locker").status, 200)
+        self.assertEqual(server.post(f"{path}&force=true", {**STATE, "serial": 4}, token="secret-admin").status, 200)
+        self.assertEqual(server.get("/v1/terraform/net", token="secret-admin").json()["serial"], 4)
+
     def test_a_terraform_lock_is_an_ordinary_one(self):
         self.lock("id-1")
         shown = json.loads(self.ok("list", "--json", "--store", self.server.url).out.splitlines()[0])
@@ -420,6 +455,24 @@ class TerraformCase(ServerCase):
 
 
 class RealTerraform(TerraformCase):
+    def test_a_push_of_an_older_state_is_refused_and_forced_by_the_address(self):
+        path = self.folder("push")
+        self.terraform(path, "apply", "-auto-approve")
+        old = json.loads(self.terraform_out(path, "state", "pull"))
+        for value in ("two", "three"):
+            text = (path / "main.tf").read_text().replace('"one"', f'"{value}"').replace('"two"', f'"{value}"')
+            (path / "main.tf").write_text(text)
+            self.terraform(path, "apply", "-auto-approve")
+        newest = self.server.get("/v1/terraform/shop").json()
+        (path / "old.tfstate").write_text(json.dumps(old))
+        out = self.terraform(path, "state", "push", "-force", "old.tfstate", code=1)
+        self.assertIn("409", out)
+        self.assertEqual(self.server.get("/v1/terraform/shop").json(), newest)
+        address = f"{self.server.url}/v1/terraform/shop"
+        self.terraform(path, "init", "-reconfigure", f"-backend-config=address={address}?force=true")
+        self.terraform(path, "state", "push", "-force", "old.tfstate")
+        self.assertEqual(self.server.get("/v1/terraform/shop").json()["outputs"], old["outputs"])
+
     def folder(self, name, value="one", sleep=None, lease=None, state="shop"):
         path = self.dir / name
         path.mkdir()
