@@ -254,7 +254,8 @@ BELAY_API enum belay_code belay_state_backup(struct belay_states *states, const 
 
 /*
  * Save the content of a snapshot as a new version. History and the greatest token
- * go on from what is there now; if that is damaged, from the snapshot.
+ * go on from what is there now; if that is damaged, from the snapshot. `serial` goes on
+ * from the greatest that was given to a version, whatever is damaged or gone.
  */
 BELAY_API enum belay_code belay_state_restore(struct belay_states *states,
                                               const struct belay_state_name *name, const char *snapshot,

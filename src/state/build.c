@@ -91,7 +91,7 @@ static char *make_metadata(const struct build *build)
                  quoted(deployment != NULL && deployment->triggered_by != NULL ? deployment->triggered_by
                         : build->stamp != NULL                                 ? build->stamp->locked_by
                                                                                : NULL));
-        add_number(&edits, "serial", (build->was == NULL ? 0 : build->was->serial) + 1);
+        add_number(&edits, "serial", build->last_serial + 1);
         add_edit(&edits, "snapshot", quoted(build->snapshot));
     }
     if (!build->only_stamp && deployment != NULL) {

@@ -16,7 +16,8 @@
 #include "base/error.h"
 #include "state/states.h"
 
-enum { ATTEMPTS = 8 };
+enum { ATTEMPTS = 8, SERIALS_MAX = 16 };
+#define SERIAL_MAX (UINT64_C(1) << 53)
 
 /* What is there now. */
 struct current {
@@ -248,6 +249,61 @@ static enum belay_code keep_current(const struct save *save, const struct curren
     return code == BELAY_OK ? snapshots_read(save->states, save->folder, snapshots, err) : code;
 }
 
+/* ---- counting on -------------------------------------------------------------------- */
+
+/* The serial of a document that is not as it was saved, if that much of it can be read. */
+static uint64_t serial_of_damaged(const struct belay_state *state)
+{
+    struct doc doc = { 0 };
+    uint64_t serial = 0;
+
+    if (state != NULL && doc_scan(state->text, state->len, &doc, NULL) == BELAY_OK) {
+        uint32_t metadata = doc_member(&doc, 0, "metadata");
+        uint32_t node = metadata == 0 ? 0 : doc_member(&doc, metadata, "serial");
+
+        if (node == 0 || !doc_number(&doc, node, &serial) || serial > SERIAL_MAX) {
+            serial = 0;
+        }
+    }
+    doc_release(&doc);
+    return serial;
+}
+
+/*
+ * Where the present state is damaged or gone its serial is not known, and counting
+ * from 1 again would let a copy of an early version pass for one of the present. Every
+ * version has a snapshot but perhaps the last, so the newest snapshot's serial, one
+ * more, and one for every newer snapshot that cannot be read is as far as it may have
+ * come. Some older ones are looked at because an earlier belay did count from 1 again.
+ */
+static enum belay_code find_last_serial(const struct save *save, const struct current *current,
+                                        const struct snapshots *snapshots, uint64_t *out_serial,
+                                        struct belay_error *err)
+{
+    uint64_t last = serial_of_damaged(current->state);
+
+    for (size_t i = 0; i < snapshots->n && i < SERIALS_MAX; i++) {
+        struct belay_state *state = NULL;
+        struct format format = { 0 };
+        char rest[SNAPSHOT_NAME_SIZE + 16];
+        enum belay_code code;
+
+        (void)snprintf(rest, sizeof rest, "history/%.*s", SNAPSHOT_NAME_SIZE - 1, snapshots->items[i].name);
+        code = state_fetch(save->states, save->name, rest, &state, &format, err);
+        if (code == BELAY_OK && state->serial > 0 && state->serial <= SERIAL_MAX &&
+            state->serial + i + 1 > last) {
+            last = state->serial + i + 1;
+        }
+        format_release(&format);
+        belay_state_free(state);
+        if (code != BELAY_OK && code != BELAY_BAD_CONTENT && code != BELAY_NOT_FOUND) {
+            return code;
+        }
+    }
+    *out_serial = last;
+    return BELAY_OK;
+}
+
 struct version {
     char *text; /* owned */
     size_t len;
@@ -267,6 +323,7 @@ static enum belay_code make_version(const struct save *save, const struct curren
                            .deployment = save->write->deployment,
                            .only_stamp = save->only_stamp,
                            .locked = save->only_stamp || save->write->keep_locked,
+                           .last_serial = there == NULL ? 0 : current->state->serial,
                            .now_unix_ms = states_now(save->states) };
     enum belay_code code = BELAY_OK;
 
@@ -274,7 +331,10 @@ static enum belay_code make_version(const struct save *save, const struct curren
         snapshots_next(snapshots, build.now_unix_ms, out->snapshot);
         build.snapshot = out->snapshot;
     }
-    if (save->content != NULL) {
+    if (!save->only_stamp && build.last_serial == 0) {
+        code = find_last_serial(save, current, snapshots, &build.last_serial, err);
+    }
+    if (code == BELAY_OK && save->content != NULL) {
         code = diff_members(there, there == NULL ? 0 : there->resources, save->content,
                             save->content->resources, "resources", count_change, build.changes, err);
     }

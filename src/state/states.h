@@ -81,6 +81,7 @@ struct build {
     bool only_stamp; /* no new version: the lock alone changes */
     bool locked;
     const char *snapshot; /* of this version; NULL with only_stamp */
+    uint64_t last_serial; /* the greatest that may have been given to a version */
     int64_t now_unix_ms;
     size_t changes[3]; /* by enum belay_change */
 };

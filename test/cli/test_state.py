@@ -378,6 +378,61 @@ class Deploy(StateCase):
         self.assertEqual([self.load()["metadata"][k] for k in ("git_commit", "git_branch")], [head, "trunk"])
 
 
+class Counting(StateCase):
+    """Issue 12, item 9: a serial is never given twice, whatever became of the state."""
+
+    def setUp(self):
+        super().setUp()
+        self.path = self.dir / "belay.db-state/stacks/shop/prod/state.json"
+        self.copies = {}
+        for n in range(1, 6):
+            self.save({"outputs": {"n": n}})
+            self.copies[n] = self.write(f"copy-{n}.json", self.ok("state", "load", *WHERE).out)
+
+    def refused_all(self):
+        now = self.load()
+        for n, copy in self.copies.items():
+            self.fails(77, "state", "save", *WHERE, copy)
+        self.assertEqual(self.load(), now)
+        return now["metadata"]["serial"]
+
+    def test_after_a_restore_over_a_damaged_state_early_copies_are_refused(self):
+        harms = {"cut off": lambda text: text[:200], "not JSON": lambda text: "garbage", "changed": lambda text: text.replace('"n": 5', '"n": 6'),
+                 "no serial": lambda text: text.replace('"serial"', '"cereal"'), "empty": lambda text: ""}
+        last = 5
+        for harm in harms.values():
+            self.path.write_text(harm(self.path.read_text()))
+            self.ok("state", "restore", *WHERE, "--yes", "4")  # the fourth newest, and not the newest
+            serial = self.refused_all()
+            self.assertGreater(serial, last)
+            last = serial
+
+    def test_the_newest_snapshots_may_be_damaged_too(self):
+        for snapshot in self.history()["snapshots"][:2]:
+            (self.path.parent / "history" / snapshot["name"]).write_text("garbage")
+        self.path.write_text("garbage")
+        self.ok("state", "restore", *WHERE, "--yes", "3")
+        self.assertGreater(self.refused_all(), 5)
+
+    def test_a_version_that_never_got_its_snapshot_counts(self):
+        (self.path.parent / "history" / self.history()["snapshots"][0]["name"]).unlink()
+        self.path.write_text("garbage")
+        self.ok("state", "restore", *WHERE, "--yes", "1")
+        self.assertGreater(self.refused_all(), 5)
+
+    def test_a_state_that_is_gone_is_not_counted_from_one_again(self):
+        self.path.unlink()
+        self.ok("state", "restore", *WHERE, "--yes", "1")
+        serial = self.refused_all()
+        self.assertGreater(serial, 5)
+        self.path.unlink()
+        self.ok("state", "save", *WHERE, self.write("new.json", {"outputs": {"n": 99}}))
+        self.assertGreater(self.refused_all(), serial)
+        self.path.unlink()
+        self.ok("deploy", *WHERE, "--", "true")
+        self.assertGreater(self.refused_all(), serial + 1)
+
+
 class Fencing(StateCase):
     def test_a_paused_holder_changes_nothing_and_keeps_its_work(self):
         self.paused_holder()
