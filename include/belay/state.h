@@ -34,7 +34,12 @@ extern "C" {
 #endif
 
 #define BELAY_STATE_FORMAT "deployer-state-v1"
-enum { BELAY_STATE_PART_MAX = 128, BELAY_STATE_SNAPSHOTS = 100, BELAY_STATE_HISTORY_MAX = 1000 };
+enum {
+    BELAY_STATE_PART_MAX = 128,
+    BELAY_STATE_SNAPSHOTS = 100,
+    BELAY_STATE_SNAPSHOTS_MAX = 10000,
+    BELAY_STATE_HISTORY_MAX = 1000
+};
 #define BELAY_STATE_SNAPSHOT_AGE_MS (90LL * 24 * 3600 * 1000)
 
 struct belay_states;
@@ -48,8 +53,9 @@ struct belay_states_options {
     /* Called while something large is read or written; `total` 0: not known. */
     void (*on_progress)(void *context, uint64_t done, uint64_t total);
     void *context;
-    long keep_snapshots; /* so many of a state, not counting the newest; 0: as configured, else 100 */
-    int64_t keep_for_ms; /* and none older than this but the newest; 0: as configured, else 90 days */
+    long keep_snapshots; /* so many of a state at least; 0: as configured, else 100 */
+    int64_t
+        keep_for_ms; /* and every younger one, up to BELAY_STATE_SNAPSHOTS_MAX; 0: as configured, else 90 days */
     int64_t (*now_unix_ms)(void *context); /* NULL: the wall clock */
     const char *lock_store_url; /* beside which states lie if nothing else is said; NULL: as configured */
 };
@@ -209,14 +215,21 @@ struct belay_state_write {
     const struct belay_blob_tag *loaded;       /* what it was made from; NULL: what metadata.serial of the
                                                   new document says; one without is accepted only
                                                   while no state was saved */
-    const struct belay_deployment *deployment; /* NULL: none to be recorded */
+    const struct belay_deployment *deployment; /* NULL: none to be recorded. What is NULL in it is what the
+                                                  new document's own metadata says, else `detected` */
     bool keep_locked;                          /* the deployment goes on */
     bool
         exact; /* what the same lock has saved since it was loaded counts too; without `loaded` there must be none */
+    /*
+     * What to record where `deployment` says nothing and the document brings nothing of its
+     * own: deployment_id, git_commit, git_branch and last_updated_by of its metadata are its
+     * own if they are not those of the state that it replaces. NULL: nothing.
+     */
+    const struct belay_deployment *detected;
 };
 #define BELAY_STATE_WRITE_INIT                                                                               \
     {                                                                                                        \
-        sizeof(struct belay_state_write), NULL, NULL, NULL, false, false                                     \
+        sizeof(struct belay_state_write), NULL, NULL, NULL, false, false, NULL                               \
     }
 
 /*

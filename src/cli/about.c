@@ -231,6 +231,9 @@ static enum belay_code read_options(const struct options *options, struct about 
 {
     static const char *const names[] = { "deployment-id", "triggered-by", "user",
                                          "git-commit",    "git-branch",   "release" };
+    struct belay_deployment *said = &about->said;
+    const char **says[] = { &said->deployment_id, &said->triggered_by, &said->user,
+                            &said->git_commit,    &said->git_branch,   &said->version };
     const char **fields[] = { &about->deployment.deployment_id, &about->deployment.triggered_by,
                               &about->deployment.user,          &about->deployment.git_commit,
                               &about->deployment.git_branch,    &about->deployment.version };
@@ -243,7 +246,7 @@ static enum belay_code read_options(const struct options *options, struct about 
                              names[i], given);
         }
         if (given != NULL) {
-            *fields[i] = given;
+            *fields[i] = *says[i] = given;
         }
     }
     return BELAY_OK;
@@ -263,7 +266,7 @@ enum belay_code about_read(const struct options *options, struct about *about, s
     enum belay_code code;
 
     *about = (struct about){ .n_meta = 0 };
-    deployment->duration_ms = -1;
+    deployment->duration_ms = about->said.duration_ms = -1;
     if (find_ci() != NULL) {
         read_ci(about, find_ci());
     }

@@ -11,8 +11,9 @@ enum { ABOUT_META_MAX = 9, ABOUT_TEXT_SIZE = 300 };
 
 /* Not to be copied: it points into itself. */
 struct about {
-    struct belay_deployment deployment;
-    const char *ci_system; /* NULL: none */
+    struct belay_deployment deployment; /* all of it */
+    struct belay_deployment said;       /* what the options say, and nothing else */
+    const char *ci_system;              /* NULL: none */
     const char *ci_run_id;
     struct belay_meta meta[ABOUT_META_MAX]; /* for the lock (S4.4) */
     size_t n_meta;

@@ -144,11 +144,12 @@ static enum belay_code save(struct deploy *deploy, const char *text, size_t len,
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
 
-    deploy->about.deployment.status = status;
-    deploy->about.deployment.duration_ms = clock_boot_ms() - deploy->begun_ms;
+    deploy->about.said.status = status;
+    deploy->about.said.duration_ms = clock_boot_ms() - deploy->begun_ms;
     write.stamp = deploy->is_fenced ? &deploy->stamp : NULL;
     write.loaded = &deploy->loaded;
-    write.deployment = &deploy->about.deployment;
+    write.deployment = &deploy->about.said;
+    write.detected = &deploy->about.deployment;
     return belay_state_save(deploy->cli.states, &deploy->cli.name, text, len, &write, NULL, err);
 }
 

@@ -46,10 +46,11 @@ static enum belay_code save(struct cli_context *context, const struct options *o
     if (code != BELAY_OK) {
         return code;
     }
-    saving->about.deployment.status =
+    saving->about.said.status =
         options_text(options, "status") == NULL ? "success" : options_text(options, "status");
     write.stamp = saving->lock.is_fenced ? &saving->lock.stamp : NULL;
-    write.deployment = &saving->about.deployment;
+    write.deployment = &saving->about.said;
+    write.detected = &saving->about.deployment;
     write.keep_locked = saving->lock.is_nested;
     return belay_state_save(saving->cli.states, &saving->cli.name, saving->text, saving->len, &write,
                             out_state, err);

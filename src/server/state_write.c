@@ -27,6 +27,8 @@ struct writing {
     struct belay_blob_tag tag;
     struct belay_state_write write;
     struct belay_deployment deployment;
+    struct belay_deployment detected; /* where neither the request nor the document says */
+    char new_id[32];
     char texts[6][TEXT_SIZE];
 };
 
@@ -125,7 +127,8 @@ static void read_deployment(struct writing *writing, const char *status)
                                    &deployment->version,       &deployment->status };
     char id[UUID_TEXT_SIZE];
 
-    deployment->triggered_by = deployment->user = writing->job->by;
+    writing->detected = (struct belay_deployment){ .triggered_by = writing->job->by, .duration_ms = -1 };
+    deployment->user = writing->job->by;
     deployment->status = status;
     deployment->duration_ms = -1;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -133,11 +136,26 @@ static void read_deployment(struct writing *writing, const char *status)
             *slots[i] = writing->texts[i];
         }
     }
-    if (deployment->deployment_id == NULL && uuid_make(id)) {
-        (void)snprintf(writing->texts[0], TEXT_SIZE, "dep-%.8s%.4s", id, id + 9);
-        deployment->deployment_id = writing->texts[0];
+    if (uuid_make(id)) {
+        (void)snprintf(writing->new_id, sizeof writing->new_id, "dep-%.8s%.4s", id, id + 9);
+        writing->detected.deployment_id = writing->new_id;
     }
     writing->write.deployment = deployment;
+    writing->write.detected = &writing->detected;
+}
+
+/* What is recorded is ours: the document that is saved tells of another deployment. */
+static void claim_deployment(struct writing *writing)
+{
+    struct belay_deployment *deployment = &writing->deployment;
+
+    if (deployment->deployment_id == NULL) {
+        deployment->deployment_id = writing->detected.deployment_id;
+    }
+    if (deployment->triggered_by == NULL) {
+        deployment->triggered_by = writing->detected.triggered_by;
+    }
+    writing->write.detected = NULL;
 }
 
 static void answer_saved(struct job *job, const struct belay_state *state)
@@ -256,6 +274,7 @@ static enum belay_code restore(struct writing *writing, const char *version, str
     }
     if (code == BELAY_OK) {
         read_deployment(writing, "restored");
+        claim_deployment(writing);
         code = belay_state_restore(writing->states, &name, which, &writing->write, out_state, &job->err);
         if (code == BELAY_NOT_HOLDER && job->if_match != NULL) {
             job->status = 412; /* as of a PUT */

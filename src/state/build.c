@@ -78,6 +78,67 @@ static const struct doc *doc_of(const struct format *format)
     return format == NULL ? NULL : &format->doc;
 }
 
+static uint32_t metadata_of(const struct format *format)
+{
+    return format == NULL ? 0 : format->metadata;
+}
+
+/* What is recorded of the deployment, with what the document says of it. */
+struct record {
+    struct belay_deployment deployment;
+    char *own[4]; /* owned */
+};
+
+static void record_release(struct record *record)
+{
+    for (size_t i = 0; i < sizeof record->own / sizeof record->own[0]; i++) {
+        free(record->own[i]);
+    }
+}
+
+/* What the new document says by itself, and not because it was copied from the present one. NULL: nothing. */
+static char *own_text(const struct build *build, const char *name, bool is_own_deployment)
+{
+    uint32_t was = metadata_of(build->current);
+    char *text = metadata_of(build->content) == 0
+                     ? NULL
+                     : doc_member_string(&build->content->doc, build->content->metadata, name);
+    uint32_t before = was == 0 ? 0 : doc_member(&build->current->doc, was, name);
+
+    if (text != NULL && !is_own_deployment && before != 0 && doc_is(&build->current->doc, before, text)) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static const char *first_of(const char *said, const char *own, const char *detected)
+{
+    return said != NULL ? said : own != NULL ? own : detected;
+}
+
+static void record_make(const struct build *build, struct record *out)
+{
+    static const struct belay_deployment nothing = { .duration_ms = -1 };
+    const struct belay_deployment *said = build->deployment;
+    const struct belay_deployment *detected = build->detected == NULL ? &nothing : build->detected;
+    bool is_brought = build->detected != NULL && build->content != build->current;
+
+    *out = (struct record){ .deployment = *said };
+    if (is_brought) {
+        out->own[0] = own_text(build, "deployment_id", false);
+        out->own[1] = own_text(build, "last_updated_by", out->own[0] != NULL);
+        out->own[2] = own_text(build, "git_commit", out->own[0] != NULL);
+        out->own[3] = own_text(build, "git_branch", out->own[0] != NULL);
+    }
+    out->deployment.deployment_id = first_of(said->deployment_id, out->own[0], detected->deployment_id);
+    out->deployment.triggered_by = first_of(said->triggered_by, out->own[1], detected->triggered_by);
+    out->deployment.git_commit = first_of(said->git_commit, out->own[2], detected->git_commit);
+    out->deployment.git_branch = first_of(said->git_branch, out->own[3], detected->git_branch);
+    out->deployment.user = first_of(said->user, NULL, detected->user);
+    out->deployment.version = first_of(said->version, NULL, detected->version);
+}
+
 static char *make_metadata(const struct build *build)
 {
     const struct belay_deployment *deployment = build->deployment;
@@ -127,21 +188,22 @@ static char *make_lock(const struct build *build)
     return apply_edits(&edits, doc_of(build->current), build->current == NULL ? 0 : build->current->lock);
 }
 
-static bool has_deployment(const struct format *format, const char *id)
+/* The entry of that deployment; 0: there is none. */
+static uint32_t find_deployment(const struct format *format, const char *id)
 {
     const struct doc *doc = doc_of(format);
 
     if (doc == NULL || format->history == 0 || id == NULL) {
-        return false;
+        return 0;
     }
     for (uint32_t at = format->history + 1; at < doc->nodes[format->history].next; at = doc->nodes[at].next) {
         uint32_t node = doc_member(doc, at, "deployment_id");
 
         if (node != 0 && doc_is(doc, node, id)) {
-            return true;
+            return at;
         }
     }
-    return false;
+    return 0;
 }
 
 static bool is_empty(const struct format *format)
@@ -163,7 +225,7 @@ static const struct format *history_source(const struct build *build)
         return build->current;
     }
     newest = doc_member_string(&build->current->doc, build->current->history + 1, "deployment_id");
-    goes_on = has_deployment(build->content, newest);
+    goes_on = find_deployment(build->content, newest) != 0;
     free(newest);
     return goes_on ? build->content : build->current;
 }
@@ -203,6 +265,22 @@ static void add_entry(struct buf *out, const struct build *build)
         build->changes[BELAY_CREATED], build->changes[BELAY_UPDATED], build->changes[BELAY_DELETED]);
 }
 
+/* The document's own entry of this deployment, if it brings one, else a new one. */
+static void add_newest(struct buf *out, const struct build *build)
+{
+    uint32_t entry = find_deployment(build->content, build->deployment->deployment_id);
+
+    buf_adds(out, "\n    ");
+    if (entry != 0) {
+        size_t len;
+        const char *raw = doc_raw(&build->content->doc, entry, &len);
+
+        buf_add(out, raw, len);
+    } else {
+        add_entry(out, build);
+    }
+}
+
 static char *make_history(const struct build *build)
 {
     const struct format *source = history_source(build);
@@ -211,10 +289,8 @@ static char *make_history(const struct build *build)
     char *json;
 
     buf_adds(&out, "[");
-    if (build->deployment != NULL &&
-        (source == NULL || !has_deployment(source, build->deployment->deployment_id))) {
-        buf_adds(&out, "\n    ");
-        add_entry(&out, build);
+    if (build->deployment != NULL && find_deployment(source, build->deployment->deployment_id) == 0) {
+        add_newest(&out, build);
         n++;
     }
     if (source != NULL) {
@@ -391,10 +467,18 @@ static char *write_out(const struct assembly *a, const char *checksums, size_t *
 enum belay_code build_text(const struct build *build, char **out_text, size_t *out_len,
                            struct belay_error *err)
 {
-    struct assembly a = { .build = build, .text = BUF_INIT(DOC_SIZE_MAX) };
+    struct build with = *build;
+    struct record record = { 0 };
+    struct assembly a = { .build = &with, .text = BUF_INIT(DOC_SIZE_MAX) };
     const struct format *content = build->content;
     char *checksums = NULL;
-    enum belay_code code = make_parts(&a) ? index_made(&a, err) : error_no_memory(err);
+    enum belay_code code;
+
+    if (build->deployment != NULL) {
+        record_make(build, &record);
+        with.deployment = &record.deployment;
+    }
+    code = make_parts(&a) ? index_made(&a, err) : error_no_memory(err);
 
     if (code == BELAY_OK) {
         code = collect(&a, err);
@@ -414,5 +498,6 @@ enum belay_code build_text(const struct build *build, char **out_text, size_t *o
     for (size_t i = 0; i < N_MADE; i++) {
         free(a.made[i]);
     }
+    record_release(&record);
     return code;
 }

@@ -321,6 +321,7 @@ static enum belay_code make_version(const struct save *save, const struct curren
                            .was = there == NULL ? NULL : current->state,
                            .stamp = save->write->stamp,
                            .deployment = save->write->deployment,
+                           .detected = save->write->detected,
                            .only_stamp = save->only_stamp,
                            .locked = save->only_stamp || save->write->keep_locked,
                            .last_serial = there == NULL ? 0 : current->state->serial,

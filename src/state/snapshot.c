@@ -184,7 +184,8 @@ void snapshots_prune(struct belay_states *states, const char *folder, const stru
         struct belay_error err = BELAY_ERROR_INIT;
         char path[STATE_PATH_SIZE];
 
-        if (i < (size_t)states->keep_snapshots && snapshots->items[i].second >= oldest) {
+        if (i < (size_t)states->keep_snapshots ||
+            (snapshots->items[i].second >= oldest && i < BELAY_STATE_SNAPSHOTS_MAX)) {
             continue;
         }
         if (states->store->ops->remove(states->store, snapshot_path(path, folder, snapshots->items[i].name),

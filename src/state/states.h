@@ -77,8 +77,9 @@ struct build {
     const struct format *current;  /* what is there: history, serial, token; NULL: nothing */
     const struct belay_state *was; /* of `current`; NULL: nothing */
     const struct belay_stamp *stamp;
-    const struct belay_deployment *deployment;
-    bool only_stamp; /* no new version: the lock alone changes */
+    const struct belay_deployment *deployment; /* NULL: none */
+    const struct belay_deployment *detected;   /* NULL: nothing */
+    bool only_stamp;                           /* no new version: the lock alone changes */
     bool locked;
     const char *snapshot; /* of this version; NULL with only_stamp */
     uint64_t last_serial; /* the greatest that may have been given to a version */
@@ -123,7 +124,7 @@ enum belay_code snapshots_tell(struct belay_states *states, const char *folder, 
                                void *context, struct belay_error *err);
 enum belay_code snapshots_find(struct belay_states *states, const char *folder, const char *which,
                                char **out_name, struct belay_error *err);
-/* Remove those that are too many or too old; the newest stays. */
+/* Remove those that are both too many and too old. */
 void snapshots_prune(struct belay_states *states, const char *folder, const struct snapshots *snapshots);
 
 /* ---- reading and writing (load.c, save.c) ---- */

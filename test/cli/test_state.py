@@ -20,7 +20,9 @@ class Format(StateCase):
         got = self.ok("state", "load", *where).json()
         for part in ("version", "format_version", "resources", "outputs"):
             self.assertEqual(got[part], wanted[part])
-        self.assertEqual(got["deployment_history"][1:], wanted["deployment_history"])
+        self.assertEqual(got["deployment_history"], wanted["deployment_history"])
+        for name in ("last_updated_by", "deployment_id", "git_commit", "git_branch"):
+            self.assertEqual(got["metadata"][name], wanted["metadata"][name])
         self.assertLessEqual(wanted["metadata"].keys(), got["metadata"].keys())
         self.assertLessEqual(wanted["lock"].keys(), got["lock"].keys())
         self.ok("state", "verify", *where)
@@ -61,8 +63,8 @@ class Format(StateCase):
         self.assertEqual([self.load("--snapshot", str(i))["metadata"]["serial"] for i in (1, 2, 3, 4)], [4, 3, 2, 1])
         self.assertEqual(len(history["deployments"]), 4)
 
-    def test_old_snapshots_go_by_count_and_the_newest_stays(self):
-        config = self.write("c.yaml", "state: {keep_snapshots: 3, keep_for: 30d}\n")
+    def test_old_snapshots_beyond_the_count_go(self):
+        config = self.write("c.yaml", "state: {keep_snapshots: 3, keep_for: 1ms}\n")
         os.chmod(config, 0o600)
         folder = self.dir / "belay.db-state/stacks/shop/prod/history"
         self.save({}, "--config", config)
@@ -70,9 +72,60 @@ class Format(StateCase):
         (folder / "notes.txt").write_text("not ours")
         for _ in range(5):
             self.save({}, "--config", config)
-        self.assertEqual(len(self.history()["snapshots"]), 3)
+        young = self.history()["snapshots"][3:]
+        self.assertEqual([s["timestamp"] for s in young], [s["timestamp"] for s in young if s["timestamp"] >= self.load()["metadata"]["last_updated"]])
         self.assertFalse((folder / "2001-01-01-00-00-00.json").exists())
         self.assertTrue((folder / "notes.txt").exists())
+
+    def test_what_the_file_says_of_its_deployment_is_kept(self):
+        """Issue 12, item 11: document 004's programs fill in the metadata and the history themselves."""
+        self.save({"outputs": {"n": 1}}, "--deployment-id", "dep-1", "--git-commit", "c1", "--triggered-by", "run-1")
+        file = self.load()
+        entry = {"deployment_id": "dep-2", "triggered_by": "run-2", "git_commit": "c2", "status": "success", "x-own": 2}
+        file["metadata"].update(deployment_id="dep-2", git_commit="c2", last_updated_by="run-2", git_branch="b2")
+        file["deployment_history"].insert(0, entry)
+        self.save(file)
+        got = self.load()
+        self.assertEqual([got["metadata"][k] for k in ("deployment_id", "git_commit", "last_updated_by", "git_branch")], ["dep-2", "c2", "run-2", "b2"])
+        self.assertEqual([d["deployment_id"] for d in got["deployment_history"]], ["dep-2", "dep-1"])
+        self.assertEqual(got["deployment_history"][0], entry)
+        # An entry of its own in a history that does not go on from ours.
+        file = self.load()
+        file["metadata"].update(deployment_id="dep-3")
+        file["deployment_history"] = [{**entry, "deployment_id": "dep-3"}]
+        self.save(file)
+        self.assertEqual([(d["deployment_id"], d.get("x-own")) for d in self.load()["deployment_history"]], [("dep-3", 2), ("dep-2", 2), ("dep-1", None)])
+        # An id without an entry: it is made, with what the file says.
+        file = self.load()
+        file["metadata"].update(deployment_id="dep-4", git_commit="c4", last_updated_by="run-4")
+        self.save(file)
+        newest = self.load()["deployment_history"][0]
+        self.assertEqual([newest[k] for k in ("deployment_id", "git_commit", "triggered_by")], ["dep-4", "c4", "run-4"])
+
+    def test_what_a_file_was_loaded_with_is_not_its_own(self):
+        self.save({}, "--deployment-id", "dep-1", "--git-commit", "c1", "--triggered-by", "run-1")
+        self.save(self.load(), "--triggered-by", "run-2")
+        got = self.load()
+        self.assertNotEqual(got["metadata"]["deployment_id"], "dep-1")
+        self.assertEqual((len(got["deployment_history"]), got["metadata"]["last_updated_by"]), (2, "run-2"))
+        file = self.load()
+        file["metadata"]["git_commit"] = "c3"
+        self.save(file)
+        self.assertEqual((self.load()["metadata"]["git_commit"], len(self.load()["deployment_history"])), ("c3", 3))
+
+    def test_options_beat_the_file(self):
+        self.save({"metadata": {"deployment_id": "dep-file", "git_commit": "file", "last_updated_by": "file"}},
+                  "--deployment-id", "dep-option", "--git-commit", "option", "--triggered-by", "option")
+        got = self.load()
+        self.assertEqual([got["metadata"][k] for k in ("deployment_id", "git_commit", "last_updated_by")], ["dep-option", "option", "option"])
+        self.assertEqual([d["deployment_id"] for d in got["deployment_history"]], ["dep-option"])
+
+    def test_the_only_snapshot_of_another_year_stays(self):
+        self.save({})
+        folder = self.dir / "belay.db-state/stacks/shop/prod/history"
+        shutil.copy(folder / self.history()["snapshots"][0]["name"], folder / "2024-01-15-14-20-00.json")
+        self.save({})
+        self.assertIn("2024-01-15-14-20-00.json", [s["name"] for s in self.history()["snapshots"]])
 
     def test_a_file_that_was_loaded_before_another_save_is_refused(self):
         self.save({"outputs": {"n": 1}})

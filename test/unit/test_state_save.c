@@ -14,6 +14,7 @@
 
 static const struct belay_state_name name = { "shop", "prod" };
 static char directory[64];
+static long keep_snapshots;
 static int64_t now_ms;
 
 /* A store that fails to put what has this in its name, as if the process had died before it. */
@@ -88,7 +89,7 @@ static struct belay_states *open_states(void)
     store->base.ops = &ops;
     assert_int_equal(file_blob_open(directory, &store->inner, NULL, NULL), BELAY_OK);
     options.now_unix_ms = read_clock;
-    options.keep_snapshots = 50;
+    options.keep_snapshots = keep_snapshots;
     assert_int_equal(belay_states_open_store(&store->base, NULL, &options, &states, NULL), BELAY_OK);
     return states;
 }
@@ -98,6 +99,7 @@ static int set_up(void **state)
     (void)state;
     now_ms = 1705328400000; /* 2024-01-15T14:20:00Z */
     fail_on = NULL;
+    keep_snapshots = 50;
     (void)snprintf(directory, sizeof directory, "/tmp/belay-state-XXXXXX");
     return mkdtemp(directory) == NULL;
 }
@@ -322,19 +324,24 @@ static void a_snapshot_that_a_crash_left_out_is_made_up_for(void **state)
     belay_states_close(states);
 }
 
-static void old_snapshots_go_by_age_and_the_newest_stays(void **state)
+/* Issue 12, item 11: 90 days, and at least the newest 100. */
+static void snapshots_go_when_they_are_both_old_and_many(void **state)
 {
-    struct belay_states *states = open_states();
+    char text[64];
 
     (void)state;
-    assert_int_equal(save(states, "{}", 1, "a", NULL, NULL), BELAY_OK);
-    now_ms += INT64_C(60) * 24 * 3600 * 1000;
-    assert_int_equal(save(states, "{\"metadata\":{\"serial\":1}}", 2, "a", NULL, NULL), BELAY_OK);
-    assert_int_equal(n_snapshots(states), 2);
-    now_ms += INT64_C(60) * 24 * 3600 * 1000;
-    assert_int_equal(save(states, "{\"metadata\":{\"serial\":2}}", 3, "a", NULL, NULL), BELAY_OK);
-    assert_int_equal(n_snapshots(states), 2);
-    belay_states_close(states);
+    for (unsigned i = 0; i < 8; i++) {
+        struct belay_states *states;
+
+        keep_snapshots = i < 4 ? 50 : 3;
+        states = open_states();
+        (void)snprintf(text, sizeof text, "{\"metadata\":{\"serial\":%u}}", i);
+        assert_int_equal(save(states, text, i + 1, "a", NULL, NULL), BELAY_OK);
+        /* The first four are 60 days apart, and few: all stay. Then three do, and whatever is young. */
+        assert_int_equal(n_snapshots(states), i < 4 ? i + 1 : i < 6 ? 3 : i - 2);
+        now_ms += i < 4 ? INT64_C(60) * 24 * 3600 * 1000 : 1000;
+        belay_states_close(states);
+    }
 }
 
 static void a_clock_that_was_set_back_does_not_change_the_order(void **state)
@@ -417,7 +424,7 @@ int main(void)
         TEST(an_exact_write_is_made_from_exactly_what_it_says),
         TEST(a_reload_reads_only_what_has_changed),
         TEST(a_snapshot_that_a_crash_left_out_is_made_up_for),
-        TEST(old_snapshots_go_by_age_and_the_newest_stays),
+        TEST(snapshots_go_when_they_are_both_old_and_many),
         TEST(a_clock_that_was_set_back_does_not_change_the_order),
         TEST(a_damaged_state_is_not_built_upon),
         TEST(documents_of_other_formats_have_versions_too),
