@@ -136,6 +136,14 @@ BELAY_API enum belay_code belay_state_reload(struct belay_states *states, const 
                                              struct belay_state **out_state, struct belay_error *err);
 
 /*
+ * Load the state, or one of its snapshots, without comparing checksums: what
+ * belay_state_adopt() would accept. It must still be of the format.
+ */
+BELAY_API enum belay_code belay_state_peek(struct belay_states *states, const struct belay_state_name *name,
+                                           const char *snapshot, struct belay_state **out_state,
+                                           struct belay_error *err);
+
+/*
  * Say all that is wrong with a state (`snapshot` NULL) or one of its snapshots:
  * one finding for every part, then BELAY_BAD_CONTENT if one of them failed.
  */
@@ -205,7 +213,7 @@ struct belay_deployment {
     const char *git_commit;
     const char *git_branch;
     const char *version;
-    const char *status;  /* "success", "failed", "lost", "restored" */
+    const char *status;  /* "success", "failed", "lost", "restored", "adopted" */
     int64_t duration_ms; /* -1: not known */
 };
 
@@ -274,6 +282,17 @@ BELAY_API enum belay_code belay_state_restore(struct belay_states *states,
                                               const struct belay_state_name *name, const char *snapshot,
                                               const struct belay_state_write *write,
                                               struct belay_state **out_state, struct belay_error *err);
+
+/*
+ * Accept the state that is there (`snapshot` NULL), or one of its snapshots, although
+ * its checksums are not those of its parts: another program wrote it, with a form of
+ * its own for them. Its content becomes a new version, with checksums of belay's; its
+ * bytes are kept as a snapshot; metadata still names the deployment that made it. A
+ * state that is sound stays as it is. write->loaded: only if it is still that content.
+ */
+BELAY_API enum belay_code belay_state_adopt(struct belay_states *states, const struct belay_state_name *name,
+                                            const char *snapshot, const struct belay_state_write *write,
+                                            struct belay_state **out_state, struct belay_error *err);
 
 /* ---- documents of other formats -------------------------------------------- */
 

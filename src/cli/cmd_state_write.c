@@ -9,8 +9,8 @@
 #include "cli/state_cli.h"
 #include "wire/wire.h"
 
-static int say_saved(const struct cli_context *context, const struct state_cli *cli,
-                     const struct belay_state *state, const char *what)
+int state_say_saved(const struct cli_context *context, const struct state_cli *cli,
+                    const struct belay_state *state, const char *what)
 {
     if (context->json) {
         return cli_print_line(
@@ -85,7 +85,7 @@ static int exec_save(struct cli_context *context, const struct options *options)
         }
     }
     if (code == BELAY_OK) {
-        exit_code = say_saved(context, &saving.cli, state, "saved");
+        exit_code = state_say_saved(context, &saving.cli, state, "saved");
     } else {
         exit_code = cli_error(context, &err);
         /* What came through a pipe is nowhere else. */
@@ -260,8 +260,8 @@ static int exec_restore(struct cli_context *context, const struct options *optio
         write.keep_locked = saving.lock.is_nested;
         code = belay_state_restore(saving.cli.states, &saving.cli.name, snapshot, &write, &state, &err);
     }
-    exit_code =
-        code == BELAY_OK ? say_saved(context, &saving.cli, state, "restored") : cli_error(context, &err);
+    exit_code = code == BELAY_OK ? state_say_saved(context, &saving.cli, state, "restored")
+                                 : cli_error(context, &err);
     state_lock_release(context, &saving.lock, code == BELAY_OK);
     belay_state_free(state);
     free(snapshot);

@@ -27,6 +27,7 @@ const struct cli_command *const cli_commands[] = {
     &cmd_state_history,
     &cmd_state_backup,
     &cmd_state_restore,
+    &cmd_state_adopt,
     &cmd_state_rebind,
     &cmd_state_verify,
     &cmd_state_list,

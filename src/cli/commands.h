@@ -24,6 +24,7 @@ extern const struct cli_command cmd_state_save;
 extern const struct cli_command cmd_state_history;
 extern const struct cli_command cmd_state_backup;
 extern const struct cli_command cmd_state_restore;
+extern const struct cli_command cmd_state_adopt;
 extern const struct cli_command cmd_state_rebind;
 extern const struct cli_command cmd_state_verify;
 extern const struct cli_command cmd_state_list;

@@ -40,6 +40,10 @@ void state_lock_release(struct cli_context *context, struct state_lock *lock, bo
 enum belay_code state_stamp_fill(struct belay_stamp *stamp, struct belay_client *client,
                                  const struct belay_info *info, struct belay_error *err);
 
+/* A line, or an object with --json, about a version that was saved. */
+int state_say_saved(const struct cli_context *context, const struct state_cli *cli,
+                    const struct belay_state *state, const char *what);
+
 /* A question of which only "yes" is an answer, unless --yes; `what` is what --yes would do. */
 enum belay_code state_confirm(const struct cli_context *context, const struct options *options,
                               const char *what, struct belay_error *err);

@@ -228,3 +228,8 @@ void handle_state_restore(struct exchange *x)
 {
     start(x, state_restore, x->more[1]);
 }
+
+void handle_state_adopt(struct exchange *x)
+{
+    start(x, state_adopt, x->more[1]);
+}

@@ -43,5 +43,6 @@ void state_put(struct job *job);
 /* From now on nobody with an older lock can write, and nobody who loaded before. */
 void state_stamp(struct job *job);
 void state_restore(struct job *job);
+void state_adopt(struct job *job);
 
 #endif

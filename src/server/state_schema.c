@@ -36,5 +36,7 @@ const char state_schemas[] =
     "\"VersionList\":{\"type\":\"object\",\"required\":[\"versions\"],\"properties\":{"
     "\"name\":{\"type\":\"string\"},\"versions\":{\"type\":\"array\","
     "\"items\":{\"$ref\":\"#/components/schemas/Version\"}}}},"
+    "\"Adopt\":{\"type\":\"object\",\"properties\":{\"version\":{\"type\":\"string\","
+    "\"description\":\"its name, index or timestamp, or latest; by default the state itself\"}}},"
     "\"Restore\":{\"type\":\"object\",\"required\":[\"version\"],\"properties\":{"
     "\"version\":{\"type\":\"string\",\"description\":\"its name, index or timestamp, or latest\"}}}}";

@@ -259,12 +259,26 @@ void state_stamp(struct job *job)
     end(&writing, code);
 }
 
-static enum belay_code restore(struct writing *writing, const char *version, struct belay_state **out_state)
+/* How an old version, or what another program wrote, becomes a new one. */
+typedef enum belay_code (*state_again_fn)(struct belay_states *states, const struct belay_state_name *name,
+                                          const char *snapshot, const struct belay_state_write *write,
+                                          struct belay_state **out_state, struct belay_error *err);
+struct again {
+    state_again_fn work;
+    const char *status;
+    const char *version; /* NULL: none is named */
+};
+
+static enum belay_code save_again(struct writing *writing, const struct again *again,
+                                  struct belay_state **out_state)
 {
     struct job *job = writing->job;
     struct belay_state_name name = state_job_name(job);
     char *which = NULL;
-    enum belay_code code = belay_state_find_snapshot(writing->states, &name, version, &which, &job->err);
+    enum belay_code code =
+        again->version == NULL
+            ? BELAY_OK
+            : belay_state_find_snapshot(writing->states, &name, again->version, &which, &job->err);
 
     if (code == BELAY_OK) {
         code = use_or_take_lock(writing, job->more[1]);
@@ -273,9 +287,9 @@ static enum belay_code restore(struct writing *writing, const char *version, str
         code = read_condition(writing); /* they were shown what would change, and from what */
     }
     if (code == BELAY_OK) {
-        read_deployment(writing, "restored");
+        read_deployment(writing, again->status);
         claim_deployment(writing);
-        code = belay_state_restore(writing->states, &name, which, &writing->write, out_state, &job->err);
+        code = again->work(writing->states, &name, which, &writing->write, out_state, &job->err);
         if (code == BELAY_NOT_HOLDER && job->if_match != NULL) {
             job->status = 412; /* as of a PUT */
             job->err.code = BELAY_REFUSED;
@@ -285,25 +299,48 @@ static enum belay_code restore(struct writing *writing, const char *version, str
     return code;
 }
 
+static void run_again(struct job *job, const struct again *again)
+{
+    struct belay_state *state = NULL;
+    struct writing writing;
+    enum belay_code code = begin(&writing, job);
+
+    if (code == BELAY_OK) {
+        code = save_again(&writing, again, &state);
+    }
+    end_saved(&writing, state, code);
+}
+
 void state_restore(struct job *job)
 {
     json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
-    const char *version = json_string_value(json_object_get(root, "version"));
-    struct belay_state *state = NULL;
-    struct writing writing;
-    enum belay_code code;
+    struct again again = { belay_state_restore, "restored",
+                           json_string_value(json_object_get(root, "version")) };
 
-    if (version == NULL) {
+    if (again.version == NULL) {
         (void)error_set(&job->err, BELAY_INVALID,
                         "the body must have 'version': a name, an index or a timestamp of the history, or "
                         "latest, as a text");
-        json_decref(root);
-        return;
+    } else {
+        run_again(job, &again);
     }
-    code = begin(&writing, job);
-    if (code == BELAY_OK) {
-        code = restore(&writing, version, &state);
+    json_decref(root);
+}
+
+void state_adopt(struct job *job)
+{
+    json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
+    json_t *version = json_object_get(root, "version");
+    struct again again = { belay_state_adopt, "adopted", json_string_value(version) };
+
+    if ((job->body_len > 0 && !json_is_object(root)) ||
+        (version != NULL && !json_is_null(version) && again.version == NULL)) {
+        (void)error_set(
+            &job->err, BELAY_INVALID,
+            "the body must be empty, or an object; 'version' in it a name, an index or a timestamp "
+            "of the history, or latest, as a text");
+    } else {
+        run_again(job, &again);
     }
-    end_saved(&writing, state, code);
     json_decref(root);
 }

@@ -155,7 +155,7 @@ static char *make_metadata(const struct build *build)
         add_number(&edits, "serial", build->last_serial + 1);
         add_edit(&edits, "snapshot", quoted(build->snapshot));
     }
-    if (!build->only_stamp && deployment != NULL) {
+    if (!build->only_stamp && deployment != NULL && !build->adopt) {
         add_edit(&edits, "deployment_id", quoted(deployment->deployment_id));
         add_edit(&edits, "git_commit", quoted(deployment->git_commit));
         add_edit(&edits, "git_branch", quoted(deployment->git_branch));

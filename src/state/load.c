@@ -82,13 +82,24 @@ enum belay_code state_fetch(struct belay_states *states, const struct belay_stat
     return fetch(states, name, rest, NULL, out_state, out_format, err);
 }
 
+enum belay_code state_say_damaged(const struct belay_state_name *name, const char *rest,
+                                  struct belay_error *err)
+{
+    char path[STATE_PATH_SIZE];
+    bool is_snapshot = strcmp(rest, "state.json") != 0;
+
+    (void)error_wrap(err, "%.200s (%s)", state_path(path, name, rest),
+                     is_snapshot ? "'belay state adopt --snapshot' accepts it as it is"
+                                 : "'belay state adopt' accepts it as it is, 'belay state restore' mends it");
+    return BELAY_BAD_CONTENT;
+}
+
 static enum belay_code load(struct belay_states *states, const struct belay_state_name *name,
                             const char *rest, const struct belay_blob_tag *known,
                             struct belay_state **out_state, struct belay_error *err)
 {
     struct belay_state *state = NULL;
     struct format format = { 0 };
-    char path[STATE_PATH_SIZE];
     enum belay_code code = state_name_check(name, err);
 
     if (code == BELAY_OK) {
@@ -96,8 +107,8 @@ static enum belay_code load(struct belay_states *states, const struct belay_stat
     }
     if (code == BELAY_OK && state != NULL) {
         code = format_verify(&format, NULL, NULL, err);
-        if (code != BELAY_OK) {
-            (void)error_wrap(err, "%.300s", state_path(path, name, rest));
+        if (code == BELAY_BAD_CONTENT) {
+            code = state_say_damaged(name, rest, err);
         }
     }
     format_release(&format);
@@ -142,6 +153,30 @@ enum belay_code belay_state_load_snapshot(struct belay_states *states, const str
                : error_set(err, BELAY_INVALID, "'%.100s' is not the name of a snapshot", snapshot);
 }
 
+enum belay_code belay_state_peek(struct belay_states *states, const struct belay_state_name *name,
+                                 const char *snapshot, struct belay_state **out_state,
+                                 struct belay_error *err)
+{
+    char rest[SNAPSHOT_NAME_SIZE + 16] = "state.json";
+    struct belay_state *state = NULL;
+    struct format format = { 0 };
+    enum belay_code code = state_name_check(name, err);
+
+    if (code == BELAY_OK && snapshot != NULL && !snapshot_rest(rest, snapshot)) {
+        code = error_set(err, BELAY_INVALID, "'%.100s' is not the name of a snapshot", snapshot);
+    }
+    if (code == BELAY_OK) {
+        code = state_fetch(states, name, rest, &state, &format, err);
+    }
+    format_release(&format);
+    if (code != BELAY_OK) {
+        belay_state_free(state);
+        return code;
+    }
+    *out_state = state;
+    return BELAY_OK;
+}
+
 enum belay_code belay_state_verify(struct belay_states *states, const struct belay_state_name *name,
                                    const char *snapshot, belay_finding_fn fn, void *context,
                                    struct belay_error *err)
@@ -149,7 +184,6 @@ enum belay_code belay_state_verify(struct belay_states *states, const struct bel
     char rest[SNAPSHOT_NAME_SIZE + 16] = "state.json";
     struct belay_state *state = NULL;
     struct format format = { 0 };
-    char path[STATE_PATH_SIZE];
     enum belay_code code = state_name_check(name, err);
 
     if (code == BELAY_OK && snapshot != NULL && !snapshot_rest(rest, snapshot)) {
@@ -160,8 +194,8 @@ enum belay_code belay_state_verify(struct belay_states *states, const struct bel
     }
     if (code == BELAY_OK) {
         code = format_verify(&format, fn, context, err);
-        if (code != BELAY_OK) {
-            (void)error_wrap(err, "%.300s", state_path(path, name, rest));
+        if (code == BELAY_BAD_CONTENT) {
+            code = state_say_damaged(name, rest, err);
         }
     }
     format_release(&format);

@@ -45,9 +45,8 @@ static enum belay_code read_current(const struct save *save, struct current *out
     if (code == BELAY_OK &&
         (save->write->loaded == NULL || strcmp(save->write->loaded->text, out->state->tag.text) != 0)) {
         code = format_verify(&out->format, NULL, NULL, err);
-        if (code != BELAY_OK) {
-            (void)error_wrap(err, "stacks/%s/%s/state.json ('belay state restore' mends it)",
-                             save->name->stack, save->name->environment);
+        if (code == BELAY_BAD_CONTENT) {
+            code = state_say_damaged(save->name, "state.json", err);
         }
     }
     if (code == BELAY_BAD_CONTENT && save->over_damage) {
@@ -226,16 +225,18 @@ static enum belay_code keep_current(const struct save *save, const struct curren
     char name[SNAPSHOT_NAME_SIZE];
     enum belay_code code;
 
-    if (was == NULL || current->is_damaged) {
+    if (was == NULL || (current->is_damaged && !save->adopt)) {
         return BELAY_OK;
     }
-    if (was->snapshot != NULL && (snapshots_has(snapshots, was->snapshot) || was->serial == 0)) {
+    if (!save->adopt && was->snapshot != NULL &&
+        (snapshots_has(snapshots, was->snapshot) || was->serial == 0)) {
         return BELAY_OK;
     }
-    if (was->serial == 0 && was->n_resources == 0 && was->snapshot == NULL && was->token != 0) {
+    if (!save->adopt && was->serial == 0 && was->n_resources == 0 && was->snapshot == NULL &&
+        was->token != 0) {
         return BELAY_OK; /* the empty one of a first stamp */
     }
-    if (was->snapshot != NULL && strlen(was->snapshot) < sizeof name) {
+    if (!save->adopt && was->snapshot != NULL && strlen(was->snapshot) < sizeof name) {
         strcpy(name, was->snapshot);
     } else {
         snapshots_next(snapshots, states_now(save->states), name);
@@ -324,6 +325,7 @@ static enum belay_code make_version(const struct save *save, const struct curren
                            .detected = save->write->detected,
                            .only_stamp = save->only_stamp,
                            .locked = save->only_stamp || save->write->keep_locked,
+                           .adopt = save->adopt,
                            .last_serial = there == NULL ? 0 : current->state->serial,
                            .now_unix_ms = states_now(save->states) };
     enum belay_code code = BELAY_OK;
@@ -332,7 +334,7 @@ static enum belay_code make_version(const struct save *save, const struct curren
         snapshots_next(snapshots, build.now_unix_ms, out->snapshot);
         build.snapshot = out->snapshot;
     }
-    if (!save->only_stamp && build.last_serial == 0) {
+    if (!save->only_stamp && (build.last_serial == 0 || save->adopt)) {
         code = find_last_serial(save, current, snapshots, &build.last_serial, err);
     }
     if (code == BELAY_OK && save->content != NULL) {
@@ -405,7 +407,7 @@ static enum belay_code try_once(const struct save *save, struct belay_state **ou
     if (code == BELAY_OK && !current.is_damaged) {
         code = check_stamp(save, current.state, err);
     }
-    if (code == BELAY_OK && !save->only_stamp && !current.is_damaged) {
+    if (code == BELAY_OK && !save->only_stamp && (!current.is_damaged || save->write->loaded != NULL)) {
         code = check_base(save, current.state, err);
     }
     if (code == BELAY_OK && !save->only_stamp) {
@@ -551,5 +553,53 @@ enum belay_code belay_state_restore(struct belay_states *states, const struct be
     }
     format_release(&content);
     belay_state_free(old);
+    return code;
+}
+
+/* Sound, and with checksums of belay's: there is nothing to accept. */
+static bool is_sound(const struct belay_state *state, const struct format *format)
+{
+    return state->has_checksums && format_verify(format, NULL, NULL, NULL) == BELAY_OK;
+}
+
+enum belay_code belay_state_adopt(struct belay_states *states, const struct belay_state_name *name,
+                                  const char *snapshot, const struct belay_state_write *write,
+                                  struct belay_state **out_state, struct belay_error *err)
+{
+    struct belay_state_write own = write == NULL ? plain_write : *write;
+    struct belay_state *there = NULL;
+    struct format content = { 0 };
+    struct save save = { .states = states,
+                         .name = name,
+                         .write = &own,
+                         .content = &content,
+                         .any_base = true,
+                         .over_damage = true,
+                         .adopt = true };
+    enum belay_code code = belay_state_peek(states, name, snapshot, &there, err);
+
+    if (code == BELAY_OK) {
+        code = format_read(there->text, there->len, name, false, &content, err);
+    }
+    if (code == BELAY_OK && snapshot == NULL && own.loaded == NULL) {
+        own.loaded = &there->tag; /* exactly what is accepted here */
+    }
+    own.exact = own.loaded != NULL;
+    own.detected = NULL;
+    if (code == BELAY_OK && snapshot == NULL && strcmp(own.loaded->text, there->tag.text) != 0) {
+        code =
+            error_set(err, BELAY_NOT_HOLDER, "the state of '%s' in '%s' has changed since it was looked at",
+                      name->stack, name->environment);
+    }
+    if (code == BELAY_OK && snapshot == NULL && is_sound(there, &content)) {
+        if (out_state != NULL) {
+            *out_state = there;
+            there = NULL;
+        }
+    } else if (code == BELAY_OK) {
+        code = save_run(&save, out_state, err);
+    }
+    format_release(&content);
+    belay_state_free(there);
     return code;
 }

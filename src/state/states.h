@@ -81,6 +81,7 @@ struct build {
     const struct belay_deployment *detected;   /* NULL: nothing */
     bool only_stamp;                           /* no new version: the lock alone changes */
     bool locked;
+    bool adopt;           /* metadata keeps the deployment that it names */
     const char *snapshot; /* of this version; NULL with only_stamp */
     uint64_t last_serial; /* the greatest that may have been given to a version */
     int64_t now_unix_ms;
@@ -134,6 +135,10 @@ enum belay_code state_fetch(struct belay_states *states, const struct belay_stat
                             const char *rest, struct belay_state **out_state, struct format *out_format,
                             struct belay_error *err);
 
+/* What is stored there is not as it was saved: say where, and what can be done. Returns BELAY_BAD_CONTENT. */
+enum belay_code state_say_damaged(const struct belay_state_name *name, const char *rest,
+                                  struct belay_error *err);
+
 struct save {
     struct belay_states *states;
     const struct belay_state_name *name;
@@ -143,6 +148,7 @@ struct save {
     bool only_stamp;
     bool any_base;    /* the content's serial is not that of what it was made from */
     bool over_damage; /* what is there may be damaged, and is replaced then */
+    bool adopt;       /* the content is what is there: its bytes and its deployment are kept */
 };
 enum belay_code save_run(struct save *save, struct belay_state **out_state, struct belay_error *err);
 

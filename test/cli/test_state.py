@@ -431,6 +431,101 @@ class Deploy(StateCase):
         self.assertEqual([self.load()["metadata"][k] for k in ("git_commit", "git_branch")], [head, "trunk"])
 
 
+class Adopt(StateCase):
+    """Issue 12, item 10: states as document 004's own program writes them."""
+
+    where = ("--stack", "user-platform", "--environment", "production")
+
+    def setUp(self):
+        super().setUp()
+        self.folder = self.dir / "belay.db-state/stacks/user-platform/production"
+        self.path = self.folder / "state.json"
+        (self.folder / "history").mkdir(parents=True)
+        self.text, self.wanted = example()
+        self.assertEqual(self.wanted["checksums"]["resources"], "sha256:abc123...", "a placeholder, as in the document")
+        self.path.write_text(self.text, encoding="utf-8")
+        (self.folder / "history/2024-01-15-11-45-00.json").write_text(self.text.replace("v1.2.3", "v1.2.1"), encoding="utf-8")
+
+    def names(self):
+        return [s["name"] for s in self.ok("state", "history", "--json", *self.where).json()["snapshots"]]
+
+    def test_every_refusal_names_it(self):
+        for args in (("state", "load", *self.where), ("state", "verify", *self.where), ("deploy", *self.where, "--", "touch", "ran"),
+                     ("state", "save", *self.where, self.write("new.json", self.wanted)), ("state", "load", *self.where, "--snapshot", "1"),
+                     ("state", "restore", *self.where, "--yes", "1")):
+            self.assertIn("belay state adopt", self.fails(65, *args).err, args)
+        self.assertFalse(self.has("ran"))
+        self.assertEqual(self.path.read_text(encoding="utf-8"), self.text)
+
+    def test_it_shows_what_it_is_keeps_the_bytes_and_says_who(self):
+        result = self.ok("state", "adopt", *self.where, "--yes", "--triggered-by", "alice@laptop")
+        for said in ("github-actions-run-12345", "dep-abc123def456", "resources: the checksum is wrong", "in its history", "2024-01-15T14:20:00Z"):
+            self.assertIn(said, result.err)
+        got = self.ok("state", "load", *self.where).json()
+        for part in ("resources", "outputs"):
+            self.assertEqual(got[part], self.wanted[part])
+        for name in ("deployment_id", "git_commit", "git_branch"):
+            self.assertEqual(got["metadata"][name], self.wanted["metadata"][name], "what is deployed is what it was")
+        self.assertEqual((got["metadata"]["serial"], got["metadata"]["last_updated_by"]), (1, "alice@laptop"))
+        newest = got["deployment_history"][0]
+        self.assertEqual((newest["status"], newest["triggered_by"]), ("adopted", "alice@laptop"))
+        self.assertEqual(got["deployment_history"][1:], self.wanted["deployment_history"])
+        names = self.names()
+        self.assertEqual(len(names), 3)
+        self.assertEqual((self.folder / "history" / names[1]).read_text(encoding="utf-8"), self.text, "as it was, to the byte")
+        self.ok("state", "verify", *self.where)
+        self.ok("deploy", *self.where, "--", "true")
+        self.ok("state", "save", *self.where, self.write("again.json", self.ok("state", "load", *self.where).out))
+
+    def test_a_snapshot_of_that_program_is_adopted_too(self):
+        self.ok("state", "adopt", *self.where, "--yes")
+        self.ok("state", "adopt", *self.where, "--yes", "--snapshot", "2024-01-15T11:45:00Z")
+        got = self.ok("state", "load", *self.where).json()
+        self.assertIn("v1.2.1", got["resources"]["user-service/api"]["desired_config"]["image"]["tag"])
+        self.assertEqual(got["metadata"]["serial"] > 1, True)
+        self.assertEqual([d["status"] for d in got["deployment_history"][:2]], ["adopted", "adopted"])
+
+    def test_a_snapshot_is_adopted_over_a_state_that_is_not(self):
+        self.ok("state", "adopt", *self.where, "--yes", "--snapshot", "1")
+        names = self.names()
+        self.assertEqual((self.folder / "history" / names[1]).read_text(encoding="utf-8"), self.text, "what was replaced is kept")
+
+    def test_it_asks_and_changes_nothing_without_an_answer(self):
+        self.assertIn("--yes", self.fails(64, "state", "adopt", *self.where).err)
+        for answer, code in (("no\n", 77), ("yes\n", 0)):
+            terminal = self.terminal("state", "adopt", *self.where)
+            terminal.expect("Are you sure")
+            terminal.send(answer)
+            self.assertEqual(terminal.finish(), code)
+            self.assertEqual(self.path.read_text(encoding="utf-8") == self.text, code != 0)
+
+    def test_what_is_sound_stays_as_it_is(self):
+        self.ok("state", "adopt", *self.where, "--yes")
+        before = self.path.read_bytes()
+        self.assertIn("nothing to adopt", self.ok("state", "adopt", *self.where, "--yes").out)
+        self.assertEqual(self.path.read_bytes(), before)
+        self.assertEqual(len(self.names()), 3)
+
+    def test_what_is_no_state_cannot_be_adopted(self):
+        for text in ("garbage", "[]", '{"format_version": "other"}', self.text.replace('"stack": "user-platform"', '"stack": "another"')):
+            self.path.write_text(text, encoding="utf-8")
+            self.fails(65, "state", "adopt", *self.where, "--yes")
+            self.assertEqual(self.path.read_text(encoding="utf-8"), text)
+        self.fails(66, "state", "adopt", "--stack", "none", "--environment", "prod", "--yes")
+
+    def test_a_damaged_state_of_ours_goes_on_counting(self):
+        self.ok("state", "adopt", *self.where, "--yes")
+        early = self.write("early.json", self.ok("state", "load", *self.where).out)
+        for _ in range(3):
+            self.ok("deploy", *self.where, "--", "true")
+        document = json.loads(self.path.read_text(encoding="utf-8"))
+        document["metadata"]["serial"] = 0
+        self.path.write_text(json.dumps(document), encoding="utf-8")
+        self.ok("state", "adopt", *self.where, "--yes")
+        self.assertGreater(self.ok("state", "load", *self.where).json()["metadata"]["serial"], 4)
+        self.fails(77, "state", "save", *self.where, early)
+
+
 class Counting(StateCase):
     """Issue 12, item 9: a serial is never given twice, whatever became of the state."""
 

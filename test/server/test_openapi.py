@@ -97,7 +97,8 @@ class World:
         self.must("POST", f"/v1/locks/stack:{names['stack']}:env:prod/acquire", {**lock, "lock_id": f"stack-{n}"})
         self.must("LOCK", f"/v1/terraform/{names['name']}", {"ID": names["ID"]})
         for i in range(2):
-            self.must("PUT", f"/v1/state/{names['stack']}/prod?lock_id=stack-{n}", {"outputs": {"n": i}}, {"If-Match": "*"})
+            self.must("PUT", f"/v1/state/{names['stack']}/prod?lock_id=stack-{n}", {"outputs": {"n": i}, "metadata": {"serial": i}},
+                      {"If-Match": "*"})
             self.must("POST", f"/v1/terraform/{names['name']}?ID={names['ID']}", {"serial": i})
         return {**names, "stack_lock": f"stack-{n}"}
 
@@ -141,10 +142,13 @@ class Request:
             self.query = {"lock_id": self.names["stack_lock"]}
         if self.operation.has(428):
             self.headers = {"If-Match": "*"}
+            self.body["metadata"] = {"serial": 2}  # made from the second save of World.make()
 
     def of_terraform(self):
         if self.operation.takes("ID") and not self.operation.path.endswith("/lock"):
             self.query = {"ID": self.names["ID"]}
+        if self.operation.path.endswith("/{name}") and self.operation.method in ("POST", "PUT"):
+            self.body["serial"] = 7
 
     def of_apps(self):
         if self.operation.method == "POST" and "{name}" not in self.operation.path:

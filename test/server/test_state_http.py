@@ -96,6 +96,32 @@ class StateOverHttp(ServerCase):
         self.assertNotEqual(other.get("/v1/store").json()["id"], one)
         self.assertIn("is fenced by", self.fails(78, "deploy", "--store", other.url, *states, *where, "--", "true").err)
 
+    def test_a_state_of_another_program_is_adopted(self):
+        """Issue 12, item 10."""
+        self.take("l1")
+        self.create("l1")
+        if "BELAY_STATE_STORE" in self.env:
+            self.skipTest("it is about a file that another program writes")
+        path = next(self.dir.rglob("stacks/shop/prod/state.json"))
+        document = json.loads(path.read_text(encoding="utf-8"))
+        document.update(outputs={"url": "theirs"}, checksums={"resources": "sha256:abc...", "outputs": "sha256:def..."})
+        theirs = json.dumps(document)
+        path.write_text(theirs, encoding="utf-8")
+        answer = self.server.get(PATH)
+        self.assertEqual((answer.status, answer.error["code"]), (503, "bad_content"))
+        self.assertIn("belay state adopt", answer.error["message"])
+        for body in ("[]", "x", {"version": 1}):
+            self.assertEqual(self.server.post(f"{PATH}/adopt", body).status, 400)
+        self.assertEqual(self.server.call("POST", f"{PATH}/adopt").status, 409, "the lock is held")
+        self.assertEqual(self.server.call("POST", f"{PATH}/adopt?lock_id=l1", headers={"If-Match": '"another"'}).status, 412)
+        adopted = self.server.call("POST", f"{PATH}/adopt?lock_id=l1&triggered_by=alice")
+        self.assertEqual(adopted.status, 200, adopted)
+        document, etag = self.current()
+        self.assertEqual((document["outputs"], etag), ({"url": "theirs"}, adopted.json()["etag"]))
+        self.assertEqual([document["deployment_history"][0][k] for k in ("status", "triggered_by")], ["adopted", "alice"])
+        self.assertIn(theirs, [p.read_text(encoding="utf-8") for p in (path.parent / "history").iterdir()])
+        self.assertEqual(self.server.post(f"{PATH}/adopt?lock_id=l1", {"version": "latest"}).status, 200)
+
     def test_a_write_is_made_under_the_stacks_lock(self):
         answer = self.create("nobody")
         self.assertEqual(answer.status, 404, answer)
