@@ -110,7 +110,8 @@ struct belay_blob_store {
 BELAY_API enum belay_code belay_blob_name_check(const char *name, struct belay_error *err);
 
 /*
- * Open "file:DIR" or "s3://BUCKET/PREFIX?region=R&endpoint=URL". `url` NULL: what
+ * Open "file:DIR", "s3://BUCKET/PREFIX?region=R&endpoint=URL", or "http://HOST:PORT"
+ * of a belay server, whose states can be read but not written as blobs. `url` NULL: what
  * the configuration says, else the directory FILE-state beside an embedded lock
  * database FILE. `config` NULL: as belay_config_load(NULL) finds it. A directory is made
  * when something is first put into it. *out_url (may be NULL) is the URL as it was

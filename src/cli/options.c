@@ -17,7 +17,8 @@ const struct option_def global_options[] = {
     { .name = "state-store",
       .kind = OPTION_TEXT,
       .value = "URL",
-      .help = "the store of deployment state: file:DIR or s3://BUCKET/PREFIX; else BELAY_STATE_STORE" },
+      .help = "the store of deployment state: file:DIR, s3://BUCKET/PREFIX or http://HOST:PORT; else "
+              "BELAY_STATE_STORE" },
     { .name = "config",
       .kind = OPTION_TEXT,
       .value = "FILE",

@@ -45,19 +45,25 @@ static enum belay_code open_curl(const struct http_options *options, struct http
     return code == BELAY_OK ? net->http_open(options, out_http, err) : code;
 }
 
+struct remote_options client_remote_options(const struct belay_config *config)
+{
+    return (struct remote_options){ .open_curl = open_curl,
+                                    .auth_file = belay_config_get(config, "auth_file"),
+                                    .ca_file = belay_config_get(config, "ca_file") };
+}
+
 /* A server; and a store that says so to whoever asks it instead. */
 static enum belay_code open_remote(const char *url, const struct belay_client_options *options,
                                    const struct belay_config *config, struct belay_store **out_store,
                                    struct client_remote **out_remote, char **out_url, struct belay_error *err)
 {
-    struct remote_options remote_options = { .open_curl = open_curl,
-                                             .auth_file = belay_config_get(config, "auth_file"),
-                                             .ca_file = belay_config_get(config, "ca_file"),
-                                             .on_warning = options->on_warning,
-                                             .traceparent = options->traceparent,
-                                             .context = options->context };
-    enum belay_code code = remote_open(url, &remote_options, out_remote, out_url, err);
+    struct remote_options remote_options = client_remote_options(config);
+    enum belay_code code;
 
+    remote_options.on_warning = options->on_warning;
+    remote_options.traceparent = options->traceparent;
+    remote_options.context = options->context;
+    code = remote_open(url, &remote_options, out_remote, out_url, err);
     if (code != BELAY_OK) {
         return code;
     }

@@ -37,6 +37,7 @@ void ticker_poke(struct ticker *ticker);
 void ticker_stop(struct ticker *ticker); /* without the mutex */
 
 enum { CLIENT_STALE_MAX = 256 };
+struct remote_options;
 
 struct belay_client {
     struct belay_store *store;    /* owned */
@@ -108,6 +109,9 @@ struct belay_lock {
     bool polls;                        /* the thread's own: it has to look */
     int64_t looked_ms;                 /* likewise: boot clock, when it last did */
 };
+
+/* Options for a server that is named by its URL: the credential and the certificates of the configuration. */
+struct remote_options client_remote_options(const struct belay_config *config);
 
 /* A store that answers everything with BELAY_UNREACHABLE and `why`. NULL without memory. */
 struct belay_store *off_store_new(const char *why);

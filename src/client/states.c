@@ -11,7 +11,9 @@
 #include "base/store_url.h"
 #include "base/text.h"
 #include "belay/state.h"
+#include "client/client.h"
 #include "client/loader.h"
+#include "remote/remote_states.h"
 #include "store/file/file_blob.h"
 
 static bool is_folder(const char *folder, const char *name)
@@ -79,9 +81,24 @@ static enum belay_code beside_locks(const char *store, char **out_url, struct be
     return code;
 }
 
-static enum belay_code open_url(const char *url, struct belay_blob_store **out_store, char **out_url,
-                                struct belay_error *err)
+/* Where states are, and how they are reached. */
+struct place {
+    const char *url; /* borrowed */
+    char *made;      /* owned; what `url` points to if it was made up */
+};
+
+static bool is_server(const char *url)
 {
+    return text_has_prefix(url, "http://") || text_has_prefix(url, "https://");
+}
+
+/* *out_server stays NULL unless it is a server. */
+static enum belay_code open_url(const struct place *place, const struct belay_config *config,
+                                struct belay_blob_store **out_store, struct states_server **out_server,
+                                char **out_url, struct belay_error *err)
+{
+    const char *url = place->url;
+
     if (text_has_prefix(url, "file:")) {
         return file_blob_open(url + strlen("file:"), out_store, out_url, err);
     }
@@ -91,41 +108,57 @@ static enum belay_code open_url(const char *url, struct belay_blob_store **out_s
 
         return code == BELAY_OK ? net->open_s3(url + strlen("s3://"), out_store, out_url, err) : code;
     }
+    if (is_server(url)) {
+        struct remote_options options = client_remote_options(config);
+        char *shown = NULL;
+        enum belay_code code = remote_states_open(url, &options, out_store, out_server, &shown, err);
+
+        if (out_url != NULL) {
+            *out_url = shown;
+        } else {
+            free(shown);
+        }
+        return code;
+    }
     return error_set(err, BELAY_INVALID,
-                     "'%.200s' is not a store of states that this belay knows: use file:DIR or "
-                     "s3://BUCKET/PREFIX",
+                     "'%.200s' is not a store of states that this belay knows: use file:DIR, "
+                     "s3://BUCKET/PREFIX or http://HOST:PORT",
                      url);
 }
 
-static enum belay_code open_configured(const char *url, const char *lock_store,
-                                       const struct belay_config *config, struct belay_blob_store **out_store,
-                                       char **out_url, struct belay_error *err)
+/* The URL that was given, or configured; else beside the locks, or on the server that has them. */
+static enum belay_code find_place(const char *url, const char *lock_store, const struct belay_config *config,
+                                  struct place *out, struct belay_error *err)
 {
-    char *made = NULL;
-    enum belay_code code = BELAY_OK;
+    const char *store = lock_store != NULL ? lock_store : belay_config_get(config, "store");
+    enum belay_code code;
 
-    if (url == NULL) {
-        url = belay_config_get(config, "state_store");
+    *out = (struct place){ .url = url };
+    if (out->url == NULL) {
+        out->url = belay_config_get(config, "state_store");
     }
-    if (url == NULL) {
-        code = beside_locks(lock_store != NULL ? lock_store : belay_config_get(config, "store"), &made, err);
-        url = made;
+    if (out->url == NULL && store != NULL && is_server(store)) {
+        out->url = store;
     }
-    if (code != BELAY_OK) {
-        return code;
+    if (out->url != NULL) {
+        return BELAY_OK;
     }
-    code = url == NULL ? error_set(err, BELAY_CONFIG,
-                                   "where is deployment state kept? Name it with --state-store, "
-                                   "BELAY_STATE_STORE or state_store: file:DIR or s3://BUCKET/PREFIX")
-                       : open_url(url, out_store, out_url, err);
-    free(made);
+    code = beside_locks(store, &out->made, err);
+    out->url = out->made;
+    if (code == BELAY_OK && out->url == NULL) {
+        code = error_set(err, BELAY_CONFIG,
+                         "where is deployment state kept? Name it with --state-store, "
+                         "BELAY_STATE_STORE or state_store: file:DIR or s3://BUCKET/PREFIX");
+    }
     return code;
 }
 
 enum belay_code belay_blob_open(const char *url, const struct belay_config *config,
                                 struct belay_blob_store **out_store, char **out_url, struct belay_error *err)
 {
+    struct states_server *server = NULL;
     struct belay_config *own = NULL;
+    struct place place = { 0 };
     enum belay_code code = BELAY_OK;
 
     if (config == NULL) {
@@ -133,8 +166,12 @@ enum belay_code belay_blob_open(const char *url, const struct belay_config *conf
         config = own;
     }
     if (code == BELAY_OK) {
-        code = open_configured(url, NULL, config, out_store, out_url, err);
+        code = find_place(url, NULL, config, &place, err);
     }
+    if (code == BELAY_OK) {
+        code = open_url(&place, config, out_store, &server, out_url, err);
+    }
+    free(place.made);
     belay_config_free(own);
     return code;
 }
@@ -157,7 +194,9 @@ enum belay_code belay_states_open(const struct belay_states_options *options,
 {
     struct belay_states_options filled = BELAY_STATES_OPTIONS_INIT;
     struct belay_blob_store *store = NULL;
+    struct states_server *server = NULL;
     struct belay_config *own = NULL;
+    struct place place = { 0 };
     char *url = NULL;
     enum belay_code code = BELAY_OK;
 
@@ -170,12 +209,19 @@ enum belay_code belay_states_open(const struct belay_states_options *options,
     }
     if (code == BELAY_OK) {
         read_retention(filled.config, &filled);
-        code = open_configured(filled.url, filled.lock_store_url, filled.config, &store, &url, err);
+        code = find_place(filled.url, filled.lock_store_url, filled.config, &place, err);
+    }
+    if (code == BELAY_OK) {
+        code = open_url(&place, filled.config, &store, &server, &url, err);
     }
     if (code == BELAY_OK) {
         filled.config = NULL;
         code = belay_states_open_store(store, url, &filled, out_states, err);
     }
+    if (code == BELAY_OK && server != NULL) {
+        states_set_server(*out_states, server);
+    }
+    free(place.made);
     free(url);
     belay_config_free(own);
     return code;

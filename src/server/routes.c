@@ -14,8 +14,21 @@ enum { SEGMENTS_MAX = 6 };
         { "triggered_by", "string", "likewise; by default the token's name" },                               \
         { "git_commit", "string", "likewise" }, { "git_branch", "string", "likewise" },                      \
         { "version", "string", "what was deployed" },                                                        \
+        { "user", "string", "who is behind it, where there are no tokens" },                                 \
+        { "duration_ms", "integer", "how long it took" },                                                    \
     {                                                                                                        \
         "status", "string", "success or failed"                                                              \
+    }
+/* For clients that keep states through this server as they would themselves: src/remote/remote_states.c. */
+#define DETECTED_QUERY                                                                                       \
+    { "detected_deployment_id", "string", "where neither the query nor the document has one of its own" },   \
+        { "detected_triggered_by", "string", "likewise" }, { "detected_git_commit", "string", "likewise" },  \
+    {                                                                                                        \
+        "detected_git_branch", "string", "likewise"                                                          \
+    }
+#define UNVERIFIED_QUERY                                                                                     \
+    {                                                                                                        \
+        "unverified", "boolean", "as it is stored, whatever its checksums say"                               \
     }
 /* An address is used for all methods, so each takes what is meant for another. */
 #define TF_QUERY                                                                                             \
@@ -122,11 +135,16 @@ const struct route routes[] = {
       { 200, 400, 401, 403, 413, 503, 504 }, "Record what a client decided: belay db stop does so by itself", "Decision" },
     { "GET", "/v1/state", ROLE_READER, handle_states, NULL, { { 0 } }, "StateList", { 200, 400, 401, 403, 503 },
       "The deployment states there are", NULL },
-    { "GET", "/v1/state/{stack}/{environment}", ROLE_READER, handle_state_get, NULL, { { 0 } }, "State",
+    { "GET", "/v1/state/{stack}/{environment}", ROLE_READER, handle_state_get, NULL, { UNVERIFIED_QUERY }, "State",
       { 200, STATE_FAILS }, "A deployment state, verified, with its ETag", NULL },
+    { "POST", "/v1/state/{stack}/{environment}/backup", ROLE_LOCKER, handle_state_backup, NULL, { { 0 } }, "Snapshot",
+      { 200, STATE_FAILS }, "Copy it, sound or not, to a new version", NULL },
     { "PUT", "/v1/state/{stack}/{environment}", ROLE_LOCKER, handle_state_put, NULL,
       { { "lock_id", "string", "of the stack's lock, which must be held" },
-        { "keep_locked", "boolean", "the deployment goes on" }, DEPLOYMENT_QUERY },
+        { "keep_locked", "boolean", "the deployment goes on" },
+        { "own", "boolean", "with If-Match: what this lock has saved since counts as that, too" },
+        { "unchanged", "boolean", "there is no body: the state stays, and the deployment is recorded in it" },
+        DEPLOYMENT_QUERY, DETECTED_QUERY },
       "Saved", { 200, STATE_FAILS, 409, 412, 413, 428, 504 },
       "Save it, made from what If-Match says (If-None-Match: * if there was none)", "State" },
     { "POST", "/v1/state/{stack}/{environment}/stamp", ROLE_LOCKER, handle_state_stamp, NULL,
@@ -136,16 +154,18 @@ const struct route routes[] = {
       { { "limit", "integer", "the last so many deployments, by default 1000; 0: the versions only, even of a damaged state" } },
       "StateHistory", { 200, STATE_FAILS }, "Its deployments and versions, newest first", NULL },
     { "GET", "/v1/state/{stack}/{environment}/history/{version}", ROLE_READER, handle_state_snapshot, NULL,
-      { { 0 } }, "State", { 200, STATE_FAILS }, "One version: by its name, index or timestamp, or latest", NULL },
+      { UNVERIFIED_QUERY }, "State", { 200, STATE_FAILS }, "One version: by its name, index or timestamp, or latest", NULL },
     { "GET", "/v1/state/{stack}/{environment}/verify", ROLE_READER, handle_state_verify, NULL, { { 0 } },
       "Verified", { 200, STATE_FAILS }, "Every part of it against its checksum", NULL },
     { "POST", "/v1/state/{stack}/{environment}/restore", ROLE_ADMIN, handle_state_restore, NULL,
       { { "lock_id", "string", "of the stack's lock; without it the lock is taken for the restore" },
+        { "keep_locked", "boolean", "the deployment goes on" },
         DEPLOYMENT_QUERY },
       "Saved", { 200, STATE_FAILS, 409, 412, 413, 504 },
       "Save an old version as a new one; with If-Match only if the present one is still that", "Restore" },
     { "POST", "/v1/state/{stack}/{environment}/adopt", ROLE_ADMIN, handle_state_adopt, NULL,
-      { { "lock_id", "string", "of the stack's lock; without it the lock is taken for it" }, DEPLOYMENT_QUERY },
+      { { "lock_id", "string", "of the stack's lock; without it the lock is taken for it" },
+        { "keep_locked", "boolean", "the deployment goes on" }, DEPLOYMENT_QUERY },
       "Saved", { 200, STATE_FAILS, 409, 412, 413, 504 },
       "Accept the state, or a version of it, as another program wrote it, whatever its checksums say", "Adopt" },
     { "GET", "/v1/terraform", ROLE_READER, handle_tf_list, NULL, { { 0 } }, "TerraformList",

@@ -5,7 +5,7 @@
 #include "server/body.h"
 #include "server/server.h"
 
-enum { ROUTE_QUERY_MAX = 10, ROUTE_STATUS_MAX = 14, ROUTE_NAMES_MAX = 3 };
+enum { ROUTE_QUERY_MAX = 18, ROUTE_STATUS_MAX = 14, ROUTE_NAMES_MAX = 3 };
 #define ROUTE_LARGE_BODY ((size_t)200 << 20)
 
 struct route_query {

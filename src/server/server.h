@@ -204,6 +204,6 @@ route_handler handle_tf_get, handle_tf_put, handle_tf_delete, handle_tf_versions
 /* state.c */
 route_handler handle_store, handle_states, handle_state_get, handle_state_put, handle_state_stamp,
     handle_state_history, handle_state_snapshot, handle_state_restore, handle_state_adopt,
-    handle_state_verify;
+    handle_state_backup, handle_state_verify;
 
 #endif

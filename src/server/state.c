@@ -32,10 +32,45 @@ static void start(struct exchange *x, void (*work)(struct job *job), char key_ou
 
 /* ---- reading ---- */
 
+static bool is_unverified(const struct job *job)
+{
+    char text[8];
+
+    return job_query(job, "unverified", text, sizeof text) && strcmp(text, "true") == 0;
+}
+
+/* Takes the state. */
+static void answer_with(struct job *job, struct belay_state *state)
+{
+    state_job_etag(job, &state->tag);
+    job->answer = state->text;
+    job->answer_len = state->len;
+    state->text = NULL;
+    belay_state_free(state);
+}
+
+static void peek_state(struct job *job)
+{
+    struct belay_state_name name = state_job_name(job);
+    struct belay_states *states = NULL;
+    struct belay_state *state = NULL;
+
+    if (state_pool_take(job->server->states, &states, &job->err) == BELAY_OK &&
+        belay_state_peek(states, &name, NULL, &state, &job->err) == BELAY_OK) {
+        answer_with(job, state);
+    }
+    state_pool_give(job->server->states, states);
+}
+
 static void get_state(struct job *job)
 {
     struct belay_states *states = NULL;
     struct kept *kept = NULL;
+
+    if (is_unverified(job)) {
+        peek_state(job);
+        return;
+    }
 
     if (state_pool_take(job->server->states, &states, &job->err) == BELAY_OK &&
         state_job_load(job, states, &kept) == BELAY_OK) {
@@ -56,16 +91,29 @@ static void get_snapshot(struct job *job)
         code = belay_state_find_snapshot(states, &name, job->more[1], &which, &job->err);
     }
     if (code == BELAY_OK) {
-        code = belay_state_load_snapshot(states, &name, which, &state, &job->err);
+        code = is_unverified(job) ? belay_state_peek(states, &name, which, &state, &job->err)
+                                  : belay_state_load_snapshot(states, &name, which, &state, &job->err);
     }
     if (code == BELAY_OK) {
-        state_job_etag(job, &state->tag);
-        job->answer = state->text;
-        job->answer_len = state->len;
-        state->text = NULL;
-        belay_state_free(state);
+        answer_with(job, state);
     }
     free(which);
+    state_pool_give(job->server->states, states);
+}
+
+static void back_up(struct job *job)
+{
+    struct belay_state_name name = state_job_name(job);
+    struct belay_states *states = NULL;
+    char *snapshot = NULL;
+
+    if (state_pool_take(job->server->states, &states, &job->err) == BELAY_OK &&
+        belay_state_backup(states, &name, &snapshot, &job->err) == BELAY_OK) {
+        job->answer = wire_line(json_pack("{s:s}", "snapshot", snapshot));
+    } else if (job->err.code == BELAY_UNKNOWN) {
+        job->err.code = BELAY_UNREACHABLE; /* one copy more does no harm: ask again */
+    }
+    free(snapshot);
     state_pool_give(job->server->states, states);
 }
 
@@ -227,6 +275,11 @@ void handle_state_stamp(struct exchange *x)
 void handle_state_restore(struct exchange *x)
 {
     start(x, state_restore, x->more[1]);
+}
+
+void handle_state_backup(struct exchange *x)
+{
+    start(x, back_up, NULL);
 }
 
 void handle_state_adopt(struct exchange *x)

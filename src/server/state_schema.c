@@ -28,6 +28,8 @@ const char state_schemas[] =
     "\"ID\":{\"type\":\"string\"},\"Operation\":{\"type\":\"string\"},\"Info\":{\"type\":\"string\"},"
     "\"Who\":{\"type\":\"string\"},\"Version\":{\"type\":\"string\"},\"Created\":{\"type\":\"string\"},"
     "\"Path\":{\"type\":\"string\"}}},"
+    "\"Snapshot\":{\"type\":\"object\",\"required\":[\"snapshot\"],\"properties\":{\"snapshot\":{\"type\":"
+    "\"string\"}}},"
     "\"Store\":{\"type\":\"object\",\"required\":[\"id\"],\"properties\":{\"id\":{\"type\":\"string\"}}},"
     "\"Version\":{\"type\":\"object\",\"required\":[\"index\",\"name\",\"timestamp\",\"size\"],"
     "\"properties\":{\"index\":{\"type\":\"integer\",\"description\":\"1 is the newest\"},"

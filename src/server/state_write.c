@@ -29,7 +29,8 @@ struct writing {
     struct belay_deployment deployment;
     struct belay_deployment detected; /* where neither the request nor the document says */
     char new_id[32];
-    char texts[6][TEXT_SIZE];
+    char texts[7][TEXT_SIZE];
+    char detected_texts[4][TEXT_SIZE];
 };
 
 static void fill_stamp(struct writing *writing, const struct belay_info *info)
@@ -117,24 +118,47 @@ static void end(struct writing *writing, enum belay_code code)
 
 /* ---- what is recorded of a write ---- */
 
+/* What the client found out by itself, as belay's own does. */
+static void read_detected(struct writing *writing)
+{
+    static const char *const names[] = { "detected_deployment_id", "detected_triggered_by",
+                                         "detected_git_commit", "detected_git_branch" };
+    struct belay_deployment *detected = &writing->detected;
+    const char **const slots[] = { &detected->deployment_id, &detected->triggered_by, &detected->git_commit,
+                                   &detected->git_branch };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (job_query(writing->job, names[i], writing->detected_texts[i], TEXT_SIZE)) {
+            *slots[i] = writing->detected_texts[i];
+        }
+    }
+}
+
 static void read_deployment(struct writing *writing, const char *status)
 {
-    static const char *const names[] = { "deployment_id", "triggered_by", "git_commit",
-                                         "git_branch",    "version",      "status" };
+    static const char *const names[] = { "deployment_id", "triggered_by", "git_commit", "git_branch",
+                                         "version",       "status",       "user" };
     struct belay_deployment *deployment = &writing->deployment;
     const char **const slots[] = { &deployment->deployment_id, &deployment->triggered_by,
                                    &deployment->git_commit,    &deployment->git_branch,
-                                   &deployment->version,       &deployment->status };
+                                   &deployment->version,       &deployment->status,
+                                   &deployment->user };
+    size_t n = sizeof names / sizeof names[0];
     char id[UUID_TEXT_SIZE];
+    char text[24];
 
     writing->detected = (struct belay_deployment){ .triggered_by = writing->job->by, .duration_ms = -1 };
     deployment->user = writing->job->by;
     deployment->status = status;
     deployment->duration_ms = -1;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    n -= writing->job->who[0] != '\0' ? 1 : 0; /* who has a token is who it says */
+    for (size_t i = 0; i < n; i++) {
         if (job_query(writing->job, names[i], writing->texts[i], TEXT_SIZE)) {
             *slots[i] = writing->texts[i];
         }
+    }
+    if (job_query(writing->job, "duration_ms", text, sizeof text) && text[0] >= '0' && text[0] <= '9') {
+        deployment->duration_ms = strtoll(text, NULL, 10);
     }
     if (uuid_make(id)) {
         (void)snprintf(writing->new_id, sizeof writing->new_id, "dep-%.8s%.4s", id, id + 9);
@@ -142,6 +166,7 @@ static void read_deployment(struct writing *writing, const char *status)
     }
     writing->write.deployment = deployment;
     writing->write.detected = &writing->detected;
+    read_detected(writing);
 }
 
 /* What is recorded is ours: the document that is saved tells of another deployment. */
@@ -181,6 +206,13 @@ static void end_saved(struct writing *writing, struct belay_state *state, enum b
 
 /* ---- writing ---- */
 
+static bool is_set(const struct job *job, const char *name)
+{
+    char text[8];
+
+    return job_query(job, name, text, sizeof text) && strcmp(text, "true") == 0;
+}
+
 /* If-Match, or If-None-Match: *, one of which it takes. */
 static enum belay_code read_condition(struct writing *writing)
 {
@@ -200,7 +232,7 @@ static enum belay_code read_condition(struct writing *writing)
             "there was none");
     }
     writing->write.loaded = job->if_match == NULL ? NULL : &writing->tag;
-    writing->write.exact = true;
+    writing->write.exact = job->if_match == NULL || !is_set(job, "own");
     return BELAY_OK;
 }
 
@@ -209,7 +241,7 @@ void state_put(struct job *job)
     struct belay_state_name name = state_job_name(job);
     struct belay_state *state = NULL;
     struct writing writing;
-    char keep[8];
+    bool is_unchanged = is_set(job, "unchanged") && job->body_len == 0;
     enum belay_code code = begin(&writing, job);
 
     if (code == BELAY_OK) {
@@ -220,14 +252,13 @@ void state_put(struct job *job)
     }
     if (code == BELAY_OK) {
         read_deployment(&writing, "success");
-        writing.write.keep_locked =
-            job_query(job, "keep_locked", keep, sizeof keep) && strcmp(keep, "true") == 0;
-        code = belay_state_save(writing.states, &name, job->body, job->body_len, &writing.write, &state,
-                                &job->err);
+        writing.write.keep_locked = is_set(job, "keep_locked");
+        code = belay_state_save(writing.states, &name, is_unchanged ? NULL : job->body, job->body_len,
+                                &writing.write, &state, &job->err);
         if (code == BELAY_NOT_HOLDER) {
             job->status = 412;             /* the lock is theirs, so it is the content */
             job->err.code = BELAY_REFUSED; /* which is not about holding */
-        } else if (code == BELAY_BAD_CONTENT &&
+        } else if (code == BELAY_BAD_CONTENT && !is_unchanged &&
                    belay_state_check(&name, job->body, job->body_len, NULL) == BELAY_BAD_CONTENT) {
             job->status = 400;
         }
@@ -289,6 +320,7 @@ static enum belay_code save_again(struct writing *writing, const struct again *a
     if (code == BELAY_OK) {
         read_deployment(writing, again->status);
         claim_deployment(writing);
+        writing->write.keep_locked = is_set(job, "keep_locked");
         code = again->work(writing->states, &name, which, &writing->write, out_state, &job->err);
         if (code == BELAY_NOT_HOLDER && job->if_match != NULL) {
             job->status = 412; /* as of a PUT */

@@ -114,6 +114,9 @@ enum belay_code belay_states_bind(struct belay_states *states, const char *id, c
 {
     enum belay_code code = BELAY_REFUSED;
 
+    if (states->server != NULL) {
+        return BELAY_OK; /* the server sees to it */
+    }
     for (int i = 0; i < BIND_ATTEMPTS && code == BELAY_REFUSED; i++) {
         struct belay_blob_tag tag;
         char *text;
@@ -145,6 +148,12 @@ enum belay_code belay_states_rebind(struct belay_states *states, const char *id,
     enum belay_code code = BELAY_REFUSED;
     char *before = NULL;
 
+    if (states->server != NULL) {
+        return error_set(err, BELAY_CONFIG,
+                         "the state store is that of the server %.200s: rebind it where it is, with "
+                         "--state-store and --store as the server has them",
+                         states->url);
+    }
     for (int i = 0; i < BIND_ATTEMPTS && code == BELAY_REFUSED; i++) {
         struct belay_blob_tag tag;
         char *text = make_binding(states, id, url, by);

@@ -465,6 +465,9 @@ enum belay_code belay_state_stamp(struct belay_states *states, const struct bela
     enum belay_code code = state_name_check(name, err);
 
     write.stamp = stamp;
+    if (code == BELAY_OK && states->server != NULL) {
+        return through_stamp(states, name, stamp, out_state, err);
+    }
     return code == BELAY_OK ? save_run(&save, out_state, err) : code;
 }
 
@@ -482,7 +485,11 @@ enum belay_code belay_state_save(struct belay_states *states, const struct belay
     if (code == BELAY_OK && text != NULL) {
         code = format_read(text, len, name, true, &content, err);
     }
-    if (code == BELAY_OK) {
+    if (code == BELAY_OK && states->server != NULL) {
+        struct states_put put = { .rest = "", .text = text, .len = len, .write = save.write };
+
+        code = through_put(states, name, &put, out_state, err);
+    } else if (code == BELAY_OK) {
         code = save_run(&save, out_state, err);
     }
     format_release(&content);
@@ -499,6 +506,9 @@ enum belay_code belay_state_backup(struct belay_states *states, const struct bel
     char snapshot[SNAPSHOT_NAME_SIZE];
     enum belay_code code = state_name_check(name, err);
 
+    if (code == BELAY_OK && states->server != NULL) {
+        return states->server->ops->backup(states->server, name, out_snapshot, err);
+    }
     if (code == BELAY_OK) {
         code = states->store->ops->get(states->store, state_path(path, name, "state.json"), &blob, err);
     }
@@ -545,6 +555,13 @@ enum belay_code belay_state_restore(struct belay_states *states, const struct be
                          .over_damage = true };
     enum belay_code code = belay_state_load_snapshot(states, name, snapshot, &old, err);
 
+    if (code == BELAY_OK && states->server != NULL) {
+        struct states_put put = { .rest = "/restore", .snapshot = snapshot, .write = save.write };
+
+        code = through_put(states, name, &put, out_state, err);
+        belay_state_free(old);
+        return code;
+    }
     if (code == BELAY_OK) {
         code = format_read(old->text, old->len, name, false, &content, err);
     }
@@ -596,6 +613,10 @@ enum belay_code belay_state_adopt(struct belay_states *states, const struct bela
             *out_state = there;
             there = NULL;
         }
+    } else if (code == BELAY_OK && states->server != NULL) {
+        struct states_put put = { .rest = "/adopt", .snapshot = snapshot, .write = &own };
+
+        code = through_put(states, name, &put, out_state, err);
     } else if (code == BELAY_OK) {
         code = save_run(&save, out_state, err);
     }

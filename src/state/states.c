@@ -195,7 +195,12 @@ enum belay_code belay_state_list(struct belay_states *states, belay_state_fn fn,
                                  struct belay_error *err)
 {
     struct listing listing = { .states = states, .fn = fn, .context = context, .err = err };
-    enum belay_code code = states->store->ops->list(states->store, "stacks/", true, on_stack, &listing, err);
+    enum belay_code code;
+
+    if (states->server != NULL) {
+        return states->server->ops->list(states->server, fn, context, err);
+    }
+    code = states->store->ops->list(states->store, "stacks/", true, on_stack, &listing, err);
 
     return code == BELAY_OK ? listing.code : code;
 }

@@ -5,6 +5,7 @@
 #include "belay/state.h"
 #include "state/canon.h"
 #include "state/doc.h"
+#include "state/server.h"
 
 struct belay_states {
     struct belay_blob_store *store; /* owned */
@@ -18,6 +19,7 @@ struct belay_states {
     char *bound_id;  /* owned; the lock store that it was last seen to be bound to; NULL: none */
     char *bound_url; /* owned */
     struct belay_blob_tag bound_tag;
+    struct states_server *server; /* the store's own; not NULL: it writes, and `store` only reads */
 };
 
 int64_t states_now(const struct belay_states *states);
@@ -151,5 +153,14 @@ struct save {
     bool adopt;       /* the content is what is there: its bytes and its deployment are kept */
 };
 enum belay_code save_run(struct save *save, struct belay_state **out_state, struct belay_error *err);
+
+/* ---- through a server (through.c) ---- */
+
+enum belay_code through_stamp(struct belay_states *states, const struct belay_state_name *name,
+                              const struct belay_stamp *stamp, struct belay_state **out_state,
+                              struct belay_error *err);
+enum belay_code through_put(struct belay_states *states, const struct belay_state_name *name,
+                            const struct states_put *put, struct belay_state **out_state,
+                            struct belay_error *err);
 
 #endif

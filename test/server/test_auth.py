@@ -71,6 +71,7 @@ MATRIX = [
     ("GET", "/v1/state/none/prod/history/1", None, (401, 401, 404, 404, 403, 404)),
     ("GET", "/v1/state/none/prod/verify", None, (401, 401, 404, 404, 403, 404)),
     ("POST", "/v1/state/none/prod/restore", {}, (401, 401, 403, 403, 403, 400)),
+    ("POST", "/v1/state/none/prod/backup", None, (401, 401, 403, 404, 403, 404)),
     ("POST", "/v1/state/none/prod/adopt", {}, (401, 401, 403, 403, 403, 404)),
     ("GET", "/v1/terraform", None, READ),
     ("GET", "/v1/terraform/none", None, (401, 401, 403, 404, 403, 404)),

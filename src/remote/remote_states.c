@@ -1,0 +1,463 @@
+/*
+ * States through a server. Documents are read as they are stored, to the byte, and
+ * verified by the caller; they are written by the server, under a lock that is held
+ * there.
+ */
+#include "remote/remote_states.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "net/uri.h"
+#include "remote/remote_internal.h"
+
+enum { STATES_TIMEOUT_MS = 600000, NAME_PARTS = 5, NAME_SIZE = BELAY_BLOB_NAME_MAX + 1 };
+
+struct remote_states {
+    struct belay_blob_store blob;
+    struct states_server server;
+    struct remote *remote; /* owned */
+};
+
+static struct remote_states *of_server(struct states_server *server)
+{
+    return (struct remote_states *)((char *)server - offsetof(struct remote_states, server));
+}
+
+/* ---- one request ---- */
+
+struct ask {
+    const char *method;
+    struct buf path; /* owned; with its query */
+    const void *body;
+    size_t len;
+    const char *if_match; /* NULL: none */
+    const char *if_none_match;
+};
+#define ASK(verb)                                                                                            \
+    {                                                                                                        \
+        .method = (verb), .path = BUF_INIT(REMOTE_URL_MAX)                                                   \
+    }
+
+static void add_path(struct ask *ask, const struct belay_state_name *name, const char *rest)
+{
+    buf_adds(&ask->path, "/v1/state/");
+    uri_encode(&ask->path, name->stack, strlen(name->stack), false);
+    buf_adds(&ask->path, "/");
+    uri_encode(&ask->path, name->environment, strlen(name->environment), false);
+    buf_adds(&ask->path, rest);
+}
+
+static void add_query(struct ask *ask, const char *name, const char *value)
+{
+    if (value != NULL) {
+        buf_addf(&ask->path, "%c%s=", strchr(ask->path.data, '?') == NULL ? '?' : '&', name);
+        uri_encode(&ask->path, value, strlen(value), false);
+    }
+}
+
+/* As remote_judge(), for statuses that mean something else of states than of locks. */
+static enum belay_code judge(const struct remote *remote, const struct http_response *response,
+                             struct belay_error *err)
+{
+    json_t *body = json_loadb(response->body, response->body_len, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *error = json_object_get(body, "error");
+    const char *name = json_string_value(json_object_get(error, "code"));
+    const char *message = json_string_value(json_object_get(error, "message"));
+    enum belay_code special = BELAY_OK;
+    enum belay_code code;
+
+    if (name != NULL && message != NULL) {
+        special = response->status == 412                                       ? BELAY_NOT_HOLDER
+                  : response->status == 409 && strcmp(name, "refused") == 0     ? BELAY_CONFIG
+                  : response->status == 503 && strcmp(name, "bad_content") == 0 ? BELAY_BAD_CONTENT
+                  : response->status == 503 && strcmp(name, "bad_config") == 0  ? BELAY_CONFIG
+                                                                                : BELAY_OK;
+    }
+    code = special != BELAY_OK ? error_set(err, special, "%s", message)
+                               : remote_judge(remote, response->status, body, NULL, err);
+    json_decref(body);
+    return code;
+}
+
+/* Releases what was asked, not the answer. */
+static enum belay_code send(struct remote_states *states, struct ask *ask, struct http_response *out,
+                            struct belay_error *err)
+{
+    struct remote *remote = states->remote;
+    struct buf url = BUF_INIT(REMOTE_URL_MAX);
+    struct http_header headers[REMOTE_HEADERS + 2];
+    struct http_request request = { .method = ask->method,
+                                    .headers = headers,
+                                    .n_headers = remote_headers(remote, headers),
+                                    .body = ask->body,
+                                    .body_len = ask->len,
+                                    .timeout_ms = STATES_TIMEOUT_MS,
+                                    .max_answer = BELAY_BLOB_SIZE_MAX,
+                                    .may_repeat = strcmp(ask->method, "GET") == 0,
+                                    .direct = remote->direct };
+    enum belay_code code;
+
+    if (ask->if_match != NULL) {
+        headers[request.n_headers++] = (struct http_header){ "If-Match", ask->if_match };
+    }
+    if (ask->if_none_match != NULL) {
+        headers[request.n_headers++] = (struct http_header){ "If-None-Match", ask->if_none_match };
+    }
+    buf_addf(&url, "%s%s", remote->url, ask->path.failed ? "" : ask->path.data);
+    request.url = url.data;
+    code =
+        url.failed || ask->path.failed ? error_no_memory(err) : http_send(remote->http, &request, out, err);
+    if (code == BELAY_UNKNOWN && request.may_repeat) {
+        code = error_set(err, BELAY_UNREACHABLE, "%.200s does not answer", remote->url);
+    }
+    if (code == BELAY_OK && out->status != 200) {
+        code = judge(remote, out, err);
+        code = code == BELAY_OK ? remote_say_not_belay(remote, err) : code;
+    }
+    buf_release(&url);
+    return code;
+}
+
+/* Again while it surely was not done; a question, also if its answer was lost. */
+static enum belay_code send_again(struct remote_states *states, struct ask *ask, struct http_response *out,
+                                  struct belay_error *err)
+{
+    int64_t began_ms = clock_boot_ms();
+    enum belay_code code;
+
+    for (int faults = 1;; faults++) {
+        code = send(states, ask, out, err);
+        if (code != BELAY_UNREACHABLE || !remote_is_patient(states->remote, faults, REMOTE_TRIES, began_ms)) {
+            break;
+        }
+        http_response_release(out);
+        remote_sleep(remote_backoff_ms(states->remote, faults), NULL);
+    }
+    buf_release(&ask->path);
+    return code;
+}
+
+/* The answer as JSON. */
+static enum belay_code ask_json(struct remote_states *states, struct ask *ask, json_t **out_json,
+                                struct belay_error *err)
+{
+    struct http_response response = { 0 };
+    enum belay_code code = send_again(states, ask, &response, err);
+
+    if (code == BELAY_OK) {
+        *out_json = json_loadb(response.body, response.body_len, 0, NULL);
+        code = *out_json == NULL ? remote_say_not_belay(states->remote, err) : BELAY_OK;
+    }
+    http_response_release(&response);
+    return code;
+}
+
+/* The answer as a blob, with its ETag as it stands. */
+static enum belay_code ask_blob(struct remote_states *states, struct ask *ask, struct belay_blob *out_blob,
+                                struct belay_error *err)
+{
+    struct http_response response = { 0 };
+    enum belay_code code = send_again(states, ask, &response, err);
+    const char *etag = code == BELAY_OK ? http_response_header(&response, "etag") : NULL;
+
+    if (code == BELAY_OK && (etag == NULL || strlen(etag) > BELAY_BLOB_TAG_MAX)) {
+        code = remote_say_not_belay(states->remote, err);
+    }
+    if (code == BELAY_OK) {
+        *out_blob = (struct belay_blob){ response.body, response.body_len, { { 0 }, { 0 } } };
+        (void)snprintf(out_blob->tag.text, sizeof out_blob->tag.text, "%s", etag);
+        response.body = NULL;
+    }
+    http_response_release(&response);
+    return code;
+}
+
+/* ---- reading ---- */
+
+/* "stacks/STACK/ENVIRONMENT/REST" taken apart; `copy` has the texts. False: it is another name. */
+static bool take_apart(const char *name, char copy[NAME_SIZE], struct belay_state_name *out,
+                       const char **rest)
+{
+    char *parts[3];
+    char *at = copy;
+
+    if (strlen(name) >= NAME_SIZE || !text_has_prefix(name, "stacks/")) {
+        return false;
+    }
+    strcpy(copy, name);
+    for (size_t i = 0; i < 3; i++) {
+        parts[i] = at;
+        at = strchr(at, '/');
+        if (at == NULL) {
+            return false;
+        }
+        *at++ = '\0';
+    }
+    *out = (struct belay_state_name){ parts[1], parts[2] };
+    *rest = at;
+    return true;
+}
+
+static enum belay_code get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
+                           struct belay_error *err)
+{
+    struct ask ask = ASK("GET");
+    struct belay_state_name state;
+    char copy[NAME_SIZE];
+    const char *rest;
+    bool is_ours = take_apart(name, copy, &state, &rest);
+
+    if (is_ours && text_has_prefix(rest, "history/")) {
+        add_path(&ask, &state, "/history/");
+        uri_encode(&ask.path, rest + strlen("history/"), strlen(rest + strlen("history/")), false);
+    } else if (is_ours && strcmp(rest, "state.json") == 0) {
+        add_path(&ask, &state, "");
+    } else {
+        return error_set(err, BELAY_NOT_FOUND, "a server has no '%.200s'", name);
+    }
+    add_query(&ask, "unverified", "true");
+    return ask_blob((struct remote_states *)base, &ask, out_blob, err);
+}
+
+/* Snapshots of one state, which is all that is listed through a server. */
+static enum belay_code list(struct belay_blob_store *base, const char *prefix, bool shallow, belay_blob_fn fn,
+                            void *context, struct belay_error *err)
+{
+    struct ask ask = ASK("GET");
+    struct belay_state_name state;
+    char copy[NAME_SIZE];
+    const char *rest;
+    json_t *answer = NULL;
+    const json_t *versions;
+    enum belay_code code;
+
+    (void)shallow;
+    if (!take_apart(prefix, copy, &state, &rest) || strcmp(rest, "history/") != 0) {
+        return error_set(err, BELAY_CONFIG, "a server does not list '%.200s'", prefix);
+    }
+    add_path(&ask, &state, "/history?limit=0");
+    code = ask_json((struct remote_states *)base, &ask, &answer, err);
+    versions = json_object_get(answer, "versions");
+    /* They come newest first; a list is in the order of names. */
+    for (size_t i = json_array_size(versions); code == BELAY_OK && i > 0; i--) {
+        const json_t *version = json_array_get(versions, i - 1);
+        const char *name = json_string_value(json_object_get(version, "name"));
+        char path[NAME_SIZE];
+        struct belay_blob_entry entry = { path, 0, 0 };
+
+        if (name == NULL || strlen(prefix) + strlen(name) >= sizeof path) {
+            continue;
+        }
+        (void)snprintf(path, sizeof path, "%s%s", prefix, name);
+        entry.size = (uint64_t)json_integer_value(json_object_get(version, "size"));
+        if (!fn(context, &entry)) {
+            break;
+        }
+    }
+    json_decref(answer);
+    return code;
+}
+
+static enum belay_code put_if(struct belay_blob_store *base, const char *name, const void *data, size_t len,
+                              const struct belay_blob_tag *expected, struct belay_blob_tag *out_tag,
+                              struct belay_error *err)
+{
+    (void)base;
+    (void)data;
+    (void)len;
+    (void)expected;
+    (void)out_tag;
+    return error_set(err, BELAY_CONFIG, "'%.200s' is for the server to write", name);
+}
+
+static enum belay_code remove_blob(struct belay_blob_store *base, const char *name, struct belay_error *err)
+{
+    (void)base;
+    return error_set(err, BELAY_CONFIG, "'%.200s' is for the server to remove", name);
+}
+
+static void close_states(struct belay_blob_store *base)
+{
+    struct remote_states *states = (struct remote_states *)base;
+
+    states->remote->base.ops->close(&states->remote->base);
+    free(states);
+}
+
+static const struct belay_blob_ops blob_ops = {
+    .name = "server", .close = close_states, .get = get, .put_if = put_if, .list = list, .remove = remove_blob
+};
+
+static enum belay_code list_states(struct states_server *server, belay_state_fn fn, void *context,
+                                   struct belay_error *err)
+{
+    struct ask ask = ASK("GET");
+    json_t *answer = NULL;
+    const json_t *states;
+    enum belay_code code;
+
+    buf_adds(&ask.path, "/v1/state");
+    code = ask_json(of_server(server), &ask, &answer, err);
+    states = json_object_get(answer, "states");
+    for (size_t i = 0; code == BELAY_OK && i < json_array_size(states); i++) {
+        const json_t *state = json_array_get(states, i);
+        struct belay_state_name name = { json_string_value(json_object_get(state, "stack")),
+                                         json_string_value(json_object_get(state, "environment")) };
+
+        if (name.stack != NULL && name.environment != NULL &&
+            !fn(context, &name, (uint64_t)json_integer_value(json_object_get(state, "size")),
+                remote_time(state, "modified"))) {
+            break;
+        }
+    }
+    json_decref(answer);
+    return code;
+}
+
+/* ---- writing ---- */
+
+static enum belay_code stamp(struct states_server *server, const struct belay_state_name *name,
+                             const char *lock_id, struct belay_blob *out_blob, struct belay_error *err)
+{
+    struct ask ask = ASK("POST");
+
+    add_path(&ask, name, "/stamp");
+    add_query(&ask, "lock_id", lock_id);
+    return ask_blob(of_server(server), &ask, out_blob, err);
+}
+
+static void add_deployment(struct ask *ask, const struct belay_deployment *said,
+                           const struct belay_deployment *detected)
+{
+    char ms[24];
+
+    if (said != NULL) {
+        add_query(ask, "deployment_id", said->deployment_id);
+        add_query(ask, "triggered_by", said->triggered_by);
+        add_query(ask, "git_commit", said->git_commit);
+        add_query(ask, "git_branch", said->git_branch);
+        add_query(ask, "version", said->version);
+        add_query(ask, "status", said->status);
+        add_query(ask, "user", said->user != NULL ? said->user : detected == NULL ? NULL : detected->user);
+        if (said->duration_ms >= 0) {
+            (void)snprintf(ms, sizeof ms, "%" PRId64, said->duration_ms);
+            add_query(ask, "duration_ms", ms);
+        }
+    }
+    if (said != NULL && detected != NULL) {
+        add_query(ask, "detected_deployment_id", detected->deployment_id);
+        add_query(ask, "detected_triggered_by", detected->triggered_by);
+        add_query(ask, "detected_git_commit", detected->git_commit);
+        add_query(ask, "detected_git_branch", detected->git_branch);
+    }
+}
+
+/* What it is made from: content that was loaded, or what the document's own serial says. */
+static void add_condition(struct ask *ask, const struct states_put *put)
+{
+    const struct belay_state_write *write = put->write;
+
+    if (write->loaded != NULL) {
+        ask->if_match = write->loaded->text;
+        add_query(ask, "own", write->exact ? NULL : "true");
+    } else if (write->exact) {
+        ask->if_none_match = "*";
+    } else if (put->rest[0] == '\0') {
+        ask->if_match = "*";
+    }
+}
+
+static enum belay_code take_saved(struct remote_states *states, const json_t *answer,
+                                  struct states_saved *out, struct belay_error *err)
+{
+    const char *snapshot = json_string_value(json_object_get(answer, "snapshot"));
+    const char *etag = json_string_value(json_object_get(answer, "etag"));
+
+    if (etag == NULL || strlen(etag) > BELAY_BLOB_TAG_MAX) {
+        return remote_say_not_belay(states->remote, err);
+    }
+    *out = (struct states_saved){ .snapshot = snapshot == NULL ? NULL : strdup(snapshot) };
+    (void)snprintf(out->tag.text, sizeof out->tag.text, "%s", etag);
+    return BELAY_OK;
+}
+
+static enum belay_code put(struct states_server *server, const struct belay_state_name *name,
+                           const struct states_put *put, struct states_saved *out, struct belay_error *err)
+{
+    struct remote_states *states = of_server(server);
+    bool is_save = put->rest[0] == '\0';
+    struct ask ask = ASK(is_save ? "PUT" : "POST");
+    json_t *version = is_save || put->snapshot == NULL ? NULL : json_pack("{s:s}", "version", put->snapshot);
+    char *body = version == NULL ? NULL : json_dumps(version, JSON_COMPACT);
+    json_t *answer = NULL;
+    enum belay_code code;
+
+    add_path(&ask, name, put->rest);
+    add_query(&ask, "lock_id", put->write->stamp == NULL ? NULL : put->write->stamp->lock_id);
+    add_query(&ask, "keep_locked", put->write->keep_locked ? "true" : NULL);
+    add_query(&ask, "unchanged", is_save && put->text == NULL ? "true" : NULL);
+    add_deployment(&ask, put->write->deployment, put->write->detected);
+    add_condition(&ask, put);
+    ask.body = is_save ? put->text : body;
+    ask.len = is_save ? (put->text == NULL ? 0 : put->len) : body == NULL ? 0 : strlen(body);
+    code = ask_json(states, &ask, &answer, err);
+    if (code == BELAY_OK) {
+        code = take_saved(states, answer, out, err);
+    }
+    json_decref(version);
+    json_decref(answer);
+    free(body);
+    return code;
+}
+
+static enum belay_code backup(struct states_server *server, const struct belay_state_name *name,
+                              char **out_snapshot, struct belay_error *err)
+{
+    struct remote_states *states = of_server(server);
+    struct ask ask = ASK("POST");
+    json_t *answer = NULL;
+    const char *snapshot;
+    enum belay_code code;
+
+    add_path(&ask, name, "/backup");
+    code = ask_json(states, &ask, &answer, err);
+    snapshot = json_string_value(json_object_get(answer, "snapshot"));
+    if (code == BELAY_OK && snapshot == NULL) {
+        code = remote_say_not_belay(states->remote, err);
+    }
+    if (code == BELAY_OK) {
+        *out_snapshot = strdup(snapshot);
+        code = *out_snapshot == NULL ? error_no_memory(err) : BELAY_OK;
+    }
+    json_decref(answer);
+    return code;
+}
+
+static const struct states_server_ops server_ops = { stamp, put, backup, list_states };
+
+enum belay_code remote_states_open(const char *url, const struct remote_options *options,
+                                   struct belay_blob_store **out_store, struct states_server **out_server,
+                                   char **out_url, struct belay_error *err)
+{
+    struct remote_states *states = calloc(1, sizeof *states);
+    struct client_remote *remote = NULL;
+    enum belay_code code =
+        states == NULL ? error_no_memory(err) : remote_open(url, options, &remote, out_url, err);
+
+    if (code != BELAY_OK) {
+        free(states);
+        return code;
+    }
+    states->blob.ops = &blob_ops;
+    states->server.ops = &server_ops;
+    states->remote = (struct remote *)remote;
+    *out_store = &states->blob;
+    *out_server = &states->server;
+    return BELAY_OK;
+}

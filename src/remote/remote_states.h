@@ -1,0 +1,17 @@
+/* The deployment states of a belay server, over its HTTP API. */
+#ifndef REMOTE_STATES_H
+#define REMOTE_STATES_H
+
+#include "belay/blob.h"
+#include "remote/remote.h"
+#include "state/server.h"
+
+/*
+ * Sends nothing yet. *out_store reads the server's states as blobs, and closes
+ * *out_server, which writes them. The caller frees *out_url.
+ */
+enum belay_code remote_states_open(const char *url, const struct remote_options *options,
+                                   struct belay_blob_store **out_store, struct states_server **out_server,
+                                   char **out_url, struct belay_error *err);
+
+#endif

@@ -1,0 +1,168 @@
+/* Writing through a server: it fences and writes, and what it wrote is read back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "state/states.h"
+
+enum { TRIES = 3 };
+
+void states_set_server(struct belay_states *states, struct states_server *server)
+{
+    states->server = server;
+}
+
+/* Takes the blob. */
+static enum belay_code describe(const struct belay_state_name *name, struct belay_blob *blob,
+                                struct belay_state **out_state, struct belay_error *err)
+{
+    struct belay_state *state = calloc(1, sizeof *state);
+    struct format format = { 0 };
+    enum belay_code code;
+
+    if (state == NULL) {
+        belay_blob_release(blob);
+        return error_no_memory(err);
+    }
+    state->text = blob->data;
+    state->len = blob->len;
+    state->tag = blob->tag;
+    *blob = (struct belay_blob){ 0 };
+    code = format_read(state->text, state->len, name, false, &format, err);
+    if (code == BELAY_OK) {
+        code = format_describe(&format, state, err);
+    }
+    format_release(&format);
+    if (code != BELAY_OK) {
+        belay_state_free(state);
+        return code;
+    }
+    *out_state = state;
+    return BELAY_OK;
+}
+
+enum belay_code through_stamp(struct belay_states *states, const struct belay_state_name *name,
+                              const struct belay_stamp *stamp, struct belay_state **out_state,
+                              struct belay_error *err)
+{
+    struct belay_blob blob = { 0 };
+    enum belay_code code = BELAY_UNKNOWN;
+
+    if (stamp->token == 0 || stamp->lock_id == NULL) {
+        return error_set(err, BELAY_CONFIG,
+                         "the server's store of locks gives no fencing tokens, so a late write could not be "
+                         "refused");
+    }
+    for (int i = 0; i < TRIES && code == BELAY_UNKNOWN; i++) {
+        code = states->server->ops->stamp(states->server, name, stamp->lock_id, &blob, err);
+    }
+    return code == BELAY_OK ? describe(name, &blob, out_state, err) : code;
+}
+
+/* ---- was it saved? -------------------------------------------------------------- */
+
+static bool is_text(const struct doc *doc, uint32_t node, const char *text)
+{
+    return node != 0 && text != NULL && doc_is(doc, node, text);
+}
+
+/* Whether the newest deployment there is the one of this write. */
+static bool is_recorded(const struct format *format, const struct states_put *put)
+{
+    const struct belay_deployment *said = put->write->deployment;
+    const struct belay_deployment *detected = put->write->detected;
+    const struct doc *doc = &format->doc;
+    struct format sent = { 0 };
+    uint32_t newest = format->history == 0 ? 0 : format->history + 1;
+    uint32_t id = newest == 0 || newest >= doc->nodes[format->history].next
+                      ? 0
+                      : doc_member(doc, newest, "deployment_id");
+    char *own = NULL;
+    bool is_it;
+
+    if (put->text != NULL && format_read(put->text, put->len, NULL, true, &sent, NULL) == BELAY_OK &&
+        sent.metadata != 0) {
+        own = doc_member_string(&sent.doc, sent.metadata, "deployment_id");
+    }
+    is_it = is_text(doc, id, said == NULL ? NULL : said->deployment_id) || is_text(doc, id, own) ||
+            is_text(doc, id, detected == NULL ? NULL : detected->deployment_id);
+    free(own);
+    format_release(&sent);
+    return is_it;
+}
+
+/*
+ * An answer was lost. While the lock is ours nobody else writes: if the state has our
+ * token, and its newest deployment is the one of this write, then it was saved.
+ */
+static bool was_saved(struct belay_states *states, const struct belay_state_name *name,
+                      const struct states_put *put, struct states_saved *out)
+{
+    const struct belay_stamp *stamp = put->write->stamp;
+    struct belay_state *state = NULL;
+    struct format format = { 0 };
+    bool was = stamp != NULL && state_fetch(states, name, "state.json", &state, &format, NULL) == BELAY_OK &&
+               state->token == stamp->token && is_recorded(&format, put);
+
+    if (was) {
+        out->tag = state->tag;
+        out->snapshot = state->snapshot == NULL ? NULL : strdup(state->snapshot);
+    }
+    format_release(&format);
+    belay_state_free(state);
+    return was;
+}
+
+static enum belay_code send(struct belay_states *states, const struct belay_state_name *name,
+                            const struct states_put *put, struct states_saved *out, struct belay_error *err)
+{
+    struct belay_error unheard = BELAY_ERROR_INIT;
+    bool was_unknown = false;
+    enum belay_code code = BELAY_UNKNOWN;
+
+    err = err == NULL ? &unheard : err;
+    for (int i = 0; i < TRIES && (code == BELAY_UNKNOWN || code == BELAY_UNREACHABLE); i++) {
+        code = states->server->ops->put(states->server, name, put, out, err);
+        was_unknown = was_unknown || code == BELAY_UNKNOWN;
+        if (code != BELAY_OK && was_unknown && was_saved(states, name, put, out)) {
+            code = BELAY_OK;
+        }
+    }
+    if (code == BELAY_UNREACHABLE && was_unknown) {
+        code = err->code = BELAY_UNKNOWN; /* what may have happened is not undone by a later failure */
+    }
+    belay_error_release(&unheard);
+    return code;
+}
+
+/* The version that was saved: its snapshot has the same bytes, whoever has written since. */
+static enum belay_code read_back(struct belay_states *states, const struct belay_state_name *name,
+                                 const struct states_saved *saved, struct belay_state **out_state,
+                                 struct belay_error *err)
+{
+    enum belay_code code = saved->snapshot == NULL
+                               ? BELAY_NOT_FOUND
+                               : belay_state_peek(states, name, saved->snapshot, out_state, err);
+
+    if (code == BELAY_OK) {
+        (*out_state)->tag = saved->tag;
+    }
+    return code == BELAY_NOT_FOUND ? belay_state_load(states, name, out_state, err) : code;
+}
+
+enum belay_code through_put(struct belay_states *states, const struct belay_state_name *name,
+                            const struct states_put *put, struct belay_state **out_state,
+                            struct belay_error *err)
+{
+    struct states_saved saved = { 0 };
+    enum belay_code code = send(states, name, put, &saved, err);
+
+    if (code == BELAY_OK && out_state != NULL &&
+        read_back(states, name, &saved, out_state, err) != BELAY_OK) {
+        code =
+            error_set(err, BELAY_UNKNOWN, "the state of '%s' in '%s' was saved, but could not be read back",
+                      name->stack, name->environment);
+    }
+    free(saved.snapshot);
+    return code;
+}
