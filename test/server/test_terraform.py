@@ -6,6 +6,7 @@ free a dead job's state, and a late write of whoever lost the lock refused.
 
 import base64
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -139,13 +140,20 @@ class Protocol(ServerCase):
 
     def test_a_serial_that_goes_back_is_forced_by_an_admin(self):
         server = self.serve("--store", f"sqlite:{self.dir}/forced.db", config=self.config_with(TOKENS))
-        path = "/v1/terraform/net?ID=id-1"
-        server.call("LOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-locker")
-        self.assertEqual(server.post(path, {**STATE, "serial": 5}, token="secret-locker").status, 200)
-        self.assertEqual(server.post(f"{path}&force=true", {**STATE, "serial": 4}, token="secret-locker").status, 403)
-        self.assertEqual(server.post(f"{path}&force=false", {**STATE, "serial": 4}, token="secret-admin").status, 409)
-        self.assertEqual(server.post(f"{path}&force=true", {**STATE, "serial": 6}, token="secret-locker").status, 200)
-        self.assertEqual(server.post(f"{path}&force=true", {**STATE, "serial": 4}, token="secret-admin").status, 200)
+        path = "/v1/terraform/net"
+        ids = itertools.count()
+
+        def write(token, serial, query=""):
+            lock = lock_info(f"id-{next(ids)}")
+            self.assertEqual(server.call("LOCK", path, lock, token=token).status, 200)
+            status = server.post(f"{path}?ID={lock['ID']}{query}", {**STATE, "serial": serial}, token=token).status
+            self.assertEqual(server.call("UNLOCK", path, lock, token=token).status, 200)
+            return status
+
+        self.assertEqual(write("secret-locker", 5), 200)
+        for token, serial, query, status in (("secret-locker", 4, "&force=true", 403), ("secret-admin", 4, "&force=false", 409),
+                                             ("secret-locker", 6, "&force=true", 200), ("secret-admin", 4, "&force=true", 200)):
+            self.assertEqual(write(token, serial, query), status, (token, serial, query))
         self.assertEqual(server.get("/v1/terraform/net", token="secret-admin").json()["serial"], 4)
 
     def test_a_terraform_lock_is_an_ordinary_one(self):
