@@ -44,7 +44,7 @@ static void every_field_of_a_record_is_carried_over(void **state)
     struct belay_record kept = look(place->store, "kept");
     struct belay_record old = look(place->store, "old");
 
-    assert_int_equal(outside(place, "PRAGMA user_version"), 5);
+    assert_int_equal(outside(place, "PRAGMA user_version"), 6);
     assert_int_equal(outside(place, "SELECT count(*) FROM locks"), 5);
     assert_true(kept.held && kept.outlives);
     assert_string_equal(kept.lock_id, KEPT_ID);
