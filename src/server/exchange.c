@@ -17,7 +17,7 @@
 #include "server/stream.h"
 #include "wire/wire.h"
 
-enum { HEADERS_MAX = 12, HEADERS_ADDED = 2, SPARE_MAX = 256, LINE_MAX = 1 << 16 };
+enum { HEADERS_MAX = 12, HEADERS_ADDED = 2, SPARE_MAX = 256, LINE_MAX = 1 << 16, NO_BODY_MAX = 16 << 10 };
 
 /* ---- the end ---- */
 
@@ -335,28 +335,43 @@ static bool is_loopback_host(const char *host)
  * token is asked for, it must not be taken for a person at this machine: not by
  * a name that was made to point here, and not from another site.
  */
-static bool check_site(struct exchange *x)
+enum site_problem { SITE_FINE, SITE_OTHER_ORIGIN, SITE_OTHER_HOST };
+
+static enum site_problem find_site_problem(const struct server *server, const struct http_request *request)
 {
-    const char *host = http_header(x->request, "Host");
-    const char *origin = http_header(x->request, "Origin");
+    const char *host = http_header(request, "Host");
+    const char *origin = http_header(request, "Origin");
     const char *rest;
 
     host = host == NULL ? "" : host;
     if (origin != NULL && *host != '\0') {
         rest = strstr(origin, "://");
         if (rest == NULL || strcasecmp(rest + 3, host) != 0) {
-            reply_problem(x, 403, "cross_origin", "requests from pages of other sites are refused");
-            return false;
+            return SITE_OTHER_ORIGIN;
         }
     }
-    if (x->server->tokens->n == 0 && !x->server->is_insecure && !x->request->peer->is_unix && *host != '\0' &&
+    if (server->tokens->n == 0 && !server->is_insecure && !request->peer->is_unix && *host != '\0' &&
         !is_loopback_host(host)) {
-        reply_problem(x, 403, "wrong_host",
-                      "without tokens this server answers only to localhost; configure tokens to serve "
-                      "others ('belay auth new')");
-        return false;
+        return SITE_OTHER_HOST;
     }
-    return true;
+    return SITE_FINE;
+}
+
+static bool check_site(struct exchange *x)
+{
+    switch (find_site_problem(x->server, x->request)) {
+    case SITE_FINE:
+        return true;
+    case SITE_OTHER_ORIGIN:
+        reply_problem(x, 403, "cross_origin", "requests from pages of other sites are refused");
+        return false;
+    case SITE_OTHER_HOST:
+        break;
+    }
+    reply_problem(x, 403, "wrong_host",
+                  "without tokens this server answers only to localhost; configure tokens to serve "
+                  "others ('belay auth new')");
+    return false;
 }
 
 /* False, and answered, if they may not. */
@@ -477,8 +492,16 @@ static bool take_names(struct exchange *x, const struct http_slice names[ROUTE_N
     return true;
 }
 
-/* Only who may write is believed that so much will be worth having. */
-size_t exchange_max_body(void *context, const struct http_request *request)
+static size_t body_limit(const struct route *route, size_t usual)
+{
+    if (route_is_large(route)) {
+        return ROUTE_LARGE_BODY;
+    }
+    return route->fields == NULL && route->body == NULL ? NO_BODY_MAX : usual;
+}
+
+/* Nothing is kept of a body before it is known that its sender may send it. What is refused here, the handler refuses. */
+bool exchange_admit(void *context, const struct http_request *request, size_t *max_body)
 {
     const struct server *server = context;
     const struct token *token = NULL;
@@ -486,15 +509,18 @@ size_t exchange_max_body(void *context, const struct http_request *request)
     char allow[ROUTE_ALLOW_SIZE];
     const struct route *route = route_find(request, names, allow);
 
-    if (route == NULL || !route_is_large(route)) {
-        return 0;
+    if (route == NULL) {
+        return false;
     }
-    if (server->tokens->n == 0 || request->peer->is_trusted) {
-        return ROUTE_LARGE_BODY;
+    *max_body = body_limit(route, *max_body);
+    if (route->role == ROLE_NONE) {
+        return true;
     }
-    return auth_check(server->tokens, request, &token) == AUTH_OK && token->role >= route->role
-               ? ROUTE_LARGE_BODY
-               : 0;
+    if (find_site_problem(server, request) != SITE_FINE) {
+        return false;
+    }
+    return server->tokens->n == 0 || request->peer->is_trusted ||
+           (auth_check(server->tokens, request, &token) == AUTH_OK && token->role >= route->role);
 }
 
 void exchange_handle(void *context, struct http_request *request)
@@ -514,6 +540,11 @@ void exchange_handle(void *context, struct http_request *request)
     }
     /* What everybody may see is no secret from a page either, and probes add what they like to a query. */
     if (x->route->role != ROLE_NONE && (!check_site(x) || !authorize(x) || !route_check_query(x))) {
+        return;
+    }
+    if (request->is_unwanted) {
+        /* exchange_admit() knows of a reason that is none here: half a request is not acted on. */
+        reply_problem(x, 503, "busy", "the request was not read; send it again");
         return;
     }
     if (take_names(x, names)) {

@@ -355,7 +355,7 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
     struct server *server = &run->server;
     const struct belay_config *config = server->config;
     struct http_options options = {
-        .handle = exchange_handle, .max_body = exchange_max_body, .notice = on_notice, .context = server
+        .handle = exchange_handle, .admit = exchange_admit, .notice = on_notice, .context = server
     };
     enum belay_code code;
 

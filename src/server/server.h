@@ -90,7 +90,7 @@ struct exchange {
 
 /* What the HTTP front calls. */
 void exchange_handle(void *context, struct http_request *request);
-size_t exchange_max_body(void *context, const struct http_request *request);
+bool exchange_admit(void *context, const struct http_request *request, size_t *max_body);
 
 /* Each answers, writes the log line and frees the exchange. */
 void reply(struct exchange *x, int status, json_t *body); /* takes the body */

@@ -76,7 +76,7 @@ class Hardening(ServerCase):
                  head("GET / HTTP/1.1", "Bad Header: x"), head("GET / HTTP/1.1", "X\x00: y"),
                  head("POST / HTTP/1.1", "Content-Length: -1"), head("POST / HTTP/1.1", "Content-Length: 5", "Content-Length: 6"),
                  head("POST / HTTP/1.1", "Content-Length: 5", "Transfer-Encoding: chunked"),
-                 head("POST / HTTP/1.1", "Transfer-Encoding: chunked") + b"zz\r\n"]
+                 head("POST /v1/acquire HTTP/1.1", "Transfer-Encoding: chunked") + b"zz\r\n"]
         for data in cases:
             with self.subTest(data[:40]):
                 before = self.server.log().count('"event":"http"')
@@ -304,6 +304,50 @@ class Crowd(ServerCase):
         self.assertEqual(server.acquire("free").status, 200)
         server.release(keys[0], f"h-{keys[0]}")
         self.assertRegex(crowd[CONNECTIONS - WAITERS].recv(65536), rb"^HTTP/1\.1 200 ")
+
+
+class Strangers(ServerCase):
+    """Issue 12, item 16: who has no token cannot keep out those who have one."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve(config=self.config_with({"secret-locker": ("ci", "locker", None),
+                                                          "secret-reader": ("watcher", "reader", None)}))
+        self.crowd = []
+        self.addCleanup(lambda: [connection.close() for connection in self.crowd])
+
+    def come(self, data=b""):
+        connection = self.server.raw()
+        self.crowd.append(connection)
+        connection.sendall(data)
+        return connection
+
+    def test_bodies_are_not_read_before_it_is_known_who_sends_them(self):
+        lock = self.server.acquire("k", token="secret-locker", ttl_ms=60000).json()
+        part = b"x" * 60000
+        for headers, status in (((), 401), (("Authorization: Bearer guessed",), 401),
+                                (("Authorization: Bearer secret-reader",), 403)):
+            for path in ("/v1/acquire", "/v1/terraform/state", "/v1/locks/k/renew"):
+                connection = self.come(head(f"POST {path} HTTP/1.1", f"Content-Length: {1 << 20}", *headers) + part)
+                self.assertRegex(connection.recv(65536), rb"^HTTP/1\.1 %d " % status, (path, headers))
+        self.assertRegex(self.come(head("POST /no/such HTTP/1.1", "Content-Length: 100000")).recv(65536), rb"^HTTP/1\.1 404 ")
+        self.assertRegex(self.come(head("POST /v1/locks HTTP/1.1", "Content-Length: 100000")).recv(65536), rb"^HTTP/1\.1 405 ")
+        self.assertEqual(self.server.renew("k", lock["lock_id"], token="secret-locker").status, 200)
+
+    def test_a_crowd_that_sends_bodies_does_not_keep_renewals_out(self):
+        lock = self.server.acquire("k", token="secret-locker", ttl_ms=60000).json()
+        for _ in range(300):
+            self.come(head("POST /v1/acquire HTTP/1.1", f"Content-Length: {1 << 20}") + b"x" * 1000)
+        for _ in range(3):
+            self.assertEqual(self.server.renew("k", lock["lock_id"], token="secret-locker").status, 200)
+
+    def test_a_refused_request_with_a_short_body_leaves_the_connection_open(self):
+        connection = self.server.connect()
+        for _ in range(3):  # http.client sends the body after the head
+            self.assertEqual(self.server.acquire("k", connection=connection).status, 401)
+            self.assertEqual(self.server.acquire("k", token="secret-reader", connection=connection).status, 403)
+        self.assertEqual(self.server.acquire("k", token="secret-locker", connection=connection).status, 200)
+        connection.close()
 
 
 if __name__ == "__main__":

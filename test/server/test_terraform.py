@@ -432,8 +432,8 @@ class Policy(ServerCase):
         try:
             status = server.post("/v1/terraform/net?ID=id-1", text, token="secret-reader", check=False).status
         except OSError:  # it was told before it had sent all
-            status = 413
-        self.assertEqual(status, 413)
+            status = 403
+        self.assertEqual(status, 403)
 
 
 @unittest.skipUnless(TERRAFORM, "there is no terraform on the PATH")

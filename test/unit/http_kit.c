@@ -185,12 +185,22 @@ static void split(struct http_request *request)
     http_answer(request, 200, &bad, 1, "never", 5);
 }
 
+static bool admit(void *context, const struct http_request *request, size_t *max_body)
+{
+    (void)context;
+    (void)max_body;
+    return strcmp(request->path, "/unwanted") != 0;
+}
+
 static void handle(void *context, struct http_request *request)
 {
     struct kit *kit = kit_of(context);
 
     atomic_fetch_add(&kit->n_handled, 1);
-    if (strcmp(request->path, "/wait") == 0 || strcmp(request->path, "/leave-when-half-closed") == 0) {
+    if (request->is_unwanted) {
+        assert_int_equal(request->body_len, 0);
+        http_answer_error(request, 401, "unauthorized", "no");
+    } else if (strcmp(request->path, "/wait") == 0 || strcmp(request->path, "/leave-when-half-closed") == 0) {
         wait_for_release(kit, request);
     } else if (strcmp(request->path, "/release") == 0) {
         release_all(kit);
@@ -238,7 +248,9 @@ struct kit *kit_start(const struct kit_options *options)
     struct kit_options none = { .with_unix = false };
     struct kit *kit = calloc(1, sizeof *kit);
     struct http_listen listen[2] = { { .address = "127.0.0.1:0" } };
-    struct http_options http = { .listen = listen, .n_listen = 1, .handle = handle, .notice = notice };
+    struct http_options http = {
+        .listen = listen, .n_listen = 1, .handle = handle, .admit = admit, .notice = notice
+    };
     struct belay_error err = BELAY_ERROR_INIT;
     char address[80];
     pthread_t *thread = malloc(sizeof *thread);

@@ -195,22 +195,115 @@ static void connections_far_above_the_limit_wait_and_are_served_later(void **sta
     kit_stop(kit);
 }
 
+/* Issue 12, item 16: nothing is kept of a body before its sender is known. */
+static void an_unwanted_body_is_refused_before_it_is_sent(void **state)
+{
+    struct kit *kit = kit_start(NULL);
+    const char *const heads[] = {
+        "POST /unwanted HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n",
+        "POST /unwanted HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999999\r\n\r\n",
+        "POST /unwanted HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST /unwanted HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        struct client *client = client_connect(kit);
+        struct answer answer;
+
+        client_send(client, heads[i]);
+        client_read(client, &answer);
+        assert_int_equal(answer.status, 401);
+        assert_non_null(strstr(answer.head, "Connection: close"));
+        client_send(client, "some of it"); /* it was on its way: no reset may take the answer away */
+        client_expect_end(client);
+        client_close(client);
+    }
+    kit_stop(kit);
+}
+
+static void a_short_unwanted_body_is_skipped_and_the_connection_goes_on(void **state)
+{
+    struct kit *kit = kit_start(NULL);
+    struct client *client = client_connect(kit);
+    struct answer answer;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        client_send(client, "POST /unwanted HTTP/1.1\r\nHost: x\r\nContent-Length: 23\r\n\r\n");
+        client_read(client, &answer);
+        assert_int_equal(answer.status, 401);
+        client_send(client, "GET /in-the-");
+        client_send(client, "body HTTP/1" GET("/next"));
+        client_read(client, &answer);
+        assert_string_equal(answer.body, "/next");
+    }
+    client_close(client);
+    kit_stop(kit);
+}
+
+static void large_bodies_leave_room_for_small_ones(void **state)
+{
+    enum { MANY = 40, PART = 16000 };
+    struct kit_options options = { .limits = { .max_bodies_bytes = 400000 } };
+    struct kit *kit = kit_start(&options);
+    struct client *large[MANY];
+    struct client *client = client_connect(kit);
+    struct answer answer;
+    char body[PART + 1];
+    int n = 0;
+
+    (void)state;
+    memset(body, 'b', PART);
+    body[PART] = '\0';
+    for (int i = 0; i < MANY; i++) { /* each lacks its last byte, as long as it likes */
+        large[i] = client_connect(kit);
+        client_send(large[i], "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 20001\r\n\r\n");
+        client_send(large[i], body);
+    }
+    kit_until(&kit->n_notices, 1);
+    for (int i = 0; i < 3; i++) {
+        client_send(client, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 16000\r\n\r\n");
+        client_send(client, body);
+        client_read(client, &answer);
+        assert_int_equal(answer.status, 200);
+    }
+    for (int i = 0; i < MANY; i++) { /* small ones fill the rest */
+        struct client *small = client_connect(kit);
+
+        client_send(small, "POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 16000\r\n\r\n");
+        client_send(small, body);
+        client_close(large[i]);
+        large[i] = small;
+        n++;
+    }
+    client_send(client, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nrenew");
+    client_read(client, &answer);
+    assert_int_equal(answer.status, 200);
+    assert_int_equal(n, MANY);
+    for (int i = 0; i < MANY; i++) {
+        client_close(large[i]);
+    }
+    client_close(client);
+    kit_stop(kit);
+}
+
 static void bodies_of_all_together_have_a_limit(void **state)
 {
-    struct kit_options options = { .limits = { .max_body_bytes = 1000, .max_bodies_bytes = 1500 } };
+    struct kit_options options = { .limits = { .max_body_bytes = 2000, .max_bodies_bytes = 3000 } };
     struct kit *kit = kit_start(&options);
     struct client *first = client_connect(kit);
     struct client *second = client_connect(kit);
     struct answer answer;
-    char body[1001];
+    char body[2001];
 
     (void)state;
-    memset(body, 'b', 1000);
-    body[1000] = '\0';
-    client_send(first, "POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n");
+    memset(body, 'b', 2000);
+    body[2000] = '\0';
+    client_send(first, "POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n");
     client_send(first, body);
     kit_until(&kit->n_waiting_now, 1);
-    client_send(second, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n");
+    client_send(second, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n");
     client_send(second, body);
     client_read(second, &answer);
     assert_int_equal(answer.status, 503);
@@ -220,7 +313,7 @@ static void bodies_of_all_together_have_a_limit(void **state)
     client_read(first, &answer);
     client_read(second, &answer);
     for (int i = 0; i < 3; i++) {
-        client_send(second, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n");
+        client_send(second, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n");
         client_send(second, body);
         client_read(second, &answer);
         assert_int_equal(answer.status, 200); /* what was answered no longer counts */
@@ -364,6 +457,9 @@ int main(void)
         cmocka_unit_test(a_request_that_waits_for_its_answer_is_not_idle),
         cmocka_unit_test(connections_above_the_limit_are_told_503),
         cmocka_unit_test(connections_far_above_the_limit_wait_and_are_served_later),
+        cmocka_unit_test(an_unwanted_body_is_refused_before_it_is_sent),
+        cmocka_unit_test(a_short_unwanted_body_is_skipped_and_the_connection_goes_on),
+        cmocka_unit_test(large_bodies_leave_room_for_small_ones),
         cmocka_unit_test(bodies_of_all_together_have_a_limit),
         cmocka_unit_test(slow_clients_do_not_slow_the_others),
         cmocka_unit_test(two_thousand_waiting_connections_are_held_and_answered),

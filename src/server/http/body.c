@@ -3,6 +3,21 @@
 
 #include <string.h>
 
+/* Those who send much must not keep out those who have little to say, least of all renewals. */
+static bool has_room(const struct request *request, size_t len)
+{
+    const struct http_server *server = request->conn->server;
+    size_t most = server->limits.max_bodies_bytes;
+
+    if (request->body_len <= TINY_BODY) {
+        return true; /* the number of connections limits these */
+    }
+    if (request->body_len > SMALL_BODY) {
+        most -= most / 8;
+    }
+    return server->bodies_bytes <= most && len <= most - server->bodies_bytes;
+}
+
 static bool add(struct request *request, const char *data, size_t len)
 {
     struct http_server *server = request->conn->server;
@@ -10,7 +25,10 @@ static bool add(struct request *request, const char *data, size_t len)
     if (len > request->max_body - request->body.len) {
         return request_refuse(request, 413, "the body is too large");
     }
-    if (len > server->limits.max_bodies_bytes - server->bodies_bytes) {
+    if (request->body_kind == BODY_CHUNKED) {
+        request->body_len = request->body.len + len;
+    }
+    if (!has_room(request, len)) {
         return request_refuse(request, 503, "too many bodies are being received");
     }
     buf_add(&request->body, data, len);

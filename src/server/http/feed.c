@@ -69,6 +69,24 @@ static void dispatch(struct conn *conn)
     }
 }
 
+/*
+ * Its answer does not depend on its body, which is not kept. A short one is
+ * skipped when it comes, and the connection goes on; else this is its last answer.
+ */
+static void dispatch_unwanted(struct conn *conn)
+{
+    struct request *request = conn->current;
+
+    if (request->body_kind == BODY_LENGTH && request->body_left <= MAX_SKIPPED && !request->wants_continue) {
+        conn->skip_left = request->body_left;
+    } else {
+        request->is_keep_alive = false;
+        conn->must_linger = true;
+    }
+    request->wants_continue = false;
+    dispatch(conn);
+}
+
 static const char *code_of(int status)
 {
     switch (status) {
@@ -152,6 +170,10 @@ static size_t feed_current(struct conn *conn, const char *data, size_t len)
             return taken;
         }
     }
+    if (request->refuse_status == 0 && request->pub.is_unwanted) {
+        dispatch_unwanted(conn);
+        return taken;
+    }
     if (request->refuse_status == 0) {
         taken += body_feed(request, data + taken, len - taken, &is_complete);
     }
@@ -177,6 +199,13 @@ static size_t feed(struct conn *conn, const char *data, size_t len)
 
     conn->is_busy = true;
     while (at < len && conn_can_take(conn)) {
+        if (conn->skip_left > 0) {
+            size_t part = len - at < conn->skip_left ? len - at : (size_t)conn->skip_left;
+
+            conn->skip_left -= part;
+            at += part;
+            continue;
+        }
         if (conn->current == NULL) {
             if (skip_blank(conn, data[at])) {
                 at++;

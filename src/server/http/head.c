@@ -177,19 +177,22 @@ static bool take_framing(struct request *request, struct framing *out)
     return true;
 }
 
-/* More than usual for who may send it. */
+/* Before anything is kept of the body: whether it is wanted, and how large it may be. */
 static void take_limit(struct request *request)
 {
     const struct http_server *server = request->conn->server;
-    size_t more = server->max_body == NULL ? 0 : server->max_body(server->context, &request->pub);
 
-    if (more > request->max_body) {
-        request->max_body = more;
-        request->body.max = more;
+    if (server->admit == NULL) {
+        return;
     }
+    request->pub.is_unwanted = !server->admit(server->context, &request->pub, &request->max_body);
+    if (request->max_body > MAX_ANSWER) {
+        request->max_body = MAX_ANSWER;
+    }
+    request->body.max = request->max_body;
 }
 
-/* `n_there` bytes behind the head are there already: a body that ends in them needs no other limits. */
+/* `n_there` bytes behind the head are there already: who sends a body that ends in them need not be asked about first. */
 static bool take_body(struct request *request, const struct framing *framing, size_t n_there)
 {
     if (framing->length != NULL && framing->encoding != NULL) {
@@ -212,9 +215,10 @@ static bool take_body(struct request *request, const struct framing *framing, si
         if (request->body_left > n_there || request->body_left > request->max_body) {
             take_limit(request);
         }
-        if (request->body_left > request->max_body) {
+        if (request->body_left > request->max_body && !request->pub.is_unwanted) {
             return request_refuse(request, 413, "the body is too large");
         }
+        request->body_len = request->body_left;
         request->body_kind = request->body_left > 0 ? BODY_LENGTH : BODY_NONE;
     }
     return true;

@@ -54,8 +54,9 @@ struct http_request {
     const struct http_peer *peer;
     int64_t received_ms; /* boot clock, when its first byte was there */
     bool is_tls;
-    bool is_head; /* the answer's body will be counted, but not sent */
-    void *user;   /* the handler's own; NULL at first */
+    bool is_head;     /* the answer's body will be counted, but not sent */
+    bool is_unwanted; /* admit() said no: its body is not read, and the handler refuses it */
+    void *user;       /* the handler's own; NULL at first */
 };
 
 /*
@@ -141,7 +142,7 @@ enum {
     HTTP_DEFAULT_HANDSHAKE_MS = 10000,
     HTTP_DEFAULT_HEAD_MS = 10000,
     HTTP_DEFAULT_BODY_MS = 30000,
-    HTTP_LARGE_BODY_MS = 600000, /* where max_body() allows more */
+    HTTP_LARGE_BODY_MS = 600000, /* where admit() allows more */
     HTTP_DEFAULT_IDLE_MS = 75000,
     HTTP_DEFAULT_SEND_MS = 30000,
     HTTP_HARD_MAX_HEAD = 64 << 10, /* the parser's own limit is above this */
@@ -150,7 +151,7 @@ enum {
 /* A field left 0 has its default, above. */
 struct http_limits {
     size_t max_body_bytes;   /* of one request: 413 */
-    size_t max_bodies_bytes; /* of all requests together: 503 */
+    size_t max_bodies_bytes; /* of all requests together: 503; an eighth of it is kept for small ones */
     size_t max_head_bytes;   /* request line and headers: 431 */
     size_t max_target_bytes; /* path and query: 414 */
     size_t max_connections;  /* more are told 503, then wait in the kernel's queue */
@@ -187,11 +188,12 @@ struct http_options {
     const char *tls_key;         /* PEM file */
     void (*handle)(void *context, struct http_request *request);
     /*
-     * Asked once its headers are there: how large a body it may have, in bytes,
-     * where that is more than max_body_bytes; 0: no more. Not asked about a
-     * body that is there with them. May be NULL.
+     * Asked once its headers are there: whether its body is to be read, and how large
+     * it may be, in bytes (*max_body is max_body_bytes at first). False: the handler is
+     * called at once, with is_unwanted set, to say why not. Not asked about a body that is there
+     * with the headers, or that is none. May be NULL.
      */
-    size_t (*max_body)(void *context, const struct http_request *request);
+    bool (*admit)(void *context, const struct http_request *request, size_t *max_body);
     /* Requests refused here without the handler, connections refused, and so on; may be NULL. */
     void (*notice)(void *context, const struct http_notice *notice);
     void *context; /* borrowed */

@@ -39,6 +39,9 @@ enum {
     MAX_HEADERS = 64,       /* of one request: 431 */
     MAX_BLANK_BYTES = 4,    /* line ends in front of a request that are put up with */
     CHUNK_OVERHEAD = 8,     /* bytes around chunks per byte of body, besides max_head_bytes */
+    TINY_BODY = 1 << 10,    /* a renewal or a release: there is always room for it */
+    SMALL_BODY = 16 << 10,  /* an eighth of the room for bodies is for these alone */
+    MAX_SKIPPED = 64 << 10, /* of an unwanted body, so that its connection can be used again */
     LINGER_MS = 2000,
     ACCEPT_PAUSE_MS = 100, /* after the system had no descriptor or memory left */
     ACCEPTS_PER_EVENT = 64,
@@ -100,6 +103,7 @@ struct request {
     enum body_kind body_kind;
     enum chunk_state chunk;
     size_t max_body;     /* bytes */
+    uint64_t body_len;   /* as its head says; of a chunked one as far as it is there */
     uint64_t body_left;  /* of the body, or of this chunk */
     size_t around_bytes; /* sizes, extensions and trailers of chunks */
     struct buf body;
@@ -142,6 +146,7 @@ struct conn {
     struct buf stash; /* read, but there is no room for its requests yet */
     struct buf out;
     size_t out_sent;
+    uint64_t skip_left; /* bytes of a body that nobody wants */
     unsigned blank_bytes;
     struct conn *next_held;
     int64_t held_ms;         /* since when it is held back */
@@ -175,7 +180,7 @@ struct http_server {
     struct http_limits limits;
     void (*handle)(void *context, struct http_request *request);
     void (*notice)(void *context, const struct http_notice *notice);
-    size_t (*max_body)(void *context, const struct http_request *request);
+    bool (*admit)(void *context, const struct http_request *request, size_t *max_body);
     void *context; /* borrowed */
     struct listener *listeners;
     size_t n_listeners;

@@ -161,7 +161,7 @@ enum belay_code http_server_open(struct loop *loop, const struct http_options *o
     server->limits = options->limits;
     server->handle = options->handle;
     server->notice = options->notice;
-    server->max_body = options->max_body;
+    server->admit = options->admit;
     server->context = options->context;
     server->date_s = -1;
     server->drain_task.run = run_drain_task;
