@@ -110,9 +110,14 @@ static const struct rule webhook_names[] = {
     VALUE("file", VALUE_TEXT),
     RANGE("max", VALUE_NUMBER, 1, 100000),
 };
+static const struct rule connection_names[] = {
+    RANGE("max", VALUE_NUMBER, 64, 1000000),
+    RANGE("per_address", VALUE_NUMBER, 1, 1000000),
+    LIST("unlimited", text),
+};
 static const struct rule server_names[] = {
     VALUE("listen", VALUE_TEXT), MAP("tls", tls_names), LIST("tokens", token), MAP("webhooks", webhook_names),
-    MAP("terraform", terraform_names),
+    MAP("terraform", terraform_names), MAP("connections", connection_names),
 };
 
 /* What they mean is for the store to say, which reads them: src/store/dynamodb/dynamodb_layout_made.c. */

@@ -380,6 +380,7 @@ static bool authorize(struct exchange *x)
     const struct server *server = x->server;
 
     if (server->tokens->n == 0 || x->request->peer->is_trusted) {
+        http_mark_known(x->request);
         x->role = ROLE_ADMIN;
         return true;
     }
@@ -393,6 +394,7 @@ static bool authorize(struct exchange *x)
     case AUTH_OK:
         break;
     }
+    http_mark_known(x->request);
     x->tokens = tokens_keep(server->tokens);
     x->role = x->token->role;
     memcpy(x->who, x->token->name, sizeof x->who);

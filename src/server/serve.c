@@ -31,7 +31,12 @@
 
 #define DEFAULT_LISTEN "127.0.0.1:7420"
 
-enum { DRAIN_MS = 10000, LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 2 };
+enum {
+    DRAIN_MS = 10000,
+    LISTEN_ALL_MAX = SERVE_LISTEN_MAX + SYSTEMD_FDS_MAX + 2,
+    UNLIMITED_MAX = 64,
+    OTHER_FILES = 256, /* open besides connections: the store's, webhooks', states' */
+};
 
 /* All of a run. */
 struct run {
@@ -40,7 +45,8 @@ struct run {
     struct loop_watch signals;
     struct http_listen listen[LISTEN_ALL_MAX];
     size_t n_listen;
-    size_t n_said;        /* the first so many of them are for people to know */
+    size_t n_said; /* the first so many of them are for people to know */
+    struct address_range unlimited[UNLIMITED_MAX];
     char *unix_address;   /* owned */
     char *beside_address; /* owned; the socket beside the store's file; NULL: none */
     const char *tls_certificate;
@@ -350,6 +356,69 @@ static enum belay_code open_store(struct run *run, struct belay_error *err)
     return code;
 }
 
+/* A descriptor for every connection: the usual 1,024 are for programs that use select(). */
+static size_t limit_connections(struct server *server, size_t wanted)
+{
+    struct rlimit limit;
+
+    wanted = wanted == 0 ? HTTP_DEFAULT_MAX_CONNECTIONS : wanted;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return wanted;
+    }
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_max >= wanted + OTHER_FILES) {
+        return wanted;
+    }
+    log_note(&server->log, LOG_WARN, "limits", "only %llu files may be open, for %zu connections",
+             (unsigned long long)limit.rlim_max, wanted);
+    return limit.rlim_max > 2 * OTHER_FILES ? (size_t)limit.rlim_max - OTHER_FILES
+                                            : (size_t)limit.rlim_max / 2;
+}
+
+static size_t number_of(const struct belay_config *config, const char *name)
+{
+    const char *text = belay_config_get(config, name);
+
+    return text == NULL ? 0 : strtoul(text, NULL, 10); /* the configuration has checked it */
+}
+
+static enum belay_code load_limits(struct run *run, struct http_options *options, struct belay_error *err)
+{
+    const struct belay_config *config = run->server.config;
+
+    options->limits.max_connections =
+        limit_connections(&run->server, number_of(config, "server.connections.max"));
+    options->limits.max_per_peer = number_of(config, "server.connections.per_address");
+    options->unlimited = run->unlimited;
+    if (belay_config_get(config, "server.connections.unlimited.0") == NULL) {
+        options->n_unlimited = address_range_parse("127.0.0.0/8", &run->unlimited[0]) &&
+                                       address_range_parse("::1", &run->unlimited[1])
+                                   ? 2
+                                   : 0;
+        return BELAY_OK;
+    }
+    for (;; options->n_unlimited++) {
+        char name[64];
+        const char *text;
+
+        (void)snprintf(name, sizeof name, "server.connections.unlimited.%zu", options->n_unlimited);
+        text = belay_config_get(config, name);
+        if (text == NULL) {
+            return BELAY_OK;
+        }
+        if (options->n_unlimited == UNLIMITED_MAX) {
+            return error_set(err, BELAY_CONFIG, "server.connections.unlimited: %d ranges are the most",
+                             UNLIMITED_MAX);
+        }
+        if (!address_range_parse(text, &run->unlimited[options->n_unlimited])) {
+            return error_set(err, BELAY_CONFIG,
+                             "%s: '%.60s' is not a range of addresses, such as 10.1.0.0/16 or ::1", name,
+                             text);
+        }
+    }
+}
+
 static enum belay_code open_http(struct run *run, struct belay_error *err)
 {
     struct server *server = &run->server;
@@ -373,6 +442,9 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
     if (code == BELAY_OK) {
         code = listen_beside(run, err);
     }
+    if (code == BELAY_OK) {
+        code = load_limits(run, &options, err);
+    }
     if (code != BELAY_OK) {
         return code;
     }
@@ -387,22 +459,6 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
         code = tokens_load(config, &server->tokens, err);
     }
     return code == BELAY_OK ? check_exposure(run, server->tokens, err) : code;
-}
-
-/* A descriptor for every connection: the usual 1,024 are for programs that use select(). */
-static void raise_descriptor_limit(struct server *server)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-        return;
-    }
-    limit.rlim_cur = limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_max < HTTP_DEFAULT_MAX_CONNECTIONS) {
-        log_note(&server->log, LOG_WARN, "limits", "only %llu files may be open, for %d connections",
-                 (unsigned long long)limit.rlim_max, HTTP_DEFAULT_MAX_CONNECTIONS);
-    }
 }
 
 static enum belay_code start(struct run *run, struct belay_error *err)
@@ -423,7 +479,6 @@ static enum belay_code start(struct run *run, struct belay_error *err)
         !turn_open(server)) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
-    raise_descriptor_limit(server);
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
     loop_before_sleep(server->loop, turn_end, server);
     code = open_store(run, err);

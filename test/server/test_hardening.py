@@ -341,6 +341,50 @@ class Strangers(ServerCase):
         for _ in range(3):
             self.assertEqual(self.server.renew("k", lock["lock_id"], token="secret-locker").status, 200)
 
+    def test_idle_connections_keep_nobody_out(self):
+        self.server.stop()
+        server = self.server = self.serve(config=self.write_config(
+            (self.dir / "server.yaml").read_text() + "  connections: {max: 64}\n"))
+        lock = server.acquire("k", token="secret-locker", ttl_ms=60000).json()
+        waiting = server.acquire_later("k", "next", token="secret-locker", lock_id="next", wait_ms=60000, ttl_ms=60000)
+        wait_until(lambda: len(server.get("/v1/locks/k/queue", token="secret-reader").json()["waiting"]) == 1)
+        for i in range(54):
+            self.come(b"" if i % 2 else b"GET /slow HTTP/1.1\r\nHo")
+
+        def renew():
+            return server.renew("k", lock["lock_id"], token="secret-locker").status
+        self.come()
+        wait_until(lambda: renew() == 200, "the first of them to be idle for a second")
+        for _ in range(20):
+            self.come()
+            self.assertEqual(renew(), 200)
+        self.assertIn("idle the longest are closed", server.log())
+        server.release("k", lock["lock_id"], token="secret-locker")
+        self.assertEqual(waiting.get().status, 200)
+
+    def test_an_address_has_a_limit_that_the_configuration_says(self):
+        text = (self.dir / "server.yaml").read_text()
+        self.server.stop()
+        server = self.serve("--unix", str(self.dir / "s"), config=self.write_config(
+            text + '  connections: {per_address: 5, unlimited: ["192.0.2.7", "2001:db8::/32"]}\n'))
+        server.acquire("k", token="secret-locker", ttl_ms=60000)
+        for i in range(5):
+            server.acquire_later("k", f"w{i}", token="secret-locker", wait_ms=60000)
+        wait_until(lambda: b" 503 " in self.ask_once(server), "the limit to be met")
+        with socket.socket(socket.AF_UNIX) as local:
+            local.connect(str(self.dir / "s"))
+            local.sendall(head("GET /healthz HTTP/1.1"))
+            self.assertRegex(local.recv(4096), rb"^HTTP/1\.1 200 ")
+        server.stop()
+        self.fails(78, "serve", "--listen", "127.0.0.1:0", "--config",
+                   str(self.write_config(text + '  connections: {unlimited: ["proxy.example"]}\n')))
+
+    @staticmethod
+    def ask_once(server):
+        with server.raw() as connection:
+            connection.sendall(head("GET /healthz HTTP/1.1", "Connection: close"))
+            return read_all(connection)
+
     def test_a_refused_request_with_a_short_body_leaves_the_connection_open(self):
         connection = self.server.connect()
         for _ in range(3):  # http.client sends the body after the head

@@ -205,6 +205,9 @@ static void handle(void *context, struct http_request *request)
     } else if (strcmp(request->path, "/release") == 0) {
         release_all(kit);
         http_answer(request, 204, NULL, 0, NULL, 0);
+    } else if (strcmp(request->path, "/known") == 0) {
+        http_mark_known(request);
+        http_answer(request, 200, NULL, 0, NULL, 0);
     } else if (strcmp(request->path, "/echo") == 0) {
         echo(request);
     } else if (strcmp(request->path, "/who") == 0) {
@@ -260,6 +263,9 @@ struct kit *kit_start(const struct kit_options *options)
     options = options == NULL ? &none : options;
     listen[0].is_tls = options->certificate != NULL;
     http.limits = options->limits;
+    if (http.limits.max_per_peer == 0) {
+        http.limits.max_per_peer = KIT_MAX_WAITING; /* all clients are on this machine */
+    }
     http.tls_certificate = options->certificate;
     http.tls_key = options->key;
     http.context = kit;

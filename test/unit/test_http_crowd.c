@@ -1,6 +1,7 @@
 /* Many clients, slow ones, and a server at its limits. It runs in a thread (pthread_create in http_kit.c). */
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +124,7 @@ static void a_request_that_waits_for_its_answer_is_not_idle(void **state)
 
 static void connections_above_the_limit_are_told_503(void **state)
 {
-    struct kit_options options = { .limits = { .max_connections = 3 } };
+    struct kit_options options = { .limits = { .max_connections = 3, .evict_ms = KIT_PATIENCE_MS } };
     struct kit *kit = kit_start(&options);
     struct client *clients[3];
     struct client *surplus;
@@ -163,7 +164,7 @@ static void connections_above_the_limit_are_told_503(void **state)
 
 static void connections_far_above_the_limit_wait_and_are_served_later(void **state)
 {
-    struct kit_options options = { .limits = { .max_connections = 2 } };
+    struct kit_options options = { .limits = { .max_connections = 2, .evict_ms = KIT_PATIENCE_MS } };
     struct kit *kit = kit_start(&options);
     struct client *first = client_connect(kit);
     struct answer answer;
@@ -192,6 +193,122 @@ static void connections_far_above_the_limit_wait_and_are_served_later(void **sta
         }
     }
     assert_int_equal(answer.status, 200);
+    kit_stop(kit);
+}
+
+static struct client *come(struct kit *kit, const char *request, int status)
+{
+    struct client *client = client_connect(kit);
+    struct answer answer;
+
+    client_send(client, request);
+    if (status != 0) {
+        client_read(client, &answer);
+        assert_int_equal(answer.status, status);
+    }
+    return client;
+}
+
+/* Issue 12, item 16: who only sits there does not keep others out. */
+static void idle_connections_make_room_the_oldest_stranger_first(void **state)
+{
+    enum { MAX = 8, OF_ONE_PEER = 7, LATE = 3 };
+    struct kit_options options = { .limits = { .max_connections = MAX, .evict_ms = 1 } };
+    struct kit *kit = kit_start(&options);
+    const int leave[LATE] = { 2, 3, 0 }; /* strangers first, though others are idle for longer */
+    struct client *clients[OF_ONE_PEER + LATE];
+    struct answer answer;
+
+    (void)state;
+    clients[0] = come(kit, GET("/known"), 200);
+    clients[1] = come(kit, GET("/wait"), 0);
+    kit_until(&kit->n_waiting_now, 1);
+    clients[2] = come(kit, GET("/x"), 200);
+    (void)poll(NULL, 0, 5); /* the clock counts milliseconds */
+    clients[3] = come(kit, "GET /never-ends HTTP/1.1\r\nHost", 0);
+    for (int i = 4; i < OF_ONE_PEER; i++) {
+        (void)poll(NULL, 0, 5);
+        clients[i] = come(kit, GET("/known"), 200);
+    }
+    for (int i = 0; i < LATE; i++) {
+        (void)poll(NULL, 0, 5);
+        clients[OF_ONE_PEER + i] = come(kit, GET("/known"), 200);
+        client_expect_end(clients[leave[i]]);
+    }
+    client_send(clients[4], GET("/release"));
+    client_read(clients[4], &answer);
+    assert_int_equal(answer.status, 204);
+    client_read(clients[1], &answer);
+    assert_int_equal(answer.status, 200);
+    for (int i = 0; i < OF_ONE_PEER + LATE; i++) {
+        client_close(clients[i]);
+    }
+    kit_stop(kit);
+}
+
+static void one_address_has_a_limit_of_its_own(void **state)
+{
+    enum { MAX = 5 };
+    struct kit_options options = { .limits = { .max_per_peer = MAX, .evict_ms = KIT_PATIENCE_MS },
+                                   .with_unix = true };
+    struct kit *kit = kit_start(&options);
+    struct client *clients[MAX];
+    struct client *other;
+    struct answer answer;
+
+    (void)state;
+    for (int i = 0; i < MAX; i++) {
+        clients[i] = come(kit, GET("/x"), 200);
+    }
+    other = come(kit, GET("/x"), 503);
+    client_expect_end(other);
+    client_close(other);
+    other = client_connect_unix(kit);
+    client_send(other, GET("/x"));
+    client_read(other, &answer);
+    assert_int_equal(answer.status, 200);
+    client_close(other);
+    for (int i = 0; i < MAX; i++) {
+        client_close(clients[i]);
+    }
+    for (int tries = 0; tries < 1000 && answer.status != 201; tries++) {
+        other = client_connect(kit);
+        client_send(other, GET("/x"));
+        client_read(other, &answer);
+        client_close(other);
+        if (answer.status == 200) {
+            answer.status = 201; /* once the server has seen the others leave */
+        }
+    }
+    assert_int_equal(answer.status, 201);
+    kit_stop(kit);
+}
+
+static void one_peer_does_not_get_all_connections(void **state)
+{
+    enum { MAX = 16 };
+    struct kit_options options = { .limits = { .max_connections = MAX }, .with_unix = true };
+    struct kit *kit = kit_start(&options);
+    struct client *clients[MAX - MAX / 8];
+    struct client *other;
+    struct answer answer;
+
+    (void)state;
+    for (int i = 0; i < MAX - MAX / 8; i++) {
+        clients[i] = come(kit, GET("/wait"), 0);
+    }
+    kit_until(&kit->n_waiting_now, MAX - MAX / 8);
+    other = come(kit, GET("/x"), 503);
+    client_close(other);
+    other = client_connect_unix(kit);
+    client_send(other, GET("/release"));
+    client_read(other, &answer);
+    assert_int_equal(answer.status, 204);
+    client_close(other);
+    for (int i = 0; i < MAX - MAX / 8; i++) {
+        client_read(clients[i], &answer);
+        client_close(clients[i]);
+    }
     kit_stop(kit);
 }
 
@@ -457,6 +574,9 @@ int main(void)
         cmocka_unit_test(a_request_that_waits_for_its_answer_is_not_idle),
         cmocka_unit_test(connections_above_the_limit_are_told_503),
         cmocka_unit_test(connections_far_above_the_limit_wait_and_are_served_later),
+        cmocka_unit_test(idle_connections_make_room_the_oldest_stranger_first),
+        cmocka_unit_test(one_address_has_a_limit_of_its_own),
+        cmocka_unit_test(one_peer_does_not_get_all_connections),
         cmocka_unit_test(an_unwanted_body_is_refused_before_it_is_sent),
         cmocka_unit_test(a_short_unwanted_body_is_skipped_and_the_connection_goes_on),
         cmocka_unit_test(large_bodies_leave_room_for_small_ones),

@@ -87,6 +87,7 @@ void conn_close(struct conn *conn)
     conn->ssl = NULL;
     close(fd);
     unlink_conn(conn);
+    peer_leave(conn);
     conn_unhold(conn);
     while (conn->first != NULL) {
         struct request *request = conn->first;
@@ -265,9 +266,13 @@ static void on_timer(struct timer *timer)
 }
 
 /* Too many connections: one more answer, so that the client knows why. */
-static void turn_away(struct conn *conn)
+static void turn_away(struct conn *conn, const char *why)
 {
-    conn_refuse(conn, 503, "there are too many connections");
+    if (conn->state == CONN_OPEN) {
+        conn_refuse(conn, 503, why);
+    } else {
+        conn->is_broken = true;
+    }
     conn_later(conn);
 }
 
@@ -287,6 +292,7 @@ struct conn *conn_open(struct http_server *server, int fd, const struct sockaddr
                        socklen_t address_len, bool is_tls)
 {
     struct conn *conn = calloc(1, sizeof *conn);
+    const char *why;
 
     if (conn == NULL) {
         close(fd);
@@ -302,7 +308,9 @@ struct conn *conn_open(struct http_server *server, int fd, const struct sockaddr
     conn->stash = (struct buf)BUF_INIT(READ_SIZE);
     conn->out = (struct buf)BUF_INIT(MAX_ANSWER);
     peer_describe(&conn->peer, fd, address, address_len);
-    if ((is_tls && !tls_start(conn)) || !loop_watch(server->loop, &conn->watch, conn->interest)) {
+    if (!peer_enter(conn, address) || (is_tls && !tls_start(conn)) ||
+        !loop_watch(server->loop, &conn->watch, conn->interest)) {
+        peer_leave(conn);
         SSL_free(conn->ssl);
         close(fd);
         free(conn);
@@ -311,11 +319,9 @@ struct conn *conn_open(struct http_server *server, int fd, const struct sockaddr
     link_conn(conn);
     conn_deadline(conn, loop_now_ms(server->loop) +
                             (is_tls ? server->limits.handshake_ms : server->limits.idle_ms));
-    if (server->n_conns > server->limits.max_connections && !is_tls) {
-        turn_away(conn);
-    } else if (server->n_conns > server->limits.max_connections) {
-        conn->is_broken = true;
-        conn_later(conn);
+    why = peer_make_room(conn);
+    if (why != NULL) {
+        turn_away(conn, why);
     }
     return conn;
 }

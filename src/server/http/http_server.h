@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/address.h"
 #include "belay.h"
 #include "server/http/loop.h"
 
@@ -65,6 +66,9 @@ struct http_request {
  * being received until the request is answered.
  */
 char *http_take_body(struct http_request *request, size_t *out_len);
+
+/* Who has sent it may use the server: should there be too many connections, others are closed before this one. */
+void http_mark_known(struct http_request *request);
 
 /* The first header of that name in any case, or NULL. */
 const char *http_header(const struct http_request *request, const char *name);
@@ -137,6 +141,8 @@ enum {
     HTTP_DEFAULT_MAX_HEAD = 16 << 10,
     HTTP_DEFAULT_MAX_TARGET = 8 << 10,
     HTTP_DEFAULT_MAX_CONNECTIONS = 12000,
+    HTTP_DEFAULT_MAX_PER_PEER = 1000,
+    HTTP_DEFAULT_EVICT_MS = 1000,
     HTTP_DEFAULT_MAX_PIPELINED = 16,
     HTTP_DEFAULT_MAX_STREAM = 256 << 10,
     HTTP_DEFAULT_HANDSHAKE_MS = 10000,
@@ -154,7 +160,8 @@ struct http_limits {
     size_t max_bodies_bytes; /* of all requests together: 503; an eighth of it is kept for small ones */
     size_t max_head_bytes;   /* request line and headers: 431 */
     size_t max_target_bytes; /* path and query: 414 */
-    size_t max_connections;  /* more are told 503, then wait in the kernel's queue */
+    size_t max_connections;  /* more are told 503, then wait in the kernel's queue; idle ones go first */
+    size_t max_per_peer;     /* of one address; 7/8 of all for unix sockets and http_options.unlimited */
     size_t max_pipelined;    /* requests of one connection under way at a time */
     size_t max_stream_bytes; /* waiting for a stream's reader */
     int64_t handshake_ms;    /* for TLS to be agreed on */
@@ -162,6 +169,7 @@ struct http_limits {
     int64_t body_ms;         /* from there to the end of its body: 408 */
     int64_t idle_ms;         /* between requests */
     int64_t send_ms;         /* without the client taking a byte of its answer */
+    int64_t evict_ms;        /* idle for so long, it may be closed for one that comes */
 };
 
 struct http_listen {
@@ -196,7 +204,9 @@ struct http_options {
     bool (*admit)(void *context, const struct http_request *request, size_t *max_body);
     /* Requests refused here without the handler, connections refused, and so on; may be NULL. */
     void (*notice)(void *context, const struct http_notice *notice);
-    void *context; /* borrowed */
+    void *context;                         /* borrowed */
+    const struct address_range *unlimited; /* copied; peers that speak for many, such as a reverse proxy */
+    size_t n_unlimited;
 };
 
 /* Listen and serve as the loop turns. `loop` must outlive the server. */

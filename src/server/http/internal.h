@@ -26,6 +26,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "base/address.h"
 #include "base/buf.h"
 #include "server/http/http_server.h"
 
@@ -52,6 +53,7 @@ enum {
     SPARE_BODY = 16 << 10,
     SPARE_OUT = 64 << 10,
     DATE_SIZE = 40,
+    PEER_BUCKETS = 4096,
 };
 
 #define NO_DEADLINE INT64_MAX
@@ -124,6 +126,18 @@ struct request {
     void *notice_context; /* borrowed */
 };
 
+/* Whose connections are counted together (peers.c). */
+struct peer_key {
+    struct address address; /* of IPv6 its network; of a unix socket the user */
+    bool is_unix;
+};
+
+struct peer_group {
+    struct peer_group *next; /* in its bucket */
+    struct peer_key key;
+    size_t n; /* connections */
+};
+
 enum conn_state { CONN_HANDSHAKE, CONN_OPEN, CONN_LINGER, CONN_DEAD };
 
 struct conn {
@@ -163,6 +177,9 @@ struct conn {
     bool is_last;       /* no further request will be read: close after the answers */
     bool must_linger;   /* the client may not have read its answer when we close */
     bool tls_wants_out; /* TLS has to write before it can read */
+    bool is_known;      /* its client has shown that it may use the server */
+    struct peer_group *group;
+    size_t max_of_group; /* connections of the same peer */
     struct http_peer peer;
 };
 
@@ -193,6 +210,12 @@ struct http_server {
     size_t n_held;       /* of `held`, without streams */
     bool is_holding;
     size_t n_conns;
+    struct peer_group *peers[PEER_BUCKETS];
+    uint64_t peer_seed;
+    struct address_range *unlimited; /* owned; peers that may speak for many */
+    size_t n_unlimited;
+    int64_t no_idle_until_ms; /* no connection can be closed for another before */
+    int64_t evict_said_ms;
     uint64_t last_id;
     size_t bodies_bytes;
     struct request *spare_requests;
@@ -226,6 +249,12 @@ void listeners_resume(struct http_server *server);
 /* peer.c */
 void peer_describe(struct http_peer *peer, int fd, const struct sockaddr_storage *address, socklen_t len);
 void address_format(char *out, size_t size, const struct sockaddr_storage *address);
+
+/* peers.c */
+bool peer_enter(struct conn *conn, const struct sockaddr_storage *address); /* false: no memory */
+void peer_leave(struct conn *conn);
+/* For a connection that has just come, closing others. NULL, or why there is no room for it. */
+const char *peer_make_room(struct conn *conn);
 
 /* connection.c */
 struct conn *conn_open(struct http_server *server, int fd, const struct sockaddr_storage *address,

@@ -26,6 +26,11 @@ void http_on_hangup(struct http_request *request, http_hangup_notice *notice, vo
     own->notice_context = context;
 }
 
+void http_mark_known(struct http_request *request)
+{
+    ((struct request *)request)->conn->is_known = true;
+}
+
 char *http_take_body(struct http_request *request, size_t *out_len)
 {
     struct request *own = (struct request *)request;

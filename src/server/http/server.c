@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/text.h"
 
 void server_notice(struct http_server *server, const struct conn *conn, int status, const char *text)
 {
@@ -39,6 +40,8 @@ static void set_limits(struct http_limits *limits)
     default_size(&limits->max_head_bytes, HTTP_DEFAULT_MAX_HEAD);
     default_size(&limits->max_target_bytes, HTTP_DEFAULT_MAX_TARGET);
     default_size(&limits->max_connections, HTTP_DEFAULT_MAX_CONNECTIONS);
+    default_size(&limits->max_per_peer, HTTP_DEFAULT_MAX_PER_PEER);
+    default_ms(&limits->evict_ms, HTTP_DEFAULT_EVICT_MS);
     default_size(&limits->max_pipelined, HTTP_DEFAULT_MAX_PIPELINED);
     default_size(&limits->max_stream_bytes, HTTP_DEFAULT_MAX_STREAM);
     default_ms(&limits->handshake_ms, HTTP_DEFAULT_HANDSHAKE_MS);
@@ -90,6 +93,24 @@ enum belay_code http_server_reload_tls(struct http_server *server, struct belay_
     }
     SSL_CTX_free(server->tls); /* connections hold what they need of it */
     server->tls = tls;
+    return BELAY_OK;
+}
+
+static enum belay_code set_peers(struct http_server *server, const struct http_options *options,
+                                 struct belay_error *err)
+{
+    size_t size = options->n_unlimited * sizeof *options->unlimited;
+
+    (void)random_bytes(&server->peer_seed, sizeof server->peer_seed);
+    if (options->n_unlimited == 0) {
+        return BELAY_OK;
+    }
+    server->unlimited = malloc(size);
+    if (server->unlimited == NULL) {
+        return error_no_memory(err);
+    }
+    memcpy(server->unlimited, options->unlimited, size);
+    server->n_unlimited = options->n_unlimited;
     return BELAY_OK;
 }
 
@@ -167,7 +188,10 @@ enum belay_code http_server_open(struct loop *loop, const struct http_options *o
     server->drain_task.run = run_drain_task;
     server->drain_timer.fire = on_drain_timer;
     set_limits(&server->limits);
-    code = set_tls(server, options, err);
+    code = set_peers(server, options, err);
+    if (code == BELAY_OK) {
+        code = set_tls(server, options, err);
+    }
     if (code == BELAY_OK) {
         code = listeners_open(server, options, err);
     }
@@ -197,6 +221,7 @@ void http_server_close(struct http_server *server)
         buf_release(&server->spare_buffers[--server->n_spare_buffers]);
     }
     SSL_CTX_free(server->tls);
+    free(server->unlimited);
     free(server->tls_certificate);
     free(server->tls_key);
     free(server->listeners);

@@ -1,0 +1,215 @@
+/*
+ * How many connections each peer has: an address, the /64 of an IPv6 address, or a
+ * user of this machine. And who has to go when there are too many.
+ */
+#include "server/http/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+enum {
+    EVICT_BATCH = 64,       /* one look at all connections finds so many */
+    NO_IDLE_PAUSE_MS = 100, /* after a look that has found none */
+    NETWORK_BYTES = 8,      /* of an IPv6 address; the rest is its owner's to choose */
+};
+
+/* ---- counting ---- */
+
+static void key_of(const struct conn *conn, const struct sockaddr_storage *address, struct peer_key *out)
+{
+    static const unsigned char mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+    memset(out, 0, sizeof *out);
+    if (conn->peer.is_unix) {
+        out->is_unix = true;
+        memcpy(out->address.bytes, &conn->peer.uid, sizeof conn->peer.uid);
+    } else if (address_of_socket((const struct sockaddr *)address, &out->address) &&
+               memcmp(out->address.bytes, mapped, sizeof mapped) != 0) {
+        memset(out->address.bytes + NETWORK_BYTES, 0, ADDRESS_BYTES - NETWORK_BYTES);
+    }
+}
+
+static struct peer_group **bucket_of(struct http_server *server, const struct peer_key *key)
+{
+    uint64_t words[2];
+    uint64_t hash;
+
+    memcpy(words, key->address.bytes, sizeof words);
+    hash = (words[0] ^ server->peer_seed) * 0x9e3779b97f4a7c15ULL;
+    hash = (hash ^ hash >> 29 ^ words[1] ^ (key->is_unix ? 1 : 0)) * 0xbf58476d1ce4e5b9ULL;
+    return &server->peers[(hash >> 40) % PEER_BUCKETS];
+}
+
+static struct peer_group *find(struct peer_group *group, const struct peer_key *key)
+{
+    while (group != NULL && (group->key.is_unix != key->is_unix ||
+                             memcmp(group->key.address.bytes, key->address.bytes, ADDRESS_BYTES) != 0)) {
+        group = group->next;
+    }
+    return group;
+}
+
+/* One peer never takes all there is, though a proxy, for one, may speak for many. */
+static size_t limit_of(const struct http_server *server, const struct conn *conn,
+                       const struct sockaddr_storage *address)
+{
+    size_t most = server->limits.max_connections - server->limits.max_connections / 8;
+    struct address exact;
+
+    if (conn->peer.is_unix || (address_of_socket((const struct sockaddr *)address, &exact) &&
+                               address_is_within(&exact, server->unlimited, server->n_unlimited))) {
+        return most;
+    }
+    return server->limits.max_per_peer < most ? server->limits.max_per_peer : most;
+}
+
+bool peer_enter(struct conn *conn, const struct sockaddr_storage *address)
+{
+    struct http_server *server = conn->server;
+    struct peer_key key;
+    struct peer_group **bucket;
+    struct peer_group *group;
+
+    key_of(conn, address, &key);
+    bucket = bucket_of(server, &key);
+    group = find(*bucket, &key);
+    if (group == NULL) {
+        group = calloc(1, sizeof *group);
+        if (group == NULL) {
+            return false;
+        }
+        group->key = key;
+        group->next = *bucket;
+        *bucket = group;
+    }
+    group->n++;
+    conn->group = group;
+    conn->max_of_group = limit_of(server, conn, address);
+    return true;
+}
+
+void peer_leave(struct conn *conn)
+{
+    struct peer_group *group = conn->group;
+    struct peer_group **at;
+
+    conn->group = NULL;
+    if (group == NULL || --group->n > 0) {
+        return;
+    }
+    at = bucket_of(conn->server, &group->key);
+    while (*at != group) {
+        at = &(*at)->next;
+    }
+    *at = group->next;
+    free(group);
+}
+
+/* ---- making room ---- */
+
+/* Since when nothing is under way on it; INT64_MAX: something is. */
+static int64_t idle_since(const struct conn *conn)
+{
+    const struct http_limits *limits = &conn->server->limits;
+
+    switch (conn->state) {
+    case CONN_HANDSHAKE:
+        return conn->deadline_ms - limits->handshake_ms;
+    case CONN_LINGER:
+        return conn->deadline_ms - LINGER_MS;
+    case CONN_DEAD:
+        return INT64_MAX;
+    case CONN_OPEN:
+        break;
+    }
+    if (conn->held_back != NULL || conn->deadline_ms == NO_DEADLINE ||
+        (conn->first != NULL && (!conn->first->is_answered || conn->first != conn->last))) {
+        return INT64_MAX;
+    }
+    if (conn->current != NULL) {
+        return conn->current->is_head_done ? INT64_MAX : conn->current->pub.received_ms;
+    }
+    return conn_unsent(conn) > 0 ? conn->sent_ms : conn->deadline_ms - limits->idle_ms;
+}
+
+struct leaving {
+    struct conn *conn;
+    int64_t rank;
+};
+
+/* Who has never shown a token goes before who has, and who has been idle for longer before others. */
+static int64_t rank_of(const struct conn *conn, int64_t now_ms)
+{
+    int64_t since_ms = idle_since(conn);
+
+    if (since_ms == INT64_MAX || now_ms - since_ms < conn->server->limits.evict_ms) {
+        return INT64_MAX;
+    }
+    return conn->is_known ? since_ms + INT64_MAX / 2 : since_ms;
+}
+
+/* Keep the first `max` in the order of their ranks; returns how many there are then. */
+static size_t keep_first(struct leaving *all, size_t n, size_t max, struct leaving one)
+{
+    size_t at = n < max ? n : max - 1;
+
+    if (n == max && all[max - 1].rank <= one.rank) {
+        return n;
+    }
+    while (at > 0 && all[at - 1].rank > one.rank) {
+        all[at] = all[at - 1];
+        at--;
+    }
+    all[at] = one;
+    return n < max ? n + 1 : n;
+}
+
+/* Close some that are idle: of this peer, or of all if it is NULL. */
+static void evict(struct http_server *server, const struct peer_group *group, size_t max)
+{
+    struct leaving leaving[EVICT_BATCH];
+    int64_t now_ms = loop_now_ms(server->loop);
+    size_t n = 0;
+
+    for (struct conn *conn = server->conns; conn != NULL; conn = conn->next) {
+        int64_t rank = group == NULL || conn->group == group ? rank_of(conn, now_ms) : INT64_MAX;
+
+        if (rank != INT64_MAX) {
+            n = keep_first(leaving, n, max, (struct leaving){ conn, rank });
+        }
+    }
+    if (n == 0) {
+        server->no_idle_until_ms = now_ms + NO_IDLE_PAUSE_MS;
+        return;
+    }
+    if (now_ms >= server->evict_said_ms + 1000) {
+        server->evict_said_ms = now_ms;
+        server_notice(server, leaving[0].conn, 0,
+                      "there are too many connections: those that are idle the longest are closed");
+    }
+    while (n > 0) {
+        conn_close(leaving[--n].conn);
+    }
+}
+
+const char *peer_make_room(struct conn *conn)
+{
+    struct http_server *server = conn->server;
+    size_t max = server->limits.max_connections;
+    size_t batch = conn->max_of_group / 16 + 1;
+    bool may_look = loop_now_ms(server->loop) >= server->no_idle_until_ms;
+
+    if (conn->group->n > conn->max_of_group && may_look) {
+        evict(server, conn->group, batch < EVICT_BATCH ? batch : EVICT_BATCH);
+    }
+    if (conn->group->n > conn->max_of_group) {
+        return "there are too many connections from this address";
+    }
+    if (server->n_conns > max && may_look) {
+        batch = max / 16 + 1;
+        evict(server, NULL, batch < EVICT_BATCH ? batch : EVICT_BATCH);
+    }
+    return server->n_conns > max ? "there are too many connections" : NULL;
+}
