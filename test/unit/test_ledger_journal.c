@@ -643,6 +643,141 @@ static void a_journal_that_grows_beside_a_sync_keeps_every_change(void **state)
     change_beside_a_sync(true, 20000);
 }
 
+/* ---- reading much, of which the mutex is held for a part at a time ---- */
+
+struct seen {
+    uint64_t ids[8192];
+    char keys[8192];
+    size_t n;
+};
+
+static bool see_event(void *context, const struct belay_event *event)
+{
+    struct seen *seen = context;
+
+    assert_true(seen->n < sizeof seen->keys);
+    seen->keys[seen->n] = event->key[0];
+    seen->ids[seen->n++] = event->id;
+    return true;
+}
+
+static void compare(struct belay_store *store, const struct seen *all, const struct belay_events_query *query)
+{
+    struct seen *got = calloc(1, sizeof *got);
+    uint64_t wanted[8192];
+    size_t n = 0;
+    size_t skip;
+
+    assert_non_null(got);
+    for (size_t i = 0; i < all->n; i++) {
+        if (all->ids[i] > query->after && (query->key == NULL || query->key[0] == all->keys[i])) {
+            wanted[n++] = all->ids[i];
+        }
+    }
+    skip = query->last != 0 && n > query->last ? n - query->last : 0;
+    assert_int_equal(store->ops->events(store, query, see_event, got, NULL), BELAY_OK);
+    assert_int_equal(got->n, n - skip);
+    assert_memory_equal(got->ids, wanted + skip, got->n * sizeof wanted[0]);
+    free(got);
+}
+
+static void read_back(size_t journal_bytes, bool stays)
+{
+    enum { MANY = 6000 };
+    struct belay_store *store = open_ledger_of(journal_bytes, stays);
+    struct belay_events_query all_of_them = { 0 };
+    const char *const keys[] = { NULL, "a", "b", "nothing" };
+    const size_t lasts[] = { 0, 1, 2, 100, 1999, 8000 };
+    struct seen *all = calloc(1, sizeof *all);
+    uint64_t token;
+
+    assert_non_null(all);
+    for (size_t step = 0; step < MANY; step++) {
+        assert_int_equal(change(store, step, &token), BELAY_OK);
+        if (step % 31 == 0) {
+            assert_int_equal(store->ops->sync(store, NULL), BELAY_OK);
+        }
+    }
+    assert_int_equal(store->ops->events(store, &all_of_them, see_event, all, NULL), BELAY_OK);
+    assert_int_equal(all->n, MANY);
+    for (size_t i = 0; i < 4; i++) {
+        for (size_t j = 0; j < 6; j++) {
+            for (size_t from = 0; from < MANY; from += MANY / 3 + 1) {
+                struct belay_events_query query = { .key = keys[i], .last = lasts[j] };
+
+                query.after = from == 0 ? 0 : all->ids[from];
+                compare(store, all, &query);
+            }
+        }
+    }
+    free(all);
+    store->ops->close(store);
+}
+
+static void a_long_journal_is_read_in_parts_and_none_is_missed(void **state)
+{
+    (void)state;
+    read_back((size_t)16 << 20, true);
+}
+
+static void what_comes_into_the_database_meanwhile_is_read_there(void **state)
+{
+    (void)state;
+    read_back((size_t)128 << 10, false);
+}
+
+static bool see_record(void *context, const struct belay_record *record, int64_t now_ms)
+{
+    int *next = context;
+    char key[16];
+
+    (void)now_ms;
+    (void)snprintf(key, sizeof key, "k%04d", *next);
+    assert_string_equal(record->key, key);
+    *next += next[1];
+    return *next < next[2];
+}
+
+static void many_records_are_scanned_in_parts(void **state)
+{
+    enum { MANY = 1000, HELD = 250 };
+    struct belay_store *store = open_ledger_of(4 << 20, true);
+    struct belay_record values = { .lock_id = "id", .owner = "o", .owner_name = "n", .ttl_ms = 600000 };
+    struct belay_scan all = { .prefix = "k" };
+    struct belay_scan held = { .prefix = "k", .held_only = true };
+    struct belay_scan rest = { .prefix = "k", .after = "k0500" };
+    int next[3] = { 0, 1, MANY + 1 };
+
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        char key[16];
+        struct belay_write write = { .key = key, .set = BELAY_SET_HOLDER, .values = &values };
+        struct belay_batch batch = { .writes = &write, .n_writes = 1 };
+        struct belay_commit done = { 0 };
+
+        (void)snprintf(key, sizeof key, "k%04d", i);
+        assert_int_equal(store->ops->commit(store, &batch, &done, NULL), BELAY_OK);
+        belay_commit_release(&done);
+        write.set = BELAY_SET_RELEASED;
+        if (i % HELD != 0) { /* of many in a row none is wanted */
+            assert_int_equal(store->ops->commit(store, &batch, &done, NULL), BELAY_OK);
+            belay_commit_release(&done);
+        }
+    }
+    assert_int_equal(store->ops->scan(store, &all, see_record, next, NULL), BELAY_OK);
+    assert_int_equal(next[0], MANY);
+    next[0] = 0;
+    next[1] = HELD;
+    assert_int_equal(store->ops->scan(store, &held, see_record, next, NULL), BELAY_OK);
+    assert_int_equal(next[0], MANY);
+    next[0] = 501;
+    next[1] = 1;
+    next[2] = 700;
+    assert_int_equal(store->ops->scan(store, &rest, see_record, next, NULL), BELAY_OK);
+    assert_int_equal(next[0], 700);
+    store->ops->close(store);
+}
+
 static void a_full_disk_is_met_before_anything_is_changed(void **state)
 {
     struct belay_store *store = open_ledger(true);
@@ -702,6 +837,11 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_journal_that_grows_beside_a_sync_keeps_every_change, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_long_journal_is_read_in_parts_and_none_is_missed, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(what_comes_into_the_database_meanwhile_is_read_there, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(many_records_are_scanned_in_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_full_disk_is_met_before_anything_is_changed, set_up, tear_down),
     };
 

@@ -43,8 +43,16 @@ static void add_mark(struct ledger *ledger)
     const struct journal *journal = &ledger->journals[ledger->active];
     struct marks *marks = &ledger->marks[ledger->active];
 
-    if (marks->n < MARKS_MAX &&
-        (marks->n == 0 || journal->used >= marks->all[marks->n - 1].at + MARK_BYTES)) {
+    if (marks->n == 0) {
+        marks->apart = MARK_BYTES;
+    }
+    if (marks->n == MARKS_MAX) {
+        marks->apart *= 2;
+        for (marks->n = 0; marks->n < MARKS_MAX / 2; marks->n++) {
+            marks->all[marks->n] = marks->all[2 * marks->n];
+        }
+    }
+    if (marks->n == 0 || journal->used >= marks->all[marks->n - 1].at + marks->apart) {
         marks->all[marks->n].number = ledger->frame_first;
         marks->all[marks->n].frames = journal->frames;
         marks->all[marks->n++].at = journal->used;

@@ -56,7 +56,10 @@ bool ids_has(const struct id_set *ids, uint64_t hash);
 /* By how much the ceiling is raised once half of the first numbers are used: for some seconds of the heaviest load. */
 enum { CEILING_AHEAD = 1 << 20 };
 
-/* Places in a journal from which it can be read, so that who wants the newest events does not read all. */
+/*
+ * Places in a journal from which it can be read, so that who wants the newest events does not read all. At least
+ * `apart` bytes lie between two of them: MARK_BYTES at first, and twice as much each time there are MARKS_MAX.
+ */
 enum { MARKS_MAX = 1024, MARK_BYTES = 64 << 10 };
 struct marks {
     struct {
@@ -65,6 +68,7 @@ struct marks {
         size_t at;
     } all[MARKS_MAX];
     size_t n;
+    size_t apart;
 };
 
 struct ledger {

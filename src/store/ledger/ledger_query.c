@@ -1,7 +1,8 @@
 /*
  * Reading. Records are in memory. Events are in the database as far as they have
  * been brought in, else in the journal, or in the frame that will go there.
- * Long answers are read page by page and handed over with nothing locked.
+ * Long answers are read page by page and handed over with nothing locked, and
+ * the mutex is never held for longer than a few hundred entries take.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,14 @@
 #include "base/text.h"
 #include "store/ledger/ledger_internal.h"
 
-enum { PAGE = 128 };
+enum {
+    PAGE = 128,
+    SCAN_RECORDS = 32, /* copied in one go */
+    SCAN_BYTES = 256 << 10,
+    SCAN_LOOKS = 128, /* records looked at in one go */
+    TAIL_WORK = 1024, /* entries of the journal, likewise: commits wait meanwhile */
+    UNPACK_WORK = 4,  /* in entries that are only passed over */
+};
 
 enum belay_code ledger_get(struct belay_store *base, const char *const *keys, size_t n,
                            struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err)
@@ -44,60 +52,109 @@ enum belay_code ledger_get(struct belay_store *base, const char *const *keys, si
 
 /* ---- records ---- */
 
-/* The next that the scan asks for; *out_is_end without one. */
-static enum belay_code scan_next(struct ledger *ledger, const struct belay_scan *scan, const char *after,
-                                 struct belay_record *out_record, int64_t *out_now_ms, bool *out_is_end,
-                                 struct belay_error *err)
+/* Some records as they are in the table, to be unpacked without the mutex. */
+struct scan_page {
+    struct buf data; /* keys, each with its '\0', and packed records in turn */
+    struct {
+        size_t key;
+        size_t packed;
+        size_t len;
+    } at[SCAN_RECORDS];
+    size_t n;
+    size_t last; /* the key to go on after, in data; where the last look was, be it copied or not */
+    bool is_end;
+    int64_t now_ms;
+};
+
+static void copy_item(struct scan_page *page, const struct item *item, bool is_wanted)
+{
+    page->last = page->data.len;
+    buf_add(&page->data, item->key, strlen(item->key) + 1);
+    if (is_wanted) {
+        page->at[page->n].key = page->last;
+        page->at[page->n].packed = page->data.len;
+        page->at[page->n++].len = item->len;
+        buf_add(&page->data, item->packed, item->len);
+    }
+}
+
+/* The next that the scan asks for. False: there is no memory. */
+static bool read_records(struct ledger *ledger, const struct belay_scan *scan, const char *after,
+                         struct scan_page *page)
 {
     const char *prefix = scan->prefix == NULL ? "" : scan->prefix;
     bool from_prefix = after == NULL || strcmp(prefix, after) > 0;
-    struct row row = { 0 };
-    enum belay_code code = BELAY_OK;
-    struct item *item;
+    const struct item *item;
+    const struct item *last = NULL;
+    const struct item *copied = NULL;
 
+    page->n = 0;
     (void)pthread_mutex_lock(&ledger->mutex);
+    page->now_ms = sqlite_now_ms(ledger->reads);
     item = items_after(&ledger->table, from_prefix ? prefix : after, from_prefix);
-    while (item != NULL && scan->held_only && !record_is_held_packed(item->packed) &&
-           text_has_prefix(item->key, prefix)) {
+    page->data.len = 0; /* `after` may be in it */
+    for (int i = 0; i < SCAN_LOOKS && page->n < SCAN_RECORDS && page->data.len < SCAN_BYTES && item != NULL;
+         i++) {
+        if (!text_has_prefix(item->key, prefix)) {
+            item = NULL;
+            break;
+        }
+        last = item;
+        if (!scan->held_only || record_is_held_packed(item->packed)) {
+            copy_item(page, item, true);
+            copied = item;
+        }
         item = items_after(&ledger->table, item->key, false);
     }
-    *out_is_end = item == NULL || !text_has_prefix(item->key, prefix);
-    if (!*out_is_end) {
-        code = record_unpack(item->key, item->packed, item->len, &row, err);
+    page->is_end = item == NULL;
+    if (last != copied) {
+        copy_item(page, last, false);
     }
-    *out_now_ms = sqlite_now_ms(ledger->reads);
     (void)pthread_mutex_unlock(&ledger->mutex);
-    if (code == BELAY_OK) {
-        *out_record = row.record;
+    return !page->data.failed;
+}
+
+/* Returns whether to go on. */
+static bool tell_records(const struct scan_page *page, belay_record_fn fn, void *context,
+                         enum belay_code *out_code, struct belay_error *err)
+{
+    bool goes_on = true;
+
+    for (size_t i = 0; i < page->n && goes_on; i++) {
+        struct row row = { 0 };
+
+        *out_code = record_unpack(page->data.data + page->at[i].key, page->data.data + page->at[i].packed,
+                                  page->at[i].len, &row, err);
+        if (*out_code != BELAY_OK) {
+            return false;
+        }
+        goes_on = fn(context, &row.record, page->now_ms);
+        belay_record_release(&row.record);
         free(row.vouched);
     }
-    return code;
+    return goes_on;
 }
 
 enum belay_code ledger_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
                             void *context, struct belay_error *err)
 {
-    struct belay_record last = { 0 }; /* its key is where to go on */
+    struct scan_page *page = calloc(1, sizeof *page);
     const char *after = scan->after;
-    enum belay_code code;
-    bool is_end;
+    enum belay_code code = BELAY_OK;
 
-    for (;;) {
-        struct belay_record record = { 0 };
-        int64_t now_ms;
-
-        code = scan_next((struct ledger *)base, scan, after, &record, &now_ms, &is_end, err);
-        if (code != BELAY_OK || is_end) {
-            break;
-        }
-        belay_record_release(&last);
-        last = record;
-        after = last.key;
-        if (!fn(context, &last, now_ms)) {
-            break;
-        }
+    if (page == NULL) {
+        return error_no_memory(err);
     }
-    belay_record_release(&last);
+    page->data = (struct buf)BUF_INIT(SIZE_MAX / 2);
+    do {
+        if (!read_records((struct ledger *)base, scan, after, page)) {
+            code = error_no_memory(err);
+            break;
+        }
+        after = page->is_end ? NULL : page->data.data + page->last;
+    } while (tell_records(page, fn, context, &code, err) && after != NULL);
+    buf_release(&page->data);
+    free(page);
     return code;
 }
 
@@ -124,24 +181,61 @@ static bool is_wanted(const struct belay_event *event, const struct belay_events
 
 typedef bool tail_fn(void *context, const struct belay_event *event);
 
-static bool read_part(struct journal_reader *reader, struct entry_room *room,
-                      const struct belay_events_query *query, uint64_t after, tail_fn *fn, void *context)
+/* A look at a part of what is not in the database. */
+struct tail {
+    const struct belay_events_query *query;
+    tail_fn *fn;
+    void *context;
+    uint64_t after; /* all up to this id was looked at */
+    int left;       /* of TAIL_WORK */
+    bool is_over;   /* fn said no, or it cannot be read */
+    size_t key_len; /* of query->key; 0: none */
+};
+
+/*
+ * An entry without the key's bytes has no event of it. Most have not, and to
+ * look for them is ten times faster than to unpack the entry.
+ */
+static bool may_have(const struct tail *tail, const void *data, size_t len)
+{
+    return tail->key_len == 0 || memmem(data, len, tail->query->key, tail->key_len) != NULL;
+}
+
+static bool tell_entry(const struct tail *tail, const struct journal_entry *entry)
+{
+    bool goes_on = true;
+
+    for (size_t i = 0; i < entry->n_events && goes_on; i++) {
+        goes_on = !is_wanted(&entry->events[i], tail->query, tail->after) ||
+                  tail->fn(tail->context, &entry->events[i]);
+    }
+    return goes_on;
+}
+
+/* False: no more is to be read now. */
+static bool read_part(struct journal_reader *reader, struct entry_room *room, struct tail *tail)
 {
     const void *data;
     size_t len;
     struct journal_entry entry;
 
-    while (journal_next(reader, &data, &len)) {
-        if (!entry_unpack(data, len, room, &entry)) {
+    while (tail->left > 0 && journal_next(reader, &data, &len)) {
+        uint64_t last = entry_last_packed(data, len);
+
+        if (last <= tail->after && last != 0) {
+            continue; /* on the way from the mark */
+        }
+        tail->left--;
+        if (last == 0 || may_have(tail, data, len)) {
+            tail->left -= UNPACK_WORK;
+            tail->is_over = !entry_unpack(data, len, room, &entry) || !tell_entry(tail, &entry);
+        }
+        if (tail->is_over) {
             return false;
         }
-        for (size_t i = 0; entry.number + entry.n_events > after && i < entry.n_events; i++) {
-            if (is_wanted(&entry.events[i], query, after) && !fn(context, &entry.events[i])) {
-                return false;
-            }
-        }
+        tail->after = last;
     }
-    return true;
+    return tail->left > 0;
 }
 
 /* From the last mark at or before the first that is wanted. */
@@ -170,32 +264,37 @@ static void begin_at_mark(const struct ledger *ledger, int which, uint64_t after
     }
 }
 
-/* Those that are not in the database, in their order, until fn says no. With the mutex. */
-static void read_tail(const struct ledger *ledger, const struct belay_events_query *query, uint64_t after,
-                      tail_fn *fn, void *context)
+/*
+ * Those that are not in the database, in their order, until fn says no or enough
+ * were looked at. Returns whether it came to the end. With the mutex.
+ */
+static bool read_tail(const struct ledger *ledger, struct tail *tail)
 {
     const int order[JOURNAL_FILES] = { 1 - ledger->active, ledger->active };
     struct entry_room room = { 0 };
     struct journal_reader reader;
     bool more = true;
 
+    tail->left = TAIL_WORK;
+    tail->key_len = tail->query->key == NULL ? 0 : strlen(tail->query->key);
     for (int i = 0; more && i < JOURNAL_FILES; i++) {
         uint64_t first_of_next = i == 0 ? ledger->first[ledger->active] : 0;
 
-        if (ledger->first[order[i]] != 0 && (first_of_next == 0 || after + 1 < first_of_next)) {
-            begin_at_mark(ledger, order[i], after, &reader);
-            more = read_part(&reader, &room, query, after, fn, context);
+        if (ledger->first[order[i]] != 0 && (first_of_next == 0 || tail->after + 1 < first_of_next)) {
+            begin_at_mark(ledger, order[i], tail->after, &reader);
+            more = read_part(&reader, &room, tail);
         }
     }
     if (more) {
         journal_read_buffer(&ledger->sealed, &reader);
-        more = read_part(&reader, &room, query, after, fn, context);
+        more = read_part(&reader, &room, tail);
     }
     if (more) {
         journal_read_buffer(&ledger->frame, &reader);
-        (void)read_part(&reader, &room, query, after, fn, context);
+        more = read_part(&reader, &room, tail);
     }
     entry_room_release(&room);
+    return more || tail->is_over;
 }
 
 struct page {
@@ -261,23 +360,81 @@ static bool count_one(void *context, const struct belay_event *event)
 }
 
 /*
- * With query->last: after which id to begin in the tail, and how many of those
- * before it, in the database.
+ * Count what is wanted after `from`, all that is not in the database included. What comes
+ * into the database meanwhile is counted there.
+ */
+static enum belay_code count_after(struct ledger *ledger, const struct belay_events_query *query,
+                                   uint64_t from, struct count *count, struct belay_error *err)
+{
+    struct tail tail = { .query = query, .fn = count_one, .context = count, .after = from };
+    enum belay_code code = BELAY_OK;
+    bool is_end = false;
+
+    count->n = 0;
+    while (code == BELAY_OK && !is_end) {
+        struct belay_events_query part = *query;
+        uint64_t floor;
+
+        (void)pthread_mutex_lock(&ledger->mutex);
+        floor = floor_of(ledger);
+        if (tail.after + 1 >= floor) {
+            is_end = read_tail(ledger, &tail);
+        }
+        (void)pthread_mutex_unlock(&ledger->mutex);
+        if (!is_end && tail.after + 1 < floor) {
+            part.after = tail.after;
+            part.last = 0;
+            code = sqlite_events_before(ledger->reads, &part, floor, count_one, count, err);
+            tail.after = floor - 1;
+        }
+    }
+    return code;
+}
+
+/* The number of the so-manieth mark from the end of the journal in use, less one; `otherwise` if there is none. */
+static uint64_t before_mark(struct ledger *ledger, size_t back, uint64_t otherwise)
+{
+    const struct marks *marks;
+    uint64_t number = otherwise;
+
+    (void)pthread_mutex_lock(&ledger->mutex);
+    marks = &ledger->marks[ledger->active];
+    if (back <= marks->n && marks->all[marks->n - back].number > otherwise + 1) {
+        number = marks->all[marks->n - back].number - 1;
+    }
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    return number;
+}
+
+/*
+ * With query->last: after which id to begin in the tail, which begins at `floor`, and
+ * how many of those before it, in the database. The last are looked for at the end, and
+ * before that only if there are not enough.
  */
 static enum belay_code find_last(struct ledger *ledger, const struct belay_events_query *query,
-                                 uint64_t *out_after, size_t *out_from_database, struct belay_error *err)
+                                 uint64_t floor, uint64_t *out_after, size_t *out_from_database,
+                                 struct belay_error *err)
 {
+    uint64_t first = query->after + 1 < floor ? floor - 1 : query->after;
     struct count count = { .size = query->last };
+    enum belay_code code = BELAY_OK;
+    uint64_t from;
 
     count.ids = calloc(count.size, sizeof *count.ids);
     if (count.ids == NULL) {
         return error_no_memory(err);
     }
-    read_tail(ledger, query, query->after, count_one, &count);
+    for (size_t back = 1; code == BELAY_OK; back *= 4) {
+        from = before_mark(ledger, back, first);
+        code = count_after(ledger, query, from, &count, err);
+        if (count.n >= query->last || from == first) {
+            break;
+        }
+    }
     *out_from_database = count.n < query->last ? query->last - count.n : 0;
-    *out_after = count.n < query->last ? query->after : count.ids[count.n % count.size] - 1;
+    *out_after = count.n < query->last ? first : count.ids[count.n % count.size] - 1;
     free(count.ids);
-    return BELAY_OK;
+    return code;
 }
 
 static enum belay_code read_database(struct ledger *ledger, const struct belay_events_query *query,
@@ -295,6 +452,7 @@ static enum belay_code read_page(struct ledger *ledger, const struct belay_event
                                  struct passing *passing, uint64_t *out_floor, struct belay_error *err)
 {
     struct page *page = calloc(1, sizeof *page);
+    struct tail tail = { .query = query, .fn = add_to_page, .context = page, .after = passing->last };
     enum belay_code code = page == NULL ? error_no_memory(err) : BELAY_OK;
     bool goes_on = true;
     bool is_end = false;
@@ -302,8 +460,7 @@ static enum belay_code read_page(struct ledger *ledger, const struct belay_event
     (void)pthread_mutex_lock(&ledger->mutex);
     *out_floor = floor_of(ledger);
     if (code == BELAY_OK && passing->last + 1 >= *out_floor) {
-        read_tail(ledger, query, passing->last, add_to_page, page);
-        is_end = page->n < PAGE;
+        is_end = read_tail(ledger, &tail) && page->n < PAGE;
         code = page->failed ? error_no_memory(err) : BELAY_OK;
     }
     (void)pthread_mutex_unlock(&ledger->mutex);
@@ -312,6 +469,9 @@ static enum belay_code read_page(struct ledger *ledger, const struct belay_event
             goes_on = pass_on(passing, &page->events[i]);
         }
         event_release(&page->events[i]);
+    }
+    if (!tail.is_over && goes_on && tail.after > passing->last) {
+        passing->last = tail.after; /* there was nothing for us up to there */
     }
     passing->is_over = passing->is_over || is_end;
     free(page);
@@ -330,9 +490,9 @@ enum belay_code ledger_events(struct belay_store *base, const struct belay_event
 
     if (query->last > 0) {
         (void)pthread_mutex_lock(&ledger->mutex);
-        code = find_last(ledger, query, &passing.last, &part.last, err);
         floor = floor_of(ledger);
         (void)pthread_mutex_unlock(&ledger->mutex);
+        code = find_last(ledger, query, floor, &passing.last, &part.last, err);
         skip_database = part.last == 0;
     }
     if (code == BELAY_OK && query->last > 0 && !skip_database) {

@@ -488,6 +488,19 @@ static void settle_lists(struct entry_room *room, size_t n_writes, size_t n_even
     }
 }
 
+uint64_t entry_last_packed(const void *data, size_t len)
+{
+    struct reader r = { .at = data, .end = (const unsigned char *)data + len };
+    struct journal_entry entry = { 0 };
+
+    entry.number = get_unsigned(&r);
+    (void)get_int(&r);
+    (void)get_int(&r);
+    (void)get_count(&r);
+    entry.n_events = get_count(&r);
+    return r.bad ? 0 : entry_last(&entry);
+}
+
 bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct journal_entry *out_entry)
 {
     struct reader r = { .at = data, .end = (const unsigned char *)data + len };

@@ -49,6 +49,8 @@ void entry_room_release(struct entry_room *room);
 /* buf->failed afterwards if there was no memory. */
 void entry_pack(struct buf *to, const struct journal_entry *entry);
 /* The entry borrows from `data` and `room`. False: it cannot be read, or there is no memory. */
+/* entry_last() without unpacking it; 0: it cannot be read. */
+uint64_t entry_last_packed(const void *data, size_t len);
 bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct journal_entry *out_entry);
 
 /* A record without its key. Once it is unpacked, most of its texts stand in one piece of memory. */
