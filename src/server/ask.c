@@ -1,8 +1,9 @@
 /*
  * Handlers that ask the store and answer with what it says. On a store of this
- * machine they do so at once. One on the network takes as long as the network
- * does, which nobody else shall wait for: a thread of a pool runs the handler,
- * and what it replies is sent by the loop.
+ * machine they do so at once, unless they may look at very much of it (a list, a
+ * history). One on the network takes as long as the network does. Nobody else
+ * shall wait for either: a thread of a pool runs the handler, and what it replies is
+ * sent by the loop.
  *
  * While a thread has an exchange, the loop touches only x->request (the client
  * may go away), which the thread does not.
@@ -16,8 +17,9 @@
 #include "base/pool.h"
 #include "server/errand.h"
 #include "server/server.h"
+#include "wire/wire.h"
 
-enum { ASK_THREADS = 16, ASK_MAX = 1000 };
+enum { ASK_THREADS = 16, LONG_THREADS = 2, ASK_MAX = 1000 };
 
 struct asks {
     struct server *server; /* borrowed */
@@ -30,11 +32,12 @@ struct asks {
 struct later {
     struct pool_job job;
     struct loop_task task;
+    struct asks *asks;  /* borrowed; whose thread has it */
     struct exchange *x; /* borrowed */
     ask_fn *ask;
     ask_fn *then; /* NULL: the answer is all */
     int status;   /* 0: no answer yet */
-    json_t *body; /* owned */
+    char *line;   /* owned; the answer. NULL: there was no memory for it */
 };
 
 /* ---- the client's own threads ---- */
@@ -57,19 +60,20 @@ static void wake(void *context)
 
 enum belay_code asks_open(struct server *server, struct belay_error *err)
 {
-    struct asks *asks;
+    bool is_local = belay_client_is_local(server->client);
+    struct asks *asks = calloc(1, sizeof *asks);
 
-    if (belay_client_is_local(server->client)) {
-        return BELAY_OK;
-    }
-    asks = calloc(1, sizeof *asks);
-    if (asks == NULL || (asks->pool = pool_new(ASK_THREADS)) == NULL) {
+    if (asks == NULL || (asks->pool = pool_new(is_local ? LONG_THREADS : ASK_THREADS)) == NULL) {
         free(asks);
         return error_no_memory(err);
     }
     asks->server = server;
     asks->turn.run = on_turn;
     atomic_init(&asks->is_turn_due, false);
+    server->aside = asks;
+    if (is_local) {
+        return BELAY_OK;
+    }
     server->asks = asks;
     return belay_client_use_threads(server->client, ASK_THREADS, wake, asks, err);
 }
@@ -90,13 +94,13 @@ static void on_asked(struct loop_task *task)
     struct later *later = (struct later *)(void *)((char *)task - offsetof(struct later, task));
     struct exchange *x = later->x;
     ask_fn *then = later->then;
-    json_t *body = later->body;
+    char *line = later->line;
     int status = later->status;
 
-    x->server->asks->n--;
+    later->asks->n--;
     later_free(x);
     if (status != 0) {
-        reply(x, status, body);
+        reply_line(x, status, line);
     } else if (x->request == NULL) {
         exchange_end(x, 499);
     } else {
@@ -118,20 +122,19 @@ bool ask_keeps_reply(struct exchange *x, int status, json_t *body)
         return false;
     }
     x->later->status = status;
-    x->later->body = body;
+    x->later->line = wire_line(body); /* which takes as long again: not in the loop's */
     return true;
 }
 
-static bool hand_out(struct exchange *x, ask_fn *fn, ask_fn *then)
+static bool hand_out(struct exchange *x, struct asks *asks, ask_fn *fn, ask_fn *then)
 {
-    struct asks *asks = x->server->asks;
-
     x->later = asks->n < ASK_MAX ? calloc(1, sizeof *x->later) : NULL;
     x->copy = strdup(x->query);
     if (x->later == NULL || x->copy == NULL) {
         return false;
     }
     x->query = x->copy;
+    x->later->asks = asks;
     x->later->x = x;
     x->later->ask = fn;
     x->later->then = then;
@@ -156,7 +159,7 @@ void exchange_ask(struct exchange *x, ask_fn *fn, ask_fn *then)
     struct later here = { .status = 0 };
 
     if (x->server->asks != NULL) {
-        if (!hand_out(x, fn, then)) {
+        if (!hand_out(x, x->server->asks, fn, then)) {
             say_busy(x);
         }
         return;
@@ -169,9 +172,23 @@ void exchange_ask(struct exchange *x, ask_fn *fn, ask_fn *then)
     fn(x);
     x->later = NULL;
     if (here.status != 0) {
-        reply(x, here.status, here.body);
+        reply_line(x, here.status, here.line);
     } else {
         then(x);
+    }
+}
+
+void exchange_ask_long(struct exchange *x, ask_fn *fn)
+{
+    struct asks *asks = x->server->aside;
+
+    if (asks == NULL) {
+        exchange_ask(x, fn, NULL);
+        return;
+    }
+    http_read_no_more(x->request); /* one at a time: of those behind it each would be as long */
+    if (!hand_out(x, asks, fn, NULL)) {
+        say_busy(x);
     }
 }
 
@@ -181,7 +198,7 @@ static void on_back(struct loop_task *task)
 {
     struct errand *errand = (struct errand *)(void *)((char *)task - offsetof(struct errand, task));
 
-    errand->server->asks->n--;
+    errand->server->aside->n--;
     errand->is_out = false;
     errand->done(errand);
 }
@@ -196,10 +213,12 @@ static void run_errand(struct pool_job *job)
 
 bool errand_send(struct server *server, struct errand *errand)
 {
+    struct asks *asks = errand->is_long ? server->aside : server->asks;
+
     if (errand->is_out) {
         return false;
     }
-    if (server->asks == NULL) {
+    if (asks == NULL) {
         errand->work(errand);
         errand->done(errand);
         return true;
@@ -207,8 +226,8 @@ bool errand_send(struct server *server, struct errand *errand)
     errand->server = server;
     errand->job.work = run_errand;
     errand->task.run = on_back;
-    errand->is_out = pool_add(server->asks->pool, &errand->job);
-    server->asks->n += errand->is_out;
+    errand->is_out = pool_add(asks->pool, &errand->job);
+    asks->n += errand->is_out;
     return errand->is_out;
 }
 
@@ -236,7 +255,7 @@ static void drop(struct asks *asks, struct pool_job *jobs)
 
 void asks_end(struct server *server)
 {
-    struct asks *asks = server->asks;
+    struct asks *asks = server->aside;
 
     if (asks == NULL) {
         return;
@@ -249,9 +268,9 @@ void asks_end(struct server *server)
 
 void asks_close(struct server *server)
 {
-    if (server->asks != NULL) {
-        pool_free(server->asks->pool);
-        free(server->asks);
-        server->asks = NULL;
+    if (server->aside != NULL) {
+        pool_free(server->aside->pool);
+        free(server->aside);
+        server->aside = server->asks = NULL;
     }
 }

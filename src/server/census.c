@@ -24,8 +24,9 @@ struct counts {
 struct census {
     struct errand errand;
     struct server *server; /* borrowed */
-    int64_t asked_ms;      /* 0: never */
-    struct counts fresh;   /* whose thread has the errand */
+    void (*done)(struct server *server);
+    int64_t asked_ms;    /* 0: never */
+    struct counts fresh; /* whose thread has the errand */
     bool has_fresh;
     struct counts counts; /* the loop's */
     bool has_counts;
@@ -75,6 +76,9 @@ static void counted(struct errand *errand)
         census->has_counts = true;
         census->has_fresh = false;
     }
+    if (census->done != NULL) {
+        census->done(census->server);
+    }
 }
 
 struct census *census_new(void)
@@ -84,6 +88,7 @@ struct census *census_new(void)
     if (census != NULL) {
         census->errand.work = count;
         census->errand.done = counted;
+        census->errand.is_long = true;
     }
     return census;
 }
@@ -108,17 +113,24 @@ static void write_counts(const struct counts *counts, struct buf *out)
                counts->is_whole ? 1 : 0);
 }
 
-void census_write(struct census *census, struct server *server, struct buf *out)
+bool census_refresh(struct census *census, struct server *server, void (*done)(struct server *server))
 {
     int64_t now_ms = loop_now_ms(server->loop);
     int64_t every_ms = server->asks == NULL ? EVERY_MS : EVERY_MS_NETWORK;
 
     census->server = server;
+    census->done = NULL; /* not while it may be counted at once */
     if (census->asked_ms == 0 || now_ms - census->asked_ms >= every_ms) {
         if (errand_send(server, &census->errand)) {
             census->asked_ms = now_ms;
         }
     }
+    census->done = done;
+    return census->errand.is_out;
+}
+
+void census_write(const struct census *census, struct buf *out)
+{
     if (census->has_counts) {
         write_counts(&census->counts, out);
     }

@@ -5,6 +5,8 @@
 #ifndef SERVER_CENSUS_H
 #define SERVER_CENSUS_H
 
+#include <stdbool.h>
+
 #include "base/buf.h"
 
 struct census;
@@ -13,7 +15,9 @@ struct server;
 struct census *census_new(void);         /* NULL: no memory */
 void census_free(struct census *census); /* after the server's errands have ended */
 
-/* As metrics. On a store of the network they are of the time before; nothing until they were counted once. */
-void census_write(struct census *census, struct server *server, struct buf *out);
+/* Count anew if it is time to. True: a thread is at it, and `done` will be called in the loop. */
+bool census_refresh(struct census *census, struct server *server, void (*done)(struct server *server));
+/* As metrics, of when they were last counted; nothing before that. */
+void census_write(const struct census *census, struct buf *out);
 
 #endif

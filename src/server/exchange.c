@@ -145,8 +145,7 @@ void reply_text(struct exchange *x, int status, const char *type, const char *te
     send_answer(x, status, type, text, len);
 }
 
-/* Takes the line; NULL: there was no memory for it. */
-static void reply_line(struct exchange *x, int status, char *line)
+void reply_line(struct exchange *x, int status, char *line)
 {
     static const char no_memory[] =
         "{\"error\":{\"code\":\"no_memory\",\"message\":\"no memory\",\"lock\":null}}";

@@ -344,7 +344,7 @@ static void on_looked(struct errand *errand)
 {
     struct live *live = (struct live *)(void *)((char *)errand - offsetof(struct live, look.errand));
 
-    if (live->server->asks != NULL) {
+    if (live->server->asks != NULL || errand->is_long) {
         live->began_us = cpu_us(); /* what the loop did while it was out is not the dashboards' */
     }
     for (size_t i = 0; i < live->look.n_stale && live->viewers.n > 0; i++) {
@@ -383,7 +383,10 @@ static void on_tick(struct timer *timer)
     read_log(live);
     if (live->viewers.n == 0 || !gather(live)) {
         end_tick(live);
-    } else if (!errand_send(live->server, &live->look.errand)) {
+        return;
+    }
+    live->look.errand.is_long = live->look.wants_stale;
+    if (!errand_send(live->server, &live->look.errand)) {
         live->has_missed = true;
         look_clear(&live->look);
         end_tick(live);

@@ -89,7 +89,8 @@ struct metrics {
     struct histogram sync;
     bool has_commits; /* since the last sync began */
     int64_t started_unix;
-    struct census *census; /* owned */
+    struct census *census;    /* owned */
+    struct exchange *waiting; /* for the census */
 };
 
 struct metrics *metrics_new(const struct belay_config *config)
@@ -366,7 +367,7 @@ static void write_metrics(struct server *server, struct buf *out)
 
     write_counters(metrics, out);
     write_lock_histograms(metrics, out);
-    census_write(metrics->census, server, out);
+    census_write(metrics->census, out);
     write_requests(metrics, out);
     guard_counts_write(&server->guard, out);
     write_store(server, out);
@@ -386,11 +387,12 @@ static void write_metrics(struct server *server, struct buf *out)
     text_gauge(out, "process_resident_memory_bytes", "Memory in use.", resident_bytes());
 }
 
-void handle_metrics(struct exchange *x)
+static void answer(struct exchange *x)
 {
     struct buf out = BUF_INIT(8 << 20);
 
-    if (!exchange_sees_all(x)) {
+    if (x->request == NULL) {
+        exchange_end(x, 499); /* the server may be ending, too */
         return;
     }
     write_metrics(x->server, &out);
@@ -400,4 +402,30 @@ void handle_metrics(struct exchange *x)
         reply_text(x, 200, "text/plain; version=0.0.4; charset=utf-8", out.data, out.len);
     }
     buf_release(&out);
+}
+
+static void on_counted(struct server *server)
+{
+    while (server->metrics->waiting != NULL) {
+        struct exchange *x = server->metrics->waiting;
+
+        server->metrics->waiting = x->next;
+        answer(x);
+    }
+}
+
+/* A store on the network may not answer for long: its locks are told as they were counted last. */
+void handle_metrics(struct exchange *x)
+{
+    struct metrics *metrics = x->server->metrics;
+
+    if (!exchange_sees_all(x)) {
+        return;
+    }
+    if (!census_refresh(metrics->census, x->server, on_counted) || x->server->asks != NULL) {
+        answer(x);
+        return;
+    }
+    x->next = metrics->waiting;
+    metrics->waiting = x;
 }

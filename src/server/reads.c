@@ -349,12 +349,12 @@ void handle_free(struct exchange *x)
 
 void handle_list(struct exchange *x)
 {
-    exchange_ask(x, ask_list, NULL);
+    exchange_ask_long(x, ask_list);
 }
 
 void handle_history(struct exchange *x)
 {
     if (exchange_may_touch(x, x->key)) {
-        exchange_ask(x, ask_history, NULL);
+        exchange_ask_long(x, ask_history);
     }
 }

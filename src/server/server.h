@@ -48,9 +48,10 @@ struct server {
     pthread_t thread;            /* the loop's */
     struct log log;
     struct turn turn;
-    char run[17];      /* what begins the ids of this run's requests */
-    bool is_insecure;  /* --insecure */
-    struct asks *asks; /* owned; NULL: the store is on this machine, and is asked at once */
+    char run[17];       /* what begins the ids of this run's requests */
+    bool is_insecure;   /* --insecure */
+    struct asks *asks;  /* borrowed; NULL: the store is on this machine, and is asked at once */
+    struct asks *aside; /* owned; for what takes long on any store */
     bool is_draining;
     bool has_failed;        /* the store cannot say what is on disk */
     char *openapi;          /* owned; made once */
@@ -63,7 +64,7 @@ enum { REQUEST_ID_SIZE = 65 };
 
 /* One request that is being answered. */
 struct exchange {
-    struct exchange *next;        /* of those that are spare */
+    struct exchange *next;        /* of those that are spare, or wait for the same */
     struct server *server;        /* borrowed */
     struct http_request *request; /* borrowed; NULL once the client is gone */
     int64_t began_us;             /* boot clock */
@@ -96,6 +97,8 @@ bool exchange_admit(void *context, const struct http_request *request, size_t *m
 void reply(struct exchange *x, int status, json_t *body); /* takes the body */
 /* 200 and the lock, with its id: for who has just named it or been given it. */
 void reply_lock(struct exchange *x, const struct belay_info *info);
+/* The same as JSON text, which is taken; NULL: there was no memory for it. */
+void reply_line(struct exchange *x, int status, char *line);
 void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t len);
 /* With these headers and X-Request-Id and no others. */
 void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
@@ -156,6 +159,8 @@ void asks_close(struct server *server); /* after the client, which may still cal
  * on this machine both are called at once.
  */
 void exchange_ask(struct exchange *x, ask_fn *fn, ask_fn *then);
+/* The same for what may look at very much of the store, such as a list: in a thread on every store. */
+void exchange_ask_long(struct exchange *x, ask_fn *fn);
 /* True if the answer is kept for the loop to send; takes the body then. */
 bool ask_keeps_reply(struct exchange *x, int status, json_t *body);
 

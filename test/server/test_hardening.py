@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 from server_support import BELAY, PATIENCE, Server, ServerCase, main, wait_until
@@ -304,6 +305,89 @@ class Crowd(ServerCase):
         self.assertEqual(server.acquire("free").status, 200)
         server.release(keys[0], f"h-{keys[0]}")
         self.assertRegex(crowd[CONNECTIONS - WAITERS].recv(65536), rb"^HTTP/1\.1 200 ")
+
+
+class LongReads(ServerCase):
+    """Issue 12, items 16 and 40: who reads much does not hold up the others, nor does who asks for much at once."""
+
+    KEYS = 6000
+    LISTS = 64
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve()
+
+    def pipeline(self, requests):
+        """All at once on one connection, read in a thread; returns the statuses as they come."""
+        connection = self.server.raw()
+        self.addCleanup(connection.close)
+        statuses = []
+
+        def read():
+            stream = connection.makefile("rb")
+            try:
+                while line := stream.readline():
+                    size = 0
+                    statuses.append(int(line.split()[1]))
+                    while (header := stream.readline()) not in (b"\r\n", b""):
+                        if header.lower().startswith(b"content-length:"):
+                            size = int(header.split(b":")[1])
+                    stream.read(size)
+            except (OSError, ValueError):
+                pass  # the test is over
+        threading.Thread(target=read, daemon=True).start()
+        threading.Thread(target=lambda: connection.sendall(b"".join(requests)), daemon=True).start()
+        return statuses
+
+    def fill(self):
+        def acquire(i):
+            body = json.dumps({"locked_by": f"w{i}", "ttl_ms": 3600000}).encode()
+            return head(f"POST /v1/locks/k{i:05}/acquire HTTP/1.1", f"Content-Length: {len(body)}") + body
+        statuses = self.pipeline([acquire(i) for i in range(self.KEYS)])
+        wait_until(lambda: len(statuses) == self.KEYS, "the locks to be taken", 4 * PATIENCE)
+        self.assertEqual(set(statuses), {200})
+
+    def others_are_served_until(self, is_over):
+        n = 0
+        until = time.monotonic() + 4 * PATIENCE
+        connection = self.server.connect()
+        while not is_over():
+            self.assertEqual(self.server.call("GET", "/healthz", connection=connection, check=False).status, 200)
+            n += 1
+            self.assertLess(time.monotonic(), until)
+        connection.close()
+        return n
+
+    def test_pipelined_lists_hold_up_nobody(self):
+        self.fill()
+        lists = self.pipeline([head("GET /v1/locks?status=expired&limit=1000 HTTP/1.1")] * self.LISTS)
+        n = self.others_are_served_until(lambda: len(lists) == self.LISTS)
+        self.assertEqual(set(lists), {200})
+        self.assertGreater(n, self.LISTS // 2, "others had to wait for the lists")
+
+    def test_a_history_holds_up_nobody(self):
+        self.fill()
+        lists = self.pipeline([head("GET /v1/locks/k00000/history HTTP/1.1")] * self.LISTS)
+        n = self.others_are_served_until(lambda: len(lists) == self.LISTS)
+        self.assertEqual(set(lists), {200})
+        self.assertGreater(n, self.LISTS // 2, "others had to wait for the histories")
+
+    def test_those_behind_a_list_are_answered_in_order(self):
+        self.server.acquire("k", lock_id="mine", ttl_ms=60000)
+        body = b'{"lock_id":"mine"}'
+        statuses = self.pipeline([head("GET /v1/locks HTTP/1.1"), head("GET /v1/locks/none/history HTTP/1.1"),
+                                  head("POST /v1/locks/k/release HTTP/1.1", f"Content-Length: {len(body)}") + body,
+                                  head("GET /v1/locks/k/history?limit=x HTTP/1.1"), head("GET /metrics HTTP/1.1"),
+                                  head("GET /no HTTP/1.1")])
+        wait_until(lambda: len(statuses) == 6, "all answers")
+        self.assertEqual(statuses, [200, 200, 200, 400, 200, 404])
+
+    def test_it_stops_while_lists_are_under_way(self):
+        self.fill()
+        self.pipeline([head("GET /v1/locks?status=expired HTTP/1.1")] * self.LISTS)
+        self.pipeline([head("GET /metrics HTTP/1.1")] * self.LISTS)
+        self.others_are_served_until(lambda: True)
+        self.assertEqual(self.server.stop(), 0)
 
 
 class Strangers(ServerCase):

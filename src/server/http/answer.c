@@ -112,6 +112,9 @@ void answer_finished(struct request *request)
     struct conn *conn = request->conn;
 
     request->is_answered = true;
+    if (conn->stops_at == request) {
+        conn->stops_at = NULL;
+    }
     if (conn->state == CONN_DEAD) {
         return; /* conn_close() is on its way to this one */
     }

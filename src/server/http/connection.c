@@ -118,6 +118,9 @@ static bool is_finished(const struct conn *conn)
     if (conn->first != NULL || conn_unsent(conn) > 0) {
         return false;
     }
+    if (conn->is_eof && conn->stash.len > 0 && conn_can_take(conn)) {
+        return false; /* it is the others' turn first */
+    }
     if (conn->is_last || conn->is_eof) {
         return true;
     }

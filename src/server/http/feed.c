@@ -12,7 +12,7 @@ bool conn_can_take(const struct conn *conn)
     }
     return conn->state == CONN_OPEN && !conn->is_broken && !conn->is_last &&
            conn->n_waiting < conn->server->limits.max_pipelined && conn_unsent(conn) < MAX_UNSENT &&
-           !conn->is_late;
+           conn->stops_at == NULL && !conn->is_late;
 }
 
 static void join_line(struct conn *conn, struct request *request)
@@ -196,9 +196,10 @@ static size_t feed(struct conn *conn, const char *data, size_t len)
 {
     size_t at = 0;
     bool was_busy = conn->is_busy;
+    int n = 0;
 
     conn->is_busy = true;
-    while (at < len && conn_can_take(conn)) {
+    while (at < len && n < REQUESTS_PER_FEED && conn_can_take(conn)) {
         if (conn->skip_left > 0) {
             size_t part = len - at < conn->skip_left ? len - at : (size_t)conn->skip_left;
 
@@ -216,6 +217,7 @@ static size_t feed(struct conn *conn, const char *data, size_t len)
             }
         }
         at += feed_current(conn, data + at, len - at);
+        n += conn->current == NULL ? 1 : 0;
     }
     conn->is_busy = was_busy;
     if (conn->is_last && at < len) {

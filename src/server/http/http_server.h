@@ -70,6 +70,9 @@ char *http_take_body(struct http_request *request, size_t *out_len);
 /* Who has sent it may use the server: should there be too many connections, others are closed before this one. */
 void http_mark_known(struct http_request *request);
 
+/* No further request of its connection is handled before this one is answered. */
+void http_read_no_more(struct http_request *request);
+
 /* The first header of that name in any case, or NULL. */
 const char *http_header(const struct http_request *request, const char *name);
 

@@ -33,6 +33,7 @@
 enum {
     READ_SIZE = 64 << 10,   /* one read, and so the most that is kept unparsed */
     READS_PER_EVENT = 8,    /* then it is the others' turn */
+    REQUESTS_PER_FEED = 16, /* likewise */
     SEND_SIZE = 1 << 20,    /* one write: a reader as fast as we are would else keep us there */
     SENDS_PER_EVENT = 2,    /* then it is the others' turn */
     MAX_UNSENT = 256 << 10, /* no further request is read while so much waits to be sent */
@@ -156,6 +157,7 @@ struct conn {
     struct request *current;
     struct request *first;
     struct request *last;
+    struct request *stops_at; /* nothing is read behind it before it is answered; NULL: none */
     size_t n_waiting;
     struct buf stash; /* read, but there is no room for its requests yet */
     struct buf out;

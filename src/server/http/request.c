@@ -31,6 +31,13 @@ void http_mark_known(struct http_request *request)
     ((struct request *)request)->conn->is_known = true;
 }
 
+void http_read_no_more(struct http_request *request)
+{
+    struct request *own = (struct request *)request;
+
+    own->conn->stops_at = own;
+}
+
 char *http_take_body(struct http_request *request, size_t *out_len)
 {
     struct request *own = (struct request *)request;
