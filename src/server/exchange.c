@@ -14,6 +14,7 @@
 #include "server/metrics.h"
 #include "server/routes.h"
 #include "server/server.h"
+#include "server/site.h"
 #include "server/stream.h"
 #include "wire/wire.h"
 
@@ -321,44 +322,9 @@ static struct exchange *exchange_new(struct server *server, struct http_request 
     return x;
 }
 
-static bool is_loopback_host(const char *host)
-{
-    size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
-
-    return (n == 9 && strncasecmp(host, "localhost", n) == 0) || (n == 5 && strncmp(host, "[::1]", n) == 0) ||
-           strncmp(host, "127.", 4) == 0;
-}
-
-/*
- * A page in somebody's browser can send requests to this machine. Where no
- * token is asked for, it must not be taken for a person at this machine: not by
- * a name that was made to point here, and not from another site.
- */
-enum site_problem { SITE_FINE, SITE_OTHER_ORIGIN, SITE_OTHER_HOST };
-
-static enum site_problem find_site_problem(const struct server *server, const struct http_request *request)
-{
-    const char *host = http_header(request, "Host");
-    const char *origin = http_header(request, "Origin");
-    const char *rest;
-
-    host = host == NULL ? "" : host;
-    if (origin != NULL && *host != '\0') {
-        rest = strstr(origin, "://");
-        if (rest == NULL || strcasecmp(rest + 3, host) != 0) {
-            return SITE_OTHER_ORIGIN;
-        }
-    }
-    if (server->tokens->n == 0 && !server->is_insecure && !request->peer->is_unix && *host != '\0' &&
-        !is_loopback_host(host)) {
-        return SITE_OTHER_HOST;
-    }
-    return SITE_FINE;
-}
-
 static bool check_site(struct exchange *x)
 {
-    switch (find_site_problem(x->server, x->request)) {
+    switch (site_check(x->server, x->request)) {
     case SITE_FINE:
         return true;
     case SITE_OTHER_ORIGIN:
@@ -517,7 +483,7 @@ bool exchange_admit(void *context, const struct http_request *request, size_t *m
     if (route->role == ROLE_NONE) {
         return true;
     }
-    if (find_site_problem(server, request) != SITE_FINE) {
+    if (site_check(server, request) != SITE_FINE) {
         return false;
     }
     return server->tokens->n == 0 || request->peer->is_trusted ||

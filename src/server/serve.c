@@ -222,6 +222,7 @@ static enum belay_code watch_signals(struct run *run, struct belay_error *err)
 static void add_listen(struct run *run, const char *address, int fd, bool is_tls)
 {
     run->listen[run->n_listen++] = (struct http_listen){ .address = address, .fd = fd, .is_tls = is_tls };
+    site_add_name(&run->server.names, address);
 }
 
 static bool fd_is_unix(int fd)

@@ -15,6 +15,7 @@
 #include "server/hooks.h"
 #include "server/http/http_server.h"
 #include "server/log.h"
+#include "server/site.h"
 #include "server/turn.h"
 #include "server/waits.h"
 
@@ -48,10 +49,11 @@ struct server {
     pthread_t thread;            /* the loop's */
     struct log log;
     struct turn turn;
-    char run[17];       /* what begins the ids of this run's requests */
-    bool is_insecure;   /* --insecure */
-    struct asks *asks;  /* borrowed; NULL: the store is on this machine, and is asked at once */
-    struct asks *aside; /* owned; for what takes long on any store */
+    char run[17];            /* what begins the ids of this run's requests */
+    bool is_insecure;        /* --insecure */
+    struct site_names names; /* that it listens on */
+    struct asks *asks;       /* borrowed; NULL: the store is on this machine, and is asked at once */
+    struct asks *aside;      /* owned; for what takes long on any store */
     bool is_draining;
     bool has_failed;        /* the store cannot say what is on disk */
     char *openapi;          /* owned; made once */

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import signal
+import socket
 import time
 
 from server_support import BELAY, ServerCase, main, reload_under_load, sha256, wait_until
@@ -309,6 +310,35 @@ class Configuration(ServerCase):
                                 ({"Host": f"localhost:{server.port}"}, 200), ({"Host": "[::1]:1"}, 200)):
             answer = server.get("/v1/locks", headers=headers)
             self.assertEqual(answer.status, status, headers)
+
+    def test_a_name_that_looks_like_this_machine_is_not_believed(self):
+        """Issue 12, item 13: a name that was made to point here (DNS rebinding) may begin as it likes."""
+        server = self.serve(listen="localhost:0")
+        for host in ("127.evil.example", "127.0.0.1.evil.example", "[::1].evil", "[::1]evil:80", "[::1", "[127.0.0.1]",
+                     "127.0.0.1:80.evil", "127.0.0.1:evil", "localhost.evil", "localhost:x", "127.1", "0x7f.1", "2130706433", "0.0.0.0",
+                     "[::]", "[::2]", "10.0.0.1", "localhost..", "127.0.0.1.", "x" * 300, ":80"):
+            for headers in ({"Host": host}, {"Host": host, "Origin": "http://" + host}):
+                for path in ("/v1/locks", "/v1/events", "/v1/live", "/metrics"):
+                    self.assertEqual(server.get(path, headers=headers, check=False).status, 403, headers)
+            answer = server.post("/v1/acquire", {"key": "k", "locked_by": "page"}, headers={"Host": host}, check=False)
+            self.assertEqual(answer.error["code"], "wrong_host")
+        for host in ("127.0.0.1", "127.255.0.9:1", "LocalHost", "localhost.", "localhost.:7420", "[::1]", "[::1]:7420",
+                     "[0:0::1]", "[::ffff:127.0.0.1]"):
+            self.assertEqual(server.get("/v1/locks", headers={"Host": host}).status, 200, host)
+            self.assertEqual(server.get("/v1/locks", headers={"Host": host, "Origin": f"http://{host}"}).status, 200, host)
+        self.assertEqual(server.get("/healthz", headers={"Host": "evil.example"}).status, 200)
+
+    def test_a_name_that_it_listens_on_is_its_own(self):
+        name = socket.gethostname()
+        try:
+            is_local = socket.gethostbyname(name).startswith("127.")
+        except OSError:
+            is_local = False
+        if not is_local:
+            self.skipTest(f"{name} is not an address of this machine alone")
+        server = self.serve(listen=f"{name}:0")
+        self.assertEqual(server.get("/v1/locks", headers={"Host": name}).status, 200)
+        self.assertEqual(server.get("/v1/locks", headers={"Host": name + ".evil"}).status, 403)
 
     def test_with_tokens_any_host_name_will_do(self):
         server = self.serve(config=self.config_with(TOKENS))
