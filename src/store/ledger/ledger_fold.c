@@ -28,7 +28,9 @@ enum {
     BACKUP_LIMIT_MS = 60000,
     RETRY_MS = 5000,
     FOLD_NICE = 5,
-    SLACK_BYTES = 512 << 10
+    SLACK_BYTES = 512 << 10,
+    GROW_FACTOR = 4, /* a new file has so many times the room of the one in use, up to journal_bytes */
+    REST_MAX_MS = 50,
 };
 
 /* Told by who syncs: the thread has nobody to talk to. With the mutex. */
@@ -197,35 +199,6 @@ static bool keep_going(void *context)
     return !stopping;
 }
 
-/* Bring in the one that commits do not go to, and make it ready again. Without the mutex. */
-static enum belay_code fold_other(struct ledger *ledger, int which, bool has_entries, struct belay_error *err)
-{
-    struct journal *journal = &ledger->journals[which];
-    uint64_t use = ledger->journals[1 - which].use + 1;
-    enum belay_code code = BELAY_OK;
-
-    if (has_entries) {
-        code = sqlite_replay(ledger->folds, journal, keep_going, ledger, err);
-    }
-    if (code != BELAY_OK) {
-        return code;
-    }
-    /* Who reads events holds the mutex: they find them in the database from here on. */
-    (void)pthread_mutex_lock(&ledger->mutex);
-    ledger->first[which] = 0;
-    ledger->marks[which].n = 0;
-    (void)pthread_mutex_unlock(&ledger->mutex);
-    code = journal_begin(journal, use, ledger->journal_bytes, ledger->folds->path, err);
-    if (code == BELAY_OK) {
-        /* Before it has an entry: that it is missed if it is lost. */
-        code = sqlite_journal_want(ledger->folds, journal->id, use, use - JOURNAL_FILES, 0, err);
-    }
-    (void)pthread_mutex_lock(&ledger->mutex);
-    ledger->is_ready[which] = code == BELAY_OK;
-    (void)pthread_mutex_unlock(&ledger->mutex);
-    return code;
-}
-
 /* With the mutex, which is let go of. */
 static void sleep_for(struct ledger *ledger, int64_t ms)
 {
@@ -258,6 +231,63 @@ static void see_to_ceiling(struct ledger *ledger)
         ledger->ceiling = to;
         ledger->ahead = CEILING_AHEAD;
     }
+}
+
+/*
+ * A file is being enlarged, on the disk that commits wait for: they have it for half of the time, unless
+ * theirs is filling up meanwhile.
+ */
+static bool rest(void *context)
+{
+    struct ledger *ledger = context;
+    const struct journal *active;
+    int64_t took_ms;
+    bool goes_on;
+
+    (void)pthread_mutex_lock(&ledger->mutex);
+    active = &ledger->journals[ledger->active];
+    took_ms = sqlite_now_ms(ledger->reads) - ledger->step_ms;
+    if (!ledger->is_stopping && active->used < active->size / 2) {
+        sleep_for(ledger, took_ms < REST_MAX_MS ? took_ms : REST_MAX_MS);
+    }
+    see_to_ceiling(ledger);
+    ledger->step_ms = sqlite_now_ms(ledger->reads);
+    goes_on = !ledger->is_stopping;
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    return goes_on;
+}
+
+/* Bring in the one that commits do not go to, and make it ready again. Without the mutex. */
+static enum belay_code fold_other(struct ledger *ledger, int which, bool has_entries, struct belay_error *err)
+{
+    struct journal *journal = &ledger->journals[which];
+    uint64_t use = ledger->journals[1 - which].use + 1;
+    enum belay_code code = BELAY_OK;
+    size_t size;
+
+    if (has_entries) {
+        code = sqlite_replay(ledger->folds, journal, keep_going, ledger, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    /* Who reads events holds the mutex: they find them in the database from here on. */
+    (void)pthread_mutex_lock(&ledger->mutex);
+    ledger->first[which] = 0;
+    ledger->marks[which].n = 0;
+    size = GROW_FACTOR * ledger->journals[1 - which].size;
+    size = size < ledger->journal_bytes ? size : ledger->journal_bytes;
+    ledger->step_ms = sqlite_now_ms(ledger->reads);
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    code = journal_begin_gently(journal, use, size, ledger->folds->path, rest, ledger, err);
+    if (code == BELAY_OK) {
+        /* Before it has an entry: that it is missed if it is lost. */
+        code = sqlite_journal_want(ledger->folds, journal->id, use, use - JOURNAL_FILES, 0, err);
+    }
+    (void)pthread_mutex_lock(&ledger->mutex);
+    ledger->is_ready[which] = code == BELAY_OK;
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    return code;
 }
 
 static void *run_thread(void *context)

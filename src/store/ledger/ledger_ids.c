@@ -40,17 +40,19 @@ void ids_add(struct id_set *ids, uint64_t hash)
 
     hash = hash == 0 ? 1 : hash;
     if (ids->n >= FULL) {
-        uint64_t *other = ids->slots[1];
+        /* New memory is zero already, a page at a time as it is used; to clear the old would take milliseconds. */
+        uint64_t *other;
 
-        if (other == NULL) {
-            other = malloc(SLOTS * sizeof *other);
-        }
+        free(ids->slots[1]);
+        ids->slots[1] = NULL;
+        other = calloc(SLOTS, sizeof *other);
         if (other != NULL) {
             ids->slots[1] = ids->slots[0];
             ids->slots[0] = other;
+        } else {
+            /* Without memory for a second set the oldest are forgotten at once. */
+            memset(ids->slots[0], 0, SLOTS * sizeof *ids->slots[0]);
         }
-        /* Without memory for a second set the oldest are forgotten at once. */
-        memset(ids->slots[0], 0, SLOTS * sizeof *ids->slots[0]);
         ids->n = 0;
     }
     at = place_of(ids->slots[0], hash);

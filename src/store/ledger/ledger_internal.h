@@ -109,6 +109,7 @@ struct ledger {
     unsigned faults; /* how often the thread could not bring a journal in */
     bool is_copying; /* a backup is being made */
     pthread_t thread;
+    int64_t step_ms; /* the thread's: when it began what it is at; boot clock */
     bool has_thread;
     bool is_stopping;
     pthread_cond_t wake;

@@ -17,7 +17,7 @@
 #define MAGIC_1 "BelayLedger 1" /* without an id */
 #define FRAME_MAX ((size_t)1 << 30)
 
-enum { WRITE_AT_ONCE = 1 << 20, GROW_BY = 4 << 20 };
+enum { WRITE_AT_ONCE = 1 << 20, GROW_BY = 4 << 20, GENTLY_AT_ONCE = 256 << 10 };
 
 struct file_head {
     char magic[16];
@@ -162,6 +162,24 @@ static bool fill(int fd, size_t from, size_t to)
     return true;
 }
 
+/* A file that is enlarged at once and synced takes the disk for as long as that takes. False with ECANCELED, too. */
+static bool fill_gently(int fd, size_t from, size_t to, bool (*keep_going)(void *context), void *context)
+{
+    while (from < to) {
+        size_t next = to - from < GENTLY_AT_ONCE ? to : from + GENTLY_AT_ONCE;
+
+        if (!fill(fd, from, next) || fdatasync(fd) != 0) {
+            return false;
+        }
+        from = next;
+        if (from < to && !keep_going(context)) {
+            errno = ECANCELED;
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Whoever may use the database may bring this into it. */
 static bool share(int fd, const char *database)
 {
@@ -206,8 +224,9 @@ static bool write_head(struct journal *journal)
     return write_all(journal->fd, sector, sizeof sector, 0) && fdatasync(journal->fd) == 0;
 }
 
-enum belay_code journal_begin(struct journal *journal, uint64_t use, size_t size, const char *database,
-                              struct belay_error *err)
+enum belay_code journal_begin_gently(struct journal *journal, uint64_t use, size_t size, const char *database,
+                                     bool (*keep_going)(void *context), void *context,
+                                     struct belay_error *err)
 {
     bool is_new = journal->fd < 0;
     struct stat st;
@@ -225,13 +244,23 @@ enum belay_code journal_begin(struct journal *journal, uint64_t use, size_t size
     journal->used = JOURNAL_SECTOR;
     journal->frames = 0;
     journal->size = (size_t)st.st_size > size ? (size_t)st.st_size : size;
+    if (!(keep_going == NULL ? fill(journal->fd, (size_t)st.st_size, size)
+                             : fill_gently(journal->fd, (size_t)st.st_size, size, keep_going, context))) {
+        return errno == ECANCELED ? error_set(err, BELAY_CANCELLED, "'%s' was not made", journal->path)
+                                  : failed(journal, "made", errno, err);
+    }
     /* The head last, and synced with what is before it: a file that has one has all its room. */
-    if (!fill(journal->fd, (size_t)st.st_size, size) || (is_new && !share(journal->fd, database)) ||
-        fdatasync(journal->fd) != 0 || !write_head(journal) || (is_new && !sync_directory(journal->path)) ||
-        !map_file(journal)) {
+    if ((is_new && !share(journal->fd, database)) || fdatasync(journal->fd) != 0 || !write_head(journal) ||
+        (is_new && !sync_directory(journal->path)) || !map_file(journal)) {
         return failed(journal, "made", errno, err);
     }
     return BELAY_OK;
+}
+
+enum belay_code journal_begin(struct journal *journal, uint64_t use, size_t size, const char *database,
+                              struct belay_error *err)
+{
+    return journal_begin_gently(journal, use, size, database, NULL, NULL, err);
 }
 
 /* No head, or the first bytes of one: a limit on the size of files cuts a write short anywhere. */

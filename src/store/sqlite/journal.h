@@ -54,6 +54,13 @@ static inline int journal_slot(uint64_t use)
 enum belay_code journal_begin(struct journal *journal, uint64_t use, size_t size, const char *database,
                               struct belay_error *err);
 /*
+ * The same for who has time: in pieces, so that others who write need not wait for all of it. keep_going() is
+ * called between them, to rest, and says whether to go on (else BELAY_CANCELLED). NULL: all at once.
+ */
+enum belay_code journal_begin_gently(struct journal *journal, uint64_t use, size_t size, const char *database,
+                                     bool (*keep_going)(void *context), void *context,
+                                     struct belay_error *err);
+/*
  * Open one that is there, to read it. BELAY_NOT_FOUND: there is none, or it was never begun. BELAY_BAD_CONTENT: its
  * head is damaged, and the text of the error follows the name of the file.
  */
