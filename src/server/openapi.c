@@ -65,7 +65,8 @@ static const char components[] =
     "\"position\":{\"type\":[\"integer\",\"null\"],\"description\":\"after a wait: how many wait before "
     "you\"},"
     "\"place_kept_ms\":{\"type\":\"integer\",\"description\":\"after a wait: ask again with the same lock_id "
-    "within this time to keep the place\"}}}}}}}";
+    "within this time to keep the place\"},"
+    "\"hint\":{\"type\":\"string\",\"description\":\"after a wait: how to keep the place\"}}}}}}}";
 
 /* The rest, mostly what only a dashboard asks for. */
 static const char view_schemas[] =

@@ -14,14 +14,19 @@ enum { SEEN_FRESH_MS = 50, LOOK_MS = 20, LOOK_MAX_MS = 1000 };
 
 /* ---- the table ---- */
 
+#define HASH_BEGIN 14695981039346656037U
+
+static uint64_t add_hash(uint64_t hash, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        hash = (hash ^ (unsigned char)text[i]) * 1099511628211U;
+    }
+    return hash * 1099511628211U; /* so that it matters where one text ends */
+}
+
 static struct wait **bucket_of_id(struct waits *waits, const char *lock_id)
 {
-    uint32_t hash = 2166136261U;
-
-    for (; *lock_id != '\0'; lock_id++) {
-        hash = (hash ^ (unsigned char)*lock_id) * 16777619U;
-    }
-    return &waits->buckets[hash % WAIT_BUCKETS];
+    return &waits->buckets[add_hash(HASH_BEGIN, lock_id, strlen(lock_id)) % WAIT_BUCKETS];
 }
 
 static struct wait *find_wait(struct waits *waits, const char *lock_id)
@@ -44,13 +49,37 @@ static void add(struct waits *waits, struct wait *wait)
     waits->n++;
 }
 
-static void set_state(struct wait *wait, enum wait_state state)
+static void link_kept(struct wait *wait)
 {
     struct waits *waits = &wait->server->waits;
 
-    waits->n_kept -= wait->state == WAIT_KEPT;
+    wait->kept_back = &waits->kept[wait->client % WAIT_CLIENT_BUCKETS];
+    wait->next_kept = *wait->kept_back;
+    if (wait->next_kept != NULL) {
+        wait->next_kept->kept_back = &wait->next_kept;
+    }
+    *wait->kept_back = wait;
+    waits->n_kept++;
+}
+
+static void unlink_kept(struct wait *wait)
+{
+    *wait->kept_back = wait->next_kept;
+    if (wait->next_kept != NULL) {
+        wait->next_kept->kept_back = wait->kept_back;
+    }
+    wait->server->waits.n_kept--;
+}
+
+static void set_state(struct wait *wait, enum wait_state state)
+{
+    if (wait->state == WAIT_KEPT) {
+        unlink_kept(wait);
+    }
     wait->state = state;
-    waits->n_kept += wait->state == WAIT_KEPT;
+    if (wait->state == WAIT_KEPT) {
+        link_kept(wait);
+    }
 }
 
 static void drop(struct wait *wait)
@@ -63,7 +92,9 @@ static void drop(struct wait *wait)
     }
     *at = wait->next;
     waits->n--;
-    waits->n_kept -= wait->state == WAIT_KEPT;
+    if (wait->state == WAIT_KEPT) {
+        unlink_kept(wait);
+    }
     loop_timer_cancel(wait->server->loop, &wait->timer);
     if (wait->x != NULL) {
         wait->x->wait = NULL;
@@ -147,6 +178,17 @@ static bool say_trouble(const struct wait *wait, struct exchange *x)
     return true;
 }
 
+/* For how long the place is kept, and for whom. */
+static void add_place(json_t *more, int64_t kept_ms)
+{
+    (void)json_object_set_new(more, "place_kept_ms", json_integer((json_int_t)kept_ms));
+    (void)json_object_set_new(
+        more, "hint",
+        json_string(kept_ms > 0
+                        ? "ask again with the same lock_id to keep your place in the queue"
+                        : "send a lock_id of your own, the same each time, to keep a place in the queue"));
+}
+
 static void tell_held_elsewhere(struct wait *wait, int64_t kept_ms)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -159,7 +201,7 @@ static void tell_held_elsewhere(struct wait *wait, int64_t kept_ms)
         return;
     }
     more = seen_by_call(wait, x, &err);
-    (void)json_object_set_new(more, "place_kept_ms", json_integer((json_int_t)kept_ms));
+    add_place(more, kept_ms);
     reply_error_with(x, 409, &err, more);
     belay_error_release(&err);
 }
@@ -184,9 +226,9 @@ static void tell_held(struct wait *wait, int64_t kept_ms)
     if (code != BELAY_OK && code != BELAY_NOT_FOUND) {
         reply_error(x, &err);
     } else if (!say_trouble(wait, x)) {
-        more = json_pack("{s:o, s:I, s:o}", "position", info == NULL ? json_null() : position_of(wait, info),
-                         "place_kept_ms", (json_int_t)kept_ms, "lock",
-                         info == NULL ? json_null() : lock_for(x, info));
+        more = json_pack("{s:o, s:o}", "position", info == NULL ? json_null() : position_of(wait, info),
+                         "lock", info == NULL ? json_null() : lock_for(x, info));
+        add_place(more, kept_ms);
         /* A lock that a key above or below excludes is not itself held. */
         if (info == NULL || info->status != BELAY_STATUS_ACTIVE) {
             (void)error_set(&err, BELAY_HELD, "lock '%s' is not free yet", wait->key);
@@ -338,6 +380,36 @@ static void start_slice(struct wait *wait, int64_t wait_ms)
 
 /* ---- the beginning ---- */
 
+/* The connection's port is not part of it: many clients take a new one for each request. */
+static uint64_t client_of(const struct exchange *x, const char *owner)
+{
+    const struct http_peer *peer = x->request->peer;
+    const char *end = strrchr(peer->text, peer->is_unix ? ',' : ':');
+    uint64_t hash = add_hash(HASH_BEGIN, x->key, strlen(x->key));
+
+    hash = add_hash(hash, owner, strlen(owner));
+    hash = add_hash(hash, x->who, strlen(x->who));
+    return add_hash(hash, peer->text, end == NULL ? strlen(peer->text) : (size_t)(end - peer->text));
+}
+
+/*
+ * One who takes another lock_id for each slice does not come back for the places
+ * it had before: they would be given the lock, one after the other, and it never.
+ */
+static void leave_older_places(const struct wait *wait)
+{
+    struct wait *next;
+
+    for (struct wait *other = wait->server->waits.kept[wait->client % WAIT_CLIENT_BUCKETS]; other != NULL;
+         other = next) {
+        next = other->next_kept;
+        if (other->client == wait->client && strcmp(other->key, wait->key) == 0 &&
+            strcmp(other->owner, wait->owner) == 0) {
+            leave(other);
+        }
+    }
+}
+
 static struct wait *wait_new(struct exchange *x, const struct belay_lock_options *options)
 {
     size_t key_size = strlen(x->key) + 1;
@@ -357,6 +429,7 @@ static struct wait *wait_new(struct exchange *x, const struct belay_lock_options
     wait->key = memcpy(texts, x->key, key_size);
     wait->owner = memcpy(texts + key_size, options->owner, owner_size);
     wait->who = memcpy(texts + key_size + owner_size, x->who, who_size);
+    wait->client = client_of(x, options->owner);
     if (options->lock_id != NULL && strlen(options->lock_id) <= BELAY_ID_MAX) {
         (void)strncpy(wait->lock_id, options->lock_id, BELAY_ID_MAX);
         wait->has_id = true;
@@ -400,6 +473,9 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
     wait->can_wait = wait_ms > 0;
     wait->began_unix_ms = wait->can_wait ? clock_unix_ms() : 0;
     wait->began_turn = x->server->turn.number;
+    if (wait->can_wait && wait->has_id && x->server->waits.n_kept > 0) {
+        leave_older_places(wait);
+    }
     copy.wait_ms = wait->can_wait ? BELAY_WAIT_FOREVER : 0;
     follow_trace(x, &copy, id);
     code = belay_call_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);

@@ -3,7 +3,7 @@
  *
  *   WAITING --granted--> answered 200
  *      |  ^ --slice is over--> answered 409, KEPT --grace is over--> LEAVING
- *      |  +-- the same lock id again ------------+
+ *      |  +-- the same lock id again ------------+--the same client, another lock id--> LEAVING
  *      +--hang-up--> LEAVING (the line is left in the loop's turn)
  *      +--SIGTERM--> forgotten: the ticket stays in the store, for who asks again with its lock id
  *
@@ -18,6 +18,7 @@
 
 enum {
     WAIT_BUCKETS = 4096,
+    WAIT_CLIENT_BUCKETS = 1024,
     WAIT_KEPT_MS = 3000,      /* how long a place is kept between two slices */
     WAIT_UNCLAIMED_MS = 1000, /* L4: a dead waiter at the head delays the line by so much */
     WAIT_KEPT_MAX = 20000,
@@ -36,6 +37,9 @@ struct wait {
     struct belay_call *call; /* NULL: it has ended */
     struct exchange *x;      /* who is to be answered; NULL: nobody is there */
     struct timer timer;      /* the end of the slice, of the grace, of the claim */
+    uint64_t client;         /* a hash of who waits, from where and for what */
+    struct wait *next_kept;  /* while it is KEPT: of the same bucket of waits.kept */
+    struct wait **kept_back;
     enum wait_state state;
     bool has_id;                    /* the client named it: it can ask again */
     bool can_wait;                  /* else the call ends by itself in this turn */
@@ -51,6 +55,7 @@ struct wait {
 struct waits {
     struct wait *buckets[WAIT_BUCKETS]; /* by lock id, if it is known */
     size_t n;
+    struct wait *kept[WAIT_CLIENT_BUCKETS]; /* by client */
     size_t n_kept;
     struct belay_info *seen; /* owned; a lock with its line, looked up a moment ago */
     int64_t seen_ms;

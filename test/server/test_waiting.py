@@ -191,6 +191,32 @@ class Waiting(ServerCase):
         self.assertEqual(self.server.queue("k"), ["waiter"])
         self.server.wait_for_queue("k", [])
 
+    def test_who_takes_another_id_for_each_slice_gets_the_lock(self):
+        """Issue 12, item 38: its own abandoned places were granted first, one after the other."""
+        self.server.acquire("k", "holder", lock_id="h", ttl_ms=60000)
+        for i in range(6):
+            answer = self.server.acquire("k", "forgetful", wait_ms=100, ttl_ms=60000, lock_id=f"before-{i}")
+            self.assertEqual(answer.status, 409)
+            self.assertIn("same lock_id", answer.error["hint"])
+        self.assertEqual(self.server.queue("k"), ["forgetful"])
+        self.server.release("k", "h")
+        answers = []
+        for i in range(15):  # the one place that is left may be granted for a second
+            answers.append(self.server.acquire("k", "forgetful", wait_ms=200, ttl_ms=60000, lock_id=f"after-{i}").status)
+            if answers[-1] == 200:
+                break
+        self.assertEqual(answers[-1], 200, answers)
+
+    def test_a_place_is_given_up_for_the_same_client_alone(self):
+        self.server.acquire("k", "holder", lock_id="h", ttl_ms=60000)
+        self.server.acquire("other", "holder", lock_id="o", ttl_ms=60000)
+        for owner, key in (("one", "k"), ("two", "k"), ("one", "other"), ("three", "k"), ("two", "k")):
+            answer = self.server.acquire(key, owner, wait_ms=50, ttl_ms=60000, lock_id=f"{owner}-{key}-{time.monotonic_ns()}")
+            self.assertEqual(answer.error["place_kept_ms"], 3000)
+        self.assertEqual(self.server.queue("k"), ["one", "three", "two"])
+        self.assertEqual(self.server.queue("other"), ["one"])
+        self.assertEqual(self.server.acquire("k", "four", wait_ms=50, ttl_ms=60000).error["place_kept_ms"], 0)
+
     def test_a_release_gives_up_the_place_at_once(self):
         self.server.acquire("k", "holder")
         self.server.acquire("k", "waiter", wait_ms=100, ttl_ms=60000, lock_id="w")
