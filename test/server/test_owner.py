@@ -186,6 +186,15 @@ class TestComingAndGoing(OwnerCase):
         self.assertEqual(self.status("other")["token"], token)
         self.assertGreater(self.acquire("other2")["token"], token)
 
+    def test_killed_when_the_lock_becomes_free_the_first_in_line_is_next(self):
+        """Issue 12, item 37: those who came back sooner found the others' places dead, and dropped them."""
+        self.begin()
+        holder = self.holder()
+        waiters = self.line_up(8)
+        self.kill_server()
+        self.go()
+        self.all_succeed([holder, *waiters], ["holder", *[f"w{i}" for i in range(8)]])
+
     def test_killed_and_started_again_and_again_under_load(self):
         """No token twice, and every command succeeds."""
         self.begin()

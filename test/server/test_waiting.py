@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 
-from server_support import ServerCase, main, quoted, wait_until
+from server_support import PATIENCE, ServerCase, main, quoted, wait_until
 
 
 class Waiting(ServerCase):
@@ -386,6 +386,53 @@ class Waiting(ServerCase):
                 for one in ids:
                     self.assertEqual(again[one].get().json()["locked_by"], one)
                     self.server.release(key, one)
+
+
+class BetweenServers(ServerCase):
+    """Issue 12, item 37: a local command between two servers does not take the places of those who waited through the first."""
+
+    def wait_in_line(self, server, *names):
+        for name in names:
+            self.assertEqual(server.acquire("k", name, wait_ms=50, ttl_ms=60000, lock_id=name).error["place_kept_ms"], 3000)
+
+    def end_with(self, server, number):
+        server.process.send_signal(number)
+        server.process.wait(PATIENCE)
+
+    def test_places_are_kept_beside_a_local_command(self):
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            with self.subTest(signal=number):
+                server = self.serve()
+                server.acquire("k", "holder", lock_id=f"h-{number}", ttl_ms=60000)
+                self.wait_in_line(server, f"a-{number}", f"b-{number}")
+                self.end_with(server, number)
+                self.fails(75, "acquire", "k", "--owner", "local")
+                self.fails(75, "acquire", "k", "--owner", "local", "--wait", "100ms")
+                server = self.serve()
+                late = server.acquire_later("k", "late", wait_ms=20000, ttl_ms=60000, lock_id=f"late-{number}")
+                server.wait_for_queue("k", [f"a-{number}", f"b-{number}", "late"])
+                again = [server.acquire_later("k", f"{who}-{number}", wait_ms=20000, ttl_ms=60000, lock_id=f"{who}-{number}")
+                         for who in ("b", "a")]
+                time.sleep(0.2)  # both have come back, whichever was first
+                server.release("k", f"h-{number}")
+                for answer, who in ((again[1], "a"), (again[0], "b"), (late, "late")):
+                    self.assertEqual(answer.get().json()["lock_id"], f"{who}-{number}")
+                    server.release("k", f"{who}-{number}")
+                self.end_with(server, signal.SIGTERM)
+
+    def test_a_free_lock_is_kept_for_the_first_for_a_moment(self):
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            with self.subTest(signal=number):
+                server = self.serve()
+                server.acquire("k", "holder", lock_id=f"h-{number}", ttl_ms=60000)
+                self.wait_in_line(server, f"a-{number}", f"b-{number}")
+                self.end_with(server, number)
+                self.ok("release", "k", "--id", f"h-{number}")
+                self.assertIn("waits", self.fails(75, "acquire", "k", "--owner", "local").err)
+                began = time.monotonic()
+                lock = self.ok("acquire", "k", "--owner", "local", "--wait", "20s", "--json").json()
+                self.assertLess(time.monotonic() - began, 5, "one claim window for each that is before it")
+                self.ok("release", "k", "--id", lock["lock_id"])
 
 
 if __name__ == "__main__":

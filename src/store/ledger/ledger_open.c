@@ -11,8 +11,7 @@ enum {
     JOURNAL_FIRST_BYTES = 2 << 20, /* of the one a server starts with: it must not keep anybody waiting */
     FRAME_MAX_BYTES = 512 << 20,
     IDLE_MS = 1000,
-    TICKET_MS = 3600000,   /* their waiters are connections of this process: it drops them when they go */
-    TICKET_KEPT_MS = 10000 /* of those that another process left: for who comes back */
+    TICKET_MS = 3600000, /* their waiters are connections of this process: it drops them when they go */
 };
 
 static void ledger_close(struct belay_store *base)
@@ -171,8 +170,8 @@ static bool load_record(void *context, const struct belay_record *record, int64_
 
     /* Their waiters were connections of a process that is gone. For a moment, they may come back. */
     for (size_t i = 0; i < record->n_tickets; i++) {
-        if (record->tickets[i].expires_ms > now_ms + TICKET_KEPT_MS) {
-            record->tickets[i].expires_ms = now_ms + TICKET_KEPT_MS;
+        if (record->tickets[i].expires_ms > now_ms + SQLITE_PLACE_KEPT_MS) {
+            record->tickets[i].expires_ms = now_ms + SQLITE_PLACE_KEPT_MS;
         }
     }
     ledger->scratch.len = 0;

@@ -109,17 +109,35 @@ static bool has_waiter(struct sqlite_store *store, const char *lock_id)
     return fcntl(store->wake.probe_fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
+static bool can_probe(struct sqlite_store *store)
+{
+    if (wake_ready(store) && store->wake.probe_fd < 0) {
+        store->wake.probe_fd = open(store->wake_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    }
+    return store->wake.probe_fd >= 0;
+}
+
+bool alive_keep_places(struct sqlite_store *store, struct row *row, int64_t until_ms)
+{
+    bool has_changed = false;
+
+    for (size_t i = 0; can_probe(store) && i < row->record.n_tickets; i++) {
+        struct belay_ticket *ticket = &row->record.tickets[i];
+
+        if (row->vouched[i] && !has_waiter(store, ticket->lock_id)) {
+            row->vouched[i] = false;
+            ticket->expires_ms = ticket->expires_ms < until_ms ? ticket->expires_ms : until_ms;
+            has_changed = true;
+        }
+    }
+    return has_changed;
+}
+
 void alive_probe(struct sqlite_store *store, struct row *row)
 {
     int64_t now_ms = sqlite_now_ms(store);
 
-    if (!wake_ready(store)) {
-        return;
-    }
-    if (store->wake.probe_fd < 0) {
-        store->wake.probe_fd = open(store->wake_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    }
-    for (size_t i = 0; store->wake.probe_fd >= 0 && i < row->record.n_tickets; i++) {
+    for (size_t i = 0; can_probe(store) && i < row->record.n_tickets; i++) {
         struct belay_ticket *ticket = &row->record.tickets[i];
 
         ticket->dead = row->vouched[i] && !has_waiter(store, ticket->lock_id);

@@ -9,13 +9,14 @@
 #include "store/sqlite/sqlite_store.h"
 
 enum {
-    BUSY_LIMIT_MS = 10000,   /* how long another process may keep us from writing */
-    NUMBERS_AHEAD = 65536,   /* by how much the ceiling of numbers is raised at a time */
-    SWEEP_EVERY = 1024,      /* numbers between two steps of cleaning up */
-    SWEEP_ROWS = 512,        /* records looked at in one step */
-    LIST_EVERY = 4096,       /* numbers between two that list events by key, and remove old ones */
-    SWEEP_EVENTS = 8192,     /* events removed in such a step, at most */
-    CHECKPOINT_SMALL = 64,   /* pages of log at which a process that just began writes them back */
+    BUSY_LIMIT_MS = 10000,        /* how long another process may keep us from writing */
+    NUMBERS_AHEAD = 65536,        /* by how much the ceiling of numbers is raised at a time */
+    SWEEP_EVERY = 1024,           /* numbers between two steps of cleaning up */
+    SWEEP_ROWS = 512,             /* records looked at in one step */
+    LIST_EVERY = 4096,            /* numbers between two that list events by key, and remove old ones */
+    SWEEP_EVENTS = 8192,          /* events removed in such a step, at most */
+    SQLITE_PLACE_KEPT_MS = 10000, /* of a waiter who came through a server that is gone: it may come back */
+    CHECKPOINT_SMALL = 64,        /* pages of log at which a process that just began writes them back */
     CHECKPOINT_LARGE = 4000, /* the same for one that has done many commits; one block of SQLite's index */
     MANY_COMMITS = 64,
     BOOT_ID_SIZE = 64,
@@ -427,5 +428,10 @@ bool alive_keep(struct sqlite_store *store, const char *lock_id, const char *key
 void alive_drop(struct sqlite_store *store, const char *lock_id, const char *key);
 /* Mark dead tickets, from the front to the first that lives. */
 void alive_probe(struct sqlite_store *store, struct row *row);
+/*
+ * Waiters for whom nobody vouches any more, because they waited through a server that is gone, keep their places
+ * until then: they may come back. Returns whether anything has changed.
+ */
+bool alive_keep_places(struct sqlite_store *store, struct row *row, int64_t until_ms);
 
 #endif
