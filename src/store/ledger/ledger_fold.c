@@ -29,7 +29,7 @@ enum {
     RETRY_MS = 5000,
     FOLD_NICE = 5,
     SLACK_BYTES = 512 << 10,
-    GROW_FACTOR = 4, /* a new file has so many times the room of the one in use, up to journal_bytes */
+    GROW_FACTOR = 8, /* a new file has so many times the room of the one in use, up to journal_bytes */
     REST_MAX_MS = 50,
 };
 
