@@ -164,7 +164,7 @@ struct http_limits {
     size_t max_head_bytes;   /* request line and headers: 431 */
     size_t max_target_bytes; /* path and query: 414 */
     size_t max_connections;  /* more are told 503, then wait in the kernel's queue; idle ones go first */
-    size_t max_per_peer;     /* of one address; 7/8 of all for unix sockets and http_options.unlimited */
+    size_t max_per_peer;     /* of one address; nearly all for unix sockets and http_options.unlimited */
     size_t max_pipelined;    /* requests of one connection under way at a time */
     size_t max_stream_bytes; /* waiting for a stream's reader */
     int64_t handshake_ms;    /* for TLS to be agreed on */

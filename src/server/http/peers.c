@@ -12,6 +12,8 @@
 enum {
     EVICT_BATCH = 64,       /* one look at all connections finds so many */
     NO_IDLE_PAUSE_MS = 100, /* after a look that has found none */
+    OTHERS_SHARE = 64,      /* one in so many is for other peers than the one that has the most */
+    FEW = 8,                /* of fewer than these none is */
     NETWORK_BYTES = 8,      /* of an IPv6 address; the rest is its owner's to choose */
 };
 
@@ -55,7 +57,9 @@ static struct peer_group *find(struct peer_group *group, const struct peer_key *
 static size_t limit_of(const struct http_server *server, const struct conn *conn,
                        const struct sockaddr_storage *address)
 {
-    size_t most = server->limits.max_connections - server->limits.max_connections / 8;
+    size_t all = server->limits.max_connections;
+    size_t others = all / OTHERS_SHARE > 0 ? all / OTHERS_SHARE : all / FEW > 0 ? 1 : 0;
+    size_t most = all - others;
     struct address exact;
 
     if (conn->peer.is_unix || (address_of_socket((const struct sockaddr *)address, &exact) &&
