@@ -118,6 +118,9 @@ bool census_refresh(struct census *census, struct server *server, void (*done)(s
     int64_t now_ms = loop_now_ms(server->loop);
     int64_t every_ms = server->asks == NULL ? EVERY_MS : EVERY_MS_NETWORK;
 
+    if (census->errand.is_out) {
+        return true; /* a thread reads it: nothing is to be touched */
+    }
     census->server = server;
     census->done = NULL; /* not while it may be counted at once */
     if (census->asked_ms == 0 || now_ms - census->asked_ms >= every_ms) {

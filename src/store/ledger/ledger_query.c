@@ -453,18 +453,21 @@ static enum belay_code read_page(struct ledger *ledger, const struct belay_event
 {
     struct page *page = calloc(1, sizeof *page);
     struct tail tail = { .query = query, .fn = add_to_page, .context = page, .after = passing->last };
-    enum belay_code code = page == NULL ? error_no_memory(err) : BELAY_OK;
+    enum belay_code code = BELAY_OK;
     bool goes_on = true;
     bool is_end = false;
 
+    if (page == NULL) {
+        return error_no_memory(err);
+    }
     (void)pthread_mutex_lock(&ledger->mutex);
     *out_floor = floor_of(ledger);
-    if (code == BELAY_OK && passing->last + 1 >= *out_floor) {
+    if (passing->last + 1 >= *out_floor) {
         is_end = read_tail(ledger, &tail) && page->n < PAGE;
         code = page->failed ? error_no_memory(err) : BELAY_OK;
     }
     (void)pthread_mutex_unlock(&ledger->mutex);
-    for (size_t i = 0; page != NULL && i < page->n; i++) {
+    for (size_t i = 0; i < page->n; i++) {
         if (goes_on && code == BELAY_OK) {
             goes_on = pass_on(passing, &page->events[i]);
         }
