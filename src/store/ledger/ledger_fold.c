@@ -235,7 +235,7 @@ static void see_to_ceiling(struct ledger *ledger)
 
 /*
  * A file is being enlarged, on the disk that commits wait for: they have it for half of the time, unless
- * theirs is filling up meanwhile.
+ * theirs is filling up meanwhile, or a backup waits for it.
  */
 static bool rest(void *context)
 {
@@ -247,7 +247,7 @@ static bool rest(void *context)
     (void)pthread_mutex_lock(&ledger->mutex);
     active = &ledger->journals[ledger->active];
     took_ms = sqlite_now_ms(ledger->reads) - ledger->step_ms;
-    if (!ledger->is_stopping && active->used < active->size / 2) {
+    if (!ledger->is_stopping && ledger->wanted == 0 && active->used < active->size / 2) {
         sleep_for(ledger, took_ms < REST_MAX_MS ? took_ms : REST_MAX_MS);
     }
     see_to_ceiling(ledger);
