@@ -16,7 +16,7 @@
 #include "net/uri.h"
 #include "remote/remote_internal.h"
 
-enum { STATES_TIMEOUT_MS = 600000, NAME_PARTS = 5, NAME_SIZE = BELAY_BLOB_NAME_MAX + 1 };
+enum { STATES_TIMEOUT_MS = 600000, NAME_SIZE = BELAY_BLOB_NAME_MAX + 1 };
 
 struct remote_states {
     struct belay_blob_store blob;
@@ -248,10 +248,10 @@ static enum belay_code list(struct belay_blob_store *base, const char *prefix, b
     for (size_t i = json_array_size(versions); code == BELAY_OK && i > 0; i--) {
         const json_t *version = json_array_get(versions, i - 1);
         const char *name = json_string_value(json_object_get(version, "name"));
-        char path[NAME_SIZE];
+        char path[2 * NAME_SIZE];
         struct belay_blob_entry entry = { path, 0, 0 };
 
-        if (name == NULL || strlen(prefix) + strlen(name) >= sizeof path) {
+        if (name == NULL || strlen(name) >= NAME_SIZE) {
             continue;
         }
         (void)snprintf(path, sizeof path, "%s%s", prefix, name);
@@ -431,7 +431,7 @@ static enum belay_code backup(struct states_server *server, const struct belay_s
     if (code == BELAY_OK && snapshot == NULL) {
         code = remote_say_not_belay(states->remote, err);
     }
-    if (code == BELAY_OK) {
+    if (code == BELAY_OK && snapshot != NULL) {
         *out_snapshot = strdup(snapshot);
         code = *out_snapshot == NULL ? error_no_memory(err) : BELAY_OK;
     }

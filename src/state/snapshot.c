@@ -185,7 +185,7 @@ void snapshots_prune(struct belay_states *states, const char *folder, const stru
         char path[STATE_PATH_SIZE];
 
         if (i < (size_t)states->keep_snapshots ||
-            (snapshots->items[i].second >= oldest && i < BELAY_STATE_SNAPSHOTS_MAX)) {
+            (i < BELAY_STATE_SNAPSHOTS_MAX && snapshots->items[i].second >= oldest)) {
             continue;
         }
         if (states->store->ops->remove(states->store, snapshot_path(path, folder, snapshots->items[i].name),
