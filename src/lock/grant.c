@@ -20,6 +20,7 @@ static struct belay_record describe(const struct op *op, int64_t now_ms, int64_t
         .lock_id = (char *)request->lock_id,
         .owner = (char *)(request->owner == NULL ? "" : request->owner),
         .owner_name = (char *)(request->owner_name == NULL ? "" : request->owner_name),
+        .acquired_by = (char *)request->acquired_by,
         .outcome = is_held                  ? BELAY_OUTCOME_NONE
                    : op->kind == OP_RELEASE ? request->outcome
                                             : BELAY_OUTCOME_FORCED,
@@ -51,6 +52,7 @@ void op_grant(struct op *op, int64_t now_ms, int64_t now_unix_ms)
     op->record = record;
     op->record_now_ms = now_ms;
     op->sent_ms = now_ms;
+    op->deadline_ms = now_ms + record.ttl_ms;
     op->reentered = false;
     step_done(op, BELAY_OK);
 }

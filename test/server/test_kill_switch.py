@@ -16,6 +16,9 @@ class KillSwitch(ServerCase):
             lock = server.acquire("k", owner, wait_ms=5000).json()
             self.assertEqual((lock["locked_by"], lock["status"], lock["token"]), (owner, "active", None))
             self.assertTrue(lock["lock_id"].startswith("unprotected-"))
+            self.assertGreater(lock["valid_for_ms"], 500000)
+            held = server.post("/v1/held", {"key": "k", "lock_id": lock["lock_id"], "wait_ms": 0})
+            self.assertEqual((held.status, held.json()["lock_id"]), (200, lock["lock_id"]))
             self.assertEqual(server.renew("k", lock["lock_id"]).status, 200)
             self.assertEqual(server.release("k", lock["lock_id"]).json()["status"], "released")
         self.assertEqual(server.acquire("k", "c", lock_id="mine").json()["lock_id"], "mine")
@@ -59,6 +62,14 @@ class KillSwitch(ServerCase):
         self.ok("renew", "k", "--id", lock_id, env=env)
         self.ok("release", "k", "--id", lock_id, env=env)
         self.ok("wait", "k", env=env)
+
+    def test_a_token_sees_the_id_that_it_was_granted(self):
+        server = self.serve(config=self.config_with({"s": ("ci", "locker", [])}), env={"BELAY_DISABLED": "1"})
+        lock = server.acquire("k", "me", token="s").json()
+        self.assertEqual((bool(lock["lock_id"]), lock["acquired_by"]), (True, "ci"))
+        for answer in (server.renew("k", lock["lock_id"], token="s"), server.release("k", lock["lock_id"], token="s"),
+                       server.post("/v1/held", {"key": "k", "lock_id": lock["lock_id"], "wait_ms": 0}, token="s")):
+            self.assertEqual(answer.status, 200)
 
     def test_terraform_goes_on(self):
         server = self.begin()
