@@ -248,6 +248,46 @@ static void a_directory_is_no_database(void **state)
     assert_refused(place, place->directory, BELAY_INVALID, "is a directory");
 }
 
+/* Two names, two logs, two holders of one lock. */
+static void a_file_with_two_names_is_refused_until_one_is_gone(void **state)
+{
+    struct place *place = *state;
+    char other[128];
+
+    assert_int_equal(try_open(place, place->path), BELAY_OK);
+    (void)snprintf(other, sizeof other, "%s/other.db", place->directory);
+    assert_int_equal(link(place->path, other), 0);
+    assert_refused(place, place->path, BELAY_INVALID, "hard links");
+    assert_refused(place, other, BELAY_INVALID, "hard links");
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(try_open(place, place->path), BELAY_OK);
+}
+
+/* The one that makes the file must find its companions where those who come later look for them. */
+static void a_link_to_a_file_that_is_not_there_yet_is_followed(void **state)
+{
+    struct place *place = *state;
+    char link_path[128], second[128], wanted[192];
+    struct belay_store *store = NULL;
+    char *url = NULL;
+
+    (void)snprintf(link_path, sizeof link_path, "%s/link.db", place->directory);
+    (void)snprintf(second, sizeof second, "%s/second.db", place->directory);
+    (void)snprintf(wanted, sizeof wanted, "sqlite:%s/below/real.db", place->directory);
+    assert_int_equal(symlink("below/real.db", second), 0);
+    assert_int_equal(symlink(second, link_path), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(sqlite_store_open(link_path, &place->machine.hooks, &store, &url, &place->err),
+                         BELAY_OK);
+        assert_string_equal(url, wanted);
+        free(url);
+        store->ops->close(store);
+    }
+    (void)snprintf(link_path, sizeof link_path, "%s/round.db", place->directory);
+    assert_int_equal(symlink("round.db", link_path), 0);
+    assert_refused(place, link_path, BELAY_UNREACHABLE, "round.db");
+}
+
 static void a_network_file_system_is_refused_by_name(void **state)
 {
     struct place *place = *state;
@@ -326,6 +366,8 @@ int main(void)
         TEST(an_empty_file_becomes_a_database),
         TEST(a_damaged_database_is_refused_and_kept),
         TEST(a_directory_is_no_database),
+        TEST(a_file_with_two_names_is_refused_until_one_is_gone),
+        TEST(a_link_to_a_file_that_is_not_there_yet_is_followed),
         TEST(a_network_file_system_is_refused_by_name),
         TEST(a_parent_that_cannot_be_made_is_told),
         TEST(a_file_that_one_may_only_read_is_told),

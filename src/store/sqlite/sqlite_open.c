@@ -47,6 +47,30 @@ const char *sqlite_network_name(long fs_type)
     return NULL;
 }
 
+/* SQLite finds the log by the file's name: under two names there are two logs, and two holders of one lock. */
+static enum belay_code check_one_name(const char *path, struct belay_error *err)
+{
+    struct statx st;
+
+    if (statx(AT_FDCWD, path, 0, STATX_TYPE | STATX_NLINK, &st) != 0 || !S_ISREG(st.stx_mode)) {
+        return BELAY_OK;
+    }
+    if ((st.stx_mask & STATX_NLINK) != 0 && st.stx_nlink > 1) {
+        return error_set(
+            err, BELAY_INVALID,
+            "the lock database '%s' has %u names (hard links), and locks taken under one are not "
+            "seen under another; remove the others, and use symbolic links instead",
+            path, (unsigned)st.stx_nlink);
+    }
+    if ((st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0) {
+        return error_set(err, BELAY_INVALID,
+                         "the lock database '%s' is mounted as a single file, without the log beside it; "
+                         "mount the directory that it is in",
+                         path);
+    }
+    return BELAY_OK;
+}
+
 static enum belay_code check_place(const struct sqlite_store *store, struct belay_error *err)
 {
     char *directory = strdup(store->path);
@@ -71,7 +95,7 @@ static enum belay_code check_place(const struct sqlite_store *store, struct bela
                          S_ISDIR(st.st_mode) ? store->path : directory, "/belay.db");
     }
     free(directory);
-    return code;
+    return code == BELAY_OK ? check_one_name(store->path, err) : code;
 }
 
 /* The log stays when the last belay leaves. If it is not there, somebody has removed it, or it is a copy. */

@@ -14,6 +14,8 @@
 
 #define DAY_MS (24LL * 3600 * 1000)
 
+enum { LINKS_MAX = 40 };
+
 static enum belay_code parse_span(const char *name, const char *value, int64_t *out_ms,
                                   struct belay_error *err)
 {
@@ -98,18 +100,11 @@ static enum belay_code make_parents(char *path, struct belay_error *err)
     return BELAY_OK;
 }
 
-/*
- * SQLite keeps its log beside the file that a symbolic link points to, so the
- * wake file must stand there too: the path is the resolved one.
- */
-static enum belay_code resolve(const char *path, char **out_path, struct belay_error *err)
+/* A path from the root, for the caller to free. */
+static enum belay_code make_absolute(const char *path, char **out_path, struct belay_error *err)
 {
     struct buf full = BUF_INIT(PATH_MAX);
-    struct stat st;
     char cwd[PATH_MAX];
-    char *made = NULL;
-    char *parent = NULL;
-    enum belay_code code = BELAY_OK;
 
     if (path[0] != '/') {
         if (getcwd(cwd, sizeof cwd) == NULL) {
@@ -119,35 +114,77 @@ static enum belay_code resolve(const char *path, char **out_path, struct belay_e
         buf_addf(&full, "%s/", cwd);
     }
     buf_adds(&full, path);
-    made = buf_take(&full);
-    if (made == NULL) {
+    *out_path = buf_take(&full);
+    if (*out_path == NULL) {
         return error_set(err, BELAY_INVALID, "the path of the lock database is longer than %d bytes",
                          PATH_MAX - 1);
     }
-    *out_path = realpath(made, NULL);
-    if (*out_path != NULL) {
-        goto done;
-    }
-    code = lstat(made, &st) == 0 ? BELAY_OK : make_parents(made, err);
-    if (code != BELAY_OK) {
-        goto done;
-    }
-    *strrchr(made, '/') = '\0';
-    parent = realpath(made[0] == '\0' ? "/" : made, NULL);
-    buf_addf(&full, "%s/%s",
-             parent != NULL && parent[1] != '\0' ? parent
-             : parent != NULL                    ? ""
-                                                 : made,
-             strrchr(path, '/') != NULL ? strrchr(path, '/') + 1 : path);
-    *out_path = buf_take(&full);
-    if (*out_path == NULL) {
-        code = error_no_memory(err);
-    }
+    return BELAY_OK;
+}
 
-done:
+/* What the symbolic link `path` says, as a path from the root; NULL: it is none, or cannot be read. */
+static char *link_target(const char *path)
+{
+    struct buf target = BUF_INIT(PATH_MAX);
+    char text[PATH_MAX];
+    ssize_t n = readlink(path, text, sizeof text - 1);
+
+    if (n <= 0) {
+        return NULL;
+    }
+    text[n] = '\0';
+    if (text[0] != '/') {
+        buf_add(&target, path, (size_t)(strrchr(path, '/') + 1 - path));
+    }
+    buf_adds(&target, text);
+    return buf_take(&target);
+}
+
+/* A file that is not there yet, in a directory that may be: the directories are made, and their links resolved. */
+static enum belay_code resolve_new(char *path, char **out_path, struct belay_error *err)
+{
+    struct buf full = BUF_INIT(PATH_MAX);
+    char *parent;
+    char *name;
+    enum belay_code code = make_parents(path, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    name = strrchr(path, '/');
+    *name++ = '\0';
+    parent = realpath(path[0] == '\0' ? "/" : path, NULL);
+    buf_addf(&full, "%s/%s", parent == NULL ? path : parent[1] == '\0' ? "" : parent, name);
     free(parent);
+    *out_path = buf_take(&full);
+    return *out_path == NULL ? error_no_memory(err) : BELAY_OK;
+}
+
+/*
+ * SQLite keeps its log beside the file that a symbolic link points to, so all other files must stand there
+ * too: the path is the resolved one. That holds for a link whose file is not there yet: the one that
+ * makes the file and those that find it must agree on where the lock of a server is.
+ */
+static enum belay_code resolve(const char *path, char **out_path, struct belay_error *err)
+{
+    char *made = NULL;
+    char *next;
+    enum belay_code code = make_absolute(path, &made, err);
+
+    for (int links = 0; code == BELAY_OK; links++) {
+        *out_path = realpath(made, NULL);
+        if (*out_path != NULL) {
+            break;
+        }
+        next = links < LINKS_MAX ? link_target(made) : NULL;
+        if (next == NULL) {
+            code = resolve_new(made, out_path, err);
+            break;
+        }
+        free(made);
+        made = next;
+    }
     free(made);
-    buf_release(&full);
     return code;
 }
 
