@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import sqlite3
 import stat
 import threading
+import time
 
 from server_support import ServerCase, main, wait_until
 
@@ -216,6 +218,66 @@ class Restore(BackupCase):
         with contextlib.closing(sqlite3.connect(self.copy)) as db, db:
             db.execute("UPDATE meta SET copied_at = copied_at + 86400000")
         self.assertIn("set the clock", self.fails(78, "restore", str(self.copy), "--store", self.new).err)
+
+    def test_a_clock_behind_the_backup_leaves_the_database_as_it_is(self):
+        first = self.acquire("k")
+        self.ok("backup", str(self.copy))
+        self.ok("release", "k", "--id", first["lock_id"])
+        with contextlib.closing(sqlite3.connect(self.copy)) as db, db:
+            db.execute("UPDATE meta SET copied_at = copied_at + 86400000")
+        self.assertIn("set the clock", self.fails(78, "restore", "--replace", str(self.copy)).err)
+        self.assertEqual(self.keys(), set())
+        self.assertGreater(self.acquire("next")["token"], first["token"])
+        self.expect_no_strays()
+
+    def test_a_database_with_its_log_is_restored_whole_and_tokens_jump(self):
+        """Not made by `belay backup`: the file of a store that nobody serves, with its -wal and without."""
+        last = max(self.acquire(f"k-{n}", "--ttl", "1h")["token"] for n in range(3))
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{self.path}{suffix}", f"{self.copy}{suffix}")
+        self.assertGreater(os.path.getsize(f"{self.copy}-wal"), 0)
+        self.assertEqual(self.ok("restore", str(self.copy), "--store", self.new, "--json").json()["held"], 3)
+        self.assertEqual(self.keys("--store", self.new), {"k-0", "k-1", "k-2"})
+        restored = self.ok("acquire", "x", "--json", "--store", self.new).json()["token"]
+        for n in range(40):  # every command that finds no log jumps a little: not far enough
+            last = max(last, self.acquire(f"later-{n}")["token"])
+        self.assertGreater(restored, last + 2 ** 30)
+        with contextlib.closing(sqlite3.connect(self.copy)) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        alone = f"sqlite:{self.dir}/alone/locks.db"
+        self.assertGreater(self.ok("restore", str(self.copy), "--store", alone, "--json").json()["next_token"], restored)
+        self.assertEqual([f.name for f in self.dir.rglob("*.restore-*")], [])
+
+    def test_what_is_replaced_is_the_content_so_that_who_waits_for_the_file_finds_it(self):
+        first = self.acquire("first")
+        self.ok("backup", str(self.copy))
+        self.ok("release", "first", "--id", first["lock_id"])
+        before = self.path.stat()
+        for n in range(3):  # also within one second: each is kept
+            self.ok("restore", "--replace", str(self.copy))
+            self.ok("release", "first", "--id", first["lock_id"])
+        self.assertEqual((before.st_ino, before.st_mode), (self.path.stat().st_ino, self.path.stat().st_mode))
+        kept = [f for f in self.dir.iterdir() if ".replaced-" in f.name]
+        self.assertEqual(len(kept), 3, kept)
+        self.assertEqual({stat.S_IMODE(f.stat().st_mode) for f in kept}, {0o600})
+        self.expect_no_strays()
+
+    def test_a_restore_that_is_killed_leaves_one_or_the_other(self):
+        first = self.acquire("first")
+        self.ok("backup", str(self.copy))
+        self.ok("release", "first", "--id", first["lock_id"])
+        last = 0
+        for n in range(12):
+            restore = self.start("restore", "--replace", str(self.copy))
+            time.sleep(random.uniform(0, 0.12))
+            restore.kill()
+            restore.communicate()
+            self.assertLessEqual(self.keys(), {"first"})
+            lock = self.acquire("next")
+            self.assertGreater(lock["token"], last)
+            last = lock["token"]
+            self.ok("release", "next", "--id", lock["lock_id"])
+            self.belay("release", "first", "--id", first["lock_id"])
 
     def test_history_and_used_ids_are_restored_and_stay(self):
         lock = self.acquire("k")

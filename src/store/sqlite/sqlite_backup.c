@@ -196,6 +196,58 @@ done:
 
 /* ---- copying ---- */
 
+enum belay_code sqlite_backup_copy(const char *from, const char *to, struct belay_error *err)
+{
+    sqlite3 *db = NULL;
+    enum belay_code code;
+    int rc = connect_to(from, NULL, SQLITE_OPEN_READONLY, NULL, &db);
+
+    rc = rc == SQLITE_OK ? run_with_text(db, "VACUUM main INTO ?1", to) : rc;
+    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot copy", from, db, rc, err);
+    (void)sqlite3_close(db);
+    return code;
+}
+
+/* All of it, in one transaction of `to`. */
+static int copy_content(sqlite3 *to, sqlite3 *from)
+{
+    sqlite3_backup *backup = sqlite3_backup_init(to, "main", from, "main");
+    int rc;
+
+    if (backup == NULL) {
+        return sqlite3_extended_errcode(to);
+    }
+    rc = sqlite3_backup_step(backup, -1);
+    (void)sqlite3_backup_finish(backup);
+    return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+enum belay_code sqlite_backup_save(const struct sqlite_store *store, const char *path,
+                                   struct belay_error *err)
+{
+    sqlite3 *db = NULL;
+    enum belay_code code;
+    int rc = connect_to(path, NULL, SQLITE_OPEN_READWRITE, NULL, &db);
+
+    rc = rc == SQLITE_OK ? copy_content(db, store->db) : rc;
+    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot copy the lock database to", path, NULL, rc, err);
+    (void)sqlite3_close(db);
+    return code;
+}
+
+enum belay_code sqlite_backup_fill(struct sqlite_store *store, const char *path, struct belay_error *err)
+{
+    sqlite3 *db = NULL;
+    enum belay_code code;
+    int rc = connect_to(path, NULL, SQLITE_OPEN_READONLY, NULL, &db);
+
+    rc = rc == SQLITE_OK ? db_exec(store, "PRAGMA synchronous=EXTRA") : rc;
+    rc = rc == SQLITE_OK ? copy_content(store->db, db) : rc;
+    code = rc == SQLITE_OK ? BELAY_OK : failed("cannot replace", store->path, NULL, rc, err);
+    (void)sqlite3_close(db);
+    return code;
+}
+
 enum belay_code sqlite_backup_make(const struct sqlite_store *store, const char *path,
                                    struct belay_cancel *cancel, struct belay_error *err)
 {

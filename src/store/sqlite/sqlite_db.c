@@ -245,6 +245,32 @@ int db_enter_wal(struct sqlite_store *store)
     return rc;
 }
 
+/*
+ * SQLite keeps a log that stays (SQLITE_FCNTL_PERSIST_WAL) even then, and whoever finds it goes on with it: so it must
+ * not stay.
+ */
+int db_leave_wal(struct sqlite_store *store)
+{
+    sqlite3_stmt *statement = NULL;
+    const char *mode;
+    int off = 0;
+    int rc;
+
+    for (size_t i = 0; i < N_STATEMENTS; i++) {
+        (void)sqlite3_finalize(store->statements[i]);
+        store->statements[i] = NULL;
+    }
+    (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_PERSIST_WAL, &off);
+    rc = sqlite3_prepare_v2(store->db, "PRAGMA journal_mode=DELETE", -1, &statement, NULL);
+    rc = rc == SQLITE_OK ? sqlite3_step(statement) : rc;
+    mode = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0) : NULL;
+    if (rc == SQLITE_ROW) {
+        rc = mode != NULL && sqlite3_stricmp(mode, "delete") == 0 ? SQLITE_OK : SQLITE_BUSY;
+    }
+    (void)sqlite3_finalize(statement);
+    return rc;
+}
+
 /* A lock taken in a file that others can no longer find protects nothing (L1). */
 bool db_has_moved(struct sqlite_store *store)
 {

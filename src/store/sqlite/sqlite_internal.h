@@ -165,6 +165,8 @@ bool db_read_served(struct sqlite_store *store, sqlite3_stmt *statement, int col
 int db_busy(void *context, int count);
 bool db_has_moved(struct sqlite_store *store);
 int db_enter_wal(struct sqlite_store *store);
+/* All of the log is then in the database, and the log is gone. SQLITE_BUSY: another process has it open. */
+int db_leave_wal(struct sqlite_store *store);
 void db_checkpoint_if_due(struct sqlite_store *store);
 /*
  * Write the log back now: after the ceiling was raised. Who removes the log, or copies the database without it,
@@ -376,6 +378,14 @@ enum belay_code sqlite_backup_mark(const char *path, int64_t unix_ms, int64_t bo
                                    struct belay_error *err);
 /* Bring a copy of an older schema up to date. */
 enum belay_code sqlite_backup_prepare(const char *path, struct belay_error *err);
+/* `from`, with what is in its log, to the empty file `to`, which needs no log. */
+enum belay_code sqlite_backup_copy(const char *from, const char *to, struct belay_error *err);
+/* The content of the store to the empty file `path`, and that of `path` to the store: whole or not at all. */
+enum belay_code sqlite_backup_save(const struct sqlite_store *store, const char *path,
+                                   struct belay_error *err);
+enum belay_code sqlite_backup_fill(struct sqlite_store *store, const char *path, struct belay_error *err);
+/* BELAY_CONFIG, with a text about the backup `path`. */
+enum belay_code sqlite_clock_is_behind(const char *path, struct belay_error *err);
 /* False: there is a server. Give up the store with sqlite_restore_drop(): its file may be another's by then. */
 bool sqlite_keep_servers_away(struct sqlite_store *store);
 void sqlite_restore_drop(struct sqlite_store *store);

@@ -392,7 +392,7 @@ enum belay_code sqlite_backup_prepare(const char *path, struct belay_error *err)
 
     store_url_add_place(&place, path);
     code = place.failed ? error_no_memory(err) : open_store(place.data, NULL, &store, NULL, err);
-    if (code == BELAY_OK && db_exec(store, "PRAGMA journal_mode=DELETE") != SQLITE_OK) {
+    if (code == BELAY_OK && db_leave_wal(store) != SQLITE_OK) {
         code = error_set(err, BELAY_UNREACHABLE, "'%.300s' cannot be made ready", path);
     }
     buf_release(&place);

@@ -261,6 +261,15 @@ static int read_copied(struct sqlite_store *store, int64_t *out_unix_ms)
     return rc;
 }
 
+enum belay_code sqlite_clock_is_behind(const char *path, struct belay_error *err)
+{
+    return error_set(
+        err, BELAY_CONFIG,
+        "'%.300s' is a backup that is newer than this machine's clock, from which tokens above all "
+        "that were handed out are made: set the clock first",
+        path);
+}
+
 /* In the transaction under way: another boot, or a copy, which says the same until it is first opened. */
 static enum belay_code begin_again(struct sqlite_store *store, struct ground *ground, struct belay_error *err)
 {
@@ -274,11 +283,7 @@ static enum belay_code begin_again(struct sqlite_store *store, struct ground *gr
         return start_over(store, ground, false, 0, err);
     }
     if (ground->unix_ms < copied_ms) {
-        return error_set(
-            err, BELAY_CONFIG,
-            "'%s' is a backup that is newer than this machine's clock, from which tokens above all "
-            "that were handed out are made: set the clock first",
-            store->path);
+        return sqlite_clock_is_behind(store->path, err);
     }
     return start_over(store, ground, true, sqlite_far_ahead(store), err);
 }

@@ -2,8 +2,8 @@
  * Putting a backup in the place of a database.
  *
  * A database that is there already is replaced only when it is told so and nobody uses it: no server, no process that
- * has it open, no lock that is held. It is not removed, but kept beside it under another name. The copy is made
- * ready under a name that nobody uses, synced, and renamed.
+ * has it open, no lock that is held. What was in it is kept beside it under another name. The copy is made
+ * ready under a name that nobody uses. Then it is renamed, or becomes the content of the database that is there.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,7 +48,10 @@ static enum belay_code say_in_use(const struct restore *restore, const char *how
                      restore->path, how);
 }
 
-/* Leaving WAL mode needs the file for oneself: it says whether any other process has it open. */
+/*
+ * Leaving WAL mode needs the file for oneself: it says whether any other process has it open. From then on
+ * the file is ours until it is closed, so that no lock is taken after the count, and the log is gone.
+ */
 static enum belay_code check_alone(struct restore *restore, struct belay_error *err)
 {
     struct sqlite_store *old = restore->old;
@@ -59,8 +61,15 @@ static enum belay_code check_alone(struct restore *restore, struct belay_error *
     int rc;
 
     (void)sqlite3_busy_handler(old->db, NULL, NULL);
-    rc = sqlite3_prepare_v2(old->db, "SELECT count(*) FROM locks WHERE held = 1 AND expires_ms > ?1", -1,
-                            &statement, NULL);
+    rc = db_leave_wal(old);
+    rc = rc == SQLITE_OK ? db_exec(old, "PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT") : rc;
+    if ((rc & 0xff) == SQLITE_BUSY || (rc & 0xff) == SQLITE_LOCKED) {
+        return say_in_use(restore, "another process has it open; end it first", err);
+    }
+    rc = rc == SQLITE_OK
+             ? sqlite3_prepare_v2(old->db, "SELECT count(*) FROM locks WHERE held = 1 AND expires_ms > ?1",
+                                  -1, &statement, NULL)
+             : rc;
     rc = rc == SQLITE_OK ? sqlite3_bind_int64(statement, 1, sqlite_now_ms(old)) : rc;
     rc = rc == SQLITE_OK ? sqlite3_step(statement) : rc;
     n = rc == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
@@ -73,16 +82,7 @@ static enum belay_code check_alone(struct restore *restore, struct belay_error *
                        "%" PRId64 " locks in it are held; release them, or wait until they expire", n);
         return say_in_use(restore, how, err);
     }
-    for (size_t i = 0; i < N_STATEMENTS; i++) {
-        (void)sqlite3_finalize(old->statements[i]);
-        old->statements[i] = NULL;
-    }
-    rc = db_exec(old, "PRAGMA journal_mode=DELETE");
-    rc = rc == SQLITE_OK ? db_exec(old, "BEGIN EXCLUSIVE") : rc;
-    if ((rc & 0xff) == SQLITE_BUSY || (rc & 0xff) == SQLITE_LOCKED) {
-        return say_in_use(restore, "another process has it open; end it first", err);
-    }
-    return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(old, rc, err);
+    return BELAY_OK;
 }
 
 /* No server comes while restore->old is open. */
@@ -100,52 +100,102 @@ static enum belay_code open_old(struct restore *restore, const char *path_and_pa
     }
     restore->old = (struct sqlite_store *)store;
     if (!sqlite_keep_servers_away(restore->old)) {
-        return say_in_use(restore, "a server serves it; stop that first", err);
+        return errno == EWOULDBLOCK ? say_in_use(restore, "a server serves it; stop that first", err)
+                                    : error_set(err, BELAY_UNREACHABLE, "cannot lock '%.300s-serve.lock': %s",
+                                                restore->path, strerror(errno));
+    }
+    code = check_alone(restore, err);
+    if (code != BELAY_OK) {
+        return code;
     }
     rc = db_read_ground(restore->old, &ground, &other_boot);
     restore->ceiling = ground.ceiling > ground.next ? ground.ceiling : ground.next;
-    return rc == SQLITE_OK ? check_alone(restore, err) : sqlite_failed(restore->old, rc, err);
+    return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(restore->old, rc, err);
 }
 
 /* ---- the copy ---- */
 
-static bool copy_all(int from, int to)
+/* FILE may be any belay database that is not served: with what is in its log, if it has one. */
+static enum belay_code make_copy(struct restore *restore, struct sqlite_backup_info *out_info,
+                                 struct belay_error *err)
 {
-    ssize_t n;
+    struct sqlite_backup_info info = { 0 };
+    int to = new_file_open(restore->path, "restore", &restore->temp);
+    enum belay_code code;
 
-    do {
-        n = sendfile(to, from, NULL, (size_t)1 << 30);
-    } while (n > 0 || (n < 0 && errno == EINTR));
-    return n == 0;
-}
-
-static enum belay_code make_copy(struct restore *restore, struct belay_error *err)
-{
-    struct stat st;
-    bool has_old = restore->old != NULL && stat(restore->path, &st) == 0;
-    int from = open(restore->file, O_RDONLY | O_CLOEXEC);
-    int to = from < 0 ? -1 : new_file_open(restore->path, "restore", &restore->temp);
-    enum belay_code code = BELAY_OK;
-
-    if (from < 0 || to < 0) {
-        code = say_failed(from < 0 ? "read" : "write beside", from < 0 ? restore->file : restore->path, err);
-    } else if (!copy_all(from, to)) {
-        code = say_failed("write", restore->temp, err);
-    } else if (has_old) {
-        /* For those who could use it before. */
-        (void)fchmod(to, st.st_mode & 0660);
-        (void)!fchown(to, geteuid() == 0 ? st.st_uid : (uid_t)-1, st.st_gid);
+    if (to < 0) {
+        return say_failed("write beside", restore->path, err);
     }
-    if (from >= 0) {
-        (void)close(from);
+    (void)fchmod(to, new_file_mode(restore->path));
+    (void)close(to);
+    code = sqlite_backup_copy(restore->file, restore->temp, err);
+    if (code == BELAY_OK) {
+        code = sqlite_backup_check(restore->temp, &info, err);
     }
-    if (to >= 0) {
-        (void)close(to);
+    if (code == BELAY_OK && info.is_served) {
+        code = error_set(
+            err, BELAY_BAD_CONTENT,
+            "'%.300s' is a copy of a database that was being served, without the server's journal: the "
+            "last locks are not in it; make copies with 'belay backup'",
+            restore->file);
+    }
+    if (code == BELAY_OK && info.copied_at_unix_ms > restore->unix_ms) {
+        code = sqlite_clock_is_behind(restore->file, err);
+    }
+    if (code == BELAY_OK) {
+        code = sqlite_backup_prepare(restore->temp, err);
+    }
+    if (code == BELAY_OK) {
+        *out_info = info;
     }
     return code;
 }
 
 /* ---- the exchange ---- */
+
+/* Through SQLite: a descriptor of our own for the file, once closed, would take SQLite's locks with it. */
+static enum belay_code keep_old(struct restore *restore, struct belay_error *err)
+{
+    struct stat st;
+    char *temp = NULL;
+    int to = stat(restore->path, &st) != 0 ? -1 : new_file_open(restore->path, "restore", &temp);
+    enum belay_code code;
+
+    if (to < 0) {
+        return say_failed("write beside", restore->path, err);
+    }
+    (void)fchmod(to, st.st_mode & 0660);
+    (void)!fchown(to, geteuid() == 0 ? st.st_uid : (uid_t)-1, st.st_gid);
+    (void)close(to);
+    code = sqlite_backup_save(restore->old, temp, err);
+    if (code == BELAY_OK && (!new_file_sync(temp) || !new_file_place(temp, restore->aside))) {
+        code = say_failed("write", restore->aside, err);
+    }
+    if (code != BELAY_OK) {
+        (void)unlink(temp);
+    }
+    free(temp);
+    return code;
+}
+
+/*
+ * The content is exchanged, not the file, in one transaction: whoever is about to open it waits for its lock, and finds
+ * one or the other; after a kill, the next to open it rolls back. A rename would leave those who wait with the old file.
+ */
+static enum belay_code replace_content(struct restore *restore, struct belay_error *err)
+{
+    enum belay_code code = keep_old(restore, err);
+
+    if (code == BELAY_OK) {
+        code = sqlite_backup_fill(restore->old, restore->temp, err);
+    }
+    if (code == BELAY_OK) {
+        (void)unlink(restore->temp);
+        free(restore->temp);
+        restore->temp = NULL;
+    }
+    return code;
+}
 
 static bool move(const char *from, const char *suffix, const char *to)
 {
@@ -161,16 +211,16 @@ static bool move(const char *from, const char *suffix, const char *to)
     return ok;
 }
 
-/* A log or journal that is not the copy's would be taken for its own: all of it goes before the copy comes. */
+/*
+ * Where there is no database. A log or journal that is not the copy's would be taken for its own: all of it goes
+ * before the copy comes.
+ */
 static enum belay_code put_in_place(struct restore *restore, struct belay_error *err)
 {
     for (size_t i = 0; i < N_COMPANIONS; i++) {
         if (!move(restore->path, companions[i], restore->aside)) {
             return say_failed("move away what belongs to", restore->path, err);
         }
-    }
-    if (restore->old != NULL && !move(restore->path, "", restore->aside)) {
-        return say_failed("move away", restore->path, err);
     }
     if (!new_file_sync(restore->temp) || !new_file_place(restore->temp, restore->path)) {
         return say_failed("put the copy in the place of", restore->path, err);
@@ -180,12 +230,31 @@ static enum belay_code put_in_place(struct restore *restore, struct belay_error 
     return BELAY_OK;
 }
 
+/* A name that is not taken, not even by a restore of the same second. */
+static enum belay_code name_aside(struct restore *restore, struct belay_error *err)
+{
+    struct stat st;
+
+    for (int64_t at_s = restore->unix_ms / 1000;; at_s++) {
+        struct buf aside = BUF_INIT(PATH_MAX);
+
+        buf_addf(&aside, "%s.replaced-%" PRId64, restore->path, at_s);
+        free(restore->aside);
+        restore->aside = buf_take(&aside);
+        if (restore->aside == NULL) {
+            return error_no_memory(err);
+        }
+        if (lstat(restore->aside, &st) != 0) {
+            return BELAY_OK;
+        }
+    }
+}
+
 static enum belay_code restore_begin(struct restore *restore, const char *path_and_params,
                                      const struct sqlite_hooks *hooks, bool replace,
                                      struct sqlite_backup_info *info, struct belay_error *err)
 {
     struct sqlite_params params = { 0 };
-    struct buf aside = BUF_INIT(PATH_MAX);
     struct stat st, backup;
     enum belay_code code = sqlite_params_parse(path_and_params, &params, err);
 
@@ -195,18 +264,9 @@ static enum belay_code restore_begin(struct restore *restore, const char *path_a
     restore->path = params.path;
     params.path = NULL;
     sqlite_params_release(&params);
-    buf_addf(&aside, "%s.replaced-%lld", restore->path, (long long)(restore->unix_ms / 1000));
-    restore->aside = buf_take(&aside);
-    if (restore->aside == NULL) {
-        return error_no_memory(err);
-    }
-    code = sqlite_backup_check(restore->file, info, err);
-    if (code == BELAY_OK && info->is_served) {
-        code = error_set(
-            err, BELAY_BAD_CONTENT,
-            "'%.300s' is a copy of a database that was being served, without the server's journal: the "
-            "last locks are not in it; make copies with 'belay backup'",
-            restore->file);
+    code = name_aside(restore, err);
+    if (code == BELAY_OK) {
+        code = sqlite_backup_check(restore->file, info, err);
     }
     if (code == BELAY_OK && stat(restore->path, &st) == 0) {
         if (stat(restore->file, &backup) == 0 && backup.st_ino == st.st_ino && backup.st_dev == st.st_dev) {
@@ -242,16 +302,13 @@ enum belay_code sqlite_store_restore(const char *file, const char *path_and_para
     restore.unix_ms = sqlite_unix_ms(&clock);
     code = restore_begin(&restore, path_and_params, hooks, replace, &info, err);
     if (code == BELAY_OK) {
-        code = make_copy(&restore, err);
-    }
-    if (code == BELAY_OK) {
-        code = sqlite_backup_prepare(restore.temp, err);
+        code = make_copy(&restore, &info, err);
     }
     if (code == BELAY_OK) {
         code = sqlite_backup_mark(restore.temp, restore.unix_ms, 0, restore.ceiling, err);
     }
     if (code == BELAY_OK) {
-        code = put_in_place(&restore, err);
+        code = restore.old != NULL ? replace_content(&restore, err) : put_in_place(&restore, err);
     }
     if (restore.temp != NULL) {
         (void)unlink(restore.temp);
