@@ -279,6 +279,21 @@ class Restore(BackupCase):
             self.ok("release", "next", "--id", lock["lock_id"])
             self.belay("release", "first", "--id", first["lock_id"])
 
+    def test_numbers_that_are_ahead_of_the_clock_grow_with_each_restore_all_the_same(self):
+        """As after a restore while the clock was years ahead: the clock's own number is below them."""
+        self.acquire("k")
+        self.ok("backup", str(self.copy))
+        with contextlib.closing(sqlite3.connect(self.copy)) as db, db:
+            db.execute("UPDATE meta SET number = 1 << 52, ceiling = (1 << 52) + 65536")
+        last = 1 << 52
+        for n in range(3):
+            store = f"sqlite:{self.dir}/place-{n}/locks.db"
+            self.ok("restore", str(self.copy), "--store", store)
+            for key in ("a", "b"):
+                token = self.ok("acquire", key, "--json", "--store", store).json()["token"]
+                self.assertGreater(token, last)
+                last = token
+
     def test_history_and_used_ids_are_restored_and_stay(self):
         lock = self.acquire("k")
         self.ok("release", "k", "--id", lock["lock_id"])

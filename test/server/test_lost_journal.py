@@ -1,6 +1,8 @@
 """A server was killed and its journal is damaged or gone: nothing is forgotten silently, and no token comes twice (L2)."""
 
+import contextlib
 import signal
+import sqlite3
 
 from server_support import ServerCase, main
 
@@ -74,6 +76,15 @@ class LostJournal(ServerCase):
         self.ok(*self.refused("is missing"))
         self.fails(75, "acquire", "kept")
         self.ok("acquire", "key-1")
+
+    def test_what_an_older_servers_removed_journal_had_handed_out_is_not_handed_out_again(self):
+        """Its database does not say which journal it wants: nobody can miss it, but numbers go on from the ceiling."""
+        last = self.killed()
+        for path in self.journals():
+            path.unlink()
+        with contextlib.closing(sqlite3.connect(self.dir / "locks.db")) as db, db:
+            db.execute("UPDATE meta SET journal_id = 0, journal_use = 0, journal_folded = 0")
+        self.assertGreater(self.acquire("after")["token"], last)
 
     def test_a_store_in_use_is_not_repaired(self):
         self.serve()

@@ -420,6 +420,22 @@ static void a_damaged_journal_is_done_without_only_when_told_L2(void **state)
     store->ops->close(store);
 }
 
+/* The file has all its room from the start: one that is shorter is no torn write. */
+static void a_journal_that_was_truncated_is_told_L2(void **state)
+{
+    struct belay_store *store;
+    struct state got;
+
+    (void)state;
+    run_and_die();
+    assert_int_equal(truncate(journal_file, (off_t)8 * SECTOR), 0);
+    expect_loss_and_repair("was cut short");
+    store = open_sqlite(BELAY_OK);
+    got = look(store);
+    assert_true(got.n_events >= 7); /* what was left of it */
+    store->ops->close(store);
+}
+
 static void a_journal_that_was_moved_away_is_missed_L2(void **state)
 {
     char aside[160];
@@ -824,6 +840,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(bringing_it_in_can_be_interrupted_and_repeated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_damaged_journal_is_done_without_only_when_told_L2, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_journal_that_was_truncated_is_told_L2, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_journal_that_was_moved_away_is_missed_L2, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_journal_of_another_database_is_told_L2, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_older_copy_of_a_journal_sets_no_token_back_L2, set_up, tear_down),

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-#define MAGIC "BelayLedger 2"
+#define MAGIC "BelayLedger 3"
 #define MAGIC_1 "BelayLedger 1" /* without an id */
 #define FRAME_MAX ((size_t)1 << 30)
 
@@ -24,6 +24,7 @@ struct file_head {
     uint64_t use;
     uint64_t stamp;
     uint64_t id;
+    uint64_t room; /* the file's size when it was begun; it only grows, so a smaller one was cut */
     uint64_t sum;
 };
 
@@ -216,7 +217,11 @@ static bool write_head(struct journal *journal)
 {
     char sector[JOURNAL_SECTOR] = { 0 };
     struct file_head head = {
-        .magic = MAGIC, .use = journal->use, .stamp = journal->stamp, .id = journal->id
+        .magic = MAGIC,
+        .use = journal->use,
+        .stamp = journal->stamp,
+        .id = journal->id,
+        .room = journal->size,
     };
 
     head.sum = sum_of(&head, offsetof(struct file_head, sum), 0);
@@ -287,6 +292,7 @@ static enum belay_code read_head(struct journal *journal, struct belay_error *er
         }
         if (memcmp(head.magic, MAGIC, sizeof MAGIC) == 0 &&
             head.sum == sum_of(&head, offsetof(struct file_head, sum), 0)) {
+            journal->is_cut = journal->size < head.room;
             journal->use = head.use;
             journal->stamp = head.stamp;
             journal->id = head.id;

@@ -39,6 +39,7 @@ struct journal {
     uint64_t use;       /* counts up from 1: the later of two files has the greater */
     uint64_t stamp;
     uint64_t frames; /* in it */
+    bool is_cut;     /* shorter than it was when it was begun: a part of it is missing */
 };
 
 /* PATH-ledger-N; the caller frees it. */

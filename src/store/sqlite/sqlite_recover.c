@@ -158,7 +158,7 @@ static const char *fault_of_use(const struct recovery *recovery, uint64_t use)
     if (journal->use != use && journal->use != recovery->use + 1) {
         return "is an older copy";
     }
-    return NULL;
+    return journal->is_cut ? "was cut short" : NULL;
 }
 
 /* A database that wants no journal may find one that it has already, or that a version without ids has left. */
@@ -217,13 +217,15 @@ static enum belay_code check_files(const struct recovery *recovery, uint64_t las
 
 /* ---- bringing it in ---- */
 
-static enum belay_code read_last(struct sqlite_store *store, uint64_t *out_last, struct belay_error *err)
+static enum belay_code read_last(struct sqlite_store *store, uint64_t *out_last, bool *out_served,
+                                 struct belay_error *err)
 {
     struct ground ground = { 0 };
     bool other_boot;
     int rc = db_read_ground(store, &ground, &other_boot);
 
     *out_last = ground.next - 1;
+    *out_served = ground.served;
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
@@ -269,13 +271,16 @@ enum belay_code sqlite_recover(struct sqlite_store *store, struct belay_error *e
 {
     struct recovery recovery = { .store = store, .journals = { { .fd = -1 }, { .fd = -1 } } };
     uint64_t last = 0;
+    bool served = false;
     bool is_any;
     enum belay_code code = look_at_files(&recovery, err);
 
-    is_any = recovery.id != 0 || recovery.found[0] != BELAY_NOT_FOUND || recovery.found[1] != BELAY_NOT_FOUND;
-    if (code == BELAY_OK && is_any) {
-        code = read_last(store, &last, err);
+    if (code == BELAY_OK) {
+        code = read_last(store, &last, &served, err);
     }
+    /* A server of an earlier version left no word about its journal: somebody may have removed it. */
+    is_any = served || recovery.id != 0 || recovery.found[0] != BELAY_NOT_FOUND ||
+             recovery.found[1] != BELAY_NOT_FOUND;
     if (code == BELAY_OK && is_any) {
         code = check_files(&recovery, last, err);
     }
@@ -327,11 +332,12 @@ enum belay_code sqlite_recover_rest(struct sqlite_store *store, bool *out_lost, 
     struct belay_error ignored = BELAY_ERROR_INIT;
     enum belay_code code = look_at_files(&recovery, err);
     uint64_t last = 0;
+    bool served = false;
     bool lost = false;
     int rc;
 
     if (code == BELAY_OK) {
-        code = read_last(store, &last, err);
+        code = read_last(store, &last, &served, err);
     }
     if (code == BELAY_OK) {
         lost = check_files(&recovery, last, &ignored) != BELAY_OK;

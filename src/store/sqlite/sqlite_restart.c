@@ -270,6 +270,24 @@ enum belay_code sqlite_clock_is_behind(const char *path, struct belay_error *err
         path);
 }
 
+/*
+ * Above what the original has handed out since, and every copy of it that was opened before. That is the clock's
+ * number, unless the numbers are ahead of the clock, as in a store that was restored while the clock was: then they
+ * are counted from the copy, as much further as time has passed.
+ */
+static uint64_t number_of_copy(const struct sqlite_store *store, const struct ground *ground,
+                               int64_t copied_ms)
+{
+    uint64_t far = sqlite_far_ahead(store);
+    uint64_t passed;
+
+    if (far == 0 || copied_ms < 0) {
+        return far;
+    }
+    passed = (uint64_t)(ground->unix_ms - copied_ms) << 10;
+    return ground->ceiling > far - (passed < far ? passed : far) ? ground->ceiling + passed : far;
+}
+
 /* In the transaction under way: another boot, or a copy, which says the same until it is first opened. */
 static enum belay_code begin_again(struct sqlite_store *store, struct ground *ground, struct belay_error *err)
 {
@@ -285,7 +303,7 @@ static enum belay_code begin_again(struct sqlite_store *store, struct ground *gr
     if (ground->unix_ms < copied_ms) {
         return sqlite_clock_is_behind(store->path, err);
     }
-    return start_over(store, ground, true, sqlite_far_ahead(store), err);
+    return start_over(store, ground, true, number_of_copy(store, ground, copied_ms), err);
 }
 
 enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *err)
