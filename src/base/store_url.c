@@ -181,6 +181,16 @@ static enum belay_code check_literal(const struct store_url_kind *kind, const ch
     return code;
 }
 
+/* A shell writes the home directory for it in BELAY_STORE=sqlite:~/f, and not in --store sqlite:~/f: two files. */
+static enum belay_code refuse_tilde(const struct store_url_kind *kind, const char *text,
+                                    struct belay_error *err)
+{
+    return error_set(err, BELAY_INVALID,
+                     "'%s%.300s': '~' does not stand for the home directory here; write the path in full, or "
+                     "./~ for a name that begins so",
+                     kind->scheme, text);
+}
+
 enum belay_code store_url_parse(const struct store_url_kind *kind, const char *text, void *params,
                                 char **out_place, char **out_query, struct belay_error *err)
 {
@@ -199,7 +209,7 @@ enum belay_code store_url_parse(const struct store_url_kind *kind, const char *t
         *list++ = '\0';
     }
     if (kind->place_is_a_path) {
-        code = check_literal(kind, text, err);
+        code = text[0] == '~' ? refuse_tilde(kind, text, err) : check_literal(kind, text, err);
     }
     if (code == BELAY_OK && !kind->place_is_a_url && !decode(place)) {
         code = error_set(err, BELAY_INVALID, "'%s%.200s': a '%%' that is part of the name is written %%25",

@@ -134,6 +134,14 @@ static void a_file_that_an_earlier_belay_named_with_its_parameters_is_told(void 
     assert_int_equal(try_open(place, path), BELAY_OK);
 }
 
+/* BELAY_STORE=sqlite:~/f is made a path by the shell, --store sqlite:~/f is not. */
+static void a_tilde_is_no_name(void **state)
+{
+    struct place *place = *state;
+
+    assert_refused(place, "~/belay.db", BELAY_INVALID, "write the path in full");
+}
+
 static void an_unknown_parameter_is_named_with_the_valid_ones(void **state)
 {
     struct place *place = *state;
@@ -365,6 +373,7 @@ int main(void)
         TEST(a_copy_without_a_log_gets_one_again),
         TEST(an_empty_file_becomes_a_database),
         TEST(a_damaged_database_is_refused_and_kept),
+        TEST(a_tilde_is_no_name),
         TEST(a_directory_is_no_database),
         TEST(a_file_with_two_names_is_refused_until_one_is_gone),
         TEST(a_link_to_a_file_that_is_not_there_yet_is_followed),
