@@ -47,15 +47,21 @@ enum belay_code client_item_put(struct belay_client *client, const struct belay_
 }
 
 enum belay_code client_item_list(struct belay_client *client, const char *space, belay_item_fn fn,
-                                 void *context, struct belay_error *err)
+                                 void *context, bool *out_is_partial, struct belay_error *err)
 {
     enum belay_code code = check_store(client, err);
 
     if (code != BELAY_OK) {
         return code;
     }
-    return client->remote != NULL ? client->remote->ops->item_list(client->remote, space, fn, context, err)
-                                  : client->store->ops->item_list(client->store, space, fn, context, err);
+    if (client->remote != NULL) {
+        return client->remote->ops->item_list(client->remote, space, fn, context, out_is_partial, err);
+    }
+    code = client->store->ops->item_list(client->store, space, fn, context, err);
+    if (code == BELAY_OK) {
+        *out_is_partial = false;
+    }
+    return code;
 }
 
 const struct belay_config *client_config(const struct belay_client *client)

@@ -9,8 +9,9 @@ enum belay_code client_item_get(struct belay_client *client, const char *space, 
                                 struct belay_item *out_item, struct belay_error *err);
 enum belay_code client_item_put(struct belay_client *client, const struct belay_item_write *write,
                                 uint64_t *out_version, struct belay_error *err);
+/* *out_is_partial: a server has left out what the token may not see. */
 enum belay_code client_item_list(struct belay_client *client, const char *space, belay_item_fn fn,
-                                 void *context, struct belay_error *err);
+                                 void *context, bool *out_is_partial, struct belay_error *err);
 
 const struct belay_config *client_config(const struct belay_client *client); /* may be NULL */
 /* A server checks, records and audits by itself. */

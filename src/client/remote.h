@@ -54,7 +54,7 @@ struct client_remote_ops {
     enum belay_code (*item_put)(struct client_remote *remote, const struct belay_item_write *write,
                                 uint64_t *out_version, struct belay_error *err);
     enum belay_code (*item_list)(struct client_remote *remote, const char *space, belay_item_fn fn,
-                                 void *context, struct belay_error *err);
+                                 void *context, bool *out_is_partial, struct belay_error *err);
     /* Likewise. */
     enum belay_code (*backup)(struct client_remote *remote, const char *path, struct belay_cancel *cancel,
                               struct belay_error *err);

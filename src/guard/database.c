@@ -308,10 +308,11 @@ enum belay_code belay_db_list(struct belay_client *client, belay_database_fn fn,
     struct databases all = { 0 };
     struct lasts lasts = { 0 };
     struct telling telling = { &registry, &lasts, fn, context, true };
+    bool is_partial; /* a decision less is no harm */
     enum belay_code code = guard_registry_read(client, &registry, err);
 
     if (code == BELAY_OK) {
-        code = client_item_list(client, BELAY_SPACE_DATABASES, on_last, &lasts, err);
+        code = client_item_list(client, BELAY_SPACE_DATABASES, on_last, &lasts, &is_partial, err);
     }
     if (code == BELAY_OK && (lasts.failed || !collect(&registry, &all))) {
         code = error_no_memory(err);

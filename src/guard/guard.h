@@ -36,10 +36,14 @@ struct guard_registry {
     struct belay_app **apps; /* owned; in the order of their names */
     size_t n;
     size_t cap;
+    bool is_partial; /* a server has left out applications that the token may not see */
 };
-/* All of it, or an error. */
+/* All of it, or an error: from a part of it nobody can tell who uses a database. */
 enum belay_code guard_registry_read(struct belay_client *client, struct guard_registry *out_registry,
                                     struct belay_error *err);
+/* As much of it as may be seen. */
+enum belay_code guard_registry_read_part(struct belay_client *client, struct guard_registry *out_registry,
+                                         struct belay_error *err);
 void guard_registry_release(struct guard_registry *registry);
 /* As belay_app_put(), for a write that changes no database. */
 enum belay_code guard_app_put(struct belay_client *client, const struct belay_app *app, uint64_t *out_version,

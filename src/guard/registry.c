@@ -106,15 +106,36 @@ static bool on_item(void *context, const struct belay_item *item)
     return listing->code == BELAY_OK;
 }
 
+enum belay_code guard_registry_read_part(struct belay_client *client, struct guard_registry *out_registry,
+                                         struct belay_error *err)
+{
+    struct guard_registry registry = { 0 };
+    struct listing listing = { &registry, BELAY_OK, err };
+    enum belay_code code =
+        client_item_list(client, BELAY_SPACE_APPS, on_item, &listing, &registry.is_partial, err);
+
+    if (code == BELAY_OK) {
+        code = listing.code;
+    }
+    if (code != BELAY_OK) {
+        guard_registry_release(&registry);
+        return code;
+    }
+    *out_registry = registry;
+    return BELAY_OK;
+}
+
 enum belay_code guard_registry_read(struct belay_client *client, struct guard_registry *out_registry,
                                     struct belay_error *err)
 {
     struct guard_registry registry = { 0 };
-    struct listing listing = { &registry, BELAY_OK, err };
-    enum belay_code code = client_item_list(client, BELAY_SPACE_APPS, on_item, &listing, err);
+    enum belay_code code = guard_registry_read_part(client, &registry, err);
 
-    if (code == BELAY_OK) {
-        code = listing.code;
+    if (code == BELAY_OK && registry.is_partial) {
+        code = error_set(err, BELAY_NOT_PERMITTED,
+                         "the 'keys' of this token hide some applications, so it cannot be told who uses a "
+                         "database: use a token without 'keys', or have the server do it (POST "
+                         "/v1/databases/ID/stop or /start)");
     }
     if (code != BELAY_OK) {
         guard_registry_release(&registry);
@@ -137,7 +158,7 @@ enum belay_code belay_app_list(struct belay_client *client, belay_app_fn fn, voi
                                struct belay_error *err)
 {
     struct guard_registry registry = { 0 };
-    enum belay_code code = guard_registry_read(client, &registry, err);
+    enum belay_code code = guard_registry_read_part(client, &registry, err);
 
     for (size_t i = 0; code == BELAY_OK && i < registry.n; i++) {
         if (!fn(context, registry.apps[i])) {

@@ -118,7 +118,7 @@ enum belay_code remote_item_put(struct client_remote *base, const struct belay_i
 enum belay_code remote_backup(struct client_remote *base, const char *path, struct belay_cancel *cancel,
                               struct belay_error *err);
 enum belay_code remote_item_list(struct client_remote *base, const char *space, belay_item_fn fn,
-                                 void *context, struct belay_error *err);
+                                 void *context, bool *out_is_partial, struct belay_error *err);
 enum belay_code remote_identity(struct client_remote *base, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err);
 enum belay_code remote_watch(struct client_remote *base, const char *prefix, uint64_t after_id,

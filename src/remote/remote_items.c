@@ -177,7 +177,7 @@ static enum belay_code hand_on(struct remote *remote, const char *space, const j
 }
 
 enum belay_code remote_item_list(struct client_remote *base, const char *space, belay_item_fn fn,
-                                 void *context, struct belay_error *err)
+                                 void *context, bool *out_is_partial, struct belay_error *err)
 {
     struct remote *remote = (struct remote *)base;
     struct remote_call call = { .method = "GET",
@@ -188,6 +188,9 @@ enum belay_code remote_item_list(struct client_remote *base, const char *space, 
 
     if (code == BELAY_OK) {
         code = hand_on(remote, space, answer, fn, context, err);
+    }
+    if (code == BELAY_OK) {
+        *out_is_partial = json_is_true(json_object_get(answer, "is_partial"));
     }
     json_decref(answer);
     return code;

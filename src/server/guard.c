@@ -76,6 +76,7 @@ static bool query_value(const char *query, const char *name, char *out, size_t s
 struct listed {
     const struct job *job;
     struct buf out;
+    bool is_partial; /* something was left out that the token may not see */
 };
 
 static bool add_app(void *context, const struct belay_app *app)
@@ -86,6 +87,7 @@ static bool add_app(void *context, const struct belay_app *app)
     char *line;
 
     if (!exchange_may_see(listed->job->exchange, app_key(app->name, key))) {
+        listed->is_partial = true;
         return true;
     }
     line = belay_app_to_json(app);
@@ -103,6 +105,7 @@ static bool add_database(void *context, const struct belay_database *database)
     char *line;
 
     if (!exchange_may_see(listed->job->exchange, database_key(database->id, key))) {
+        listed->is_partial = true;
         return true;
     }
     line = belay_database_to_json(database);
@@ -112,29 +115,29 @@ static bool add_database(void *context, const struct belay_database *database)
     return !out->failed;
 }
 
-static void finish_list(struct job *job, struct buf *out, enum belay_code code)
+static void finish_list(struct job *job, struct listed *listed, enum belay_code code)
 {
-    buf_adds(out, "]}");
+    buf_addf(&listed->out, "],\"is_partial\":%s}", listed->is_partial ? "true" : "false");
     if (code == BELAY_OK) {
-        job->answer = buf_take(out); /* NULL: no memory, which is said */
+        job->answer = buf_take(&listed->out); /* NULL: no memory, which is said */
     }
-    buf_release(out);
+    buf_release(&listed->out);
 }
 
 static void list_apps(struct job *job)
 {
-    struct listed listed = { job, BUF_INIT(ANSWER_MAX) };
+    struct listed listed = { .job = job, .out = BUF_INIT(ANSWER_MAX) };
 
     buf_adds(&listed.out, "{\"apps\":[");
-    finish_list(job, &listed.out, belay_app_list(job->server->client, add_app, &listed, &job->err));
+    finish_list(job, &listed, belay_app_list(job->server->client, add_app, &listed, &job->err));
 }
 
 static void list_databases(struct job *job)
 {
-    struct listed listed = { job, BUF_INIT(ANSWER_MAX) };
+    struct listed listed = { .job = job, .out = BUF_INIT(ANSWER_MAX) };
 
     buf_adds(&listed.out, "{\"databases\":[");
-    finish_list(job, &listed.out, belay_db_list(job->server->client, add_database, &listed, &job->err));
+    finish_list(job, &listed, belay_db_list(job->server->client, add_database, &listed, &job->err));
 }
 
 void handle_apps(struct exchange *x)

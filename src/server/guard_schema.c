@@ -24,7 +24,8 @@ static const char apps[] =
     "\"labels\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}},"
     "\"state\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\",\"stop_requested\"]},\"version\":{"
     "\"type\":\"integer\"}}},"
-    "\"AppList\":{\"type\":\"object\",\"required\":[\"apps\"],\"properties\":{"
+    "\"AppList\":{\"type\":\"object\",\"required\":[\"apps\",\"is_partial\"],\"properties\":{"
+    "\"is_partial\":{\"type\":\"boolean\",\"description\":\"the keys of the token hide others\"},"
     "\"apps\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/App\"}}}},"
     "\"Mark\":{\"type\":\"object\",\"required\":[\"state\"],\"properties\":{"
     "\"state\":{\"type\":\"string\",\"enum\":[\"running\",\"stopped\"]},\"by\":{\"type\":\"string\"}}},"
@@ -68,7 +69,8 @@ static const char databases[] =
     "\"properties\":{\"app\":{\"type\":\"string\"},\"state\":{\"type\":\"string\"},"
     "\"since\":{\"type\":[\"string\",\"null\"]}}}},"
     "\"last\":{\"oneOf\":[{\"$ref\":\"#/components/schemas/Decision\"},{\"type\":\"null\"}]}}},"
-    "\"DatabaseList\":{\"type\":\"object\",\"required\":[\"databases\"],\"properties\":{"
+    "\"DatabaseList\":{\"type\":\"object\",\"required\":[\"databases\",\"is_partial\"],\"properties\":{"
+    "\"is_partial\":{\"type\":\"boolean\",\"description\":\"the keys of the token hide others\"},"
     "\"databases\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Database\"}}}}}";
 
 const char *const guard_schemas[2] = { apps, databases };

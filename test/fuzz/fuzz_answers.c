@@ -241,7 +241,7 @@ static void read_remote(struct remote *remote, unsigned which, struct belay_erro
         }
         break;
     default:
-        (void)remote_item_list(&remote->base, "app", on_item, NULL, err);
+        (void)remote_item_list(&remote->base, "app", on_item, NULL, &more, err);
         break;
     }
 }

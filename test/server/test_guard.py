@@ -41,7 +41,7 @@ class Registry(Case):
         self.assertEqual((made["name"], made["state"], made["databases"]),
                          ("shop", "running", [{"kind": "postgres", "id": self.DATABASE, "host": None}]))
         self.assertEqual(self.server.get("/v1/apps/shop").json(), made)
-        self.assertEqual(self.server.get("/v1/apps").json(), {"apps": [made]})
+        self.assertEqual(self.server.get("/v1/apps").json(), {"apps": [made], "is_partial": False})
         stale = {"urls": ["http://x/"], "version": made["version"]}
         changed = self.server.call("PUT", "/v1/apps/shop", stale).json()
         self.assertEqual((changed["urls"], changed["databases"]), (["http://x/"], []))
@@ -70,7 +70,7 @@ class Registry(Case):
                 answer = self.server.call("PUT", "/v1/apps/shop", body)
                 self.assertEqual(answer.status, 400)
                 self.assertIn(says, answer.error["message"])
-        self.assertEqual(self.server.get("/v1/apps").json(), {"apps": []})
+        self.assertEqual(self.server.get("/v1/apps").json(), {"apps": [], "is_partial": False})
 
     def test_applications_are_no_locks(self):
         self.app("shop")
@@ -99,7 +99,7 @@ class Stopping(Case):
         self.assertFalse(self.flag.exists())
         database = self.server.get(path).json()
         self.assertEqual((database["last"]["action"], database["shared"]), ("stopped", True))
-        self.assertEqual(self.server.get("/v1/databases").json(), {"databases": [database]})
+        self.assertEqual(self.server.get("/v1/databases").json(), {"databases": [database], "is_partial": False})
         metrics = self.server.get("/metrics").body.decode()
         for line in [f'belay_db_stop_stopped_total{{db_identifier="{self.DATABASE}"}} 1',
                      f'belay_db_stop_skipped_shared_active_total{{db_identifier="{self.DATABASE}"}} 1',

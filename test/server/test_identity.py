@@ -378,6 +378,33 @@ class Applications(ServerCase):
         self.assertEqual(self.server.post(f"{app}/mark", {"state": "stopped"}, token="shop-ops").status, 200)
         self.assertEqual(self.register("build", target.url, "build-x").status, 403, "an application's key is app:NAME")
 
+    def remote(self, token, *args):
+        auth = self.dir / f"{token}.token"
+        auth.write_text(token + "\n")
+        auth.chmod(0o600)
+        local = self.dir / "local.yaml"
+        local.write_text(f"databases: {{postgres: {{stop: {{command: [touch, {self.dir}/ended]}}, start: {{command: ['true']}}}}}}\n")
+        local.chmod(0o600)
+        return self.belay(*args, "--store", self.server.url, "--config", str(local), env={"BELAY_AUTH_FILE": str(auth)})
+
+    def test_a_client_that_sees_a_part_of_the_registry_stops_nothing(self):
+        """The applications that its keys hide may be the ones that are up."""
+        target = Target(self)
+        for name in ("shop", "other"):
+            self.register("root", target.url, name)
+        for token, is_partial in (("shop-ops", True), ("locker", False)):
+            self.assertEqual(self.server.get("/v1/apps", token=token).json()["is_partial"], is_partial)
+        for verb, *which in (("stop", "--app", "shop"), ("stop", "--database", "db.example:5432"), ("start", "--app", "shop"), ("list",)):
+            result = self.remote("shop-ops", "db", verb, *which)
+            self.assertEqual(result.code, 77, result)
+            self.assertIn("cannot be told who uses a database", result.err)
+        self.assertEqual([app["name"] for app in self.remote("shop-ops", "app", "list", "--json").json()["apps"]], ["shop"])
+        self.assertFalse((self.dir / "ended").exists())
+        self.assertEqual(self.server.get("/v1/apps/shop", token="root").json()["state"], "running")
+        # The server, which sees all of them, may be asked to do it.
+        stop = self.server.post("/v1/databases/db.example:5432/stop", {"app": "shop"}, token="shop-ops").json()
+        self.assertEqual((stop["results"][0]["action"], stop["results"][0]["active_apps"]), ("skipped_shared_active", ["other"]))
+
     def test_what_a_locker_registers_is_asked_on_public_addresses_only(self):
         target = Target(self)
         made = self.register("locker", target.url, public_only=False)
