@@ -242,7 +242,7 @@ static void run_one(struct guard_run *run)
             client_sleep(left_ms < ASK_AGAIN_MS ? left_ms : ASK_AGAIN_MS, run->options->cancel);
         }
     }
-    if (!run->options->dry_run) {
+    if (!run->options->dry_run && !run->is_forbidden) {
         run_record(run);
     }
 }

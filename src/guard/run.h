@@ -33,8 +33,9 @@ struct guard_run {
     bool asks_now;              /* the next attempt need not wait */
     int64_t *requested_unix_ms; /* borrowed; when the application's stop was requested; 0: it was not */
     int64_t *active_since;      /* owned; of each of result->active_apps: the record that was read */
-    bool has_new_names;         /* the registry has names that are not locked: lock those too */
-    struct belay_lock *lock;    /* borrowed; that of target->id. NULL: none, or not needed */
+    bool is_forbidden;  /* options->may_lock said so: it is not for the caller to record anything, either */
+    bool has_new_names; /* the registry has names that are not locked: lock those too */
+    struct belay_lock *lock; /* borrowed; that of target->id. NULL: none, or not needed */
     char owner[40];
     int attempts;
     bool said_waiting;

@@ -97,6 +97,28 @@ static bool collect(const struct guard_run *run, const struct guard_registry *re
                          run->ec2.n_names, out_names);
 }
 
+/* A name that the caller gave may lead to others: each must be the caller's to touch. */
+static enum belay_code check_permitted(struct guard_run *run)
+{
+    const struct belay_db_options *options = run->options;
+    enum belay_code code = BELAY_OK;
+
+    for (size_t i = 0; options->may_lock != NULL && code == BELAY_OK && i < run->names.n_ids; i++) {
+        char *key = guard_lock_key(run->names.ids[i]);
+
+        if (key == NULL) {
+            code = BELAY_NO_MEMORY;
+            run_decide(run, BELAY_DB_ERROR, code, "out of memory");
+        } else if (!options->may_lock(options->context, key)) {
+            code = BELAY_NOT_PERMITTED;
+            run->is_forbidden = true;
+            run_decide(run, BELAY_DB_ERROR, code, "the lock '%.300s' is not for the caller to take", key);
+        }
+        free(key);
+    }
+    return code;
+}
+
 enum belay_code run_find_names(struct guard_run *run, const struct guard_registry *registry)
 {
     struct guard_names names = { 0 };
@@ -112,7 +134,7 @@ enum belay_code run_find_names(struct guard_run *run, const struct guard_registr
                    "it has %zu names in the registry, and at most %d can be locked", names.n_ids, NAMES_MAX);
         return BELAY_BAD_CONTENT;
     }
-    return BELAY_OK;
+    return check_permitted(run);
 }
 
 enum belay_code run_check_names(struct guard_run *run, const struct guard_registry *registry)

@@ -153,6 +153,7 @@ void handle_databases(struct exchange *x)
 /* ---- one database ---- */
 
 struct wanted {
+    const struct job *job;
     const char *id;
     char *answer; /* owned */
 };
@@ -160,9 +161,12 @@ struct wanted {
 static bool pick_database(void *context, const struct belay_database *database)
 {
     struct wanted *wanted = context;
+    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
 
-    if (strcmp(database->id, wanted->id) != 0 &&
-        (database->host == NULL || strcmp(database->host, wanted->id) != 0)) {
+    /* Found by its host, it is another key that the token must have. */
+    if ((strcmp(database->id, wanted->id) != 0 &&
+         (database->host == NULL || strcmp(database->host, wanted->id) != 0)) ||
+        !exchange_may_see(wanted->job->exchange, database_key(database->id, key))) {
         return true;
     }
     wanted->answer = belay_database_to_json(database);
@@ -171,7 +175,7 @@ static bool pick_database(void *context, const struct belay_database *database)
 
 static void get_database(struct job *job)
 {
-    struct wanted wanted = { .id = job->key };
+    struct wanted wanted = { .job = job, .id = job->key };
 
     if (belay_db_list(job->server->client, pick_database, &wanted, &job->err) == BELAY_OK) {
         job->answer = wanted.answer;
@@ -234,6 +238,43 @@ static bool same_urls(const struct belay_app *a, const struct belay_app *b)
     return is_same;
 }
 
+static bool has_row(const struct belay_app *app, const struct belay_app_database *row)
+{
+    for (size_t i = 0; app != NULL && i < app->n_databases; i++) {
+        const struct belay_app_database *one = &app->databases[i];
+
+        if (strcmp(one->id, row->id) == 0 && (one->host == NULL) == (row->host == NULL) &&
+            (one->host == NULL || strcmp(one->host, row->host) == 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * A row makes its application one that is asked before the database is stopped, and two names one database: that is
+ * for tokens that may touch both. Rows that are there already may stay.
+ */
+static enum belay_code check_rows(struct job *job, const struct belay_app *before,
+                                  const struct belay_app *app)
+{
+    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
+
+    for (size_t i = 0; i < app->n_databases; i++) {
+        const struct belay_app_database *row = &app->databases[i];
+        const char *names[2] = { row->id, row->host };
+
+        for (size_t k = 0; k < 2 && !has_row(before, row); k++) {
+            if (names[k] != NULL && strlen(names[k]) <= BELAY_DATABASE_MAX &&
+                !exchange_may_see(job->exchange, database_key(names[k], key))) {
+                return error_set(&job->err, BELAY_NOT_PERMITTED, "'%s' may not touch the key '%.300s'",
+                                 job->who, key);
+            }
+        }
+    }
+    return BELAY_OK;
+}
+
 /*
  * What the body says that is for the server to say: where its URLs may lead, as long as no admin registers it, and,
  * unless that is what was recorded before, who recorded its state.
@@ -245,12 +286,12 @@ static enum belay_code vouch_for(struct job *job, struct belay_app *app, bool is
     bool is_known = belay_app_get(job->server->client, app->name, &before, NULL) == BELAY_OK;
     bool is_kept = is_known && before->by != NULL && app->by != NULL && strcmp(before->by, app->by) == 0 &&
                    before->since_unix_ms == app->since_unix_ms;
-    enum belay_code code = BELAY_OK;
+    enum belay_code code = check_rows(job, before, app);
 
     if (job->role < ROLE_ADMIN) { /* a change of the record leaves the URLs as an admin registered them */
         app->public_only = !is_versioned || !is_known || before->public_only || !same_urls(before, app);
     }
-    if (app->by != NULL && !is_kept) {
+    if (code == BELAY_OK && app->by != NULL && !is_kept) {
         code = mark_name(app->by, job->who, "by", by, sizeof by, &job->err);
         free(app->by);
         app->by = code == BELAY_OK ? strdup(by) : NULL;
@@ -379,11 +420,27 @@ void handle_quick(struct exchange *x)
 
 /* ---- stop and start ---- */
 
+struct asked {
+    struct job *job;
+    char refused[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX]; /* the key that is not the token's to touch; or "" */
+};
+
+static bool may_lock(void *context, const char *key)
+{
+    struct asked *asked = context;
+
+    if (exchange_may_see(asked->job->exchange, key)) {
+        return true;
+    }
+    (void)snprintf(asked->refused, sizeof asked->refused, "%s", key);
+    return false;
+}
+
 static void on_step(void *context, enum belay_level level, const char *text)
 {
-    struct job *job = context;
+    const struct asked *asked = context;
 
-    server_say(job->server, level == BELAY_WARN_LEVEL ? LOG_WARN : LOG_INFO, "guard", text);
+    server_say(asked->job->server, level == BELAY_WARN_LEVEL ? LOG_WARN : LOG_INFO, "guard", text);
 }
 
 /* {"app", "dry_run", "wait_ms", "by"}, each of which may be left out. */
@@ -421,6 +478,7 @@ static void run_database(struct job *job, bool is_start)
 {
     struct belay_db_options options = BELAY_DB_OPTIONS_INIT;
     struct belay_db_results *results = NULL;
+    struct asked asked = { .job = job };
     json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
     char by[BELAY_OWNER_MAX + 1];
     enum belay_code code;
@@ -428,7 +486,8 @@ static void run_database(struct job *job, bool is_start)
     options.database = job->key;
     options.acquired_by = job->who;
     options.on_step = on_step;
-    options.context = job;
+    options.may_lock = may_lock;
+    options.context = &asked;
     options.cancel = job->cancel;
     code = read_options(job, root, &options);
     if (code == BELAY_OK && options.app != NULL) {
@@ -441,6 +500,10 @@ static void run_database(struct job *job, bool is_start)
     if (code == BELAY_OK) {
         code = is_start ? belay_db_start(job->server->client, &options, &results, &job->err)
                         : belay_db_stop(job->server->client, &options, &results, &job->err);
+    }
+    if (code == BELAY_OK && asked.refused[0] != '\0') {
+        code = error_set(&job->err, BELAY_NOT_PERMITTED, "'%s' may not touch the key '%.300s'", job->who,
+                         asked.refused);
     }
     if (code == BELAY_OK) {
         job->answer = belay_db_results_to_json(results);

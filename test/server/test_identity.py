@@ -345,7 +345,7 @@ class Applications(ServerCase):
     def setUp(self):
         super().setUp()
         self.config = self.config_with(self.TOKENS)
-        self.config.write_text(self.config.read_text() + "databases: {postgres: {stop: {command: ['true']}}}\n")
+        self.config.write_text(self.config.read_text() + "databases: {postgres: {stop: {command: ['true']}, start: {command: ['true']}}}\n")
         self.server = self.serve(config=self.config)
 
     def register(self, token, url, name="shop", **more):
@@ -404,6 +404,24 @@ class Applications(ServerCase):
         # The server, which sees all of them, may be asked to do it.
         stop = self.server.post("/v1/databases/db.example:5432/stop", {"app": "shop"}, token="shop-ops").json()
         self.assertEqual((stop["results"][0]["action"], stop["results"][0]["active_apps"]), ("skipped_shared_active", ["other"]))
+
+    def test_another_name_of_a_database_needs_its_key_as_well(self):
+        instance, host = "i-0123456789abcdef0", "db.example:5432"
+        linked = [{"kind": "postgres", "id": instance, "host": host}]
+        for rows in (linked, [{"kind": "postgres", "id": instance}], [{"kind": "postgres", "id": "other.example:5432"}]):
+            refused = self.server.call("PUT", "/v1/apps/shop", {"urls": ["http://127.0.0.1:9/"], "databases": rows}, token="shop-ops")
+            self.assertEqual((refused.status, refused.error["code"]), (403, "not_permitted"), rows)
+        self.register("root", "http://127.0.0.1:9/", databases=linked)
+        self.assertEqual(self.server.get(f"/v1/databases/{host}", token="shop-ops").status, 404)
+        for verb in ("stop", "start"):
+            refused = self.server.post(f"/v1/databases/{host}/{verb}", {"app": "shop"}, token="shop-ops")
+            self.assertEqual(refused.status, 403, refused)
+            self.assertIn(f"LOCK#DB#{instance}", refused.error["message"])
+        self.assertIsNone(self.server.get(f"/v1/databases/{instance}", token="root").json()["last"])
+        # Its own record may be written: the row is there already.
+        shop = self.server.get("/v1/apps/shop", token="shop-ops").json()
+        self.assertEqual(self.server.call("PUT", "/v1/apps/shop", {**shop, "state": "stopped"}, token="shop-ops").status, 200)
+        self.assertEqual(self.server.post(f"/v1/databases/{host}/stop", {"app": "shop"}, token="locker").json()["results"][0]["action"], "stopped")
 
     def test_what_a_locker_registers_is_asked_on_public_addresses_only(self):
         target = Target(self)
