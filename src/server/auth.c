@@ -214,6 +214,18 @@ bool token_may_touch(const struct token *token, const char *key)
     return token->n_keys == 0;
 }
 
+bool tokens_let_lock(const struct tokens *tokens, const char *name, const char *key)
+{
+    for (size_t i = 0; i < tokens->n; i++) {
+        const struct token *token = &tokens->items[i];
+
+        if (token->role >= ROLE_LOCKER && strcmp(token->name, name) == 0 && token_may_touch(token, key)) {
+            return true;
+        }
+    }
+    return tokens->n == 0 || *name == '\0';
+}
+
 /* ---- who asks ---- */
 
 void token_hash(const char *secret, size_t len, unsigned char out[AUTH_HASH_BYTES])

@@ -37,6 +37,8 @@ void tokens_drop(struct tokens *tokens);           /* one less; NULL is none */
 
 void token_hash(const char *secret, size_t len, unsigned char out[AUTH_HASH_BYTES]);
 bool token_may_touch(const struct token *token, const char *key);
+/* Whether a token of this name may still take this lock; without tokens, and for a request without a name, it is so. */
+bool tokens_let_lock(const struct tokens *tokens, const char *name, const char *key);
 const char *role_name(enum role role);
 
 enum auth { AUTH_OK, AUTH_MISSING, AUTH_WRONG };

@@ -535,14 +535,46 @@ void hooks_pump(struct server *server)
     }
 }
 
+/* Whether its token may still take the lock; else that is logged. */
+static bool is_allowed(const struct hook *hook)
+{
+    bool is_so = tokens_let_lock(hook->server->tokens, hook->who, hook->key);
+
+    if (!is_so) {
+        log_note(&hook->server->log, LOG_WARN, "webhook",
+                 "'%s' for %s leaves the line: the token '%s' may not take it any more", hook->key,
+                 hook->owner, hook->who);
+    }
+    return is_so;
+}
+
 static void restore(void *context, json_t *record)
 {
     struct server *server = context;
     struct hook *hook = hook_new(server, record);
 
-    if (hook != NULL) {
-        add(&server->hooks, hook);
+    if (hook == NULL) {
+        return;
+    }
+    add(&server->hooks, hook);
+    if (is_allowed(hook)) {
         start(hook);
+    } else {
+        hook_forget(hook);
+    }
+}
+
+void hooks_revoke(struct server *server)
+{
+    for (size_t i = 0; i < HOOK_BUCKETS; i++) {
+        struct hook *next;
+
+        for (struct hook *hook = server->hooks.buckets[i]; hook != NULL; hook = next) {
+            next = hook->next;
+            if (is_in_line(hook) && !hook->is_abandoned && !is_allowed(hook)) {
+                (void)abandon(hook);
+            }
+        }
     }
 }
 

@@ -140,6 +140,8 @@ void hooks_pump(struct server *server);
 /* Whether that has nothing to do, whatever was synced. */
 bool hooks_are_idle(const struct hooks *hooks);
 
+/* Take those out of the line whose token has lost its rights: the tokens were read again. */
+void hooks_revoke(struct server *server);
 void hooks_stop(struct server *server);  /* the server stops: who has no answer yet gets one */
 void hooks_end(struct server *server);   /* no more calls; before the client's last turn */
 void hooks_close(struct server *server); /* after the client is closed */

@@ -147,6 +147,8 @@ static void reload(struct run *run)
         tokens = NULL;
         feed_stop(server->feed); /* who may still listen comes back */
         live_stop(server->live);
+        waits_revoke(server);
+        hooks_revoke(server);
         log_note(&server->log, LOG_INFO, "reloaded", "%zu tokens", server->tokens->n);
     } else {
         log_note(&server->log, LOG_ERROR, "reload", "nothing was changed: %s", err.text);

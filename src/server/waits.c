@@ -566,6 +566,36 @@ void wait_client_gone(struct wait *wait)
     }
 }
 
+static void revoke(struct wait *wait)
+{
+    struct exchange *x = wait->x;
+
+    if (x != NULL && wait->can_wait) {
+        wait->x = NULL;
+        x->wait = NULL;
+        reply_problem(x, 401, "unauthorized", "the token may not take this lock any more");
+    }
+    if (wait->state == WAIT_UNCLAIMED) {
+        pass_on(wait);
+    } else if (wait->can_wait && wait->state != WAIT_LEAVING) {
+        leave(wait);
+    }
+}
+
+void waits_revoke(struct server *server)
+{
+    for (size_t i = 0; i < WAIT_BUCKETS; i++) {
+        struct wait *next;
+
+        for (struct wait *wait = server->waits.buckets[i]; wait != NULL; wait = next) {
+            next = wait->next;
+            if (!tokens_let_lock(server->tokens, wait->who, wait->key)) {
+                revoke(wait);
+            }
+        }
+    }
+}
+
 void waits_stop(struct server *server)
 {
     for (size_t i = 0; i < WAIT_BUCKETS; i++) {

@@ -79,6 +79,8 @@ void wait_abandon(struct exchange *x, const char *lock_id);
 void wait_half_closed(struct wait *wait);
 void wait_client_gone(struct wait *wait);
 
+/* Answer those whose token has lost its rights, and give up their places: the tokens were read again. */
+void waits_revoke(struct server *server);
 /* Answer all who wait: the server stops. */
 void waits_stop(struct server *server);
 void waits_release(struct waits *waits); /* after the client is closed */

@@ -5,6 +5,7 @@ Names for people (locked_by, locked_by_name) are what the client says they are, 
 
 import http.server
 import json
+import signal
 import threading
 
 from hook_support import Receiver
@@ -172,6 +173,60 @@ class Places(IdentityCase):
         self.assertEqual(self.shown("k")["acquired_by"], "ci")
         self.assertEqual(self.server.acquire("k", "job", token="secret-bot", **body).status, 409)
         self.assertEqual(self.server.release("k", "hook-1", token="secret-bot").status, 200, "whoever was given the id")
+
+    def configure(self, tokens):
+        config = self.config_with(tokens)
+        config.write_text(config.read_text() + "  webhooks:\n    allow: [127.0.0.1]\n")
+        return config
+
+    def reload(self, tokens):
+        self.configure(tokens)
+        n = self.server.log().count('"reloaded"')
+        self.server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: self.server.log().count('"reloaded"') > n, "the reload")
+
+    def queue_up(self, receiver, token):
+        """A request that waits for k, and one with a webhook for h; k and h are held."""
+        held = {key: self.server.acquire(key, "job", token="secret-admin").json()["lock_id"] for key in "kh"}
+        waits = self.server.acquire_later("k", "w", token=token, lock_id=f"{token}-k", wait_ms=60000)
+        hook = {"lock_id": f"{token}-h", "wait_ms": 60000, "webhook": {"url": receiver.url}}
+        self.assertEqual(self.server.acquire("h", "w", token=token, **hook).status, 202)
+        wait_until(lambda: len(self.waiting("k")) == 1, "the request to wait")
+        return held, waits
+
+    def waiting(self, key):
+        return self.server.get(f"/v1/locks/{key}/queue", token="secret-admin").json()["waiting"]
+
+    def test_a_token_that_is_taken_away_leaves_the_queues(self):
+        """Taken away, made a reader, or limited to other keys: a lock it waits for is not granted to it later."""
+        receiver = Receiver(self)
+        for change in (None, ("ci", "reader", None), ("ci", "locker", ["other-*"])):
+            with self.subTest(change):
+                self.server.stop()
+                self.server = self.serve(config=self.configure(TOKENS))
+                held, waits = self.queue_up(receiver, "secret-ci")
+                self.reload(TOKENS)
+                self.assertEqual([len(self.waiting(key)) for key in "kh"], [1, 1], "whose token is still there waits on")
+                left = {secret: token for secret, token in TOKENS.items() if secret != "secret-ci"}
+                self.reload({**left, "secret-ci": change} if change else left)
+                self.assertEqual(waits.get().status, 401)
+                wait_until(lambda: self.waiting("k") == self.waiting("h") == [], "both to have left")
+                for key, lock_id in held.items():
+                    self.server.release(key, lock_id, token="secret-admin")
+                    self.assertEqual(self.shown(key)["status"], "released")
+        self.assertEqual(receiver.n, 0)
+
+    def test_nor_does_its_webhook_come_back_with_the_next_server(self):
+        receiver = Receiver(self)
+        self.server.stop()
+        self.server = self.serve(config=self.configure(TOKENS))
+        held, _ = self.queue_up(receiver, "secret-ci")
+        self.server.process.kill()
+        self.server.process.wait()
+        self.server = self.serve(config=self.configure({"secret-admin": TOKENS["secret-admin"]}))
+        self.assertEqual(self.server.release("h", held["h"], token="secret-admin").status, 200)
+        self.assertIn("leaves the line", self.server.log())
+        self.assertEqual((self.shown("h")["status"], receiver.n), ("released", 0))
 
 
 class Names(IdentityCase):
