@@ -2,6 +2,7 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ struct asking {
     struct address refused;     /* if probe->is_refused */
     bool is_again;              /* the first request was answered */
     bool no_socket;             /* this process could not open one */
+    bool *no_names;             /* borrowed; the resolver is known to fail: for all that are asked together */
     struct curl_slist *headers; /* owned */
     char message[CURL_ERROR_SIZE];
 };
@@ -132,21 +134,50 @@ static bool ask_again(CURLM *multi, struct asking *asking, long status, int64_t 
 }
 
 /*
+ * The resolver says that there is no such name. libcurl does not tell that from a resolver that fails, and behind
+ * one of those the application may well be up. One that fails takes its time, so it is asked only once.
+ */
+static bool has_no_address(const struct asking *asking)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+    struct addrinfo *found = NULL;
+    CURLU *url = curl_url();
+    char *host = NULL;
+    int rc = EAI_AGAIN;
+
+    if (!*asking->no_names && url != NULL &&
+        curl_url_set(url, CURLUPART_URL, asking->probe->url, 0) == CURLUE_OK &&
+        curl_url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK) {
+        rc = getaddrinfo(host, NULL, &hints, &found);
+    }
+    if (rc == 0) {
+        freeaddrinfo(found);
+    }
+    *asking->no_names = *asking->no_names || (rc != 0 && rc != EAI_NONAME && rc != EAI_NODATA);
+    curl_free(host);
+    curl_url_cleanup(url);
+    return rc == EAI_NONAME || rc == EAI_NODATA;
+}
+
+/*
  * No connection could be made, and that was not for lack of anything on our side: an
  * application that is stopped looks like this, one that is slow or broken does not.
  */
 static bool is_unreached(const struct asking *asking, CURLcode rc)
 {
-    curl_off_t connect_us = 0;
+    curl_off_t connect_us = 0, names_us = 0;
     long redirects = 0, os_errno = 0;
+    bool is_failure;
 
     (void)curl_easy_getinfo(asking->curl, CURLINFO_CONNECT_TIME_T, &connect_us);
+    (void)curl_easy_getinfo(asking->curl, CURLINFO_NAMELOOKUP_TIME_T, &names_us);
     (void)curl_easy_getinfo(asking->curl, CURLINFO_REDIRECT_COUNT, &redirects);
     (void)curl_easy_getinfo(asking->curl, CURLINFO_OS_ERRNO, &os_errno);
-    return (rc == CURLE_COULDNT_CONNECT || rc == CURLE_COULDNT_RESOLVE_HOST ||
-            rc == CURLE_OPERATION_TIMEDOUT) &&
-           connect_us == 0 && redirects == 0 && !asking->is_again && !asking->no_socket &&
-           !asking->probe->is_refused && os_errno != ENETUNREACH;
+    is_failure = rc == CURLE_COULDNT_CONNECT || (rc == CURLE_OPERATION_TIMEDOUT && names_us > 0) ||
+                 rc == CURLE_COULDNT_RESOLVE_HOST;
+    return is_failure && connect_us == 0 && redirects == 0 && !asking->is_again && !asking->no_socket &&
+           !asking->probe->is_refused && os_errno != ENETUNREACH &&
+           (rc != CURLE_COULDNT_RESOLVE_HOST || has_no_address(asking));
 }
 
 static void note(struct asking *asking, CURLcode rc, long status)
@@ -240,10 +271,12 @@ static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t ti
     CURLM *multi = curl_multi_init();
     int64_t now_ms = clock_boot_ms();
     bool ok = all != NULL && multi != NULL;
+    bool no_names = false;
 
     for (size_t i = 0; ok && i < n; i++) {
         all[i] = (struct asking){ .probe = &probes[i], .began_ms = now_ms, .is_get = probes[i].get };
         all[i].body = (struct buf)BUF_INIT(PROBE_BODY_MAX);
+        all[i].no_names = &no_names;
         all[i].curl = curl_easy_init();
         (void)snprintf(probes[i].why, sizeof probes[i].why, "not asked");
         probes[i].connected = true; /* until it is known that none could be made */

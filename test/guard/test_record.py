@@ -2,10 +2,12 @@
 
 import http.server
 import json
+import shutil
+import subprocess
 import threading
 import time
 
-from guard_support import GuardCase, main
+from guard_support import BELAY, GuardCase, main
 
 
 def utc(seconds_from_now):
@@ -53,6 +55,24 @@ class Records(GuardCase):
         self.ok("app", "mark-stopped", "b", "--by", "alice")
         self.assertIn("b is UNKNOWN", self.stop("a", code=75)["reason"])
         self.assertTrue(self.running())
+
+    def test_that_names_cannot_be_resolved_is_no_sign_that_it_is_stopped(self):
+        """The resolver's failure is ours: the application may be up at an address that we cannot ask for."""
+        resolver = self.dir / "resolv.conf"
+        resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", encoding="utf-8")
+        inside = ["unshare", "-rm", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"', str(resolver)]
+        if shutil.which("unshare") is None or subprocess.run([*inside, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("this system gives no mount namespace to try it in")
+        self.application("a")
+        self.run_database()
+        for state in ("stopped", "stop_requested"):
+            with self.subTest(state):
+                self.import_state("b", state, utc(-60), url="http://shop.invalid:8080/")
+                done = subprocess.run([*inside, BELAY, "db", "stop", "--app", "a", "--json"], env=self.environment({}), cwd=self.dir,
+                                      stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=60, check=False)
+                self.assertEqual(done.returncode, 75, done)
+                self.assertIn("b is UNKNOWN", json.loads(done.stdout)["results"][0]["reason"])
+                self.assertTrue(self.running())
 
     def test_what_was_seen_up_is_not_recorded_as_stopped_any_more(self):
         for what, see in [("status", lambda: self.status("b")), ("a stop", lambda: self.stop("a", code=75))]:
