@@ -103,8 +103,9 @@ export class Server {
     return answer;
   }
 
+  /** By an admin: what others register is asked on public addresses only. */
   async app(name, urls, databases, more = {}) {
-    return this.call("PUT", `/v1/apps/${encodeURIComponent(name)}`, { urls, databases, ...more }, "locker");
+    return this.call("PUT", `/v1/apps/${encodeURIComponent(name)}`, { urls, databases, ...more }, "admin");
   }
 
   /** Somebody who waits in line; the promise ends with the answer. */
