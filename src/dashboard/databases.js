@@ -65,6 +65,7 @@ class Registry {
   #tell;
   databases = null;
   apps = new Map();
+  isPartial = false; // the keys of the token hide databases or applications
   error = null;
 
   constructor(model, tell) {
@@ -101,8 +102,10 @@ class Registry {
     }
     this.isAsking = true;
     try {
-      const [{ databases }, { apps }] = await Promise.all([ask("v1/databases", { signal: this.signal }), ask("v1/apps", { signal: this.signal })]);
+      const [{ databases, is_partial: hidesDatabases }, { apps, is_partial: hidesApps }] =
+        await Promise.all([ask("v1/databases", { signal: this.signal }), ask("v1/apps", { signal: this.signal })]);
       this.databases = databases;
+      this.isPartial = Boolean(hidesDatabases || hidesApps);
       this.apps = new Map(apps.map((app) => [app.name, app]));
       this.error = null;
     } catch (error) {
@@ -115,6 +118,11 @@ class Registry {
     }
     this.#tell();
   }
+}
+
+/** Not being shown something must not look as if it were not there. */
+function hidden(title) {
+  return [h("h2", {}, title), h("p", {}, "It is limited to some keys, and there are databases or applications that do not fit them.")];
 }
 
 /** The lock under which it is stopped and started, while somebody has it. */
@@ -265,10 +273,11 @@ export class DatabasesPage {
     }
     this.shown = this.#entries();
     this.askButton.hidden = this.shown.length === 0;
-    this.total.textContent = registry.databases.length === 0 ? "" : `${plural(registry.databases.length, "database")}, ${plural(registry.apps.size, "application")}`;
+    this.total.textContent = registry.databases.length === 0 ? "" : `${plural(registry.databases.length, "database")}, ${plural(registry.apps.size, "application")}${registry.isPartial ? " that your token may see" : ""}`;
     if (this.shown.length === 0) {
       const isFirst = registry.apps.size === 0;
-      this.#replace(isFirst ? "first" : "none", h("div", { class: "empty" }, isFirst ? teach() : [h("h2", {}, "No database fits"), h("p", {}, "No database or application has that in its name.")]));
+      const what = !isFirst ? "none" : registry.isPartial ? "hidden" : "first";
+      this.#replace(what, h("div", { class: "empty" }, what === "hidden" ? hidden("There is nothing that your token may see") : isFirst ? teach() : [h("h2", {}, "No database fits"), h("p", {}, "No database or application has that in its name.")]));
       return;
     }
     this.#replace("some", this.list, this.more);
@@ -422,7 +431,7 @@ export class DatabasePage {
   }
 
   #unknown() {
-    return [h("h2", {}, "No application uses this database"), h("p", {}, "It is known by those who do. To register one:"),
+    return this.registry.isPartial ? hidden("Your token may see nobody who uses this database") : [h("h2", {}, "No application uses this database"), h("p", {}, "It is known by those who do. To register one:"),
       h("pre", { tabindex: "0" }, `belay app register NAME --url URL --database postgres=${this.#id}`)];
   }
 

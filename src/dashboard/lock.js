@@ -125,7 +125,7 @@ export class LockPage {
       clear(this.head);
       clear(this.cards).append(h("div", { class: "empty" }, h("h2", {}, "Nothing is known of this lock"),
         h("p", {}, "Nobody holds it or has held it lately. To take it:"),
-        h("pre", { tabindex: "0" }, `belay acquire ${quote(this.#key)}`)), this.#hierarchy(tree));
+        h("pre", { tabindex: "0" }, `belay acquire ${quote(this.#key)}`)), this.#hierarchy(tree) ?? "");
       return;
     }
     this.#renderHead(queue?.lock);

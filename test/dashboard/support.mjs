@@ -124,8 +124,8 @@ export async function browser() {
   });
 }
 
-/** A tab that is logged in as `role` and shows `hash`. */
-export async function open(chrome, server, { role = "admin", hash = "#/locks", ...context } = {}) {
+/** A tab that is logged in as `role`, or with `token`, and shows `hash`. */
+export async function open(chrome, server, { role = "admin", token = TOKENS[role], hash = "#/locks", ...context } = {}) {
   const tab = await chrome.newContext({ viewport: { width: 1280, height: 800 }, ...context });
   const page = await tab.newPage();
   page.setDefaultTimeout(PATIENCE);
@@ -138,7 +138,7 @@ export async function open(chrome, server, { role = "admin", hash = "#/locks", .
   });
   await page.goto(`${server.url}/${hash}`);
   if (server.tokens && role) {
-    await page.fill("#token", TOKENS[role]);
+    await page.fill("#token", token);
     await page.press("#token", "Enter");
   }
   if (role || !server.tokens) {

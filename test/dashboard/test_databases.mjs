@@ -1,6 +1,7 @@
 // The pages of shared databases, in a real browser on a real server with real applications (issue 7, 5).
 
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import http from "node:http";
 import { HOSTILE, faults, overflow, page_test, press, until } from "./kit.mjs";
 
@@ -191,4 +192,27 @@ page_test("at the width of a phone the databases are whole, and axe is content",
   await page.waitForSelector(".wide-users li");
   assert.ok((await overflow(page)) <= 0 && (await fits()));
   assert.deepEqual(await faults(page), []);
+});
+
+const LIMITED = { more: `    - {"name": "acme", "role": "locker", "keys": ["app:acme*", "LOCK#DB#${DB}"], "sha256": "${createHash("sha256").update("secret-acme").digest("hex")}"}\n` };
+
+page_test("a token that is limited to some keys is told what it may not see", LIMITED, async (server, show) => {
+  await server.app("other", ["http://127.0.0.1:9/"], ["postgres=10.0.1.6:5432"]);
+  const page = await show({ hash: "#/databases", token: "secret-acme" });
+  await page.waitForSelector("text=There is nothing that your token may see");
+  await server.app("acme", ["http://127.0.0.1:9/"], [`postgres=${DB}`]);
+  await page.reload();
+  await page.waitForSelector(card(DB));
+  assert.equal(await page.textContent(".total"), "1 database, 1 application that your token may see");
+  assert.deepEqual(await faults(page), []);
+  await page.goto(`${server.url}/#/databases/${encodeURIComponent("10.0.1.6:5432")}`);
+  await page.waitForSelector("text=Your token may see nobody who uses this database");
+  await page.goto(`${server.url}/#/locks/other`);
+  await page.waitForSelector("text='acme' may not touch the key 'other'.");
+  await page.goto(`${server.url}/#/activity`);
+  await page.waitForSelector("text='acme' is limited to some keys, and these numbers are over all: use a token without 'keys'.");
+  assert.deepEqual(await faults(page), []);
+  await page.goto(`${server.url}/#/locks/${encodeURIComponent(`LOCK#DB#${DB}`)}`);
+  await page.waitForSelector("text=Nothing is known of this lock");
+  assert.doesNotMatch(await page.textContent("#app"), /null|undefined/);
 });
