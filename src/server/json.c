@@ -22,14 +22,14 @@ static json_t *without_id(json_t *lock)
 json_t *lock_for(const struct exchange *x, const struct belay_info *info)
 {
     json_t *lock = wire_lock(info);
+    bool may_see = exchange_may_see(x, info->key);
 
     /* A lock above or below that is in the way: who holds it must be said, what else is in it need not. */
-    if (lock != NULL && !exchange_may_see(x, info->key) &&
-        json_object_set_new(lock, "metadata", json_object()) != 0) {
+    if (lock != NULL && !may_see && json_object_set_new(lock, "metadata", json_object()) != 0) {
         json_decref(lock);
         return NULL;
     }
-    return may_see_id(x->role, x->who, info) ? lock : without_id(lock);
+    return may_see && may_see_id(x->role, x->who, info) ? lock : without_id(lock);
 }
 
 json_t *event_for(const struct exchange *x, const struct belay_event *event)

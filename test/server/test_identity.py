@@ -339,15 +339,17 @@ class Tenants(ServerCase):
                 self.assertEqual("tenant:evil:1" in seen, token == "root")
 
     def test_a_lock_of_other_keys_that_is_in_the_way_says_who_and_no_more(self):
-        config = self.config_with({**self.TOKENS, "svc": ("svc", "locker", ["stack:s:env:e:service:v"])})
+        only = ["stack:s:env:e:service:v"]
+        config = self.config_with({**self.TOKENS, "svc": ("svc", "locker", only), "svc-admin": ("svc-ops", "admin", only)})
         self.server.stop()
         self.server = self.serve(config=config)
         self.take("stack:s:env:e", metadata={"secret": "s"})
-        refused = self.server.acquire("stack:s:env:e:service:v", "x", token="svc")
-        self.assertEqual((refused.status, refused.error["lock"]["key"]), (409, "stack:s:env:e"))
-        self.assertEqual((refused.error["lock"]["metadata"], refused.error["lock"]["lock_id"]), ({}, None))
-        tree = self.server.get(f"/v1/locks/{quoted('stack:s:env:e:service:v')}/tree", token="svc").json()
-        self.assertEqual(tree["above"], [])
+        for token in ("svc", "svc-admin"):
+            refused = self.server.acquire("stack:s:env:e:service:v", "x", token=token)
+            self.assertEqual((refused.status, refused.error["lock"]["key"]), (409, "stack:s:env:e"))
+            self.assertEqual((refused.error["lock"]["metadata"], refused.error["lock"]["lock_id"]), ({}, None), token)
+            tree = self.server.get(f"/v1/locks/{quoted('stack:s:env:e:service:v')}/tree", token=token).json()
+            self.assertEqual(tree["above"], [])
 
     def test_lists_of_states_have_what_fits(self):
         for name in ("acme-net", "evil-net"):
