@@ -238,7 +238,7 @@ struct belay_db_options {
     void *context;
     struct belay_cancel *cancel;
     const char *acquired_by; /* as in struct belay_lock_options, for the database's lock; NULL: none */
-    /* Asked for the key of every lock that it takes, which a name alone does not tell. False: nothing is done. */
+    /* Asked before and after every lock is taken: a name alone does not tell which those are. False: nothing is done. */
     bool (*may_lock)(void *context, const char *key);
 };
 #define BELAY_DB_OPTIONS_INIT                                                                                \

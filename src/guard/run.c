@@ -201,7 +201,10 @@ static bool try_once(struct guard_run *run)
     if (code != BELAY_OK) {
         return true;
     }
-    code = run->is_start ? mark_running(run) : run_check_users(run);
+    code = run_check_permitted(run); /* the wait for the lock may have been long */
+    if (code == BELAY_OK) {
+        code = run->is_start ? mark_running(run) : run_check_users(run);
+    }
     if (code == BELAY_OK) {
         act(run);
     }

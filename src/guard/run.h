@@ -64,6 +64,8 @@ void run_unlock(struct guard_run *run, bool completed);
 enum belay_code run_find_instance(struct guard_run *run);
 /* All names of what the action ends, into run->names. BELAY_OK, or it has decided. */
 enum belay_code run_find_names(struct guard_run *run, const struct guard_registry *registry);
+/* BELAY_OK if the caller may take the locks of run->names. Else it has decided. */
+enum belay_code run_check_permitted(struct guard_run *run);
 /* Under the lock: BELAY_OK if the registry leaves no doubt about who uses it, and all its names are locked. */
 enum belay_code run_check_names(struct guard_run *run, const struct guard_registry *registry);
 

@@ -98,7 +98,7 @@ static bool collect(const struct guard_run *run, const struct guard_registry *re
 }
 
 /* A name that the caller gave may lead to others: each must be the caller's to touch. */
-static enum belay_code check_permitted(struct guard_run *run)
+enum belay_code run_check_permitted(struct guard_run *run)
 {
     const struct belay_db_options *options = run->options;
     enum belay_code code = BELAY_OK;
@@ -134,7 +134,7 @@ enum belay_code run_find_names(struct guard_run *run, const struct guard_registr
                    "it has %zu names in the registry, and at most %d can be locked", names.n_ids, NAMES_MAX);
         return BELAY_BAD_CONTENT;
     }
-    return check_permitted(run);
+    return run_check_permitted(run);
 }
 
 enum belay_code run_check_names(struct guard_run *run, const struct guard_registry *registry)

@@ -10,7 +10,6 @@
 #include "server/jobs.h"
 
 enum { ANSWER_MAX = 256 << 20 };
-#define DB_LOCK_PREFIX "LOCK#DB#"
 #define APP_PREFIX "app:"
 
 /* ---- what a token's keys say: of an application "app:NAME", of a database its lock's key ---- */
@@ -429,7 +428,7 @@ static bool may_lock(void *context, const char *key)
 {
     struct asked *asked = context;
 
-    if (exchange_may_see(asked->job->exchange, key)) {
+    if (exchange_may_see(asked->job->exchange, key) && !atomic_load(&asked->job->is_revoked)) {
         return true;
     }
     (void)snprintf(asked->refused, sizeof asked->refused, "%s", key);

@@ -284,6 +284,18 @@ void jobs_cancel(struct server *server)
     }
 }
 
+void jobs_revoke(struct server *server)
+{
+    for (struct job *job = server->jobs->first; job != NULL; job = job->next) {
+        char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
+
+        (void)snprintf(key, sizeof key, DB_LOCK_PREFIX "%s", job->key);
+        if (job->is_long && !tokens_let_lock(server->tokens, job->who, key)) {
+            atomic_store(&job->is_revoked, true);
+        }
+    }
+}
+
 void jobs_close(struct server *server)
 {
     if (server->jobs == NULL) {

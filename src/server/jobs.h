@@ -7,8 +7,13 @@
 #ifndef SERVER_JOBS_H
 #define SERVER_JOBS_H
 
+#include <stdatomic.h>
+
 #include "base/pool.h"
 #include "server/server.h"
+
+/* The key of a database's lock is this and its identifier. */
+#define DB_LOCK_PREFIX "LOCK#DB#"
 
 enum { JOBS_MAX = 64, JOBS_LONG_MAX = 16, JOB_BY_SIZE = 512, JOB_TAG_SIZE = 256 };
 
@@ -20,6 +25,7 @@ struct job {
     struct pool_job in_pool;
     struct belay_cancel *cancel; /* owned; requested when the server stops */
     bool is_long;
+    atomic_bool is_revoked; /* its token has lost its rights: what has not begun is not begun */
     void (*work)(struct job *job);
     /* For the work. */
     char key[BELAY_KEY_MAX + 1];     /* the name in the path */
@@ -63,6 +69,8 @@ enum belay_code job_name_by(struct job *job, const char *said, char *out, size_t
 bool job_query(const struct job *job, const char *name, char *out, size_t size);
 /* Ask all to end: what waits or runs a command answers soon after. */
 void jobs_cancel(struct server *server);
+/* Tell stops and starts whose token has lost its rights: the tokens were read again. */
+void jobs_revoke(struct server *server);
 /* The same, and wait for them; then there are no more. */
 void jobs_close(struct server *server);
 

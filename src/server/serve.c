@@ -149,6 +149,7 @@ static void reload(struct run *run)
         live_stop(server->live);
         waits_revoke(server);
         hooks_revoke(server);
+        jobs_revoke(server);
         log_note(&server->log, LOG_INFO, "reloaded", "%zu tokens", server->tokens->n);
     } else {
         log_note(&server->log, LOG_ERROR, "reload", "nothing was changed: %s", err.text);

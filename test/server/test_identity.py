@@ -5,11 +5,12 @@ Names for people (locked_by, locked_by_name) are what the client says they are, 
 
 import http.server
 import json
+import queue
 import signal
 import threading
 
 from hook_support import Receiver
-from server_support import ServerCase, Stream, main, quoted, wait_until
+from server_support import ServerCase, Stream, main, quoted, sha256, wait_until
 
 TOKENS = {
     "secret-ci": ("ci", "locker", None),
@@ -403,6 +404,7 @@ class Applications(ServerCase):
         super().setUp()
         self.config = self.config_with(self.TOKENS)
         self.config.write_text(self.config.read_text() + "databases: {postgres: {stop: {command: ['true']}, start: {command: ['true']}}}\n")
+        self.text = self.config.read_text()
         self.server = self.serve(config=self.config)
 
     def register(self, token, url, name="shop", **more):
@@ -479,6 +481,32 @@ class Applications(ServerCase):
         shop = self.server.get("/v1/apps/shop", token="shop-ops").json()
         self.assertEqual(self.server.call("PUT", "/v1/apps/shop", {**shop, "state": "stopped"}, token="shop-ops").status, 200)
         self.assertEqual(self.server.post(f"/v1/databases/{host}/stop", {"app": "shop"}, token="locker").json()["results"][0]["action"], "stopped")
+
+    def test_a_stop_that_waits_ends_with_its_token(self):
+        """While it asks again and again, and while it waits for the lock."""
+        target = Target(self)
+        self.register("root", target.url, "shop")
+        self.register("root", target.url, "other")
+        path = "/v1/databases/db.example:5432"
+        for how in ("asks", "waits"):
+            with self.subTest(how):
+                answers = queue.Queue()
+                held = self.server.acquire("LOCK#DB#db.example:5432", token="root").json()["lock_id"] if how == "waits" else None
+                threading.Thread(target=lambda a=answers: a.put(self.server.post(f"{path}/stop", {"app": "shop", "wait_ms": 60000}, token="locker")),
+                                 daemon=True).start()
+                wait_until(lambda: self.server.get("/v1/apps/shop", token="root").json()["state"] == "stop_requested", "the stop to begin")
+                n = self.server.log().count('"reloaded"')
+                self.config.write_text(self.text.replace(sha256("locker"), sha256("new")).replace('"ci"', '"new"'))
+                self.server.process.send_signal(signal.SIGHUP)
+                wait_until(lambda n=n: self.server.log().count('"reloaded"') > n, "the reload")
+                if held:
+                    self.server.release("LOCK#DB#db.example:5432", held, token="root")
+                self.assertEqual(answers.get(timeout=20).status, 403)
+                self.assertIsNone(self.server.get(path, token="root").json()["last"])
+                self.config.write_text(self.text)
+                self.server.process.send_signal(signal.SIGHUP)
+                wait_until(lambda n=n: self.server.log().count('"reloaded"') > n + 1, "the token to be back")
+                self.server.post("/v1/apps/shop/mark", {"state": "running"}, token="root")
 
     def test_what_a_locker_registers_is_asked_on_public_addresses_only(self):
         target = Target(self)
