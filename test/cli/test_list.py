@@ -198,6 +198,12 @@ class History(BelayCase):
                                 ("lock.forced", alice), ("lock.acquired", alice), ("lock.taken_over", alice),
                                 ("lock.acquired", {}), ("lock.released", {})])
 
+    def test_a_key_that_the_lists_no_longer_allow_keeps_its_history(self):
+        config = self.dir / "c.yaml"
+        self.acquire("build-router-plt")
+        config.write_text("profiles:\n  build: {components: [all]}\n", encoding="utf-8")
+        self.ok("history", "build-router-plt", "--config", str(config))
+
     def test_limit_gives_the_last_ones_oldest_first(self):
         for _ in range(3):
             lock = self.acquire("k")
