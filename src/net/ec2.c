@@ -120,10 +120,13 @@ static bool is_name_of_host(const char *element)
     return false;
 }
 
-/* As identifiers have it: in lower case, an IPv6 address in brackets. */
+/* As identifiers have it: in lower case, an IPv6 address in its shortest form and in brackets. */
 static bool add_name(struct net_ec2_found *found, const char *text)
 {
-    bool is_v6 = strchr(text, ':') != NULL;
+    char shortest[INET6_ADDRSTRLEN];
+    struct in6_addr address;
+    bool is_v6 = inet_pton(AF_INET6, text, &address) == 1 &&
+                 inet_ntop(AF_INET6, &address, shortest, sizeof shortest) != NULL;
     char **grown = realloc(found->names, (found->n_names + 1) * sizeof *grown);
     char name[NAME_SIZE];
 
@@ -131,7 +134,8 @@ static bool add_name(struct net_ec2_found *found, const char *text)
         return false;
     }
     found->names = grown;
-    (void)snprintf(name, sizeof name, "%s%.250s%s", is_v6 ? "[" : "", text, is_v6 ? "]" : "");
+    (void)snprintf(name, sizeof name, "%s%.250s%s", is_v6 ? "[" : "", is_v6 ? shortest : text,
+                   is_v6 ? "]" : "");
     for (char *at = name; *at != '\0'; at++) {
         *at = (char)tolower((unsigned char)*at);
     }

@@ -153,7 +153,8 @@ class EC2:
                 f"<item><instancesSet><item><instanceId>{one['id']}</instanceId><instanceState><name>{self.step(one)}</name>"
                 f"</instanceState><privateDnsName>{one.get('dns', '')}</privateDnsName>"
                 f"<privateIpAddress>{one['address']}</privateIpAddress><networkInterfaceSet><item><privateIpAddressesSet><item>"
-                f"<privateIpAddress>{one.get('second', one['address'])}</privateIpAddress></item></privateIpAddressesSet></item>"
+                f"<privateIpAddress>{one.get('second', one['address'])}</privateIpAddress></item></privateIpAddressesSet>"
+                f"<ipv6AddressesSet><item><ipv6Address>{one.get('ipv6', '')}</ipv6Address></item></ipv6AddressesSet></item>"
                 "</networkInterfaceSet></item></instancesSet></item>" for one in found
             ) + "</reservationSet></DescribeInstancesResponse>"
         is_stop = body["Action"] == "StopInstances"

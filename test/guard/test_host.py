@@ -30,12 +30,13 @@ class Instances(GuardCase):
                                    ("a row with the id alone", INSTANCE, "10.0.1.5:6432"),
                                    ("a host alone", "10.0.1.5:5432", "10.0.1.5:6432"),
                                    ("another address of the host", INSTANCE, "10.0.9.9:5432"),
+                                   ("its IPv6 address, written otherwise", INSTANCE, "[2001:db8::1]:5432"),
                                    ("EC2's name of the host", INSTANCE, "IP-10-0-1-5.internal:5432"),
                                    ("a chain of names", f"{INSTANCE}@db.example:5432", "db.example:1")]:
             with self.subTest(what=what):
                 self.aws.instances.clear()
                 self.aws.calls.clear()
-                self.aws.add(INSTANCE, "10.0.1.5", second="10.0.9.9", dns="ip-10-0-1-5.internal")
+                self.aws.add(INSTANCE, "10.0.1.5", second="10.0.9.9", dns="ip-10-0-1-5.internal", ipv6="2001:0DB8:0:0:0:0:0:0001")
                 self.application("a", database=mine).down()
                 pooler = self.application("pooler", database=theirs)
                 result = self.stop("a", code=75)

@@ -49,8 +49,11 @@ class Proxy(http.server.BaseHTTPRequestHandler):
             if name.lower() in ("content-type", "etag", "date"):
                 self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        try:
+            self.end_headers()
+            self.wfile.write(data)
+        except OSError:  # who asked has gone
+            self.close_connection = True
 
     do_GET = do_PUT = do_POST = do_DELETE = relay
 
