@@ -118,8 +118,9 @@ static enum belay_code go_on_without_log(struct sqlite_store *store, struct bela
 {
     struct ground ground = { 0 };
     bool other_boot = false;
-    int rc = db_begin(store, true);
+    int rc = db_enter_wal(store); /* a backup is not in this mode, and would be found without a log again */
 
+    rc = rc == SQLITE_OK ? db_begin(store, true) : rc;
     rc = rc == SQLITE_OK ? db_read_ground(store, &ground, &other_boot) : rc;
     if (rc == SQLITE_OK && !other_boot && !ground.served) {
         rc = sqlite_jump(store, &ground, ground.ceiling);
