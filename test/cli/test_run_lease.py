@@ -57,6 +57,7 @@ class LostLease(RunCase):
 
     def test_by_release_or_adoption_elsewhere_is_heard_of_at_once(self):
         for command in (["release", "k", "--id"], ["run", "k", "--adopt"]):
+            (self.dir / "pid").unlink(missing_ok=True)
             process, _ = self.start_command("--ttl", "1h", "--id", command[0], script=POLITE)
             self.ok(*command, command[0], *(["--", "true"] if command[0] == "run" else []))
             _, err = process.communicate(timeout=20)

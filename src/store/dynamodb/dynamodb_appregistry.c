@@ -249,13 +249,18 @@ static json_t *text_or_null(const char *text)
 char *ddb_row_to_app(const json_t *row, uint64_t *out_version)
 {
     const char *state = item_text(row, ROW_STATE);
-    json_t *app = json_pack(
-        "{s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:b}", "name", text_or_null(item_text(row, "app_name")), "urls",
-        urls_of(row), "databases", databases_of(row), "labels", labels_of(row), "state",
-        state != NULL && *state != '\0' ? state : "running", "since", text_or_null(item_text(row, ROW_SINCE)),
-        "by", text_or_null(item_text(row, ROW_BY)), "public_only", item_bool(row, ROW_PUBLIC_ONLY) ? 1 : 0);
-    char *text = app == NULL ? NULL : json_dumps(app, JSON_COMPACT);
+    json_t *app =
+        json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o}", "name", text_or_null(item_text(row, "app_name")), "urls",
+                  urls_of(row), "databases", databases_of(row), "labels", labels_of(row), "state",
+                  state != NULL && *state != '\0' ? state : "running", "since",
+                  text_or_null(item_text(row, ROW_SINCE)), "by", text_or_null(item_text(row, ROW_BY)));
+    char *text;
 
+    if (item_bool(row, ROW_PUBLIC_ONLY) && json_object_set_new(app, "public_only", json_true()) != 0) {
+        json_decref(app);
+        app = NULL;
+    }
+    text = app == NULL ? NULL : json_dumps(app, JSON_COMPACT);
     json_decref(app);
     if (!item_uint(row, ROW_VERSION, out_version)) {
         *out_version = version_of(row);
