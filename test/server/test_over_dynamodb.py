@@ -192,9 +192,9 @@ class Reliance(DynamoStore, ServerCase):
         self.make_store()
         server = self.serve()
         began = time.monotonic()
-        process = self.start("run", "k", "--ttl", "12s", "--heartbeat", "5s", "--", "sleep", "30",
+        process = self.start("run", "k", "--ttl", "12s", "--heartbeat", "5s", "--", "sh", "-c", "touch started; exec sleep 30",
                              env={"BELAY_STORE": server.url})
-        wait_until(lambda: self.db.items(self.table), "the lock")
+        wait_until((self.dir / "started").exists, "the command")
         server.process.kill()  # nobody renews
         self.assertEqual(process.wait(30), 76)
         self.assertLess(time.monotonic() - began, 12 - 4)
