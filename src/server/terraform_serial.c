@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "belay/blob.h"
+#include "belay/state.h"
 #include "server/terraform.h"
 
 /* Behind the string that begins at `text`; at the '\0' if it does not end. */
