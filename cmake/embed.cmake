@@ -1,5 +1,5 @@
 # cmake -DOUT=FILE.c -DFILES="A;B" -P embed.cmake: the files as arrays of a C program, plain and compressed.
-set(code "/* Made by cmake/embed.cmake. */\n#include \"server/assets.h\"\n\n")
+set(code "/* Made by cmake/embed.cmake. */\n#include \"server/dashboard/assets.h\"\n\n")
 set(rows "")
 set(index 0)
 set(types "html=text/html\\; charset=utf-8" "css=text/css\\; charset=utf-8" "js=text/javascript\\; charset=utf-8"

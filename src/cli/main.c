@@ -2,9 +2,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
-#include "cli/help.h"
-#include "cli/print.h"
+#include "cli/core/cli.h"
+#include "cli/help/help.h"
+#include "cli/output/print.h"
 #include "telemetry/telemetry.h"
 
 /* Errors in the command line itself are JSON too, if --json is anywhere in it. */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "remote/remote.h"
+#include "json/json_read.h"
 
 #define READ_MAX (64L << 20)
 
@@ -142,7 +142,7 @@ static void hand_on(const struct found *found, belay_event_fn fn, void *context)
     uint64_t id;
 
     for (size_t i = 0; go_on && i < n; i++) {
-        (void)remote_event(found->events[(first + i) % n], fn, context, &go_on, &id);
+        (void)json_read_event(found->events[(first + i) % n], fn, context, &go_on, &id);
     }
 }
 

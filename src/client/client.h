@@ -9,10 +9,10 @@
 #include <stdatomic.h>
 
 #include "belay/store.h"
-#include "client/call_table.h"
+#include "client/async_table.h"
+#include "client/backend.h"
 #include "client/items.h"
-#include "client/lookout.h"
-#include "client/remote.h"
+#include "client/shared_poll.h"
 #include "lock/lease.h"
 #include "lock/op.h"
 

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "client/audit_trail.h"
 #include "client/client.h"
-#include "client/via.h"
+#include "client/route.h"
 
 enum { WATCH_LOOK_MS = 1000 };
 

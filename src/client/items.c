@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "client/client.h"
-#include "client/via.h"
+#include "client/route.h"
 
 /* BELAY_OK if the client's store can keep items at all. */
 static enum belay_code check_store(const struct belay_client *client, struct belay_error *err)

@@ -1,4 +1,4 @@
-/* What src/guard needs of a client besides belay.h: the items beside the locks. */
+/* What src/shared_db needs of a client besides belay.h: the items beside the locks. */
 #ifndef CLIENT_ITEMS_H
 #define CLIENT_ITEMS_H
 

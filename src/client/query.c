@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "client/client.h"
-#include "client/via.h"
+#include "client/route.h"
 #include "lock/info.h"
 
 enum { STALE_NOTED_MAX = 64 };

@@ -5,10 +5,10 @@
 
 #include "base/buf.h"
 #include "base/error.h"
-#include "base/nearest.h"
+#include "base/suggest.h"
 #include "config/config.h"
-#include "config/tree.h"
 #include "config/value.h"
+#include "config/yaml_tree.h"
 
 enum shape {
     SHAPE_VALUE,
@@ -120,7 +120,7 @@ static const struct rule server_names[] = {
     MAP("terraform", terraform_names), MAP("connections", connection_names),
 };
 
-/* What they mean is for the store to say, which reads them: src/store/dynamodb/dynamodb_layout_made.c. */
+/* What they mean is for the store to say, which reads them: src/store/dynamodb/dynamodb_custom_layout.c. */
 static const struct rule layout_names[] = {
     VALUE("key", VALUE_TEXT),
     VALUE("sort_key", VALUE_TEXT),

@@ -14,9 +14,10 @@
 #include "base/secret.h"
 #include "base/store_url.h"
 #include "base/text.h"
+#include "http_client/uri.h"
 #include "lock/info.h"
-#include "net/uri.h"
 #include "remote/remote_internal.h"
+#include "json/json_read.h"
 
 enum { SLEEP_STEP_MS = 50 };
 
@@ -230,7 +231,7 @@ enum belay_code remote_judge(const struct remote *remote, int status, const json
     if (code == BELAY_CONFIG && status < 500) {
         return remote_say_not_belay(remote, err);
     }
-    holder = remote_info(json_object_get(error, "lock"));
+    holder = json_read_lock(json_object_get(error, "lock"));
     /* Until when a lock is kept that nobody holds any more, the server alone can say. */
     if (code == BELAY_HELD && holder != NULL && holder->status == BELAY_STATUS_ACTIVE) {
         return info_say_held(err, code, key == NULL ? holder->key : key, holder, 0, 0);

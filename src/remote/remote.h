@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "client/remote.h"
+#include "client/backend.h"
 
 struct http;
 struct http_options;
@@ -35,8 +35,5 @@ struct remote_options {
  */
 enum belay_code remote_open(const char *url, const struct remote_options *options,
                             struct client_remote **out_remote, char **out_url, struct belay_error *err);
-
-/* An event as JSON has it. Hands it on; *out_go_on is what `fn` said. False if it is no event. */
-bool remote_event(const json_t *event, belay_event_fn fn, void *context, bool *out_go_on, uint64_t *out_id);
 
 #endif

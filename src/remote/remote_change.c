@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "lock/lease.h"
 #include "remote/remote_internal.h"
+#include "json/json_read.h"
 
 enum {
     TIMEOUT_MAX_MS = 10000,
@@ -48,7 +49,7 @@ void remote_succeed(struct remote *remote, struct op *op, const json_t *lock, in
 {
     struct belay_record record = { 0 };
 
-    if (!remote_record(lock, &record) || record.lock_id == NULL || !is_span(record.ttl_ms) ||
+    if (!json_read_record(lock, &record) || record.lock_id == NULL || !is_span(record.ttl_ms) ||
         !is_span(record.expires_ms)) {
         belay_record_release(&record);
         done(op, remote_say_not_belay(remote, &op->err));

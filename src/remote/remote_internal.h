@@ -1,12 +1,12 @@
 /* For src/remote only. */
-#ifndef REMOTE_INTERNAL_H
-#define REMOTE_INTERNAL_H
+#ifndef REMOTE_REMOTE_INTERNAL_H
+#define REMOTE_REMOTE_INTERNAL_H
 
 #include <jansson.h>
 #include <stdatomic.h>
 
 #include "base/buf.h"
-#include "net/http.h"
+#include "http_client/http.h"
 #include "remote/remote.h"
 
 enum {
@@ -83,14 +83,6 @@ size_t remote_headers(const struct remote *remote, struct http_header headers[RE
 /* "/v1/locks/KEY" and `rest`, encoded. */
 void remote_add_path(struct buf *out, const char *key, const char *rest);
 
-/* ---- remote_json.c ---- */
-
-/* NULL if it is not a lock, or without memory. */
-struct belay_info *remote_info(const json_t *lock);
-/* The lock as a record whose store's clock stands at 0. False if it is not a lock, or without memory. */
-bool remote_record(const json_t *lock, struct belay_record *out_record);
-/* A time in ms since 1970; 0 for null. */
-int64_t remote_time(const json_t *object, const char *name);
 enum belay_code remote_say_not_belay(const struct remote *remote, struct belay_error *err);
 
 /* ---- the operations ---- */

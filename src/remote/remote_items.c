@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "net/uri.h"
+#include "http_client/uri.h"
 #include "remote/remote_internal.h"
 
 enum { LIST_TIMEOUT_MS = 60000 };

@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "net/uri.h"
+#include "http_client/uri.h"
 #include "remote/remote_internal.h"
+#include "json/json_read.h"
 
 enum { PAGE_MAX = 1000, HISTORY_MAX = 10000 };
 
@@ -32,7 +33,7 @@ static bool add_waiters(struct belay_info *info, const json_t *waiting)
         return false;
     }
     for (size_t i = 0; i < n; i++) {
-        struct belay_info *one = remote_info(json_array_get(waiting, i)); /* it has the names of a lock */
+        struct belay_info *one = json_read_lock(json_array_get(waiting, i)); /* it has the names of a lock */
         struct belay_waiter *waiter = &info->waiters[i];
 
         if (one == NULL) {
@@ -41,7 +42,7 @@ static bool add_waiters(struct belay_info *info, const json_t *waiting)
         waiter->key = one->key;
         waiter->locked_by = one->locked_by;
         waiter->locked_by_name = one->locked_by_name;
-        waiter->since_unix_ms = remote_time(json_array_get(waiting, i), "since");
+        waiter->since_unix_ms = json_read_time(json_array_get(waiting, i), "since");
         one->key = one->locked_by = one->locked_by_name = NULL;
         belay_info_free(one);
         info->n_waiters++;
@@ -61,7 +62,7 @@ enum belay_code remote_get(struct client_remote *base, const char *key, struct b
     remote_add_path(&path, key, "/queue");
     code = look(remote, &path, key, &answer, err);
     if (code == BELAY_OK) {
-        info = remote_info(json_object_get(answer, "lock"));
+        info = json_read_lock(json_object_get(answer, "lock"));
         if (info == NULL || !add_waiters(info, json_object_get(answer, "waiting"))) {
             belay_info_free(info);
             code = remote_say_not_belay(remote, err);
@@ -143,7 +144,7 @@ static bool hand_on(const json_t *page, belay_info_fn fn, void *context, size_t 
     const json_t *waiting = json_object_get(page, "waiting");
 
     for (size_t i = 0; i < json_array_size(locks); i++) {
-        struct belay_info *info = remote_info(json_array_get(locks, i));
+        struct belay_info *info = json_read_lock(json_array_get(locks, i));
         bool go_on = true;
 
         if (info != NULL && count_waiters(info, json_integer_value(json_object_get(waiting, info->key)))) {
@@ -207,7 +208,7 @@ enum belay_code remote_history(struct client_remote *base, const char *key, size
     code = look((struct remote *)base, &path, key, &answer, err);
     events = json_object_get(answer, "events");
     for (size_t i = 0; code == BELAY_OK && go_on && i < json_array_size(events); i++) {
-        (void)remote_event(json_array_get(events, i), fn, context, &go_on, &id);
+        (void)json_read_event(json_array_get(events, i), fn, context, &go_on, &id);
     }
     json_decref(answer);
     return code;

@@ -13,8 +13,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "net/uri.h"
+#include "http_client/uri.h"
 #include "remote/remote_internal.h"
+#include "json/json_read.h"
 
 enum { STATES_TIMEOUT_MS = 600000, NAME_SIZE = BELAY_BLOB_NAME_MAX + 1 };
 
@@ -312,7 +313,7 @@ static enum belay_code list_states(struct states_server *server, belay_state_fn 
 
         if (name.stack != NULL && name.environment != NULL &&
             !fn(context, &name, (uint64_t)json_integer_value(json_object_get(state, "size")),
-                remote_time(state, "modified"))) {
+                json_read_time(state, "modified"))) {
             break;
         }
     }

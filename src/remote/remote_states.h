@@ -1,10 +1,10 @@
 /* The deployment states of a belay server, over its HTTP API. */
-#ifndef REMOTE_STATES_H
-#define REMOTE_STATES_H
+#ifndef REMOTE_REMOTE_STATES_H
+#define REMOTE_REMOTE_STATES_H
 
 #include "belay/blob.h"
 #include "remote/remote.h"
-#include "state/server.h"
+#include "state/state_server.h"
 
 /*
  * Sends nothing yet. *out_store reads the server's states as blobs, and closes

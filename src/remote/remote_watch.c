@@ -9,8 +9,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "net/uri.h"
+#include "http_client/uri.h"
 #include "remote/remote_internal.h"
+#include "json/json_read.h"
 
 enum { LINE_MAX_BYTES = 2 << 20 };
 
@@ -34,7 +35,7 @@ static void on_line(struct watching *watching, const char *line)
     if (text_has_prefix(line, "data:")) {
         event = json_loads(line + strlen("data:"), 0, NULL);
         if (event != NULL &&
-            remote_event(event, watching->fn, watching->context, &go_on, &watching->last_id)) {
+            json_read_event(event, watching->fn, watching->context, &go_on, &watching->last_id)) {
             watching->stopped = !go_on;
         }
     }

@@ -1,9 +1,9 @@
-#include "server/routes.h"
+#include "server/core/routes.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "base/nearest.h"
+#include "base/suggest.h"
 
 enum { SEGMENTS_MAX = 6 };
 

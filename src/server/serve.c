@@ -1,5 +1,5 @@
 /* `belay serve`: start, run, reload, stop. */
-#include "server/serve.h"
+#include "server/core/serve.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -18,16 +18,20 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "server/feed.h"
-#include "server/jobs.h"
-#include "server/live.h"
-#include "server/metrics.h"
-#include "server/server.h"
-#include "server/state_pool.h"
+#include "server/api/holders.h"
+#include "server/api/pending_acquire.h"
+#include "server/core/jobs.h"
+#include "server/core/server.h"
+#include "server/dashboard/dashboard_stream.h"
+#include "server/events/event_stream.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/shared_db_counts.h"
+#include "server/state/state_pool.h"
 #include "server/systemd.h"
+#include "server/webhooks/webhooks.h"
 #include "telemetry/telemetry.h"
 #include "version.h"
-#include "wire/wire.h"
+#include "json/json_write.h"
 
 #define DEFAULT_LISTEN "127.0.0.1:7420"
 
@@ -41,6 +45,10 @@ enum {
 /* All of a run. */
 struct run {
     struct server server;
+    struct waits waits; /* the server points to these */
+    struct holders holders;
+    struct hooks hooks;
+    struct guard_counts guard;
     const struct serve_options *options; /* borrowed */
     struct loop_watch signals;
     struct http_listen listen[LISTEN_ALL_MAX];
@@ -64,12 +72,12 @@ void server_on_event(void *context, const struct belay_event *event)
         server_post_event(server, event); /* what follows is the loop's */
         return;
     }
-    guard_count_event(&server->guard, event);
+    guard_count_event(server->guard, event);
     metrics_event(server->metrics, event);
     telemetry_event(server->telemetry, event);
     feed_mark(server->feed);
     live_event(server->live, event);
-    holders_event(&server->holders, event);
+    holders_event(server->holders, event);
 }
 
 static void on_warning(void *context, const char *text)
@@ -180,7 +188,7 @@ static void stop(struct run *run, int signal)
     log_note(&server->log, LOG_INFO, "stopping", "on signal %d; %zu connections", signal,
              http_server_connections(server->http));
     waits_stop(server);
-    holders_stop(&server->holders);
+    holders_stop(server->holders);
     hooks_stop(server);
     jobs_cancel(server);
     feed_stop(server->feed);
@@ -474,7 +482,7 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     (void)random_bytes(&random, sizeof random);
     (void)snprintf(server->run, sizeof server->run, "%08llx", (unsigned long long)(random & 0xffffffff));
     server->is_insecure = run->options->insecure;
-    server->hooks.file.fd = -1;
+    server->hooks->file.fd = -1;
     server->thread = pthread_self();
     server->feed = feed_new(server);
     server->live = live_new(server);
@@ -581,8 +589,8 @@ static void finish(struct run *run)
     }
     state_pool_close(server->states);
     delays_release(&server->delays);
-    waits_release(&server->waits);
-    holders_release(&server->holders);
+    waits_release(server->waits);
+    holders_release(server->holders);
     belay_client_close(server->client);
     asks_close(server);
     hooks_close(server);
@@ -620,6 +628,10 @@ enum belay_code belay_serve_run(const struct serve_options *options, struct bela
         return error_no_memory(err);
     }
     run->options = options;
+    run->server.waits = &run->waits;
+    run->server.holders = &run->holders;
+    run->server.hooks = &run->hooks;
+    run->server.guard = &run->guard;
     run->signals.fd = -1;
     log_begin(&run->server.log,
               options->log == SERVE_LOG_JSON || (options->log == SERVE_LOG_AUTO && !isatty(STDERR_FILENO)));

@@ -5,7 +5,7 @@
 #include "belay/state.h"
 #include "state/canon.h"
 #include "state/doc.h"
-#include "state/server.h"
+#include "state/state_server.h"
 
 struct belay_states {
     struct belay_blob_store *store; /* owned */

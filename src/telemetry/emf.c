@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "telemetry/sinks.h"
-#include "wire/wire.h"
+#include "json/json_write.h"
 
 #define NAMESPACE "Deployer"
 #define PREFIX "deployer."

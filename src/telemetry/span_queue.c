@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/module_path.h"
 #include "telemetry/otlp_module.h"
-#include "wire/wire.h"
+#include "json/json_write.h"
 
 enum {
     QUEUE_MAX = 2048,

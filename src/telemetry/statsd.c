@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "telemetry/sinks.h"
-#include "telemetry/statsd_search.h"
+#include "telemetry/statsd_resolver.h"
 
 enum { PACKET_MAX = 1400 };
 

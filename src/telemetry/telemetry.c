@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "telemetry/sinks.h"
-#include "wire/wire.h"
+#include "json/json_write.h"
 
 struct telemetry {
     struct telemetry_options options;

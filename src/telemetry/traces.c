@@ -20,7 +20,7 @@
 #include "base/error.h"
 #include "telemetry/sinks.h"
 #include "telemetry/span_queue.h"
-#include "wire/wire.h"
+#include "json/json_write.h"
 
 enum { TRACE_HEX = 32, SPAN_HEX = 16, BUCKETS = 1024, THREADS_MAX = 8 };
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "store/ledger/ledger_store.h"
+#include "store/journaled/journaled_store.h"
 #include "support/suite_file.h"
 
 struct handle {

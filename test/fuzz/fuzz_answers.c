@@ -13,12 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aws/aws_client.h"
+#include "aws/credentials_source.h"
+#include "aws/xml.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "fuzz_parsers.h"
-#include "net/aws_client.h"
-#include "net/credentials_source.h"
-#include "net/xml.h"
 #include "remote/remote_internal.h"
 #include "store/dynamodb/dynamodb_internal.h"
 #include "store/s3/s3_internal.h"

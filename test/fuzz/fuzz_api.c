@@ -15,12 +15,16 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "server/feed.h"
-#include "server/jobs.h"
-#include "server/live.h"
-#include "server/metrics.h"
-#include "server/server.h"
-#include "server/state_pool.h"
+#include "server/api/holders.h"
+#include "server/api/pending_acquire.h"
+#include "server/core/jobs.h"
+#include "server/core/server.h"
+#include "server/dashboard/dashboard_stream.h"
+#include "server/events/event_stream.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/shared_db_counts.h"
+#include "server/state/state_pool.h"
+#include "server/webhooks/webhooks.h"
 
 enum { CONTROL_BYTES = 2, QUIET_TURNS = 4, TURNS_MAX = 400, FRESH_AFTER = 300, OUT_SIZE = 1 << 22 };
 
@@ -79,6 +83,11 @@ static void open_stores(struct belay_error *err)
               err->text);
 }
 
+static struct waits waits;
+static struct holders holders;
+static struct hooks hooks;
+static struct guard_counts guard;
+
 static void set_up(void)
 {
     /* One after the other: a request is to find what the one before it has left. */
@@ -87,8 +96,12 @@ static void set_up(void)
 
     server = calloc(1, sizeof *server);
     fuzz_must(server != NULL, "no memory");
+    server->waits = &waits;
+    server->holders = &holders;
+    server->hooks = &hooks;
+    server->guard = &guard;
     log_begin(&server->log, true);
-    server->hooks.file.fd = -1; /* and room for none: settings.max is 0 */
+    server->hooks->file.fd = -1; /* and room for none: settings.max is 0 */
     server->loop = loop_new();
     server->feed = feed_new(server);
     server->live = live_new(server);
@@ -115,7 +128,7 @@ static void tear_down(void)
     jobs_close(server);
     (void)belay_client_turn(server->client);
     delays_release(&server->delays);
-    waits_release(&server->waits);
+    waits_release(server->waits);
     state_pool_close(server->states);
     belay_client_close(server->client);
     hooks_close(server);

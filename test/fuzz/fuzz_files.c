@@ -5,8 +5,8 @@
 
 #include "belay/state.h"
 #include "fuzz_parsers.h"
-#include "store/sqlite/journal.h"
-#include "store/sqlite/pack.h"
+#include "store/apply/journal.h"
+#include "store/apply/pack.h"
 
 /* ---- deployment state, from a store that holds one document ---- */
 

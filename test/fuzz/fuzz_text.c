@@ -2,16 +2,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aws/aws_date.h"
+#include "aws/ini.h"
 #include "base/address.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "belay.h"
 #include "belay/guard.h"
 #include "fuzz_parsers.h"
-#include "net/date.h"
-#include "net/http.h"
-#include "net/ini.h"
-#include "net/uri.h"
+#include "http_client/http.h"
+#include "http_client/uri.h"
 #include "store/dynamodb/dynamodb_internal.h"
 #include "store/s3/s3_internal.h"
 #include "store/sqlite/sqlite_internal.h"

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/error.h"
-#include "server/body.h"
+#include "server/core/json_body.h"
 
 static void texts_are_equal(const char *a, const char *b)
 {

@@ -1,7 +1,7 @@
 /* The file: every name of the sample in DESIGN.md, and every way to get one wrong (L8). */
 #include "test_config_support.h"
 
-#include "base/nearest.h"
+#include "base/suggest.h"
 
 /* The sample of DESIGN.md, word for word. */
 static const char *const sample =

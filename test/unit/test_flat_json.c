@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "server/flat_json.h"
+#include "server/core/flat_json.h"
 
 /* What it reads, from a block of just that size; NULL: it leaves it to jansson. */
 static json_t *flat_json_load(const char *text, size_t len)

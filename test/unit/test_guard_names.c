@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "guard/guard.h"
+#include "shared_db/shared_db_internal.h"
 
 static void check_identifier(const char *text, const char *wanted)
 {

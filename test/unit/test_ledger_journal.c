@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "store/ledger/ledger_internal.h"
-#include "store/sqlite/journal.h"
+#include "store/apply/journal.h"
+#include "store/journaled/journaled_internal.h"
 #include "store/sqlite/sqlite_internal.h"
 #include "support/directory.h"
 

@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "net/aws_client.h"
-#include "net/credentials_source.h"
+#include "aws/aws_client.h"
+#include "aws/credentials_source.h"
 
 /* ---- the cache ---- */
 

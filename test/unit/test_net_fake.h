@@ -12,11 +12,11 @@
 
 #include <cmocka.h>
 
+#include "aws/aws.h"
 #include "base/buf.h"
 #include "base/error.h"
-#include "net/aws.h"
-#include "net/http.h"
-#include "net/port.h"
+#include "http_client/http.h"
+#include "http_client/platform.h"
 
 struct fake_answer {
     enum belay_code code; /* other than BELAY_OK: no answer */

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "base/unix_address.h"
-#include "net/http.h"
+#include "http_client/http.h"
 
 struct place {
     char folder[64];

@@ -1,7 +1,7 @@
 /* Calls on a clock of the test's own: when they are retried, and what they come to (L5, L7). */
 #include "test_net_fake.h"
 
-#include "net/aws_client.h"
+#include "aws/aws_client.h"
 
 static const char throttled[] = "{\"__type\":\"x#ProvisionedThroughputExceededException\",\"message\":\"m\"}";
 static const char refused[] = "{\"__type\":\"x#ConditionalCheckFailedException\",\"message\":\"m\"}";

@@ -1,14 +1,14 @@
-/* The small parsers of src/net. */
+/* The small parsers of src/aws and src/http_client. */
 #include "test_net_fake.h"
 
-#include "net/aws_error.h"
-#include "net/date.h"
-#include "net/endpoint.h"
-#include "net/ini.h"
-#include "net/sigv4.h"
-#include "net/uri.h"
-#include "net/words.h"
-#include "net/xml.h"
+#include "aws/argv_split.h"
+#include "aws/aws_date.h"
+#include "aws/aws_error.h"
+#include "aws/endpoint.h"
+#include "aws/ini.h"
+#include "aws/sigv4.h"
+#include "aws/xml.h"
+#include "http_client/uri.h"
 
 /* ---- ini ---- */
 

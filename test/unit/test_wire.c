@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "wire/wire.h"
+#include "json/json_write.h"
 
 static struct belay_meta note = { "note", "a" };
 

@@ -1,5 +1,5 @@
 /* Answers: written in one piece, sent at once, in the order of the requests. */
-#include "server/http/internal.h"
+#include "server/http/http_internal.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Bodies: of a known length, or in chunks. Strict: what is not exactly a chunk is refused. */
-#include "server/http/internal.h"
+#include "server/http/http_internal.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* A connection's bytes in and out, with or without TLS. */
-#include "server/http/internal.h"
+#include "server/http/http_internal.h"
 
 #include <errno.h>
 #include <string.h>

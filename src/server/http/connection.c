@@ -1,5 +1,5 @@
 /* The life of a connection: events, time-outs, the end. internal.h has the drawing. */
-#include "server/http/internal.h"
+#include "server/http/http_internal.h"
 
 #include <assert.h>
 #include <openssl/ssl.h>

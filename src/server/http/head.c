@@ -1,5 +1,5 @@
 /* What a complete head says: is it sound, is there a body, what does the client expect. */
-#include "server/http/internal.h"
+#include "server/http/http_internal.h"
 
 #include <ctype.h>
 #include <string.h>

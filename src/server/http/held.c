@@ -1,5 +1,5 @@
 /* Answers that wait until they may leave: held, then sealed, then free to go, then let out. */
-#include "server/http/internal.h"
+#include "server/http/http_internal.h"
 
 #include <assert.h>
 

@@ -7,8 +7,8 @@
  * nor a hang-up notice runs inside them. Handlers may therefore walk their own
  * lists while they answer.
  */
-#ifndef SERVER_HTTP_SERVER_H
-#define SERVER_HTTP_SERVER_H
+#ifndef SERVER_HTTP_HTTP_SERVER_H
+#define SERVER_HTTP_HTTP_SERVER_H
 
 #include <stdbool.h>
 #include <stddef.h>

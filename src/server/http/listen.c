@@ -1,5 +1,5 @@
 /* Listening sockets: opened here or inherited, and what comes in through them. */
-#include "server/http/internal.h"
+#include "server/http/http_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

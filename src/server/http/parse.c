@@ -6,7 +6,7 @@
  * byte where a line feed belongs. All that is refused here. For the same reason
  * the library never sees a body: body.c reads those.
  */
-#include "server/http/internal.h"
+#include "server/http/http_internal.h"
 
 #include <string.h>
 

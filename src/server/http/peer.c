@@ -1,5 +1,5 @@
 /* Who is at the other end. */
-#include "server/http/internal.h"
+#include "server/http/http_internal.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -2,7 +2,7 @@
  * How many connections each peer has: an address, the /64 of an IPv6 address, or a
  * user of this machine. And who has to go when there are too many.
  */
-#include "server/http/internal.h"
+#include "server/http/http_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* TLS by OpenSSL, without blocking. */
-#include "server/http/internal.h"
+#include "server/http/http_internal.h"
 
 #include <errno.h>
 #include <limits.h>

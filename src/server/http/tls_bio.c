@@ -3,7 +3,7 @@
  * gone. Which signals are ignored is the program's affair and not ours, so OpenSSL
  * gets a BIO that asks for none.
  */
-#include "server/http/internal.h"
+#include "server/http/http_internal.h"
 
 #include <errno.h>
 #include <openssl/bio.h>

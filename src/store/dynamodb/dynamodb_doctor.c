@@ -12,10 +12,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/diagnostics.h"
 #include "base/error.h"
-#include "base/findings.h"
 #include "base/text.h"
-#include "net/uri.h"
+#include "http_client/uri.h"
 #include "store/dynamodb/dynamodb_table_internal.h"
 
 enum { PROBE_TTL_S = 3600 };

@@ -4,8 +4,8 @@
  * Every name is aliased and every value bound: `owner`, `ttl`, `token` and some
  * 570 others are reserved words, and no text of a user may become syntax.
  */
-#ifndef STORE_DYNAMODB_EXPR_H
-#define STORE_DYNAMODB_EXPR_H
+#ifndef STORE_DYNAMODB_DYNAMODB_EXPR_H
+#define STORE_DYNAMODB_DYNAMODB_EXPR_H
 
 #include <jansson.h>
 #include <stdbool.h>

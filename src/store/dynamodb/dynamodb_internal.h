@@ -1,12 +1,12 @@
 /* Inside of the DynamoDB store; for src/store/dynamodb/ only. */
-#ifndef STORE_DYNAMODB_INTERNAL_H
-#define STORE_DYNAMODB_INTERNAL_H
+#ifndef STORE_DYNAMODB_DYNAMODB_INTERNAL_H
+#define STORE_DYNAMODB_DYNAMODB_INTERNAL_H
 
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "net/aws.h"
+#include "aws/aws.h"
 #include "store/dynamodb/dynamodb_expr.h"
 #include "store/dynamodb/dynamodb_layout.h"
 #include "store/dynamodb/dynamodb_store.h"

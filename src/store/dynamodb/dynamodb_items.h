@@ -1,6 +1,6 @@
 /* Items beside the locks; for src/store/dynamodb/ only. */
-#ifndef STORE_DYNAMODB_ITEMS_H
-#define STORE_DYNAMODB_ITEMS_H
+#ifndef STORE_DYNAMODB_DYNAMODB_ITEMS_H
+#define STORE_DYNAMODB_DYNAMODB_ITEMS_H
 
 #include "store/dynamodb/dynamodb_internal.h"
 

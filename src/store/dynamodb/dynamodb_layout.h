@@ -3,8 +3,8 @@
  * attribute of which type holds which field of the record. It is data: those
  * that belay knows are in a table, others come from the configuration.
  */
-#ifndef STORE_DYNAMODB_LAYOUT_H
-#define STORE_DYNAMODB_LAYOUT_H
+#ifndef STORE_DYNAMODB_DYNAMODB_LAYOUT_H
+#define STORE_DYNAMODB_DYNAMODB_LAYOUT_H
 
 #include "belay/store.h"
 

@@ -1,6 +1,6 @@
 /* A batch made into requests. */
-#ifndef STORE_DYNAMODB_PLAN_H
-#define STORE_DYNAMODB_PLAN_H
+#ifndef STORE_DYNAMODB_DYNAMODB_PLAN_H
+#define STORE_DYNAMODB_DYNAMODB_PLAN_H
 
 #include "store/dynamodb/dynamodb_internal.h"
 

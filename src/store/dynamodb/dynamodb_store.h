@@ -2,8 +2,8 @@
  * Locks in a DynamoDB table, for a whole fleet, and beside the programs that
  * already keep locks in it. docs/stores/dynamodb.md says what is in the items.
  */
-#ifndef STORE_DYNAMODB_STORE_H
-#define STORE_DYNAMODB_STORE_H
+#ifndef STORE_DYNAMODB_DYNAMODB_STORE_H
+#define STORE_DYNAMODB_DYNAMODB_STORE_H
 
 #include "belay/store.h"
 

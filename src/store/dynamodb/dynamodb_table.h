@@ -3,8 +3,8 @@
  * it. belay.h says what `belay_table_create`, `belay_table_describe` and
  * `belay_doctor` promise; `table_and_params` is what follows "dynamodb:".
  */
-#ifndef STORE_DYNAMODB_TABLE_H
-#define STORE_DYNAMODB_TABLE_H
+#ifndef STORE_DYNAMODB_DYNAMODB_TABLE_H
+#define STORE_DYNAMODB_DYNAMODB_TABLE_H
 
 #include "belay.h"
 

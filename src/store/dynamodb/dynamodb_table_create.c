@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/diagnostics.h"
 #include "base/error.h"
-#include "base/findings.h"
 #include "store/dynamodb/dynamodb_table_internal.h"
 
 enum { WAIT_MS = 5 * 60 * 1000, POLL_FIRST_MS = 250, POLL_MS = 2000, NAP_MS = 50 };

@@ -1,6 +1,6 @@
 /* What making, describing and examining a table share. */
-#ifndef STORE_DYNAMODB_TABLE_INTERNAL_H
-#define STORE_DYNAMODB_TABLE_INTERNAL_H
+#ifndef STORE_DYNAMODB_DYNAMODB_TABLE_INTERNAL_H
+#define STORE_DYNAMODB_DYNAMODB_TABLE_INTERNAL_H
 
 #include "store/dynamodb/dynamodb_internal.h"
 #include "store/dynamodb/dynamodb_table.h"

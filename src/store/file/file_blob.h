@@ -7,8 +7,8 @@
  * what was written last, so that a large file need not be read again to compare.
  * Symbolic links below the directory are not followed.
  */
-#ifndef STORE_FILE_BLOB_H
-#define STORE_FILE_BLOB_H
+#ifndef STORE_FILE_FILE_BLOB_H
+#define STORE_FILE_FILE_BLOB_H
 
 #include "belay/blob.h"
 

@@ -1,5 +1,5 @@
-#ifndef STORE_FILE_INTERNAL_H
-#define STORE_FILE_INTERNAL_H
+#ifndef STORE_FILE_FILE_INTERNAL_H
+#define STORE_FILE_FILE_INTERNAL_H
 
 #include <sys/stat.h>
 

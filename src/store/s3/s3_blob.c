@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
-#include "net/uri.h"
+#include "http_client/uri.h"
 #include "store/s3/s3_internal.h"
 
 enum { SLOWEST_BYTES_PER_MS = 256, CONFLICTS_MAX = 8, CONFLICT_PAUSE_MS = 50, SHA256_SIZE = 32 };

@@ -3,8 +3,8 @@
  * ignores conditions is refused by name: on it two writers would both win.
  * docs/stores/s3.md is for who runs it.
  */
-#ifndef STORE_S3_BLOB_H
-#define STORE_S3_BLOB_H
+#ifndef STORE_S3_S3_BLOB_H
+#define STORE_S3_S3_BLOB_H
 
 #include "belay/blob.h"
 

@@ -1,7 +1,7 @@
-#ifndef STORE_S3_INTERNAL_H
-#define STORE_S3_INTERNAL_H
+#ifndef STORE_S3_S3_INTERNAL_H
+#define STORE_S3_S3_INTERNAL_H
 
-#include "net/aws.h"
+#include "aws/aws.h"
 #include "store/s3/s3_blob.h"
 
 struct s3_params {

@@ -3,11 +3,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "aws/xml.h"
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "net/uri.h"
-#include "net/xml.h"
+#include "http_client/uri.h"
 #include "store/s3/s3_internal.h"
 
 /* Names come percent-encoded, with '+' for a blank: XML cannot hold every character. */

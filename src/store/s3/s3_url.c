@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/store_url.h"
-#include "net/uri.h"
+#include "http_client/uri.h"
 #include "store/s3/s3_internal.h"
 
 enum { BUCKET_MIN = 3, BUCKET_MAX = 63, DEFAULT_TIMEOUT_MS = 60000 };

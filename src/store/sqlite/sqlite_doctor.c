@@ -18,8 +18,8 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/diagnostics.h"
 #include "base/error.h"
-#include "base/findings.h"
 #include "store/sqlite/sqlite_internal.h"
 
 enum { PATIENCE_MS = 3000, ADVICE_SIZE = PATH_MAX + 256 };

@@ -23,31 +23,6 @@ enum column {
     N_COLUMNS
 };
 
-void row_release(struct row *row)
-{
-    belay_record_release(&row->record);
-    free(row->vouched);
-    row->vouched = NULL;
-}
-
-enum belay_code row_absent(const char *key, struct row *out_row, struct belay_error *err)
-{
-    struct row row = { 0 };
-
-    row.record.key = strdup(key);
-    row.record.lock_id = strdup("");
-    row.record.owner = strdup("");
-    row.record.owner_name = strdup("");
-    row.record.acquired_by = strdup("");
-    if (row.record.key == NULL || row.record.lock_id == NULL || row.record.owner == NULL ||
-        row.record.owner_name == NULL || row.record.acquired_by == NULL) {
-        row_release(&row);
-        return error_no_memory(err);
-    }
-    *out_row = row;
-    return BELAY_OK;
-}
-
 static size_t column_size(sqlite3_stmt *statement, enum column column)
 {
     return (size_t)sqlite3_column_bytes(statement, (int)column) + 1;

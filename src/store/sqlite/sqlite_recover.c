@@ -18,8 +18,8 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/store_url.h"
-#include "store/sqlite/journal.h"
-#include "store/sqlite/pack.h"
+#include "store/apply/journal.h"
+#include "store/apply/pack.h"
 #include "store/sqlite/sqlite_internal.h"
 
 enum { JOURNAL_LIVE_MAX = 2 };

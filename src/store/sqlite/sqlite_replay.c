@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "store/sqlite/journal.h"
-#include "store/sqlite/pack.h"
+#include "store/apply/journal.h"
+#include "store/apply/pack.h"
 #include "store/sqlite/sqlite_internal.h"
 
 enum { ENTRIES_AT_ONCE = 4096, CACHE_BUCKETS = 4096 };

@@ -7,8 +7,8 @@
  *
  * A server may own the file (sqlite_own.c); others then get BELAY_ELSEWHERE.
  */
-#ifndef STORE_SQLITE_STORE_H
-#define STORE_SQLITE_STORE_H
+#ifndef STORE_SQLITE_SQLITE_STORE_H
+#define STORE_SQLITE_SQLITE_STORE_H
 
 #include "belay/store.h"
 

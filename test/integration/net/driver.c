@@ -21,8 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aws/aws.h"
 #include "base/clock.h"
-#include "net/aws.h"
 
 static _Atomic int64_t waited_ms;
 static _Atomic int64_t wall_offset_ms;

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "net/http.h"
+#include "http_client/http.h"
 
 /* The text under `key`, or NULL. */
 const char *text_of(const json_t *object, const char *key);

@@ -1,8 +1,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aws/sigv4.h"
 #include "driver.h"
-#include "net/sigv4.h"
 
 static struct sigv4_request request_of(const json_t *command, const struct http_header *headers, size_t n)
 {

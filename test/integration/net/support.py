@@ -1,4 +1,4 @@
-"""What the tests of src/net share: the driver as a process, and small servers on loopback."""
+"""What the tests of src/aws and src/http_client share: the driver as a process, and small servers on loopback."""
 import contextlib
 import hashlib
 import hmac

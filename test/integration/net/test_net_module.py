@@ -32,7 +32,7 @@ class Module(unittest.TestCase):
             _fields_ = [("abi", ctypes.c_uint32), ("version", ctypes.c_char_p), ("aws_open", ctypes.c_void_p),
                         ("aws_close", ctypes.c_void_p)]
         entry = Entry.in_dll(ctypes.CDLL(MODULE, mode=os.RTLD_NOW | os.RTLD_LOCAL), "belay_net_entry")
-        with open(os.path.join(ROOT, "src/net/module.h"), encoding="utf-8") as file:
+        with open(os.path.join(ROOT, "src/network/net_module.h"), encoding="utf-8") as file:
             self.assertEqual(entry.abi, int(re.search(r"NET_MODULE_ABI = (\d+)", file.read()).group(1)))
         with open(os.path.join(FOLDER, "generated/version.h"), encoding="utf-8") as file:
             self.assertIn(f'"{entry.version.decode()}"', file.read())

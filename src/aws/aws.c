@@ -1,0 +1,190 @@
+#include "aws/aws.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aws/aws_client.h"
+#include "base/error.h"
+
+static enum belay_code find_places(struct aws_client *client, const struct aws_options *options,
+                                   const struct profiles *profiles, struct belay_error *err)
+{
+    enum belay_code code = region_find(client->port, profiles, client->profile, options->region,
+                                       &client->region, &client->region_origin, err);
+
+    for (int i = 0; i < AWS_N_SERVICES && code == BELAY_OK; i++) {
+        code = endpoint_find(client->port, profiles, client->profile, (enum aws_service)i,
+                             options->endpoints[i], client->region, &client->endpoints[i], err);
+    }
+    return code;
+}
+
+static enum belay_code find_max_attempts(struct aws_client *client, const struct aws_options *options,
+                                         const struct profiles *profiles, struct belay_error *err)
+{
+    const char *text = port_env(client->port, "AWS_MAX_ATTEMPTS");
+    char *end;
+    long n;
+
+    if (text == NULL) {
+        text = profile_get(profiles, client->profile, "max_attempts");
+    }
+    if (options->max_attempts > 0 || text == NULL) {
+        client->max_attempts = options->max_attempts;
+        return BELAY_OK;
+    }
+    n = strtol(text, &end, 10);
+    if (*end != '\0' || n < 1 || n > 100) {
+        return error_set(err, BELAY_CONFIG, "AWS_MAX_ATTEMPTS (max_attempts) must be a number from 1 to 100");
+    }
+    client->max_attempts = (int)n;
+    return BELAY_OK;
+}
+
+static enum belay_code open_http(struct aws_client *client, const struct aws_options *options,
+                                 const struct profiles *profiles, struct belay_error *err)
+{
+    struct http_options http = { 0 };
+
+    if (options->http != NULL) {
+        client->http = options->http;
+        return BELAY_OK;
+    }
+    http.connect_timeout_ms = options->connect_timeout_ms;
+    http.timeout_ms = options->timeout_ms;
+    http.ca_bundle = port_env(client->port, "AWS_CA_BUNDLE");
+    if (http.ca_bundle == NULL) {
+        http.ca_bundle = profile_get(profiles, client->profile, "ca_bundle");
+    }
+    client->owns_http = true;
+    return http_open(&http, &client->http, err);
+}
+
+static enum belay_code choose_profile(struct aws_client *client, const struct aws_options *options,
+                                      const struct profiles *profiles, struct belay_error *err)
+{
+    const char *name = profile_name(client->port, options->profile);
+
+    client->profile = strdup(name);
+    if (client->profile == NULL) {
+        return error_no_memory(err);
+    }
+    client->profile_is_given = options->profile != NULL;
+    client->profile_is_named = client->profile_is_given || port_env(client->port, "AWS_PROFILE") != NULL ||
+                               port_env(client->port, "AWS_DEFAULT_PROFILE") != NULL;
+    if (client->profile_is_named && !profile_exists(profiles, client->profile)) {
+        return error_set(err, BELAY_CONFIG, "there is no profile '%s' in %s or %s", client->profile,
+                         profiles->config_path, profiles->credentials_path);
+    }
+    return BELAY_OK;
+}
+
+enum belay_code aws_open(const struct aws_options *options, struct aws_client **out_client,
+                         struct belay_error *err)
+{
+    static const struct aws_options defaults;
+    struct aws_client *client = calloc(1, sizeof *client);
+    struct profiles profiles = { 0 };
+    enum belay_code code;
+
+    if (client == NULL) {
+        return error_no_memory(err);
+    }
+    if (options == NULL) {
+        options = &defaults;
+    }
+    client->port = options->port != NULL ? options->port : net_port_system();
+    client->timeout_ms = options->timeout_ms;
+    for (int i = 0; i < AWS_N_SERVICES; i++) {
+        retry_quota_init(&client->quotas[i]);
+    }
+    client->signer = sigv4_signer_new();
+    client->cache = credentials_cache_new(client->port, aws_fetch_credentials, client);
+    code = client->signer == NULL || client->cache == NULL ? error_no_memory(err)
+                                                           : profiles_load(client->port, &profiles, err);
+    if (code == BELAY_OK) {
+        code = choose_profile(client, options, &profiles, err);
+    }
+    if (code == BELAY_OK) {
+        code = find_places(client, options, &profiles, err);
+    }
+    if (code == BELAY_OK) {
+        code = find_max_attempts(client, options, &profiles, err);
+    }
+    if (code == BELAY_OK) {
+        code = open_http(client, options, &profiles, err);
+    }
+    profiles_release(&profiles);
+    if (code != BELAY_OK) {
+        aws_close(client);
+        return code;
+    }
+    *out_client = client;
+    return BELAY_OK;
+}
+
+void aws_close(struct aws_client *client)
+{
+    if (client == NULL) {
+        return;
+    }
+    credentials_cache_free(client->cache);
+    sigv4_signer_free(client->signer);
+    if (client->owns_http) {
+        http_close(client->http);
+    }
+    for (int i = 0; i < AWS_N_SERVICES; i++) {
+        endpoint_release(&client->endpoints[i]);
+        retry_quota_release(&client->quotas[i]);
+    }
+    free(client->profile);
+    free(client->region);
+    free(client);
+}
+
+void aws_response_release(struct aws_response *response)
+{
+    http_response_release(&response->http);
+    free(response->error_code);
+    free(response->error_message);
+    memset(response, 0, sizeof *response);
+}
+
+const char *aws_region(const struct aws_client *client)
+{
+    return client->region;
+}
+
+const char *aws_region_origin(const struct aws_client *client)
+{
+    return client->region_origin;
+}
+
+const char *aws_endpoint(const struct aws_client *client, enum aws_service service)
+{
+    return client->endpoints[service].url;
+}
+
+bool aws_endpoint_is_set(const struct aws_client *client, enum aws_service service)
+{
+    return client->endpoints[service].is_set;
+}
+
+int64_t aws_signing_skew_ms(const struct aws_client *client)
+{
+    return atomic_load(&client->skew_ms);
+}
+
+enum belay_code aws_credentials_origin(struct aws_client *client, char **out_text, struct belay_error *err)
+{
+    struct credentials credentials = { 0 };
+    enum belay_code code = credentials_cache_get(client->cache, &credentials, err);
+
+    if (code == BELAY_OK) {
+        *out_text = credentials.source;
+        credentials.source = NULL; /* the caller's now */
+    }
+    credentials_release(&credentials);
+    return code;
+}

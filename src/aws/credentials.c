@@ -1,0 +1,231 @@
+#include "aws/credentials.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* After a fetch that failed while the old ones still serve. */
+enum { PAUSE_ADVISORY_MS = 60000, PAUSE_MANDATORY_MS = 5000 };
+
+static void wipe(char *secret)
+{
+    if (secret != NULL) {
+        explicit_bzero(secret, strlen(secret));
+        free(secret);
+    }
+}
+
+void credentials_release(struct credentials *credentials)
+{
+    free(credentials->access_key_id);
+    wipe(credentials->secret_access_key);
+    wipe(credentials->session_token);
+    free(credentials->source);
+    memset(credentials, 0, sizeof *credentials);
+}
+
+bool credentials_init(struct credentials *out, const char *access_key_id, const char *secret_access_key,
+                      const char *session_token)
+{
+    struct credentials made = { 0 };
+
+    made.access_key_id = strdup(access_key_id);
+    made.secret_access_key = strdup(secret_access_key);
+    made.session_token = session_token == NULL ? NULL : strdup(session_token);
+    made.source = strdup("");
+    if (made.access_key_id == NULL || made.secret_access_key == NULL || made.source == NULL ||
+        (session_token != NULL && made.session_token == NULL)) {
+        credentials_release(&made);
+        return false;
+    }
+    *out = made;
+    return true;
+}
+
+static bool copy_credentials(const struct credentials *from, struct credentials *out)
+{
+    struct credentials made;
+
+    if (!credentials_init(&made, from->access_key_id, from->secret_access_key, from->session_token)) {
+        return false;
+    }
+    free(made.source);
+    made.source = strdup(from->source);
+    made.expires_unix_ms = from->expires_unix_ms;
+    made.outlive = from->outlive;
+    if (made.source == NULL) {
+        credentials_release(&made);
+        return false;
+    }
+    *out = made;
+    return true;
+}
+
+enum belay_code credentials_set_source(struct credentials *credentials, struct belay_error *err,
+                                       const char *format, ...)
+{
+    char text[512];
+    char *copy;
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    copy = strdup(text);
+    if (copy == NULL) {
+        return error_no_memory(err);
+    }
+    free(credentials->source);
+    credentials->source = copy;
+    return BELAY_OK;
+}
+
+struct credentials_cache {
+    const struct net_port *port; /* borrowed */
+    credentials_fetch_fn fetch;
+    void *context;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct credentials present; /* owned; empty before the first */
+    bool fetching;              /* one thread is at it */
+    bool rejected;              /* a service does not take the present ones */
+    int64_t pause_until_ms;     /* mono: no new try before, while the present ones serve */
+};
+
+struct credentials_cache *credentials_cache_new(const struct net_port *port, credentials_fetch_fn fetch,
+                                                void *context)
+{
+    struct credentials_cache *cache = calloc(1, sizeof *cache);
+
+    if (cache != NULL) {
+        cache->port = port;
+        cache->fetch = fetch;
+        cache->context = context;
+        (void)pthread_mutex_init(&cache->mutex, NULL);
+        (void)pthread_cond_init(&cache->changed, NULL);
+    }
+    return cache;
+}
+
+void credentials_cache_free(struct credentials_cache *cache)
+{
+    if (cache == NULL) {
+        return;
+    }
+    credentials_release(&cache->present);
+    (void)pthread_mutex_destroy(&cache->mutex);
+    (void)pthread_cond_destroy(&cache->changed);
+    free(cache);
+}
+
+enum freshness { FRESH, AGEING, OLD, UNUSABLE };
+
+static enum freshness freshness_of(const struct credentials_cache *cache)
+{
+    const struct credentials *present = &cache->present;
+    int64_t left;
+
+    if (present->access_key_id == NULL) {
+        return UNUSABLE;
+    }
+    if (cache->rejected) {
+        return OLD;
+    }
+    if (present->expires_unix_ms == 0) {
+        return FRESH;
+    }
+    left = present->expires_unix_ms - port_unix_ms(cache->port);
+    if (left <= 0) {
+        return present->outlive ? OLD : UNUSABLE;
+    }
+    return left <= CREDENTIALS_MANDATORY_MS ? OLD : left <= CREDENTIALS_ADVISORY_MS ? AGEING : FRESH;
+}
+
+/* Called with the mutex held, which it lets go of while it fetches. */
+static enum belay_code fetch_now(struct credentials_cache *cache, enum freshness before,
+                                 struct belay_error *err)
+{
+    struct credentials fetched = { 0 };
+    enum belay_code code;
+
+    cache->fetching = true;
+    (void)pthread_mutex_unlock(&cache->mutex);
+    code = cache->fetch(cache->context, &fetched, err);
+    (void)pthread_mutex_lock(&cache->mutex);
+    cache->fetching = false;
+    if (code == BELAY_OK) {
+        credentials_release(&cache->present);
+        cache->present = fetched;
+        cache->rejected = false;
+        cache->pause_until_ms = 0;
+    } else {
+        cache->pause_until_ms =
+            port_mono_ms(cache->port) + (before == AGEING ? PAUSE_ADVISORY_MS : PAUSE_MANDATORY_MS);
+    }
+    (void)pthread_cond_broadcast(&cache->changed);
+    return code;
+}
+
+/* With the mutex held: make sure that what is there may be used, or say why not. */
+static enum belay_code freshen(struct credentials_cache *cache, struct belay_error *err)
+{
+    enum freshness state = freshness_of(cache);
+    enum belay_code code;
+
+    while (cache->fetching && (state == OLD || state == UNUSABLE)) {
+        (void)pthread_cond_wait(&cache->changed, &cache->mutex);
+        state = freshness_of(cache);
+    }
+    if (state == FRESH || cache->fetching) {
+        return BELAY_OK;
+    }
+    if (state != UNUSABLE && port_mono_ms(cache->port) < cache->pause_until_ms) {
+        return BELAY_OK;
+    }
+    code = fetch_now(cache, state, err);
+    if (code != BELAY_OK && freshness_of(cache) != UNUSABLE) {
+        belay_error_release(err); /* the old ones still serve */
+        return BELAY_OK;
+    }
+    return code;
+}
+
+enum belay_code credentials_cache_get(struct credentials_cache *cache, struct credentials *out,
+                                      struct belay_error *err)
+{
+    enum belay_code code;
+
+    (void)pthread_mutex_lock(&cache->mutex);
+    code = freshen(cache, err);
+    if (code == BELAY_OK && !copy_credentials(&cache->present, out)) {
+        code = error_no_memory(err);
+    }
+    (void)pthread_mutex_unlock(&cache->mutex);
+    if (code == BELAY_UNKNOWN) {
+        code = BELAY_UNREACHABLE;
+        if (err != NULL) {
+            err->code = code;
+        }
+    }
+    return code;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+void credentials_cache_reject(struct credentials_cache *cache, const struct credentials *refused)
+{
+    (void)pthread_mutex_lock(&cache->mutex);
+    if (same_text(cache->present.access_key_id, refused->access_key_id) &&
+        same_text(cache->present.session_token, refused->session_token)) {
+        cache->rejected = true;
+        cache->pause_until_ms = 0;
+    }
+    (void)pthread_mutex_unlock(&cache->mutex);
+}

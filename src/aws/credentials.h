@@ -1,0 +1,57 @@
+/*
+ * Keys to AWS: what they are, and keeping them fresh.
+ *
+ *                 15 min           10 min           expiry
+ *     ----------------|----------------|----------------|------------->
+ *      as they are     one thread asks  all wait for     an error, unless
+ *                      for new ones,    the one that     they came from IMDS
+ *                      the others go on asks; while it
+ *                      with the old     fails: the old
+ */
+#ifndef AWS_CREDENTIALS_H
+#define AWS_CREDENTIALS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "belay.h"
+#include "http_client/platform.h"
+
+struct credentials {
+    char *access_key_id;     /* owned, as are all */
+    char *secret_access_key; /* wiped when released */
+    char *session_token;     /* or NULL; wiped when released */
+    char *source;            /* in words: "profile 'ci' in /root/.aws/credentials" */
+    int64_t expires_unix_ms; /* 0: never, as far as is known */
+    bool outlive;            /* if no new ones can be had, use them past their time (IMDS) */
+};
+
+void credentials_release(struct credentials *credentials); /* leaves it empty */
+/* Copies the strings; false without memory. session_token may be NULL. */
+bool credentials_init(struct credentials *out, const char *access_key_id, const char *secret_access_key,
+                      const char *session_token);
+/* Say where they came from. Returns BELAY_OK or BELAY_NO_MEMORY. */
+enum belay_code credentials_set_source(struct credentials *credentials, struct belay_error *err,
+                                       const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+enum { CREDENTIALS_ADVISORY_MS = 15 * 60 * 1000, CREDENTIALS_MANDATORY_MS = 10 * 60 * 1000 };
+
+/* Gets new ones, from wherever. */
+typedef enum belay_code (*credentials_fetch_fn)(void *context, struct credentials *out,
+                                                struct belay_error *err);
+
+struct credentials_cache;
+struct credentials_cache *credentials_cache_new(const struct net_port *port, credentials_fetch_fn fetch,
+                                                void *context); /* NULL without memory */
+void credentials_cache_free(struct credentials_cache *cache);
+
+/*
+ * A copy of the present ones, which the caller releases. However many threads
+ * ask, one fetches. Never BELAY_UNKNOWN: what was to be signed was not sent.
+ */
+enum belay_code credentials_cache_get(struct credentials_cache *cache, struct credentials *out,
+                                      struct belay_error *err);
+/* A service refused these: fetch new ones at the next get, unless they are new already. */
+void credentials_cache_reject(struct credentials_cache *cache, const struct credentials *refused);
+
+#endif

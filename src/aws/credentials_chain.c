@@ -1,0 +1,332 @@
+/*
+ * Which credentials: the first source that is set up, in the order of AWS's
+ * tools. The whole chain is walked again at each refresh, so that a file that
+ * somebody replaced is read again.
+ *
+ *     environment > the profile (role > web identity > keys in the credentials
+ *     file > credential_process > keys in the config file) > container > IMDS
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "aws/aws_date.h"
+#include "aws/credentials_source.h"
+#include "base/error.h"
+
+enum { MAX_CHAIN = 8 }; /* roles assumed with roles assumed with ... */
+
+struct walk {
+    struct aws_client *client;
+    const struct profiles *profiles;
+    int depth; /* how many profiles led here; a circle ends at MAX_CHAIN */
+};
+
+/* AWS_ACCESS_KEY_ID and its companions. */
+static enum belay_code from_environment(const struct net_port *port, struct credentials *out,
+                                        struct belay_error *err)
+{
+    char *id = NULL;
+    char *secret = NULL;
+    struct credentials made = { 0 };
+    enum belay_code code = BELAY_OK;
+    const char *value;
+
+    if ((value = port_env(port, "AWS_ACCESS_KEY_ID")) != NULL) {
+        id = strdup(value);
+    }
+    if ((value = port_env(port, "AWS_SECRET_ACCESS_KEY")) != NULL) {
+        secret = strdup(value);
+    }
+    if (id == NULL && secret == NULL) {
+        code = error_set(err, BELAY_NOT_FOUND, "no credentials in the environment");
+    } else if (id == NULL || secret == NULL) {
+        code = error_set(err, BELAY_CONFIG, "%s is set but %s is not: set both or neither",
+                         id == NULL ? "AWS_SECRET_ACCESS_KEY" : "AWS_ACCESS_KEY_ID",
+                         id == NULL ? "AWS_ACCESS_KEY_ID" : "AWS_SECRET_ACCESS_KEY");
+    } else if (!credentials_init(&made, id, secret, port_env(port, "AWS_SESSION_TOKEN"))) {
+        code = error_no_memory(err);
+    }
+    value = code == BELAY_OK ? port_env(port, "AWS_CREDENTIAL_EXPIRATION") : NULL;
+    if (value != NULL && !date_parse_iso(value, &made.expires_unix_ms)) {
+        code = error_set(err, BELAY_CONFIG,
+                         "AWS_CREDENTIAL_EXPIRATION is not a time such as 2026-01-31T12:00:00Z");
+    }
+    if (code == BELAY_OK) {
+        code = credentials_set_source(&made, err, "the environment (AWS_ACCESS_KEY_ID)");
+    }
+    if (code == BELAY_OK) {
+        *out = made;
+    } else {
+        credentials_release(&made);
+    }
+    free(id);
+    if (secret != NULL) {
+        explicit_bzero(secret, strlen(secret));
+    }
+    free(secret);
+    return code;
+}
+
+/* Keys written into one of the files. */
+static enum belay_code from_section(const struct ini_section *section, const char *profile, const char *path,
+                                    struct credentials *out, struct belay_error *err)
+{
+    const char *id = ini_get(section, "aws_access_key_id");
+    const char *secret = ini_get(section, "aws_secret_access_key");
+    const char *token = ini_get(section, "aws_session_token");
+    struct credentials made = { 0 };
+    enum belay_code code;
+
+    if (id == NULL && secret == NULL) {
+        return error_set(err, BELAY_NOT_FOUND, "no keys in profile '%s'", profile);
+    }
+    if (id == NULL || secret == NULL || *id == '\0' || *secret == '\0') {
+        return error_set(err, BELAY_CONFIG, "profile '%s' in %s needs both aws_access_key_id and %s", profile,
+                         path, "aws_secret_access_key");
+    }
+    if (!credentials_init(&made, id, secret, token == NULL || *token == '\0' ? NULL : token)) {
+        return error_no_memory(err);
+    }
+    code = credentials_set_source(&made, err, "profile '%s' in %s", profile, path);
+    if (code == BELAY_OK) {
+        *out = made;
+    } else {
+        credentials_release(&made);
+    }
+    return code;
+}
+
+static enum belay_code from_files(const struct walk *walk, const char *profile, bool config_file,
+                                  struct credentials *out, struct belay_error *err)
+{
+    const struct profiles *profiles = walk->profiles;
+
+    return config_file
+               ? from_section(profile_in_config(profiles, profile), profile, profiles->config_path, out, err)
+               : from_section(profile_in_credentials(profiles, profile), profile, profiles->credentials_path,
+                              out, err);
+}
+
+static enum belay_code from_profile(struct walk *walk, const char *profile, struct credentials *out,
+                                    struct belay_error *err);
+
+/* What a role is assumed with, if the profile says `credential_source`. */
+static enum belay_code from_named_source(const struct walk *walk, const char *profile, const char *source,
+                                         struct credentials *out, struct belay_error *err)
+{
+    const struct aws_client *client = walk->client;
+    enum belay_code code;
+
+    if (strcmp(source, "Environment") == 0) {
+        code = from_environment(client->port, out, err);
+    } else if (strcmp(source, "Ec2InstanceMetadata") == 0) {
+        code = credentials_from_imds(client->port, client->http, walk->profiles, profile, out, err);
+    } else if (strcmp(source, "EcsContainer") == 0) {
+        code = credentials_from_container(client->port, client->http, out, err);
+    } else {
+        return error_set(err, BELAY_CONFIG,
+                         "credential_source of profile '%s' must be Environment, Ec2InstanceMetadata or "
+                         "EcsContainer",
+                         profile);
+    }
+    if (code == BELAY_NOT_FOUND) {
+        (void)error_wrap(err, "credential_source %s of profile '%s'", source, profile);
+        code = BELAY_CONFIG;
+    }
+    return code;
+}
+
+static enum belay_code from_source_profile(struct walk *walk, const char *profile, const char *source,
+                                           struct credentials *out, struct belay_error *err)
+{
+    enum belay_code code;
+
+    if (!profile_exists(walk->profiles, source)) {
+        return error_set(err, BELAY_CONFIG, "source_profile '%s' of profile '%s' does not exist", source,
+                         profile);
+    }
+    /* Keys beside a role are what other roles are assumed with, also by the profile itself. */
+    code = from_files(walk, source, false, out, err);
+    if (code == BELAY_NOT_FOUND) {
+        code = from_files(walk, source, true, out, err);
+    }
+    if (code != BELAY_NOT_FOUND) {
+        return code;
+    }
+    if (walk->depth == MAX_CHAIN) {
+        return error_set(err, BELAY_CONFIG, "the source_profile of '%s' leads in a circle, or too far",
+                         profile);
+    }
+    code = from_profile(walk, source, out, err);
+    return code != BELAY_NOT_FOUND
+               ? code
+               : error_set(err, BELAY_CONFIG, "source_profile '%s' of profile '%s' has no credentials",
+                           source, profile);
+}
+
+static enum belay_code from_role(struct walk *walk, const char *profile, struct credentials *out,
+                                 struct belay_error *err)
+{
+    const struct profiles *profiles = walk->profiles;
+    const char *source = profile_get(profiles, profile, "source_profile");
+    const char *named = profile_get(profiles, profile, "credential_source");
+    struct sts_role role = { .role_arn = profile_get(profiles, profile, "role_arn"),
+                             .session_name = profile_get(profiles, profile, "role_session_name"),
+                             .external_id = profile_get(profiles, profile, "external_id"),
+                             .duration = profile_get(profiles, profile, "duration_seconds") };
+    struct credentials base = { 0 };
+    enum belay_code code;
+
+    if (role.role_arn == NULL || (source == NULL && named == NULL)) {
+        return error_set(err, BELAY_NOT_FOUND, "profile '%s' assumes no role", profile);
+    }
+    if (source != NULL && named != NULL) {
+        return error_set(err, BELAY_CONFIG,
+                         "profile '%s' has both source_profile and credential_source: keep one", profile);
+    }
+    if (profile_get(profiles, profile, "mfa_serial") != NULL) {
+        return error_set(err, BELAY_CONFIG,
+                         "profile '%s' asks for an MFA code, which belay cannot: use credential_process",
+                         profile);
+    }
+    code = source != NULL ? from_source_profile(walk, profile, source, &base, err)
+                          : from_named_source(walk, profile, named, &base, err);
+    if (code == BELAY_OK) {
+        code = credentials_assume_role(walk->client, &role, &base, out, err);
+    }
+    credentials_release(&base);
+    return code;
+}
+
+/* A variable of the environment, unless the caller chose the profile; else the profile's key. */
+static char *web_setting(const struct walk *walk, const char *profile, bool use_environment,
+                         const char *variable, const char *key)
+{
+    const char *value = use_environment ? port_env(walk->client->port, variable) : NULL;
+
+    if (value == NULL) {
+        value = profile_get(walk->profiles, profile, key);
+    }
+    return value == NULL ? NULL : strdup(value);
+}
+
+static enum belay_code from_web_identity(const struct walk *walk, const char *profile,
+                                         struct credentials *out, struct belay_error *err)
+{
+    /* Of a profile that another one names as its source, only what the file says counts. */
+    bool use = !walk->client->profile_is_given && walk->depth == 1;
+    char *file = web_setting(walk, profile, use, "AWS_WEB_IDENTITY_TOKEN_FILE", "web_identity_token_file");
+    char *arn = web_setting(walk, profile, use, "AWS_ROLE_ARN", "role_arn");
+    char *name = web_setting(walk, profile, use, "AWS_ROLE_SESSION_NAME", "role_session_name");
+    struct sts_role role = { .role_arn = arn, .session_name = name, .token_file = file };
+    enum belay_code code;
+
+    if (file == NULL) {
+        code = error_set(err, BELAY_NOT_FOUND, "no web identity");
+    } else if (arn == NULL) {
+        code = error_set(err, BELAY_CONFIG, "there is a web identity token but no role: set AWS_ROLE_ARN");
+    } else {
+        role.duration = profile_get(walk->profiles, profile, "duration_seconds");
+        code = credentials_assume_role_with_token(walk->client, &role, out, err);
+    }
+    free(file);
+    free(arn);
+    free(name);
+    return code;
+}
+
+static enum belay_code refuse_sso(const struct walk *walk, const char *profile, struct belay_error *err)
+{
+    static const char *const keys[] = { "sso_session", "sso_start_url", "sso_account_id", "login_session" };
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (profile_get(walk->profiles, profile, keys[i]) != NULL) {
+            return error_set(
+                err, BELAY_CONFIG,
+                "profile '%s' signs in with SSO, which belay leaves to the AWS CLI: add a profile with "
+                "'credential_process = aws configure export-credentials --profile %s "
+                "--format process' and name it in AWS_PROFILE",
+                profile, profile);
+        }
+    }
+    return BELAY_NOT_FOUND;
+}
+
+/* A role that nothing says how to assume is a slip, not a reason to go on as somebody else. */
+static enum belay_code refuse_half_role(const struct walk *walk, const char *profile, struct belay_error *err)
+{
+    if (profile_get(walk->profiles, profile, "role_arn") == NULL) {
+        return BELAY_NOT_FOUND;
+    }
+    return error_set(err, BELAY_CONFIG,
+                     "profile '%s' has role_arn but no source_profile, credential_source or "
+                     "web_identity_token_file",
+                     profile);
+}
+
+static enum belay_code from_profile(struct walk *walk, const char *profile, struct credentials *out,
+                                    struct belay_error *err)
+{
+    const char *command = profile_get(walk->profiles, profile, "credential_process");
+    enum belay_code code;
+
+    walk->depth++;
+    code = from_role(walk, profile, out, err);
+    if (code == BELAY_NOT_FOUND) {
+        code = from_web_identity(walk, profile, out, err);
+    }
+    if (code == BELAY_NOT_FOUND) {
+        code = refuse_half_role(walk, profile, err);
+    }
+    if (code == BELAY_NOT_FOUND) {
+        code = from_files(walk, profile, false, out, err);
+    }
+    if (code == BELAY_NOT_FOUND && command != NULL) {
+        code = credentials_from_process(walk->client->port, command, profile, out, err);
+    }
+    if (code == BELAY_NOT_FOUND) {
+        code = from_files(walk, profile, true, out, err);
+    }
+    if (code == BELAY_NOT_FOUND) {
+        code = refuse_sso(walk, profile, err);
+    }
+    walk->depth--;
+    return code;
+}
+
+static enum belay_code none_found(const struct aws_client *client, struct belay_error *err)
+{
+    return error_set(
+        err, BELAY_CONFIG,
+        "no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run "
+        "where a role is attached (not in the environment, profile '%s', a container's endpoint, "
+        "or an EC2 instance's role)",
+        client->profile);
+}
+
+enum belay_code aws_fetch_credentials(void *context, struct credentials *out, struct belay_error *err)
+{
+    struct aws_client *client = context;
+    struct profiles profiles = { 0 };
+    struct walk walk = { .client = client, .profiles = &profiles };
+    enum belay_code code = BELAY_NOT_FOUND;
+
+    if (!client->profile_is_given) {
+        code = from_environment(client->port, out, err);
+    }
+    if (code != BELAY_NOT_FOUND) {
+        return code;
+    }
+    code = profiles_load(client->port, &profiles, err);
+    if (code == BELAY_OK) {
+        code = from_profile(&walk, client->profile, out, err);
+    }
+    if (code == BELAY_NOT_FOUND) {
+        code = credentials_from_container(client->port, client->http, out, err);
+    }
+    if (code == BELAY_NOT_FOUND) {
+        code = credentials_from_imds(client->port, client->http, &profiles, client->profile, out, err);
+    }
+    profiles_release(&profiles);
+    return code == BELAY_NOT_FOUND ? none_found(client, err) : code;
+}

@@ -1,0 +1,267 @@
+/*
+ * The role of an EC2 instance, from the instance metadata service: a token
+ * first (version 2), then the role's name, then its keys. Where the token cannot
+ * be had, version 1, which needs none, unless it is forbidden.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "aws/credentials_source.h"
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "http_client/uri.h"
+
+enum { TIMEOUT_MS = 1000, MAX_ANSWER = 64 << 10, MAX_ROLE = 256 };
+
+#define ROLE_PATH "/latest/meta-data/iam/security-credentials/"
+
+struct imds {
+    const struct net_port *port;
+    struct http *http;
+    char *base;    /* owned; the endpoint without a '/' at its end */
+    bool is_set;   /* somebody named the endpoint */
+    bool v1_is_ok; /* without a token, if need be */
+    char *token;   /* owned; NULL: version 1 */
+};
+
+static const char *setting(const struct net_port *port, const char *variable, const struct profiles *profiles,
+                           const char *profile, const char *key)
+{
+    const char *value = port_env(port, variable);
+
+    return value != NULL ? value : profile_get(profiles, profile, key);
+}
+
+static bool is_true(const char *text)
+{
+    return text != NULL && strcasecmp(text, "true") == 0;
+}
+
+static enum belay_code find_endpoint(struct imds *imds, const struct profiles *profiles, const char *profile,
+                                     struct belay_error *err)
+{
+    const struct net_port *port = imds->port;
+    const char *url = setting(port, "AWS_EC2_METADATA_SERVICE_ENDPOINT", profiles, profile,
+                              "ec2_metadata_service_endpoint");
+    struct uri uri = { 0 };
+    size_t len;
+
+    imds->is_set = url != NULL;
+    imds->base = url == NULL ? NULL : strdup(url);
+    if (url == NULL) {
+        const char *mode = setting(port, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", profiles, profile,
+                                   "ec2_metadata_service_endpoint_mode");
+        bool v6 = mode != NULL && strcasecmp(mode, "ipv6") == 0;
+        imds->base = strdup(v6 ? "http://[fd00:ec2::254]" : "http://169.254.169.254");
+    }
+    if (imds->base == NULL) {
+        return error_no_memory(err);
+    }
+    if (!uri_parse(imds->base, &uri)) {
+        return error_set(err, BELAY_CONFIG, "AWS_EC2_METADATA_SERVICE_ENDPOINT is not a URL");
+    }
+    uri_release(&uri);
+    for (len = strlen(imds->base); len > 0 && imds->base[len - 1] == '/';) {
+        imds->base[--len] = '\0';
+    }
+    imds->v1_is_ok = !is_true(
+        setting(port, "AWS_EC2_METADATA_V1_DISABLED", profiles, profile, "ec2_metadata_v1_disabled"));
+    return BELAY_OK;
+}
+
+static enum belay_code ask(struct imds *imds, const char *method, const char *path,
+                           const struct http_header *header, struct http_response *out,
+                           struct belay_error *err)
+{
+    struct buf url = BUF_INIT(4096);
+    struct http_request request = { .method = method,
+                                    .headers = header,
+                                    .n_headers = header == NULL ? 0 : 1,
+                                    .timeout_ms = TIMEOUT_MS,
+                                    .connect_timeout_ms = TIMEOUT_MS,
+                                    .max_answer = MAX_ANSWER,
+                                    .may_repeat = true,
+                                    .direct = true };
+    enum belay_code code;
+
+    buf_addf(&url, "%s%s", imds->base, path);
+    if (url.failed) {
+        code = error_no_memory(err);
+    } else {
+        request.url = url.data;
+        code = http_send(imds->http, &request, out, err);
+    }
+    buf_release(&url);
+    return code;
+}
+
+static enum belay_code not_on_ec2(const struct imds *imds, struct belay_error *err)
+{
+    if (imds->is_set) {
+        (void)error_wrap(err, "credentials from the instance metadata service");
+        return BELAY_UNREACHABLE;
+    }
+    return error_set(err, BELAY_NOT_FOUND, "there is no instance metadata service");
+}
+
+static enum belay_code without_token(const struct imds *imds, struct belay_error *err)
+{
+    return imds->v1_is_ok ? BELAY_OK
+                          : error_set(err, BELAY_CONFIG,
+                                      "the instance metadata service gave no token, and "
+                                      "AWS_EC2_METADATA_V1_DISABLED forbids to do without");
+}
+
+static enum belay_code get_token(struct imds *imds, struct belay_error *err)
+{
+    const struct http_header header = { "x-aws-ec2-metadata-token-ttl-seconds", "21600" };
+    struct http_response response = { 0 };
+    enum belay_code code = ask(imds, "PUT", "/latest/api/token", &header, &response, err);
+
+    if (code == BELAY_UNREACHABLE) {
+        return not_on_ec2(imds, err);
+    }
+    if (code == BELAY_UNKNOWN) {
+        /* The answer did not come: in a container, it may not travel that far (hop limit). */
+        belay_error_release(err);
+        return without_token(imds, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (response.status == 200 && response.body_len > 0 && text_is_clean(response.body, MAX_ANSWER)) {
+        imds->token = response.body;
+        response.body = NULL;
+    } else if (response.status == 403 || response.status == 404 || response.status == 405) {
+        code = without_token(imds, err);
+    } else {
+        code = error_set(err, response.status >= 500 ? BELAY_UNREACHABLE : BELAY_NOT_PERMITTED,
+                         "the instance metadata service answered a request for a token with HTTP %d",
+                         response.status);
+    }
+    http_response_release(&response);
+    return code;
+}
+
+static enum belay_code get(struct imds *imds, const char *path, struct http_response *out,
+                           struct belay_error *err)
+{
+    const struct http_header header = { "x-aws-ec2-metadata-token", imds->token };
+    enum belay_code code = ask(imds, "GET", path, imds->token == NULL ? NULL : &header, out, err);
+
+    if (code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN) {
+        return not_on_ec2(imds, err);
+    }
+    if (code != BELAY_OK || out->status == 200) {
+        return code;
+    }
+    if (out->status == 404) {
+        return error_set(err, BELAY_NOT_FOUND, "this EC2 instance has no role");
+    }
+    return error_set(err, out->status >= 500 ? BELAY_UNREACHABLE : BELAY_NOT_PERMITTED,
+                     "the instance metadata service answered with HTTP %d", out->status);
+}
+
+/* The first line; what would not fit into a path is refused. */
+static char *role_of(const struct http_response *response)
+{
+    size_t len = response->body == NULL ? 0 : strcspn(response->body, "\r\n");
+
+    for (size_t i = 0; i < len; i++) {
+        if (strchr("/?#% ", response->body[i]) != NULL || (unsigned char)response->body[i] < ' ') {
+            return NULL;
+        }
+    }
+    return len == 0 || len > MAX_ROLE ? NULL : strndup(response->body, len);
+}
+
+static enum belay_code get_role(struct imds *imds, char **out_role, struct belay_error *err)
+{
+    struct http_response response = { 0 };
+    enum belay_code code = get(imds, ROLE_PATH, &response, err);
+
+    if (code == BELAY_OK) {
+        char *role = role_of(&response);
+
+        if (role == NULL) {
+            code = error_set(err, BELAY_NOT_FOUND, "this EC2 instance has no role");
+        } else {
+            *out_role = role;
+        }
+    }
+    http_response_release(&response);
+    return code;
+}
+
+/*
+ * The service may fail to renew the keys it hands out. They are often taken past
+ * their time, so they are kept, and asked for again a little later, by chance not
+ * at the same moment on all machines.
+ */
+static void stretch(const struct net_port *port, struct credentials *made)
+{
+    int64_t now = port_unix_ms(port);
+    int64_t window = CREDENTIALS_ADVISORY_MS + 120000 + (int64_t)(port_chance(port) * 480000);
+
+    made->outlive = true;
+    if (made->expires_unix_ms != 0 && made->expires_unix_ms <= now) {
+        made->expires_unix_ms = now + window;
+    }
+}
+
+static enum belay_code get_keys(struct imds *imds, const char *role, struct credentials *out,
+                                struct belay_error *err)
+{
+    struct http_response response = { 0 };
+    struct credentials made = { 0 };
+    struct buf path = BUF_INIT(1024);
+    enum belay_code code;
+
+    buf_addf(&path, "%s%s", ROLE_PATH, role);
+    code = path.failed ? error_no_memory(err) : get(imds, path.data, &response, err);
+    if (code == BELAY_OK) {
+        code = credentials_from_json(response.body, response.body_len, "Token",
+                                     "the instance metadata service", &made, err);
+    }
+    if (code == BELAY_OK) {
+        stretch(imds->port, &made);
+        code = credentials_set_source(&made, err, "the EC2 instance's role '%s'", role);
+    }
+    if (code == BELAY_OK) {
+        *out = made;
+    } else {
+        credentials_release(&made);
+    }
+    buf_release(&path);
+    http_response_release(&response);
+    return code;
+}
+
+enum belay_code credentials_from_imds(const struct net_port *port, struct http *http,
+                                      const struct profiles *profiles, const char *profile,
+                                      struct credentials *out, struct belay_error *err)
+{
+    struct imds imds = { .port = port, .http = http };
+    char *role = NULL;
+    enum belay_code code;
+
+    if (port_env_is_true(port, "AWS_EC2_METADATA_DISABLED")) {
+        return error_set(err, BELAY_NOT_FOUND, "AWS_EC2_METADATA_DISABLED is set");
+    }
+    code = find_endpoint(&imds, profiles, profile, err);
+    if (code == BELAY_OK) {
+        code = get_token(&imds, err);
+    }
+    if (code == BELAY_OK) {
+        code = get_role(&imds, &role, err);
+    }
+    if (code == BELAY_OK) {
+        code = get_keys(&imds, role, out, err);
+    }
+    free(role);
+    free(imds.base);
+    free(imds.token);
+    return code;
+}

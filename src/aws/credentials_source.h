@@ -1,0 +1,48 @@
+/*
+ * The places credentials come from. Each function returns BELAY_NOT_FOUND if
+ * its place is not set up, so that the next is asked; any other failure ends the
+ * search, since falling through to other credentials would act as somebody else.
+ * No error text contains anything that was read.
+ */
+#ifndef AWS_CREDENTIALS_SOURCE_H
+#define AWS_CREDENTIALS_SOURCE_H
+
+#include "aws/aws_client.h"
+
+/* A command that prints JSON; `origin` is its profile. */
+enum belay_code credentials_from_process(const struct net_port *port, const char *command,
+                                         const char *profile, struct credentials *out,
+                                         struct belay_error *err);
+
+/* ECS, EKS Pod Identity, and others that offer an HTTP endpoint. */
+enum belay_code credentials_from_container(const struct net_port *port, struct http *http,
+                                           struct credentials *out, struct belay_error *err);
+
+/* The role of an EC2 instance. */
+enum belay_code credentials_from_imds(const struct net_port *port, struct http *http,
+                                      const struct profiles *profiles, const char *profile,
+                                      struct credentials *out, struct belay_error *err);
+
+struct sts_role {
+    const char *role_arn;
+    const char *session_name; /* NULL: one is made up */
+    const char *external_id;  /* or NULL */
+    const char *duration;     /* seconds; or NULL */
+    const char *token_file;   /* for web identity */
+};
+/* sts:AssumeRole, signed with `base`. */
+enum belay_code credentials_assume_role(struct aws_client *client, const struct sts_role *role,
+                                        const struct credentials *base, struct credentials *out,
+                                        struct belay_error *err);
+/* sts:AssumeRoleWithWebIdentity, with the token in role->token_file instead of a signature. */
+enum belay_code credentials_assume_role_with_token(struct aws_client *client, const struct sts_role *role,
+                                                   struct credentials *out, struct belay_error *err);
+
+/*
+ * {"AccessKeyId", "SecretAccessKey", `token_key`, "Expiration"} as containers,
+ * IMDS and commands print it. `what` is who printed it, for errors.
+ */
+enum belay_code credentials_from_json(const char *text, size_t len, const char *token_key, const char *what,
+                                      struct credentials *out, struct belay_error *err);
+
+#endif

@@ -1,0 +1,176 @@
+#include "aws/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+struct pipes {
+    int out[2];
+    int complaints[2];
+};
+
+static void close_all(struct pipes *pipes)
+{
+    int *all[] = { &pipes->out[0], &pipes->out[1], &pipes->complaints[0], &pipes->complaints[1] };
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (*all[i] >= 0) {
+            (void)close(*all[i]);
+            *all[i] = -1;
+        }
+    }
+}
+
+static int spawn(char *const arguments[], const struct pipes *pipes, pid_t *out_pid)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    sigset_t defaults;
+    int rc;
+
+    (void)sigemptyset(&none);
+    (void)sigemptyset(&defaults);
+    (void)sigaddset(&defaults, SIGPIPE);
+    (void)posix_spawn_file_actions_init(&actions);
+    (void)posix_spawnattr_init(&attributes);
+    /* In our own process group: it may have to ask for a code on the terminal, and Ctrl-C ends both. */
+    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    (void)posix_spawnattr_setsigmask(&attributes, &none);
+    (void)posix_spawnattr_setsigdefault(&attributes, &defaults);
+    rc = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    if (rc == 0) {
+        rc = posix_spawn_file_actions_adddup2(&actions, pipes->out[1], 1);
+    }
+    if (rc == 0) {
+        rc = posix_spawn_file_actions_adddup2(&actions, pipes->complaints[1], 2);
+    }
+    if (rc == 0) {
+        rc = posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+    }
+    if (rc == 0) {
+        rc = posix_spawnp(out_pid, arguments[0], &actions, &attributes, arguments, environ);
+    }
+    (void)posix_spawn_file_actions_destroy(&actions);
+    (void)posix_spawnattr_destroy(&attributes);
+    return rc;
+}
+
+/* Some bytes of one pipe; false once it is at its end. */
+static bool drain(int fd, struct buf *into, bool keep_all, bool *out_overflow)
+{
+    char block[4096];
+    ssize_t n = read(fd, block, sizeof block);
+
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) {
+        return true;
+    }
+    if (n > 0 && (size_t)n > into->max - into->len) {
+        *out_overflow = *out_overflow || keep_all;
+        n = (ssize_t)(into->max - into->len);
+        buf_add(into, block, (size_t)n);
+        return !keep_all;
+    }
+    if (n > 0) {
+        buf_add(into, block, (size_t)n);
+    }
+    explicit_bzero(block, sizeof block);
+    return n > 0;
+}
+
+/* Read both pipes to their ends; false if time ran out. */
+static bool read_both(struct pipes *pipes, int64_t deadline_ms, struct buf *out, struct buf *complaints,
+                      bool *out_overflow)
+{
+    struct pollfd fds[2] = { { pipes->out[0], POLLIN, 0 }, { pipes->complaints[0], POLLIN, 0 } };
+    bool open[2] = { true, true };
+
+    while ((open[0] || open[1]) && !*out_overflow) {
+        int64_t left = deadline_ms - clock_boot_ms();
+
+        if (left <= 0) {
+            return false;
+        }
+        fds[0].fd = open[0] ? pipes->out[0] : -1;
+        fds[1].fd = open[1] ? pipes->complaints[0] : -1;
+        if (poll(fds, 2, (int)left) < 0 && errno != EINTR) {
+            return false;
+        }
+        if (open[0] && fds[0].revents != 0) {
+            open[0] = drain(pipes->out[0], out, true, out_overflow);
+        }
+        if (open[1] && fds[1].revents != 0) {
+            open[1] = drain(pipes->complaints[0], complaints, false, out_overflow);
+        }
+    }
+    return true;
+}
+
+/* Waits until it has ended or time is up; then it is killed. Returns its status. */
+static int reap(pid_t pid, bool in_time, int64_t deadline_ms)
+{
+    int status = 0;
+
+    while (in_time) {
+        pid_t done = waitpid(pid, &status, WNOHANG);
+
+        if (done == pid || (done < 0 && errno != EINTR)) {
+            break;
+        }
+        in_time = clock_boot_ms() < deadline_ms;
+        (void)poll(NULL, 0, 5);
+    }
+    if (!in_time) {
+        (void)kill(pid, SIGKILL);
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+        }
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+enum belay_code process_run(char *const arguments[], int64_t timeout_ms, struct buf *out,
+                            struct buf *complaints, int *out_status, struct belay_error *err)
+{
+    struct pipes pipes = { { -1, -1 }, { -1, -1 } };
+    int64_t deadline_ms = clock_boot_ms() + timeout_ms;
+    enum belay_code code = BELAY_OK;
+    bool overflow = false;
+    bool in_time;
+    pid_t pid;
+    int rc;
+
+    if (pipe2(pipes.out, O_CLOEXEC) < 0 || pipe2(pipes.complaints, O_CLOEXEC) < 0) {
+        code = error_set(err, BELAY_UNREACHABLE, "cannot run '%s': %s", arguments[0], strerror(errno));
+        goto done;
+    }
+    rc = spawn(arguments, &pipes, &pid);
+    if (rc != 0) {
+        code = error_set(err, BELAY_CONFIG, "cannot run '%s': %s", arguments[0], strerror(rc));
+        goto done;
+    }
+    (void)close(pipes.out[1]);
+    (void)close(pipes.complaints[1]);
+    pipes.out[1] = pipes.complaints[1] = -1;
+    in_time = read_both(&pipes, deadline_ms, out, complaints, &overflow);
+    *out_status = reap(pid, in_time && !overflow, deadline_ms);
+    if (overflow) {
+        code = error_set(err, BELAY_BAD_CONTENT, "'%s' printed more than %zu bytes", arguments[0], out->max);
+    } else if (!in_time) {
+        code = error_set(err, BELAY_UNREACHABLE, "'%s' did not end within %lld s", arguments[0],
+                         (long long)timeout_ms / 1000);
+    } else if (out->failed) {
+        code = error_no_memory(err);
+    }
+
+done:
+    close_all(&pipes);
+    return code;
+}

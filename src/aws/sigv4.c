@@ -1,0 +1,341 @@
+#include "aws/sigv4.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include "base/error.h"
+#include "http_client/uri.h"
+
+enum { KEY_SIZE = 32, CACHE_SIZE = 8, DAY_SIZE = 9, MAX_CANONICAL = 4 << 20, EXTRA_HEADERS = 3 };
+static const char algorithm[] = "AWS4-HMAC-SHA256";
+
+/* A key of the day, under the hash of what it was made from: secret, day, region, service. */
+struct cached_key {
+    unsigned char made_from[KEY_SIZE];
+    unsigned char key[KEY_SIZE];
+    bool used;
+};
+
+struct sigv4_signer {
+    pthread_mutex_t mutex;
+    struct cached_key keys[CACHE_SIZE];
+    size_t next;
+};
+
+struct sigv4_signer *sigv4_signer_new(void)
+{
+    struct sigv4_signer *signer = calloc(1, sizeof *signer);
+
+    if (signer != NULL) {
+        (void)pthread_mutex_init(&signer->mutex, NULL);
+    }
+    return signer;
+}
+
+void sigv4_signer_free(struct sigv4_signer *signer)
+{
+    if (signer == NULL) {
+        return;
+    }
+    (void)pthread_mutex_destroy(&signer->mutex);
+    OPENSSL_cleanse(signer, sizeof *signer);
+    free(signer);
+}
+
+static void to_hex(const unsigned char *bytes, char out[SIGV4_HASH_SIZE])
+{
+    static const char hex[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < KEY_SIZE; i++) {
+        out[2 * i] = hex[bytes[i] >> 4];
+        out[2 * i + 1] = hex[bytes[i] & 15];
+    }
+    out[2 * KEY_SIZE] = '\0';
+}
+
+static bool sha256(const void *data, size_t len, unsigned char out[KEY_SIZE])
+{
+    return EVP_Digest(data, len, out, NULL, EVP_sha256(), NULL) == 1;
+}
+
+static bool hmac(const unsigned char *key, size_t key_len, const char *text, unsigned char out[KEY_SIZE])
+{
+    return HMAC(EVP_sha256(), key, (int)key_len, (const unsigned char *)text, strlen(text), out, NULL) !=
+           NULL;
+}
+
+/* Lower-case hex of SHA-256. False if libcrypto fails. */
+static bool hash_of(const void *data, size_t len, char out[SIGV4_HASH_SIZE])
+{
+    unsigned char digest[KEY_SIZE];
+
+    if (!sha256(len == 0 ? "" : data, len, digest)) {
+        return false;
+    }
+    to_hex(digest, out);
+    return true;
+}
+
+/* "20150830T123600Z" */
+static void write_date(int64_t unix_ms, char out[SIGV4_DATE_SIZE])
+{
+    time_t seconds = (time_t)(unix_ms / 1000);
+    struct tm tm;
+
+    memset(&tm, 0, sizeof tm);
+    (void)gmtime_r(&seconds, &tm);
+    if (strftime(out, SIGV4_DATE_SIZE, "%Y%m%dT%H%M%SZ", &tm) == 0) {
+        out[0] = '\0'; /* a clock beyond the year 9999: the server will say so */
+    }
+}
+
+static bool derive_key(const struct sigv4_identity *identity, const char *day, unsigned char out[KEY_SIZE])
+{
+    struct buf secret = BUF_INIT(4096);
+    unsigned char key[KEY_SIZE];
+    bool ok;
+
+    buf_addf(&secret, "AWS4%s", identity->secret_access_key);
+    ok = !secret.failed && hmac((const unsigned char *)secret.data, secret.len, day, key) &&
+         hmac(key, sizeof key, identity->region, key) && hmac(key, sizeof key, identity->service, key) &&
+         hmac(key, sizeof key, "aws4_request", out);
+    if (secret.data != NULL) {
+        OPENSSL_cleanse(secret.data, secret.cap);
+    }
+    buf_release(&secret);
+    OPENSSL_cleanse(key, sizeof key);
+    return ok;
+}
+
+static bool hash_of_origin(const struct sigv4_identity *identity, const char *day,
+                           unsigned char out[KEY_SIZE])
+{
+    struct buf text = BUF_INIT(8192);
+    bool ok;
+
+    buf_addf(&text, "%s\n%s\n%s\n%s", day, identity->region, identity->service, identity->secret_access_key);
+    ok = !text.failed && sha256(text.data, text.len, out);
+    if (text.data != NULL) {
+        OPENSSL_cleanse(text.data, text.cap);
+    }
+    buf_release(&text);
+    return ok;
+}
+
+static bool signing_key(struct sigv4_signer *signer, const struct sigv4_identity *identity, const char *day,
+                        unsigned char out[KEY_SIZE])
+{
+    unsigned char origin[KEY_SIZE];
+    bool found = false;
+
+    if (!hash_of_origin(identity, day, origin)) {
+        return false;
+    }
+    (void)pthread_mutex_lock(&signer->mutex);
+    for (size_t i = 0; i < CACHE_SIZE && !found; i++) {
+        if (signer->keys[i].used && memcmp(signer->keys[i].made_from, origin, KEY_SIZE) == 0) {
+            memcpy(out, signer->keys[i].key, KEY_SIZE);
+            found = true;
+        }
+    }
+    if (!found && derive_key(identity, day, out)) {
+        struct cached_key *slot = &signer->keys[signer->next++ % CACHE_SIZE];
+
+        memcpy(slot->made_from, origin, KEY_SIZE);
+        memcpy(slot->key, out, KEY_SIZE);
+        slot->used = true;
+        found = true;
+    }
+    (void)pthread_mutex_unlock(&signer->mutex);
+    return found;
+}
+
+struct scope {
+    char date[SIGV4_DATE_SIZE];
+    char day[DAY_SIZE];
+    char *text; /* owned; day/region/service/aws4_request */
+};
+
+static bool scope_init(struct scope *scope, const struct sigv4_identity *identity)
+{
+    struct buf text = BUF_INIT(1024);
+
+    write_date(identity->unix_ms, scope->date);
+    (void)snprintf(scope->day, sizeof scope->day, "%.8s", scope->date);
+    buf_addf(&text, "%s/%s/%s/aws4_request", scope->day, identity->region, identity->service);
+    scope->text = buf_take(&text);
+    return scope->text != NULL;
+}
+
+static bool sign_text(struct sigv4_signer *signer, const struct sigv4_identity *identity,
+                      const struct scope *scope, const struct buf *canonical, char out[SIGV4_HASH_SIZE])
+{
+    struct buf text = BUF_INIT(2048);
+    unsigned char key[KEY_SIZE];
+    char hash[SIGV4_HASH_SIZE];
+    bool ok = !canonical->failed && hash_of(canonical->data, canonical->len, hash);
+
+    if (ok) {
+        buf_addf(&text, "%s\n%s\n%s\n%s", algorithm, scope->date, scope->text, hash);
+        ok = !text.failed && signing_key(signer, identity, scope->day, key) &&
+             hmac(key, sizeof key, text.data, key);
+    }
+    if (ok) {
+        to_hex(key, out);
+    }
+    buf_release(&text);
+    OPENSSL_cleanse(key, sizeof key);
+    return ok;
+}
+
+static bool payload_hash(const struct sigv4_request *request, char out[SIGV4_HASH_SIZE])
+{
+    if (request->unsigned_payload) {
+        (void)snprintf(out, SIGV4_HASH_SIZE, "%s", SIGV4_UNSIGNED_PAYLOAD);
+        return true;
+    }
+    return hash_of(request->body, request->body_len, out);
+}
+
+static size_t add_own_headers(struct http_header *headers, size_t n, const struct sigv4_request *request,
+                              const struct sigv4_identity *identity, const struct scope *scope,
+                              const char *hash)
+{
+    headers[n++] = (struct http_header){ "x-amz-date", scope->date };
+    if (identity->session_token != NULL) {
+        headers[n++] = (struct http_header){ "x-amz-security-token", identity->session_token };
+    }
+    if (request->hash_header) {
+        headers[n++] = (struct http_header){ "x-amz-content-sha256", hash };
+    }
+    return n;
+}
+
+enum belay_code sigv4_sign(struct sigv4_signer *signer, const struct sigv4_request *request,
+                           const struct sigv4_identity *identity, struct sigv4_signature *out_signature,
+                           struct belay_error *err)
+{
+    struct http_header *headers = calloc(request->n_headers + EXTRA_HEADERS, sizeof *headers);
+    struct sigv4_request whole = *request;
+    struct sigv4_signature result = { 0 };
+    struct buf canonical = BUF_INIT(MAX_CANONICAL);
+    struct buf names = BUF_INIT(65536);
+    struct buf authorization = BUF_INIT(65536 + 1024);
+    struct scope scope = { 0 };
+    enum belay_code code = BELAY_OK;
+
+    if (headers == NULL || !scope_init(&scope, identity) || !payload_hash(request, result.payload_hash)) {
+        code = error_set(err, BELAY_NO_MEMORY, "cannot sign: out of memory");
+        goto done;
+    }
+    for (size_t i = 0; i < request->n_headers; i++) {
+        headers[i] = request->headers[i];
+    }
+    whole.headers = headers;
+    whole.n_headers =
+        add_own_headers(headers, request->n_headers, request, identity, &scope, result.payload_hash);
+    sigv4_canonical(&whole, result.payload_hash, &canonical, &names);
+    if (names.failed || !sign_text(signer, identity, &scope, &canonical, result.signature)) {
+        code = error_set(err, BELAY_NO_MEMORY, "cannot sign: the request is too large, or out of memory");
+        goto done;
+    }
+    buf_addf(&authorization, "%s Credential=%s/%s, SignedHeaders=%s, Signature=%s", algorithm,
+             identity->access_key_id, scope.text, names.data, result.signature);
+    result.authorization = buf_take(&authorization);
+    if (result.authorization == NULL) {
+        code = error_no_memory(err);
+        goto done;
+    }
+    memcpy(result.amz_date, scope.date, sizeof result.amz_date);
+    *out_signature = result;
+
+done:
+    free(headers);
+    free(scope.text);
+    buf_release(&canonical);
+    buf_release(&names);
+    buf_release(&authorization);
+    return code;
+}
+
+void sigv4_signature_release(struct sigv4_signature *signature)
+{
+    free(signature->authorization);
+    memset(signature, 0, sizeof *signature);
+}
+
+static void add_presign_query(struct buf *query, const struct sigv4_request *request,
+                              const struct sigv4_identity *identity, const struct scope *scope,
+                              int64_t expires_s, const char *signed_headers)
+{
+    struct buf credential = BUF_INIT(2048);
+    char seconds[24];
+
+    if (request->query != NULL) {
+        buf_adds(query, request->query);
+    }
+    buf_addf(&credential, "%s/%s", identity->access_key_id, scope->text);
+    query->failed = query->failed || credential.failed;
+    (void)snprintf(seconds, sizeof seconds, "%lld", (long long)expires_s);
+    if (!query->failed) {
+        uri_add_query(query, "X-Amz-Algorithm", algorithm);
+        uri_add_query(query, "X-Amz-Credential", credential.data);
+        uri_add_query(query, "X-Amz-Date", scope->date);
+        uri_add_query(query, "X-Amz-Expires", seconds);
+        uri_add_query(query, "X-Amz-SignedHeaders", signed_headers);
+        if (identity->session_token != NULL) {
+            uri_add_query(query, "X-Amz-Security-Token", identity->session_token);
+        }
+    }
+    buf_release(&credential);
+}
+
+enum belay_code sigv4_presign(struct sigv4_signer *signer, const struct sigv4_request *request,
+                              const struct sigv4_identity *identity, int64_t expires_s, char **out_query,
+                              struct belay_error *err)
+{
+    struct sigv4_request whole = *request;
+    struct buf query = BUF_INIT(MAX_CANONICAL);
+    struct buf canonical = BUF_INIT(MAX_CANONICAL);
+    struct buf names = BUF_INIT(65536);
+    char hash[SIGV4_HASH_SIZE];
+    char signature[SIGV4_HASH_SIZE];
+    struct scope scope = { 0 };
+    enum belay_code code = BELAY_OK;
+    char *done = NULL;
+
+    if (scope_init(&scope, identity) && payload_hash(request, hash)) {
+        /* The list of signed headers is itself part of what is signed. */
+        sigv4_canonical(&whole, hash, &canonical, &names);
+        if (!canonical.failed && !names.failed) {
+            add_presign_query(&query, request, identity, &scope, expires_s, names.data);
+            buf_release(&canonical);
+            names.len = 0;
+            whole.query = query.data;
+        }
+    }
+    if (query.data != NULL && !query.failed) {
+        sigv4_canonical(&whole, hash, &canonical, &names);
+        if (sign_text(signer, identity, &scope, &canonical, signature)) {
+            uri_add_query(&query, "X-Amz-Signature", signature);
+            done = buf_take(&query);
+        }
+    }
+    if (done != NULL) {
+        *out_query = done;
+    } else {
+        code = error_set(err, BELAY_NO_MEMORY, "cannot sign: the request is too large, or out of memory");
+    }
+    free(scope.text);
+    buf_release(&query);
+    buf_release(&canonical);
+    buf_release(&names);
+    return code;
+}

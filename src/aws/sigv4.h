@@ -1,0 +1,79 @@
+/*
+ * AWS Signature Version 4.
+ *
+ *     canonical request --SHA-256--> string to sign --HMAC with a key of the day--> signature
+ *
+ * What is signed is what is sent: path and query are given as they stand on the
+ * wire. All services but S3 see the path normalised and encoded once more; S3
+ * sees it as it is.
+ */
+#ifndef AWS_SIGV4_H
+#define AWS_SIGV4_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "belay.h"
+#include "http_client/http.h"
+
+#define SIGV4_UNSIGNED_PAYLOAD "UNSIGNED-PAYLOAD"
+
+enum { SIGV4_HASH_SIZE = 65, SIGV4_DATE_SIZE = 17 };
+
+struct sigv4_request {
+    const char *method;
+    const char *path;                  /* percent-encoded, begins with '/'; "" is "/" */
+    const char *query;                 /* percent-encoded, without '?'; NULL or "": none */
+    const struct http_header *headers; /* all that are to be signed; "host" must be among them */
+    size_t n_headers;
+    const void *body;
+    size_t body_len;
+    bool unsigned_payload; /* S3: leave the body out of the signature */
+    bool plain_path;       /* S3: the path as it is */
+    bool hash_header;      /* S3: send and sign x-amz-content-sha256 */
+};
+
+struct sigv4_identity {
+    const char *access_key_id;
+    const char *secret_access_key;
+    const char *session_token; /* NULL: none */
+    const char *region;
+    const char *service;
+    int64_t unix_ms; /* when it is signed, by the server's clock as far as it is known */
+};
+
+/* What is to be sent besides the headers that were given. */
+struct sigv4_signature {
+    char *authorization;                /* owned */
+    char amz_date[SIGV4_DATE_SIZE];     /* x-amz-date */
+    char payload_hash[SIGV4_HASH_SIZE]; /* x-amz-content-sha256, if hash_header */
+    char signature[SIGV4_HASH_SIZE];
+};
+
+/* Remembers the keys of the day; any number of threads may use one. */
+struct sigv4_signer;
+struct sigv4_signer *sigv4_signer_new(void); /* NULL without memory */
+void sigv4_signer_free(struct sigv4_signer *signer);
+
+/*
+ * Sign with headers. x-amz-date, x-amz-security-token (if there is a token) and
+ * x-amz-content-sha256 (if hash_header) are signed as well, and the caller sends
+ * them; they may not be among the headers given.
+ */
+enum belay_code sigv4_sign(struct sigv4_signer *signer, const struct sigv4_request *request,
+                           const struct sigv4_identity *identity, struct sigv4_signature *out_signature,
+                           struct belay_error *err);
+void sigv4_signature_release(struct sigv4_signature *signature);
+
+/* The whole query of a URL that is good for expires_s seconds and needs no headers but those given. */
+enum belay_code sigv4_presign(struct sigv4_signer *signer, const struct sigv4_request *request,
+                              const struct sigv4_identity *identity, int64_t expires_s, char **out_query,
+                              struct belay_error *err);
+
+/* The canonical request; *out_signed_headers gets "host;x-amz-date". In canonical.c. */
+void sigv4_canonical(const struct sigv4_request *request, const char *payload_hash, struct buf *out_canonical,
+                     struct buf *out_signed_headers);
+
+#endif

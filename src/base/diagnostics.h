@@ -1,0 +1,34 @@
+/* What a look at a configuration or a store finds, told one at a time and counted. */
+#ifndef BASE_DIAGNOSTICS_H
+#define BASE_DIAGNOSTICS_H
+
+#include "belay.h"
+
+struct findings {
+    belay_finding_fn fn; /* NULL: nobody listens */
+    void *context;
+    size_t n;
+    size_t n_warnings;
+    size_t n_failed;
+    enum belay_code worst; /* BELAY_OK while nothing failed */
+};
+
+void finding_ok(struct findings *findings, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* `advice` NULL: there is nothing to do. */
+void finding_warn(struct findings *findings, const char *name, const char *advice, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/*
+ * Codes that do not say what to do about a whole store count as the nearest of
+ * BELAY_CONFIG, BELAY_NOT_PERMITTED and BELAY_UNREACHABLE.
+ */
+void finding_failed(struct findings *findings, enum belay_code code, const char *name, const char *advice,
+                    const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+/* The same with the text of an error, which as a rule says itself what to do. */
+void finding_error(struct findings *findings, const char *name, const char *advice,
+                   const struct belay_error *err);
+
+#endif

@@ -1,0 +1,67 @@
+#include "base/suggest.h"
+
+#include <stdint.h>
+#include <string.h>
+
+enum { NAME_MAX_COMPARED = 48 };
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Three rows of the usual table are enough: a swap looks back two. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t rows[3][NAME_MAX_COMPARED + 1];
+    size_t na = strlen(a);
+    size_t nb = strlen(b);
+
+    if (na > NAME_MAX_COMPARED || nb > NAME_MAX_COMPARED) {
+        return SIZE_MAX;
+    }
+    for (size_t j = 0; j <= nb; j++) {
+        rows[0][j] = j;
+    }
+    for (size_t i = 1; i <= na; i++) {
+        size_t *row = rows[i % 3];
+        const size_t *before = rows[(i - 1) % 3];
+
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            row[j] = least(least(before[j], row[j - 1]) + 1, before[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+                row[j] = least(row[j], rows[(i - 2) % 3][j - 2] + 1);
+            }
+        }
+    }
+    return rows[na % 3][nb];
+}
+
+void nearest_begin(struct nearest *nearest, const char *typed)
+{
+    nearest->typed = typed;
+    nearest->found = NULL;
+    nearest->distance = SIZE_MAX;
+}
+
+void nearest_offer(struct nearest *nearest, const char *candidate)
+{
+    size_t d = distance(nearest->typed, candidate);
+
+    if (d < nearest->distance && d <= strlen(candidate) / 3 + 1) {
+        nearest->found = candidate;
+        nearest->distance = d;
+    }
+}
+
+const char *nearest_name(const char *typed, const char *const *names, size_t n)
+{
+    struct nearest nearest;
+
+    nearest_begin(&nearest, typed);
+    for (size_t i = 0; i < n; i++) {
+        nearest_offer(&nearest, names[i]);
+    }
+    return nearest.found;
+}

@@ -1,0 +1,29 @@
+/* Apart from src/open/table_admin.c: the network module frees such tables too. */
+#include <stdlib.h>
+
+#include "belay.h"
+
+void belay_table_free(struct belay_table *table)
+{
+    if (table == NULL) {
+        return;
+    }
+    belay_table_free(table->fence);
+    free(table->name);
+    free(table->layout);
+    free(table->region);
+    free(table->endpoint);
+    free(table->arn);
+    free(table->status);
+    free(table->keys);
+    free(table->keys_wanted);
+    free(table->billing);
+    free(table->ttl_attribute);
+    free(table->ttl_status);
+    free(table->ttl_wanted);
+    free(table->recovery);
+    free(table->encryption);
+    free(table->misfit);
+    free(table->policy);
+    free(table);
+}

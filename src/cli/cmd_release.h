@@ -1,9 +1,0 @@
-#ifndef CLI_CMD_RELEASE_H
-#define CLI_CMD_RELEASE_H
-
-#include "cli/cli.h"
-
-/* Release KEY with --id and --outcome: for `release` and `locks release`. */
-int release_by_id(struct cli_context *context, const struct options *options);
-
-#endif

@@ -1,0 +1,161 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/commands/commands.h"
+#include "cli/core/lock_options.h"
+#include "cli/core/lock_print.h"
+#include "cli/core/waiting.h"
+#include "cli/output/print.h"
+
+static void print_for_people(const struct cli_context *context, struct belay_lock *lock, int64_t heartbeat_ms)
+{
+    const struct belay_info *info = belay_lock_info(lock);
+    struct buf command = BUF_INIT(4096);
+    char span[CLOCK_TEXT_SIZE];
+    char verb[CLOCK_TEXT_SIZE + 16];
+
+    if (context->quiet) {
+        (void)printf("%s\n", info->lock_id);
+        return;
+    }
+    lock_print_card(context, info);
+    if (heartbeat_ms > 0) {
+        /* Said, as not every store keeps it. */
+        (void)snprintf(verb, sizeof verb, "renew --ttl %s", clock_format_duration(span, info->ttl_ms));
+        lock_command(&command, context, verb, info->key, info->lock_id);
+        (void)printf("\nRenew it every %s:\n  %s\n", clock_format_span(span, heartbeat_ms),
+                     command.failed ? "" : command.data);
+        buf_release(&command);
+    }
+    lock_command(&command, context, "release", info->key, info->lock_id);
+    (void)printf("\nRelease it when you are done:\n  %s\n", command.failed ? "" : command.data);
+    buf_release(&command);
+}
+
+/* A lock whose id nobody was told cannot be released by anyone: do it here. */
+static int print_or_release(struct cli_context *context, struct belay_lock *lock, int64_t heartbeat_ms)
+{
+    int code = CLI_OK;
+
+    if (context->json) {
+        code = lock_print_json(context, belay_lock_info(lock));
+    } else {
+        print_for_people(context, lock, heartbeat_ms);
+    }
+    code = cli_finish(context, code);
+    if (code != CLI_OK && !belay_lock_is_reentered(lock)) {
+        (void)belay_lock_release(lock, BELAY_OUTCOME_FAILED, NULL);
+        cli_hint(context, "the lock was released again, as its id could not be told");
+    }
+    return code;
+}
+
+/* Locking is switched off, which the library has said already. Scripts get an id that 'release' accepts. */
+static int print_unprotected(const struct cli_context *context, struct belay_lock *lock)
+{
+    const struct belay_info *info = belay_lock_info(lock);
+
+    if (context->json) {
+        return lock_print_json(context, info);
+    }
+    if (context->quiet) {
+        (void)printf("%s\n", info->lock_id);
+    }
+    return CLI_OK;
+}
+
+static int say_refusal(const struct cli_context *context, const struct lock_request *request,
+                       const struct belay_error *err)
+{
+    struct buf command = BUF_INIT(4096);
+    int code = cli_error(context, err);
+
+    if (err->code == BELAY_UNKNOWN) {
+        lock_command(&command, context, "acquire", request->key, request->options.lock_id);
+        cli_hint(context, "it may be yours; to find out, repeat it with the same id:");
+        cli_hint(context, "%s", command.failed ? "" : command.data);
+        buf_release(&command);
+    } else if (err->code == BELAY_HELD && request->options.wait_ms == 0 && request->options.attempts == 0) {
+        cli_hint(context, "--wait 5m waits for it");
+    }
+    return code;
+}
+
+static int acquire(struct cli_context *context, struct lock_request *request, struct belay_error *err)
+{
+    struct belay_client *client;
+    struct belay_lock *lock = NULL;
+    struct waiting *waiting;
+    char fresh_id[UUID_TEXT_SIZE];
+    int code;
+
+    if (cli_client(context, &client, err) != BELAY_OK) {
+        return cli_error(context, err);
+    }
+    /* Ours, so that we can name it if the answer is lost. */
+    if (request->options.lock_id == NULL && belay_client_locking_enabled(client) &&
+        uuid_make_at(clock_unix_ms(), fresh_id)) {
+        request->options.lock_id = fresh_id;
+    }
+    waiting = waiting_new(context, request->key);
+    request->options.outlives_process = true;
+    request->options.on_waiting = waiting_show;
+    request->options.context = waiting;
+    request->options.cancel = cli_cancel(context);
+    (void)belay_lock_acquire(client, request->key, &request->options, &lock, err);
+    waiting_free(waiting);
+    if (lock == NULL) {
+        return say_refusal(context, request, err);
+    }
+    code = belay_lock_is_protected(lock) ? print_or_release(context, lock, belay_lock_heartbeat_ms(lock))
+                                         : print_unprotected(context, lock);
+    belay_lock_free(lock);
+    return code;
+}
+
+static int exec_acquire(struct cli_context *context, const struct options *options)
+{
+    struct lock_request request = LOCK_REQUEST_INIT;
+    struct belay_error err = BELAY_ERROR_INIT;
+    int code;
+
+    if (lock_request_read(context, options, &request, &err) != BELAY_OK) {
+        code = cli_error(context, &err);
+    } else {
+        code = acquire(context, &request, &err);
+    }
+    lock_request_release(&request);
+    belay_error_release(&err);
+    return code;
+}
+
+const struct cli_command cmd_acquire = {
+    .name = "acquire",
+    .synopsis = "[OPTIONS] KEY",
+    .summary = "take a lock and print it",
+    .about =
+        "Takes the lock KEY and prints it. The lock belongs to nobody's process: it stays until it is "
+        "released with its lock id, or until its lease ends, by default after 10m. Who holds it longer "
+        "renews it with 'belay renew'. To hold a lock while a command runs, 'belay run' is safer.\n\n"
+        "If somebody else holds the lock, it says who and since when; with --wait it waits, in the order of "
+        "arrival. Ctrl-C ends the wait and leaves nothing behind.\n\n"
+        "With --quiet only the lock id is printed. If the lock cannot be printed it is released again.",
+    .groups = { &lock_group, &key_group },
+    .max_args = 1,
+    .takes_key = true,
+    .exits = { { 0, "the lock is yours" },
+               { 64, "the command line is wrong" },
+               { 69, "the store could not be reached" },
+               { 74, "unknown: repeat with the same --id to find out" },
+               { 75, "held by someone else, or the wait timed out" },
+               { 77, "the lock id was used before" },
+               { 78, "the configuration is wrong" } },
+    .examples = { { "belay acquire nightly-backup --ttl 1h --wait 5m",
+                    "take the lock for an hour, waiting up to five minutes for it" },
+                  { "id=$(belay acquire --quiet db-migration) || exit",
+                    "in a script: keep the lock id, for 'belay release'" } },
+    .exec = exec_acquire,
+};

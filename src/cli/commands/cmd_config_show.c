@@ -1,0 +1,92 @@
+#include <string.h>
+
+#include "cli/commands/commands.h"
+#include "cli/core/listing.h"
+#include "json/json_write.h"
+
+static const struct table_column columns[] = { { "NAME", 0 }, { "VALUE", 20 }, { "ORIGIN", 20 } };
+static const struct listing_kind settings = { "settings", columns, sizeof columns / sizeof columns[0],
+                                              false };
+
+/*
+ * A flag beats the environment and the file, which are all that the library
+ * knows. `i` counts what it knows, and after that the flags it has no name for.
+ */
+static bool setting_in_force(const struct cli_context *context, const struct belay_config *config, size_t i,
+                             struct belay_setting *out)
+{
+    bool has_state_store = belay_config_get(config, "state_store") != NULL;
+
+    if (i < belay_config_count(config)) {
+        *out = belay_config_setting(config, i);
+    } else if (i == belay_config_count(config) && context->state_store_url != NULL && !has_state_store) {
+        out->name = "state_store";
+    } else {
+        return false;
+    }
+    if (strcmp(out->name, "store") == 0 && context->store_url != NULL) {
+        out->value = context->store_url;
+        out->origin = "option --store";
+    } else if (strcmp(out->name, "state_store") == 0 && context->state_store_url != NULL) {
+        out->value = context->state_store_url;
+        out->origin = "option --state-store";
+    }
+    return true;
+}
+
+static int show(const struct cli_context *context, const struct belay_config *config, struct belay_error *err)
+{
+    struct listing listing;
+    struct belay_setting setting = { 0 };
+    int status = listing_begin(&listing, &settings, context);
+
+    if (status != CLI_OK) {
+        return status;
+    }
+    for (size_t i = 0; setting_in_force(context, config, i, &setting); i++) {
+        if (listing.form == LISTING_JSON) {
+            listing_add_json(&listing, wire_line(json_pack("{s:o,s:o,s:o}", "name", wire_text(setting.name),
+                                                           "value", wire_text(setting.value), "origin",
+                                                           wire_text(setting.origin))));
+        } else {
+            table_add(listing.table, setting.name);
+            table_add(listing.table, setting.value == NULL ? "-" : setting.value);
+            table_add(listing.table, setting.origin);
+        }
+        (void)listing_next(&listing);
+    }
+    status = listing_end(&listing, BELAY_OK, err);
+    if (status == CLI_OK) {
+        listing_close(&listing, "");
+    }
+    return status;
+}
+
+static int exec_config_show(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    const struct belay_config *config;
+    int code;
+
+    (void)options;
+    if (cli_config(context, &config, &err) != BELAY_OK) {
+        code = cli_error(context, &err);
+    } else {
+        code = show(context, config, &err);
+    }
+    belay_error_release(&err);
+    return code;
+}
+
+const struct cli_command cmd_config_show = {
+    .name = "config show",
+    .synopsis = "",
+    .summary = "show what is in force, and where it came from",
+    .about = "Shows every setting with its value and its origin: an option, a variable of the environment, a "
+             "line of the configuration file, or a default. Options beat the environment, the environment "
+             "beats the file, and the file beats the defaults.",
+    .exits = { { 0, "shown" }, { 64, "the command line is wrong" }, { 78, "the configuration is wrong" } },
+    .examples = { { "belay config show", "what is in force here" },
+                  { "belay --config ci.yaml config show --json", "of another file, for a program" } },
+    .exec = exec_config_show,
+};

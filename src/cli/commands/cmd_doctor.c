@@ -1,0 +1,142 @@
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/commands/commands.h"
+#include "cli/output/print.h"
+#include "json/json_write.h"
+
+/* Every request has a limit of its own; this is for a disk that does not answer, for which nobody has one. */
+enum { PATIENCE_S = 90, NAME_WIDTH = 14 };
+
+struct doctor_print {
+    const struct cli_context *cli;
+    size_t n;
+    size_t n_warnings;
+    size_t n_failed;
+    bool failed; /* no memory for a line */
+};
+
+static void print_json(struct doctor_print *print, const struct belay_finding *finding)
+{
+    char *line = wire_line(json_pack(
+        "{s:s,s:o,s:o,s:o,s:o}", "level", belay_finding_level_name(finding->level), "code",
+        finding->level == BELAY_FINDING_FAILED ? wire_text(belay_code_name(finding->code)) : json_null(),
+        "name", wire_text(finding->name), "text", wire_text(finding->text), "advice",
+        wire_text(finding->advice)));
+
+    print->failed = print->failed || line == NULL;
+    (void)printf("%s%s", print->n == 0 ? "" : ",\n", line == NULL ? "{}" : line);
+    free(line);
+}
+
+static void print_line(const struct doctor_print *print, const struct belay_finding *finding)
+{
+    static const char *const words[] = { "ok", "warning", "FAILED" };
+    static const char *const styles[] = { "green", "yellow", "red" };
+    bool colour = print->cli->color_out;
+
+    if (print->cli->quiet && finding->level == BELAY_FINDING_OK) {
+        return;
+    }
+    (void)printf("%s%-7s%s  %-*s  ", print_style(colour, styles[finding->level]), words[finding->level],
+                 print_style(colour, PRINT_RESET), NAME_WIDTH, finding->name);
+    print_safe(stdout, finding->text);
+    if (finding->advice != NULL) {
+        (void)fputs(" -> ", stdout);
+        print_safe(stdout, finding->advice);
+    }
+    (void)fputc('\n', stdout);
+    (void)fflush(stdout); /* the next check may take a while */
+}
+
+static void on_finding(void *context, const struct belay_finding *finding)
+{
+    struct doctor_print *print = context;
+
+    if (print->cli->json) {
+        print_json(print, finding);
+    } else {
+        print_line(print, finding);
+    }
+    print->n++;
+    print->n_warnings += finding->level == BELAY_FINDING_WARNING;
+    print->n_failed += finding->level == BELAY_FINDING_FAILED;
+}
+
+static void *give_up(void *context)
+{
+    struct timespec patience = { PATIENCE_S, 0 };
+    struct cli_context *cli = context;
+
+    while (nanosleep(&patience, &patience) != 0) {
+    }
+    (void)cli_fail(cli, BELAY_UNREACHABLE,
+                   "no answer for %d s: the disk or the service behind the last check hangs", PATIENCE_S);
+    _exit(CLI_UNREACHABLE);
+}
+
+static void set_watch(struct cli_context *context)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, give_up, context) == 0) {
+        (void)pthread_detach(thread);
+    }
+}
+
+static int exec_doctor(struct cli_context *context, const struct options *options)
+{
+    struct belay_doctor_options doctor = BELAY_DOCTOR_OPTIONS_INIT;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct doctor_print print = { .cli = context };
+    enum belay_code code;
+
+    (void)options;
+    doctor.config_path = context->config_path;
+    doctor.store_url = context->store_url;
+    doctor.store_origin = "option --store";
+    set_watch(context);
+    if (context->json) {
+        (void)fputs("{\"findings\":[", stdout);
+    }
+    code = belay_doctor(&doctor, on_finding, &print, &err);
+    if (context->json) {
+        (void)printf("],\"checks\":%zu,\"warnings\":%zu,\"failed\":%zu}\n", print.n, print.n_warnings,
+                     print.n_failed);
+    } else if (code != BELAY_OK) {
+        (void)fflush(stdout);
+        (void)cli_error(context, &err);
+    } else if (print.n_warnings > 0) {
+        (void)fflush(stdout);
+        cli_note(context, "%zu checks, %zu with a warning", print.n, print.n_warnings);
+    }
+    belay_error_release(&err);
+    return print.failed ? CLI_BUG : cli_exit_code(code);
+}
+
+const struct cli_command cmd_doctor = {
+    .name = "doctor",
+    .synopsis = "",
+    .summary = "check configuration, store, clock and permissions",
+    .about =
+        "Checks what belay depends on, and prints one line for each thing: ok, warning or FAILED, what was "
+        "found, and what to do about it. With --quiet only warnings and failures are printed.\n\n"
+        "Looked at are the configuration file and where the store's URL came from; of an SQLite store the "
+        "directory, the file system, free space, permissions, the schema, the wake file and the clocks; of a "
+        "DynamoDB store the region, the endpoint, where the credentials came from, the table's keys and time "
+        "to live, the clock against the service's, and each action that IAM has to allow. Both are written "
+        "to, and what was written is removed again.\n\n"
+        "Nothing that stays is changed: a store that is not there yet is not made. Nothing secret is "
+        "printed.",
+    .exits = { { 0, "nothing failed; there may be warnings" },
+               { 64, "the command line is wrong" },
+               { 69, "the store could not be reached" },
+               { 77, "something is not allowed" },
+               { 78, "the configuration is wrong, or the store is not what it should be" } },
+    .examples = { { "belay doctor", "before the first lock on a machine" },
+                  { "belay doctor --store dynamodb:deploy-locks --json", "for a program" } },
+    .exec = exec_doctor,
+};

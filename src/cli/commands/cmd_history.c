@@ -1,0 +1,123 @@
+#include <stdlib.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "cli/commands/commands.h"
+#include "cli/core/listing.h"
+#include "cli/core/lock_options.h"
+#include "json/json_write.h"
+
+static const struct table_column columns[] = {
+    { "TIME", 0 }, { "EVENT", 0 }, { "HOLDER", 12 }, { "TOKEN", 0 }, { "AFTER", 0 }, { "NOTE", 8 },
+};
+static const struct listing_kind events = { "events", columns, sizeof columns / sizeof columns[0], false };
+
+static void add_row(struct table *table, const struct belay_event *event)
+{
+    const char *name = event->locked_by_name;
+    struct buf note = BUF_INIT(1 << 16);
+    char text[CLOCK_TEXT_SIZE];
+
+    if (name == NULL || *name == '\0') {
+        name = event->locked_by == NULL ? "" : event->locked_by;
+    }
+    table_add(table, clock_format_utc(text, event->at_unix_ms, false));
+    table_add(table, event->type);
+    table_add(table, name);
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)event->token);
+    table_add(table, event->token == 0 ? "-" : text);
+    table_add(table, event->duration_ms < 0 ? "-" : clock_format_span(text, event->duration_ms));
+    if (event->by != NULL) {
+        buf_addf(&note, "by %s%s", event->by, event->reason == NULL ? "" : ": ");
+    }
+    buf_adds(&note, event->reason == NULL ? "" : event->reason);
+    table_add(table, note.failed || note.data == NULL ? "" : note.data);
+    buf_release(&note);
+}
+
+static bool on_event(void *context, const struct belay_event *event)
+{
+    struct listing *listing = context;
+
+    if (listing->form == LISTING_JSON) {
+        listing_add_json(listing, wire_line(wire_event(event)));
+    } else {
+        add_row(listing->table, event);
+    }
+    return listing_next(listing);
+}
+
+static int print_trail(struct cli_context *context, struct belay_client *client, const char *key,
+                       size_t limit, struct belay_error *err)
+{
+    struct listing listing;
+    int status = listing_begin(&listing, &events, context);
+
+    if (status == CLI_OK) {
+        status = listing_end(&listing, belay_history(client, key, limit, on_event, &listing, err), err);
+    }
+    if (status != CLI_OK) {
+        return status;
+    }
+    if (listing.n == 0) {
+        return cli_fail(context, BELAY_NOT_FOUND, "no history of '%s' in %s", key,
+                        belay_client_store_url(client));
+    }
+    listing_close(&listing, "");
+    return CLI_OK;
+}
+
+static int exec_history(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    char *key = NULL;
+    long limit = 0;
+    int code;
+
+    (void)options_count(options, "limit", &limit);
+    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
+        cli_client(context, &client, &err) != BELAY_OK) {
+        code = cli_error(context, &err);
+    } else {
+        code = print_trail(context, client, key, (size_t)limit, &err);
+    }
+    belay_error_release(&err);
+    free(key);
+    return code;
+}
+
+static const struct option_def defs[] = {
+    { .name = "limit",
+      .kind = OPTION_COUNT,
+      .value = "N",
+      .min = 1,
+      .help = "the last N events; by default all that are kept" },
+    { .name = NULL },
+};
+static const struct option_group group = { "Options", defs };
+
+const struct cli_command cmd_history = {
+    .name = "history",
+    .synopsis = "KEY [--limit N]",
+    .summary = "show the audit trail of one lock",
+    .about =
+        "Shows everything that happened to a lock, oldest first: who took it, renewed it, was refused, "
+        "waited, lost it, released it, or ended it by force and why. AFTER is how long it had been held or "
+        "waited for.\n\n"
+        "A store that keeps no history, such as DynamoDB, is made up for by the audit file, if the "
+        "configuration has 'audit: {file: PATH}': the events in it, in its last 64 MiB.\n\n"
+        "With --json it prints {\"events\": [...]}, each with id, timestamp, level, event, lock_key, "
+        "lock_id, "
+        "token, locked_by, locked_by_name, by, reason, duration_seconds and metadata.",
+    .groups = { &group, &key_group },
+    .max_args = 1,
+    .takes_key = true,
+    .exits = { { 0, "shown" },
+               { 64, "the command line is wrong" },
+               { 66, "nothing is known of such a lock, or neither store nor audit file has a history" },
+               { 69, "the store could not be reached" } },
+    .examples = { { "belay history deploy-api-prod --limit 20", "its last twenty events" },
+                  { "belay history deploy-api-prod --json", "for a program" } },
+    .exec = exec_history,
+};

@@ -1,0 +1,214 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/commands/cmd_list.h"
+#include "cli/commands/commands.h"
+#include "cli/core/listing.h"
+#include "cli/core/lock_options.h"
+#include "cli/core/lock_print.h"
+#include "cli/output/print.h"
+#include "json/json_write.h"
+
+struct lock_list {
+    struct listing listing;
+    char *last_key; /* owned; for the cursor */
+    int64_t now_unix_ms;
+};
+
+static const struct table_column columns[] = {
+    { "KEY", 12 }, { "HOLDER", 8 }, { "AGE", 0 }, { "EXPIRES IN", 0 }, { "STATUS", 0 }, { "WAITING", 0 },
+};
+static const struct listing_kind locks = { "locks", columns, sizeof columns / sizeof columns[0], true };
+
+static void add_row(struct table *table, const struct belay_info *info, int64_t now_unix_ms)
+{
+    bool active = info->status == BELAY_STATUS_ACTIVE;
+    struct buf holder = BUF_INIT(1 << 16);
+    struct buf state = BUF_INIT(256);
+    char age[CLOCK_TEXT_SIZE];
+    char left[CLOCK_TEXT_SIZE];
+    char waiting[24];
+
+    print_holder_short(&holder, info);
+    lock_state(&state, info);
+    (void)snprintf(waiting, sizeof waiting, "%zu", info->n_waiters);
+    table_add(table, info->key);
+    table_add(table, holder.failed ? "?" : holder.data);
+    table_add(table, clock_format_span(age, (now_unix_ms - info->locked_at_unix_ms) / 1000 * 1000));
+    table_add(table, active ? clock_format_span(left, info->expires_in_ms) : "-");
+    table_add(table, state.failed ? "?" : state.data);
+    table_add(table, info->n_waiters == 0 ? "-" : waiting);
+    buf_release(&holder);
+    buf_release(&state);
+}
+
+static bool on_lock(void *context, const struct belay_info *info)
+{
+    struct lock_list *list = context;
+    struct listing *listing = &list->listing;
+
+    switch (listing->form) {
+    case LISTING_JSON:
+        listing_add_json(listing, wire_line(wire_lock(info)));
+        break;
+    case LISTING_NAMES:
+        listing_add_name(listing, info->key);
+        break;
+    case LISTING_TABLE:
+        add_row(listing->table, info, list->now_unix_ms);
+        break;
+    }
+    free(list->last_key);
+    list->last_key = strdup(info->key);
+    listing->failed = listing->failed || list->last_key == NULL;
+    return listing_next(listing);
+}
+
+static enum belay_code read_query(const struct options *options, struct belay_query *query,
+                                  struct belay_error *err)
+{
+    const char *filter = options_text(options, "filter");
+    long limit = 0;
+
+    if (options_has(options, "all") && filter != NULL) {
+        return error_set(err, BELAY_INVALID, "--all and --filter contradict each other: give one of them");
+    }
+    query->prefix = options_text(options, "prefix");
+    query->cursor = options_text(options, "cursor");
+    query->all = options_has(options, "all");
+    query->stale_only = options_has(options, "stale");
+    if (options_count(options, "limit", &limit)) {
+        query->limit = (size_t)limit;
+    }
+    if (filter != NULL) {
+        filter += strlen("status=");
+        query->status = strcmp(filter, "active") == 0    ? BELAY_STATUS_ACTIVE
+                        : strcmp(filter, "expired") == 0 ? BELAY_STATUS_EXPIRED
+                                                         : BELAY_STATUS_RELEASED;
+    }
+    return BELAY_OK;
+}
+
+static void close_json(const struct lock_list *list, bool more)
+{
+    char *cursor = more ? wire_line(wire_text(list->last_key)) : NULL;
+    struct buf tail = BUF_INIT(1 << 16);
+
+    buf_addf(&tail, ",\"next_cursor\":%s", cursor == NULL ? "null" : cursor);
+    listing_close(&list->listing, tail.failed ? "" : tail.data);
+    buf_release(&tail);
+    free(cursor);
+}
+
+static void end_text(const struct lock_list *list, const struct belay_query *query, bool more)
+{
+    const struct cli_context *context = list->listing.context;
+    bool filtered = query->prefix != NULL || query->stale_only || query->status != BELAY_STATUS_NONE ||
+                    query->cursor != NULL;
+
+    if (list->listing.n == 0 && filtered) {
+        cli_note(context, "no such locks");
+        cli_hint(context, "'belay list --all' shows all of them, released ones too");
+    } else if (list->listing.n == 0) {
+        cli_note(context, "no locks in %s", belay_client_store_url(context->client));
+        cli_hint(context, "to take one: belay acquire KEY");
+    }
+    if (more) {
+        struct buf cursor = BUF_INIT(4096);
+
+        shell_quote(&cursor, list->last_key);
+        cli_note(context, "there are more: --cursor %s", cursor.failed ? "" : cursor.data);
+        buf_release(&cursor);
+    }
+}
+
+int list_locks(struct cli_context *context, struct belay_client *client, const struct belay_query *query,
+               struct belay_error *err)
+{
+    struct lock_list list = { .now_unix_ms = clock_unix_ms() };
+    bool more = false;
+    int status = listing_begin(&list.listing, &locks, context);
+
+    if (status == CLI_OK) {
+        status = listing_end(&list.listing, belay_list(client, query, on_lock, &list, &more, err), err);
+    }
+    if (status == CLI_OK && context->json) {
+        close_json(&list, more);
+    } else if (status == CLI_OK) {
+        end_text(&list, query, more);
+    }
+    free(list.last_key);
+    return status;
+}
+
+static int exec_list(struct cli_context *context, const struct options *options)
+{
+    struct belay_query query = BELAY_QUERY_INIT;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    int code;
+
+    if (read_query(options, &query, &err) != BELAY_OK || cli_client(context, &client, &err) != BELAY_OK) {
+        code = cli_error(context, &err);
+    } else {
+        code = list_locks(context, client, &query, &err);
+    }
+    belay_error_release(&err);
+    return code;
+}
+
+static const struct option_def defs[] = {
+    PREFIX_OPTION,
+    { .name = "filter",
+      .kind = OPTION_CHOICE,
+      .choices = "status=active|status=expired|status=released",
+      .help = "only locks of this status; by default active and expired ones" },
+    { .name = "all", .kind = OPTION_FLAG, .help = "locks of any status" },
+    { .name = "stale", .kind = OPTION_FLAG, .help = "only locks whose holder missed its heartbeats" },
+    { .name = "limit", .kind = OPTION_COUNT, .value = "N", .min = 1, .help = "at most N of them" },
+    { .name = "cursor",
+      .kind = OPTION_TEXT,
+      .value = "KEY",
+      .complete = COMPLETE_KEY,
+      .help = "go on after this key: next_cursor of the list before" },
+    { .name = NULL },
+};
+static const struct option_group group = { "Options", defs };
+
+#define LIST_ABOUT                                                                                           \
+    "Lists locks in the order of their keys: those that are held, and those whose lease ended without a "    \
+    "release. A lock is stale if its holder declared a heartbeat and has missed it for long.\n\n"            \
+    "On a terminal the columns shrink to fit; elsewhere nothing is cut. With --quiet only the keys are "     \
+    "printed. With --json it prints {\"locks\": [...], \"next_cursor\"}, however many there are, as they "   \
+    "are read."
+#define LIST_EXITS                                                                                           \
+    {                                                                                                        \
+        { 0, "listed, even if there are none" }, { 64, "the command line is wrong" },                        \
+            { 69, "the store could not be reached" }, { 78, "the configuration is wrong" },                  \
+    }
+
+const struct cli_command cmd_list = {
+    .name = "list",
+    .synopsis = "[OPTIONS]",
+    .summary = "list the locks",
+    .about = LIST_ABOUT,
+    .groups = { &group },
+    .exits = LIST_EXITS,
+    .examples = { { "belay list --prefix deploy-", "the deploys under way" },
+                  { "belay list --stale --json", "locks that may need 'belay unlock', for a program" } },
+    .exec = exec_list,
+};
+
+const struct cli_command cmd_locks_list = {
+    .name = "locks list",
+    .synopsis = "[OPTIONS]",
+    .summary = "the same as 'belay list'",
+    .about = LIST_ABOUT,
+    .groups = { &group },
+    .exits = LIST_EXITS,
+    .examples = { { "belay locks list --filter status=active", "what is held now" },
+                  { "belay locks list --json", "for a program" } },
+    .exec = exec_list,
+};

@@ -1,0 +1,81 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/commands/cmd_release.h"
+#include "cli/commands/commands.h"
+#include "cli/core/lock_options.h"
+#include "cli/core/lock_print.h"
+#include "cli/output/print.h"
+
+int release_by_id(struct cli_context *context, const struct options *options)
+{
+    const char *outcome = options_text(options, "outcome");
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    struct belay_info *info = NULL;
+    char *key = NULL;
+    int code = CLI_OK;
+
+    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
+        cli_client(context, &client, &err) != BELAY_OK ||
+        belay_release(client, key, options_text(options, "id"),
+                      outcome != NULL && strcmp(outcome, "failed") == 0 ? BELAY_OUTCOME_FAILED
+                                                                        : BELAY_OUTCOME_COMPLETED,
+                      &info, &err) != BELAY_OK) {
+        code = cli_error(context, &err);
+    } else if (context->json && info != NULL) {
+        code = lock_print_json(context, info);
+    } else if (!context->quiet && !context->json) {
+        (void)fputs("Released '", stdout);
+        print_safe(stdout, key);
+        (void)fputs("'\n", stdout);
+    }
+    belay_info_free(info);
+    belay_error_release(&err);
+    free(key);
+    return code;
+}
+
+static int exec_release(struct cli_context *context, const struct options *options)
+{
+    if (!options_has(options, "id")) {
+        int code =
+            cli_fail(context, BELAY_INVALID, "release needs --id: the lock id that 'belay acquire' printed");
+
+        cli_hint(context, "to end somebody else's lock: belay unlock KEY --force");
+        return code;
+    }
+    return release_by_id(context, options);
+}
+
+static const struct option_def defs[] = {
+    { .name = "id", .kind = OPTION_TEXT, .value = "LOCK_ID", .help = "the lock id that acquire printed" },
+    { .name = "outcome",
+      .kind = OPTION_CHOICE,
+      .choices = "completed|failed",
+      .help = "how the work ended; by default completed" },
+    { .name = NULL },
+};
+static const struct option_group group = { "Options", defs };
+
+const struct cli_command cmd_release = {
+    .name = "release",
+    .synopsis = "KEY --id LOCK_ID [--outcome completed|failed]",
+    .summary = "end a lock",
+    .about =
+        "Ends the lock, so that the next can have it at once. Only its holder can do that, who knows the "
+        "lock id; 'belay unlock' ends somebody else's. Releasing twice is not an error while nobody has "
+        "taken the lock since.",
+    .groups = { &group, &key_group },
+    .max_args = 1,
+    .takes_key = true,
+    .exits = { { 0, "released, now or before" },
+               { 64, "the command line is wrong" },
+               { 66, "there is no such lock (on a store that keeps nothing of released locks: 0)" },
+               { 69, "the store could not be reached" },
+               { 74, "unknown: it may have been released; repeat it" },
+               { 77, "not the holder; nothing was changed" } },
+    .examples = { { "belay release nightly-backup --id \"$id\"", "the work is done" },
+                  { "belay release nightly-backup --id \"$id\" --outcome failed", "it was not" } },
+    .exec = exec_release,
+};

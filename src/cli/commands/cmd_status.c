@@ -1,0 +1,94 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/commands/commands.h"
+#include "cli/core/lock_options.h"
+#include "cli/core/lock_print.h"
+
+/* While locking is switched off nothing that is asked about a lock fails: it counts as granted. */
+static enum belay_code get_lock(const struct cli_context *context, struct belay_client *client,
+                                const char *key, struct belay_info **out_info, struct belay_error *err)
+{
+    enum belay_code code = belay_get(client, key, out_info, err);
+    struct belay_info *info;
+
+    if (belay_client_locking_enabled(client) || code == BELAY_OK || code == BELAY_INVALID) {
+        return code;
+    }
+    info = calloc(1, sizeof *info);
+    if (info == NULL || (info->key = strdup(key)) == NULL || (info->locked_by = strdup("")) == NULL ||
+        (info->locked_by_name = strdup("")) == NULL) {
+        belay_info_free(info);
+        return code;
+    }
+    cli_warn(context, "locking is switched off: %s", err->text);
+    *out_info = info;
+    return BELAY_OK;
+}
+
+static int exec_status(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    struct belay_info *info = NULL;
+    char *key = NULL;
+    int code = CLI_OK;
+
+    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
+        cli_client(context, &client, &err) != BELAY_OK ||
+        get_lock(context, client, key, &info, &err) != BELAY_OK) {
+        code = cli_error(context, &err);
+    } else if (context->json) {
+        code = lock_print_json(context, info);
+    } else if (context->quiet) {
+        (void)printf("%s\n", belay_status_name(info->status));
+    } else {
+        lock_print_card(context, info);
+        if (belay_client_served_by(client) != 0) {
+            (void)printf("  Server:     process %ld serves this file\n", belay_client_served_by(client));
+        }
+    }
+    belay_info_free(info);
+    belay_error_release(&err);
+    free(key);
+    return code;
+}
+
+#define STATUS_ABOUT                                                                                         \
+    "Shows one lock: who holds it and since when, when it expires, its heartbeat, how it ended, its "        \
+    "metadata, and who waits for it in which order. The last holder is shown also after the lock has "       \
+    "expired or was released. With --quiet only its status is printed: active, expired or released."
+#define STATUS_EXITS                                                                                         \
+    {                                                                                                        \
+        { 0, "shown, whatever its status" }, { 64, "the command line is wrong" },                            \
+            { 66, "nothing is known of such a lock" }, { 69, "the store could not be reached" },             \
+            { 78, "the configuration is wrong" },                                                            \
+    }
+
+const struct cli_command cmd_status = {
+    .name = "status",
+    .synopsis = "KEY",
+    .summary = "show one lock",
+    .about = STATUS_ABOUT,
+    .groups = { &key_group },
+    .max_args = 1,
+    .takes_key = true,
+    .exits = STATUS_EXITS,
+    .examples = { { "belay status deploy-api-prod", "who holds it, and who waits" },
+                  { "belay status --stack shop --environment prod --json", "for a program" } },
+    .exec = exec_status,
+};
+
+const struct cli_command cmd_locks_status = {
+    .name = "locks status",
+    .synopsis = "NAME",
+    .summary = "the same as 'belay status'",
+    .about = STATUS_ABOUT,
+    .groups = { &key_group },
+    .max_args = 1,
+    .takes_key = true,
+    .exits = STATUS_EXITS,
+    .examples = { { "belay locks status terraform-prod", "who holds it, and who waits" },
+                  { "belay locks status terraform-prod --json", "for a program" } },
+    .exec = exec_status,
+};

@@ -1,0 +1,244 @@
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "cli/commands/cmd_release.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/unlock.h"
+#include "cli/core/lock_options.h"
+#include "cli/core/lock_print.h"
+#include "cli/output/print.h"
+
+/* Who does it, for the record: user@host, by the user id and not by what the environment says. */
+void unlock_whoami(char *out, size_t size)
+{
+    const struct passwd *entry = getpwuid(getuid());
+    char host[128] = "localhost";
+
+    (void)gethostname(host, sizeof host - 1);
+    if (entry != NULL) {
+        (void)snprintf(out, size, "%s@%s", entry->pw_name, host);
+    } else {
+        (void)snprintf(out, size, "uid %lu@%s", (unsigned long)getuid(), host);
+    }
+}
+
+static void show_holder(const struct cli_context *context, const struct belay_info *info)
+{
+    struct buf holder = BUF_INIT(4096);
+    char since[PRINT_TIME_SIZE];
+
+    if (context->json) {
+        return;
+    }
+    print_holder(&holder, info);
+    (void)fprintf(stderr, "  Current holder: %s\n  Locked since: %s\n", holder.failed ? "?" : holder.data,
+                  print_day(since, info->locked_at_unix_ms));
+    buf_release(&holder);
+}
+
+/* The lock that is to be ended, if it is held at all. */
+enum belay_code unlock_find_held(struct belay_client *client, const char *key, struct belay_info **out_info,
+                                 struct belay_error *err)
+{
+    char since[PRINT_TIME_SIZE];
+    enum belay_code code = belay_get(client, key, out_info, err);
+    const struct belay_info *info = *out_info;
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (info->status == BELAY_STATUS_EXPIRED) {
+        return error_set(err, BELAY_NOT_FOUND, "lock '%s' is not held: its lease ended at %s", key,
+                         print_ago(since, info->expires_at_unix_ms, clock_unix_ms()));
+    }
+    if (info->status != BELAY_STATUS_ACTIVE && info->released_at_unix_ms == 0) {
+        return error_set(err, BELAY_NOT_FOUND, "lock '%s' is not held: it was released", key);
+    }
+    if (info->status != BELAY_STATUS_ACTIVE) {
+        return error_set(err, BELAY_NOT_FOUND, "lock '%s' is not held: it was released at %s", key,
+                         print_ago(since, info->released_at_unix_ms, clock_unix_ms()));
+    }
+    if (info->lock_id == NULL) {
+        return error_set(err, BELAY_NOT_PERMITTED, "the lock id of '%s' is not ours to know", key);
+    }
+    return BELAY_OK;
+}
+
+/* "yes" and nothing else, so that a slip of the finger ends nobody's deploy. */
+static bool says_yes(void)
+{
+    char answer[64];
+
+    (void)fputs("\nAre you sure? (yes/no): ", stderr);
+    (void)fflush(stderr);
+    if (fgets(answer, sizeof answer, stdin) == NULL) {
+        (void)fputc('\n', stderr);
+        return false;
+    }
+    answer[strcspn(answer, "\n")] = '\0';
+    return strcasecmp(answer, "yes") == 0;
+}
+
+static enum belay_code may_go_on(const struct cli_context *context, const struct options *options,
+                                 const struct belay_info *info, struct belay_error *err)
+{
+    if (!options_has(options, "force")) {
+        return error_set(err, BELAY_INVALID, "lock '%s' is held: add --force to end it all the same",
+                         info->key);
+    }
+    if (options_has(options, "yes")) {
+        return BELAY_OK;
+    }
+    if (context->json || !isatty(STDIN_FILENO)) {
+        return error_set(err, BELAY_INVALID, "there is nobody to ask: add --yes to end the lock '%s'",
+                         info->key);
+    }
+    (void)fprintf(stderr, "%s⚠ Warning: This will forcefully release the lock.%s\n",
+                  print_style(context->color_err, "yellow"), print_style(context->color_err, PRINT_RESET));
+    show_holder(context, info);
+    return says_yes() ? BELAY_OK : error_set(err, BELAY_NOT_PERMITTED, "not confirmed: nothing was changed");
+}
+
+/* A holder with a heartbeat may still be at work. */
+static void say_when_told(const struct belay_info *former)
+{
+    if (former->last_heartbeat_unix_ms != 0) {
+        (void)fputs(
+            "  A holder that still runs under belay is told at once, on DynamoDB within 10s; another\n"
+            "  learns of it with its next heartbeat.\n",
+            stderr);
+    }
+}
+
+static int say_done(const struct cli_context *context, const struct belay_info *former,
+                    const struct belay_info *info)
+{
+    if (context->json && info != NULL) {
+        return lock_print_json(context, info);
+    }
+    if (!context->quiet && !context->json) {
+        (void)printf("%s%s✓ Lock released successfully%s\n", isatty(STDIN_FILENO) ? "\n" : "",
+                     print_style(context->color_out, "green"), print_style(context->color_out, PRINT_RESET));
+        (void)fflush(stdout);
+        say_when_told(former);
+    }
+    return CLI_OK;
+}
+
+static int refuse(const struct cli_context *context, struct belay_info **info, struct belay_error *err)
+{
+    int code;
+
+    /* Who is in the way, for programs too. */
+    if (context->json && *info != NULL && err->holder == NULL) {
+        error_set_holder(err, *info);
+        *info = NULL;
+    }
+    code = cli_error(context, err);
+    if (err->code == BELAY_INVALID && *info != NULL) {
+        show_holder(context, *info);
+    }
+    return code;
+}
+
+int unlock(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    struct belay_info *info = NULL;
+    struct belay_info *ended = NULL;
+    char by[256];
+    char *key = NULL;
+    int code;
+
+    unlock_whoami(by, sizeof by);
+    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
+        cli_client(context, &client, &err) != BELAY_OK ||
+        unlock_find_held(client, key, &info, &err) != BELAY_OK ||
+        may_go_on(context, options, info, &err) != BELAY_OK ||
+        belay_force_release(client, key, info->lock_id, by, options_text(options, "reason"), &ended, &err) !=
+            BELAY_OK) {
+        code = refuse(context, &info, &err);
+    } else {
+        code = say_done(context, info, ended);
+    }
+    belay_info_free(info);
+    belay_info_free(ended);
+    belay_error_release(&err);
+    free(key);
+    return code;
+}
+
+static const struct option_def unlock_defs[] = {
+    { .name = "force", .kind = OPTION_FLAG, .help = "end the lock although it is somebody else's" },
+    { .name = "reason", .kind = OPTION_TEXT, .value = "TEXT", .help = "why, for the audit trail" },
+    { .name = "yes", .kind = OPTION_FLAG, .help = "do not ask; needed where there is no terminal" },
+    { .name = NULL },
+};
+const struct option_group unlock_group = { "Options", unlock_defs };
+
+#define UNLOCK_ABOUT                                                                                         \
+    "Ends a lock that somebody else holds. It shows the holder and asks; only 'yes' goes on. The lock of "   \
+    "that holder is ended and no later one: if another has taken the lock while you read the question, "     \
+    "nothing is changed. Who did it and why is in the lock's history. A former holder that runs a command "  \
+    "under 'belay run' is told at once, on DynamoDB within 10s, and ends the command then: look "            \
+    "first, if two at once would do harm."
+#define UNLOCK_EXITS                                                                                         \
+    {                                                                                                        \
+        { 0, "the lock was ended" }, { 64, "--force is missing, or --yes where there is no terminal" },      \
+            { 66, "nobody holds the lock" }, { 69, "the store could not be reached" },                       \
+            { 74, "unknown: it may have been ended" },                                                       \
+            { 77, "the answer was not yes, or another holds the lock by now; nothing was changed" },         \
+    }
+
+const struct cli_command cmd_unlock = {
+    .name = "unlock",
+    .synopsis = "KEY --force [--reason TEXT] [--yes]",
+    .summary = "end somebody else's lock",
+    .about = UNLOCK_ABOUT,
+    .groups = { &unlock_group, &key_group },
+    .max_args = 1,
+    .takes_key = true,
+    .exits = UNLOCK_EXITS,
+    .examples = { { "belay unlock deploy-api-prod --force --reason 'runner was deleted'",
+                    "show the holder, ask, and end its lock" },
+                  { "belay unlock --stack shop --environment prod --force --yes", "in a script" } },
+    .exec = unlock,
+};
+
+static const struct option_def locks_release_defs[] = {
+    { .name = "id", .kind = OPTION_TEXT, .value = "LOCK_ID", .help = "your lock id: release your own lock" },
+    { .name = "outcome",
+      .kind = OPTION_CHOICE,
+      .choices = "completed|failed",
+      .help = "with --id: how the work ended; by default completed" },
+    { .name = NULL },
+};
+static const struct option_group locks_release_group = { "Your own lock", locks_release_defs };
+
+static int exec_locks_release(struct cli_context *context, const struct options *options)
+{
+    if (options_has(options, "id") && options_has(options, "force")) {
+        return cli_fail(context, BELAY_INVALID, "--id and --force contradict each other: give one of them");
+    }
+    return options_has(options, "id") ? release_by_id(context, options) : unlock(context, options);
+}
+
+const struct cli_command cmd_locks_release = {
+    .name = "locks release",
+    .synopsis = "NAME [--id LOCK_ID | --force [--reason TEXT] [--yes]]",
+    .summary = "release a lock by its id, or by force",
+    .about =
+        "With --id the same as 'belay release', with --force the same as 'belay unlock'.\n\n" UNLOCK_ABOUT,
+    .groups = { &locks_release_group, &unlock_group, &key_group },
+    .max_args = 1,
+    .takes_key = true,
+    .exits = UNLOCK_EXITS,
+    .examples = { { "belay locks release terraform-prod --force", "show the holder, ask, and end its lock" },
+                  { "belay locks release terraform-prod --id \"$id\"", "release your own" } },
+    .exec = exec_locks_release,
+};

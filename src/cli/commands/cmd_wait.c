@@ -1,0 +1,67 @@
+#include <stdlib.h>
+
+#include "cli/commands/commands.h"
+#include "cli/core/lock_options.h"
+#include "cli/core/waiting.h"
+
+static int exec_wait(struct cli_context *context, const struct options *options)
+{
+    struct belay_lock_options wait = BELAY_LOCK_OPTIONS_INIT;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    struct waiting *waiting = NULL;
+    char *key = NULL;
+    enum belay_code code;
+
+    wait.wait_ms = BELAY_WAIT_FOREVER;
+    (void)options_duration(options, "wait", &wait.wait_ms);
+    code = key_from_line(context, options, 0, &key, &err);
+    if (code == BELAY_OK) {
+        code = cli_client(context, &client, &err);
+    }
+    if (code == BELAY_OK) {
+        waiting = waiting_new(context, key);
+        wait.on_waiting = waiting_show;
+        wait.context = waiting;
+        wait.cancel = cli_cancel(context);
+        code = belay_wait_free(client, key, &wait, &err);
+        waiting_free(waiting);
+    }
+    if (code == BELAY_OK) {
+        cli_note(context, "lock '%s' is free", key);
+    } else {
+        (void)cli_error(context, &err);
+    }
+    belay_error_release(&err);
+    free(key);
+    return cli_exit_code(code);
+}
+
+static const struct option_def defs[] = {
+    { .name = "wait",
+      .kind = OPTION_DURATION,
+      .value = "D",
+      .help = "how long at most; by default for ever" },
+    { .name = NULL },
+};
+static const struct option_group group = { "Options", defs };
+
+const struct cli_command cmd_wait = {
+    .name = "wait",
+    .synopsis = "KEY [--wait D]",
+    .summary = "wait until a lock is free, without taking it",
+    .about =
+        "Returns when the lock is free: released, expired, or never taken. It does not take the lock, so "
+        "somebody else may have it a moment later; 'belay run --wait' and 'belay acquire --wait' wait in "
+        "line and take it.",
+    .groups = { &group, &key_group },
+    .max_args = 1,
+    .takes_key = true,
+    .exits = { { 0, "the lock is free" },
+               { 64, "the command line is wrong" },
+               { 69, "the store could not be reached" },
+               { 75, "still held when the wait ended" } },
+    .examples = { { "belay wait db-migration && ./start-server", "start when the migration is over" },
+                  { "belay wait db-migration --wait 0 || echo busy", "just look" } },
+    .exec = exec_wait,
+};

@@ -1,0 +1,126 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "cli/commands/commands.h"
+#include "cli/core/lock_options.h"
+#include "cli/output/event_line.h"
+
+static bool on_event(void *context, const struct belay_event *event)
+{
+    const struct cli_context *cli = context;
+
+    event_line(stdout, event, cli->json, cli->color_out);
+    /* Whoever reads a pipe wants it now. */
+    return fflush(stdout) == 0;
+}
+
+/*
+ * When events are rare, a reader that went away would be noticed only by the
+ * second next one: so a thread looks at the pipe.
+ */
+struct reader_watch {
+    struct belay_cancel *cancel; /* borrowed */
+    int stop_pipe[2];            /* closing its end stops the thread */
+    pthread_t thread;
+    bool started;
+};
+
+static void *watch_reader(void *context)
+{
+    const struct reader_watch *watch = context;
+    struct pollfd ends[2] = { { .fd = STDOUT_FILENO, .events = 0 },
+                              { .fd = watch->stop_pipe[0], .events = POLLIN } };
+
+    while (poll(ends, 2, -1) >= 0 || errno == EINTR) {
+        if (ends[1].revents != 0) {
+            break;
+        }
+        if ((ends[0].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) {
+            belay_cancel_request(watch->cancel);
+            break;
+        }
+    }
+    return NULL;
+}
+
+static void start_reader_watch(struct reader_watch *watch, struct belay_cancel *cancel)
+{
+    sigset_t all;
+    sigset_t before;
+
+    watch->cancel = cancel;
+    watch->started = false;
+    if (cancel == NULL || pipe2(watch->stop_pipe, O_CLOEXEC) != 0) {
+        return;
+    }
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+    watch->started = pthread_create(&watch->thread, NULL, watch_reader, watch) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!watch->started) {
+        (void)close(watch->stop_pipe[0]);
+        (void)close(watch->stop_pipe[1]);
+    }
+}
+
+static void stop_reader_watch(struct reader_watch *watch)
+{
+    if (watch->started) {
+        (void)close(watch->stop_pipe[1]);
+        (void)pthread_join(watch->thread, NULL);
+        (void)close(watch->stop_pipe[0]);
+    }
+}
+
+/* Ctrl-C is how one ends a watch, and a reader that goes away is another way: neither is worth a message. */
+static int end_watch(const struct cli_context *context, enum belay_code code, const struct belay_error *err)
+{
+    if (code != BELAY_OK && code != BELAY_CANCELLED) {
+        return cli_error(context, err);
+    }
+    return cli_signal() == 0 ? CLI_UNKNOWN : cli_exit_code(BELAY_CANCELLED);
+}
+
+static int exec_watch(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    struct belay_cancel *cancel;
+    struct reader_watch reader;
+    enum belay_code code;
+    int status;
+
+    if (cli_client(context, &client, &err) != BELAY_OK) {
+        status = cli_error(context, &err);
+    } else {
+        cancel = cli_cancel(context);
+        start_reader_watch(&reader, cancel);
+        code = belay_watch(client, options_text(options, "prefix"), 0, on_event, context, cancel, &err);
+        stop_reader_watch(&reader);
+        status = end_watch(context, code, &err);
+    }
+    belay_error_release(&err);
+    return status;
+}
+
+const struct cli_command cmd_watch = {
+    .name = "watch",
+    .synopsis = "[--prefix P]",
+    .summary = "show what happens to locks, as it happens",
+    .about =
+        "Prints one line for every event from now on: acquired, renewed, released, refused, lost, forced, "
+        "and the begin and end of every wait. With --json each line is an object with the fields of "
+        "'belay history'. It ends with Ctrl-C, or when nobody reads its output any more.",
+    .groups = { &prefix_group },
+    .exits = { { 64, "the command line is wrong" },
+               { 66, "the store keeps no events" },
+               { 69, "the store could not be reached" },
+               { 74, "standard output could not be written" },
+               { 130, "ended by Ctrl-C" } },
+    .examples = { { "belay watch --prefix deploy-", "follow the deploys" },
+                  { "belay watch --json | jq -r .event", "for a program" } },
+    .exec = exec_watch,
+};

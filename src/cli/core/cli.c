@@ -1,0 +1,337 @@
+#include "cli/core/cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/output/event_line.h"
+#include "cli/output/print.h"
+#include "telemetry/telemetry.h"
+#include "json/json_write.h"
+
+/* ---- configuration and store ------------------------------------------- */
+
+enum belay_code cli_config(struct cli_context *context, const struct belay_config **out_config,
+                           struct belay_error *err)
+{
+    if (context->config == NULL) {
+        enum belay_code code = belay_config_load(context->config_path, &context->config, err);
+
+        if (code != BELAY_OK) {
+            return code;
+        }
+    }
+    *out_config = context->config;
+    return BELAY_OK;
+}
+
+static void on_warning(void *context, const char *text)
+{
+    cli_warn(context, "%s", text);
+}
+
+static void on_event(void *context, const struct belay_event *event)
+{
+    const struct cli_context *cli = context;
+
+    if (cli->verbose) {
+        event_line(stderr, event, cli->json, cli->color_err);
+    }
+    telemetry_event(cli->telemetry, event);
+}
+
+static bool traceparent(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE])
+{
+    const struct cli_context *cli = context;
+
+    return telemetry_traceparent(cli->telemetry, lock_id, is_held, out);
+}
+
+static enum belay_code open_telemetry(struct cli_context *context, const struct belay_config *config,
+                                      struct belay_error *err)
+{
+    struct telemetry_options options = { .config = config,
+                                         .metrics = context->metrics,
+                                         .service = "belay",
+                                         .traceparent = getenv("TRACEPARENT"),
+                                         .on_warning = on_warning,
+                                         .context = context };
+
+    return telemetry_open(&options, &context->telemetry, err);
+}
+
+enum belay_code cli_client(struct cli_context *context, struct belay_client **out_client,
+                           struct belay_error *err)
+{
+    struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
+
+    if (context->client == NULL) {
+        enum belay_code code = cli_config(context, &options.config, err);
+
+        if (code != BELAY_OK) {
+            return code;
+        }
+        code = open_telemetry(context, options.config, err);
+        if (code != BELAY_OK) {
+            return code;
+        }
+        options.store_url = context->store_url;
+        options.on_warning = on_warning;
+        options.on_event = context->verbose || context->telemetry != NULL ? on_event : NULL;
+        options.traceparent = context->telemetry == NULL ? NULL : traceparent;
+        options.context = context;
+        code = belay_client_open(&options, &context->client, err);
+        if (code != BELAY_OK) {
+            return code;
+        }
+    }
+    *out_client = context->client;
+    return BELAY_OK;
+}
+
+/* ---- signals ------------------------------------------------------------ */
+
+static const int ending_signals[] = { SIGINT, SIGTERM, SIGHUP };
+enum { N_ENDING = sizeof ending_signals / sizeof ending_signals[0] };
+
+static volatile sig_atomic_t caught_signal;
+static struct belay_cancel *signal_cancel;
+static struct sigaction old_actions[N_ENDING];
+
+static void on_signal(int number)
+{
+    int saved = errno;
+
+    caught_signal = number;
+    belay_cancel_request(signal_cancel);
+    errno = saved;
+}
+
+struct belay_cancel *cli_cancel(struct cli_context *context)
+{
+    struct sigaction action;
+
+    if (context->cancel != NULL) {
+        return context->cancel;
+    }
+    context->cancel = belay_cancel_new();
+    if (context->cancel == NULL) {
+        return NULL;
+    }
+    signal_cancel = context->cancel;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_signal;
+    for (size_t i = 0; i < N_ENDING; i++) {
+        (void)sigaction(ending_signals[i], NULL, &old_actions[i]);
+        /* nohup and background jobs ignore some of them, and mean it. */
+        if (old_actions[i].sa_handler != SIG_IGN) {
+            (void)sigaction(ending_signals[i], &action, NULL);
+        }
+    }
+    return context->cancel;
+}
+
+int cli_signal(void)
+{
+    return caught_signal;
+}
+
+void cli_uncancel(struct cli_context *context)
+{
+    if (context->cancel == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < N_ENDING; i++) {
+        (void)sigaction(ending_signals[i], &old_actions[i], NULL);
+    }
+    signal_cancel = NULL;
+    belay_cancel_free(context->cancel);
+    context->cancel = NULL;
+}
+
+/* ---- messages ----------------------------------------------------------- */
+
+int cli_exit_code(enum belay_code code)
+{
+    switch (code) {
+    case BELAY_OK:
+        return CLI_OK;
+    case BELAY_HELD:
+        return CLI_HELD;
+    case BELAY_LOST:
+    case BELAY_NOT_HOLDER:
+    case BELAY_ID_USED:
+    case BELAY_NOT_PERMITTED:
+        return CLI_DENIED;
+    case BELAY_NOT_FOUND:
+        return CLI_NO_SUCH;
+    case BELAY_INVALID:
+        return CLI_USAGE;
+    case BELAY_BAD_CONTENT:
+        return CLI_DATA;
+    case BELAY_CONFIG:
+        return CLI_CONFIG;
+    case BELAY_UNREACHABLE:
+        return CLI_UNREACHABLE;
+    case BELAY_UNKNOWN:
+        return CLI_UNKNOWN;
+    case BELAY_CANCELLED:
+        return 128 + (caught_signal == 0 ? SIGINT : caught_signal);
+    case BELAY_NO_MEMORY:
+    case BELAY_BUG:
+    case BELAY_REFUSED:
+    case BELAY_ELSEWHERE:
+        break;
+    }
+    return CLI_BUG;
+}
+
+/* One write per line, so that lines of several processes do not mix. */
+static void say(const char *style, const char *lead, const char *text)
+{
+    struct buf line = BUF_INIT(1 << 16);
+
+    buf_adds(&line, lead);
+    buf_adds(&line, style);
+    print_escape(&line, text);
+    buf_adds(&line, *style == '\0' ? "\n" : "\033[0m\n");
+    (void)fputs(line.failed ? "belay: out of memory\n" : line.data, stderr);
+    buf_release(&line);
+}
+
+/* Who is in the way and since when (S0.1), under the line that refused. */
+static void hint_holder(const struct cli_context *context, const struct belay_info *holder)
+{
+    struct buf who = BUF_INIT(4096);
+    char since[PRINT_TIME_SIZE];
+
+    print_holder(&who, holder);
+    cli_hint(context, "held since %s by %s", print_ago(since, holder->locked_at_unix_ms, clock_unix_ms()),
+             who.failed ? "?" : who.data);
+    buf_release(&who);
+}
+
+int cli_error(const struct cli_context *context, const struct belay_error *err)
+{
+    const struct belay_info *holder = belay_error_holder(err);
+
+    if (context->json) {
+        char *line = wire_line(wire_error(err));
+
+        (void)fprintf(stderr, "%s\n", line == NULL ? "{\"error\":{\"code\":\"no_memory\"}}" : line);
+        free(line);
+        return cli_exit_code(err->code);
+    }
+    say("", "belay: ", err->text);
+    if (err->code == BELAY_HELD && holder != NULL && holder->locked_at_unix_ms != 0) {
+        hint_holder(context, holder);
+    }
+    return cli_exit_code(err->code);
+}
+
+int cli_fail(const struct cli_context *context, enum belay_code code, const char *format, ...)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    va_list args;
+
+    err.code = code;
+    va_start(args, format);
+    (void)vsnprintf(err.text, sizeof err.text, format, args);
+    va_end(args);
+    return cli_error(context, &err);
+}
+
+static void vsay(const char *style, const char *lead, const char *format, va_list args)
+{
+    char text[4096];
+
+    (void)vsnprintf(text, sizeof text, format, args);
+    say(style, lead, text);
+}
+
+void cli_note(const struct cli_context *context, const char *format, ...)
+{
+    va_list args;
+
+    if (context->quiet || context->json) {
+        return;
+    }
+    va_start(args, format);
+    vsay("", "belay: ", format, args);
+    va_end(args);
+}
+
+void cli_hint(const struct cli_context *context, const char *format, ...)
+{
+    va_list args;
+
+    if (context->quiet || context->json) {
+        return;
+    }
+    va_start(args, format);
+    vsay("", "  ", format, args);
+    va_end(args);
+}
+
+void cli_warn(const struct cli_context *context, const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+
+    if (context->quiet) {
+        return;
+    }
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (context->json) {
+        char *line = wire_line(json_pack("{s:o}", "warning", wire_text(text)));
+
+        (void)fprintf(stderr, "%s\n", line == NULL ? "{}" : line);
+        free(line);
+        return;
+    }
+    say(print_style(context->color_err, "yellow"), "belay: warning: ", text);
+}
+
+int cli_print_line(const struct cli_context *context, char *line)
+{
+    if (line == NULL) {
+        return cli_fail(context, BELAY_NO_MEMORY, "out of memory");
+    }
+    (void)printf("%s\n", line);
+    free(line);
+    return CLI_OK;
+}
+
+int cli_finish(const struct cli_context *context, int code)
+{
+    int reason;
+
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) {
+        return code;
+    }
+    reason = errno;
+    clearerr(stdout);
+    /* A reader that went away (head, less) knows; anything else must be told. */
+    if (reason != EPIPE) {
+        (void)cli_fail(context, BELAY_UNKNOWN, "cannot write to standard output: %s",
+                       reason == 0 ? "an earlier write failed" : strerror(reason));
+    }
+    return code == CLI_OK ? CLI_UNKNOWN : code;
+}
+
+void cli_close(struct cli_context *context)
+{
+    long pid = context->client == NULL ? 0 : belay_client_served_by(context->client);
+
+    if (context->verbose && pid != 0) {
+        cli_note(context, "%s is served by process %ld, and was reached through it",
+                 belay_client_store_url(context->client), pid);
+    }
+    belay_client_close(context->client);
+    context->client = NULL;
+}

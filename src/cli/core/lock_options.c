@@ -1,0 +1,292 @@
+#include "cli/core/lock_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/core/deploy_info.h"
+
+static const struct option_def key_defs[] = {
+    { .name = "stack", .kind = OPTION_TEXT, .value = "S", .help = "the stack, with --environment" },
+    { .name = "environment",
+      .kind = OPTION_TEXT,
+      .value = "E",
+      .help = "the environment, with --stack or --component" },
+    { .name = "service", .kind = OPTION_TEXT, .value = "V", .help = "a service of the stack" },
+    { .name = "component",
+      .kind = OPTION_TEXT,
+      .value = "C",
+      .help = "a component: of the stack, or for the key template of --profile" },
+    { .name = "profile",
+      .kind = OPTION_TEXT,
+      .value = "NAME",
+      .complete = COMPLETE_PROFILE,
+      .help = "take key template and defaults from this profile" },
+    { .name = NULL },
+};
+const struct option_group key_group = { "Instead of KEY", key_defs };
+
+static const struct option_def lock_defs[] = {
+    { .name = "ttl",
+      .kind = OPTION_DURATION,
+      .value = "D",
+      .help = "how long the lease lasts unless it is renewed" },
+    { .name = "wait",
+      .kind = OPTION_DURATION,
+      .value = "D",
+      .help = "how long to wait for the lock; by default not at all" },
+    { .name = "attempts",
+      .kind = OPTION_COUNT,
+      .value = "N",
+      .min = 1,
+      .help = "give up after N tries; with --wait whichever ends first" },
+    { .name = "owner",
+      .kind = OPTION_TEXT,
+      .value = "ID",
+      .help = "who holds the lock; by default an id unique to this process, or the run of the CI system" },
+    { .name = "owner-name",
+      .kind = OPTION_TEXT,
+      .value = "NAME",
+      .help = "the owner's name for people; by default user@host" },
+    { .name = "meta",
+      .kind = OPTION_TEXT,
+      .value = "K=V",
+      .repeatable = true,
+      .help = "a note kept with the lock; may be repeated" },
+    { .name = "correlation-id",
+      .kind = OPTION_TEXT,
+      .value = "ID",
+      .help = "an id of yours, to find the lock again in logs" },
+    { .name = "heartbeat",
+      .kind = OPTION_DURATION,
+      .value = "D",
+      .help = "how often the lease is renewed, at the latest; without renewals it is flagged as stale" },
+    { .name = "reentrant",
+      .kind = OPTION_FLAG,
+      .help = "with --owner: the same owner gets its live lock again" },
+    { .name = "id",
+      .kind = OPTION_TEXT,
+      .value = "LOCK_ID",
+      .help = "the id the lock shall have, to repeat an acquire whose answer was lost" },
+    { .name = NULL },
+};
+const struct option_group lock_group = { "Lock options", lock_defs };
+
+static const struct option_def prefix_defs[] = { PREFIX_OPTION, { .name = NULL } };
+const struct option_group prefix_group = { "Options", prefix_defs };
+
+static struct belay_key_parts read_parts(const struct options *options)
+{
+    return (struct belay_key_parts){
+        .profile = options_text(options, "profile"),
+        .stack = options_text(options, "stack"),
+        .environment = options_text(options, "environment"),
+        .service = options_text(options, "service"),
+        .component = options_text(options, "component"),
+    };
+}
+
+static const char *first_part(const struct belay_key_parts *parts)
+{
+    return parts->stack != NULL         ? "stack"
+           : parts->environment != NULL ? "environment"
+           : parts->service != NULL     ? "service"
+           : parts->component != NULL   ? "component"
+                                        : NULL;
+}
+
+enum belay_code key_from_line(struct cli_context *context, const struct options *options, size_t i,
+                              char **out_key, struct belay_error *err)
+{
+    struct belay_key_parts parts = read_parts(options);
+    const char *part = first_part(&parts);
+    const struct belay_config *config;
+    struct belay_profile profile;
+    enum belay_code code;
+    char *key;
+
+    code = cli_config(context, &config, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (options->n_args <= i) {
+        if (part == NULL) {
+            return error_set(
+                err, BELAY_INVALID,
+                "which lock? give a KEY, or --stack and --environment, or --profile, --component "
+                "and --environment");
+        }
+        return belay_key_make(config, &parts, out_key, err);
+    }
+    if (part != NULL) {
+        return error_set(err, BELAY_INVALID, "'%s' and --%s both name a lock: give one of them",
+                         options->args[i], part);
+    }
+    code = belay_key_check(config, NULL, options->args[i], err);
+    /* Whether its lists allow the key is for those who take the lock: one that is held can be released. */
+    if (code == BELAY_OK && parts.profile != NULL) {
+        code = belay_config_profile(config, parts.profile, &profile, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    key = strdup(options->args[i]);
+    if (key == NULL) {
+        return error_no_memory(err);
+    }
+    *out_key = key;
+    return BELAY_OK;
+}
+
+/* --meta K=V, as often as it was given. */
+static enum belay_code read_meta(const struct options *options, struct lock_request *request,
+                                 struct belay_error *err)
+{
+    size_t n = 0;
+    size_t bytes = 0;
+    char *to;
+
+    for (const char *text; (text = options_nth(options, "meta", n)) != NULL; n++) {
+        bytes += strlen(text) + 1;
+    }
+    request->meta = calloc(n + 1, sizeof *request->meta);
+    request->texts = malloc(bytes + 1);
+    if (request->meta == NULL || request->texts == NULL) {
+        return error_no_memory(err);
+    }
+    to = request->texts;
+    for (size_t i = 0; i < n; i++) {
+        const char *text = options_nth(options, "meta", i);
+        char *equals;
+
+        strcpy(to, text);
+        equals = strchr(to, '=');
+        if (equals == NULL || equals == to) {
+            return error_set(err, BELAY_INVALID, "--meta '%s' is not of the form NAME=VALUE", text);
+        }
+        *equals = '\0';
+        request->meta[i] = (struct belay_meta){ to, equals + 1 };
+        to += strlen(text) + 1;
+    }
+    request->options.metadata = request->meta;
+    request->options.n_metadata = n;
+    return BELAY_OK;
+}
+
+/* What the command line says beats the profile, also where it says 0. */
+static void read_given(const struct options *options, struct belay_lock_options *lock)
+{
+    long attempts;
+
+    (void)options_duration(options, "ttl", &lock->ttl_ms);
+    (void)options_duration(options, "wait", &lock->wait_ms);
+    (void)options_duration(options, "heartbeat", &lock->heartbeat_ms);
+    if (options_count(options, "attempts", &attempts)) {
+        lock->attempts = (int)attempts;
+    }
+    lock->owner = options_text(options, "owner");
+    lock->owner_name = options_text(options, "owner-name");
+    lock->correlation_id = options_text(options, "correlation-id");
+    lock->lock_id = options_text(options, "id");
+    lock->reentrant = lock->reentrant || options_has(options, "reentrant");
+}
+
+/* A profile's heartbeat fits its own ttl; under a shorter one it keeps its share of it (S2.5: 80 %). */
+static void fit_heartbeat(const struct options *options, int64_t profile_ttl_ms,
+                          struct belay_lock_options *lock)
+{
+    if (!options_has(options, "heartbeat") && lock->heartbeat_ms >= lock->ttl_ms && lock->ttl_ms > 0 &&
+        profile_ttl_ms > 0) {
+        lock->heartbeat_ms =
+            (int64_t)((double)lock->heartbeat_ms / (double)profile_ttl_ms * (double)lock->ttl_ms);
+    }
+}
+
+/* Without --profile the key says whose lock it is. */
+static enum belay_code read_profile(struct cli_context *context, const struct options *options,
+                                    const char *key, struct belay_lock_options *lock, struct belay_error *err)
+{
+    struct belay_profile profile = { 0 };
+    enum belay_code code =
+        belay_key_profile(context->config, options_text(options, "profile"), key, &profile, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    /* Retries are as document 004 has them, but "database" has its own rule (S3.2). */
+    lock->document_backoff = profile.name == NULL || strcmp(profile.name, "database") != 0;
+    belay_profile_apply(&profile, lock);
+    return BELAY_OK;
+}
+
+static enum belay_code check_request(const struct options *options, const struct belay_lock_options *lock,
+                                     struct belay_error *err)
+{
+    int64_t ttl_ms;
+
+    if (options_duration(options, "ttl", &ttl_ms) && ttl_ms == 0) {
+        return error_set(err, BELAY_INVALID, "--ttl '%s' is too short: a lease lasts at least 100ms",
+                         options_text(options, "ttl"));
+    }
+    if (options_has(options, "reentrant") && lock->owner == NULL) {
+        return error_set(err, BELAY_INVALID, "--reentrant needs --owner: who is to get the lock again?");
+    }
+    return BELAY_OK;
+}
+
+/*
+ * Under a CI system its run is the owner (S4.4). Jobs of one run have the same
+ * name then, so it is for people only: re-entry needs an owner that was given. A
+ * lock that is adopted keeps the owner it has.
+ */
+static void default_owner(const struct options *options, struct lock_request *request)
+{
+    if (request->options.owner == NULL && !request->options.reentrant && !options_has(options, "adopt")) {
+        request->ci_owner = about_ci_owner();
+        request->options.owner = request->ci_owner;
+    }
+}
+
+enum belay_code lock_request_read_at(struct cli_context *context, const struct options *options, size_t i,
+                                     struct lock_request *out_request, struct belay_error *err)
+{
+    struct lock_request request = LOCK_REQUEST_INIT;
+    enum belay_code code;
+    int64_t profile_ttl_ms;
+
+    code = key_from_line(context, options, i, &request.key, err);
+    if (code == BELAY_OK) {
+        code = read_profile(context, options, request.key, &request.options, err);
+    }
+    if (code == BELAY_OK) {
+        profile_ttl_ms = request.options.ttl_ms;
+        read_given(options, &request.options);
+        fit_heartbeat(options, profile_ttl_ms, &request.options);
+        code = check_request(options, &request.options, err);
+    }
+    if (code == BELAY_OK) {
+        default_owner(options, &request);
+        code = read_meta(options, &request, err);
+    }
+    if (code != BELAY_OK) {
+        lock_request_release(&request);
+        return code;
+    }
+    *out_request = request;
+    return BELAY_OK;
+}
+
+enum belay_code lock_request_read(struct cli_context *context, const struct options *options,
+                                  struct lock_request *out_request, struct belay_error *err)
+{
+    return lock_request_read_at(context, options, 0, out_request, err);
+}
+
+void lock_request_release(struct lock_request *request)
+{
+    free(request->key);
+    free(request->meta);
+    free(request->texts);
+    free(request->ci_owner);
+    *request = (struct lock_request)LOCK_REQUEST_INIT;
+}

@@ -1,0 +1,45 @@
+/* From a command line to a key and the options of a lock. */
+#ifndef CLI_CORE_LOCK_OPTIONS_H
+#define CLI_CORE_LOCK_OPTIONS_H
+
+#include "cli/core/cli.h"
+
+extern const struct option_group key_group;  /* --stack, --environment, ... instead of KEY */
+extern const struct option_group lock_group; /* --profile, --ttl, --wait, ... */
+
+/* Which locks, for a command that shows many. */
+#define PREFIX_OPTION                                                                                        \
+    {                                                                                                        \
+        .name = "prefix", .kind = OPTION_TEXT, .value = "P", .complete = COMPLETE_KEY,                       \
+        .help = "only locks whose key begins with P"                                                         \
+    }
+extern const struct option_group prefix_group; /* PREFIX_OPTION alone */
+
+/*
+ * The key that args[i] or --stack, --environment, --service, --component and
+ * --profile name. BELAY_INVALID if it is neither, or both. The caller frees it.
+ */
+enum belay_code key_from_line(struct cli_context *context, const struct options *options, size_t i,
+                              char **out_key, struct belay_error *err);
+
+struct lock_request {
+    char *key; /* owned */
+    /* Filled from the profile, then from the options. Borrows from argv, the configuration and `meta`. */
+    struct belay_lock_options options;
+    struct belay_meta *meta; /* owned */
+    char *texts;             /* owned; what `meta` points into */
+    char *ci_owner;          /* owned; NULL: --owner was given, or no CI system runs us */
+};
+#define LOCK_REQUEST_INIT                                                                                    \
+    {                                                                                                        \
+        NULL, BELAY_LOCK_OPTIONS_INIT, NULL, NULL, NULL                                                      \
+    }
+
+enum belay_code lock_request_read(struct cli_context *context, const struct options *options,
+                                  struct lock_request *out_request, struct belay_error *err);
+/* The same for a command whose first `i` arguments are no keys. */
+enum belay_code lock_request_read_at(struct cli_context *context, const struct options *options, size_t i,
+                                     struct lock_request *out_request, struct belay_error *err);
+void lock_request_release(struct lock_request *request);
+
+#endif

@@ -1,0 +1,339 @@
+#include "cli/core/options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "base/text.h"
+#include "cli/core/cli.h"
+
+const struct option_def global_options[] = {
+    { .name = "store",
+      .kind = OPTION_TEXT,
+      .value = "URL",
+      .help = "the store of locks, such as sqlite:/var/lib/belay/belay.db; else BELAY_STORE" },
+    { .name = "state-store",
+      .kind = OPTION_TEXT,
+      .value = "URL",
+      .help = "the store of deployment state: file:DIR, s3://BUCKET/PREFIX or http://HOST:PORT; else "
+              "BELAY_STATE_STORE" },
+    { .name = "config",
+      .kind = OPTION_TEXT,
+      .value = "FILE",
+      .complete = COMPLETE_FILE,
+      .help = "the configuration file; else BELAY_CONFIG" },
+    { .name = "metrics",
+      .kind = OPTION_TEXT,
+      .value = "WHERE",
+      .help = "metrics of what is done: emf, emf:FILE or statsd:HOST:PORT; else as configured" },
+    { .name = "json", .kind = OPTION_FLAG, .help = "print JSON, errors included" },
+    { .name = "quiet", .kind = OPTION_FLAG, .help = "print no notes and no warnings" },
+    { .name = "verbose", .kind = OPTION_FLAG, .help = "tell every event on standard error" },
+    { .name = "no-color", .kind = OPTION_FLAG, .help = "no colours; NO_COLOR does the same" },
+    { .name = "help", .kind = OPTION_FLAG, .help = "show how to use the command" },
+    { .name = "version", .kind = OPTION_FLAG, .help = "show the version" },
+    { .name = NULL },
+};
+
+static const struct option_def *find_in(const struct option_def *defs, const char *name, size_t len)
+{
+    for (; defs->name != NULL; defs++) {
+        if (strncmp(defs->name, name, len) == 0 && defs->name[len] == '\0') {
+            return defs;
+        }
+    }
+    return NULL;
+}
+
+static const struct option_def *find_def(const struct cli_command *command, const char *name, size_t len)
+{
+    const struct option_def *def = find_in(global_options, name, len);
+
+    for (size_t i = 0; def == NULL && command != NULL && command->groups[i] != NULL; i++) {
+        def = find_in(command->groups[i]->defs, name, len);
+    }
+    return def;
+}
+
+static void offer_all(struct nearest *nearest, const struct option_def *defs)
+{
+    for (; defs->name != NULL; defs++) {
+        nearest_offer(nearest, defs->name);
+    }
+}
+
+static enum belay_code unknown_option(const struct cli_command *command, const char *word, size_t name_len,
+                                      struct belay_error *err)
+{
+    char name[64];
+    struct nearest nearest;
+
+    if (word[1] != '-' || name_len >= sizeof name) {
+        return error_set(err, BELAY_INVALID, "unknown option '%s'", word);
+    }
+    memcpy(name, word + 2, name_len);
+    name[name_len] = '\0';
+    nearest_begin(&nearest, name);
+    offer_all(&nearest, global_options);
+    for (size_t i = 0; command != NULL && command->groups[i] != NULL; i++) {
+        offer_all(&nearest, command->groups[i]->defs);
+    }
+    if (nearest.found != NULL) {
+        return error_set(err, BELAY_INVALID, "unknown option '--%s': did you mean '--%s'?", name,
+                         nearest.found);
+    }
+    if (command == NULL) {
+        return error_set(err, BELAY_INVALID, "unknown option '--%s' before the command", name);
+    }
+    return error_set(err, BELAY_INVALID, "unknown option '--%s' of 'belay %s'", name, command->name);
+}
+
+static enum belay_code unknown_command(const char *word, struct belay_error *err)
+{
+    struct nearest nearest;
+
+    nearest_begin(&nearest, word);
+    for (size_t i = 0; cli_commands[i] != NULL; i++) {
+        nearest_offer(&nearest, cli_commands[i]->name);
+    }
+    if (nearest.found == NULL) {
+        return error_set(err, BELAY_INVALID, "unknown command '%s'", word);
+    }
+    return error_set(err, BELAY_INVALID, "unknown command '%s': did you mean '%s'?", word, nearest.found);
+}
+
+/* True if `word` is one of "a|b|c". */
+static bool is_choice(const char *choices, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
+        at += *at == '|';
+        if (n > 0 && strncmp(at, word, n) == 0 && (at[n] == '|' || at[n] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse_count(const char *text, long min, long *out)
+{
+    char *end;
+    long value;
+
+    if (*text < '0' || *text > '9') {
+        return false;
+    }
+    errno = 0;
+    value = strtol(text, &end, 10);
+    if (*end != '\0' || errno != 0 || value < min || value > INT32_MAX) {
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+static enum belay_code check_value(const struct option_def *def, const char *text, struct belay_error *err)
+{
+    int64_t ms;
+    long count;
+
+    switch (def->kind) {
+    case OPTION_DURATION:
+        if (!belay_parse_duration(text, &ms)) {
+            return error_set(err, BELAY_INVALID,
+                             "--%s '%s' is not a duration: write it as 500ms, 30s, 10m or 1h30m", def->name,
+                             text);
+        }
+        break;
+    case OPTION_COUNT:
+        if (!parse_count(text, def->min, &count)) {
+            return error_set(err, BELAY_INVALID, "--%s '%s' is not a whole number of at least %ld", def->name,
+                             text, def->min);
+        }
+        break;
+    case OPTION_CHOICE:
+        if (!is_choice(def->choices, text)) {
+            return error_set(err, BELAY_INVALID, "--%s '%s' is none of %s", def->name, text, def->choices);
+        }
+        break;
+    case OPTION_TEXT:
+        if (*text == '\0') {
+            return error_set(err, BELAY_INVALID, "--%s is empty: give it a value, or leave it out",
+                             def->name);
+        }
+        break;
+    case OPTION_FLAG:
+        break;
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code add_value(struct options *options, const struct option_def *def, const char *text,
+                                 struct belay_error *err)
+{
+    const char *before = options_text(options, def->name);
+    struct option_value *values;
+
+    /* Last one wins would hide which of two lock ids or ttls was meant. */
+    if (!def->repeatable && before != NULL && text != NULL && strcmp(before, text) != 0) {
+        return error_set(err, BELAY_INVALID, "--%s is given twice: '%s' and '%s'", def->name, before, text);
+    }
+    if (check_value(def, text == NULL ? "" : text, err) != BELAY_OK) {
+        return err->code;
+    }
+    values = realloc(options->values, (options->n_values + 1) * sizeof *values);
+    if (values == NULL) {
+        return error_no_memory(err);
+    }
+    values[options->n_values++] = (struct option_value){ def, text };
+    options->values = values;
+    return BELAY_OK;
+}
+
+/* The option at argv[*at], and its value there or after it. */
+static enum belay_code take_option(struct options *options, char **argv, int *at, struct belay_error *err)
+{
+    const char *word = argv[*at];
+    bool is_long = word[1] == '-';
+    const char *name = is_long ? word + 2 : strcmp(word, "-h") == 0 ? "help" : "";
+    const char *equals = is_long ? strchr(name, '=') : NULL;
+    size_t len = equals == NULL ? strlen(name) : (size_t)(equals - name);
+    const struct option_def *def = find_def(options->command, name, len);
+
+    if (def == NULL) {
+        return unknown_option(options->command, word, len, err);
+    }
+    if (def->kind == OPTION_FLAG) {
+        if (equals != NULL) {
+            return error_set(err, BELAY_INVALID, "--%s takes no value", def->name);
+        }
+        return add_value(options, def, NULL, err);
+    }
+    if (equals != NULL) {
+        return add_value(options, def, equals + 1, err);
+    }
+    if (argv[*at + 1] == NULL) {
+        return error_set(err, BELAY_INVALID, "--%s needs a value: --%s %s", def->name, def->name,
+                         def->kind == OPTION_CHOICE ? def->choices : def->value);
+    }
+    return add_value(options, def, argv[++*at], err);
+}
+
+/* A word that is no option: the command, its second word, or an argument. */
+static enum belay_code take_word(struct options *options, const char **group, const char *word,
+                                 struct belay_error *err)
+{
+    char name[64];
+    int n;
+
+    if (options->command != NULL) {
+        options->args[options->n_args++] = word;
+        return BELAY_OK;
+    }
+    if (*group == NULL && cli_is_group(word)) {
+        *group = word;
+        return BELAY_OK;
+    }
+    n = snprintf(name, sizeof name, "%s%s%s", *group == NULL ? "" : *group, *group == NULL ? "" : " ", word);
+    options->command = n < (int)sizeof name ? cli_find_command(name) : NULL;
+    return options->command == NULL ? unknown_command(n < (int)sizeof name ? name : word, err) : BELAY_OK;
+}
+
+static enum belay_code check_arguments(const struct options *options, const char *group,
+                                       struct belay_error *err)
+{
+    const struct cli_command *command = options->command;
+
+    if (options_has(options, "help") || options_has(options, "version")) {
+        return BELAY_OK;
+    }
+    if (command == NULL) {
+        return group == NULL ? BELAY_OK
+                             : error_set(err, BELAY_INVALID, "'belay %s' needs a second word", group);
+    }
+    if (options->n_args > command->max_args) {
+        return error_set(err, BELAY_INVALID, "unexpected argument '%s': belay %s %s",
+                         options->args[command->max_args], command->name, command->synopsis);
+    }
+    if (options->n_args < command->min_args) {
+        return error_set(err, BELAY_INVALID, "something is missing: belay %s %s", command->name,
+                         command->synopsis);
+    }
+    return BELAY_OK;
+}
+
+enum belay_code options_parse(struct options *options, int argc, char **argv, struct belay_error *err)
+{
+    const char *group = NULL;
+    bool ended = false;
+    enum belay_code code = BELAY_OK;
+
+    options->args = calloc((size_t)argc + 1, sizeof *options->args);
+    if (options->args == NULL) {
+        return error_no_memory(err);
+    }
+    for (int at = 1; code == BELAY_OK && at < argc; at++) {
+        if (!ended && strcmp(argv[at], "--") == 0) {
+            ended = true;
+            if (options->command != NULL && options->command->takes_command) {
+                options->rest = argv + at + 1;
+                options->n_rest = (size_t)(argc - at - 1);
+                break;
+            }
+        } else if (!ended && argv[at][0] == '-' && argv[at][1] != '\0') {
+            code = take_option(options, argv, &at, err);
+        } else {
+            code = take_word(options, &group, argv[at], err);
+        }
+    }
+    return code == BELAY_OK ? check_arguments(options, group, err) : code;
+}
+
+void options_release(struct options *options)
+{
+    free(options->values);
+    free(options->args);
+    memset(options, 0, sizeof *options);
+}
+
+const char *options_nth(const struct options *options, const char *name, size_t i)
+{
+    for (size_t k = 0; k < options->n_values; k++) {
+        if (strcmp(options->values[k].def->name, name) == 0 && i-- == 0) {
+            return options->values[k].text;
+        }
+    }
+    return NULL;
+}
+
+const char *options_text(const struct options *options, const char *name)
+{
+    return options_nth(options, name, 0);
+}
+
+bool options_has(const struct options *options, const char *name)
+{
+    for (size_t k = 0; k < options->n_values; k++) {
+        if (strcmp(options->values[k].def->name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool options_duration(const struct options *options, const char *name, int64_t *out_ms)
+{
+    const char *text = options_text(options, name);
+
+    return text != NULL && belay_parse_duration(text, out_ms);
+}
+
+bool options_count(const struct options *options, const char *name, long *out)
+{
+    const char *text = options_text(options, name);
+
+    return text != NULL && parse_count(text, 0, out);
+}

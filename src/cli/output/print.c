@@ -1,0 +1,244 @@
+#include "cli/output/print.h"
+
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <wchar.h>
+
+/* The code point at `s` and its bytes; 0 bytes if it is no UTF-8. */
+static size_t decode(const unsigned char *s, uint32_t *out_point)
+{
+    static const uint32_t least[] = { 0, 0x80, 0x800, 0x10000 };
+    size_t extra = s[0] < 0x80 ? 0 : s[0] >= 0xf0 ? 3 : s[0] >= 0xe0 ? 2 : 1;
+    uint32_t point = extra == 0 ? s[0] : s[0] & (0x3fU >> extra);
+
+    if ((s[0] >= 0x80 && s[0] < 0xc2) || s[0] > 0xf4) {
+        return 0;
+    }
+    for (size_t i = 1; i <= extra; i++) {
+        if ((s[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+        point = point << 6 | (s[i] & 0x3fU);
+    }
+    if (point < least[extra] || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) {
+        return 0;
+    }
+    *out_point = point;
+    return extra + 1;
+}
+
+/* Control characters, and those that reorder or hide what stands beside them. */
+static bool is_harmful(uint32_t point)
+{
+    return point < 0x20 || (point >= 0x7f && point < 0xa0) || (point >= 0x200b && point <= 0x200f) ||
+           (point >= 0x2028 && point <= 0x202e) || (point >= 0x2060 && point <= 0x206f) || point == 0xfeff;
+}
+
+void print_escape(struct buf *out, const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+
+    buf_add(out, "", 0); /* of nothing it makes "", not NULL */
+    while (*at != '\0') {
+        uint32_t point = 0;
+        size_t n = decode(at, &point);
+
+        if (n == 0 || (is_harmful(point) && n == 1)) {
+            buf_addf(out, "\\x%02x", *at);
+            n = 1;
+        } else if (is_harmful(point)) {
+            buf_addf(out, "\\u{%04x}", (unsigned)point);
+        } else {
+            buf_add(out, at, n);
+        }
+        at += n;
+    }
+}
+
+void print_safe(FILE *file, const char *text)
+{
+    struct buf line = BUF_INIT((size_t)1 << 24);
+
+    print_escape(&line, text);
+    (void)fputs(line.failed ? "?" : line.data == NULL ? "" : line.data, file);
+    buf_release(&line);
+}
+
+static size_t point_width(uint32_t point)
+{
+    static bool ready;
+    int width;
+
+    if (point < 0x80) {
+        return 1;
+    }
+    /* wcwidth() knows only what its locale knows, and services often run in "C". */
+    if (!ready) {
+        (void)setlocale(LC_CTYPE, "C.UTF-8");
+        ready = true;
+    }
+    width = wcwidth((wchar_t)point);
+    return width < 0 ? 1 : (size_t)width;
+}
+
+/* The bytes of `text` that fit in `columns`; *out_width is what they take. */
+static size_t fit(const char *text, size_t columns, size_t *out_width)
+{
+    size_t at = 0;
+    size_t width = 0;
+
+    while (text[at] != '\0') {
+        uint32_t point = 0;
+        size_t n = decode((const unsigned char *)text + at, &point);
+        size_t w = n == 0 ? 1 : point_width(point);
+
+        if (width + w > columns) {
+            break;
+        }
+        width += w;
+        at += n == 0 ? 1 : n;
+    }
+    *out_width = width;
+    return at;
+}
+
+void print_field(const char *name, const char *value)
+{
+    (void)printf("%-14s", name);
+    print_safe(stdout, value == NULL ? "not known" : value);
+    (void)fputc('\n', stdout);
+}
+
+size_t print_width(const char *text)
+{
+    size_t width;
+
+    (void)fit(text, SIZE_MAX / 2, &width);
+    return width;
+}
+
+void print_cut(struct buf *out, const char *text, size_t columns)
+{
+    size_t width;
+
+    if (print_width(text) <= columns) {
+        buf_adds(out, text);
+    } else if (columns > 0) {
+        buf_add(out, text, fit(text, columns - 1, &width));
+        buf_adds(out, "…");
+    }
+}
+
+size_t print_columns(int fd)
+{
+    struct winsize size;
+    const char *columns = getenv("COLUMNS");
+
+    if (!isatty(fd)) {
+        return 0;
+    }
+    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+        return size.ws_col;
+    }
+    return columns != NULL && atoi(columns) > 0 ? (size_t)atoi(columns) : 80;
+}
+
+const char *print_style(bool on, const char *style)
+{
+    static const struct {
+        const char *name;
+        const char *sequence;
+    } styles[] = { { "bold", "\033[1m" },   { "dim", "\033[2m" },     { "red", "\033[31m" },
+                   { "green", "\033[32m" }, { "yellow", "\033[33m" }, { PRINT_RESET, "\033[0m" } };
+
+    for (size_t i = 0; on && i < sizeof styles / sizeof styles[0]; i++) {
+        if (strcmp(styles[i].name, style) == 0) {
+            return styles[i].sequence;
+        }
+    }
+    return "";
+}
+
+char *print_ago(char out[PRINT_TIME_SIZE], int64_t unix_ms, int64_t now_unix_ms)
+{
+    char at[CLOCK_TEXT_SIZE];
+    char span[CLOCK_TEXT_SIZE];
+
+    clock_format_utc(at, unix_ms, false);
+    if (now_unix_ms - unix_ms < 1000) {
+        (void)snprintf(out, PRINT_TIME_SIZE, "%s (just now)", at);
+    } else {
+        (void)snprintf(out, PRINT_TIME_SIZE, "%s (%s ago)", at,
+                       clock_format_span(span, now_unix_ms - unix_ms));
+    }
+    return out;
+}
+
+char *print_day(char out[PRINT_TIME_SIZE], int64_t unix_ms)
+{
+    char at[CLOCK_TEXT_SIZE];
+
+    clock_format_utc(at, unix_ms, false);
+    (void)snprintf(out, PRINT_TIME_SIZE, "%.10s %.8s UTC", at, at + 11);
+    return out;
+}
+
+char *print_long_span(char out[PRINT_TIME_SIZE], int64_t ms, size_t units)
+{
+    static const struct {
+        const char *name;
+        int64_t ms;
+    } scale[] = { { "day", 86400000 }, { "hour", 3600000 }, { "minute", 60000 }, { "second", 1000 } };
+    size_t n = 0;
+
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof scale / sizeof scale[0] && units > 0; i++) {
+        int64_t count = ms / scale[i].ms;
+
+        if (count > 0) {
+            n += (size_t)snprintf(out + n, PRINT_TIME_SIZE - n, "%s%lld %s%s", n == 0 ? "" : " ",
+                                  (long long)count, scale[i].name, count == 1 ? "" : "s");
+            ms -= count * scale[i].ms;
+        }
+        /* After the largest unit only its neighbour says anything. */
+        units -= n > 0;
+    }
+    if (n == 0) {
+        (void)snprintf(out, PRINT_TIME_SIZE, "0 seconds");
+    }
+    return out;
+}
+
+/* True if the owner is the name and perhaps something more, so that the two need not both be said. */
+static bool owner_has_name(const struct belay_info *info)
+{
+    const char *name = info->locked_by_name;
+
+    return name == NULL || *name == '\0' || strncmp(info->locked_by, name, strlen(name)) == 0;
+}
+
+void print_holder(struct buf *out, const struct belay_info *info)
+{
+    if (owner_has_name(info)) {
+        print_escape(out, info->locked_by);
+        return;
+    }
+    print_escape(out, info->locked_by_name);
+    buf_adds(out, " (");
+    print_escape(out, info->locked_by);
+    buf_adds(out, ")");
+}
+
+void print_holder_short(struct buf *out, const struct belay_info *info)
+{
+    bool named = info->locked_by_name != NULL && *info->locked_by_name != '\0';
+
+    if (named && owner_has_name(info)) {
+        print_escape(out, info->locked_by_name);
+    } else {
+        print_holder(out, info);
+    }
+}

@@ -1,0 +1,170 @@
+#include "cli/output/text_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/output/print.h"
+
+enum { BATCH_ROWS = 256, GAP = 2 };
+
+struct table {
+    FILE *file;
+    const struct table_column *columns; /* borrowed */
+    size_t n_columns;
+    size_t width;
+    bool bold;
+    bool headed;
+    bool failed;
+    char **cells; /* owned; BATCH_ROWS * n_columns, each owned */
+    size_t n_cells;
+    size_t *widths; /* owned; of the batches so far, so that a later one does not jump back */
+};
+
+struct table *table_new(FILE *file, const struct table_column *columns, size_t n_columns, size_t width,
+                        bool bold_titles)
+{
+    struct table *table = calloc(1, sizeof *table);
+
+    if (table == NULL) {
+        return NULL;
+    }
+    *table = (struct table){ .file = file, .columns = columns, .n_columns = n_columns, .width = width };
+    table->bold = bold_titles;
+    table->cells = calloc(BATCH_ROWS * n_columns, sizeof *table->cells);
+    table->widths = calloc(n_columns, sizeof *table->widths);
+    if (table->cells == NULL || table->widths == NULL) {
+        (void)table_finish(table);
+        return NULL;
+    }
+    for (size_t i = 0; i < n_columns; i++) {
+        table->widths[i] = print_width(columns[i].title);
+    }
+    return table;
+}
+
+static void measure(struct table *table)
+{
+    for (size_t i = 0; i < table->n_cells; i++) {
+        size_t width = print_width(table->cells[i]);
+        size_t *widest = &table->widths[i % table->n_columns];
+
+        *widest = width > *widest ? width : *widest;
+    }
+}
+
+/* Take columns from the widest of those that may shrink, one at a time, until the row fits. */
+static void shrink(const struct table *table, size_t *widths)
+{
+    size_t total = GAP * (table->n_columns - 1);
+
+    for (size_t i = 0; i < table->n_columns; i++) {
+        total += widths[i];
+    }
+    while (total > table->width) {
+        size_t widest = table->n_columns;
+
+        for (size_t i = 0; i < table->n_columns; i++) {
+            if (table->columns[i].least > 0 && widths[i] > table->columns[i].least &&
+                (widest == table->n_columns || widths[i] > widths[widest])) {
+                widest = i;
+            }
+        }
+        if (widest == table->n_columns) {
+            return;
+        }
+        widths[widest]--;
+        total--;
+    }
+}
+
+static void print_row(const struct table *table, const size_t *widths, const char *const *cells)
+{
+    struct buf line = BUF_INIT((size_t)1 << 20);
+
+    for (size_t i = 0; i < table->n_columns; i++) {
+        size_t before = line.len;
+        size_t width;
+
+        print_cut(&line, cells[i], table->width == 0 ? SIZE_MAX / 4 : widths[i]);
+        width = line.failed || line.data == NULL ? 0 : print_width(line.data + before);
+        if (i + 1 < table->n_columns) {
+            buf_addf(&line, "%*s", (int)(widths[i] - (width < widths[i] ? width : widths[i]) + GAP), "");
+        }
+    }
+    while (!line.failed && line.data != NULL && line.len > 0 && line.data[line.len - 1] == ' ') {
+        line.data[--line.len] = '\0';
+    }
+    (void)fprintf(table->file, "%s\n", line.failed || line.data == NULL ? "?" : line.data);
+    buf_release(&line);
+}
+
+static void print_titles(struct table *table, const size_t *widths)
+{
+    const char *titles[16];
+
+    for (size_t i = 0; i < table->n_columns && i < 16; i++) {
+        titles[i] = table->columns[i].title;
+    }
+    (void)fputs(print_style(table->bold, "bold"), table->file);
+    print_row(table, widths, titles);
+    (void)fputs(print_style(table->bold, PRINT_RESET), table->file);
+    table->headed = true;
+}
+
+static void flush(struct table *table)
+{
+    size_t widths[16];
+
+    measure(table);
+    for (size_t i = 0; i < table->n_columns && i < 16; i++) {
+        widths[i] = table->widths[i];
+    }
+    if (table->width > 0) {
+        shrink(table, widths);
+    }
+    if (!table->headed && table->n_cells > 0) {
+        print_titles(table, widths);
+    }
+    for (size_t i = 0; i + table->n_columns <= table->n_cells; i += table->n_columns) {
+        print_row(table, widths, (const char *const *)table->cells + i);
+    }
+    for (size_t i = 0; i < table->n_cells; i++) {
+        free(table->cells[i]);
+    }
+    table->n_cells = 0;
+}
+
+void table_add(struct table *table, const char *text)
+{
+    struct buf cell = BUF_INIT((size_t)1 << 20);
+    char *owned;
+
+    print_escape(&cell, text);
+    owned = buf_take(&cell);
+    if (owned == NULL) {
+        buf_release(&cell);
+        table->failed = true;
+        return;
+    }
+    table->cells[table->n_cells++] = owned;
+    if (table->n_cells == BATCH_ROWS * table->n_columns) {
+        flush(table);
+    }
+}
+
+bool table_finish(struct table *table)
+{
+    bool whole;
+
+    if (table == NULL) {
+        return false;
+    }
+    whole = !table->failed;
+    if (table->cells != NULL && table->widths != NULL) {
+        flush(table);
+    }
+    free(table->cells);
+    free(table->widths);
+    free(table);
+    return whole;
+}

@@ -1,0 +1,507 @@
+/*
+ * Hold a lock while a command runs: `belay run` and `belay deploy`.
+ *
+ *     start the guardian -> read options, open the store -> acquire
+ *         -> the guardian starts COMMAND -> supervise -> release
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/core/deploy_info.h"
+#include "cli/core/waiting.h"
+#include "cli/run/run.h"
+#include "cli/run/supervise.h"
+#include "telemetry/telemetry.h"
+
+enum {
+    RUN_TTL_MS = 120000,
+    KILL_AFTER_MS = 10000,
+    PUBLISH_MIN_MS = 5,
+    PUBLISH_MAX_MS = 1000,
+    NOT_EXECUTABLE = 126, /* as a shell has them */
+    NOT_FOUND = 127
+};
+
+struct run {
+    struct cli_context *context;
+    const struct options *options;
+    const struct run_hooks *hooks; /* NULL: none */
+    struct lock_request request;
+    struct about about; /* of a stack's lock */
+    struct guardian guardian;
+    struct waiting *waiting;
+    struct belay_client *client; /* borrowed */
+    struct belay_lock *lock;     /* owned; NULL: it runs without one */
+    int64_t kill_after_ms;
+    int64_t lost_boot_ms;
+    struct supervise supervise;
+    struct run_result result;
+};
+
+/* ---- options -------------------------------------------------------------- */
+
+static const struct option_def ending_defs[] = {
+    { .name = "kill-after",
+      .kind = OPTION_DURATION,
+      .value = "D",
+      .help = "from TERM to KILL when the lease is lost; at most, and by default up to 10s, a quarter of the "
+              "ttl" },
+    { .name = "conflict-exit-code",
+      .kind = OPTION_COUNT,
+      .value = "N",
+      .help = "exit with N instead of 75 if somebody else has the lock" },
+    { .name = "result",
+      .kind = OPTION_TEXT,
+      .value = "FILE",
+      .complete = COMPLETE_FILE,
+      .help = "write how it ended to FILE, as one JSON object" },
+    { .name = NULL },
+};
+const struct option_group ending_group = { "How it ends", ending_defs };
+
+static bool is_protected(const struct run *run)
+{
+    return run->lock != NULL && belay_lock_is_protected(run->lock);
+}
+
+/*
+ * From TERM to KILL, and how often the guardian is told the deadline, for a lease that
+ * may be relied upon for `lease_ms`: TERM must come well after a renewal was due, or
+ * it would come to a healthy lease.
+ */
+static int64_t set_times(struct run *run, int64_t ttl_ms, int64_t lease_ms, int64_t heartbeat_ms)
+{
+    int64_t spare_ms = lease_ms > heartbeat_ms ? lease_ms - heartbeat_ms : 0;
+    int64_t most_ms = ttl_ms / 4 < spare_ms / 2 ? ttl_ms / 4 : spare_ms / 2;
+    int64_t asked_ms = KILL_AFTER_MS;
+
+    (void)options_duration(run->options, "kill-after", &asked_ms);
+    run->kill_after_ms = asked_ms < most_ms ? asked_ms : most_ms;
+    spare_ms = (spare_ms - run->kill_after_ms) / 4;
+    run->supervise.publish_ms = spare_ms < PUBLISH_MIN_MS   ? PUBLISH_MIN_MS
+                                : spare_ms > PUBLISH_MAX_MS ? PUBLISH_MAX_MS
+                                                            : spare_ms;
+    return most_ms;
+}
+
+static enum belay_code read_times(struct run *run, struct belay_error *err)
+{
+    struct belay_lock_options *lock = &run->request.options;
+    char text[CLOCK_TEXT_SIZE];
+    int64_t asked_ms = 0;
+    int64_t most_ms;
+
+    lock->ttl_ms = lock->ttl_ms == 0 ? RUN_TTL_MS : lock->ttl_ms;
+    lock->heartbeat_ms = lock->heartbeat_ms == 0 ? lock->ttl_ms / 4 : lock->heartbeat_ms;
+    most_ms = set_times(run, lock->ttl_ms, lock->ttl_ms - lock->ttl_ms / 20, lock->heartbeat_ms);
+    (void)options_duration(run->options, "kill-after", &asked_ms);
+    if (asked_ms > most_ms) {
+        return error_set(err, BELAY_INVALID, "--kill-after '%s' is %s: at most %s",
+                         options_text(run->options, "kill-after"),
+                         most_ms == lock->ttl_ms / 4 ? "more than a quarter of the ttl"
+                                                     : "too long for so rare a heartbeat",
+                         clock_format_duration(text, most_ms));
+    }
+    return BELAY_OK;
+}
+
+/*
+ * The same for the lease that we have: how much of a ttl may be relied upon is for the
+ * store to say, and a lock that was there before (--reentrant) has a ttl of its own.
+ */
+static void fit_to_lease(struct run *run)
+{
+    const struct belay_info *info = belay_lock_info(run->lock);
+    int64_t asked_ms = 0;
+    char text[CLOCK_TEXT_SIZE];
+
+    if (info == NULL) {
+        return;
+    }
+    (void)set_times(run, info->ttl_ms, info->valid_for_ms, belay_lock_heartbeat_ms(run->lock));
+    (void)options_duration(run->options, "kill-after", &asked_ms);
+    if (asked_ms > run->kill_after_ms) {
+        cli_warn(run->context, "--kill-after '%s' is too long for this lease: it is %s",
+                 options_text(run->options, "kill-after"), clock_format_duration(text, run->kill_after_ms));
+    }
+}
+
+static enum belay_code read_options(struct run *run, struct belay_error *err)
+{
+    const char *path = options_text(run->options, "result");
+    enum belay_code code = BELAY_OK;
+    long number;
+
+    if (options_count(run->options, "conflict-exit-code", &number) && number > 255) {
+        return error_set(err, BELAY_INVALID, "--conflict-exit-code '%ld' is no exit code: 0 to 255", number);
+    }
+    if (path != NULL) {
+        code = run_result_check(path, err);
+    }
+    if (code == BELAY_OK) {
+        code = lock_request_read(run->context, run->options, &run->request, err);
+    }
+    if (code == BELAY_OK) {
+        run->result.key = run->request.key;
+        code = read_times(run, err);
+    }
+    if (code == BELAY_OK && run->hooks != NULL) {
+        code = run->hooks->prepare(run->hooks->context, &run->request, err);
+    } else if (code == BELAY_OK && text_has_prefix(run->request.key, "stack:") &&
+               !options_has(run->options, "adopt")) {
+        /* What a deployment says of itself: 'belay unlock' and 'belay state locks' show it (S4.4, S4.10). */
+        code = about_read(run->options, &run->about, err);
+        if (code == BELAY_OK) {
+            code = about_add(&run->about, &run->request, err);
+        }
+    }
+    return code;
+}
+
+/* ---- the lock -------------------------------------------------------------- */
+
+static void on_waiting(void *context, const struct belay_waiting *waiting)
+{
+    struct run *run = context;
+
+    waiting_show(run->waiting, waiting);
+}
+
+static void on_lost(void *context, struct belay_lock *lock, const char *why)
+{
+    struct run *run = context;
+
+    (void)lock;
+    (void)snprintf(run->supervise.why, sizeof run->supervise.why, "%s", why);
+    run->lost_boot_ms = belay_now_boot_ms();
+    atomic_store(&run->supervise.lost, true);
+    guardian_tell(&run->guardian, GUARDIAN_END, 0);
+}
+
+/* What nobody may overlook is said with --quiet too. */
+static void warn_loudly(const struct cli_context *context, const char *why, const char *what)
+{
+    struct cli_context loud = *context;
+
+    loud.quiet = false;
+    cli_warn(&loud, "%s: %s", why, what);
+}
+
+/* The kill switch must work above all when the store does not. */
+static bool is_switched_off(struct run *run)
+{
+    const struct belay_config *config;
+    const char *enabled = NULL;
+
+    if (cli_config(run->context, &config, NULL) == BELAY_OK) {
+        enabled = belay_config_get(config, "locking_enabled");
+    }
+    return enabled != NULL && strcmp(enabled, "false") == 0;
+}
+
+static enum belay_code acquire(struct run *run, struct belay_error *err)
+{
+    struct belay_lock_options *options = &run->request.options;
+    const char *adopt = options_text(run->options, "adopt");
+    enum belay_code code;
+
+    options->on_lost = on_lost;
+    options->keep_later = true;
+    options->on_waiting = on_waiting;
+    options->context = run;
+    options->cancel = cli_cancel(run->context);
+    if (options->cancel == NULL) {
+        return error_no_memory(err);
+    }
+    if (is_switched_off(run)) {
+        warn_loudly(run->context, "locking is switched off", "the command runs without a lock");
+        return BELAY_OK;
+    }
+    code = cli_client(run->context, &run->client, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (adopt != NULL) {
+        code = belay_lock_adopt(run->client, run->request.key, adopt, options, &run->lock, err);
+    } else {
+        run->waiting = waiting_new(run->context, run->request.key);
+        code = belay_lock_acquire(run->client, run->request.key, options, &run->lock, err);
+        waiting_free(run->waiting);
+        run->waiting = NULL;
+    }
+    if (code == BELAY_OK && is_protected(run)) {
+        fit_to_lease(run);
+    }
+    return code;
+}
+
+/* What is to be done under the lock before COMMAND; it may take longer than a heartbeat. */
+static enum belay_code before_command(struct run *run, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    if (run->hooks == NULL) {
+        return BELAY_OK;
+    }
+    if (run->lock != NULL && belay_lock_is_protected(run->lock)) {
+        code = belay_lock_keep(run->lock, err);
+    }
+    return code == BELAY_OK ? run->hooks->before(run->hooks->context, run->client, run->lock,
+                                                 &run->guardian.page->job, err)
+                            : code;
+}
+
+/* True if COMMAND may run, with the lock or, where that was asked for, without. */
+static bool may_run(struct run *run, enum belay_code code, struct belay_error *err)
+{
+    if (code == BELAY_OK && cli_signal() != 0) {
+        (void)error_set(err, BELAY_CANCELLED, "interrupted before the command was started");
+        return false;
+    }
+    if (code == BELAY_UNREACHABLE && options_has(run->options, "best-effort")) {
+        warn_loudly(run->context, err->text, "the command runs without a lock");
+        return true;
+    }
+    return code == BELAY_OK;
+}
+
+/* ---- the command ------------------------------------------------------------ */
+
+static void copy(char *to, size_t size, const char *from)
+{
+    (void)snprintf(to, size, "%s", from == NULL ? "" : from);
+}
+
+static const char *store_url(const struct run *run)
+{
+    const struct belay_config *config;
+
+    if (run->client != NULL) {
+        return belay_client_store_url(run->client);
+    }
+    if (run->context->store_url != NULL) {
+        return run->context->store_url;
+    }
+    return cli_config(run->context, &config, NULL) == BELAY_OK ? belay_config_get(config, "store") : NULL;
+}
+
+static void start_command(struct run *run)
+{
+    struct guardian_page *page = run->guardian.page;
+    struct guardian_job *job = &page->job;
+
+    copy(job->key, sizeof job->key, run->request.key);
+    copy(job->store_url, sizeof job->store_url, store_url(run));
+    if (is_protected(run)) {
+        copy(job->lock_id, sizeof job->lock_id, belay_lock_id(run->lock));
+        job->token = belay_lock_token(run->lock);
+        (void)telemetry_traceparent(run->context->telemetry, job->lock_id, true, job->traceparent);
+        /* The outermost holder ends a lock that was re-entered. */
+        job->release = !belay_lock_is_reentered(run->lock);
+        atomic_store(&page->deadline_boot_ms, belay_lock_deadline_boot_ms(run->lock));
+    }
+    job->kill_after_ms = run->kill_after_ms;
+    atomic_store(&page->has_job, true);
+    terminal_save(run->guardian.tty, &run->supervise.mode);
+    guardian_tell(&run->guardian, GUARDIAN_GO, 0);
+    if (atomic_load(&run->supervise.lost)) {
+        guardian_tell(&run->guardian, GUARDIAN_END, 0); /* the first one came before there was a command */
+    }
+}
+
+static void say_not_started(struct run *run)
+{
+    const char *name = run->options->rest[0];
+    int failure = run->supervise.failure;
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    run->result.exit_code = failure == ENOENT ? NOT_FOUND : NOT_EXECUTABLE;
+    (void)error_set(&err, BELAY_NOT_FOUND, "%s: %s", name,
+                    failure == ENOENT   ? "not found"
+                    : failure == EACCES ? "permission denied"
+                                        : strerror(failure));
+    copy(run->result.reason, sizeof run->result.reason, err.text);
+    (void)cli_error(run->context, &err);
+    belay_error_release(&err);
+}
+
+/* COMMAND's own code, before anything is known of the lease. */
+static void read_status(struct run *run)
+{
+    const struct supervise *supervise = &run->supervise;
+    struct run_result *result = &run->result;
+
+    result->result = "failed";
+    if (supervise->end == SUPERVISE_NOT_STARTED) {
+        say_not_started(run);
+    } else if (supervise->end != SUPERVISE_ENDED) {
+        result->signal = SIGKILL;
+        result->exit_code = 128 + SIGKILL;
+    } else if (WIFSIGNALED(supervise->status)) {
+        result->signal = WTERMSIG(supervise->status);
+        result->exit_code = 128 + result->signal;
+    } else {
+        result->exit_code = WEXITSTATUS(supervise->status);
+    }
+    if (supervise->guardian_died) {
+        copy(result->reason, sizeof result->reason, "the guardian process was killed");
+    } else if (result->exit_code == 0) {
+        result->result = "completed";
+    }
+}
+
+/* ---- the end ---------------------------------------------------------------- */
+
+static void is_lost(struct run *run, const char *why)
+{
+    struct run_result *result = &run->result;
+
+    result->result = "lost";
+    result->exit_code = CLI_LOST;
+    copy(result->reason, sizeof result->reason, why);
+}
+
+static void check_lease(struct run *run)
+{
+    const struct supervise *supervise = &run->supervise;
+    int64_t ended_ms = atomic_load(&run->guardian.page->ended_boot_ms);
+
+    /* Of a command that is not known to have ended, it cannot be said that it was before the loss. */
+    if (atomic_load(&supervise->lost) && (ended_ms == 0 || run->lost_boot_ms <= ended_ms)) {
+        is_lost(run, supervise->why);
+    } else if (supervise->was_ended) {
+        is_lost(run, "the lease could not be renewed");
+    }
+    if (supervise->end == SUPERVISE_STUCK) {
+        cli_warn(run->context, "process %ld and what it started could not be ended, and may still run",
+                 (long)supervise->command);
+    }
+}
+
+/* A lease that ended only after COMMAND had ended protected all of it; one that somebody cut short did not. */
+static void on_release_failed(struct run *run, const struct belay_error *err)
+{
+    int64_t deadline_ms = atomic_load(&run->guardian.page->deadline_boot_ms);
+    bool cut_short = err->code == BELAY_LOST && belay_now_boot_ms() < deadline_ms;
+
+    if (run->result.exit_code == CLI_LOST && strcmp(run->result.result, "lost") == 0) {
+        return; /* said already */
+    }
+    if (cut_short) {
+        cli_note(run->context, "lost the lock '%s' while the command ran: %s", run->request.key, err->text);
+        is_lost(run, err->text);
+    } else {
+        cli_warn(run->context, "the command has ended, but the lock was not released: %s", err->text);
+    }
+}
+
+static void release(struct run *run)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    bool completed = strcmp(run->result.result, "completed") == 0;
+
+    if (run->lock == NULL || run->supervise.end == SUPERVISE_STUCK) {
+        return;
+    }
+    if (belay_lock_release(run->lock, completed ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED, &err) !=
+        BELAY_OK) {
+        on_release_failed(run, &err);
+    }
+    belay_error_release(&err);
+}
+
+static void run_command(struct run *run)
+{
+    start_command(run);
+    run->supervise.context = run->context;
+    run->supervise.guardian = &run->guardian;
+    run->supervise.lock = is_protected(run) ? run->lock : NULL;
+    supervise_run(&run->supervise);
+    read_status(run);
+    check_lease(run);
+    if (run->hooks != NULL) {
+        run->hooks->after(run->hooks->context, &run->result);
+    }
+    release(run);
+    if (run->supervise.end == SUPERVISE_STUCK) {
+        guardian_leave(&run->guardian);
+    } else {
+        guardian_tell(&run->guardian, GUARDIAN_DONE, 0);
+    }
+}
+
+static void refuse(struct run *run, const struct belay_error *err)
+{
+    long conflict;
+
+    run->result.result = err->code == BELAY_CANCELLED ? "cancelled" : "not_acquired";
+    copy(run->result.reason, sizeof run->result.reason, err->text);
+    run->result.exit_code = cli_error(run->context, err);
+    if (err->code == BELAY_HELD && options_count(run->options, "conflict-exit-code", &conflict)) {
+        run->result.exit_code = (int)conflict;
+    }
+    if (run->lock != NULL) {
+        (void)belay_lock_release(run->lock, BELAY_OUTCOME_FAILED, NULL);
+    }
+}
+
+static void write_result(struct run *run)
+{
+    const char *path = options_text(run->options, "result");
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (path == NULL) {
+        return;
+    }
+    run->result.lock = is_protected(run) ? belay_lock_info(run->lock) : NULL;
+    if (run_result_write(path, &run->result, &err) != BELAY_OK) {
+        cli_warn(run->context, "%s", err.text);
+    }
+    belay_error_release(&err);
+}
+
+int run_exec(struct cli_context *context, const struct options *options, const struct run_hooks *hooks)
+{
+    struct run run = { .context = context, .options = options, .hooks = hooks, .request = LOCK_REQUEST_INIT };
+    struct guardian_setup setup = { options->rest, context->config_path, context->old_sigpipe };
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code;
+
+    if (options->n_rest == 0) {
+        return cli_fail(context, BELAY_INVALID, "which command? belay %s %s", options->command->name,
+                        options->command->synopsis);
+    }
+    if (!guardian_start(&run.guardian, &setup)) {
+        return cli_fail(context, BELAY_NO_MEMORY, "cannot start a process: %s", strerror(errno));
+    }
+    code = read_options(&run, &err);
+    if (code == BELAY_OK) {
+        code = acquire(&run, &err);
+    }
+    if (code == BELAY_OK) {
+        code = before_command(&run, &err);
+    }
+    supervise_block_signals();
+    if (may_run(&run, code, &err)) {
+        run_command(&run);
+    } else {
+        refuse(&run, &err);
+    }
+    write_result(&run);
+    belay_lock_free(run.lock);
+    cli_close(context); /* while the guardian ends */
+    guardian_finish(&run.guardian);
+    telemetry_close(context->telemetry);
+    context->telemetry = NULL;
+    lock_request_release(&run.request);
+    belay_error_release(&err);
+    if (run.supervise.die_of != 0 && run.result.exit_code != CLI_LOST) {
+        supervise_die_of(run.supervise.die_of);
+    }
+    return run.result.exit_code;
+}

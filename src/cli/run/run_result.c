@@ -1,0 +1,108 @@
+#include "cli/run/run_result.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/new_file.h"
+#include "json/json_write.h"
+
+static enum belay_code cannot_write(const char *path, int reason, struct belay_error *err)
+{
+    return error_set(err, BELAY_INVALID, "--result '%s' cannot be written: %s", path, strerror(reason));
+}
+
+enum belay_code run_result_check(const char *path, struct belay_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX] = ".";
+    struct stat info;
+
+    if (strlen(path) >= sizeof folder - 32) {
+        return cannot_write(path, ENAMETOOLONG, err);
+    }
+    if (slash != NULL) {
+        memcpy(folder, path, (size_t)(slash - path) + 1);
+        folder[slash - path + 1] = '\0';
+    }
+    if (access(folder, W_OK | X_OK) != 0) {
+        return cannot_write(path, errno, err);
+    }
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        return cannot_write(path, EISDIR, err);
+    }
+    return BELAY_OK;
+}
+
+static json_t *to_json(const struct run_result *result)
+{
+    const struct belay_info *lock = result->lock;
+    bool has_token = lock != NULL && lock->token != 0;
+
+    return json_pack("{s:o, s:o, s:o, s:s, s:i, s:o, s:o, s:o}", "key", wire_text(result->key), "lock_id",
+                     wire_text(lock == NULL ? NULL : lock->lock_id), "token",
+                     has_token ? json_integer((json_int_t)lock->token) : json_null(), "result",
+                     result->result, "exit_code", result->exit_code, "signal",
+                     result->signal == 0 ? json_null() : json_integer(result->signal), "reason",
+                     wire_text(result->reason[0] == '\0' ? NULL : result->reason), "lock",
+                     lock == NULL ? json_null() : wire_lock(lock));
+}
+
+static bool write_all(int fd, const char *text)
+{
+    size_t left = strlen(text);
+
+    while (left > 0) {
+        ssize_t n = write(fd, text, left);
+
+        if (n < 0 && errno != EINTR) {
+            return false;
+        }
+        if (n > 0) {
+            text += n;
+            left -= (size_t)n;
+        }
+    }
+    return true;
+}
+
+static bool write_file(const char *path, const char *text)
+{
+    char *beside = NULL;
+    int failure;
+    int fd = new_file_open(path, "tmp", &beside); /* it has a lock id: for its owner */
+    bool done;
+
+    if (fd < 0) {
+        return false;
+    }
+    done = write_all(fd, text) && write_all(fd, "\n");
+    done = close(fd) == 0 && done && rename(beside, path) == 0;
+    if (!done) {
+        failure = errno;
+        (void)unlink(beside);
+        errno = failure;
+    }
+    free(beside);
+    return done;
+}
+
+enum belay_code run_result_write(const char *path, const struct run_result *result, struct belay_error *err)
+{
+    char *text = wire_line(to_json(result));
+    enum belay_code code = BELAY_OK;
+
+    if (text == NULL) {
+        return error_no_memory(err);
+    }
+    if (!write_file(path, text)) {
+        code = cannot_write(path, errno, err);
+    }
+    free(text);
+    return code;
+}

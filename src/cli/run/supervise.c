@@ -1,0 +1,339 @@
+#include "cli/run/supervise.h"
+
+#include <poll.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/run/descriptor.h"
+#include "cli/run/terminal.h"
+
+enum {
+    OVERDUE_MS = 200,   /* a guardian that has not killed by then is stopped: we do it */
+    KEEP_AFTER_MS = 20, /* the lease needs no thread before that */
+    STUCK_MS = 5000     /* nobody can end COMMAND: it may run as another user */
+};
+
+/* Faults of our own must still end us. */
+static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS };
+
+static void all_but_faults(sigset_t *out_set)
+{
+    (void)sigfillset(out_set);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        (void)sigdelset(out_set, faults[i]);
+    }
+}
+
+void supervise_block_signals(void)
+{
+    sigset_t set;
+
+    all_but_faults(&set);
+    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+/* ---- the lease ----------------------------------------------------------- */
+
+static int64_t kill_after_ms(const struct supervise *supervise)
+{
+    return supervise->guardian->page->job.kill_after_ms;
+}
+
+static void publish_deadline(struct supervise *supervise)
+{
+    int64_t deadline_ms;
+
+    if (supervise->lock == NULL || atomic_load(&supervise->lost)) {
+        return;
+    }
+    deadline_ms = belay_lock_deadline_boot_ms(supervise->lock);
+    /* Once lost it lies in the past; COMMAND has its grace from the last one that held. */
+    if (deadline_ms > belay_now_boot_ms()) {
+        atomic_store(&supervise->guardian->page->deadline_boot_ms, deadline_ms);
+    }
+}
+
+/* True if the lease holds now. Asks the store if it can. */
+static bool prove_lease(struct supervise *supervise)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code;
+    bool proved;
+
+    if (supervise->lock == NULL) {
+        return true;
+    }
+    code = belay_lock_renew(supervise->lock, &err);
+    /* A store that cannot be reached disproves nothing: the lease was proved when it last was renewed. */
+    proved = code == BELAY_OK || (code != BELAY_LOST && belay_lock_is_mine(supervise->lock));
+    if (code != BELAY_OK) {
+        cli_note(supervise->context, "%s", err.text);
+    }
+    belay_error_release(&err);
+    publish_deadline(supervise);
+    return proved;
+}
+
+/* ---- signals, and the terminal ------------------------------------------- */
+
+/* Stop as COMMAND was stopped, with our whole job, so that the shell notices. False if we may not. */
+static bool stop_ourselves(int number)
+{
+    sigset_t stop;
+    sigset_t pending;
+
+    (void)sigemptyset(&stop);
+    (void)sigaddset(&stop, number);
+    (void)pthread_sigmask(SIG_UNBLOCK, &stop, NULL);
+    (void)kill(0, number);
+    (void)pthread_sigmask(SIG_BLOCK, &stop, NULL);
+    /* We were stopped if we have been continued. An orphaned group is not stopped: nobody could. */
+    return sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1;
+}
+
+static void note_stopped(const struct supervise *supervise)
+{
+    char span[CLOCK_TEXT_SIZE];
+    int64_t left_ms;
+
+    if (supervise->lock != NULL) {
+        left_ms = atomic_load(&supervise->guardian->page->deadline_boot_ms) - belay_now_boot_ms() -
+                  kill_after_ms(supervise);
+        cli_note(
+            supervise->context,
+            "stopped; unless it is continued within %s the command is ended, as the lease of '%s' is then",
+            clock_format_span(span, left_ms < 0 ? 0 : left_ms / 1000 * 1000),
+            belay_lock_key(supervise->lock));
+    }
+}
+
+static void on_command_stopped(struct supervise *supervise, int number)
+{
+    const struct guardian *guardian = supervise->guardian;
+    bool wants_terminal = number == SIGTTIN || number == SIGTTOU;
+
+    if (!wants_terminal && !terminal_is_with(guardian->tty, supervise->command)) {
+        return; /* somebody paused COMMAND alone: no reason to stop a script around us, or the renewals */
+    }
+    if (wants_terminal && terminal_is_with(guardian->tty, guardian->belay_group)) {
+        /* The shell brought us to the foreground while COMMAND ran in the background. */
+        guardian_tell(guardian, GUARDIAN_CONTINUE, 0);
+        return;
+    }
+    terminal_pass(guardian->tty, supervise->command, guardian->belay_group);
+    if (!prove_lease(supervise)) { /* and let it last its whole length from here */
+        guardian_tell(guardian, GUARDIAN_END, 0);
+        return;
+    }
+    note_stopped(supervise);
+    if (stop_ourselves(number == SIGSTOP ? SIGTSTP : number)) {
+        return; /* SIGCONT is waiting to be read */
+    }
+    /* As the kernel treats a stopped group that nobody could continue. */
+    if (wants_terminal) {
+        guardian_tell(guardian, GUARDIAN_SIGNAL, SIGHUP);
+    }
+    if (number != SIGSTOP) {
+        guardian_tell(guardian, GUARDIAN_CONTINUE, 0);
+    }
+}
+
+static void on_continued(struct supervise *supervise)
+{
+    if (prove_lease(supervise)) {
+        guardian_tell(supervise->guardian, GUARDIAN_CONTINUE, 0);
+    } else {
+        guardian_tell(supervise->guardian, GUARDIAN_END, 0);
+    }
+}
+
+static void on_signal(struct supervise *supervise, int number)
+{
+    switch (number) {
+    case SIGCONT:
+        on_continued(supervise);
+        break;
+    case SIGCHLD:
+    case SIGPIPE:
+    case SIGTTIN: /* meant for belay, which does not use the terminal */
+    case SIGTTOU:
+        break;
+    default:
+        guardian_tell(supervise->guardian, GUARDIAN_SIGNAL, number);
+        break;
+    }
+}
+
+/* ---- the guardian -------------------------------------------------------- */
+
+static void on_guardian_died(struct supervise *supervise)
+{
+    supervise->guardian_died = true;
+    supervise->end = SUPERVISE_GONE;
+    cli_warn(supervise->context, "the guardian process was killed: ending the command");
+    /* Without STARTED there may be a COMMAND all the same: the guardian died before it could say so. */
+    if (guardian_replace(supervise->guardian, supervise->command, &supervise->status)) {
+        supervise->end = SUPERVISE_ENDED;
+    }
+}
+
+static void note_ending(struct supervise *supervise)
+{
+    const char *key = supervise->lock == NULL ? "" : belay_lock_key(supervise->lock);
+
+    supervise->was_ended = true;
+    if (atomic_load(&supervise->lost)) {
+        cli_note(supervise->context, "lost the lock '%s': %s; ending the command", key, supervise->why);
+    } else {
+        cli_note(supervise->context, "the lease of '%s' could not be renewed; ending the command", key);
+    }
+}
+
+/* True when it is over. */
+static bool on_message(struct supervise *supervise, const struct guardian_message *message)
+{
+    switch (message->word) {
+    case GUARDIAN_STARTED:
+        supervise->command = message->value;
+        return false;
+    case GUARDIAN_STOPPED:
+        on_command_stopped(supervise, message->value);
+        return false;
+    case GUARDIAN_ENDING:
+        note_ending(supervise);
+        return false;
+    case GUARDIAN_NOT_STARTED:
+        supervise->end = SUPERVISE_NOT_STARTED;
+        supervise->failure = message->value;
+        return true;
+    case GUARDIAN_ENDED:
+        supervise->end = SUPERVISE_ENDED;
+        supervise->status = message->value;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* True if COMMAND should be gone by now and cannot be ended. */
+static bool is_stuck(struct supervise *supervise, int64_t *end_by_ms)
+{
+    int64_t now_ms = belay_now_boot_ms();
+
+    if (!supervise->was_ended && !atomic_load(&supervise->lost)) {
+        return false;
+    }
+    if (*end_by_ms == 0) {
+        *end_by_ms = now_ms + kill_after_ms(supervise);
+    }
+    if (now_ms > *end_by_ms + OVERDUE_MS && supervise->command > 0) {
+        (void)kill(-supervise->command, SIGKILL);
+    }
+    supervise->end = SUPERVISE_STUCK;
+    return now_ms > *end_by_ms + STUCK_MS;
+}
+
+/* Most commands that are over soon need no thread that keeps their lease alive. */
+static void keep_lease(struct supervise *supervise, bool *kept)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (supervise->lock == NULL || *kept) {
+        return;
+    }
+    *kept = true;
+    if (belay_lock_keep(supervise->lock, &err) != BELAY_OK) {
+        cli_warn(supervise->context, "%s", err.text);
+    }
+    belay_error_release(&err);
+}
+
+static void loop(struct supervise *supervise, int signals)
+{
+    struct pollfd fds[] = { { supervise->guardian->socket, POLLIN, 0 }, { signals, POLLIN, 0 } };
+    struct guardian_message message;
+    struct signalfd_siginfo info;
+    int64_t end_by_ms = 0;
+    int64_t began_ms = belay_now_boot_ms();
+    bool kept = false;
+
+    do {
+        int64_t wait_ms = supervise->lock == NULL ? -1 : supervise->publish_ms;
+
+        wait_ms = kept || wait_ms < KEEP_AFTER_MS ? wait_ms : KEEP_AFTER_MS;
+        (void)poll(fds, 2, (int)wait_ms);
+        if (belay_now_boot_ms() - began_ms >= KEEP_AFTER_MS) {
+            keep_lease(supervise, &kept);
+        }
+        publish_deadline(supervise);
+        if (fds[1].revents != 0 && read(signals, &info, sizeof info) == sizeof info) {
+            on_signal(supervise, (int)info.ssi_signo);
+        }
+        if (fds[0].revents != 0) {
+            if (!guardian_hear(supervise->guardian, &message)) {
+                on_guardian_died(supervise);
+                return;
+            }
+            if (on_message(supervise, &message)) {
+                return;
+            }
+        }
+    } while (!is_stuck(supervise, &end_by_ms));
+}
+
+/*
+ * Ctrl-C reached COMMAND's group alone. What else is in ours, such as a script
+ * that runs belay, would go on to its next line: let it hear what the terminal
+ * would have told it. We have it blocked ourselves.
+ */
+static void pass_interrupt_up(struct supervise *supervise)
+{
+    int status = supervise->status;
+    int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
+
+    if (number != SIGINT && number != SIGQUIT) {
+        return;
+    }
+    (void)kill(0, number);
+    /* A shell without job control believes in the signal only if its child died of it. */
+    if (getpgid(getppid()) == supervise->guardian->belay_group) {
+        supervise->die_of = number;
+    }
+}
+
+void supervise_die_of(int number)
+{
+    sigset_t set;
+
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* the core, if any, was COMMAND's */
+    (void)signal(number, SIG_DFL);
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, number);
+    (void)raise(number);
+    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+void supervise_run(struct supervise *supervise)
+{
+    const struct guardian *guardian = supervise->guardian;
+    sigset_t set;
+    int signals;
+
+    all_but_faults(&set);
+    signals = descriptor_above_standard(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    loop(supervise, signals);
+    (void)close(signals);
+    if (supervise->command > 0 && terminal_is_with(guardian->tty, supervise->command)) {
+        terminal_pass(guardian->tty, supervise->command, guardian->belay_group);
+        if (supervise->end != SUPERVISE_ENDED || WIFSIGNALED(supervise->status)) {
+            terminal_restore(guardian->tty, &supervise->mode);
+        }
+        if (supervise->end == SUPERVISE_ENDED) {
+            pass_interrupt_up(supervise);
+        }
+    }
+}

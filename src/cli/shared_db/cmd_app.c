@@ -1,0 +1,399 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "belay/guard.h"
+#include "cli/commands/commands.h"
+#include "cli/core/listing.h"
+#include "cli/output/print.h"
+
+/* ---- register --------------------------------------------------------------- */
+
+static enum belay_code add_labels(struct belay_app *app, const struct options *options,
+                                  struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+    const char *text;
+
+    for (size_t i = 0; code == BELAY_OK && (text = options_nth(options, "label", i)) != NULL; i++) {
+        const char *equals = strchr(text, '=');
+        char *name = equals == NULL ? NULL : strndup(text, (size_t)(equals - text));
+
+        if (equals == NULL || equals == text) {
+            code = error_set(err, BELAY_INVALID, "--label '%.100s': write NAME=VALUE, such as team=payments",
+                             text);
+        } else {
+            code = name == NULL ? error_no_memory(err) : belay_app_add_label(app, name, equals + 1, err);
+        }
+        free(name);
+    }
+    return code;
+}
+
+static enum belay_code app_from_line(const struct options *options, struct belay_app **out_app,
+                                     struct belay_error *err)
+{
+    struct belay_app *app = calloc(1, sizeof *app);
+    enum belay_code code = BELAY_OK;
+    const char *text;
+
+    if (app == NULL || (app->name = strdup(options->args[0])) == NULL) {
+        free(app);
+        return error_no_memory(err);
+    }
+    for (size_t i = 0; code == BELAY_OK && (text = options_nth(options, "url", i)) != NULL; i++) {
+        code = belay_app_add_url(app, text, err);
+    }
+    for (size_t i = 0; code == BELAY_OK && (text = options_nth(options, "database", i)) != NULL; i++) {
+        code = belay_app_add_database(app, text, err);
+    }
+    if (code == BELAY_OK) {
+        code = add_labels(app, options, err);
+    }
+    if (code != BELAY_OK) {
+        belay_app_free(app);
+        return code;
+    }
+    *out_app = app;
+    return BELAY_OK;
+}
+
+static int exec_register(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    struct belay_app *app = NULL;
+    struct belay_app *kept = NULL;
+    bool is_new = true;
+    int status = CLI_OK;
+
+    if (app_from_line(options, &app, &err) != BELAY_OK || cli_client(context, &client, &err) != BELAY_OK ||
+        belay_app_register(client, app, options_has(options, "replace"), &is_new, &err) != BELAY_OK ||
+        (context->json && belay_app_get(client, app->name, &kept, &err) != BELAY_OK)) {
+        status = cli_error(context, &err);
+    } else if (context->json) {
+        status = cli_print_line(context, belay_app_to_json(kept));
+    } else if (!context->quiet) {
+        (void)printf("%s '%s'\n", is_new ? "Registered" : "Replaced", app->name);
+    }
+    belay_app_free(kept);
+    belay_app_free(app);
+    belay_error_release(&err);
+    return status;
+}
+
+/* ---- show ------------------------------------------------------------------- */
+
+static void print_card(const struct belay_app *app)
+{
+    char since[PRINT_TIME_SIZE];
+
+    print_field("name", app->name);
+    for (size_t i = 0; i < app->n_urls; i++) {
+        print_field(i == 0 ? "urls" : "", app->urls[i]);
+    }
+    for (size_t i = 0; i < app->n_databases; i++) {
+        char text[600];
+
+        (void)snprintf(text, sizeof text, "%.64s %.255s%s%.255s", app->databases[i].kind,
+                       app->databases[i].id, app->databases[i].host == NULL ? "" : " at ",
+                       app->databases[i].host == NULL ? "" : app->databases[i].host);
+        print_field(i == 0 ? "databases" : "", text);
+    }
+    for (size_t i = 0; i < app->n_labels; i++) {
+        char text[400];
+
+        (void)snprintf(text, sizeof text, "%.128s=%.250s", app->labels[i].name, app->labels[i].value);
+        print_field(i == 0 ? "labels" : "", text);
+    }
+    print_field("recorded as", belay_app_state_name(app->state));
+    if (app->since_unix_ms != 0) {
+        print_field("since", print_ago(since, app->since_unix_ms, clock_unix_ms()));
+        print_field("by", app->by == NULL ? "?" : app->by);
+    }
+}
+
+static int exec_show(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    struct belay_app *app = NULL;
+    int status = CLI_OK;
+
+    if (cli_client(context, &client, &err) != BELAY_OK ||
+        belay_app_get(client, options->args[0], &app, &err) != BELAY_OK) {
+        status = cli_error(context, &err);
+    } else if (context->json) {
+        status = cli_print_line(context, belay_app_to_json(app));
+    } else {
+        print_card(app);
+    }
+    belay_app_free(app);
+    belay_error_release(&err);
+    return status;
+}
+
+/* ---- list ------------------------------------------------------------------- */
+
+static const struct table_column columns[] = {
+    { "NAME", 8 },
+    { "RECORDED", 0 },
+    { "DATABASES", 12 },
+    { "URLS", 12 },
+};
+static const struct listing_kind apps = { "apps", columns, sizeof columns / sizeof columns[0], true };
+
+static void add_row(struct table *table, const struct belay_app *app)
+{
+    struct buf databases = BUF_INIT(1 << 16);
+    struct buf urls = BUF_INIT(1 << 16);
+
+    for (size_t i = 0; i < app->n_databases; i++) {
+        buf_addf(&databases, "%s%s=%s", i == 0 ? "" : " ", app->databases[i].kind, app->databases[i].id);
+    }
+    for (size_t i = 0; i < app->n_urls; i++) {
+        buf_addf(&urls, "%s%s", i == 0 ? "" : " ", app->urls[i]);
+    }
+    table_add(table, app->name);
+    table_add(table, belay_app_state_name(app->state));
+    table_add(table, databases.data == NULL ? "-" : databases.data);
+    table_add(table, urls.data == NULL ? "-" : urls.data);
+    buf_release(&databases);
+    buf_release(&urls);
+}
+
+static bool on_app(void *context, const struct belay_app *app)
+{
+    struct listing *listing = context;
+
+    switch (listing->form) {
+    case LISTING_JSON:
+        listing_add_json(listing, belay_app_to_json(app));
+        break;
+    case LISTING_NAMES:
+        listing_add_name(listing, app->name);
+        break;
+    case LISTING_TABLE:
+        add_row(listing->table, app);
+        break;
+    }
+    return listing_next(listing);
+}
+
+static int list_apps(struct cli_context *context, struct belay_client *client, struct belay_error *err)
+{
+    struct listing listing;
+    int status = listing_begin(&listing, &apps, context);
+
+    if (status == CLI_OK) {
+        status = listing_end(&listing, belay_app_list(client, on_app, &listing, err), err);
+    }
+    if (status == CLI_OK) {
+        listing_close(&listing, "");
+        if (listing.n == 0) {
+            cli_note(context, "no applications in %s", belay_client_store_url(client));
+            cli_hint(context, "to add one: belay app register NAME --url URL --database KIND=ID");
+        }
+    }
+    return status;
+}
+
+static int exec_list(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    int status;
+
+    (void)options;
+    if (cli_client(context, &client, &err) != BELAY_OK) {
+        status = cli_error(context, &err);
+    } else {
+        status = list_apps(context, client, &err);
+    }
+    belay_error_release(&err);
+    return status;
+}
+
+/* ---- remove and mark ---------------------------------------------------------- */
+
+static int exec_remove(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    int status = CLI_OK;
+
+    if (cli_client(context, &client, &err) != BELAY_OK ||
+        belay_app_remove(client, options->args[0], 0, &err) != BELAY_OK) {
+        status = cli_error(context, &err);
+    } else if (!context->quiet && !context->json) {
+        (void)printf("Removed '%s'\n", options->args[0]);
+    } else if (context->json) {
+        (void)printf("{}\n");
+    }
+    belay_error_release(&err);
+    return status;
+}
+
+static int mark(struct cli_context *context, const struct options *options, enum belay_app_state state)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    struct belay_app *app = NULL;
+    int status = CLI_OK;
+
+    if (cli_client(context, &client, &err) != BELAY_OK ||
+        belay_app_mark(client, options->args[0], state, options_text(options, "by"), &app, &err) !=
+            BELAY_OK) {
+        status = cli_error(context, &err);
+    } else if (context->json) {
+        status = cli_print_line(context, belay_app_to_json(app));
+    } else if (!context->quiet) {
+        (void)printf("Recorded '%s' as %s\n", app->name, belay_app_state_name(state));
+    }
+    belay_app_free(app);
+    belay_error_release(&err);
+    return status;
+}
+
+static int exec_mark_stopped(struct cli_context *context, const struct options *options)
+{
+    return mark(context, options, BELAY_APP_STOPPED);
+}
+
+static int exec_mark_running(struct cli_context *context, const struct options *options)
+{
+    return mark(context, options, BELAY_APP_RUNNING);
+}
+
+/* ---- the entries ---------------------------------------------------------------- */
+
+static const struct option_def register_defs[] = {
+    { .name = "url",
+      .kind = OPTION_TEXT,
+      .value = "URL",
+      .repeatable = true,
+      .help = "where to ask whether it is up; 200 from any of them means that it is" },
+    { .name = "database",
+      .kind = OPTION_TEXT,
+      .value = "KIND=ID",
+      .repeatable = true,
+      .help = "a database it uses; ID is an EC2 instance id or HOST:PORT, or both as i-...@HOST:PORT" },
+    { .name = "label", .kind = OPTION_TEXT, .value = "NAME=VALUE", .repeatable = true, .help = "for people" },
+    { .name = "replace",
+      .kind = OPTION_FLAG,
+      .help = "replace one of that name; what was recorded stays if its URLs do" },
+    { .name = NULL },
+};
+static const struct option_group register_group = { "Options", register_defs };
+
+static const struct option_def mark_defs[] = {
+    { .name = "by", .kind = OPTION_TEXT, .value = "WHO", .help = "who says so; default: user@host" },
+    { .name = NULL },
+};
+static const struct option_group mark_group = { "Options", mark_defs };
+
+#define SAY_USAGE "the command line is wrong"
+#define SAY_NONE "there is no such application"
+#define SAY_UNREACHABLE "the store could not be reached"
+#define SAY_CONFIG "the configuration is wrong"
+#define EXITS                                                                                                \
+    {                                                                                                        \
+        { 0, "done" }, { 64, SAY_USAGE }, { 66, SAY_NONE }, { 69, SAY_UNREACHABLE }, { 78, SAY_CONFIG },     \
+    }
+
+const struct cli_command cmd_app_register = {
+    .name = "app register",
+    .synopsis = "NAME --url URL... --database KIND=ID...",
+    .summary = "put an application into the registry",
+    .about =
+        "The registry says which application uses which database, and where to ask whether it is up. 'belay "
+        "db stop' stops a database only if all other applications that use it are down.\n\n"
+        "KIND is postgres, neo4j, or one that the configuration has under 'databases'. ID is what two "
+        "applications that share a database must both give: an EC2 instance id, else HOST:PORT.",
+    .groups = { &register_group },
+    .min_args = 1,
+    .max_args = 1,
+    .exits = { { 0, "registered" },
+               { 64, "the command line is wrong, or the name is taken" },
+               { 69, SAY_UNREACHABLE },
+               { 78, SAY_CONFIG } },
+    .examples = { { "belay app register shop --url https://shop.example/health "
+                    "--database postgres=10.0.1.5:5432",
+                    "one URL, one database" },
+                  { "belay app register billing --url http://10.0.2.7/ --database neo4j=i-0123456789abcdef0",
+                    "a database by its EC2 instance" } },
+    .exec = exec_register,
+};
+
+const struct cli_command cmd_app_show = {
+    .name = "app show",
+    .synopsis = "NAME",
+    .summary = "show one application",
+    .about = "Shows what the registry has of one application. It asks nobody: 'belay app status' does.",
+    .min_args = 1,
+    .max_args = 1,
+    .exits = EXITS,
+    .examples = { { "belay app show shop", "for people" },
+                  { "belay app show shop --json", "for a program" } },
+    .exec = exec_show,
+};
+
+const struct cli_command cmd_app_list = {
+    .name = "app list",
+    .synopsis = "",
+    .summary = "list the applications",
+    .about =
+        "Lists the applications in the registry. With --quiet only the names; with --json {\"apps\": [...]}.",
+    .exits = { { 0, "listed, even if there are none" },
+               { 64, SAY_USAGE },
+               { 69, SAY_UNREACHABLE },
+               { 78, SAY_CONFIG } },
+    .examples = { { "belay app list", "all of them" } },
+    .exec = exec_list,
+};
+
+const struct cli_command cmd_app_remove = {
+    .name = "app remove",
+    .synopsis = "NAME",
+    .summary = "take an application out of the registry",
+    .about = "After that it counts for nothing: a database that only it used can be stopped by who names the "
+             "database.",
+    .min_args = 1,
+    .max_args = 1,
+    .exits = EXITS,
+    .examples = { { "belay app remove shop", "it is gone for good" } },
+    .exec = exec_remove,
+};
+
+const struct cli_command cmd_app_mark_stopped = {
+    .name = "app mark-stopped",
+    .synopsis = "NAME [--by WHO]",
+    .summary = "record that an application is stopped",
+    .about =
+        "An application that does not answer is UNKNOWN, and keeps its databases from being stopped. "
+        "Recorded as stopped it counts as DOWN while no connection to it can be made. The record is gone as "
+        "soon as it is seen UP, and does not count once it is older than "
+        "controller.stopped_record_max_age (24h). 'belay db stop --app' records it by itself when it has "
+        "stopped the databases.",
+    .groups = { &mark_group },
+    .min_args = 1,
+    .max_args = 1,
+    .exits = EXITS,
+    .examples = { { "belay app mark-stopped shop", "it was shut down by hand" } },
+    .exec = exec_mark_stopped,
+};
+
+const struct cli_command cmd_app_mark_running = {
+    .name = "app mark-running",
+    .synopsis = "NAME [--by WHO]",
+    .summary = "record that an application is running",
+    .about =
+        "Takes back 'belay app mark-stopped': from now on, without an answer it is UNKNOWN. 'belay db start "
+        "--app' records it by itself.",
+    .groups = { &mark_group },
+    .min_args = 1,
+    .max_args = 1,
+    .exits = EXITS,
+    .examples = { { "belay app mark-running shop", "before it is started by hand" } },
+    .exec = exec_mark_running,
+};

@@ -1,0 +1,150 @@
+/* The registry to a file and back. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "belay/guard.h"
+#include "cli/commands/commands.h"
+
+enum { IMPORT_MAX = 64 << 20, CHUNK = 1 << 16 };
+
+struct import {
+    struct cli_context *context;
+    struct belay_client *client;
+    struct belay_error *err;
+    enum belay_code code;
+    size_t n_new;
+    size_t n_replaced;
+};
+
+static enum belay_code read_file(const char *path, struct buf *out, struct belay_error *err)
+{
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+    char chunk[CHUNK];
+    size_t n;
+    bool failed;
+
+    if (file == NULL) {
+        return error_set(err, BELAY_NOT_FOUND, "%.300s: %s", path, strerror(errno));
+    }
+    while ((n = fread(chunk, 1, sizeof chunk, file)) > 0) {
+        buf_add(out, chunk, n);
+    }
+    failed = ferror(file) != 0;
+    if (file != stdin) {
+        (void)fclose(file);
+    }
+    if (failed) {
+        return error_set(err, BELAY_BAD_CONTENT, "%.300s: cannot be read: %s", path, strerror(errno));
+    }
+    return out->failed ? error_set(err, BELAY_BAD_CONTENT, "%.300s: has more than %d bytes", path, IMPORT_MAX)
+                       : BELAY_OK;
+}
+
+static bool put_app(void *context, const struct belay_app *app)
+{
+    struct import *import = context;
+    bool is_new = true;
+
+    import->code = belay_app_register(import->client, app, true, &is_new, import->err);
+    *(is_new ? &import->n_new : &import->n_replaced) += import->code == BELAY_OK;
+    return import->code == BELAY_OK;
+}
+
+static int exec_import(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct import import = { .context = context, .err = &err };
+    const struct belay_config *config = NULL;
+    struct buf text = BUF_INIT(IMPORT_MAX);
+    enum belay_code code = read_file(options->args[0], &text, &err);
+    int status = CLI_OK;
+
+    if (code == BELAY_OK) {
+        code = cli_config(context, &config, &err);
+    }
+    if (code == BELAY_OK) {
+        code = cli_client(context, &import.client, &err);
+    }
+    if (code == BELAY_OK) {
+        code = belay_apps_from_yaml(config, options->args[0], text.data == NULL ? "" : text.data, text.len,
+                                    put_app, &import, &err);
+    }
+    if (code != BELAY_OK || import.code != BELAY_OK) {
+        status = cli_error(context, &err);
+    } else if (context->json) {
+        (void)printf("{\"registered\":%zu,\"replaced\":%zu}\n", import.n_new, import.n_replaced);
+    } else if (!context->quiet) {
+        (void)printf("Registered %zu, replaced %zu\n", import.n_new, import.n_replaced);
+    }
+    buf_release(&text);
+    belay_error_release(&err);
+    return status;
+}
+
+static bool print_yaml(void *context, const struct belay_app *app)
+{
+    size_t *n = context;
+    char *text = belay_app_to_yaml(app);
+
+    if (text == NULL) {
+        return false;
+    }
+    (void)printf("%s%s", *n == 0 ? "apps:\n" : "", text);
+    (*n)++;
+    free(text);
+    return !ferror(stdout);
+}
+
+static int exec_export(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    size_t n = 0;
+    int status = CLI_OK;
+
+    (void)options;
+    if (cli_client(context, &client, &err) != BELAY_OK ||
+        belay_app_list(client, print_yaml, &n, &err) != BELAY_OK) {
+        status = cli_error(context, &err);
+    } else if (n == 0) {
+        (void)printf("apps: []\n");
+    }
+    belay_error_release(&err);
+    return status;
+}
+
+const struct cli_command cmd_app_import = {
+    .name = "app import",
+    .synopsis = "FILE",
+    .summary = "read applications from a YAML file",
+    .about =
+        "The file is a list under 'apps', each with name, urls, databases (KIND=ID) and perhaps labels and "
+        "state, as 'belay app export' writes it; '-' is standard input. All of it is checked before the "
+        "first is written. An application of the same name is replaced; others stay.",
+    .min_args = 1,
+    .max_args = 1,
+    .exits = { { 0, "all are in the registry" },
+               { 64, "the command line is wrong" },
+               { 65, "the file is wrong; the message names the line, and nothing was changed" },
+               { 66, "there is no such file" },
+               { 69, "the store could not be reached; repeat it" },
+               { 78, "the configuration is wrong" } },
+    .examples = { { "belay app import apps.yaml", "once, or after every change of the file" } },
+    .exec = exec_import,
+};
+
+const struct cli_command cmd_app_export = {
+    .name = "app export",
+    .synopsis = "",
+    .summary = "print the registry as YAML",
+    .about = "Prints all applications as YAML, for 'belay app import'.",
+    .exits = { { 0, "printed" },
+               { 64, "the command line is wrong" },
+               { 69, "the store could not be reached" },
+               { 78, "the configuration is wrong" } },
+    .examples = { { "belay app export > apps.yaml", "all of the registry" } },
+    .exec = exec_export,
+};

@@ -1,0 +1,82 @@
+#include <stdlib.h>
+
+#include "belay/guard.h"
+#include "cli/commands/commands.h"
+#include "cli/output/print.h"
+
+static void print_status(const struct cli_context *context, const struct belay_app_status *status)
+{
+    const char *style = status->status == BELAY_QUICK_UP     ? "green"
+                        : status->status == BELAY_QUICK_DOWN ? "red"
+                                                             : "yellow";
+
+    (void)printf("%s%s%s ", print_style(context->color_out, style), belay_quick_name(status->status),
+                 print_style(context->color_out, PRINT_RESET));
+    print_safe(stdout, status->app);
+    if (status->reason != NULL) {
+        (void)fputs(": ", stdout);
+        print_safe(stdout, status->reason);
+    }
+    (void)fputc('\n', stdout);
+    for (size_t i = 0; !context->quiet && i < status->n_urls; i++) {
+        const struct belay_url_status *one = &status->urls[i];
+        char took[CLOCK_TEXT_SIZE];
+
+        (void)printf("  %-8s", belay_quick_name(one->status));
+        if (one->http_code != 0) {
+            (void)printf("%d  ", one->http_code);
+        }
+        print_safe(stdout, one->url);
+        if (one->reason != NULL) {
+            (void)fputs(": ", stdout);
+            print_safe(stdout, one->reason);
+        }
+        (void)printf(" (%s)\n", clock_format_span(took, one->took_ms));
+    }
+}
+
+static int exec_status(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    struct belay_app_status *status = NULL;
+    int code = CLI_OK;
+
+    if (cli_client(context, &client, &err) != BELAY_OK ||
+        belay_app_quick(client, options->args[0], &status, &err) != BELAY_OK) {
+        code = cli_error(context, &err);
+    } else if (context->json) {
+        code = cli_print_line(context, belay_app_status_to_json(status, true));
+    } else {
+        print_status(context, status);
+    }
+    belay_app_status_free(status);
+    belay_error_release(&err);
+    return code;
+}
+
+const struct cli_command cmd_app_status = {
+    .name = "app status",
+    .synopsis = "NAME",
+    .summary = "ask an application whether it is up",
+    .about =
+        "Asks all URLs of the application at once, for at most controller.quick_status_timeout (3 s), with "
+        "HEAD, and with GET where HEAD is refused (405, 501). Redirects are followed, TLS is verified.\n\n"
+        "UP if any URL answers 200. UNKNOWN if one does not answer: keeps its databases from being stopped. "
+        "DOWN otherwise, and if no connection can be made to any of them and it is recorded as stopped; to "
+        "be "
+        "seen UP clears that record. With "
+        "controller.quick_status_rule: cautious, 401, 403, 429 and 5xx other than 502 to 504 are UNKNOWN "
+        "too.\n\n"
+        "With --json it prints {\"app\", \"status\", \"http_code\", \"timestamp\", \"reason\", "
+        "\"connected\", \"urls\"}.",
+    .min_args = 1,
+    .max_args = 1,
+    .exits = { { 0, "asked, whatever the answer" },
+               { 64, "the command line is wrong" },
+               { 69, "the store could not be reached" },
+               { 78, "the configuration is wrong" } },
+    .examples = { { "belay app status shop", "each URL and its answer" },
+                  { "belay app status shop --json", "for a program" } },
+    .exec = exec_status,
+};

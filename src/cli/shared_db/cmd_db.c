@@ -1,0 +1,298 @@
+#include "belay/guard.h"
+#include "cli/commands/commands.h"
+#include "cli/core/listing.h"
+#include "cli/output/print.h"
+
+/* ---- stop and start ----------------------------------------------------------- */
+
+static void on_step(void *context, enum belay_level level, const char *text)
+{
+    if (level == BELAY_WARN_LEVEL) {
+        cli_warn(context, "%s", text);
+    } else {
+        cli_note(context, "%s", text);
+    }
+}
+
+/* With --json the results say it all: standard error is for errors. */
+static void on_step_json(void *context, enum belay_level level, const char *text)
+{
+    (void)context;
+    (void)level;
+    (void)text;
+}
+
+static void print_result(const struct cli_context *context, const struct belay_db_result *result)
+{
+    bool is_done = result->action == BELAY_DB_STOPPED || result->action == BELAY_DB_STARTED;
+    const char *style = is_done ? "green" : result->action == BELAY_DB_ERROR ? "red" : "yellow";
+
+    (void)printf("%s%s%s %s ", print_style(context->color_out, style), belay_db_action_name(result->action),
+                 print_style(context->color_out, PRINT_RESET), result->kind);
+    print_safe(stdout, result->database);
+    (void)fputs(": ", stdout);
+    print_safe(stdout, result->reason == NULL ? "?" : result->reason);
+    (void)fputc('\n', stdout);
+}
+
+/* 69: it could not be found out, whatever kept it; but a wrong configuration, a lost lease and Ctrl-C are theirs. */
+static int exit_of(const struct belay_db_results *results)
+{
+    enum belay_code code = belay_db_results_code(results);
+
+    switch (code) {
+    case BELAY_OK:
+    case BELAY_HELD:
+    case BELAY_CONFIG:
+    case BELAY_CANCELLED:
+        return cli_exit_code(code);
+    case BELAY_LOST:
+        return CLI_LOST;
+    default:
+        return CLI_UNREACHABLE;
+    }
+}
+
+static int print_results(const struct cli_context *context, const struct belay_db_results *results)
+{
+    int status = CLI_OK;
+
+    if (context->json) {
+        status = cli_print_line(context, belay_db_results_to_json(results));
+    } else if (results->n == 0) {
+        cli_note(context, "the application has no databases: there is nothing to do");
+    }
+    for (size_t i = 0; !context->json && i < results->n; i++) {
+        print_result(context, &results->results[i]);
+    }
+    return status == CLI_OK ? exit_of(results) : status;
+}
+
+static int run(struct cli_context *context, const struct options *options, bool is_start)
+{
+    struct belay_db_options db = BELAY_DB_OPTIONS_INIT;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_db_results *results = NULL;
+    struct belay_client *client;
+    enum belay_code code;
+    int status;
+
+    db.app = options_text(options, "app");
+    db.database = options_text(options, "database");
+    db.dry_run = options_has(options, "dry-run");
+    db.by = options_text(options, "by");
+    (void)options_duration(options, "wait", &db.wait_ms);
+    db.on_step = context->json ? on_step_json : on_step;
+    db.context = context;
+    if ((db.app == NULL) == (db.database == NULL)) {
+        return cli_fail(context, BELAY_INVALID, "give --app NAME or --database ID, and not both");
+    }
+    code = cli_client(context, &client, &err);
+    if (code == BELAY_OK) {
+        db.cancel = cli_cancel(context);
+        code = is_start ? belay_db_start(client, &db, &results, &err)
+                        : belay_db_stop(client, &db, &results, &err);
+    }
+    status = code == BELAY_OK ? print_results(context, results) : cli_error(context, &err);
+    belay_db_results_free(results);
+    belay_error_release(&err);
+    return status;
+}
+
+static int exec_stop(struct cli_context *context, const struct options *options)
+{
+    return run(context, options, false);
+}
+
+static int exec_start(struct cli_context *context, const struct options *options)
+{
+    return run(context, options, true);
+}
+
+/* ---- list ----------------------------------------------------------------------- */
+
+static const struct table_column columns[] = {
+    { "DATABASE", 10 }, { "KIND", 0 }, { "USED BY", 12 }, { "LAST", 8 }, { "WHY", 10 },
+};
+static const struct listing_kind databases = { "databases", columns, sizeof columns / sizeof columns[0],
+                                               true };
+
+static void add_row(struct table *table, const struct belay_database *database)
+{
+    struct buf users = BUF_INIT(1 << 16);
+    struct buf last = BUF_INIT(1 << 12);
+    char ago[CLOCK_TEXT_SIZE];
+
+    for (size_t i = 0; i < database->n_users; i++) {
+        buf_addf(&users, "%s%s%s", i == 0 ? "" : " ", database->users[i].app,
+                 database->users[i].state == BELAY_APP_STOPPED          ? "(stopped)"
+                 : database->users[i].state == BELAY_APP_STOP_REQUESTED ? "(stop requested)"
+                                                                        : "");
+    }
+    if (database->last != NULL) {
+        int64_t age_ms = clock_unix_ms() - database->last->at_unix_ms;
+
+        buf_addf(&last, "%s %s ago", belay_db_action_name(database->last->action),
+                 clock_format_span(ago, age_ms < 0 ? 0 : age_ms / 1000 * 1000));
+    }
+    table_add(table, database->id);
+    table_add(table, database->kind);
+    table_add(table, users.data == NULL ? "-" : users.data);
+    table_add(table, last.data == NULL ? "-" : last.data);
+    table_add(table, database->last == NULL || database->last->reason == NULL ? "-" : database->last->reason);
+    buf_release(&users);
+    buf_release(&last);
+}
+
+static bool on_database(void *context, const struct belay_database *database)
+{
+    struct listing *listing = context;
+
+    switch (listing->form) {
+    case LISTING_JSON:
+        listing_add_json(listing, belay_database_to_json(database));
+        break;
+    case LISTING_NAMES:
+        listing_add_name(listing, database->id);
+        break;
+    case LISTING_TABLE:
+        add_row(listing->table, database);
+        break;
+    }
+    return listing_next(listing);
+}
+
+static int list_databases(struct cli_context *context, struct belay_client *client, struct belay_error *err)
+{
+    struct listing listing;
+    int status = listing_begin(&listing, &databases, context);
+
+    if (status == CLI_OK) {
+        status = listing_end(&listing, belay_db_list(client, on_database, &listing, err), err);
+    }
+    if (status == CLI_OK) {
+        listing_close(&listing, "");
+        if (listing.n == 0) {
+            cli_note(context, "no databases in %s", belay_client_store_url(client));
+            cli_hint(context, "to add one: belay app register NAME --url URL --database KIND=ID");
+        }
+    }
+    return status;
+}
+
+static int exec_list(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    int status;
+
+    (void)options;
+    if (cli_client(context, &client, &err) != BELAY_OK) {
+        status = cli_error(context, &err);
+    } else {
+        status = list_databases(context, client, &err);
+    }
+    belay_error_release(&err);
+    return status;
+}
+
+/* ---- the entries ------------------------------------------------------------------ */
+
+#define APP_OPTION(says)                                                                                     \
+    {                                                                                                        \
+        .name = "app", .kind = OPTION_TEXT, .value = "NAME", .help = (says)                                  \
+    }
+#define BY_OPTION                                                                                            \
+    {                                                                                                        \
+        .name = "by", .kind = OPTION_TEXT, .value = "WHO",                                                   \
+        .help = "who asks, for people; default: user@host"                                                   \
+    }
+
+static const struct option_def stop_defs[] = {
+    APP_OPTION("the databases of this application, which itself is not asked"),
+    { .name = "database",
+      .kind = OPTION_TEXT,
+      .value = "ID",
+      .help = "this database, of which all users are asked" },
+    { .name = "dry-run", .kind = OPTION_FLAG, .help = "tell what would happen and why, and change nothing" },
+    { .name = "wait",
+      .kind = OPTION_DURATION,
+      .value = "D",
+      .help = "ask again until all are down and the lock is free, for so long" },
+    BY_OPTION,
+    { .name = NULL },
+};
+static const struct option_group stop_group = { "Options", stop_defs };
+
+static const struct option_def start_defs[] = {
+    APP_OPTION("the databases of this application"),
+    { .name = "database", .kind = OPTION_TEXT, .value = "ID", .help = "this database" },
+    { .name = "dry-run", .kind = OPTION_FLAG, .help = "tell what would happen, and change nothing" },
+    { .name = "wait", .kind = OPTION_DURATION, .value = "D", .help = "how long to wait for the lock" },
+    BY_OPTION,
+    { .name = NULL },
+};
+static const struct option_group start_group = { "Options", start_defs };
+
+#define DB_EXITS(done, held)                                                                                 \
+    {                                                                                                        \
+        { 0, (done) }, { 64, "the command line is wrong" },                                                  \
+            { 66, "the registry has no such application or database" },                                      \
+            { 69, "it could not be found out, or the action failed; nothing is assumed" }, { 75, (held) },   \
+            { 76, "the lease was lost during the action, which was ended" },                                 \
+            { 78, "the configuration is wrong, or does not say what the action is" },                        \
+    }
+
+const struct cli_command cmd_db_stop = {
+    .name = "db stop",
+    .synopsis = "--app NAME | --database ID [--dry-run] [--wait D]",
+    .summary = "stop a database that nobody uses",
+    .about =
+        "Takes the database's lock (LOCK#DB#ID), reads the registry, asks all other applications that use "
+        "the "
+        "database whether they are up, and stops it only if every one of them is DOWN. Every doubt means no "
+        "stop: an application that does not answer, a registry that cannot be read, a lock that was lost. "
+        "What stopping means is configured per kind of database ('databases'); the lock is held until it has "
+        "taken effect.\n\n"
+        "With --app it is recorded first that the application's stop was requested, and once its databases "
+        "are stopped that it is stopped; a stop that is skipped does not record it as stopped. Either lets "
+        "others that share the database take it for DOWN while it accepts no connection. With --wait it asks "
+        "again until all are down.\n\n"
+        "With --json it prints {\"results\": [{\"database\", \"kind\", \"host\", \"action\", \"reason\", "
+        "\"shared\", \"sharing_apps\", \"active_apps\"}]}; action is stopped, skipped_shared_active, "
+        "skipped_lock, skipped or error.",
+    .groups = { &stop_group },
+    .exits = DB_EXITS("stopped, or there was nothing to do", "skipped: in use, or somebody else is at it"),
+    .examples = { { "belay db stop --app shop", "after shop was shut down" },
+                  { "belay db stop --app shop --wait 5m", "while others are being shut down too" },
+                  { "belay db stop --database 10.0.1.5:5432 --dry-run", "what would happen, and why" } },
+    .exec = exec_stop,
+};
+
+const struct cli_command cmd_db_start = {
+    .name = "db start",
+    .synopsis = "--app NAME | --database ID [--dry-run] [--wait D]",
+    .summary = "start a database",
+    .about =
+        "Starts databases under the lock that 'belay db stop' takes, so that a start cannot race a stop. "
+        "With --app the application is recorded as running: until it answers it is UNKNOWN, and its "
+        "databases are not stopped.",
+    .groups = { &start_group },
+    .exits = DB_EXITS("started, or running already", "somebody else is at it"),
+    .examples = { { "belay db start --app shop --wait 2m", "before shop is started" } },
+    .exec = exec_start,
+};
+
+const struct cli_command cmd_db_list = {
+    .name = "db list",
+    .synopsis = "",
+    .summary = "list databases, their users, the last decision",
+    .about = "Lists the databases that applications in the registry use, who uses each, what is recorded of "
+             "these, and what was last decided about the database and why. It asks nobody.",
+    .exits = { { 0, "listed, even if there are none" },
+               { 64, "the command line is wrong" },
+               { 69, "the store could not be reached" },
+               { 78, "the configuration is wrong" } },
+    .examples = { { "belay db list", "who uses what" }, { "belay db list --json", "for a program" } },
+    .exec = exec_list,
+};

@@ -1,0 +1,282 @@
+/*
+ * belay deploy: lock, load the state and stamp it, run COMMAND, save, release.
+ *
+ * COMMAND reads the state from one file and writes the new one to another. What
+ * it wrote is saved only if nobody has taken the state since it was stamped; else
+ * it is kept aside.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "cli/commands/commands.h"
+#include "cli/run/run.h"
+#include "cli/state/state_cli.h"
+
+struct deploy {
+    struct cli_context *context;
+    const struct options *options;
+    struct state_cli cli;
+    struct about about;
+    struct belay_stamp stamp;
+    char lock_id[BELAY_ID_MAX + 1]; /* what `stamp` points to: the lock's own change with every renewal */
+    char locked_by[BELAY_OWNER_MAX + 1];
+    bool is_fenced;
+    bool is_loaded;
+    struct belay_blob_tag loaded;
+    int64_t begun_ms;
+    char folder[GUARDIAN_PATH_SIZE - 64];
+    char file[GUARDIAN_PATH_SIZE];
+    char out[GUARDIAN_PATH_SIZE];
+};
+
+/* ---- before COMMAND -------------------------------------------------------------------- */
+
+static enum belay_code prepare(void *context, struct lock_request *request, struct belay_error *err)
+{
+    struct deploy *deploy = context;
+    enum belay_code code = state_cli_open(deploy->context, deploy->options, &deploy->cli, err);
+
+    if (code == BELAY_OK) {
+        code = about_read(deploy->options, &deploy->about, err);
+    }
+    return code == BELAY_OK ? about_add(&deploy->about, request, err) : code;
+}
+
+static enum belay_code write_file(const char *path, const struct belay_state *state, struct belay_error *err)
+{
+    FILE *file = fopen(path, "wxe");
+    bool done = file != NULL && fwrite(state->text, 1, state->len, file) == state->len;
+
+    done = (file == NULL || fclose(file) == 0) && done;
+    return done ? BELAY_OK
+                : error_set(err, BELAY_UNREACHABLE, "cannot write the state to '%.300s': %s", path,
+                            strerror(errno));
+}
+
+static enum belay_code make_files(struct deploy *deploy, const struct belay_state *state,
+                                  struct belay_error *err)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    (void)snprintf(deploy->folder, sizeof deploy->folder, "%s/belay-deploy-XXXXXX",
+                   tmp != NULL && *tmp == '/' ? tmp : "/tmp");
+    if (mkdtemp(deploy->folder) == NULL) {
+        deploy->folder[0] = '\0';
+        return error_set(err, BELAY_UNREACHABLE, "cannot make a directory for the state: %s",
+                         strerror(errno));
+    }
+    (void)snprintf(deploy->file, sizeof deploy->file, "%s/state.json", deploy->folder);
+    (void)snprintf(deploy->out, sizeof deploy->out, "%s/new-state.json", deploy->folder);
+    return write_file(deploy->file, state, err);
+}
+
+/* With locking switched off there is no token: the write is still refused if somebody else was faster. */
+static enum belay_code load(struct deploy *deploy, struct belay_state **out_state, struct belay_error *err)
+{
+    enum belay_code code;
+
+    if (deploy->is_fenced) {
+        return belay_state_stamp(deploy->cli.states, &deploy->cli.name, &deploy->stamp, out_state, err);
+    }
+    code = belay_state_load(deploy->cli.states, &deploy->cli.name, out_state, err);
+    return code == BELAY_NOT_FOUND
+               ? belay_state_save(deploy->cli.states, &deploy->cli.name, "{}", 2, NULL, out_state, err)
+               : code;
+}
+
+static enum belay_code copy_stamp(struct deploy *deploy, struct belay_client *client, struct belay_lock *lock,
+                                  struct belay_error *err)
+{
+    struct belay_stamp *stamp = &deploy->stamp;
+    enum belay_code code = state_stamp_fill(stamp, client, belay_lock_info(lock), err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    (void)snprintf(deploy->locked_by, sizeof deploy->locked_by, "%s", stamp->locked_by);
+    stamp->locked_by = deploy->locked_by;
+    if (stamp->lock_id != NULL) {
+        (void)snprintf(deploy->lock_id, sizeof deploy->lock_id, "%s", stamp->lock_id);
+        stamp->lock_id = deploy->lock_id;
+    }
+    stamp->token = belay_lock_token(lock);
+    return BELAY_OK;
+}
+
+static enum belay_code before(void *context, struct belay_client *client, struct belay_lock *lock,
+                              struct guardian_job *job, struct belay_error *err)
+{
+    struct deploy *deploy = context;
+    struct belay_state *state = NULL;
+    enum belay_code code = BELAY_OK;
+
+    deploy->begun_ms = clock_boot_ms();
+    if (lock != NULL && belay_lock_is_protected(lock)) {
+        code = copy_stamp(deploy, client, lock, err);
+        deploy->is_fenced = true;
+    }
+    if (code == BELAY_OK) {
+        code = load(deploy, &state, err);
+    }
+    if (code == BELAY_OK) {
+        deploy->loaded = state->tag;
+        deploy->is_loaded = true;
+        code = make_files(deploy, state, err);
+    }
+    if (code == BELAY_OK) {
+        (void)snprintf(job->state_url, sizeof job->state_url, "%s", belay_states_url(deploy->cli.states));
+        (void)snprintf(job->state_file, sizeof job->state_file, "%s", deploy->file);
+        (void)snprintf(job->state_out, sizeof job->state_out, "%s", deploy->out);
+    }
+    belay_state_free(state);
+    return code;
+}
+
+/* ---- after COMMAND ----------------------------------------------------------------------- */
+
+static enum belay_code save(struct deploy *deploy, const char *text, size_t len, const char *status,
+                            struct belay_error *err)
+{
+    struct belay_state_write write = BELAY_STATE_WRITE_INIT;
+
+    deploy->about.said.status = status;
+    deploy->about.said.duration_ms = clock_boot_ms() - deploy->begun_ms;
+    write.stamp = deploy->is_fenced ? &deploy->stamp : NULL;
+    write.loaded = &deploy->loaded;
+    write.deployment = &deploy->about.said;
+    write.detected = &deploy->about.deployment;
+    return belay_state_save(deploy->cli.states, &deploy->cli.name, text, len, &write, NULL, err);
+}
+
+static void spoil(struct run_result *result, const char *how, int exit_code, const char *why)
+{
+    result->result = how;
+    result->exit_code = exit_code;
+    (void)snprintf(result->reason, sizeof result->reason, "%s", why);
+}
+
+/* The state stays; that the deployment failed is recorded in it, if it is still ours. */
+static void record_failure(struct deploy *deploy, const char *status)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (save(deploy, NULL, 0, status, &err) != BELAY_OK) {
+        cli_warn(deploy->context, "the deployment could not be recorded as failed: %s", err.text);
+    }
+    belay_error_release(&err);
+}
+
+static void on_not_saved(struct deploy *deploy, struct run_result *result, const struct belay_error *err)
+{
+    int exit_code = cli_error(deploy->context, err);
+
+    if (err->code == BELAY_NOT_HOLDER || err->code == BELAY_LOST) {
+        spoil(result, "lost", CLI_LOST, err->text);
+    } else {
+        spoil(result, "failed", exit_code, err->text);
+    }
+    if (err->code == BELAY_BAD_CONTENT) {
+        record_failure(deploy, "failed");
+    }
+}
+
+static void after(void *context, struct run_result *result)
+{
+    struct deploy *deploy = context;
+    struct belay_error err = BELAY_ERROR_INIT;
+    bool completed = strcmp(result->result, "completed") == 0;
+    char *text = NULL;
+    size_t len = 0;
+    enum belay_code code = BELAY_OK;
+
+    if (access(deploy->out, F_OK) == 0) {
+        code = state_read_file(deploy->out, &text, &len, &err);
+    }
+    if (code == BELAY_OK && completed) {
+        code = save(deploy, text, len, "success", &err);
+        if (code == BELAY_BAD_CONTENT && text != NULL) {
+            (void)error_wrap(&err, "the new state in BELAY_STATE_OUT was not saved");
+        }
+    }
+    if (code != BELAY_OK) {
+        on_not_saved(deploy, result, &err);
+    } else if (!completed) {
+        record_failure(deploy, strcmp(result->result, "lost") == 0 ? "lost" : "failed");
+    }
+    if (text != NULL && (code != BELAY_OK || !completed)) {
+        (void)state_keep_aside(deploy->context, &deploy->cli.name, text, len);
+    }
+    free(text);
+    belay_error_release(&err);
+}
+
+/* ---- the command --------------------------------------------------------------------------- */
+
+static void clean_up(struct deploy *deploy)
+{
+    if (deploy->folder[0] != '\0') {
+        (void)unlink(deploy->file);
+        (void)unlink(deploy->out);
+        (void)rmdir(deploy->folder);
+    }
+    state_cli_close(&deploy->cli);
+}
+
+static int exec_deploy(struct cli_context *context, const struct options *options)
+{
+    struct deploy *deploy = calloc(1, sizeof *deploy);
+    struct run_hooks hooks = { prepare, before, after, deploy };
+    int code;
+
+    if (deploy == NULL) {
+        return cli_fail(context, BELAY_NO_MEMORY, "out of memory");
+    }
+    deploy->context = context;
+    deploy->options = options;
+    code = run_exec(context, options, &hooks);
+    clean_up(deploy);
+    free(deploy);
+    return code;
+}
+
+const struct cli_command cmd_deploy = {
+    .name = "deploy",
+    .synopsis = "--stack S --environment E [OPTIONS] -- COMMAND [ARG...]",
+    .summary = "lock a stack, run COMMAND, save the new state",
+    .about = "Takes the stack's lock, loads its state, runs COMMAND as 'belay run' does, saves the state "
+             "that COMMAND "
+             "made, and releases the lock. COMMAND finds the present state in the file BELAY_STATE_FILE and "
+             "writes the new "
+             "one to BELAY_STATE_OUT; if it writes nothing, the state stays and the deployment is recorded "
+             "in it.\n\n"
+             "If COMMAND fails the state stays, and the deployment is recorded as failed. If the lease was "
+             "lost, even "
+             "without anybody noticing, the new state is not saved: the exit code is 76, the message names "
+             "who has the "
+             "state now, and what COMMAND wrote is kept in a file that is named as well.\n\n"
+             "Commit, branch, CI run and user are taken from GitHub Actions, GitLab CI, Jenkins or git, "
+             "unless they are "
+             "given.",
+    .groups = { &state_group, &lock_group, &about_group, &ending_group },
+    .takes_command = true,
+    .exits = { { 0, "COMMAND ended with 0 and the state is saved; any other code of COMMAND is passed on" },
+               { 64, "the command line is wrong; COMMAND was not run" },
+               { 65, "the state is damaged, or COMMAND wrote none" },
+               { 69, "a store could not be reached" },
+               { 74, "unknown: the state may have been saved" },
+               { 75, "held by someone else, or the wait timed out; COMMAND was not run" },
+               { 76, "the lease was lost while COMMAND ran; its state was not saved" },
+               { 77, "a later holder has the state; COMMAND was not run" },
+               { 78, "the configuration is wrong, or the store of locks gives no tokens" },
+               { 128, "and N: COMMAND was ended by signal N" } },
+    .examples = { { "belay deploy --stack shop --environment prod -- ./deploy.sh",
+                    "one deploy at a time, with its state" },
+                  { "belay deploy --stack shop --environment prod --wait 10m --release v1.2.3 -- make deploy",
+                    "wait for the one before" } },
+    .exec = exec_deploy,
+};

@@ -1,0 +1,168 @@
+/* What a stack is locked by, as document 004 shows it (S4.10). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/commands/commands.h"
+#include "cli/core/listing.h"
+#include "cli/core/lock_options.h"
+#include "cli/core/lock_print.h"
+#include "cli/output/print.h"
+#include "json/json_write.h"
+
+struct stack_view {
+    struct listing listing;
+    const struct options *options;
+    const char *key; /* of the stack, or of what was asked for in it */
+};
+
+static const struct listing_kind locks = { .name = "locks" };
+
+static void print_name(const char *name, const char *text)
+{
+    (void)printf("  %s: ", name);
+    print_safe(stdout, text);
+    (void)putchar('\n');
+}
+
+static void print_when(const char *name, int64_t unix_ms, int64_t now)
+{
+    char day[PRINT_TIME_SIZE];
+    char span[PRINT_TIME_SIZE];
+
+    (void)printf("  %s: %s (%s ago)\n", name, print_day(day, unix_ms),
+                 print_long_span(span, now - unix_ms, 2));
+}
+
+static void print_held(const struct cli_context *context, const struct belay_info *info)
+{
+    int64_t now = clock_unix_ms();
+    char span[PRINT_TIME_SIZE];
+
+    print_name("Locked", "Yes");
+    print_name("Locked by", info->locked_by);
+    print_when("Locked at", info->locked_at_unix_ms, now);
+    if (info->last_heartbeat_unix_ms != 0) {
+        print_when("Last heartbeat", info->last_heartbeat_unix_ms, now);
+    }
+    print_name("Expires in", print_long_span(span, info->expires_in_ms, 2));
+    if (info->is_stale) {
+        (void)printf("  Status: %s⚠ STALE%s (no heartbeat for >%s)\n",
+                     print_style(context->color_out, "yellow"), print_style(context->color_out, PRINT_RESET),
+                     print_long_span(span, now - info->last_heartbeat_unix_ms, 1));
+    } else {
+        print_name("Status", "active");
+    }
+}
+
+/* Stack, environment and what is asked for in it, by the names that were typed. */
+static void print_head(const struct stack_view *view)
+{
+    static const char *const names[][2] = { { "stack", "Stack" },
+                                            { "environment", "Environment" },
+                                            { "service", "Service" },
+                                            { "component", "Component" } };
+
+    (void)puts("Lock Status:");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *text = options_text(view->options, names[i][0]);
+
+        if (text != NULL) {
+            print_name(names[i][1], text);
+        }
+    }
+}
+
+static bool on_lock(void *context, const struct belay_info *info)
+{
+    struct stack_view *view = context;
+    size_t n = strlen(view->key);
+
+    /* The prefix also fits an environment whose name is longer. */
+    if (strncmp(info->key, view->key, n) != 0 || (info->key[n] != '\0' && info->key[n] != ':')) {
+        return true;
+    }
+    if (view->listing.form == LISTING_JSON) {
+        listing_add_json(&view->listing, wire_line(wire_lock(info)));
+    } else if (info->key[n] == '\0') {
+        print_head(view);
+        print_held(view->listing.context, info);
+    } else {
+        if (view->listing.n == 0) {
+            print_head(view);
+            print_name("Locked", "No, but something below it is");
+        }
+        (void)putchar('\n');
+        print_safe(stdout, info->key);
+        (void)puts(":");
+        print_held(view->listing.context, info);
+    }
+    return listing_next(&view->listing);
+}
+
+static int print_stack(struct cli_context *context, struct belay_client *client, struct stack_view *view,
+                       struct belay_error *err)
+{
+    struct belay_query query = BELAY_QUERY_INIT;
+    int status = listing_begin(&view->listing, &locks, context);
+
+    query.prefix = view->key;
+    query.status = BELAY_STATUS_ACTIVE;
+    if (status == CLI_OK) {
+        status = listing_end(&view->listing, belay_list(client, &query, on_lock, view, NULL, err), err);
+    }
+    if (status == CLI_OK && view->listing.n == 0 && !context->json) {
+        print_head(view);
+        print_name("Locked", "No");
+    }
+    if (status == CLI_OK) {
+        listing_close(&view->listing, ",\"next_cursor\":null");
+    }
+    return status;
+}
+
+static int exec_state_locks(struct cli_context *context, const struct options *options)
+{
+    struct stack_view view = { .options = options };
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_client *client;
+    char *key = NULL;
+    int code;
+
+    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
+        cli_client(context, &client, &err) != BELAY_OK) {
+        code = cli_error(context, &err);
+    } else {
+        view.key = key;
+        code = print_stack(context, client, &view, &err);
+    }
+    belay_error_release(&err);
+    free(key);
+    return code;
+}
+
+static const struct option_def defs[] = {
+    { .name = "stack", .kind = OPTION_TEXT, .value = "S", .help = "the stack" },
+    { .name = "environment", .kind = OPTION_TEXT, .value = "E", .help = "its environment" },
+    { .name = "service", .kind = OPTION_TEXT, .value = "V", .help = "only this service of it" },
+    { .name = "component", .kind = OPTION_TEXT, .value = "C", .help = "only this component of it" },
+    { .name = NULL },
+};
+static const struct option_group group = { "Options", defs };
+
+const struct cli_command cmd_state_locks = {
+    .name = "state locks",
+    .synopsis = "--stack S --environment E [--service V | --component C]",
+    .summary = "show what locks a stack",
+    .about =
+        "Shows whether a stack is locked, by whom, since when, and when its last heartbeat was; then the "
+        "locks on its services and components. A lock whose heartbeats were missed for long is stale, and "
+        "'belay unlock' can end it.",
+    .groups = { &group },
+    .exits = { { 0, "shown, locked or not" },
+               { 64, "the command line is wrong" },
+               { 69, "the store could not be reached" } },
+    .examples = { { "belay state locks --stack shop --environment prod", "who deploys the shop?" },
+                  { "belay state locks --stack shop --environment prod --json", "for a program" } },
+    .exec = exec_state_locks,
+};

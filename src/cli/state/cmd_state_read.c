@@ -1,0 +1,395 @@
+/* belay state load, verify, history and list: they change nothing, and need no lock. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "cli/commands/commands.h"
+#include "cli/core/listing.h"
+#include "cli/output/print.h"
+#include "cli/state/state_cli.h"
+#include "json/json_write.h"
+
+/* ---- load -------------------------------------------------------------------------- */
+
+static enum belay_code write_file(const char *path, const char *text, size_t len, struct belay_error *err)
+{
+    FILE *file = fopen(path, "we");
+    bool done = file != NULL && fwrite(text, 1, len, file) == len;
+
+    done = (file == NULL || fclose(file) == 0) && done;
+    return done ? BELAY_OK
+                : error_set(err, BELAY_NOT_PERMITTED, "cannot write '%.300s': %s", path, strerror(errno));
+}
+
+static enum belay_code load(struct state_cli *cli, const struct options *options,
+                            struct belay_state **out_state, struct belay_error *err)
+{
+    const char *which = options_text(options, "snapshot");
+    char *snapshot = NULL;
+    enum belay_code code = BELAY_OK;
+
+    if (which == NULL) {
+        return belay_state_load(cli->states, &cli->name, out_state, err);
+    }
+    code = belay_state_find_snapshot(cli->states, &cli->name, which, &snapshot, err);
+    if (code == BELAY_OK) {
+        code = belay_state_load_snapshot(cli->states, &cli->name, snapshot, out_state, err);
+    }
+    free(snapshot);
+    return code;
+}
+
+static int exec_load(struct cli_context *context, const struct options *options)
+{
+    const char *path = options_text(options, "output");
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_state *state = NULL;
+    struct state_cli cli;
+    int code = CLI_OK;
+
+    if (state_cli_open(context, options, &cli, &err) != BELAY_OK ||
+        load(&cli, options, &state, &err) != BELAY_OK ||
+        (path != NULL && write_file(path, state->text, state->len, &err) != BELAY_OK)) {
+        code = cli_error(context, &err);
+    } else if (path == NULL) {
+        (void)fwrite(state->text, 1, state->len, stdout);
+        if (state->len > 0 && state->text[state->len - 1] != '\n') {
+            (void)putchar('\n');
+        }
+    }
+    if (code == CLI_OK && state != NULL && !state->has_checksums) {
+        cli_warn(context, "another program wrote this state: it has no checksums that could be verified");
+    }
+    belay_state_free(state);
+    state_cli_close(&cli);
+    belay_error_release(&err);
+    return code;
+}
+
+#define SNAPSHOT_OPTION                                                                                      \
+    {                                                                                                        \
+        .name = "snapshot", .kind = OPTION_TEXT, .value = "WHICH",                                           \
+        .help = "a snapshot instead: 'latest', a number or a time, as 'state history' lists them"            \
+    }
+
+static const struct option_def load_defs[] = {
+    SNAPSHOT_OPTION,
+    { .name = "output",
+      .kind = OPTION_TEXT,
+      .value = "FILE",
+      .complete = COMPLETE_FILE,
+      .help = "write it to FILE instead of standard output" },
+    { .name = NULL },
+};
+static const struct option_group load_group = { "Options", load_defs };
+
+const struct cli_command cmd_state_load = {
+    .name = "state load",
+    .synopsis = "--stack S --environment E [--output FILE]",
+    .summary = "print the deployment state",
+    .about = "Prints the state, to the byte as it is stored, after its checksums were verified.",
+    .groups = { &state_group, &load_group },
+    .exits = { { 0, "printed" },
+               { 64, "the command line is wrong" },
+               { 65, "the state is damaged; the message says in which part" },
+               { 66, "there is no such state, or no such snapshot" },
+               { 69, "the store of states could not be reached" },
+               { 78, "the configuration is wrong" } },
+    .examples = { { "belay state load --stack shop --environment prod", "what is deployed?" },
+                  { "belay state load --stack shop --environment prod --snapshot 2", "the version before" } },
+    .exec = exec_load,
+};
+
+/* ---- verify ------------------------------------------------------------------------ */
+
+struct verify_view {
+    const struct cli_context *context;
+    json_t *parts; /* owned; with --json */
+};
+
+static void on_finding(void *context, const struct belay_finding *finding)
+{
+    struct verify_view *view = context;
+    bool is_right = finding->level == BELAY_FINDING_OK;
+
+    if (view->context->json) {
+        (void)json_array_append_new(view->parts, json_pack("{s:o,s:s,s:o}", "part", wire_text(finding->name),
+                                                           "level", belay_finding_level_name(finding->level),
+                                                           "message", wire_text(finding->text)));
+    } else if (!view->context->quiet || !is_right) {
+        (void)printf("%s%-7s%s ", print_style(view->context->color_out, is_right ? "green" : "red"),
+                     belay_finding_level_name(finding->level),
+                     print_style(view->context->color_out, PRINT_RESET));
+        print_safe(stdout, finding->name);
+        (void)printf(": %s\n", finding->text);
+    }
+}
+
+static int exec_verify(struct cli_context *context, const struct options *options)
+{
+    const char *which = options_text(options, "snapshot");
+    struct verify_view view = { .context = context, .parts = json_array() };
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct state_cli cli;
+    char *snapshot = NULL;
+    enum belay_code code = state_cli_open(context, options, &cli, &err);
+    int exit_code = CLI_OK;
+
+    if (code == BELAY_OK && which != NULL) {
+        code = belay_state_find_snapshot(cli.states, &cli.name, which, &snapshot, &err);
+    }
+    if (code == BELAY_OK) {
+        code = belay_state_verify(cli.states, &cli.name, snapshot, on_finding, &view, &err);
+    }
+    if (context->json && (code == BELAY_OK || code == BELAY_BAD_CONTENT)) {
+        exit_code = cli_print_line(
+            context, wire_line(json_pack("{s:b,s:O}", "ok", code == BELAY_OK, "parts", view.parts)));
+    }
+    if (code != BELAY_OK) {
+        exit_code = cli_error(context, &err);
+    }
+    json_decref(view.parts);
+    free(snapshot);
+    state_cli_close(&cli);
+    belay_error_release(&err);
+    return exit_code;
+}
+
+static const struct option_def verify_defs[] = {
+    SNAPSHOT_OPTION,
+    { .name = NULL },
+};
+static const struct option_group verify_group = { "Options", verify_defs };
+
+const struct cli_command cmd_state_verify = {
+    .name = "state verify",
+    .synopsis = "--stack S --environment E [--snapshot WHICH]",
+    .summary = "check a state against its checksums",
+    .about =
+        "Reads the state and compares every part of it with the checksums that were made when it was saved. "
+        "Blanks, the order of names and the way in which a character is escaped do not count; anything else "
+        "does, and is named with the part in which it was found.",
+    .groups = { &state_group, &verify_group },
+    .exits = { { 0, "all is as it was saved" },
+               { 64, "the command line is wrong" },
+               { 65, "something is not as it was saved; the message says in which part" },
+               { 66, "there is no such state" },
+               { 69, "the store of states could not be reached" } },
+    .examples = { { "belay state verify --stack shop --environment prod", "is it sound?" } },
+    .exec = exec_verify,
+};
+
+/* ---- history ----------------------------------------------------------------------- */
+
+struct history_view {
+    const struct cli_context *context;
+    struct buf deployments; /* with --json: as they are written, numbers and all */
+    struct buf shown;       /* else: lines for people */
+    json_t *snapshots;      /* owned */
+    bool failed;
+};
+
+static const char *text_of(const json_t *entry, const char *name)
+{
+    const char *text = json_string_value(json_object_get(entry, name));
+
+    return text == NULL ? "-" : text;
+}
+
+static bool on_deployment(void *context, const char *text)
+{
+    struct history_view *view = context;
+    json_t *entry = json_loads(text, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, NULL);
+
+    buf_addf(&view->deployments, "%s%s", view->deployments.len == 0 ? "" : ",", text);
+    buf_addf(&view->shown, "  %-20.40s  %-9.40s  ", text_of(entry, "timestamp"), text_of(entry, "status"));
+    print_escape(&view->shown, text_of(entry, "deployment_id"));
+    buf_adds(&view->shown, "  ");
+    print_escape(&view->shown, text_of(entry, "triggered_by"));
+    buf_addf(&view->shown, "  %.12s\n", text_of(entry, "git_commit"));
+    json_decref(entry);
+    return !view->deployments.failed && !view->shown.failed;
+}
+
+static bool on_snapshot(void *context, const struct belay_snapshot *snapshot)
+{
+    struct history_view *view = context;
+
+    view->failed = json_array_append_new(view->snapshots,
+                                         json_pack("{s:I,s:s,s:s,s:I}", "index", (json_int_t)snapshot->index,
+                                                   "timestamp", snapshot->timestamp, "name", snapshot->name,
+                                                   "size", (json_int_t)snapshot->size)) != 0;
+    return !view->failed;
+}
+
+static void print_history(const struct history_view *view)
+{
+    size_t i;
+    json_t *entry;
+
+    (void)puts("Deployments:");
+    (void)fputs(view->shown.len == 0 ? "  none\n" : view->shown.data, stdout);
+    (void)puts("\nSnapshots:");
+    json_array_foreach(view->snapshots, i, entry)
+    {
+        (void)printf("  %3lld  %s  %s  %lld bytes\n",
+                     (long long)json_integer_value(json_object_get(entry, "index")),
+                     text_of(entry, "timestamp"), text_of(entry, "name"),
+                     (long long)json_integer_value(json_object_get(entry, "size")));
+    }
+    if (json_array_size(view->snapshots) == 0) {
+        (void)puts("  none");
+    }
+}
+
+static int exec_history(struct cli_context *context, const struct options *options)
+{
+    struct history_view view = { context, BUF_INIT(BELAY_BLOB_SIZE_MAX), BUF_INIT(BELAY_BLOB_SIZE_MAX),
+                                 json_array(), false };
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct state_cli cli;
+    long limit = 0;
+    enum belay_code code = state_cli_open(context, options, &cli, &err);
+    int exit_code = CLI_OK;
+
+    (void)options_count(options, "limit", &limit);
+    if (code == BELAY_OK) {
+        code = belay_state_snapshots(cli.states, &cli.name, on_snapshot, &view, &err);
+    }
+    if (code == BELAY_OK) {
+        code = belay_state_history(cli.states, &cli.name, (size_t)limit, on_deployment, &view, &err);
+        /* A damaged state still has snapshots, and this is how one finds them. */
+        if (code == BELAY_BAD_CONTENT && json_array_size(view.snapshots) > 0) {
+            cli_warn(context, "%s", err.text);
+            code = BELAY_OK;
+        }
+    }
+    if (code != BELAY_OK || view.failed || view.deployments.failed) {
+        exit_code =
+            code != BELAY_OK ? cli_error(context, &err) : cli_fail(context, BELAY_NO_MEMORY, "out of memory");
+    } else if (context->json) {
+        char *line = wire_line(json_incref(view.snapshots));
+
+        (void)printf("{\"deployments\":[%s],\"snapshots\":%s}\n",
+                     view.deployments.len == 0 ? "" : view.deployments.data, line == NULL ? "[]" : line);
+        free(line);
+    } else {
+        print_history(&view);
+    }
+    buf_release(&view.deployments);
+    buf_release(&view.shown);
+    json_decref(view.snapshots);
+    state_cli_close(&cli);
+    belay_error_release(&err);
+    return exit_code;
+}
+
+static const struct option_def history_defs[] = {
+    { .name = "limit", .kind = OPTION_COUNT, .value = "N", .min = 1, .help = "only the last N deployments" },
+    { .name = NULL },
+};
+static const struct option_group history_group = { "Options", history_defs };
+
+const struct cli_command cmd_state_history = {
+    .name = "state history",
+    .synopsis = "--stack S --environment E [--limit N]",
+    .summary = "list deployments and snapshots of a state",
+    .about =
+        "Lists the deployments that the state remembers and the snapshots that are kept, newest first. The "
+        "number before a snapshot, or its time, is what 'state restore' takes.",
+    .groups = { &state_group, &history_group },
+    .exits = { { 0, "listed" },
+               { 64, "the command line is wrong" },
+               { 65, "the state is damaged" },
+               { 66, "there is no such state" },
+               { 69, "the store of states could not be reached" } },
+    .examples = { { "belay state history --stack shop --environment prod --limit 5", "the last five" } },
+    .exec = exec_history,
+};
+
+/* ---- list -------------------------------------------------------------------------- */
+
+static const struct table_column columns[] = {
+    { "STACK", 8 },
+    { "ENVIRONMENT", 8 },
+    { "BYTES", 0 },
+    { "CHANGED", 0 },
+};
+static const struct listing_kind all_states = { "states", columns, sizeof columns / sizeof columns[0],
+                                                false };
+
+static bool on_state(void *context, const struct belay_state_name *name, uint64_t size,
+                     int64_t modified_unix_ms)
+{
+    struct listing *listing = context;
+    char text[CLOCK_TEXT_SIZE];
+
+    if (listing->form == LISTING_JSON) {
+        listing_add_json(
+            listing, wire_line(json_pack("{s:o,s:o,s:I,s:o}", "stack", wire_text(name->stack), "environment",
+                                         wire_text(name->environment), "size", (json_int_t)size,
+                                         "last_modified", wire_time(modified_unix_ms))));
+    } else {
+        table_add(listing->table, name->stack);
+        table_add(listing->table, name->environment);
+        (void)snprintf(text, sizeof text, "%llu", (unsigned long long)size);
+        table_add(listing->table, text);
+        table_add(listing->table, clock_format_utc(text, modified_unix_ms, false));
+    }
+    return listing_next(listing);
+}
+
+static int list_states(struct cli_context *context, struct belay_states *states, struct belay_error *err)
+{
+    struct listing listing;
+    int status = listing_begin(&listing, &all_states, context);
+
+    if (status == CLI_OK) {
+        status = listing_end(&listing, belay_state_list(states, on_state, &listing, err), err);
+    }
+    if (status == CLI_OK) {
+        listing_close(&listing, "");
+        if (listing.n == 0) {
+            cli_note(context, "no states in %s", belay_states_url(states));
+        }
+    }
+    return status;
+}
+
+static int exec_list(struct cli_context *context, const struct options *options)
+{
+    struct belay_states_options settings = BELAY_STATES_OPTIONS_INIT;
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_states *states = NULL;
+    int code;
+
+    (void)options;
+    settings.url = context->state_store_url;
+    settings.lock_store_url = context->store_url;
+    if (cli_config(context, &settings.config, &err) != BELAY_OK ||
+        belay_states_open(&settings, &states, &err) != BELAY_OK) {
+        code = cli_error(context, &err);
+    } else {
+        code = list_states(context, states, &err);
+    }
+    belay_states_close(states);
+    belay_error_release(&err);
+    return code;
+}
+
+const struct cli_command cmd_state_list = {
+    .name = "state list",
+    .synopsis = "",
+    .summary = "list the stacks and environments with a state",
+    .about = "Lists the states in the store, with their sizes and when they last changed.",
+    .exits = { { 0, "listed, even if there are none" },
+               { 69, "the store of states could not be reached" },
+               { 78, "the configuration is wrong" } },
+    .examples = { { "belay state list --json", "for a program" } },
+    .exec = exec_list,
+};

@@ -1,0 +1,111 @@
+/* belay state rebind: the store of states is fenced by another lock store from now on. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/commands/commands.h"
+#include "cli/output/print.h"
+#include "cli/state/state_cli.h"
+#include "json/json_write.h"
+
+struct rebinding {
+    struct belay_states *states; /* owned */
+    struct belay_client *client; /* borrowed */
+    const char *id;
+    char *before; /* owned */
+    struct about about;
+};
+
+static enum belay_code open_both(struct cli_context *context, const struct options *options,
+                                 struct rebinding *out, struct belay_error *err)
+{
+    struct belay_states_options settings = BELAY_STATES_OPTIONS_INIT;
+    enum belay_code code = cli_config(context, &settings.config, err);
+
+    settings.url = context->state_store_url;
+    settings.lock_store_url = context->store_url;
+    if (code == BELAY_OK) {
+        code = about_read(options, &out->about, err);
+    }
+    if (code == BELAY_OK) {
+        code = belay_states_open(&settings, &out->states, err);
+    }
+    if (code == BELAY_OK) {
+        code = cli_client(context, &out->client, err);
+    }
+    return code == BELAY_OK ? belay_client_store_id(out->client, &out->id, err) : code;
+}
+
+static enum belay_code rebind(struct cli_context *context, const struct options *options,
+                              struct rebinding *rebinding, struct belay_error *err)
+{
+    const char *url = belay_client_store_url(rebinding->client);
+    enum belay_code code;
+
+    if (!context->json && !context->quiet) {
+        (void)fprintf(stderr,
+                      "writes to %s will be accepted under the lock store %s (%s), and under no other\n",
+                      belay_states_url(rebinding->states), url, rebinding->id);
+    }
+    code = state_confirm(context, options, "rebind the state store", err);
+    return code == BELAY_OK
+               ? belay_states_rebind(rebinding->states, rebinding->id, url,
+                                     rebinding->about.deployment.triggered_by, &rebinding->before, err)
+               : code;
+}
+
+static int exec_rebind(struct cli_context *context, const struct options *options)
+{
+    struct rebinding rebinding = { 0 };
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code = open_both(context, options, &rebinding, &err);
+    int exit_code = CLI_OK;
+
+    if (code == BELAY_OK) {
+        code = rebind(context, options, &rebinding, &err);
+    }
+    if (code != BELAY_OK) {
+        exit_code = cli_error(context, &err);
+    } else if (context->json) {
+        exit_code = cli_print_line(
+            context,
+            wire_line(json_pack("{s:s,s:s,s:o,s:o}", "state_store", belay_states_url(rebinding.states), "id",
+                                rebinding.id, "store", wire_text(belay_client_store_url(rebinding.client)),
+                                "before", wire_text(rebinding.before))));
+    } else if (!context->quiet) {
+        (void)printf("%s is fenced by %s", belay_states_url(rebinding.states),
+                     belay_client_store_url(rebinding.client));
+        (void)printf(rebinding.before == NULL ? "\n" : "; before it was %s\n", rebinding.before);
+    }
+    free(rebinding.before);
+    belay_states_close(rebinding.states);
+    belay_error_release(&err);
+    return exit_code;
+}
+
+static const struct option_def rebind_defs[] = {
+    { .name = "yes", .kind = OPTION_FLAG, .help = "do not ask; needed where there is no terminal" },
+    { .name = NULL },
+};
+static const struct option_group rebind_group = { "Options", rebind_defs };
+
+const struct cli_command cmd_state_rebind = {
+    .name = "state rebind",
+    .synopsis = "[--yes]",
+    .summary = "let another lock store fence the state store",
+    .about = "A state store is bound to the first lock store under which something was written to it: locks "
+             "of two stores do not exclude each other, so writes under any other are refused, Terraform's "
+             "included. When the locks have moved, and nobody uses the old lock store any more, this binds "
+             "the state store to the one in use (--store). Stop every server and every deployment on the old "
+             "one first: tokens of two stores cannot be compared.",
+    .groups = { &rebind_group },
+    .exits = { { 0, "bound" },
+               { 64, "the command line is wrong, or there is nobody to ask and no --yes" },
+               { 69, "a store could not be reached" },
+               { 74, "unknown: it may have been bound" },
+               { 77, "not confirmed; nothing was changed" },
+               { 78, "the configuration is wrong, or the lock store has no id" } },
+    .examples = { { "belay state rebind --store sqlite:/srv/new.db --state-store file:/srv/state",
+                    "the locks have moved to another file" } },
+    .exec = exec_rebind,
+};

@@ -1,0 +1,304 @@
+/* belay state save, backup and restore. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/commands/commands.h"
+#include "cli/output/print.h"
+#include "cli/state/state_cli.h"
+#include "json/json_write.h"
+
+int state_say_saved(const struct cli_context *context, const struct state_cli *cli,
+                    const struct belay_state *state, const char *what)
+{
+    if (context->json) {
+        return cli_print_line(
+            context,
+            wire_line(json_pack("{s:s,s:s,s:I,s:I,s:o,s:o,s:s}", "stack", cli->name.stack, "environment",
+                                cli->name.environment, "serial", (json_int_t)state->serial, "token",
+                                (json_int_t)state->token, "snapshot", wire_text(state->snapshot),
+                                "deployment_id", wire_text(state->deployment_id), "etag", state->tag.text)));
+    }
+    if (!context->quiet) {
+        (void)printf("%s '%s' in '%s' as version %" PRIu64 ", snapshot %s\n", what, cli->name.stack,
+                     cli->name.environment, state->serial, state->snapshot == NULL ? "-" : state->snapshot);
+    }
+    return CLI_OK;
+}
+
+/* ---- save ----------------------------------------------------------------------------- */
+
+struct saving {
+    struct state_cli cli;
+    struct about about;
+    struct state_lock lock;
+    char *text; /* owned */
+    size_t len;
+};
+
+static enum belay_code save(struct cli_context *context, const struct options *options, struct saving *saving,
+                            struct belay_state **out_state, struct belay_error *err)
+{
+    struct belay_state_write write = BELAY_STATE_WRITE_INIT;
+    enum belay_code code = state_lock_take(context, options, 1, &saving->about, &saving->lock, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    saving->about.said.status =
+        options_text(options, "status") == NULL ? "success" : options_text(options, "status");
+    write.stamp = saving->lock.is_fenced ? &saving->lock.stamp : NULL;
+    write.deployment = &saving->about.said;
+    write.detected = &saving->about.deployment;
+    write.keep_locked = saving->lock.is_nested;
+    return belay_state_save(saving->cli.states, &saving->cli.name, saving->text, saving->len, &write,
+                            out_state, err);
+}
+
+static bool is_refusal(enum belay_code code)
+{
+    return code == BELAY_NOT_HOLDER || code == BELAY_LOST || code == BELAY_UNKNOWN ||
+           code == BELAY_UNREACHABLE;
+}
+
+static int exec_save(struct cli_context *context, const struct options *options)
+{
+    const char *path = options->n_args > 0 ? options->args[0] : "-";
+    struct saving saving = { .lock = { .request = LOCK_REQUEST_INIT } };
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_state *state = NULL;
+    enum belay_code code = state_cli_open(context, options, &saving.cli, &err);
+    int exit_code;
+
+    if (code == BELAY_OK) {
+        code = about_read(options, &saving.about, &err);
+    }
+    if (code == BELAY_OK) {
+        code = state_read_file(path, &saving.text, &saving.len, &err);
+    }
+    if (code == BELAY_OK) {
+        code = save(context, options, &saving, &state, &err);
+        if (code == BELAY_BAD_CONTENT &&
+            belay_state_check(&saving.cli.name, saving.text, saving.len, NULL) == BELAY_BAD_CONTENT) {
+            (void)error_wrap(&err, "'%.200s'", path);
+        }
+    }
+    if (code == BELAY_OK) {
+        exit_code = state_say_saved(context, &saving.cli, state, "saved");
+    } else {
+        exit_code = cli_error(context, &err);
+        /* What came through a pipe is nowhere else. */
+        if (saving.text != NULL && strcmp(path, "-") == 0 && is_refusal(code)) {
+            (void)state_keep_aside(context, &saving.cli.name, saving.text, saving.len);
+        }
+    }
+    state_lock_release(context, &saving.lock, code == BELAY_OK);
+    belay_state_free(state);
+    free(saving.text);
+    state_cli_close(&saving.cli);
+    belay_error_release(&err);
+    return exit_code;
+}
+
+static const struct option_def save_defs[] = {
+    { .name = "status",
+      .kind = OPTION_CHOICE,
+      .value = "WORD",
+      .choices = "success|failed",
+      .help = "how the deployment ended: success (the default) or failed" },
+    { .name = NULL },
+};
+static const struct option_group save_group = { "Options", save_defs };
+
+const struct cli_command cmd_state_save = {
+    .name = "state save",
+    .synopsis = "--stack S --environment E [OPTIONS] [FILE]",
+    .summary = "save a deployment state from FILE",
+    .about =
+        "Saves FILE (or standard input) as the state: takes the stack's lock, checks that nobody has saved "
+        "since FILE was loaded (its metadata.serial says of which version it was made; one without is "
+        "accepted only while there is no state), writes it with new checksums, an entry in its history and a "
+        "snapshot, and "
+        "releases the lock. Fields that belay does not know are kept as they are.\n\n"
+        "Under 'belay deploy' or 'belay run' of the same stack it uses the lock that is held already.",
+    .groups = { &state_group, &lock_group, &about_group, &save_group },
+    .max_args = 1,
+    .exits = { { 0, "saved" },
+               { 64, "the command line is wrong" },
+               { 65, "FILE is no state, or the stored one is damaged" },
+               { 66, "there is no such file" },
+               { 69, "a store could not be reached" },
+               { 74, "unknown: it may have been saved" },
+               { 75, "somebody else holds the lock" },
+               { 77, "the state has changed since, or belongs to a later holder; nothing was saved" },
+               { 78, "the configuration is wrong, or the store of locks gives no tokens" } },
+    .examples = { { "belay state save --stack shop --environment prod new.json", "save what was made" } },
+    .exec = exec_save,
+};
+
+/* ---- backup ---------------------------------------------------------------------------- */
+
+static int exec_backup(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct state_cli cli;
+    char *snapshot = NULL;
+    int code = CLI_OK;
+
+    if (state_cli_open(context, options, &cli, &err) != BELAY_OK ||
+        belay_state_backup(cli.states, &cli.name, &snapshot, &err) != BELAY_OK) {
+        code = cli_error(context, &err);
+    } else if (context->json) {
+        (void)printf("{\"snapshot\":\"%s\"}\n", snapshot);
+    } else {
+        (void)printf("%s\n", snapshot);
+    }
+    free(snapshot);
+    state_cli_close(&cli);
+    belay_error_release(&err);
+    return code;
+}
+
+const struct cli_command cmd_state_backup = {
+    .name = "state backup",
+    .synopsis = "--stack S --environment E",
+    .summary = "take a snapshot of a state now",
+    .about = "Copies the state as it is, sound or not, to a new snapshot, and prints its name. Every save "
+             "makes one by "
+             "itself.",
+    .groups = { &state_group },
+    .exits = { { 0, "taken" },
+               { 64, "the command line is wrong" },
+               { 66, "there is no such state" },
+               { 69, "the store of states could not be reached" },
+               { 74, "unknown: it may have been taken" } },
+    .examples = { { "belay state backup --stack shop --environment prod", "before something risky" } },
+    .exec = exec_backup,
+};
+
+/* ---- restore ---------------------------------------------------------------------------- */
+
+static bool on_change(void *context, enum belay_change change, const char *part, const char *name)
+{
+    static const char *const signs[] = { "+", "~", "-" };
+    size_t *n = context;
+
+    (void)fprintf(stderr, "  %s %s%s", signs[change], part, name == NULL ? "" : ": ");
+    if (name != NULL) {
+        print_safe(stderr, name);
+    }
+    (void)fputc('\n', stderr);
+    (*n)++;
+    return true;
+}
+
+/* What will be different, and a question, unless --yes. */
+static enum belay_code ask(struct cli_context *context, const struct options *options, struct state_cli *cli,
+                           const char *snapshot, struct belay_error *err)
+{
+    struct belay_error damage = BELAY_ERROR_INIT;
+    struct belay_state *now = NULL;
+    struct belay_state *then = NULL;
+    char what[80];
+    size_t n = 0;
+    enum belay_code code = belay_state_load_snapshot(cli->states, &cli->name, snapshot, &then, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (belay_state_load(cli->states, &cli->name, &now, &damage) != BELAY_OK &&
+        damage.code == BELAY_BAD_CONTENT) {
+        cli_warn(context, "%s", damage.text);
+    }
+    if (!context->json && !context->quiet) {
+        (void)fprintf(stderr, "restoring %s of '%s' in '%s' changes:\n", snapshot, cli->name.stack,
+                      cli->name.environment);
+        code = belay_state_diff(now, then, on_change, &n, err);
+        if (code == BELAY_OK && n == 0) {
+            (void)fputs("  nothing in resources and outputs\n", stderr);
+        }
+    }
+    if (code == BELAY_OK) {
+        (void)snprintf(what, sizeof what, "restore %s", snapshot);
+        code = state_confirm(context, options, what, err);
+    }
+    belay_state_free(now);
+    belay_state_free(then);
+    belay_error_release(&damage);
+    return code;
+}
+
+static int exec_restore(struct cli_context *context, const struct options *options)
+{
+    struct belay_state_write write = BELAY_STATE_WRITE_INIT;
+    struct saving saving = { .lock = { .request = LOCK_REQUEST_INIT } };
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_state *state = NULL;
+    char *snapshot = NULL;
+    enum belay_code code = state_cli_open(context, options, &saving.cli, &err);
+    int exit_code;
+
+    if (code == BELAY_OK) {
+        code = about_read(options, &saving.about, &err);
+    }
+    if (code == BELAY_OK) {
+        code =
+            belay_state_find_snapshot(saving.cli.states, &saving.cli.name, options->args[0], &snapshot, &err);
+    }
+    if (code == BELAY_OK) {
+        code = ask(context, options, &saving.cli, snapshot, &err);
+    }
+    if (code == BELAY_OK) {
+        code = state_lock_take(context, options, 1, &saving.about, &saving.lock, &err);
+    }
+    if (code == BELAY_OK) {
+        saving.about.deployment.status = "restored";
+        saving.about.deployment.version = snapshot;
+        write.stamp = saving.lock.is_fenced ? &saving.lock.stamp : NULL;
+        write.deployment = &saving.about.deployment;
+        write.keep_locked = saving.lock.is_nested;
+        code = belay_state_restore(saving.cli.states, &saving.cli.name, snapshot, &write, &state, &err);
+    }
+    exit_code = code == BELAY_OK ? state_say_saved(context, &saving.cli, state, "restored")
+                                 : cli_error(context, &err);
+    state_lock_release(context, &saving.lock, code == BELAY_OK);
+    belay_state_free(state);
+    free(snapshot);
+    state_cli_close(&saving.cli);
+    belay_error_release(&err);
+    return exit_code;
+}
+
+static const struct option_def restore_defs[] = {
+    { .name = "yes", .kind = OPTION_FLAG, .help = "do not ask; needed where there is no terminal" },
+    { .name = NULL },
+};
+static const struct option_group restore_group = { "Options", restore_defs };
+
+const struct cli_command cmd_state_restore = {
+    .name = "state restore",
+    .synopsis = "--stack S --environment E [OPTIONS] WHICH",
+    .summary = "make a snapshot the state again",
+    .about = "Saves the content of a snapshot as a new version of the state. WHICH is 'latest', the number "
+             "or the time "
+             "that 'state history' shows. It says what will change and asks; only 'yes' goes on. The history "
+             "and the "
+             "greatest token go on from the present state, which may be damaged.",
+    .groups = { &state_group, &lock_group, &about_group, &restore_group },
+    .min_args = 1,
+    .max_args = 1,
+    .exits = { { 0, "restored" },
+               { 64, "the command line is wrong, or there is nobody to ask and no --yes" },
+               { 65, "the snapshot is damaged" },
+               { 66, "there is no such snapshot" },
+               { 69, "a store could not be reached" },
+               { 74, "unknown: it may have been restored" },
+               { 75, "somebody else holds the lock" },
+               { 77, "not confirmed, or a later holder has the state; nothing was changed" } },
+    .examples = { { "belay state restore --stack shop --environment prod latest",
+                    "when state.json is damaged" },
+                  { "belay state restore --stack shop --environment prod 2 --yes",
+                    "back to the version before" } },
+    .exec = exec_restore,
+};

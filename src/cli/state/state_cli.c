@@ -1,0 +1,316 @@
+#include "cli/state/state_cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+
+enum { SHOW_AFTER_MS = 400, SHOW_EVERY_MS = 100, MB = 1 << 20, READ_PIECE = 1 << 20 };
+
+static const struct option_def state_defs[] = {
+    { .name = "stack", .kind = OPTION_TEXT, .value = "S", .help = "the stack" },
+    { .name = "environment", .kind = OPTION_TEXT, .value = "E", .help = "its environment" },
+    { .name = NULL },
+};
+const struct option_group state_group = { "Which state", state_defs };
+
+/* ---- opening --------------------------------------------------------------------- */
+
+static void on_warning(void *context, const char *text)
+{
+    struct state_cli *cli = context;
+
+    cli_warn(cli->context, "%s", text);
+}
+
+/* A line that is rewritten, for what takes long, on a terminal. */
+static void on_progress(void *context, uint64_t done, uint64_t total)
+{
+    struct state_cli *cli = context;
+    int64_t now = clock_boot_ms();
+
+    if (cli->context->quiet || cli->context->json || !isatty(STDERR_FILENO)) {
+        return;
+    }
+    if (done >= total && total > 0) {
+        if (cli->shown_ms != 0) {
+            (void)fputs("\r\033[K", stderr);
+        }
+        cli->shown_ms = cli->begun_ms = 0;
+        return;
+    }
+    if (cli->begun_ms == 0) {
+        cli->begun_ms = now;
+    }
+    if (now - cli->begun_ms < SHOW_AFTER_MS && total < (uint64_t)32 * MB) {
+        return;
+    }
+    if (now - cli->shown_ms >= SHOW_EVERY_MS) {
+        cli->shown_ms = now;
+        (void)fprintf(stderr, "\r\033[Kbelay: %llu of %llu MB", (unsigned long long)(done / MB),
+                      (unsigned long long)(total / MB));
+        (void)fflush(stderr);
+    }
+}
+
+enum belay_code state_cli_open(struct cli_context *context, const struct options *options,
+                               struct state_cli *out, struct belay_error *err)
+{
+    struct belay_states_options settings = BELAY_STATES_OPTIONS_INIT;
+    enum belay_code code;
+
+    *out = (struct state_cli){ .context = context };
+    out->name.stack = options_text(options, "stack");
+    out->name.environment = options_text(options, "environment");
+    if (out->name.stack == NULL || out->name.environment == NULL) {
+        return error_set(err, BELAY_INVALID, "which state? give --stack and --environment");
+    }
+    code = cli_config(context, &settings.config, err);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    settings.url = context->state_store_url;
+    settings.lock_store_url = context->store_url;
+    settings.on_warning = on_warning;
+    settings.on_progress = on_progress;
+    settings.context = out;
+    return belay_states_open(&settings, &out->states, err);
+}
+
+void state_cli_close(struct state_cli *cli)
+{
+    belay_states_close(cli->states);
+    cli->states = NULL;
+}
+
+/* ---- the lock --------------------------------------------------------------------- */
+
+enum belay_code state_stamp_fill(struct belay_stamp *stamp, struct belay_client *client,
+                                 const struct belay_info *info, struct belay_error *err)
+{
+    stamp->token = info->token;
+    stamp->store_url = belay_client_store_url(client);
+    stamp->lock_id = info->lock_id;
+    stamp->locked_by = *info->locked_by_name != '\0' ? info->locked_by_name : info->locked_by;
+    stamp->locked_at_unix_ms = info->locked_at_unix_ms;
+    stamp->expires_at_unix_ms = info->expires_at_unix_ms;
+    return belay_client_store_id(client, &stamp->store, err);
+}
+
+enum belay_code state_confirm(const struct cli_context *context, const struct options *options,
+                              const char *what, struct belay_error *err)
+{
+    char answer[64];
+
+    if (options_has(options, "yes")) {
+        return BELAY_OK;
+    }
+    if (context->json || !isatty(STDIN_FILENO)) {
+        return error_set(err, BELAY_INVALID, "there is nobody to ask: add --yes to %.300s", what);
+    }
+    (void)fputs("\nAre you sure? (yes/no): ", stderr);
+    (void)fflush(stderr);
+    if (fgets(answer, sizeof answer, stdin) == NULL || strncasecmp(answer, "yes\n", 4) != 0) {
+        return error_set(err, BELAY_NOT_PERMITTED, "not confirmed: nothing was changed");
+    }
+    return BELAY_OK;
+}
+
+/* Run by `belay deploy` or `belay run` of this very stack: that lock is ours, if it is still held. */
+static enum belay_code take_outer(struct belay_client *client, struct state_lock *out,
+                                  struct belay_error *err)
+{
+    enum belay_code code = belay_renew(client, out->request.key, getenv("BELAY_LOCK_ID"), 0, &out->info, err);
+
+    if (code != BELAY_OK) {
+        return error_wrap(err, "the lock of BELAY_LOCK_ID");
+    }
+    out->is_fenced = true;
+    out->is_nested = true;
+    return state_stamp_fill(&out->stamp, client, out->info, err);
+}
+
+static bool has_outer(const char *key)
+{
+    const char *outer = getenv("BELAY_KEY");
+    const char *id = getenv("BELAY_LOCK_ID");
+
+    return outer != NULL && strcmp(outer, key) == 0 && id != NULL && *id != '\0';
+}
+
+static enum belay_code take_new(struct cli_context *context, struct belay_client *client,
+                                const struct about *about, struct state_lock *out, struct belay_error *err)
+{
+    struct belay_lock_options *options = &out->request.options;
+    enum belay_code code = about_add(about, &out->request, err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    options->cancel = cli_cancel(context);
+    code = belay_lock_acquire(client, out->request.key, options, &out->lock, err);
+    if (code == BELAY_OK && belay_lock_is_protected(out->lock)) {
+        out->is_fenced = true;
+        code = state_stamp_fill(&out->stamp, client, belay_lock_info(out->lock), err);
+    }
+    return code;
+}
+
+enum belay_code state_lock_take(struct cli_context *context, const struct options *options, size_t n_args,
+                                const struct about *about, struct state_lock *out, struct belay_error *err)
+{
+    struct belay_client *client;
+    enum belay_code code;
+
+    *out = (struct state_lock){ .request = LOCK_REQUEST_INIT };
+    code = lock_request_read_at(context, options, n_args, &out->request, err);
+    if (code == BELAY_OK) {
+        code = cli_client(context, &client, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    return has_outer(out->request.key) ? take_outer(client, out, err)
+                                       : take_new(context, client, about, out, err);
+}
+
+void state_lock_release(struct cli_context *context, struct state_lock *lock, bool completed)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (lock->lock != NULL &&
+        belay_lock_release(lock->lock, completed ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED, &err) !=
+            BELAY_OK) {
+        cli_warn(context, "the lock was not released: %s", err.text);
+    }
+    belay_lock_free(lock->lock);
+    belay_info_free(lock->info);
+    lock_request_release(&lock->request);
+    belay_error_release(&err);
+    *lock = (struct state_lock){ .request = LOCK_REQUEST_INIT };
+}
+
+/* ---- files ------------------------------------------------------------------------- */
+
+enum belay_code state_read_file(const char *path, char **out_text, size_t *out_len, struct belay_error *err)
+{
+    bool is_input = strcmp(path, "-") == 0;
+    int fd = is_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    struct buf text = BUF_INIT(BELAY_BLOB_SIZE_MAX);
+    struct stat st;
+    enum belay_code code = BELAY_OK;
+
+    if (fd < 0) {
+        return error_set(err, errno == ENOENT ? BELAY_NOT_FOUND : BELAY_BAD_CONTENT,
+                         "cannot open '%.300s': %s", path, strerror(errno));
+    }
+    /* All of it at once where its size is known: growing would copy a large one again and again. */
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size < BELAY_BLOB_SIZE_MAX) {
+        text.cap = (size_t)st.st_size + READ_PIECE + 2;
+        text.data = malloc(text.cap);
+        text.cap = text.data == NULL ? 0 : text.cap;
+    }
+    buf_adds(&text, "");
+    for (ssize_t n = 1; n != 0 && !text.failed && code == BELAY_OK;) {
+        char piece[1 << 16];
+
+        n = read(fd, piece, sizeof piece);
+        if (n < 0 && errno != EINTR) {
+            code = error_set(err, BELAY_BAD_CONTENT, "cannot read '%.300s': %s", path, strerror(errno));
+        } else if (n > 0) {
+            buf_add(&text, piece, (size_t)n);
+        }
+    }
+    if (code == BELAY_OK && text.failed) {
+        code = error_set(err, BELAY_BAD_CONTENT, "'%.300s' is larger than %zu MB", path,
+                         BELAY_BLOB_SIZE_MAX >> 20);
+    }
+    if (code == BELAY_OK) {
+        *out_len = text.len;
+        *out_text = buf_take(&text);
+    }
+    buf_release(&text);
+    if (!is_input) {
+        (void)close(fd);
+    }
+    return code;
+}
+
+/* Where what was refused is kept: beside our own data, else where temporary files go. */
+static int open_aside(const struct belay_state_name *name, char path[PATH_MAX])
+{
+    const char *xdg = getenv("XDG_STATE_HOME");
+    const char *home = getenv("HOME");
+    const char *tmp = getenv("TMPDIR");
+    char utc[CLOCK_TEXT_SIZE];
+    char folder[PATH_MAX / 2];
+
+    for (int i = 0; i < 2; i++) {
+        int fd;
+
+        if (i == 1) {
+            (void)snprintf(folder, sizeof folder, "%s", tmp != NULL && *tmp == '/' ? tmp : "/tmp");
+        } else if (xdg != NULL && *xdg == '/') {
+            (void)snprintf(folder, sizeof folder, "%s/belay/kept", xdg);
+        } else if (home != NULL && *home == '/') {
+            (void)snprintf(folder, sizeof folder, "%s/.local/state/belay/kept", home);
+        } else {
+            continue;
+        }
+        for (char *slash = folder; slash != NULL;) {
+            slash = strchr(slash + 1, '/');
+            if (slash != NULL) {
+                *slash = '\0';
+            }
+            (void)mkdir(folder, 0700);
+            if (slash != NULL) {
+                *slash = '/';
+            }
+        }
+        (void)snprintf(path, PATH_MAX, "%s/%s-%s-%s-XXXXXX.json", folder, name->stack, name->environment,
+                       clock_format_utc(utc, clock_unix_ms(), false));
+        fd = mkostemps(path, 5, O_CLOEXEC);
+        if (fd >= 0) {
+            return fd;
+        }
+    }
+    return -1;
+}
+
+bool state_keep_aside(const struct cli_context *context, const struct belay_state_name *name,
+                      const char *text, size_t len)
+{
+    char path[PATH_MAX];
+    int fd = open_aside(name, path);
+    bool done = fd >= 0;
+
+    while (done && len > 0) {
+        ssize_t n = write(fd, text, len);
+
+        done = n > 0 || (n < 0 && errno == EINTR);
+        text += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
+    }
+    done = done && fsync(fd) == 0;
+    if (fd >= 0) {
+        done = close(fd) == 0 && done;
+    }
+    /* With --quiet too: whoever does not read it loses the work. */
+    if (done && context->json) {
+        cli_warn(context, "the state that was not saved is kept in %s", path);
+    } else if (done) {
+        (void)fprintf(stderr, "  the state that was not saved is kept in %s\n", path);
+    } else {
+        cli_warn(context, "the state that was not saved could not be kept aside: %s", strerror(errno));
+    }
+    return done;
+}

@@ -1,0 +1,61 @@
+/* What the commands about deployment state share. */
+#ifndef CLI_STATE_STATE_CLI_H
+#define CLI_STATE_STATE_CLI_H
+
+#include "belay/state.h"
+#include "cli/core/cli.h"
+#include "cli/core/deploy_info.h"
+#include "cli/core/lock_options.h"
+
+extern const struct option_group state_group; /* --stack, --environment */
+
+/* An open store of states, and the state that is meant. */
+struct state_cli {
+    struct cli_context *context;
+    struct belay_states *states; /* owned */
+    struct belay_state_name name;
+    int64_t shown_ms; /* when progress was last shown; 0: it was not */
+    int64_t begun_ms;
+};
+
+enum belay_code state_cli_open(struct cli_context *context, const struct options *options,
+                               struct state_cli *out, struct belay_error *err);
+void state_cli_close(struct state_cli *cli);
+
+/* The lock under which a state is written: taken for it, or the one that we are run under. */
+struct state_lock {
+    struct lock_request request;
+    struct belay_lock *lock; /* owned; NULL: ours already, or none */
+    struct belay_info *info; /* owned */
+    struct belay_stamp stamp;
+    bool is_fenced; /* `stamp` counts; else locking is switched off */
+    bool is_nested; /* of a deployment that goes on */
+};
+/* `n_args` arguments are no keys. The caller releases it also after a failure. */
+enum belay_code state_lock_take(struct cli_context *context, const struct options *options, size_t n_args,
+                                const struct about *about, struct state_lock *out, struct belay_error *err);
+void state_lock_release(struct cli_context *context, struct state_lock *lock, bool completed);
+
+/* Fill a stamp from a lock; its strings live as long as the lock's info and the client. */
+enum belay_code state_stamp_fill(struct belay_stamp *stamp, struct belay_client *client,
+                                 const struct belay_info *info, struct belay_error *err);
+
+/* A line, or an object with --json, about a version that was saved. */
+int state_say_saved(const struct cli_context *context, const struct state_cli *cli,
+                    const struct belay_state *state, const char *what);
+
+/* A question of which only "yes" is an answer, unless --yes; `what` is what --yes would do. */
+enum belay_code state_confirm(const struct cli_context *context, const struct options *options,
+                              const char *what, struct belay_error *err);
+
+/* The whole of a file, "-" is standard input. The caller frees it. */
+enum belay_code state_read_file(const char *path, char **out_text, size_t *out_len, struct belay_error *err);
+
+/*
+ * Put work that was refused where it is found again, and say where. False, after
+ * a warning, if that failed.
+ */
+bool state_keep_aside(const struct cli_context *context, const struct belay_state_name *name,
+                      const char *text, size_t len);
+
+#endif

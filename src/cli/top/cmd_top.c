@@ -1,0 +1,351 @@
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/commands/cmd_list.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/unlock.h"
+#include "cli/core/lock_options.h"
+#include "cli/output/print.h"
+#include "cli/top/top.h"
+
+/* ---- what the keys do ---- */
+
+static void select_index(struct top *top, size_t index)
+{
+    char *key;
+
+    if (top->model.n == 0) {
+        return;
+    }
+    index = index < top->model.n ? index : top->model.n - 1;
+    key = strdup(top->model.rows[index].key);
+    if (key != NULL) {
+        free(top->selected);
+        top->selected = key;
+    }
+}
+
+static void move(struct top *top, int key)
+{
+    size_t page = top_page(top);
+    bool is_list = top->view == TOP_LIST;
+    size_t at = is_list ? top_selected(top) : top->first_line;
+    size_t step = key == TOP_PAGE_UP || key == TOP_PAGE_DOWN ? page : 1;
+
+    switch (key) {
+    case TOP_UP:
+    case 'k':
+    case TOP_PAGE_UP:
+        at = at > step ? at - step : 0;
+        break;
+    case TOP_HOME:
+        at = 0;
+        break;
+    case TOP_END:
+        at = is_list ? top->model.n : top->n_lines;
+        break;
+    default:
+        at += step;
+    }
+    if (is_list) {
+        select_index(top, at);
+    } else {
+        top->first_line = at;
+    }
+}
+
+static void show(struct top *top, enum top_view view)
+{
+    top->view = view;
+    top->first_line = 0;
+    if (view == TOP_DETAIL) {
+        select_index(top, top_selected(top));
+        top_read_detail(top);
+    }
+}
+
+static void begin_ask(struct top *top, enum top_ask ask)
+{
+    top->ask = ask;
+    top->typed[0] = '\0';
+}
+
+/* The holder as he is now is the one whose lock will be ended, and no later one. */
+static void begin_unlock(struct top *top)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (top->model.n == 0 && top->view == TOP_LIST) {
+        return;
+    }
+    if (top->view == TOP_LIST) {
+        select_index(top, top_selected(top));
+    }
+    belay_info_free(top->target);
+    top->target = NULL;
+    if (unlock_find_held(top->model.client, top->selected, &top->target, &err) != BELAY_OK) {
+        (void)snprintf(top->note, sizeof top->note, "%s", err.text);
+    } else {
+        begin_ask(top, TOP_ASK_REASON);
+    }
+    belay_error_release(&err);
+}
+
+static void ask_if_sure(struct top *top)
+{
+    struct buf holder = BUF_INIT(1024);
+    struct buf shown = BUF_INIT(1024);
+
+    memcpy(top->reason, top->typed, sizeof top->reason);
+    print_holder_short(&holder, top->target);
+    print_escape(&shown, holder.failed || holder.data == NULL ? "?" : holder.data);
+    (void)snprintf(top->note, sizeof top->note, "End the lock of %.60s? Are you sure? (yes/no): ",
+                   shown.failed || shown.data == NULL ? "?" : shown.data);
+    buf_release(&holder);
+    buf_release(&shown);
+    begin_ask(top, TOP_ASK_SURE);
+}
+
+static void unlock_target(struct top *top)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    char by[256];
+
+    unlock_whoami(by, sizeof by);
+    if (strcasecmp(top->typed, "yes") != 0) {
+        (void)snprintf(top->note, sizeof top->note, "not confirmed: nothing was changed");
+    } else if (belay_force_release(top->model.client, top->target->key, top->target->lock_id, by,
+                                   top->reason[0] == '\0' ? NULL : top->reason, NULL, &err) != BELAY_OK) {
+        (void)snprintf(top->note, sizeof top->note, "%s", err.text);
+    } else {
+        (void)snprintf(top->note, sizeof top->note, "lock '%.200s' was ended", top->target->key);
+        top_model_ask(&top->model);
+    }
+    belay_error_release(&err);
+}
+
+static void end_ask(struct top *top)
+{
+    enum top_ask ask = top->ask;
+
+    top->ask = TOP_ASK_NOTHING;
+    top->note[0] = '\0';
+    if (ask == TOP_ASK_FILTER) {
+        (void)snprintf(top->model.filter, sizeof top->model.filter, "%.*s", (int)sizeof top->model.filter - 1,
+                       top->typed);
+        top->first = 0;
+        top_model_ask(&top->model);
+    } else if (ask == TOP_ASK_REASON) {
+        ask_if_sure(top);
+    } else {
+        unlock_target(top);
+    }
+}
+
+static void cancel_ask(struct top *top)
+{
+    top->note[0] = '\0';
+    if (top->ask != TOP_ASK_FILTER) {
+        (void)snprintf(top->note, sizeof top->note, "not confirmed: nothing was changed");
+    }
+    top->ask = TOP_ASK_NOTHING;
+}
+
+static void type(struct top *top, int key)
+{
+    size_t n = strlen(top->typed);
+
+    if (key == TOP_ENTER) {
+        end_ask(top);
+    } else if (key == TOP_ESCAPE) {
+        cancel_ask(top);
+    } else if (key == TOP_BACKSPACE) {
+        while (n > 0 && ((unsigned char)top->typed[n - 1] & 0xc0) == 0x80) {
+            n--; /* the rest of a letter of several bytes */
+        }
+        top->typed[n > 0 ? n - 1 : 0] = '\0';
+    } else if (key >= ' ' && key < 256 && n + 1 < sizeof top->typed) {
+        top->typed[n] = (char)key;
+        top->typed[n + 1] = '\0';
+    }
+}
+
+static void press_in_list(struct top *top, int key)
+{
+    if (key == 's') {
+        top->model.sort = (enum top_sort)((top->model.sort + 1) % TOP_SORTS);
+    } else if (key == 'r') {
+        top->model.is_reversed = !top->model.is_reversed;
+    } else if (key == '/') {
+        begin_ask(top, TOP_ASK_FILTER);
+    } else if (key == TOP_ENTER && top->model.n > 0) {
+        show(top, TOP_DETAIL);
+    }
+    top_model_sort(&top->model);
+}
+
+static void press(struct top *top, int key)
+{
+    if (top->ask != TOP_ASK_NOTHING) {
+        type(top, key);
+        return;
+    }
+    top->note[0] = '\0';
+    if (key == 'q' || key == TOP_ESCAPE || key == 'h') {
+        top->is_over = top->view == TOP_LIST && key == 'q';
+        top->view = TOP_LIST;
+    } else if (key == '?') {
+        show(top, TOP_HELP);
+    } else if (key == 'u' && top->view != TOP_HELP) {
+        begin_unlock(top);
+    } else if ((key >= TOP_UP && key <= TOP_END) || key == 'j' || key == 'k') {
+        move(top, key);
+    } else if (top->view == TOP_LIST) {
+        press_in_list(top, key);
+    }
+}
+
+/* ---- the loop ---- */
+
+/* False at the end of the input: the terminal is gone. */
+static bool read_keys(struct top *top)
+{
+    char bytes[256];
+    int keys[256];
+    ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
+    size_t n_keys;
+
+    if (n <= 0) {
+        return n < 0 && (errno == EINTR || errno == EAGAIN);
+    }
+    n_keys = top_keys(bytes, (size_t)n, keys, sizeof keys / sizeof keys[0]);
+    for (size_t i = 0; i < n_keys && !top->is_over; i++) {
+        press(top, keys[i]);
+    }
+    return true;
+}
+
+/* Returns whether anything has changed. */
+static bool read_news(struct top_model *model)
+{
+    char bytes[256];
+    bool is_changed = false;
+    ssize_t n;
+
+    while ((n = read(model->pipe[0], bytes, sizeof bytes)) > 0) {
+        is_changed = is_changed || memchr(bytes, 'e', (size_t)n) != NULL;
+        if (memchr(bytes, 'd', (size_t)n) != NULL) {
+            model->hears = false;
+        }
+    }
+    return is_changed;
+}
+
+/* A store that has just not answered is not asked for more. */
+static void take_list(struct top *top)
+{
+    if (top_model_take(&top->model) && top->view == TOP_DETAIL) {
+        top_read_detail(top);
+    }
+}
+
+static void run(struct top *top)
+{
+    bool is_changed = false;
+
+    top_model_ask(&top->model);
+    while (!top->is_over && cli_signal() == 0) {
+        struct pollfd ends[2] = { { .fd = STDIN_FILENO, .events = POLLIN },
+                                  { .fd = top->model.pipe[0], .events = POLLIN } };
+        int64_t due_ms;
+
+        (void)top_terminal_resize(&top->terminal);
+        top_draw(top);
+        due_ms = top_model_due_ms(&top->model, is_changed);
+        /* A second at most: the countdowns, and a terminal that has another size now. */
+        if (poll(ends, 2, (int)(due_ms < 1000 ? due_ms : 1000)) < 0 && errno != EINTR) {
+            return;
+        }
+        if (ends[0].revents != 0 && !read_keys(top)) {
+            return;
+        }
+        is_changed = read_news(&top->model) || is_changed;
+        take_list(top);
+        if (top_model_due_ms(&top->model, is_changed) == 0) {
+            top_model_ask(&top->model);
+            is_changed = false;
+        }
+    }
+}
+
+static int top_live(struct cli_context *context, struct belay_client *client, const char *prefix)
+{
+    struct top top = { .context = context };
+    int status = CLI_OK;
+
+    top.model.context = context;
+    top.model.client = client;
+    top.model.prefix = prefix;
+    (void)cli_cancel(context); /* from now on Ctrl-C asks, and the terminal is put back */
+    if (!top_model_open(&top.model) || !top_terminal_open(&top.terminal, context->color_out)) {
+        status = cli_fail(context, BELAY_UNREACHABLE, "the terminal cannot be used: %s", strerror(errno));
+    } else {
+        run(&top);
+    }
+    top_terminal_close(&top.terminal);
+    status = status != CLI_OK || cli_signal() == 0 || cli_signal() == SIGINT ? status
+                                                                             : cli_exit_code(BELAY_CANCELLED);
+    if (!top_model_close(&top.model)) {
+        _exit(status); /* a thread waits for a store that does not answer; who wants to leave does not */
+    }
+    top_forget_detail(&top);
+    belay_info_free(top.target);
+    free(top.selected);
+    return status;
+}
+
+static int exec_top(struct cli_context *context, const struct options *options)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_query query = BELAY_QUERY_INIT;
+    struct belay_client *client;
+    int status;
+
+    query.prefix = options_text(options, "prefix");
+    if (cli_client(context, &client, &err) != BELAY_OK) {
+        status = cli_error(context, &err);
+    } else if (context->json || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
+        status = list_locks(context, client, &query, &err);
+    } else {
+        status = top_live(context, client, query.prefix);
+    }
+    belay_error_release(&err);
+    return status;
+}
+
+const struct cli_command cmd_top = {
+    .name = "top",
+    .synopsis = "[--prefix P]",
+    .summary = "the locks as a live table, with keys to unlock",
+    .about =
+        "Shows who holds what, for how long, until when, and how many wait, and follows what happens. The "
+        "arrow keys or j and k choose a lock; Enter shows everything about it, its line and its history; / "
+        "shows only keys and holders with some letters; s sorts by another column and r the other way round; "
+        "u ends somebody else's lock, after it has asked why and whether you are sure, as 'belay unlock' "
+        "does; ? lists the keys; q or Ctrl-C leaves.\n\n"
+        "It works on every store. Where the store keeps no events, as on DynamoDB, the list is read every "
+        "five seconds. Where there is no terminal, and with --json, it prints what 'belay list' prints, and "
+        "ends.",
+    .groups = { &prefix_group },
+    .exits = { { 0, "left with q or Ctrl-C" },
+               { 64, "the command line is wrong" },
+               { 69, "the store could not be reached" },
+               { 78, "the configuration is wrong" } },
+    .examples = { { "belay top", "all locks" }, { "belay top --prefix deploy-", "the deploys" } },
+    .exec = exec_top,
+};

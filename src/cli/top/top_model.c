@@ -1,0 +1,349 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/output/print.h"
+#include "cli/top/top.h"
+
+enum {
+    BUSY_MS = 500,  /* however much happens, it is read no more often */
+    IDLE_MS = 3000, /* a heartbeat that is missing is no event, nor is a server that is gone */
+    DEAF_MS = 5000, /* on a store that keeps no events; each list costs there */
+    END_MS = 300    /* for a list that is under way at the end */
+};
+
+/* ---- rows ---- */
+
+static void free_rows(struct top_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        free(rows[i].key);
+        free(rows[i].shown);
+        free(rows[i].holder);
+    }
+    free(rows);
+}
+
+static bool fits(const char *filter, const struct top_row *row)
+{
+    return filter[0] == '\0' || strcasestr(row->shown, filter) != NULL ||
+           strcasestr(row->holder, filter) != NULL;
+}
+
+static char *escaped(const char *text)
+{
+    struct buf out = BUF_INIT(1 << 16);
+
+    buf_adds(&out, "");
+    print_escape(&out, text);
+    return buf_take(&out);
+}
+
+static bool fill_row(struct top_row *row, const struct belay_info *info)
+{
+    struct buf holder = BUF_INIT(1 << 16);
+
+    print_holder_short(&holder, info);
+    *row = (struct top_row){
+        .key = strdup(info->key),
+        .shown = escaped(info->key),
+        .holder = escaped(holder.failed || holder.data == NULL ? "?" : holder.data),
+        .status = info->status,
+        .is_stale = info->is_stale,
+        .locked_at_unix_ms = info->locked_at_unix_ms,
+        .ends_boot_ms = clock_boot_ms() + info->expires_in_ms,
+        .n_waiters = info->n_waiters,
+    };
+    buf_release(&holder);
+    return row->key != NULL && row->shown != NULL && row->holder != NULL;
+}
+
+/* A list that was read, for the thread that draws. */
+struct top_found {
+    struct top_row *rows; /* owned */
+    size_t n;
+    size_t cap;
+    bool failed;
+    char filter[128];
+    char problem[700]; /* "": none */
+};
+
+static void found_free(struct top_found *found)
+{
+    if (found != NULL) {
+        free_rows(found->rows, found->n);
+        free(found);
+    }
+}
+
+static bool on_lock(void *context, const struct belay_info *info)
+{
+    struct top_found *reading = context;
+    struct top_row row = { 0 };
+
+    if (reading->n == reading->cap) {
+        size_t cap = reading->cap == 0 ? 64 : 2 * reading->cap;
+        struct top_row *rows = realloc(reading->rows, cap * sizeof *rows);
+
+        if (rows == NULL) {
+            reading->failed = true;
+            return false;
+        }
+        reading->rows = rows;
+        reading->cap = cap;
+    }
+    if (!fill_row(&row, info)) {
+        reading->failed = true;
+    }
+    if (reading->failed || !fits(reading->filter, &row)) {
+        free(row.key);
+        free(row.shown);
+        free(row.holder);
+    } else {
+        reading->rows[reading->n++] = row;
+    }
+    return !reading->failed;
+}
+
+/* NULL only without memory. */
+static struct top_found *read_list(const struct top_model *model, const char *filter)
+{
+    struct top_found *found = calloc(1, sizeof *found);
+    struct belay_query query = BELAY_QUERY_INIT;
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (found == NULL) {
+        return NULL;
+    }
+    (void)snprintf(found->filter, sizeof found->filter, "%s", filter);
+    query.prefix = model->prefix;
+    if (belay_list(model->client, &query, on_lock, found, NULL, &err) != BELAY_OK || found->failed) {
+        (void)snprintf(found->problem, sizeof found->problem, "%s",
+                       found->failed ? "out of memory" : err.text);
+    }
+    belay_error_release(&err);
+    return found;
+}
+
+static void *read_lists(void *context)
+{
+    struct top_model *model = context;
+    char filter[sizeof model->wanted_filter];
+    struct top_found *found;
+
+    (void)pthread_mutex_lock(&model->mutex);
+    while (!model->is_closing) {
+        if (!model->is_wanted) {
+            (void)pthread_cond_wait(&model->asked, &model->mutex);
+            continue;
+        }
+        model->is_wanted = false;
+        model->is_reading = true;
+        memcpy(filter, model->wanted_filter, sizeof filter);
+        (void)pthread_mutex_unlock(&model->mutex);
+        found = read_list(model, filter);
+        (void)pthread_mutex_lock(&model->mutex);
+        model->is_reading = false;
+        found_free(model->found);
+        model->found = found;
+        (void)!write(model->pipe[1], "l", 1);
+        (void)pthread_cond_broadcast(&model->asked);
+    }
+    (void)pthread_mutex_unlock(&model->mutex);
+    return NULL;
+}
+
+void top_model_ask(struct top_model *model)
+{
+    model->listed_boot_ms = clock_boot_ms();
+    model->is_asked = true;
+    (void)pthread_mutex_lock(&model->mutex);
+    model->is_wanted = true;
+    memcpy(model->wanted_filter, model->filter, sizeof model->filter);
+    (void)pthread_cond_broadcast(&model->asked);
+    (void)pthread_mutex_unlock(&model->mutex);
+}
+
+bool top_model_take(struct top_model *model)
+{
+    struct top_found *found;
+    bool is_done;
+
+    (void)pthread_mutex_lock(&model->mutex);
+    found = model->found;
+    model->found = NULL;
+    model->is_asked = model->is_wanted || model->is_reading;
+    (void)pthread_mutex_unlock(&model->mutex);
+    if (found == NULL) {
+        return false;
+    }
+    model->listed_boot_ms = clock_boot_ms();
+    is_done = found->problem[0] == '\0';
+    memcpy(model->problem, found->problem, sizeof model->problem);
+    if (is_done) {
+        free_rows(model->rows, model->n);
+        model->rows = found->rows;
+        model->n = found->n;
+        model->is_listed = true;
+        found->rows = NULL;
+        found->n = 0;
+        top_model_sort(model);
+    }
+    found_free(found);
+    return is_done;
+}
+
+int64_t top_row_left_ms(const struct top_row *row)
+{
+    int64_t left_ms = row->ends_boot_ms - clock_boot_ms();
+
+    return row->status != BELAY_STATUS_ACTIVE || left_ms < 0 ? 0 : left_ms;
+}
+
+enum belay_status top_row_status(const struct top_row *row)
+{
+    return row->status == BELAY_STATUS_ACTIVE && top_row_left_ms(row) == 0 ? BELAY_STATUS_EXPIRED
+                                                                           : row->status;
+}
+
+/* ---- order ---- */
+
+static int compare_numbers(int64_t a, int64_t b)
+{
+    return a < b ? -1 : a > b ? 1 : 0;
+}
+
+static int compare(const void *left, const void *right, void *context)
+{
+    const struct top_row *a = left;
+    const struct top_row *b = right;
+    const struct top_model *model = context;
+    int order = 0;
+
+    switch (model->sort) {
+    case TOP_BY_HOLDER:
+        order = strcasecmp(a->holder, b->holder);
+        break;
+    case TOP_BY_AGE: /* the oldest first */
+        order = compare_numbers(a->locked_at_unix_ms, b->locked_at_unix_ms);
+        break;
+    case TOP_BY_LEFT:
+        order = compare_numbers(a->ends_boot_ms, b->ends_boot_ms);
+        break;
+    case TOP_BY_STATUS: /* what may need somebody first */
+        order = compare_numbers(b->is_stale, a->is_stale);
+        order = order != 0 ? order : compare_numbers((int64_t)b->status, (int64_t)a->status);
+        break;
+    case TOP_BY_QUEUE:
+        order = compare_numbers((int64_t)b->n_waiters, (int64_t)a->n_waiters);
+        break;
+    case TOP_BY_KEY:
+    case TOP_SORTS:
+        break;
+    }
+    order = order != 0 ? order : strcmp(a->key, b->key);
+    return model->is_reversed ? -order : order;
+}
+
+void top_model_sort(struct top_model *model)
+{
+    if (model->n > 1) {
+        qsort_r(model->rows, model->n, sizeof model->rows[0], compare, model);
+    }
+}
+
+/* ---- hearing of changes ---- */
+
+static bool on_event(void *context, const struct belay_event *event)
+{
+    const struct top_model *model = context;
+
+    (void)event;
+    (void)!write(model->pipe[1], "e", 1); /* full: there is one in it already */
+    return true;
+}
+
+static void *watch(void *context)
+{
+    struct top_model *model = context;
+
+    if (belay_watch(model->client, model->prefix, 0, on_event, model, model->cancel, NULL) != BELAY_OK) {
+        (void)!write(model->pipe[1], "d", 1); /* deaf */
+    }
+    return NULL;
+}
+
+bool top_model_open(struct top_model *model)
+{
+    sigset_t all;
+    sigset_t before;
+
+    model->pipe[0] = model->pipe[1] = -1;
+    model->cancel = belay_cancel_new();
+    (void)pthread_mutex_init(&model->mutex, NULL);
+    (void)pthread_cond_init(&model->asked, NULL);
+    if (model->cancel == NULL || pipe2(model->pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
+        return false;
+    }
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+    model->has_reader = pthread_create(&model->reader, NULL, read_lists, model) == 0;
+    model->has_thread = pthread_create(&model->thread, NULL, watch, model) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    model->hears = model->has_thread;
+    return model->has_reader;
+}
+
+/* False: it still waits for the store. */
+static bool end_reader(struct top_model *model)
+{
+    struct timespec until;
+    bool is_reading;
+
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += END_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    (void)pthread_mutex_lock(&model->mutex);
+    model->is_closing = true;
+    (void)pthread_cond_broadcast(&model->asked);
+    while (model->is_reading && pthread_cond_timedwait(&model->asked, &model->mutex, &until) == 0) {
+    }
+    is_reading = model->is_reading;
+    (void)pthread_mutex_unlock(&model->mutex);
+    return !is_reading && pthread_join(model->reader, NULL) == 0;
+}
+
+bool top_model_close(struct top_model *model)
+{
+    if (model->has_reader && !end_reader(model)) {
+        return false;
+    }
+    if (model->has_thread) {
+        belay_cancel_request(model->cancel);
+        (void)pthread_join(model->thread, NULL);
+    }
+    belay_cancel_free(model->cancel);
+    free_rows(model->rows, model->n);
+    found_free(model->found);
+    if (model->pipe[0] >= 0) {
+        (void)close(model->pipe[0]);
+        (void)close(model->pipe[1]);
+    }
+    (void)pthread_cond_destroy(&model->asked);
+    (void)pthread_mutex_destroy(&model->mutex);
+    return true;
+}
+
+int64_t top_model_due_ms(const struct top_model *model, bool is_changed)
+{
+    int64_t pause_ms = is_changed ? BUSY_MS : model->hears ? IDLE_MS : DEAF_MS;
+    int64_t due_ms = model->listed_boot_ms + pause_ms - clock_boot_ms();
+
+    return model->is_asked ? INT64_MAX : due_ms < 0 ? 0 : due_ms;
+}

@@ -1,0 +1,213 @@
+/*
+ * The calls of a client: a hash table by lock id, for who is woken; a heap by
+ * time, for who looks again by itself; and a list of those that can go on.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/async_table.h"
+
+enum { BUCKETS = 4096 };
+
+static size_t bucket_of(const char *lock_id)
+{
+    uint32_t hash = 2166136261U; /* FNV-1a: ids are random enough for it */
+
+    for (; *lock_id != '\0'; lock_id++) {
+        hash = (hash ^ (unsigned char)*lock_id) * 16777619U;
+    }
+    return hash % BUCKETS;
+}
+
+/* ---- the heap ---- */
+
+static void heap_put(struct call_table *table, size_t at, struct belay_call *call)
+{
+    table->heap[at] = call;
+    call->heap_at = at + 1;
+}
+
+static bool is_sooner(const struct belay_call *a, const struct belay_call *b)
+{
+    return a->op.wait_until_ms < b->op.wait_until_ms;
+}
+
+static void heap_rise(struct call_table *table, size_t at)
+{
+    struct belay_call *call = table->heap[at];
+
+    for (; at > 0 && is_sooner(call, table->heap[(at - 1) / 2]); at = (at - 1) / 2) {
+        heap_put(table, at, table->heap[(at - 1) / 2]);
+    }
+    heap_put(table, at, call);
+}
+
+static void heap_sink(struct call_table *table, size_t at)
+{
+    struct belay_call *call = table->heap[at];
+
+    for (;;) {
+        size_t child = 2 * at + 1;
+
+        if (child + 1 < table->n_heap && is_sooner(table->heap[child + 1], table->heap[child])) {
+            child++;
+        }
+        if (child >= table->n_heap || !is_sooner(table->heap[child], call)) {
+            break;
+        }
+        heap_put(table, at, table->heap[child]);
+        at = child;
+    }
+    heap_put(table, at, call);
+}
+
+static void heap_remove(struct call_table *table, struct belay_call *call)
+{
+    size_t at = call->heap_at - 1;
+
+    if (call->heap_at == 0) {
+        return;
+    }
+    call->heap_at = 0;
+    table->n_heap--;
+    if (at < table->n_heap) {
+        heap_put(table, at, table->heap[table->n_heap]);
+        heap_rise(table, at);
+        heap_sink(table, at);
+    }
+}
+
+bool call_table_wait(struct call_table *table, struct belay_call *call)
+{
+    if (table->n_heap == table->cap_heap) {
+        size_t cap = table->cap_heap == 0 ? 64 : table->cap_heap * 2;
+        struct belay_call **heap = realloc(table->heap, cap * sizeof(struct belay_call *));
+
+        if (heap == NULL) {
+            return false;
+        }
+        table->heap = heap;
+        table->cap_heap = cap;
+    }
+    heap_put(table, table->n_heap++, call);
+    heap_rise(table, table->n_heap - 1);
+    return true;
+}
+
+void call_table_hasten(struct call_table *table, struct belay_call *call, int64_t at_ms)
+{
+    if (at_ms < call->op.wait_until_ms) {
+        call->op.wait_until_ms = at_ms;
+        heap_rise(table, call->heap_at - 1);
+    }
+}
+
+struct belay_call *call_table_soonest(const struct call_table *table)
+{
+    return table->n_heap == 0 ? NULL : table->heap[0];
+}
+
+/* ---- by id ---- */
+
+bool call_table_add(struct call_table *table, struct belay_call *call)
+{
+    if (table->buckets == NULL) {
+        table->buckets = calloc(BUCKETS, sizeof(struct belay_call *));
+        table->ready_end = &table->ready;
+    }
+    if (table->buckets == NULL) {
+        return false;
+    }
+    call->bucket = bucket_of(call->op.request.lock_id);
+    call->next_in_bucket = table->buckets[call->bucket];
+    table->buckets[call->bucket] = call;
+    return true;
+}
+
+struct belay_call *call_table_find(struct call_table *table, const char *lock_id)
+{
+    struct belay_call *call = table->buckets == NULL ? NULL : table->buckets[bucket_of(lock_id)];
+
+    while (call != NULL && strcmp(call->op.request.lock_id, lock_id) != 0) {
+        call = call->next_in_bucket;
+    }
+    return call;
+}
+
+/* One that is ready is removed only if it is forgotten in the turn in which it came. */
+static void ready_remove(struct call_table *table, struct belay_call *call)
+{
+    struct belay_call **at = &table->ready;
+
+    if (!call->is_ready) {
+        return;
+    }
+    while (*at != call) {
+        at = &(*at)->next_ready;
+    }
+    *at = call->next_ready;
+    if (*at == NULL) {
+        table->ready_end = at;
+    }
+    call->is_ready = false;
+}
+
+void call_table_remove(struct call_table *table, struct belay_call *call)
+{
+    struct belay_call **at = &table->buckets[call->bucket];
+
+    heap_remove(table, call);
+    ready_remove(table, call);
+    while (*at != NULL && *at != call) {
+        at = &(*at)->next_in_bucket;
+    }
+    if (*at != NULL) {
+        *at = call->next_in_bucket;
+    }
+}
+
+struct belay_call *call_table_any(const struct call_table *table)
+{
+    for (size_t i = 0; table->buckets != NULL && i < BUCKETS; i++) {
+        if (table->buckets[i] != NULL) {
+            return table->buckets[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- ready ---- */
+
+void call_table_set_ready(struct call_table *table, struct belay_call *call)
+{
+    if (call->is_ready) {
+        return;
+    }
+    heap_remove(table, call);
+    call->is_ready = true;
+    call->next_ready = NULL;
+    *table->ready_end = call;
+    table->ready_end = &call->next_ready;
+}
+
+struct belay_call *call_table_next_ready(struct call_table *table)
+{
+    struct belay_call *call = table->ready;
+
+    if (call == NULL) {
+        return NULL;
+    }
+    table->ready = call->next_ready;
+    if (table->ready == NULL) {
+        table->ready_end = &table->ready;
+    }
+    call->is_ready = false;
+    return call;
+}
+
+void call_table_release(struct call_table *table)
+{
+    free(table->buckets);
+    free(table->heap);
+    memset(table, 0, sizeof *table);
+}

@@ -1,0 +1,62 @@
+/* The calls of a client: by lock id, by when they want to look again, and those that can go on. */
+#ifndef CLIENT_ASYNC_TABLE_H
+#define CLIENT_ASYNC_TABLE_H
+
+#include "base/pool.h"
+#include "client/shared_poll.h"
+#include "lock/op.h"
+
+/* The store's answer to what an operation wanted. */
+struct client_step {
+    enum belay_code code;
+    int64_t sent_ms; /* boot clock, before it was asked */
+    int64_t took_us; /* a commit, if anybody is told of events */
+    struct belay_commit result;
+    bool is_shared;   /* `seen` is what others saw, or see too: its times are those of the look */
+    struct look seen; /* of a commit only `err` */
+};
+
+/* Those of a client, by lock id and by when they want to look again. */
+struct call_table {
+    struct belay_call **buckets; /* owned; NULL until there is a first call */
+    struct belay_call **heap;    /* owned; waiting, soonest first */
+    size_t n_heap;
+    size_t cap_heap;
+    struct belay_call *ready; /* in the order in which they became so */
+    struct belay_call **ready_end;
+};
+
+struct belay_call {
+    struct belay_call *next_in_bucket;
+    size_t bucket;
+    struct belay_call *next_ready;
+    bool is_ready;
+    bool is_out;       /* a thread asks the store for it: then nobody else may touch op or step */
+    bool was_woken;    /* meanwhile: what it is being told may be out of date */
+    bool is_forgotten; /* meanwhile: it ends when the thread has come back */
+    size_t heap_at;    /* place in the heap, plus 1; 0: not in it */
+    struct pool_job job;
+    struct client_step *step;     /* owned; for the thread; NULL: none has asked yet */
+    struct belay_call *next_back; /* threads.c */
+    struct looker looker;
+    struct belay_client *client; /* borrowed */
+    belay_call_fn fn;
+    void *context;
+    struct op op;
+    struct belay_meta metadata[]; /* what op.request borrows: this, and behind it all its texts */
+};
+
+bool call_table_add(struct call_table *table, struct belay_call *call);
+void call_table_remove(struct call_table *table, struct belay_call *call);
+struct belay_call *call_table_find(struct call_table *table, const char *lock_id);
+void call_table_set_ready(struct call_table *table, struct belay_call *call);
+struct belay_call *call_table_next_ready(struct call_table *table);
+/* Have it wait until op.wait_until_ms. False without memory. */
+bool call_table_wait(struct call_table *table, struct belay_call *call);
+/* One that waits is to do so no longer than until then. */
+void call_table_hasten(struct call_table *table, struct belay_call *call, int64_t at_ms);
+struct belay_call *call_table_soonest(const struct call_table *table); /* NULL: none waits */
+struct belay_call *call_table_any(const struct call_table *table);
+void call_table_release(struct call_table *table);
+
+#endif

@@ -1,0 +1,329 @@
+#include "config/yaml_tree.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/value.h"
+
+struct reader {
+    yaml_parser_t parser;
+    const char *path;
+    const char *data;
+    size_t size;
+    size_t n_nodes;
+    size_t max_nodes;
+    struct belay_error *err;
+};
+
+static enum belay_code build(struct reader *reader, const yaml_event_t *event, size_t depth,
+                             struct tree *out);
+
+static enum belay_code fail_at(struct reader *reader, size_t line, const char *text)
+{
+    return error_set(reader->err, BELAY_CONFIG, "%s:%zu: %s", reader->path, line, text);
+}
+
+static size_t line_of(const yaml_event_t *event)
+{
+    return event->start_mark.line + 1;
+}
+
+/* libyaml knows the offset of a byte that it cannot read, but not its line. */
+static size_t line_at(const char *data, size_t offset)
+{
+    size_t line = 1;
+
+    for (size_t i = 0; i < offset; i++) {
+        line += data[i] == '\n';
+    }
+    return line;
+}
+
+static enum belay_code fail_parse(struct reader *reader)
+{
+    const yaml_parser_t *parser = &reader->parser;
+    size_t line = parser->problem_mark.line + 1;
+    size_t last_line = line_at(reader->data, reader->size);
+
+    if (parser->error == YAML_MEMORY_ERROR) {
+        return error_no_memory(reader->err);
+    }
+    if (parser->error == YAML_READER_ERROR) {
+        return error_set(reader->err, BELAY_CONFIG, "%s:%zu: not UTF-8 text: %s", reader->path,
+                         line_at(reader->data, parser->problem_offset), parser->problem);
+    }
+    /* The end of a file that ends too early counts as a line more. */
+    return error_set(reader->err, BELAY_CONFIG, "%s:%zu: not YAML: %s%s%s", reader->path,
+                     line < last_line ? line : last_line,
+                     parser->problem == NULL ? "unreadable" : parser->problem,
+                     parser->context == NULL ? "" : " ", parser->context == NULL ? "" : parser->context);
+}
+
+static enum belay_code next(struct reader *reader, yaml_event_t *event)
+{
+    return yaml_parser_parse(&reader->parser, event) != 0 ? BELAY_OK : fail_parse(reader);
+}
+
+/* What no value may have. */
+static enum belay_code check_event(struct reader *reader, const yaml_event_t *event)
+{
+    const yaml_char_t *anchor = NULL;
+    const yaml_char_t *tag = NULL;
+
+    if (event->type == YAML_SCALAR_EVENT) {
+        anchor = event->data.scalar.anchor;
+        tag = event->data.scalar.tag;
+    } else if (event->type == YAML_SEQUENCE_START_EVENT) {
+        anchor = event->data.sequence_start.anchor;
+        tag = event->data.sequence_start.tag;
+    } else if (event->type == YAML_MAPPING_START_EVENT) {
+        anchor = event->data.mapping_start.anchor;
+        tag = event->data.mapping_start.tag;
+    }
+    if (event->type == YAML_ALIAS_EVENT || anchor != NULL) {
+        return fail_at(reader, line_of(event),
+                       "anchors (&) and aliases (*) are not used here; write the value");
+    }
+    if (tag != NULL) {
+        return fail_at(reader, line_of(event), "tags (!) are not used here; write the value alone");
+    }
+    return BELAY_OK;
+}
+
+static bool is_empty(const yaml_event_t *event)
+{
+    const char *text = (const char *)event->data.scalar.value;
+
+    return event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           (*text == '\0' || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
+}
+
+static enum belay_code copy_text(struct reader *reader, const yaml_event_t *event, char **out)
+{
+    const char *text = (const char *)event->data.scalar.value;
+    char *copy;
+
+    if (strlen(text) != event->data.scalar.length) {
+        return fail_at(reader, line_of(event), "a text has a NUL character in it");
+    }
+    copy = strdup(text);
+    if (copy == NULL) {
+        return error_no_memory(reader->err);
+    }
+    *out = copy;
+    /* The analyzer believes in a second root, which a stream of one document cannot have. */
+    return BELAY_OK; /* NOLINT(clang-analyzer-unix.Malloc) */
+}
+
+/* Room for one more; nodes are counted, so that this ends. */
+static struct tree *add_item(struct tree *parent)
+{
+    struct tree *grown = parent->items;
+
+    if ((parent->n & (parent->n - 1)) == 0) {
+        grown = realloc(parent->items, (parent->n == 0 ? 1 : 2 * parent->n) * sizeof *grown);
+    }
+    if (grown == NULL) {
+        return NULL;
+    }
+    parent->items = grown;
+    memset(&grown[parent->n], 0, sizeof *grown);
+    return &grown[parent->n++];
+}
+
+/* The name of an entry: one line of text, and not a second time. */
+static enum belay_code take_name(struct reader *reader, const yaml_event_t *event, struct tree *map,
+                                 struct tree *item)
+{
+    enum belay_code code = check_event(reader, event);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (event->type != YAML_SCALAR_EVENT) {
+        return fail_at(reader, line_of(event), "a name must be a word, not a list or a map");
+    }
+    code = copy_text(reader, event, &item->name);
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (!text_is_clean(item->name, 256)) {
+        return fail_at(reader, line_of(event), "a name is empty, too long, or has control characters");
+    }
+    for (size_t i = 0; i + 1 < map->n; i++) {
+        if (strcmp(map->items[i].name, item->name) == 0) {
+            return error_set(reader->err, BELAY_CONFIG,
+                             "%s:%zu: '%s' is here a second time; the first is in line %zu", reader->path,
+                             line_of(event), item->name, map->items[i].line);
+        }
+    }
+    item->line = line_of(event);
+    return BELAY_OK;
+}
+
+/* One item of a list or one entry of a map; `event` is its first. */
+static enum belay_code build_item(struct reader *reader, const yaml_event_t *event, size_t depth,
+                                  struct tree *parent)
+{
+    struct tree *item = add_item(parent);
+    yaml_event_t value;
+    enum belay_code code;
+
+    if (item == NULL) {
+        return error_no_memory(reader->err);
+    }
+    if (parent->kind == TREE_LIST) {
+        item->line = line_of(event);
+        return build(reader, event, depth, item);
+    }
+    code = take_name(reader, event, parent, item);
+    if (code == BELAY_OK) {
+        code = next(reader, &value);
+    }
+    if (code == BELAY_OK) {
+        code = build(reader, &value, depth, item);
+        yaml_event_delete(&value);
+    }
+    return code;
+}
+
+static enum belay_code build_items(struct reader *reader, yaml_event_type_t end, size_t depth,
+                                   struct tree *parent)
+{
+    enum belay_code code = BELAY_OK;
+    bool is_over = false;
+
+    while (code == BELAY_OK && !is_over) {
+        yaml_event_t event;
+
+        code = next(reader, &event);
+        if (code != BELAY_OK) {
+            break;
+        }
+        is_over = event.type == end;
+        if (!is_over) {
+            code = build_item(reader, &event, depth, parent);
+        }
+        yaml_event_delete(&event);
+    }
+    return code;
+}
+
+/* Fills `out`, whose line and name are set, also in part: the caller releases the root. */
+static enum belay_code build(struct reader *reader, const yaml_event_t *event, size_t depth, struct tree *out)
+{
+    enum belay_code code = check_event(reader, event);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (depth > TREE_DEPTH_MAX) {
+        return fail_at(reader, line_of(event), "nested too deeply");
+    }
+    if (++reader->n_nodes > reader->max_nodes) {
+        return fail_at(reader, line_of(event), "too many values");
+    }
+    if (event->type == YAML_SEQUENCE_START_EVENT) {
+        out->kind = TREE_LIST;
+        return build_items(reader, YAML_SEQUENCE_END_EVENT, depth + 1, out);
+    }
+    if (event->type == YAML_MAPPING_START_EVENT) {
+        out->kind = TREE_MAP;
+        return build_items(reader, YAML_MAPPING_END_EVENT, depth + 1, out);
+    }
+    if (is_empty(event)) {
+        out->kind = TREE_EMPTY;
+        return BELAY_OK;
+    }
+    out->kind = TREE_TEXT;
+    return copy_text(reader, event, &out->text);
+}
+
+/* Stream start, document start, the root, document end, stream end; or no document at all. */
+static enum belay_code build_root(struct reader *reader, struct tree *root)
+{
+    enum belay_code code = BELAY_OK;
+    size_t n_documents = 0;
+    bool is_over = false;
+
+    while (code == BELAY_OK && !is_over) {
+        yaml_event_t event;
+
+        code = next(reader, &event);
+        if (code != BELAY_OK) {
+            break;
+        }
+        is_over = event.type == YAML_STREAM_END_EVENT;
+        if (event.type == YAML_DOCUMENT_START_EVENT && ++n_documents > 1) {
+            code = fail_at(reader, line_of(&event), "a second document begins; there must be one");
+        } else if (event.type == YAML_SCALAR_EVENT || event.type == YAML_SEQUENCE_START_EVENT ||
+                   event.type == YAML_MAPPING_START_EVENT || event.type == YAML_ALIAS_EVENT) {
+            root->line = line_of(&event);
+            code = build(reader, &event, 0, root);
+        }
+        yaml_event_delete(&event);
+    }
+    return code;
+}
+
+static enum belay_code parse(const char *path, const char *data, size_t size, size_t max_nodes,
+                             struct tree *out_tree, struct belay_error *err)
+{
+    static const char byte_order_mark[] = "\xef\xbb\xbf";
+    struct reader reader = { .path = path, .max_nodes = max_nodes, .err = err };
+    struct tree root = { .kind = TREE_EMPTY, .line = 1 };
+    enum belay_code code;
+
+    if (yaml_parser_initialize(&reader.parser) == 0) {
+        return error_no_memory(err);
+    }
+    if (size >= 3 && memcmp(data, byte_order_mark, 3) == 0) {
+        data += 3;
+        size -= 3;
+    }
+    reader.data = data;
+    reader.size = size;
+    /* Else it would guess, and take UTF-16. */
+    yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&reader.parser, (const unsigned char *)data, size);
+    code = build_root(&reader, &root);
+    yaml_parser_delete(&reader.parser);
+    if (code != BELAY_OK) {
+        tree_release(&root);
+        return code;
+    }
+    *out_tree = root;
+    return BELAY_OK;
+}
+
+enum belay_code tree_parse(const char *path, const char *data, size_t size, struct tree *out_tree,
+                           struct belay_error *err)
+{
+    if (size > TREE_FILE_MAX) {
+        return error_set(err, BELAY_CONFIG, "%s: has more than %d bytes", path, TREE_FILE_MAX);
+    }
+    return parse(path, data, size, TREE_NODES_MAX, out_tree, err);
+}
+
+enum belay_code tree_parse_large(const char *path, const char *data, size_t size, struct tree *out_tree,
+                                 struct belay_error *err)
+{
+    if (size > TREE_LARGE_FILE_MAX) {
+        return error_set(err, BELAY_CONFIG, "%s: has more than %d bytes", path, TREE_LARGE_FILE_MAX);
+    }
+    return parse(path, data, size, TREE_LARGE_NODES_MAX, out_tree, err);
+}
+
+void tree_release(struct tree *tree)
+{
+    for (size_t i = 0; i < tree->n; i++) {
+        tree_release(&tree->items[i]);
+    }
+    free(tree->items);
+    free(tree->name);
+    free(tree->text);
+    memset(tree, 0, sizeof *tree);
+}

@@ -1,0 +1,69 @@
+#include "http_client/http.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum belay_code http_send(struct http *http, const struct http_request *request,
+                          struct http_response *out_response, struct belay_error *err)
+{
+    return http->ops->send(http, request, out_response, err);
+}
+
+void http_close(struct http *http)
+{
+    if (http != NULL) {
+        http->ops->close(http);
+    }
+}
+
+void http_response_release(struct http_response *response)
+{
+    if (response == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < response->n_headers; i++) {
+        free(response->headers[i].name);
+        free(response->headers[i].value);
+    }
+    free(response->headers);
+    free(response->body);
+    memset(response, 0, sizeof *response);
+}
+
+const char *http_response_header(const struct http_response *response, const char *name)
+{
+    for (size_t i = 0; i < response->n_headers; i++) {
+        if (strcasecmp(response->headers[i].name, name) == 0) {
+            return response->headers[i].value;
+        }
+    }
+    return NULL;
+}
+
+bool http_response_add_header(struct http_response *response, const char *name, size_t name_len,
+                              const char *value, size_t value_len)
+{
+    struct http_answer_header *grown =
+        realloc(response->headers, (response->n_headers + 1) * sizeof *response->headers);
+    struct http_answer_header *header;
+
+    if (grown == NULL) {
+        return false;
+    }
+    response->headers = grown;
+    header = &grown[response->n_headers];
+    header->name = strndup(name, name_len);
+    header->value = strndup(value, value_len);
+    if (header->name == NULL || header->value == NULL) {
+        free(header->name);
+        free(header->value);
+        return false;
+    }
+    for (char *c = header->name; *c != '\0'; c++) {
+        *c = (char)tolower((unsigned char)*c);
+    }
+    response->n_headers++;
+    return true;
+}

@@ -1,0 +1,112 @@
+#include "http_client/post.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/address.h"
+#include "base/error.h"
+#include "belay/store.h"
+#include "http_client/http.h"
+
+enum { HEADERS_MAX = 16, ALLOW_MAX = 64, DEFAULT_TIMEOUT_MS = 10000 };
+
+struct call {
+    const struct belay_post *post;
+    struct address_range allow[ALLOW_MAX];
+    size_t n_allow;
+    struct address refused;
+};
+
+/* Whatever the name was, and whoever answered for it: this is where the connection would go. */
+static bool may_connect(void *context, const struct sockaddr *to)
+{
+    struct call *call = context;
+    struct address address;
+
+    if (!address_of_socket(to, &address)) {
+        return false;
+    }
+    call->refused = address;
+    return address_is_public(&address) || address_is_within(&address, call->allow, call->n_allow);
+}
+
+static bool should_stop(void *context)
+{
+    const struct call *call = context;
+
+    return belay_cancel_requested(call->post->cancel);
+}
+
+/* What they have to say besides the status is of no use to us, however long it is. */
+static bool ignore_data(void *context, int status, const char *data, size_t len)
+{
+    (void)context;
+    (void)status;
+    (void)data;
+    (void)len;
+    return true;
+}
+
+static enum belay_code check(struct call *call, struct belay_error *err)
+{
+    const struct belay_post *post = call->post;
+    const char *host = post->url == NULL ? NULL : strstr(post->url, "://");
+
+    if (host == NULL ||
+        (strncasecmp(post->url, "http://", 7) != 0 && strncasecmp(post->url, "https://", 8) != 0)) {
+        return error_set(err, BELAY_INVALID, "the URL must begin with http:// or https://");
+    }
+    if (memchr(host + 3, '@', strcspn(host + 3, "/?#")) != NULL) {
+        return error_set(err, BELAY_INVALID, "the URL must have no user and no password in it");
+    }
+    if (post->n_headers > HEADERS_MAX || post->n_allow > ALLOW_MAX) {
+        return error_set(err, BELAY_INVALID, "more than %d headers, or %d ranges to allow", HEADERS_MAX,
+                         ALLOW_MAX);
+    }
+    for (; call->n_allow < post->n_allow; call->n_allow++) {
+        const char *range = post->allow[call->n_allow];
+
+        if (!address_range_parse(range, &call->allow[call->n_allow])) {
+            return error_set(err, BELAY_INVALID, "'%.60s' is not a range of addresses, such as 10.1.0.0/16",
+                             range);
+        }
+    }
+    return BELAY_OK;
+}
+
+enum belay_code net_post(const struct belay_post *post, int *out_status, struct belay_error *err)
+{
+    int64_t timeout_ms = post->timeout_ms > 0 ? post->timeout_ms : DEFAULT_TIMEOUT_MS;
+    struct http_options options = { .timeout_ms = timeout_ms,
+                                    .max_answer = 1 << 20,
+                                    .ca_bundle = post->ca_file };
+    struct call call = { .post = post };
+    struct http_header headers[HEADERS_MAX];
+    struct http_request request = { .method = "POST",
+                                    .url = post->url,
+                                    .headers = headers,
+                                    .n_headers = post->n_headers,
+                                    .body = post->body,
+                                    .body_len = post->body_len,
+                                    .connect_timeout_ms = timeout_ms,
+                                    .direct = true,
+                                    .on_data = ignore_data,
+                                    .should_stop = should_stop,
+                                    .may_connect = may_connect,
+                                    .context = &call };
+    char text[ADDRESS_TEXT_SIZE];
+    enum belay_code code = check(&call, err);
+
+    for (size_t i = 0; code == BELAY_OK && i < post->n_headers; i++) {
+        headers[i] = (struct http_header){ post->headers[i].name, post->headers[i].value };
+    }
+    if (code == BELAY_OK) {
+        code = http_send_once(&options, &request, out_status, err);
+    }
+    if (code == BELAY_NOT_PERMITTED) {
+        address_text(&call.refused, text);
+        (void)error_wrap(err, "%s is not a public address", text);
+    }
+    return code;
+}

@@ -1,0 +1,346 @@
+#include "http_client/probe.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "http_client/http.h"
+#include "version.h"
+
+enum { AT_ONCE = 200, MAX_REDIRECTS = 5, POLL_MS = 100 };
+
+struct asking {
+    struct net_probe *probe; /* borrowed */
+    CURL *curl;              /* owned */
+    struct buf body;
+    int64_t began_ms;
+    bool is_get;
+    struct address refused;     /* if probe->is_refused */
+    bool is_again;              /* the first request was answered */
+    bool no_socket;             /* this process could not open one */
+    bool *no_names;             /* borrowed; the resolver is known to fail: for all that are asked together */
+    struct curl_slist *headers; /* owned */
+    char message[CURL_ERROR_SIZE];
+};
+
+static size_t take_body(char *data, size_t size, size_t n, void *context)
+{
+    struct asking *asking = context;
+
+    if (!asking->probe->get) {
+        return size * n; /* the status is all that was asked for */
+    }
+    buf_add(&asking->body, data, size * n);
+    return asking->body.failed ? 0 : size * n;
+}
+
+/* Whatever the name was, and whoever answered for it or redirected here: this is where the connection would go. */
+static bool may_connect(struct asking *asking, const struct sockaddr *to)
+{
+    struct net_probe *probe = asking->probe;
+    struct address address;
+
+    if (!probe->public_only) {
+        return true;
+    }
+    if (!address_of_socket(to, &address)) {
+        return false;
+    }
+    if (address_is_public(&address) || address_is_within(&address, probe->allow, probe->n_allow)) {
+        return true;
+    }
+    asking->refused = address;
+    probe->is_refused = true;
+    return false;
+}
+
+/* libcurl's own would be left open in every program that is started meanwhile. */
+static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct asking *asking = context;
+    curl_socket_t fd;
+
+    (void)purpose;
+    if (!may_connect(asking, &address->addr)) {
+        return CURL_SOCKET_BAD;
+    }
+    fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    asking->no_socket = asking->no_socket || (fd < 0 && errno != EAFNOSUPPORT);
+    return fd;
+}
+
+static void set_up(struct asking *asking, int64_t left_ms, const char *ca_file)
+{
+    CURL *curl = asking->curl;
+
+    curl_easy_reset(curl);
+    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    (void)curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, asking);
+    /* A redirect must not go over a connection that another probe was allowed to open. */
+    (void)curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_PRIVATE, asking);
+    (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, asking->message);
+    (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
+    (void)curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    (void)curl_easy_setopt(curl, CURLOPT_USERAGENT, "belay/" BELAY_VERSION);
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)(left_ms < 1 ? 1 : left_ms));
+    (void)curl_easy_setopt(curl, CURLOPT_NOBODY, asking->is_get ? 0L : 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, asking);
+    (void)curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT,
+                           1L); /* of one that was up a while ago nothing follows */
+    (void)curl_easy_setopt(curl, CURLOPT_URL, asking->probe->url);
+    if (asking->is_get) {
+        (void)curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
+    }
+    if (ca_file != NULL) {
+        (void)curl_easy_setopt(curl, CURLOPT_CAINFO, ca_file);
+    }
+    if (asking->probe->authorization != NULL) {
+        /* The token is for this address and for no other that the answer may name. */
+        (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, asking->headers);
+        (void)curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+    }
+    if (!asking->probe->use_proxy) {
+        (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    }
+}
+
+/* HEAD is not for everybody. What is left of the time must do for the second try. */
+static bool ask_again(CURLM *multi, struct asking *asking, long status, int64_t end_ms, const char *ca_file)
+{
+    int64_t left_ms = end_ms - clock_boot_ms();
+
+    if (asking->is_get || (status != 405 && status != 501)) {
+        return false;
+    }
+    asking->is_get = true;
+    asking->is_again = true;
+    asking->message[0] = '\0';
+    set_up(asking, left_ms, ca_file);
+    return curl_multi_add_handle(multi, asking->curl) == CURLM_OK;
+}
+
+/*
+ * The resolver says that there is no such name. libcurl does not tell that from a resolver that fails, and behind
+ * one of those the application may well be up. One that fails takes its time, so it is asked only once.
+ */
+static bool has_no_address(const struct asking *asking)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+    struct addrinfo *found = NULL;
+    CURLU *url = curl_url();
+    char *host = NULL;
+    int rc = EAI_AGAIN;
+
+    if (!*asking->no_names && url != NULL &&
+        curl_url_set(url, CURLUPART_URL, asking->probe->url, 0) == CURLUE_OK &&
+        curl_url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK) {
+        rc = getaddrinfo(host, NULL, &hints, &found);
+    }
+    if (rc == 0) {
+        freeaddrinfo(found);
+    }
+    *asking->no_names = *asking->no_names || (rc != 0 && rc != EAI_NONAME && rc != EAI_NODATA);
+    curl_free(host);
+    curl_url_cleanup(url);
+    return rc == EAI_NONAME || rc == EAI_NODATA;
+}
+
+/*
+ * No connection could be made, and that was not for lack of anything on our side: an
+ * application that is stopped looks like this, one that is slow or broken does not.
+ */
+static bool is_unreached(const struct asking *asking, CURLcode rc)
+{
+    curl_off_t connect_us = 0, names_us = 0;
+    long redirects = 0, os_errno = 0;
+    bool is_failure;
+
+    (void)curl_easy_getinfo(asking->curl, CURLINFO_CONNECT_TIME_T, &connect_us);
+    (void)curl_easy_getinfo(asking->curl, CURLINFO_NAMELOOKUP_TIME_T, &names_us);
+    (void)curl_easy_getinfo(asking->curl, CURLINFO_REDIRECT_COUNT, &redirects);
+    (void)curl_easy_getinfo(asking->curl, CURLINFO_OS_ERRNO, &os_errno);
+    is_failure = rc == CURLE_COULDNT_CONNECT || (rc == CURLE_OPERATION_TIMEDOUT && names_us > 0) ||
+                 rc == CURLE_COULDNT_RESOLVE_HOST;
+    return is_failure && connect_us == 0 && redirects == 0 && !asking->is_again && !asking->no_socket &&
+           !asking->probe->is_refused && os_errno != ENETUNREACH &&
+           (rc != CURLE_COULDNT_RESOLVE_HOST || has_no_address(asking));
+}
+
+static void note(struct asking *asking, CURLcode rc, long status)
+{
+    struct net_probe *probe = asking->probe;
+
+    probe->connected = status > 0 || !is_unreached(asking, rc);
+    probe->took_ms = clock_boot_ms() - asking->began_ms;
+    /* An answer whose body broke off is an answer: the status was there. But a redirect that
+       could not be followed says nothing of the application. */
+    if (rc == CURLE_OK || (rc == CURLE_WRITE_ERROR && status > 0)) {
+        probe->is_refused = false; /* of several addresses one would do */
+        probe->status = (int)status;
+        probe->body = buf_take(&asking->body);
+        if (status == 0) {
+            (void)snprintf(probe->why, sizeof probe->why, "no HTTP status");
+        }
+        return;
+    }
+    if (probe->is_refused) {
+        char text[ADDRESS_TEXT_SIZE];
+
+        address_text(&asking->refused, text);
+        (void)snprintf(probe->why, sizeof probe->why,
+                       "%s is not a public address: have an admin register it, or allow it "
+                       "(controller.quick_status_allow)",
+                       text);
+        return;
+    }
+    (void)snprintf(probe->why, sizeof probe->why, "%.190s",
+                   asking->message[0] != '\0' ? asking->message : curl_easy_strerror(rc));
+}
+
+static size_t take_answers(CURLM *multi, int64_t end_ms, const char *ca_file)
+{
+    size_t again = 0;
+    CURLMsg *message;
+    int left;
+
+    while ((message = curl_multi_info_read(multi, &left)) != NULL) {
+        CURL *curl = message->easy_handle;
+        CURLcode rc = message->data.result;
+        struct asking *asking = NULL;
+        long status = 0;
+
+        (void)curl_easy_getinfo(curl, CURLINFO_PRIVATE, (char **)&asking);
+        (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+        (void)curl_multi_remove_handle(multi, curl);
+        if (rc == CURLE_OK && ask_again(multi, asking, status, end_ms, ca_file)) {
+            again++;
+        } else {
+            note(asking, rc, status);
+        }
+    }
+    return again;
+}
+
+static void run(CURLM *multi, int64_t end_ms, const char *ca_file)
+{
+    int running = 1;
+    size_t again = 0;
+
+    while (running > 0 || again > 0) {
+        if (curl_multi_perform(multi, &running) != CURLM_OK) {
+            return;
+        }
+        again = take_answers(multi, end_ms, ca_file);
+        if (running > 0 && again == 0) {
+            (void)curl_multi_poll(multi, NULL, 0, POLL_MS, NULL);
+        }
+    }
+}
+
+static bool add_authorization(struct asking *asking)
+{
+    struct buf line = BUF_INIT(16 * 1024);
+
+    if (asking->probe->authorization == NULL) {
+        return true;
+    }
+    buf_addf(&line, "Authorization: %s", asking->probe->authorization);
+    asking->headers = line.failed || line.data == NULL ? NULL : curl_slist_append(NULL, line.data);
+    buf_release(&line);
+    return asking->headers != NULL;
+}
+
+static enum belay_code probe_some(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
+                                  struct belay_error *err)
+{
+    struct asking *all = calloc(n, sizeof *all);
+    CURLM *multi = curl_multi_init();
+    int64_t now_ms = clock_boot_ms();
+    bool ok = all != NULL && multi != NULL;
+    bool no_names = false;
+
+    for (size_t i = 0; ok && i < n; i++) {
+        all[i] = (struct asking){ .probe = &probes[i], .began_ms = now_ms, .is_get = probes[i].get };
+        all[i].body = (struct buf)BUF_INIT(PROBE_BODY_MAX);
+        all[i].no_names = &no_names;
+        all[i].curl = curl_easy_init();
+        (void)snprintf(probes[i].why, sizeof probes[i].why, "not asked");
+        probes[i].connected = true; /* until it is known that none could be made */
+        ok = all[i].curl != NULL && add_authorization(&all[i]);
+        if (ok) {
+            set_up(&all[i], timeout_ms, ca_file);
+            ok = curl_multi_add_handle(multi, all[i].curl) == CURLM_OK;
+        }
+    }
+    if (ok) {
+        run(multi, now_ms + timeout_ms, ca_file);
+    }
+    for (size_t i = 0; all != NULL && i < n; i++) {
+        if (all[i].curl != NULL) {
+            (void)curl_multi_remove_handle(multi, all[i].curl);
+            curl_easy_cleanup(all[i].curl);
+        }
+        curl_slist_free_all(all[i].headers);
+        buf_release(&all[i].body);
+    }
+    if (multi != NULL) {
+        (void)curl_multi_cleanup(multi);
+    }
+    free(all);
+    return ok ? BELAY_OK : error_no_memory(err);
+}
+
+/* Starts libcurl, and keeps a peer that hangs up from ending the program (OpenSSL writes with write()). */
+enum belay_code net_probe_all(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
+                              struct belay_error *err)
+{
+    struct http *http = NULL;
+    enum belay_code code = http_open(NULL, &http, err);
+    sigset_t pipe_only, before;
+    const struct timespec none = { 0, 0 };
+
+    http_close(http);
+    (void)sigemptyset(&pipe_only);
+    (void)sigaddset(&pipe_only, SIGPIPE);
+    (void)pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
+    for (size_t at = 0; code == BELAY_OK && at < n; at += AT_ONCE) {
+        code = probe_some(probes + at, n - at < AT_ONCE ? n - at : AT_ONCE, timeout_ms, ca_file, err);
+    }
+    if (sigismember(&before, SIGPIPE) == 0) {
+        (void)sigtimedwait(&pipe_only, NULL, &none);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code;
+}
+
+enum belay_code net_once(const struct net_once *once, int *out_status, struct belay_error *err)
+{
+    struct http_options options = { .ca_bundle = once->ca_file };
+    struct http_header type = { "content-type",
+                                once->content_type == NULL ? "application/json" : once->content_type };
+    struct http_request request = { .method = once->method,
+                                    .url = once->url,
+                                    .headers = &type,
+                                    .n_headers = once->body == NULL ? 0 : 1,
+                                    .body = once->body,
+                                    .body_len = once->body == NULL ? 0 : strlen(once->body),
+                                    .timeout_ms = once->timeout_ms,
+                                    .should_stop = once->should_stop,
+                                    .context = once->context };
+
+    return http_send_once(&options, &request, out_status, err);
+}

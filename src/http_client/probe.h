@@ -1,0 +1,87 @@
+/*
+ * For src/shared_db: is somebody there? Many URLs at once, one request of an action,
+ * one call to EC2. Reached through the module's table (net/module.h).
+ */
+#ifndef HTTP_CLIENT_PROBE_H
+#define HTTP_CLIENT_PROBE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/address.h"
+#include "belay.h"
+
+enum { PROBE_WHY_SIZE = 200, PROBE_BODY_MAX = 64 * 1024, EC2_STATE_SIZE = 32 };
+
+struct net_probe {
+    const char *url;
+    bool get;         /* GET, and keep the body; else HEAD, and GET where that is refused with 405 or 501 */
+    bool use_proxy;   /* else directly: a proxy's own answer would pass for the application's */
+    bool public_only; /* connect to public addresses and to those in `allow` only, redirects included */
+    const struct address_range *allow; /* borrowed */
+    size_t n_allow;
+    /* Its Authorization header; redirects are not followed then. NULL: none. Borrowed. */
+    const char *authorization;
+    /* What came of it. */
+    bool is_refused; /* it led to another address: nothing was asked, and nothing follows */
+    bool connected;  /* a connection was made, or it is not certain that the peer let none be made */
+    int status;      /* of the last answer; 0: none */
+    int64_t took_ms;
+    char why[PROBE_WHY_SIZE]; /* without an answer: why */
+    char *body;               /* owned; with `get` */
+};
+
+/*
+ * Ask all of them side by side; none takes longer than timeout_ms, redirects
+ * and repetitions included. TLS is verified; ca_file NULL: with the system's
+ * certificates. BELAY_OK says only that they were asked.
+ */
+enum belay_code net_probe_all(struct net_probe *probes, size_t n, int64_t timeout_ms, const char *ca_file,
+                              struct belay_error *err);
+
+struct net_once {
+    const char *method;
+    const char *url;
+    const char *body;         /* NULL: none */
+    const char *content_type; /* NULL: application/json */
+    const char *ca_file;      /* NULL: the system's */
+    int64_t timeout_ms;
+    bool (*should_stop)(void *context);
+    void *context;
+};
+/* One request. BELAY_OK: there is an answer, whatever its status. */
+enum belay_code net_once(const struct net_once *once, int *out_status, struct belay_error *err);
+
+/*
+ * StopInstances, StartInstances or DescribeInstances for one instance. out_state
+ * is its state, such as "stopping"; "" if the answer has none.
+ */
+enum belay_code net_ec2(const char *operation, const char *instance, int64_t timeout_ms,
+                        char out_state[EC2_STATE_SIZE], struct belay_error *err);
+
+/* An instance, and the addresses and names under which it is reached. */
+struct net_ec2_found {
+    char instance[64];
+    char **names; /* owned, in lower case */
+    size_t n_names;
+};
+/*
+ * DescribeInstances by its id, or by the private address or name of the host. An
+ * error if there is none, or more than one, that is not terminated.
+ */
+enum belay_code net_ec2_find(const char *instance, const char *host, int64_t timeout_ms,
+                             struct net_ec2_found *out_found, struct belay_error *err);
+
+static inline void net_ec2_found_release(struct net_ec2_found *found)
+{
+    for (size_t i = 0; i < found->n_names; i++) {
+        free(found->names[i]);
+    }
+    free(found->names);
+    found->names = NULL;
+    found->n_names = 0;
+}
+
+#endif

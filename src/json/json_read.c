@@ -1,0 +1,176 @@
+#include "json/json_read.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/saturate.h"
+#include "base/text.h"
+
+static const char *text_of(const json_t *object, const char *name)
+{
+    return json_string_value(json_object_get(object, name));
+}
+
+static int64_t number_of(const json_t *object, const char *name)
+{
+    return json_integer_value(json_object_get(object, name)); /* 0 for null */
+}
+
+/* A span of time in ms. Nothing that is added to a clock is longer than a century, whatever a server says. */
+static int64_t span_of(const json_t *object, const char *name)
+{
+    const int64_t most = 100LL * 366 * 24 * 3600 * 1000;
+    int64_t ms = number_of(object, name);
+
+    return ms > most ? most : ms < -most ? -most : ms;
+}
+
+/* "2024-11-05T14:32:15.123Z" in ms since 1970; 0 for null and for anything else. */
+int64_t json_read_time(const json_t *object, const char *name)
+{
+    return clock_parse_utc(text_of(object, name));
+}
+
+static enum belay_status status_of(const char *name)
+{
+    for (int i = BELAY_STATUS_ACTIVE; name != NULL && i <= BELAY_STATUS_RELEASED; i++) {
+        if (strcmp(name, belay_status_name((enum belay_status)i)) == 0) {
+            return (enum belay_status)i;
+        }
+    }
+    return BELAY_STATUS_NONE;
+}
+
+static enum belay_outcome outcome_of(const char *name)
+{
+    for (int i = BELAY_OUTCOME_COMPLETED; name != NULL && i <= BELAY_OUTCOME_FORCED; i++) {
+        if (strcmp(name, belay_outcome_name((enum belay_outcome)i)) == 0) {
+            return (enum belay_outcome)i;
+        }
+    }
+    return BELAY_OUTCOME_NONE;
+}
+
+/* Borrowed names and values; returns how many. */
+static size_t metadata_of(const json_t *object, struct belay_meta metadata[BELAY_META_MAX])
+{
+    json_t *all = json_object_get(object, "metadata");
+    const char *name;
+    json_t *value;
+    size_t n = 0;
+
+    json_object_foreach(all, name, value)
+    {
+        if (n < BELAY_META_MAX && json_is_string(value)) {
+            metadata[n++] = (struct belay_meta){ name, json_string_value(value) };
+        }
+    }
+    return n;
+}
+
+static bool copy(const char *text, char **out)
+{
+    *out = strdup(text == NULL ? "" : text);
+    return *out != NULL;
+}
+
+struct belay_info *json_read_lock(const json_t *lock)
+{
+    struct belay_meta metadata[BELAY_META_MAX];
+    struct belay_info *info;
+    const char *id = text_of(lock, "lock_id");
+    const char *credential = text_of(lock, "acquired_by");
+    size_t n;
+
+    if (text_of(lock, "key") == NULL || (info = calloc(1, sizeof *info)) == NULL) {
+        return NULL;
+    }
+    n = metadata_of(lock, metadata);
+    info->lock_id = id == NULL ? NULL : strdup(id);
+    info->acquired_by = credential == NULL ? NULL : strdup(credential);
+    info->metadata = meta_copy(metadata, n);
+    info->n_metadata = info->metadata == NULL ? 0 : n;
+    if (!copy(text_of(lock, "key"), &info->key) || !copy(text_of(lock, "locked_by"), &info->locked_by) ||
+        !copy(text_of(lock, "locked_by_name"), &info->locked_by_name) ||
+        (id != NULL && info->lock_id == NULL) || (credential != NULL && info->acquired_by == NULL) ||
+        info->n_metadata != n) {
+        belay_info_free(info);
+        return NULL;
+    }
+    info->token = (uint64_t)number_of(lock, "token");
+    info->status = status_of(text_of(lock, "status"));
+    info->outcome = outcome_of(text_of(lock, "outcome"));
+    info->locked_at_unix_ms = json_read_time(lock, "locked_at");
+    info->expires_at_unix_ms = json_read_time(lock, "expires_at");
+    info->last_heartbeat_unix_ms = json_read_time(lock, "last_heartbeat");
+    info->ttl_ms = span_of(lock, "ttl_ms");
+    info->expires_in_ms = span_of(lock, "expires_in_ms");
+    info->valid_for_ms =
+        json_is_integer(json_object_get(lock, "valid_for_ms")) ? span_of(lock, "valid_for_ms") : -1;
+    info->is_stale = json_is_true(json_object_get(lock, "is_stale"));
+    return info;
+}
+
+bool json_read_record(const json_t *lock, struct belay_record *out_record)
+{
+    struct belay_record record = { .revision = 1 };
+    struct belay_info *info = json_read_lock(lock);
+
+    if (info == NULL) {
+        return false;
+    }
+    record.key = info->key;
+    record.lock_id = info->lock_id;
+    record.owner = info->locked_by;
+    record.owner_name = info->locked_by_name;
+    record.acquired_by = info->acquired_by;
+    record.metadata = info->metadata;
+    record.n_metadata = info->n_metadata;
+    record.token = info->token;
+    record.held = info->status == BELAY_STATUS_ACTIVE || info->status == BELAY_STATUS_EXPIRED;
+    record.outcome = info->outcome;
+    record.ttl_ms = info->ttl_ms;
+    record.expires_ms = info->expires_in_ms;
+    record.locked_at_unix_ms = info->locked_at_unix_ms;
+    record.expires_at_unix_ms = info->expires_at_unix_ms;
+    record.beat_at_unix_ms = info->last_heartbeat_unix_ms;
+    /* How often it beats is not told, only whether it does, and whether it is late. */
+    record.heartbeat_ms = info->last_heartbeat_unix_ms != 0 ? 1 : 0;
+    record.stale_after_ms = info->is_stale ? -1 : 0;
+    free(info); /* what it owned is the record's now */
+    *out_record = record;
+    return true;
+}
+
+bool json_read_event(const json_t *object, belay_event_fn fn, void *context, bool *out_go_on,
+                     uint64_t *out_id)
+{
+    struct belay_meta metadata[BELAY_META_MAX];
+    const char *level = text_of(object, "level");
+    const json_t *seconds = json_object_get(object, "duration_seconds");
+    struct belay_event event = {
+        .id = (uint64_t)number_of(object, "id"),
+        .at_unix_ms = json_read_time(object, "timestamp"),
+        .level = level != NULL && strcmp(level, "WARN") == 0 ? BELAY_WARN_LEVEL : BELAY_INFO_LEVEL,
+        .type = text_of(object, "event"),
+        .key = text_of(object, "lock_key"),
+        .lock_id = text_of(object, "lock_id"),
+        .token = (uint64_t)number_of(object, "token"),
+        .locked_by = text_of(object, "locked_by"),
+        .locked_by_name = text_of(object, "locked_by_name"),
+        .by = text_of(object, "by"),
+        .reason = text_of(object, "reason"),
+        .duration_ms = json_is_number(seconds) ? saturate(json_number_value(seconds) * 1000.0 + 0.5) : -1,
+        .metadata = metadata
+    };
+
+    if (event.type == NULL || event.key == NULL) {
+        return false;
+    }
+    event.n_metadata = metadata_of(object, metadata);
+    *out_id = event.id;
+    *out_go_on = fn(context, &event);
+    return true;
+}

@@ -1,0 +1,22 @@
+/* Locks and events from the JSON that json_write.h makes. */
+#ifndef JSON_JSON_READ_H
+#define JSON_JSON_READ_H
+
+#include <jansson.h>
+
+#include "belay/store.h"
+
+/* NULL if `lock` is not a lock, or without memory. */
+struct belay_info *json_read_lock(const json_t *lock);
+
+/* The lock as a record whose store's clock is at 0. False if it is not a lock, or without memory. */
+bool json_read_record(const json_t *lock, struct belay_record *out_record);
+
+/* A time in ms since 1970; 0 for null. */
+int64_t json_read_time(const json_t *object, const char *name);
+
+/* Calls fn with the event; *out_go_on is its result. False if `event` is not an event. */
+bool json_read_event(const json_t *event, belay_event_fn fn, void *context, bool *out_go_on,
+                     uint64_t *out_id);
+
+#endif

@@ -1,0 +1,323 @@
+#include "json/json_write.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/text.h"
+
+/* jansson refuses a string that is no UTF-8; what fails there is mended here, byte by byte. */
+static char *mend(const char *text)
+{
+    struct buf out = BUF_INIT((size_t)1 << 24);
+
+    for (size_t at = 0; text[at] != '\0';) {
+        size_t n = 1;
+        json_t *piece = NULL;
+
+        while (n <= 4 && (piece = json_stringn(text + at, n)) == NULL && text[at + n - 1] != '\0') {
+            n++;
+        }
+        if (piece == NULL) {
+            buf_adds(&out, "\xef\xbf\xbd");
+            at++;
+        } else {
+            buf_add(&out, text + at, n);
+            at += n;
+        }
+        json_decref(piece);
+    }
+    return buf_take(&out);
+}
+
+json_t *wire_text(const char *text)
+{
+    json_t *value;
+    char *mended;
+
+    if (text == NULL) {
+        return json_null();
+    }
+    value = json_string(text);
+    if (value == NULL && (mended = mend(text)) != NULL) {
+        value = json_string(mended);
+        free(mended);
+    }
+    return value;
+}
+
+json_t *wire_time(int64_t unix_ms)
+{
+    char text[CLOCK_TEXT_SIZE];
+
+    return unix_ms == 0 ? json_null() : json_string(clock_format_utc(text, unix_ms, true));
+}
+
+static json_t *wire_token(uint64_t token)
+{
+    return token == 0 || token > INT64_MAX ? json_null() : json_integer((json_int_t)token);
+}
+
+/* A whole number of seconds stays one. */
+static json_t *wire_seconds(int64_t ms)
+{
+    if (ms < 0) {
+        return json_null();
+    }
+    return ms % 1000 == 0 ? json_integer(ms / 1000) : json_real((double)ms / 1000.0);
+}
+
+static json_t *wire_metadata(const struct belay_meta *metadata, size_t n)
+{
+    json_t *object = json_object();
+
+    for (size_t i = 0; object != NULL && i < n; i++) {
+        json_t *name = wire_text(metadata[i].name);
+
+        if (name == NULL ||
+            json_object_set_new(object, json_string_value(name), wire_text(metadata[i].value)) != 0) {
+            json_decref(object);
+            object = NULL;
+        }
+        json_decref(name);
+    }
+    return object;
+}
+
+struct field {
+    const char *name;
+    json_t *value;
+};
+
+/* An object of the fields in their order; takes every value. NULL if any of them is. */
+static json_t *wire_object(const struct field *fields, size_t n)
+{
+    json_t *object = json_object();
+    bool failed = object == NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        if (failed || fields[i].value == NULL) {
+            json_decref(fields[i].value);
+            failed = true;
+        } else {
+            failed = json_object_set_new(object, fields[i].name, fields[i].value) != 0;
+        }
+    }
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+#define WIRE_OBJECT(fields) wire_object(fields, sizeof(fields) / sizeof((fields)[0]))
+
+/* NULL for a name that is not known, or that the store has no place for. */
+static const char *known_name(const char *name)
+{
+    return name == NULL || name[0] == '\0' ? NULL : name;
+}
+
+json_t *wire_lock(const struct belay_info *info)
+{
+    /* Locking is switched off: there is a key, and an id that 'release' accepts. */
+    bool none = info->status == BELAY_STATUS_NONE;
+    const struct field fields[] = {
+        { "key", wire_text(info->key) },
+        { "lock_id", wire_text(info->lock_id) },
+        { "token", wire_token(none ? 0 : info->token) },
+        { "locked_by", wire_text(none ? NULL : known_name(info->locked_by)) },
+        { "locked_by_name", wire_text(none ? NULL : known_name(info->locked_by_name)) },
+        { "acquired_by", wire_text(none ? NULL : info->acquired_by) },
+        { "status", wire_text(none ? NULL : belay_status_name(info->status)) },
+        { "outcome", wire_text(belay_outcome_name(info->outcome)) },
+        { "locked_at", wire_time(none ? 0 : info->locked_at_unix_ms) },
+        { "expires_at", wire_time(none ? 0 : info->expires_at_unix_ms) },
+        { "last_heartbeat", wire_time(info->last_heartbeat_unix_ms) },
+        { "ttl_ms", none || info->ttl_ms == 0 ? json_null() : json_integer(info->ttl_ms) },
+        { "expires_in_ms", none ? json_null() : json_integer(info->expires_in_ms) },
+        { "valid_for_ms", none || info->valid_for_ms < 0 ? json_null() : json_integer(info->valid_for_ms) },
+        { "is_stale", json_boolean(info->is_stale) },
+        { "metadata", wire_metadata(info->metadata, info->n_metadata) },
+    };
+
+    return WIRE_OBJECT(fields);
+}
+
+json_t *wire_event(const struct belay_event *event)
+{
+    const struct field fields[] = {
+        { "id", event->id == 0 ? json_null() : json_integer((json_int_t)event->id) },
+        { "timestamp", wire_time(event->at_unix_ms) },
+        { "level", wire_text(event->level == BELAY_WARN_LEVEL ? "WARN" : "INFO") },
+        { "event", wire_text(event->type) },
+        { "lock_key", wire_text(event->key) },
+        { "lock_id", wire_text(event->lock_id) },
+        { "token", wire_token(event->token) },
+        { "locked_by", wire_text(event->locked_by) },
+        { "locked_by_name", wire_text(event->locked_by_name) },
+        { "by", wire_text(event->by) },
+        { "reason", wire_text(event->reason) },
+        { "duration_seconds", wire_seconds(event->duration_ms) },
+        { "metadata", wire_metadata(event->metadata, event->n_metadata) },
+    };
+
+    return WIRE_OBJECT(fields);
+}
+
+json_t *wire_error(const struct belay_error *err)
+{
+    const struct belay_info *holder = belay_error_holder(err);
+    const struct field inner[] = {
+        { "code", wire_text(belay_code_name(err->code)) },
+        { "message", wire_text(err->text) },
+        { "lock", holder == NULL ? json_null() : wire_lock(holder) },
+    };
+    const struct field outer[] = { { "error", WIRE_OBJECT(inner) } };
+
+    return WIRE_OBJECT(outer);
+}
+
+/*
+ * What may be in JSON but moves a terminal's cursor, reorders or hides text: DEL,
+ * U+0080 to U+009F, U+200B to U+200F, U+2028 to U+202E, U+2060 to U+206F,
+ * U+FEFF. Returns the code point and its length; 0 for anything else.
+ */
+static unsigned harmful_point(const unsigned char *s, size_t *out_len)
+{
+    unsigned point = 0;
+
+    if (s[0] == 0x7f) {
+        *out_len = 1;
+        return 0x7f;
+    }
+    if (s[0] == 0xc2 && s[1] >= 0x80 && s[1] <= 0x9f) {
+        *out_len = 2;
+        return s[1];
+    }
+    *out_len = 3;
+    if (s[0] == 0xe2 && (s[1] == 0x80 || s[1] == 0x81)) {
+        point = 0x2000U | (s[1] & 0x3fU) << 6 | (s[2] & 0x3fU);
+        if ((point >= 0x200b && point <= 0x200f) || (point >= 0x2028 && point <= 0x202e) || point >= 0x2060) {
+            return point;
+        }
+    }
+    return s[0] == 0xef && s[1] == 0xbb && s[2] == 0xbf ? 0xfeff : 0;
+}
+
+/* Outside of strings JSON is plain ASCII, so what is found is inside one. */
+static char *escape_harmful(const char *json)
+{
+    struct buf out = BUF_INIT((size_t)1 << 26);
+    const char *from = json;
+
+    for (const char *at = json; *at != '\0';) {
+        size_t n = 1;
+        unsigned point = harmful_point((const unsigned char *)at, &n);
+
+        if (point == 0) {
+            at++;
+            continue;
+        }
+        buf_add(&out, from, (size_t)(at - from));
+        buf_addf(&out, "\\u%04x", point);
+        at += n;
+        from = at;
+    }
+    buf_adds(&out, from);
+    return buf_take(&out);
+}
+
+char *wire_line(json_t *value)
+{
+    char *plain;
+    char *line;
+
+    if (value == NULL) {
+        return NULL;
+    }
+    /* 15 digits print a number of milliseconds as it was meant: 0.34, not 0.34000000000000002. */
+    plain = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    json_decref(value);
+    line = plain == NULL ? NULL : escape_harmful(plain);
+    free(plain);
+    return line;
+}
+
+/* ---- a lock in a hurry ---- */
+
+enum { LINE_AROUND = 440 }; /* what is around the texts has less than so many bytes */
+
+/* One of them, and its length; NULL: none. */
+struct text {
+    const char *data;
+    size_t len;
+};
+
+static struct text text_of(const char *data)
+{
+    return (struct text){ data, data == NULL ? 0 : strlen(data) };
+}
+
+static bool is_plain(struct text text)
+{
+    return text_plain(text.data, text.len) == text.len;
+}
+
+static void add_text(struct buf *out, struct text text)
+{
+    if (text.data == NULL) {
+        buf_adds(out, "null");
+        return;
+    }
+    buf_adds(out, "\"");
+    buf_add(out, text.data, text.len);
+    buf_adds(out, "\"");
+}
+
+static void add_time(struct buf *out, int64_t unix_ms)
+{
+    char text[CLOCK_TEXT_SIZE];
+
+    add_text(out, text_of(unix_ms == 0 ? NULL : clock_format_utc(text, unix_ms, true)));
+}
+
+/* A macro, so that the length of what is in front is known to the compiler. */
+#define ADD(out, before, add, value) (buf_adds(out, before), add(out, value))
+
+bool wire_lock_line(struct buf *out, const struct belay_info *info)
+{
+    struct text key = text_of(info->key);
+    struct text id = text_of(info->lock_id);
+    struct text owner = text_of(known_name(info->locked_by));
+    struct text name = text_of(known_name(info->locked_by_name));
+    struct text credential = text_of(info->acquired_by);
+
+    if (info->status == BELAY_STATUS_NONE || info->n_metadata > 0 || info->token == 0 ||
+        info->token > INT64_MAX || info->ttl_ms == 0 || !is_plain(key) || !is_plain(id) || !is_plain(owner) ||
+        !is_plain(name) || !is_plain(credential)) {
+        return false;
+    }
+    (void)buf_reserve(out, LINE_AROUND + key.len + id.len + owner.len + name.len + credential.len);
+    ADD(out, "{\"key\":", add_text, key);
+    ADD(out, ",\"lock_id\":", add_text, id);
+    ADD(out, ",\"token\":", buf_add_number, (int64_t)info->token);
+    ADD(out, ",\"locked_by\":", add_text, owner);
+    ADD(out, ",\"locked_by_name\":", add_text, name);
+    ADD(out, ",\"acquired_by\":", add_text, credential);
+    ADD(out, ",\"status\":", add_text, text_of(belay_status_name(info->status)));
+    ADD(out, ",\"outcome\":", add_text, text_of(belay_outcome_name(info->outcome)));
+    ADD(out, ",\"locked_at\":", add_time, info->locked_at_unix_ms);
+    ADD(out, ",\"expires_at\":", add_time, info->expires_at_unix_ms);
+    ADD(out, ",\"last_heartbeat\":", add_time, info->last_heartbeat_unix_ms);
+    ADD(out, ",\"ttl_ms\":", buf_add_number, info->ttl_ms);
+    ADD(out, ",\"expires_in_ms\":", buf_add_number, info->expires_in_ms);
+    if (info->valid_for_ms < 0) {
+        buf_adds(out, ",\"valid_for_ms\":null");
+    } else {
+        ADD(out, ",\"valid_for_ms\":", buf_add_number, info->valid_for_ms);
+    }
+    buf_adds(out, info->is_stale ? ",\"is_stale\":true" : ",\"is_stale\":false");
+    buf_adds(out, ",\"metadata\":{}}");
+    return !out->failed;
+}

@@ -1,0 +1,228 @@
+/* Where states are kept: by the URL, the configuration, or beside the locks. */
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/store_url.h"
+#include "base/text.h"
+#include "belay/state.h"
+#include "client/client.h"
+#include "network/loader.h"
+#include "remote/remote_states.h"
+#include "store/file/file_blob.h"
+
+static bool is_folder(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+
+    return n > 0 && n < (int)sizeof path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* States that an earlier belay kept in DIR/state, which every database in DIR shared. */
+static enum belay_code check_former(const char *folder, const char *database, struct belay_error *err)
+{
+    char former[PATH_MAX];
+    char copy[PATH_MAX];
+    int n = snprintf(copy, sizeof copy, "%s", database);
+
+    if (n < 0 || n >= (int)sizeof copy || is_folder(folder, ".")) {
+        return BELAY_OK;
+    }
+    n = snprintf(former, sizeof former, "%s/state", dirname(copy));
+    if (n < 0 || n >= (int)sizeof former ||
+        (!is_folder(former, "stacks") && !is_folder(former, "terraform"))) {
+        return BELAY_OK;
+    }
+    return error_set(err, BELAY_CONFIG,
+                     "deployment state of the lock database '%.150s' is kept in '%.150s-state', which is not "
+                     "there, while '%.150s' has states of an earlier belay: if they belong to this database, "
+                     "type 'mv %.150s %.150s-state', or name them with --state-store file:%.150s",
+                     database, database, former, former, database, former);
+}
+
+/* "file:FILE-state" beside "sqlite:FILE?..."; *out_url stays NULL if the locks are not in a file. */
+static enum belay_code beside_locks(const char *store, char **out_url, struct belay_error *err)
+{
+    struct buf url = BUF_INIT(16384);
+    char *path;
+    char *real;
+    enum belay_code code;
+
+    if (store == NULL || !text_has_prefix(store, "sqlite:")) {
+        return BELAY_OK;
+    }
+    path = store_url_place(store, "sqlite:");
+    if (path == NULL) {
+        return error_no_memory(err);
+    }
+    real = realpath(path, NULL); /* one database has one directory, by whichever link it is reached */
+    buf_adds(&url, real == NULL ? path : real);
+    buf_adds(&url, "-state");
+    code = url.failed ? error_no_memory(err) : check_former(url.data, real == NULL ? path : real, err);
+    if (code == BELAY_OK) {
+        struct buf encoded = BUF_INIT(16384);
+
+        buf_adds(&encoded, "file:");
+        store_url_add_place(&encoded, url.data);
+        *out_url = buf_take(&encoded);
+        code = *out_url == NULL ? error_no_memory(err) : BELAY_OK;
+        buf_release(&encoded);
+    }
+    free(real);
+    free(path);
+    buf_release(&url);
+    return code;
+}
+
+/* Where states are, and how they are reached. */
+struct place {
+    const char *url; /* borrowed */
+    char *made;      /* owned; what `url` points to if it was made up */
+};
+
+static bool is_server(const char *url)
+{
+    return text_has_prefix(url, "http://") || text_has_prefix(url, "https://");
+}
+
+/* *out_server stays NULL unless it is a server. */
+static enum belay_code open_url(const struct place *place, const struct belay_config *config,
+                                struct belay_blob_store **out_store, struct states_server **out_server,
+                                char **out_url, struct belay_error *err)
+{
+    const char *url = place->url;
+
+    if (text_has_prefix(url, "file:")) {
+        return file_blob_open(url + strlen("file:"), out_store, out_url, err);
+    }
+    if (text_has_prefix(url, "s3://")) {
+        const struct net_module *net;
+        enum belay_code code = loader_net(&net, err);
+
+        return code == BELAY_OK ? net->open_s3(url + strlen("s3://"), out_store, out_url, err) : code;
+    }
+    if (is_server(url)) {
+        struct remote_options options = client_remote_options(config);
+        char *shown = NULL;
+        enum belay_code code = remote_states_open(url, &options, out_store, out_server, &shown, err);
+
+        if (out_url != NULL) {
+            *out_url = shown;
+        } else {
+            free(shown);
+        }
+        return code;
+    }
+    return error_set(err, BELAY_INVALID,
+                     "'%.200s' is not a store of states that this belay knows: use file:DIR, "
+                     "s3://BUCKET/PREFIX or http://HOST:PORT",
+                     url);
+}
+
+/* The URL that was given, or configured; else beside the locks, or on the server that has them. */
+static enum belay_code find_place(const char *url, const char *lock_store, const struct belay_config *config,
+                                  struct place *out, struct belay_error *err)
+{
+    const char *store = lock_store != NULL ? lock_store : belay_config_get(config, "store");
+    enum belay_code code;
+
+    *out = (struct place){ .url = url };
+    if (out->url == NULL) {
+        out->url = belay_config_get(config, "state_store");
+    }
+    if (out->url == NULL && store != NULL && is_server(store)) {
+        out->url = store;
+    }
+    if (out->url != NULL) {
+        return BELAY_OK;
+    }
+    code = beside_locks(store, &out->made, err);
+    out->url = out->made;
+    if (code == BELAY_OK && out->url == NULL) {
+        code = error_set(err, BELAY_CONFIG,
+                         "where is deployment state kept? Name it with --state-store, "
+                         "BELAY_STATE_STORE or state_store: file:DIR or s3://BUCKET/PREFIX");
+    }
+    return code;
+}
+
+enum belay_code belay_blob_open(const char *url, const struct belay_config *config,
+                                struct belay_blob_store **out_store, char **out_url, struct belay_error *err)
+{
+    struct states_server *server = NULL;
+    struct belay_config *own = NULL;
+    struct place place = { 0 };
+    enum belay_code code = BELAY_OK;
+
+    if (config == NULL) {
+        code = belay_config_load(NULL, &own, err);
+        config = own;
+    }
+    if (code == BELAY_OK) {
+        code = find_place(url, NULL, config, &place, err);
+    }
+    if (code == BELAY_OK) {
+        code = open_url(&place, config, out_store, &server, out_url, err);
+    }
+    free(place.made);
+    belay_config_free(own);
+    return code;
+}
+
+static void read_retention(const struct belay_config *config, struct belay_states_options *options)
+{
+    const char *count = belay_config_get(config, "state.keep_snapshots");
+    const char *age = belay_config_get(config, "state.keep_for");
+
+    if (options->keep_snapshots == 0 && count != NULL) {
+        options->keep_snapshots = strtol(count, NULL, 10);
+    }
+    if (options->keep_for_ms == 0 && age != NULL) {
+        (void)belay_parse_duration(age, &options->keep_for_ms);
+    }
+}
+
+enum belay_code belay_states_open(const struct belay_states_options *options,
+                                  struct belay_states **out_states, struct belay_error *err)
+{
+    struct belay_states_options filled = BELAY_STATES_OPTIONS_INIT;
+    struct belay_blob_store *store = NULL;
+    struct states_server *server = NULL;
+    struct belay_config *own = NULL;
+    struct place place = { 0 };
+    char *url = NULL;
+    enum belay_code code = BELAY_OK;
+
+    if (options != NULL) {
+        filled = *options;
+    }
+    if (filled.config == NULL) {
+        code = belay_config_load(NULL, &own, err);
+        filled.config = own;
+    }
+    if (code == BELAY_OK) {
+        read_retention(filled.config, &filled);
+        code = find_place(filled.url, filled.lock_store_url, filled.config, &place, err);
+    }
+    if (code == BELAY_OK) {
+        code = open_url(&place, filled.config, &store, &server, &url, err);
+    }
+    if (code == BELAY_OK) {
+        filled.config = NULL;
+        code = belay_states_open_store(store, url, &filled, out_states, err);
+    }
+    if (code == BELAY_OK && server != NULL) {
+        states_set_server(*out_states, server);
+    }
+    free(place.made);
+    free(url);
+    belay_config_free(own);
+    return code;
+}

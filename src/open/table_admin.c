@@ -1,0 +1,72 @@
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "network/loader.h"
+#include "network/module_options.h"
+
+static enum belay_code with_module(const struct belay_table_options *options, bool create,
+                                   struct belay_table **out_table, struct belay_error *err)
+{
+    const char *url =
+        options->store_url != NULL ? options->store_url : belay_config_get(options->config, "store");
+    const struct net_module *net;
+    enum belay_code code;
+
+    if (url == NULL || !text_has_prefix(url, "dynamodb:")) {
+        return error_set(err, BELAY_INVALID,
+                         "only DynamoDB has tables to make, and the store is '%.200s': name one with --store "
+                         "dynamodb:TABLE",
+                         url == NULL ? "not set" : url);
+    }
+    code = loader_net(&net, err);
+    if (code == BELAY_OK) {
+        struct dynamodb_options store = module_options(options->config);
+        const char *table = url + strlen("dynamodb:");
+
+        code = create ? net->table_create(table, &store, options, out_table, err)
+                      : net->table_describe(table, &store, out_table, err);
+    }
+    return code;
+}
+
+static enum belay_code with_config(const struct belay_table_options *options, bool create,
+                                   struct belay_table **out_table, struct belay_error *err)
+{
+    struct belay_table_options filled = BELAY_TABLE_OPTIONS_INIT;
+    struct belay_config *config = NULL;
+    enum belay_code code = BELAY_OK;
+
+    if (options != NULL) {
+        filled = *options;
+    }
+    if (filled.config == NULL) {
+        code = belay_config_load(NULL, &config, err);
+        filled.config = config;
+    }
+    if (code == BELAY_OK) {
+        code = with_module(&filled, create, out_table, err);
+    }
+    belay_config_free(config);
+    return code;
+}
+
+enum belay_code belay_table_create(const struct belay_table_options *options, struct belay_table **out_table,
+                                   struct belay_error *err)
+{
+    struct belay_table *table = NULL;
+    enum belay_code code = with_config(options, true, &table, err);
+
+    if (code == BELAY_OK && out_table != NULL) {
+        *out_table = table;
+        table = NULL; /* the caller's now */
+    }
+    belay_table_free(table);
+    return code;
+}
+
+enum belay_code belay_table_describe(const struct belay_table_options *options,
+                                     struct belay_table **out_table, struct belay_error *err)
+{
+    return with_config(options, false, out_table, err);
+}

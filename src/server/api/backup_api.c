@@ -1,0 +1,87 @@
+/*
+ * GET /v1/backup: a copy is made in a thread, beside the database, and sent from there. Its name is gone before the
+ * first byte is sent: whatever happens, nothing is left behind.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "server/core/jobs.h"
+
+struct mapped {
+    void *data;
+    size_t len;
+};
+
+static void release(void *owner)
+{
+    struct mapped *mapped = owner;
+
+    (void)munmap(mapped->data, mapped->len);
+    free(mapped);
+}
+
+/* Takes the file's name away. */
+static bool map(const char *path, struct mapped *mapped)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct stat st;
+    bool ok = fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0;
+
+    if (ok) {
+        mapped->len = (size_t)st.st_size;
+        mapped->data = mmap(NULL, mapped->len, PROT_READ, MAP_PRIVATE, fd, 0);
+        ok = mapped->data != MAP_FAILED;
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    (void)unlink(path);
+    return ok;
+}
+
+static void work(struct job *job)
+{
+    struct buf path = BUF_INIT(8192);
+    struct mapped *mapped = calloc(1, sizeof *mapped);
+    const char *file = NULL;
+    char id[UUID_TEXT_SIZE];
+
+    if (belay_client_socket(job->server->client, &file) == NULL) {
+        (void)error_set(
+            &job->err, BELAY_INVALID,
+            "this server has no file to copy; DynamoDB has point-in-time recovery and on-demand backups "
+            "for its tables");
+    } else if (mapped == NULL || !uuid_make(id)) {
+        (void)error_no_memory(&job->err);
+    } else {
+        buf_addf(&path, "%s.backup-%s", file, id);
+        if (path.failed) {
+            (void)error_no_memory(&job->err);
+        } else if (belay_backup(job->server->client, path.data, job->cancel, NULL, &job->err) == BELAY_OK) {
+            if (map(path.data, mapped)) {
+                job->type = "application/vnd.sqlite3";
+                job->shared = (struct http_shared){ mapped->data, mapped->len, release, mapped };
+                mapped = NULL;
+            } else {
+                (void)error_set(&job->err, BELAY_UNREACHABLE, "the copy cannot be read: %s", strerror(errno));
+            }
+        }
+    }
+    free(mapped);
+    buf_release(&path);
+}
+
+void handle_backup(struct exchange *x)
+{
+    if (exchange_sees_all(x)) {
+        job_start(x, work, true);
+    }
+}

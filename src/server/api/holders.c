@@ -1,0 +1,218 @@
+#include "server/api/holders.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "server/core/json_body.h"
+#include "server/core/server.h"
+
+static struct holder **bucket_of(struct holders *all, const char *lock_id)
+{
+    uint32_t hash = 2166136261U;
+
+    for (; *lock_id != '\0'; lock_id++) {
+        hash = (hash ^ (unsigned char)*lock_id) * 16777619U;
+    }
+    return &all->buckets[hash % HOLDER_BUCKETS];
+}
+
+/* Returns the exchange, which is the caller's to end. */
+static struct exchange *take(struct holder *holder)
+{
+    struct exchange *x = holder->x;
+    struct holder **at = holder->bucket;
+
+    while (*at != holder) {
+        at = &(*at)->next;
+    }
+    *at = holder->next;
+    holder->all->n--;
+    loop_timer_cancel(x->server->loop, &holder->timer);
+    x->holder = NULL;
+    free(holder);
+    return x;
+}
+
+/* ---- the answer ---- */
+
+static enum belay_code judge(const struct exchange *x, const struct belay_info *info, struct belay_error *err)
+{
+    if (info->lock_id == NULL || strcmp(info->lock_id, x->found_id) != 0) {
+        return error_set(err, BELAY_NOT_HOLDER, "not the holder: lock '%s' is %s's, and %s", x->key,
+                         info->locked_by, belay_status_name(info->status));
+    }
+    if (info->status == BELAY_STATUS_RELEASED) {
+        return error_set(err, BELAY_LOST, "lock '%s' was released%s", x->key,
+                         info->outcome == BELAY_OUTCOME_FORCED ? " by force" : "");
+    }
+    if (info->status != BELAY_STATUS_ACTIVE) {
+        return error_set(err, BELAY_LOST, "lock '%s': the lease has ended", x->key);
+    }
+    return BELAY_OK;
+}
+
+/* Nobody loses a lock that was granted without the store: what the store has is of others. */
+static bool is_granted(struct exchange *x)
+{
+    return !belay_client_locking_enabled(x->server->client);
+}
+
+static void reply_granted(struct exchange *x)
+{
+    char nobody[] = "";
+    const struct belay_info info = { .key = x->key,
+                                     .lock_id = x->found_id,
+                                     .locked_by = nobody,
+                                     .locked_by_name = nobody,
+                                     .status = BELAY_STATUS_ACTIVE,
+                                     .valid_for_ms = -1 };
+
+    reply(x, 200, lock_for(x, &info));
+}
+
+static void ask_held(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_info *info = NULL;
+    enum belay_code code;
+
+    if (is_granted(x)) {
+        reply_granted(x);
+        return;
+    }
+    code = belay_get(x->server->client, x->key, &info, &err);
+    if (code == BELAY_OK) {
+        code = judge(x, info, &err);
+    }
+    if (code == BELAY_OK) {
+        reply(x, 200, lock_for(x, info));
+    } else {
+        reply_error(x, &err);
+    }
+    belay_info_free(info);
+    belay_error_release(&err);
+}
+
+void holder_answer(struct holder *holder)
+{
+    exchange_ask(take(holder), ask_held, NULL);
+}
+
+void holder_forget(struct holder *holder)
+{
+    (void)take(holder);
+}
+
+static void on_timer(struct timer *timer)
+{
+    holder_answer((struct holder *)(void *)((char *)timer - offsetof(struct holder, timer)));
+}
+
+void holders_event(struct holders *all, const struct belay_event *event)
+{
+    struct holder *holder;
+
+    if (all->n == 0 || event->lock_id == NULL ||
+        (strcmp(event->type, "lock.forced") != 0 && strcmp(event->type, "lock.released") != 0 &&
+         strcmp(event->type, "lock.taken_over") != 0)) {
+        return;
+    }
+    for (holder = *bucket_of(all, event->lock_id); holder != NULL; holder = holder->next) {
+        if (strcmp(holder->lock_id, event->lock_id) == 0) {
+            struct loop *loop = holder->x->server->loop;
+
+            (void)loop_timer_set(loop, &holder->timer, loop_now_ms(loop));
+        }
+    }
+}
+
+/* ---- the beginning ---- */
+
+/* A store of this machine tells at once what it is asked, and of every change after that. */
+static bool is_lost_already(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_info *info = NULL;
+    enum belay_code code;
+
+    if (x->server->asks != NULL || is_granted(x)) {
+        return false;
+    }
+    code = belay_get(x->server->client, x->key, &info, &err);
+    code = code == BELAY_OK ? judge(x, info, &err) : code;
+    if (code != BELAY_OK) {
+        reply_error(x, &err);
+    }
+    belay_info_free(info);
+    belay_error_release(&err);
+    return code != BELAY_OK;
+}
+
+static void begin(struct exchange *x, int64_t wait_ms)
+{
+    struct holders *all = x->server->holders;
+    struct loop *loop = x->server->loop;
+    struct holder *holder = all->n < HOLDERS_MAX ? calloc(1, sizeof *holder) : NULL;
+
+    if (holder == NULL || !loop_timer_set(loop, &holder->timer, loop_now_ms(loop) + wait_ms)) {
+        free(holder);
+        reply_problem(x, 503, "busy", "too many wait to hear of their locks; come back later");
+        return;
+    }
+    (void)snprintf(holder->lock_id, sizeof holder->lock_id, "%s", x->found_id);
+    holder->timer.fire = on_timer;
+    holder->all = all;
+    holder->x = x;
+    holder->bucket = bucket_of(all, holder->lock_id);
+    holder->next = *holder->bucket;
+    *holder->bucket = holder;
+    all->n++;
+    x->holder = holder;
+}
+
+void handle_held(struct exchange *x)
+{
+    struct body body;
+    int64_t wait_ms;
+
+    if (!lock_read_body(x, &body)) {
+        return;
+    }
+    (void)snprintf(x->found_id, sizeof x->found_id, "%s", body.lock_id);
+    wait_ms = body.wait_ms;
+    body_release(&body);
+    if (x->server->asks != NULL && wait_ms > HOLDER_NETWORK_MS) {
+        wait_ms = HOLDER_NETWORK_MS;
+    }
+    if (wait_ms == 0) {
+        exchange_ask(x, ask_held, NULL);
+    } else if (x->server->is_draining) {
+        reply_problem(x, 503, "shutting_down", "the server is stopping; ask again in a moment");
+    } else if (!is_lost_already(x)) {
+        begin(x, wait_ms);
+    }
+}
+
+/* ---- the end ---- */
+
+void holders_stop(struct holders *all)
+{
+    for (size_t i = 0; i < HOLDER_BUCKETS; i++) {
+        while (all->buckets[i] != NULL) {
+            reply_problem(take(all->buckets[i]), 503, "shutting_down",
+                          "the server is stopping; ask again in a moment");
+        }
+    }
+}
+
+void holders_release(struct holders *all)
+{
+    for (size_t i = 0; i < HOLDER_BUCKETS; i++) {
+        while (all->buckets[i] != NULL) {
+            exchange_end(take(all->buckets[i]), 499);
+        }
+    }
+}

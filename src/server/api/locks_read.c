@@ -1,0 +1,360 @@
+/* What only looks: one lock, lists, history, the line. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "server/core/routes.h"
+#include "server/core/server.h"
+#include "json/json_write.h"
+
+enum { PASSED_MAX = 10000 }; /* locks in one answer that are not for the caller to see: then the next page */
+enum { LIST_DEFAULT = 100, LIST_MAX = 1000, HISTORY_DEFAULT = 100, HISTORY_MAX = 10000 };
+enum { ANSWER_MAX = 8 << 20 }; /* bytes of metadata in one answer, about; a lock may have 256 KiB */
+
+static void ask_get(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_info *info = NULL;
+
+    if (belay_get(x->server->client, x->key, &info, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    } else {
+        reply(x, 200, lock_for(x, info));
+    }
+    belay_info_free(info);
+    belay_error_release(&err);
+}
+
+/* ---- the line ---- */
+
+static json_t *waiter_json(const struct belay_waiter *waiter, size_t position)
+{
+    return json_pack("{s:I, s:o, s:o, s:o, s:o}", "position", (json_int_t)position, "key",
+                     wire_text(waiter->key), "locked_by", wire_text(waiter->locked_by), "locked_by_name",
+                     wire_text(waiter->locked_by_name), "since", wire_time(waiter->since_unix_ms));
+}
+
+/* The waiters of `info` for `key`, or if that is NULL all that the caller may see, in their order. */
+static json_t *waiting_for(const struct exchange *x, const struct belay_info *info, const char *key)
+{
+    json_t *waiting = json_array();
+
+    for (size_t i = 0; i < info->n_waiters; i++) {
+        if (key == NULL ? exchange_may_see(x, info->waiters[i].key)
+                        : strcmp(info->waiters[i].key, key) == 0) {
+            (void)json_array_append_new(waiting, waiter_json(&info->waiters[i], json_array_size(waiting)));
+        }
+    }
+    return waiting;
+}
+
+/* A key that was never held has no lock of its own: its waiters stand in the queue of the ancestor that blocks it. */
+static bool queue_above(struct exchange *x, struct belay_error *err)
+{
+    struct belay_info *info = NULL;
+    char *above[BELAY_ANCESTORS_MAX];
+    size_t n = belay_key_ancestors(x->server->config, x->key, above);
+    bool is_found = false;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!is_found && above[i] != NULL && belay_get(x->server->client, above[i], &info, err) == BELAY_OK) {
+            json_t *waiting = waiting_for(x, info, x->key);
+
+            is_found = json_array_size(waiting) > 0;
+            if (is_found) {
+                reply(x, 200,
+                      json_pack("{s:o, s:o, s:o}", "key", wire_text(x->key), "lock", lock_for(x, info),
+                                "waiting", waiting));
+            } else {
+                json_decref(waiting);
+            }
+            belay_info_free(info);
+        }
+        free(above[i]);
+    }
+    return is_found;
+}
+
+static void ask_queue(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_error above = BELAY_ERROR_INIT;
+    struct belay_info *info = NULL;
+    enum belay_code code = belay_get(x->server->client, x->key, &info, &err);
+
+    if (code == BELAY_OK) {
+        reply(x, 200,
+              json_pack("{s:o, s:o, s:o}", "key", wire_text(info->key), "lock", lock_for(x, info), "waiting",
+                        waiting_for(x, info, NULL)));
+    } else if (code != BELAY_NOT_FOUND || !queue_above(x, &above)) {
+        reply_error(x, &err);
+    }
+    belay_info_free(info);
+    belay_error_release(&err);
+    belay_error_release(&above);
+}
+
+/* ---- whether it is free ---- */
+
+static void ask_free(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT; /* wait_ms 0: a look */
+
+    if (belay_wait_free(x->server->client, x->key, &options, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    } else {
+        reply(x, 200, json_pack("{s:o, s:b}", "key", wire_text(x->key), "is_free", 1));
+    }
+    belay_error_release(&err);
+}
+
+/* ---- parameters ---- */
+
+enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out, struct belay_error *err)
+{
+    char text[16];
+    enum http_found found = http_query_get(query, "limit", text, sizeof text);
+    unsigned long value;
+
+    *out = usual;
+    if (found == HTTP_ABSENT) {
+        return BELAY_OK;
+    }
+    value = found == HTTP_FOUND && strspn(text, "0123456789") == strlen(text) ? strtoul(text, NULL, 10) : 0;
+    if (value < 1 || value > most) {
+        return error_set(err, BELAY_INVALID, "limit must be a whole number from 1 to %zu", most);
+    }
+    *out = value;
+    return BELAY_OK;
+}
+
+/* *out stays NULL if it is not there. */
+static enum belay_code read_key(const struct exchange *x, const char *name, char space[BELAY_KEY_MAX + 1],
+                                const char **out, struct belay_error *err)
+{
+    enum http_found found = http_query_get(x->query, name, space, BELAY_KEY_MAX + 1);
+
+    if (found == HTTP_MALFORMED) {
+        return error_set(err, BELAY_INVALID, "%s is over %d bytes or not percent-encoded", name,
+                         BELAY_KEY_MAX);
+    }
+    if (found == HTTP_FOUND && *space != '\0') {
+        *out = space;
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code read_status(const struct exchange *x, struct belay_query *query,
+                                   struct belay_error *err)
+{
+    char text[16];
+    enum http_found found = http_query_get(x->query, "status", text, sizeof text);
+
+    if (found == HTTP_ABSENT || (found == HTTP_FOUND && *text == '\0')) {
+        return BELAY_OK;
+    }
+    if (found == HTTP_FOUND && strcmp(text, "all") == 0) {
+        query->all = true;
+        return BELAY_OK;
+    }
+    for (int status = BELAY_STATUS_ACTIVE; found == HTTP_FOUND && status <= BELAY_STATUS_RELEASED; status++) {
+        if (strcmp(text, belay_status_name((enum belay_status)status)) == 0) {
+            query->status = (enum belay_status)status;
+            return BELAY_OK;
+        }
+    }
+    return error_set(err, BELAY_INVALID, "status must be active, expired, released or all");
+}
+
+static enum belay_code read_stale(const struct exchange *x, struct belay_query *query,
+                                  struct belay_error *err)
+{
+    char text[8];
+    enum http_found found = http_query_get(x->query, "stale", text, sizeof text);
+
+    if (found == HTTP_ABSENT) {
+        return BELAY_OK;
+    }
+    query->stale_only = found == HTTP_FOUND && (strcmp(text, "true") == 0 || strcmp(text, "1") == 0);
+    if (query->stale_only ||
+        (found == HTTP_FOUND && (strcmp(text, "false") == 0 || strcmp(text, "0") == 0 || *text == '\0'))) {
+        return BELAY_OK;
+    }
+    return error_set(err, BELAY_INVALID, "stale must be true or false");
+}
+
+/* ---- lists ---- */
+
+struct listing {
+    const struct exchange *x;
+    json_t *items;
+    json_t *waiting; /* how many wait, by key; without those for which nobody does */
+    bool failed;
+    size_t bytes;
+    bool is_full;    /* ANSWER_MAX; or PASSED_MAX, or `limit` */
+    size_t limit;    /* 0: the library counts */
+    size_t n_passed; /* that were not for this caller to see */
+    char last[BELAY_KEY_MAX + 1];
+};
+
+static bool has_room(struct listing *listing, const struct belay_meta *metadata, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        listing->bytes += strlen(metadata[i].name) + strlen(metadata[i].value);
+    }
+    listing->is_full = listing->bytes > ANSWER_MAX;
+    return !listing->is_full;
+}
+
+static bool list_lock(void *context, const struct belay_info *info)
+{
+    struct listing *listing = context;
+
+    if (!exchange_may_see(listing->x, info->key)) {
+        (void)strncpy(listing->last, info->key, BELAY_KEY_MAX);
+        listing->is_full = ++listing->n_passed == PASSED_MAX;
+        return !listing->is_full;
+    }
+    if (listing->limit > 0 && json_array_size(listing->items) == listing->limit) {
+        listing->is_full = true;
+        return false;
+    }
+    if (!has_room(listing, info->metadata, info->n_metadata)) {
+        return false; /* it begins the next page */
+    }
+    listing->failed = json_array_append_new(listing->items, lock_for(listing->x, info)) != 0;
+    if (info->n_waiters > 0) {
+        (void)json_object_set_new(listing->waiting, info->key, json_integer((json_int_t)info->n_waiters));
+    }
+    (void)strncpy(listing->last, info->key, BELAY_KEY_MAX);
+    return !listing->failed;
+}
+
+/*
+ * A token with `keys` counts what it may see itself, and a single pattern says where in the order of the keys that
+ * is. `space` is for the prefix.
+ */
+static void limit_to_keys(struct listing *listing, struct belay_query *query, char space[BELAY_KEY_MAX + 1])
+{
+    const struct token *token = listing->x->token;
+    size_t n;
+
+    if (token == NULL || token->n_keys == 0) {
+        return;
+    }
+    listing->limit = query->limit;
+    query->limit = 0;
+    n = strcspn(token->keys[0], "*");
+    if (token->n_keys == 1 && n > 0 && n <= BELAY_KEY_MAX &&
+        (query->prefix == NULL || (strlen(query->prefix) <= n &&
+                                   strncmp(token->keys[0], query->prefix, strlen(query->prefix)) == 0))) {
+        memcpy(space, token->keys[0], n);
+        space[n] = '\0';
+        query->prefix = space;
+    }
+}
+
+static void ask_list(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_query query = BELAY_QUERY_INIT;
+    struct listing listing = { .x = x };
+    char prefix[BELAY_KEY_MAX + 1];
+    char narrow[BELAY_KEY_MAX + 1];
+    char cursor[BELAY_KEY_MAX + 1];
+    bool more = false;
+
+    if (read_limit(x->query, LIST_MAX, LIST_DEFAULT, &query.limit, &err) != BELAY_OK ||
+        read_key(x, "prefix", prefix, &query.prefix, &err) != BELAY_OK ||
+        read_key(x, "cursor", cursor, &query.cursor, &err) != BELAY_OK ||
+        read_status(x, &query, &err) != BELAY_OK || read_stale(x, &query, &err) != BELAY_OK) {
+        reply_error(x, &err);
+        belay_error_release(&err);
+        return;
+    }
+    limit_to_keys(&listing, &query, narrow);
+    listing.items = json_array();
+    listing.waiting = json_object();
+    if (belay_list(x->server->client, &query, list_lock, &listing, &more, &err) != BELAY_OK) {
+        json_decref(listing.items);
+        json_decref(listing.waiting);
+        reply_error(x, &err);
+    } else {
+        reply(x, 200,
+              json_pack("{s:o, s:o, s:o}", "locks", listing.items, "waiting", listing.waiting, "next_cursor",
+                        more || listing.is_full ? wire_text(listing.last) : json_null()));
+    }
+    belay_error_release(&err);
+}
+
+static bool list_event(void *context, const struct belay_event *event)
+{
+    struct listing *listing = context;
+
+    if (!has_room(listing, event->metadata, event->n_metadata)) {
+        return false;
+    }
+    listing->failed = json_array_append_new(listing->items, event_for(listing->x, event)) != 0;
+    return !listing->failed;
+}
+
+static void ask_history(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct listing listing = { .x = x };
+    size_t limit;
+
+    if (read_limit(x->query, HISTORY_MAX, HISTORY_DEFAULT, &limit, &err) != BELAY_OK) {
+        reply_error(x, &err);
+        belay_error_release(&err);
+        return;
+    }
+    listing.items = json_array();
+    if (belay_history(x->server->client, x->key, limit, list_event, &listing, &err) != BELAY_OK) {
+        json_decref(listing.items);
+        reply_error(x, &err);
+    } else if (listing.is_full) {
+        json_decref(listing.items);
+        reply_problem(x, 400, "invalid", "the last %zu events are over %d MiB; ask for fewer with limit",
+                      limit, ANSWER_MAX >> 20);
+    } else {
+        reply(x, 200, json_pack("{s:o}", "events", listing.items));
+    }
+    belay_error_release(&err);
+}
+
+/* ---- the handlers ---- */
+
+void handle_get(struct exchange *x)
+{
+    if (exchange_may_touch(x, x->key)) {
+        exchange_ask(x, ask_get, NULL);
+    }
+}
+
+void handle_queue(struct exchange *x)
+{
+    if (exchange_may_touch(x, x->key)) {
+        exchange_ask(x, ask_queue, NULL);
+    }
+}
+
+void handle_free(struct exchange *x)
+{
+    if (exchange_may_touch(x, x->key)) {
+        exchange_ask(x, ask_free, NULL);
+    }
+}
+
+void handle_list(struct exchange *x)
+{
+    exchange_ask_long(x, ask_list);
+}
+
+void handle_history(struct exchange *x)
+{
+    if (exchange_may_touch(x, x->key)) {
+        exchange_ask_long(x, ask_history);
+    }
+}

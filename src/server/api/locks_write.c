@@ -1,0 +1,407 @@
+/* What changes locks: acquire, renew, release, force. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "server/api/pending_acquire.h"
+#include "server/core/jobs.h"
+#include "server/core/routes.h"
+#include "server/core/server.h"
+#include "server/webhooks/webhooks.h"
+#include "telemetry/telemetry.h"
+
+/* ---- the body ---- */
+
+bool lock_read_body(struct exchange *x, struct body *body)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    const struct http_request *request = x->request;
+    enum belay_code code = body_read(body, x->route->fields, request->body, request->body_len, &err);
+
+    if (code == BELAY_OK && body->key != NULL && strlen(body->key) > BELAY_KEY_MAX) {
+        code = error_set(&err, BELAY_INVALID, "key has more than %d bytes", BELAY_KEY_MAX);
+    }
+    if (code != BELAY_OK) {
+        body_release(body);
+        reply_error(x, &err);
+        belay_error_release(&err);
+        return false;
+    }
+    if (body->key != NULL) {
+        memcpy(x->key, body->key, strlen(body->key) + 1);
+    }
+    if (!exchange_may_touch(x, x->key)) {
+        body_release(body);
+        return false;
+    }
+    return true;
+}
+
+/* ---- acquire ---- */
+
+/*
+ * The name of the holder for people ends in the token's: "ci", or "Alice (ci)". It
+ * is for people only: what is decided is decided by acquired_by.
+ */
+static enum belay_code make_name(const struct exchange *x, const struct body *body,
+                                 char space[BELAY_OWNER_MAX + 1], const char **out_name,
+                                 struct belay_error *err)
+{
+    const char *name = body->locked_by_name;
+
+    if (!text_is_clean(body->locked_by, BELAY_OWNER_MAX)) {
+        return error_set(err, BELAY_INVALID,
+                         "locked_by must be 1 to %d bytes of UTF-8 without control characters",
+                         BELAY_OWNER_MAX);
+    }
+    if (name == NULL || *name == '\0') {
+        /* The library's own default would name the server's user. */
+        *out_name = x->who[0] != '\0' ? x->who : body->locked_by;
+        return BELAY_OK;
+    }
+    *out_name = space;
+    return mark_name(name, x->who, "locked_by_name", space, BELAY_OWNER_MAX + 1, err);
+}
+
+enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
+                             struct belay_lock_options *options, struct belay_error *err)
+{
+    struct belay_profile profile;
+    enum belay_code code = belay_key_check(server->config, NULL, key, err); /* also before a 202 */
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    options->ttl_ms = body->ttl_ms;
+    options->wait_ms = body->wait_ms;
+    options->heartbeat_ms = body->heartbeat_ms;
+    options->stale_after_ms = body->stale_after_ms;
+    options->reentrant = body->reentrant;
+    options->owner = body->locked_by;
+    options->correlation_id = body->correlation_id;
+    options->lock_id = body->lock_id;
+    options->metadata = body->metadata;
+    options->n_metadata = body->n_metadata;
+    options->outlives_process = true; /* the holder is elsewhere: on disk before it is answered */
+    /* The names of the other profiles are not for every client. */
+    if (body->profile != NULL &&
+        belay_config_profile(server->config, body->profile, &profile, NULL) != BELAY_OK) {
+        return error_set(err, BELAY_INVALID, "there is no profile '%.60s'", body->profile);
+    }
+    code = belay_key_profile(server->config, body->profile, key, &profile, err);
+    if (code == BELAY_OK && body->profile != NULL) {
+        belay_profile_apply(&profile, options);
+        options->attempts = 0; /* who retries is the client */
+    } else if (code == BELAY_OK && options->ttl_ms == 0) {
+        options->ttl_ms = profile.ttl_ms; /* whose lock the key is by its form; 0: nobody's */
+    }
+    return code;
+}
+
+/* L6: a slice of a wait is at most a third of the ttl. */
+static int64_t slice_of(const struct belay_lock_options *options)
+{
+    enum { DEFAULT_TTL_MS = 600000 };
+    int64_t most_ms = (options->ttl_ms == 0 ? DEFAULT_TTL_MS : options->ttl_ms) / WAIT_SLICES;
+
+    return options->wait_ms < most_ms ? options->wait_ms : most_ms;
+}
+
+void handle_acquire(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    char name[BELAY_OWNER_MAX + 1];
+    struct body body;
+
+    if (!lock_read_body(x, &body)) {
+        return;
+    }
+    options.acquired_by = x->who;
+    if (make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK ||
+        fill_options(x->server, x->key, &body, &options, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    } else if (x->server->is_draining) {
+        reply_problem(x, 503, "shutting_down",
+                      "the server is stopping; ask again with the same lock_id in a moment");
+    } else if (body.has_webhook) {
+        hook_begin(x, &body, &options, options.owner_name);
+    } else if (body.lock_id == NULL || !wait_resume(x, body.lock_id, slice_of(&options))) {
+        wait_begin(x, &options, slice_of(&options));
+    }
+    belay_error_release(&err);
+    body_release(&body);
+}
+
+/* ---- the others ---- */
+
+static void on_changed(void *context, enum belay_code code, const struct belay_info *info,
+                       const struct belay_error *err)
+{
+    struct exchange *x = context;
+
+    if (code == BELAY_OK) {
+        reply_lock(x, info);
+    } else {
+        reply_error(x, err);
+    }
+}
+
+/* A heartbeat that did not come through is counted, as a holder itself does (S4.11). */
+static void on_renewed(void *context, enum belay_code code, const struct belay_info *info,
+                       const struct belay_error *err)
+{
+    struct exchange *x = context;
+    struct belay_event event = { .at_unix_ms = clock_unix_ms(),
+                                 .level = BELAY_WARN_LEVEL,
+                                 .type = "heartbeat.failed",
+                                 .key = x->key,
+                                 .lock_id = x->found_id,
+                                 .reason = err == NULL ? NULL : err->text,
+                                 .duration_ms = -1 };
+
+    if (code != BELAY_OK && code != BELAY_INVALID) {
+        server_on_event(x->server, &event);
+    }
+    on_changed(context, code, info, err);
+}
+
+/* A client of ours that holds the lock has a span for that, which what is done for it goes into. */
+static void follow_holder(const struct exchange *x, const char *lock_id)
+{
+    const char *state = x->server->telemetry == NULL ? NULL : http_header(x->request, "tracestate");
+    const char *traceparent = state == NULL ? NULL : http_header(x->request, "traceparent");
+
+    if (lock_id != NULL && traceparent != NULL && strcmp(state, "belay=hold") == 0) {
+        telemetry_held_in(x->server->telemetry, lock_id, traceparent);
+    }
+}
+
+static void follow_adopter(const struct exchange *x, const char *new_id)
+{
+    const char *traceparent = http_header(x->request, "traceparent");
+
+    if (new_id != NULL && traceparent != NULL) {
+        telemetry_belongs(x->server->telemetry, new_id, traceparent);
+    }
+}
+
+void handle_adopt(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    char name[BELAY_OWNER_MAX + 1];
+    struct body body;
+
+    if (!lock_read_body(x, &body)) {
+        return;
+    }
+    options.ttl_ms = body.ttl_ms;
+    options.heartbeat_ms = body.heartbeat_ms;
+    options.stale_after_ms = body.stale_after_ms;
+    options.owner = body.locked_by;
+    options.lock_id = body.new_lock_id;
+    options.acquired_by = x->who;
+    options.metadata = body.metadata;
+    options.n_metadata = body.n_metadata;
+    options.outlives_process = true;
+    follow_adopter(x, options.lock_id);
+    if ((body.locked_by != NULL && make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK) ||
+        belay_call_adopt(x->server->client, x->key, body.lock_id, &options, on_changed, x, &err) !=
+            BELAY_OK) {
+        reply_error(x, &err);
+    }
+    belay_error_release(&err);
+    body_release(&body);
+}
+
+void handle_renew(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct body body;
+
+    if (!lock_read_body(x, &body)) {
+        return;
+    }
+    follow_holder(x, body.lock_id);
+    (void)snprintf(x->found_id, sizeof x->found_id, "%s", body.lock_id == NULL ? "" : body.lock_id);
+    if (belay_call_renew(x->server->client, x->key, body.lock_id, body.ttl_ms, on_renewed, x, &err) !=
+        BELAY_OK) {
+        reply_error(x, &err);
+    }
+    belay_error_release(&err);
+    body_release(&body);
+}
+
+void handle_release(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_outcome outcome = BELAY_OUTCOME_COMPLETED;
+    struct body body;
+
+    if (!lock_read_body(x, &body)) {
+        return;
+    }
+    if (body.outcome != NULL && strcmp(body.outcome, "failed") == 0) {
+        outcome = BELAY_OUTCOME_FAILED;
+    }
+    /* Who still waits under this id, or is kept a place, does not want it any more. */
+    wait_abandon(x, body.lock_id);
+    (void)hook_leave(x, body.lock_id);
+    follow_holder(x, body.lock_id);
+    if (belay_call_release(x->server->client, x->key, body.lock_id, outcome, on_changed, x, &err) !=
+        BELAY_OK) {
+        reply_error(x, &err);
+    }
+    belay_error_release(&err);
+    body_release(&body);
+}
+
+/* The id of the lock that is held now, into x->found_id; or the answer that there is none. */
+static void ask_present_id(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_info *info = NULL;
+    enum belay_code code = belay_get(x->server->client, x->key, &info, &err);
+
+    if (code == BELAY_OK && (info->status != BELAY_STATUS_ACTIVE || info->lock_id == NULL)) {
+        code = error_set(&err, BELAY_NOT_FOUND, "lock '%s' is not held", x->key);
+    }
+    if (code == BELAY_OK) {
+        (void)snprintf(x->found_id, sizeof x->found_id, "%s", info->lock_id);
+    } else {
+        reply_error(x, &err);
+    }
+    belay_info_free(info);
+    belay_error_release(&err);
+}
+
+/* From the query, for clients that cannot send a body with DELETE. */
+static bool from_query(const struct exchange *x, const char *name, const char **value, char *space,
+                       size_t size)
+{
+    enum http_found found = http_query_get(x->request->query, name, space, size);
+
+    if (found == HTTP_FOUND && *value == NULL) {
+        *value = space;
+    }
+    return found != HTTP_MALFORMED;
+}
+
+/* Who ends it, for the audit trail: what they say, and who they are known to be. */
+static enum belay_code name_by(const struct exchange *x, const char *said, char *out, size_t size,
+                               struct belay_error *err)
+{
+    if (said == NULL) {
+        exchange_by(x, out, size);
+        return BELAY_OK;
+    }
+    return mark_name(said, x->who, "by", out, size, err);
+}
+
+void handle_force(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    char id[BELAY_ID_MAX + 1];
+    char reason[BELAY_REASON_MAX + 1];
+    char by[BELAY_OWNER_MAX + 1];
+    struct body body;
+    enum belay_code code = BELAY_OK;
+
+    if (!lock_read_body(x, &body)) {
+        return;
+    }
+    code = name_by(x, body.by, by, sizeof by, &err);
+    if (code != BELAY_OK) {
+        reply_error(x, &err);
+        belay_error_release(&err);
+        body_release(&body);
+        return;
+    }
+    if (!from_query(x, "reason", &body.reason, reason, sizeof reason) ||
+        !from_query(x, "lock_id", &body.lock_id, id, sizeof id)) {
+        code = error_set(&err, BELAY_INVALID, "reason or lock_id in the query is too long or not encoded");
+    }
+    if (code == BELAY_OK && body.lock_id == NULL && x->found_id[0] == '\0') {
+        belay_error_release(&err);
+        body_release(&body);
+        exchange_ask(x, ask_present_id, handle_force); /* and from the beginning */
+        return;
+    }
+    if (code == BELAY_OK) {
+        body.lock_id = body.lock_id == NULL ? x->found_id : body.lock_id;
+        code =
+            belay_call_force(x->server->client, x->key, body.lock_id, by, body.reason, on_changed, x, &err);
+    }
+    if (code != BELAY_OK) {
+        reply_error(x, &err);
+    }
+    belay_error_release(&err);
+    body_release(&body);
+}
+
+/* ---- what a holder tells ---- */
+
+/* The name of who lost it is marked like that of who acquires: nobody else's can be put on. */
+static enum belay_code name_loser(const struct exchange *x, const struct body *body,
+                                  char name[BELAY_OWNER_MAX + 1], struct belay_error *err)
+{
+    if (body->locked_by_name == NULL) {
+        (void)snprintf(name, BELAY_OWNER_MAX + 1, "%s", x->who);
+        return BELAY_OK;
+    }
+    return mark_name(body->locked_by_name, x->who, "locked_by_name", name, BELAY_OWNER_MAX + 1, err);
+}
+
+static enum belay_code check_texts(const struct body *body, struct belay_error *err)
+{
+    const struct {
+        const char *name;
+        const char *value;
+        size_t max;
+    } texts[] = { { "locked_by", body->locked_by, BELAY_OWNER_MAX },
+                  { "reason", body->reason, BELAY_REASON_MAX } };
+
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (texts[i].value != NULL && !text_is_clean(texts[i].value, texts[i].max)) {
+            return error_set(err, BELAY_INVALID,
+                             "%s must be 1 to %zu bytes of UTF-8 without control characters", texts[i].name,
+                             texts[i].max);
+        }
+    }
+    return BELAY_OK;
+}
+
+/* L9: a loss is recorded where the lock is, though only its holder knows of it. */
+void handle_lost(struct exchange *x)
+{
+    struct belay_error err = BELAY_ERROR_INIT;
+    struct belay_event event = { 0 };
+    char by[BELAY_OWNER_MAX + 1];
+    char name[BELAY_OWNER_MAX + 1];
+    struct body body;
+
+    if (!lock_read_body(x, &body)) {
+        return;
+    }
+    exchange_by(x, by, sizeof by);
+    event.key = x->key;
+    event.lock_id = body.lock_id;
+    event.token = (uint64_t)body.token;
+    event.locked_by = body.locked_by == NULL ? "" : body.locked_by;
+    event.locked_by_name = name;
+    event.by = by;
+    event.reason = body.reason;
+    event.metadata = body.metadata;
+    event.n_metadata = body.n_metadata;
+    if (check_texts(&body, &err) != BELAY_OK || name_loser(x, &body, name, &err) != BELAY_OK ||
+        belay_note_lost(x->server->client, &event, &err) != BELAY_OK) {
+        reply_error(x, &err);
+    } else {
+        reply(x, 200, json_pack("{s:s, s:b}", "key", x->key, "is_noted", 1));
+    }
+    belay_error_release(&err);
+    body_release(&body);
+}

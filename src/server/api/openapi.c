@@ -1,0 +1,325 @@
+/* /openapi.json, made from the table of routes and the tables of fields. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/core/routes.h"
+
+/* The parts that no table has. Written as JSON, and read by a parser when it is first asked for. */
+static const char components[] =
+    "{\"securitySchemes\":{\"bearer\":{\"type\":\"http\",\"scheme\":\"bearer\"},"
+    "\"basic\":{\"type\":\"http\",\"scheme\":\"basic\",\"description\":\"the token is the password\"}},"
+    "\"schemas\":{"
+    "\"Lock\":{\"type\":\"object\",\"required\":[\"key\",\"lock_id\",\"token\",\"locked_by\",\"locked_by_"
+    "name\",\"acquired_by\","
+    "\"status\",\"outcome\",\"locked_at\",\"expires_at\",\"last_heartbeat\",\"ttl_ms\",\"expires_in_ms\","
+    "\"valid_for_ms\",\"is_stale\",\"metadata\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},"
+    "\"lock_id\":{\"type\":[\"string\",\"null\"],\"description\":\"null for who neither acquired it nor is "
+    "an admin\"},"
+    "\"token\":{\"type\":[\"integer\",\"null\"],\"description\":\"the fencing token\"},"
+    "\"locked_by\":{\"type\":[\"string\",\"null\"]},\"locked_by_name\":{\"type\":[\"string\",\"null\"]},"
+    "\"acquired_by\":{\"type\":[\"string\",\"null\"],\"description\":\"the name of the token that acquired "
+    "it; null: without one\"},"
+    "\"status\":{\"type\":[\"string\",\"null\"],\"enum\":[\"active\",\"expired\",\"released\",null]},"
+    "\"outcome\":{\"type\":[\"string\",\"null\"],\"enum\":[\"completed\",\"failed\",\"forced\",null]},"
+    "\"locked_at\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},"
+    "\"expires_at\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},"
+    "\"last_heartbeat\":{\"type\":[\"string\",\"null\"],\"format\":\"date-time\"},"
+    "\"ttl_ms\":{\"type\":[\"integer\",\"null\"]},\"expires_in_ms\":{\"type\":[\"integer\",\"null\"]},"
+    "\"valid_for_ms\":{\"type\":[\"integer\",\"null\"],\"description\":\"how long the holder may rely on "
+    "the lock, counted from before it sent this request; only in answers to acquire, adopt and renew\"},"
+    "\"is_stale\":{\"type\":\"boolean\"},"
+    "\"metadata\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}}}},"
+    "\"LockList\":{\"type\":\"object\",\"required\":[\"locks\",\"waiting\",\"next_cursor\"],\"properties\":{"
+    "\"waiting\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"},"
+    "\"description\":\"how many wait, by key; without the keys for which nobody does\"},"
+    "\"locks\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Lock\"}},"
+    "\"next_cursor\":{\"type\":[\"string\",\"null\"]}}},"
+    "\"Event\":{\"type\":\"object\",\"required\":[\"id\",\"timestamp\",\"level\",\"event\",\"lock_key\"],"
+    "\"properties\":{"
+    "\"id\":{\"type\":[\"integer\",\"null\"]},\"timestamp\":{\"type\":\"string\",\"format\":\"date-time\"},"
+    "\"level\":{\"type\":\"string\",\"enum\":[\"INFO\",\"WARN\"]},\"event\":{\"type\":\"string\"},"
+    "\"lock_key\":{\"type\":\"string\"},\"lock_id\":{\"type\":[\"string\",\"null\"]},"
+    "\"token\":{\"type\":[\"integer\",\"null\"]},\"locked_by\":{\"type\":[\"string\",\"null\"]},"
+    "\"locked_by_name\":{\"type\":[\"string\",\"null\"]},\"by\":{\"type\":[\"string\",\"null\"]},"
+    "\"reason\":{\"type\":[\"string\",\"null\"]},\"duration_seconds\":{\"type\":[\"number\",\"null\"]},"
+    "\"metadata\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}}}},"
+    "\"EventList\":{\"type\":\"object\",\"required\":[\"events\"],\"properties\":{"
+    "\"events\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/Event\"}}}},"
+    "\"Queue\":{\"type\":\"object\",\"required\":[\"key\",\"lock\",\"waiting\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},\"lock\":{\"$ref\":\"#/components/schemas/Lock\"},"
+    "\"waiting\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{"
+    "\"position\":{\"type\":\"integer\"},\"key\":{\"type\":\"string\"},\"locked_by\":{\"type\":\"string\"},"
+    "\"locked_by_name\":{\"type\":\"string\"},\"since\":{\"type\":\"string\",\"format\":\"date-time\"}}}}}},"
+    "\"Queued\":{\"type\":\"object\",\"required\":[\"key\",\"lock_id\",\"locked_by\",\"status\",\"position\","
+    "\"wait_until\"],\"properties\":{\"key\":{\"type\":\"string\"},\"lock_id\":{\"type\":\"string\"},"
+    "\"locked_by\":{\"type\":\"string\"},\"status\":{\"type\":\"string\",\"enum\":[\"queued\",\"calling\","
+    "\"delivered\",\"cancelled\"]},\"position\":{\"type\":[\"integer\",\"null\"],\"description\":\"how many "
+    "wait before it\"},\"wait_until\":{\"type\":\"string\",\"format\":\"date-time\"}}},"
+    "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","
+    "\"required\":[\"code\",\"message\"],\"properties\":{\"code\":{\"type\":\"string\"},"
+    "\"message\":{\"type\":\"string\"},"
+    "\"lock\":{\"oneOf\":[{\"$ref\":\"#/components/schemas/Lock\"},{\"type\":\"null\"}]},"
+    "\"position\":{\"type\":[\"integer\",\"null\"],\"description\":\"after a wait: how many wait before "
+    "you\"},"
+    "\"place_kept_ms\":{\"type\":\"integer\",\"description\":\"after a wait: ask again with the same lock_id "
+    "within this time to keep the place\"},"
+    "\"hint\":{\"type\":\"string\",\"description\":\"after a wait: how to keep the place\"}}}}}}}";
+
+/* The rest, mostly what only a dashboard asks for. */
+static const char view_schemas[] =
+    "{"
+    "\"Free\":{\"type\":\"object\",\"required\":[\"key\",\"is_free\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},\"is_free\":{\"type\":\"boolean\",\"enum\":[true]}}},"
+    "\"Noted\":{\"type\":\"object\",\"required\":[\"key\",\"is_noted\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},\"is_noted\":{\"type\":\"boolean\",\"enum\":[true]}}},"
+    "\"Health\":{\"type\":\"object\",\"required\":[\"status\",\"version\",\"locking_enabled\"],"
+    "\"properties\":{\"status\":{\"type\":\"string\"},\"version\":{\"type\":\"string\"},"
+    "\"locking_enabled\":{\"type\":\"boolean\",\"description\":\"false while the kill switch grants every "
+    "lock\"}}},"
+    "\"Tree\":{\"type\":\"object\",\"required\":[\"key\",\"above\",\"below\",\"has_more\"],\"properties\":{"
+    "\"key\":{\"type\":\"string\"},"
+    "\"above\":{\"type\":\"array\",\"description\":\"nearest first\",\"items\":{\"type\":\"object\","
+    "\"required\":[\"key\",\"lock\"],\"properties\":{\"key\":{\"type\":\"string\"},"
+    "\"lock\":{\"oneOf\":[{\"$ref\":\"#/components/schemas/Lock\"},{\"type\":\"null\"}]}}}},"
+    "\"below\":{\"type\":\"array\",\"description\":\"those that are held\","
+    "\"items\":{\"$ref\":\"#/components/schemas/Lock\"}},"
+    "\"has_more\":{\"type\":\"boolean\",\"description\":\"there are more below\"}}},"
+    "\"StatsStep\":{\"type\":\"object\",\"required\":[\"at\",\"acquired\"],\"additionalProperties\":{"
+    "\"type\":[\"integer\",\"null\"]},\"properties\":{\"at\":{\"type\":\"string\",\"format\":\"date-time\"},"
+    "\"held_p50_ms\":{\"type\":[\"integer\",\"null\"],\"description\":\"half were held no longer; to within "
+    "a "
+    "quarter\"}}},"
+    "\"Stats\":{\"type\":\"object\",\"required\":[\"step_ms\",\"total\",\"steps\",\"is_complete\"],"
+    "\"properties\":{"
+    "\"step_ms\":{\"type\":\"integer\"},\"total\":{\"$ref\":\"#/components/schemas/StatsStep\"},"
+    "\"steps\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/StatsStep\"}},"
+    "\"is_complete\":{\"type\":\"boolean\",\"description\":\"false while events of before are still being "
+    "counted\"}}},"
+    "\"Me\":{\"type\":\"object\",\"required\":[\"name\",\"role\",\"keys\",\"needs_token\",\"version\","
+    "\"store\",\"now\",\"locking_enabled\"],"
+    "\"properties\":{\"name\":{\"type\":[\"string\",\"null\"]},\"role\":{\"type\":\"string\","
+    "\"enum\":[\"reader\",\"locker\",\"admin\"]},"
+    "\"keys\":{\"type\":\"array\",\"description\":\"patterns; empty: every "
+    "key\",\"items\":{\"type\":\"string\"}},"
+    "\"needs_token\":{\"type\":\"boolean\"},\"version\":{\"type\":\"string\"},"
+    "\"store\":{\"type\":\"string\",\"description\":\"its kind: sqlite or dynamodb\"},"
+    "\"locking_enabled\":{\"type\":\"boolean\"},"
+    "\"now\":{\"type\":\"string\",\"format\":\"date-time\"}}}}";
+
+struct meaning {
+    int status;
+    const char *says;
+};
+
+static const struct meaning meanings[] = {
+    { 200, "Done" },
+    { 202, "Queued: the webhook will be called with the lock" },
+    { 400, "The request is wrong; nothing was changed. Code: invalid" },
+    { 401, "No token, or one that this server does not know. Code: unauthorized" },
+    { 403, "Not for this token, key or site. Codes: not_permitted, cross_origin, wrong_host" },
+    { 404, "There is no such lock, or nobody holds it. Code: not_found" },
+    { 409, "Codes: refused (of another version), lock_held, not_holder, lease_lost, id_used, superseded" },
+    { 423, "Somebody else has the lock; the body is what Terraform said when it took it" },
+    { 412, "It has changed since it was loaded; nothing was saved. Codes: not_holder, refused" },
+    { 428, "Neither If-Match nor If-None-Match. Code: refused" },
+    { 413, "The body is too large. Code: body_too_large" },
+    { 503,
+      "Come back: the store did not answer, or the server is stopping. Codes: unreachable, shutting_down, "
+      "too_many_failures, busy, no_memory. Or the configuration is wrong, or something in the store: "
+      "bad_config, bad_content" },
+    { 504, "Unknown: it may have happened. Repeat with the same lock_id. Code: unknown_outcome" },
+};
+
+static const char *meaning_of(int status)
+{
+    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
+        if (meanings[i].status == status) {
+            return meanings[i].says;
+        }
+    }
+    return "";
+}
+
+static json_t *body_schema(const struct body_field *fields);
+
+static json_t *field_schema(const struct body_field *field)
+{
+    switch (field->type) {
+    case BODY_NUMBER:
+        return json_pack("{s:s, s:I, s:I, s:s}", "type", "integer", "minimum", (json_int_t)field->min,
+                         "maximum", (json_int_t)field->max, "description", field->about);
+    case BODY_SWITCH:
+        return json_pack("{s:s, s:s}", "type", "boolean", "description", field->about);
+    case BODY_METADATA:
+        return json_pack("{s:s, s:{s:s}, s:i, s:s}", "type", "object", "additionalProperties", "type",
+                         "string", "maxProperties", BELAY_META_MAX, "description", field->about);
+    case BODY_WEBHOOK: {
+        json_t *schema = body_schema(webhook_fields);
+
+        (void)json_object_set_new(schema, "description", json_string(field->about));
+        return schema;
+    }
+    case BODY_CHOICE:
+        /* There is one such field, and it has these two. */
+        return json_pack("{s:s, s:[s, s], s:s}", "type", "string", "enum", "completed", "failed",
+                         "description", field->about);
+    case BODY_TEXT:
+        break;
+    }
+    return json_pack("{s:s, s:s}", "type", "string", "description", field->about);
+}
+
+static json_t *body_schema(const struct body_field *fields)
+{
+    json_t *properties = json_object();
+    json_t *required = json_array();
+
+    for (; fields->name != NULL; fields++) {
+        (void)json_object_set_new(properties, fields->name, field_schema(fields));
+        if (fields->is_required) {
+            (void)json_array_append_new(required, json_string(fields->name));
+        }
+    }
+    return json_pack("{s:s, s:b, s:o, s:o}", "type", "object", "additionalProperties", 0, "required",
+                     required, "properties", properties);
+}
+
+static json_t *parameters_of(const struct route *route)
+{
+    json_t *parameters = json_array();
+
+    for (const char *at = strchr(route->path, '{'); at != NULL; at = strchr(at + 1, '{')) {
+        char name[16];
+
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(at + 1, "}"), at + 1);
+        if (strcmp(name, "key") == 0) {
+            continue;
+        }
+        (void)json_array_append_new(parameters, json_pack("{s:s, s:s, s:b, s:s, s:{s:s}}", "name", name, "in",
+                                                          "path", "required", 1, "description",
+                                                          "percent-encoded", "schema", "type", "string"));
+    }
+    if (strstr(route->path, "{key}") != NULL) {
+        (void)json_array_append_new(parameters, json_pack("{s:s, s:s, s:b, s:s, s:{s:s, s:i}}", "name", "key",
+                                                          "in", "path", "required", 1, "description",
+                                                          "the lock's key, percent-encoded", "schema", "type",
+                                                          "string", "maxLength", BELAY_KEY_MAX));
+    }
+    for (size_t i = 0; route->query[i].name != NULL; i++) {
+        const struct route_query *query = &route->query[i];
+
+        (void)json_array_append_new(parameters,
+                                    json_pack("{s:s, s:s, s:s, s:{s:s}}", "name", query->name, "in", "query",
+                                              "description", query->about, "schema", "type", query->type));
+    }
+    return parameters;
+}
+
+static json_t *answer_of(const struct route *route, int status)
+{
+    const char *schema = status == 202 ? "Queued" : route->schema;
+    char ref[64];
+
+    if (status == 423) {
+        return json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", meaning_of(status), "content",
+                         "application/json", "schema", "$ref", "#/components/schemas/TerraformLock");
+    }
+    if (status != 200 && status != 202) {
+        return json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", meaning_of(status), "content",
+                         "application/json", "schema", "$ref", "#/components/schemas/Error");
+    }
+    if (strchr(route->schema, '/') != NULL) {
+        return json_pack("{s:s, s:{s:{s:{}}}}", "description", route->summary, "content", route->schema,
+                         "schema");
+    }
+    (void)snprintf(ref, sizeof ref, "#/components/schemas/%s", schema);
+    return json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", meaning_of(status), "content",
+                     "application/json", "schema", "$ref", ref);
+}
+
+static json_t *operation_of(const struct route *route)
+{
+    json_t *answers = json_object();
+    json_t *operation;
+    char status[8];
+
+    for (size_t i = 0; route->statuses[i] != 0; i++) {
+        (void)snprintf(status, sizeof status, "%d", route->statuses[i]);
+        (void)json_object_set_new(answers, status, answer_of(route, route->statuses[i]));
+    }
+    operation = json_pack("{s:s, s:o, s:o, s:s}", "summary", route->summary, "parameters",
+                          parameters_of(route), "responses", answers, "x-belay-role", role_name(route->role));
+    if (operation == NULL) {
+        return NULL;
+    }
+    if (route->role != ROLE_NONE) {
+        (void)json_object_set_new(operation, "security", json_pack("[{s:[]}, {s:[]}]", "bearer", "basic"));
+    }
+    if (route->fields != NULL) {
+        (void)json_object_set_new(operation, "requestBody",
+                                  json_pack("{s:b, s:{s:{s:o}}}", "required", route->fields->is_required,
+                                            "content", "application/json", "schema",
+                                            body_schema(route->fields)));
+    }
+    if (route->body != NULL) {
+        char ref[64];
+
+        (void)snprintf(ref, sizeof ref, "#/components/schemas/%s", route->body);
+        (void)json_object_set_new(operation, "requestBody",
+                                  json_pack("{s:b, s:{s:{s:{s:s}}}}", "required", 0, "content",
+                                            "application/json", "schema", "$ref", ref));
+    }
+    return operation;
+}
+
+/* The schemas of locks, of what a dashboard shows, and of applications and databases. */
+static json_t *components_make(void)
+{
+    const char *const more[] = { view_schemas, guard_schemas[0], guard_schemas[1], state_schemas };
+    json_t *all = json_loads(components, 0, NULL);
+
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        (void)json_object_update_new(json_object_get(all, "schemas"), json_loads(more[i], 0, NULL));
+    }
+    return all;
+}
+
+/* In lower case. OpenAPI knows some methods only; the others are extensions of it: "x-lock". */
+static void name_method(const char *method, char *out, size_t size)
+{
+    bool is_known = strstr(" GET POST PUT DELETE ", method) != NULL && strcmp(method, "LOCK") != 0;
+
+    (void)snprintf(out, size, "%s%s", is_known ? "" : "x-", method);
+    for (; *out != '\0'; out++) {
+        *out = *out >= 'A' && *out <= 'Z' ? (char)(*out | 0x20) : *out;
+    }
+}
+
+char *openapi_make(void)
+{
+    json_t *paths = json_object();
+    json_t *document;
+    char *text;
+
+    for (size_t i = 0; i < n_routes; i++) {
+        json_t *path = json_object_get(paths, routes[i].path);
+        char method[16];
+
+        if (path == NULL) {
+            path = json_object();
+            (void)json_object_set_new(paths, routes[i].path, path);
+        }
+        name_method(routes[i].method, method, sizeof method);
+        (void)json_object_set_new(path, method, operation_of(&routes[i]));
+    }
+    document = json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o}", "openapi", "3.1.0", "info", "title", "belay",
+                         "version", belay_version(), "description",
+                         "One deploy, build, migration or database stop at a time.", "paths", paths,
+                         "components", components_make());
+    text = document == NULL ? NULL : json_dumps(document, JSON_INDENT(1));
+    json_decref(document);
+    return text;
+}

@@ -1,0 +1,114 @@
+#include "server/core/flat_json.h"
+
+#include <string.h>
+
+#include "base/text.h"
+
+enum { DIGITS_MAX = 18 }; /* of which none is too many for a number */
+
+static void skip_space(struct flat_json *json)
+{
+    while (json->at < json->end &&
+           (*json->at == ' ' || *json->at == '\n' || *json->at == '\t' || *json->at == '\r')) {
+        json->at++;
+    }
+}
+
+static bool take(struct flat_json *json, char c)
+{
+    skip_space(json);
+    if (json->at == json->end || *json->at != c) {
+        return false;
+    }
+    json->at++;
+    return true;
+}
+
+/* The text behind a quotation mark, up to the next. */
+static bool take_text(struct flat_json *json, const char **out_text)
+{
+    char *from = json->at;
+    char *to = from + text_plain(from, (size_t)(json->end - from));
+
+    if (to == json->end || *to != '"') {
+        return false;
+    }
+    *to = '\0';
+    *out_text = from;
+    json->at = to + 1;
+    return true;
+}
+
+static bool take_number(struct flat_json *json, int64_t *out)
+{
+    const char *from = json->at;
+    int64_t value = 0;
+
+    while (json->at < json->end && *json->at >= '0' && *json->at <= '9') {
+        value = json->at - from < DIGITS_MAX ? value * 10 + (*json->at - '0') : 0;
+        json->at++;
+    }
+    if (json->at == from || json->at - from > DIGITS_MAX || (*from == '0' && json->at - from > 1)) {
+        return false;
+    }
+    *out = value; /* what is behind it, a fraction say, is no comma and no brace */
+    return true;
+}
+
+static bool take_word(struct flat_json *json, enum flat_kind *out)
+{
+    static const struct {
+        const char *text;
+        enum flat_kind kind;
+    } words[] = { { "true", FLAT_TRUE }, { "false", FLAT_FALSE }, { "null", FLAT_NULL } };
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t len = strlen(words[i].text);
+
+        if ((size_t)(json->end - json->at) >= len && memcmp(json->at, words[i].text, len) == 0) {
+            json->at += len;
+            *out = words[i].kind;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool take_value(struct flat_json *json, struct flat_member *out)
+{
+    if (take(json, '"')) {
+        out->kind = FLAT_TEXT;
+        return take_text(json, &out->text);
+    }
+    if (json->at < json->end && *json->at >= '0' && *json->at <= '9') {
+        out->kind = FLAT_NUMBER;
+        return take_number(json, &out->number);
+    }
+    return take_word(json, &out->kind);
+}
+
+/* Behind the last brace there is nothing more. */
+static enum flat_step end_with(struct flat_json *json)
+{
+    skip_space(json);
+    return json->at == json->end ? FLAT_END : FLAT_OTHER;
+}
+
+enum flat_step flat_json_next(struct flat_json *json, struct flat_member *out)
+{
+    bool is_first = !json->has_begun;
+
+    json->has_begun = true;
+    if (is_first && !take(json, '{')) {
+        return FLAT_OTHER;
+    }
+    if (take(json, '}')) {
+        return end_with(json);
+    }
+    if (!is_first && !take(json, ',')) {
+        return FLAT_OTHER;
+    }
+    return take(json, '"') && take_text(json, &out->name) && take(json, ':') && take_value(json, out)
+               ? FLAT_MEMBER
+               : FLAT_OTHER;
+}

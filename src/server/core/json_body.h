@@ -1,0 +1,63 @@
+/* Bodies of requests, read strictly: what is not understood is an error that names it. */
+#ifndef SERVER_CORE_JSON_BODY_H
+#define SERVER_CORE_JSON_BODY_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "belay.h"
+
+enum body_type { BODY_TEXT, BODY_NUMBER, BODY_SWITCH, BODY_CHOICE, BODY_METADATA, BODY_WEBHOOK };
+
+struct body_field {
+    const char *name; /* NULL ends a table */
+    enum body_type type;
+    bool is_required;
+    size_t offset; /* in struct body */
+    int64_t min;
+    int64_t max;
+    const char *choices; /* BODY_CHOICE: "completed|failed" */
+    const char *about;
+};
+
+struct body {
+    json_t *root; /* owned; the texts point into it, or into `text`; NULL: it was a plain object */
+    char *text;   /* owned; or NULL */
+    const char *key;
+    const char *locked_by;
+    const char *locked_by_name;
+    const char *lock_id;
+    const char *new_lock_id;
+    const char *profile;
+    const char *correlation_id;
+    const char *outcome;
+    const char *reason;
+    const char *by;
+    int64_t ttl_ms;
+    int64_t wait_ms;
+    int64_t heartbeat_ms;
+    int64_t stale_after_ms;
+    int64_t token;
+    bool reentrant;
+    bool has_webhook;
+    const char *webhook_url;
+    const char *webhook_secret;
+    int64_t webhook_timeout_ms;
+    size_t n_metadata;
+    struct belay_meta metadata[BELAY_META_MAX + 1]; /* last: it is counted, and not cleared */
+};
+
+/* The tables: of a route with the key in its body, and (one further) of one with the key in its path. */
+extern const struct body_field acquire_fields[], adopt_fields[], renew_fields[], release_fields[],
+    force_fields[], lost_fields[], held_fields[];
+extern const struct body_field webhook_fields[]; /* inside "webhook" */
+
+/* BELAY_INVALID says what is wrong. Release the body in any case. */
+enum belay_code body_read(struct body *body, const struct body_field *fields, const char *text, size_t len,
+                          struct belay_error *err);
+/* The same with what was parsed before; takes the reference. */
+enum belay_code body_read_json(struct body *body, const struct body_field *fields, json_t *root,
+                               struct belay_error *err);
+void body_release(struct body *body);
+
+#endif

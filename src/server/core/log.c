@@ -1,0 +1,211 @@
+#include "server/core/log.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+
+enum {
+    LOG_BUFFER_MAX = 1 << 20,
+    LOG_FLUSH_AT = 64 << 10,
+    LOG_TEXT_MAX = 1024,
+    END_LOOKS = 10,
+    END_LOOK_MS = 100
+};
+
+static const char *const level_names[] = { "info", "warn", "error" };
+
+void log_begin(struct log *log, bool is_json)
+{
+    struct stat about;
+
+    log->out = (struct buf)BUF_INIT(LOG_BUFFER_MAX);
+    log->is_json = is_json;
+    log->is_file = fstat(STDERR_FILENO, &about) == 0 &&
+                   (S_ISREG(about.st_mode) || (S_ISCHR(about.st_mode) && !isatty(STDERR_FILENO)));
+    (void)pthread_mutex_init(&log->mutex, NULL);
+}
+
+/* What a request says of itself is hostile: only printable ASCII is written as it is. */
+static void add_odd(struct log *log, unsigned char c)
+{
+    if (log->is_json && (c == '"' || c == '\\')) {
+        buf_addf(&log->out, "\\%c", c);
+    } else if (c >= 0x20 && c < 0x7f) {
+        buf_add(&log->out, &c, 1);
+    } else {
+        buf_addf(&log->out, log->is_json ? "\\u%04x" : "\\x%02x", c);
+    }
+}
+
+static void add_text(struct log *log, const char *text)
+{
+    size_t len = strnlen(text, LOG_TEXT_MAX);
+    size_t at = 0;
+
+    while (at < len) {
+        size_t n = text_plain(text + at, len - at);
+
+        buf_add(&log->out, text + at, n);
+        at += n;
+        if (at < len) {
+            add_odd(log, (unsigned char)text[at++]);
+        }
+    }
+}
+
+/* Without printf(), here and below: a line is written for every request. */
+static void end_member(struct log *log, const char *text)
+{
+    if (log->is_json) {
+        add_text(log, text);
+        buf_adds(&log->out, "\"");
+    } else {
+        add_text(log, *text == '\0' ? "-" : text);
+    }
+}
+
+/* A macro, so that the length of the name is known to the compiler. */
+#define ADD_MEMBER(log, name, text)                                                                          \
+    do {                                                                                                     \
+        if ((log)->is_json) {                                                                                \
+            buf_adds(&(log)->out, ",\"" name "\":\"");                                                       \
+        } else {                                                                                             \
+            buf_adds(&(log)->out, " " name "=");                                                             \
+        }                                                                                                    \
+        end_member(log, text);                                                                               \
+    } while (0)
+
+static void begin_line(struct log *log, enum log_level level, const char *event)
+{
+    char now[CLOCK_TEXT_SIZE];
+
+    clock_format_utc(now, clock_unix_ms(), true);
+    (void)pthread_mutex_lock(&log->mutex); /* until end_line() */
+    if (log->is_json) {
+        buf_adds(&log->out, "{\"timestamp\":\"");
+        buf_adds(&log->out, now);
+        buf_adds(&log->out, "\",\"level\":\"");
+        buf_adds(&log->out, level_names[level]);
+        buf_adds(&log->out, "\",\"event\":\"");
+        buf_adds(&log->out, event); /* a word of ours */
+        buf_adds(&log->out, "\"");
+    } else {
+        buf_addf(&log->out, "%s %-5s %s", now, level_names[level], event);
+    }
+}
+
+/* Who reads standard error may be slow, or asleep: locks do not wait for that. */
+static bool has_room(void)
+{
+    struct pollfd about = { .fd = STDERR_FILENO, .events = POLLOUT };
+
+    return poll(&about, 1, 0) > 0;
+}
+
+/* Returns how much was taken, or need not be kept. */
+static size_t write_some(const struct log *log)
+{
+    size_t at = 0;
+
+    while (at < log->out.len && (log->is_file || has_room())) {
+        size_t len = log->out.len - at;
+        ssize_t n;
+
+        len =
+            log->is_file || len < PIPE_BUF ? len : PIPE_BUF; /* so much does not block where there is room */
+        n = write(STDERR_FILENO, log->out.data + at, len);
+        if (n < 0 && errno != EINTR && errno != EAGAIN) {
+            return log->out.len; /* a log that nobody takes must not end the server */
+        }
+        if (n < 0 && errno == EAGAIN) {
+            break;
+        }
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return at;
+}
+
+/* What is not taken stays for the next time, as long as there is room for it. */
+static void flush(struct log *log)
+{
+    static const char lost[] = "{\"level\":\"error\",\"event\":\"log\",\"message\":\"lines were lost\"}\n";
+    size_t taken = write_some(log);
+
+    if (log->out.failed) {
+        buf_release(&log->out);
+        log->out = (struct buf)BUF_INIT(LOG_BUFFER_MAX);
+        buf_adds(&log->out, lost);
+    } else if (taken > 0) {
+        log->out.len -= taken;
+        memmove(log->out.data, log->out.data + taken, log->out.len);
+    }
+}
+
+static void end_line(struct log *log)
+{
+    buf_adds(&log->out, log->is_json ? "}\n" : "\n");
+    if (log->out.len >= LOG_FLUSH_AT || log->out.failed) {
+        flush(log);
+    }
+    (void)pthread_mutex_unlock(&log->mutex);
+}
+
+void log_request(struct log *log, const struct log_request *line)
+{
+    begin_line(log, line->status >= 500 ? LOG_ERROR : LOG_INFO, "request");
+    ADD_MEMBER(log, "request_id", line->id);
+    ADD_MEMBER(log, "method", line->method);
+    ADD_MEMBER(log, "path", line->path);
+    buf_adds(&log->out, log->is_json ? ",\"status\":" : " ");
+    buf_add_number(&log->out, line->status);
+    buf_adds(&log->out, log->is_json ? ",\"duration_ms\":" : " ");
+    buf_add_number(&log->out, line->duration_ms);
+    buf_adds(&log->out, log->is_json ? "" : "ms");
+    ADD_MEMBER(log, "peer", line->peer);
+    ADD_MEMBER(log, "who", line->who);
+    end_line(log);
+}
+
+void log_note(struct log *log, enum log_level level, const char *event, const char *format, ...)
+{
+    char text[LOG_TEXT_MAX];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    begin_line(log, level, event);
+    if (log->is_json) {
+        ADD_MEMBER(log, "message", text);
+    } else {
+        buf_adds(&log->out, ": ");
+        add_text(log, text);
+    }
+    end_line(log);
+}
+
+void log_flush(struct log *log)
+{
+    (void)pthread_mutex_lock(&log->mutex);
+    flush(log);
+    (void)pthread_mutex_unlock(&log->mutex);
+}
+
+void log_end(struct log *log)
+{
+    struct pollfd about = { .fd = STDERR_FILENO, .events = POLLOUT };
+
+    log_flush(log);
+    for (int i = 0; log->out.len > 0 && i < END_LOOKS && poll(&about, 1, END_LOOK_MS) >= 0; i++) {
+        log_flush(log);
+    }
+    buf_release(&log->out);
+}

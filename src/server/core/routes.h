@@ -1,0 +1,54 @@
+/* The one table of what this server answers: it drives dispatch, 405 and /openapi.json. */
+#ifndef SERVER_CORE_ROUTES_H
+#define SERVER_CORE_ROUTES_H
+
+#include "server/core/json_body.h"
+#include "server/core/server.h"
+
+enum { ROUTE_QUERY_MAX = 18, ROUTE_STATUS_MAX = 14, ROUTE_NAMES_MAX = 3 };
+#define ROUTE_LARGE_BODY ((size_t)200 << 20)
+
+struct route_query {
+    const char *name;
+    const char *type; /* of JSON Schema */
+    const char *about;
+};
+
+struct route {
+    const char *method;
+    const char *path; /* with {key} for a key, {name}, {id}; at most ROUTE_NAMES_MAX of them */
+    enum role role;   /* ROLE_NONE: for everybody */
+    route_handler *handle;
+    const struct body_field *fields; /* of the body; NULL: takes none */
+    struct route_query query[ROUTE_QUERY_MAX + 1];
+    const char *schema; /* of a 200: "Lock", "LockList", …; or a media type */
+    int statuses[ROUTE_STATUS_MAX + 1];
+    const char *summary;
+    const char *body; /* a schema's name, of a body that no table of fields describes; NULL: see `fields` */
+};
+
+extern const struct route routes[];
+extern const size_t n_routes;
+
+/*
+ * The route for this request. NULL: none; then *out_allow is what the path would
+ * take ("GET, HEAD"), or empty if there is no such path. `names` are those in the
+ * path, still encoded; their data is NULL where there is none.
+ */
+enum { ROUTE_ALLOW_SIZE = 64 };
+const struct route *route_find(const struct http_request *request, struct http_slice names[ROUTE_NAMES_MAX],
+                               char out_allow[ROUTE_ALLOW_SIZE]);
+
+/* Its body may have ROUTE_LARGE_BODY bytes, if who sends it has the role. */
+bool route_is_large(const struct route *route);
+
+/* False, and answered, if the query has a name that this route does not know. */
+bool route_check_query(struct exchange *x);
+
+extern const char *const guard_schemas[2]; /* guard_schema.c; objects of schemas, as JSON */
+extern const char state_schemas[];         /* state_schema.c; likewise */
+
+/* The whole OpenAPI document; NULL without memory. */
+char *openapi_make(void);
+
+#endif

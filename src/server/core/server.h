@@ -1,0 +1,219 @@
+/*
+ * The HTTP API of `belay serve`, over include/belay.h and the front in
+ * src/server/http. For src/server only. One thread: the loop's.
+ */
+#ifndef SERVER_CORE_SERVER_H
+#define SERVER_CORE_SERVER_H
+
+#include <jansson.h>
+#include <pthread.h>
+
+#include "belay.h"
+#include "server/core/auth.h"
+#include "server/core/group_commit.h"
+#include "server/core/log.h"
+#include "server/core/site.h"
+#include "server/http/http_server.h"
+
+struct body;
+struct guard_counts;
+struct holder;
+struct holders;
+struct hooks;
+struct later;
+struct route;
+struct wait;
+struct waits;
+struct feed;
+struct asks;
+struct jobs;
+struct live;
+struct stream;
+struct metrics;
+struct telemetry;
+struct state_pool;
+
+struct server {
+    struct loop *loop;           /* owned */
+    struct http_server *http;    /* owned */
+    struct belay_client *client; /* owned */
+    struct belay_config *config; /* owned; the client borrows it, so it stays as it was at the start */
+    struct tokens *tokens;       /* a reference; replaced on SIGHUP */
+    struct delays delays;        /* answers to wrong tokens that are held back */
+    struct waits *waits;         /* borrowed, as are the next two and `guard`, from serve.c */
+    struct holders *holders;     /* who wait to hear that they have lost their locks */
+    struct hooks *hooks;
+    struct feed *feed;           /* owned; those who listen to events */
+    struct jobs *jobs;           /* owned; what is done in threads */
+    struct state_pool *states;   /* owned; where states are kept */
+    struct guard_counts *guard;  /* what became of stops and starts */
+    struct metrics *metrics;     /* owned */
+    struct telemetry *telemetry; /* owned; NULL: none is asked for */
+    struct live *live;           /* owned; those who look at a dashboard */
+    pthread_t thread;            /* the loop's */
+    struct log log;
+    struct turn turn;
+    char run[17];            /* what begins the ids of this run's requests */
+    bool is_insecure;        /* --insecure */
+    struct site_names names; /* that it listens on */
+    struct asks *asks;       /* borrowed; NULL: the store is on this machine, and is asked at once */
+    struct asks *aside;      /* owned; for what takes long on any store */
+    bool is_draining;
+    bool has_failed;        /* the store cannot say what is on disk */
+    char *openapi;          /* owned; made once */
+    struct exchange *spare; /* owned; ended ones, for the next requests */
+    size_t n_spare;
+    struct buf line; /* where a lock is written before it is answered */
+};
+
+enum { REQUEST_ID_SIZE = 65 };
+
+/* One request that is being answered. */
+struct exchange {
+    struct exchange *next;        /* of those that are spare, or wait for the same */
+    struct server *server;        /* borrowed */
+    struct http_request *request; /* borrowed; NULL once the client is gone */
+    int64_t began_us;             /* boot clock */
+    const struct route *route;    /* NULL: none fits */
+    struct tokens *tokens;        /* a reference to the table of `token`; NULL: none was asked for */
+    const struct token *token;    /* borrowed from `tokens`; valid until the exchange ends */
+    struct wait *wait;            /* borrowed; NULL: waits for no lock */
+    struct holder *holder;        /* borrowed; NULL: does not wait to hear of a loss */
+    struct stream *stream;        /* borrowed; NULL: is on no stream of events */
+    const char *query;   /* borrowed from the request; or, while a thread asks the store, from `copy` */
+    char *copy;          /* owned; or NULL */
+    struct later *later; /* owned; not NULL: a thread has it, and keeps its answer (ask.c) */
+    const char *allow;   /* borrowed; with a 405: the methods of this path */
+    enum role role;
+    /* Only the first byte of these is cleared. */
+    char who[AUTH_NAME_MAX + 1]; /* "" if nobody had to say */
+    char id[REQUEST_ID_SIZE];
+    char key[BELAY_KEY_MAX + 1];     /* "" until it is known */
+    char more[2][BELAY_KEY_MAX + 1]; /* further names in the path */
+    char found_id[BELAY_ID_MAX + 1]; /* DELETE of a lock: of the one that is held; renew: as it was given */
+};
+
+/* ---- exchange.c ---- */
+
+/* What the HTTP front calls. */
+void exchange_handle(void *context, struct http_request *request);
+bool exchange_admit(void *context, const struct http_request *request, size_t *max_body);
+
+/* Each answers, writes the log line and frees the exchange. */
+void reply(struct exchange *x, int status, json_t *body); /* takes the body */
+/* 200 and the lock, with its id: for who has just named it or been given it. */
+void reply_lock(struct exchange *x, const struct belay_info *info);
+/* The same as JSON text, which is taken; NULL: there was no memory for it. */
+void reply_line(struct exchange *x, int status, char *line);
+void reply_text(struct exchange *x, int status, const char *type, const char *text, size_t len);
+/* With these headers and X-Request-Id and no others. */
+void reply_with(struct exchange *x, int status, const struct http_header *headers, size_t n, const void *body,
+                size_t len);
+/* The same without a copy of the body, which is released in any case. */
+void reply_shared(struct exchange *x, int status, const struct http_header *headers, size_t n,
+                  const struct http_shared *body);
+void reply_error(struct exchange *x, const struct belay_error *err);
+/* `more` (taken; may be NULL) is an object whose members are added to the error. */
+void reply_error_with(struct exchange *x, int status, const struct belay_error *err, json_t *more);
+void reply_problem(struct exchange *x, int status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* 409: the id is in the queue already, with a place that another credential took. */
+void reply_not_yours(struct exchange *x, const char *lock_id);
+/* The client is gone, or its stream has ended: only the log line is left to do. */
+void exchange_end(struct exchange *x, int status);
+/* What is kept for the next: there is none. */
+void exchanges_release(struct server *server);
+
+int status_of(enum belay_code code);
+
+/* The name under which what was done is recorded: who authenticated, else where it came from. */
+void exchange_by(const struct exchange *x, char *out, size_t size);
+
+/*
+ * A name that somebody gives, marked with the credential that gives it: "Alice (ci)"; without one, as it is. So no
+ * name can pass for one of another credential. A name that ends in the mark already stays. BELAY_INVALID, which calls
+ * it `what`, if it is no name or the whole has `size` bytes or more.
+ */
+enum belay_code mark_name(const char *name, const char *who, const char *what, char *out, size_t size,
+                          struct belay_error *err);
+
+/* Whether a place in the queue that the credential `who` took is for this caller to change: its own, or an admin's. */
+bool exchange_acts_for(const struct exchange *x, const char *who);
+
+/* False, and answered, if the token's keys do not fit this one. They bind what is read as well as what is changed. */
+bool exchange_may_touch(struct exchange *x, const char *key);
+/* The same without an answer, for lists: in any thread that has the exchange. */
+bool exchange_may_see(const struct exchange *x, const char *key);
+/* False, and answered, if the token's keys limit it: for numbers over all keys. */
+bool exchange_sees_all(struct exchange *x);
+
+/* What a body asks for, for a lock on `key`; owner_name is the caller's to set. In locks.c. */
+enum belay_code fill_options(const struct server *server, const char *key, const struct body *body,
+                             struct belay_lock_options *options, struct belay_error *err);
+
+/* ---- ask.c: a store on the network is asked by threads ---- */
+
+typedef void ask_fn(struct exchange *x);
+
+enum belay_code asks_open(struct server *server, struct belay_error *err);
+void asks_end(struct server *server);   /* after the HTTP front, before the client */
+void asks_close(struct server *server); /* after the client, which may still call for a turn */
+
+/*
+ * Call fn(x), which may take its time and may reply, and then in the loop
+ * then(x), unless it has replied. It must not look at x->request. With a store
+ * on this machine both are called at once.
+ */
+void exchange_ask(struct exchange *x, ask_fn *fn, ask_fn *then);
+/* The same for what may look at very much of the store, such as a list: in a thread on every store. */
+void exchange_ask_long(struct exchange *x, ask_fn *fn);
+/* True if the answer is kept for the loop to send; takes the body then. */
+bool ask_keeps_reply(struct exchange *x, int status, json_t *body);
+
+/* ---- json.c: locks and events as this caller may see them ---- */
+
+/*
+ * Whether a lock id may be shown: to admins, and to the credential that acquired it. Where the store does not
+ * keep the credential (layouts of other programs), to admins only.
+ */
+bool may_see_id(enum role role, const char *who, const struct belay_info *info);
+/* With the lock id only for those who may see it. */
+json_t *lock_for(const struct exchange *x, const struct belay_info *info);
+json_t *event_for(const struct exchange *x, const struct belay_event *event);
+/* A copy of the error with its holder as this caller may see it. */
+json_t *error_for(const struct exchange *x, const struct belay_error *err);
+
+/* ---- the handlers ---- */
+
+typedef void route_handler(struct exchange *x);
+/* locks.c */
+/* The body, and the key from it if it is not in the path. False, and answered, if it is wrong. */
+bool lock_read_body(struct exchange *x, struct body *body);
+route_handler handle_acquire, handle_adopt, handle_renew, handle_release, handle_force, handle_lost;
+route_handler handle_held; /* holders.c */
+/* reads.c */
+route_handler handle_get, handle_list, handle_history, handle_queue, handle_free;
+/* `limit` of a query, 1 to `most`. BELAY_INVALID says what would be right. */
+enum belay_code read_limit(const char *query, size_t most, size_t usual, size_t *out,
+                           struct belay_error *err);
+route_handler handle_leave;                                /* hooks.c */
+route_handler handle_metrics;                              /* metrics.c */
+route_handler handle_health, handle_ready, handle_openapi; /* about.c */
+route_handler handle_events;                               /* feed.c */
+route_handler handle_backup;                               /* backup.c */
+route_handler handle_live, handle_stats;                   /* live.c */
+route_handler handle_me, handle_tree;                      /* views.c */
+route_handler handle_page, handle_asset;                   /* assets.c */
+/* guard.c */
+route_handler handle_apps, handle_app_get, handle_app_put, handle_app_post, handle_app_delete,
+    handle_app_mark, handle_quick, handle_databases, handle_database, handle_db_stop, handle_db_start,
+    handle_db_record;
+/* terraform.c, terraform_lock.c */
+route_handler handle_tf_get, handle_tf_put, handle_tf_delete, handle_tf_versions, handle_tf_version,
+    handle_tf_restore, handle_tf_list, handle_tf_lock, handle_tf_unlock;
+/* state.c */
+route_handler handle_store, handle_states, handle_state_get, handle_state_put, handle_state_stamp,
+    handle_state_history, handle_state_snapshot, handle_state_restore, handle_state_adopt,
+    handle_state_backup, handle_state_verify;
+
+#endif

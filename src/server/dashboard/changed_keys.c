@@ -1,0 +1,132 @@
+#include "server/dashboard/changed_keys.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Most keys are short; thousands of these come and go every second, and are kept for the next. */
+enum { SHORT_KEY = 71 };
+
+struct change {
+    struct change *in_bucket;
+    struct change *next;
+    struct change **back; /* what points to it in the order */
+    bool is_short;
+    enum change_kind first_kind;
+    char key[];
+};
+
+static struct change **bucket_of(struct changes *changes, const char *key)
+{
+    uint32_t hash = 2166136261U;
+
+    for (; *key != '\0'; key++) {
+        hash = (hash ^ (unsigned char)*key) * 16777619U;
+    }
+    return &changes->buckets[hash % CHANGES_BUCKETS];
+}
+
+static struct change **find(struct changes *changes, const char *key)
+{
+    struct change **at = bucket_of(changes, key);
+
+    while (*at != NULL && strcmp((*at)->key, key) != 0) {
+        at = &(*at)->in_bucket;
+    }
+    return at;
+}
+
+static struct change *change_new(struct changes *changes, const char *key, enum change_kind kind)
+{
+    size_t len = strlen(key);
+    struct change *change = changes->spare;
+
+    if (changes->n >= CHANGES_MAX || len > BELAY_KEY_MAX) {
+        return NULL;
+    }
+    if (change == NULL || len > SHORT_KEY) {
+        change = malloc(sizeof *change + (len > SHORT_KEY ? len : SHORT_KEY) + 1);
+        if (change == NULL) {
+            return NULL;
+        }
+    } else {
+        changes->spare = change->next;
+    }
+    *change = (struct change){ .is_short = len <= SHORT_KEY, .first_kind = kind };
+    memcpy(change->key, key, len + 1);
+    return change;
+}
+
+/* `in_bucket` points to it there; to nothing: it is gone already. */
+static void drop(struct changes *changes, struct change **in_bucket)
+{
+    struct change *change = *in_bucket;
+
+    if (change == NULL) {
+        return;
+    }
+    *in_bucket = change->in_bucket;
+    *change->back = change->next;
+    if (change->next != NULL) {
+        change->next->back = change->back;
+    } else {
+        changes->end = change->back;
+    }
+    changes->n--;
+    if (change->is_short) {
+        change->next = changes->spare;
+        changes->spare = change;
+    } else {
+        free(change);
+    }
+}
+
+void changes_mark(struct changes *changes, const char *key, enum change_kind kind)
+{
+    struct change **at = find(changes, key);
+    struct change *change = *at;
+
+    if (change != NULL) {
+        if (change->first_kind == CHANGE_TAKEN && kind == CHANGE_FREED) {
+            drop(changes, at);
+        }
+        return;
+    }
+    change = change_new(changes, key, kind);
+    if (change == NULL) {
+        changes->overrun = true;
+        return;
+    }
+    *at = change;
+    change->back = changes->end == NULL ? &changes->first : changes->end;
+    *change->back = change;
+    changes->end = &change->next;
+    changes->n++;
+}
+
+bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1])
+{
+    if (changes->first == NULL) {
+        return false;
+    }
+    memcpy(out_key, changes->first->key, strlen(changes->first->key) + 1);
+    drop(changes, find(changes, out_key));
+    return true;
+}
+
+static void free_all(struct change *change)
+{
+    while (change != NULL) {
+        struct change *next = change->next;
+
+        free(change);
+        change = next;
+    }
+}
+
+void changes_clear(struct changes *changes)
+{
+    free_all(changes->first);
+    free_all(changes->spare);
+    *changes = (struct changes){ 0 };
+}

@@ -1,0 +1,33 @@
+/* Keys that have changed since they were last told of, in the order in which they did. */
+#ifndef SERVER_DASHBOARD_CHANGED_KEYS_H
+#define SERVER_DASHBOARD_CHANGED_KEYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "belay.h"
+
+enum { CHANGES_BUCKETS = 4096, CHANGES_MAX = 20000 };
+
+enum change_kind { CHANGE_OTHER, CHANGE_TAKEN, CHANGE_FREED };
+
+struct change;
+
+struct changes {
+    struct change *buckets[CHANGES_BUCKETS];
+    struct change *first; /* owned */
+    struct change **end;  /* NULL: where first is */
+    struct change *spare; /* owned; kept for the next, until changes_clear() */
+    size_t n;
+    bool overrun; /* there were too many, and some are missing */
+};
+
+/* A key that was taken and is freed again is forgotten: for who looks now, nothing has changed. */
+void changes_mark(struct changes *changes, const char *key, enum change_kind kind);
+
+/* The oldest. False if there is none. */
+bool changes_take(struct changes *changes, char out_key[BELAY_KEY_MAX + 1]);
+
+void changes_clear(struct changes *changes);
+
+#endif

@@ -1,0 +1,335 @@
+/*
+ * What the files of the HTTP server share.
+ *
+ * A connection:
+ *
+ *     accept --> HANDSHAKE (TLS only) --> OPEN --> LINGER --> DEAD
+ *                     |                    |                    ^
+ *                     +--------------------+--------------------+
+ *
+ * OPEN: bytes are fed to the request being read (`current`). A complete one joins the line
+ * of those without an answer (`first` to `last`), the handler is called, and the
+ * next is read. An answer goes to `out` if its request is at the head of the
+ * line, else it waits in the request (`ready`) until it is.
+ * LINGER: we have said our last word, but the client may still be sending. Closing
+ * now could make the kernel throw away that last word, so we read on for a moment.
+ * DEAD: closed; the memory is freed at the end of the turn.
+ *
+ * A connection is closed only by what the loop calls directly. Answering can
+ * find the socket broken; it then marks it (`is_broken`) and queues `task`.
+ */
+#ifndef SERVER_HTTP_HTTP_INTERNAL_H
+#define SERVER_HTTP_HTTP_INTERNAL_H
+
+#include <http_parser.h>
+#include <openssl/types.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/address.h"
+#include "base/buf.h"
+#include "server/http/http_server.h"
+
+enum {
+    READ_SIZE = 64 << 10,   /* one read, and so the most that is kept unparsed */
+    READS_PER_EVENT = 8,    /* then it is the others' turn */
+    REQUESTS_PER_FEED = 16, /* likewise */
+    SEND_SIZE = 1 << 20,    /* one write: a reader as fast as we are would else keep us there */
+    SENDS_PER_EVENT = 2,    /* then it is the others' turn */
+    MAX_UNSENT = 256 << 10, /* no further request is read while so much waits to be sent */
+    MAX_ANSWER = 1 << 30,   /* of one connection's unsent bytes: a mistake of ours, not a client's */
+    MAX_HEADERS = 64,       /* of one request: 431 */
+    MAX_BLANK_BYTES = 4,    /* line ends in front of a request that are put up with */
+    CHUNK_OVERHEAD = 8,     /* bytes around chunks per byte of body, besides max_head_bytes */
+    TINY_BODY = 1 << 10,    /* a renewal or a release: there is always room for it */
+    SMALL_BODY = 16 << 10,  /* an eighth of the room for bodies is for these alone */
+    MAX_SKIPPED = 64 << 10, /* of an unwanted body, so that its connection can be used again */
+    LINGER_MS = 2000,
+    ACCEPT_PAUSE_MS = 100, /* after the system had no descriptor or memory left */
+    ACCEPTS_PER_EVENT = 64,
+    REFUSED_ROOM = 64,     /* connections above the limit that are told 503 */
+    SPARE_REQUESTS = 1024, /* kept for reuse */
+    SPARE_BUFFERS = 64,
+    SPARE_TEXT = 4 << 10, /* larger buffers are not kept */
+    SPARE_BODY = 16 << 10,
+    SPARE_OUT = 64 << 10,
+    DATE_SIZE = 40,
+    PEER_BUCKETS = 4096,
+};
+
+#define NO_DEADLINE INT64_MAX
+
+enum body_kind { BODY_NONE, BODY_LENGTH, BODY_CHUNKED };
+
+/* Where a chunked body stands (body.c). */
+enum chunk_state {
+    CHUNK_SIZE_FIRST, /* the first digit of a size */
+    CHUNK_SIZE,
+    CHUNK_EXTENSION,
+    CHUNK_SIZE_LF,
+    CHUNK_DATA,
+    CHUNK_DATA_CR,
+    CHUNK_DATA_LF,
+    TRAILER_FIRST, /* the first byte of a line after the last chunk */
+    TRAILER,
+    TRAILER_LF,
+    TRAILER_END_LF,
+};
+
+enum text_part { PART_NONE, PART_TARGET, PART_NAME, PART_VALUE };
+
+/* Offsets into the text, which moves while it grows. */
+struct header_at {
+    uint32_t name;
+    uint32_t value;
+};
+
+struct request {
+    struct http_request pub; /* first: the handler's pointer is ours */
+    struct request *next;
+    struct conn *conn; /* borrowed */
+
+    struct buf text; /* target, then names and values, each with its '\0' */
+    struct header_at at[MAX_HEADERS];
+    struct http_header headers[MAX_HEADERS];
+    size_t n_headers;
+    size_t target_len;
+    size_t head_bytes; /* raw bytes of the head so far */
+    size_t line_bytes; /* of its first line; 0 while that is not complete */
+    enum text_part part;
+    char last_byte; /* of what was fed before */
+    int minor;      /* of HTTP/1.x */
+    bool is_head_done;
+    bool is_keep_alive;
+    bool wants_continue;
+
+    enum body_kind body_kind;
+    enum chunk_state chunk;
+    size_t max_body;     /* bytes */
+    uint64_t body_len;   /* as its head says; of a chunked one as far as it is there */
+    uint64_t body_left;  /* of the body, or of this chunk */
+    size_t around_bytes; /* sizes, extensions and trailers of chunks */
+    struct buf body;
+    size_t counted; /* of the body, in http_server.bodies_bytes */
+    int64_t body_from_ms;
+
+    int refuse_status; /* set with refuse_text when the request cannot be accepted */
+    const char *refuse_text;
+
+    struct buf ready;          /* the answer, while it is not this request's turn */
+    struct http_shared shared; /* behind it; data NULL: nothing, or all of it is sent */
+    size_t shared_sent;
+    bool is_answered; /* with `shared` it stays at the head of the line until that is sent */
+    bool is_streaming;
+    bool is_chunked; /* the stream */
+    bool was_told_half;
+    http_hangup_notice *notice;
+    void *notice_context; /* borrowed */
+};
+
+/* Whose connections are counted together (peers.c). */
+struct peer_key {
+    struct address address; /* of IPv6 its network; of a unix socket the user */
+    bool is_unix;
+};
+
+struct peer_group {
+    struct peer_group *next; /* in its bucket */
+    struct peer_key key;
+    size_t n; /* connections */
+};
+
+enum conn_state { CONN_HANDSHAKE, CONN_OPEN, CONN_LINGER, CONN_DEAD };
+
+struct conn {
+    struct loop_watch watch;
+    struct loop_task task;
+    struct timer timer; /* fires at or before deadline_ms, then looks */
+    struct http_server *server;
+    struct conn *previous;
+    struct conn *next;
+    SSL *ssl; /* owned; NULL without TLS */
+    enum conn_state state;
+    uint32_t interest;
+    int64_t deadline_ms;
+    int64_t sent_ms; /* when the client last took something, or had nothing to take */
+    http_parser parser;
+    struct request *current;
+    struct request *first;
+    struct request *last;
+    struct request *stops_at; /* nothing is read behind it before it is answered; NULL: none */
+    size_t n_waiting;
+    struct buf stash; /* read, but there is no room for its requests yet */
+    struct buf out;
+    size_t out_sent;
+    uint64_t skip_left; /* bytes of a body that nobody wants */
+    unsigned blank_bytes;
+    struct conn *next_held;
+    int64_t held_ms;         /* since when it is held back */
+    struct conn **held_back; /* NULL: not among those held back */
+    bool is_sealed;          /* it is, and among those that were when they were sealed */
+    bool is_counted;         /* it is, in n_held */
+    bool has_added;          /* something to say, since it was sealed */
+    bool is_late;       /* it was sealed, and then had more to say: it says no more before that is let out */
+    bool is_let_out;    /* all that it has to send may leave, though the socket does not take it yet */
+    bool is_busy;       /* inside conn_feed(): answers are sent together afterwards */
+    bool is_half;       /* the client has closed its side */
+    bool is_eof;        /* and we have read all it sent */
+    bool is_broken;     /* nothing can be sent any more */
+    bool is_last;       /* no further request will be read: close after the answers */
+    bool must_linger;   /* the client may not have read its answer when we close */
+    bool tls_wants_out; /* TLS has to write before it can read */
+    bool is_known;      /* its client has shown that it may use the server */
+    struct peer_group *group;
+    size_t max_of_group; /* connections of the same peer */
+    struct http_peer peer;
+};
+
+struct listener {
+    struct loop_watch watch;
+    struct http_server *server;
+    char address[128];
+    char *unix_path; /* owned; removed at the end */
+    bool is_tls;
+    bool is_trusted;
+};
+
+struct http_server {
+    struct loop *loop; /* borrowed */
+    struct http_limits limits;
+    void (*handle)(void *context, struct http_request *request);
+    void (*notice)(void *context, const struct http_notice *notice);
+    bool (*admit)(void *context, const struct http_request *request, size_t *max_body);
+    void *context; /* borrowed */
+    struct listener *listeners;
+    size_t n_listeners;
+    struct timer accept_timer;
+    bool is_accept_paused;
+    struct conn *conns;
+    struct conn *held;   /* have something to send, once they may */
+    struct conn *sealed; /* the same, and may when the others are let out next */
+    struct conn *free;   /* the same, and may */
+    size_t n_held;       /* of `held`, without streams */
+    bool is_holding;
+    size_t n_conns;
+    struct peer_group *peers[PEER_BUCKETS];
+    uint64_t peer_seed;
+    struct address_range *unlimited; /* owned; peers that may speak for many */
+    size_t n_unlimited;
+    int64_t no_idle_until_ms; /* no connection can be closed for another before */
+    int64_t evict_said_ms;
+    uint64_t last_id;
+    size_t bodies_bytes;
+    struct request *spare_requests;
+    size_t n_spare_requests;
+    struct buf spare_buffers[SPARE_BUFFERS];
+    size_t n_spare_buffers;
+    SSL_CTX *tls;
+    char *tls_certificate;
+    char *tls_key;
+    int64_t date_s;
+    char date[DATE_SIZE];
+    bool is_draining;
+    bool was_done_told;
+    struct timer drain_timer;
+    struct loop_task drain_task;
+    loop_hook *done;
+    void *done_context; /* borrowed */
+    char scratch[READ_SIZE];
+};
+
+/* server.c */
+void server_notice(struct http_server *server, const struct conn *conn, int status, const char *text);
+void server_conn_closed(struct http_server *server);
+
+/* listen.c */
+enum belay_code listeners_open(struct http_server *server, const struct http_options *options,
+                               struct belay_error *err);
+void listeners_close(struct http_server *server);
+void listeners_resume(struct http_server *server);
+
+/* peer.c */
+void peer_describe(struct http_peer *peer, int fd, const struct sockaddr_storage *address, socklen_t len);
+void address_format(char *out, size_t size, const struct sockaddr_storage *address);
+
+/* peers.c */
+bool peer_enter(struct conn *conn, const struct sockaddr_storage *address); /* false: no memory */
+void peer_leave(struct conn *conn);
+/* For a connection that has just come, closing others. NULL, or why there is no room for it. */
+const char *peer_make_room(struct conn *conn);
+
+/* connection.c */
+struct conn *conn_open(struct http_server *server, int fd, const struct sockaddr_storage *address,
+                       socklen_t address_len, bool is_tls);
+void conn_close(struct conn *conn);
+void conn_later(struct conn *conn);
+void conn_deadline(struct conn *conn, int64_t at_ms);
+
+/* feed.c */
+bool conn_can_take(const struct conn *conn);
+void conn_feed(struct conn *conn, const char *data, size_t len);
+void conn_feed_stash(struct conn *conn);
+void conn_tell_half(struct conn *conn);
+/* Answer with an error of ours and read no further request. */
+void conn_refuse(struct conn *conn, int status, const char *text);
+
+/* conn_io.c */
+enum { IO_AGAIN = -1, IO_FAILED = -2 };
+size_t conn_unsent(const struct conn *conn);
+void conn_read(struct conn *conn);
+void conn_discard(struct conn *conn);
+void conn_flush(struct conn *conn);
+void conn_update_interest(struct conn *conn);
+struct buf *conn_out(struct conn *conn);
+void conn_out_done(struct conn *conn);
+
+/* held.c */
+/* Among those that are held back, and no longer so. */
+void conn_hold(struct conn *conn);
+void conn_unhold(struct conn *conn);
+
+/* request.c */
+struct request *request_new(struct conn *conn);
+void request_free(struct request *request);
+void request_release_shared(struct request *request);
+void requests_release(struct http_server *server);
+bool request_refuse(struct request *request, int status, const char *text); /* returns false */
+
+/* parse.c, head.c, body.c: how many bytes were taken. Check refuse_status afterwards. */
+size_t head_feed(struct conn *conn, const char *data, size_t len);
+bool head_finish(struct request *request, const http_parser *parser, size_t n_there);
+bool head_name_is_sound(const char *name);
+bool head_value_is_sound(const char *value, size_t len);
+size_t body_feed(struct request *request, const char *data, size_t len, bool *out_is_complete);
+
+/* answer.c */
+void answer_head(struct request *request, struct buf *to, int status, const struct http_header *headers,
+                 size_t n_headers);
+struct buf *answer_target(struct request *request);
+void answer_finished(struct request *request);
+/* Take out who has its answer at the head of the line, and let out what waits behind. */
+void answer_advance(struct conn *conn);
+void answer_added(struct request *request);
+/* After answers were sent: what is left to do for the connection. */
+void answer_sent(struct conn *conn);
+bool answer_headers_are_sound(const struct http_header *headers, size_t n_headers);
+void conn_send_continue(struct conn *conn);
+
+/* date.c */
+const char *date_line(struct http_server *server); /* "Date: …\r\n" */
+
+/* tls_bio.c */
+BIO *tls_bio_new(struct conn *conn); /* NULL: no memory */
+
+/* tls.c */
+enum belay_code tls_load(const char *certificate, const char *key, SSL_CTX **out_tls,
+                         struct belay_error *err);
+bool tls_start(struct conn *conn);
+/* 1 when agreed, IO_AGAIN, or IO_FAILED. */
+int tls_handshake(struct conn *conn);
+ssize_t tls_recv(struct conn *conn, char *out, size_t size);
+ssize_t tls_send(struct conn *conn, const char *data, size_t len);
+bool tls_has_more(const struct conn *conn);
+void tls_say_goodbye(struct conn *conn);
+
+#endif

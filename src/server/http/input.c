@@ -1,0 +1,257 @@
+/* From bytes to requests: what was read goes through here, and comes out as calls of the handler. */
+#include "server/http/http_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+bool conn_can_take(const struct conn *conn)
+{
+    /* HTTP/1.0 ends a stream by closing: nothing may be waiting behind one. */
+    if (conn->last != NULL && conn->last->minor == 0) {
+        return false;
+    }
+    return conn->state == CONN_OPEN && !conn->is_broken && !conn->is_last &&
+           conn->n_waiting < conn->server->limits.max_pipelined && conn_unsent(conn) < MAX_UNSENT &&
+           conn->stops_at == NULL && !conn->is_late;
+}
+
+static void join_line(struct conn *conn, struct request *request)
+{
+    request->next = NULL;
+    if (conn->last == NULL) {
+        conn->first = request;
+    } else {
+        conn->last->next = request;
+    }
+    conn->last = request;
+    conn->n_waiting++;
+}
+
+static void tell(struct request *request, enum http_hangup what)
+{
+    if (request->notice != NULL) {
+        request->notice(&request->pub, what, request->notice_context);
+    }
+}
+
+void conn_tell_half(struct conn *conn)
+{
+    struct request *request = conn->first;
+    bool was_busy = conn->is_busy;
+
+    conn->is_busy = true;
+    while (request != NULL) {
+        if (request->is_answered || request->was_told_half) {
+            request = request->next;
+            continue;
+        }
+        request->was_told_half = true;
+        tell(request, HTTP_HALF_CLOSED);
+        request = conn->first; /* it may have been answered, and others with it */
+    }
+    conn->is_busy = was_busy;
+}
+
+static void dispatch(struct conn *conn)
+{
+    struct request *request = conn->current;
+
+    conn->current = NULL;
+    request->pub.body = request->body.len > 0 ? request->body.data : "";
+    request->pub.body_len = request->body.len;
+    if (!request->is_keep_alive) {
+        conn->is_last = true;
+    }
+    join_line(conn, request);
+    conn->server->handle(conn->server->context, &request->pub);
+    if (conn->is_half) {
+        conn_tell_half(conn);
+    }
+}
+
+/*
+ * Its answer does not depend on its body, which is not kept. A short one is
+ * skipped when it comes, and the connection goes on; else this is its last answer.
+ */
+static void dispatch_unwanted(struct conn *conn)
+{
+    struct request *request = conn->current;
+
+    if (request->body_kind == BODY_LENGTH && request->body_left <= MAX_SKIPPED && !request->wants_continue) {
+        conn->skip_left = request->body_left;
+    } else {
+        request->is_keep_alive = false;
+        conn->must_linger = true;
+    }
+    request->wants_continue = false;
+    dispatch(conn);
+}
+
+static const char *code_of(int status)
+{
+    switch (status) {
+    case 408:
+        return "request_timeout";
+    case 413:
+        return "body_too_large";
+    case 414:
+        return "path_too_long";
+    case 417:
+        return "expectation_failed";
+    case 431:
+        return "headers_too_large";
+    case 501:
+        return "not_implemented";
+    case 503:
+        return "unavailable";
+    case 505:
+        return "version_not_supported";
+    default:
+        return "bad_request";
+    }
+}
+
+void conn_refuse(struct conn *conn, int status, const char *text)
+{
+    struct request *request = conn->current != NULL ? conn->current : request_new(conn);
+
+    conn->current = NULL;
+    conn->is_last = true;
+    conn->must_linger = true;
+    conn->stash.len = 0;
+    server_notice(conn->server, conn, status, text);
+    if (request == NULL) {
+        conn->is_broken = true;
+        return;
+    }
+    request->is_keep_alive = false;
+    request->wants_continue = false;
+    join_line(conn, request);
+    http_answer_error(&request->pub, status, code_of(status), text);
+}
+
+/* Empty lines in front of a request, which some clients send after a body. False if it is none. */
+static bool skip_blank(struct conn *conn, char c)
+{
+    char wanted = conn->blank_bytes % 2 == 0 ? '\r' : '\n';
+
+    if (c != wanted) {
+        return false;
+    }
+    conn->blank_bytes++;
+    return true;
+}
+
+static bool begin(struct conn *conn)
+{
+    if (conn->blank_bytes % 2 != 0 || conn->blank_bytes > MAX_BLANK_BYTES) {
+        conn_refuse(conn, 400, "the request is malformed");
+        return false;
+    }
+    conn->blank_bytes = 0;
+    conn->current = request_new(conn);
+    if (conn->current == NULL) {
+        conn->is_broken = true;
+        return false;
+    }
+    return true;
+}
+
+/* Feed the current request until it is complete, refused, or in need of more. Returns the bytes taken. */
+static size_t feed_current(struct conn *conn, const char *data, size_t len)
+{
+    struct request *request = conn->current;
+    size_t taken = 0;
+    bool is_complete = false;
+
+    if (!request->is_head_done) {
+        taken = head_feed(conn, data, len);
+        if (!request->is_head_done && request->refuse_status == 0) {
+            return taken;
+        }
+    }
+    if (request->refuse_status == 0 && request->pub.is_unwanted) {
+        dispatch_unwanted(conn);
+        return taken;
+    }
+    if (request->refuse_status == 0) {
+        taken += body_feed(request, data + taken, len - taken, &is_complete);
+    }
+    if (request->refuse_status != 0) {
+        conn_refuse(conn, request->refuse_status, request->refuse_text);
+        return len;
+    }
+    if (is_complete) {
+        dispatch(conn);
+    } else if (request->wants_continue) {
+        if (request->body.len > 0 || request->around_bytes > 0) {
+            request->wants_continue = false; /* it did not wait */
+        }
+        conn_send_continue(conn);
+    }
+    return taken;
+}
+
+static size_t feed(struct conn *conn, const char *data, size_t len)
+{
+    size_t at = 0;
+    bool was_busy = conn->is_busy;
+    int n = 0;
+
+    conn->is_busy = true;
+    while (at < len && n < REQUESTS_PER_FEED && conn_can_take(conn)) {
+        if (conn->skip_left > 0) {
+            size_t part = len - at < conn->skip_left ? len - at : (size_t)conn->skip_left;
+
+            conn->skip_left -= part;
+            at += part;
+            continue;
+        }
+        if (conn->current == NULL) {
+            if (skip_blank(conn, data[at])) {
+                at++;
+                continue;
+            }
+            if (!begin(conn)) {
+                break;
+            }
+        }
+        at += feed_current(conn, data + at, len - at);
+        n += conn->current == NULL ? 1 : 0;
+    }
+    conn->is_busy = was_busy;
+    if (conn->is_last && at < len) {
+        conn->must_linger = true;
+        at = len; /* what comes after the last request is not read */
+    }
+    return at;
+}
+
+void conn_feed(struct conn *conn, const char *data, size_t len)
+{
+    size_t taken = feed(conn, data, len);
+
+    assert(conn->stash.len == 0 || taken == len);
+    if (taken < len) {
+        buf_add(&conn->stash, data + taken, len - taken);
+        conn->is_broken = conn->is_broken || conn->stash.failed;
+    }
+}
+
+void conn_feed_stash(struct conn *conn)
+{
+    size_t len = conn->stash.len;
+    size_t taken;
+
+    if (len == 0 || !conn_can_take(conn)) {
+        return;
+    }
+    taken = feed(conn, conn->stash.data, len);
+    if (conn->is_last || taken >= len) {
+        buf_release(&conn->stash);
+        conn->stash = (struct buf)BUF_INIT(READ_SIZE);
+        return;
+    }
+    memmove(conn->stash.data, conn->stash.data + taken, len - taken);
+    conn->stash.len = len - taken;
+}

@@ -1,0 +1,433 @@
+#include "server/metrics/metrics.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/api/pending_acquire.h"
+#include "server/core/routes.h"
+#include "server/core/server.h"
+#include "server/dashboard/dashboard_stream.h"
+#include "server/events/event_stream.h"
+#include "server/metrics/lock_gauges.h"
+#include "server/metrics/shared_db_counts.h"
+#include "server/metrics/text_format.h"
+#include "telemetry/telemetry.h"
+
+enum { SERIES_MAX = 200, LABEL_MAX = 64 };
+
+/* What is counted of locks, in the order of `counters`. */
+enum {
+    ACQUIRED,
+    REFUSED,
+    HEARTBEAT,
+    HEARTBEAT_FAILED,
+    STALE,
+    EXPIRED,
+    FORCED,
+    LOST,
+    FAILED,
+    RELEASED,
+    N_COUNTERS
+};
+
+static const struct {
+    const char *event;
+    const char *name;
+    const char *label; /* within braces, after the others; "" */
+    const char *help;
+} counters[N_COUNTERS] = {
+    [ACQUIRED] = { "lock.acquired", "belay_lock_acquisitions_total", ",result=\"success\"",
+                   "Locks asked for, by how that ended." },
+    [REFUSED] = { "lock.refused", "belay_lock_acquisitions_total", ",result=\"failure\"", NULL },
+    [HEARTBEAT] = { "lock.renewed", "belay_lock_heartbeats_total", ",result=\"success\"",
+                    "Renewals of a lease." },
+    [HEARTBEAT_FAILED] = { "heartbeat.failed", "belay_lock_heartbeats_total", ",result=\"failure\"", NULL },
+    [STALE] = { "lock.stale", "belay_lock_stale_detected_total", "",
+                "Locks whose holder was found to have missed its heartbeats." },
+    [EXPIRED] = { "lock.taken_over", "belay_lock_expired_total", "",
+                  "Locks that ran out without being released and were taken over." },
+    [FORCED] = { "lock.forced", "belay_lock_forced_total", "", "Locks ended by somebody else." },
+    [LOST] = { "lock.lost", "belay_lock_lost_total", "", "Locks that their holder found lost." },
+    /* Before the other, which has all the rest. */
+    [FAILED] = { "lock.released", "belay_lock_released_total", ",outcome=\"failed\"",
+                 "Locks given back by their holder, by how the work ended." },
+    [RELEASED] = { "lock.released", "belay_lock_released_total", ",outcome=\"completed\"", NULL },
+};
+
+static const double seconds_short[] = {
+    .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10
+};
+static const double seconds_long[] = { .1, .5, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400 };
+/* Of belay_client_counts(); the last of those is for all that is more. */
+static const double batch_sizes[] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512 };
+enum { BATCH_BOUNDS = BELAY_BATCH_BUCKETS - 1 };
+_Static_assert(sizeof batch_sizes / sizeof batch_sizes[0] == BATCH_BOUNDS, "a bound for each");
+
+/* What is known of the locks of one kind. */
+struct series {
+    char labels[6 * LABEL_MAX]; /* as they are printed, without the braces */
+    uint64_t counts[N_COUNTERS];
+    struct histogram acquire;
+    struct histogram wait;
+    struct histogram held;
+};
+
+struct request_series {
+    uint64_t by_status[6]; /* 0 of them: no status */
+    struct histogram took;
+};
+
+struct metrics {
+    const struct belay_config *config;
+    struct series *series[SERIES_MAX + 1]; /* the last is for all others */
+    size_t n_series;
+    struct belay_key_form last_form; /* of the event before */
+    struct series *last;             /* that counts it; NULL: none yet */
+    struct request_series *requests; /* by route; the last is for what has none */
+    struct histogram commit;
+    struct histogram sync;
+    bool has_commits; /* since the last sync began */
+    int64_t started_unix;
+    struct census *census;    /* owned */
+    struct exchange *waiting; /* for the census */
+};
+
+struct metrics *metrics_new(const struct belay_config *config)
+{
+    struct metrics *metrics = calloc(1, sizeof *metrics);
+
+    if (metrics == NULL) {
+        return NULL;
+    }
+    metrics->config = config;
+    metrics->started_unix = (int64_t)time(NULL);
+    metrics->requests = calloc(n_routes + 1, sizeof *metrics->requests);
+    metrics->census = census_new();
+    if (metrics->requests == NULL || metrics->census == NULL) {
+        metrics_free(metrics);
+        return NULL;
+    }
+    return metrics;
+}
+
+void metrics_free(struct metrics *metrics)
+{
+    if (metrics == NULL) {
+        return;
+    }
+    for (size_t i = 0; i <= SERIES_MAX; i++) {
+        free(metrics->series[i]);
+    }
+    free(metrics->requests);
+    census_free(metrics->census);
+    free(metrics);
+}
+
+/* ---- what happens ---- */
+
+static void write_labels(char *out, size_t size, const struct belay_key_form *form)
+{
+    struct buf text = BUF_INIT(size);
+
+    text_label(&text, "", "level", form->level, LABEL_MAX);
+    text_label(&text, ",", "profile", form->profile, LABEL_MAX);
+    text_label(&text, ",", "environment", form->environment, LABEL_MAX);
+    text_label(&text, ",", "stack", form->stack, LABEL_MAX);
+    (void)snprintf(out, size, "%s", text.failed || text.data == NULL ? "level=\"other\"" : text.data);
+    buf_release(&text);
+}
+
+static bool form_is(const struct belay_key_form *a, const struct belay_key_form *b)
+{
+    return strcmp(a->level, b->level) == 0 && strcmp(a->profile, b->profile) == 0 &&
+           strcmp(a->environment, b->environment) == 0 && strcmp(a->stack, b->stack) == 0;
+}
+
+/* NULL only without memory. */
+static struct series *find_series(struct metrics *metrics, const struct belay_key_form *form)
+{
+    char labels[sizeof metrics->series[0]->labels];
+    size_t i;
+
+    write_labels(labels, sizeof labels, form);
+    for (i = 0; i < metrics->n_series; i++) {
+        if (strcmp(metrics->series[i]->labels, labels) == 0) {
+            return metrics->series[i];
+        }
+    }
+    if (i == SERIES_MAX) {
+        (void)snprintf(labels, sizeof labels,
+                       "level=\"other\",profile=\"other\",environment=\"other\",stack=\"other\"");
+    }
+    if (metrics->series[i] == NULL) {
+        metrics->series[i] = calloc(1, sizeof *metrics->series[i]);
+        if (metrics->series[i] == NULL) {
+            return NULL;
+        }
+        memcpy(metrics->series[i]->labels, labels, sizeof labels);
+        metrics->n_series += i < SERIES_MAX;
+    }
+    return metrics->series[i];
+}
+
+static struct series *series_for(struct metrics *metrics, const char *key)
+{
+    struct belay_key_form form;
+
+    belay_key_read(metrics->config, key, &form);
+    if (metrics->last == NULL || !form_is(&form, &metrics->last_form)) {
+        metrics->last = find_series(metrics, &form);
+        metrics->last_form = form;
+    }
+    return metrics->last;
+}
+
+void metrics_event(struct metrics *metrics, const struct belay_event *event)
+{
+    struct series *series = series_for(metrics, event->key);
+    double seconds = (double)event->duration_ms / 1000.0;
+    size_t kind = 0;
+
+    if (event->commit_us > 0) {
+        histogram_add(&metrics->commit, HISTOGRAM_BOUNDS(seconds_short), (double)event->commit_us / 1e6);
+        metrics->has_commits = true;
+    }
+    if (series == NULL) {
+        return;
+    }
+    while (kind < N_COUNTERS &&
+           (strcmp(event->type, counters[kind].event) != 0 ||
+            (kind == FAILED && (event->reason == NULL || strcmp(event->reason, "failed") != 0)))) {
+        kind++;
+    }
+    if (kind < N_COUNTERS) {
+        series->counts[kind]++;
+    }
+    if (event->duration_ms < 0) {
+        return;
+    }
+    if (kind == ACQUIRED) {
+        histogram_add(&series->acquire, HISTOGRAM_BOUNDS(seconds_short), seconds);
+    } else if (kind == RELEASED || kind == FAILED || kind == FORCED) {
+        histogram_add(&series->held, HISTOGRAM_BOUNDS(seconds_long), seconds);
+    } else if (kind == N_COUNTERS && strcmp(event->type, "wait.ended") == 0) {
+        histogram_add(&series->wait, HISTOGRAM_BOUNDS(seconds_long), seconds);
+    }
+}
+
+void metrics_request(struct metrics *metrics, const struct route *route, int status, int64_t took_us)
+{
+    struct request_series *series = &metrics->requests[route == NULL ? n_routes : (size_t)(route - routes)];
+    int class = status / 100;
+
+    series->by_status[class >= 1 && class <= 5 ? class : 0]++;
+    histogram_add(&series->took, HISTOGRAM_BOUNDS(seconds_short), (double)took_us / 1e6);
+}
+
+/* Only a store on this machine has anything to sync. */
+bool metrics_sync_begins(struct server *server)
+{
+    bool has_commits = server->metrics->has_commits && server->asks == NULL;
+
+    server->metrics->has_commits = false;
+    return has_commits;
+}
+
+void metrics_synced(struct metrics *metrics, int64_t took_us)
+{
+    histogram_add(&metrics->sync, HISTOGRAM_BOUNDS(seconds_short), (double)took_us / 1e6);
+}
+
+/* ---- as text ---- */
+
+static void write_counters(const struct metrics *metrics, struct buf *out)
+{
+    const char *before = "";
+
+    for (size_t i = 0; i < N_COUNTERS; i++) {
+        if (strcmp(before, counters[i].name) != 0) {
+            text_head(out, counters[i].name, "counter", counters[i].help);
+            before = counters[i].name;
+        }
+        for (size_t j = 0; j <= SERIES_MAX; j++) {
+            const struct series *series = metrics->series[j];
+
+            if (series != NULL) {
+                buf_addf(out, "%s{%s%s} %llu\n", counters[i].name, series->labels, counters[i].label,
+                         (unsigned long long)series->counts[i]);
+            }
+        }
+    }
+}
+
+static void write_lock_histograms(const struct metrics *metrics, struct buf *out)
+{
+    text_head(out, "belay_lock_acquire_duration_seconds", "histogram",
+              "From the request to the lock, waiting included.");
+    for (size_t i = 0; i <= SERIES_MAX; i++) {
+        if (metrics->series[i] != NULL) {
+            text_histogram(out, "belay_lock_acquire_duration_seconds", metrics->series[i]->labels,
+                           &metrics->series[i]->acquire, HISTOGRAM_BOUNDS(seconds_short));
+        }
+    }
+    text_head(out, "belay_lock_wait_duration_seconds", "histogram", "Time in line, however it ended.");
+    for (size_t i = 0; i <= SERIES_MAX; i++) {
+        if (metrics->series[i] != NULL) {
+            text_histogram(out, "belay_lock_wait_duration_seconds", metrics->series[i]->labels,
+                           &metrics->series[i]->wait, HISTOGRAM_BOUNDS(seconds_long));
+        }
+    }
+    text_head(out, "belay_lock_held_duration_seconds", "histogram", "From the lock to its end.");
+    for (size_t i = 0; i <= SERIES_MAX; i++) {
+        if (metrics->series[i] != NULL) {
+            text_histogram(out, "belay_lock_held_duration_seconds", metrics->series[i]->labels,
+                           &metrics->series[i]->held, HISTOGRAM_BOUNDS(seconds_long));
+        }
+    }
+}
+
+static void route_labels(char *out, size_t size, size_t i)
+{
+    (void)snprintf(out, size, "method=\"%s\",route=\"%s\"", i == n_routes ? "other" : routes[i].method,
+                   i == n_routes ? "other" : routes[i].path);
+}
+
+static void write_requests(const struct metrics *metrics, struct buf *out)
+{
+    char labels[160];
+
+    text_head(out, "belay_http_requests_total", "counter", "Requests answered, by route and kind of status.");
+    for (size_t i = 0; i <= n_routes; i++) {
+        route_labels(labels, sizeof labels, i);
+        for (size_t status = 1; status <= 5; status++) {
+            if (metrics->requests[i].by_status[status] != 0) {
+                buf_addf(out, "belay_http_requests_total{%s,status=\"%zuxx\"} %llu\n", labels, status,
+                         (unsigned long long)metrics->requests[i].by_status[status]);
+            }
+        }
+    }
+    text_head(out, "belay_http_request_duration_seconds", "histogram",
+              "From the request to its answer, waiting included.");
+    for (size_t i = 0; i <= n_routes; i++) {
+        if (metrics->requests[i].took.count != 0) {
+            route_labels(labels, sizeof labels, i);
+            text_histogram(out, "belay_http_request_duration_seconds", labels, &metrics->requests[i].took,
+                           HISTOGRAM_BOUNDS(seconds_short));
+        }
+    }
+}
+
+/* How the store does. What a batch is worth is in belay_client_counts(). */
+static void write_store(const struct server *server, struct buf *out)
+{
+    const struct metrics *metrics = server->metrics;
+    struct belay_store_counts counts;
+    struct histogram batch = { .count = 0 };
+
+    belay_client_counts(server->client, &counts);
+    for (size_t i = 0; i < BATCH_BOUNDS; i++) {
+        batch.buckets[i] = counts.batches[i];
+    }
+    batch.count = counts.syncs;
+    batch.sum = (double)counts.commits;
+    text_head(out, "belay_store_commit_duration_seconds", "histogram", "How long the store took to change.");
+    text_histogram(out, "belay_store_commit_duration_seconds", "", &metrics->commit,
+                   HISTOGRAM_BOUNDS(seconds_short));
+    text_head(out, "belay_store_commit_batch_size", "histogram",
+              "Changes that went to disk, or to the network, together.");
+    text_histogram(out, "belay_store_commit_batch_size", "", &batch, HISTOGRAM_BOUNDS(batch_sizes));
+    text_head(out, "belay_store_sync_duration_seconds", "histogram",
+              "How long it took to have such a batch on disk.");
+    text_histogram(out, "belay_store_sync_duration_seconds", "", &metrics->sync,
+                   HISTOGRAM_BOUNDS(seconds_short));
+    text_head(out, "belay_store_errors_total", "counter",
+              "Questions and changes that the store did not answer, or could not.");
+    buf_addf(out, "belay_store_errors_total %llu\n", (unsigned long long)counts.errors);
+}
+
+static double resident_bytes(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+
+    if (file == NULL) {
+        return 0;
+    }
+    if (fscanf(file, "%*u %lu", &pages) != 1) {
+        pages = 0;
+    }
+    (void)fclose(file);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+static void write_metrics(struct server *server, struct buf *out)
+{
+    struct metrics *metrics = server->metrics;
+
+    write_counters(metrics, out);
+    write_lock_histograms(metrics, out);
+    census_write(metrics->census, out);
+    write_requests(metrics, out);
+    guard_counts_write(server->guard, out);
+    write_store(server, out);
+    text_gauge(out, "belay_locking_enabled", "0 while the kill switch grants every lock.",
+               belay_client_locking_enabled(server->client) ? 1 : 0);
+    text_gauge(out, "belay_waiting", "Requests that wait in line.", (double)server->waits->n);
+    text_gauge(out, "belay_event_listeners", "Clients that listen to events.",
+               (double)feed_count(server->feed));
+    text_gauge(out, "belay_dashboards", "Dashboards that look on.", (double)live_count(server->live));
+    text_gauge(out, "belay_connections", "Open connections.", (double)http_server_connections(server->http));
+    text_head(out, "belay_spans_dropped_total", "counter", "Spans that no receiver took.");
+    buf_addf(out, "belay_spans_dropped_total %llu\n",
+             (unsigned long long)telemetry_dropped(server->telemetry));
+    text_head(out, "belay_build_info", "gauge", "The version that runs.");
+    buf_addf(out, "belay_build_info{version=\"%s\"} 1\n", belay_version());
+    text_gauge(out, "process_start_time_seconds", "When the server started.", (double)metrics->started_unix);
+    text_gauge(out, "process_resident_memory_bytes", "Memory in use.", resident_bytes());
+}
+
+static void answer(struct exchange *x)
+{
+    struct buf out = BUF_INIT(8 << 20);
+
+    if (x->request == NULL) {
+        exchange_end(x, 499); /* the server may be ending, too */
+        return;
+    }
+    write_metrics(x->server, &out);
+    if (out.failed) {
+        reply_problem(x, 503, "no_memory", "no memory");
+    } else {
+        reply_text(x, 200, "text/plain; version=0.0.4; charset=utf-8", out.data, out.len);
+    }
+    buf_release(&out);
+}
+
+static void on_counted(struct server *server)
+{
+    while (server->metrics->waiting != NULL) {
+        struct exchange *x = server->metrics->waiting;
+
+        server->metrics->waiting = x->next;
+        answer(x);
+    }
+}
+
+/* A store on the network may not answer for long: its locks are told as they were counted last. */
+void handle_metrics(struct exchange *x)
+{
+    struct metrics *metrics = x->server->metrics;
+
+    if (!exchange_sees_all(x)) {
+        return;
+    }
+    if (!census_refresh(metrics->census, x->server, on_counted) || x->server->asks != NULL) {
+        answer(x);
+        return;
+    }
+    x->next = metrics->waiting;
+    metrics->waiting = x;
+}

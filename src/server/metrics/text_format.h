@@ -1,0 +1,29 @@
+/* Histograms, and the text format of Prometheus, version 0.0.4. */
+#ifndef SERVER_METRICS_TEXT_FORMAT_H
+#define SERVER_METRICS_TEXT_FORMAT_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+
+enum { HISTOGRAM_MAX = 15 };
+
+/* The bounds are the reader's and the writer's business alike: hundreds of these share them. */
+struct histogram {
+    uint64_t buckets[HISTOGRAM_MAX]; /* not cumulative */
+    uint64_t count;
+    double sum;
+};
+#define HISTOGRAM_BOUNDS(bounds) (bounds), sizeof(bounds) / sizeof((bounds)[0])
+
+void histogram_add(struct histogram *histogram, const double *bounds, size_t n, double value);
+
+void text_head(struct buf *out, const char *name, const char *type, const char *help);
+void text_gauge(struct buf *out, const char *name, const char *help, double value);
+/* BEFORE name="value", escaped, of at most `max` bytes. */
+void text_label(struct buf *out, const char *before, const char *name, const char *value, size_t max);
+/* `labels` is what stands within the braces; "" for none. */
+void text_histogram(struct buf *out, const char *name, const char *labels, const struct histogram *histogram,
+                    const double *bounds, size_t n);
+
+#endif

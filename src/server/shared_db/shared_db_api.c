@@ -1,0 +1,555 @@
+/* Applications and databases over HTTP (S3): each request is a job. */
+#include "belay/guard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "server/core/jobs.h"
+
+enum { ANSWER_MAX = 256 << 20 };
+#define APP_PREFIX "app:"
+
+/* ---- what a token's keys say: of an application "app:NAME", of a database its lock's key ---- */
+
+static const char *app_key(const char *name, char out[sizeof APP_PREFIX + BELAY_KEY_MAX])
+{
+    (void)snprintf(out, sizeof APP_PREFIX + BELAY_KEY_MAX, APP_PREFIX "%s", name);
+    return out;
+}
+
+static const char *database_key(const char *id, char out[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX])
+{
+    (void)snprintf(out, sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX, DB_LOCK_PREFIX "%s", id);
+    return out;
+}
+
+/* For the work of a job, where the body says which application. */
+static enum belay_code check_app_key(struct job *job, const char *name)
+{
+    char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
+
+    return strlen(name) > BELAY_KEY_MAX || exchange_may_see(job->exchange, app_key(name, key))
+               ? BELAY_OK /* no application has so long a name, which is said of it */
+               : error_set(&job->err, BELAY_NOT_PERMITTED,
+                           "'%s' may not touch the key '" APP_PREFIX "%.128s'", job->who, name);
+}
+
+/* A job about the application or the database in the path, if the token's keys fit it. */
+static void start_app(struct exchange *x, void (*work)(struct job *job))
+{
+    char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
+
+    if (exchange_may_touch(x, app_key(x->key, key))) {
+        job_start(x, work, false);
+    }
+}
+
+static void start_database_job(struct exchange *x, void (*work)(struct job *job), bool is_long)
+{
+    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
+
+    if (exchange_may_touch(x, database_key(x->key, key))) {
+        job_start(x, work, is_long);
+    }
+}
+
+/* A value of the query, decoded; false if it is not there or too long. */
+static bool query_value(const char *query, const char *name, char *out, size_t size)
+{
+    struct http_slice key, value;
+    char text[64];
+
+    while (http_query_next(&query, &key, &value)) {
+        if (http_decode(key, text, sizeof text) && strcmp(text, name) == 0) {
+            return http_decode(value, out, size);
+        }
+    }
+    return false;
+}
+
+/* ---- lists ---- */
+
+struct listed {
+    const struct job *job;
+    struct buf out;
+    bool is_partial; /* something was left out that the token may not see */
+};
+
+static bool add_app(void *context, const struct belay_app *app)
+{
+    struct listed *listed = context;
+    struct buf *out = &listed->out;
+    char key[sizeof APP_PREFIX + BELAY_KEY_MAX];
+    char *line;
+
+    if (!exchange_may_see(listed->job->exchange, app_key(app->name, key))) {
+        listed->is_partial = true;
+        return true;
+    }
+    line = belay_app_to_json(app);
+    buf_addf(out, "%s%s", out->len > sizeof "{\"apps\":[" ? ",\n" : "", line == NULL ? "" : line);
+    out->failed = out->failed || line == NULL;
+    free(line);
+    return !out->failed;
+}
+
+static bool add_database(void *context, const struct belay_database *database)
+{
+    struct listed *listed = context;
+    struct buf *out = &listed->out;
+    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
+    char *line;
+
+    if (!exchange_may_see(listed->job->exchange, database_key(database->id, key))) {
+        listed->is_partial = true;
+        return true;
+    }
+    line = belay_database_to_json(database);
+    buf_addf(out, "%s%s", out->len > sizeof "{\"databases\":[" ? ",\n" : "", line == NULL ? "" : line);
+    out->failed = out->failed || line == NULL;
+    free(line);
+    return !out->failed;
+}
+
+static void finish_list(struct job *job, struct listed *listed, enum belay_code code)
+{
+    buf_addf(&listed->out, "],\"is_partial\":%s}", listed->is_partial ? "true" : "false");
+    if (code == BELAY_OK) {
+        job->answer = buf_take(&listed->out); /* NULL: no memory, which is said */
+    }
+    buf_release(&listed->out);
+}
+
+static void list_apps(struct job *job)
+{
+    struct listed listed = { .job = job, .out = BUF_INIT(ANSWER_MAX) };
+
+    buf_adds(&listed.out, "{\"apps\":[");
+    finish_list(job, &listed, belay_app_list(job->server->client, add_app, &listed, &job->err));
+}
+
+static void list_databases(struct job *job)
+{
+    struct listed listed = { .job = job, .out = BUF_INIT(ANSWER_MAX) };
+
+    buf_adds(&listed.out, "{\"databases\":[");
+    finish_list(job, &listed, belay_db_list(job->server->client, add_database, &listed, &job->err));
+}
+
+void handle_apps(struct exchange *x)
+{
+    job_start(x, list_apps, false);
+}
+
+void handle_databases(struct exchange *x)
+{
+    job_start(x, list_databases, false);
+}
+
+/* ---- one database ---- */
+
+struct wanted {
+    const struct job *job;
+    const char *id;
+    char *answer; /* owned */
+};
+
+static bool pick_database(void *context, const struct belay_database *database)
+{
+    struct wanted *wanted = context;
+    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
+
+    /* Found by its host, it is another key that the token must have. */
+    if ((strcmp(database->id, wanted->id) != 0 &&
+         (database->host == NULL || strcmp(database->host, wanted->id) != 0)) ||
+        !exchange_may_see(wanted->job->exchange, database_key(database->id, key))) {
+        return true;
+    }
+    wanted->answer = belay_database_to_json(database);
+    return false;
+}
+
+static void get_database(struct job *job)
+{
+    struct wanted wanted = { .job = job, .id = job->key };
+
+    if (belay_db_list(job->server->client, pick_database, &wanted, &job->err) == BELAY_OK) {
+        job->answer = wanted.answer;
+        if (wanted.answer == NULL) {
+            (void)error_set(&job->err, BELAY_NOT_FOUND,
+                            "no application in the registry uses database '%.200s'", job->key);
+        }
+    }
+}
+
+void handle_database(struct exchange *x)
+{
+    start_database_job(x, get_database, false);
+}
+
+/* ---- one application ---- */
+
+static void get_app(struct job *job)
+{
+    struct belay_app *app = NULL;
+
+    if (belay_app_get(job->server->client, job->key, &app, &job->err) == BELAY_OK) {
+        job->answer = belay_app_to_json(app);
+    }
+    belay_app_free(app);
+}
+
+/* The body, with the name of the path. */
+static enum belay_code read_app(struct job *job, struct belay_app **out_app, bool *out_versioned)
+{
+    struct belay_app *app = NULL;
+    json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
+    enum belay_code code = belay_app_from_json(job->body, job->body_len, &app, &job->err);
+
+    *out_versioned = json_object_get(root, "version") != NULL;
+    json_decref(root);
+    if (code == BELAY_OK && app->name == NULL) {
+        app->name = strdup(job->key);
+        code = app->name == NULL ? error_no_memory(&job->err) : BELAY_OK;
+    }
+    if (code == BELAY_OK && job->key[0] != '\0' && strcmp(app->name, job->key) != 0) {
+        code = error_set(&job->err, BELAY_INVALID, "the path names '%.128s', the body '%.128s'", job->key,
+                         app->name);
+    }
+    if (code != BELAY_OK) {
+        belay_app_free(app);
+        return code;
+    }
+    *out_app = app;
+    return BELAY_OK;
+}
+
+static bool same_urls(const struct belay_app *a, const struct belay_app *b)
+{
+    bool is_same = a->n_urls == b->n_urls;
+
+    for (size_t i = 0; is_same && i < a->n_urls; i++) {
+        is_same = strcmp(a->urls[i], b->urls[i]) == 0;
+    }
+    return is_same;
+}
+
+static bool has_row(const struct belay_app *app, const struct belay_app_database *row)
+{
+    for (size_t i = 0; app != NULL && i < app->n_databases; i++) {
+        const struct belay_app_database *one = &app->databases[i];
+
+        if (strcmp(one->id, row->id) == 0 && (one->host == NULL) == (row->host == NULL) &&
+            (one->host == NULL || strcmp(one->host, row->host) == 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * A row makes its application one that is asked before the database is stopped, and two names one database: that is
+ * for tokens that may touch both. Rows that are there already may stay.
+ */
+static enum belay_code check_rows(struct job *job, const struct belay_app *before,
+                                  const struct belay_app *app)
+{
+    char key[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX];
+
+    for (size_t i = 0; i < app->n_databases; i++) {
+        const struct belay_app_database *row = &app->databases[i];
+        const char *names[2] = { row->id, row->host };
+
+        for (size_t k = 0; k < 2 && !has_row(before, row); k++) {
+            if (names[k] != NULL && strlen(names[k]) <= BELAY_DATABASE_MAX &&
+                !exchange_may_see(job->exchange, database_key(names[k], key))) {
+                return error_set(&job->err, BELAY_NOT_PERMITTED, "'%s' may not touch the key '%.300s'",
+                                 job->who, key);
+            }
+        }
+    }
+    return BELAY_OK;
+}
+
+/*
+ * What the body says that is for the server to say: where its URLs may lead, as long as no admin registers it, and,
+ * unless that is what was recorded before, who recorded its state.
+ */
+static enum belay_code vouch_for(struct job *job, struct belay_app *app, bool is_versioned)
+{
+    struct belay_app *before = NULL;
+    char by[BELAY_OWNER_MAX + 1];
+    bool is_known = belay_app_get(job->server->client, app->name, &before, NULL) == BELAY_OK;
+    bool is_kept = is_known && before->by != NULL && app->by != NULL && strcmp(before->by, app->by) == 0 &&
+                   before->since_unix_ms == app->since_unix_ms;
+    enum belay_code code = check_rows(job, before, app);
+
+    if (job->role < ROLE_ADMIN) { /* a change of the record leaves the URLs as an admin registered them */
+        app->public_only = !is_versioned || !is_known || before->public_only || !same_urls(before, app);
+    }
+    if (code == BELAY_OK && app->by != NULL && !is_kept) {
+        code = mark_name(app->by, job->who, "by", by, sizeof by, &job->err);
+        free(app->by);
+        app->by = code == BELAY_OK ? strdup(by) : NULL;
+        code = code == BELAY_OK && app->by == NULL ? error_no_memory(&job->err) : code;
+    }
+    belay_app_free(before);
+    return code;
+}
+
+static void write_app(struct job *job, bool create)
+{
+    struct belay_client *client = job->server->client;
+    struct belay_app *app = NULL;
+    struct belay_app *kept = NULL;
+    bool is_versioned = false;
+    enum belay_code code = read_app(job, &app, &is_versioned);
+
+    if (code == BELAY_OK) {
+        code = check_app_key(job, app->name);
+    }
+    if (code == BELAY_OK) {
+        code = vouch_for(job, app, is_versioned);
+    }
+    if (code == BELAY_OK && create) {
+        app->version = 0;
+        code = belay_app_put(client, app, NULL, &job->err);
+    } else if (code == BELAY_OK) {
+        code = is_versioned ? belay_app_put(client, app, NULL, &job->err)
+                            : belay_app_register(client, app, true, NULL, &job->err);
+    }
+    if (code == BELAY_OK && belay_app_get(client, app->name, &kept, &job->err) == BELAY_OK) {
+        job->answer = belay_app_to_json(kept);
+    }
+    belay_app_free(kept);
+    belay_app_free(app);
+}
+
+static void put_app(struct job *job)
+{
+    write_app(job, false);
+}
+
+static void post_app(struct job *job)
+{
+    write_app(job, true);
+}
+
+static void delete_app(struct job *job)
+{
+    char version[32] = "0";
+
+    (void)query_value(job->query, "version", version, sizeof version);
+    if (belay_app_remove(job->server->client, job->key, strtoull(version, NULL, 10), &job->err) == BELAY_OK) {
+        job->answer = strdup("{}");
+    }
+}
+
+static void mark_app(struct job *job)
+{
+    json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
+    const char *state = json_string_value(json_object_get(root, "state"));
+    const char *by = json_string_value(json_object_get(root, "by"));
+    struct belay_app *app = NULL;
+    char who[BELAY_OWNER_MAX + 1];
+
+    if (state == NULL || (strcmp(state, "running") != 0 && strcmp(state, "stopped") != 0)) {
+        (void)error_set(&job->err, BELAY_INVALID, "'state' must be running or stopped");
+        json_decref(root);
+        return;
+    }
+    if (job_name_by(job, by, who, sizeof who) == BELAY_OK &&
+        belay_app_mark(job->server->client, job->key,
+                       strcmp(state, "stopped") == 0 ? BELAY_APP_STOPPED : BELAY_APP_RUNNING, who, &app,
+                       &job->err) == BELAY_OK) {
+        job->answer = belay_app_to_json(app);
+    }
+    belay_app_free(app);
+    json_decref(root);
+}
+
+void handle_app_get(struct exchange *x)
+{
+    start_app(x, get_app);
+}
+
+void handle_app_put(struct exchange *x)
+{
+    start_app(x, put_app);
+}
+
+void handle_app_post(struct exchange *x)
+{
+    job_start(x, post_app, false);
+}
+
+void handle_app_delete(struct exchange *x)
+{
+    start_app(x, delete_app);
+}
+
+void handle_app_mark(struct exchange *x)
+{
+    start_app(x, mark_app);
+}
+
+/* ---- quick status ---- */
+
+static void quick_status(struct job *job)
+{
+    struct belay_app_status *status = NULL;
+
+    if (belay_app_quick(job->server->client, job->key, &status, &job->err) == BELAY_OK) {
+        job->answer = belay_app_status_to_json(status, false);
+    }
+    belay_app_status_free(status);
+}
+
+void handle_quick(struct exchange *x)
+{
+    if (!query_value(x->request->query, "app", x->key, sizeof x->key) || x->key[0] == '\0') {
+        reply_problem(x, 400, "invalid", "say which application: /status/quick?app=NAME");
+        return;
+    }
+    start_app(x, quick_status);
+}
+
+/* ---- stop and start ---- */
+
+struct asked {
+    struct job *job;
+    char refused[sizeof DB_LOCK_PREFIX + BELAY_KEY_MAX]; /* the key that is not the token's to touch; or "" */
+};
+
+static bool may_lock(void *context, const char *key)
+{
+    struct asked *asked = context;
+
+    if (exchange_may_see(asked->job->exchange, key) && !atomic_load(&asked->job->is_revoked)) {
+        return true;
+    }
+    (void)snprintf(asked->refused, sizeof asked->refused, "%s", key);
+    return false;
+}
+
+static void on_step(void *context, enum belay_level level, const char *text)
+{
+    const struct asked *asked = context;
+
+    server_say(asked->job->server, level == BELAY_WARN_LEVEL ? LOG_WARN : LOG_INFO, "guard", text);
+}
+
+/* {"app", "dry_run", "wait_ms", "by"}, each of which may be left out. */
+static enum belay_code read_options(struct job *job, json_t *root, struct belay_db_options *options)
+{
+    const char *name;
+    json_t *value;
+
+    if (job->body_len > 0 && !json_is_object(root)) {
+        return error_set(&job->err, BELAY_INVALID, "the body must be a JSON object, or none");
+    }
+    json_object_foreach(root, name, value)
+    {
+        if (strcmp(name, "app") == 0 && json_is_string(value)) {
+            options->app = json_string_value(value);
+        } else if (strcmp(name, "by") == 0 && json_is_string(value)) {
+            options->by = json_string_value(value);
+        } else if (strcmp(name, "dry_run") == 0 && json_is_boolean(value)) {
+            options->dry_run = json_is_true(value);
+        } else if (strcmp(name, "wait_ms") == 0 && json_is_integer(value) && json_integer_value(value) >= 0 &&
+                   json_integer_value(value) <= BELAY_TTL_MAX_MS) {
+            options->wait_ms = json_integer_value(value);
+        } else {
+            return error_set(
+                &job->err, BELAY_INVALID,
+                "'%.60s' is wrong: the body can have app (a text), dry_run (true or false), wait_ms (a "
+                "number) and by (a text)",
+                name);
+        }
+    }
+    return BELAY_OK;
+}
+
+static void run_database(struct job *job, bool is_start)
+{
+    struct belay_db_options options = BELAY_DB_OPTIONS_INIT;
+    struct belay_db_results *results = NULL;
+    struct asked asked = { .job = job };
+    json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
+    char by[BELAY_OWNER_MAX + 1];
+    enum belay_code code;
+
+    options.database = job->key;
+    options.acquired_by = job->who;
+    options.on_step = on_step;
+    options.may_lock = may_lock;
+    options.context = &asked;
+    options.cancel = job->cancel;
+    code = read_options(job, root, &options);
+    if (code == BELAY_OK && options.app != NULL) {
+        code = check_app_key(job, options.app);
+    }
+    if (code == BELAY_OK) {
+        code = job_name_by(job, options.by, by, sizeof by);
+        options.by = by;
+    }
+    if (code == BELAY_OK) {
+        code = is_start ? belay_db_start(job->server->client, &options, &results, &job->err)
+                        : belay_db_stop(job->server->client, &options, &results, &job->err);
+    }
+    if (code == BELAY_OK && asked.refused[0] != '\0') {
+        code = error_set(&job->err, BELAY_NOT_PERMITTED, "'%s' may not touch the key '%.300s'", job->who,
+                         asked.refused);
+    }
+    if (code == BELAY_OK) {
+        job->answer = belay_db_results_to_json(results);
+    }
+    belay_db_results_free(results);
+    json_decref(root);
+}
+
+static void stop_database(struct job *job)
+{
+    run_database(job, false);
+}
+
+static void start_database(struct job *job)
+{
+    run_database(job, true);
+}
+
+void handle_db_stop(struct exchange *x)
+{
+    start_database_job(x, stop_database, true);
+}
+
+void handle_db_start(struct exchange *x)
+{
+    start_database_job(x, start_database, true);
+}
+
+static void record(struct job *job)
+{
+    json_t *root = json_loadb(job->body, job->body_len, JSON_REJECT_DUPLICATES, NULL);
+    const char *said = json_string_value(json_object_get(root, "by"));
+    char by[BELAY_OWNER_MAX + 1];
+    char *text = NULL;
+
+    if (said == NULL || mark_name(said, job->who, "by", by, sizeof by, &job->err) == BELAY_OK) {
+        (void)(said == NULL ? 0 : json_object_set_new(root, "by", json_string(by)));
+        text = root == NULL ? strdup(job->body) : json_dumps(root, JSON_COMPACT);
+    }
+    if (text != NULL && belay_db_record(job->server->client, job->key, text, &job->err) == BELAY_OK) {
+        job->answer = strdup("{}");
+    }
+    free(text);
+    json_decref(root);
+}
+
+void handle_db_record(struct exchange *x)
+{
+    start_database_job(x, record, false);
+}

@@ -1,0 +1,39 @@
+/*
+ * Documents that were read or written last, in memory: who loads one that nobody has
+ * changed since is answered without reading, verifying or copying it.
+ *
+ * Whether one is still what is stored is not known here. Whoever finds it asks the
+ * store, with its tag (belay_state_reload(), belay_document_reload()).
+ */
+#ifndef SERVER_STATE_STATE_CACHE_H
+#define SERVER_STATE_STATE_CACHE_H
+
+#include "belay/state.h"
+#include "server/core/server.h"
+
+struct state_cache;
+
+struct kept {
+    struct state_cache *cache; /* borrowed */
+    struct kept *next, *prev;
+    char *text; /* owned */
+    size_t len;
+    struct belay_blob_tag tag;
+    size_t n_users; /* the cache is one of them */
+    char name[BELAY_KEY_MAX + 1];
+};
+
+struct state_cache *state_cache_new(size_t max_bytes); /* NULL: no memory */
+void state_cache_free(struct state_cache *cache);
+
+/* For any thread. */
+struct kept *state_cache_find(struct state_cache *cache, const char *name); /* NULL: none */
+/* Takes `text`, also if it returns NULL: no memory. What is too large is made, but not kept. */
+struct kept *state_cache_add(struct state_cache *cache, const char *name, char *text, size_t len,
+                             const struct belay_blob_tag *tag);
+void state_cache_drop(struct kept *kept); /* may be NULL */
+
+/* Its text as an answer, which gives it back. */
+struct http_shared state_cache_share(struct kept *kept);
+
+#endif

@@ -1,0 +1,130 @@
+#include "server/state/state_job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "json/json_write.h"
+
+struct belay_state_name state_job_name(const struct job *job)
+{
+    return (struct belay_state_name){ job->key, job->more[0] };
+}
+
+void state_job_etag(struct job *job, const struct belay_blob_tag *tag)
+{
+    (void)snprintf(job->etag, sizeof job->etag, tag->text[0] == '"' ? "%s" : "\"%s\"", tag->text);
+}
+
+bool state_job_read_etag(const struct belay_states *states, const char *etag, struct belay_blob_tag *out)
+{
+    size_t n = strlen(etag);
+
+    if (n < 3 || n > BELAY_BLOB_TAG_MAX || etag[0] != '"' || etag[n - 1] != '"') {
+        return false;
+    }
+    if (text_has_prefix(belay_states_url(states), "s3:")) {
+        (void)snprintf(out->text, sizeof out->text, "%s", etag);
+    } else {
+        (void)snprintf(out->text, sizeof out->text, "%.*s", (int)(n - 2), etag + 1);
+    }
+    return true;
+}
+
+struct kept *state_job_keep(struct job *job, const char *name, char *text, size_t len,
+                            const struct belay_blob_tag *tag)
+{
+    struct kept *kept = state_cache_add(state_pool_cache(job->server->states), name, text, len, tag);
+
+    if (kept == NULL) {
+        (void)error_no_memory(&job->err);
+    }
+    return kept;
+}
+
+struct kept *state_job_keep_state(struct job *job, struct belay_state *state)
+{
+    struct kept *kept = state_job_keep(job, job->more[1], state->text, state->len, &state->tag);
+
+    state->text = NULL;
+    belay_state_free(state);
+    return kept;
+}
+
+enum belay_code state_job_load(struct job *job, struct belay_states *states, struct kept **out_kept)
+{
+    struct belay_state_name name = state_job_name(job);
+    struct kept *kept = state_cache_find(state_pool_cache(job->server->states), job->more[1]);
+    struct belay_state *state = NULL;
+    enum belay_code code =
+        belay_state_reload(states, &name, kept == NULL ? NULL : &kept->tag, &state, &job->err);
+
+    if (code != BELAY_OK || state != NULL) {
+        state_cache_drop(kept);
+        kept = state == NULL ? NULL : state_job_keep_state(job, state);
+    }
+    if (kept == NULL) {
+        return job->err.code;
+    }
+    *out_kept = kept;
+    return BELAY_OK;
+}
+
+enum belay_code state_job_load_document(struct job *job, struct belay_states *states, const char *folder,
+                                        struct kept **out_kept)
+{
+    struct kept *kept = state_cache_find(state_pool_cache(job->server->states), folder);
+    struct belay_blob document = { 0 };
+    enum belay_code code =
+        belay_document_reload(states, folder, kept == NULL ? NULL : &kept->tag, &document, &job->err);
+
+    if (code != BELAY_OK || document.data != NULL) {
+        state_cache_drop(kept);
+        kept = document.data == NULL
+                   ? NULL
+                   : state_job_keep(job, folder, document.data, document.len, &document.tag);
+    }
+    if (kept == NULL) {
+        return job->err.code;
+    }
+    *out_kept = kept;
+    return BELAY_OK;
+}
+
+void state_job_answer(struct job *job, struct kept *kept)
+{
+    state_job_etag(job, &kept->tag);
+    job->shared = state_cache_share(kept);
+}
+
+enum belay_code state_job_bind(struct job *job, struct belay_states *states, const char **out_id)
+{
+    struct belay_client *client = job->server->client;
+    const char *id = "";
+    enum belay_code code = BELAY_OK;
+
+    if (belay_client_locking_enabled(client)) {
+        code = belay_client_store_id(client, &id, &job->err);
+        if (code == BELAY_OK) {
+            code = belay_states_bind(states, id, belay_client_store_url(client), &job->err);
+            if (code == BELAY_CONFIG) {
+                job->status = 409;
+                job->err.code = BELAY_REFUSED;
+            }
+        }
+    }
+    if (code == BELAY_OK && out_id != NULL) {
+        *out_id = id;
+    }
+    return code;
+}
+
+bool state_job_add_version(void *context, const struct belay_snapshot *snapshot)
+{
+    return json_array_append_new(context,
+                                 json_pack("{s:I, s:s, s:s, s:I}", "index", (json_int_t)snapshot->index,
+                                           "name", snapshot->name, "timestamp", snapshot->timestamp, "size",
+                                           (json_int_t)snapshot->size)) == 0;
+}

@@ -1,0 +1,170 @@
+#include "server/state/state_pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "server/core/jobs.h"
+
+enum { SPARE_MAX = 8, STRIPES = 64, LEASE_MS = 6 * 3600 * 1000, KEPT_MAX = 200 << 20 };
+
+struct state_pool {
+    struct server *server; /* borrowed */
+    char *url;             /* owned; NULL: what the configuration says */
+    char *lock_store_url;  /* owned; likewise */
+    struct terraform_policy terraform;
+    pthread_mutex_t mutex;                 /* of what follows */
+    struct belay_states *spare[SPARE_MAX]; /* owned */
+    size_t n_spare;
+    pthread_mutex_t stripes[STRIPES];
+    struct state_cache *cache; /* owned */
+};
+
+/* ---- opening ---- */
+
+static enum belay_code read_policy(const struct belay_config *config, struct terraform_policy *out,
+                                   struct belay_error *err)
+{
+    const char *lease = belay_config_get(config, "server.terraform.lease");
+    const char *unlocked = belay_config_get(config, "server.terraform.unlocked_writes");
+    const char *force = belay_config_get(config, "server.terraform.force_unlock");
+
+    *out = (struct terraform_policy){ .lease_ms = LEASE_MS };
+    if (lease != NULL && !belay_parse_duration(lease, &out->lease_ms)) {
+        return error_set(err, BELAY_CONFIG, "server.terraform.lease: '%.60s' is no time such as 6h", lease);
+    }
+    out->unlocked_writes = unlocked != NULL && strcmp(unlocked, "true") == 0;
+    if (force == NULL || strcmp(force, "admin") == 0) {
+        out->force_unlock = FORCE_UNLOCK_ADMIN;
+    } else if (strcmp(force, "locker") == 0) {
+        out->force_unlock = FORCE_UNLOCK_LOCKER;
+    } else if (strcmp(force, "never") == 0) {
+        out->force_unlock = FORCE_UNLOCK_NEVER;
+    } else {
+        return error_set(err, BELAY_CONFIG,
+                         "server.terraform.force_unlock: '%.60s' must be admin, locker or never", force);
+    }
+    return BELAY_OK;
+}
+
+static bool keep(const char *text, char **out)
+{
+    *out = text == NULL ? NULL : strdup(text);
+    return text == NULL || *out != NULL;
+}
+
+enum belay_code state_pool_open(struct server *server, const char *url, const char *lock_store_url,
+                                struct belay_error *err)
+{
+    struct state_pool *pool = calloc(1, sizeof *pool);
+
+    if (pool == NULL) {
+        return error_no_memory(err);
+    }
+    pool->server = server;
+    (void)pthread_mutex_init(&pool->mutex, NULL);
+    for (size_t i = 0; i < STRIPES; i++) {
+        (void)pthread_mutex_init(&pool->stripes[i], NULL);
+    }
+    server->states = pool;
+    pool->cache = state_cache_new(KEPT_MAX);
+    if (pool->cache == NULL || !keep(url, &pool->url) || !keep(lock_store_url, &pool->lock_store_url)) {
+        return error_no_memory(err);
+    }
+    return read_policy(server->config, &pool->terraform, err);
+}
+
+void state_pool_close(struct state_pool *pool)
+{
+    if (pool == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < pool->n_spare; i++) {
+        belay_states_close(pool->spare[i]);
+    }
+    for (size_t i = 0; i < STRIPES; i++) {
+        (void)pthread_mutex_destroy(&pool->stripes[i]);
+    }
+    (void)pthread_mutex_destroy(&pool->mutex);
+    state_cache_free(pool->cache);
+    free(pool->url);
+    free(pool->lock_store_url);
+    free(pool);
+}
+
+const struct terraform_policy *state_pool_terraform(const struct state_pool *pool)
+{
+    return &pool->terraform;
+}
+
+struct state_cache *state_pool_cache(const struct state_pool *pool)
+{
+    return pool->cache;
+}
+
+/* ---- handles ---- */
+
+static void on_warning(void *context, const char *text)
+{
+    server_say(context, LOG_WARN, "state", text);
+}
+
+enum belay_code state_pool_take(struct state_pool *pool, struct belay_states **out_states,
+                                struct belay_error *err)
+{
+    struct belay_states_options options = BELAY_STATES_OPTIONS_INIT;
+    struct belay_states *states = NULL;
+
+    (void)pthread_mutex_lock(&pool->mutex);
+    if (pool->n_spare > 0) {
+        states = pool->spare[--pool->n_spare];
+    }
+    (void)pthread_mutex_unlock(&pool->mutex);
+    if (states != NULL) {
+        *out_states = states;
+        return BELAY_OK;
+    }
+    options.url = pool->url;
+    options.config = pool->server->config;
+    options.lock_store_url = pool->lock_store_url;
+    options.on_warning = on_warning;
+    options.context = pool->server;
+    return belay_states_open(&options, out_states, err);
+}
+
+void state_pool_give(struct state_pool *pool, struct belay_states *states)
+{
+    if (states == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&pool->mutex);
+    if (pool->n_spare < SPARE_MAX) {
+        pool->spare[pool->n_spare++] = states;
+        states = NULL;
+    }
+    (void)pthread_mutex_unlock(&pool->mutex);
+    belay_states_close(states);
+}
+
+/* ---- one after the other ---- */
+
+/* Two names may share one: they then wait for each other, which does no harm. */
+static pthread_mutex_t *stripe_of(struct state_pool *pool, const char *name)
+{
+    size_t hash = 5381;
+
+    for (; *name != '\0'; name++) {
+        hash = hash * 33 + (unsigned char)*name;
+    }
+    return &pool->stripes[hash % STRIPES];
+}
+
+void state_pool_enter(struct state_pool *pool, const char *name)
+{
+    (void)pthread_mutex_lock(stripe_of(pool, name));
+}
+
+void state_pool_leave(struct state_pool *pool, const char *name)
+{
+    (void)pthread_mutex_unlock(stripe_of(pool, name));
+}

@@ -1,0 +1,378 @@
+/*
+ * Writing deployment states over HTTP, under the stack's lock.
+ *
+ * A write names its lock and the content that it was made from. The lock is renewed
+ * here; the content is compared by the store, in the write itself.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "server/state/state_job.h"
+#include "json/json_write.h"
+
+enum { TEXT_SIZE = 257 };
+
+/* ---- the lock of a write ---- */
+
+struct writing {
+    struct job *job;
+    struct belay_states *states; /* from the pool */
+    const char *store_id;        /* of the locks */
+    struct belay_info *info;     /* owned; the lock that they hold */
+    struct belay_lock *own;      /* owned; or the one that we took */
+    struct belay_stamp stamp;
+    struct belay_blob_tag tag;
+    struct belay_state_write write;
+    struct belay_deployment deployment;
+    struct belay_deployment detected; /* where neither the request nor the document says */
+    char new_id[32];
+    char texts[7][TEXT_SIZE];
+    char detected_texts[4][TEXT_SIZE];
+};
+
+static void fill_stamp(struct writing *writing, const struct belay_info *info)
+{
+    if (!belay_client_locking_enabled(writing->job->server->client)) {
+        return; /* no token to compare, as for a local write without a lock */
+    }
+    writing->stamp = (struct belay_stamp){
+        .token = info->token,
+        .store = writing->store_id,
+        .store_url = belay_client_store_url(writing->job->server->client),
+        .lock_id = info->lock_id,
+        .locked_by = *info->locked_by_name != '\0' ? info->locked_by_name : info->locked_by,
+        .locked_at_unix_ms = info->locked_at_unix_ms,
+        .expires_at_unix_ms = info->expires_at_unix_ms,
+    };
+    writing->write.stamp = &writing->stamp;
+}
+
+/* Theirs, if they still hold it. */
+static enum belay_code use_lock(struct writing *writing, const char *key)
+{
+    struct job *job = writing->job;
+    char id[BELAY_ID_MAX + 1];
+    enum belay_code code;
+
+    if (!job_query(job, "lock_id", id, sizeof id)) {
+        return error_set(&job->err, BELAY_REFUSED,
+                         "a state is written under its lock only: acquire '%.200s' and add ?lock_id=ID", key);
+    }
+    code = belay_renew(job->server->client, key, id, 0, &writing->info, &job->err);
+    if (code == BELAY_OK) {
+        fill_stamp(writing, writing->info);
+    }
+    return code;
+}
+
+/* Ours, where they say of none. */
+static enum belay_code use_or_take_lock(struct writing *writing, const char *key)
+{
+    struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
+    struct job *job = writing->job;
+    char id[BELAY_ID_MAX + 1];
+    enum belay_code code;
+
+    if (job_query(job, "lock_id", id, sizeof id)) {
+        return use_lock(writing, key);
+    }
+    options.owner_name = job->by;
+    options.acquired_by = job->who;
+    options.cancel = job->cancel;
+    code = belay_lock_acquire(job->server->client, key, &options, &writing->own, &job->err);
+    if (code == BELAY_OK) {
+        fill_stamp(writing, belay_lock_info(writing->own));
+    }
+    return code;
+}
+
+static enum belay_code begin(struct writing *writing, struct job *job)
+{
+    enum belay_code code;
+
+    *writing = (struct writing){ .job = job, .write = BELAY_STATE_WRITE_INIT };
+    state_pool_enter(job->server->states, job->more[1]);
+    code = state_pool_take(job->server->states, &writing->states, &job->err);
+    return code == BELAY_OK ? state_job_bind(job, writing->states, &writing->store_id) : code;
+}
+
+static void end(struct writing *writing, enum belay_code code)
+{
+    struct job *job = writing->job;
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (writing->own != NULL &&
+        belay_lock_release(writing->own, code == BELAY_OK ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED,
+                           &err) != BELAY_OK) {
+        server_say(job->server, LOG_WARN, "state", err.text);
+    }
+    belay_error_release(&err);
+    belay_lock_free(writing->own);
+    belay_info_free(writing->info);
+    state_pool_give(job->server->states, writing->states);
+    state_pool_leave(job->server->states, job->more[1]);
+}
+
+/* ---- what is recorded of a write ---- */
+
+/* What the client found out by itself, as belay's own does. */
+static void read_detected(struct writing *writing)
+{
+    static const char *const names[] = { "detected_deployment_id", "detected_triggered_by",
+                                         "detected_git_commit", "detected_git_branch" };
+    struct belay_deployment *detected = &writing->detected;
+    const char **const slots[] = { &detected->deployment_id, &detected->triggered_by, &detected->git_commit,
+                                   &detected->git_branch };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (job_query(writing->job, names[i], writing->detected_texts[i], TEXT_SIZE)) {
+            *slots[i] = writing->detected_texts[i];
+        }
+    }
+}
+
+static void read_deployment(struct writing *writing, const char *status)
+{
+    static const char *const names[] = { "deployment_id", "triggered_by", "git_commit", "git_branch",
+                                         "version",       "status",       "user" };
+    struct belay_deployment *deployment = &writing->deployment;
+    const char **const slots[] = { &deployment->deployment_id, &deployment->triggered_by,
+                                   &deployment->git_commit,    &deployment->git_branch,
+                                   &deployment->version,       &deployment->status,
+                                   &deployment->user };
+    size_t n = sizeof names / sizeof names[0];
+    char id[UUID_TEXT_SIZE];
+    char text[24];
+
+    writing->detected = (struct belay_deployment){ .triggered_by = writing->job->by, .duration_ms = -1 };
+    deployment->user = writing->job->by;
+    deployment->status = status;
+    deployment->duration_ms = -1;
+    n -= writing->job->who[0] != '\0' ? 1 : 0; /* who has a token is who it says */
+    for (size_t i = 0; i < n; i++) {
+        if (job_query(writing->job, names[i], writing->texts[i], TEXT_SIZE)) {
+            *slots[i] = writing->texts[i];
+        }
+    }
+    if (job_query(writing->job, "duration_ms", text, sizeof text) && text[0] >= '0' && text[0] <= '9') {
+        deployment->duration_ms = strtoll(text, NULL, 10);
+    }
+    if (uuid_make(id)) {
+        (void)snprintf(writing->new_id, sizeof writing->new_id, "dep-%.8s%.4s", id, id + 9);
+        writing->detected.deployment_id = writing->new_id;
+    }
+    writing->write.deployment = deployment;
+    writing->write.detected = &writing->detected;
+    read_detected(writing);
+}
+
+/* What is recorded is ours: the document that is saved tells of another deployment. */
+static void claim_deployment(struct writing *writing)
+{
+    struct belay_deployment *deployment = &writing->deployment;
+
+    if (deployment->deployment_id == NULL) {
+        deployment->deployment_id = writing->detected.deployment_id;
+    }
+    if (deployment->triggered_by == NULL) {
+        deployment->triggered_by = writing->detected.triggered_by;
+    }
+    writing->write.detected = NULL;
+}
+
+static void answer_saved(struct job *job, const struct belay_state *state)
+{
+    state_job_etag(job, &state->tag);
+    job->answer = wire_line(json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:s}", "stack", job->key, "environment",
+                                      job->more[0], "serial", (json_int_t)state->serial, "token",
+                                      (json_int_t)state->token, "snapshot", wire_text(state->snapshot),
+                                      "deployment_id", wire_text(state->deployment_id), "etag", job->etag));
+}
+
+/* Takes over `state`, which is there if the code is BELAY_OK. */
+static void end_saved(struct writing *writing, struct belay_state *state, enum belay_code code)
+{
+    if (code == BELAY_OK) {
+        answer_saved(writing->job, state);
+        state_cache_drop(state_job_keep_state(writing->job, state));
+    } else {
+        belay_state_free(state);
+    }
+    end(writing, code);
+}
+
+/* ---- writing ---- */
+
+static bool is_set(const struct job *job, const char *name)
+{
+    char text[8];
+
+    return job_query(job, name, text, sizeof text) && strcmp(text, "true") == 0;
+}
+
+/* If-Match, or If-None-Match: *, one of which it takes. */
+static enum belay_code read_condition(struct writing *writing)
+{
+    struct job *job = writing->job;
+
+    if (job->if_match != NULL && strcmp(job->if_match, "*") == 0) {
+        return BELAY_OK;
+    }
+    if (job->if_match != NULL && !state_job_read_etag(writing->states, job->if_match, &writing->tag)) {
+        return error_set(&job->err, BELAY_INVALID, "If-Match must be one ETag, in its quotes, or *");
+    }
+    if (job->if_match == NULL && (job->if_none_match == NULL || strcmp(job->if_none_match, "*") != 0)) {
+        job->status = 428;
+        return error_set(
+            &job->err, BELAY_REFUSED,
+            "say what it was made from: If-Match with the ETag of the GET, or If-None-Match: * if "
+            "there was none");
+    }
+    writing->write.loaded = job->if_match == NULL ? NULL : &writing->tag;
+    writing->write.exact = job->if_match == NULL || !is_set(job, "own");
+    return BELAY_OK;
+}
+
+void state_put(struct job *job)
+{
+    struct belay_state_name name = state_job_name(job);
+    struct belay_state *state = NULL;
+    struct writing writing;
+    bool is_unchanged = is_set(job, "unchanged") && job->body_len == 0;
+    enum belay_code code = begin(&writing, job);
+
+    if (code == BELAY_OK) {
+        code = use_lock(&writing, job->more[1]);
+    }
+    if (code == BELAY_OK) {
+        code = read_condition(&writing);
+    }
+    if (code == BELAY_OK) {
+        read_deployment(&writing, "success");
+        writing.write.keep_locked = is_set(job, "keep_locked");
+        code = belay_state_save(writing.states, &name, is_unchanged ? NULL : job->body, job->body_len,
+                                &writing.write, &state, &job->err);
+        if (code == BELAY_NOT_HOLDER) {
+            job->status = 412;             /* the lock is theirs, so it is the content */
+            job->err.code = BELAY_REFUSED; /* which is not about holding */
+        } else if (code == BELAY_BAD_CONTENT && !is_unchanged &&
+                   belay_state_check(&name, job->body, job->body_len, NULL) == BELAY_BAD_CONTENT) {
+            job->status = 400;
+        }
+    }
+    end_saved(&writing, state, code);
+}
+
+/* From now on nobody with an older lock can write, and nobody who loaded before. */
+void state_stamp(struct job *job)
+{
+    struct belay_state_name name = state_job_name(job);
+    struct belay_state *state = NULL;
+    struct writing writing;
+    enum belay_code code = begin(&writing, job);
+
+    if (code == BELAY_OK) {
+        code = use_lock(&writing, job->more[1]);
+    }
+    if (code == BELAY_OK) {
+        code = belay_state_stamp(writing.states, &name, &writing.stamp, &state, &job->err);
+    }
+    if (code == BELAY_OK) {
+        struct kept *kept = state_job_keep_state(job, state);
+
+        if (kept != NULL) {
+            state_job_answer(job, kept);
+        }
+    }
+    end(&writing, code);
+}
+
+/* How an old version, or what another program wrote, becomes a new one. */
+typedef enum belay_code (*state_again_fn)(struct belay_states *states, const struct belay_state_name *name,
+                                          const char *snapshot, const struct belay_state_write *write,
+                                          struct belay_state **out_state, struct belay_error *err);
+struct again {
+    state_again_fn work;
+    const char *status;
+    const char *version; /* NULL: none is named */
+};
+
+static enum belay_code save_again(struct writing *writing, const struct again *again,
+                                  struct belay_state **out_state)
+{
+    struct job *job = writing->job;
+    struct belay_state_name name = state_job_name(job);
+    char *which = NULL;
+    enum belay_code code =
+        again->version == NULL
+            ? BELAY_OK
+            : belay_state_find_snapshot(writing->states, &name, again->version, &which, &job->err);
+
+    if (code == BELAY_OK) {
+        code = use_or_take_lock(writing, job->more[1]);
+    }
+    if (code == BELAY_OK && job->if_match != NULL) {
+        code = read_condition(writing); /* they were shown what would change, and from what */
+    }
+    if (code == BELAY_OK) {
+        read_deployment(writing, again->status);
+        claim_deployment(writing);
+        writing->write.keep_locked = is_set(job, "keep_locked");
+        code = again->work(writing->states, &name, which, &writing->write, out_state, &job->err);
+        if (code == BELAY_NOT_HOLDER && job->if_match != NULL) {
+            job->status = 412; /* as of a PUT */
+            job->err.code = BELAY_REFUSED;
+        }
+    }
+    free(which);
+    return code;
+}
+
+static void run_again(struct job *job, const struct again *again)
+{
+    struct belay_state *state = NULL;
+    struct writing writing;
+    enum belay_code code = begin(&writing, job);
+
+    if (code == BELAY_OK) {
+        code = save_again(&writing, again, &state);
+    }
+    end_saved(&writing, state, code);
+}
+
+void state_restore(struct job *job)
+{
+    json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
+    struct again again = { belay_state_restore, "restored",
+                           json_string_value(json_object_get(root, "version")) };
+
+    if (again.version == NULL) {
+        (void)error_set(&job->err, BELAY_INVALID,
+                        "the body must have 'version': a name, an index or a timestamp of the history, or "
+                        "latest, as a text");
+    } else {
+        run_again(job, &again);
+    }
+    json_decref(root);
+}
+
+void state_adopt(struct job *job)
+{
+    json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
+    json_t *version = json_object_get(root, "version");
+    struct again again = { belay_state_adopt, "adopted", json_string_value(version) };
+
+    if ((job->body_len > 0 && !json_is_object(root)) ||
+        (version != NULL && !json_is_null(version) && again.version == NULL)) {
+        (void)error_set(
+            &job->err, BELAY_INVALID,
+            "the body must be empty, or an object; 'version' in it a name, an index or a timestamp "
+            "of the history, or latest, as a text");
+    } else {
+        run_again(job, &again);
+    }
+    json_decref(root);
+}

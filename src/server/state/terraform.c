@@ -1,0 +1,421 @@
+/* The document of Terraform's http backend: read, write, remove, versions. */
+#include "server/state/terraform.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "json/json_write.h"
+
+enum { MD5_TEXT = 24, MD5_BYTES = 16 };
+
+/* ---- one request ---- */
+
+void tf_start(struct exchange *x, void (*work)(struct job *job))
+{
+    char key[TF_KEY_SIZE];
+
+    if (!text_is_clean(x->key, TF_NAME_MAX) || strpbrk(x->key, "/:") != NULL || x->key[0] == '.') {
+        reply_problem(x, 400, "invalid",
+                      "the name of a state is 1 to %d bytes without '/', ':' and control characters, and "
+                      "does not begin with '.'",
+                      TF_NAME_MAX);
+        return;
+    }
+    (void)snprintf(key, sizeof key, "terraform/%.*s", TF_NAME_MAX, x->key);
+    if (exchange_may_touch(x, key)) {
+        job_start(x, work, false);
+    }
+}
+
+/* ---- reading ---- */
+
+static void get_state(struct job *job)
+{
+    struct belay_states *states = NULL;
+    struct kept *kept = NULL;
+    char key[TF_KEY_SIZE];
+    enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
+
+    if (code == BELAY_OK) {
+        code = state_job_load_document(job, states, tf_key(job, key), &kept);
+    }
+    if (code == BELAY_OK) {
+        state_job_answer(job, kept);
+    } else if (code == BELAY_NOT_FOUND) {
+        (void)error_set(&job->err, code, "there is no Terraform state '%.128s' yet", job->key);
+    }
+    state_pool_give(job->server->states, states);
+}
+
+static void get_version(struct job *job)
+{
+    struct belay_states *states = NULL;
+    struct belay_blob document = { 0 };
+    char key[TF_KEY_SIZE];
+    enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
+
+    if (code == BELAY_OK) {
+        code = belay_document_load_snapshot(states, tf_key(job, key), job->more[0], &document, &job->err);
+    }
+    if (code == BELAY_OK) {
+        state_job_etag(job, &document.tag);
+        job->answer = document.data;
+        job->answer_len = document.len;
+    }
+    state_pool_give(job->server->states, states);
+}
+
+static void list_versions(struct job *job)
+{
+    struct belay_states *states = NULL;
+    json_t *versions = json_array();
+    char key[TF_KEY_SIZE];
+    enum belay_code code = state_pool_take(job->server->states, &states, &job->err);
+
+    if (code == BELAY_OK) {
+        code = belay_document_snapshots(states, tf_key(job, key), state_job_add_version, versions, &job->err);
+    }
+    if (code == BELAY_OK) {
+        job->answer = wire_line(json_pack("{s:s, s:O}", "name", job->key, "versions", versions));
+    }
+    json_decref(versions);
+    state_pool_give(job->server->states, states);
+}
+
+struct document_listing {
+    const struct job *job;
+    json_t *list;
+};
+
+static bool add_document(void *context, const char *name, uint64_t size, int64_t modified_unix_ms)
+{
+    const struct document_listing *listing = context;
+    char key[TF_KEY_SIZE];
+
+    (void)snprintf(key, sizeof key, "terraform/%.*s", TF_NAME_MAX, name);
+    if (!exchange_may_see(listing->job->exchange, key)) {
+        return true;
+    }
+    return json_array_append_new(listing->list,
+                                 json_pack("{s:o, s:I, s:o}", "name", wire_text(name), "size",
+                                           (json_int_t)size, "modified", wire_time(modified_unix_ms))) == 0;
+}
+
+static void list_documents(struct job *job)
+{
+    struct belay_states *states = NULL;
+    json_t *list = json_array();
+    struct document_listing listing = { job, list };
+
+    if (state_pool_take(job->server->states, &states, &job->err) == BELAY_OK &&
+        belay_document_list(states, "terraform", add_document, &listing, &job->err) == BELAY_OK) {
+        job->answer = wire_line(json_pack("{s:O}", "states", list));
+    }
+    json_decref(list);
+    state_pool_give(job->server->states, states);
+}
+
+/* ---- what is written ---- */
+
+/* Content-MD5, if they sent one. */
+static enum belay_code check_md5(struct job *job)
+{
+    unsigned char sum[EVP_MAX_MD_SIZE];
+    char text[MD5_TEXT + 8];
+    unsigned n = 0;
+
+    if (job->content_md5 == NULL) {
+        return BELAY_OK;
+    }
+    if (EVP_Digest(job->body, job->body_len, sum, &n, EVP_md5(), NULL) != 1 || n != MD5_BYTES) {
+        return BELAY_OK; /* a system without MD5: nothing can be said of it */
+    }
+    (void)EVP_EncodeBlock((unsigned char *)text, sum, (int)n);
+    if (strcmp(text, job->content_md5) == 0) {
+        return BELAY_OK;
+    }
+    return error_set(&job->err, BELAY_INVALID,
+                     "Content-MD5 says '%.40s', but the body that arrived has '%s'; nothing was changed",
+                     job->content_md5, text);
+}
+
+static enum belay_code check_body(struct job *job)
+{
+    struct belay_error fault = BELAY_ERROR_INIT;
+    enum belay_code code = belay_document_check(job->body, job->body_len, &fault);
+
+    if (code != BELAY_OK) {
+        code = error_set(&job->err, code == BELAY_BAD_CONTENT ? BELAY_INVALID : code,
+                         "the body is no Terraform state: %s", fault.text);
+        belay_error_release(&fault);
+        return code;
+    }
+    return check_md5(job);
+}
+
+/* One change of the document, under the lock of whoever asks or under our own. */
+struct change {
+    struct job *job;
+    struct belay_states *states; /* from the pool */
+    struct kept *before;         /* owned; NULL: nothing is there */
+    struct belay_lock *own;      /* NULL: it is made under the lock of who asks */
+    char key[TF_KEY_SIZE];
+};
+
+static enum belay_code open_lock(struct change *change, const char *why)
+{
+    struct job *job = change->job;
+    char id[BELAY_ID_MAX + 1];
+
+    if (strstr(job->query, "ID=") == NULL) {
+        return tf_take_own(job, why, &change->own);
+    }
+    if (!job_query(job, "ID", id, sizeof id) || !tf_id_is_sound(id)) {
+        return error_set(&job->err, BELAY_INVALID, "ID in the query is not the id of a lock");
+    }
+    return tf_claim(job, id);
+}
+
+/*
+ * The document is read before the lock is looked at: whoever wrote between that
+ * look and our write has changed what we expect to find.
+ */
+static enum belay_code change_begin(struct change *change, struct job *job, const char *why)
+{
+    enum belay_code code;
+
+    *change = (struct change){ .job = job };
+    (void)tf_key(job, change->key);
+    state_pool_enter(job->server->states, job->key);
+    code = state_pool_take(job->server->states, &change->states, &job->err);
+    if (code == BELAY_OK) {
+        code = state_job_bind(job, change->states, NULL);
+    }
+    if (code == BELAY_OK) {
+        code = state_job_load_document(job, change->states, change->key, &change->before);
+        code = code == BELAY_NOT_FOUND ? BELAY_OK : code;
+    }
+    return code == BELAY_OK ? open_lock(change, why) : code;
+}
+
+/* Takes the text. *out_kept is what is there now. */
+static enum belay_code change_save(struct change *change, char *text, size_t len, struct kept **out_kept)
+{
+    struct job *job = change->job;
+    struct belay_blob before = { 0 };
+    struct belay_blob_tag tag;
+    enum belay_code code;
+
+    if (change->before != NULL) {
+        before = (struct belay_blob){ change->before->text, change->before->len, change->before->tag };
+        if (before.len == len && memcmp(before.data, text, len) == 0) {
+            free(text); /* the same again: its answer was lost */
+            *out_kept = change->before;
+            change->before = NULL;
+            return BELAY_OK;
+        }
+    }
+    code = belay_document_save(change->states, change->key, text, len, before.data == NULL ? NULL : &before,
+                               &tag, &job->err);
+    if (code != BELAY_OK) {
+        free(text);
+        return code;
+    }
+    *out_kept = state_job_keep(job, change->key, text, len, &tag);
+    return *out_kept == NULL ? job->err.code : BELAY_OK;
+}
+
+static void change_end(struct change *change, enum belay_code code)
+{
+    struct job *job = change->job;
+    struct belay_error err = BELAY_ERROR_INIT;
+
+    if (change->own != NULL &&
+        belay_lock_release(change->own, code == BELAY_OK ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED,
+                           &err) != BELAY_OK) {
+        server_say(job->server, LOG_WARN, "terraform", err.text);
+    }
+    belay_lock_free(change->own);
+    state_cache_drop(change->before);
+    state_pool_give(job->server->states, change->states);
+    state_pool_leave(job->server->states, job->key);
+    belay_error_release(&err);
+    if (code != BELAY_OK) {
+        job->etag[0] = '\0';
+        tf_answer_held(job);
+    } else if (job->shared.data == NULL) {
+        job->answer = strdup("{}");
+    }
+}
+
+/*
+ * Terraform counts every write of a lineage in `serial`. One that goes back, or has
+ * other content under the same number, is a late or repeated one, and the lock does
+ * not tell: it may be the same one. 'terraform state push -force' looks no different,
+ * so an admin says so in the address.
+ */
+static enum belay_code check_order(struct job *job, const struct kept *before)
+{
+    char force[8];
+    unsigned long long serial = 0;
+
+    if (before->len == job->body_len && memcmp(before->text, job->body, before->len) == 0) {
+        return BELAY_OK; /* the same again: its answer was lost */
+    }
+    if (tf_is_later(before->text, job->body, &serial)) {
+        return BELAY_OK;
+    }
+    if (job_query(job, "force", force, sizeof force) && strcmp(force, "true") == 0) {
+        return job->role >= ROLE_ADMIN
+                   ? BELAY_OK
+                   : error_set(&job->err, BELAY_NOT_PERMITTED, "only an admin may write with force=true");
+    }
+    job->status = 409;
+    return error_set(
+        &job->err, BELAY_REFUSED,
+        "the Terraform state '%.128s' has serial %llu already, and this write has not a greater one: "
+        "it is late, or was made from an older state; nothing was changed. 'POST "
+        "/v1/terraform/{name}/restore' goes back to a version; an admin may add ?force=true to the "
+        "address",
+        job->key, serial);
+}
+
+static void put_state(struct job *job)
+{
+    struct change change;
+    struct kept *kept = NULL;
+    enum belay_code code = check_body(job);
+
+    if (code != BELAY_OK) {
+        return;
+    }
+    if (strstr(job->query, "ID=") == NULL && !state_pool_terraform(job->server->states)->unlocked_writes) {
+        (void)error_set(&job->err, BELAY_REFUSED,
+                        "a state is written under a lock only: give the backend a lock_address and an "
+                        "unlock_address, or set server.terraform.unlocked_writes");
+        return;
+    }
+    code = change_begin(&change, job, "a write without a lock");
+    if (code == BELAY_OK && change.before != NULL) {
+        code = check_order(job, change.before);
+    }
+    if (code == BELAY_OK) {
+        code = change_save(&change, job->body, job->body_len, &kept);
+        job->body = NULL;
+    }
+    if (code == BELAY_OK) {
+        state_job_etag(job, &kept->tag);
+    }
+    state_cache_drop(kept);
+    change_end(&change, code);
+}
+
+static void delete_state(struct job *job)
+{
+    struct change change;
+    enum belay_code code = change_begin(&change, job, "removal of the state");
+
+    if (code == BELAY_OK) {
+        code = belay_document_remove(change.states, change.key, &job->err);
+    }
+    change_end(&change, code);
+}
+
+/* ---- restore ---- */
+
+/* They were shown what would change, and from what: is it still that? */
+static enum belay_code check_seen(const struct change *change)
+{
+    struct job *job = change->job;
+    struct belay_blob_tag tag;
+
+    if (job->if_match == NULL || strcmp(job->if_match, "*") == 0) {
+        return BELAY_OK;
+    }
+    if (change->before != NULL && state_job_read_etag(change->states, job->if_match, &tag) &&
+        strcmp(change->before->tag.text, tag.text) == 0) {
+        return BELAY_OK;
+    }
+    job->status = 412;
+    return error_set(&job->err, BELAY_REFUSED,
+                     "the Terraform state '%.128s' has changed since it was looked at; nothing was restored",
+                     job->key);
+}
+
+static void restore_state(struct job *job)
+{
+    struct change change;
+    struct belay_blob old = { 0 };
+    json_t *root = json_loadb(job->body, job->body_len, 0, NULL);
+    const char *version = json_string_value(json_object_get(root, "version"));
+    struct kept *kept = NULL;
+    char *text;
+    enum belay_code code;
+
+    if (version == NULL) {
+        (void)error_set(&job->err, BELAY_INVALID,
+                        "the body must have 'version': a name, an index or a timestamp of GET "
+                        "/v1/terraform/{name}/versions, as a text");
+        json_decref(root);
+        return;
+    }
+    code = change_begin(&change, job, "restore of the state");
+    if (code == BELAY_OK) {
+        code = check_seen(&change);
+    }
+    if (code == BELAY_OK) {
+        code = belay_document_load_snapshot(change.states, change.key, version, &old, &job->err);
+    }
+    if (code == BELAY_OK) {
+        text = tf_with_serial(old.data, change.before == NULL ? NULL : change.before->text);
+        code = text == NULL ? error_no_memory(&job->err) : change_save(&change, text, strlen(text), &kept);
+    }
+    if (code == BELAY_OK) {
+        state_job_answer(job, kept);
+    }
+    change_end(&change, code);
+    belay_blob_release(&old);
+    json_decref(root);
+}
+
+/* ---- the routes ---- */
+
+void handle_tf_list(struct exchange *x)
+{
+    job_start(x, list_documents, false);
+}
+
+void handle_tf_get(struct exchange *x)
+{
+    tf_start(x, get_state);
+}
+
+void handle_tf_put(struct exchange *x)
+{
+    tf_start(x, put_state);
+}
+
+void handle_tf_delete(struct exchange *x)
+{
+    tf_start(x, delete_state);
+}
+
+void handle_tf_versions(struct exchange *x)
+{
+    tf_start(x, list_versions);
+}
+
+void handle_tf_version(struct exchange *x)
+{
+    tf_start(x, get_version);
+}
+
+void handle_tf_restore(struct exchange *x)
+{
+    tf_start(x, restore_state);
+}

@@ -1,0 +1,238 @@
+/*
+ * Lines {"add":{…}} and {"end":"LOCK_ID"}. What was added is synced before its
+ * request is answered; an end that is lost costs a call too many, which a
+ * receiver must bear anyway. A last line that was torn by a crash was never
+ * answered, and is left out.
+ */
+#include "server/webhooks/webhook_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/new_file.h"
+
+enum { FILE_MAX = 256 << 20, LINE_MAX_BYTES = 4 << 20 };
+
+static enum belay_code fail(const char *path, const char *what, struct belay_error *err)
+{
+    return error_set(err, BELAY_CONFIG, "the webhooks in line cannot be %s %.200s: %s", what, path,
+                     strerror(errno));
+}
+
+/* ---- reading ---- */
+
+static void read_line(json_t *records, const char *line, size_t len)
+{
+    json_t *object = json_loadb(line, len, 0, NULL);
+    json_t *add = json_object_get(object, "add");
+    const char *added = json_string_value(json_object_get(add, "lock_id"));
+    const char *ended = json_string_value(json_object_get(object, "end"));
+
+    if (added != NULL) {
+        (void)json_object_set(records, added, add);
+    } else if (ended != NULL) {
+        (void)json_object_del(records, ended);
+    }
+    json_decref(object);
+}
+
+static enum belay_code read_all(const char *path, int fd, json_t *records, struct belay_error *err)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    FILE *from = copy < 0 ? NULL : fdopen(copy, "r");
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t len;
+    bool failed;
+
+    if (from == NULL) {
+        enum belay_code code = fail(path, "read from", err);
+
+        if (copy >= 0) {
+            (void)close(copy);
+        }
+        return code;
+    }
+    while ((len = getline(&line, &cap, from)) > 0) {
+        if (line[len - 1] == '\n' && len <= LINE_MAX_BYTES) {
+            read_line(records, line, (size_t)len);
+        }
+    }
+    failed = ferror(from) != 0;
+    free(line);
+    (void)fclose(from);
+    return failed ? fail(path, "read from", err) : BELAY_OK;
+}
+
+/* ---- writing ---- */
+
+bool hook_file_is_open(const struct hook_file *file)
+{
+    return file->fd >= 0;
+}
+
+static void add_line(struct hook_file *file, json_t *line)
+{
+    char *text = line == NULL ? NULL : json_dumps(line, JSON_COMPACT);
+
+    json_decref(line);
+    if (text == NULL) {
+        file->out.failed = true;
+    } else {
+        buf_addf(&file->out, "%s\n", text);
+    }
+    free(text);
+}
+
+void hook_file_add(struct hook_file *file, const json_t *record)
+{
+    if (hook_file_is_open(file)) {
+        add_line(file, json_pack("{s:O}", "add", record));
+        file->has_news = true;
+    }
+}
+
+void hook_file_end(struct hook_file *file, const char *lock_id)
+{
+    if (hook_file_is_open(file)) {
+        add_line(file, json_pack("{s:s}", "end", lock_id));
+    }
+}
+
+static bool write_all(int fd, const char *data, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, data, len);
+
+        if (n < 0 && errno != EINTR) {
+            return false;
+        }
+        data += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+bool hook_file_flush(struct hook_file *file)
+{
+    off_t before;
+    bool ok;
+    int why;
+
+    if (!hook_file_is_open(file) || (file->out.len == 0 && !file->out.failed)) {
+        return true;
+    }
+    before = lseek(file->fd, 0, SEEK_END);
+    errno = ENOMEM;
+    ok = !file->out.failed && before >= 0 && write_all(file->fd, file->out.data, file->out.len) &&
+         (!file->has_news || fdatasync(file->fd) == 0);
+    why = errno;
+    file->has_news = false;
+    file->out.failed = false;
+    file->out.len = 0;
+    if (!ok && before >= 0 && ftruncate(file->fd, before) != 0) {
+        buf_adds(&file->out, "\n"); /* so that half a line does not spoil the next one */
+    }
+    errno = why;
+    return ok;
+}
+
+/* ---- opening ---- */
+
+static enum belay_code open_locked(const char *path, int *out_fd, struct belay_error *err)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_APPEND | O_NOFOLLOW, 0600);
+
+    if (fd < 0) {
+        return fail(path, "kept in", err);
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        (void)close(fd);
+        return error_set(err, BELAY_HELD, "another server keeps its webhooks in %.200s", path);
+    }
+    *out_fd = fd;
+    return BELAY_OK;
+}
+
+/*
+ * Only what still counts, in the place of all there was. The new file has a name that nobody can have put a link at; the
+ * old one is locked until the new one is there.
+ */
+static enum belay_code rewrite(struct hook_file *file, json_t *records, struct belay_error *err)
+{
+    int old_fd = file->fd;
+    char *temp = NULL;
+    int fd = new_file_open(file->path, "new", &temp);
+    enum belay_code code = BELAY_OK;
+    const char *id;
+    json_t *record;
+
+    if (fd < 0) {
+        return fail(file->path, "written beside", err);
+    }
+    file->fd = fd;
+    json_object_foreach(records, id, record)
+    {
+        hook_file_add(file, record);
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fcntl(fd, F_SETFL, O_APPEND) != 0 || !hook_file_flush(file) ||
+        fsync(fd) != 0 || !new_file_replace(temp, file->path)) {
+        code = fail(file->path, "written to", err);
+        (void)unlink(temp);
+    }
+    (void)close(old_fd);
+    free(temp);
+    return code;
+}
+
+enum belay_code hook_file_open(struct hook_file *file, const char *path, hook_file_fn *fn, void *context,
+                               struct belay_error *err)
+{
+    json_t *records = json_object();
+    enum belay_code code;
+    const char *id;
+    json_t *record;
+
+    *file = (struct hook_file){ .fd = -1, .out = BUF_INIT(FILE_MAX) };
+    if (path == NULL) {
+        json_decref(records);
+        return BELAY_OK;
+    }
+    file->path = strdup(path);
+    code = file->path == NULL || records == NULL ? error_no_memory(err) : open_locked(path, &file->fd, err);
+    if (code == BELAY_OK) {
+        code = read_all(path, file->fd, records, err);
+    }
+    if (code == BELAY_OK) {
+        code = rewrite(file, records, err);
+    }
+    if (code != BELAY_OK) {
+        hook_file_close(file);
+        json_decref(records);
+        return code;
+    }
+    json_object_foreach(records, id, record)
+    {
+        fn(context, json_incref(record));
+    }
+    json_decref(records);
+    return BELAY_OK;
+}
+
+void hook_file_close(struct hook_file *file)
+{
+    (void)hook_file_flush(file);
+    if (file->fd >= 0) {
+        (void)close(file->fd);
+    }
+    file->fd = -1;
+    free(file->path);
+    file->path = NULL;
+    buf_release(&file->out);
+}

@@ -1,0 +1,132 @@
+/* server.webhooks, and which URLs a webhook may have. */
+#include <http_parser.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/error.h"
+#include "base/secret.h"
+#include "base/text.h"
+#include "server/webhooks/webhooks.h"
+
+static enum belay_code load_allow(const struct belay_config *config, struct hook_settings *out,
+                                  struct belay_error *err)
+{
+    for (;; out->n_allow++) {
+        char name[64];
+        const char *text;
+
+        (void)snprintf(name, sizeof name, "server.webhooks.allow.%zu", out->n_allow);
+        text = belay_config_get(config, name);
+        if (text == NULL) {
+            return BELAY_OK;
+        }
+        if (out->n_allow == HOOK_ALLOW_MAX) {
+            return error_set(err, BELAY_CONFIG, "server.webhooks.allow: %d ranges are the most",
+                             HOOK_ALLOW_MAX);
+        }
+        if (!address_range_parse(text, &out->allow[out->n_allow])) {
+            return error_set(err, BELAY_CONFIG,
+                             "%s: '%.60s' is not a range of addresses, such as 10.1.0.0/16 or ::1", name,
+                             text);
+        }
+        out->allow_texts[out->n_allow] = text;
+    }
+}
+
+enum belay_code hook_settings_load(const struct belay_config *config, struct hook_settings *out,
+                                   struct belay_error *err)
+{
+    const char *max = belay_config_get(config, "server.webhooks.max");
+    const char *secret_file = belay_config_get(config, "server.webhooks.secret_file");
+    enum belay_code code;
+
+    memset(out, 0, sizeof *out);
+    out->max = max == NULL ? HOOK_DEFAULT_MAX : strtoul(max, NULL, 10);
+    out->ca_file = belay_config_get(config, "server.webhooks.ca_file");
+    code = load_allow(config, out, err);
+    if (code == BELAY_OK && secret_file != NULL) {
+        code = secret_read(secret_file, out->secret, sizeof out->secret, err);
+        if (code != BELAY_OK) {
+            return error_wrap(err, "server.webhooks.secret_file");
+        }
+    }
+    return code;
+}
+
+/* ---- URLs ---- */
+
+static bool is_localhost(const char *host)
+{
+    size_t n = strlen(host);
+
+    n -= n > 0 && host[n - 1] == '.'; /* a name may end in a dot */
+    return (n == 9 && strncasecmp(host, "localhost", 9) == 0) ||
+           (n > 10 && strncasecmp(host + n - 10, ".localhost", 10) == 0);
+}
+
+static bool may_call(const struct hook_settings *settings, const struct address *address)
+{
+    return address_is_public(address) || address_is_within(address, settings->allow, settings->n_allow);
+}
+
+/*
+ * What can be said without asking anybody: a name is looked up when it is
+ * called, and the address it leads to is looked at then (belay_post()).
+ */
+static bool may_call_host(const struct hook_settings *settings, const char *host)
+{
+    struct address address;
+    struct address other;
+
+    if (is_localhost(host)) {
+        return address_parse("127.0.0.1", &address) && address_parse("::1", &other) &&
+               (may_call(settings, &address) || may_call(settings, &other));
+    }
+    return !address_parse(host, &address) || may_call(settings, &address);
+}
+
+static bool is_plain(const char *url)
+{
+    for (; *url != '\0'; url++) {
+        if (*url <= ' ' || *url > '~') {
+            return false;
+        }
+    }
+    return true;
+}
+
+enum belay_code hook_check_url(const struct hook_settings *settings, const char *url,
+                               char out_host[HOOK_HOST_SIZE], struct belay_error *err)
+{
+    struct http_parser_url parts;
+    size_t len;
+
+    http_parser_url_init(&parts);
+    if (strlen(url) > HOOK_URL_MAX || !is_plain(url) ||
+        (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0) ||
+        http_parser_parse_url(url, strlen(url), 0, &parts) != 0 || parts.field_data[UF_HOST].len == 0) {
+        return error_set(err, BELAY_INVALID,
+                         "webhook.url must be an http:// or https:// URL of at most %d characters, "
+                         "percent-encoded",
+                         HOOK_URL_MAX);
+    }
+    if ((parts.field_set & (1U << UF_USERINFO)) != 0) {
+        return error_set(err, BELAY_INVALID, "webhook.url must have no user and no password in it");
+    }
+    len = parts.field_data[UF_HOST].len;
+    if (len >= HOOK_HOST_SIZE) {
+        return error_set(err, BELAY_INVALID, "webhook.url: the name of its host is too long");
+    }
+    memcpy(out_host, url + parts.field_data[UF_HOST].off, len);
+    out_host[len] = '\0';
+    if (!may_call_host(settings, out_host)) {
+        return error_set(
+            err, BELAY_INVALID,
+            "webhook.url: '%.100s' is not a public address; the server's administrator can allow "
+            "it (server.webhooks.allow)",
+            out_host);
+    }
+    return BELAY_OK;
+}

@@ -1,0 +1,215 @@
+/*
+ * A command as an action. It runs in a process group of its own, with its output
+ * on our standard error, and is ended with TERM and then KILL when its time is
+ * over, when the lease is lost, or when somebody asks to end. If this process
+ * is killed, the kernel ends it: nobody would look after the lease any more.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "belay/store.h"
+#include "shared_db/shared_db_internal.h"
+
+enum { TICK_MS = 50, GRACE_MS = 5000, GRACE_LOST_MS = 1000, OWN_VARIABLES = 6, CANNOT_RUN = 127 };
+
+/* ---- the environment ---- */
+
+static const char *const own_names[OWN_VARIABLES] = {
+    "BELAY_DATABASE=", "BELAY_DATABASE_KIND=", "BELAY_KEY=", "BELAY_LOCK_ID=", "BELAY_TOKEN=", "BELAY_STORE="
+};
+
+static char *variable(const char *name, const char *value)
+{
+    size_t size = strlen(name) + strlen(value) + 1;
+    char *text = malloc(size);
+
+    if (text != NULL) {
+        (void)snprintf(text, size, "%s%s", name, value);
+    }
+    return text;
+}
+
+static bool is_own(const char *entry)
+{
+    for (size_t i = 0; i < OWN_VARIABLES; i++) {
+        if (text_has_prefix(entry, own_names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void environment_free(char **made, size_t n_own)
+{
+    for (size_t i = 0; made != NULL && i < n_own; i++) {
+        free(made[i]);
+    }
+    free(made);
+}
+
+/* The first *out_own entries are owned, the others borrowed. NULL: no memory. */
+static char **environment_make(const struct guard_place *place, size_t *out_own)
+{
+    struct belay_lock *lock = place->lock;
+    uint64_t token = lock == NULL ? 0 : belay_lock_token(lock);
+    char token_text[24];
+    const char *values[OWN_VARIABLES] = { place->database,
+                                          place->kind,
+                                          lock == NULL ? NULL : belay_lock_key(lock),
+                                          lock == NULL ? NULL : belay_lock_id(lock),
+                                          token == 0 ? NULL : token_text,
+                                          place->store_url };
+    size_t n = 0, at = 0;
+    char **made;
+
+    (void)snprintf(token_text, sizeof token_text, "%llu", (unsigned long long)token);
+    for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
+        n++;
+    }
+    made = calloc(n + OWN_VARIABLES + 1, sizeof *made);
+    for (size_t i = 0; made != NULL && i < OWN_VARIABLES; i++) {
+        if (values[i] != NULL && (made[at++] = variable(own_names[i], values[i])) == NULL) {
+            environment_free(made, at);
+            return NULL;
+        }
+    }
+    *out_own = at;
+    for (size_t i = 0; made != NULL && i < n; i++) {
+        if (!is_own(environ[i])) {
+            made[at++] = environ[i];
+        }
+    }
+    return made;
+}
+
+/* ---- the process ---- */
+
+/* Between fork() and exec(): nothing that takes a lock. */
+static void become(const struct guard_deed *deed, char **environment, pid_t parent)
+{
+    sigset_t none;
+    int null = open("/dev/null", O_RDONLY);
+
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(CANNOT_RUN); /* it died before we asked to be told */
+    }
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)dup2(null, STDIN_FILENO);
+    (void)dup2(STDERR_FILENO, STDOUT_FILENO); /* standard output is for what was asked for */
+    (void)close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+    (void)execvpe(deed->argv[0], (char *const *)deed->argv, environment);
+    _exit(CANNOT_RUN);
+}
+
+/* Wait so long for its end. True with *out_status once it has ended. */
+static bool wait_for(pid_t pid, int fd, int timeout_ms, int *out_status)
+{
+    struct pollfd ready = { .fd = fd, .events = POLLIN };
+
+    (void)poll(&ready, 1, timeout_ms);
+    return waitpid(pid, out_status, WNOHANG) == pid;
+}
+
+/* TERM, some time, KILL; the whole group each time. */
+static void end_group(pid_t pid, int fd, int grace_ms)
+{
+    int status;
+
+    (void)kill(-pid, SIGTERM);
+    if (!wait_for(pid, fd, grace_ms, &status)) {
+        (void)kill(-pid, SIGKILL);
+        (void)waitpid(pid, &status, 0);
+    } else {
+        (void)kill(-pid, SIGKILL); /* what it left behind */
+    }
+}
+
+static enum belay_code explain(const struct guard_deed *deed, int status, struct belay_error *err)
+{
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        return BELAY_OK;
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == CANNOT_RUN) {
+        return error_set(err, BELAY_CONFIG, "command '%.100s' cannot be run", deed->argv[0]);
+    }
+    if (WIFEXITED(status)) {
+        return error_set(err, BELAY_UNREACHABLE, "command '%.100s' ended with %d", deed->argv[0],
+                         WEXITSTATUS(status));
+    }
+    return error_set(err, BELAY_UNREACHABLE, "command '%.100s' was ended by signal %d", deed->argv[0],
+                     WTERMSIG(status));
+}
+
+static enum belay_code watch(const struct guard_deed *deed, const struct guard_place *place, pid_t pid,
+                             int fd, int64_t end_ms, struct belay_error *err)
+{
+    char limit[CLOCK_TEXT_SIZE];
+    int64_t began_ms = clock_boot_ms();
+    int status = 0;
+
+    while (!wait_for(pid, fd, TICK_MS, &status)) {
+        if (atomic_load(place->lost)) {
+            end_group(pid, fd, GRACE_LOST_MS);
+            return error_set(err, BELAY_LOST, "the lease was lost while command '%.100s' ran; it was ended",
+                             deed->argv[0]);
+        }
+        if (place->cancel != NULL && belay_cancel_requested(place->cancel)) {
+            end_group(pid, fd, GRACE_MS);
+            return error_set(err, BELAY_CANCELLED, "command '%.100s' was ended on request", deed->argv[0]);
+        }
+        if (clock_boot_ms() >= end_ms) {
+            end_group(pid, fd, GRACE_MS);
+            return error_set(err, BELAY_UNREACHABLE, "command '%.100s' took longer than %s; it was ended",
+                             deed->argv[0], clock_format_duration(limit, end_ms - began_ms));
+        }
+    }
+    return explain(deed, status, err);
+}
+
+enum belay_code deed_command(const struct guard_deed *deed, const struct guard_place *place,
+                             int64_t timeout_ms, struct belay_error *err)
+{
+    size_t n_own = 0;
+    char **environment = environment_make(place, &n_own);
+    pid_t parent = getpid();
+    enum belay_code code;
+    pid_t pid;
+    int fd;
+
+    if (environment == NULL) {
+        return error_no_memory(err);
+    }
+    pid = fork();
+    if (pid == 0) {
+        become(deed, environment, parent);
+    }
+    if (pid < 0) {
+        code = error_set(err, BELAY_UNREACHABLE, "command '%.100s' cannot be started: %s", deed->argv[0],
+                         strerror(errno));
+    } else {
+        (void)setpgid(pid, pid); /* whoever is first */
+        fd = pidfd_open(pid, 0);
+        code = watch(deed, place, pid, fd, clock_boot_ms() + timeout_ms, err);
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+    }
+    environment_free(environment, n_own);
+    return code;
+}

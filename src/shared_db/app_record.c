@@ -1,0 +1,173 @@
+/*
+ * What is recorded of an application: that it is stopped, or that its stop was
+ * requested. A record makes an application DOWN only as long as nothing speaks
+ * against it:
+ *
+ *     seen UP, started, registered at other URLs        the record is gone
+ *     older than controller.stopped_record_max_age      it does not count
+ *     a connection was accepted, or anything answered   it does not count
+ *     a gateway's own failure                           it does not count
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "client/items.h"
+#include "shared_db/shared_db_internal.h"
+
+/* Clocks of two machines differ; a record from further ahead than this has no age that one can tell. */
+enum { TRIES = 16, AHEAD_MAX_MS = 5 * 60 * 1000 };
+
+#define SEEN_UP "belay (seen UP)"
+
+void status_set_reason(struct belay_app_status *status, const char *reason)
+{
+    free(status->reason);
+    status->reason = strdup(reason); /* a reason less is no harm */
+}
+
+/* ---- judging ---- */
+
+static bool is_young(const struct guard_settings *settings, const struct belay_app *app)
+{
+    int64_t age_ms = clock_unix_ms() - app->since_unix_ms;
+
+    return app->since_unix_ms > 0 && age_ms >= -(int64_t)AHEAD_MAX_MS &&
+           age_ms <= settings->record_max_age_ms;
+}
+
+void record_apply(const struct guard_settings *settings, const struct belay_app *app,
+                  enum guard_silence silence, struct belay_app_status *status)
+{
+    bool is_stopped = app->state == BELAY_APP_STOPPED;
+    char text[900], at[CLOCK_TEXT_SIZE];
+
+    if (status->status != BELAY_QUICK_UNKNOWN || app->state == BELAY_APP_RUNNING || silence == SILENCE_NONE ||
+        (!is_stopped && silence != SILENCE_UNREACHED)) {
+        return;
+    }
+    (void)clock_format_utc(at, app->since_unix_ms, false);
+    if (!is_young(settings, app)) {
+        (void)snprintf(text, sizeof text, "%.600s; the record of %s that it is stopped is too old to count",
+                       status->reason == NULL ? "no answer" : status->reason,
+                       app->since_unix_ms > 0 ? at : "an unknown time");
+        status_set_reason(status, text);
+        return;
+    }
+    (void)snprintf(text, sizeof text, "%s, and %s at %s by %.128s",
+                   silence == SILENCE_UNREACHED ? "cannot be reached" : "does not answer",
+                   is_stopped ? "was recorded as stopped" : "its stop was requested", at,
+                   app->by == NULL ? "?" : app->by);
+    status->status = BELAY_QUICK_DOWN;
+    status_set_reason(status, text);
+}
+
+/* ---- recording ---- */
+
+static bool same_record(const struct belay_app *a, const struct belay_app *b)
+{
+    return a->state == b->state && a->since_unix_ms == b->since_unix_ms;
+}
+
+/* Write the application with another state; BELAY_REFUSED: it has changed since. */
+static enum belay_code put_state(struct belay_client *client, struct belay_app *app,
+                                 enum belay_app_state state, const char *by, struct belay_error *err)
+{
+    char *who = by == NULL ? NULL : strdup(by);
+
+    if (by != NULL && who == NULL) {
+        return error_no_memory(err);
+    }
+    if (who != NULL) {
+        free(app->by);
+        app->by = who;
+    }
+    app->state = state;
+    app->since_unix_ms = clock_unix_ms();
+    return guard_app_put(client, app, NULL, err);
+}
+
+void record_clear(struct belay_client *client, const struct belay_app *seen)
+{
+    enum belay_code code = BELAY_REFUSED;
+
+    if (seen->state == BELAY_APP_RUNNING) {
+        return;
+    }
+    for (int i = 0; code == BELAY_REFUSED && i < TRIES; i++) {
+        struct belay_app *app = NULL;
+
+        code = belay_app_get(client, seen->name, &app, NULL);
+        if (code == BELAY_OK && same_record(app, seen)) { /* else it is a record of later */
+            code = put_state(client, app, BELAY_APP_RUNNING, SEEN_UP, NULL);
+        }
+        belay_app_free(app);
+    }
+}
+
+enum belay_code record_stop_requested(struct belay_client *client, const char *name, const char *by,
+                                      int64_t *out_since_unix_ms, struct belay_error *err)
+{
+    struct belay_app *app = NULL;
+    enum belay_code code = belay_app_mark(client, name, BELAY_APP_STOP_REQUESTED, by, &app, err);
+
+    if (code == BELAY_OK) {
+        *out_since_unix_ms = app->since_unix_ms;
+    }
+    belay_app_free(app);
+    return code;
+}
+
+/* Being seen UP after the request, while it was still shutting down, does not take the request back; a start does. */
+static bool is_open(const struct belay_app *app, int64_t requested_unix_ms)
+{
+    return app->state == BELAY_APP_STOP_REQUESTED
+               ? app->since_unix_ms == requested_unix_ms
+               : app->state == BELAY_APP_RUNNING && app->by != NULL && text_has_prefix(app->by, SEEN_UP);
+}
+
+enum belay_code record_request_again(struct belay_client *client, const char *name, const char *by,
+                                     int64_t *requested_unix_ms, struct belay_error *err)
+{
+    enum belay_code code = BELAY_REFUSED;
+
+    for (int i = 0; code == BELAY_REFUSED && i < TRIES; i++) {
+        struct belay_app *app = NULL;
+
+        code = belay_app_get(client, name, &app, err);
+        if (code == BELAY_OK && !is_open(app, *requested_unix_ms)) {
+            belay_app_free(app);
+            return error_set(err, BELAY_REFUSED, "another state was recorded meanwhile");
+        }
+        if (code == BELAY_OK) {
+            code = put_state(client, app, BELAY_APP_STOP_REQUESTED,
+                             by != NULL ? by : client_user_name(client), err);
+        }
+        if (code == BELAY_OK) {
+            *requested_unix_ms = app->since_unix_ms;
+        }
+        belay_app_free(app);
+    }
+    return code;
+}
+
+enum belay_code record_stopped(struct belay_client *client, const char *name, int64_t requested_unix_ms,
+                               struct belay_error *err)
+{
+    enum belay_code code = BELAY_REFUSED;
+
+    for (int i = 0; code == BELAY_REFUSED && i < TRIES; i++) {
+        struct belay_app *app = NULL;
+
+        code = belay_app_get(client, name, &app, err);
+        if (code == BELAY_OK && app->state == BELAY_APP_STOP_REQUESTED &&
+            app->since_unix_ms == requested_unix_ms) { /* else it was started, or seen UP */
+            code = put_state(client, app, BELAY_APP_STOPPED, NULL, err);
+        }
+        belay_app_free(app);
+    }
+    return code;
+}

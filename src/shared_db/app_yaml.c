@@ -1,0 +1,303 @@
+/*
+ * Applications as YAML. What is written is read back the same; a text is always
+ * in quotes, as JSON has them, which YAML takes as they are.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "config/yaml_tree.h"
+#include "shared_db/shared_db_internal.h"
+
+struct reading {
+    const struct belay_config *config;
+    const char *path;
+    struct guard_registry apps; /* owned */
+    struct belay_error *err;
+};
+
+/* ---- reading ---- */
+
+static enum belay_code fail_at(struct reading *reading, size_t line, const char *text)
+{
+    return error_set(reading->err, BELAY_BAD_CONTENT, "%.200s:%zu: %.400s", reading->path, line, text);
+}
+
+/* Put "FILE:LINE: " before what the registry's own checks said. */
+static enum belay_code fail_inside(struct reading *reading, size_t line)
+{
+    char text[500];
+
+    (void)snprintf(text, sizeof text, "%.490s", reading->err == NULL ? "" : reading->err->text);
+    return fail_at(reading, line, text);
+}
+
+typedef enum belay_code (*add_fn)(struct belay_app *app, const char *text, struct belay_error *err);
+
+/* A list of texts, or one text. */
+static enum belay_code read_texts(struct reading *reading, struct belay_app *app, const struct tree *tree,
+                                  add_fn add)
+{
+    if (tree->kind == TREE_TEXT) {
+        return add(app, tree->text, reading->err) == BELAY_OK ? BELAY_OK : fail_inside(reading, tree->line);
+    }
+    if (tree->kind != TREE_LIST) {
+        return fail_at(reading, tree->line,
+                       "must be a list, such as [https://shop.example/health] or [postgres=10.0.1.5:5432]");
+    }
+    for (size_t i = 0; i < tree->n; i++) {
+        const struct tree *item = &tree->items[i];
+
+        if (item->kind != TREE_TEXT) {
+            return fail_at(reading, item->line,
+                           "must be one text, such as https://shop.example/health or "
+                           "postgres=10.0.1.5:5432");
+        }
+        if (add(app, item->text, reading->err) != BELAY_OK) {
+            return fail_inside(reading, item->line);
+        }
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code read_labels(struct reading *reading, struct belay_app *app, const struct tree *tree)
+{
+    if (tree->kind == TREE_EMPTY) {
+        return BELAY_OK;
+    }
+    if (tree->kind != TREE_MAP) {
+        return fail_at(reading, tree->line, "labels must be names with values (NAME: VALUE)");
+    }
+    for (size_t i = 0; i < tree->n; i++) {
+        const struct tree *item = &tree->items[i];
+
+        if (item->kind != TREE_TEXT) {
+            return fail_at(reading, item->line, "a label must have one text as its value");
+        }
+        if (belay_app_add_label(app, item->name, item->text, reading->err) != BELAY_OK) {
+            return fail_inside(reading, item->line);
+        }
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code read_state(struct reading *reading, struct belay_app *app, const struct tree *tree)
+{
+    if (tree->kind != TREE_TEXT || !guard_state_parse(tree->text, &app->state)) {
+        return fail_at(reading, tree->line, "state must be running, stopped or stop_requested");
+    }
+    if (app->since_unix_ms == 0) { /* without 'since' it is a statement of now */
+        app->since_unix_ms = clock_unix_ms();
+    }
+    app->by = strdup("import");
+    return app->by == NULL ? error_no_memory(reading->err) : BELAY_OK;
+}
+
+/* The record keeps its age: a file that was exported long ago does not renew it. */
+static enum belay_code read_since(struct reading *reading, struct belay_app *app, const struct tree *tree)
+{
+    int64_t since_unix_ms = tree->kind == TREE_TEXT ? clock_parse_utc(tree->text) : 0;
+
+    if (since_unix_ms == 0) {
+        return fail_at(reading, tree->line, "since must be a time, such as 2026-11-16T01:40:28Z");
+    }
+    app->since_unix_ms = since_unix_ms;
+    return BELAY_OK;
+}
+
+static enum belay_code read_member(struct reading *reading, struct belay_app *app, const struct tree *tree)
+{
+    char text[200];
+
+    if (strcmp(tree->name, "name") == 0) {
+        if (tree->kind != TREE_TEXT) {
+            return fail_at(reading, tree->line, "name must be one text");
+        }
+        app->name = strdup(tree->text);
+        return app->name == NULL ? error_no_memory(reading->err) : BELAY_OK;
+    }
+    if (strcmp(tree->name, "urls") == 0 || strcmp(tree->name, "url") == 0) {
+        return read_texts(reading, app, tree, belay_app_add_url);
+    }
+    if (strcmp(tree->name, "databases") == 0 || strcmp(tree->name, "database") == 0) {
+        return tree->kind == TREE_EMPTY ? BELAY_OK : read_texts(reading, app, tree, belay_app_add_database);
+    }
+    if (strcmp(tree->name, "labels") == 0) {
+        return read_labels(reading, app, tree);
+    }
+    if (strcmp(tree->name, "state") == 0) {
+        return read_state(reading, app, tree);
+    }
+    if (strcmp(tree->name, "since") == 0) {
+        return read_since(reading, app, tree);
+    }
+    (void)snprintf(text, sizeof text,
+                   "an application has no '%.60s'; it has name, urls, databases, labels, state, since",
+                   tree->name);
+    return fail_at(reading, tree->line, text);
+}
+
+static enum belay_code check_unique(struct reading *reading, const struct belay_app *app, size_t line)
+{
+    char text[300];
+
+    for (size_t i = 0; i < reading->apps.n; i++) {
+        const char *taken = reading->apps.apps[i]->name;
+
+        if (taken != NULL && app->name != NULL && strcmp(taken, app->name) == 0) {
+            (void)snprintf(text, sizeof text,
+                           "application '%.128s' is in the file twice; give each its own name", app->name);
+            return fail_at(reading, line, text);
+        }
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code read_app(struct reading *reading, const struct tree *tree)
+{
+    struct guard_registry *apps = &reading->apps;
+    struct belay_app *app;
+    enum belay_code code = BELAY_OK;
+
+    if (tree->kind != TREE_MAP) {
+        return fail_at(reading, tree->line,
+                       "an application must be names with values, the first of them name: NAME");
+    }
+    app = calloc(1, sizeof *app);
+    if (app == NULL) {
+        return error_no_memory(reading->err);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < tree->n; i++) {
+        code = read_member(reading, app, &tree->items[i]);
+    }
+    if (code == BELAY_OK && belay_app_check(reading->config, app, reading->err) != BELAY_OK) {
+        code = fail_inside(reading, tree->line);
+    }
+    if (code == BELAY_OK) {
+        code = check_unique(reading, app, tree->line);
+    }
+    if (code == BELAY_OK && apps->n == apps->cap) {
+        size_t cap = apps->cap == 0 ? 64 : 2 * apps->cap;
+        struct belay_app **grown = realloc(apps->apps, cap * sizeof(struct belay_app *));
+
+        if (grown == NULL) {
+            code = error_no_memory(reading->err);
+        } else {
+            apps->apps = grown;
+            apps->cap = cap;
+        }
+    }
+    if (code == BELAY_OK) {
+        apps->apps[apps->n++] = app;
+        app = NULL;
+    }
+    belay_app_free(app);
+    return code;
+}
+
+static enum belay_code read_root(struct reading *reading, const struct tree *root)
+{
+    enum belay_code code = BELAY_OK;
+
+    if (root->kind != TREE_MAP || root->n != 1 || strcmp(root->items[0].name, "apps") != 0 ||
+        (root->items[0].kind != TREE_LIST && root->items[0].kind != TREE_EMPTY)) {
+        return fail_at(
+            reading, root->line,
+            "must be a list under 'apps': each with name, urls, databases and perhaps labels and state");
+    }
+    for (size_t i = 0; code == BELAY_OK && i < root->items[0].n; i++) {
+        code = read_app(reading, &root->items[0].items[i]);
+    }
+    return code;
+}
+
+enum belay_code belay_apps_from_yaml(const struct belay_config *config, const char *path, const char *text,
+                                     size_t len, belay_app_fn fn, void *context, struct belay_error *err)
+{
+    struct belay_error own = BELAY_ERROR_INIT;
+    struct reading reading = { .config = config, .path = path, .err = err == NULL ? &own : err };
+    struct tree root = { .kind = TREE_EMPTY };
+    enum belay_code code = tree_parse_large(path, text, len, &root, reading.err);
+
+    if (code == BELAY_CONFIG) {
+        code = reading.err->code = BELAY_BAD_CONTENT; /* it is no configuration */
+    }
+    if (code == BELAY_OK) {
+        code = read_root(&reading, &root);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < reading.apps.n; i++) {
+        if (!fn(context, reading.apps.apps[i])) {
+            break;
+        }
+    }
+    guard_registry_release(&reading.apps);
+    tree_release(&root);
+    belay_error_release(&own);
+    return code;
+}
+
+/* ---- writing ---- */
+
+static void add_quoted(struct buf *out, const char *text)
+{
+    json_t *value = guard_text(text);
+    char *quoted = json_dumps(value, JSON_ENCODE_ANY);
+
+    json_decref(value);
+    if (quoted == NULL) {
+        out->failed = true;
+    } else {
+        buf_adds(out, quoted);
+    }
+    free(quoted);
+}
+
+static void add_database(struct buf *out, const struct belay_app_database *database)
+{
+    char text[2 * BELAY_DATABASE_MAX + BELAY_KIND_MAX + 8];
+
+    (void)snprintf(text, sizeof text, "%.64s=%.255s%s%.255s", database->kind, database->id,
+                   database->host == NULL ? "" : "@", database->host == NULL ? "" : database->host);
+    add_quoted(out, text);
+}
+
+char *belay_app_to_yaml(const struct belay_app *app)
+{
+    struct buf out = BUF_INIT(BELAY_APP_URL_MAX * 1024);
+    char since[CLOCK_TEXT_SIZE];
+    char *text;
+
+    buf_adds(&out, "  - name: ");
+    add_quoted(&out, app->name);
+    buf_adds(&out, "\n    urls:\n");
+    for (size_t i = 0; i < app->n_urls; i++) {
+        buf_adds(&out, "      - ");
+        add_quoted(&out, app->urls[i]);
+        buf_adds(&out, "\n");
+    }
+    buf_adds(&out, app->n_databases == 0 ? "" : "    databases:\n");
+    for (size_t i = 0; i < app->n_databases; i++) {
+        buf_adds(&out, "      - ");
+        add_database(&out, &app->databases[i]);
+        buf_adds(&out, "\n");
+    }
+    buf_adds(&out, app->n_labels == 0 ? "" : "    labels:\n");
+    for (size_t i = 0; i < app->n_labels; i++) {
+        buf_adds(&out, "      ");
+        add_quoted(&out, app->labels[i].name);
+        buf_adds(&out, ": ");
+        add_quoted(&out, app->labels[i].value);
+        buf_adds(&out, "\n");
+    }
+    buf_addf(&out, "    state: %s\n", belay_app_state_name(app->state));
+    if (app->state != BELAY_APP_RUNNING && app->since_unix_ms != 0) {
+        buf_addf(&out, "    since: \"%s\"\n", clock_format_utc(since, app->since_unix_ms, true));
+    }
+    text = buf_take(&out);
+    buf_release(&out);
+    return text;
+}

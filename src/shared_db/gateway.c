@@ -1,0 +1,151 @@
+/*
+ * The status of an application as a gateway tells it (`controller.api_gateway_url`).
+ *
+ *     200 and {"app": its name, "status": UP, DOWN or UNKNOWN}   that
+ *     anything else, and no answer                               UNKNOWN
+ *
+ * Only the first is an answer about the application. A gateway that fails, or
+ * that does not know our token, says nothing about it: no record weighs on that.
+ */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/secret.h"
+#include "base/text.h"
+#include "http_client/probe.h"
+#include "shared_db/shared_db_internal.h"
+
+enum { GATEWAY_URL_MAX = 8192, HOST_SIZE = 256 };
+
+char *gateway_make_url(const char *base, const char *name)
+{
+    struct buf url = BUF_INIT(GATEWAY_URL_MAX);
+    size_t n = strlen(base);
+    char *text;
+
+    while (n > 0 && base[n - 1] == '/') {
+        n--;
+    }
+    buf_add(&url, base, n);
+    buf_adds(&url, "/status/quick?app=");
+    for (const char *at = name; *at != '\0'; at++) {
+        buf_addf(&url, strchr(":@+", *at) != NULL ? "%%%02X" : "%c", (unsigned char)*at);
+    }
+    text = buf_take(&url);
+    buf_release(&url);
+    return text;
+}
+
+/* An address of this machine itself, and not a name that only begins like one. */
+static bool is_loopback(const char *host)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+
+    if (inet_pton(AF_INET, host, &v4) == 1) {
+        return ntohl(v4.s_addr) >> 24 == 127;
+    }
+    return strcmp(host, "localhost") == 0 ||
+           (inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
+}
+
+/* Whether nobody on the way can read what is sent there. */
+static bool is_private(const char *url, bool *out_is_local)
+{
+    bool is_tls = text_has_prefix(url, "https://");
+    const char *host = is_tls ? url + 8 : text_has_prefix(url, "http://") ? url + 7 : "";
+    size_t n = strcspn(host, "/?#");
+    char text[HOST_SIZE];
+    bool is_v6 = host[0] == '[';
+
+    if (n == 0 || n >= sizeof text || memchr(host, '@', n) != NULL) {
+        return false;
+    }
+    (void)snprintf(text, sizeof text, "%.*s", (int)n - (is_v6 ? 1 : 0), host + (is_v6 ? 1 : 0));
+    text[strcspn(text, is_v6 ? "]" : ":")] = '\0';
+    *out_is_local = is_loopback(text);
+    return is_tls || *out_is_local;
+}
+
+enum belay_code gateway_authorization(const struct guard_settings *settings, char **out_header,
+                                      struct belay_error *err)
+{
+    enum belay_code code;
+    bool is_local;
+
+    if (settings->gateway_url == NULL || settings->auth_file == NULL ||
+        !is_private(settings->gateway_url, &is_local)) {
+        *out_header = NULL;
+        return BELAY_OK;
+    }
+    code = secret_read_bearer(settings->auth_file, out_header, err);
+    return code == BELAY_OK ? code : error_wrap(err, "the token for the gateway");
+}
+
+struct net_probe gateway_probe(const char *url, const char *authorization)
+{
+    bool is_local = false;
+
+    (void)is_private(url, &is_local);
+    /* A proxy is for other machines, and would see the token of a plain request. */
+    return (
+        struct net_probe){ .url = url, .get = true, .use_proxy = !is_local, .authorization = authorization };
+}
+
+static void say_failure(const struct guard_settings *settings, const struct net_probe *probe,
+                        struct belay_app_status *status)
+{
+    bool is_refused = probe->status == 401 || probe->status == 403;
+    char text[600];
+
+    if (probe->status == 0) {
+        (void)snprintf(text, sizeof text, "%.150s: %.200s", probe->url, probe->why);
+    } else {
+        (void)snprintf(
+            text, sizeof text, "%.150s answered %d, and not with a status%s", probe->url, probe->status,
+            !is_refused                    ? ""
+            : probe->authorization != NULL ? ": the token in BELAY_AUTH_FILE does not do"
+            : settings->auth_file == NULL  ? ": set BELAY_AUTH_FILE to a file with a token"
+                                           : ": a token is sent to https:// and to this machine only");
+    }
+    status_set_reason(status, text);
+}
+
+void gateway_take(const struct guard_settings *settings, const struct belay_app *app,
+                  const struct net_probe *probe, struct belay_app_status *status)
+{
+    json_t *root = probe->status == 200 && probe->body != NULL ? json_loads(probe->body, 0, NULL) : NULL;
+    const char *word = json_string_value(json_object_get(root, "status"));
+    const char *reason = json_string_value(json_object_get(root, "reason"));
+    const char *named = json_string_value(json_object_get(root, "app"));
+    const json_t *connected = json_object_get(root, "connected");
+    bool is_about_it = word != NULL && named != NULL && strcmp(named, app->name) == 0;
+    char text[400];
+
+    if (!is_about_it) {
+        say_failure(settings, probe, status);
+        json_decref(root);
+        return;
+    }
+    status->http_code = (int)json_integer_value(json_object_get(root, "http_code"));
+    status->status = strcmp(word, "UP") == 0     ? BELAY_QUICK_UP
+                     : strcmp(word, "DOWN") == 0 ? BELAY_QUICK_DOWN
+                                                 : BELAY_QUICK_UNKNOWN;
+    status->connected = !json_is_false(connected);
+    if (reason != NULL) {
+        (void)snprintf(text, sizeof text, "%.390s", reason);
+        status_set_reason(status, text);
+    }
+    if (strcmp(word, "UNKNOWN") == 0 && status->http_code == 0) {
+        record_apply(settings, app,
+                     json_is_false(connected) ? SILENCE_UNREACHED
+                     : connected == NULL      ? SILENCE_UNREPORTED
+                                              : SILENCE_NONE,
+                     status);
+    }
+    json_decref(root);
+}

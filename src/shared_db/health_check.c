@@ -1,0 +1,294 @@
+/*
+ * Is an application up? (S3.4)
+ *
+ *     an answer of                       document    cautious
+ *     200                                UP          UP
+ *     401, 403, 429, 5xx but 502 to 504  DOWN        UNKNOWN
+ *     any other                          DOWN        DOWN
+ *     no answer                          UNKNOWN     UNKNOWN
+ *
+ * UP if one URL says so; UNKNOWN if one is; else DOWN. And of an application
+ * that is recorded as stopped (record.c) and accepts no connection anywhere: DOWN.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "client/items.h"
+#include "http_client/probe.h"
+#include "network/loader.h"
+#include "shared_db/shared_db_internal.h"
+
+const char *belay_quick_name(enum belay_quick quick)
+{
+    return quick == BELAY_QUICK_UP ? "UP" : quick == BELAY_QUICK_DOWN ? "DOWN" : "UNKNOWN";
+}
+
+void belay_app_status_free(struct belay_app_status *status)
+{
+    if (status == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < status->n_urls; i++) {
+        free(status->urls[i].url);
+        free(status->urls[i].reason);
+    }
+    free(status->urls);
+    free(status->app);
+    free(status->reason);
+    free(status);
+}
+
+/* ---- judging ---- */
+
+static enum belay_quick judge(int status, bool cautious)
+{
+    if (status == 0) {
+        return BELAY_QUICK_UNKNOWN;
+    }
+    if (status == 200) {
+        return BELAY_QUICK_UP;
+    }
+    if (cautious && (status == 401 || status == 403 || status == 429 ||
+                     (status >= 500 && status <= 599 && (status < 502 || status > 504)))) {
+        return BELAY_QUICK_UNKNOWN;
+    }
+    return BELAY_QUICK_DOWN;
+}
+
+static struct belay_app_status *status_new(const char *name, size_t n_urls)
+{
+    struct belay_app_status *status = calloc(1, sizeof *status);
+
+    if (status == NULL) {
+        return NULL;
+    }
+    status->app = strdup(name);
+    status->urls = calloc(n_urls + 1, sizeof *status->urls);
+    status->at_unix_ms = clock_unix_ms();
+    status->connected = true; /* until every URL was tried in vain */
+    if (status->app == NULL || status->urls == NULL) {
+        belay_app_status_free(status);
+        return NULL;
+    }
+    return status;
+}
+
+static void judge_urls(const struct guard_settings *settings, struct belay_app_status *status,
+                       const struct belay_app *app)
+{
+    const struct belay_url_status *decides = NULL;
+    char text[1400];
+
+    status->connected = status->n_urls == 0;
+    for (size_t i = 0; i < status->n_urls; i++) {
+        const struct belay_url_status *one = &status->urls[i];
+
+        status->connected = status->connected || one->connected || one->http_code != 0;
+        if (decides == NULL || one->status == BELAY_QUICK_UP ||
+            (decides->status == BELAY_QUICK_DOWN && one->status == BELAY_QUICK_UNKNOWN)) {
+            decides = decides != NULL && decides->status == BELAY_QUICK_UP ? decides : one;
+        }
+    }
+    if (decides == NULL) {
+        status_set_reason(status, "it has no URL to ask");
+        return;
+    }
+    status->status = decides->status;
+    status->http_code = decides->http_code;
+    if (decides->status == BELAY_QUICK_UNKNOWN) {
+        if (decides->http_code != 0) {
+            (void)snprintf(text, sizeof text, "%.1024s answered %d", decides->url, decides->http_code);
+        } else {
+            (void)snprintf(text, sizeof text, "%.1024s: %.200s", decides->url,
+                           decides->reason == NULL ? "no answer" : decides->reason);
+        }
+        status_set_reason(status, text);
+    }
+    record_apply(settings, app, status->connected ? SILENCE_NONE : SILENCE_UNREACHED, status);
+}
+
+/* ---- asking ---- */
+
+enum { ALLOW_MAX = 64 };
+
+struct asked {
+    struct net_probe *probes;              /* owned */
+    struct address_range allow[ALLOW_MAX]; /* controller.quick_status_allow */
+    size_t n_allow;
+    char **urls;         /* owned; of a gateway; NULL: the applications' own */
+    char *authorization; /* owned; for the gateway; NULL: none */
+    size_t n;
+};
+
+static void asked_release(struct asked *asked)
+{
+    for (size_t i = 0; i < asked->n; i++) {
+        free(asked->probes[i].body);
+        if (asked->urls != NULL) {
+            free(asked->urls[i]);
+        }
+    }
+    if (asked->authorization != NULL) {
+        explicit_bzero(asked->authorization, strlen(asked->authorization));
+    }
+    free(asked->authorization);
+    free(asked->probes);
+    free(asked->urls);
+}
+
+static enum belay_code load_allow(const struct belay_config *config, struct asked *asked,
+                                  struct belay_error *err)
+{
+    for (; asked->n_allow < ALLOW_MAX; asked->n_allow++) {
+        char name[64];
+        const char *text;
+
+        (void)snprintf(name, sizeof name, "controller.quick_status_allow.%zu", asked->n_allow);
+        text = belay_config_get(config, name);
+        if (text == NULL) {
+            return BELAY_OK;
+        }
+        if (!address_range_parse(text, &asked->allow[asked->n_allow])) {
+            return error_set(err, BELAY_CONFIG,
+                             "%s: '%.60s' is not a range of addresses, such as 10.1.0.0/16 or ::1", name,
+                             text);
+        }
+    }
+    return error_set(err, BELAY_CONFIG, "controller.quick_status_allow: %d ranges are too many", ALLOW_MAX);
+}
+
+static bool name_probes(const struct guard_settings *settings, struct belay_app *const *apps, size_t n,
+                        struct asked *asked)
+{
+    size_t total = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        total += settings->gateway_url != NULL ? 1 : apps[i]->n_urls;
+    }
+    asked->probes = calloc(total + 1, sizeof *asked->probes);
+    asked->urls = settings->gateway_url == NULL ? NULL : calloc(total + 1, sizeof *asked->urls);
+    if (asked->probes == NULL || (settings->gateway_url != NULL && asked->urls == NULL)) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; settings->gateway_url == NULL && k < apps[i]->n_urls; k++) {
+            asked->probes[asked->n++] = (struct net_probe){ .url = apps[i]->urls[k],
+                                                            .public_only = apps[i]->public_only,
+                                                            .allow = asked->allow,
+                                                            .n_allow = asked->n_allow };
+        }
+        if (settings->gateway_url != NULL) {
+            asked->urls[asked->n] = gateway_make_url(settings->gateway_url, apps[i]->name);
+            if (asked->urls[asked->n] == NULL) {
+                return false;
+            }
+            asked->probes[asked->n] = gateway_probe(asked->urls[asked->n], asked->authorization);
+            asked->n++;
+        }
+    }
+    return true;
+}
+
+static bool take_urls(const struct guard_settings *settings, const struct belay_app *app,
+                      const struct net_probe *probes, struct belay_app_status *status)
+{
+    for (size_t i = 0; i < app->n_urls; i++) {
+        struct belay_url_status *one = &status->urls[status->n_urls++];
+
+        *one = (struct belay_url_status){ .url = strdup(app->urls[i]),
+                                          .http_code = probes[i].status,
+                                          .took_ms = probes[i].took_ms,
+                                          .connected = probes[i].connected,
+                                          .status = judge(probes[i].status, settings->cautious),
+                                          .reason = probes[i].status != 0 ? NULL : strdup(probes[i].why) };
+        if (one->url == NULL) {
+            return false;
+        }
+    }
+    judge_urls(settings, status, app);
+    return true;
+}
+
+static enum belay_code take_all(const struct guard_settings *settings, struct belay_app *const *apps,
+                                size_t n, const struct asked *asked, struct belay_app_status **out_statuses,
+                                struct belay_error *err)
+{
+    size_t at = 0;
+    size_t made = 0;
+    bool ok = true;
+
+    for (; ok && made < n; made++) {
+        struct belay_app_status *status = status_new(apps[made]->name, apps[made]->n_urls);
+
+        out_statuses[made] = status;
+        if (status == NULL) {
+            ok = false;
+        } else if (settings->gateway_url != NULL) {
+            gateway_take(settings, apps[made], &asked->probes[at++], status);
+        } else {
+            ok = take_urls(settings, apps[made], &asked->probes[at], status);
+            at += apps[made]->n_urls;
+        }
+    }
+    for (size_t i = 0; !ok && i < made; i++) {
+        belay_app_status_free(out_statuses[i]);
+    }
+    return ok ? BELAY_OK : error_no_memory(err);
+}
+
+enum belay_code guard_quick(const struct guard_settings *settings, struct belay_app *const *apps, size_t n,
+                            struct belay_app_status **out_statuses, struct belay_error *err)
+{
+    struct asked asked = { 0 };
+    const struct net_module *net = NULL;
+    enum belay_code code = load_allow(settings->config, &asked, err);
+
+    if (code == BELAY_OK) {
+        code = gateway_authorization(settings, &asked.authorization, err);
+    }
+    if (code == BELAY_OK && !name_probes(settings, apps, n, &asked)) {
+        code = error_no_memory(err);
+    }
+    if (code == BELAY_OK && asked.n > 0) {
+        code = loader_net(&net, err);
+    }
+    if (code == BELAY_OK && asked.n > 0) {
+        code = net->probe_all(asked.probes, asked.n, settings->quick_timeout_ms, settings->ca_file, err);
+    }
+    if (code == BELAY_OK) {
+        code = take_all(settings, apps, n, &asked, out_statuses, err);
+    }
+    asked_release(&asked);
+    return code;
+}
+
+enum belay_code belay_app_quick(struct belay_client *client, const char *name,
+                                struct belay_app_status **out_status, struct belay_error *err)
+{
+    struct guard_settings settings = guard_settings(client_config(client));
+    struct belay_app *app = NULL;
+    enum belay_code code = belay_app_get(client, name, &app, err);
+
+    settings.gateway_url = NULL; /* who asks us wants to know it from us */
+    if (code == BELAY_OK) {
+        code = guard_quick(&settings, &app, 1, out_status, err);
+        if (code == BELAY_OK && (*out_status)->status == BELAY_QUICK_UP) {
+            record_clear(client, app);
+        }
+    } else if (code == BELAY_NOT_FOUND) {
+        struct belay_app_status *status = status_new(name, 0);
+
+        code = status == NULL ? error_no_memory(err) : BELAY_OK;
+        if (status != NULL) {
+            status_set_reason(status, "it is not in the registry");
+            *out_status = status;
+        }
+    }
+    belay_app_free(app);
+    return code;
+}

@@ -1,0 +1,191 @@
+/* Names: of applications, of databases, of where to ask. */
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "shared_db/shared_db_internal.h"
+
+#define LOCK_KEY_PREFIX "LOCK#DB#"
+enum { INSTANCE_MIN = 4, INSTANCE_MAX = 40, HOST_MAX = 253, ADDRESS_SIZE = 64, PORT_MAX = 65535 };
+
+bool guard_name_is_right(const char *name)
+{
+    size_t n = strnlen(name, BELAY_APP_NAME_MAX + 1);
+
+    if (n == 0 || n > BELAY_APP_NAME_MAX || !isalnum((unsigned char)name[0])) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!isalnum((unsigned char)name[i]) && strchr("._-@:+", name[i]) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool guard_is_instance(const char *id)
+{
+    size_t n = text_has_prefix(id, "i-") ? strspn(id + 2, "0123456789abcdef") : 0;
+
+    return n >= INSTANCE_MIN && n <= INSTANCE_MAX && id[2 + n] == '\0';
+}
+
+/* A port with nothing behind it; 0 if it is none. */
+static long read_port(const char *text)
+{
+    size_t digits = strspn(text, "0123456789");
+    long port = digits > 0 && digits <= 5 && text[digits] == '\0' ? strtol(text, NULL, 10) : 0;
+
+    return port <= PORT_MAX ? port : 0;
+}
+
+/* Letters, digits, '-' and '_' between dots. An address in numbers passes as well. */
+static bool is_host_name(const char *host, size_t n)
+{
+    bool begins = true;
+
+    for (size_t i = 0; i < n; i++) {
+        bool is_dot = host[i] == '.';
+
+        if (!isalnum((unsigned char)host[i]) && !is_dot && host[i] != '-' && host[i] != '_') {
+            return false;
+        }
+        if (begins && (is_dot || host[i] == '-')) {
+            return false;
+        }
+        begins = is_dot;
+    }
+    return n > 0 && n <= HOST_MAX;
+}
+
+/* "[2001:DB8::0:1]:5432" as "[2001:db8::1]:5432"; NULL if it is no such thing. */
+static char *address_identifier(const char *text)
+{
+    const char *end = strchr(text, ']');
+    char address[ADDRESS_SIZE], shown[INET6_ADDRSTRLEN], out[ADDRESS_SIZE * 2];
+    struct in6_addr parsed;
+    long port;
+
+    if (end == NULL || (size_t)(end - text) >= sizeof address || end[1] != ':') {
+        return NULL;
+    }
+    (void)snprintf(address, sizeof address, "%.*s", (int)(end - text - 1), text + 1);
+    port = read_port(end + 2);
+    if (port == 0 || inet_pton(AF_INET6, address, &parsed) != 1 ||
+        inet_ntop(AF_INET6, &parsed, shown, sizeof shown) == NULL) {
+        return NULL;
+    }
+    if (IN6_IS_ADDR_V4MAPPED(&parsed)) { /* the same address as IPv4 */
+        (void)snprintf(out, sizeof out, "%s:%ld", strrchr(shown, ':') + 1, port);
+    } else {
+        (void)snprintf(out, sizeof out, "[%s]:%ld", shown, port);
+    }
+    return strdup(out);
+}
+
+/*
+ * A host whose last part is a number is an address, and has one right form:
+ * resolvers also take "10.1", "10.0.1.05" and "0xa000105", which would pass for
+ * other hosts than 10.0.1.5.
+ */
+static bool is_odd_address(const char *host, size_t n)
+{
+    char text[HOST_MAX + 1], canonical[INET_ADDRSTRLEN];
+    const char *last;
+    struct in_addr parsed;
+
+    (void)snprintf(text, sizeof text, "%.*s", (int)n, host);
+    last = strrchr(text, '.') == NULL ? text : strrchr(text, '.') + 1;
+    if (last[strspn(last, "0123456789")] != '\0' &&
+        (last[0] != '0' || (last[1] | 0x20) != 'x' ||
+         last[2 + strspn(last + 2, "0123456789abcdefABCDEF")] != '\0')) {
+        return false;
+    }
+    return inet_pton(AF_INET, text, &parsed) != 1 ||
+           inet_ntop(AF_INET, &parsed, canonical, sizeof canonical) == NULL || strcmp(canonical, text) != 0;
+}
+
+char *guard_identifier(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    size_t n = colon == NULL ? 0 : (size_t)(colon - text);
+    char out[HOST_MAX + 16];
+    long port;
+
+    if (guard_is_instance(text)) {
+        return strdup(text);
+    }
+    if (text[0] == '[') {
+        return address_identifier(text);
+    }
+    if (n > 1 && text[n - 1] == '.') {
+        n--; /* "db.example." is "db.example" */
+    }
+    port = colon == NULL ? 0 : read_port(colon + 1);
+    if (port == 0 || !is_host_name(text, n) || is_odd_address(text, n)) {
+        return NULL;
+    }
+    (void)snprintf(out, sizeof out, "%.*s:%ld", (int)n, text, port);
+    for (char *at = out; *at != '\0'; at++) {
+        *at = (char)tolower((unsigned char)*at);
+    }
+    return strdup(out);
+}
+
+/* http or https, a host, perhaps a port; no password in it, and nothing that is not printable. */
+bool guard_url_is_right(const char *url)
+{
+    const char *rest = text_has_prefix(url, "https://")  ? url + 8
+                       : text_has_prefix(url, "http://") ? url + 7
+                                                         : NULL;
+    size_t n = rest == NULL ? 0 : strcspn(rest, "/?#");
+    char host[HOST_MAX + 16];
+    const char *colon;
+
+    if (n == 0 || n >= sizeof host || strlen(url) > BELAY_APP_URL_MAX || memchr(rest, '@', n) != NULL) {
+        return false;
+    }
+    for (const char *at = url; *at != '\0'; at++) {
+        if (!isgraph((unsigned char)*at)) {
+            return false;
+        }
+    }
+    (void)snprintf(host, sizeof host, "%.*s", (int)n, rest);
+    if (host[0] == '[') {
+        char *end = strchr(host, ']');
+        struct in6_addr parsed;
+
+        if (end == NULL || (end[1] != '\0' && (end[1] != ':' || read_port(end + 2) == 0))) {
+            return false;
+        }
+        *end = '\0';
+        return inet_pton(AF_INET6, host + 1, &parsed) == 1;
+    }
+    colon = strchr(host, ':');
+    return (colon == NULL || read_port(colon + 1) != 0) &&
+           is_host_name(host, colon == NULL ? strlen(host) : (size_t)(colon - host));
+}
+
+static bool same(const char *a, const char *b)
+{
+    return a != NULL && b != NULL && strcmp(a, b) == 0;
+}
+
+bool guard_same_database(const struct belay_app_database *a, const struct belay_app_database *b)
+{
+    return same(a->id, b->id) || same(a->host, b->id) || same(a->id, b->host) || same(a->host, b->host);
+}
+
+char *guard_lock_key(const char *id)
+{
+    size_t size = strlen(id) + sizeof LOCK_KEY_PREFIX;
+    char *key = malloc(size);
+
+    if (key != NULL) {
+        (void)snprintf(key, size, LOCK_KEY_PREFIX "%s", id);
+    }
+    return key;
+}

@@ -1,0 +1,354 @@
+/* The registry: applications as items of the store, each written on condition of its version. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "client/items.h"
+#include "shared_db/shared_db_internal.h"
+
+enum { TRIES = 16 };
+
+/* A row that cannot be read is an error, never an application less: it might be the one that is up. */
+static enum belay_code read_item(const struct belay_item *item, struct belay_app **out_app,
+                                 struct belay_error *err)
+{
+    struct belay_app *app = NULL;
+    enum belay_code code = belay_app_from_json(item->value, strlen(item->value), &app, err);
+
+    if (code == BELAY_OK && app->name == NULL) {
+        app->name = strdup(item->name);
+        code = app->name == NULL ? error_no_memory(err) : BELAY_OK;
+    }
+    if (code == BELAY_INVALID) {
+        char text[300];
+
+        (void)snprintf(text, sizeof text, "%.290s", err == NULL ? "" : err->text);
+        code = error_set(err, BELAY_BAD_CONTENT, "application '%.128s' cannot be read from the registry: %s",
+                         item->name, text);
+    }
+    if (code == BELAY_OK) {
+        app->version = item->version;
+        *out_app = app;
+        app = NULL; /* the caller's now */
+    }
+    belay_app_free(app);
+    return code;
+}
+
+static enum belay_code check_name(const char *name, struct belay_error *err)
+{
+    if (name == NULL || !guard_name_is_right(name)) {
+        return error_set(err, BELAY_INVALID,
+                         "'%.140s' is not the name of an application: write 1 to %d letters, digits, '.', "
+                         "'_', '-', '@', ':' and '+', a letter or digit first",
+                         name == NULL ? "" : name, BELAY_APP_NAME_MAX);
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code no_such(const char *name, struct belay_error *err)
+{
+    return error_set(err, BELAY_NOT_FOUND, "there is no application '%.128s' in the registry", name);
+}
+
+enum belay_code belay_app_get(struct belay_client *client, const char *name, struct belay_app **out_app,
+                              struct belay_error *err)
+{
+    struct belay_item item = { 0 };
+    enum belay_code code = check_name(name, err);
+
+    if (code == BELAY_OK) {
+        code = client_item_get(client, BELAY_SPACE_APPS, name, &item, err);
+    }
+    if (code == BELAY_OK) {
+        code = item.version == 0 ? no_such(name, err) : read_item(&item, out_app, err);
+    }
+    belay_item_release(&item);
+    return code;
+}
+
+/* ---- all of them ---- */
+
+struct listing {
+    struct guard_registry *registry;
+    enum belay_code code;
+    struct belay_error *err;
+};
+
+static bool registry_add(struct guard_registry *registry, struct belay_app *app)
+{
+    if (registry->n == registry->cap) {
+        size_t cap = registry->cap == 0 ? 64 : 2 * registry->cap;
+        struct belay_app **grown = realloc(registry->apps, cap * sizeof(struct belay_app *));
+
+        if (grown == NULL) {
+            return false;
+        }
+        registry->apps = grown;
+        registry->cap = cap;
+    }
+    registry->apps[registry->n++] = app;
+    return true;
+}
+
+static bool on_item(void *context, const struct belay_item *item)
+{
+    struct listing *listing = context;
+    struct belay_app *app = NULL;
+
+    listing->code = read_item(item, &app, listing->err);
+    if (listing->code == BELAY_OK && !registry_add(listing->registry, app)) {
+        belay_app_free(app);
+        listing->code = error_no_memory(listing->err);
+    }
+    return listing->code == BELAY_OK;
+}
+
+enum belay_code guard_registry_read_part(struct belay_client *client, struct guard_registry *out_registry,
+                                         struct belay_error *err)
+{
+    struct guard_registry registry = { 0 };
+    struct listing listing = { &registry, BELAY_OK, err };
+    enum belay_code code =
+        client_item_list(client, BELAY_SPACE_APPS, on_item, &listing, &registry.is_partial, err);
+
+    if (code == BELAY_OK) {
+        code = listing.code;
+    }
+    if (code != BELAY_OK) {
+        guard_registry_release(&registry);
+        return code;
+    }
+    *out_registry = registry;
+    return BELAY_OK;
+}
+
+enum belay_code guard_registry_read(struct belay_client *client, struct guard_registry *out_registry,
+                                    struct belay_error *err)
+{
+    struct guard_registry registry = { 0 };
+    enum belay_code code = guard_registry_read_part(client, &registry, err);
+
+    if (code == BELAY_OK && registry.is_partial) {
+        code = error_set(err, BELAY_NOT_PERMITTED,
+                         "the 'keys' of this token hide some applications, so it cannot be told who uses a "
+                         "database: use a token without 'keys', or have the server do it (POST "
+                         "/v1/databases/ID/stop or /start)");
+    }
+    if (code != BELAY_OK) {
+        guard_registry_release(&registry);
+        return code;
+    }
+    *out_registry = registry;
+    return BELAY_OK;
+}
+
+void guard_registry_release(struct guard_registry *registry)
+{
+    for (size_t i = 0; i < registry->n; i++) {
+        belay_app_free(registry->apps[i]);
+    }
+    free(registry->apps);
+    memset(registry, 0, sizeof *registry);
+}
+
+enum belay_code belay_app_list(struct belay_client *client, belay_app_fn fn, void *context,
+                               struct belay_error *err)
+{
+    struct guard_registry registry = { 0 };
+    enum belay_code code = guard_registry_read_part(client, &registry, err);
+
+    for (size_t i = 0; code == BELAY_OK && i < registry.n; i++) {
+        if (!fn(context, registry.apps[i])) {
+            break;
+        }
+    }
+    guard_registry_release(&registry);
+    return code;
+}
+
+/* ---- changes ---- */
+
+enum belay_code guard_app_put(struct belay_client *client, const struct belay_app *app, uint64_t *out_version,
+                              struct belay_error *err)
+{
+    struct belay_item_write write = { .space = BELAY_SPACE_APPS, .name = app->name, .version = app->version };
+    /* Which kinds there are is for the server's configuration to say, if there is a server. */
+    enum belay_code code = belay_app_check(client_is_remote(client) ? NULL : client_config(client), app, err);
+    char *value = NULL;
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    value = belay_app_to_json(app);
+    if (value == NULL) {
+        return error_no_memory(err);
+    }
+    write.value = value;
+    code = client_item_put(client, &write, out_version, err);
+    if (code == BELAY_REFUSED) {
+        code = error_set(err, BELAY_REFUSED,
+                         app->version == 0 ? "application '%.128s' is in the registry already"
+                                           : "application '%.128s' has changed since it was read",
+                         app->name);
+    }
+    free(value);
+    return code;
+}
+
+enum belay_code belay_app_put(struct belay_client *client, const struct belay_app *app, uint64_t *out_version,
+                              struct belay_error *err)
+{
+    struct belay_app *before = NULL;
+    enum belay_code code = BELAY_OK;
+
+    if (app->version != 0 && !client_is_remote(client)) { /* a server does it by itself */
+        code = belay_app_get(client, app->name, &before, err);
+        if (code == BELAY_OK && before->version == app->version) {
+            code = links_keep(client, before, app, err);
+        }
+        belay_app_free(before);
+    }
+    return code == BELAY_OK || code == BELAY_NOT_FOUND ? guard_app_put(client, app, out_version, err) : code;
+}
+
+/* A record is about what these URLs reach: at others it would speak of an application nobody stopped. */
+static bool same_urls(const struct belay_app *a, const struct belay_app *b)
+{
+    bool is_same = a->n_urls == b->n_urls;
+
+    for (size_t i = 0; is_same && i < a->n_urls; i++) {
+        is_same = strcmp(a->urls[i], b->urls[i]) == 0;
+    }
+    return is_same;
+}
+
+/* Once more with what is there now; BELAY_REFUSED: somebody was faster. */
+static enum belay_code replace_once(struct belay_client *client, const struct belay_app *app,
+                                    bool *out_is_new, struct belay_error *err)
+{
+    struct belay_app *before = NULL;
+    struct belay_app next = *app;
+    enum belay_code code = belay_app_get(client, app->name, &before, err);
+
+    if (code == BELAY_NOT_FOUND) {
+        next.version = 0;
+        *out_is_new = true;
+    } else if (code != BELAY_OK) {
+        return code;
+    } else {
+        next.version = before->version;
+        *out_is_new = false;
+        if (app->since_unix_ms == 0 && same_urls(app, before)) { /* nothing is said about it: it stays */
+            next.state = before->state;
+            next.since_unix_ms = before->since_unix_ms;
+            next.by = before->by;
+        }
+    }
+    code = belay_app_put(client, &next, NULL, err);
+    belay_app_free(before);
+    return code;
+}
+
+enum belay_code belay_app_register(struct belay_client *client, const struct belay_app *app, bool replace,
+                                   bool *out_is_new, struct belay_error *err)
+{
+    struct belay_app fresh = *app;
+    bool is_new = true;
+    enum belay_code code;
+
+    fresh.version = 0;
+    code = belay_app_put(client, &fresh, NULL, err);
+    if (code == BELAY_REFUSED && !replace) {
+        return error_set(err, BELAY_INVALID,
+                         "application '%.128s' is in the registry already: take another name, or replace it "
+                         "(--replace)",
+                         app->name);
+    }
+    for (int i = 0; code == BELAY_REFUSED && i < TRIES; i++) {
+        code = replace_once(client, app, &is_new, err);
+    }
+    if (code == BELAY_OK && out_is_new != NULL) {
+        *out_is_new = is_new;
+    }
+    return code;
+}
+
+/* An application that cannot be read has nothing to hand on, and can be removed. */
+static enum belay_code keep_links_of(struct belay_client *client, const struct belay_item *item,
+                                     struct belay_error *err)
+{
+    struct belay_app *app = NULL;
+    enum belay_code code = read_item(item, &app, err);
+
+    if (code == BELAY_OK) {
+        code = links_keep(client, app, NULL, err);
+    } else if (code == BELAY_BAD_CONTENT) {
+        code = BELAY_OK;
+    }
+    belay_app_free(app);
+    return code;
+}
+
+enum belay_code belay_app_remove(struct belay_client *client, const char *name, uint64_t version,
+                                 struct belay_error *err)
+{
+    struct belay_item_write write = { .space = BELAY_SPACE_APPS, .name = name, .version = version };
+    enum belay_code code = check_name(name, err);
+
+    for (int i = 0; code == BELAY_OK && i < TRIES; i++) {
+        struct belay_item item = { 0 };
+
+        code = client_item_get(client, BELAY_SPACE_APPS, name, &item, err);
+        if (code == BELAY_OK && item.version == 0) {
+            code = no_such(name, err);
+        }
+        write.version = version != 0 ? version : item.version;
+        if (code == BELAY_OK && write.version == item.version && !client_is_remote(client)) {
+            code = keep_links_of(client, &item, err);
+        }
+        belay_item_release(&item);
+        if (code == BELAY_OK) {
+            code = client_item_put(client, &write, NULL, err);
+            if (code != BELAY_REFUSED || version != 0) {
+                return code;
+            }
+            code = BELAY_OK;
+        }
+    }
+    return code;
+}
+
+static enum belay_code mark_once(struct belay_client *client, const char *name, enum belay_app_state state,
+                                 const char *by, struct belay_app **out_app, struct belay_error *err)
+{
+    struct belay_app *app = NULL;
+    enum belay_code code = belay_app_get(client, name, &app, err);
+
+    if (code == BELAY_OK) {
+        free(app->by);
+        app->by = strdup(by != NULL ? by : client_user_name(client));
+        app->state = state;
+        app->since_unix_ms = clock_unix_ms();
+        code = app->by == NULL ? error_no_memory(err) : guard_app_put(client, app, &app->version, err);
+    }
+    if (code == BELAY_OK && out_app != NULL) {
+        *out_app = app;
+        app = NULL; /* the caller's now */
+    }
+    belay_app_free(app);
+    return code;
+}
+
+enum belay_code belay_app_mark(struct belay_client *client, const char *name, enum belay_app_state state,
+                               const char *by, struct belay_app **out_app, struct belay_error *err)
+{
+    enum belay_code code = BELAY_REFUSED;
+
+    for (int i = 0; code == BELAY_REFUSED && i < TRIES; i++) {
+        code = mark_once(client, name, state, by, out_app, err);
+    }
+    return code;
+}

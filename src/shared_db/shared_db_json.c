@@ -1,0 +1,388 @@
+/* Applications, statuses and decisions as JSON: in the store, from the commands and over HTTP. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "shared_db/shared_db_internal.h"
+
+json_t *guard_text(const char *text)
+{
+    json_t *value = text == NULL ? json_null() : json_string(text);
+
+    return value != NULL ? value : json_string("?"); /* a row of another program's need not be UTF-8 */
+}
+
+static json_t *time_json(int64_t unix_ms)
+{
+    char text[CLOCK_TEXT_SIZE];
+
+    return unix_ms == 0 ? json_null() : json_string(clock_format_utc(text, unix_ms, true));
+}
+
+static int64_t read_time(const json_t *value)
+{
+    return clock_parse_utc(json_string_value(value));
+}
+
+/* One line, in ASCII: nothing in it can act upon a terminal. Takes the reference. */
+static char *line_of(json_t *value)
+{
+    char *line = value == NULL ? NULL : json_dumps(value, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_ENCODE_ANY);
+
+    json_decref(value);
+    return line;
+}
+
+/* ---- applications ---- */
+
+static json_t *databases_json(const struct belay_app *app)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < app->n_databases; i++) {
+        (void)json_array_append_new(
+            list, json_pack("{s:o,s:o,s:o}", "kind", guard_text(app->databases[i].kind), "id",
+                            guard_text(app->databases[i].id), "host", guard_text(app->databases[i].host)));
+    }
+    return list;
+}
+
+static json_t *app_json(const struct belay_app *app)
+{
+    json_t *urls = json_array();
+    json_t *labels = json_object();
+
+    for (size_t i = 0; i < app->n_urls; i++) {
+        (void)json_array_append_new(urls, guard_text(app->urls[i]));
+    }
+    for (size_t i = 0; i < app->n_labels; i++) {
+        (void)json_object_set_new(labels, app->labels[i].name, guard_text(app->labels[i].value));
+    }
+    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:b,s:I}", "name", guard_text(app->name), "urls", urls,
+                     "databases", databases_json(app), "labels", labels, "state",
+                     belay_app_state_name(app->state), "since", time_json(app->since_unix_ms), "by",
+                     guard_text(app->by), "public_only", app->public_only ? 1 : 0, "version",
+                     (json_int_t)app->version);
+}
+
+char *belay_app_to_json(const struct belay_app *app)
+{
+    return line_of(app_json(app));
+}
+
+/* What is wrong with a member, for one who wrote it by hand. */
+static enum belay_code fail_member(const char *name, const char *right, struct belay_error *err)
+{
+    return error_set(err, BELAY_INVALID, "'%s' must be %s", name, right);
+}
+
+static enum belay_code read_urls(struct belay_app *app, const json_t *urls, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    if (!json_is_array(urls)) {
+        return fail_member("urls", "a list of URLs", err);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < json_array_size(urls); i++) {
+        const char *url = json_string_value(json_array_get(urls, i));
+
+        code = url == NULL ? fail_member("urls", "a list of URLs", err) : belay_app_add_url(app, url, err);
+    }
+    return code;
+}
+
+/* "postgres=10.0.1.5:5432", or {"kind", "id", "host"}. */
+static enum belay_code read_database(struct belay_app *app, const json_t *value, struct belay_error *err)
+{
+    const char *kind = json_string_value(json_object_get(value, "kind"));
+    const char *id = json_string_value(json_object_get(value, "id"));
+    const char *host = json_string_value(json_object_get(value, "host"));
+    char text[2 * BELAY_DATABASE_MAX + BELAY_KIND_MAX + 8];
+
+    if (json_is_string(value)) {
+        return belay_app_add_database(app, json_string_value(value), err);
+    }
+    if (kind == NULL || id == NULL || strlen(kind) > BELAY_KIND_MAX || strlen(id) > BELAY_DATABASE_MAX ||
+        (host != NULL && strlen(host) > BELAY_DATABASE_MAX)) {
+        return fail_member("databases", "a list of {\"kind\", \"id\"} or of \"KIND=ID\"", err);
+    }
+    (void)snprintf(text, sizeof text, "%s=%s%s%s", kind, id, host == NULL ? "" : "@",
+                   host == NULL ? "" : host);
+    return belay_app_add_database(app, text, err);
+}
+
+static enum belay_code read_databases(struct belay_app *app, const json_t *list, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+
+    if (!json_is_array(list)) {
+        return fail_member("databases", "a list", err);
+    }
+    for (size_t i = 0; code == BELAY_OK && i < json_array_size(list); i++) {
+        code = read_database(app, json_array_get(list, i), err);
+    }
+    return code;
+}
+
+static enum belay_code read_labels(struct belay_app *app, json_t *labels, struct belay_error *err)
+{
+    enum belay_code code = BELAY_OK;
+    const char *name;
+    json_t *value;
+
+    if (!json_is_object(labels)) {
+        return fail_member("labels", "an object of texts", err);
+    }
+    json_object_foreach(labels, name, value)
+    {
+        if (code == BELAY_OK) {
+            code = json_is_string(value) ? belay_app_add_label(app, name, json_string_value(value), err)
+                                         : fail_member("labels", "an object of texts", err);
+        }
+    }
+    return code;
+}
+
+static enum belay_code read_state(struct belay_app *app, const char *state, struct belay_error *err)
+{
+    return guard_state_parse(state, &app->state)
+               ? BELAY_OK
+               : fail_member("state", "running, stopped or stop_requested", err);
+}
+
+static enum belay_code read_copy(const char *name, const json_t *value, char **out, struct belay_error *err)
+{
+    const char *text = json_string_value(value);
+
+    if (json_is_null(value)) {
+        return BELAY_OK;
+    }
+    if (text == NULL) {
+        return fail_member(name, "a text", err);
+    }
+    free(*out);
+    *out = strdup(text);
+    return *out == NULL ? error_no_memory(err) : BELAY_OK;
+}
+
+static enum belay_code read_member(struct belay_app *app, const char *name, json_t *value,
+                                   struct belay_error *err)
+{
+    if (strcmp(name, "name") == 0) {
+        return read_copy(name, value, &app->name, err);
+    }
+    if (strcmp(name, "urls") == 0) {
+        return read_urls(app, value, err);
+    }
+    if (strcmp(name, "databases") == 0) {
+        return read_databases(app, value, err);
+    }
+    if (strcmp(name, "labels") == 0) {
+        return read_labels(app, value, err);
+    }
+    if (strcmp(name, "state") == 0) {
+        return read_state(app, json_string_value(value), err);
+    }
+    if (strcmp(name, "by") == 0) {
+        return read_copy(name, value, &app->by, err);
+    }
+    if (strcmp(name, "since") == 0) {
+        app->since_unix_ms = read_time(value);
+        return BELAY_OK;
+    }
+    if (strcmp(name, "public_only") == 0 && json_is_boolean(value)) {
+        app->public_only = json_is_true(value);
+        return BELAY_OK;
+    }
+    if (strcmp(name, "version") == 0 && json_is_integer(value)) {
+        app->version = (uint64_t)json_integer_value(value);
+        return BELAY_OK;
+    }
+    return error_set(err, BELAY_INVALID,
+                     "an application has no '%.60s'; it has name, urls, databases, labels, state", name);
+}
+
+enum belay_code belay_app_from_json(const char *text, size_t len, struct belay_app **out_app,
+                                    struct belay_error *err)
+{
+    json_error_t where;
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &where);
+    struct belay_app *app = calloc(1, sizeof *app);
+    enum belay_code code = app == NULL ? error_no_memory(err) : BELAY_OK;
+    const char *name;
+    json_t *value;
+
+    if (code == BELAY_OK && !json_is_object(root)) {
+        code = error_set(err, BELAY_INVALID, "an application is a JSON object: %.160s",
+                         root == NULL ? where.text : "this is none");
+    }
+    json_object_foreach(root, name, value)
+    {
+        if (code == BELAY_OK) {
+            code = read_member(app, name, value, err);
+        }
+    }
+    if (code == BELAY_OK) {
+        *out_app = app;
+        app = NULL; /* the caller's now */
+    }
+    json_decref(root);
+    belay_app_free(app);
+    return code;
+}
+
+/* ---- statuses ---- */
+
+char *belay_app_status_to_json(const struct belay_app_status *status, bool urls)
+{
+    json_t *object = json_pack("{s:o,s:s,s:o,s:o,s:o,s:b}", "app", guard_text(status->app), "status",
+                               belay_quick_name(status->status), "http_code",
+                               status->http_code == 0 ? json_null() : json_integer(status->http_code),
+                               "timestamp", time_json(status->at_unix_ms), "reason",
+                               guard_text(status->reason), "connected", status->connected ? 1 : 0);
+    json_t *list = urls ? json_array() : NULL;
+
+    for (size_t i = 0; urls && i < status->n_urls; i++) {
+        const struct belay_url_status *one = &status->urls[i];
+
+        (void)json_array_append_new(
+            list, json_pack("{s:o,s:s,s:o,s:I,s:o,s:b}", "url", guard_text(one->url), "status",
+                            belay_quick_name(one->status), "http_code",
+                            one->http_code == 0 ? json_null() : json_integer(one->http_code), "took_ms",
+                            (json_int_t)one->took_ms, "reason", guard_text(one->reason), "connected",
+                            one->connected ? 1 : 0));
+    }
+    if (urls) {
+        (void)json_object_set_new(object, "urls", list);
+    }
+    return line_of(object);
+}
+
+/* ---- decisions ---- */
+
+static json_t *names_json(char *const *names, size_t n)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < n; i++) {
+        (void)json_array_append_new(list, guard_text(names[i]));
+    }
+    return list;
+}
+
+json_t *guard_result_json(const struct belay_db_result *result, bool whole)
+{
+    json_t *object =
+        json_pack("{s:o,s:o,s:o,s:s,s:o,s:b,s:o,s:o}", "database", guard_text(result->database), "kind",
+                  guard_text(result->kind), "host", guard_text(result->host), "action",
+                  belay_db_action_name(result->action), "reason", guard_text(result->reason), "shared",
+                  result->shared ? 1 : 0, "sharing_apps", names_json(result->sharing_apps, result->n_sharing),
+                  "active_apps", names_json(result->active_apps, result->n_active));
+
+    if (whole && object != NULL) {
+        (void)json_object_set_new(object, "lock_attempts", json_integer(result->lock_attempts));
+        (void)json_object_set_new(object, "lock_ms", json_integer(result->lock_ms));
+        (void)json_object_set_new(object, "at", time_json(result->at_unix_ms));
+        (void)json_object_set_new(object, "by", guard_text(result->by));
+    }
+    return object;
+}
+
+char *belay_db_results_to_json(const struct belay_db_results *results)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < results->n; i++) {
+        (void)json_array_append_new(list, guard_result_json(&results->results[i], false));
+    }
+    return line_of(json_pack("{s:o}", "results", list));
+}
+
+static bool read_names(const json_t *list, char ***out_names, size_t *out_n)
+{
+    size_t n = json_array_size(list);
+    char **names = n == 0 ? NULL : calloc(n, sizeof *names);
+
+    if (n > 0 && names == NULL) {
+        return false;
+    }
+    *out_names = names;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+
+        names[i] = strdup(name == NULL ? "?" : name);
+        *out_n = i + 1;
+        if (names[i] == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool action_of(const char *name, enum belay_db_action *out_action)
+{
+    for (int i = BELAY_DB_STOPPED; name != NULL && i <= BELAY_DB_ERROR; i++) {
+        if (strcmp(name, belay_db_action_name((enum belay_db_action)i)) == 0) {
+            *out_action = (enum belay_db_action)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static char *copy_of(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+
+    return text == NULL ? NULL : strdup(text);
+}
+
+enum belay_code guard_result_read(const char *text, struct belay_db_result *out_result,
+                                  struct belay_error *err)
+{
+    struct belay_db_result result = { 0 };
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    bool ok = action_of(json_string_value(json_object_get(root, "action")), &result.action);
+
+    result.database = copy_of(root, "database");
+    result.kind = copy_of(root, "kind");
+    result.host = copy_of(root, "host");
+    result.reason = copy_of(root, "reason");
+    result.by = copy_of(root, "by");
+    result.shared = json_is_true(json_object_get(root, "shared"));
+    result.lock_attempts = (int)json_integer_value(json_object_get(root, "lock_attempts"));
+    result.lock_ms = json_integer_value(json_object_get(root, "lock_ms"));
+    result.at_unix_ms = read_time(json_object_get(root, "at"));
+    ok = ok && result.database != NULL && result.kind != NULL &&
+         read_names(json_object_get(root, "sharing_apps"), &result.sharing_apps, &result.n_sharing) &&
+         read_names(json_object_get(root, "active_apps"), &result.active_apps, &result.n_active);
+    json_decref(root);
+    if (!ok) {
+        belay_db_result_release(&result);
+        return error_set(err, BELAY_INVALID,
+                         "a decision must have database, kind, action, reason, shared, sharing_apps and "
+                         "active_apps");
+    }
+    *out_result = result;
+    return BELAY_OK;
+}
+
+char *belay_database_to_json(const struct belay_database *database)
+{
+    json_t *users = json_array();
+
+    for (size_t i = 0; i < database->n_users; i++) {
+        const struct belay_db_user *user = &database->users[i];
+
+        (void)json_array_append_new(users, json_pack("{s:o,s:s,s:o}", "app", guard_text(user->app), "state",
+                                                     belay_app_state_name(user->state), "since",
+                                                     time_json(user->since_unix_ms)));
+    }
+    return line_of(json_pack("{s:o,s:o,s:o,s:b,s:o,s:o}", "database", guard_text(database->id), "kind",
+                             guard_text(database->kind), "host", guard_text(database->host), "shared",
+                             database->n_users > 1 ? 1 : 0, "apps", users, "last",
+                             database->last == NULL ? json_null() : guard_result_json(database->last, true)));
+}

@@ -1,0 +1,266 @@
+/*
+ * All names of one database, and who uses it.
+ *
+ * Rows that have a name in common are one database, and so are rows that a third
+ * connects: "i-1@db:5432" makes one of "i-1" and "db:5432". An action that ends the
+ * whole host, as the stop of an EC2 instance does, ends every database there: then
+ * the host alone counts, whatever the port and the kind.
+ *
+ * A row that cannot be parsed might be any database. It counts for none here; a stop
+ * asks sharing_doubt() first, and does nothing while there is such a row.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "shared_db/shared_db_internal.h"
+
+void names_release(struct guard_names *names)
+{
+    for (size_t i = 0; i < names->n_ids; i++) {
+        free(names->ids[i]);
+    }
+    for (size_t i = 0; i < names->n_hosts; i++) {
+        free(names->hosts[i]);
+    }
+    free(names->ids);
+    free(names->hosts);
+    memset(names, 0, sizeof *names);
+}
+
+/* ---- sets of texts, in their order ---- */
+
+static size_t place_of(char *const *list, size_t n, const char *text, size_t len, bool *out_is_there)
+{
+    size_t i = 0;
+    int order = 1;
+
+    for (; i < n; i++) {
+        order = strncmp(list[i], text, len);
+        order = order == 0 && list[i][len] != '\0' ? 1 : order;
+        if (order >= 0) {
+            break;
+        }
+    }
+    *out_is_there = i < n && order == 0;
+    return i;
+}
+
+static bool has(char *const *list, size_t n, const char *text, size_t len)
+{
+    bool is_there;
+
+    (void)place_of(list, n, text, len, &is_there);
+    return is_there;
+}
+
+/* True if it was not there before. */
+static bool add(char ***list, size_t *n, const char *text, size_t len, bool *failed)
+{
+    bool is_there;
+    size_t at = place_of(*list, *n, text, len, &is_there);
+    char **grown;
+    char *copy;
+
+    if (is_there || *failed) {
+        return false;
+    }
+    copy = strndup(text, len);
+    grown = copy == NULL ? NULL : realloc(*list, (*n + 1) * sizeof *grown);
+    if (grown == NULL) {
+        free(copy);
+        *failed = true;
+        return false;
+    }
+    *list = grown;
+    memmove(grown + at + 1, grown + at, (*n - at) * sizeof *grown);
+    grown[at] = copy;
+    (*n)++;
+    return true;
+}
+
+/* ---- one row ---- */
+
+/* The host of "HOST:PORT", in bytes; 0 for an instance id. */
+static size_t host_len(const char *id)
+{
+    const char *colon = guard_is_instance(id) ? NULL : strrchr(id, ':');
+
+    return colon == NULL ? 0 : (size_t)(colon - id);
+}
+
+static bool is_named(const struct guard_names *names, const char *id)
+{
+    return id != NULL && (has(names->ids, names->n_ids, id, strlen(id)) ||
+                          (names->by_host && has(names->hosts, names->n_hosts, id, host_len(id))));
+}
+
+static bool row_is_one(const struct guard_names *names, const struct belay_app_database *row)
+{
+    return is_named(names, row->id) || is_named(names, row->host);
+}
+
+/* True if it says anything new. */
+static bool add_id(struct guard_names *names, const char *id)
+{
+    bool is_new;
+
+    if (id == NULL) {
+        return false;
+    }
+    is_new = add(&names->ids, &names->n_ids, id, strlen(id), &names->failed);
+    if (host_len(id) > 0 && add(&names->hosts, &names->n_hosts, id, host_len(id), &names->failed)) {
+        is_new = true;
+    }
+    return is_new;
+}
+
+static bool add_row(struct guard_names *names, const struct belay_app_database *row)
+{
+    bool is_new = add_id(names, row->id);
+
+    return add_id(names, row->host) || is_new;
+}
+
+bool guard_row_is_right(const struct belay_app_database *row)
+{
+    char *id = guard_identifier(row->id);
+    char *host = row->host == NULL ? NULL : guard_identifier(row->host);
+    bool is_right = id != NULL && strcmp(id, row->id) == 0;
+
+    if (is_right && row->host != NULL) {
+        is_right =
+            host != NULL && strcmp(host, row->host) == 0 && guard_is_instance(id) && !guard_is_instance(host);
+    }
+    free(id);
+    free(host);
+    return is_right;
+}
+
+/* ---- all rows ---- */
+
+bool names_collect(const struct guard_registry *registry, const struct belay_app_database *target,
+                   bool by_host, char *const *also_hosts, size_t n_also, struct guard_names *out_names)
+{
+    struct guard_names names = { .by_host = by_host };
+    bool is_new = true;
+
+    (void)add_row(&names, target);
+    for (size_t i = 0; by_host && i < n_also; i++) {
+        (void)add(&names.hosts, &names.n_hosts, also_hosts[i], strlen(also_hosts[i]), &names.failed);
+    }
+    while (is_new && !names.failed) {
+        is_new = false;
+        for (size_t i = 0; i < registry->n; i++) {
+            for (size_t k = 0; k < registry->apps[i]->n_databases; k++) {
+                const struct belay_app_database *row = &registry->apps[i]->databases[k];
+
+                if (row_is_one(&names, row) && add_row(&names, row)) {
+                    is_new = true;
+                }
+            }
+        }
+    }
+    if (names.failed) {
+        names_release(&names);
+        return false;
+    }
+    *out_names = names;
+    return true;
+}
+
+bool names_used_by(const struct guard_names *names, const struct belay_app *app)
+{
+    for (size_t i = 0; i < app->n_databases; i++) {
+        if (row_is_one(names, &app->databases[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool names_contain(const struct guard_names *all, const struct guard_names *some)
+{
+    for (size_t i = 0; i < some->n_ids; i++) {
+        if (!has(all->ids, all->n_ids, some->ids[i], strlen(some->ids[i]))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+const struct belay_app_database *guard_registry_find(const struct guard_registry *registry,
+                                                     const struct belay_app_database *database)
+{
+    const struct belay_app_database *found = NULL;
+    struct guard_names names = { 0 };
+
+    if (!names_collect(registry, database, false, NULL, 0, &names)) {
+        return NULL;
+    }
+    for (size_t i = 0; i < registry->n; i++) {
+        for (size_t k = 0; k < registry->apps[i]->n_databases; k++) {
+            const struct belay_app_database *one = &registry->apps[i]->databases[k];
+
+            if (row_is_one(&names, one) &&
+                (found == NULL || (guard_is_instance(one->id) && !guard_is_instance(found->id)) ||
+                 (guard_is_instance(database->id) && strcmp(found->id, database->id) != 0 &&
+                  strcmp(one->id, database->id) == 0) ||
+                 (found->host == NULL && one->host != NULL && strcmp(found->id, one->id) == 0))) {
+                found = one;
+            }
+        }
+    }
+    names_release(&names);
+    return found;
+}
+
+/* ---- doubts ---- */
+
+/* Two instance ids of one database: one of the rows is out of date, and nobody knows which. */
+static enum belay_code check_instances(const struct guard_names *names, struct belay_error *err)
+{
+    const char *first = NULL;
+
+    for (size_t i = 0; i < names->n_ids; i++) {
+        if (guard_is_instance(names->ids[i])) {
+            if (first != NULL) {
+                return error_set(err, BELAY_BAD_CONTENT,
+                                 "the registry has two instances for it, '%.60s' and '%.60s': correct the "
+                                 "application whose row is out of date",
+                                 first, names->ids[i]);
+            }
+            first = names->ids[i];
+        }
+    }
+    return names->n_ids <= NAMES_MAX
+               ? BELAY_OK
+               : error_set(err, BELAY_BAD_CONTENT,
+                           "it has %zu names in the registry, and at most %d can be locked", names->n_ids,
+                           NAMES_MAX);
+}
+
+enum belay_code sharing_doubt(const struct guard_registry *registry, const struct guard_names *names,
+                              const char *but_app, struct belay_error *err)
+{
+    for (size_t i = 0; i < registry->n; i++) {
+        const struct belay_app *app = registry->apps[i];
+        bool is_asking = but_app != NULL && strcmp(app->name, but_app) == 0;
+
+        for (size_t k = 0; !is_asking && k < app->n_databases; k++) {
+            const struct belay_app_database *row = &app->databases[k];
+
+            if (!guard_row_is_right(row)) {
+                return error_set(
+                    err, BELAY_BAD_CONTENT,
+                    "application '%.128s' has a database that cannot be parsed, '%.64s=%.200s%s%.200s', "
+                    "and may use this one: write an EC2 instance id or HOST:PORT",
+                    app->name, row->kind, row->id, row->host == NULL ? "" : "@",
+                    row->host == NULL ? "" : row->host);
+            }
+        }
+    }
+    return check_instances(names, err);
+}

@@ -1,0 +1,209 @@
+/* Does anybody else use it? Everything that is not a clear no is a yes (S3.3). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "shared_db/stop_start.h"
+
+struct users {
+    struct belay_app **apps; /* owned array, borrowed applications: the others that use it */
+    size_t n;
+    struct belay_app_status **statuses; /* owned */
+};
+
+static void users_release(struct users *users)
+{
+    for (size_t i = 0; users->statuses != NULL && i < users->n; i++) {
+        belay_app_status_free(users->statuses[i]);
+    }
+    free(users->statuses);
+    free(users->apps);
+}
+
+static bool find_users(struct guard_run *run, const struct guard_registry *registry, struct users *users)
+{
+    users->apps = calloc(registry->n + 1, sizeof(struct belay_app *));
+    users->statuses = calloc(registry->n + 1, sizeof(struct belay_app_status *));
+    if (users->apps == NULL || users->statuses == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < registry->n; i++) {
+        struct belay_app *app = registry->apps[i];
+
+        if (names_used_by(&run->names, app) &&
+            (run->options->app == NULL || strcmp(run->options->app, app->name) != 0)) {
+            users->apps[users->n++] = app;
+        }
+    }
+    return true;
+}
+
+static bool add_name(char ***names, size_t *n, const char *name)
+{
+    char **grown = realloc(*names, (*n + 1) * sizeof *grown);
+
+    if (grown == NULL) {
+        return false;
+    }
+    *names = grown;
+    grown[*n] = strdup(name);
+    if (grown[*n] == NULL) {
+        return false;
+    }
+    (*n)++;
+    return true;
+}
+
+static void forget_names(char ***names, size_t *n)
+{
+    for (size_t i = 0; i < *n; i++) {
+        free((*names)[i]);
+    }
+    free(*names);
+    *names = NULL;
+    *n = 0;
+}
+
+static bool note_users(struct guard_run *run, const struct users *users)
+{
+    struct belay_db_result *result = run->result;
+    struct buf list = BUF_INIT(1 << 20);
+    bool ok = true;
+
+    forget_names(&result->sharing_apps, &result->n_sharing);
+    forget_names(&result->active_apps, &result->n_active);
+    for (size_t i = 0; ok && i < users->n; i++) {
+        ok = add_name(&result->sharing_apps, &result->n_sharing, users->apps[i]->name);
+        buf_addf(&list, "%s%s", i == 0 ? "" : ", ", users->apps[i]->name);
+    }
+    result->shared = users->n > (run->options->app == NULL ? 1 : 0);
+    if (users->n > 0) {
+        run_say(run, BELAY_INFO_LEVEL, "%s shared with %zu application(s): %s", run->target->kind, users->n,
+                list.failed || list.data == NULL ? "?" : list.data);
+    }
+    buf_release(&list);
+    return ok;
+}
+
+/* Says each one's status; BELAY_HELD if one is not DOWN. */
+static enum belay_code weigh(struct guard_run *run, const struct users *users)
+{
+    struct belay_db_result *result = run->result;
+    struct buf active = BUF_INIT(1 << 20);
+    struct buf names = BUF_INIT(1 << 20);
+    bool ok = true;
+
+    free(run->active_since);
+    run->active_since = calloc(users->n + 1, sizeof *run->active_since);
+    ok = run->active_since != NULL;
+    for (size_t i = 0; ok && i < users->n; i++) {
+        const struct belay_app_status *status = users->statuses[i];
+        bool is_down = status->status == BELAY_QUICK_DOWN;
+        bool is_unknown = status->status == BELAY_QUICK_UNKNOWN;
+
+        run_say(run, is_down ? BELAY_INFO_LEVEL : BELAY_WARN_LEVEL, "%s is %s%s%s", status->app,
+                belay_quick_name(status->status), status->reason == NULL ? "" : ": ",
+                status->reason == NULL ? "" : status->reason);
+        if (!is_down) {
+            run->active_since[result->n_active] = users->apps[i]->since_unix_ms;
+            ok = add_name(&result->active_apps, &result->n_active, status->app);
+            buf_addf(&names, "%s%s", names.len == 0 ? "" : ", ", status->app);
+            buf_addf(&active, "%s%s is %s%s%s%s", active.len == 0 ? "" : ", ", status->app,
+                     belay_quick_name(status->status), is_unknown && status->reason != NULL ? " (" : "",
+                     is_unknown && status->reason != NULL ? status->reason : "",
+                     is_unknown && status->reason != NULL ? ")" : "");
+        }
+    }
+    if (!ok) {
+        run_decide(run, BELAY_DB_ERROR, BELAY_NO_MEMORY, "out of memory");
+        buf_release(&active);
+        buf_release(&names);
+        return BELAY_NO_MEMORY;
+    }
+    if (result->n_active > 0) {
+        run_say(run, BELAY_WARN_LEVEL, "%s shared with active apps: %s. Skipping stop.", run->target->kind,
+                names.failed ? "?" : names.data);
+        run_decide(run, BELAY_DB_SKIPPED_SHARED_ACTIVE, BELAY_HELD, "%s",
+                   active.failed ? "others use it" : active.data);
+    }
+    buf_release(&active);
+    buf_release(&names);
+    return result->n_active > 0 ? BELAY_HELD : BELAY_OK;
+}
+
+static enum belay_code ask(struct guard_run *run, struct users *users, struct belay_error *err)
+{
+    enum belay_code code;
+
+    if (users->n == 0) {
+        return BELAY_OK;
+    }
+    code = guard_quick(run->settings, users->apps, users->n, users->statuses, err);
+    if (code != BELAY_OK) {
+        memset(users->statuses, 0, users->n * sizeof(struct belay_app_status *));
+        return code;
+    }
+    for (size_t i = 0; !run->options->dry_run && i < users->n; i++) {
+        if (users->statuses[i]->status == BELAY_QUICK_UP) {
+            record_clear(run->client, users->apps[i]);
+        }
+    }
+    return BELAY_OK;
+}
+
+enum belay_code run_check_users(struct guard_run *run)
+{
+    struct guard_registry registry = { 0 };
+    struct users users = { 0 };
+    struct belay_error err = BELAY_ERROR_INIT;
+    enum belay_code code = guard_registry_read(run->client, &registry, &err);
+
+    if (code != BELAY_OK) {
+        run_decide(run, BELAY_DB_ERROR, code,
+                   "the registry could not be read, so it is not known who uses it: %s", err.text);
+    } else if ((code = run_check_names(run, &registry)) != BELAY_OK) {
+        /* it has decided */
+    } else if (!find_users(run, &registry, &users) || !note_users(run, &users)) {
+        code = BELAY_NO_MEMORY;
+        run_decide(run, BELAY_DB_ERROR, code, "out of memory");
+    } else {
+        code = ask(run, &users, &err);
+        if (code != BELAY_OK) {
+            run_decide(run, BELAY_DB_ERROR, code, "the other applications could not be asked: %s", err.text);
+        } else {
+            code = weigh(run, &users);
+        }
+    }
+    users_release(&users);
+    guard_registry_release(&registry);
+    belay_error_release(&err);
+    return code;
+}
+
+static bool has_requested(const struct guard_registry *registry, const char *name, int64_t seen_unix_ms)
+{
+    for (size_t i = 0; i < registry->n; i++) {
+        const struct belay_app *app = registry->apps[i];
+
+        if (strcmp(app->name, name) == 0) {
+            return app->state != BELAY_APP_RUNNING && app->since_unix_ms != seen_unix_ms;
+        }
+    }
+    return true; /* it is gone */
+}
+
+bool run_was_told(struct guard_run *run)
+{
+    struct guard_registry registry = { 0 };
+    bool is_told = false;
+
+    if (guard_registry_read(run->client, &registry, NULL) == BELAY_OK) {
+        for (size_t i = 0; !is_told && i < run->result->n_active; i++) {
+            is_told = has_requested(&registry, run->result->active_apps[i], run->active_since[i]);
+        }
+    }
+    guard_registry_release(&registry);
+    return is_told;
+}

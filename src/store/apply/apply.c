@@ -1,0 +1,446 @@
+/* What a conditional write means: whether it may happen, and the record after it. */
+#include "store/apply/apply.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/saturate.h"
+#include "base/text.h"
+
+void row_release(struct row *row)
+{
+    belay_record_release(&row->record);
+    free(row->vouched);
+    row->vouched = NULL;
+}
+
+enum belay_code row_absent(const char *key, struct row *out_row, struct belay_error *err)
+{
+    struct row row = { 0 };
+
+    row.record.key = strdup(key);
+    row.record.lock_id = strdup("");
+    row.record.owner = strdup("");
+    row.record.owner_name = strdup("");
+    row.record.acquired_by = strdup("");
+    if (row.record.key == NULL || row.record.lock_id == NULL || row.record.owner == NULL ||
+        row.record.owner_name == NULL || row.record.acquired_by == NULL) {
+        row_release(&row);
+        return error_no_memory(err);
+    }
+    *out_row = row;
+    return BELAY_OK;
+}
+
+static bool sets_same_id(const struct belay_write *write, const struct belay_record *record)
+{
+    return (write->set & BELAY_SET_IDENTITY) != 0 && strcmp(record->lock_id, write->values->lock_id) == 0;
+}
+
+static bool is_held_by(const struct belay_record *record, const char *lock_id)
+{
+    return record->revision != 0 && record->held && lock_id != NULL && strcmp(record->lock_id, lock_id) == 0;
+}
+
+static bool may_happen(const struct belay_write *write, const struct belay_record *record, int64_t now_ms)
+{
+    bool absent = record->revision == 0;
+    bool open = absent || (!record->held && record->n_tickets == 0);
+
+    switch (write->condition) {
+    case BELAY_IF_ANY:
+        return true;
+    case BELAY_IF_ABSENT:
+        return absent;
+    case BELAY_IF_FREE:
+        return absent || (open && record->n_intents == 0 && !sets_same_id(write, record));
+    case BELAY_IF_OPEN:
+        return open;
+    case BELAY_IF_UNCHANGED:
+        return record->revision == write->revision;
+    case BELAY_IF_HELD_BY:
+        return is_held_by(record, write->lock_id);
+    case BELAY_IF_LIVE_BY:
+        return is_held_by(record, write->lock_id) && now_ms < record->expires_ms;
+    }
+    return false;
+}
+
+enum belay_code write_check(const struct belay_write *write, const struct belay_record *record,
+                            int64_t now_ms, struct belay_error *err)
+{
+    return may_happen(write, record, now_ms)
+               ? BELAY_OK
+               : error_set(err, BELAY_REFUSED, "the condition on '%s' does not hold", write->key);
+}
+
+bool write_leaves_alone(const struct belay_write *write, const struct belay_record *record)
+{
+    bool puts = write->put_ticket != NULL || write->put_intent != NULL;
+    bool drops = write->n_drop_tickets > 0 || write->n_drop_intents > 0;
+
+    if (record->revision == 0) {
+        return !puts && (write->set & BELAY_SET_TAKEN) == 0;
+    }
+    return !puts && !drops && write->set == 0;
+}
+
+bool write_must_last(const struct belay_write *write, const struct belay_record *record)
+{
+    const unsigned passing = BELAY_SET_LEASE | BELAY_SET_STALE_NOTED | BELAY_SET_FREED;
+    bool before = record->revision != 0 && record->held && record->outlives;
+
+    if ((write->set & BELAY_SET_TERMS) != 0 && write->values->outlives) {
+        return true;
+    }
+    if (!before) {
+        return false;
+    }
+    /* After a restart the lease is given its ttl again, so only another ttl has to last. */
+    return (write->set & ~passing) != 0 ||
+           ((write->set & BELAY_SET_LEASE) != 0 && write->values->ttl_ms != 0 &&
+            write->values->ttl_ms != record->ttl_ms);
+}
+
+static bool replace_text(char **text, const char *with)
+{
+    char *copy = strdup(with == NULL ? "" : with);
+
+    if (copy == NULL) {
+        return false;
+    }
+    free(*text);
+    *text = copy;
+    return true;
+}
+
+/* The same with one that may stand among others of the record. */
+static bool replace_own_text(const struct belay_record *record, char **text, const char *with)
+{
+    char *own = belay_record_has_text(record, *text) ? NULL : *text;
+
+    if (!replace_text(&own, with)) {
+        return false;
+    }
+    *text = own;
+    return true;
+}
+
+static bool set_metadata(struct belay_record *record, const struct belay_record *values)
+{
+    struct belay_meta *copy = meta_copy(values->metadata, values->n_metadata);
+
+    if (copy == NULL && values->n_metadata > 0) {
+        return false;
+    }
+    meta_free(record->metadata, record->n_metadata);
+    record->metadata = copy;
+    record->n_metadata = values->n_metadata;
+    return true;
+}
+
+static void set_lease(struct belay_record *record, int64_t ttl_ms, const struct ground *ground)
+{
+    record->ttl_ms = ttl_ms == 0 ? record->ttl_ms : ttl_ms;
+    record->expires_ms = add_saturated(ground->now_ms, record->ttl_ms);
+    record->expires_at_unix_ms = add_saturated(ground->unix_ms, record->ttl_ms);
+    record->beat_ms = ground->now_ms;
+    record->beat_at_unix_ms = ground->unix_ms;
+    record->stale_noted = false;
+}
+
+static bool set_fields(struct belay_record *record, unsigned set, const struct belay_record *values,
+                       const struct ground *ground)
+{
+    if ((set & BELAY_SET_TAKEN) != 0) {
+        record->held = true;
+        record->outcome = BELAY_OUTCOME_NONE;
+        record->locked_at_unix_ms = ground->unix_ms;
+    }
+    if ((set & BELAY_SET_IDENTITY) != 0) {
+        if (!replace_own_text(record, &record->lock_id, values->lock_id) ||
+            !replace_own_text(record, &record->acquired_by, values->acquired_by)) {
+            return false;
+        }
+        record->token = ground->next;
+    }
+    if ((set & BELAY_SET_OWNER) != 0 &&
+        (!replace_own_text(record, &record->owner, values->owner) ||
+         !replace_own_text(record, &record->owner_name, values->owner_name))) {
+        return false;
+    }
+    if ((set & BELAY_SET_METADATA) != 0 && !set_metadata(record, values)) {
+        return false;
+    }
+    if ((set & BELAY_SET_TERMS) != 0) {
+        record->outlives = values->outlives;
+        record->heartbeat_ms = values->heartbeat_ms;
+        record->stale_after_ms = values->stale_after_ms;
+    }
+    if ((set & BELAY_SET_LEASE) != 0) {
+        set_lease(record, values->ttl_ms, ground);
+    }
+    if ((set & BELAY_SET_RELEASED) != 0) {
+        record->held = false;
+        record->outcome = values->outcome;
+    }
+    if ((set & (BELAY_SET_RELEASED | BELAY_SET_FREED)) != 0) {
+        record->freed_ms = ground->now_ms;
+        record->freed_at_unix_ms = ground->unix_ms;
+    }
+    if ((set & BELAY_SET_STALE_NOTED) != 0) {
+        record->stale_noted = true;
+    }
+    return true;
+}
+
+/* The analyzer loses sight of an array whose elements move up: NOLINT, here and in drop_intent(). */
+static void clear_ticket(struct belay_ticket *ticket)
+{
+    if (ticket->packed) {
+        return;
+    }
+    free(ticket->lock_id);
+    free(ticket->key); /* NOLINT(clang-analyzer-unix.Malloc) */
+    free(ticket->owner);
+    free(ticket->owner_name);
+    free(ticket->acquired_by);
+}
+
+static void drop_ticket(struct row *row, const char *lock_id)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < row->record.n_tickets; i++) {
+        if (strcmp(row->record.tickets[i].lock_id, lock_id) == 0) {
+            clear_ticket(&row->record.tickets[i]);
+            continue;
+        }
+        row->record.tickets[kept] = row->record.tickets[i];
+        row->vouched[kept++] = row->vouched[i];
+    }
+    row->record.n_tickets = kept;
+}
+
+static void drop_intent(struct belay_record *record, const char *lock_id)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < record->n_intents; i++) {
+        if (strcmp(record->intents[i].lock_id, lock_id) == 0) {
+            free(record->intents[i].lock_id);
+            free(record->intents[i].key); /* NOLINT(clang-analyzer-unix.Malloc) */
+            continue;
+        }
+        record->intents[kept++] = record->intents[i];
+    }
+    record->n_intents = kept;
+}
+
+static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool vouched,
+                       const struct ground *ground)
+{
+    struct belay_record *record = &row->record;
+    struct belay_ticket ticket = { .seq = ground->next };
+    struct belay_ticket *tickets;
+    bool *marks;
+    size_t at = 0;
+
+    while (at < record->n_tickets && strcmp(record->tickets[at].lock_id, put->lock_id) != 0) {
+        at++;
+    }
+    tickets = realloc(record->tickets, (record->n_tickets + 1) * sizeof *tickets);
+    record->tickets = tickets != NULL ? tickets : record->tickets;
+    marks = realloc(row->vouched, (record->n_tickets + 1) * sizeof *marks);
+    row->vouched = marks != NULL ? marks : row->vouched;
+    if (tickets == NULL || marks == NULL || !replace_text(&ticket.lock_id, put->lock_id) ||
+        !replace_text(&ticket.key, put->key) || !replace_text(&ticket.owner, put->owner) ||
+        !replace_text(&ticket.owner_name, put->owner_name) ||
+        !replace_text(&ticket.acquired_by, put->acquired_by)) {
+        clear_ticket(&ticket);
+        return false;
+    }
+    ticket.since_unix_ms = put->since_unix_ms;
+    ticket.expires_ms = add_saturated(ground->now_ms, put->ttl_ms);
+    if (at < record->n_tickets) {
+        ticket.seq = tickets[at].seq;
+        clear_ticket(&tickets[at]);
+    } else {
+        record->n_tickets++;
+    }
+    tickets[at] = ticket;
+    marks[at] = vouched;
+    return true;
+}
+
+static bool put_intent(struct belay_record *record, const struct belay_put_intent *put,
+                       const struct ground *ground)
+{
+    struct belay_intent intent = { NULL, NULL, add_saturated(ground->now_ms, put->ttl_ms) };
+    struct belay_intent *intents;
+
+    drop_intent(record, put->lock_id);
+    intents = realloc(record->intents, (record->n_intents + 1) * sizeof *intents);
+    if (intents == NULL) {
+        return false;
+    }
+    record->intents = intents;
+    if (!replace_text(&intent.lock_id, put->lock_id) || !replace_text(&intent.key, put->key)) {
+        free(intent.lock_id);
+        free(intent.key);
+        return false;
+    }
+    intents[record->n_intents++] = intent;
+    return true;
+}
+
+enum belay_code write_apply(const struct belay_write *write, const struct ground *ground, bool vouched,
+                            struct row *row, struct belay_error *err)
+{
+    if (!set_fields(&row->record, write->set, write->values, ground)) {
+        return error_no_memory(err);
+    }
+    for (size_t i = 0; i < write->n_drop_tickets; i++) {
+        drop_ticket(row, write->drop_tickets[i]);
+    }
+    for (size_t i = 0; i < write->n_drop_intents; i++) {
+        drop_intent(&row->record, write->drop_intents[i]);
+    }
+    if ((write->put_ticket != NULL && !put_ticket(row, write->put_ticket, vouched, ground)) ||
+        (write->put_intent != NULL && !put_intent(&row->record, write->put_intent, ground))) {
+        return error_no_memory(err);
+    }
+    row->record.revision = ground->next;
+    return BELAY_OK;
+}
+
+/* ---- events ---- */
+
+/* Which of writes[0]'s fields its events leave it to the store to say. */
+static unsigned fields_asked_for(const struct belay_batch *batch)
+{
+    unsigned fields = 0;
+
+    for (size_t i = 0; i < batch->n_events; i++) {
+        fields |= batch->events[i].locked_by == NULL ? BELAY_SET_OWNER : 0;
+        fields |= batch->events[i].token == 0 || batch->events[i].metadata == NULL ? BELAY_SET_IDENTITY : 0;
+    }
+    return fields;
+}
+
+/* Remember a text; a copy of it, if it is to be replaced. */
+static bool keep(const char *text, bool is_replaced, const char **out_text, char **out_kept)
+{
+    if (is_replaced) {
+        *out_kept = strdup(text);
+        text = *out_kept;
+    }
+    *out_text = text;
+    return text != NULL;
+}
+
+enum belay_code before_remember(struct before *before, const struct belay_batch *batch,
+                                const struct belay_record *record, int64_t unix_ms, struct belay_error *err)
+{
+    unsigned asked_for = fields_asked_for(batch);
+    unsigned set = batch->n_writes == 0 ? 0 : batch->writes[0].set;
+    bool ok = true;
+
+    before->held_ms = -1;
+    if (batch->n_events == 0 || batch->n_writes == 0 || record->revision == 0) {
+        return BELAY_OK;
+    }
+    before->token = record->token;
+    before->held_ms = sub_saturated(unix_ms, record->locked_at_unix_ms);
+    if ((set & BELAY_SET_METADATA) == 0) {
+        before->metadata = record->metadata;
+        before->n_metadata = record->n_metadata;
+        before->new_id = (set & BELAY_SET_IDENTITY) != 0 ? batch->writes[0].values->lock_id : NULL;
+    }
+    if ((asked_for & BELAY_SET_IDENTITY) != 0) {
+        ok = keep(record->lock_id, (set & BELAY_SET_IDENTITY) != 0, &before->lock_id, &before->kept[0]);
+    }
+    if (ok && (asked_for & BELAY_SET_OWNER) != 0) {
+        bool is_replaced = (set & BELAY_SET_OWNER) != 0;
+
+        ok = keep(record->owner, is_replaced, &before->owner, &before->kept[1]) &&
+             keep(record->owner_name, is_replaced, &before->owner_name, &before->kept[2]);
+    }
+    return ok ? BELAY_OK : error_no_memory(err);
+}
+
+void before_release(struct before *before)
+{
+    for (size_t i = 0; i < sizeof before->kept / sizeof before->kept[0]; i++) {
+        free(before->kept[i]);
+    }
+    memset(before, 0, sizeof *before);
+}
+
+static bool is_of_before(const struct belay_event *event, const struct before *before)
+{
+    return event->lock_id != NULL && before->lock_id != NULL && strcmp(event->lock_id, before->lock_id) == 0;
+}
+
+static bool keeps_metadata_of_before(const struct belay_event *event, const struct before *before)
+{
+    return is_of_before(event, before) ||
+           (event->lock_id != NULL && before->new_id != NULL && strcmp(event->lock_id, before->new_id) == 0);
+}
+
+struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct ground *ground,
+                                  const struct before *before)
+{
+    struct belay_event event = batch->events[index];
+
+    event.id = ground->next + index;
+    event.at_unix_ms = ground->unix_ms;
+    if (event.token == BELAY_TOKEN_OF_BATCH) {
+        event.token = ground->next;
+    } else if (event.token == 0 && is_of_before(&event, before)) {
+        event.token = before->token;
+    }
+    if (event.locked_by == NULL) {
+        event.locked_by = before->owner;
+        event.locked_by_name = before->owner_name;
+    }
+    if (event.metadata == NULL && keeps_metadata_of_before(&event, before)) {
+        event.metadata = before->metadata;
+        event.n_metadata = before->n_metadata;
+    }
+    if (event.duration_ms == BELAY_DURATION_HELD) {
+        event.duration_ms = before->held_ms;
+    }
+    return event;
+}
+
+bool event_takes(const struct belay_event *event)
+{
+    return strcmp(event->type, "lock.acquired") == 0 || strcmp(event->type, "lock.adopted") == 0;
+}
+
+struct belay_commit commit_answer(enum belay_code code, const struct belay_batch *batch, size_t refused,
+                                  const struct ground *ground, struct row *rows, struct belay_record *records)
+{
+    bool done = code == BELAY_OK;
+    size_t first = done ? 0 : refused;
+    struct belay_commit answer = {
+        .now_ms = ground->now_ms,
+        .refused = first,
+        .records = records,
+        .n_records = done ? batch->n_writes : 1,
+        .event_id = done && batch->n_events > 0 ? ground->next : 0,
+    };
+
+    for (size_t i = 0; i < answer.n_records; i++) {
+        records[i] = rows[first + i].record;
+        memset(&rows[first + i].record, 0, sizeof records[i]);
+    }
+    for (size_t i = 0; done && i < batch->n_writes; i++) {
+        if ((batch->writes[i].set & BELAY_SET_IDENTITY) != 0) {
+            answer.token = ground->next;
+        }
+    }
+    return answer;
+}

@@ -1,0 +1,749 @@
+#include "store/apply/pack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+enum { SEEN_MAX = 16, NUMBER_MAX = 10, FLAG_HELD = 1, FLAG_OUTLIVES = 2, FLAG_STALE_NOTED = 4 };
+
+/*
+ * Only in what is packed, so that an entry of an older belay is read as it was meant: a write names the
+ * credential, its ticket does.
+ */
+enum { SETS_CREDENTIAL = 1 << 16, PUTS_TICKET = 1, PUTS_INTENT = 2, PUTS_CREDENTIAL = 4 };
+
+/* A text that was written out. */
+struct seen {
+    const char *text; /* borrowed */
+    size_t len;
+};
+
+struct writer {
+    struct buf *to;
+    struct seen seen[SEEN_MAX];
+    size_t n_seen;
+    bool is_plain; /* refer to nothing */
+};
+
+struct reader {
+    const unsigned char *at;
+    const unsigned char *end;
+    const char *seen[SEEN_MAX];
+    size_t n_seen;
+    bool bad;
+};
+
+/* ---- numbers and texts ---- */
+
+static void put_large(struct writer *w, uint64_t value)
+{
+    unsigned char *at = buf_room(w->to, NUMBER_MAX);
+    size_t n = 0;
+
+    if (at == NULL) {
+        return;
+    }
+    while (value >= 0x80) {
+        at[n++] = (unsigned char)(value | 0x80);
+        value >>= 7;
+    }
+    at[n++] = (unsigned char)value;
+    buf_took(w->to, n);
+}
+
+static inline void put_unsigned(struct writer *w, uint64_t value)
+{
+    unsigned char byte = (unsigned char)value;
+
+    if (value < 0x80) {
+        buf_add(w->to, &byte, 1);
+    } else {
+        put_large(w, value);
+    }
+}
+
+/* The sign last, so that small numbers are short whichever it is. */
+static void put_int(struct writer *w, int64_t value)
+{
+    put_unsigned(w, (uint64_t)value << 1 ^ (value < 0 ? UINT64_MAX : 0));
+}
+
+/* 0: none. Odd: one that was before. Even: its length, and itself. */
+static void put_text(struct writer *w, const char *text)
+{
+    size_t len;
+
+    if (text == NULL) {
+        put_unsigned(w, 0);
+        return;
+    }
+    len = strlen(text);
+    for (size_t i = 0; !w->is_plain && i < w->n_seen; i++) {
+        if (w->seen[i].text == text || (w->seen[i].len == len && memcmp(w->seen[i].text, text, len) == 0)) {
+            put_unsigned(w, i << 1 | 1);
+            return;
+        }
+    }
+    put_unsigned(w, (uint64_t)(len + 1) << 1);
+    buf_add(w->to, text, len + 1);
+    if (!w->is_plain && w->n_seen < SEEN_MAX) {
+        w->seen[w->n_seen++] = (struct seen){ text, len };
+    }
+}
+
+static uint64_t get_unsigned(struct reader *r)
+{
+    const unsigned char *at = r->at;
+    uint64_t value = 0;
+
+    for (unsigned shift = 0; shift < 64 && at != r->end; shift += 7) {
+        unsigned char byte = *at++;
+
+        value |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80) {
+            r->at = at;
+            return value;
+        }
+    }
+    r->bad = true;
+    return 0;
+}
+
+static int64_t get_int(struct reader *r)
+{
+    uint64_t value = get_unsigned(r);
+
+    return (int64_t)(value >> 1 ^ (~(value & 1) + 1));
+}
+
+static const char *get_text(struct reader *r)
+{
+    uint64_t tag = get_unsigned(r);
+    const char *text = (const char *)r->at;
+    uint64_t len = (tag >> 1) - 1;
+
+    if (tag == 0) {
+        return NULL;
+    }
+    if ((tag & 1) != 0) {
+        if (tag >> 1 >= r->n_seen) {
+            r->bad = true;
+            return "";
+        }
+        return r->seen[tag >> 1];
+    }
+    if (len >= (uint64_t)(r->end - r->at) || text[len] != '\0' || memchr(text, '\0', len) != NULL) {
+        r->bad = true;
+        return "";
+    }
+    r->at += len + 1;
+    if (r->n_seen < SEEN_MAX) {
+        r->seen[r->n_seen++] = text;
+    }
+    return text;
+}
+
+/* A text that must be there. */
+static const char *get_given(struct reader *r)
+{
+    const char *text = get_text(r);
+
+    if (text == NULL) {
+        r->bad = true;
+        return "";
+    }
+    return text;
+}
+
+/* How many follow; each takes a byte at least. */
+static size_t get_count(struct reader *r)
+{
+    uint64_t n = get_unsigned(r);
+
+    if (n > (uint64_t)(r->end - r->at)) {
+        r->bad = true;
+        return 0;
+    }
+    return (size_t)n;
+}
+
+static void put_meta(struct writer *w, const struct belay_meta *meta, size_t n)
+{
+    put_unsigned(w, n);
+    for (size_t i = 0; i < n; i++) {
+        put_text(w, meta[i].name);
+        put_text(w, meta[i].value);
+    }
+}
+
+/* ---- a commit ---- */
+
+static void put_values(struct writer *w, unsigned set, const struct belay_record *values)
+{
+    if ((set & BELAY_SET_IDENTITY) != 0) {
+        put_text(w, values->lock_id);
+    }
+    if ((set & SETS_CREDENTIAL) != 0) {
+        put_text(w, values->acquired_by);
+    }
+    if ((set & BELAY_SET_OWNER) != 0) {
+        put_text(w, values->owner);
+        put_text(w, values->owner_name);
+    }
+    if ((set & BELAY_SET_METADATA) != 0) {
+        put_meta(w, values->metadata, values->n_metadata);
+    }
+    if ((set & BELAY_SET_TERMS) != 0) {
+        put_unsigned(w, values->outlives);
+        put_int(w, values->heartbeat_ms);
+        put_int(w, values->stale_after_ms);
+    }
+    if ((set & BELAY_SET_LEASE) != 0) {
+        put_int(w, values->ttl_ms);
+    }
+    if ((set & BELAY_SET_RELEASED) != 0) {
+        put_unsigned(w, (uint64_t)values->outcome);
+    }
+}
+
+static bool is_given(const char *credential)
+{
+    return credential != NULL && credential[0] != '\0';
+}
+
+static void put_ids(struct writer *w, const char *const *ids, size_t n)
+{
+    put_unsigned(w, n);
+    for (size_t i = 0; i < n; i++) {
+        put_text(w, ids[i]);
+    }
+}
+
+static void put_write(struct writer *w, const struct belay_write *write)
+{
+    const struct belay_put_ticket *ticket = write->put_ticket;
+    const struct belay_put_intent *intent = write->put_intent;
+    unsigned set = write->set;
+    bool has_credential = ticket != NULL && is_given(ticket->acquired_by);
+
+    if ((set & BELAY_SET_IDENTITY) != 0 && is_given(write->values->acquired_by)) {
+        set |= SETS_CREDENTIAL;
+    }
+    put_text(w, write->key);
+    put_unsigned(w, set);
+    put_values(w, set, write->values);
+    put_ids(w, write->drop_tickets, write->n_drop_tickets);
+    put_ids(w, write->drop_intents, write->n_drop_intents);
+    put_unsigned(w, (ticket != NULL ? PUTS_TICKET : 0U) | (intent != NULL ? PUTS_INTENT : 0U) |
+                        (has_credential ? PUTS_CREDENTIAL : 0U));
+    if (ticket != NULL) {
+        put_text(w, ticket->lock_id);
+        put_text(w, ticket->key);
+        put_text(w, ticket->owner);
+        put_text(w, ticket->owner_name);
+        put_int(w, ticket->since_unix_ms);
+        put_int(w, ticket->ttl_ms);
+        if (has_credential) {
+            put_text(w, ticket->acquired_by);
+        }
+    }
+    if (intent != NULL) {
+        put_text(w, intent->lock_id);
+        put_text(w, intent->key);
+        put_int(w, intent->ttl_ms);
+    }
+}
+
+static void put_event(struct writer *w, const struct belay_event *event)
+{
+    put_unsigned(w, (uint64_t)event->level);
+    put_text(w, event->type);
+    put_text(w, event->key);
+    put_text(w, event->lock_id);
+    put_unsigned(w, event->token);
+    put_text(w, event->locked_by);
+    put_text(w, event->locked_by_name);
+    put_text(w, event->by);
+    put_text(w, event->reason);
+    put_int(w, event->duration_ms);
+    put_meta(w, event->metadata, event->n_metadata);
+}
+
+void entry_pack(struct buf *to, const struct journal_entry *entry)
+{
+    struct writer w = { .to = to };
+
+    put_unsigned(&w, entry->number);
+    put_int(&w, entry->now_ms);
+    put_int(&w, entry->unix_ms);
+    put_unsigned(&w, entry->n_writes);
+    put_unsigned(&w, entry->n_events);
+    put_unsigned(&w, entry->n_deletes);
+    for (size_t i = 0; i < entry->n_writes; i++) {
+        put_write(&w, &entry->writes[i]);
+    }
+    for (size_t i = 0; i < entry->n_events; i++) {
+        put_event(&w, &entry->events[i]);
+    }
+    for (size_t i = 0; i < entry->n_deletes; i++) {
+        put_text(&w, entry->deletes[i]);
+    }
+}
+
+/* Room for `n` elements; the array may move. */
+static bool grow(void *array, size_t size, size_t *cap, size_t n)
+{
+    void *grown;
+
+    if (n <= *cap) {
+        return true;
+    }
+    n = n < 2 * *cap ? 2 * *cap : n;
+    grown = realloc(*(void **)array, n * size);
+    if (grown == NULL) {
+        return false;
+    }
+    *(void **)array = grown;
+    *cap = n;
+    return true;
+}
+
+void entry_room_release(struct entry_room *room)
+{
+    free(room->writes);
+    free(room->values);
+    free(room->tickets);
+    free(room->intents);
+    free(room->events);
+    free(room->meta);
+    free((void *)room->texts);
+    memset(room, 0, sizeof *room);
+}
+
+/*
+ * Lists of metadata and of ids go into arrays that may move while they grow, so
+ * a list is first known by where in the array it begins.
+ */
+struct lists {
+    struct entry_room *room;
+    size_t n_meta;
+    size_t n_texts;
+};
+
+static size_t get_meta(struct reader *r, struct lists *lists, size_t *out_n)
+{
+    size_t n = get_count(r);
+    size_t from = lists->n_meta;
+
+    if (!grow((void *)&lists->room->meta, sizeof *lists->room->meta, &lists->room->cap_meta, from + n)) {
+        r->bad = true;
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        lists->room->meta[from + i].name = get_given(r);
+        lists->room->meta[from + i].value = get_given(r);
+    }
+    lists->n_meta += n;
+    *out_n = n;
+    return from;
+}
+
+static size_t get_ids(struct reader *r, struct lists *lists, size_t n)
+{
+    size_t from = lists->n_texts;
+
+    if (!grow((void *)&lists->room->texts, sizeof *lists->room->texts, &lists->room->cap_texts, from + n)) {
+        r->bad = true;
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        lists->room->texts[from + i] = get_given(r);
+    }
+    lists->n_texts += n;
+    return from;
+}
+
+/* An index now, an address once all is read. */
+static void *as_index(size_t at)
+{
+    return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
+}
+
+static void get_values(struct reader *r, struct lists *lists, unsigned set, struct belay_record *values)
+{
+    memset(values, 0, sizeof *values);
+    if ((set & BELAY_SET_IDENTITY) != 0) {
+        values->lock_id = (char *)get_given(r);
+    }
+    if ((set & SETS_CREDENTIAL) != 0) {
+        values->acquired_by = (char *)get_given(r);
+    }
+    if ((set & BELAY_SET_OWNER) != 0) {
+        values->owner = (char *)get_text(r);
+        values->owner_name = (char *)get_text(r);
+    }
+    if ((set & BELAY_SET_METADATA) != 0) {
+        values->metadata = as_index(get_meta(r, lists, &values->n_metadata));
+    }
+    if ((set & BELAY_SET_TERMS) != 0) {
+        values->outlives = get_unsigned(r) != 0;
+        values->heartbeat_ms = get_int(r);
+        values->stale_after_ms = get_int(r);
+    }
+    if ((set & BELAY_SET_LEASE) != 0) {
+        values->ttl_ms = get_int(r);
+    }
+    if ((set & BELAY_SET_RELEASED) != 0) {
+        values->outcome = (enum belay_outcome)get_unsigned(r);
+    }
+}
+
+static void get_write(struct reader *r, struct lists *lists, size_t i)
+{
+    struct entry_room *room = lists->room;
+    struct belay_write *write = &room->writes[i];
+    uint64_t puts;
+
+    memset(write, 0, sizeof *write);
+    write->key = get_given(r);
+    write->set = (unsigned)get_unsigned(r);
+    write->values = &room->values[i];
+    get_values(r, lists, write->set, &room->values[i]);
+    write->set &= ~(unsigned)SETS_CREDENTIAL;
+    write->n_drop_tickets = get_count(r);
+    write->drop_tickets = as_index(get_ids(r, lists, write->n_drop_tickets));
+    write->n_drop_intents = get_count(r);
+    write->drop_intents = as_index(get_ids(r, lists, write->n_drop_intents));
+    puts = get_unsigned(r);
+    if ((puts & PUTS_TICKET) != 0) {
+        room->tickets[i].lock_id = get_given(r);
+        room->tickets[i].key = get_given(r);
+        room->tickets[i].owner = get_text(r);
+        room->tickets[i].owner_name = get_text(r);
+        room->tickets[i].since_unix_ms = get_int(r);
+        room->tickets[i].ttl_ms = get_int(r);
+        room->tickets[i].acquired_by = (puts & PUTS_CREDENTIAL) != 0 ? get_given(r) : NULL;
+        write->put_ticket = &room->tickets[i];
+    }
+    if ((puts & PUTS_INTENT) != 0) {
+        room->intents[i].lock_id = get_given(r);
+        room->intents[i].key = get_given(r);
+        room->intents[i].ttl_ms = get_int(r);
+        write->put_intent = &room->intents[i];
+    }
+}
+
+static void get_event(struct reader *r, struct lists *lists, struct belay_event *event)
+{
+    memset(event, 0, sizeof *event);
+    event->level = (enum belay_level)get_unsigned(r);
+    event->type = get_given(r);
+    event->key = get_given(r);
+    event->lock_id = get_text(r);
+    event->token = get_unsigned(r);
+    event->locked_by = get_text(r);
+    event->locked_by_name = get_text(r);
+    event->by = get_text(r);
+    event->reason = get_text(r);
+    event->duration_ms = get_int(r);
+    event->metadata = as_index(get_meta(r, lists, &event->n_metadata));
+}
+
+static bool make_room(struct entry_room *room, size_t n_writes, size_t n_events)
+{
+    size_t cap[4] = { room->cap_writes, room->cap_writes, room->cap_writes, room->cap_writes };
+    bool ok = grow((void *)&room->writes, sizeof *room->writes, &cap[0], n_writes) &&
+              grow((void *)&room->values, sizeof *room->values, &cap[1], n_writes) &&
+              grow((void *)&room->tickets, sizeof *room->tickets, &cap[2], n_writes) &&
+              grow((void *)&room->intents, sizeof *room->intents, &cap[3], n_writes);
+
+    room->cap_writes = ok ? cap[0] : room->cap_writes;
+    return ok && grow((void *)&room->events, sizeof *room->events, &room->cap_events, n_events);
+}
+
+/* From `index`, of a list that may have nothing in it: not even an address. */
+static const char **texts_at(const struct entry_room *room, size_t index)
+{
+    return room->texts == NULL ? NULL : room->texts + index;
+}
+
+static struct belay_meta *meta_at(const struct entry_room *room, size_t index)
+{
+    return room->meta == NULL ? NULL : room->meta + index;
+}
+
+/* Now that nothing moves any more. */
+static void settle_lists(struct entry_room *room, size_t n_writes, size_t n_events)
+{
+    for (size_t i = 0; i < n_writes; i++) {
+        struct belay_write *write = &room->writes[i];
+
+        write->drop_tickets = texts_at(room, (uintptr_t)write->drop_tickets);
+        write->drop_intents = texts_at(room, (uintptr_t)write->drop_intents);
+        room->values[i].metadata = meta_at(room, (uintptr_t)room->values[i].metadata);
+    }
+    for (size_t i = 0; i < n_events; i++) {
+        room->events[i].metadata = meta_at(room, (uintptr_t)room->events[i].metadata);
+    }
+}
+
+uint64_t entry_last_packed(const void *data, size_t len)
+{
+    struct reader r = { .at = data, .end = (const unsigned char *)data + len };
+    struct journal_entry entry = { 0 };
+
+    entry.number = get_unsigned(&r);
+    (void)get_int(&r);
+    (void)get_int(&r);
+    (void)get_count(&r);
+    entry.n_events = get_count(&r);
+    return r.bad ? 0 : entry_last(&entry);
+}
+
+bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct journal_entry *out_entry)
+{
+    struct reader r = { .at = data, .end = (const unsigned char *)data + len };
+    struct lists lists = { .room = room };
+    struct journal_entry entry = { 0 };
+    size_t deletes;
+
+    entry.number = get_unsigned(&r);
+    entry.now_ms = get_int(&r);
+    entry.unix_ms = get_int(&r);
+    entry.n_writes = get_count(&r);
+    entry.n_events = get_count(&r);
+    entry.n_deletes = get_count(&r);
+    if (r.bad || !make_room(room, entry.n_writes, entry.n_events)) {
+        return false;
+    }
+    for (size_t i = 0; i < entry.n_writes && !r.bad; i++) {
+        get_write(&r, &lists, i);
+    }
+    for (size_t i = 0; i < entry.n_events && !r.bad; i++) {
+        get_event(&r, &lists, &room->events[i]);
+        room->events[i].id = entry.number + i;
+        room->events[i].at_unix_ms = entry.unix_ms;
+    }
+    deletes = r.bad ? 0 : get_ids(&r, &lists, entry.n_deletes);
+    if (r.bad || r.at != r.end) {
+        return false;
+    }
+    settle_lists(room, entry.n_writes, entry.n_events);
+    entry.writes = room->writes;
+    entry.events = room->events;
+    entry.deletes = texts_at(room, deletes);
+    *out_entry = entry;
+    return true;
+}
+
+/* ---- a record ---- */
+
+void record_pack(struct buf *to, const struct belay_record *record)
+{
+    struct writer w = { .to = to };
+    unsigned flags = (record->held ? FLAG_HELD : 0U) | (record->outlives ? FLAG_OUTLIVES : 0U) |
+                     (record->stale_noted ? FLAG_STALE_NOTED : 0U);
+    const int64_t numbers[] = { record->ttl_ms,
+                                record->heartbeat_ms,
+                                record->stale_after_ms,
+                                record->expires_ms,
+                                record->beat_ms,
+                                record->freed_ms,
+                                record->locked_at_unix_ms,
+                                record->expires_at_unix_ms,
+                                record->beat_at_unix_ms,
+                                record->freed_at_unix_ms };
+
+    put_unsigned(&w, flags);
+    put_unsigned(&w, (uint64_t)record->outcome);
+    put_unsigned(&w, record->revision);
+    put_unsigned(&w, record->token);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        put_int(&w, numbers[i]);
+    }
+    put_text(&w, record->lock_id);
+    put_text(&w, record->owner);
+    put_text(&w, record->owner_name);
+    put_text(&w, record->acquired_by == NULL ? "" : record->acquired_by);
+    put_meta(&w, record->metadata, record->n_metadata);
+    put_unsigned(&w, record->n_intents);
+    for (size_t i = 0; i < record->n_intents; i++) {
+        put_text(&w, record->intents[i].lock_id);
+        put_text(&w, record->intents[i].key);
+        put_int(&w, record->intents[i].expires_ms);
+    }
+    put_unsigned(&w, record->n_tickets);
+    w.is_plain =
+        true; /* tickets are copied in one piece, and of a long line each would be compared with others */
+    for (size_t i = 0; i < record->n_tickets; i++) {
+        const struct belay_ticket *ticket = &record->tickets[i];
+
+        put_text(&w, ticket->lock_id);
+        put_text(&w, ticket->key);
+        put_text(&w, ticket->owner);
+        put_text(&w, ticket->owner_name);
+        put_text(&w, ticket->acquired_by);
+        put_unsigned(&w, ticket->seq);
+        put_int(&w, ticket->since_unix_ms);
+        put_int(&w, ticket->expires_ms);
+    }
+}
+
+bool record_is_held_packed(const void *data)
+{
+    return (*(const unsigned char *)data & FLAG_HELD) != 0;
+}
+
+static char *copy_text(struct reader *r, bool *ok)
+{
+    char *copy = strdup(get_given(r));
+
+    *ok = *ok && copy != NULL;
+    return copy;
+}
+
+static bool unpack_meta(struct reader *r, struct belay_record *record)
+{
+    size_t n = get_count(r);
+    bool ok = true;
+
+    record->metadata = n == 0 ? NULL : calloc(n, sizeof *record->metadata);
+    if (n > 0 && record->metadata == NULL) {
+        return false;
+    }
+    record->n_metadata = n;
+    for (size_t i = 0; i < n; i++) {
+        record->metadata[i].name = copy_text(r, &ok);
+        record->metadata[i].value = copy_text(r, &ok);
+    }
+    return ok;
+}
+
+static bool unpack_intents(struct reader *r, struct belay_record *record)
+{
+    size_t n = get_count(r);
+    bool ok = true;
+
+    record->intents = n == 0 ? NULL : calloc(n, sizeof *record->intents);
+    if (n > 0 && record->intents == NULL) {
+        return false;
+    }
+    record->n_intents = n;
+    for (size_t i = 0; i < n; i++) {
+        record->intents[i].lock_id = copy_text(r, &ok);
+        record->intents[i].key = copy_text(r, &ok);
+        record->intents[i].expires_ms = get_int(r);
+    }
+    return ok;
+}
+
+static bool unpack_tickets(struct reader *r, struct row *row)
+{
+    struct belay_record *record = &row->record;
+    size_t n = get_count(r);
+
+    if (n == 0) {
+        return true;
+    }
+    record->tickets = calloc(n, sizeof *record->tickets);
+    row->vouched = malloc(n * sizeof *row->vouched);
+    if (record->tickets == NULL || row->vouched == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct belay_ticket *ticket = &record->tickets[i];
+
+        ticket->lock_id = (char *)get_given(r);
+        ticket->key = (char *)get_given(r);
+        ticket->owner = (char *)get_given(r);
+        ticket->owner_name = (char *)get_given(r);
+        ticket->acquired_by = (char *)get_text(r);
+        ticket->seq = get_unsigned(r);
+        ticket->since_unix_ms = get_int(r);
+        ticket->expires_ms = get_int(r);
+        ticket->packed = true;
+        row->vouched[i] = true;
+    }
+    record->n_tickets = n;
+    return true;
+}
+
+static void unpack_numbers(struct reader *r, struct belay_record *record)
+{
+    int64_t *const numbers[] = { &record->ttl_ms,
+                                 &record->heartbeat_ms,
+                                 &record->stale_after_ms,
+                                 &record->expires_ms,
+                                 &record->beat_ms,
+                                 &record->freed_ms,
+                                 &record->locked_at_unix_ms,
+                                 &record->expires_at_unix_ms,
+                                 &record->beat_at_unix_ms,
+                                 &record->freed_at_unix_ms };
+    uint64_t flags = get_unsigned(r);
+
+    record->held = (flags & FLAG_HELD) != 0;
+    record->outlives = (flags & FLAG_OUTLIVES) != 0;
+    record->stale_noted = (flags & FLAG_STALE_NOTED) != 0;
+    record->outcome = (enum belay_outcome)get_unsigned(r);
+    record->revision = get_unsigned(r);
+    record->token = get_unsigned(r);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        *numbers[i] = get_int(r);
+    }
+}
+
+bool record_unpack_numbers(const void *data, size_t len, struct belay_record *out_record)
+{
+    struct reader r = { .at = data, .end = (const unsigned char *)data + len };
+    struct belay_record record = { 0 };
+
+    unpack_numbers(&r, &record);
+    if (r.bad) {
+        return false;
+    }
+    *out_record = record;
+    return true;
+}
+
+/* A text that stays where it is; NULL if it cannot be read. */
+static char *keep_text(struct reader *r)
+{
+    const char *text = get_given(r);
+
+    return r->bad ? NULL : (char *)text;
+}
+
+/*
+ * A record is read at every commit, and its line, which may be long, at every
+ * hand-over: one copy of all, and the texts stay in it.
+ */
+enum belay_code record_unpack(const char *key, const void *data, size_t len, struct row *out_row,
+                              struct belay_error *err)
+{
+    size_t key_size = strlen(key) + 1;
+    char *text = malloc(len + key_size);
+    struct reader r = { .at = (unsigned char *)text, .end = (unsigned char *)text + len };
+    struct row row = { .record = { .text = text, .text_size = len + key_size } };
+    bool ok;
+
+    if (text == NULL) {
+        return error_no_memory(err);
+    }
+    memcpy(text, data, len);
+    row.record.key = memcpy(text + len, key, key_size);
+    unpack_numbers(&r, &row.record);
+    row.record.lock_id = keep_text(&r);
+    row.record.owner = keep_text(&r);
+    row.record.owner_name = keep_text(&r);
+    row.record.acquired_by = keep_text(&r);
+    ok = unpack_meta(&r, &row.record) && unpack_intents(&r, &row.record) && unpack_tickets(&r, &row);
+    if (!ok || r.bad) {
+        row_release(&row);
+        return r.bad ? error_set(err, BELAY_BUG, "the record of '%s' in memory cannot be read", key)
+                     : error_no_memory(err);
+    }
+    *out_row = row;
+    return BELAY_OK;
+}

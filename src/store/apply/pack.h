@@ -1,0 +1,64 @@
+/*
+ * Records and commits as bytes: for the memory of a server's store, and for its journal.
+ *
+ * Numbers take as many bytes as they need. A text stands with its '\0', so that
+ * reading borrows it where it is. A commit names the same texts again and
+ * again (in its write and in its event); the second time it is a reference.
+ */
+#ifndef STORE_APPLY_PACK_H
+#define STORE_APPLY_PACK_H
+
+#include "base/buf.h"
+#include "store/apply/apply.h"
+
+/* One commit, as it was decided: applying it again to the same records gives the same. */
+struct journal_entry {
+    uint64_t number; /* the first that it took */
+    int64_t now_ms;
+    int64_t unix_ms;
+    const struct belay_write *writes; /* conditions are not kept: they held */
+    size_t n_writes;
+    const struct belay_event *events; /* complete but for id and time, which follow from the above */
+    size_t n_events;
+    const char *const *deletes; /* keys whose records are gone: cleaning up */
+    size_t n_deletes;
+};
+
+/* The last number that it took. */
+static inline uint64_t entry_last(const struct journal_entry *entry)
+{
+    return entry->number + (entry->n_events == 0 ? 0 : entry->n_events - 1);
+}
+
+/* What reading needs room for; empty at first, used again and again. */
+struct entry_room {
+    struct belay_write *writes; /* owned, as are all of these */
+    struct belay_record *values;
+    struct belay_put_ticket *tickets;
+    struct belay_put_intent *intents;
+    size_t cap_writes;
+    struct belay_event *events;
+    size_t cap_events;
+    struct belay_meta *meta;
+    size_t cap_meta;
+    const char **texts;
+    size_t cap_texts;
+};
+void entry_room_release(struct entry_room *room);
+
+/* buf->failed afterwards if there was no memory. */
+void entry_pack(struct buf *to, const struct journal_entry *entry);
+/* The entry borrows from `data` and `room`. False: it cannot be read, or there is no memory. */
+/* entry_last() without unpacking it; 0: it cannot be read. */
+uint64_t entry_last_packed(const void *data, size_t len);
+bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct journal_entry *out_entry);
+
+/* A record without its key. Once it is unpacked, most of its texts stand in one piece of memory. */
+void record_pack(struct buf *to, const struct belay_record *record);
+enum belay_code record_unpack(const char *key, const void *data, size_t len, struct row *out_row,
+                              struct belay_error *err);
+/* Without unpacking all of it: whether it is held; its numbers, without texts and lists. */
+bool record_is_held_packed(const void *data);
+bool record_unpack_numbers(const void *data, size_t len, struct belay_record *out_record);
+
+#endif

@@ -1,0 +1,330 @@
+/*
+ * The one way in which records change: decide, apply to copies, note it for the
+ * journal, and only then put the copies in their place. What can fail (memory,
+ * a full disk) fails before that.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "store/journaled/journaled_internal.h"
+
+/* A write as it is carried out. */
+struct step {
+    struct item *item;     /* where it goes; made here if `packed` and not in the table */
+    unsigned char *packed; /* owned; the record as it will be; NULL: it stays as it is */
+    size_t len;
+};
+
+/* Room for the writes and events of a batch: a lock and its ancestors have few, and need no memory for it. */
+enum { FEW = 4 };
+
+struct work {
+    struct ledger *ledger;
+    const struct belay_batch *batch;
+    struct ground ground;
+    struct row *rows;            /* owned; beside batch->writes */
+    struct step *steps;          /* owned; the same */
+    struct belay_write *changes; /* owned; the writes that change something */
+    size_t n_changes;
+    struct belay_event *events; /* owned */
+    struct before before;
+    size_t refused;
+
+    struct row few_rows[FEW];
+    struct step few_steps[FEW];
+    struct belay_write few_changes[FEW];
+    struct belay_event few_events[FEW];
+};
+
+enum belay_code ledger_load(struct ledger *ledger, const char *key, struct row *out_row,
+                            struct belay_error *err)
+{
+    const struct item *item = items_find(&ledger->table, key);
+
+    return item == NULL ? row_absent(key, out_row, err)
+                        : record_unpack(key, item->packed, item->len, out_row, err);
+}
+
+static enum belay_code load_and_check(struct work *work, struct belay_error *err)
+{
+    const struct belay_batch *batch = work->batch;
+
+    for (size_t i = 0; i < batch->n_writes; i++) {
+        enum belay_code code = ledger_load(work->ledger, batch->writes[i].key, &work->rows[i], err);
+
+        if (code == BELAY_OK) {
+            work->refused = i;
+            code = write_check(&batch->writes[i], &work->rows[i].record, work->ground.now_ms, err);
+        }
+        if (code != BELAY_OK) {
+            return code;
+        }
+    }
+    return BELAY_OK;
+}
+
+static enum belay_code check_unused(const struct work *work, struct belay_error *err)
+{
+    const char *id = work->batch->unused_id;
+    const char *key;
+
+    if (id == NULL || work->batch->n_writes == 0) {
+        return BELAY_OK;
+    }
+    key = work->batch->writes[0].key;
+    if ((work->rows[0].record.revision != 0 && strcmp(work->rows[0].record.lock_id, id) == 0) ||
+        ids_has(&work->ledger->ids, (uint64_t)hash_acquisition(key, id))) {
+        return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id, key);
+    }
+    return BELAY_OK;
+}
+
+/* The record after the write, packed, and an item for it to go to. */
+static enum belay_code change_one(struct work *work, size_t i, struct belay_error *err)
+{
+    struct ledger *ledger = work->ledger;
+    const struct belay_write *write = &work->batch->writes[i];
+    struct step *step = &work->steps[i];
+    struct buf *scratch = &ledger->scratch;
+    enum belay_code code = write_apply(write, &work->ground, true, &work->rows[i], err);
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    scratch->len = 0;
+    scratch->failed = false;
+    record_pack(scratch, &work->rows[i].record);
+    step->packed = scratch->failed ? NULL : malloc(scratch->len);
+    step->item = items_find(&ledger->table, write->key);
+    if (step->item == NULL) {
+        step->item = item_new(write->key);
+    }
+    if (step->packed == NULL || step->item == NULL) {
+        return error_no_memory(err);
+    }
+    memcpy(step->packed, scratch->data, scratch->len);
+    step->len = scratch->len;
+    work->changes[work->n_changes++] = *write;
+    return BELAY_OK;
+}
+
+static enum belay_code change_all(struct work *work, struct belay_error *err)
+{
+    enum belay_code code =
+        before_remember(&work->before, work->batch, &work->rows[0].record, work->ground.unix_ms, err);
+
+    for (size_t i = 0; code == BELAY_OK && i < work->batch->n_writes; i++) {
+        if (!write_leaves_alone(&work->batch->writes[i], &work->rows[i].record)) {
+            code = change_one(work, i, err);
+        }
+    }
+    for (size_t i = 0; code == BELAY_OK && i < work->batch->n_events; i++) {
+        work->events[i] = event_complete(work->batch, i, &work->ground, &work->before);
+    }
+    return code;
+}
+
+enum belay_code ledger_note(struct ledger *ledger, const struct journal_entry *entry, struct belay_error *err)
+{
+    struct buf *frame = &ledger->frame;
+    size_t before = frame->len;
+    size_t in_front = ledger->is_writing ? ledger->sealed.len : 0; /* not counted in the file yet */
+    uint32_t len = 0;
+    enum belay_code code;
+
+    buf_add(frame, &len, sizeof len);
+    entry_pack(frame, entry);
+    code = frame->failed ? error_no_memory(err)
+                         : journal_reserve(&ledger->journals[ledger->active], in_front + frame->len, err);
+    if (code != BELAY_OK) {
+        frame->len = before;
+        frame->failed = false;
+        return code;
+    }
+    len = (uint32_t)(frame->len - before - sizeof len);
+    memcpy(frame->data + before, &len, sizeof len);
+    if (ledger->first[ledger->active] == 0) {
+        ledger->first[ledger->active] = entry->number;
+    }
+    if (ledger->frame_first == 0) {
+        ledger->frame_first = entry->number;
+    }
+    ledger->frame_commits++;
+    ledger->next = entry_last(entry) + 1;
+    ledger->committed_ms = entry->now_ms;
+    return BELAY_OK;
+}
+
+/* New items first, which may want memory; after the note nothing does. */
+static enum belay_code note(struct work *work, struct belay_error *err)
+{
+    struct ledger *ledger = work->ledger;
+    struct journal_entry entry = { .number = work->ground.next,
+                                   .now_ms = work->ground.now_ms,
+                                   .unix_ms = work->ground.unix_ms,
+                                   .writes = work->changes,
+                                   .n_writes = work->n_changes,
+                                   .events = work->events,
+                                   .n_events = work->batch->n_events };
+
+    for (size_t i = 0; i < work->batch->n_writes; i++) {
+        struct item *item = work->steps[i].item;
+
+        if (item != NULL && item->packed == NULL && !items_add(&ledger->table, item)) {
+            return error_no_memory(err);
+        }
+    }
+    return ledger_note(ledger, &entry, err);
+}
+
+static void put_in_place(struct work *work)
+{
+    for (size_t i = 0; i < work->batch->n_writes; i++) {
+        struct step *step = &work->steps[i];
+
+        if (step->item != NULL) {
+            free(step->item->packed);
+            step->item->packed = step->packed;
+            step->item->len = step->len;
+            step->packed = NULL;
+        }
+    }
+    for (size_t i = 0; i < work->batch->n_events; i++) {
+        const struct belay_event *event = &work->events[i];
+
+        if (event->lock_id != NULL && event_takes(event)) {
+            ids_add(&work->ledger->ids, (uint64_t)hash_acquisition(event->key, event->lock_id));
+        }
+    }
+}
+
+/* Items that were made for nothing. */
+static void take_back(struct work *work)
+{
+    for (size_t i = 0; i < work->batch->n_writes; i++) {
+        struct item *item = work->steps[i].item;
+
+        if (item == NULL || item->packed != NULL) {
+            continue;
+        }
+        if (items_find(&work->ledger->table, item->key) == item) {
+            items_remove(&work->ledger->table, item);
+        } else {
+            item_free(item);
+        }
+    }
+}
+
+/* The thread mostly sees to it in time (ledger_fold.c); it has its own connection. */
+static enum belay_code raise_ceiling(struct ledger *ledger, uint64_t last, struct belay_error *err)
+{
+    uint64_t to = last + (uint64_t)sqlite_numbers_ahead(ledger->reads);
+    enum belay_code code;
+
+    (void)pthread_mutex_lock(&ledger->reads->mutex);
+    code = sqlite_raise_ceiling(ledger->reads, to, err);
+    (void)pthread_mutex_unlock(&ledger->reads->mutex);
+    if (code == BELAY_OK) {
+        ledger->ceiling = to;
+    }
+    return code;
+}
+
+static enum belay_code run(struct work *work, struct belay_error *err)
+{
+    struct ledger *ledger = work->ledger;
+    enum belay_code code;
+
+    if (ledger->is_broken) {
+        return error_set(err, BELAY_UNREACHABLE, "the server's journal has failed; nothing more is done");
+    }
+    work->ground.now_ms = sqlite_now_ms(ledger->reads);
+    work->ground.unix_ms = sqlite_unix_ms(ledger->reads);
+    work->ground.next = ledger->next;
+    code = load_and_check(work, err);
+    if (code == BELAY_OK) {
+        code = check_unused(work, err);
+    }
+    if (code == BELAY_OK && ledger->next + work->batch->n_events >= ledger->ceiling) {
+        code = raise_ceiling(ledger, ledger->next + work->batch->n_events, err);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    code = change_all(work, err);
+    if (code == BELAY_OK) {
+        code = note(work, err);
+    }
+    if (code == BELAY_OK) {
+        put_in_place(work);
+    } else {
+        take_back(work);
+    }
+    return code;
+}
+
+static bool work_init(struct work *work)
+{
+    size_t n_writes = work->batch->n_writes;
+    size_t n_events = work->batch->n_events;
+
+    work->rows = n_writes <= FEW ? work->few_rows : calloc(n_writes, sizeof *work->rows);
+    work->steps = n_writes <= FEW ? work->few_steps : calloc(n_writes, sizeof *work->steps);
+    work->changes = n_writes <= FEW ? work->few_changes : calloc(n_writes, sizeof *work->changes);
+    work->events = n_events <= FEW ? work->few_events : calloc(n_events, sizeof *work->events);
+    return work->rows != NULL && work->steps != NULL && work->changes != NULL && work->events != NULL;
+}
+
+static void work_release(struct work *work)
+{
+    for (size_t i = 0; i < work->batch->n_writes; i++) {
+        if (work->rows != NULL) {
+            row_release(&work->rows[i]);
+        }
+        if (work->steps != NULL) {
+            free(work->steps[i].packed);
+        }
+    }
+    before_release(&work->before);
+    if (work->batch->n_writes > FEW) {
+        free(work->rows);
+        free(work->steps);
+        free(work->changes);
+    }
+    if (work->batch->n_events > FEW) {
+        free(work->events);
+    }
+}
+
+enum belay_code ledger_commit(struct belay_store *base, const struct belay_batch *batch,
+                              struct belay_commit *out, struct belay_error *err)
+{
+    struct ledger *ledger = (struct ledger *)base;
+    struct work work = { .ledger = ledger, .batch = batch };
+    struct belay_record *records = calloc(batch->n_writes + 1, sizeof *records);
+    enum belay_code code = BELAY_NO_MEMORY;
+
+    if (records == NULL || !work_init(&work)) {
+        (void)error_no_memory(err);
+        goto done;
+    }
+    (void)pthread_mutex_lock(&ledger->mutex);
+    code = run(&work, err);
+    if (code == BELAY_OK && work.ground.next / SWEEP_EVERY != ledger->next / SWEEP_EVERY) {
+        ledger_sweep(ledger);
+    }
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    if (code == BELAY_OK && batch->n_events > 0) {
+        wake_watchers(ledger->reads);
+    }
+    if (code == BELAY_OK || code == BELAY_REFUSED) {
+        *out = commit_answer(code, batch, work.refused, &work.ground, work.rows, records);
+        records = NULL;
+    }
+
+done:
+    work_release(&work);
+    free(records);
+    return code;
+}

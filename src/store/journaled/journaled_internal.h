@@ -1,0 +1,156 @@
+/* What the files of the ledger share. Nothing outside this folder includes it. */
+#ifndef STORE_JOURNALED_JOURNALED_INTERNAL_H
+#define STORE_JOURNALED_JOURNALED_INTERNAL_H
+
+#include <pthread.h>
+
+#include "store/apply/journal.h"
+#include "store/apply/pack.h"
+#include "store/journaled/journaled_store.h"
+#include "store/sqlite/sqlite_internal.h"
+
+/* ---- ledger_table.c: records by key, and in the order of keys ---- */
+
+/* Packed: a million of them must fit beside everything else. */
+struct item {
+    struct item *next; /* in its bucket */
+    uint64_t hash;
+    unsigned char *packed; /* owned */
+    size_t len;
+    char key[];
+};
+
+struct items {
+    struct item **buckets; /* owned */
+    size_t n_buckets;      /* a power of two */
+    size_t n;
+    void *tree; /* of tsearch(): the same items by key */
+};
+
+bool items_init(struct items *table);
+void items_release(struct items *table);
+struct item *items_find(const struct items *table, const char *key);
+/* An item without a record, for items_add(); NULL: no memory. */
+struct item *item_new(const char *key);
+void item_free(struct item *item);
+bool items_add(struct items *table, struct item *item); /* false: no memory */
+void items_remove(struct items *table, struct item *item);
+/* The first whose key is greater, or not less if `or_same`; NULL: none. */
+struct item *items_after(const struct items *table, const char *key, bool or_same);
+
+/* ---- ledger_ids.c: which ids have ever taken which key ---- */
+
+/* Hashes, of the last so many at least; twice that at most. */
+struct id_set {
+    uint64_t *slots[2]; /* owned; 0: empty. [0] is filled, [1] only looked into */
+    size_t n;           /* in slots[0] */
+};
+
+bool ids_init(struct id_set *ids);
+void ids_release(struct id_set *ids);
+void ids_add(struct id_set *ids, uint64_t hash);
+bool ids_has(const struct id_set *ids, uint64_t hash);
+
+/* ---- the whole ---- */
+
+/* By how much the ceiling is raised once half of the first numbers are used: for some seconds of the heaviest load. */
+enum { CEILING_AHEAD = 1 << 20 };
+
+/*
+ * Places in a journal from which it can be read, so that who wants the newest events does not read all. At least
+ * `apart` bytes lie between two of them: MARK_BYTES at first, and twice as much each time there are MARKS_MAX.
+ */
+enum { MARKS_MAX = 1024, MARK_BYTES = 64 << 10 };
+struct marks {
+    struct {
+        uint64_t number; /* the first of the frame there */
+        uint64_t frames; /* before it */
+        size_t at;
+    } all[MARKS_MAX];
+    size_t n;
+    size_t apart;
+};
+
+struct ledger {
+    struct belay_store base;
+    struct sqlite_store *folds; /* owned; the thread's */
+    struct sqlite_store *reads; /* owned; for history and waking, in whoever's thread */
+    void (*on_warning)(void *context, const char *text);
+    void *context;
+    size_t journal_bytes;
+    int64_t idle_ms;
+    bool stays;
+
+    pthread_mutex_t mutex; /* guards all below */
+    struct items table;
+    struct id_set ids;
+    uint64_t next;     /* number */
+    uint64_t ceiling;  /* on disk, and above all numbers that are handed out (L2) */
+    uint64_t ahead;    /* by how much it was last raised */
+    struct buf frame;  /* entries that are not written yet */
+    struct buf sealed; /* those that are being written; not to be touched if `is_writing` */
+    bool is_writing;   /* somebody, without the mutex */
+    pthread_cond_t written;
+    struct buf scratch; /* for packing a record */
+    struct journal journals[JOURNAL_FILES];
+    int active;                    /* which of them commits go to */
+    uint64_t first[JOURNAL_FILES]; /* the first number in each that may not be in the database; 0: none */
+    struct marks marks[JOURNAL_FILES];
+    uint64_t frame_first;   /* number in the frame; 0: it is empty */
+    uint64_t frame_commits; /* in the frame */
+    struct belay_store_counts counts;
+    bool is_ready[JOURNAL_FILES]; /* begun, and empty */
+    char *warning;                /* owned; not told yet */
+    bool is_broken;               /* a sync has failed: what is on disk is unknown */
+    char *sweep_key;              /* owned; NULL: from the first */
+    int64_t committed_ms;         /* boot clock */
+
+    uint64_t wanted; /* for a backup: numbers up to this one are to be in the database soon; 0: none */
+    unsigned faults; /* how often the thread could not bring a journal in */
+    bool is_copying; /* a backup is being made */
+    pthread_t thread;
+    int64_t step_ms; /* the thread's: when it began what it is at; boot clock */
+    bool has_thread;
+    bool is_stopping;
+    pthread_cond_t wake;
+};
+
+static inline bool ledger_has_unsynced(const struct ledger *ledger)
+{
+    return ledger->frame.len > JOURNAL_FRAME_HEAD;
+}
+
+/* ---- ledger_commit.c; with the mutex held ---- */
+enum belay_code ledger_commit(struct belay_store *base, const struct belay_batch *batch,
+                              struct belay_commit *out, struct belay_error *err);
+enum belay_code ledger_load(struct ledger *ledger, const char *key, struct row *out_row,
+                            struct belay_error *err);
+/* Add an entry to the frame, having room for it in the file; false with nothing changed. */
+enum belay_code ledger_note(struct ledger *ledger, const struct journal_entry *entry,
+                            struct belay_error *err);
+
+/* ---- ledger_query.c ---- */
+enum belay_code ledger_get(struct belay_store *base, const char *const *keys, size_t n,
+                           struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err);
+enum belay_code ledger_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
+                            void *context, struct belay_error *err);
+enum belay_code ledger_events(struct belay_store *base, const struct belay_events_query *query,
+                              belay_event_fn fn, void *context, struct belay_error *err);
+
+/* ---- ledger_fold.c ---- */
+enum belay_code ledger_sync(struct belay_store *base, struct belay_error *err);
+bool ledger_is_synced(struct belay_store *base);
+void ledger_batches(struct belay_store *base, struct belay_store_counts *out);
+/* Of the port: what is in the journal is brought in first. */
+enum belay_code ledger_backup(struct belay_store *base, const char *path, struct belay_cancel *cancel,
+                              struct belay_error *err);
+bool ledger_start_thread(struct ledger *ledger);
+/* Bring in everything. After the thread has ended. */
+enum belay_code ledger_fold_all(struct ledger *ledger, struct belay_error *err);
+void ledger_stop_thread(struct ledger *ledger);
+
+/* ---- ledger_sweep.c; with the mutex held ---- */
+/* Remove some records that nobody has used for long. */
+void ledger_sweep(struct ledger *ledger);
+
+#endif

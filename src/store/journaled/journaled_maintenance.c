@@ -1,0 +1,62 @@
+/* Records that nobody has held, waited for or held below for retain_records: some at a time, after some commits. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/journaled/journaled_internal.h"
+
+/* Most are young, which their numbers say. */
+static bool may_go(struct ledger *ledger, const struct item *item, int64_t now_ms, int64_t before_unix_ms)
+{
+    struct belay_record numbers;
+    struct row row = { 0 };
+    bool yes = record_unpack_numbers(item->packed, item->len, &numbers) &&
+               record_may_go(&numbers, now_ms, before_unix_ms) &&
+               record_unpack(item->key, item->packed, item->len, &row, NULL) == BELAY_OK &&
+               record_may_go(&row.record, now_ms, before_unix_ms);
+
+    (void)ledger;
+    row_release(&row);
+    return yes;
+}
+
+static void remove_all(struct ledger *ledger, struct item *const *items, size_t n, int64_t now_ms,
+                       int64_t unix_ms)
+{
+    const char *keys[SWEEP_ROWS];
+    struct journal_entry entry = {
+        .number = ledger->next, .now_ms = now_ms, .unix_ms = unix_ms, .deletes = keys, .n_deletes = n
+    };
+
+    for (size_t i = 0; i < n; i++) {
+        keys[i] = items[i]->key;
+    }
+    /* On a full disk they stay. */
+    if (n > 0 && ledger_note(ledger, &entry, NULL) == BELAY_OK) {
+        for (size_t i = 0; i < n; i++) {
+            items_remove(&ledger->table, items[i]);
+        }
+    }
+}
+
+void ledger_sweep(struct ledger *ledger)
+{
+    struct item *gone[SWEEP_ROWS];
+    int64_t now_ms = sqlite_now_ms(ledger->reads);
+    int64_t unix_ms = sqlite_unix_ms(ledger->reads);
+    size_t n = 0;
+    struct item *item = items_after(&ledger->table, ledger->sweep_key == NULL ? "" : ledger->sweep_key,
+                                    ledger->sweep_key == NULL);
+
+    for (size_t i = 0; item != NULL && i < SWEEP_ROWS; i++) {
+        if (may_go(ledger, item, now_ms, unix_ms - ledger->reads->retain_records_ms)) {
+            gone[n++] = item;
+        }
+        if (i + 1 == SWEEP_ROWS) {
+            break;
+        }
+        item = items_after(&ledger->table, item->key, false);
+    }
+    free(ledger->sweep_key);
+    ledger->sweep_key = item == NULL ? NULL : strdup(item->key);
+    remove_all(ledger, gone, n, now_ms, unix_ms);
+}

@@ -1,0 +1,513 @@
+/*
+ * Reading. Records are in memory. Events are in the database as far as they have
+ * been brought in, else in the journal, or in the frame that will go there.
+ * Long answers are read page by page and handed over with nothing locked, and
+ * the mutex is never held for longer than a few hundred entries take.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "store/journaled/journaled_internal.h"
+
+enum {
+    PAGE = 128,
+    SCAN_RECORDS = 32, /* copied in one go */
+    SCAN_BYTES = 256 << 10,
+    SCAN_LOOKS = 128, /* records looked at in one go */
+    TAIL_WORK = 1024, /* entries of the journal, likewise: commits wait meanwhile */
+    UNPACK_WORK = 4,  /* in entries that are only passed over */
+};
+
+enum belay_code ledger_get(struct belay_store *base, const char *const *keys, size_t n,
+                           struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err)
+{
+    struct ledger *ledger = (struct ledger *)base;
+    enum belay_code code = BELAY_OK;
+    size_t done = 0;
+    int64_t now_ms;
+
+    (void)pthread_mutex_lock(&ledger->mutex);
+    now_ms = sqlite_now_ms(ledger->reads);
+    while (code == BELAY_OK && done < n) {
+        struct row row = { 0 };
+
+        code = ledger_load(ledger, keys[done], &row, err);
+        if (code == BELAY_OK) {
+            out_records[done++] = row.record;
+            free(row.vouched);
+        }
+    }
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    if (code != BELAY_OK) {
+        while (done > 0) {
+            belay_record_release(&out_records[--done]);
+        }
+        return code;
+    }
+    *out_now_ms = now_ms;
+    return BELAY_OK;
+}
+
+/* ---- records ---- */
+
+/* Some records as they are in the table, to be unpacked without the mutex. */
+struct scan_page {
+    struct buf data; /* keys, each with its '\0', and packed records in turn */
+    struct {
+        size_t key;
+        size_t packed;
+        size_t len;
+    } at[SCAN_RECORDS];
+    size_t n;
+    size_t last; /* the key to go on after, in data; where the last look was, be it copied or not */
+    bool is_end;
+    int64_t now_ms;
+};
+
+static void copy_item(struct scan_page *page, const struct item *item, bool is_wanted)
+{
+    page->last = page->data.len;
+    buf_add(&page->data, item->key, strlen(item->key) + 1);
+    if (is_wanted) {
+        page->at[page->n].key = page->last;
+        page->at[page->n].packed = page->data.len;
+        page->at[page->n++].len = item->len;
+        buf_add(&page->data, item->packed, item->len);
+    }
+}
+
+/* The next that the scan asks for. False: there is no memory. */
+static bool read_records(struct ledger *ledger, const struct belay_scan *scan, const char *after,
+                         struct scan_page *page)
+{
+    const char *prefix = scan->prefix == NULL ? "" : scan->prefix;
+    bool from_prefix = after == NULL || strcmp(prefix, after) > 0;
+    const struct item *item;
+    const struct item *last = NULL;
+    const struct item *copied = NULL;
+
+    page->n = 0;
+    (void)pthread_mutex_lock(&ledger->mutex);
+    page->now_ms = sqlite_now_ms(ledger->reads);
+    item = items_after(&ledger->table, from_prefix ? prefix : after, from_prefix);
+    page->data.len = 0; /* `after` may be in it */
+    for (int i = 0; i < SCAN_LOOKS && page->n < SCAN_RECORDS && page->data.len < SCAN_BYTES && item != NULL;
+         i++) {
+        if (!text_has_prefix(item->key, prefix)) {
+            item = NULL;
+            break;
+        }
+        last = item;
+        if (!scan->held_only || record_is_held_packed(item->packed)) {
+            copy_item(page, item, true);
+            copied = item;
+        }
+        item = items_after(&ledger->table, item->key, false);
+    }
+    page->is_end = item == NULL;
+    if (last != copied) {
+        copy_item(page, last, false);
+    }
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    return !page->data.failed;
+}
+
+/* Returns whether to go on. */
+static bool tell_records(const struct scan_page *page, belay_record_fn fn, void *context,
+                         enum belay_code *out_code, struct belay_error *err)
+{
+    bool goes_on = true;
+
+    for (size_t i = 0; i < page->n && goes_on; i++) {
+        struct row row = { 0 };
+
+        *out_code = record_unpack(page->data.data + page->at[i].key, page->data.data + page->at[i].packed,
+                                  page->at[i].len, &row, err);
+        if (*out_code != BELAY_OK) {
+            return false;
+        }
+        goes_on = fn(context, &row.record, page->now_ms);
+        belay_record_release(&row.record);
+        free(row.vouched);
+    }
+    return goes_on;
+}
+
+enum belay_code ledger_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
+                            void *context, struct belay_error *err)
+{
+    struct scan_page *page = calloc(1, sizeof *page);
+    const char *after = scan->after;
+    enum belay_code code = BELAY_OK;
+
+    if (page == NULL) {
+        return error_no_memory(err);
+    }
+    page->data = (struct buf)BUF_INIT(SIZE_MAX / 2);
+    do {
+        if (!read_records((struct ledger *)base, scan, after, page)) {
+            code = error_no_memory(err);
+            break;
+        }
+        after = page->is_end ? NULL : page->data.data + page->last;
+    } while (tell_records(page, fn, context, &code, err) && after != NULL);
+    buf_release(&page->data);
+    free(page);
+    return code;
+}
+
+/* ---- events ---- */
+
+/* The first number that may not be in the database. With the mutex. */
+static uint64_t floor_of(const struct ledger *ledger)
+{
+    uint64_t floor = ledger->next;
+
+    for (int i = 0; i < JOURNAL_FILES; i++) {
+        if (ledger->first[i] != 0 && ledger->first[i] < floor) {
+            floor = ledger->first[i];
+        }
+    }
+    return floor;
+}
+
+static bool is_wanted(const struct belay_event *event, const struct belay_events_query *query, uint64_t after)
+{
+    return event->id > after && (query->key == NULL || strcmp(event->key, query->key) == 0) &&
+           (query->prefix == NULL || text_has_prefix(event->key, query->prefix));
+}
+
+typedef bool tail_fn(void *context, const struct belay_event *event);
+
+/* A look at a part of what is not in the database. */
+struct tail {
+    const struct belay_events_query *query;
+    tail_fn *fn;
+    void *context;
+    uint64_t after; /* all up to this id was looked at */
+    int left;       /* of TAIL_WORK */
+    bool is_over;   /* fn said no, or it cannot be read */
+    size_t key_len; /* of query->key; 0: none */
+};
+
+/*
+ * An entry without the key's bytes has no event of it. Most have not, and to
+ * look for them is ten times faster than to unpack the entry.
+ */
+static bool may_have(const struct tail *tail, const void *data, size_t len)
+{
+    return tail->key_len == 0 || memmem(data, len, tail->query->key, tail->key_len) != NULL;
+}
+
+static bool tell_entry(const struct tail *tail, const struct journal_entry *entry)
+{
+    bool goes_on = true;
+
+    for (size_t i = 0; i < entry->n_events && goes_on; i++) {
+        goes_on = !is_wanted(&entry->events[i], tail->query, tail->after) ||
+                  tail->fn(tail->context, &entry->events[i]);
+    }
+    return goes_on;
+}
+
+/* False: no more is to be read now. */
+static bool read_part(struct journal_reader *reader, struct entry_room *room, struct tail *tail)
+{
+    const void *data;
+    size_t len;
+    struct journal_entry entry;
+
+    while (tail->left > 0 && journal_next(reader, &data, &len)) {
+        uint64_t last = entry_last_packed(data, len);
+
+        if (last <= tail->after && last != 0) {
+            continue; /* on the way from the mark */
+        }
+        tail->left--;
+        if (last == 0 || may_have(tail, data, len)) {
+            tail->left -= UNPACK_WORK;
+            tail->is_over = !entry_unpack(data, len, room, &entry) || !tell_entry(tail, &entry);
+        }
+        if (tail->is_over) {
+            return false;
+        }
+        tail->after = last;
+    }
+    return tail->left > 0;
+}
+
+/* From the last mark at or before the first that is wanted. */
+static void begin_at_mark(const struct ledger *ledger, int which, uint64_t after,
+                          struct journal_reader *out_reader)
+{
+    const struct marks *marks = &ledger->marks[which];
+    size_t low = 0;
+    size_t high = marks->n;
+
+    journal_read(&ledger->journals[which], out_reader);
+    /* Not beyond what is counted: a frame that is just being written is read from memory. */
+    out_reader->end = ledger->journals[which].map + ledger->journals[which].used;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (marks->all[middle].number <= after + 1) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low > 0) {
+        out_reader->at = ledger->journals[which].map + marks->all[low - 1].at;
+        out_reader->frames = marks->all[low - 1].frames;
+    }
+}
+
+/*
+ * Those that are not in the database, in their order, until fn says no or enough
+ * were looked at. Returns whether it came to the end. With the mutex.
+ */
+static bool read_tail(const struct ledger *ledger, struct tail *tail)
+{
+    const int order[JOURNAL_FILES] = { 1 - ledger->active, ledger->active };
+    struct entry_room room = { 0 };
+    struct journal_reader reader;
+    bool more = true;
+
+    tail->left = TAIL_WORK;
+    tail->key_len = tail->query->key == NULL ? 0 : strlen(tail->query->key);
+    for (int i = 0; more && i < JOURNAL_FILES; i++) {
+        uint64_t first_of_next = i == 0 ? ledger->first[ledger->active] : 0;
+
+        if (ledger->first[order[i]] != 0 && (first_of_next == 0 || tail->after + 1 < first_of_next)) {
+            begin_at_mark(ledger, order[i], tail->after, &reader);
+            more = read_part(&reader, &room, tail);
+        }
+    }
+    if (more) {
+        journal_read_buffer(&ledger->sealed, &reader);
+        more = read_part(&reader, &room, tail);
+    }
+    if (more) {
+        journal_read_buffer(&ledger->frame, &reader);
+        more = read_part(&reader, &room, tail);
+    }
+    entry_room_release(&room);
+    return more || tail->is_over;
+}
+
+struct page {
+    struct belay_event events[PAGE]; /* owned texts */
+    size_t n;
+    bool failed;
+};
+
+static const char *copy_text(const char *text, bool *failed)
+{
+    char *copy = text == NULL ? NULL : strdup(text);
+
+    *failed = *failed || (text != NULL && copy == NULL);
+    return copy;
+}
+
+static bool add_to_page(void *context, const struct belay_event *event)
+{
+    struct page *page = context;
+    struct belay_event *copy = &page->events[page->n++];
+
+    *copy = *event;
+    copy->type = copy_text(event->type, &page->failed);
+    copy->key = copy_text(event->key, &page->failed);
+    copy->lock_id = copy_text(event->lock_id, &page->failed);
+    copy->locked_by = copy_text(event->locked_by, &page->failed);
+    copy->locked_by_name = copy_text(event->locked_by_name, &page->failed);
+    copy->by = copy_text(event->by, &page->failed);
+    copy->reason = copy_text(event->reason, &page->failed);
+    copy->metadata = meta_copy(event->metadata, event->n_metadata);
+    page->failed = page->failed || (copy->metadata == NULL && event->n_metadata > 0);
+    return page->n < PAGE && !page->failed;
+}
+
+struct passing {
+    belay_event_fn fn;
+    void *context;
+    uint64_t last; /* id that was handed over */
+    bool is_over;
+};
+
+static bool pass_on(void *context, const struct belay_event *event)
+{
+    struct passing *passing = context;
+
+    passing->last = event->id;
+    passing->is_over = !passing->fn(passing->context, event);
+    return !passing->is_over;
+}
+
+struct count {
+    uint64_t *ids; /* owned; a ring of the last so many */
+    size_t size;
+    size_t n;
+};
+
+static bool count_one(void *context, const struct belay_event *event)
+{
+    struct count *count = context;
+
+    count->ids[count->n++ % count->size] = event->id;
+    return true;
+}
+
+/*
+ * Count what is wanted after `from`, all that is not in the database included. What comes
+ * into the database meanwhile is counted there.
+ */
+static enum belay_code count_after(struct ledger *ledger, const struct belay_events_query *query,
+                                   uint64_t from, struct count *count, struct belay_error *err)
+{
+    struct tail tail = { .query = query, .fn = count_one, .context = count, .after = from };
+    enum belay_code code = BELAY_OK;
+    bool is_end = false;
+
+    count->n = 0;
+    while (code == BELAY_OK && !is_end) {
+        struct belay_events_query part = *query;
+        uint64_t floor;
+
+        (void)pthread_mutex_lock(&ledger->mutex);
+        floor = floor_of(ledger);
+        if (tail.after + 1 >= floor) {
+            is_end = read_tail(ledger, &tail);
+        }
+        (void)pthread_mutex_unlock(&ledger->mutex);
+        if (!is_end && tail.after + 1 < floor) {
+            part.after = tail.after;
+            part.last = 0;
+            code = sqlite_events_before(ledger->reads, &part, floor, count_one, count, err);
+            tail.after = floor - 1;
+        }
+    }
+    return code;
+}
+
+/* The number of the so-manieth mark from the end of the journal in use, less one; `otherwise` if there is none. */
+static uint64_t before_mark(struct ledger *ledger, size_t back, uint64_t otherwise)
+{
+    const struct marks *marks;
+    uint64_t number = otherwise;
+
+    (void)pthread_mutex_lock(&ledger->mutex);
+    marks = &ledger->marks[ledger->active];
+    if (back <= marks->n && marks->all[marks->n - back].number > otherwise + 1) {
+        number = marks->all[marks->n - back].number - 1;
+    }
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    return number;
+}
+
+/*
+ * With query->last: after which id to begin in the tail, which begins at `floor`, and
+ * how many of those before it, in the database. The last are looked for at the end, and
+ * before that only if there are not enough.
+ */
+static enum belay_code find_last(struct ledger *ledger, const struct belay_events_query *query,
+                                 uint64_t floor, uint64_t *out_after, size_t *out_from_database,
+                                 struct belay_error *err)
+{
+    uint64_t first = query->after + 1 < floor ? floor - 1 : query->after;
+    struct count count = { .size = query->last };
+    enum belay_code code = BELAY_OK;
+    uint64_t from;
+
+    count.ids = calloc(count.size, sizeof *count.ids);
+    if (count.ids == NULL) {
+        return error_no_memory(err);
+    }
+    for (size_t back = 1; code == BELAY_OK; back *= 4) {
+        from = before_mark(ledger, back, first);
+        code = count_after(ledger, query, from, &count, err);
+        if (count.n >= query->last || from == first) {
+            break;
+        }
+    }
+    *out_from_database = count.n < query->last ? query->last - count.n : 0;
+    *out_after = count.n < query->last ? first : count.ids[count.n % count.size] - 1;
+    free(count.ids);
+    return code;
+}
+
+static enum belay_code read_database(struct ledger *ledger, const struct belay_events_query *query,
+                                     uint64_t before, struct passing *passing, struct belay_error *err)
+{
+    enum belay_code code = sqlite_events_before(ledger->reads, query, before, pass_on, passing, err);
+
+    if (code == BELAY_OK && !passing->is_over && passing->last + 1 < before) {
+        passing->last = before - 1;
+    }
+    return code;
+}
+
+static enum belay_code read_page(struct ledger *ledger, const struct belay_events_query *query,
+                                 struct passing *passing, uint64_t *out_floor, struct belay_error *err)
+{
+    struct page *page = calloc(1, sizeof *page);
+    struct tail tail = { .query = query, .fn = add_to_page, .context = page, .after = passing->last };
+    enum belay_code code = BELAY_OK;
+    bool goes_on = true;
+    bool is_end = false;
+
+    if (page == NULL) {
+        return error_no_memory(err);
+    }
+    (void)pthread_mutex_lock(&ledger->mutex);
+    *out_floor = floor_of(ledger);
+    if (passing->last + 1 >= *out_floor) {
+        is_end = read_tail(ledger, &tail) && page->n < PAGE;
+        code = page->failed ? error_no_memory(err) : BELAY_OK;
+    }
+    (void)pthread_mutex_unlock(&ledger->mutex);
+    for (size_t i = 0; i < page->n; i++) {
+        if (goes_on && code == BELAY_OK) {
+            goes_on = pass_on(passing, &page->events[i]);
+        }
+        event_release(&page->events[i]);
+    }
+    if (!tail.is_over && goes_on && tail.after > passing->last) {
+        passing->last = tail.after; /* there was nothing for us up to there */
+    }
+    passing->is_over = passing->is_over || is_end;
+    free(page);
+    return code;
+}
+
+enum belay_code ledger_events(struct belay_store *base, const struct belay_events_query *query,
+                              belay_event_fn fn, void *context, struct belay_error *err)
+{
+    struct ledger *ledger = (struct ledger *)base;
+    struct passing passing = { .fn = fn, .context = context, .last = query->after };
+    struct belay_events_query part = *query;
+    enum belay_code code = BELAY_OK;
+    uint64_t floor = 0;
+    bool skip_database = false;
+
+    if (query->last > 0) {
+        (void)pthread_mutex_lock(&ledger->mutex);
+        floor = floor_of(ledger);
+        (void)pthread_mutex_unlock(&ledger->mutex);
+        code = find_last(ledger, query, floor, &passing.last, &part.last, err);
+        skip_database = part.last == 0;
+    }
+    if (code == BELAY_OK && query->last > 0 && !skip_database) {
+        code = read_database(ledger, &part, floor, &passing, err);
+    }
+    part.last = 0;
+    while (code == BELAY_OK && !passing.is_over) {
+        code = read_page(ledger, &part, &passing, &floor, err);
+        if (code == BELAY_OK && !passing.is_over && passing.last + 1 < floor) {
+            part.after = passing.last;
+            code = read_database(ledger, &part, floor, &passing, err);
+        }
+    }
+    return code;
+}
