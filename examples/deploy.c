@@ -1,4 +1,4 @@
-/* One deploy at a time, and a write that a late one cannot do. */
+/* Run one deploy at a time, and reject the writes of a deploy that has lost its lock. */
 #include <belay.h>
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -9,18 +9,18 @@ static void on_lost(void *context, struct belay_lock *lock, const char *why)
     atomic_bool *stop = context;
 
     (void)fprintf(stderr, "lost '%s': %s\n", belay_lock_key(lock), why);
-    atomic_store(stop, true); /* we have until belay_lock_deadline_boot_ms() */
+    atomic_store(stop, true); /* the work must stop before belay_lock_deadline_boot_ms() */
 }
 
-/* Stands for the service that is written to. It remembers the greatest token it has seen. */
+/* Stands in for the service that receives the writes: it remembers the highest token it has seen. */
 static bool fenced_write(uint64_t token, const char *what)
 {
-    static uint64_t greatest;
+    static uint64_t highest;
 
-    if (token < greatest) {
-        return false; /* somebody newer was here: refuse */
+    if (token < highest) {
+        return false; /* a later holder has written */
     }
-    greatest = token;
+    highest = token;
     (void)printf("wrote '%s' with token %" PRIu64 "\n", what, token);
     return true;
 }
@@ -36,7 +36,7 @@ int main(void)
     enum belay_code code;
     atomic_bool stop = false;
 
-    /* The file, BELAY_STORE and so on, as the command line tool reads them. */
+    /* The configuration file and the environment, as the belay command reads them. */
     code = belay_config_load(NULL, &config, &err);
     if (code != BELAY_OK) {
         goto done;
