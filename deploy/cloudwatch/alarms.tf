@@ -1,6 +1,6 @@
-# Alarms on the metrics that `belay --metrics emf` writes, with the thresholds of document 004 (S4.11).
+# Alarms on the metrics that `belay --metrics emf` writes. S4.11 defines the thresholds of the first two.
 variable "alarm_actions" {
-  description = "Where alarms go, such as the ARN of an SNS topic."
+  description = "ARNs to notify, such as an SNS topic."
   type        = list(string)
   default     = []
 }
@@ -33,10 +33,10 @@ resource "aws_cloudwatch_metric_alarm" "lock_contention" {
   alarm_actions       = var.alarm_actions
 }
 
-# Comes with every renewal, so while the lock is held; 'belay run' renews by itself.
+# Each renewal writes this metric, so the alarm is raised while the lock is held. 'belay run' renews automatically.
 resource "aws_cloudwatch_metric_alarm" "held_over_an_hour" {
   alarm_name          = "deployer-lock-held-over-an-hour"
-  alarm_description   = "A lock is held for more than an hour."
+  alarm_description   = "A lock has been held for more than an hour."
   namespace           = "Deployer"
   metric_name         = "deployer.lock.held.age"
   statistic           = "Maximum"
