@@ -1,4 +1,4 @@
-"""Help, man pages, completions and docs/cli.md come from one source, and work."""
+"""Help, man pages, completions and docs/cli.md come from one source, and work; every requirement is defined (S2.11)."""
 
 import os
 import re
@@ -75,6 +75,42 @@ class Docs(Shell):
                            stdin=subprocess.DEVNULL)
         if "there is nobody to ask" not in done.stderr:
             self.assertNotIn(done.returncode, (64, 65, 70, 78, 127), done)
+
+
+class Requirements(unittest.TestCase):
+    """A number such as S2.11 in code or tests means what docs/requirements.md says."""
+
+    TEXT = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
+    DEFINED = dict(re.findall(r"^- \*\*(S\d\.\d+)\*\* ((?:.+\n)(?:  .+\n)*)", TEXT, re.M))
+
+    @staticmethod
+    def cited_in(*folders):
+        """Each number, also those inside 'Sx.1 to Sx.3', and one file that cites it."""
+        cited = {}
+        for path in (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()):
+            content = path.read_bytes()
+            if b"\0" in content:
+                continue
+            for document, first, last in re.findall(r"\bS(\d)\.(\d+)\b(?: to S\1\.(\d+))?", content.decode("utf-8", "replace")):
+                for number in range(int(first), int(last or first) + 1):
+                    cited[f"S{document}.{number}"] = path.relative_to(ROOT)
+        return cited
+
+    def test_every_number_that_is_cited_is_defined(self):
+        cited = self.cited_in("src", "include", "test", "docs", "tools", "deploy", "bench", "examples")
+        self.assertGreater(len(cited), 40)
+        self.assertEqual({number: str(path) for number, path in cited.items() if number not in self.DEFINED}, {})
+
+    def test_every_number_that_is_defined_is_cited_or_not_yet_built(self):
+        cited = self.cited_in("src", "include", "test", "deploy")
+        self.assertEqual([number for number, text in self.DEFINED.items()
+                          if number not in cited and "not yet built" not in text], [])
+        self.assertEqual(len(self.DEFINED), self.TEXT.count("\n- **S"), "a number is defined twice")
+
+    def test_the_tests_that_it_names_exist(self):
+        named = set(re.findall(r"`(test_\w+\.\w+)`", self.TEXT))
+        self.assertGreater(len(named), 20)
+        self.assertEqual(named - {path.name for path in (ROOT / "test").rglob("test_*")}, set())
 
 
 class Completion(Shell):

@@ -362,7 +362,7 @@ class Together(GuardCase):
         self.assertTrue(self.running())
 
     def test_a_start_that_races_a_stop_leaves_the_database_running(self):
-        """The start takes the same lock: it comes before the stop's questions or after its end."""
+        """S3.10: the start takes the same lock, so it comes before the stop's questions or after its end."""
         a = self.application("a")
         b = self.application("b")
         for _ in range(4):
