@@ -1,4 +1,4 @@
-"""`belay run`: the command, its environment, its exit code (DESIGN.md "What people type", S2.6, S0.2)."""
+"""`belay run`: the command, its environment, its exit code (S2.6, S0.2)."""
 
 import json
 import os

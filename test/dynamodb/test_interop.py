@@ -1,4 +1,4 @@
-"""belay and the programs of the five documents on one table (issue 3, item 5; MISSION.md S0.3, S1.1, S2.2, S3.1, S4.4).
+"""belay and the programs of the five documents on one table (S0.3, S1.1, S2.2, S3.1, S4.4).
 
 What belay writes the documents' code reads, and the other way round; neither takes the other's live lock; an expired
 lock of either is taken over by both; and they compete for the same key without ever being inside together.

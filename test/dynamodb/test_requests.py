@@ -1,4 +1,4 @@
-"""What a lock costs, counted between belay and DynamoDB (issue 3; S0.8: two requests per lock life)."""
+"""What a lock costs, counted between belay and DynamoDB (S0.8: two requests per lock life)."""
 import os
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""Waiting on DynamoDB: soon at first, then seldom (S1.2, S0.8; issue 12)."""
+"""Waiting on DynamoDB: soon at first, then seldom (S1.2, S0.8)."""
 import random
 import threading
 import time

@@ -1,4 +1,4 @@
-"""belay table: the table that a layout needs is made once, whole, and never bent to fit."""
+"""belay table creates the table that a layout needs, and does not alter one that does not fit (S4.13)."""
 
 import json
 import time

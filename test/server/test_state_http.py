@@ -1,4 +1,4 @@
-"""Deployment state over HTTP: writes that name their lock and what they were made from (S4.1 to S4.3, issue 6)."""
+"""Deployment state over HTTP: writes that name their lock and what they were made from (S4.1 to S4.3)."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-/* What DESIGN.md promises of holders, looked at after every delivery and every end of an operation. */
+/* What docs/safety.md promises of holders, looked at after every delivery and every end of an operation. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What DESIGN.md promises of answers: looked at when an operation ends, and when a world does. */
+/* What docs/safety.md promises of answers: looked at when an operation ends, and when a world does. */
 #include <inttypes.h>
 #include <string.h>
 

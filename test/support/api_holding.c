@@ -151,7 +151,7 @@ static void acquiring_again_with_its_id_gives_the_same_lock_and_never_a_second(v
     belay_lock_free(again);
 }
 
-static void who_is_reentrant_gets_its_live_lock_again_and_others_do_not(void **state) /* S1.6 */
+static void who_is_reentrant_gets_its_live_lock_again_and_others_do_not(void **state) /* S2.4 */
 {
     struct api *api = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -191,7 +191,7 @@ static void of_two_who_adopt_one_id_one_succeeds(void **state)
     belay_lock_free(mine);
 }
 
-static void a_forced_lock_is_over_and_its_record_says_so(void **state) /* S0.6 */
+static void a_forced_lock_is_over_and_its_record_says_so(void **state) /* S4.6 */
 {
     struct api *api = *state;
     struct belay_lock *lock = api_take(api->client, api->key, "stuck", API_LONG_MS);
@@ -219,7 +219,7 @@ static bool is_set(void *context)
     return atomic_load((atomic_bool *)context);
 }
 
-static void a_heartbeat_keeps_the_lease_and_tells_of_its_loss(void **state) /* L6, S1.5 */
+static void a_heartbeat_keeps_the_lease_and_tells_of_its_loss(void **state) /* L6, S1.6 */
 {
     struct api *api = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;

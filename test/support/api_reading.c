@@ -68,7 +68,7 @@ static void its_outcome_is_kept_until_it_is_taken_again(void **state) /* S0.2 */
     }
 }
 
-static void a_declared_heartbeat_that_is_missed_makes_it_stale(void **state) /* S4.6 */
+static void a_declared_heartbeat_that_is_missed_makes_it_stale(void **state) /* S4.7 */
 {
     struct api *api = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;

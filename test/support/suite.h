@@ -56,7 +56,7 @@ size_t suite_count(void);
 /* A sentence about stores, fit for a line in a report. */
 const char *suite_name(size_t i);
 
-/* Which promise of DESIGN.md rests on it, such as "L2"; "port": the header's word. */
+/* Which promise of docs/safety.md rests on it, such as "L2"; "port": the header's word. */
 const char *suite_promise(size_t i);
 
 /* False if the case does not apply to such a store. */

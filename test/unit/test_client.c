@@ -397,7 +397,7 @@ static void a_wait_is_cancelled_from_another_thread(void **state)
     belay_cancel_free(c.cancel);
 }
 
-/* S2.4 and DESIGN: the same id and token; only the outermost ends it. */
+/* S2.4: the same id and token; only the outermost ends it. */
 static void the_same_owner_enters_again_and_only_the_outermost_ends_it(void **state)
 {
     struct fixture *f = *state;
@@ -419,7 +419,7 @@ static void the_same_owner_enters_again_and_only_the_outermost_ends_it(void **st
     belay_lock_free(outer);
 }
 
-/* MISSION 000: a job delivered twice runs once. */
+/* S0.2: a job delivered twice runs once. */
 static void of_two_that_adopt_the_same_id_one_succeeds(void **state)
 {
     struct fixture *f = *state;

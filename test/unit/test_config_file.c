@@ -1,4 +1,4 @@
-/* The file: every name of the sample in DESIGN.md, and every way to get one wrong (L8). */
+/* The file: every name of the sample configuration, and every way to get one wrong (L8). */
 #include "test_config_support.h"
 
 #include "base/suggest.h"

@@ -15,7 +15,7 @@
 #include "belay.h"
 #include "cli/core/options.h"
 
-/* Exit codes; DESIGN.md and every man page list them. */
+/* Exit codes; docs/cli.md and every man page list them. */
 enum cli_exit {
     CLI_OK = 0,
     CLI_USAGE = 64,

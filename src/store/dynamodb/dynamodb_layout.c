@@ -9,9 +9,9 @@
     }
 
 /*
- * Those of the five documents have the names and types of MISSION.md. Where a
- * document has no id of an acquisition (000, 003), belay adds one attribute for
- * it, which the document's programs do not look at.
+ * Layouts of the five documents (docs/requirements.md) have the names and types
+ * of their programs. Where a document has no lock id (000, 003), belay adds one
+ * attribute for it, which those programs ignore.
  */
 /* clang-format off */
 static const struct layout layouts[] = {
