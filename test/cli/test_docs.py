@@ -113,6 +113,38 @@ class Requirements(unittest.TestCase):
         self.assertEqual(named - {path.name for path in (ROOT / "test").rglob("test_*")}, set())
 
 
+class OneCase(unittest.TestCase):
+    """tools/test -k CASE"""
+
+    @staticmethod
+    def tool(*args):
+        return subprocess.run([ROOT / "tools" / "test", *args], capture_output=True, encoding="utf-8", timeout=120)
+
+    @staticmethod
+    def first_case(path, pattern):
+        return re.search(pattern, (ROOT / "test" / path).read_text(encoding="utf-8"), re.M).group(1)
+
+    def test_of_python_runs_alone(self):
+        done = self.tool("--no-build", "-k", "Completion.test_another_shell_is_refused")
+        self.assertEqual(done.stdout.splitlines()[-1:], ["1 passed, 0 failed"], done)
+
+    def test_of_c_runs_alone(self):
+        if not (ROOT / "build" / "dev" / "test_lease").exists():
+            self.skipTest("test_lease is not built")
+        done = self.tool("--no-build", "-k", self.first_case("unit/test_lease.c", r"cmocka_unit_test\((\w+)\)"))
+        self.assertEqual(done.stdout.splitlines()[-1:], ["1 passed, 0 failed"], done)
+
+    def test_that_stores_share_runs_on_each(self):
+        case = self.first_case("support/blob_suite.c", r"^    CASE\((\w+)\)")
+        self.assertEqual(self.tool("--list", "-k", case).stdout.splitlines(), ["test_blob_file (dev)", "test_blob_s3 (dev)"])
+
+    def test_that_does_not_exist_is_an_error_with_similar_names(self):
+        done = self.tool("-k", "test_another_shell_is_refuzed")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("no test case is named 'test_another_shell_is_refuzed'; similar names:\n", done.stderr)
+        self.assertIn("  test_another_shell_is_refused\n", done.stderr)
+
+
 class Completion(Shell):
     def bash(self, line):
         script = (f"source <({BELAY} completion bash)\nCOMP_LINE=\"$1\" COMP_POINT=${{#1}}\n_belay belay\n"

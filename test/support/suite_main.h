@@ -6,9 +6,8 @@
 
 /*
  * `begin` makes a fixture on fresh, empty data before each case, `end` takes it
- * away. Cases that do not apply are skipped. BELAY_SUITE_CASE in the
- * environment runs just the cases whose names contain it, BELAY_SUITE_EVERY=N
- * each N-th of them.
+ * away. Cases that do not apply are skipped. BELAY_SUITE_EVERY=N in the
+ * environment runs only each N-th case.
  */
 struct suite_program {
     const char *name;
