@@ -113,6 +113,22 @@ class Requirements(unittest.TestCase):
         self.assertEqual(named - {path.name for path in (ROOT / "test").rglob("test_*")}, set())
 
 
+class Contributing(unittest.TestCase):
+    TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+    def test_names_paths_that_exist(self):
+        paths = set(re.findall(r"\b(?:src|include|test|docs|tools|deploy)/[\w./-]*\w", self.TEXT))
+        self.assertGreater(len(paths), 20)
+        self.assertEqual([path for path in paths if not (ROOT / path).exists() and "NAME" not in path], [])
+
+    def test_names_functions_that_exist(self):
+        source = "".join(path.read_text(encoding="utf-8") for folder in ("src", "include", "test/support")
+                         for path in (ROOT / folder).rglob("*.[ch]"))
+        names = set(re.findall(r"`(\w+)\(\)`", self.TEXT))
+        self.assertGreater(len(names), 5)
+        self.assertEqual([name for name in names if not re.search(rf"\b{name}\(|\(\*{name}\)", source)], [])
+
+
 class OneCase(unittest.TestCase):
     """tools/test -k CASE"""
 
