@@ -266,8 +266,12 @@ bool key_read_form(const struct key_scheme *scheme, const char *key, struct key_
                    bool *out_is_allowed)
 {
     struct form form;
-    bool is_allowed_here = read_form(scheme, key, true, &form, out_names);
+    bool is_allowed_here;
 
+    if (scheme->template == NULL || !begins_like(key, scheme->template)) {
+        return false;
+    }
+    is_allowed_here = read_form(scheme, key, true, &form, out_names);
     if (!is_allowed_here && !read_meant(scheme, key, &form, out_names)) {
         return false;
     }

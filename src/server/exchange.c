@@ -472,7 +472,7 @@ static size_t body_limit(const struct route *route, size_t usual)
 /* Nothing is kept of a body before it is known that its sender may send it. What is refused here, the handler refuses. */
 bool exchange_admit(void *context, const struct http_request *request, size_t *max_body)
 {
-    const struct server *server = context;
+    struct server *server = context;
     const struct token *token = NULL;
     struct http_slice names[ROUTE_NAMES_MAX];
     char allow[ROUTE_ALLOW_SIZE];

@@ -69,8 +69,11 @@ enum belay_code fill_options(const struct server *server, const char *key, const
                              struct belay_lock_options *options, struct belay_error *err)
 {
     struct belay_profile profile;
-    enum belay_code code = belay_key_check(server->config, NULL, key, err); /* also before a 202 */
+    enum belay_code code = BELAY_OK;
 
+    if (body->has_webhook) { /* answered with 202 before the library sees the key */
+        code = belay_key_check(server->config, NULL, key, err);
+    }
     if (code != BELAY_OK) {
         return code;
     }

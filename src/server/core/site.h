@@ -16,11 +16,12 @@ enum { SITE_NAMES_MAX = 32, SITE_NAME_SIZE = 256 };
 struct site_names {
     char all[SITE_NAMES_MAX][SITE_NAME_SIZE];
     size_t n;
+    char last[SITE_NAME_SIZE]; /* the Host that was last found to be the server's own; "" at first */
 };
 /* "name:port", as it is listened on; addresses, unix sockets and NULL are passed over. */
 void site_add_name(struct site_names *names, const char *listen);
 
 enum site_problem { SITE_FINE, SITE_OTHER_ORIGIN, SITE_OTHER_HOST };
-enum site_problem site_check(const struct server *server, const struct http_request *request);
+enum site_problem site_check(struct server *server, const struct http_request *request);
 
 #endif

@@ -23,41 +23,37 @@ enum column {
     N_COLUMNS
 };
 
-static size_t column_size(sqlite3_stmt *statement, enum column column)
-{
-    return (size_t)sqlite3_column_bytes(statement, (int)column) + 1;
-}
-
-/* The copy of a text, which goes to *at; the next one goes behind it. NULL without memory. */
-static char *copy_column(sqlite3_stmt *statement, enum column column, char **at)
-{
-    const char *text = (const char *)sqlite3_column_text(statement, (int)column);
-    size_t size = column_size(statement, column);
-    char *copy = *at;
-
-    *at += size;
-    return text == NULL ? NULL : memcpy(copy, text, size);
-}
-
+/* All texts are copies in one block. Each call of a sqlite3_column function takes the connection's mutex. */
 static bool read_texts(sqlite3_stmt *statement, struct belay_record *record)
 {
-    size_t size = column_size(statement, COL_KEY) + column_size(statement, COL_LOCK_ID) +
-                  column_size(statement, COL_OWNER) + column_size(statement, COL_OWNER_NAME) +
-                  column_size(statement, COL_ACQUIRED_BY);
-    char *at = malloc(size);
+    static const enum column columns[] = { COL_KEY, COL_LOCK_ID, COL_OWNER, COL_OWNER_NAME, COL_ACQUIRED_BY };
+    enum { N_TEXTS = sizeof columns / sizeof columns[0] };
+    char **const fields[N_TEXTS] = { &record->key, &record->lock_id, &record->owner, &record->owner_name,
+                                     &record->acquired_by };
+    const char *texts[N_TEXTS];
+    size_t sizes[N_TEXTS];
+    size_t total = 0;
+    char *at;
 
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        texts[i] = (const char *)sqlite3_column_text(statement, (int)columns[i]);
+        if (texts[i] == NULL) {
+            return false;
+        }
+        sizes[i] = (size_t)sqlite3_column_bytes(statement, (int)columns[i]) + 1;
+        total += sizes[i];
+    }
+    at = malloc(total);
     if (at == NULL) {
         return false;
     }
     record->text = at;
-    record->text_size = size;
-    record->key = copy_column(statement, COL_KEY, &at);
-    record->lock_id = copy_column(statement, COL_LOCK_ID, &at);
-    record->owner = copy_column(statement, COL_OWNER, &at);
-    record->owner_name = copy_column(statement, COL_OWNER_NAME, &at);
-    record->acquired_by = copy_column(statement, COL_ACQUIRED_BY, &at);
-    return record->key != NULL && record->lock_id != NULL && record->owner != NULL &&
-           record->owner_name != NULL && record->acquired_by != NULL;
+    record->text_size = total;
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        *fields[i] = memcpy(at, texts[i], sizes[i]);
+        at += sizes[i];
+    }
+    return true;
 }
 
 static bool read_numbers(sqlite3_stmt *statement, struct belay_record *record)
