@@ -111,7 +111,7 @@ class Forced(DynamoCase):
 
     def run_and_force(self, env=None):
         process = self.start("run", KEY, "--ttl", "1h", "--heartbeat", "40m", "--", "sleep", "60", env=env)
-        wait_until(lambda: self.db.items(self.table), "the lock")
+        wait_until(lambda: self.belay("list", "--quiet").out.strip() == KEY, "the lock")
         self.ok("unlock", KEY, "--force", "--yes")
         began = time.monotonic()
         _, err = process.communicate(timeout=30)
