@@ -663,56 +663,57 @@ BELAY_API enum belay_code belay_wait_free(struct belay_client *client, const cha
 /* ---- without blocking, for event loops ---------------------------------- */
 
 /*
- * A call is an operation that is under way. belay_client_turn() carries calls
+ * A call is an operation that is under way. belay_client_poll() carries calls
  * out and tells how they ended; nothing happens outside of it. A call that has
  * to wait costs no thread. All of this is for one thread at a time.
  */
-struct belay_call;
+struct belay_async;
 
 /*
- * How a call ended, told once, from belay_client_turn(). `info` is the lock as it
+ * How a call ended, told once, from belay_client_poll(). `info` is the lock as it
  * is now, after BELAY_OK; `err` says why not. Both are borrowed. The call is
  * gone afterwards. New calls may be begun from here.
  */
-typedef void (*belay_call_fn)(void *context, enum belay_code code, const struct belay_info *info,
-                              const struct belay_error *err);
+typedef void (*belay_async_fn)(void *context, enum belay_code code, const struct belay_info *info,
+                               const struct belay_error *err);
 
 /*
  * Begin to acquire. What `options` says is copied; on_lost, on_waiting, cancel
  * and heartbeat threads have no part in it: who holds the lock renews it by
- * belay_call_renew(). *out_call may be NULL.
+ * belay_async_renew(). *out_call may be NULL.
  */
-BELAY_API enum belay_code belay_call_acquire(struct belay_client *client, const char *key,
-                                             const struct belay_lock_options *options, belay_call_fn fn,
-                                             void *context, struct belay_call **out_call,
-                                             struct belay_error *err);
-BELAY_API enum belay_code belay_call_adopt(struct belay_client *client, const char *key, const char *lock_id,
-                                           const struct belay_lock_options *options, belay_call_fn fn,
-                                           void *context, struct belay_error *err);
-BELAY_API enum belay_code belay_call_renew(struct belay_client *client, const char *key, const char *lock_id,
-                                           int64_t ttl_ms, belay_call_fn fn, void *context,
-                                           struct belay_error *err);
-BELAY_API enum belay_code belay_call_release(struct belay_client *client, const char *key,
-                                             const char *lock_id, enum belay_outcome outcome,
-                                             belay_call_fn fn, void *context, struct belay_error *err);
-BELAY_API enum belay_code belay_call_force(struct belay_client *client, const char *key, const char *lock_id,
-                                           const char *by, const char *reason, belay_call_fn fn,
-                                           void *context, struct belay_error *err);
+BELAY_API enum belay_code belay_async_acquire(struct belay_client *client, const char *key,
+                                              const struct belay_lock_options *options, belay_async_fn fn,
+                                              void *context, struct belay_async **out_call,
+                                              struct belay_error *err);
+BELAY_API enum belay_code belay_async_adopt(struct belay_client *client, const char *key, const char *lock_id,
+                                            const struct belay_lock_options *options, belay_async_fn fn,
+                                            void *context, struct belay_error *err);
+BELAY_API enum belay_code belay_async_renew(struct belay_client *client, const char *key, const char *lock_id,
+                                            int64_t ttl_ms, belay_async_fn fn, void *context,
+                                            struct belay_error *err);
+BELAY_API enum belay_code belay_async_release(struct belay_client *client, const char *key,
+                                              const char *lock_id, enum belay_outcome outcome,
+                                              belay_async_fn fn, void *context, struct belay_error *err);
+BELAY_API enum belay_code belay_async_force_release(struct belay_client *client, const char *key,
+                                                    const char *lock_id, const char *by, const char *reason,
+                                                    belay_async_fn fn, void *context,
+                                                    struct belay_error *err);
 
 /*
  * Forget a wait and free the call, whose fn hears nothing more; for who stops.
  * Its place in line stays for a while, for who asks again with the same lock id.
  */
-BELAY_API void belay_call_forget(struct belay_call *call);
+BELAY_API void belay_async_abandon(struct belay_async *call);
 
 /* End a wait: its fn hears BELAY_CANCELLED in the next turn, unless it has ended before. */
-BELAY_API void belay_call_cancel(struct belay_call *call);
+BELAY_API void belay_async_cancel(struct belay_async *call);
 
 /* True while the store does not answer it: it tries again by itself. */
-BELAY_API bool belay_call_is_in_trouble(const struct belay_call *call);
+BELAY_API bool belay_async_is_retrying(const struct belay_async *call);
 
 /* Do all that can be done now. Returns when there is more to do, on CLOCK_BOOTTIME; INT64_MAX: nothing. */
-BELAY_API int64_t belay_client_turn(struct belay_client *client);
+BELAY_API int64_t belay_client_poll(struct belay_client *client);
 
 /*
  * Have on disk all that calls have done. With options.owns_file: nobody may be told
@@ -745,28 +746,28 @@ BELAY_API void belay_client_counts(struct belay_client *client, struct belay_sto
  * is as it was seen last, its holder borrowed until the next turn and NULL if
  * nobody is known to hold it.
  */
-BELAY_API bool belay_call_waits(const struct belay_call *call, struct belay_waiting *out_waiting);
+BELAY_API bool belay_async_is_waiting(const struct belay_async *call, struct belay_waiting *out_waiting);
 
 /* Whether a call with this lock id is under way: then it cannot be acquired with a second time. */
-BELAY_API bool belay_client_has_call(struct belay_client *client, const char *lock_id);
+BELAY_API bool belay_client_has_async(struct belay_client *client, const char *lock_id);
 
 /* False: the store is on the network, and every question takes as long as the network does. */
 BELAY_API bool belay_client_is_local(const struct belay_client *client);
 
 /*
  * Have up to so many threads, at least one, ask the store for the calls, so that
- * belay_client_turn() never waits for it. `wake` is called, from one of them,
+ * belay_client_poll() never waits for it. `wake` is called, from one of them,
  * when an answer is there for the next turn. Before the first call.
  */
 BELAY_API enum belay_code belay_client_use_threads(struct belay_client *client, size_t threads,
                                                    void (*wake)(void *context), void *context,
                                                    struct belay_error *err);
 
-/* As belay_call_release(), for who ends a lock in its holder's stead; `by` is recorded. */
-BELAY_API enum belay_code belay_call_release_by(struct belay_client *client, const char *key,
-                                                const char *lock_id, enum belay_outcome outcome,
-                                                const char *by, belay_call_fn fn, void *context,
-                                                struct belay_error *err);
+/* As belay_async_release(), for who ends a lock in its holder's stead; `by` is recorded. */
+BELAY_API enum belay_code belay_async_release_by(struct belay_client *client, const char *key,
+                                                 const char *lock_id, enum belay_outcome outcome,
+                                                 const char *by, belay_async_fn fn, void *context,
+                                                 struct belay_error *err);
 
 /* ---- telling others ------------------------------------------------------ */
 

@@ -9,7 +9,7 @@
 #include "client/client.h"
 #include "lock/info.h"
 
-static void call_free(struct belay_call *call)
+static void call_free(struct belay_async *call)
 {
     if (call == NULL) {
         return;
@@ -59,7 +59,7 @@ static const char *put_text(char **at, const char *text)
 }
 
 /* Have the request borrow from the call. */
-static void keep_texts(struct belay_call *call, struct op_request *request)
+static void keep_texts(struct belay_async *call, struct op_request *request)
 {
     char *at = (char *)(call->metadata + request->n_metadata);
 
@@ -84,16 +84,16 @@ static void keep_texts(struct belay_call *call, struct op_request *request)
 typedef void op_start(struct op *op, const struct op_request *request, int64_t now_ms);
 
 /* A call in one piece, with copies of all that the request borrows. NULL without memory. */
-static struct belay_call *call_new(struct belay_client *client, struct op_request request, op_start *start,
-                                   belay_call_fn fn, void *context)
+static struct belay_async *call_new(struct belay_client *client, struct op_request request, op_start *start,
+                                    belay_async_fn fn, void *context)
 {
-    struct belay_call *call =
+    struct belay_async *call =
         malloc(sizeof *call + request.n_metadata * sizeof *call->metadata + texts_size(&request));
 
     if (call == NULL) {
         return NULL;
     }
-    memset(call, 0, offsetof(struct belay_call, op));
+    memset(call, 0, offsetof(struct belay_async, op));
     call->client = client;
     call->fn = fn;
     call->context = context;
@@ -105,10 +105,10 @@ static struct belay_call *call_new(struct belay_client *client, struct op_reques
 
 /* Takes over `request`. */
 static enum belay_code begin(struct belay_client *client, struct request *request, op_start *start,
-                             belay_call_fn fn, void *context, struct belay_call **out_call,
+                             belay_async_fn fn, void *context, struct belay_async **out_call,
                              struct belay_error *err)
 {
-    struct belay_call *call;
+    struct belay_async *call;
 
     if (client->remote != NULL) {
         request_release(request);
@@ -129,9 +129,9 @@ static enum belay_code begin(struct belay_client *client, struct request *reques
     return BELAY_OK;
 }
 
-enum belay_code belay_call_acquire(struct belay_client *client, const char *key,
-                                   const struct belay_lock_options *options, belay_call_fn fn, void *context,
-                                   struct belay_call **out_call, struct belay_error *err)
+enum belay_code belay_async_acquire(struct belay_client *client, const char *key,
+                                    const struct belay_lock_options *options, belay_async_fn fn,
+                                    void *context, struct belay_async **out_call, struct belay_error *err)
 {
     struct request request;
     enum belay_code code = request_init_lock(&request, client, key, options, err);
@@ -147,9 +147,9 @@ enum belay_code belay_call_acquire(struct belay_client *client, const char *key,
     return begin(client, &request, op_acquire, fn, context, out_call, err);
 }
 
-enum belay_code belay_call_adopt(struct belay_client *client, const char *key, const char *lock_id,
-                                 const struct belay_lock_options *options, belay_call_fn fn, void *context,
-                                 struct belay_error *err)
+enum belay_code belay_async_adopt(struct belay_client *client, const char *key, const char *lock_id,
+                                  const struct belay_lock_options *options, belay_async_fn fn, void *context,
+                                  struct belay_error *err)
 {
     struct request request;
     enum belay_code code = request_init_adopt(&request, client, key, lock_id, options, err);
@@ -157,8 +157,8 @@ enum belay_code belay_call_adopt(struct belay_client *client, const char *key, c
     return code == BELAY_OK ? begin(client, &request, op_adopt, fn, context, NULL, err) : code;
 }
 
-enum belay_code belay_call_renew(struct belay_client *client, const char *key, const char *lock_id,
-                                 int64_t ttl_ms, belay_call_fn fn, void *context, struct belay_error *err)
+enum belay_code belay_async_renew(struct belay_client *client, const char *key, const char *lock_id,
+                                  int64_t ttl_ms, belay_async_fn fn, void *context, struct belay_error *err)
 {
     struct request request;
     enum belay_code code = request_init_id(&request, client, key, lock_id, err);
@@ -169,9 +169,9 @@ enum belay_code belay_call_renew(struct belay_client *client, const char *key, c
     return code == BELAY_OK ? begin(client, &request, op_renew, fn, context, NULL, err) : code;
 }
 
-enum belay_code belay_call_release_by(struct belay_client *client, const char *key, const char *lock_id,
-                                      enum belay_outcome outcome, const char *by, belay_call_fn fn,
-                                      void *context, struct belay_error *err)
+enum belay_code belay_async_release_by(struct belay_client *client, const char *key, const char *lock_id,
+                                       enum belay_outcome outcome, const char *by, belay_async_fn fn,
+                                       void *context, struct belay_error *err)
 {
     struct request request;
     enum belay_code code = request_init_id(&request, client, key, lock_id, err);
@@ -184,16 +184,16 @@ enum belay_code belay_call_release_by(struct belay_client *client, const char *k
     return begin(client, &request, op_release, fn, context, NULL, err);
 }
 
-enum belay_code belay_call_release(struct belay_client *client, const char *key, const char *lock_id,
-                                   enum belay_outcome outcome, belay_call_fn fn, void *context,
-                                   struct belay_error *err)
+enum belay_code belay_async_release(struct belay_client *client, const char *key, const char *lock_id,
+                                    enum belay_outcome outcome, belay_async_fn fn, void *context,
+                                    struct belay_error *err)
 {
-    return belay_call_release_by(client, key, lock_id, outcome, NULL, fn, context, err);
+    return belay_async_release_by(client, key, lock_id, outcome, NULL, fn, context, err);
 }
 
-enum belay_code belay_call_force(struct belay_client *client, const char *key, const char *lock_id,
-                                 const char *by, const char *reason, belay_call_fn fn, void *context,
-                                 struct belay_error *err)
+enum belay_code belay_async_force_release(struct belay_client *client, const char *key, const char *lock_id,
+                                          const char *by, const char *reason, belay_async_fn fn,
+                                          void *context, struct belay_error *err)
 {
     struct request request;
     enum belay_code code = request_init_id(&request, client, key, lock_id, err);
@@ -204,7 +204,7 @@ enum belay_code belay_call_force(struct belay_client *client, const char *key, c
     return code == BELAY_OK ? begin(client, &request, op_force, fn, context, NULL, err) : code;
 }
 
-void belay_call_cancel(struct belay_call *call)
+void belay_async_cancel(struct belay_async *call)
 {
     op_cancel(&call->op); /* a thread that asks the store for it does not look at that */
     if (call->is_out) {
@@ -214,12 +214,12 @@ void belay_call_cancel(struct belay_call *call)
     }
 }
 
-bool belay_client_has_call(struct belay_client *client, const char *lock_id)
+bool belay_client_has_async(struct belay_client *client, const char *lock_id)
 {
     return call_table_find(&client->calls, lock_id) != NULL;
 }
 
-bool belay_call_waits(const struct belay_call *call, struct belay_waiting *out_waiting)
+bool belay_async_is_waiting(const struct belay_async *call, struct belay_waiting *out_waiting)
 {
     const struct op *op = &call->op;
     int64_t now_ms = clock_boot_ms();
@@ -235,7 +235,7 @@ bool belay_call_waits(const struct belay_call *call, struct belay_waiting *out_w
     return true;
 }
 
-void belay_call_forget(struct belay_call *call)
+void belay_async_abandon(struct belay_async *call)
 {
     if (call->is_out) {
         call->is_forgotten = true;
@@ -246,14 +246,14 @@ void belay_call_forget(struct belay_call *call)
     call_free(call);
 }
 
-bool belay_call_is_in_trouble(const struct belay_call *call)
+bool belay_async_is_retrying(const struct belay_async *call)
 {
     return call->op.faults > 0;
 }
 
 /* ---- carrying out ---- */
 
-static void finish(struct belay_client *client, struct belay_call *call)
+static void finish(struct belay_client *client, struct belay_async *call)
 {
     struct belay_info info;
     enum belay_code code;
@@ -270,7 +270,7 @@ static void finish(struct belay_client *client, struct belay_call *call)
     call_free(call);
 }
 
-static void settle(struct belay_client *client, struct belay_call *call)
+static void settle(struct belay_client *client, struct belay_async *call)
 {
     while (call->op.want == OP_COMMIT || call->op.want == OP_GET) {
         call->was_woken = false;
@@ -291,7 +291,7 @@ static void settle(struct belay_client *client, struct belay_call *call)
     }
 }
 
-static void carry_on(struct belay_client *client, struct belay_call *call)
+static void carry_on(struct belay_client *client, struct belay_async *call)
 {
     if (client->threads == NULL) {
         client_wait_ends(client, &call->looker);
@@ -303,10 +303,10 @@ static void carry_on(struct belay_client *client, struct belay_call *call)
 }
 
 /* Go on with a call to which the store has answered. */
-static void resume(struct belay_client *client, struct belay_call *call)
+static void resume(struct belay_client *client, struct belay_async *call)
 {
     if (call->is_forgotten) {
-        belay_call_forget(call);
+        belay_async_abandon(call);
         return;
     }
     step_tell(client, &call->op, call->step);
@@ -353,7 +353,7 @@ static void wake_now(struct belay_client *client)
 
 void calls_wake(struct belay_client *client, const char *lock_id, bool at_once)
 {
-    struct belay_call *call;
+    struct belay_async *call;
 
     if (!atomic_load(&client->has_turns)) {
         return;
@@ -373,7 +373,7 @@ void calls_wake(struct belay_client *client, const char *lock_id, bool at_once)
     }
 }
 
-static struct belay_call *next_call(struct belay_client *client)
+static struct belay_async *next_call(struct belay_client *client)
 {
     struct call_table *calls = &client->calls;
 
@@ -384,11 +384,11 @@ static struct belay_call *next_call(struct belay_client *client)
  * What is due is looked up once: if many wait and each look takes its time, the
  * first would be due again before the last had its turn, and this would never end.
  */
-int64_t belay_client_turn(struct belay_client *client)
+int64_t belay_client_poll(struct belay_client *client)
 {
     struct call_table *calls = &client->calls;
     int64_t now_ms = clock_boot_ms();
-    struct belay_call *call;
+    struct belay_async *call;
 
     if (!atomic_load(&client->has_turns)) {
         client->turn_thread = pthread_self();
@@ -423,7 +423,7 @@ bool belay_client_is_synced(struct belay_client *client)
 
 void calls_drop(struct belay_client *client)
 {
-    struct belay_call *call;
+    struct belay_async *call;
 
     threads_stop(client);
     wake_now(client);

@@ -21,20 +21,20 @@ static size_t bucket_of(const char *lock_id)
 
 /* ---- the heap ---- */
 
-static void heap_put(struct call_table *table, size_t at, struct belay_call *call)
+static void heap_put(struct call_table *table, size_t at, struct belay_async *call)
 {
     table->heap[at] = call;
     call->heap_at = at + 1;
 }
 
-static bool is_sooner(const struct belay_call *a, const struct belay_call *b)
+static bool is_sooner(const struct belay_async *a, const struct belay_async *b)
 {
     return a->op.wait_until_ms < b->op.wait_until_ms;
 }
 
 static void heap_rise(struct call_table *table, size_t at)
 {
-    struct belay_call *call = table->heap[at];
+    struct belay_async *call = table->heap[at];
 
     for (; at > 0 && is_sooner(call, table->heap[(at - 1) / 2]); at = (at - 1) / 2) {
         heap_put(table, at, table->heap[(at - 1) / 2]);
@@ -44,7 +44,7 @@ static void heap_rise(struct call_table *table, size_t at)
 
 static void heap_sink(struct call_table *table, size_t at)
 {
-    struct belay_call *call = table->heap[at];
+    struct belay_async *call = table->heap[at];
 
     for (;;) {
         size_t child = 2 * at + 1;
@@ -61,7 +61,7 @@ static void heap_sink(struct call_table *table, size_t at)
     heap_put(table, at, call);
 }
 
-static void heap_remove(struct call_table *table, struct belay_call *call)
+static void heap_remove(struct call_table *table, struct belay_async *call)
 {
     size_t at = call->heap_at - 1;
 
@@ -77,11 +77,11 @@ static void heap_remove(struct call_table *table, struct belay_call *call)
     }
 }
 
-bool call_table_wait(struct call_table *table, struct belay_call *call)
+bool call_table_wait(struct call_table *table, struct belay_async *call)
 {
     if (table->n_heap == table->cap_heap) {
         size_t cap = table->cap_heap == 0 ? 64 : table->cap_heap * 2;
-        struct belay_call **heap = realloc(table->heap, cap * sizeof(struct belay_call *));
+        struct belay_async **heap = realloc(table->heap, cap * sizeof(struct belay_async *));
 
         if (heap == NULL) {
             return false;
@@ -94,7 +94,7 @@ bool call_table_wait(struct call_table *table, struct belay_call *call)
     return true;
 }
 
-void call_table_hasten(struct call_table *table, struct belay_call *call, int64_t at_ms)
+void call_table_hasten(struct call_table *table, struct belay_async *call, int64_t at_ms)
 {
     if (at_ms < call->op.wait_until_ms) {
         call->op.wait_until_ms = at_ms;
@@ -102,17 +102,17 @@ void call_table_hasten(struct call_table *table, struct belay_call *call, int64_
     }
 }
 
-struct belay_call *call_table_soonest(const struct call_table *table)
+struct belay_async *call_table_soonest(const struct call_table *table)
 {
     return table->n_heap == 0 ? NULL : table->heap[0];
 }
 
 /* ---- by id ---- */
 
-bool call_table_add(struct call_table *table, struct belay_call *call)
+bool call_table_add(struct call_table *table, struct belay_async *call)
 {
     if (table->buckets == NULL) {
-        table->buckets = calloc(BUCKETS, sizeof(struct belay_call *));
+        table->buckets = calloc(BUCKETS, sizeof(struct belay_async *));
         table->ready_end = &table->ready;
     }
     if (table->buckets == NULL) {
@@ -124,9 +124,9 @@ bool call_table_add(struct call_table *table, struct belay_call *call)
     return true;
 }
 
-struct belay_call *call_table_find(struct call_table *table, const char *lock_id)
+struct belay_async *call_table_find(struct call_table *table, const char *lock_id)
 {
-    struct belay_call *call = table->buckets == NULL ? NULL : table->buckets[bucket_of(lock_id)];
+    struct belay_async *call = table->buckets == NULL ? NULL : table->buckets[bucket_of(lock_id)];
 
     while (call != NULL && strcmp(call->op.request.lock_id, lock_id) != 0) {
         call = call->next_in_bucket;
@@ -135,9 +135,9 @@ struct belay_call *call_table_find(struct call_table *table, const char *lock_id
 }
 
 /* One that is ready is removed only if it is forgotten in the turn in which it came. */
-static void ready_remove(struct call_table *table, struct belay_call *call)
+static void ready_remove(struct call_table *table, struct belay_async *call)
 {
-    struct belay_call **at = &table->ready;
+    struct belay_async **at = &table->ready;
 
     if (!call->is_ready) {
         return;
@@ -152,9 +152,9 @@ static void ready_remove(struct call_table *table, struct belay_call *call)
     call->is_ready = false;
 }
 
-void call_table_remove(struct call_table *table, struct belay_call *call)
+void call_table_remove(struct call_table *table, struct belay_async *call)
 {
-    struct belay_call **at = &table->buckets[call->bucket];
+    struct belay_async **at = &table->buckets[call->bucket];
 
     heap_remove(table, call);
     ready_remove(table, call);
@@ -166,7 +166,7 @@ void call_table_remove(struct call_table *table, struct belay_call *call)
     }
 }
 
-struct belay_call *call_table_any(const struct call_table *table)
+struct belay_async *call_table_any(const struct call_table *table)
 {
     for (size_t i = 0; table->buckets != NULL && i < BUCKETS; i++) {
         if (table->buckets[i] != NULL) {
@@ -178,7 +178,7 @@ struct belay_call *call_table_any(const struct call_table *table)
 
 /* ---- ready ---- */
 
-void call_table_set_ready(struct call_table *table, struct belay_call *call)
+void call_table_set_ready(struct call_table *table, struct belay_async *call)
 {
     if (call->is_ready) {
         return;
@@ -190,9 +190,9 @@ void call_table_set_ready(struct call_table *table, struct belay_call *call)
     table->ready_end = &call->next_ready;
 }
 
-struct belay_call *call_table_next_ready(struct call_table *table)
+struct belay_async *call_table_next_ready(struct call_table *table)
 {
-    struct belay_call *call = table->ready;
+    struct belay_async *call = table->ready;
 
     if (call == NULL) {
         return NULL;

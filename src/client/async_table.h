@@ -18,45 +18,45 @@ struct client_step {
 
 /* Those of a client, by lock id and by when they want to look again. */
 struct call_table {
-    struct belay_call **buckets; /* owned; NULL until there is a first call */
-    struct belay_call **heap;    /* owned; waiting, soonest first */
+    struct belay_async **buckets; /* owned; NULL until there is a first call */
+    struct belay_async **heap;    /* owned; waiting, soonest first */
     size_t n_heap;
     size_t cap_heap;
-    struct belay_call *ready; /* in the order in which they became so */
-    struct belay_call **ready_end;
+    struct belay_async *ready; /* in the order in which they became so */
+    struct belay_async **ready_end;
 };
 
-struct belay_call {
-    struct belay_call *next_in_bucket;
+struct belay_async {
+    struct belay_async *next_in_bucket;
     size_t bucket;
-    struct belay_call *next_ready;
+    struct belay_async *next_ready;
     bool is_ready;
     bool is_out;       /* a thread asks the store for it: then nobody else may touch op or step */
     bool was_woken;    /* meanwhile: what it is being told may be out of date */
     bool is_forgotten; /* meanwhile: it ends when the thread has come back */
     size_t heap_at;    /* place in the heap, plus 1; 0: not in it */
     struct pool_job job;
-    struct client_step *step;     /* owned; for the thread; NULL: none has asked yet */
-    struct belay_call *next_back; /* threads.c */
+    struct client_step *step;      /* owned; for the thread; NULL: none has asked yet */
+    struct belay_async *next_back; /* threads.c */
     struct looker looker;
     struct belay_client *client; /* borrowed */
-    belay_call_fn fn;
+    belay_async_fn fn;
     void *context;
     struct op op;
     struct belay_meta metadata[]; /* what op.request borrows: this, and behind it all its texts */
 };
 
-bool call_table_add(struct call_table *table, struct belay_call *call);
-void call_table_remove(struct call_table *table, struct belay_call *call);
-struct belay_call *call_table_find(struct call_table *table, const char *lock_id);
-void call_table_set_ready(struct call_table *table, struct belay_call *call);
-struct belay_call *call_table_next_ready(struct call_table *table);
+bool call_table_add(struct call_table *table, struct belay_async *call);
+void call_table_remove(struct call_table *table, struct belay_async *call);
+struct belay_async *call_table_find(struct call_table *table, const char *lock_id);
+void call_table_set_ready(struct call_table *table, struct belay_async *call);
+struct belay_async *call_table_next_ready(struct call_table *table);
 /* Have it wait until op.wait_until_ms. False without memory. */
-bool call_table_wait(struct call_table *table, struct belay_call *call);
+bool call_table_wait(struct call_table *table, struct belay_async *call);
 /* One that waits is to do so no longer than until then. */
-void call_table_hasten(struct call_table *table, struct belay_call *call, int64_t at_ms);
-struct belay_call *call_table_soonest(const struct call_table *table); /* NULL: none waits */
-struct belay_call *call_table_any(const struct call_table *table);
+void call_table_hasten(struct call_table *table, struct belay_async *call, int64_t at_ms);
+struct belay_async *call_table_soonest(const struct call_table *table); /* NULL: none waits */
+struct belay_async *call_table_any(const struct call_table *table);
 void call_table_release(struct call_table *table);
 
 #endif

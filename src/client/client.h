@@ -174,9 +174,9 @@ void calls_drop(struct belay_client *client);
 /* ---- threads that ask the store for calls (threads.c) ---- */
 
 /* False: no thread can be had, or no memory, so the turn must ask itself. */
-bool threads_ask(struct belay_client *client, struct belay_call *call);
+bool threads_ask(struct belay_client *client, struct belay_async *call);
 /* The next call that was answered, or NULL. */
-struct belay_call *threads_next(struct belay_client *client);
+struct belay_async *threads_next(struct belay_client *client);
 void threads_stop(
     struct belay_client *client); /* waits for what is under way; then the calls can be dropped */
 

@@ -13,8 +13,8 @@
 struct threads {
     struct pool *pool; /* owned */
     pthread_mutex_t mutex;
-    struct belay_call *back; /* answered, in order; under the mutex */
-    struct belay_call **back_end;
+    struct belay_async *back; /* answered, in order; under the mutex */
+    struct belay_async **back_end;
     void (*wake)(void *context);
     void *context;
 };
@@ -47,7 +47,8 @@ enum belay_code belay_client_use_threads(struct belay_client *client, size_t n, 
 
 static void ask(struct pool_job *job)
 {
-    struct belay_call *call = (struct belay_call *)(void *)((char *)job - offsetof(struct belay_call, job));
+    struct belay_async *call =
+        (struct belay_async *)(void *)((char *)job - offsetof(struct belay_async, job));
     struct belay_client *client = call->client;
     struct threads *threads = client->threads;
 
@@ -61,7 +62,7 @@ static void ask(struct pool_job *job)
     threads->wake(threads->context);
 }
 
-bool threads_ask(struct belay_client *client, struct belay_call *call)
+bool threads_ask(struct belay_client *client, struct belay_async *call)
 {
     if (call->step == NULL && (call->step = calloc(1, sizeof *call->step)) == NULL) {
         return false;
@@ -74,10 +75,10 @@ bool threads_ask(struct belay_client *client, struct belay_call *call)
     return call->is_out;
 }
 
-struct belay_call *threads_next(struct belay_client *client)
+struct belay_async *threads_next(struct belay_client *client)
 {
     struct threads *threads = client->threads;
-    struct belay_call *call;
+    struct belay_async *call;
 
     (void)pthread_mutex_lock(&threads->mutex);
     call = threads->back;

@@ -173,7 +173,7 @@ void turn_end(void *context)
 {
     struct server *server = context;
     struct turn *turn = &server->turn;
-    int64_t next_ms = belay_client_turn(server->client);
+    int64_t next_ms = belay_client_poll(server->client);
 
     turn->number++;
     if (server->http == NULL) {

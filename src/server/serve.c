@@ -579,13 +579,13 @@ static void finish(struct run *run)
     turn_close(server);
     if (server->client != NULL && server->loop != NULL) {
         hooks_end(server);
-        (void)belay_client_turn(server->client); /* those who left the line at the very end */
+        (void)belay_client_poll(server->client); /* those who left the line at the very end */
     }
     http_server_close(server->http);
     server->http = NULL;
     asks_end(server);
     if (server->client != NULL && server->loop != NULL) {
-        (void)belay_client_turn(server->client);
+        (void)belay_client_poll(server->client);
     }
     state_pool_close(server->states);
     delays_release(&server->delays);

@@ -45,7 +45,7 @@ void *__wrap_dlopen(const char *path, int flags)
 static void before_sleep(void *context)
 {
     (void)context;
-    (void)belay_client_turn(server->client);
+    (void)belay_client_poll(server->client);
     hooks_pump(server);
     feed_pump(server->feed);
     server->log.out.len = 0;
@@ -123,10 +123,10 @@ static void tear_down(void)
     if (server == NULL) {
         return;
     }
-    (void)belay_client_turn(server->client);
+    (void)belay_client_poll(server->client);
     http_server_close(server->http);
     jobs_close(server);
-    (void)belay_client_turn(server->client);
+    (void)belay_client_poll(server->client);
     delays_release(&server->delays);
     waits_release(server->waits);
     state_pool_close(server->states);

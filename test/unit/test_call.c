@@ -64,13 +64,13 @@ static void hear(void *context, enum belay_code code, const struct belay_info *i
 }
 
 static void acquire(struct fixture *f, const char *id, int64_t wait_ms, struct heard *heard,
-                    struct belay_call **call)
+                    struct belay_async **call)
 {
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
 
     options.lock_id = id;
     options.wait_ms = wait_ms;
-    assert_int_equal(belay_call_acquire(f->client, "k", &options, hear, heard, call, NULL), BELAY_OK);
+    assert_int_equal(belay_async_acquire(f->client, "k", &options, hear, heard, call, NULL), BELAY_OK);
 }
 
 static void nothing_happens_outside_of_a_turn(void **state)
@@ -83,7 +83,7 @@ static void nothing_happens_outside_of_a_turn(void **state)
     (void)memstore_records(f->data, &n);
     assert_int_equal(n, 0);
     assert_int_equal(heard.times, 0);
-    assert_true(belay_client_turn(f->client) == INT64_MAX);
+    assert_true(belay_client_poll(f->client) == INT64_MAX);
     assert_int_equal(heard.times, 1);
     assert_int_equal(heard.code, BELAY_OK);
     assert_true(heard.token > 0);
@@ -102,26 +102,26 @@ static void waiters_get_it_in_order_and_in_the_turn_of_the_release(void **state)
 
     memset(heard, 0, sizeof heard);
     acquire(f, "first", 0, &first, NULL);
-    (void)belay_client_turn(f->client);
+    (void)belay_client_poll(f->client);
     for (int i = 0; i < N; i++) {
         heard[i].counter = &counter;
         (void)snprintf(id, sizeof id, "id-%d", i);
         acquire(f, id, 60000, &heard[i], NULL);
     }
-    assert_true(belay_client_turn(f->client) < INT64_MAX);
+    assert_true(belay_client_poll(f->client) < INT64_MAX);
     assert_int_equal(counter, 0);
-    assert_int_equal(belay_call_release(f->client, "k", "first", BELAY_OUTCOME_COMPLETED, hear, &done, NULL),
+    assert_int_equal(belay_async_release(f->client, "k", "first", BELAY_OUTCOME_COMPLETED, hear, &done, NULL),
                      BELAY_OK);
     for (int i = 0; i < N; i++) {
-        (void)belay_client_turn(f->client);
+        (void)belay_client_poll(f->client);
         assert_int_equal(counter, i + 1);
         assert_int_equal(heard[i].order, i);
         assert_int_equal(heard[i].code, BELAY_OK);
         (void)snprintf(id, sizeof id, "id-%d", i);
-        assert_int_equal(belay_call_release(f->client, "k", id, BELAY_OUTCOME_COMPLETED, hear, &done, NULL),
+        assert_int_equal(belay_async_release(f->client, "k", id, BELAY_OUTCOME_COMPLETED, hear, &done, NULL),
                          BELAY_OK);
     }
-    (void)belay_client_turn(f->client);
+    (void)belay_client_poll(f->client);
     assert_int_equal(done.times, N + 1);
     assert_int_equal(done.code, BELAY_OK);
 }
@@ -138,15 +138,15 @@ static void who_is_next_looks_at_a_new_lease_in_the_turn_after(void **state)
     acquire(f, "a", 0, &heard[0], NULL);
     acquire(f, "b", 60000, &heard[1], NULL);
     acquire(f, "c", 60000, &heard[2], NULL);
-    assert_true(belay_client_turn(f->client) > began_ms);
-    assert_int_equal(belay_call_release(f->client, "k", "a", BELAY_OUTCOME_COMPLETED, hear, &done, NULL),
+    assert_true(belay_client_poll(f->client) > began_ms);
+    assert_int_equal(belay_async_release(f->client, "k", "a", BELAY_OUTCOME_COMPLETED, hear, &done, NULL),
                      BELAY_OK);
-    next_ms = belay_client_turn(f->client);
+    next_ms = belay_client_poll(f->client);
     assert_int_equal(heard[1].code, BELAY_OK);
     assert_int_equal(heard[1].times, 1);
     assert_true(next_ms <= belay_now_boot_ms());
     began_ms = belay_now_boot_ms();
-    assert_true(belay_client_turn(f->client) > began_ms);
+    assert_true(belay_client_poll(f->client) > began_ms);
     assert_int_equal(heard[2].times, 0);
 }
 
@@ -155,15 +155,15 @@ static void a_cancelled_call_leaves_the_line(void **state)
     struct fixture *f = *state;
     struct heard holder = { 0 };
     struct heard waiter = { 0 };
-    struct belay_call *call;
+    struct belay_async *call;
     struct belay_info *info;
 
     acquire(f, "a", 0, &holder, NULL);
     acquire(f, "b", 60000, &waiter, &call);
-    (void)belay_client_turn(f->client);
+    (void)belay_client_poll(f->client);
     assert_int_equal(waiter.times, 0);
-    belay_call_cancel(call);
-    assert_true(belay_client_turn(f->client) == INT64_MAX);
+    belay_async_cancel(call);
+    assert_true(belay_client_poll(f->client) == INT64_MAX);
     assert_int_equal(waiter.times, 1);
     assert_int_equal(waiter.code, BELAY_CANCELLED);
     assert_int_equal(belay_get(f->client, "k", &info, NULL), BELAY_OK);
@@ -180,9 +180,9 @@ static void the_second_call_of_an_id_that_is_under_way_is_refused(void **state)
 
     acquire(f, "a", 0, &heard, NULL);
     options.lock_id = "a";
-    assert_int_equal(belay_call_acquire(f->client, "k", &options, hear, &heard, NULL, &err), BELAY_INVALID);
+    assert_int_equal(belay_async_acquire(f->client, "k", &options, hear, &heard, NULL, &err), BELAY_INVALID);
     assert_non_null(strstr(err.text, "under way"));
-    (void)belay_client_turn(f->client);
+    (void)belay_client_poll(f->client);
     assert_int_equal(heard.times, 1);
 }
 
@@ -195,11 +195,12 @@ static void who_is_not_the_holder_changes_nothing(void **state)
     struct belay_info *info;
 
     acquire(f, "a", 0, &holder, NULL);
-    assert_int_equal(belay_call_renew(f->client, "k", "b", 0, hear, &other, NULL), BELAY_OK);
-    (void)belay_client_turn(f->client);
+    assert_int_equal(belay_async_renew(f->client, "k", "b", 0, hear, &other, NULL), BELAY_OK);
+    (void)belay_client_poll(f->client);
     assert_int_equal(other.code, BELAY_NOT_HOLDER);
-    assert_int_equal(belay_call_force(f->client, "k", "b", "admin", "why not", hear, &other, NULL), BELAY_OK);
-    (void)belay_client_turn(f->client);
+    assert_int_equal(belay_async_force_release(f->client, "k", "b", "admin", "why not", hear, &other, NULL),
+                     BELAY_OK);
+    (void)belay_client_poll(f->client);
     assert_int_equal(other.code, BELAY_NOT_HOLDER);
     assert_int_equal(belay_get(f->client, "k", &info, NULL), BELAY_OK);
     assert_string_equal(info->lock_id, "a");
@@ -215,7 +216,7 @@ static void what_is_under_way_when_the_client_closes_is_forgotten(void **state)
 
     acquire(f, "a", 0, &holder, NULL);
     acquire(f, "b", 60000, &waiter, NULL);
-    (void)belay_client_turn(f->client);
+    (void)belay_client_poll(f->client);
     acquire(f, "c", 60000, &waiter, NULL);
     assert_int_equal(waiter.times, 0); /* and the sanitizer finds nothing lost after tear_down */
 }
@@ -224,21 +225,21 @@ static void who_is_forgotten_before_its_first_turn_leaves_the_others(void **stat
 {
     struct fixture *f = *state;
     struct heard heard[3] = { 0 };
-    struct belay_call *calls[3];
+    struct belay_async *calls[3];
 
     acquire(f, "a", 60000, &heard[0], &calls[0]);
     acquire(f, "b", 60000, &heard[1], &calls[1]);
     acquire(f, "c", 60000, &heard[2], &calls[2]);
-    belay_call_forget(calls[2]);
-    belay_call_forget(calls[0]);
-    (void)belay_client_turn(f->client);
+    belay_async_abandon(calls[2]);
+    belay_async_abandon(calls[0]);
+    (void)belay_client_poll(f->client);
     assert_int_equal(heard[1].code, BELAY_OK);
     assert_int_equal(heard[0].times + heard[2].times, 0);
     acquire(f, "d", 60000, &heard[0], &calls[0]); /* and the list of who is ready is as it was */
-    (void)belay_client_turn(f->client);
-    assert_int_equal(belay_call_release(f->client, "k", "b", BELAY_OUTCOME_COMPLETED, hear, &heard[2], NULL),
+    (void)belay_client_poll(f->client);
+    assert_int_equal(belay_async_release(f->client, "k", "b", BELAY_OUTCOME_COMPLETED, hear, &heard[2], NULL),
                      BELAY_OK);
-    (void)belay_client_turn(f->client);
+    (void)belay_client_poll(f->client);
     assert_int_equal(heard[0].code, BELAY_OK);
     assert_int_equal(heard[0].times, 1);
 }
@@ -292,7 +293,7 @@ static void one_commit(struct fixture *f)
 {
     assert_int_equal(sem_post(&gate), 0);
     assert_int_equal(sem_wait(&news), 0);
-    (void)belay_client_turn(f->client);
+    (void)belay_client_poll(f->client);
 }
 
 static void who_is_forgotten_while_a_thread_asks_for_it_hears_nothing(void **state)
@@ -300,29 +301,29 @@ static void who_is_forgotten_while_a_thread_asks_for_it_hears_nothing(void **sta
     struct fixture *f = *state;
     struct heard heard = { 0 };
     struct heard other = { 0 };
-    struct belay_call *call;
+    struct belay_async *call;
 
     acquire(f, "a", 60000, &heard, &call);
-    (void)belay_client_turn(f->client); /* the thread stands at the gate */
-    belay_call_forget(call);
+    (void)belay_client_poll(f->client); /* the thread stands at the gate */
+    belay_async_abandon(call);
     one_commit(f);
     assert_int_equal(heard.times, 0);
-    assert_false(belay_client_has_call(f->client, "a"));
+    assert_false(belay_client_has_async(f->client, "a"));
     acquire(f, "a", 0, &other, NULL); /* what it began was done: who asks again with the id has it */
-    (void)belay_client_turn(f->client);
+    (void)belay_client_poll(f->client);
     one_commit(f);
     while (other.times == 0) {
         assert_int_equal(sem_wait(&news), 0);
-        (void)belay_client_turn(f->client);
+        (void)belay_client_poll(f->client);
     }
     assert_int_equal(other.code, BELAY_OK);
 }
 
-static bool stands_in_line(struct belay_call *call)
+static bool stands_in_line(struct belay_async *call)
 {
     struct belay_waiting waiting;
 
-    return belay_call_waits(call, &waiting);
+    return belay_async_is_waiting(call, &waiting);
 }
 
 static void who_is_forgotten_in_line_leaves_its_neighbour_there(void **state)
@@ -330,30 +331,30 @@ static void who_is_forgotten_in_line_leaves_its_neighbour_there(void **state)
     struct fixture *f = *state;
     struct heard holder = { 0 };
     struct heard heard[2] = { 0 };
-    struct belay_call *calls[2];
+    struct belay_async *calls[2];
 
     for (int i = 0; i < 20; i++) {
         assert_int_equal(sem_post(&gate), 0);
     }
     acquire(f, "holder", 0, &holder, NULL);
-    (void)belay_client_turn(f->client);
+    (void)belay_client_poll(f->client);
     while (holder.times == 0) {
         assert_int_equal(sem_wait(&news), 0);
-        (void)belay_client_turn(f->client);
+        (void)belay_client_poll(f->client);
     }
     acquire(f, "a", 60000, &heard[0], &calls[0]);
     acquire(f, "b", 60000, &heard[1], &calls[1]);
-    (void)belay_client_turn(f->client);
+    (void)belay_client_poll(f->client);
     while (!stands_in_line(calls[0]) || !stands_in_line(calls[1])) {
         assert_int_equal(sem_wait(&news), 0);
-        (void)belay_client_turn(f->client);
+        (void)belay_client_poll(f->client);
     }
-    belay_call_forget(calls[0]);
-    belay_call_cancel(calls[1]);
-    (void)belay_client_turn(f->client);
+    belay_async_abandon(calls[0]);
+    belay_async_cancel(calls[1]);
+    (void)belay_client_poll(f->client);
     while (heard[1].times == 0) {
         assert_int_equal(sem_wait(&news), 0);
-        (void)belay_client_turn(f->client);
+        (void)belay_client_poll(f->client);
     }
     assert_int_equal(heard[1].code, BELAY_CANCELLED);
     assert_int_equal(heard[0].times, 0);

@@ -293,10 +293,10 @@ static int turn_until_heard(struct fixture *f, int n, bool same_key)
         char key[32];
 
         (void)snprintf(key, sizeof key, "key-%d", same_key ? 0 : i);
-        assert_int_equal(belay_call_acquire(f->client, key, &options, hear, &heard, NULL, NULL), BELAY_OK);
+        assert_int_equal(belay_async_acquire(f->client, key, &options, hear, &heard, NULL, NULL), BELAY_OK);
     }
     while (heard < n) {
-        int64_t left = belay_client_turn(f->client) - belay_now_boot_ms();
+        int64_t left = belay_client_poll(f->client) - belay_now_boot_ms();
 
         (void)poll(NULL, 0, left < 1 ? 1 : left > 100 ? 100 : (int)left);
     }

@@ -212,7 +212,7 @@ void handle_adopt(struct exchange *x)
     options.outlives_process = true;
     follow_adopter(x, options.lock_id);
     if ((body.locked_by != NULL && make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK) ||
-        belay_call_adopt(x->server->client, x->key, body.lock_id, &options, on_changed, x, &err) !=
+        belay_async_adopt(x->server->client, x->key, body.lock_id, &options, on_changed, x, &err) !=
             BELAY_OK) {
         reply_error(x, &err);
     }
@@ -230,7 +230,7 @@ void handle_renew(struct exchange *x)
     }
     follow_holder(x, body.lock_id);
     (void)snprintf(x->found_id, sizeof x->found_id, "%s", body.lock_id == NULL ? "" : body.lock_id);
-    if (belay_call_renew(x->server->client, x->key, body.lock_id, body.ttl_ms, on_renewed, x, &err) !=
+    if (belay_async_renew(x->server->client, x->key, body.lock_id, body.ttl_ms, on_renewed, x, &err) !=
         BELAY_OK) {
         reply_error(x, &err);
     }
@@ -254,7 +254,7 @@ void handle_release(struct exchange *x)
     wait_abandon(x, body.lock_id);
     (void)hook_leave(x, body.lock_id);
     follow_holder(x, body.lock_id);
-    if (belay_call_release(x->server->client, x->key, body.lock_id, outcome, on_changed, x, &err) !=
+    if (belay_async_release(x->server->client, x->key, body.lock_id, outcome, on_changed, x, &err) !=
         BELAY_OK) {
         reply_error(x, &err);
     }
@@ -335,8 +335,8 @@ void handle_force(struct exchange *x)
     }
     if (code == BELAY_OK) {
         body.lock_id = body.lock_id == NULL ? x->found_id : body.lock_id;
-        code =
-            belay_call_force(x->server->client, x->key, body.lock_id, by, body.reason, on_changed, x, &err);
+        code = belay_async_force_release(x->server->client, x->key, body.lock_id, by, body.reason, on_changed,
+                                         x, &err);
     }
     if (code != BELAY_OK) {
         reply_error(x, &err);

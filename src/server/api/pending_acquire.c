@@ -148,7 +148,7 @@ static json_t *position_of(const struct wait *wait, const struct belay_info *inf
 static json_t *seen_by_call(const struct wait *wait, const struct exchange *x, struct belay_error *err)
 {
     struct belay_waiting waiting = { 0 };
-    bool waits = wait->call != NULL && belay_call_waits(wait->call, &waiting);
+    bool waits = wait->call != NULL && belay_async_is_waiting(wait->call, &waiting);
 
     (void)error_set(err, BELAY_HELD, "lock '%s' is not free yet", wait->key);
     if (waits && waiting.holder != NULL) {
@@ -168,7 +168,7 @@ static bool say_trouble(const struct wait *wait, struct exchange *x)
 {
     struct belay_error err = BELAY_ERROR_INIT;
 
-    if (wait->call == NULL || !belay_call_is_in_trouble(wait->call)) {
+    if (wait->call == NULL || !belay_async_is_retrying(wait->call)) {
         return false;
     }
     (void)error_set(&err, BELAY_UNREACHABLE,
@@ -263,8 +263,8 @@ static void pass_on(struct wait *wait)
 
     log_note(&server->log, LOG_INFO, "unclaimed", "'%s' was granted to %s, who is gone; it is released",
              wait->key, wait->owner);
-    if (belay_call_release(server->client, wait->key, wait->lock_id, BELAY_OUTCOME_FAILED, ignore_end, server,
-                           &err) != BELAY_OK) {
+    if (belay_async_release(server->client, wait->key, wait->lock_id, BELAY_OUTCOME_FAILED, ignore_end,
+                            server, &err) != BELAY_OK) {
         ignore_end(server, BELAY_BUG, NULL, &err);
     }
     belay_error_release(&err);
@@ -318,7 +318,7 @@ static void leave(struct wait *wait)
 {
     set_state(wait, WAIT_LEAVING);
     loop_timer_cancel(wait->server->loop, &wait->timer);
-    belay_call_cancel(wait->call);
+    belay_async_cancel(wait->call);
 }
 
 static void end_slice(struct wait *wait)
@@ -340,7 +340,7 @@ static bool look_longer(struct wait *wait)
     struct belay_waiting waiting;
 
     if (wait->server->asks == NULL || wait->call == NULL || wait->looked_ms >= LOOK_MAX_MS ||
-        belay_call_is_in_trouble(wait->call) || belay_call_waits(wait->call, &waiting)) {
+        belay_async_is_retrying(wait->call) || belay_async_is_waiting(wait->call, &waiting)) {
         return false;
     }
     wait->looked_ms += LOOK_MS;
@@ -478,15 +478,15 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
     }
     copy.wait_ms = wait->can_wait ? BELAY_WAIT_FOREVER : 0;
     follow_trace(x, &copy, id);
-    code = belay_call_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
+    code = belay_async_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
     may_be_busy = code == BELAY_INVALID && wait->has_id &&
                   belay_key_check(x->server->config, NULL, x->key, NULL) == BELAY_OK;
     if (may_be_busy) {
         /* Perhaps a renewal or a release with this id is still to be done, in this very turn. */
-        (void)belay_client_turn(client);
-        code = belay_call_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
+        (void)belay_client_poll(client);
+        code = belay_async_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
     }
-    if (code == BELAY_INVALID && may_be_busy && belay_client_has_call(client, wait->lock_id)) {
+    if (code == BELAY_INVALID && may_be_busy && belay_client_has_async(client, wait->lock_id)) {
         free(wait);
         reply_problem(x, 503, "busy",
                       "another request with this lock_id is under way; ask again in a moment");
@@ -511,7 +511,7 @@ bool wait_resume(struct exchange *x, const char *lock_id, int64_t wait_ms)
         return true;
     }
     if (wait != NULL && (wait->state == WAIT_LEAVING || (!wait->can_wait && wait->call != NULL))) {
-        (void)belay_client_turn(server->client); /* it ends here, one way or another */
+        (void)belay_client_poll(server->client); /* it ends here, one way or another */
         wait = find_wait(server->waits, lock_id);
     }
     if (wait != NULL && wait->state == WAIT_UNCLAIMED) {
@@ -619,7 +619,7 @@ void waits_stop(struct server *server)
                               "the server is stopping; ask again with the same lock_id in a moment");
             }
             if (wait->has_id && wait->state != WAIT_LEAVING) {
-                belay_call_forget(wait->call); /* the place is kept in the store, for who comes back */
+                belay_async_abandon(wait->call); /* the place is kept in the store, for who comes back */
                 drop(wait);
             } else if (wait->state != WAIT_LEAVING) {
                 leave(wait);

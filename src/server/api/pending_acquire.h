@@ -32,13 +32,13 @@ struct exchange;
 
 struct wait {
     struct wait *next;
-    struct wait **bucket;    /* of waits.buckets */
-    struct server *server;   /* borrowed */
-    struct belay_call *call; /* NULL: it has ended */
-    struct exchange *x;      /* who is to be answered; NULL: nobody is there */
-    struct timer timer;      /* the end of the slice, of the grace, of the claim */
-    uint64_t client;         /* a hash of who waits, from where and for what */
-    struct wait *next_kept;  /* while it is KEPT: of the same bucket of waits.kept */
+    struct wait **bucket;     /* of waits.buckets */
+    struct server *server;    /* borrowed */
+    struct belay_async *call; /* NULL: it has ended */
+    struct exchange *x;       /* who is to be answered; NULL: nobody is there */
+    struct timer timer;       /* the end of the slice, of the grace, of the claim */
+    uint64_t client;          /* a hash of who waits, from where and for what */
+    struct wait *next_kept;   /* while it is KEPT: of the same bucket of waits.kept */
     struct wait **kept_back;
     enum wait_state state;
     bool has_id;                    /* the client named it: it can ask again */

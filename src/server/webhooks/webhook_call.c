@@ -124,8 +124,8 @@ static void give_up(struct hook *hook, const char *why)
     (void)snprintf(by, sizeof by, "webhook %.120s: %.100s", hook->host, why);
     log_note(&server->log, LOG_WARN, "webhook", "'%s' for %s: %s: %s, after %d tries; the lock is released",
              hook->key, hook->owner, hook->host, why, hook->attempt);
-    if (belay_call_release_by(server->client, hook->key, hook->lock_id, BELAY_OUTCOME_FAILED, by, on_released,
-                              server, &err) != BELAY_OK) {
+    if (belay_async_release_by(server->client, hook->key, hook->lock_id, BELAY_OUTCOME_FAILED, by,
+                               on_released, server, &err) != BELAY_OK) {
         on_released(server, err.code, NULL, &err);
     }
     belay_error_release(&err);

@@ -98,7 +98,7 @@ void hook_forget(struct hook *hook)
 static json_t *hook_status(const struct hook *hook, const char *status)
 {
     struct belay_waiting waiting;
-    bool is_waiting = hook->call != NULL && belay_call_waits(hook->call, &waiting);
+    bool is_waiting = hook->call != NULL && belay_async_is_waiting(hook->call, &waiting);
 
     return json_pack("{s:o, s:s, s:o, s:s, s:o, s:o}", "key", wire_text(hook->key), "lock_id", hook->lock_id,
                      "locked_by", wire_text(hook->owner), "status", status, "position",
@@ -154,8 +154,8 @@ static void give_back(struct hook *hook)
     struct server *server = hook->server;
     struct belay_error err = BELAY_ERROR_INIT;
 
-    if (belay_call_release_by(server->client, hook->key, hook->lock_id, BELAY_OUTCOME_FAILED,
-                              "webhook cancelled", on_released, server, &err) != BELAY_OK) {
+    if (belay_async_release_by(server->client, hook->key, hook->lock_id, BELAY_OUTCOME_FAILED,
+                               "webhook cancelled", on_released, server, &err) != BELAY_OK) {
         on_released(server, err.code, NULL, &err);
     }
     belay_error_release(&err);
@@ -224,7 +224,7 @@ static void on_timer(struct timer *timer)
     case HOOK_BEGUN:
     case HOOK_WAITING:
         if (hook->call != NULL) {
-            belay_call_cancel(hook->call);
+            belay_async_cancel(hook->call);
         }
         break;
     case HOOK_TROUBLED:
@@ -258,7 +258,7 @@ static enum belay_code ask(struct hook *hook, struct belay_error *err)
         options.acquired_by = hook->who;
         options.lock_id = hook->lock_id;
         options.wait_ms = BELAY_WAIT_FOREVER; /* until our own timer ends it */
-        code = belay_call_acquire(server->client, hook->key, &options, on_acquired, hook, &hook->call, err);
+        code = belay_async_acquire(server->client, hook->key, &options, on_acquired, hook, &hook->call, err);
     }
     body_release(&body);
     return code;
@@ -274,7 +274,7 @@ static void start(struct hook *hook)
     if (ask(hook, &err) != BELAY_OK) {
         fail(hook, &err);
     } else if (!loop_timer_set(loop, &hook->timer, loop_now_ms(loop) + (left_ms < 0 ? 0 : left_ms))) {
-        belay_call_cancel(hook->call);
+        belay_async_cancel(hook->call);
     }
     belay_error_release(&err);
 }
@@ -424,7 +424,7 @@ static bool abandon(struct hook *hook)
     case HOOK_BEGUN:
     case HOOK_WAITING:
         hook->is_abandoned = true;
-        belay_call_cancel(hook->call);
+        belay_async_cancel(hook->call);
         return true;
     case HOOK_CALLING:
         hook->is_abandoned = true; /* forgotten when the call is back */
@@ -523,7 +523,8 @@ void hooks_pump(struct server *server)
     while (*at != NULL) {
         struct hook *hook = *at;
 
-        if (hook->state == HOOK_BEGUN && hook->call != NULL && !belay_call_waits(hook->call, &waiting)) {
+        if (hook->state == HOOK_BEGUN && hook->call != NULL &&
+            !belay_async_is_waiting(hook->call, &waiting)) {
             at = &hook->next_unanswered; /* the store is still being asked */
             continue;
         }

@@ -68,9 +68,9 @@ struct hook {
     struct hook *next_unanswered;
     struct server *server; /* borrowed */
     enum hook_state state;
-    struct belay_call *call; /* NULL: none is under way */
-    struct exchange *x;      /* who is to be told 202; NULL: told */
-    struct timer timer;      /* the end of the wait; the next try; the end of DONE */
+    struct belay_async *call; /* NULL: none is under way */
+    struct exchange *x;       /* who is to be told 202; NULL: told */
+    struct timer timer;       /* the end of the wait; the next try; the end of DONE */
     bool is_abandoned;
     bool is_ended; /* the wait is over without the lock: that is what is called with */
 
