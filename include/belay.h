@@ -397,7 +397,7 @@ BELAY_API long belay_client_served_by(struct belay_client *client);
 
 /*
  * False when the kill switch (BELAY_DISABLED=1, locking_enabled: false) is on. Then
- * every lock is granted at once and protects nothing; belay_wait_free() returns, and
+ * every lock is granted at once and protects nothing; belay_wait_until_free() returns, and
  * renewing and releasing succeed whatever the store says, also without a store. The
  * ids of locks that are granted without one of the caller's begin with
  * "unprotected-"; they can be released, and not renewed, when locking is on again.
@@ -657,8 +657,9 @@ BELAY_API enum belay_code belay_watch(struct belay_client *client, const char *p
  * Return when the lock is free to be taken, without taking it. BELAY_HELD after
  * wait_ms; options->on_waiting, context and cancel are used, the rest is not.
  */
-BELAY_API enum belay_code belay_wait_free(struct belay_client *client, const char *key,
-                                          const struct belay_lock_options *options, struct belay_error *err);
+BELAY_API enum belay_code belay_wait_until_free(struct belay_client *client, const char *key,
+                                                const struct belay_lock_options *options,
+                                                struct belay_error *err);
 
 /* ---- without blocking, for event loops ---------------------------------- */
 

@@ -142,8 +142,8 @@ static enum belay_code look_if_free(struct free_wait *wait, int64_t *out_wait_ms
     return code;
 }
 
-enum belay_code belay_wait_free(struct belay_client *client, const char *key,
-                                const struct belay_lock_options *options, struct belay_error *err)
+enum belay_code belay_wait_until_free(struct belay_client *client, const char *key,
+                                      const struct belay_lock_options *options, struct belay_error *err)
 {
     struct free_wait wait = { .client = client, .options = options, .began_ms = clock_boot_ms() };
     struct belay_store *store = client->store;

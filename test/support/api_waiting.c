@@ -198,7 +198,7 @@ static void *wait_free(void *context)
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
 
     options.wait_ms = API_PATIENCE_MS;
-    freeing->code = belay_wait_free(freeing->client, freeing->key, &options, NULL);
+    freeing->code = belay_wait_until_free(freeing->client, freeing->key, &options, NULL);
     return NULL;
 }
 
@@ -212,7 +212,7 @@ static void waiting_for_it_to_be_free_takes_nothing(void **state)
     pthread_t thread;
 
     options.wait_ms = 50;
-    assert_int_equal(belay_wait_free(api->rival, api->key, &options, &api->err), BELAY_HELD);
+    assert_int_equal(belay_wait_until_free(api->rival, api->key, &options, &api->err), BELAY_HELD);
     assert_int_equal(pthread_create(&thread, NULL, wait_free, &freeing), 0);
     assert_int_equal(belay_lock_release(held, BELAY_OUTCOME_COMPLETED, &api->err), BELAY_OK);
     (void)pthread_join(thread, NULL);

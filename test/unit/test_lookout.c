@@ -128,7 +128,7 @@ static void *wait_for_it(void *context)
 
     options.wait_ms = waiter->wait_ms;
     if (waiter->only_wait) {
-        waiter->code = belay_wait_free(waiter->f->client, waiter->key, &options, NULL);
+        waiter->code = belay_wait_until_free(waiter->f->client, waiter->key, &options, NULL);
         return NULL;
     }
     waiter->code = belay_lock_acquire(waiter->f->client, waiter->key, &options, &lock, NULL);

@@ -24,7 +24,7 @@ static int exec_wait(struct cli_context *context, const struct options *options)
         wait.on_waiting = waiting_show;
         wait.context = waiting;
         wait.cancel = cli_cancel(context);
-        code = belay_wait_free(client, key, &wait, &err);
+        code = belay_wait_until_free(client, key, &wait, &err);
         waiting_free(waiting);
     }
     if (code == BELAY_OK) {

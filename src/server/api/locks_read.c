@@ -101,7 +101,7 @@ static void ask_free(struct exchange *x)
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT; /* wait_ms 0: a look */
 
-    if (belay_wait_free(x->server->client, x->key, &options, &err) != BELAY_OK) {
+    if (belay_wait_until_free(x->server->client, x->key, &options, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else {
         reply(x, 200, json_pack("{s:o, s:b}", "key", wire_text(x->key), "is_free", 1));
