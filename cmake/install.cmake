@@ -7,7 +7,7 @@ install(TARGETS belay_serve belay_otlp LIBRARY DESTINATION lib/belay)
 install(TARGETS belay_shared belay_net LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${BELAY_ARCHIVE} DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/belay.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES include/belay/store.h include/belay/blob.h include/belay/guard.h include/belay/state.h
+install(FILES include/belay/store.h include/belay/blob.h include/belay/shared_db.h include/belay/state.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/belay)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

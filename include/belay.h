@@ -2,7 +2,7 @@
  * belay: one deploy, build, migration or database stop at a time.
  *
  * This header is the public interface of libbelay, and its manual. Beside it are
- * belay/state.h (deployment state), belay/guard.h (shared databases), and, for who
+ * belay/state.h (deployment state), belay/shared_db.h (shared databases), and, for who
  * brings a store of their own, belay/store.h and belay/blob.h.
  *
  * A client is a connection to a store of locks. A lock has a key, and at most

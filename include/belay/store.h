@@ -227,7 +227,7 @@ struct belay_store_terms {
 
 /*
  * Small values beside the locks, each with a name in a space of names: the
- * registry of applications (belay/guard.h). They are no locks: scan() and get()
+ * registry of applications (belay/shared_db.h). They are no locks: scan() and get()
  * never show them, and no key of a lock can name one.
  */
 #define BELAY_SPACE_APPS "app"           /* the applications, by name */

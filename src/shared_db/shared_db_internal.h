@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdatomic.h>
 
-#include "belay/guard.h"
+#include "belay/shared_db.h"
 
 /* ---- app.c ---- */
 

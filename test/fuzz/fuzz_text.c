@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "belay.h"
-#include "belay/guard.h"
+#include "belay/shared_db.h"
 #include "fuzz_parsers.h"
 #include "http_client/http.h"
 #include "http_client/uri.h"

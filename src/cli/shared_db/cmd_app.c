@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "belay/guard.h"
+#include "belay/shared_db.h"
 #include "cli/commands/commands.h"
 #include "cli/core/listing.h"
 #include "cli/output/print.h"

@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
-#include "belay/guard.h"
+#include "belay/shared_db.h"
 #include "cli/commands/commands.h"
 
 enum { IMPORT_MAX = 64 << 20, CHUNK = 1 << 16 };

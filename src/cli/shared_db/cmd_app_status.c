@@ -1,6 +1,6 @@
 #include <stdlib.h>
 
-#include "belay/guard.h"
+#include "belay/shared_db.h"
 #include "cli/commands/commands.h"
 #include "cli/output/print.h"
 

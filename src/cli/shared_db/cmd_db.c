@@ -1,4 +1,4 @@
-#include "belay/guard.h"
+#include "belay/shared_db.h"
 #include "cli/commands/commands.h"
 #include "cli/core/listing.h"
 #include "cli/output/print.h"

@@ -1,5 +1,5 @@
 /* Applications and databases over HTTP (S3): each request is a job. */
-#include "belay/guard.h"
+#include "belay/shared_db.h"
 
 #include <stdlib.h>
 #include <string.h>

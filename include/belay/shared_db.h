@@ -20,8 +20,8 @@
  * What "stop" and "start" do is configured per kind of database (`databases:`).
  * docs/shared-databases.md has the table of decisions.
  */
-#ifndef BELAY_GUARD_H
-#define BELAY_GUARD_H
+#ifndef BELAY_SHARED_DB_H
+#define BELAY_SHARED_DB_H
 
 #include "belay.h"
 
