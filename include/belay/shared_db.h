@@ -132,9 +132,9 @@ BELAY_API enum belay_code belay_app_remove(struct belay_client *client, const ch
                                            struct belay_error *err);
 
 /* Record that it is stopped or running. `by` is for people; NULL: user@host. *out_app may be NULL. */
-BELAY_API enum belay_code belay_app_mark(struct belay_client *client, const char *name,
-                                         enum belay_app_state state, const char *by,
-                                         struct belay_app **out_app, struct belay_error *err);
+BELAY_API enum belay_code belay_app_set_state(struct belay_client *client, const char *name,
+                                              enum belay_app_state state, const char *by,
+                                              struct belay_app **out_app, struct belay_error *err);
 
 /*
  * Applications as YAML: a list `apps`, each with name, urls, databases, labels
@@ -149,21 +149,21 @@ BELAY_API char *belay_app_to_yaml(const struct belay_app *app);
 
 /* ---- quick status (S3.4) ------------------------------------------------- */
 
-enum belay_quick { BELAY_QUICK_UNKNOWN, BELAY_QUICK_DOWN, BELAY_QUICK_UP };
-BELAY_API const char *belay_quick_name(enum belay_quick quick); /* "UP", "DOWN", "UNKNOWN" */
+enum belay_health { BELAY_HEALTH_UNKNOWN, BELAY_HEALTH_DOWN, BELAY_HEALTH_UP };
+BELAY_API const char *belay_health_name(enum belay_health quick); /* "UP", "DOWN", "UNKNOWN" */
 
 struct belay_url_status {
     char *url;
     int http_code; /* 0: no answer */
     int64_t took_ms;
-    enum belay_quick status;
+    enum belay_health status;
     char *reason;   /* why it is UNKNOWN; NULL */
     bool connected; /* a connection was made, with or without an answer */
 };
 
 struct belay_app_status {
     char *app;
-    enum belay_quick status;
+    enum belay_health status;
     int http_code; /* of the URL that decided; 0: none answered */
     int64_t at_unix_ms;
     char *reason;                  /* NULL: there is nothing to add */
@@ -180,8 +180,9 @@ BELAY_API char *belay_app_status_to_json(const struct belay_app_status *status, 
  * if any answers 200, which also clears a record that it is stopped. An
  * application that is not in the registry is UNKNOWN, with a reason, and no error.
  */
-BELAY_API enum belay_code belay_app_quick(struct belay_client *client, const char *name,
-                                          struct belay_app_status **out_status, struct belay_error *err);
+BELAY_API enum belay_code belay_app_check_health(struct belay_client *client, const char *name,
+                                                 struct belay_app_status **out_status,
+                                                 struct belay_error *err);
 
 /* ---- databases ------------------------------------------------------------ */
 
@@ -282,8 +283,8 @@ BELAY_API enum belay_code belay_db_list(struct belay_client *client, belay_datab
                                         struct belay_error *err);
 
 /* Keep a decision that another process came to: for a server, on behalf of its clients. As JSON. */
-BELAY_API enum belay_code belay_db_record(struct belay_client *client, const char *database,
-                                          const char *result_json, struct belay_error *err);
+BELAY_API enum belay_code belay_db_record_result(struct belay_client *client, const char *database,
+                                                 const char *result_json, struct belay_error *err);
 
 #ifdef __cplusplus
 }

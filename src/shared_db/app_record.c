@@ -45,8 +45,8 @@ void record_apply(const struct guard_settings *settings, const struct belay_app 
     bool is_stopped = app->state == BELAY_APP_STOPPED;
     char text[900], at[CLOCK_TEXT_SIZE];
 
-    if (status->status != BELAY_QUICK_UNKNOWN || app->state == BELAY_APP_RUNNING || silence == SILENCE_NONE ||
-        (!is_stopped && silence != SILENCE_UNREACHED)) {
+    if (status->status != BELAY_HEALTH_UNKNOWN || app->state == BELAY_APP_RUNNING ||
+        silence == SILENCE_NONE || (!is_stopped && silence != SILENCE_UNREACHED)) {
         return;
     }
     (void)clock_format_utc(at, app->since_unix_ms, false);
@@ -61,7 +61,7 @@ void record_apply(const struct guard_settings *settings, const struct belay_app 
                    silence == SILENCE_UNREACHED ? "cannot be reached" : "does not answer",
                    is_stopped ? "was recorded as stopped" : "its stop was requested", at,
                    app->by == NULL ? "?" : app->by);
-    status->status = BELAY_QUICK_DOWN;
+    status->status = BELAY_HEALTH_DOWN;
     status_set_reason(status, text);
 }
 
@@ -112,7 +112,7 @@ enum belay_code record_stop_requested(struct belay_client *client, const char *n
                                       int64_t *out_since_unix_ms, struct belay_error *err)
 {
     struct belay_app *app = NULL;
-    enum belay_code code = belay_app_mark(client, name, BELAY_APP_STOP_REQUESTED, by, &app, err);
+    enum belay_code code = belay_app_set_state(client, name, BELAY_APP_STOP_REQUESTED, by, &app, err);
 
     if (code == BELAY_OK) {
         *out_since_unix_ms = app->since_unix_ms;

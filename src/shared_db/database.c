@@ -124,8 +124,8 @@ static bool is_kept_already(struct belay_client *client, const struct belay_db_r
     return is_same;
 }
 
-enum belay_code belay_db_record(struct belay_client *client, const char *database, const char *result_json,
-                                struct belay_error *err)
+enum belay_code belay_db_record_result(struct belay_client *client, const char *database,
+                                       const char *result_json, struct belay_error *err)
 {
     struct belay_db_result result = { 0 };
     enum belay_code code = guard_result_read(result_json, &result, err);

@@ -132,9 +132,9 @@ void gateway_take(const struct guard_settings *settings, const struct belay_app 
         return;
     }
     status->http_code = (int)json_integer_value(json_object_get(root, "http_code"));
-    status->status = strcmp(word, "UP") == 0     ? BELAY_QUICK_UP
-                     : strcmp(word, "DOWN") == 0 ? BELAY_QUICK_DOWN
-                                                 : BELAY_QUICK_UNKNOWN;
+    status->status = strcmp(word, "UP") == 0     ? BELAY_HEALTH_UP
+                     : strcmp(word, "DOWN") == 0 ? BELAY_HEALTH_DOWN
+                                                 : BELAY_HEALTH_UNKNOWN;
     status->connected = !json_is_false(connected);
     if (reason != NULL) {
         (void)snprintf(text, sizeof text, "%.390s", reason);

@@ -23,9 +23,9 @@
 #include "network/loader.h"
 #include "shared_db/shared_db_internal.h"
 
-const char *belay_quick_name(enum belay_quick quick)
+const char *belay_health_name(enum belay_health quick)
 {
-    return quick == BELAY_QUICK_UP ? "UP" : quick == BELAY_QUICK_DOWN ? "DOWN" : "UNKNOWN";
+    return quick == BELAY_HEALTH_UP ? "UP" : quick == BELAY_HEALTH_DOWN ? "DOWN" : "UNKNOWN";
 }
 
 void belay_app_status_free(struct belay_app_status *status)
@@ -45,19 +45,19 @@ void belay_app_status_free(struct belay_app_status *status)
 
 /* ---- judging ---- */
 
-static enum belay_quick judge(int status, bool cautious)
+static enum belay_health judge(int status, bool cautious)
 {
     if (status == 0) {
-        return BELAY_QUICK_UNKNOWN;
+        return BELAY_HEALTH_UNKNOWN;
     }
     if (status == 200) {
-        return BELAY_QUICK_UP;
+        return BELAY_HEALTH_UP;
     }
     if (cautious && (status == 401 || status == 403 || status == 429 ||
                      (status >= 500 && status <= 599 && (status < 502 || status > 504)))) {
-        return BELAY_QUICK_UNKNOWN;
+        return BELAY_HEALTH_UNKNOWN;
     }
-    return BELAY_QUICK_DOWN;
+    return BELAY_HEALTH_DOWN;
 }
 
 static struct belay_app_status *status_new(const char *name, size_t n_urls)
@@ -89,9 +89,9 @@ static void judge_urls(const struct guard_settings *settings, struct belay_app_s
         const struct belay_url_status *one = &status->urls[i];
 
         status->connected = status->connected || one->connected || one->http_code != 0;
-        if (decides == NULL || one->status == BELAY_QUICK_UP ||
-            (decides->status == BELAY_QUICK_DOWN && one->status == BELAY_QUICK_UNKNOWN)) {
-            decides = decides != NULL && decides->status == BELAY_QUICK_UP ? decides : one;
+        if (decides == NULL || one->status == BELAY_HEALTH_UP ||
+            (decides->status == BELAY_HEALTH_DOWN && one->status == BELAY_HEALTH_UNKNOWN)) {
+            decides = decides != NULL && decides->status == BELAY_HEALTH_UP ? decides : one;
         }
     }
     if (decides == NULL) {
@@ -100,7 +100,7 @@ static void judge_urls(const struct guard_settings *settings, struct belay_app_s
     }
     status->status = decides->status;
     status->http_code = decides->http_code;
-    if (decides->status == BELAY_QUICK_UNKNOWN) {
+    if (decides->status == BELAY_HEALTH_UNKNOWN) {
         if (decides->http_code != 0) {
             (void)snprintf(text, sizeof text, "%.1024s answered %d", decides->url, decides->http_code);
         } else {
@@ -267,8 +267,8 @@ enum belay_code guard_quick(const struct guard_settings *settings, struct belay_
     return code;
 }
 
-enum belay_code belay_app_quick(struct belay_client *client, const char *name,
-                                struct belay_app_status **out_status, struct belay_error *err)
+enum belay_code belay_app_check_health(struct belay_client *client, const char *name,
+                                       struct belay_app_status **out_status, struct belay_error *err)
 {
     struct guard_settings settings = guard_settings(client_config(client));
     struct belay_app *app = NULL;
@@ -277,7 +277,7 @@ enum belay_code belay_app_quick(struct belay_client *client, const char *name,
     settings.gateway_url = NULL; /* who asks us wants to know it from us */
     if (code == BELAY_OK) {
         code = guard_quick(&settings, &app, 1, out_status, err);
-        if (code == BELAY_OK && (*out_status)->status == BELAY_QUICK_UP) {
+        if (code == BELAY_OK && (*out_status)->status == BELAY_HEALTH_UP) {
             record_clear(client, app);
         }
     } else if (code == BELAY_NOT_FOUND) {

@@ -342,8 +342,8 @@ static enum belay_code mark_once(struct belay_client *client, const char *name, 
     return code;
 }
 
-enum belay_code belay_app_mark(struct belay_client *client, const char *name, enum belay_app_state state,
-                               const char *by, struct belay_app **out_app, struct belay_error *err)
+enum belay_code belay_app_set_state(struct belay_client *client, const char *name, enum belay_app_state state,
+                                    const char *by, struct belay_app **out_app, struct belay_error *err)
 {
     enum belay_code code = BELAY_REFUSED;
 

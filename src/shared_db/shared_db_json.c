@@ -239,7 +239,7 @@ enum belay_code belay_app_from_json(const char *text, size_t len, struct belay_a
 char *belay_app_status_to_json(const struct belay_app_status *status, bool urls)
 {
     json_t *object = json_pack("{s:o,s:s,s:o,s:o,s:o,s:b}", "app", guard_text(status->app), "status",
-                               belay_quick_name(status->status), "http_code",
+                               belay_health_name(status->status), "http_code",
                                status->http_code == 0 ? json_null() : json_integer(status->http_code),
                                "timestamp", time_json(status->at_unix_ms), "reason",
                                guard_text(status->reason), "connected", status->connected ? 1 : 0);
@@ -250,7 +250,7 @@ char *belay_app_status_to_json(const struct belay_app_status *status, bool urls)
 
         (void)json_array_append_new(
             list, json_pack("{s:o,s:s,s:o,s:I,s:o,s:b}", "url", guard_text(one->url), "status",
-                            belay_quick_name(one->status), "http_code",
+                            belay_health_name(one->status), "http_code",
                             one->http_code == 0 ? json_null() : json_integer(one->http_code), "took_ms",
                             (json_int_t)one->took_ms, "reason", guard_text(one->reason), "connected",
                             one->connected ? 1 : 0));

@@ -134,7 +134,8 @@ static enum belay_code mark_running(struct guard_run *run)
     if (run->options->app == NULL || run->options->dry_run) {
         return BELAY_OK;
     }
-    code = belay_app_mark(run->client, run->options->app, BELAY_APP_RUNNING, run->options->by, NULL, &err);
+    code =
+        belay_app_set_state(run->client, run->options->app, BELAY_APP_RUNNING, run->options->by, NULL, &err);
     if (code != BELAY_OK) {
         run_decide(run, BELAY_DB_ERROR, code, "it could not be recorded that '%.128s' is running: %s",
                    run->options->app, err.text);
@@ -356,10 +357,10 @@ static enum belay_code prepare(struct batch *batch, struct belay_error *err)
     }
     if (code == BELAY_OK && options->app != NULL && !options->dry_run) {
         /* A start records it under each database's lock as well, where a stop that is under way must see it. */
-        code = batch->is_start
-                   ? belay_app_mark(batch->client, options->app, BELAY_APP_RUNNING, options->by, NULL, err)
-                   : record_stop_requested(batch->client, options->app, options->by,
-                                           &batch->requested_unix_ms, err);
+        code = batch->is_start ? belay_app_set_state(batch->client, options->app, BELAY_APP_RUNNING,
+                                                     options->by, NULL, err)
+                               : record_stop_requested(batch->client, options->app, options->by,
+                                                       &batch->requested_unix_ms, err);
     }
     return code;
 }

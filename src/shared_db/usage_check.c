@@ -100,18 +100,18 @@ static enum belay_code weigh(struct guard_run *run, const struct users *users)
     ok = run->active_since != NULL;
     for (size_t i = 0; ok && i < users->n; i++) {
         const struct belay_app_status *status = users->statuses[i];
-        bool is_down = status->status == BELAY_QUICK_DOWN;
-        bool is_unknown = status->status == BELAY_QUICK_UNKNOWN;
+        bool is_down = status->status == BELAY_HEALTH_DOWN;
+        bool is_unknown = status->status == BELAY_HEALTH_UNKNOWN;
 
         run_say(run, is_down ? BELAY_INFO_LEVEL : BELAY_WARN_LEVEL, "%s is %s%s%s", status->app,
-                belay_quick_name(status->status), status->reason == NULL ? "" : ": ",
+                belay_health_name(status->status), status->reason == NULL ? "" : ": ",
                 status->reason == NULL ? "" : status->reason);
         if (!is_down) {
             run->active_since[result->n_active] = users->apps[i]->since_unix_ms;
             ok = add_name(&result->active_apps, &result->n_active, status->app);
             buf_addf(&names, "%s%s", names.len == 0 ? "" : ", ", status->app);
             buf_addf(&active, "%s%s is %s%s%s%s", active.len == 0 ? "" : ", ", status->app,
-                     belay_quick_name(status->status), is_unknown && status->reason != NULL ? " (" : "",
+                     belay_health_name(status->status), is_unknown && status->reason != NULL ? " (" : "",
                      is_unknown && status->reason != NULL ? status->reason : "",
                      is_unknown && status->reason != NULL ? ")" : "");
         }
@@ -146,7 +146,7 @@ static enum belay_code ask(struct guard_run *run, struct users *users, struct be
         return code;
     }
     for (size_t i = 0; !run->options->dry_run && i < users->n; i++) {
-        if (users->statuses[i]->status == BELAY_QUICK_UP) {
+        if (users->statuses[i]->status == BELAY_HEALTH_UP) {
             record_clear(run->client, users->apps[i]);
         }
     }

@@ -242,7 +242,7 @@ static int mark(struct cli_context *context, const struct options *options, enum
     int status = CLI_OK;
 
     if (cli_client(context, &client, &err) != BELAY_OK ||
-        belay_app_mark(client, options->args[0], state, options_text(options, "by"), &app, &err) !=
+        belay_app_set_state(client, options->args[0], state, options_text(options, "by"), &app, &err) !=
             BELAY_OK) {
         status = cli_error(context, &err);
     } else if (context->json) {

@@ -6,11 +6,11 @@
 
 static void print_status(const struct cli_context *context, const struct belay_app_status *status)
 {
-    const char *style = status->status == BELAY_QUICK_UP     ? "green"
-                        : status->status == BELAY_QUICK_DOWN ? "red"
-                                                             : "yellow";
+    const char *style = status->status == BELAY_HEALTH_UP     ? "green"
+                        : status->status == BELAY_HEALTH_DOWN ? "red"
+                                                              : "yellow";
 
-    (void)printf("%s%s%s ", print_style(context->color_out, style), belay_quick_name(status->status),
+    (void)printf("%s%s%s ", print_style(context->color_out, style), belay_health_name(status->status),
                  print_style(context->color_out, PRINT_RESET));
     print_safe(stdout, status->app);
     if (status->reason != NULL) {
@@ -22,7 +22,7 @@ static void print_status(const struct cli_context *context, const struct belay_a
         const struct belay_url_status *one = &status->urls[i];
         char took[CLOCK_TEXT_SIZE];
 
-        (void)printf("  %-8s", belay_quick_name(one->status));
+        (void)printf("  %-8s", belay_health_name(one->status));
         if (one->http_code != 0) {
             (void)printf("%d  ", one->http_code);
         }
@@ -43,7 +43,7 @@ static int exec_status(struct cli_context *context, const struct options *option
     int code = CLI_OK;
 
     if (cli_client(context, &client, &err) != BELAY_OK ||
-        belay_app_quick(client, options->args[0], &status, &err) != BELAY_OK) {
+        belay_app_check_health(client, options->args[0], &status, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else if (context->json) {
         code = cli_print_line(context, belay_app_status_to_json(status, true));

@@ -362,9 +362,9 @@ static void mark_app(struct job *job)
         return;
     }
     if (job_name_by(job, by, who, sizeof who) == BELAY_OK &&
-        belay_app_mark(job->server->client, job->key,
-                       strcmp(state, "stopped") == 0 ? BELAY_APP_STOPPED : BELAY_APP_RUNNING, who, &app,
-                       &job->err) == BELAY_OK) {
+        belay_app_set_state(job->server->client, job->key,
+                            strcmp(state, "stopped") == 0 ? BELAY_APP_STOPPED : BELAY_APP_RUNNING, who, &app,
+                            &job->err) == BELAY_OK) {
         job->answer = belay_app_to_json(app);
     }
     belay_app_free(app);
@@ -402,7 +402,7 @@ static void quick_status(struct job *job)
 {
     struct belay_app_status *status = NULL;
 
-    if (belay_app_quick(job->server->client, job->key, &status, &job->err) == BELAY_OK) {
+    if (belay_app_check_health(job->server->client, job->key, &status, &job->err) == BELAY_OK) {
         job->answer = belay_app_status_to_json(status, false);
     }
     belay_app_status_free(status);
@@ -542,7 +542,7 @@ static void record(struct job *job)
         (void)(said == NULL ? 0 : json_object_set_new(root, "by", json_string(by)));
         text = root == NULL ? strdup(job->body) : json_dumps(root, JSON_COMPACT);
     }
-    if (text != NULL && belay_db_record(job->server->client, job->key, text, &job->err) == BELAY_OK) {
+    if (text != NULL && belay_db_record_result(job->server->client, job->key, text, &job->err) == BELAY_OK) {
         job->answer = strdup("{}");
     }
     free(text);
