@@ -841,47 +841,48 @@ BELAY_API enum belay_code belay_doctor(const struct belay_doctor_options *option
                                        void *context, struct belay_error *err);
 
 /* A DynamoDB table, and whether it is what a layout needs. Strings are NULL where something is not known. */
-struct belay_table {
+struct belay_dynamodb_table {
     char *name;
     char *layout; /* of the locks in it; NULL for a fence table */
     char *region;
     char *endpoint;
     char *arn;
-    char *status;              /* "ACTIVE", "CREATING"; NULL: there is no such table */
-    char *keys;                /* "PK (S, HASH), SK (S, RANGE)" */
-    char *keys_wanted;         /* the same as the layout needs it */
-    char *billing;             /* "PAY_PER_REQUEST", "PROVISIONED" */
-    char *ttl_attribute;       /* what items are removed by; NULL: nothing */
-    char *ttl_status;          /* "ENABLED", "DISABLED", "ENABLING" */
-    char *ttl_wanted;          /* NULL: the layout has no such attribute */
-    char *recovery;            /* point-in-time recovery: "ENABLED", "DISABLED" */
-    char *encryption;          /* in words */
-    bool deletion_protection;  /* the table must be unprotected before it can be deleted */
-    int64_t items;             /* of hours ago; -1: not known */
-    int64_t bytes;             /* likewise */
-    char *misfit;              /* why locks of this layout cannot be kept in it; NULL: they can */
-    char *policy;              /* an IAM policy, as JSON: what using, making and examining it takes */
-    struct belay_table *fence; /* owned; the table of counters beside it (fence_table=NAME); NULL: none */
+    char *status;             /* "ACTIVE", "CREATING"; NULL: there is no such table */
+    char *keys;               /* "PK (S, HASH), SK (S, RANGE)" */
+    char *keys_wanted;        /* the same as the layout needs it */
+    char *billing;            /* "PAY_PER_REQUEST", "PROVISIONED" */
+    char *ttl_attribute;      /* what items are removed by; NULL: nothing */
+    char *ttl_status;         /* "ENABLED", "DISABLED", "ENABLING" */
+    char *ttl_wanted;         /* NULL: the layout has no such attribute */
+    char *recovery;           /* point-in-time recovery: "ENABLED", "DISABLED" */
+    char *encryption;         /* in words */
+    bool deletion_protection; /* the table must be unprotected before it can be deleted */
+    int64_t items;            /* of hours ago; -1: not known */
+    int64_t bytes;            /* likewise */
+    char *misfit;             /* why locks of this layout cannot be kept in it; NULL: they can */
+    char *policy;             /* an IAM policy, as JSON: what using, making and examining it takes */
+    struct belay_dynamodb_table
+        *fence; /* owned; the table of counters beside it (fence_table=NAME); NULL: none */
 };
-BELAY_API void belay_table_free(struct belay_table *table);
+BELAY_API void belay_dynamodb_table_free(struct belay_dynamodb_table *table);
 
-struct belay_table_options {
+struct belay_dynamodb_table_options {
     size_t struct_size;
     const char *store_url;             /* dynamodb:TABLE...; NULL: what the configuration says */
     const struct belay_config *config; /* NULL: as belay_config_load(NULL) finds it */
     int64_t wait_ms;                   /* how long to wait until it is active; 0: five minutes */
     const char *kms_key;               /* encrypt with this KMS key; NULL: with DynamoDB's own, at no cost */
     bool dry_run;                      /* change nothing; each finding is a request that would be sent */
-    /* Called for every step of belay_table_create(). */
+    /* Called for every step of belay_dynamodb_table_create(). */
     belay_finding_fn on_step;
     /* Called every now and then while it waits; NULL: nobody looks. */
     void (*on_waiting)(void *context, const char *table, const char *status, int64_t waited_ms);
     void *context;
     struct belay_cancel *cancel; /* ends a wait */
 };
-#define BELAY_TABLE_OPTIONS_INIT                                                                             \
+#define BELAY_DYNAMODB_TABLE_OPTIONS_INIT                                                                    \
     {                                                                                                        \
-        sizeof(struct belay_table_options), NULL, NULL, 0, NULL, false, NULL, NULL, NULL, NULL               \
+        sizeof(struct belay_dynamodb_table_options), NULL, NULL, 0, NULL, false, NULL, NULL, NULL, NULL      \
     }
 
 /*
@@ -892,12 +893,14 @@ struct belay_table_options {
  * BELAY_CONFIG, and nothing is changed. What a server does not have (recovery,
  * on DynamoDB Local) is a step with a warning. *out_table may be NULL.
  */
-BELAY_API enum belay_code belay_table_create(const struct belay_table_options *options,
-                                             struct belay_table **out_table, struct belay_error *err);
+BELAY_API enum belay_code belay_dynamodb_table_create(const struct belay_dynamodb_table_options *options,
+                                                      struct belay_dynamodb_table **out_table,
+                                                      struct belay_error *err);
 
 /* Only looks. Without such a table it is no error: status is NULL then. The caller frees *out_table. */
-BELAY_API enum belay_code belay_table_describe(const struct belay_table_options *options,
-                                               struct belay_table **out_table, struct belay_error *err);
+BELAY_API enum belay_code belay_dynamodb_table_describe(const struct belay_dynamodb_table_options *options,
+                                                        struct belay_dynamodb_table **out_table,
+                                                        struct belay_error *err);
 
 /* ---- Looking after an embedded store ---- */
 

@@ -3,12 +3,12 @@
 
 #include "belay.h"
 
-void belay_table_free(struct belay_table *table)
+void belay_dynamodb_table_free(struct belay_dynamodb_table *table)
 {
     if (table == NULL) {
         return;
     }
-    belay_table_free(table->fence);
+    belay_dynamodb_table_free(table->fence);
     free(table->name);
     free(table->layout);
     free(table->region);

@@ -56,10 +56,10 @@ struct net_module {
 
     /* store/dynamodb/dynamodb_table.h */
     enum belay_code (*table_create)(const char *table_and_params, const struct dynamodb_options *store,
-                                    const struct belay_table_options *options, struct belay_table **out_table,
-                                    struct belay_error *err);
+                                    const struct belay_dynamodb_table_options *options,
+                                    struct belay_dynamodb_table **out_table, struct belay_error *err);
     enum belay_code (*table_describe)(const char *table_and_params, const struct dynamodb_options *store,
-                                      struct belay_table **out_table, struct belay_error *err);
+                                      struct belay_dynamodb_table **out_table, struct belay_error *err);
     void (*doctor_dynamodb)(const char *table_and_params, const struct dynamodb_options *store,
                             struct findings *findings);
 

@@ -5,8 +5,8 @@
 #include "network/loader.h"
 #include "network/module_options.h"
 
-static enum belay_code with_module(const struct belay_table_options *options, bool create,
-                                   struct belay_table **out_table, struct belay_error *err)
+static enum belay_code with_module(const struct belay_dynamodb_table_options *options, bool create,
+                                   struct belay_dynamodb_table **out_table, struct belay_error *err)
 {
     const char *url =
         options->store_url != NULL ? options->store_url : belay_config_get(options->config, "store");
@@ -30,10 +30,10 @@ static enum belay_code with_module(const struct belay_table_options *options, bo
     return code;
 }
 
-static enum belay_code with_config(const struct belay_table_options *options, bool create,
-                                   struct belay_table **out_table, struct belay_error *err)
+static enum belay_code with_config(const struct belay_dynamodb_table_options *options, bool create,
+                                   struct belay_dynamodb_table **out_table, struct belay_error *err)
 {
-    struct belay_table_options filled = BELAY_TABLE_OPTIONS_INIT;
+    struct belay_dynamodb_table_options filled = BELAY_DYNAMODB_TABLE_OPTIONS_INIT;
     struct belay_config *config = NULL;
     enum belay_code code = BELAY_OK;
 
@@ -51,22 +51,23 @@ static enum belay_code with_config(const struct belay_table_options *options, bo
     return code;
 }
 
-enum belay_code belay_table_create(const struct belay_table_options *options, struct belay_table **out_table,
-                                   struct belay_error *err)
+enum belay_code belay_dynamodb_table_create(const struct belay_dynamodb_table_options *options,
+                                            struct belay_dynamodb_table **out_table, struct belay_error *err)
 {
-    struct belay_table *table = NULL;
+    struct belay_dynamodb_table *table = NULL;
     enum belay_code code = with_config(options, true, &table, err);
 
     if (code == BELAY_OK && out_table != NULL) {
         *out_table = table;
         table = NULL; /* the caller's now */
     }
-    belay_table_free(table);
+    belay_dynamodb_table_free(table);
     return code;
 }
 
-enum belay_code belay_table_describe(const struct belay_table_options *options,
-                                     struct belay_table **out_table, struct belay_error *err)
+enum belay_code belay_dynamodb_table_describe(const struct belay_dynamodb_table_options *options,
+                                              struct belay_dynamodb_table **out_table,
+                                              struct belay_error *err)
 {
     return with_config(options, false, out_table, err);
 }

@@ -16,7 +16,7 @@ struct table_print {
 
 /* ---- what a table looks like -------------------------------------------------- */
 
-static json_t *table_json(const struct belay_table *table)
+static json_t *table_json(const struct belay_dynamodb_table *table)
 {
     json_t *object = json_pack(
         "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "table", wire_text(table->name),
@@ -40,7 +40,8 @@ static json_t *table_json(const struct belay_table *table)
     return object;
 }
 
-static int print_json(const struct cli_context *context, const struct belay_table *table, json_t *steps)
+static int print_json(const struct cli_context *context, const struct belay_dynamodb_table *table,
+                      json_t *steps)
 {
     json_t *object = table_json(table);
     json_t *policy = table->policy == NULL ? NULL : json_loads(table->policy, 0, NULL);
@@ -56,7 +57,7 @@ static int print_json(const struct cli_context *context, const struct belay_tabl
     return cli_print_line(context, wire_line(object));
 }
 
-static void print_card(const struct belay_table *table)
+static void print_card(const struct belay_dynamodb_table *table)
 {
     char ttl[512];
 
@@ -82,7 +83,8 @@ static void print_card(const struct belay_table *table)
     }
 }
 
-static int print_table(const struct cli_context *context, const struct belay_table *table, json_t *steps)
+static int print_table(const struct cli_context *context, const struct belay_dynamodb_table *table,
+                       json_t *steps)
 {
     if (context->json) {
         return print_json(context, table, steps);
@@ -151,10 +153,10 @@ static void on_waiting(void *context, const char *table, const char *status, int
 
 static int exec_create(struct cli_context *context, const struct options *options)
 {
-    struct belay_table_options table_options = BELAY_TABLE_OPTIONS_INIT;
+    struct belay_dynamodb_table_options table_options = BELAY_DYNAMODB_TABLE_OPTIONS_INIT;
     struct table_print print = { .cli = context, .dry_run = options_has(options, "dry-run") };
     struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_table *table = NULL;
+    struct belay_dynamodb_table *table = NULL;
     enum belay_code code = cli_config(context, &table_options.config, &err);
     int exit_code;
 
@@ -170,7 +172,7 @@ static int exec_create(struct cli_context *context, const struct options *option
         table_options.wait_ms = 1; /* 0 means the default to the library */
     }
     if (code == BELAY_OK) {
-        code = belay_table_create(&table_options, &table, &err);
+        code = belay_dynamodb_table_create(&table_options, &table, &err);
     }
     end_waiting(&print);
     if (code != BELAY_OK) {
@@ -185,23 +187,23 @@ static int exec_create(struct cli_context *context, const struct options *option
         exit_code = print_table(context, table, print.steps);
     }
     json_decref(print.steps);
-    belay_table_free(table);
+    belay_dynamodb_table_free(table);
     belay_error_release(&err);
     return exit_code;
 }
 
 static int exec_describe(struct cli_context *context, const struct options *options)
 {
-    struct belay_table_options table_options = BELAY_TABLE_OPTIONS_INIT;
+    struct belay_dynamodb_table_options table_options = BELAY_DYNAMODB_TABLE_OPTIONS_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_table *table = NULL;
+    struct belay_dynamodb_table *table = NULL;
     enum belay_code code = cli_config(context, &table_options.config, &err);
     int exit_code;
 
     (void)options;
     table_options.store_url = context->store_url;
     if (code == BELAY_OK) {
-        code = belay_table_describe(&table_options, &table, &err);
+        code = belay_dynamodb_table_describe(&table_options, &table, &err);
     }
     if (code != BELAY_OK) {
         exit_code = cli_error(context, &err);
@@ -215,7 +217,7 @@ static int exec_describe(struct cli_context *context, const struct options *opti
                                  table->name, table->layout, table->misfit);
         }
     }
-    belay_table_free(table);
+    belay_dynamodb_table_free(table);
     belay_error_release(&err);
     return exit_code;
 }

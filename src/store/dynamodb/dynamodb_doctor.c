@@ -136,7 +136,7 @@ static void say_denied(struct doctor *doctor, const char *action, bool vital, co
     doctor->n_denied++;
 }
 
-static bool check_status(struct doctor *doctor, const char *name, const struct belay_table *table)
+static bool check_status(struct doctor *doctor, const char *name, const struct belay_dynamodb_table *table)
 {
     if (table->misfit != NULL) {
         finding_failed(
@@ -158,7 +158,7 @@ static bool check_status(struct doctor *doctor, const char *name, const struct b
 }
 
 /* False: it makes no sense to go on with this table. */
-static bool check_table(struct doctor *doctor, const char *name, struct belay_table *table)
+static bool check_table(struct doctor *doctor, const char *name, struct belay_dynamodb_table *table)
 {
     struct table_answer answer = { 0 };
     enum belay_code code = table_look_keys(&doctor->session, table, &answer, &doctor->err);
@@ -178,7 +178,7 @@ static bool check_table(struct doctor *doctor, const char *name, struct belay_ta
     return good;
 }
 
-static void check_ttl(struct doctor *doctor, struct belay_table *table)
+static void check_ttl(struct doctor *doctor, struct belay_dynamodb_table *table)
 {
     static const char advice[] = "switch it on with 'belay table create', which leaves the rest as it is";
     struct table_answer answer = { 0 };
@@ -422,7 +422,7 @@ static void check_fence(struct doctor *doctor)
 {
     struct table_spec spec;
     struct probe probe = { .doctor = doctor, .name = "fence write" };
-    struct belay_table *table;
+    struct belay_dynamodb_table *table;
     char id[64];
 
     if (!table_spec_of_fence(doctor->session.store, &spec)) {
@@ -438,13 +438,13 @@ static void check_fence(struct doctor *doctor)
         }
     }
     json_decref(probe.key);
-    belay_table_free(table);
+    belay_dynamodb_table_free(table);
 }
 
 static void check_service(struct doctor *doctor)
 {
     struct table_spec spec;
-    struct belay_table *table;
+    struct belay_dynamodb_table *table;
     bool good;
 
     table_spec_of_layout(doctor->session.store, &spec);
@@ -461,7 +461,7 @@ static void check_service(struct doctor *doctor)
     if (good && doctor->n_denied == 0 && doctor->n_lacking == 0) {
         finding_ok(doctor->findings, "permissions", "nothing that belay needs was denied");
     }
-    belay_table_free(table);
+    belay_dynamodb_table_free(table);
 }
 
 void dynamodb_doctor(const char *table_and_params, const struct dynamodb_options *store,

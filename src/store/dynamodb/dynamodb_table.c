@@ -184,14 +184,14 @@ static char *copy_of(const json_t *object, const char *name)
     return copy(json_string_value(json_object_get(object, name)));
 }
 
-static json_t *ask_for(const struct belay_table *table)
+static json_t *ask_for(const struct belay_dynamodb_table *table)
 {
     return json_pack("{s:s}", "TableName", table->name);
 }
 
-struct belay_table *table_new(const struct table_session *session, const struct table_spec *spec)
+struct belay_dynamodb_table *table_new(const struct table_session *session, const struct table_spec *spec)
 {
-    struct belay_table *table = calloc(1, sizeof *table);
+    struct belay_dynamodb_table *table = calloc(1, sizeof *table);
 
     if (table == NULL) {
         return NULL;
@@ -204,7 +204,7 @@ struct belay_table *table_new(const struct table_session *session, const struct 
     table->ttl_wanted = copy(spec->ttl);
     table->items = table->bytes = -1;
     if (table->name == NULL || table->keys_wanted == NULL) {
-        belay_table_free(table);
+        belay_dynamodb_table_free(table);
         return NULL;
     }
     return table;
@@ -263,7 +263,7 @@ static int64_t number_of(const json_t *description, const char *name)
     return json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
 }
 
-static bool fill(struct belay_table *table, const json_t *description)
+static bool fill(struct belay_dynamodb_table *table, const json_t *description)
 {
     const json_t *billing = json_object_get(description, "BillingModeSummary");
 
@@ -278,7 +278,7 @@ static bool fill(struct belay_table *table, const json_t *description)
     return table->status != NULL && table->keys != NULL;
 }
 
-static void set_misfit(struct belay_table *table)
+static void set_misfit(struct belay_dynamodb_table *table)
 {
     struct buf text = BUF_INIT(4096);
 
@@ -296,7 +296,7 @@ static void set_misfit(struct belay_table *table)
     buf_release(&text);
 }
 
-enum belay_code table_look_keys(struct table_session *session, struct belay_table *table,
+enum belay_code table_look_keys(struct table_session *session, struct belay_dynamodb_table *table,
                                 struct table_answer *out_answer, struct belay_error *err)
 {
     enum belay_code code = table_call(session, "DescribeTable", ask_for(table), out_answer, err);
@@ -310,7 +310,7 @@ enum belay_code table_look_keys(struct table_session *session, struct belay_tabl
     return code;
 }
 
-enum belay_code table_look_ttl(struct table_session *session, struct belay_table *table,
+enum belay_code table_look_ttl(struct table_session *session, struct belay_dynamodb_table *table,
                                struct table_answer *out_answer, struct belay_error *err)
 {
     enum belay_code code = table_call(session, "DescribeTimeToLive", ask_for(table), out_answer, err);
@@ -326,7 +326,7 @@ enum belay_code table_look_ttl(struct table_session *session, struct belay_table
     return code;
 }
 
-static enum belay_code look_recovery(struct table_session *session, struct belay_table *table,
+static enum belay_code look_recovery(struct table_session *session, struct belay_dynamodb_table *table,
                                      struct table_answer *out_answer, struct belay_error *err)
 {
     enum belay_code code = table_call(session, "DescribeContinuousBackups", ask_for(table), out_answer, err);
@@ -341,9 +341,9 @@ static enum belay_code look_recovery(struct table_session *session, struct belay
 }
 
 enum belay_code table_look(struct table_session *session, const struct table_spec *spec,
-                           struct belay_table **out_table, struct belay_error *err)
+                           struct belay_dynamodb_table **out_table, struct belay_error *err)
 {
-    struct belay_table *table = table_new(session, spec);
+    struct belay_dynamodb_table *table = table_new(session, spec);
     struct table_answer answer = { 0 };
     enum belay_code code =
         table == NULL ? error_no_memory(err) : table_look_keys(session, table, &answer, err);
@@ -365,16 +365,16 @@ enum belay_code table_look(struct table_session *session, const struct table_spe
         *out_table = table;
         table = NULL; /* the caller's now */
     }
-    belay_table_free(table);
+    belay_dynamodb_table_free(table);
     return code;
 }
 
 enum belay_code dynamodb_table_describe(const char *table_and_params, const struct dynamodb_options *store,
-                                        struct belay_table **out_table, struct belay_error *err)
+                                        struct belay_dynamodb_table **out_table, struct belay_error *err)
 {
     struct table_session session;
     struct table_spec spec, fence;
-    struct belay_table *table = NULL;
+    struct belay_dynamodb_table *table = NULL;
     enum belay_code code = table_session_open(&session, table_and_params, store, err);
 
     if (code == BELAY_OK) {
@@ -389,7 +389,7 @@ enum belay_code dynamodb_table_describe(const char *table_and_params, const stru
         *out_table = table;
         table = NULL; /* the caller's now */
     }
-    belay_table_free(table);
+    belay_dynamodb_table_free(table);
     table_session_close(&session);
     return code;
 }

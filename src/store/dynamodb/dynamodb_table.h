@@ -1,6 +1,6 @@
 /*
  * The table itself: making it, describing it, and finding out what is wrong with
- * it. belay.h says what `belay_table_create`, `belay_table_describe` and
+ * it. belay.h says what `belay_dynamodb_table_create`, `belay_dynamodb_table_describe` and
  * `belay_doctor` promise; `table_and_params` is what follows "dynamodb:".
  */
 #ifndef STORE_DYNAMODB_DYNAMODB_TABLE_H
@@ -13,10 +13,10 @@ struct findings;
 
 /* options->store_url and options->config do not count: `store` and `table_and_params` were made of them. */
 enum belay_code dynamodb_table_create(const char *table_and_params, const struct dynamodb_options *store,
-                                      const struct belay_table_options *options,
-                                      struct belay_table **out_table, struct belay_error *err);
+                                      const struct belay_dynamodb_table_options *options,
+                                      struct belay_dynamodb_table **out_table, struct belay_error *err);
 enum belay_code dynamodb_table_describe(const char *table_and_params, const struct dynamodb_options *store,
-                                        struct belay_table **out_table, struct belay_error *err);
+                                        struct belay_dynamodb_table **out_table, struct belay_error *err);
 
 void dynamodb_doctor(const char *table_and_params, const struct dynamodb_options *store,
                      struct findings *findings);

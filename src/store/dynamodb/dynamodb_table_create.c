@@ -21,10 +21,10 @@ enum { WAIT_MS = 5 * 60 * 1000, POLL_FIRST_MS = 250, POLL_MS = 2000, NAP_MS = 50
 
 struct make {
     struct table_session session;
-    const struct belay_table_options *options; /* borrowed */
-    struct findings findings;                  /* what on_step is told */
-    const struct table_spec *spec;             /* borrowed */
-    struct belay_table *table;                 /* owned */
+    const struct belay_dynamodb_table_options *options; /* borrowed */
+    struct findings findings;                           /* what on_step is told */
+    const struct table_spec *spec;                      /* borrowed */
+    struct belay_dynamodb_table *table;                 /* owned */
     int64_t began_boot_ms;
     int64_t wait_ms;
 };
@@ -104,7 +104,7 @@ static enum belay_code wait_until_active(struct make *make, struct belay_error *
 
     for (int round = 0; code == BELAY_OK; round++) {
         const char *status = make->table->status;
-        struct belay_table *table = NULL;
+        struct belay_dynamodb_table *table = NULL;
 
         if (status != NULL && strcmp(status, "ACTIVE") == 0) {
             return BELAY_OK;
@@ -114,7 +114,7 @@ static enum belay_code wait_until_active(struct make *make, struct belay_error *
             code = table_look(&make->session, make->spec, &table, err);
         }
         if (code == BELAY_OK) {
-            belay_table_free(make->table);
+            belay_dynamodb_table_free(make->table);
             make->table = table;
         }
     }
@@ -296,7 +296,7 @@ static enum belay_code look_first(struct make *make, struct belay_error *err)
 }
 
 static enum belay_code make_one(struct make *make, const struct table_spec *spec,
-                                struct belay_table **out_table, struct belay_error *err)
+                                struct belay_dynamodb_table **out_table, struct belay_error *err)
 {
     enum belay_code code;
     bool is_new;
@@ -330,36 +330,36 @@ static enum belay_code make_one(struct make *make, const struct table_spec *spec
         *out_table = make->table;
         make->table = NULL; /* the caller's now */
     }
-    belay_table_free(make->table);
+    belay_dynamodb_table_free(make->table);
     return code;
 }
 
 /* As it is after all that was done. */
 static enum belay_code look_again(struct make *make, const struct table_spec *spec,
-                                  struct belay_table **table, struct belay_error *err)
+                                  struct belay_dynamodb_table **table, struct belay_error *err)
 {
-    struct belay_table *now = NULL;
+    struct belay_dynamodb_table *now = NULL;
     enum belay_code code = make->options->dry_run ? BELAY_OK : table_look(&make->session, spec, &now, err);
 
     if (now != NULL) {
         now->fence = (*table)->fence;
         (*table)->fence = NULL;
-        belay_table_free(*table);
+        belay_dynamodb_table_free(*table);
         *table = now;
     }
     return code;
 }
 
 enum belay_code dynamodb_table_create(const char *table_and_params, const struct dynamodb_options *store,
-                                      const struct belay_table_options *options,
-                                      struct belay_table **out_table, struct belay_error *err)
+                                      const struct belay_dynamodb_table_options *options,
+                                      struct belay_dynamodb_table **out_table, struct belay_error *err)
 {
     struct make make = { .options = options,
                          .findings = { .fn = options->on_step, .context = options->context },
                          .began_boot_ms = clock_boot_ms(),
                          .wait_ms = options->wait_ms == 0 ? WAIT_MS : options->wait_ms };
     struct table_spec spec, fence;
-    struct belay_table *table = NULL;
+    struct belay_dynamodb_table *table = NULL;
     enum belay_code code = table_session_open(&make.session, table_and_params, store, err);
 
     if (code == BELAY_OK) {
@@ -377,7 +377,7 @@ enum belay_code dynamodb_table_create(const char *table_and_params, const struct
         *out_table = table;
         table = NULL; /* the caller's now */
     }
-    belay_table_free(table);
+    belay_dynamodb_table_free(table);
     table_session_close(&make.session);
     return code;
 }

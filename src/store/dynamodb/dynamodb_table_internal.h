@@ -47,19 +47,19 @@ bool table_is_lacking(const struct table_answer *answer); /* this server does no
 
 /* Look. A table that is not there has no status. Of what may not be looked at, nothing is known. */
 enum belay_code table_look(struct table_session *session, const struct table_spec *spec,
-                           struct belay_table **out_table, struct belay_error *err);
+                           struct belay_dynamodb_table **out_table, struct belay_error *err);
 /* The parts of it. */
-enum belay_code table_look_keys(struct table_session *session, struct belay_table *table,
+enum belay_code table_look_keys(struct table_session *session, struct belay_dynamodb_table *table,
                                 struct table_answer *out_answer, struct belay_error *err);
-enum belay_code table_look_ttl(struct table_session *session, struct belay_table *table,
+enum belay_code table_look_ttl(struct table_session *session, struct belay_dynamodb_table *table,
                                struct table_answer *out_answer, struct belay_error *err);
 /* What is known before anybody was asked. NULL: no memory. */
-struct belay_table *table_new(const struct table_session *session, const struct table_spec *spec);
+struct belay_dynamodb_table *table_new(const struct table_session *session, const struct table_spec *spec);
 
 /* Actions of IAM without "dynamodb:"; NULL at the end. */
 extern const char *const table_actions_to_lock[];
 extern const char *const table_actions_to_make[];
 /* The policy as JSON; NULL: no memory. The caller frees. */
-char *table_policy(const struct belay_table *table);
+char *table_policy(const struct belay_dynamodb_table *table);
 
 #endif

@@ -21,7 +21,7 @@ static const char *partition_of(const char *region)
                                                 : "aws";
 }
 
-static json_t *resource(const struct belay_table *table)
+static json_t *resource(const struct belay_dynamodb_table *table)
 {
     const char *region = table->region == NULL ? "*" : table->region;
     struct buf arn = BUF_INIT(2048);
@@ -36,7 +36,8 @@ static json_t *resource(const struct belay_table *table)
     return text;
 }
 
-static json_t *statement(const char *sid, const char *const *actions, const struct belay_table *table)
+static json_t *statement(const char *sid, const char *const *actions,
+                         const struct belay_dynamodb_table *table)
 {
     json_t *names = json_array();
     json_t *resources = json_array();
@@ -52,7 +53,7 @@ static json_t *statement(const char *sid, const char *const *actions, const stru
                      resources);
 }
 
-char *table_policy(const struct belay_table *table)
+char *table_policy(const struct belay_dynamodb_table *table)
 {
     json_t *policy = json_pack("{s:s,s:[o,o]}", "Version", "2012-10-17", "Statement",
                                statement("BelayLocks", table_actions_to_lock, table),
