@@ -393,7 +393,7 @@ BELAY_API const char *belay_client_socket(const struct belay_client *client, con
  * The process that serves this client's file, through which its last call went;
  * 0: none did. (A server named by its URL is not meant.)
  */
-BELAY_API long belay_client_served_by(struct belay_client *client);
+BELAY_API long belay_client_server_pid(struct belay_client *client);
 
 /*
  * False when the kill switch (BELAY_DISABLED=1, locking_enabled: false) is on. Then
@@ -641,8 +641,8 @@ BELAY_API enum belay_code belay_events(struct belay_client *client, const char *
  * Keep the event lock.lost, for a holder elsewhere that has told us so: `event`
  * says of which key, id, token and owner, and why. Nothing else is changed.
  */
-BELAY_API enum belay_code belay_note_lost(struct belay_client *client, const struct belay_event *event,
-                                          struct belay_error *err);
+BELAY_API enum belay_code belay_report_lost(struct belay_client *client, const struct belay_event *event,
+                                            struct belay_error *err);
 
 /*
  * Events as they happen, of keys that begin with `prefix` (NULL: all), after
@@ -740,7 +740,7 @@ struct belay_store_counts {
     uint64_t batches[BELAY_BATCH_BUCKETS];
     uint64_t errors; /* questions and changes that it did not answer, or could not */
 };
-BELAY_API void belay_client_counts(struct belay_client *client, struct belay_store_counts *out);
+BELAY_API void belay_client_store_counts(struct belay_client *client, struct belay_store_counts *out);
 
 /*
  * True while the call waits in line, with its ticket in the store; *out_waiting
@@ -782,7 +782,7 @@ BELAY_API enum belay_code belay_async_release_by(struct belay_client *client, co
  * followed, proxies not used. BELAY_OK: there was an answer, *out_status is its
  * status. BELAY_NOT_PERMITTED: the address is not one that may be called.
  */
-struct belay_post {
+struct belay_http_post {
     size_t struct_size;
     const char *url; /* http or https, without a user or a password in it */
     const struct belay_meta *headers;
@@ -795,11 +795,12 @@ struct belay_post {
     const char *ca_file; /* certificates to trust instead of the system's; NULL: none */
     struct belay_cancel *cancel;
 };
-#define BELAY_POST_INIT                                                                                      \
+#define BELAY_HTTP_POST_INIT                                                                                 \
     {                                                                                                        \
-        sizeof(struct belay_post), NULL, NULL, 0, NULL, 0, 0, NULL, 0, NULL, NULL                            \
+        sizeof(struct belay_http_post), NULL, NULL, 0, NULL, 0, 0, NULL, 0, NULL, NULL                       \
     }
-BELAY_API enum belay_code belay_post(const struct belay_post *post, int *out_status, struct belay_error *err);
+BELAY_API enum belay_code belay_http_post(const struct belay_http_post *post, int *out_status,
+                                          struct belay_error *err);
 
 /* ---- looking after a store ----------------------------------------------- */
 
@@ -904,15 +905,15 @@ BELAY_API enum belay_code belay_dynamodb_table_describe(const struct belay_dynam
 
 /* ---- Looking after an embedded store ---- */
 
-struct belay_upkeep_options {
+struct belay_maintenance_options {
     size_t struct_size;
     const char *store_url;             /* sqlite:PATH; NULL: what the configuration says */
     const struct belay_config *config; /* NULL: as belay_config_load(NULL) finds it */
     bool replace;                      /* belay_restore(): also over a database that is there */
 };
-#define BELAY_UPKEEP_OPTIONS_INIT                                                                            \
+#define BELAY_MAINTENANCE_OPTIONS_INIT                                                                       \
     {                                                                                                        \
-        sizeof(struct belay_upkeep_options), NULL, NULL, false                                               \
+        sizeof(struct belay_maintenance_options), NULL, NULL, false                                          \
     }
 
 /* What a backup contains. */
@@ -945,7 +946,7 @@ BELAY_API enum belay_code belay_backup(struct belay_client *client, const char *
  * kept beside it as FILE.replaced-TIME. Locks that were held in the backup start again with their whole ttl, and tokens go
  * on above all that were handed out, by the original after the backup was made, too (docs/operations.md says how).
  */
-BELAY_API enum belay_code belay_restore(const char *file, const struct belay_upkeep_options *options,
+BELAY_API enum belay_code belay_restore(const char *file, const struct belay_maintenance_options *options,
                                         struct belay_backup *out_backup, struct belay_error *err);
 
 /*
@@ -954,7 +955,7 @@ BELAY_API enum belay_code belay_restore(const char *file, const struct belay_upk
  * tokens go on far above all that were handed out; the other locks start again with their whole ttl; the
  * journal is kept beside the database under another name. *out_lost (may be NULL) is false if the store was in order.
  */
-BELAY_API enum belay_code belay_repair(const struct belay_upkeep_options *options, bool *out_lost,
+BELAY_API enum belay_code belay_repair(const struct belay_maintenance_options *options, bool *out_lost,
                                        struct belay_error *err);
 
 /* Now, on the clock that deadlines are counted on. */

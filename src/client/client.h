@@ -73,7 +73,7 @@ struct belay_client {
     struct lookout lookout;            /* who waits, where the store wakes nobody; has a mutex of its own */
     struct ticker watcher;             /* tells holders of passed deadlines; never waits for the store */
     atomic_uint_fast64_t commits;      /* that the store has done */
-    atomic_uint_fast64_t store_errors; /* see belay_client_counts() */
+    atomic_uint_fast64_t store_errors; /* see belay_client_store_counts() */
 };
 
 struct belay_lock {

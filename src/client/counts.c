@@ -22,7 +22,7 @@ enum belay_code client_count_commit(struct belay_client *client, enum belay_code
     return client_count_read(client, code);
 }
 
-void belay_client_counts(struct belay_client *client, struct belay_store_counts *out)
+void belay_client_store_counts(struct belay_client *client, struct belay_store_counts *out)
 {
     const struct belay_store_ops *ops = client->store->ops;
     struct belay_store_counts counts = { .errors = atomic_load(&client->store_errors) };

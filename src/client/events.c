@@ -60,8 +60,8 @@ enum belay_code belay_history(struct belay_client *client, const char *key, size
     return code;
 }
 
-enum belay_code belay_note_lost(struct belay_client *client, const struct belay_event *event,
-                                struct belay_error *err)
+enum belay_code belay_report_lost(struct belay_client *client, const struct belay_event *event,
+                                  struct belay_error *err)
 {
     struct belay_event copy = *event;
     struct request request;

@@ -12,7 +12,7 @@
 enum { HEADERS_MAX = 16, ALLOW_MAX = 64, DEFAULT_TIMEOUT_MS = 10000 };
 
 struct call {
-    const struct belay_post *post;
+    const struct belay_http_post *post;
     struct address_range allow[ALLOW_MAX];
     size_t n_allow;
     struct address refused;
@@ -50,7 +50,7 @@ static bool ignore_data(void *context, int status, const char *data, size_t len)
 
 static enum belay_code check(struct call *call, struct belay_error *err)
 {
-    const struct belay_post *post = call->post;
+    const struct belay_http_post *post = call->post;
     const char *host = post->url == NULL ? NULL : strstr(post->url, "://");
 
     if (host == NULL ||
@@ -75,7 +75,7 @@ static enum belay_code check(struct call *call, struct belay_error *err)
     return BELAY_OK;
 }
 
-enum belay_code net_post(const struct belay_post *post, int *out_status, struct belay_error *err)
+enum belay_code net_post(const struct belay_http_post *post, int *out_status, struct belay_error *err)
 {
     int64_t timeout_ms = post->timeout_ms > 0 ? post->timeout_ms : DEFAULT_TIMEOUT_MS;
     struct http_options options = { .timeout_ms = timeout_ms,

@@ -108,7 +108,7 @@ enum belay_code loader_net(const struct net_module **out_module, struct belay_er
 
 /* Here, and not in a file of its own: of an archive a program gets only what it refers to, and belay-serve.so
    calls this through the program. */
-enum belay_code belay_post(const struct belay_post *post, int *out_status, struct belay_error *err)
+enum belay_code belay_http_post(const struct belay_http_post *post, int *out_status, struct belay_error *err)
 {
     const struct net_module *net;
     enum belay_code code = loader_net(&net, err);

@@ -77,7 +77,7 @@ struct net_module {
                                 struct net_ec2_found *out_found, struct belay_error *err);
 
     /* net/post.h */
-    enum belay_code (*post)(const struct belay_post *post, int *out_status, struct belay_error *err);
+    enum belay_code (*post)(const struct belay_http_post *post, int *out_status, struct belay_error *err);
 
     /* store/s3/s3_blob.h */
     enum belay_code (*open_s3)(const char *bucket_and_params, struct belay_blob_store **out_store,

@@ -13,7 +13,7 @@
 #include "store/sqlite/sqlite_store.h"
 
 /* What follows "sqlite:". *out_own is a configuration for the caller to free, also after an error. */
-static enum belay_code find_file(const struct belay_upkeep_options *options, const char *what,
+static enum belay_code find_file(const struct belay_maintenance_options *options, const char *what,
                                  struct belay_config **out_own, const char **out_path,
                                  struct belay_error *err)
 {
@@ -39,7 +39,7 @@ static enum belay_code find_file(const struct belay_upkeep_options *options, con
     return BELAY_OK;
 }
 
-enum belay_code belay_repair(const struct belay_upkeep_options *options, bool *out_lost,
+enum belay_code belay_repair(const struct belay_maintenance_options *options, bool *out_lost,
                              struct belay_error *err)
 {
     struct belay_config *own = NULL;
@@ -137,7 +137,7 @@ enum belay_code belay_backup(struct belay_client *client, const char *file, stru
     return code;
 }
 
-enum belay_code belay_restore(const char *file, const struct belay_upkeep_options *options,
+enum belay_code belay_restore(const char *file, const struct belay_maintenance_options *options,
                               struct belay_backup *out_backup, struct belay_error *err)
 {
     struct sqlite_backup_info info = { 0 };

@@ -79,7 +79,7 @@ bool client_moved(struct belay_client *client, const struct client_remote *used,
     return *code == BELAY_OK;
 }
 
-long belay_client_served_by(struct belay_client *client)
+long belay_client_server_pid(struct belay_client *client)
 {
     return atomic_load(&client->is_served) ? client->served_pid : 0;
 }

@@ -52,7 +52,7 @@ static int exec_backup(struct cli_context *context, const struct options *option
 static int exec_restore(struct cli_context *context, const struct options *options)
 {
     struct belay_backup backup = BELAY_BACKUP_INIT;
-    struct belay_upkeep_options upkeep = BELAY_UPKEEP_OPTIONS_INIT;
+    struct belay_maintenance_options upkeep = BELAY_MAINTENANCE_OPTIONS_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code = cli_config(context, &upkeep.config, &err);
 

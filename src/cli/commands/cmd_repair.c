@@ -3,7 +3,7 @@
 
 static int exec_repair(struct cli_context *context, const struct options *options)
 {
-    struct belay_upkeep_options upkeep = BELAY_UPKEEP_OPTIONS_INIT;
+    struct belay_maintenance_options upkeep = BELAY_MAINTENANCE_OPTIONS_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
     bool lost = false;

@@ -44,8 +44,8 @@ static int exec_status(struct cli_context *context, const struct options *option
         (void)printf("%s\n", belay_status_name(info->status));
     } else {
         lock_print_card(context, info);
-        if (belay_client_served_by(client) != 0) {
-            (void)printf("  Server:     process %ld serves this file\n", belay_client_served_by(client));
+        if (belay_client_server_pid(client) != 0) {
+            (void)printf("  Server:     process %ld serves this file\n", belay_client_server_pid(client));
         }
     }
     belay_info_free(info);

@@ -326,7 +326,7 @@ int cli_finish(const struct cli_context *context, int code)
 
 void cli_close(struct cli_context *context)
 {
-    long pid = context->client == NULL ? 0 : belay_client_served_by(context->client);
+    long pid = context->client == NULL ? 0 : belay_client_server_pid(context->client);
 
     if (context->verbose && pid != 0) {
         cli_note(context, "%s is served by process %ld, and was reached through it",

@@ -400,7 +400,7 @@ void handle_lost(struct exchange *x)
     event.metadata = body.metadata;
     event.n_metadata = body.n_metadata;
     if (check_texts(&body, &err) != BELAY_OK || name_loser(x, &body, name, &err) != BELAY_OK ||
-        belay_note_lost(x->server->client, &event, &err) != BELAY_OK) {
+        belay_report_lost(x->server->client, &event, &err) != BELAY_OK) {
         reply_error(x, &err);
     } else {
         reply(x, 200, json_pack("{s:s, s:b}", "key", x->key, "is_noted", 1));

@@ -61,7 +61,7 @@ static const double seconds_short[] = {
     .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10
 };
 static const double seconds_long[] = { .1, .5, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400 };
-/* Of belay_client_counts(); the last of those is for all that is more. */
+/* Of belay_client_store_counts(); the last of those is for all that is more. */
 static const double batch_sizes[] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512 };
 enum { BATCH_BOUNDS = BELAY_BATCH_BUCKETS - 1 };
 _Static_assert(sizeof batch_sizes / sizeof batch_sizes[0] == BATCH_BOUNDS, "a bound for each");
@@ -320,14 +320,14 @@ static void write_requests(const struct metrics *metrics, struct buf *out)
     }
 }
 
-/* How the store does. What a batch is worth is in belay_client_counts(). */
+/* How the store does. What a batch is worth is in belay_client_store_counts(). */
 static void write_store(const struct server *server, struct buf *out)
 {
     const struct metrics *metrics = server->metrics;
     struct belay_store_counts counts;
     struct histogram batch = { .count = 0 };
 
-    belay_client_counts(server->client, &counts);
+    belay_client_store_counts(server->client, &counts);
     for (size_t i = 0; i < BATCH_BOUNDS; i++) {
         batch.buckets[i] = counts.batches[i];
     }

@@ -80,7 +80,7 @@ static bool prepare(struct hook *hook)
     if (*hook->secret != '\0') {
         hook->headers[n++] = (struct belay_meta){ "Belay-Signature", hook->signature };
     }
-    hook->post = (struct belay_post)BELAY_POST_INIT;
+    hook->post = (struct belay_http_post)BELAY_HTTP_POST_INIT;
     hook->post.url = hook->url;
     hook->post.headers = hook->headers;
     hook->post.n_headers = n;
@@ -205,7 +205,7 @@ static void call(struct pool_job *job)
     struct hook *hook = (struct hook *)(void *)((char *)job - offsetof(struct hook, job));
 
     hook->status = 0;
-    hook->code = belay_post(&hook->post, &hook->status, &hook->err);
+    hook->code = belay_http_post(&hook->post, &hook->status, &hook->err);
     loop_post(hook->server->loop, &hook->task);
 }
 

@@ -73,7 +73,7 @@ static bool may_call(const struct hook_settings *settings, const struct address 
 
 /*
  * What can be said without asking anybody: a name is looked up when it is
- * called, and the address it leads to is looked at then (belay_post()).
+ * called, and the address it leads to is looked at then (belay_http_post()).
  */
 static bool may_call_host(const struct hook_settings *settings, const char *host)
 {

@@ -102,7 +102,7 @@ struct hook {
     char attempt_text[16];
     char signature[128];
     struct belay_meta headers[HOOK_HEADERS];
-    struct belay_post post;
+    struct belay_http_post post;
     int status;
     enum belay_code code;
     struct belay_error err;
