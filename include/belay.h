@@ -277,14 +277,14 @@ BELAY_API size_t belay_key_ancestors(const struct belay_config *config, const ch
                                      char *out_keys[BELAY_ANCESTORS_MAX]);
 
 /* What a key says by its form, for who counts and groups locks. Names that it does not have are "". */
-struct belay_key_form {
+struct belay_parsed_key {
     const char *level;   /* "stack", "service", "component", or "key" for one that says nothing */
     const char *profile; /* borrowed from `config`; the one whose template it fits; "" */
     char stack[BELAY_KEY_MAX + 1];
     char environment[BELAY_KEY_MAX + 1];
 };
-BELAY_API void belay_key_read(const struct belay_config *config, const char *key,
-                              struct belay_key_form *out_form);
+BELAY_API void belay_key_parse(const struct belay_config *config, const char *key,
+                               struct belay_parsed_key *out_form);
 
 /* "1h30m", "250ms" to milliseconds; false if it is not a duration. */
 BELAY_API bool belay_parse_duration(const char *text, int64_t *out_ms);

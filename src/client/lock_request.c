@@ -337,11 +337,11 @@ enum belay_code request_init_lock(struct request *request, struct belay_client *
 /* Of the profile that the key is of by its form; 0: of none. For stores that keep no ttl. */
 static int64_t profile_ttl_ms(const struct belay_client *client, const char *key)
 {
-    struct belay_key_form form;
+    struct belay_parsed_key form;
     struct belay_profile profile = { 0 };
     const char *name;
 
-    belay_key_read(client->config, key, &form);
+    belay_key_parse(client->config, key, &form);
     name = form.profile[0] != '\0' ? form.profile : strcmp(form.level, "key") != 0 ? "stack" : NULL;
     return name != NULL && belay_config_profile(client->config, name, &profile, NULL) == BELAY_OK
                ? profile.ttl_ms

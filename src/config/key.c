@@ -307,7 +307,7 @@ static const char *copy_name(char out[BELAY_KEY_MAX + 1], const char *at)
 }
 
 /* stack:S:env:E, perhaps with :service:V or :component:C behind it. */
-static void read_stack(const char *key, struct belay_key_form *form)
+static void read_stack(const char *key, struct belay_parsed_key *form)
 {
     const char *at = copy_name(form->stack, key + strlen("stack:"));
 
@@ -320,12 +320,12 @@ static void read_stack(const char *key, struct belay_key_form *form)
                                                        : "stack";
 }
 
-void belay_key_read(const struct belay_config *config, const char *key, struct belay_key_form *out_form)
+void belay_key_parse(const struct belay_config *config, const char *key, struct belay_parsed_key *out_form)
 {
     struct config_profile profile;
     struct key_names names;
 
-    *out_form = (struct belay_key_form){ .level = "key", .profile = "" };
+    *out_form = (struct belay_parsed_key){ .level = "key", .profile = "" };
     if (key_begins_as_stack(key)) {
         read_stack(key, out_form);
     } else if (find_by_form(config, key, &profile, &names)) {

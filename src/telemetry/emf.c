@@ -38,13 +38,13 @@ static void add_dimension(json_t *dimensions, json_t *root, const char *name, co
 static void add_dimensions(const struct belay_config *config, const struct belay_event *event,
                            json_t *dimensions, json_t *root)
 {
-    struct belay_key_form form;
+    struct belay_parsed_key form;
 
     if (measure_is_of_database(event)) {
         add_dimension(dimensions, root, "DbIdentifier", measure_database(event));
         return;
     }
-    belay_key_read(config, event->key, &form);
+    belay_key_parse(config, event->key, &form);
     add_dimension(dimensions, root, "Stack", form.stack);
     add_dimension(dimensions, root, "Environment", form.environment);
     add_dimension(dimensions, root, "LockLevel", form.level);

@@ -117,13 +117,13 @@ static void add_tag(struct buf *packet, const char *name, const char *value)
 
 static void add_tags(struct buf *packet, const struct belay_config *config, const struct belay_event *event)
 {
-    struct belay_key_form form;
+    struct belay_parsed_key form;
 
     if (measure_is_of_database(event)) {
         add_tag(packet, "db_identifier", measure_database(event));
         return;
     }
-    belay_key_read(config, event->key, &form);
+    belay_key_parse(config, event->key, &form);
     add_tag(packet, "level", form.level);
     add_tag(packet, "profile", form.profile);
     add_tag(packet, "stack", form.stack);

@@ -113,12 +113,12 @@ static void parse_urls(const char *text, struct belay_error *err)
 static void parse_keys(const char *text, struct belay_error *err)
 {
     char *above[BELAY_ANCESTORS_MAX];
-    struct belay_key_form form;
+    struct belay_parsed_key form;
     struct belay_key_parts parts = { .stack = text, .environment = "prod", .service = text };
     char *key = NULL;
 
     (void)belay_key_check(NULL, NULL, text, err);
-    belay_key_read(NULL, text, &form);
+    belay_key_parse(NULL, text, &form);
     for (size_t i = 0, n = belay_key_ancestors(NULL, text, above); i < n; i++) {
         free(above[i]);
     }

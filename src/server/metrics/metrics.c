@@ -84,9 +84,9 @@ struct metrics {
     const struct belay_config *config;
     struct series *series[SERIES_MAX + 1]; /* the last is for all others */
     size_t n_series;
-    struct belay_key_form last_form; /* of the event before */
-    struct series *last;             /* that counts it; NULL: none yet */
-    struct request_series *requests; /* by route; the last is for what has none */
+    struct belay_parsed_key last_form; /* of the event before */
+    struct series *last;               /* that counts it; NULL: none yet */
+    struct request_series *requests;   /* by route; the last is for what has none */
     struct histogram commit;
     struct histogram sync;
     bool has_commits; /* since the last sync began */
@@ -128,7 +128,7 @@ void metrics_free(struct metrics *metrics)
 
 /* ---- what happens ---- */
 
-static void write_labels(char *out, size_t size, const struct belay_key_form *form)
+static void write_labels(char *out, size_t size, const struct belay_parsed_key *form)
 {
     struct buf text = BUF_INIT(size);
 
@@ -140,14 +140,14 @@ static void write_labels(char *out, size_t size, const struct belay_key_form *fo
     buf_release(&text);
 }
 
-static bool form_is(const struct belay_key_form *a, const struct belay_key_form *b)
+static bool form_is(const struct belay_parsed_key *a, const struct belay_parsed_key *b)
 {
     return strcmp(a->level, b->level) == 0 && strcmp(a->profile, b->profile) == 0 &&
            strcmp(a->environment, b->environment) == 0 && strcmp(a->stack, b->stack) == 0;
 }
 
 /* NULL only without memory. */
-static struct series *find_series(struct metrics *metrics, const struct belay_key_form *form)
+static struct series *find_series(struct metrics *metrics, const struct belay_parsed_key *form)
 {
     char labels[sizeof metrics->series[0]->labels];
     size_t i;
@@ -175,9 +175,9 @@ static struct series *find_series(struct metrics *metrics, const struct belay_ke
 
 static struct series *series_for(struct metrics *metrics, const char *key)
 {
-    struct belay_key_form form;
+    struct belay_parsed_key form;
 
-    belay_key_read(metrics->config, key, &form);
+    belay_key_parse(metrics->config, key, &form);
     if (metrics->last == NULL || !form_is(&form, &metrics->last_form)) {
         metrics->last = find_series(metrics, &form);
         metrics->last_form = form;
