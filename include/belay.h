@@ -291,7 +291,7 @@ BELAY_API bool belay_parse_duration(const char *text, int64_t *out_ms);
 
 /* ---- events ------------------------------------------------------------ */
 
-enum belay_level { BELAY_INFO_LEVEL, BELAY_WARN_LEVEL };
+enum belay_level { BELAY_LEVEL_INFO, BELAY_LEVEL_WARNING };
 
 /*
  * One thing that happened to a lock. Everything that happens is one event;

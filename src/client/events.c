@@ -76,7 +76,7 @@ enum belay_code belay_report_lost(struct belay_client *client, const struct bela
         return code;
     }
     copy.type = "lock.lost";
-    copy.level = BELAY_WARN_LEVEL;
+    copy.level = BELAY_LEVEL_WARNING;
     copy.duration_ms = -1;
     return client_note(client, &copy, err);
 }

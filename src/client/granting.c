@@ -9,7 +9,7 @@
 void client_say_unprotected(struct belay_client *client, const struct op_request *request)
 {
     struct belay_event event = { .at_unix_ms = clock_unix_ms(),
-                                 .level = BELAY_WARN_LEVEL,
+                                 .level = BELAY_LEVEL_WARNING,
                                  .type = "lock.unprotected",
                                  .key = request->key,
                                  .lock_id = request->lock_id,

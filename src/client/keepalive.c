@@ -15,7 +15,7 @@
 static struct belay_event event_of(const struct belay_lock *lock, const char *type, const char *why)
 {
     return (struct belay_event){ .at_unix_ms = clock_unix_ms(),
-                                 .level = BELAY_WARN_LEVEL,
+                                 .level = BELAY_LEVEL_WARNING,
                                  .type = type,
                                  .key = lock->key,
                                  .lock_id = lock->lock_id,

@@ -209,7 +209,7 @@ static void emit_done(struct belay_client *client, const struct op *op)
     const struct belay_record *record = &op->record;
     bool is_refused = op->kind == OP_ACQUIRE && op->code == BELAY_HELD;
     struct belay_event event = { .at_unix_ms = clock_unix_ms(),
-                                 .level = op->kind == OP_FORCE ? BELAY_WARN_LEVEL : BELAY_INFO_LEVEL,
+                                 .level = op->kind == OP_FORCE ? BELAY_LEVEL_WARNING : BELAY_LEVEL_INFO,
                                  .type = op->reentered ? "lock.reentered" : types[op->kind],
                                  .key = op->request.key,
                                  .lock_id = record->lock_id,
@@ -255,7 +255,7 @@ static void emit_found(struct belay_client *client, const struct op *op)
     }
     if (op->found_waited) {
         struct belay_event waited = { .at_unix_ms = clock_unix_ms(),
-                                      .level = BELAY_INFO_LEVEL,
+                                      .level = BELAY_LEVEL_INFO,
                                       .type = "wait.ended",
                                       .key = op->request.key,
                                       .lock_id = op->request.lock_id,

@@ -143,7 +143,7 @@ static void note_stale(struct belay_client *client, const struct belay_record *r
                                  .revision = record->revision,
                                  .set = BELAY_SET_STALE_NOTED,
                                  .values = record };
-    struct belay_event event = { .level = BELAY_WARN_LEVEL,
+    struct belay_event event = { .level = BELAY_LEVEL_WARNING,
                                  .type = "lock.stale",
                                  .key = record->key,
                                  .lock_id = record->lock_id,

@@ -153,7 +153,7 @@ bool json_read_event(const json_t *object, belay_event_fn fn, void *context, boo
     struct belay_event event = {
         .id = (uint64_t)number_of(object, "id"),
         .at_unix_ms = json_read_time(object, "timestamp"),
-        .level = level != NULL && strcmp(level, "WARN") == 0 ? BELAY_WARN_LEVEL : BELAY_INFO_LEVEL,
+        .level = level != NULL && strcmp(level, "WARN") == 0 ? BELAY_LEVEL_WARNING : BELAY_LEVEL_INFO,
         .type = text_of(object, "event"),
         .key = text_of(object, "lock_key"),
         .lock_id = text_of(object, "lock_id"),

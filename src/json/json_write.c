@@ -149,7 +149,7 @@ json_t *wire_event(const struct belay_event *event)
     const struct field fields[] = {
         { "id", event->id == 0 ? json_null() : json_integer((json_int_t)event->id) },
         { "timestamp", wire_time(event->at_unix_ms) },
-        { "level", wire_text(event->level == BELAY_WARN_LEVEL ? "WARN" : "INFO") },
+        { "level", wire_text(event->level == BELAY_LEVEL_WARNING ? "WARN" : "INFO") },
         { "event", wire_text(event->type) },
         { "lock_key", wire_text(event->key) },
         { "lock_id", wire_text(event->lock_id) },

@@ -126,7 +126,7 @@ static void drop_own_ticket(struct op *op)
 
 static void add_wait_ended(struct op *op, const char *why, int64_t now_ms)
 {
-    struct belay_event *event = step_event(op, BELAY_INFO_LEVEL, "wait.ended");
+    struct belay_event *event = step_event(op, BELAY_LEVEL_INFO, "wait.ended");
 
     event->reason = why;
     event->duration_ms = now_ms - op->waiting.since_ms;
@@ -139,7 +139,7 @@ static void add_acquired_events(struct op *op, int64_t now_ms)
 
     if (op->state != TRYING && own->held) {
         /* Somebody did not come back in time (S2.4): said of the old holder, by the new one. */
-        event = step_event(op, BELAY_WARN_LEVEL, "lock.taken_over");
+        event = step_event(op, BELAY_LEVEL_WARNING, "lock.taken_over");
         event->lock_id = own->lock_id;
         event->locked_by = own->owner;
         event->locked_by_name = own->owner_name;
@@ -152,7 +152,7 @@ static void add_acquired_events(struct op *op, int64_t now_ms)
     if (op->queued) {
         add_wait_ended(op, "acquired", now_ms);
     }
-    event = step_event(op, BELAY_INFO_LEVEL, "lock.acquired");
+    event = step_event(op, BELAY_LEVEL_INFO, "lock.acquired");
     event->token = BELAY_TOKEN_OF_BATCH;
 }
 
@@ -255,7 +255,7 @@ static void reenter(struct op *op, int64_t now_ms)
         drop_own_ticket(op);
         add_wait_ended(op, "reentered", now_ms);
     }
-    event = step_event(op, BELAY_INFO_LEVEL, "lock.reentered");
+    event = step_event(op, BELAY_LEVEL_INFO, "lock.reentered");
     event->lock_id = op->records[0].lock_id;
     event->token = op->records[0].token;
     event->metadata = op->records[0].metadata; /* the lock keeps its own */
@@ -288,7 +288,7 @@ static void queue(struct op *op, bool again, int64_t now_ms)
     /* Better told now than when its turn comes. */
     op->batch.unused_id = unused_id(op);
     if (!again) {
-        step_event(op, BELAY_INFO_LEVEL, "wait.began")->reason = op->err.text;
+        step_event(op, BELAY_LEVEL_INFO, "wait.began")->reason = op->err.text;
     }
     step_commit(op, QUEUEING, now_ms);
 }
@@ -322,7 +322,7 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
         op->batch.n_writes = 0;
     }
     if (code == BELAY_HELD) {
-        event = step_event(op, BELAY_INFO_LEVEL, "lock.refused");
+        event = step_event(op, BELAY_LEVEL_INFO, "lock.refused");
         event->reason = op->err.text;
     }
     step_commit(op, LEAVING, now_ms);

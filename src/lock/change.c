@@ -51,7 +51,7 @@ static void write_renew(struct op *op)
     op->values.ttl_ms = ttl_ms(op); /* the same for the lease and the intents, whoever changes it meanwhile */
     op->writes[0].ttl_if_unknown_ms = op->request.ttl_if_unknown_ms;
     put_intents(op, NULL, ttl_ms(op));
-    (void)step_event(op, BELAY_INFO_LEVEL, "lock.renewed");
+    (void)step_event(op, BELAY_LEVEL_INFO, "lock.renewed");
 }
 
 static void write_adopt(struct op *op)
@@ -81,7 +81,7 @@ static void write_adopt(struct op *op)
     }
     put_intents(op, &op->request.old_id, ttl_ms(op));
     op->batch.durable = request->outlives;
-    event = step_event(op, BELAY_INFO_LEVEL, "lock.adopted");
+    event = step_event(op, BELAY_LEVEL_INFO, "lock.adopted");
     event->token = BELAY_TOKEN_OF_BATCH;
 }
 
@@ -92,7 +92,7 @@ static void write_release(struct op *op)
     op->writes[0].set = BELAY_SET_RELEASED;
     op->values.outcome = op->request.outcome;
     drop_intents(op);
-    step_event(op, BELAY_INFO_LEVEL, "lock.released")->duration_ms = BELAY_DURATION_HELD;
+    step_event(op, BELAY_LEVEL_INFO, "lock.released")->duration_ms = BELAY_DURATION_HELD;
     op->events[0].reason = belay_outcome_name(op->request.outcome);
     op->events[0].by = op->request.by;
 }
@@ -106,7 +106,7 @@ static void write_force(struct op *op)
     op->writes[0].set = BELAY_SET_RELEASED;
     op->values.outcome = BELAY_OUTCOME_FORCED;
     drop_intents(op);
-    event = step_event(op, BELAY_WARN_LEVEL, "lock.forced");
+    event = step_event(op, BELAY_LEVEL_WARNING, "lock.forced");
     event->duration_ms = BELAY_DURATION_HELD;
     event->by = op->request.by;
     event->reason = op->request.reason;

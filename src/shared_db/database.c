@@ -46,7 +46,7 @@ static enum belay_code keep(struct belay_client *client, const struct belay_db_r
     char *value = value_of(result, is_start, is_done);
     enum belay_code code = BELAY_OK;
     bool is_error = is_done && result->action == BELAY_DB_ERROR;
-    struct belay_event event = { .level = is_error ? BELAY_WARN_LEVEL : BELAY_INFO_LEVEL,
+    struct belay_event event = { .level = is_error ? BELAY_LEVEL_WARNING : BELAY_LEVEL_INFO,
                                  .type = type,
                                  .key = key,
                                  .by = result->by,
@@ -93,7 +93,7 @@ static void record(struct guard_run *run, bool is_done)
     struct belay_error err = BELAY_ERROR_INIT;
 
     if (keep(run->client, run->result, run->is_start, is_done, &err) != BELAY_OK) {
-        run_say(run, BELAY_WARN_LEVEL, "the decision could not be recorded: %s", err.text);
+        run_say(run, BELAY_LEVEL_WARNING, "the decision could not be recorded: %s", err.text);
     }
     belay_error_release(&err);
 }

@@ -25,7 +25,7 @@ static void on_waiting(void *context, const struct belay_waiting *waiting)
 
     run->attempts = waiting->attempt > run->attempts ? waiting->attempt : run->attempts;
     if (!run->said_waiting) {
-        run_say(run, BELAY_INFO_LEVEL, "Lock held by another process, retrying...");
+        run_say(run, BELAY_LEVEL_INFO, "Lock held by another process, retrying...");
         run->said_waiting = true;
     }
 }
@@ -86,12 +86,12 @@ static enum belay_code refused(struct guard_run *run, const char *id, enum belay
 {
     if (code == BELAY_HELD) {
         if (!run->is_last_try) {
-            run_say(run, BELAY_WARN_LEVEL, "Lock not acquired for db=%s after %d attempts", id,
+            run_say(run, BELAY_LEVEL_WARNING, "Lock not acquired for db=%s after %d attempts", id,
                     run->attempts > 0 ? run->attempts : 1); /* a dry run looks once */
         }
         run_decide(run, BELAY_DB_SKIPPED_LOCK, code, "%s", err->text);
     } else {
-        run_say(run, BELAY_WARN_LEVEL, "Lock not acquired for db=%s: %s", id, err->text);
+        run_say(run, BELAY_LEVEL_WARNING, "Lock not acquired for db=%s: %s", id, err->text);
         run_decide(run, BELAY_DB_ERROR, code, "the lock could not be taken: %s", err->text);
     }
     return code;
@@ -134,9 +134,9 @@ static enum belay_code take_one(struct guard_run *run, const char *id, struct be
         run->lock = held->lock;
     }
     if (!belay_lock_is_protected(held->lock)) {
-        run_say(run, BELAY_WARN_LEVEL, "locking is switched off: going on without a lock");
+        run_say(run, BELAY_LEVEL_WARNING, "locking is switched off: going on without a lock");
     } else {
-        run_say(run, BELAY_INFO_LEVEL, "Lock acquired for db=%s, owner=%s", id, run->owner);
+        run_say(run, BELAY_LEVEL_INFO, "Lock acquired for db=%s, owner=%s", id, run->owner);
     }
     return BELAY_OK;
 }
@@ -174,7 +174,7 @@ enum belay_code run_lock(struct guard_run *run)
     enum belay_code code = BELAY_OK;
 
     if (!run->settings->lock_enabled) {
-        run_say(run, BELAY_WARN_LEVEL, "shared_db_lock_enabled is false: going on without a lock");
+        run_say(run, BELAY_LEVEL_WARNING, "shared_db_lock_enabled is false: going on without a lock");
         return BELAY_OK;
     }
     if (!run->options->dry_run) {
@@ -216,10 +216,10 @@ static void release_one(struct guard_run *run, struct run_held *held, bool compl
 
     if (belay_lock_release(held->lock, completed ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED, &err) !=
         BELAY_OK) {
-        run_say(run, BELAY_WARN_LEVEL, "Lock not released for %s: %s; it ends by itself", held->key,
+        run_say(run, BELAY_LEVEL_WARNING, "Lock not released for %s: %s; it ends by itself", held->key,
                 err.text);
     } else if (belay_lock_is_protected(held->lock)) {
-        run_say(run, BELAY_INFO_LEVEL, "Lock released for %s, owner=%s", held->key, run->owner);
+        run_say(run, BELAY_LEVEL_INFO, "Lock released for %s, owner=%s", held->key, run->owner);
     }
     belay_lock_free(held->lock);
     free(held->key);

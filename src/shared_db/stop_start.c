@@ -73,14 +73,14 @@ static void tell_why(struct guard_run *run, char *out, size_t size)
 
     if (run->is_start) {
         (void)snprintf(out, size, "started");
-        run_say(run, BELAY_INFO_LEVEL, "Starting %s database...", run->target->kind);
+        run_say(run, BELAY_LEVEL_INFO, "Starting %s database...", run->target->kind);
     } else if (result->n_sharing == 0) {
         (void)snprintf(out, size, "no other application uses it");
-        run_say(run, BELAY_INFO_LEVEL, "No other application uses it - stopping %s database...",
+        run_say(run, BELAY_LEVEL_INFO, "No other application uses it - stopping %s database...",
                 run->target->kind);
     } else {
         (void)snprintf(out, size, "all %zu sharing applications are DOWN", result->n_sharing);
-        run_say(run, BELAY_INFO_LEVEL, "All sharing applications are DOWN - stopping %s database...",
+        run_say(run, BELAY_LEVEL_INFO, "All sharing applications are DOWN - stopping %s database...",
                 run->target->kind);
     }
 }
@@ -119,7 +119,7 @@ static void act(struct guard_run *run)
     if (code == BELAY_OK) {
         run_decide(run, run->is_start ? BELAY_DB_STARTED : BELAY_DB_STOPPED, BELAY_OK, "%s", why);
     } else {
-        run_say(run, BELAY_WARN_LEVEL, "The %s of %s failed: %s", verb, run->target->id, err.text);
+        run_say(run, BELAY_LEVEL_WARNING, "The %s of %s failed: %s", verb, run->target->id, err.text);
         run_decide(run, BELAY_DB_ERROR, code, "the %s failed: %s", verb, err.text);
     }
     belay_error_release(&err);
@@ -232,7 +232,7 @@ static void run_one(struct guard_run *run)
 {
     bool is_decided;
 
-    run_say(run, BELAY_INFO_LEVEL, "Processing %s database: %s", run->target->kind,
+    run_say(run, BELAY_LEVEL_INFO, "Processing %s database: %s", run->target->kind,
             run->target->host != NULL ? run->target->host : run->target->id);
     run->wait_end_ms = clock_boot_ms() + run->options->wait_ms;
     run_decide(run, BELAY_DB_ERROR, BELAY_CANCELLED, "cancelled");
@@ -378,7 +378,7 @@ static void record_outcome(const struct batch *batch, const struct belay_db_resu
     if (is_stopped &&
         record_stopped(batch->client, batch->options->app, batch->requested_unix_ms, &err) != BELAY_OK &&
         batch->options->on_step != NULL) {
-        batch->options->on_step(batch->options->context, BELAY_WARN_LEVEL,
+        batch->options->on_step(batch->options->context, BELAY_LEVEL_WARNING,
                                 "it could not be recorded that the application is stopped");
     }
     belay_error_release(&err);

@@ -80,7 +80,7 @@ static bool note_users(struct guard_run *run, const struct users *users)
     }
     result->shared = users->n > (run->options->app == NULL ? 1 : 0);
     if (users->n > 0) {
-        run_say(run, BELAY_INFO_LEVEL, "%s shared with %zu application(s): %s", run->target->kind, users->n,
+        run_say(run, BELAY_LEVEL_INFO, "%s shared with %zu application(s): %s", run->target->kind, users->n,
                 list.failed || list.data == NULL ? "?" : list.data);
     }
     buf_release(&list);
@@ -103,7 +103,7 @@ static enum belay_code weigh(struct guard_run *run, const struct users *users)
         bool is_down = status->status == BELAY_HEALTH_DOWN;
         bool is_unknown = status->status == BELAY_HEALTH_UNKNOWN;
 
-        run_say(run, is_down ? BELAY_INFO_LEVEL : BELAY_WARN_LEVEL, "%s is %s%s%s", status->app,
+        run_say(run, is_down ? BELAY_LEVEL_INFO : BELAY_LEVEL_WARNING, "%s is %s%s%s", status->app,
                 belay_health_name(status->status), status->reason == NULL ? "" : ": ",
                 status->reason == NULL ? "" : status->reason);
         if (!is_down) {
@@ -123,7 +123,7 @@ static enum belay_code weigh(struct guard_run *run, const struct users *users)
         return BELAY_NO_MEMORY;
     }
     if (result->n_active > 0) {
-        run_say(run, BELAY_WARN_LEVEL, "%s shared with active apps: %s. Skipping stop.", run->target->kind,
+        run_say(run, BELAY_LEVEL_WARNING, "%s shared with active apps: %s. Skipping stop.", run->target->kind,
                 names.failed ? "?" : names.data);
         run_decide(run, BELAY_DB_SKIPPED_SHARED_ACTIVE, BELAY_HELD, "%s",
                    active.failed ? "others use it" : active.data);

@@ -150,7 +150,7 @@ static bool send_again(struct lines *lines, const struct buf *packet)
 static bool send_line(struct lines *lines, enum belay_level level, const char *text)
 {
     struct buf packet = BUF_INIT(LINE_MAX_BYTES);
-    int priority = level == BELAY_WARN_LEVEL ? LOG_WARNING : LOG_INFO;
+    int priority = level == BELAY_LEVEL_WARNING ? LOG_WARNING : LOG_INFO;
     bool done;
 
     if (lines->kind == LINES_JOURNALD) {

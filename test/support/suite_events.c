@@ -82,7 +82,7 @@ static const struct answer *say(struct suite *s, const char *key, const char *re
 static bool an_event_comes_back_as_it_was_said(struct suite *s)
 {
     struct belay_meta metadata[2] = { { "branch", "main" }, { "quote", "it's \"so\" \\ %" } };
-    struct belay_event e = { .level = BELAY_WARN_LEVEL,
+    struct belay_event e = { .level = BELAY_LEVEL_WARNING,
                              .type = "lock.forced",
                              .key = "k%_'",
                              .lock_id = "one",
@@ -103,7 +103,7 @@ static bool an_event_comes_back_as_it_was_said(struct suite *s)
     got = &seen->events[0];
     CHECK(got->id > 0);
     CHECK(got->at_unix_ms != 0); /* the store's own wall clock: a caller need not say */
-    CHECK_INT(got->level, BELAY_WARN_LEVEL);
+    CHECK_INT(got->level, BELAY_LEVEL_WARNING);
     CHECK_TEXT(got->type, e.type);
     CHECK_TEXT(got->key, e.key);
     CHECK_TEXT(got->lock_id, e.lock_id);
@@ -140,7 +140,7 @@ static bool what_an_event_does_not_say_stays_unsaid(struct suite *s)
     CHECK_INT(seen->events[0].duration_ms, -1);
     CHECK_INT(seen->events[0].token, 0);
     CHECK_INT(seen->events[0].n_metadata, 0);
-    CHECK_INT(seen->events[0].level, BELAY_INFO_LEVEL);
+    CHECK_INT(seen->events[0].level, BELAY_LEVEL_INFO);
     return true;
 }
 

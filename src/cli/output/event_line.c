@@ -38,12 +38,12 @@ void event_line(FILE *file, const struct belay_event *event, bool json, bool col
         return;
     }
     buf_addf(&line, "%s %s", clock_format_utc(at, event->at_unix_ms, true),
-             print_style(color && event->level == BELAY_WARN_LEVEL, "yellow"));
+             print_style(color && event->level == BELAY_LEVEL_WARNING, "yellow"));
     type_from = line.len;
     print_escape(&line, event->type); /* a server's word, as the rest */
     buf_addf(&line, "%*s%s ",
              line.len - type_from < TYPE_WIDTH ? (int)(TYPE_WIDTH - (line.len - type_from)) : 0, "",
-             print_style(color && event->level == BELAY_WARN_LEVEL, PRINT_RESET));
+             print_style(color && event->level == BELAY_LEVEL_WARNING, PRINT_RESET));
     print_escape(&line, event->key);
     buf_adds(&line, " ");
     print_escape(&line, event->locked_by_name == NULL || *event->locked_by_name == '\0'

@@ -7,7 +7,7 @@
 
 static void on_step(void *context, enum belay_level level, const char *text)
 {
-    if (level == BELAY_WARN_LEVEL) {
+    if (level == BELAY_LEVEL_WARNING) {
         cli_warn(context, "%s", text);
     } else {
         cli_note(context, "%s", text);

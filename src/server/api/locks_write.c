@@ -158,7 +158,7 @@ static void on_renewed(void *context, enum belay_code code, const struct belay_i
 {
     struct exchange *x = context;
     struct belay_event event = { .at_unix_ms = clock_unix_ms(),
-                                 .level = BELAY_WARN_LEVEL,
+                                 .level = BELAY_LEVEL_WARNING,
                                  .type = "heartbeat.failed",
                                  .key = x->key,
                                  .lock_id = x->found_id,

@@ -439,7 +439,7 @@ static void on_step(void *context, enum belay_level level, const char *text)
 {
     const struct asked *asked = context;
 
-    server_say(asked->job->server, level == BELAY_WARN_LEVEL ? LOG_WARN : LOG_INFO, "guard", text);
+    server_say(asked->job->server, level == BELAY_LEVEL_WARNING ? LOG_WARN : LOG_INFO, "guard", text);
 }
 
 /* {"app", "dry_run", "wait_ms", "by"}, each of which may be left out. */
