@@ -446,8 +446,8 @@ struct belay_lock_options {
     const char *lock_id;
     bool reentrant;        /* the same owner (and credential) gets its live lock again, same id and token */
     bool outlives_process; /* nobody's process: it survives this one, and a restart of the machine */
-    bool document_backoff; /* retry after 5, 10, 30, 60 s instead of exponentially */
-    bool keep_later;       /* no heartbeat and no on_lost before belay_lock_keep() */
+    bool stepped_backoff;  /* retry after 5, 10, 30, 60 s instead of exponentially */
+    bool defer_heartbeat;  /* no heartbeat and no on_lost before belay_lock_start_heartbeat() */
     /*
      * Called once, by a thread of the library, when the lease is lost or can no
      * longer be proved: before anyone else can have the lock, while this
@@ -505,12 +505,12 @@ BELAY_API enum belay_code belay_lock_adopt(struct belay_client *client, const ch
                                            struct belay_lock **out_lock, struct belay_error *err);
 
 /*
- * Start to look after a lock that was acquired with keep_later: heartbeats, and
+ * Start to look after a lock that was acquired with defer_heartbeat: heartbeats, and
  * on_lost. They take threads, which cost a short job more than its lock does;
  * to be called well before the first heartbeat is due. Doing it again is not an
  * error.
  */
-BELAY_API enum belay_code belay_lock_keep(struct belay_lock *lock, struct belay_error *err);
+BELAY_API enum belay_code belay_lock_start_heartbeat(struct belay_lock *lock, struct belay_error *err);
 
 /*
  * Renew the lease now, for its whole ttl. BELAY_LOST if it is over. After

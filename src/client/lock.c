@@ -53,7 +53,7 @@ static enum belay_code lock_fill(struct belay_lock *lock, const struct op *op,
                 options->heartbeat_ms < op->record.ttl_ms ? options->heartbeat_ms : op->record.ttl_ms / 4);
     lock->proved_ms = op->sent_ms;
     keeper_add(lock);
-    return options->keep_later ? BELAY_OK : keeper_start(lock, err);
+    return options->defer_heartbeat ? BELAY_OK : keeper_start(lock, err);
 }
 
 static enum belay_code lock_from_op(struct belay_client *client, struct op *op,
@@ -153,7 +153,7 @@ enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, c
     return code == BELAY_OK ? take(client, &request, op_adopt, terms, out_lock, err) : code;
 }
 
-enum belay_code belay_lock_keep(struct belay_lock *lock, struct belay_error *err)
+enum belay_code belay_lock_start_heartbeat(struct belay_lock *lock, struct belay_error *err)
 {
     return lock->lock_id == NULL ? BELAY_OK : keeper_start(lock, err);
 }

@@ -321,7 +321,7 @@ static enum belay_code init_lock(struct request *request, struct belay_client *c
     }
     request->op.reentrant = options->reentrant;
     request->op.outlives = options->outlives_process;
-    request->op.document_backoff = options->document_backoff;
+    request->op.stepped_backoff = options->stepped_backoff;
     if (code != BELAY_OK) {
         request_release(request);
     }

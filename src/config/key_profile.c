@@ -309,6 +309,6 @@ void belay_profile_apply(const struct belay_profile *profile, struct belay_lock_
     }
     options->reentrant = options->reentrant || profile->reentrant;
     if (profile->name != NULL && strcmp(profile->name, "stack") == 0) {
-        options->document_backoff = true; /* S4.9 */
+        options->stepped_backoff = true; /* S4.9 */
     }
 }

@@ -66,7 +66,7 @@ int64_t op_backoff_ms(struct op *op)
     int64_t delay = BACKOFF_FIRST_MS;
     int n = op->waiting.attempt - 1;
 
-    if (op->request.document_backoff) {
+    if (op->request.stepped_backoff) {
         return document[n < 3 ? n : 3];
     }
     while (n-- > 0 && delay < BACKOFF_MAX_MS) {

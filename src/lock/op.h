@@ -45,7 +45,7 @@ struct op_request {
     bool outlives;
     int64_t wait_ms; /* 0: do not wait; < 0: for ever */
     int attempts;    /* 0: no limit */
-    bool document_backoff;
+    bool stepped_backoff;
     enum belay_outcome outcome; /* release */
     const char *by;             /* force; release, if not by the holder; or NULL */
     const char *reason;

@@ -49,7 +49,7 @@ static void plan_patience(struct sim *sim, struct task *task, struct op_request 
     }
     if (kind == 2 || kind == 3 || kind == 4) {
         request->attempts = (int)rng_range(&sim->rng, 1, 4);
-        request->document_backoff = rng_percent(&sim->rng, 10);
+        request->stepped_backoff = rng_percent(&sim->rng, 10);
     }
     if (request->wait_ms != 0 && rng_percent(&sim->rng, 15)) {
         task->cancel_ms = rng_range(&sim->rng, 0, 5000);

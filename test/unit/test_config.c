@@ -397,7 +397,7 @@ static void a_profile_fills_what_is_not_set(void **state)
     assert_int_equal(options.wait_ms, 30000);
     assert_int_equal(options.attempts, 5);
     assert_true(options.reentrant);
-    assert_false(options.document_backoff);
+    assert_false(options.stepped_backoff);
     belay_profile_apply(NULL, &options);
     belay_profile_apply(&profile, NULL);
 }
@@ -464,7 +464,7 @@ static void only_the_profile_of_stacks_retries_as_the_document_says(void **state
         struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
 
         belay_profile_apply(&builtin[i], &options);
-        assert_int_equal(options.document_backoff, strcmp(builtin[i].name, "stack") == 0);
+        assert_int_equal(options.stepped_backoff, strcmp(builtin[i].name, "stack") == 0);
     }
 }
 

@@ -37,7 +37,7 @@ static void a_stale_lock_is_reported_once_by_a_process(void **state)
     assert_int_equal(belay_client_open_store(store, &client_options, &client, NULL), BELAY_OK);
     options.ttl_ms = 3600000;
     options.heartbeat_ms = 30000;
-    options.keep_later = true;
+    options.defer_heartbeat = true;
     assert_int_equal(belay_lock_acquire(client, "k", &options, &lock, NULL), BELAY_OK);
     for (int i = 1; i <= 2; i++) {
         boot_now_ms += 130000;
@@ -80,7 +80,7 @@ static void an_uncontended_life_is_two_requests_on_every_layout(void **state)
         belay_lock_free(lock);
         assert_int_equal(since(store), 1);
         options.ttl_ms = 20000;
-        options.keep_later = true;
+        options.defer_heartbeat = true;
         assert_int_equal(belay_lock_acquire(client, "k", &options, &lock, NULL), BELAY_OK);
         belay_lock_free(lock);
         boot_now_ms += 30000;

@@ -214,7 +214,7 @@ static enum belay_code read_profile(struct cli_context *context, const struct op
         return code;
     }
     /* Retries are as document 004 has them, but "database" has its own rule (S3.2). */
-    lock->document_backoff = profile.name == NULL || strcmp(profile.name, "database") != 0;
+    lock->stepped_backoff = profile.name == NULL || strcmp(profile.name, "database") != 0;
     belay_profile_apply(&profile, lock);
     return BELAY_OK;
 }

@@ -211,7 +211,7 @@ static enum belay_code acquire(struct run *run, struct belay_error *err)
     enum belay_code code;
 
     options->on_lost = on_lost;
-    options->keep_later = true;
+    options->defer_heartbeat = true;
     options->on_waiting = on_waiting;
     options->context = run;
     options->cancel = cli_cancel(run->context);
@@ -249,7 +249,7 @@ static enum belay_code before_command(struct run *run, struct belay_error *err)
         return BELAY_OK;
     }
     if (run->lock != NULL && belay_lock_is_protected(run->lock)) {
-        code = belay_lock_keep(run->lock, err);
+        code = belay_lock_start_heartbeat(run->lock, err);
     }
     return code == BELAY_OK ? run->hooks->before(run->hooks->context, run->client, run->lock,
                                                  &run->guardian.page->job, err)

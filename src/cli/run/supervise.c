@@ -246,7 +246,7 @@ static void keep_lease(struct supervise *supervise, bool *kept)
         return;
     }
     *kept = true;
-    if (belay_lock_keep(supervise->lock, &err) != BELAY_OK) {
+    if (belay_lock_start_heartbeat(supervise->lock, &err) != BELAY_OK) {
         cli_warn(supervise->context, "%s", err.text);
     }
     belay_error_release(&err);
