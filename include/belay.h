@@ -92,9 +92,9 @@ enum belay_code {
     BELAY_UNKNOWN,       /* it may have happened: repeat with the same lock id to find out */
     BELAY_CANCELLED,     /* belay_cancel_request() ended the wait */
     BELAY_NO_MEMORY,
-    BELAY_BUG,      /* libbelay contradicts itself; please report it */
-    BELAY_REFUSED,  /* between the library and a store only: a condition did not hold */
-    BELAY_ELSEWHERE /* the same: its locks are to be asked for elsewhere, at a server or without it */
+    BELAY_BUG,       /* libbelay contradicts itself; please report it */
+    BELAY_REFUSED,   /* between the library and a store only: a condition did not hold */
+    BELAY_REDIRECTED /* the same: its locks are to be asked for elsewhere, at a server or without it */
 };
 
 /* A short name in lower case, such as "lock_held"; the codes of the HTTP API. */

@@ -104,8 +104,8 @@ const char *belay_code_name(enum belay_code code)
         return "no_memory";
     case BELAY_BUG:
         return "bug";
-    case BELAY_ELSEWHERE:
-        return "elsewhere";
+    case BELAY_REDIRECTED:
+        return "redirected";
     case BELAY_REFUSED:
         return "refused";
     }

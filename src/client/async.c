@@ -262,7 +262,7 @@ static void finish(struct belay_client *client, struct belay_async *call)
     info = info_borrow(&call->op.record, call->op.record_now_ms);
     code = call->op.code;
     info.valid_for_ms = op_valid_for_ms(&call->op, clock_boot_ms());
-    if (code == BELAY_ELSEWHERE) {
+    if (code == BELAY_REDIRECTED) {
         code = call->op.err.code = BELAY_UNREACHABLE; /* a server has come, and calls go to a store only */
     }
     call_table_remove(&client->calls, call);

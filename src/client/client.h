@@ -134,7 +134,7 @@ void client_run(struct belay_client *client, struct op *op, const struct run_hoo
 /* Keep an event that comes with no write: lock.lost. */
 enum belay_code client_note(struct belay_client *client, const struct belay_event *event,
                             struct belay_error *err);
-/* The same in the store itself. BELAY_ELSEWHERE: a server has come to own it. */
+/* The same in the store itself. BELAY_REDIRECTED: a server has come to own it. */
 enum belay_code client_note_here(struct belay_client *client, const struct belay_event *event,
                                  struct belay_error *err);
 /* What only who ran the operation knows of its events. */

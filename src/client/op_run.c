@@ -122,7 +122,7 @@ static void stop_here(struct op *op, struct belay_error *err)
 {
     belay_error_release(&op->err);
     op->err = *err;
-    op->code = BELAY_ELSEWHERE;
+    op->code = BELAY_REDIRECTED;
     op->want = OP_DONE;
 }
 
@@ -275,7 +275,7 @@ void step_tell(struct belay_client *client, struct op *op, struct client_step *s
 {
     struct look *seen = &step->seen;
 
-    if (step->code == BELAY_ELSEWHERE) {
+    if (step->code == BELAY_REDIRECTED) {
         stop_here(op, &seen->err);
         seen->err = (struct belay_error)BELAY_ERROR_INIT; /* the operation's now */
     } else if (op->want == OP_COMMIT) {

@@ -2,9 +2,9 @@
  * Through what a client's locks are reached: its store, a server it was told to
  * use, or the server that has come to own the store's file.
  *
- *     store --BELAY_ELSEWHERE: a server owns the file--> served
+ *     store --BELAY_REDIRECTED: a server owns the file--> served
  *       ^                                                  |
- *       +---BELAY_ELSEWHERE: it has stopped, or died ------+
+ *       +---BELAY_REDIRECTED: it has stopped, or died ------+
  *
  * The lock id stays the same on the way, so nothing is done twice, and a place
  * in line is found again.
@@ -66,7 +66,7 @@ static enum belay_code open_served(struct belay_client *client, struct belay_err
 bool client_moved(struct belay_client *client, const struct client_remote *used, enum belay_code *code,
                   struct belay_error *err)
 {
-    if (*code != BELAY_ELSEWHERE) {
+    if (*code != BELAY_REDIRECTED) {
         return false;
     }
     if (used != NULL) {

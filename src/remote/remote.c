@@ -368,7 +368,7 @@ enum belay_code remote_fault(struct remote *remote, enum belay_code code, struct
 {
     if ((code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN) && remote->moved != NULL &&
         remote->moved(remote->owner)) {
-        return error_set(err, BELAY_ELSEWHERE, "the server has gone");
+        return error_set(err, BELAY_REDIRECTED, "the server has gone");
     }
     return code;
 }

@@ -16,7 +16,7 @@ struct remote_options {
     /*
      * Not NULL: the server is on this machine and owns a file. Then `moved` is
      * asked after every request that did not get through; true ends it with
-     * BELAY_ELSEWHERE: the file can be used without a server.
+     * BELAY_REDIRECTED: the file can be used without a server.
      */
     const char *socket;
     bool (*moved)(void *owner);

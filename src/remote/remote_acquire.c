@@ -244,7 +244,7 @@ static void ask(struct acquiring *a)
     case BELAY_UNKNOWN:
         on_fault(a, code, answer != NULL, sent_ms);
         break;
-    case BELAY_ELSEWHERE:
+    case BELAY_REDIRECTED:
         a->in_line = false; /* the place is kept for who asks in the other place */
         end(a, code);
         break;

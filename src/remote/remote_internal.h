@@ -67,7 +67,7 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
 int64_t remote_backoff_ms(const struct remote *remote, int faults);
 /* Whether to try once more, after `faults` in a row since began_ms. */
 bool remote_is_patient(const struct remote *remote, int faults, int tries, int64_t began_ms);
-/* What a request that failed like this means: BELAY_ELSEWHERE if the server is gone for good. */
+/* What a request that failed like this means: BELAY_REDIRECTED if the server is gone for good. */
 enum belay_code remote_fault(struct remote *remote, enum belay_code code, struct belay_error *err);
 /* Sleep that a cancel ends. */
 void remote_sleep(int64_t ms, const struct belay_cancel *cancel);

@@ -208,7 +208,7 @@ int status_of(enum belay_code code)
         return 504;
     case BELAY_BUG:
     case BELAY_REFUSED:
-    case BELAY_ELSEWHERE:
+    case BELAY_REDIRECTED:
         break;
     }
     return 500;

@@ -182,7 +182,7 @@ int cli_exit_code(enum belay_code code)
     case BELAY_NO_MEMORY:
     case BELAY_BUG:
     case BELAY_REFUSED:
-    case BELAY_ELSEWHERE:
+    case BELAY_REDIRECTED:
         break;
     }
     return CLI_BUG;

@@ -166,7 +166,7 @@ enum belay_code sqlite_failed(struct sqlite_store *store, int rc, struct belay_e
 /* The same for a COMMIT, after which it may be unknown. */
 enum belay_code sqlite_commit_failed(struct sqlite_store *store, int rc, struct belay_error *err);
 enum belay_code sqlite_moved(const struct sqlite_store *store, struct belay_error *err);
-/* BELAY_ELSEWHERE. */
+/* BELAY_REDIRECTED. */
 enum belay_code sqlite_elsewhere(const struct sqlite_store *store, struct belay_error *err);
 enum belay_code sqlite_other_boot(const struct sqlite_store *store, struct belay_error *err);
 

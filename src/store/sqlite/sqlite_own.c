@@ -94,7 +94,7 @@ void sqlite_server_release(struct sqlite_server *server)
 
 enum belay_code sqlite_elsewhere(const struct sqlite_store *store, struct belay_error *err)
 {
-    return error_set(err, BELAY_ELSEWHERE, "the lock database '%s' is served by process %ld", store->path,
+    return error_set(err, BELAY_REDIRECTED, "the lock database '%s' is served by process %ld", store->path,
                      strtol(store->served_by, NULL, 10));
 }
 

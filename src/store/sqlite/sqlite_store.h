@@ -5,7 +5,7 @@
  * processes wake each other and see whether a waiter still lives. It holds
  * nothing that could be lost.
  *
- * A server may own the file (sqlite_own.c); others then get BELAY_ELSEWHERE.
+ * A server may own the file (sqlite_own.c); others then get BELAY_REDIRECTED.
  */
 #ifndef STORE_SQLITE_SQLITE_STORE_H
 #define STORE_SQLITE_SQLITE_STORE_H
@@ -34,7 +34,7 @@ enum belay_code sqlite_store_open(const char *path_and_params, const struct sqli
                                   struct belay_store **out_store, char **out_url, struct belay_error *err);
 
 /*
- * Own the file: from now on everybody else gets BELAY_ELSEWHERE, until the
+ * Own the file: from now on everybody else gets BELAY_REDIRECTED, until the
  * store is closed. *out_socket is where they look for the server, beside the
  * file; the caller frees it. BELAY_UNREACHABLE names the process that owns it
  * already.
