@@ -211,7 +211,7 @@ struct belay_events_query {
 };
 
 /* How fast things go on this store; constant while it is open. */
-struct belay_store_terms {
+struct belay_store_capabilities {
     int64_t margin_ms; /* how long after expires_ms a lease may be taken over, for clocks that differ */
     int64_t claim_ms;  /* how long a free lock is kept for the first in line before the next may have it */
     int64_t poll_ms;   /* how often the first in line looks again without being woken */
@@ -278,7 +278,7 @@ struct belay_store_ops {
     enum belay_code (*events)(struct belay_store *store, const struct belay_events_query *query,
                               belay_event_fn fn, void *context, struct belay_error *err);
 
-    struct belay_store_terms (*terms)(struct belay_store *store);
+    struct belay_store_capabilities (*capabilities)(struct belay_store *store);
 
     /*
      * Waiting without a missed wake-up: listen(), then look at the record, then

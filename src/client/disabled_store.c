@@ -55,10 +55,10 @@ static enum belay_code off_events(struct belay_store *store, const struct belay_
     return say_why(store, err);
 }
 
-static struct belay_store_terms off_terms(struct belay_store *store)
+static struct belay_store_capabilities off_capabilities(struct belay_store *store)
 {
     (void)store;
-    return (struct belay_store_terms){ 0 };
+    return (struct belay_store_capabilities){ 0 };
 }
 
 static void off_close(struct belay_store *store)
@@ -73,7 +73,7 @@ static const struct belay_store_ops off_ops = {
     .commit = off_commit,
     .scan = off_scan,
     .events = off_events,
-    .terms = off_terms,
+    .capabilities = off_capabilities,
 };
 
 struct belay_store *off_store_new(const char *why)

@@ -88,7 +88,7 @@ enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err)
                                   .lock_id = lock->lock_id,
                                   .owner = lock->owner,
                                   .owner_name = lock->owner_name,
-                                  .terms = client->store->ops->terms(client->store),
+                                  .capabilities = client->store->ops->capabilities(client->store),
                                   .seed = (uint64_t)clock_boot_ms() };
     struct belay_info *info = NULL;
     enum belay_code code;

@@ -135,22 +135,22 @@ enum belay_code belay_lock_acquire(struct belay_client *client, const char *key,
                                    const struct belay_lock_options *options, struct belay_lock **out_lock,
                                    struct belay_error *err)
 {
-    const struct belay_lock_options *terms = options == NULL ? &default_options : options;
+    const struct belay_lock_options *settings = options == NULL ? &default_options : options;
     struct request request;
-    enum belay_code code = request_init_lock(&request, client, key, terms, err);
+    enum belay_code code = request_init_lock(&request, client, key, settings, err);
 
-    return code == BELAY_OK ? take(client, &request, op_acquire, terms, out_lock, err) : code;
+    return code == BELAY_OK ? take(client, &request, op_acquire, settings, out_lock, err) : code;
 }
 
 enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, const char *lock_id,
                                  const struct belay_lock_options *options, struct belay_lock **out_lock,
                                  struct belay_error *err)
 {
-    const struct belay_lock_options *terms = options == NULL ? &default_options : options;
+    const struct belay_lock_options *settings = options == NULL ? &default_options : options;
     struct request request;
-    enum belay_code code = request_init_adopt(&request, client, key, lock_id, terms, err);
+    enum belay_code code = request_init_adopt(&request, client, key, lock_id, settings, err);
 
-    return code == BELAY_OK ? take(client, &request, op_adopt, terms, out_lock, err) : code;
+    return code == BELAY_OK ? take(client, &request, op_adopt, settings, out_lock, err) : code;
 }
 
 enum belay_code belay_lock_start_heartbeat(struct belay_lock *lock, struct belay_error *err)

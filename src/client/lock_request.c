@@ -48,7 +48,7 @@ enum belay_code request_init(struct request *request, struct belay_client *clien
     request->op.key = key;
     request->op.lock_id = lock_id;
     request->op.began_unix_ms = clock_unix_ms();
-    request->op.terms = client->store->ops->terms(client->store);
+    request->op.capabilities = client->store->ops->capabilities(client->store);
     for (size_t i = 0; i < request->op.n_ancestors; i++) {
         request->op.ancestors[i] = request->ancestors[i];
     }
@@ -149,7 +149,7 @@ static enum belay_code fill_owner(struct request *request, struct belay_client *
 static enum belay_code check_person(const struct request *request, const struct belay_lock_options *options,
                                     struct belay_error *err)
 {
-    const char *meta = request->op.terms.person_meta;
+    const char *meta = request->op.capabilities.person_meta;
 
     for (size_t i = 0; meta != NULL && i < options->n_metadata; i++) {
         if (strcmp(options->metadata[i].name, meta) == 0 && options->metadata[i].value[0] != '\0') {
@@ -212,17 +212,17 @@ static enum belay_code fill_metadata(struct request *request, const struct belay
 }
 
 /* Of half the margin's ttl little more is left than clocks may differ by: it could not be kept alive. */
-static enum belay_code check_ttl(int64_t ttl_ms, const struct belay_store_terms *terms,
+static enum belay_code check_ttl(int64_t ttl_ms, const struct belay_store_capabilities *capabilities,
                                  struct belay_error *err)
 {
     if (ttl_ms < BELAY_TTL_MIN_MS || ttl_ms > BELAY_TTL_MAX_MS) {
         return error_set(err, BELAY_INVALID, "a ttl of %" PRId64 " ms: it must be from %d ms to 366 days",
                          ttl_ms, BELAY_TTL_MIN_MS);
     }
-    if (ttl_ms <= terms->margin_ms * 2) {
+    if (ttl_ms <= capabilities->margin_ms * 2) {
         return error_set(err, BELAY_INVALID,
                          "a ttl of %" PRId64 " ms: on this store it must be over %" PRId64 " ms", ttl_ms,
-                         terms->margin_ms * 2);
+                         capabilities->margin_ms * 2);
     }
     return BELAY_OK;
 }
@@ -248,7 +248,7 @@ static enum belay_code fill_times(struct request *request, const struct belay_lo
     struct op_request *op = &request->op;
     enum belay_code code;
 
-    code = check_ttl(op->ttl_ms, &op->terms, err);
+    code = check_ttl(op->ttl_ms, &op->capabilities, err);
     if (code != BELAY_OK) {
         return code;
     }
@@ -378,7 +378,7 @@ enum belay_code request_init_adopt(struct request *request, struct belay_client 
 enum belay_code request_set_ttl(struct request *request, const struct belay_client *client, int64_t ttl_ms,
                                 struct belay_error *err)
 {
-    enum belay_code code = ttl_ms == 0 ? BELAY_OK : check_ttl(ttl_ms, &request->op.terms, err);
+    enum belay_code code = ttl_ms == 0 ? BELAY_OK : check_ttl(ttl_ms, &request->op.capabilities, err);
 
     if (code != BELAY_OK) {
         request_release(request);

@@ -221,7 +221,7 @@ void lookout_look(struct lookout *lookout, struct belay_store *store, struct loo
     memset(out, 0, sizeof *out);
     (void)add_keys(&survey, keys, n);
     (void)pthread_mutex_lock(&lookout->mutex);
-    gather(lookout, &survey, store->ops->terms(store).poll_ms);
+    gather(lookout, &survey, store->ops->capabilities(store).poll_ms);
     (void)pthread_mutex_unlock(&lookout->mutex);
     ask(store, &survey, out);
     (void)pthread_mutex_lock(&lookout->mutex);

@@ -26,15 +26,15 @@ struct free_wait {
 };
 
 /* The first looks at a holder come soon, and then ever later; as in src/lock/acquire.c. */
-static int64_t early_span_ms(struct free_wait *wait, const struct belay_store_terms *terms)
+static int64_t early_span_ms(struct free_wait *wait, const struct belay_store_capabilities *capabilities)
 {
-    int64_t span_ms = terms->first_poll_ms;
+    int64_t span_ms = capabilities->first_poll_ms;
 
-    for (int i = 0; i < wait->early_looks && span_ms < terms->poll_ms; i++) {
+    for (int i = 0; i < wait->early_looks && span_ms < capabilities->poll_ms; i++) {
         span_ms *= 2;
     }
-    if (span_ms == 0 || span_ms >= terms->poll_ms) {
-        return terms->poll_ms;
+    if (span_ms == 0 || span_ms >= capabilities->poll_ms) {
+        return capabilities->poll_ms;
     }
     wait->early_looks++;
     return span_ms;
@@ -44,14 +44,14 @@ static int64_t early_span_ms(struct free_wait *wait, const struct belay_store_te
 static int64_t look_span_ms(struct free_wait *wait)
 {
     struct belay_client *client = wait->client;
-    struct belay_store_terms terms = client->store->ops->terms(client->store);
+    struct belay_store_capabilities capabilities = client->store->ops->capabilities(client->store);
     uint64_t chance = atomic_fetch_add(&client->seed, 0x9e3779b97f4a7c15U) >> 33;
     int64_t span_ms;
 
-    if (client->remote != NULL || client->store->ops->wait != NULL || terms.poll_ms <= 0) {
+    if (client->remote != NULL || client->store->ops->wait != NULL || capabilities.poll_ms <= 0) {
         return LOOK_MS;
     }
-    span_ms = early_span_ms(wait, &terms);
+    span_ms = early_span_ms(wait, &capabilities);
     return span_ms - (int64_t)(chance % (uint64_t)(span_ms / 4 + 1));
 }
 
@@ -82,7 +82,7 @@ static enum belay_code say_in_the_way(struct free_wait *wait, const struct belay
                                       int64_t now_ms, struct belay_error *err)
 {
     struct belay_info *info = info_from_record(record, now_ms);
-    int64_t margin_ms = wait->request.op.terms.margin_ms;
+    int64_t margin_ms = wait->request.op.capabilities.margin_ms;
 
     if (info == NULL) {
         return error_no_memory(err);

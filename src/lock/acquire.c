@@ -191,7 +191,7 @@ static void add_drops(struct op *op, size_t i, const char **at)
     at += write->n_drop_tickets;
     write->drop_intents = at;
     for (size_t t = 0; t < record->n_intents; t++) {
-        if (op->records_now_ms >= record->intents[t].expires_ms + op->request.terms.margin_ms) {
+        if (op->records_now_ms >= record->intents[t].expires_ms + op->request.capabilities.margin_ms) {
             at[write->n_drop_intents++] = record->intents[t].lock_id;
         }
     }
@@ -266,7 +266,8 @@ static void reenter(struct op *op, int64_t now_ms)
 /* When to put the ticket again; a store that names no time keeps it by itself. */
 static int64_t renew_ticket_ms(const struct op *op, int64_t now_ms)
 {
-    return op->request.terms.ticket_ms > 0 ? now_ms + op->request.terms.ticket_ms / 2 : INT64_MAX;
+    return op->request.capabilities.ticket_ms > 0 ? now_ms + op->request.capabilities.ticket_ms / 2
+                                                  : INT64_MAX;
 }
 
 static void queue(struct op *op, bool again, int64_t now_ms)
@@ -280,7 +281,7 @@ static void queue(struct op *op, bool again, int64_t now_ms)
                                             .owner = request->owner,
                                             .owner_name = request->owner_name,
                                             .since_unix_ms = request->began_unix_ms,
-                                            .ttl_ms = request->terms.ticket_ms,
+                                            .ttl_ms = request->capabilities.ticket_ms,
                                             .acquired_by = request->acquired_by };
     for (size_t i = 0; i < op->batch.n_writes; i++) {
         op->writes[i].put_ticket = &op->ticket;
@@ -384,8 +385,8 @@ static bool describe(struct op *op, const struct decision *decision)
     if (info == NULL) {
         return false;
     }
-    (void)info_say_held(&op->err, BELAY_HELD, op->request.key, info, op->request.terms.margin_ms,
-                        holder->expires_ms + op->request.terms.margin_ms - op->records_now_ms);
+    (void)info_say_held(&op->err, BELAY_HELD, op->request.key, info, op->request.capabilities.margin_ms,
+                        holder->expires_ms + op->request.capabilities.margin_ms - op->records_now_ms);
     op->waiting.holder = op->err.holder;
     op->waiting.position = decision->ahead;
     return true;
@@ -409,7 +410,7 @@ static uint64_t hash_holder(const struct op *op, int64_t ahead)
  */
 static int64_t early_look_ms(struct op *op, int64_t ahead)
 {
-    int64_t span_ms = op->request.terms.first_poll_ms;
+    int64_t span_ms = op->request.capabilities.first_poll_ms;
     uint64_t holder = hash_holder(op, ahead);
 
     if (span_ms == 0 || ahead > LOOK_OFTEN) {
@@ -419,10 +420,10 @@ static int64_t early_look_ms(struct op *op, int64_t ahead)
         op->seen_holder = holder;
         op->early_looks = 0;
     }
-    for (int i = 0; i < op->early_looks && span_ms < op->request.terms.poll_ms; i++) {
+    for (int i = 0; i < op->early_looks && span_ms < op->request.capabilities.poll_ms; i++) {
         span_ms *= 2;
     }
-    if (span_ms >= op->request.terms.poll_ms) {
+    if (span_ms >= op->request.capabilities.poll_ms) {
         return 0;
     }
     op->early_looks++;
@@ -436,7 +437,7 @@ static int64_t early_look_ms(struct op *op, int64_t ahead)
 static int64_t look_again_ms(struct op *op, int64_t ahead)
 {
     int64_t polls = ahead <= LOOK_OFTEN ? 1 : ahead - LOOK_OFTEN + 1;
-    int64_t span_ms = (polls < LOOK_SELDOM ? polls : LOOK_SELDOM) * op->request.terms.poll_ms;
+    int64_t span_ms = (polls < LOOK_SELDOM ? polls : LOOK_SELDOM) * op->request.capabilities.poll_ms;
 
     return span_ms - span_ms / 20 - step_random(op, span_ms / POLL_PART + 1);
 }

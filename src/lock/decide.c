@@ -15,7 +15,7 @@ static void later(int64_t *time, int64_t than)
 static void consider_holder(const struct op_request *request, const struct belay_record *record, size_t i,
                             int64_t now_ms, struct decision *decision, int64_t *free_since_ms)
 {
-    int64_t over_ms = record->expires_ms + request->terms.margin_ms;
+    int64_t over_ms = record->expires_ms + request->capabilities.margin_ms;
 
     /* Also of a record whose holder let its lease end: a child may have been given back since. */
     later(free_since_ms, record->freed_ms);
@@ -34,7 +34,7 @@ static void consider_intents(const struct op_request *request, const struct bela
 {
     for (size_t i = 0; i < record->n_intents; i++) {
         const struct belay_intent *intent = &record->intents[i];
-        int64_t over_ms = intent->expires_ms + request->terms.margin_ms;
+        int64_t over_ms = intent->expires_ms + request->capabilities.margin_ms;
 
         later(free_since_ms, over_ms);
         if (now_ms < over_ms && decision->verdict != VERDICT_BLOCKED) {
@@ -54,7 +54,7 @@ static void await_below(const struct op_request *request, const struct belay_rec
                         int64_t *free_since_ms)
 {
     for (size_t i = 0; i < record->n_intents; i++) {
-        later(free_since_ms, record->intents[i].expires_ms + request->terms.margin_ms);
+        later(free_since_ms, record->intents[i].expires_ms + request->capabilities.margin_ms);
     }
 }
 
@@ -147,7 +147,7 @@ struct decision decide(const struct op_request *request, const struct belay_reco
         }
     }
     consider_intents(request, own, now_ms, &decision, &free_since_ms);
-    decision.may_try_ms = free_since_ms + (int64_t)decision.ahead * request->terms.claim_ms;
+    decision.may_try_ms = free_since_ms + (int64_t)decision.ahead * request->capabilities.claim_ms;
     if (decision.ahead > 0 && now_ms < decision.may_try_ms) {
         decision.verdict = VERDICT_BLOCKED;
     }

@@ -260,14 +260,14 @@ void step_succeed(struct op *op, int64_t sent_ms)
     memset(&op->records[0], 0, sizeof op->records[0]);
     op->record_now_ms = op->records_now_ms;
     op->sent_ms = sent_ms;
-    op->deadline_ms = lease_deadline_ms(sent_ms, op->record.ttl_ms, op->request.terms.margin_ms);
+    op->deadline_ms = lease_deadline_ms(sent_ms, op->record.ttl_ms, op->request.capabilities.margin_ms);
     step_done(op, BELAY_OK);
 }
 
 int64_t step_found_sent_ms(const struct op *op)
 {
     const struct belay_record *own = &op->records[0];
-    int64_t left_ms = own->expires_ms - op->records_now_ms - op->request.terms.look_error_ms;
+    int64_t left_ms = own->expires_ms - op->records_now_ms - op->request.capabilities.look_error_ms;
     int64_t sent_ms = op->asked_ms + left_ms - own->ttl_ms;
 
     return sent_ms < op->first_unknown_ms ? sent_ms : op->first_unknown_ms;

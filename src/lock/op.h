@@ -49,7 +49,7 @@ struct op_request {
     enum belay_outcome outcome; /* release */
     const char *by;             /* force; release, if not by the holder; or NULL */
     const char *reason;
-    struct belay_store_terms terms;
+    struct belay_store_capabilities capabilities;
     int64_t began_unix_ms; /* for people: when they began to wait */
     uint64_t seed;         /* of the jitter */
 };

@@ -65,10 +65,10 @@ static enum belay_code handle_events(struct belay_store *store, const struct bel
     return shared->ops->events(shared, query, fn, context, err);
 }
 
-static struct belay_store_terms handle_terms(struct belay_store *store)
+static struct belay_store_capabilities handle_capabilities(struct belay_store *store)
 {
     (void)store;
-    return shared->ops->terms(shared);
+    return shared->ops->capabilities(shared);
 }
 
 static uint32_t handle_listen(struct belay_store *store, const char *lock_id)
@@ -118,7 +118,7 @@ static const struct belay_store_ops handle_ops = {
     .commit = handle_commit,
     .scan = handle_scan,
     .events = handle_events,
-    .terms = handle_terms,
+    .capabilities = handle_capabilities,
     .listen = handle_listen,
     .wait = handle_wait,
     .wake = handle_wake,

@@ -147,9 +147,9 @@ static void on_taken(struct sim *sim, const struct request *request, int key, co
         }
     } else if (request->act != ACT_ACQUIRE) {
         sim_fail(sim, "L3", "'%s' was taken by something else than an acquire", sim_keys[key]);
-    } else if (before->held && store_now(sim) < before->expires_ms + sim->terms.margin_ms) {
+    } else if (before->held && store_now(sim) < before->expires_ms + sim->capabilities.margin_ms) {
         sim_fail(sim, "L1", "i%d took '%s' while i%d had %" PRId64 " ms left", after->id, sim_keys[key],
-                 before->id, before->expires_ms + sim->terms.margin_ms - store_now(sim));
+                 before->id, before->expires_ms + sim->capabilities.margin_ms - store_now(sim));
     }
     if (after->token <= sim->keys[key].max_token) {
         sim_fail(sim, "L2", "i%d got token %" PRIu64 " of '%s', after %" PRIu64, after->id, after->token,

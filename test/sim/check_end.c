@@ -203,7 +203,7 @@ void check_lease(struct sim *sim, int number)
 {
     const struct task *task = &sim->tasks[number];
     int64_t deadline_ms = SIM_STORE_EPOCH_MS + sim_true_at(sim, task->client, task->lease.deadline_ms);
-    int64_t take_over_ms = sim->ids[number].expires_ms + sim->terms.margin_ms;
+    int64_t take_over_ms = sim->ids[number].expires_ms + sim->capabilities.margin_ms;
 
     if (task->believes && !sim->ids[number].ended_by_other && deadline_ms >= take_over_ms) {
         sim_fail(sim, "L6", "task %d relies on its lease for %" PRId64 " ms after it can be taken over",

@@ -19,7 +19,7 @@ static int64_t free_since(const struct sim *sim, const struct belay_record *reco
 
     for (size_t i = 0; i < n; i++) {
         int other = sim_key_index(records[i].key);
-        int64_t end = records[i].held ? records[i].expires_ms + sim->terms.margin_ms
+        int64_t end = records[i].held ? records[i].expires_ms + sim->capabilities.margin_ms
                                       : SIM_STORE_EPOCH_MS + sim->keys[other].freed_t;
 
         if (sim_keys_conflict(key, other) && end > since) {
@@ -89,7 +89,7 @@ static bool is_orderly(const struct sim *sim)
 
     return !swarm->dynamo && !swarm->fail && !swarm->lose && !swarm->late && !swarm->duplicate &&
            !swarm->pause && !swarm->crash && !swarm->lose_wakes &&
-           10 * swarm->latency_ms + 100 < sim->terms.claim_ms;
+           10 * swarm->latency_ms + 100 < sim->capabilities.claim_ms;
 }
 
 /*
@@ -118,7 +118,7 @@ static void check_overtaken(struct sim *sim, const struct belay_ticket *ticket, 
 {
     const struct turn *turn = context;
     int64_t free_ms = free_since(sim, turn->records, turn->n, sim_key_index(ticket->key));
-    int64_t window = sim->terms.claim_ms - (sim->swarm.dynamo ? 2 * sim->terms.margin_ms : 0);
+    int64_t window = sim->capabilities.claim_ms - (sim->swarm.dynamo ? 2 * sim->capabilities.margin_ms : 0);
 
     if (store_now(sim) < free_ms + window) {
         sim_fail(sim, "L4", "i%d took '%s' before %s, which waits for '%s', had its turn", turn->id,
@@ -166,15 +166,15 @@ static void count_ahead(struct sim *sim, const struct belay_ticket *ticket, void
 static int64_t hand_over_bound(const struct sim *sim, int ghosts, bool lapsed)
 {
     const struct swarm *swarm = &sim->swarm;
-    int64_t polls = 8 * sim->terms.poll_ms;
+    int64_t polls = 8 * sim->capabilities.poll_ms;
     int64_t races = 40 * swarm->latency_ms; /* a record that changed on the way means another round */
-    int64_t bound = 50 + races + polls / 30 + ghosts * sim->terms.claim_ms;
+    int64_t bound = 50 + races + polls / 30 + ghosts * sim->capabilities.claim_ms;
 
     if (lapsed || ghosts > 0 || swarm->dynamo || swarm->lose_wakes || swarm->pause || swarm->crash) {
         bound += polls; /* nobody woke it: it looks by itself */
     }
     if (swarm->dynamo) {
-        bound += 2 * sim->terms.margin_ms + 1000;
+        bound += 2 * sim->capabilities.margin_ms + 1000;
     }
     if (swarm->fail || swarm->lose || swarm->late) {
         bound += polls + 30000 + 6 * swarm->timeout_ms;

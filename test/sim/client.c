@@ -56,7 +56,7 @@ static void start_op(struct sim *sim, int number, int slot, enum act act, const 
     request->outcome = BELAY_OUTCOME_COMPLETED;
     request->by = task->owner;
     request->reason = "it was time";
-    request->terms = sim->terms;
+    request->capabilities = sim->capabilities;
     request->seed = rng_next(&sim->rng);
     task->act[slot] = act;
     task->op_runs[slot] = true;

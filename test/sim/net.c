@@ -133,7 +133,7 @@ static int64_t date_ms(const struct sim *sim)
 {
     int64_t now = SIM_STORE_EPOCH_MS + sim->t;
 
-    return sim->swarm.dynamo ? now - now % sim->terms.margin_ms : now;
+    return sim->swarm.dynamo ? now - now % sim->capabilities.margin_ms : now;
 }
 
 static void arrive_get(struct sim *sim, struct request *request)

@@ -23,7 +23,7 @@ static int begin_task(struct sim *sim, int client)
 
 static void plan_terms(struct sim *sim, struct task *task)
 {
-    int64_t least = sim->swarm.dynamo ? 4 * sim->terms.margin_ms + 1500 : 500;
+    int64_t least = sim->swarm.dynamo ? 4 * sim->capabilities.margin_ms + 1500 : 500;
 
     task->ttl_ms = rng_range(&sim->rng, least, least + 6000);
     if (rng_percent(&sim->rng, 65)) {
@@ -115,7 +115,7 @@ int plan_new(struct sim *sim, int client)
     }
     task = &sim->tasks[number];
     task->key = (int)rng_range(&sim->rng, 0, sim->swarm.n_keys - 1);
-    task->ttl_ms = 2000 + 4 * sim->terms.margin_ms;
+    task->ttl_ms = 2000 + 4 * sim->capabilities.margin_ms;
     if (dice < 85) {
         plan_acquire(sim, number);
     } else if (dice < 94) {

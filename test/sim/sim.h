@@ -252,7 +252,7 @@ struct sim {
     bool wall_steps;
     struct rng rng;
     struct swarm swarm;
-    struct belay_store_terms terms;
+    struct belay_store_capabilities capabilities;
     int64_t t;
     uint64_t steps;
     struct heap heap;

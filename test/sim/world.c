@@ -196,24 +196,24 @@ static void choose_swarm(struct sim *sim)
     swarm->n_keys = coin(sim) ? SIM_KEYS : (int)rng_range(&sim->rng, 1, 3);
 }
 
-static void choose_terms(struct sim *sim)
+static void choose_capabilities(struct sim *sim)
 {
     if (sim->swarm.dynamo) {
-        sim->terms.margin_ms = rng_range(&sim->rng, 100, 800);
-        sim->terms.claim_ms = rng_range(&sim->rng, 3000, 6000);
-        sim->terms.poll_ms = rng_range(&sim->rng, 300, 1500);
-        sim->terms.ticket_ms = rng_range(&sim->rng, 30, 60) * 1000;
+        sim->capabilities.margin_ms = rng_range(&sim->rng, 100, 800);
+        sim->capabilities.claim_ms = rng_range(&sim->rng, 3000, 6000);
+        sim->capabilities.poll_ms = rng_range(&sim->rng, 300, 1500);
+        sim->capabilities.ticket_ms = rng_range(&sim->rng, 30, 60) * 1000;
     } else {
-        sim->terms.margin_ms = 0;
-        sim->terms.claim_ms = coin(sim) ? 1000 : rng_range(&sim->rng, 200, 2000);
-        sim->terms.poll_ms = rng_range(&sim->rng, 500, 5000);
-        sim->terms.ticket_ms = coin(sim) ? 60000 : rng_range(&sim->rng, 4000, 20000);
+        sim->capabilities.margin_ms = 0;
+        sim->capabilities.claim_ms = coin(sim) ? 1000 : rng_range(&sim->rng, 200, 2000);
+        sim->capabilities.poll_ms = rng_range(&sim->rng, 500, 5000);
+        sim->capabilities.ticket_ms = coin(sim) ? 60000 : rng_range(&sim->rng, 4000, 20000);
     }
 }
 
 static void make_clients(struct sim *sim)
 {
-    int64_t margin = sim->terms.margin_ms;
+    int64_t margin = sim->capabilities.margin_ms;
 
     for (int i = 0; i < sim->swarm.n_clients; i++) {
         struct client *client = &sim->clients[i];
@@ -373,9 +373,9 @@ static void begin_world(struct sim *sim, uint64_t seed, bool wall_steps, bool ve
         sim->keys[i].freed_t = -SIM_STORE_EPOCH_MS;
     }
     choose_swarm(sim);
-    choose_terms(sim);
+    choose_capabilities(sim);
     sim->data = memstore_data_new(store_now_ms, store_unix_ms, sim);
-    memstore_set_terms(sim->data, sim->terms);
+    memstore_set_capabilities(sim->data, sim->capabilities);
     memstore_set_knows_used_ids(sim->data, !sim->swarm.dynamo);
     sim->store = memstore_open(sim->data);
     make_clients(sim);

@@ -230,13 +230,13 @@ static enum belay_code broken_events(struct belay_store *store, const struct bel
 
 /* ---- the rest ---------------------------------------------------------- */
 
-static struct belay_store_terms broken_terms(struct belay_store *store)
+static struct belay_store_capabilities broken_capabilities(struct belay_store *store)
 {
     struct broken *b = broken_of(store);
-    struct belay_store_terms terms = b->inner->ops->terms(b->inner);
+    struct belay_store_capabilities capabilities = b->inner->ops->capabilities(b->inner);
 
-    terms.poll_ms += b->rule == BROKEN_TERMS_CHANGE ? (int64_t)((uintptr_t)b % 997) : 0;
-    return terms;
+    capabilities.poll_ms += b->rule == BROKEN_CAPABILITIES_CHANGE ? (int64_t)((uintptr_t)b % 997) : 0;
+    return capabilities;
 }
 
 static const char *bend_id(const struct broken *b, const char *lock_id)
@@ -291,7 +291,7 @@ static const struct belay_store_ops broken_ops = {
     .commit = broken_commit,
     .scan = broken_scan,
     .events = broken_events,
-    .terms = broken_terms,
+    .capabilities = broken_capabilities,
     .listen = broken_listen,
     .wait = broken_wait,
     .wake = broken_wake,

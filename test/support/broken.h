@@ -92,7 +92,7 @@
     X(EVENTS_WAKE_NOBODY, events_wake_nobody)                                                                \
     X(IGNORES_CANCELLING, ignores_cancelling)                                                                \
     X(WAITS_TOO_LONG, waits_too_long)                                                                        \
-    X(TERMS_CHANGE, terms_change)
+    X(CAPABILITIES_CHANGE, capabilities_change)
 
 enum broken_rule {
 #define BROKEN_ENUM(upper, lower) BROKEN_##upper,

@@ -245,9 +245,9 @@ static enum belay_code memstore_events(struct belay_store *store, const struct b
     return BELAY_OK;
 }
 
-static struct belay_store_terms memstore_terms(struct belay_store *store)
+static struct belay_store_capabilities memstore_capabilities(struct belay_store *store)
 {
-    return data_of(store)->terms;
+    return data_of(store)->capabilities;
 }
 
 static uint32_t memstore_listen(struct belay_store *store, const char *lock_id)
@@ -310,7 +310,7 @@ static const struct belay_store_ops memstore_ops = {
     .commit = memstore_commit,
     .scan = memstore_scan,
     .events = memstore_events,
-    .terms = memstore_terms,
+    .capabilities = memstore_capabilities,
     .listen = memstore_listen,
     .wait = memstore_wait,
     .wake = memstore_wake,
@@ -332,7 +332,8 @@ struct memstore_data *memstore_data_new(int64_t (*now_ms)(void *ctx), int64_t (*
     data->now_ms = now_ms != NULL ? now_ms : machine_boot_ms;
     data->unix_ms = unix_ms != NULL ? unix_ms : machine_unix_ms;
     data->ctx = ctx;
-    data->terms = (struct belay_store_terms){ .claim_ms = 1000, .poll_ms = 1000, .ticket_ms = 60000 };
+    data->capabilities =
+        (struct belay_store_capabilities){ .claim_ms = 1000, .poll_ms = 1000, .ticket_ms = 60000 };
     data->knows_used_ids = true;
     return data;
 }
@@ -377,9 +378,9 @@ struct belay_store *memstore_open(struct memstore_data *data)
     return &store->base;
 }
 
-void memstore_set_terms(struct memstore_data *data, struct belay_store_terms terms)
+void memstore_set_capabilities(struct memstore_data *data, struct belay_store_capabilities capabilities)
 {
-    data->terms = terms;
+    data->capabilities = capabilities;
 }
 
 void memstore_set_knows_used_ids(struct memstore_data *data, bool knows)

@@ -27,7 +27,7 @@ void memstore_data_free(struct memstore_data *data);
 struct belay_store *memstore_open(struct memstore_data *data);
 
 /* To be set before the handles are used. The default is { 0, 1000, 1000, 60000 }. */
-void memstore_set_terms(struct memstore_data *data, struct belay_store_terms terms);
+void memstore_set_capabilities(struct memstore_data *data, struct belay_store_capabilities capabilities);
 
 /* False: batch.unused_id is left out, as on a store without memory of ids. */
 void memstore_set_knows_used_ids(struct memstore_data *data, bool knows);

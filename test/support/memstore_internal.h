@@ -22,7 +22,7 @@ struct memstore_data {
     int64_t (*now_ms)(void *ctx);
     int64_t (*unix_ms)(void *ctx);
     void *ctx;
-    struct belay_store_terms terms;
+    struct belay_store_capabilities capabilities;
     bool knows_used_ids;
 
     struct belay_record *records; /* by key */

@@ -181,14 +181,17 @@ static enum belay_code scan(struct belay_store *store, const struct belay_scan *
     return code;
 }
 
-static struct belay_store_terms terms(struct belay_store *store)
+static struct belay_store_capabilities capabilities(struct belay_store *store)
 {
-    return inner_of(store)->ops->terms(inner_of(store));
+    return inner_of(store)->ops->capabilities(inner_of(store));
 }
 
-static const struct belay_store_ops ops = {
-    .name = "patient", .close = close_it, .get = get, .commit = commit, .scan = scan, .terms = terms
-};
+static const struct belay_store_ops ops = { .name = "patient",
+                                            .close = close_it,
+                                            .get = get,
+                                            .commit = commit,
+                                            .scan = scan,
+                                            .capabilities = capabilities };
 
 struct belay_store *patient_open(struct belay_store *inner)
 {

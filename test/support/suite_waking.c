@@ -193,10 +193,10 @@ static bool every_batch_with_events_wakes_who_listens_to_all(struct suite *s)
     return true;
 }
 
-static bool the_terms_are_sane_and_constant(struct suite *s)
+static bool the_capabilities_are_sane_and_constant(struct suite *s)
 {
-    struct belay_store_terms first = s->a->ops->terms(s->a);
-    struct belay_store_terms again = s->b->ops->terms(s->b);
+    struct belay_store_capabilities first = s->a->ops->capabilities(s->a);
+    struct belay_store_capabilities again = s->b->ops->capabilities(s->b);
 
     CHECK(first.margin_ms >= 0);
     CHECK(first.claim_ms > 0);
@@ -217,6 +217,6 @@ const struct suite_case suite_waking[] = {
     CASE("L4", a_wait_ends_at_its_timeout),
     CASE("S1.5", a_cancelled_wait_ends),
     CASE("L9", every_batch_with_events_wakes_who_listens_to_all),
-    CASE("L4", the_terms_are_sane_and_constant),
+    CASE("L4", the_capabilities_are_sane_and_constant),
     { NULL, NULL, 0, NULL },
 };

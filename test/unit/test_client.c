@@ -87,11 +87,11 @@ static enum belay_code cut_events(struct belay_store *store, const struct belay_
     return cut->inner->ops->events(cut->inner, query, fn, context, err);
 }
 
-static struct belay_store_terms cut_terms(struct belay_store *store)
+static struct belay_store_capabilities cut_capabilities(struct belay_store *store)
 {
     struct cut_store *cut = (struct cut_store *)store;
 
-    return cut->inner->ops->terms(cut->inner);
+    return cut->inner->ops->capabilities(cut->inner);
 }
 
 static uint32_t cut_listen(struct belay_store *store, const char *lock_id)
@@ -122,7 +122,7 @@ static const struct belay_store_ops cut_ops = { .name = "cut",
                                                 .commit = cut_commit,
                                                 .scan = cut_scan,
                                                 .events = cut_events,
-                                                .terms = cut_terms,
+                                                .capabilities = cut_capabilities,
                                                 .listen = cut_listen,
                                                 .wait = cut_wait,
                                                 .wake = cut_wake };
@@ -146,8 +146,8 @@ static int set_up(void **state)
     struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
 
     f->data = memstore_data_new(NULL, NULL, NULL);
-    memstore_set_terms(f->data,
-                       (struct belay_store_terms){ .claim_ms = 1000, .poll_ms = 250, .ticket_ms = 3600000 });
+    memstore_set_capabilities(
+        f->data, (struct belay_store_capabilities){ .claim_ms = 1000, .poll_ms = 250, .ticket_ms = 3600000 });
     f->cut = calloc(1, sizeof *f->cut);
     f->cut->base.ops = &cut_ops;
     f->cut->inner = memstore_open(f->data);

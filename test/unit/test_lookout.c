@@ -71,9 +71,9 @@ static enum belay_code pass_scan(struct belay_store *store, const struct belay_s
     return inner(store)->ops->scan(inner(store), scan, fn, context, err);
 }
 
-static struct belay_store_terms pass_terms(struct belay_store *store)
+static struct belay_store_capabilities pass_capabilities(struct belay_store *store)
 {
-    return inner(store)->ops->terms(inner(store));
+    return inner(store)->ops->capabilities(inner(store));
 }
 
 static const struct belay_store_ops counting_ops = { .name = "counting",
@@ -81,15 +81,15 @@ static const struct belay_store_ops counting_ops = { .name = "counting",
                                                      .get = count_get,
                                                      .commit = pass_commit,
                                                      .scan = pass_scan,
-                                                     .terms = pass_terms };
+                                                     .capabilities = pass_capabilities };
 
 static int set_up(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
 
     f->data = memstore_data_new(NULL, NULL, NULL);
-    memstore_set_terms(
-        f->data, (struct belay_store_terms){ .claim_ms = POLL_MS, .poll_ms = POLL_MS, .ticket_ms = 3600000 });
+    memstore_set_capabilities(f->data, (struct belay_store_capabilities){
+                                           .claim_ms = POLL_MS, .poll_ms = POLL_MS, .ticket_ms = 3600000 });
     f->store = calloc(1, sizeof *f->store);
     f->store->base.ops = &counting_ops;
     f->store->inner = memstore_open(f->data);

@@ -33,20 +33,20 @@ static int64_t margin_ms(const struct ddb_store *store)
     return layout_is_foreign(store->layout) ? 2 * store->params.max_skew_ms : store->params.max_skew_ms;
 }
 
-static struct belay_store_terms terms(struct belay_store *base)
+static struct belay_store_capabilities capabilities(struct belay_store *base)
 {
     const struct ddb_store *store = ddb_of(base);
-    struct belay_store_terms terms = { .margin_ms = margin_ms(store),
-                                       .claim_ms = POLL_MS,
-                                       .poll_ms = POLL_MS,
-                                       .first_poll_ms = FIRST_POLL_MS,
-                                       .ticket_ms = TICKET_POLLS * POLL_MS,
-                                       .forgets = store->layout->release_deletes,
-                                       .look_error_ms = DDB_DATE_RESOLUTION_MS,
+    struct belay_store_capabilities capabilities = { .margin_ms = margin_ms(store),
+                                                     .claim_ms = POLL_MS,
+                                                     .poll_ms = POLL_MS,
+                                                     .first_poll_ms = FIRST_POLL_MS,
+                                                     .ticket_ms = TICKET_POLLS * POLL_MS,
+                                                     .forgets = store->layout->release_deletes,
+                                                     .look_error_ms = DDB_DATE_RESOLUTION_MS,
 
-                                       .person_meta = store->layout->owner_name_meta };
+                                                     .person_meta = store->layout->owner_name_meta };
 
-    return terms;
+    return capabilities;
 }
 
 static const struct belay_store_ops ops = { .name = "dynamodb",
@@ -54,7 +54,7 @@ static const struct belay_store_ops ops = { .name = "dynamodb",
                                             .get = ddb_get,
                                             .commit = ddb_commit,
                                             .scan = ddb_scan,
-                                            .terms = terms,
+                                            .capabilities = capabilities,
                                             .item_get = ddb_item_get,
                                             .item_put = ddb_item_put,
                                             .item_list = ddb_item_list,

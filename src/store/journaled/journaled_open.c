@@ -54,10 +54,10 @@ static void ledger_close(struct belay_store *base)
     free(ledger);
 }
 
-static struct belay_store_terms ledger_terms(struct belay_store *base)
+static struct belay_store_capabilities ledger_capabilities(struct belay_store *base)
 {
     (void)base;
-    return (struct belay_store_terms){
+    return (struct belay_store_capabilities){
         .margin_ms = 0, .claim_ms = 1000, .poll_ms = 1000, .ticket_ms = TICKET_MS
     };
 }
@@ -111,7 +111,7 @@ static const struct belay_store_ops ledger_ops = {
     .commit = ledger_commit,
     .scan = ledger_scan,
     .events = ledger_events,
-    .terms = ledger_terms,
+    .capabilities = ledger_capabilities,
     .listen = ledger_listen,
     .wait = ledger_wait,
     .wake = ledger_wake,

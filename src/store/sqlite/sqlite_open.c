@@ -256,14 +256,14 @@ static void sqlite_close(struct belay_store *base)
     free(store);
 }
 
-static struct belay_store_terms sqlite_terms(struct belay_store *base)
+static struct belay_store_capabilities sqlite_capabilities(struct belay_store *base)
 {
     /* A ticket we cannot vouch for is all there is to say that its waiter lives, so it must be short. */
     struct sqlite_store *store = (struct sqlite_store *)base;
     bool vouches = wake_ready(store);
     bool owns = store->own_fd >= 0; /* what it grants is for processes that come back after it */
 
-    return (struct belay_store_terms){
+    return (struct belay_store_capabilities){
         .margin_ms = 0, .claim_ms = 1000, .poll_ms = 250, .ticket_ms = vouches || owns ? 60000 : 3000
     };
 }
@@ -275,7 +275,7 @@ static const struct belay_store_ops sqlite_ops = {
     .commit = sqlite_commit,
     .scan = sqlite_scan,
     .events = sqlite_events,
-    .terms = sqlite_terms,
+    .capabilities = sqlite_capabilities,
     .listen = sqlite_listen,
     .wait = sqlite_wait,
     .wake = sqlite_wake,
