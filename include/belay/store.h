@@ -215,13 +215,13 @@ struct belay_store_capabilities {
     int64_t margin_ms; /* how long after expires_ms a lease may be taken over, for clocks that differ */
     int64_t claim_ms;  /* how long a free lock is kept for the first in line before the next may have it */
     int64_t poll_ms;   /* how often the first in line looks again without being woken */
-    int64_t first_poll_ms;   /* its first look, and the first after another one took the lock; the next
+    int64_t first_poll_ms;       /* its first look, and the first after another one took the lock; the next
                               after twice as long, until it is poll_ms. 0: poll_ms from the first. */
-    int64_t ticket_ms;       /* how long a ticket counts without being put again; long where the store
+    int64_t ticket_ttl_ms;       /* how long a ticket counts without being put again; long where the store
                           sees by itself that a waiter is gone */
-    bool forgets;            /* a release leaves no record */
-    int64_t look_error_ms;   /* by how much less than the store's time get() may say that it is */
-    const char *person_meta; /* the store keeps a person with every lock: the owner's name, which must
+    bool release_deletes;        /* a release leaves no record */
+    int64_t read_clock_lag_ms;   /* by how much less than the store's time get() may say that it is */
+    const char *owner_name_meta; /* the store keeps a person with every lock: the owner's name, which must
                                 be given, or this entry of the metadata. NULL: it does not */
 };
 

@@ -149,7 +149,7 @@ static enum belay_code fill_owner(struct request *request, struct belay_client *
 static enum belay_code check_person(const struct request *request, const struct belay_lock_options *options,
                                     struct belay_error *err)
 {
-    const char *meta = request->op.capabilities.person_meta;
+    const char *meta = request->op.capabilities.owner_name_meta;
 
     for (size_t i = 0; meta != NULL && i < options->n_metadata; i++) {
         if (strcmp(options->metadata[i].name, meta) == 0 && options->metadata[i].value[0] != '\0') {

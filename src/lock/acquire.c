@@ -266,8 +266,8 @@ static void reenter(struct op *op, int64_t now_ms)
 /* When to put the ticket again; a store that names no time keeps it by itself. */
 static int64_t renew_ticket_ms(const struct op *op, int64_t now_ms)
 {
-    return op->request.capabilities.ticket_ms > 0 ? now_ms + op->request.capabilities.ticket_ms / 2
-                                                  : INT64_MAX;
+    return op->request.capabilities.ticket_ttl_ms > 0 ? now_ms + op->request.capabilities.ticket_ttl_ms / 2
+                                                      : INT64_MAX;
 }
 
 static void queue(struct op *op, bool again, int64_t now_ms)
@@ -281,7 +281,7 @@ static void queue(struct op *op, bool again, int64_t now_ms)
                                             .owner = request->owner,
                                             .owner_name = request->owner_name,
                                             .since_unix_ms = request->began_unix_ms,
-                                            .ttl_ms = request->capabilities.ticket_ms,
+                                            .ttl_ms = request->capabilities.ticket_ttl_ms,
                                             .acquired_by = request->acquired_by };
     for (size_t i = 0; i < op->batch.n_writes; i++) {
         op->writes[i].put_ticket = &op->ticket;

@@ -188,7 +188,7 @@ static bool may_have_ended_it(const struct op *op, const struct belay_record *re
     bool is_ours = !is_none(record) && strcmp(record->lock_id, op->request.lock_id) == 0;
 
     return (op->kind == OP_RELEASE || op->kind == OP_FORCE) && (op->was_unknown || op->was_begun) &&
-           !is_ours && (!is_none(record) || op->request.capabilities.forgets);
+           !is_ours && (!is_none(record) || op->request.capabilities.release_deletes);
 }
 
 /* Ended before, and nothing in the store says more of it than that: what is not known stays empty. */
@@ -241,7 +241,7 @@ static void on_refused(struct op *op, int64_t sent_ms)
         on_perhaps_ended(op, record, sent_ms);
         return;
     }
-    if (is_none(record) && op->kind == OP_RELEASE && op->request.capabilities.forgets) {
+    if (is_none(record) && op->kind == OP_RELEASE && op->request.capabilities.release_deletes) {
         /* A store that keeps nothing of a lock that was given back: it is gone, and that is what was wanted (S1.3). */
         succeed_gone(op, BELAY_OUTCOME_NONE, false, sent_ms);
         return;

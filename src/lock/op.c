@@ -267,7 +267,7 @@ void step_succeed(struct op *op, int64_t sent_ms)
 int64_t step_found_sent_ms(const struct op *op)
 {
     const struct belay_record *own = &op->records[0];
-    int64_t left_ms = own->expires_ms - op->records_now_ms - op->request.capabilities.look_error_ms;
+    int64_t left_ms = own->expires_ms - op->records_now_ms - op->request.capabilities.read_clock_lag_ms;
     int64_t sent_ms = op->asked_ms + left_ms - own->ttl_ms;
 
     return sent_ms < op->first_unknown_ms ? sent_ms : op->first_unknown_ms;

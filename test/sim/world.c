@@ -202,12 +202,12 @@ static void choose_capabilities(struct sim *sim)
         sim->capabilities.margin_ms = rng_range(&sim->rng, 100, 800);
         sim->capabilities.claim_ms = rng_range(&sim->rng, 3000, 6000);
         sim->capabilities.poll_ms = rng_range(&sim->rng, 300, 1500);
-        sim->capabilities.ticket_ms = rng_range(&sim->rng, 30, 60) * 1000;
+        sim->capabilities.ticket_ttl_ms = rng_range(&sim->rng, 30, 60) * 1000;
     } else {
         sim->capabilities.margin_ms = 0;
         sim->capabilities.claim_ms = coin(sim) ? 1000 : rng_range(&sim->rng, 200, 2000);
         sim->capabilities.poll_ms = rng_range(&sim->rng, 500, 5000);
-        sim->capabilities.ticket_ms = coin(sim) ? 60000 : rng_range(&sim->rng, 4000, 20000);
+        sim->capabilities.ticket_ttl_ms = coin(sim) ? 60000 : rng_range(&sim->rng, 4000, 20000);
     }
 }
 

@@ -204,8 +204,8 @@ static bool the_capabilities_are_sane_and_constant(struct suite *s)
     CHECK_INT(first.margin_ms, again.margin_ms);
     CHECK_INT(first.claim_ms, again.claim_ms);
     CHECK_INT(first.poll_ms, again.poll_ms);
-    CHECK(first.ticket_ms > 0);
-    CHECK_INT(first.ticket_ms, again.ticket_ms);
+    CHECK(first.ticket_ttl_ms > 0);
+    CHECK_INT(first.ticket_ttl_ms, again.ticket_ttl_ms);
     return true;
 }
 

@@ -32,8 +32,8 @@ static int set_up(void **state)
     struct fixture *f = calloc(1, sizeof *f);
 
     f->data = memstore_data_new(NULL, NULL, NULL);
-    memstore_set_capabilities(
-        f->data, (struct belay_store_capabilities){ .claim_ms = 1000, .poll_ms = 250, .ticket_ms = 3600000 });
+    memstore_set_capabilities(f->data, (struct belay_store_capabilities){
+                                           .claim_ms = 1000, .poll_ms = 250, .ticket_ttl_ms = 3600000 });
     assert_int_equal(belay_client_open_store(memstore_open(f->data), NULL, &f->client, NULL), BELAY_OK);
     *state = f;
     return 0;
@@ -270,8 +270,8 @@ static int set_up_threads(void **state)
     struct belay_store *store;
 
     f->data = memstore_data_new(NULL, NULL, NULL);
-    memstore_set_capabilities(
-        f->data, (struct belay_store_capabilities){ .claim_ms = 1000, .poll_ms = 250, .ticket_ms = 3600000 });
+    memstore_set_capabilities(f->data, (struct belay_store_capabilities){
+                                           .claim_ms = 1000, .poll_ms = 250, .ticket_ttl_ms = 3600000 });
     store = memstore_open(f->data);
     quick_ops = store->ops;
     slow_ops = *quick_ops;

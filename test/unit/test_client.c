@@ -146,8 +146,8 @@ static int set_up(void **state)
     struct belay_client_options options = BELAY_CLIENT_OPTIONS_INIT;
 
     f->data = memstore_data_new(NULL, NULL, NULL);
-    memstore_set_capabilities(
-        f->data, (struct belay_store_capabilities){ .claim_ms = 1000, .poll_ms = 250, .ticket_ms = 3600000 });
+    memstore_set_capabilities(f->data, (struct belay_store_capabilities){
+                                           .claim_ms = 1000, .poll_ms = 250, .ticket_ttl_ms = 3600000 });
     f->cut = calloc(1, sizeof *f->cut);
     f->cut->base.ops = &cut_ops;
     f->cut->inner = memstore_open(f->data);

@@ -88,8 +88,9 @@ static int set_up(void **state)
     struct fixture *f = calloc(1, sizeof *f);
 
     f->data = memstore_data_new(NULL, NULL, NULL);
-    memstore_set_capabilities(f->data, (struct belay_store_capabilities){
-                                           .claim_ms = POLL_MS, .poll_ms = POLL_MS, .ticket_ms = 3600000 });
+    memstore_set_capabilities(f->data, (struct belay_store_capabilities){ .claim_ms = POLL_MS,
+                                                                          .poll_ms = POLL_MS,
+                                                                          .ticket_ttl_ms = 3600000 });
     f->store = calloc(1, sizeof *f->store);
     f->store->base.ops = &counting_ops;
     f->store->inner = memstore_open(f->data);

@@ -40,11 +40,11 @@ static struct belay_store_capabilities capabilities(struct belay_store *base)
                                                      .claim_ms = POLL_MS,
                                                      .poll_ms = POLL_MS,
                                                      .first_poll_ms = FIRST_POLL_MS,
-                                                     .ticket_ms = TICKET_POLLS * POLL_MS,
-                                                     .forgets = store->layout->release_deletes,
-                                                     .look_error_ms = DDB_DATE_RESOLUTION_MS,
+                                                     .ticket_ttl_ms = TICKET_POLLS * POLL_MS,
+                                                     .release_deletes = store->layout->release_deletes,
+                                                     .read_clock_lag_ms = DDB_DATE_RESOLUTION_MS,
 
-                                                     .person_meta = store->layout->owner_name_meta };
+                                                     .owner_name_meta = store->layout->owner_name_meta };
 
     return capabilities;
 }

@@ -264,7 +264,7 @@ static struct belay_store_capabilities sqlite_capabilities(struct belay_store *b
     bool owns = store->own_fd >= 0; /* what it grants is for processes that come back after it */
 
     return (struct belay_store_capabilities){
-        .margin_ms = 0, .claim_ms = 1000, .poll_ms = 250, .ticket_ms = vouches || owns ? 60000 : 3000
+        .margin_ms = 0, .claim_ms = 1000, .poll_ms = 250, .ticket_ttl_ms = vouches || owns ? 60000 : 3000
     };
 }
 
