@@ -63,9 +63,9 @@ struct belay_record {
     char *owner_name;
     enum belay_outcome outcome; /* how the last holding ended, while not held */
     bool outlives;              /* the holder is not a process: it survives a restart of the machine */
-    bool stale_noted;           /* somebody has reported it as stale since its last heartbeat */
+    bool stale_reported;        /* somebody has reported it as stale since its last heartbeat */
     int64_t ttl_ms;
-    bool ttl_is_guess; /* the store does not keep it: it is the time from the taking to the end */
+    bool ttl_is_estimate; /* the store does not keep it: it is the time from the taking to the end */
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
     int64_t expires_ms; /* store's clock */
@@ -98,36 +98,36 @@ BELAY_API void belay_record_release(struct belay_record *record); /* leaves it e
 BELAY_API bool belay_record_copy(const struct belay_record *from, struct belay_record *out_record);
 
 enum belay_condition {
-    BELAY_IF_ANY,       /* always */
-    BELAY_IF_ABSENT,    /* there is no record */
-    BELAY_IF_FREE,      /* no record; or not held, no tickets, no intents, and its last
+    BELAY_IF_ANY,             /* always */
+    BELAY_IF_ABSENT,          /* there is no record */
+    BELAY_IF_FREE,            /* no record; or not held, no tickets, no intents, and its last
                            holder's lock_id is not the one this write sets (L5) */
-    BELAY_IF_OPEN,      /* no record; or not held and no tickets: intents do no harm */
-    BELAY_IF_UNCHANGED, /* the revision is write.revision */
-    BELAY_IF_HELD_BY,   /* held, by write.lock_id, whether over or not */
-    BELAY_IF_LIVE_BY    /* held, by write.lock_id, and now < expires_ms */
+    BELAY_IF_FREE_FOR_INTENT, /* no record; or not held and no tickets: intents do no harm */
+    BELAY_IF_UNCHANGED,       /* the revision is write.revision */
+    BELAY_IF_HELD_BY,         /* held, by write.lock_id, whether over or not */
+    BELAY_IF_LIVE_BY          /* held, by write.lock_id, and now < expires_ms */
 };
 
 /*
  * Which fields of write.values a write sets. What it does not name stays. Only a
- * write that takes (BELAY_SET_TAKEN) or puts a ticket or an intent creates a
+ * write that takes (BELAY_SET_ACQUIRED) or puts a ticket or an intent creates a
  * record: any other leaves an absent one absent, and is no error.
  */
 enum {
-    BELAY_SET_TAKEN = 1 << 0,    /* held, no outcome, locked_at = now */
+    BELAY_SET_ACQUIRED = 1 << 0, /* held, no outcome, locked_at = now */
     BELAY_SET_IDENTITY = 1 << 1, /* lock_id, acquired_by (NULL: ""), and a new token */
     BELAY_SET_OWNER = 1 << 2,    /* owner, owner_name */
     BELAY_SET_METADATA = 1 << 3,
-    BELAY_SET_TERMS = 1 << 4,    /* outlives, heartbeat_ms, stale_after_ms */
-    BELAY_SET_LEASE = 1 << 5,    /* expires = now + ttl_ms, beat = now, not stale_noted;
+    BELAY_SET_LIVENESS = 1 << 4, /* outlives, heartbeat_ms, stale_after_ms */
+    BELAY_SET_LEASE = 1 << 5,    /* expires = now + ttl_ms, beat = now, not stale_reported;
                                     ttl_ms 0 keeps the ttl that is there */
     BELAY_SET_RELEASED = 1 << 6, /* not held, outcome, freed = now; unless it is forced, released_id
                                     = write.lock_id */
     BELAY_SET_FREED = 1 << 7,    /* freed = now */
-    BELAY_SET_STALE_NOTED = 1 << 8
+    BELAY_SET_STALE_REPORTED = 1 << 8
 };
 #define BELAY_SET_HOLDER                                                                                     \
-    (BELAY_SET_TAKEN | BELAY_SET_IDENTITY | BELAY_SET_OWNER | BELAY_SET_METADATA | BELAY_SET_TERMS |         \
+    (BELAY_SET_ACQUIRED | BELAY_SET_IDENTITY | BELAY_SET_OWNER | BELAY_SET_METADATA | BELAY_SET_LIVENESS |   \
      BELAY_SET_LEASE)
 
 struct belay_put_ticket {

@@ -141,7 +141,7 @@ static void note_stale(struct belay_client *client, const struct belay_record *r
     struct belay_write write = { .key = record->key,
                                  .condition = BELAY_IF_UNCHANGED,
                                  .revision = record->revision,
-                                 .set = BELAY_SET_STALE_NOTED,
+                                 .set = BELAY_SET_STALE_REPORTED,
                                  .values = record };
     struct belay_event event = { .level = BELAY_LEVEL_WARNING,
                                  .type = "lock.stale",
@@ -202,7 +202,7 @@ static enum belay_code get_here(struct belay_client *client, const char *key, st
         code = error_no_memory(err);
         goto done;
     }
-    if (info->is_stale && !record.stale_noted) {
+    if (info->is_stale && !record.stale_reported) {
         note_stale(client, &record);
     }
     *out_info = info;
@@ -266,7 +266,7 @@ static bool list_one(void *context, const struct belay_record *record, int64_t n
         listing->no_memory = true;
         return false;
     }
-    if (info->is_stale && !record->stale_noted && listing->n_stale < STALE_NOTED_MAX &&
+    if (info->is_stale && !record->stale_reported && listing->n_stale < STALE_NOTED_MAX &&
         belay_record_copy(record, &listing->stale[listing->n_stale])) {
         listing->n_stale++;
     }

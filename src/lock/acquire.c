@@ -162,7 +162,7 @@ static void try_free(struct op *op, int64_t now_ms)
     write_take(op);
     op->writes[0].condition = BELAY_IF_FREE;
     for (size_t i = 1; i < op->batch.n_writes; i++) {
-        op->writes[i].condition = BELAY_IF_OPEN;
+        op->writes[i].condition = BELAY_IF_FREE_FOR_INTENT;
     }
     op->state = TRYING;
     add_acquired_events(op, now_ms);
@@ -229,7 +229,7 @@ static int64_t reentry_ttl_ms(const struct op *op)
     const struct belay_record *own = &op->records[0];
     int64_t left_ms = own->expires_ms - op->records_now_ms;
 
-    if (!own->ttl_is_guess) {
+    if (!own->ttl_is_estimate) {
         return own->ttl_ms;
     }
     return op->request.ttl_ms > left_ms ? op->request.ttl_ms : left_ms;

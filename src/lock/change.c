@@ -61,7 +61,7 @@ static void write_adopt(struct op *op)
 
     op->writes[0].condition = BELAY_IF_LIVE_BY;
     op->writes[0].lock_id = request->old_id;
-    op->writes[0].set = BELAY_SET_IDENTITY | BELAY_SET_TERMS | BELAY_SET_LEASE;
+    op->writes[0].set = BELAY_SET_IDENTITY | BELAY_SET_LIVENESS | BELAY_SET_LEASE;
     op->values.lock_id = (char *)request->lock_id;
     op->values.acquired_by = (char *)request->acquired_by;
     op->values.outlives = request->outlives;
@@ -304,12 +304,12 @@ static void on_records(struct op *op, int64_t now_ms)
 
     if (record->revision != 0 && record->held && record->lock_id != NULL &&
         strcmp(record->lock_id, id) == 0) {
-        if (record->ttl_is_guess && op->request.ttl_if_unknown_ms > 0) {
+        if (record->ttl_is_estimate && op->request.ttl_if_unknown_ms > 0) {
             int64_t left_ms = record->expires_ms - op->records_now_ms;
 
             op->request.ttl_ms =
                 op->request.ttl_if_unknown_ms > left_ms ? op->request.ttl_if_unknown_ms : left_ms;
-        } else if (record->ttl_is_guess) {
+        } else if (record->ttl_is_estimate) {
             step_done(op, error_set(&op->err, BELAY_INVALID,
                                     "lock '%s': the store does not keep how long its lease is: say the ttl "
                                     "(--ttl) or the profile (--profile)",

@@ -103,7 +103,7 @@ static bool call(const char *operation, bool create)
 
 /* What other programs' forms of a lock have no place for; docs/stores/dynamodb.md says the same. */
 enum {
-    FOREIGN = SUITE_LACKS_TOKENS | SUITE_LACKS_OUTCOMES | SUITE_LACKS_TERMS | SUITE_LACKS_MILLIS |
+    FOREIGN = SUITE_LACKS_TOKENS | SUITE_LACKS_OUTCOMES | SUITE_LACKS_LIVENESS | SUITE_LACKS_MILLIS |
               SUITE_LACKS_REVISIONS | SUITE_LACKS_WHOLE_IMAGES
 };
 

@@ -147,7 +147,7 @@ static void arrive_get(struct sim *sim, struct request *request)
 static bool takes(const struct belay_batch *batch)
 {
     for (size_t i = 0; i < batch->n_writes; i++) {
-        if ((batch->writes[i].set & (BELAY_SET_TAKEN | BELAY_SET_IDENTITY)) != 0) {
+        if ((batch->writes[i].set & (BELAY_SET_ACQUIRED | BELAY_SET_IDENTITY)) != 0) {
             return true;
         }
     }

@@ -37,7 +37,7 @@
     X(CREATES_ON_RELEASE, creates_on_release)                                                                \
     X(PUTS_CREATE_NOTHING, puts_create_nothing)                                                              \
     X(CLEARS_UNNAMED_METADATA, clears_unnamed_metadata)                                                      \
-    X(LEASE_SETS_TERMS_TOO, lease_sets_terms_too)                                                            \
+    X(LEASE_SETS_LIVENESS_TOO, lease_sets_liveness_too)                                                      \
     X(TTL_ZERO_IS_ZERO, ttl_zero_is_zero)                                                                    \
     X(LEASE_IN_WHOLE_SECONDS, lease_in_whole_seconds)                                                        \
     X(EVERY_OUTCOME_IS_COMPLETED, every_outcome_is_completed)                                                \

@@ -130,7 +130,7 @@ static void bend_held_by(enum broken_rule rule, struct belay_write *w, const str
         w->condition = BELAY_IF_HELD_BY;
     } else if (rule == BROKEN_CREATES_ON_RELEASE && r->revision == 0) {
         w->condition = BELAY_IF_ANY;
-        w->set |= BELAY_SET_TAKEN;
+        w->set |= BELAY_SET_ACQUIRED;
     }
 }
 
@@ -148,7 +148,7 @@ static void bend_condition(struct broken *b, struct bent *bent, size_t i)
     case BELAY_IF_FREE:
         bend_free(b->rule, w, r, bent->now_ms);
         break;
-    case BELAY_IF_OPEN:
+    case BELAY_IF_FREE_FOR_INTENT:
         bend_open(b->rule, w, r);
         break;
     case BELAY_IF_UNCHANGED:
@@ -169,8 +169,8 @@ static void bend_values(enum broken_rule rule, struct bent *bent, size_t i)
     if (rule == BROKEN_CLEARS_UNNAMED_METADATA && w->set != 0 && (w->set & BELAY_SET_METADATA) == 0) {
         w->set |= BELAY_SET_METADATA;
         values->n_metadata = 0;
-    } else if (rule == BROKEN_LEASE_SETS_TERMS_TOO && (w->set & BELAY_SET_LEASE) != 0) {
-        w->set |= BELAY_SET_TERMS;
+    } else if (rule == BROKEN_LEASE_SETS_LIVENESS_TOO && (w->set & BELAY_SET_LEASE) != 0) {
+        w->set |= BELAY_SET_LIVENESS;
     } else if (rule == BROKEN_TTL_ZERO_IS_ZERO && values->ttl_ms == 0) {
         values->ttl_ms = 1;
     } else if (rule == BROKEN_LEASE_IN_WHOLE_SECONDS) {
@@ -228,7 +228,7 @@ static bool bend_drops(enum broken_rule rule, struct bent *bent, size_t i)
     if (rule == BROKEN_DROPS_ONE_TICKET_ONLY && w->n_drop_tickets > 1) {
         w->n_drop_tickets = 1;
     } else if (rule == BROKEN_CREATES_ON_DROP && r->revision == 0 && w->set == 0 && drops) {
-        w->set = BELAY_SET_TAKEN | BELAY_SET_RELEASED;
+        w->set = BELAY_SET_ACQUIRED | BELAY_SET_RELEASED;
     } else if (rule == BROKEN_DROPPING_NOTHING_IS_AN_ERROR && w->n_drop_tickets > 0) {
         return r->n_tickets > 0 && w->n_drop_intents == 0;
     }

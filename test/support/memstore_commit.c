@@ -62,7 +62,7 @@ static bool holds(const struct memstore_data *data, const struct belay_write *wr
         return record == NULL;
     case BELAY_IF_FREE:
         return is_free_for(record, write);
-    case BELAY_IF_OPEN:
+    case BELAY_IF_FREE_FOR_INTENT:
         return record == NULL || (!record->held && record->n_tickets == 0);
     case BELAY_IF_UNCHANGED:
         return (record != NULL ? record->revision : 0) == write->revision;
@@ -124,7 +124,7 @@ static void set_lease(struct belay_record *record, int64_t ttl_ms, const struct 
     record->expires_at_unix_ms = moment->unix_ms + record->ttl_ms;
     record->beat_ms = moment->now_ms;
     record->beat_at_unix_ms = moment->unix_ms;
-    record->stale_noted = false;
+    record->stale_reported = false;
 }
 
 static void set_freed(struct belay_record *record, const struct moment *moment)
@@ -138,7 +138,7 @@ static void set_fields(struct memstore_data *data, struct belay_record *record,
 {
     const struct belay_record *values = write->values;
 
-    if ((write->set & BELAY_SET_TAKEN) != 0) {
+    if ((write->set & BELAY_SET_ACQUIRED) != 0) {
         record->held = true;
         record->outcome = BELAY_OUTCOME_NONE;
         record->locked_at_unix_ms = moment->unix_ms;
@@ -156,7 +156,7 @@ static void set_fields(struct memstore_data *data, struct belay_record *record,
     if ((write->set & BELAY_SET_METADATA) != 0) {
         set_metadata(record, values);
     }
-    if ((write->set & BELAY_SET_TERMS) != 0) {
+    if ((write->set & BELAY_SET_LIVENESS) != 0) {
         record->outlives = values->outlives;
         record->heartbeat_ms = values->heartbeat_ms;
         record->stale_after_ms = values->stale_after_ms;
@@ -175,8 +175,8 @@ static void set_fields(struct memstore_data *data, struct belay_record *record,
     if ((write->set & BELAY_SET_FREED) != 0) {
         set_freed(record, moment);
     }
-    if ((write->set & BELAY_SET_STALE_NOTED) != 0) {
-        record->stale_noted = true;
+    if ((write->set & BELAY_SET_STALE_REPORTED) != 0) {
+        record->stale_reported = true;
     }
 }
 
@@ -256,7 +256,7 @@ static void put_intent(struct belay_record *record, const struct belay_put_inten
 /* Whether a write brings a record into being that was not there: only who takes or puts does. */
 static bool creates(const struct belay_write *write)
 {
-    return (write->set & BELAY_SET_TAKEN) != 0 || write->put_ticket != NULL || write->put_intent != NULL;
+    return (write->set & BELAY_SET_ACQUIRED) != 0 || write->put_ticket != NULL || write->put_intent != NULL;
 }
 
 static void apply(struct memstore_data *data, const struct belay_write *write, const struct moment *moment)

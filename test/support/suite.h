@@ -23,7 +23,7 @@ enum suite_lack {
     SUITE_LACKS_TOKENS = 1 << 8,
     SUITE_LACKS_RELEASED = 1 << 9,  /* a record that outlives its release */
     SUITE_LACKS_OUTCOMES = 1 << 10, /* each of the ways in which a holding ends */
-    SUITE_LACKS_TERMS = 1 << 11,    /* heartbeat and staleness, who outlives its process, when it was freed */
+    SUITE_LACKS_LIVENESS = 1 << 11, /* heartbeat and staleness, who outlives its process, when it was freed */
     SUITE_LACKS_NAMES = 1 << 12,    /* the owner's name */
     SUITE_LACKS_METADATA = 1 << 13, /* of any name */
     SUITE_LACKS_MILLIS = 1 << 14,   /* times more exact than a second */

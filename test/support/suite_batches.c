@@ -5,14 +5,14 @@ static struct belay_write taking(struct suite *s, const char *key, enum belay_co
 {
     return (struct belay_write){ .key = key,
                                  .condition = condition,
-                                 .set = BELAY_SET_TAKEN | BELAY_SET_OWNER | BELAY_SET_LEASE,
+                                 .set = BELAY_SET_ACQUIRED | BELAY_SET_OWNER | BELAY_SET_LEASE,
                                  .values = holder(s, "batch", LONG_MS) };
 }
 
 static bool a_batch_of_three_happens_whole(struct suite *s)
 {
     struct belay_write writes[] = { taking(s, "c", BELAY_IF_ABSENT), taking(s, "a", BELAY_IF_FREE),
-                                    taking(s, "b", BELAY_IF_OPEN) };
+                                    taking(s, "b", BELAY_IF_FREE_FOR_INTENT) };
     const struct answer *done = commit(s, s->a, &(struct belay_batch){ .writes = writes, .n_writes = 3 });
 
     CHECK_DONE(done);
@@ -190,15 +190,15 @@ static bool stays_absent(struct suite *s, const struct belay_write *write)
 static bool only_taking_and_putting_create_a_record(struct suite *s)
 {
     static const enum belay_condition conditions[] = { BELAY_IF_ANY, BELAY_IF_ABSENT, BELAY_IF_FREE,
-                                                       BELAY_IF_OPEN, BELAY_IF_UNCHANGED };
+                                                       BELAY_IF_FREE_FOR_INTENT, BELAY_IF_UNCHANGED };
     static const unsigned sets[] = { 0,
                                      BELAY_SET_OWNER,
                                      BELAY_SET_METADATA,
-                                     BELAY_SET_TERMS,
+                                     BELAY_SET_LIVENESS,
                                      BELAY_SET_LEASE,
                                      BELAY_SET_RELEASED,
                                      BELAY_SET_FREED,
-                                     BELAY_SET_STALE_NOTED };
+                                     BELAY_SET_STALE_REPORTED };
     const char *gone = "gone";
 
     for (size_t c = 0; c < sizeof conditions / sizeof conditions[0]; c++) {
@@ -253,7 +253,7 @@ static bool an_absent_record_of_a_batch_does_not_hinder_the_others(struct suite 
 static bool a_ticket_or_intent_alone_creates_a_record(struct suite *s)
 {
     static const enum belay_condition conditions[] = { BELAY_IF_ANY, BELAY_IF_ABSENT, BELAY_IF_FREE,
-                                                       BELAY_IF_OPEN, BELAY_IF_UNCHANGED };
+                                                       BELAY_IF_FREE_FOR_INTENT, BELAY_IF_UNCHANGED };
 
     for (size_t i = 0; i < sizeof conditions / sizeof conditions[0]; i++) {
         const char *key = suite_text(s, "k%zu", i);
@@ -319,7 +319,7 @@ const struct suite_case suite_batches[] = {
     CASE("L3", only_taking_and_putting_create_a_record),
     CASE_IF("L3", an_absent_record_of_a_batch_does_not_hinder_the_others, SUITE_LACKS_BATCHES),
     CASE("port", a_ticket_or_intent_alone_creates_a_record),
-    CASE_IF("port", a_durable_batch_is_done_like_any_other, SUITE_LACKS_TERMS),
+    CASE_IF("port", a_durable_batch_is_done_like_any_other, SUITE_LACKS_LIVENESS),
     CASE("port", an_error_to_write_to_is_not_needed),
     { NULL, NULL, 0, NULL },
 };

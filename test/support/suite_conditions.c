@@ -141,25 +141,25 @@ static bool free_without_an_identity_asks_for_no_id(struct suite *s)
 
 static bool open_holds_without_record_or_with_intents(struct suite *s)
 {
-    CHECK_DONE(check_only(s, "none", BELAY_IF_OPEN));
+    CHECK_DONE(check_only(s, "none", BELAY_IF_FREE_FOR_INTENT));
     CHECK_DONE(intend(s, "k", "below", LONG_MS));
-    CHECK_DONE(check_only(s, "k", BELAY_IF_OPEN));
+    CHECK_DONE(check_only(s, "k", BELAY_IF_FREE_FOR_INTENT));
     CHECK_DONE(take(s, "l", "one"));
     CHECK_DONE(release(s, "l", "one"));
-    CHECK_DONE(check_only(s, "l", BELAY_IF_OPEN));
+    CHECK_DONE(check_only(s, "l", BELAY_IF_FREE_FOR_INTENT));
     return true;
 }
 
 static bool open_is_refused_by_a_holder_and_by_a_ticket(struct suite *s)
 {
     CHECK_DONE(take_for(s, "k", "one", SHORT_MS));
-    CHECK_REFUSED(check_only(s, "k", BELAY_IF_OPEN));
+    CHECK_REFUSED(check_only(s, "k", BELAY_IF_FREE_FOR_INTENT));
     pass_time(s, SHORT_MS * 2);
-    CHECK_REFUSED(check_only(s, "k", BELAY_IF_OPEN));
+    CHECK_REFUSED(check_only(s, "k", BELAY_IF_FREE_FOR_INTENT));
     CHECK_DONE(queue(s, "l", "waiter", SHORT_MS));
-    CHECK_REFUSED(check_only(s, "l", BELAY_IF_OPEN));
+    CHECK_REFUSED(check_only(s, "l", BELAY_IF_FREE_FOR_INTENT));
     pass_time(s, SHORT_MS * 2);
-    CHECK_REFUSED(check_only(s, "l", BELAY_IF_OPEN));
+    CHECK_REFUSED(check_only(s, "l", BELAY_IF_FREE_FOR_INTENT));
     return true;
 }
 
@@ -170,7 +170,7 @@ static const struct answer *if_unchanged(struct suite *s, const char *key, uint6
     return commit1(s, &(struct belay_write){ .key = key,
                                              .condition = BELAY_IF_UNCHANGED,
                                              .revision = revision,
-                                             .set = BELAY_SET_TAKEN,
+                                             .set = BELAY_SET_ACQUIRED,
                                              .values = holder(s, "x", LONG_MS) });
 }
 

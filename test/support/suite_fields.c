@@ -8,7 +8,7 @@ enum group {
     GROUP_IDENTITY = 1 << 2,
     GROUP_OWNER = 1 << 3,
     GROUP_METADATA = 1 << 4,
-    GROUP_TERMS = 1 << 5,
+    GROUP_LIVENESS = 1 << 5,
     GROUP_LEASE = 1 << 6,
     GROUP_FREED = 1 << 7,
     GROUP_STALE = 1 << 8,
@@ -64,7 +64,7 @@ static unsigned changes(const struct belay_record *a, const struct belay_record 
     groups |= !same_metadata(a, b) ? GROUP_METADATA : 0U;
     groups |= a->outlives != b->outlives || a->heartbeat_ms != b->heartbeat_ms ||
                       a->stale_after_ms != b->stale_after_ms
-                  ? GROUP_TERMS
+                  ? GROUP_LIVENESS
                   : 0U;
     groups |= a->ttl_ms != b->ttl_ms || a->expires_ms != b->expires_ms || a->beat_ms != b->beat_ms ||
                       a->expires_at_unix_ms != b->expires_at_unix_ms ||
@@ -72,7 +72,7 @@ static unsigned changes(const struct belay_record *a, const struct belay_record 
                   ? GROUP_LEASE
                   : 0U;
     groups |= a->freed_ms != b->freed_ms || a->freed_at_unix_ms != b->freed_at_unix_ms ? GROUP_FREED : 0U;
-    groups |= a->stale_noted != b->stale_noted ? GROUP_STALE : 0U;
+    groups |= a->stale_reported != b->stale_reported ? GROUP_STALE : 0U;
     groups |= !same_lines(a, b) ? GROUP_LINES : 0U;
     return groups;
 }
@@ -140,7 +140,7 @@ static bool taken_alone_sets_held_and_since_when(struct suite *s)
 {
     const struct answer *after;
 
-    if (!changes_alone(s, BELAY_SET_TAKEN, GROUP_HELD | GROUP_LOCKED_AT, false, &after)) {
+    if (!changes_alone(s, BELAY_SET_ACQUIRED, GROUP_HELD | GROUP_LOCKED_AT, false, &after)) {
         return false;
     }
     CHECK(image(after, 0)->held);
@@ -198,19 +198,19 @@ static bool metadata_alone_replaces_all_of_it(struct suite *s)
     return true;
 }
 
-static bool terms_alone_set_heartbeat_and_staleness(struct suite *s)
+static bool liveness_alone_sets_heartbeat_and_staleness(struct suite *s)
 {
     const struct answer *after;
     struct belay_record *values = other_values(s);
 
-    if (!changes_alone(s, BELAY_SET_TERMS, GROUP_TERMS, true, &after)) {
+    if (!changes_alone(s, BELAY_SET_LIVENESS, GROUP_LIVENESS, true, &after)) {
         return false;
     }
     CHECK_INT(image(after, 0)->heartbeat_ms, 1111);
     CHECK_INT(image(after, 0)->stale_after_ms, 2222);
     CHECK(!image(after, 0)->outlives);
     values->outlives = true;
-    CHECK_DONE(commit1(s, &(struct belay_write){ .key = "k", .set = BELAY_SET_TERMS, .values = values }));
+    CHECK_DONE(commit1(s, &(struct belay_write){ .key = "k", .set = BELAY_SET_LIVENESS, .values = values }));
     CHECK(see(s, "k")->outlives);
     return true;
 }
@@ -326,13 +326,13 @@ static bool stale_is_noted_until_the_next_sign_of_life(struct suite *s)
 {
     const struct answer *after;
 
-    if (!changes_alone(s, BELAY_SET_STALE_NOTED, GROUP_STALE, true, &after)) {
+    if (!changes_alone(s, BELAY_SET_STALE_REPORTED, GROUP_STALE, true, &after)) {
         return false;
     }
-    CHECK(image(after, 0)->stale_noted);
+    CHECK(image(after, 0)->stale_reported);
     CHECK_DONE(
         commit1(s, &(struct belay_write){ .key = "k", .set = BELAY_SET_LEASE, .values = other_values(s) }));
-    CHECK(!see(s, "k")->stale_noted);
+    CHECK(!see(s, "k")->stale_reported);
     return true;
 }
 
@@ -372,7 +372,7 @@ static bool a_taken_record_holds_all_that_was_said(struct suite *s)
     CHECK_INT(r->n_metadata, 2);
     CHECK_TEXT(meta_of(r, "branch"), "main");
     CHECK_INT(r->outcome, BELAY_OUTCOME_NONE);
-    CHECK(!r->stale_noted && !r->outlives);
+    CHECK(!r->stale_reported && !r->outlives);
     CHECK_INT(r->heartbeat_ms, 30000);
     CHECK_INT(r->stale_after_ms, 120000);
     CHECK_INT(r->ttl_ms, LONG_MS);
@@ -405,13 +405,13 @@ static bool texts_of_a_record_that_was_never_taken_are_empty(struct suite *s)
 
 const struct suite_case suite_fields[] = {
     CASE_IF("port", a_taken_record_holds_all_that_was_said,
-            SUITE_LACKS_NAMES | SUITE_LACKS_METADATA | SUITE_LACKS_TERMS | SUITE_LACKS_MILLIS),
+            SUITE_LACKS_NAMES | SUITE_LACKS_METADATA | SUITE_LACKS_LIVENESS | SUITE_LACKS_MILLIS),
     CASE("port", texts_of_a_record_that_was_never_taken_are_empty),
     CASE_IF("port", taken_alone_sets_held_and_since_when, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("L2", identity_alone_sets_the_id_its_credential_and_a_new_token, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("port", owner_alone_sets_owner_and_name, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("port", metadata_alone_replaces_all_of_it, SUITE_LACKS_WHOLE_IMAGES),
-    CASE_IF("port", terms_alone_set_heartbeat_and_staleness, SUITE_LACKS_WHOLE_IMAGES),
+    CASE_IF("port", liveness_alone_sets_heartbeat_and_staleness, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("L7", lease_alone_prolongs_from_the_stores_now, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("port", a_lease_with_ttl_zero_keeps_the_ttl, SUITE_LACKS_MILLIS),
     CASE_IF("L3", released_alone_ends_the_holding_with_its_outcome, SUITE_LACKS_WHOLE_IMAGES),

@@ -18,7 +18,7 @@ struct belay_record *holder(struct suite *s, const char *lock_id, int64_t ttl_ms
     values->heartbeat_ms = 30000;
     values->stale_after_ms = 120000;
     values->outcome = BELAY_OUTCOME_COMPLETED;
-    values->stale_noted = true;
+    values->stale_reported = true;
     return values;
 }
 

@@ -255,7 +255,7 @@ static bool a_scan_of_many_gives_each_once(struct suite *s)
         for (int j = 0; j < 3; j++) {
             writes[j] = (struct belay_write){ .key = suite_text(s, "many-%04d", (i * 3 + j) * 7 % N),
                                               .condition = BELAY_IF_ABSENT,
-                                              .set = BELAY_SET_TAKEN,
+                                              .set = BELAY_SET_ACQUIRED,
                                               .values = holder(s, "x", 1000) };
         }
         CHECK_DONE(commit(s, s->a, &(struct belay_batch){ .writes = writes, .n_writes = 3 }));

@@ -26,7 +26,7 @@ static bool increment(struct belay_store *store, enum belay_code *out_code)
     struct belay_record values = { .metadata = &entry, .n_metadata = 1 };
     struct belay_write write = { .key = key,
                                  .condition = BELAY_IF_UNCHANGED,
-                                 .set = BELAY_SET_TAKEN | BELAY_SET_METADATA,
+                                 .set = BELAY_SET_ACQUIRED | BELAY_SET_METADATA,
                                  .values = &values };
     int64_t now;
 

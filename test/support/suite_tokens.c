@@ -130,7 +130,7 @@ static bool a_token_goes_to_the_write_that_sets_an_identity(struct suite *s)
 {
     struct belay_write writes[] = {
         { .key = "above",
-          .condition = BELAY_IF_OPEN,
+          .condition = BELAY_IF_FREE_FOR_INTENT,
           .set = BELAY_SET_FREED,
           .values = holder(s, "x", 1000) },
         { .key = "k",

@@ -338,7 +338,7 @@ static void intents_and_tickets_never_stand_under_a_foreign_key(void **state)
     struct belay_put_intent intent = { "below", "stack:a:env:b:service:c", 60000 };
     struct belay_put_ticket ticket = { "waiter", "k", "o", "n", 1, 60000, NULL };
     struct belay_write writes[] = {
-        { .key = "stack:a:env:b", .condition = BELAY_IF_OPEN, .put_intent = &intent },
+        { .key = "stack:a:env:b", .condition = BELAY_IF_FREE_FOR_INTENT, .put_intent = &intent },
         { .key = "k", .condition = BELAY_IF_ABSENT, .put_ticket = &ticket }
     };
     struct belay_commit done = { 0 };

@@ -42,7 +42,7 @@ static void an_id_that_ever_took_the_key_is_known(void **state)
     struct place *place = *state;
     struct belay_record values = holder("id-1", 10000, false);
     struct belay_write write = {
-        .key = "k", .condition = BELAY_IF_OPEN, .set = BELAY_SET_HOLDER, .values = &values
+        .key = "k", .condition = BELAY_IF_FREE_FOR_INTENT, .set = BELAY_SET_HOLDER, .values = &values
     };
     struct belay_batch batch = { .writes = &write, .n_writes = 1, .unused_id = "id-1" };
     struct belay_commit commit = { 0 };

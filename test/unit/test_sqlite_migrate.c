@@ -101,7 +101,7 @@ static void used_ids_and_history_stay_known(void **state)
     struct belay_events_query query = { .key = "gone" };
     struct belay_record values = holder("used-before", 1000, false);
     struct belay_write write = {
-        .key = "old", .condition = BELAY_IF_OPEN, .set = BELAY_SET_HOLDER, .values = &values
+        .key = "old", .condition = BELAY_IF_FREE_FOR_INTENT, .set = BELAY_SET_HOLDER, .values = &values
     };
     struct belay_batch batch = { .writes = &write, .n_writes = 1, .unused_id = "used-before" };
     struct belay_commit commit = { 0 };

@@ -55,7 +55,7 @@ static bool may_happen(const struct belay_write *write, const struct belay_recor
         return absent;
     case BELAY_IF_FREE:
         return absent || (open && record->n_intents == 0 && !sets_same_id(write, record));
-    case BELAY_IF_OPEN:
+    case BELAY_IF_FREE_FOR_INTENT:
         return open;
     case BELAY_IF_UNCHANGED:
         return record->revision == write->revision;
@@ -81,17 +81,17 @@ bool write_leaves_alone(const struct belay_write *write, const struct belay_reco
     bool drops = write->n_drop_tickets > 0 || write->n_drop_intents > 0;
 
     if (record->revision == 0) {
-        return !puts && (write->set & BELAY_SET_TAKEN) == 0;
+        return !puts && (write->set & BELAY_SET_ACQUIRED) == 0;
     }
     return !puts && !drops && write->set == 0;
 }
 
 bool write_must_last(const struct belay_write *write, const struct belay_record *record)
 {
-    const unsigned passing = BELAY_SET_LEASE | BELAY_SET_STALE_NOTED | BELAY_SET_FREED;
+    const unsigned passing = BELAY_SET_LEASE | BELAY_SET_STALE_REPORTED | BELAY_SET_FREED;
     bool before = record->revision != 0 && record->held && record->outlives;
 
-    if ((write->set & BELAY_SET_TERMS) != 0 && write->values->outlives) {
+    if ((write->set & BELAY_SET_LIVENESS) != 0 && write->values->outlives) {
         return true;
     }
     if (!before) {
@@ -147,13 +147,13 @@ static void set_lease(struct belay_record *record, int64_t ttl_ms, const struct 
     record->expires_at_unix_ms = add_saturated(ground->unix_ms, record->ttl_ms);
     record->beat_ms = ground->now_ms;
     record->beat_at_unix_ms = ground->unix_ms;
-    record->stale_noted = false;
+    record->stale_reported = false;
 }
 
 static bool set_fields(struct belay_record *record, unsigned set, const struct belay_record *values,
                        const struct ground *ground)
 {
-    if ((set & BELAY_SET_TAKEN) != 0) {
+    if ((set & BELAY_SET_ACQUIRED) != 0) {
         record->held = true;
         record->outcome = BELAY_OUTCOME_NONE;
         record->locked_at_unix_ms = ground->unix_ms;
@@ -173,7 +173,7 @@ static bool set_fields(struct belay_record *record, unsigned set, const struct b
     if ((set & BELAY_SET_METADATA) != 0 && !set_metadata(record, values)) {
         return false;
     }
-    if ((set & BELAY_SET_TERMS) != 0) {
+    if ((set & BELAY_SET_LIVENESS) != 0) {
         record->outlives = values->outlives;
         record->heartbeat_ms = values->heartbeat_ms;
         record->stale_after_ms = values->stale_after_ms;
@@ -189,8 +189,8 @@ static bool set_fields(struct belay_record *record, unsigned set, const struct b
         record->freed_ms = ground->now_ms;
         record->freed_at_unix_ms = ground->unix_ms;
     }
-    if ((set & BELAY_SET_STALE_NOTED) != 0) {
-        record->stale_noted = true;
+    if ((set & BELAY_SET_STALE_REPORTED) != 0) {
+        record->stale_reported = true;
     }
     return true;
 }

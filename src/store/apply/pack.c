@@ -194,7 +194,7 @@ static void put_values(struct writer *w, unsigned set, const struct belay_record
     if ((set & BELAY_SET_METADATA) != 0) {
         put_meta(w, values->metadata, values->n_metadata);
     }
-    if ((set & BELAY_SET_TERMS) != 0) {
+    if ((set & BELAY_SET_LIVENESS) != 0) {
         put_unsigned(w, values->outlives);
         put_int(w, values->heartbeat_ms);
         put_int(w, values->stale_after_ms);
@@ -386,7 +386,7 @@ static void get_values(struct reader *r, struct lists *lists, unsigned set, stru
     if ((set & BELAY_SET_METADATA) != 0) {
         values->metadata = as_index(get_meta(r, lists, &values->n_metadata));
     }
-    if ((set & BELAY_SET_TERMS) != 0) {
+    if ((set & BELAY_SET_LIVENESS) != 0) {
         values->outlives = get_unsigned(r) != 0;
         values->heartbeat_ms = get_int(r);
         values->stale_after_ms = get_int(r);
@@ -543,7 +543,7 @@ void record_pack(struct buf *to, const struct belay_record *record)
 {
     struct writer w = { .to = to };
     unsigned flags = (record->held ? FLAG_HELD : 0U) | (record->outlives ? FLAG_OUTLIVES : 0U) |
-                     (record->stale_noted ? FLAG_STALE_NOTED : 0U);
+                     (record->stale_reported ? FLAG_STALE_NOTED : 0U);
     const int64_t numbers[] = { record->ttl_ms,
                                 record->heartbeat_ms,
                                 record->stale_after_ms,
@@ -685,7 +685,7 @@ static void unpack_numbers(struct reader *r, struct belay_record *record)
 
     record->held = (flags & FLAG_HELD) != 0;
     record->outlives = (flags & FLAG_OUTLIVES) != 0;
-    record->stale_noted = (flags & FLAG_STALE_NOTED) != 0;
+    record->stale_reported = (flags & FLAG_STALE_NOTED) != 0;
     record->outcome = (enum belay_outcome)get_unsigned(r);
     record->revision = get_unsigned(r);
     record->token = get_unsigned(r);

@@ -110,7 +110,7 @@ static bool was_only_absent(const struct ddb_store *store, const struct plan *pl
 {
     const struct belay_write *write = &plan->batch->writes[refusal->write];
     bool creates =
-        layout_is_foreign(store->layout) ? (write->set & BELAY_SET_TAKEN) != 0 : ddb_creates(write);
+        layout_is_foreign(store->layout) ? (write->set & BELAY_SET_ACQUIRED) != 0 : ddb_creates(write);
     bool seen_absent = write->condition == BELAY_IF_UNCHANGED && plan->has_seen[refusal->write] &&
                        plan->seen[refusal->write].item == NULL;
 
@@ -141,7 +141,7 @@ static enum belay_code take_as_seen(struct ddb_store *store, struct plan *plan, 
     enum belay_code code;
 
     if (!layout_is_foreign(store->layout) || refusal->items.item == NULL || plan->has_seen[refusal->write] ||
-        (write->condition != BELAY_IF_FREE && write->condition != BELAY_IF_OPEN)) {
+        (write->condition != BELAY_IF_FREE && write->condition != BELAY_IF_FREE_FOR_INTENT)) {
         return BELAY_OK;
     }
     code = ddb_record(store, write->key, &refusal->items, &record, err);
@@ -259,7 +259,7 @@ static bool depends_on_time(const struct belay_batch *batch)
     for (size_t i = 0; i < batch->n_writes; i++) {
         const struct belay_write *write = &batch->writes[i];
 
-        if ((write->set & (BELAY_SET_TAKEN | BELAY_SET_LEASE)) != 0 || write->put_ticket != NULL ||
+        if ((write->set & (BELAY_SET_ACQUIRED | BELAY_SET_LEASE)) != 0 || write->put_ticket != NULL ||
             write->put_intent != NULL) {
             return true;
         }
@@ -320,10 +320,10 @@ static enum belay_code commit_with_ttl(struct ddb_store *store, const struct bel
         return commit_in_time(store, batch, out, err);
     }
     code = ddb_get(&store->base, &write.key, 1, &seen, &now_ms, err);
-    if (code == BELAY_OK && seen.ttl_is_guess && write.ttl_if_unknown_ms > 0) {
+    if (code == BELAY_OK && seen.ttl_is_estimate && write.ttl_if_unknown_ms > 0) {
         seen.ttl_ms = seen.expires_ms - now_ms;
         seen.ttl_ms = seen.ttl_ms > write.ttl_if_unknown_ms ? seen.ttl_ms : write.ttl_if_unknown_ms;
-    } else if (code == BELAY_OK && seen.ttl_is_guess && write.lock_id != NULL &&
+    } else if (code == BELAY_OK && seen.ttl_is_estimate && write.lock_id != NULL &&
                strcmp(write.lock_id, seen.lock_id) == 0) {
         /* From when it was taken to its end is more with every renewal. */
         code = error_set(err, BELAY_INVALID,

@@ -15,7 +15,7 @@ struct opposite {
 static void give_back(const struct belay_write *write, struct opposite *back)
 {
     back->values.outcome = BELAY_OUTCOME_FAILED;
-    if ((write->set & BELAY_SET_TAKEN) != 0) {
+    if ((write->set & BELAY_SET_ACQUIRED) != 0) {
         back->write.condition = BELAY_IF_HELD_BY;
         back->write.lock_id = write->values->lock_id;
         back->write.set = BELAY_SET_RELEASED;
@@ -60,7 +60,7 @@ static void write_again(const struct belay_batch *batch, const struct belay_writ
 
 bool reversal_make(struct reversal *reversal, const struct belay_batch *batch)
 {
-    bool prolongs = (batch->writes[0].set & (BELAY_SET_TAKEN | BELAY_SET_LEASE)) == BELAY_SET_LEASE;
+    bool prolongs = (batch->writes[0].set & (BELAY_SET_ACQUIRED | BELAY_SET_LEASE)) == BELAY_SET_LEASE;
     struct belay_write *writes = calloc(batch->n_writes, sizeof *writes);
     struct opposite *back = calloc(batch->n_writes, sizeof *back);
 

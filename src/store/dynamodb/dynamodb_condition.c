@@ -13,7 +13,7 @@
 
 bool ddb_creates(const struct belay_write *write)
 {
-    return (write->set & BELAY_SET_TAKEN) != 0 || write->put_ticket != NULL || write->put_intent != NULL;
+    return (write->set & BELAY_SET_ACQUIRED) != 0 || write->put_ticket != NULL || write->put_intent != NULL;
 }
 
 bool ddb_holds_if_absent(const struct belay_write *write)
@@ -22,7 +22,7 @@ bool ddb_holds_if_absent(const struct belay_write *write)
     case BELAY_IF_ANY:
     case BELAY_IF_ABSENT:
     case BELAY_IF_FREE:
-    case BELAY_IF_OPEN:
+    case BELAY_IF_FREE_FOR_INTENT:
         return true;
     case BELAY_IF_UNCHANGED:
         return write->revision == 0;
@@ -195,7 +195,7 @@ static void unchanged(const struct layout *layout, const struct belay_write *wri
 static void line_is_empty(const struct belay_write *write, struct expr *expr)
 {
     none_in(LINE_WAITING, expr);
-    if (write->condition != BELAY_IF_OPEN) {
+    if (write->condition != BELAY_IF_FREE_FOR_INTENT) {
         none_in(LINE_INTENTS, expr);
     }
 }
@@ -213,7 +213,7 @@ void ddb_write_condition(const struct ddb_store *store, const struct belay_write
         none_in(layout->keys[0].name, expr);
         break;
     case BELAY_IF_FREE:
-    case BELAY_IF_OPEN:
+    case BELAY_IF_FREE_FOR_INTENT:
         if (seen != NULL) {
             unchanged(layout, write, seen, expr);
             break;
@@ -251,13 +251,13 @@ void ddb_line_condition(const struct belay_write *write, const struct ddb_items 
         return;
     case BELAY_IF_ABSENT:
     case BELAY_IF_FREE:
-    case BELAY_IF_OPEN:
+    case BELAY_IF_FREE_FOR_INTENT:
         line_is_empty(write, expr);
         return;
     case BELAY_IF_UNCHANGED:
         break;
     }
-    if (seen != NULL && !seen->line_known && (write->set & BELAY_SET_TAKEN) == 0) {
+    if (seen != NULL && !seen->line_known && (write->set & BELAY_SET_ACQUIRED) == 0) {
         return;
     }
     if (line == NULL) {

@@ -17,7 +17,7 @@ static enum belay_code check_prolonged(const struct plan *plan, const struct bel
     const struct belay_record *record = &out->records[0];
     const char *id = (write->set & BELAY_SET_IDENTITY) != 0 ? write->values->lock_id : write->lock_id;
 
-    if ((write->set & (BELAY_SET_LEASE | BELAY_SET_TAKEN)) != BELAY_SET_LEASE || id == NULL ||
+    if ((write->set & (BELAY_SET_LEASE | BELAY_SET_ACQUIRED)) != BELAY_SET_LEASE || id == NULL ||
         (record->held && strcmp(record->lock_id, id) == 0)) {
         return BELAY_OK;
     }
@@ -270,7 +270,7 @@ static void keep_lengths(const struct plan *plan, struct belay_commit *out)
 
         if ((write->set & BELAY_SET_LEASE) != 0 && out->records[i].revision != 0) {
             out->records[i].ttl_ms = write->values->ttl_ms;
-            out->records[i].ttl_is_guess = false;
+            out->records[i].ttl_is_estimate = false;
         }
     }
 }

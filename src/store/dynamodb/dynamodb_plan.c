@@ -141,7 +141,7 @@ static void plan_item(struct ddb_store *store, struct plan *plan, size_t i)
 {
     const struct belay_write *write = &plan->batch->writes[i];
     bool foreign = layout_is_foreign(store->layout);
-    bool creates = foreign ? (write->set & BELAY_SET_TAKEN) != 0 : ddb_creates(write);
+    bool creates = foreign ? (write->set & BELAY_SET_ACQUIRED) != 0 : ddb_creates(write);
     struct action *action =
         add_action(plan, OF_ITEM, i, store->params.table, ddb_item_key(store->layout, write->key));
     struct expr *expr = &action->expr;

@@ -185,15 +185,15 @@ static void read_times(const struct layout *layout, const json_t *item, struct b
     }
 }
 
-static void read_terms(const struct layout *layout, const json_t *item, struct belay_record *record)
+static void read_liveness(const struct layout *layout, const json_t *item, struct belay_record *record)
 {
     record->outlives = item_bool(item, layout_name_of(layout, FIELD_OUTLIVES));
-    record->stale_noted = item_bool(item, layout_name_of(layout, FIELD_STALE_NOTED));
+    record->stale_reported = item_bool(item, layout_name_of(layout, FIELD_STALE_NOTED));
     (void)item_uint(item, layout_name_of(layout, FIELD_TOKEN), &record->token);
     if (!item_int(item, layout_name_of(layout, FIELD_LEASE), &record->ttl_ms) &&
         record->expires_ms > record->beat_ms && record->beat_ms > 0) {
         record->ttl_ms = record->expires_ms - record->beat_ms;
-        record->ttl_is_guess = layout_name_of(layout, FIELD_BEAT) == NULL;
+        record->ttl_is_estimate = layout_name_of(layout, FIELD_BEAT) == NULL;
     }
     (void)item_int(item, layout_name_of(layout, FIELD_HEARTBEAT), &record->heartbeat_ms);
     (void)item_int(item, layout_name_of(layout, FIELD_STALE_AFTER), &record->stale_after_ms);
@@ -211,7 +211,7 @@ static void read_holder(struct ddb_store *store, const json_t *item, struct bela
     const struct layout *layout = store->layout;
 
     read_times(layout, item, record);
-    read_terms(layout, item, record);
+    read_liveness(layout, item, record);
     record->outcome = read_outcome(layout, item);
     read_metadata(layout, item, record, ok);
     if (layout_is_foreign(layout)) {

@@ -97,7 +97,7 @@ static void put_extras(const struct ddb_store *store, const struct belay_write *
 
         if (extra->meta != NULL && (write->set & BELAY_SET_METADATA) != 0) {
             put_extra_meta(store, write, extra, expr);
-        } else if (extra->value != NULL && (write->set & BELAY_SET_TAKEN) != 0) {
+        } else if (extra->value != NULL && (write->set & BELAY_SET_ACQUIRED) != 0) {
             expr_set(expr, extra->name,
                      av_text(strcmp(extra->value, "{key}") == 0 ? layout_short_key(store->layout, write->key)
                                                                 : extra->value));
@@ -188,7 +188,7 @@ static void put_holder(const struct ddb_store *store, const struct belay_write *
     if ((write->set & BELAY_SET_METADATA) != 0) {
         put_metadata(store, values, expr);
     }
-    if ((write->set & BELAY_SET_TERMS) != 0) {
+    if ((write->set & BELAY_SET_LIVENESS) != 0) {
         put(store, FIELD_OUTLIVES, av_bool(values->outlives), expr);
         put(store, FIELD_HEARTBEAT, av_int(values->heartbeat_ms), expr);
         put(store, FIELD_STALE_AFTER, av_int(values->stale_after_ms), expr);
@@ -198,7 +198,7 @@ static void put_holder(const struct ddb_store *store, const struct belay_write *
 void ddb_write_fields(const struct ddb_store *store, const struct belay_write *write, int64_t now_ms,
                       struct expr *expr)
 {
-    if ((write->set & BELAY_SET_TAKEN) != 0) {
+    if ((write->set & BELAY_SET_ACQUIRED) != 0) {
         put(store, FIELD_STATUS, av_text(store->layout->held_word), expr);
         put_time(store, FIELD_LOCKED_AT, now_ms, expr);
         clear(store, FIELD_OUTCOME, expr);
@@ -223,7 +223,7 @@ void ddb_write_fields(const struct ddb_store *store, const struct belay_write *w
         ((write->set & BELAY_SET_FREED) != 0 && !layout_is_foreign(store->layout))) {
         put_time(store, FIELD_FREED, now_ms, expr);
     }
-    if ((write->set & BELAY_SET_STALE_NOTED) != 0 && (write->set & BELAY_SET_LEASE) == 0) {
+    if ((write->set & BELAY_SET_STALE_REPORTED) != 0 && (write->set & BELAY_SET_LEASE) == 0) {
         put(store, FIELD_STALE_NOTED, av_bool(true), expr);
     }
     /* An intent may last longer than anything else in the item, and there may be several. */
