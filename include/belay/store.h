@@ -68,12 +68,12 @@ struct belay_record {
     bool ttl_is_estimate; /* the store does not keep it: it is the time from the taking to the end */
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
-    int64_t expires_ms; /* store's clock */
-    int64_t beat_ms;    /* store's clock: last sign of life */
-    int64_t freed_ms;   /* store's clock: when something was last given back here */
+    int64_t expires_ms;        /* store's clock */
+    int64_t last_heartbeat_ms; /* store's clock: last sign of life */
+    int64_t freed_ms;          /* store's clock: when something was last given back here */
     int64_t locked_at_unix_ms;
     int64_t expires_at_unix_ms;
-    int64_t beat_at_unix_ms;
+    int64_t last_heartbeat_unix_ms;
     int64_t freed_at_unix_ms;
     struct belay_meta *metadata; /* owned, as are the strings in it */
     size_t n_metadata;

@@ -102,7 +102,7 @@ enum belay_code belay_force_release(struct belay_client *client, const char *key
 /* Of a lock, its holder and its last heartbeat. */
 static uint64_t stale_mark(const struct belay_record *record)
 {
-    uint64_t mark = 14695981039346656037U ^ (uint64_t)record->beat_ms; /* FNV-1a */
+    uint64_t mark = 14695981039346656037U ^ (uint64_t)record->last_heartbeat_ms; /* FNV-1a */
 
     for (const char *at = record->key; *at != '\0'; at++) {
         mark = (mark ^ (unsigned char)*at) * 1099511628211U;

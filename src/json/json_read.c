@@ -135,7 +135,7 @@ bool json_read_record(const json_t *lock, struct belay_record *out_record)
     record.expires_ms = info->expires_in_ms;
     record.locked_at_unix_ms = info->locked_at_unix_ms;
     record.expires_at_unix_ms = info->expires_at_unix_ms;
-    record.beat_at_unix_ms = info->last_heartbeat_unix_ms;
+    record.last_heartbeat_unix_ms = info->last_heartbeat_unix_ms;
     /* How often it beats is not told, only whether it does, and whether it is late. */
     record.heartbeat_ms = info->last_heartbeat_unix_ms != 0 ? 1 : 0;
     record.stale_after_ms = info->is_stale ? -1 : 0;

@@ -61,7 +61,7 @@ void belay_info_free(struct belay_info *info)
 static bool is_stale(const struct belay_record *record, int64_t now_ms)
 {
     return record_is_live(record, now_ms) && record->heartbeat_ms > 0 &&
-           now_ms - record->beat_ms > record->stale_after_ms;
+           now_ms - record->last_heartbeat_ms > record->stale_after_ms;
 }
 
 static char *or_empty(char *text)
@@ -86,7 +86,7 @@ struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms)
         .locked_at_unix_ms = record->locked_at_unix_ms,
         .expires_at_unix_ms = record->expires_at_unix_ms,
         .released_at_unix_ms = record->held ? 0 : record->freed_at_unix_ms,
-        .last_heartbeat_unix_ms = record->heartbeat_ms > 0 ? record->beat_at_unix_ms : 0,
+        .last_heartbeat_unix_ms = record->heartbeat_ms > 0 ? record->last_heartbeat_unix_ms : 0,
         .ttl_ms = record->ttl_ms,
         .expires_in_ms = is_live ? record->expires_ms - now_ms : 0,
         .valid_for_ms = -1,

@@ -122,8 +122,8 @@ static void set_lease(struct belay_record *record, int64_t ttl_ms, const struct 
     }
     record->expires_ms = moment->now_ms + record->ttl_ms;
     record->expires_at_unix_ms = moment->unix_ms + record->ttl_ms;
-    record->beat_ms = moment->now_ms;
-    record->beat_at_unix_ms = moment->unix_ms;
+    record->last_heartbeat_ms = moment->now_ms;
+    record->last_heartbeat_unix_ms = moment->unix_ms;
     record->stale_reported = false;
 }
 

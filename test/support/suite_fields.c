@@ -66,9 +66,10 @@ static unsigned changes(const struct belay_record *a, const struct belay_record 
                       a->stale_after_ms != b->stale_after_ms
                   ? GROUP_LIVENESS
                   : 0U;
-    groups |= a->ttl_ms != b->ttl_ms || a->expires_ms != b->expires_ms || a->beat_ms != b->beat_ms ||
+    groups |= a->ttl_ms != b->ttl_ms || a->expires_ms != b->expires_ms ||
+                      a->last_heartbeat_ms != b->last_heartbeat_ms ||
                       a->expires_at_unix_ms != b->expires_at_unix_ms ||
-                      a->beat_at_unix_ms != b->beat_at_unix_ms
+                      a->last_heartbeat_unix_ms != b->last_heartbeat_unix_ms
                   ? GROUP_LEASE
                   : 0U;
     groups |= a->freed_ms != b->freed_ms || a->freed_at_unix_ms != b->freed_at_unix_ms ? GROUP_FREED : 0U;
@@ -106,7 +107,7 @@ static struct belay_record *other_values(struct suite *s)
     values->held = true;
     values->token = 424242;
     values->expires_ms = 12345;
-    values->beat_ms = 12345;
+    values->last_heartbeat_ms = 12345;
     values->freed_ms = 12345;
     values->locked_at_unix_ms = 12345;
     return values;
@@ -224,8 +225,8 @@ static bool lease_alone_prolongs_from_the_stores_now(struct suite *s)
     }
     CHECK_INT(image(after, 0)->ttl_ms, 77777);
     CHECK_INT(image(after, 0)->expires_ms, after->done.now_ms + 77777);
-    CHECK_INT(image(after, 0)->beat_ms, after->done.now_ms);
-    CHECK_INT(image(after, 0)->expires_at_unix_ms - image(after, 0)->beat_at_unix_ms, 77777);
+    CHECK_INT(image(after, 0)->last_heartbeat_ms, after->done.now_ms);
+    CHECK_INT(image(after, 0)->expires_at_unix_ms - image(after, 0)->last_heartbeat_unix_ms, 77777);
     return true;
 }
 
@@ -377,7 +378,7 @@ static bool a_taken_record_holds_all_that_was_said(struct suite *s)
     CHECK_INT(r->stale_after_ms, 120000);
     CHECK_INT(r->ttl_ms, LONG_MS);
     CHECK_INT(r->expires_ms, taken->done.now_ms + LONG_MS);
-    CHECK_INT(r->beat_ms, taken->done.now_ms);
+    CHECK_INT(r->last_heartbeat_ms, taken->done.now_ms);
     CHECK_INT(r->freed_ms, 0);
     CHECK_INT(r->freed_at_unix_ms, 0);
     CHECK_INT(r->expires_at_unix_ms, r->locked_at_unix_ms + LONG_MS);

@@ -53,9 +53,9 @@ static void every_field_of_a_record_is_carried_over(void **state)
     assert_string_equal(kept.acquired_by, "");
     assert_true(kept.revision == 2 && kept.token == 2);
     assert_true(kept.ttl_ms == 3600000 && kept.heartbeat_ms == 0 && kept.stale_after_ms == 0);
-    assert_true(kept.expires_ms == 16947504 && kept.beat_ms == 13347504 && kept.freed_ms == 0);
+    assert_true(kept.expires_ms == 16947504 && kept.last_heartbeat_ms == 13347504 && kept.freed_ms == 0);
     assert_true(kept.locked_at_unix_ms == 1794792431079 && kept.expires_at_unix_ms == 1794796031079);
-    assert_true(kept.beat_at_unix_ms == 1794792431079 && kept.freed_at_unix_ms == 0);
+    assert_true(kept.last_heartbeat_unix_ms == 1794792431079 && kept.freed_at_unix_ms == 0);
     assert_int_equal(kept.n_metadata, 2);
     assert_string_equal(kept.metadata[1].value, "ünï");
     assert_false(old.held);
@@ -125,7 +125,7 @@ static void a_restart_in_between_is_seen(void **state)
     reopen(place, "another-boot");
     kept = look(place->store, "kept");
     gone = look(place->store, "gone");
-    assert_true(kept.held && kept.expires_ms == 5000 + 3600000 && kept.beat_ms == 5000);
+    assert_true(kept.held && kept.expires_ms == 5000 + 3600000 && kept.last_heartbeat_ms == 5000);
     assert_int_equal(kept.token, 2);
     assert_int_equal(gone.freed_ms, 5000);
     assert_true(take(place->store, "new", "id") > 65536);

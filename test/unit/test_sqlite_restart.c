@@ -38,7 +38,7 @@ static void a_process_that_held_a_lock_is_over_after_a_restart(void **state)
     record = look(place->store, "k");
     assert_true(record.held);
     assert_true(record.expires_ms <= place->machine.boot_ms);
-    assert_true(record.beat_ms <= place->machine.boot_ms);
+    assert_true(record.last_heartbeat_ms <= place->machine.boot_ms);
     assert_true(record.expires_at_unix_ms <= place->machine.unix_ms);
     belay_record_release(&record);
 }

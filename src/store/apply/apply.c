@@ -145,8 +145,8 @@ static void set_lease(struct belay_record *record, int64_t ttl_ms, const struct 
     record->ttl_ms = ttl_ms == 0 ? record->ttl_ms : ttl_ms;
     record->expires_ms = add_saturated(ground->now_ms, record->ttl_ms);
     record->expires_at_unix_ms = add_saturated(ground->unix_ms, record->ttl_ms);
-    record->beat_ms = ground->now_ms;
-    record->beat_at_unix_ms = ground->unix_ms;
+    record->last_heartbeat_ms = ground->now_ms;
+    record->last_heartbeat_unix_ms = ground->unix_ms;
     record->stale_reported = false;
 }
 

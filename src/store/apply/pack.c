@@ -548,11 +548,11 @@ void record_pack(struct buf *to, const struct belay_record *record)
                                 record->heartbeat_ms,
                                 record->stale_after_ms,
                                 record->expires_ms,
-                                record->beat_ms,
+                                record->last_heartbeat_ms,
                                 record->freed_ms,
                                 record->locked_at_unix_ms,
                                 record->expires_at_unix_ms,
-                                record->beat_at_unix_ms,
+                                record->last_heartbeat_unix_ms,
                                 record->freed_at_unix_ms };
 
     put_unsigned(&w, flags);
@@ -675,11 +675,11 @@ static void unpack_numbers(struct reader *r, struct belay_record *record)
                                  &record->heartbeat_ms,
                                  &record->stale_after_ms,
                                  &record->expires_ms,
-                                 &record->beat_ms,
+                                 &record->last_heartbeat_ms,
                                  &record->freed_ms,
                                  &record->locked_at_unix_ms,
                                  &record->expires_at_unix_ms,
-                                 &record->beat_at_unix_ms,
+                                 &record->last_heartbeat_unix_ms,
                                  &record->freed_at_unix_ms };
     uint64_t flags = get_unsigned(r);
 

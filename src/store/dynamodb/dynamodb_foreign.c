@@ -113,8 +113,8 @@ static void read_lease_text(struct ddb_store *store, const struct layout *layout
     if (*end != '\0' && !belay_parse_duration(text, &record->ttl_ms)) {
         record->ttl_ms = 0;
     }
-    record->beat_ms = ddb_clock_judge_ms(store);
-    record->expires_ms = record->beat_ms + record->ttl_ms;
+    record->last_heartbeat_ms = ddb_clock_judge_ms(store);
+    record->expires_ms = record->last_heartbeat_ms + record->ttl_ms;
     record->expires_at_unix_ms = record->expires_ms;
 }
 

@@ -174,8 +174,8 @@ void ddb_observe(struct ddb_store *store, const json_t *line, struct belay_recor
     uint64_t what = add_text(0xcbf29ce484222325U, record->key);
 
     if (record->held) {
-        uint64_t state =
-            add_number(add_number(add_text(what, record->lock_id), record->expires_ms), record->beat_ms);
+        uint64_t state = add_number(add_number(add_text(what, record->lock_id), record->expires_ms),
+                                    record->last_heartbeat_ms);
 
         record->expires_ms = now_ms + record->ttl_ms - unchanged_ms(store, what, state);
     } else if (record->revision != 0) {

@@ -177,9 +177,9 @@ static void read_times(const struct layout *layout, const json_t *item, struct b
         record->expires_at_unix_ms = record->expires_ms;
     }
     (void)time_of(layout, item, FIELD_LOCKED_AT, &record->locked_at_unix_ms);
-    record->beat_ms = record->locked_at_unix_ms;
-    (void)time_of(layout, item, FIELD_BEAT, &record->beat_ms);
-    record->beat_at_unix_ms = record->beat_ms;
+    record->last_heartbeat_ms = record->locked_at_unix_ms;
+    (void)time_of(layout, item, FIELD_BEAT, &record->last_heartbeat_ms);
+    record->last_heartbeat_unix_ms = record->last_heartbeat_ms;
     if (time_of(layout, item, FIELD_FREED, &record->freed_ms)) {
         record->freed_at_unix_ms = record->freed_ms;
     }
@@ -191,8 +191,8 @@ static void read_liveness(const struct layout *layout, const json_t *item, struc
     record->stale_reported = item_bool(item, layout_name_of(layout, FIELD_STALE_NOTED));
     (void)item_uint(item, layout_name_of(layout, FIELD_TOKEN), &record->token);
     if (!item_int(item, layout_name_of(layout, FIELD_LEASE), &record->ttl_ms) &&
-        record->expires_ms > record->beat_ms && record->beat_ms > 0) {
-        record->ttl_ms = record->expires_ms - record->beat_ms;
+        record->expires_ms > record->last_heartbeat_ms && record->last_heartbeat_ms > 0) {
+        record->ttl_ms = record->expires_ms - record->last_heartbeat_ms;
         record->ttl_is_estimate = layout_name_of(layout, FIELD_BEAT) == NULL;
     }
     (void)item_int(item, layout_name_of(layout, FIELD_HEARTBEAT), &record->heartbeat_ms);

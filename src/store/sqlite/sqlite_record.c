@@ -74,11 +74,11 @@ static bool read_numbers(sqlite3_stmt *statement, struct belay_record *record)
     record->ttl_ms = numbers[NUM_TTL];
     record->heartbeat_ms = numbers[NUM_HEARTBEAT];
     record->stale_after_ms = numbers[NUM_STALE_AFTER];
-    record->beat_ms = numbers[NUM_BEAT];
+    record->last_heartbeat_ms = numbers[NUM_BEAT];
     record->freed_ms = numbers[NUM_FREED];
     record->locked_at_unix_ms = numbers[NUM_LOCKED_AT];
     record->expires_at_unix_ms = numbers[NUM_EXPIRES_AT];
-    record->beat_at_unix_ms = numbers[NUM_BEAT_AT];
+    record->last_heartbeat_unix_ms = numbers[NUM_BEAT_AT];
     record->freed_at_unix_ms = numbers[NUM_FREED_AT];
     return record->revision != 0;
 }
@@ -193,11 +193,11 @@ static size_t write_numbers(const struct belay_record *record, unsigned char out
         [NUM_TTL] = record->ttl_ms,
         [NUM_HEARTBEAT] = record->heartbeat_ms,
         [NUM_STALE_AFTER] = record->stale_after_ms,
-        [NUM_BEAT] = record->beat_ms,
+        [NUM_BEAT] = record->last_heartbeat_ms,
         [NUM_FREED] = record->freed_ms,
         [NUM_LOCKED_AT] = record->locked_at_unix_ms,
         [NUM_EXPIRES_AT] = record->expires_at_unix_ms,
-        [NUM_BEAT_AT] = record->beat_at_unix_ms,
+        [NUM_BEAT_AT] = record->last_heartbeat_unix_ms,
         [NUM_FREED_AT] = record->freed_at_unix_ms,
     };
 
