@@ -444,10 +444,10 @@ struct belay_lock_options {
     size_t n_metadata;
     /* NULL: a fresh one. Give one to be able to repeat an acquire whose answer was lost. */
     const char *lock_id;
-    bool reentrant;        /* the same owner (and credential) gets its live lock again, same id and token */
-    bool outlives_process; /* nobody's process: it survives this one, and a restart of the machine */
-    bool stepped_backoff;  /* retry after 5, 10, 30, 60 s instead of exponentially */
-    bool defer_heartbeat;  /* no heartbeat and no on_lost before belay_lock_start_heartbeat() */
+    bool reentrant;       /* the same owner (and credential) gets its live lock again, same id and token */
+    bool durable;         /* nobody's process: it survives this one, and a restart of the machine */
+    bool stepped_backoff; /* retry after 5, 10, 30, 60 s instead of exponentially */
+    bool defer_heartbeat; /* no heartbeat and no on_lost before belay_lock_start_heartbeat() */
     /*
      * Called once, by a thread of the library, when the lease is lost or can no
      * longer be proved: before anyone else can have the lock, while this

@@ -62,7 +62,7 @@ struct belay_record {
     char *owner;
     char *owner_name;
     enum belay_outcome outcome; /* how the last holding ended, while not held */
-    bool outlives;              /* the holder is not a process: it survives a restart of the machine */
+    bool durable;               /* the holder is not a process: it survives a restart of the machine */
     bool stale_reported;        /* somebody has reported it as stale since its last heartbeat */
     int64_t ttl_ms;
     bool ttl_is_estimate; /* the store does not keep it: it is the time from the taking to the end */

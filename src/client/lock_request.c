@@ -320,7 +320,7 @@ static enum belay_code init_lock(struct request *request, struct belay_client *c
         code = fill_times(request, options, err);
     }
     request->op.reentrant = options->reentrant;
-    request->op.outlives = options->outlives_process;
+    request->op.durable = options->durable;
     request->op.stepped_backoff = options->stepped_backoff;
     if (code != BELAY_OK) {
         request_release(request);

@@ -92,7 +92,7 @@ static void fill_values(struct op *op)
     op->values.ttl_ms = request->ttl_ms;
     op->values.heartbeat_ms = request->heartbeat_ms;
     op->values.stale_after_ms = request->stale_after_ms;
-    op->values.outlives = request->outlives;
+    op->values.durable = request->durable;
 }
 
 /* A fresh id needs no looking up, until a write of ours may have used it without our knowing (L5). */
@@ -112,7 +112,7 @@ static void write_take(struct op *op)
     for (size_t i = 1; i < op->batch.n_writes; i++) {
         op->writes[i].put_intent = &op->intent;
     }
-    op->batch.durable = request->outlives;
+    op->batch.durable = request->durable;
     op->batch.unused_id = unused_id(op);
 }
 

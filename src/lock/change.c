@@ -64,7 +64,7 @@ static void write_adopt(struct op *op)
     op->writes[0].set = BELAY_SET_IDENTITY | BELAY_SET_LIVENESS | BELAY_SET_LEASE;
     op->values.lock_id = (char *)request->lock_id;
     op->values.acquired_by = (char *)request->acquired_by;
-    op->values.outlives = request->outlives;
+    op->values.durable = request->durable;
     op->values.heartbeat_ms = request->heartbeat_ms;
     op->values.stale_after_ms = request->stale_after_ms;
     op->values.ttl_ms = ttl_ms(op);
@@ -80,7 +80,7 @@ static void write_adopt(struct op *op)
         op->values.n_metadata = request->n_metadata;
     }
     put_intents(op, &op->request.old_id, ttl_ms(op));
-    op->batch.durable = request->outlives;
+    op->batch.durable = request->durable;
     event = step_event(op, BELAY_LEVEL_INFO, "lock.adopted");
     event->token = BELAY_TOKEN_OF_BATCH;
 }

@@ -42,7 +42,7 @@ struct op_request {
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
     bool reentrant;
-    bool outlives;
+    bool durable;
     int64_t wait_ms; /* 0: do not wait; < 0: for ever */
     int attempts;    /* 0: no limit */
     bool stepped_backoff;

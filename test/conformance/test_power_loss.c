@@ -73,7 +73,7 @@ static bool check_records(const struct belay_record records[SCRIPT_KEYS], const 
     for (size_t i = 0; i < SCRIPT_KEYS; i++) {
         const struct belay_record *r = &records[i];
 
-        if (r->held && (r->outlives ? r->expires_ms != now_ms + SCRIPT_TTL_MS : r->expires_ms > now_ms)) {
+        if (r->held && (r->durable ? r->expires_ms != now_ms + SCRIPT_TTL_MS : r->expires_ms > now_ms)) {
             (void)snprintf(why, why_size, "the lease of '%s' ends at %lld, now is %lld", r->key,
                            (long long)r->expires_ms, (long long)now_ms);
             return false;
@@ -201,7 +201,7 @@ static bool start_again(struct restart *restart, char *why, size_t why_size)
     for (size_t i = 0; i < N_NEW && store != NULL; i++) {
         char key[16];
         struct belay_record values = {
-            .lock_id = "new", .owner = "o", .owner_name = "n", .ttl_ms = SCRIPT_TTL_MS, .outlives = i % 2 == 0
+            .lock_id = "new", .owner = "o", .owner_name = "n", .ttl_ms = SCRIPT_TTL_MS, .durable = i % 2 == 0
         };
         struct belay_write write = { .key = key, .set = BELAY_SET_HOLDER, .values = &values };
         struct belay_commit done = { 0 };

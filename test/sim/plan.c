@@ -72,7 +72,7 @@ static void plan_acquire(struct sim *sim, int number)
     task->end = end < 65 ? END_RELEASE : end < 77 ? END_RELEASE_TWICE : end < 87 ? END_LEAVE : END_HAND_OVER;
     if (task->end == END_HAND_OVER || task->end == END_LEAVE) {
         task->heartbeat_ms = 0;
-        request->outlives = true;
+        request->durable = true;
     }
     task->release_after_loss = rng_percent(&sim->rng, 50);
     task->renew_by_hand = rng_percent(&sim->rng, 20);

@@ -49,7 +49,7 @@ struct belay_store *script_open(const char *directory, const char *boot_id, char
 }
 
 /* What step `i` does to a record in `state`: fill the write and its event, and bring `state` up to date. */
-static void plan(size_t i, struct script_state *state, const char *id, bool outlives,
+static void plan(size_t i, struct script_state *state, const char *id, bool durable,
                  struct belay_write *write, struct belay_event *event)
 {
     if (!state->held) {
@@ -57,7 +57,7 @@ static void plan(size_t i, struct script_state *state, const char *id, bool outl
         write->set = BELAY_SET_HOLDER;
         event->type = "lock.acquired";
         event->token = BELAY_TOKEN_OF_BATCH;
-        *state = (struct script_state){ .held = true, .outlives = outlives, .token = state->token };
+        *state = (struct script_state){ .held = true, .durable = durable, .token = state->token };
         (void)snprintf(state->id, sizeof state->id, "%s", id);
     } else if (i % 4 == 1) {
         write->condition = BELAY_IF_LIVE_BY;
@@ -97,13 +97,13 @@ static bool do_step(struct belay_store *store, size_t i, const char *key, struct
     enum belay_code code;
 
     (void)snprintf(id, sizeof id, "id-%zu", i);
-    values.outlives = key[0] == 'd' || (key[0] == 'm' && i % 2 == 0);
-    plan(i, state, id, values.outlives, &write, &event);
+    values.durable = key[0] == 'd' || (key[0] == 'm' && i % 2 == 0);
+    plan(i, state, id, values.durable, &write, &event);
     code = store->ops->commit(store, &batch, &done, NULL);
     out_step->token = done.token;
     state->token = done.token != 0 ? done.token : state->token;
     /* A renewal changes nothing that is looked for afterwards: the lease starts again in any case. */
-    out_step->durable = batch.durable || (state->outlives && write.set != BELAY_SET_LEASE);
+    out_step->durable = batch.durable || (state->durable && write.set != BELAY_SET_LEASE);
     belay_commit_release(&done);
     return code == BELAY_OK;
 }

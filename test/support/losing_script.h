@@ -16,7 +16,7 @@ extern const char *const script_keys[SCRIPT_KEYS];
 /* What is to be found again of a record. */
 struct script_state {
     bool held;
-    bool outlives;
+    bool durable;
     char id[16];
     uint64_t token;
     enum belay_outcome outcome;

@@ -157,7 +157,7 @@ static void set_fields(struct memstore_data *data, struct belay_record *record,
         set_metadata(record, values);
     }
     if ((write->set & BELAY_SET_LIVENESS) != 0) {
-        record->outlives = values->outlives;
+        record->durable = values->durable;
         record->heartbeat_ms = values->heartbeat_ms;
         record->stale_after_ms = values->stale_after_ms;
     }

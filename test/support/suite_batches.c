@@ -280,9 +280,9 @@ static bool a_durable_batch_is_done_like_any_other(struct suite *s)
     };
     struct belay_batch batch = { .writes = &write, .n_writes = 1, .durable = true };
 
-    values->outlives = true;
+    values->durable = true;
     CHECK_DONE(commit(s, s->a, &batch));
-    CHECK(see(s, "k")->held && see(s, "k")->outlives);
+    CHECK(see(s, "k")->held && see(s, "k")->durable);
     CHECK_REFUSED(commit(s, s->b, &batch));
     return true;
 }

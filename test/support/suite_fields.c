@@ -62,7 +62,7 @@ static unsigned changes(const struct belay_record *a, const struct belay_record 
                   : 0U;
     groups |= !same_text(a->owner, b->owner) || !same_text(a->owner_name, b->owner_name) ? GROUP_OWNER : 0U;
     groups |= !same_metadata(a, b) ? GROUP_METADATA : 0U;
-    groups |= a->outlives != b->outlives || a->heartbeat_ms != b->heartbeat_ms ||
+    groups |= a->durable != b->durable || a->heartbeat_ms != b->heartbeat_ms ||
                       a->stale_after_ms != b->stale_after_ms
                   ? GROUP_LIVENESS
                   : 0U;
@@ -209,10 +209,10 @@ static bool liveness_alone_sets_heartbeat_and_staleness(struct suite *s)
     }
     CHECK_INT(image(after, 0)->heartbeat_ms, 1111);
     CHECK_INT(image(after, 0)->stale_after_ms, 2222);
-    CHECK(!image(after, 0)->outlives);
-    values->outlives = true;
+    CHECK(!image(after, 0)->durable);
+    values->durable = true;
     CHECK_DONE(commit1(s, &(struct belay_write){ .key = "k", .set = BELAY_SET_LIVENESS, .values = values }));
-    CHECK(see(s, "k")->outlives);
+    CHECK(see(s, "k")->durable);
     return true;
 }
 
@@ -373,7 +373,7 @@ static bool a_taken_record_holds_all_that_was_said(struct suite *s)
     CHECK_INT(r->n_metadata, 2);
     CHECK_TEXT(meta_of(r, "branch"), "main");
     CHECK_INT(r->outcome, BELAY_OUTCOME_NONE);
-    CHECK(!r->stale_reported && !r->outlives);
+    CHECK(!r->stale_reported && !r->durable);
     CHECK_INT(r->heartbeat_ms, 30000);
     CHECK_INT(r->stale_after_ms, 120000);
     CHECK_INT(r->ttl_ms, LONG_MS);

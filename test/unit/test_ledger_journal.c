@@ -86,7 +86,7 @@ static enum belay_code change(struct belay_store *store, size_t step, uint64_t *
                                    .owner = "o",
                                    .owner_name = "n",
                                    .ttl_ms = 600000,
-                                   .outlives = true,
+                                   .durable = true,
                                    .outcome = BELAY_OUTCOME_COMPLETED };
     struct belay_event event = {
         .type = "lock.acquired", .key = key_name(step % KEYS), .lock_id = id, .duration_ms = -1

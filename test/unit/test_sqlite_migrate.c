@@ -46,7 +46,7 @@ static void every_field_of_a_record_is_carried_over(void **state)
 
     assert_int_equal(outside(place, "PRAGMA user_version"), 6);
     assert_int_equal(outside(place, "SELECT count(*) FROM locks"), 5);
-    assert_true(kept.held && kept.outlives);
+    assert_true(kept.held && kept.durable);
     assert_string_equal(kept.lock_id, KEPT_ID);
     assert_string_equal(kept.owner, "ci-7");
     assert_string_equal(kept.owner_name, "ci@builder");

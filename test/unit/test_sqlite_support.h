@@ -114,13 +114,13 @@ static int UNUSED place_open(void **state)
 
 /* ---- batches ---- */
 
-static struct belay_record UNUSED holder(const char *lock_id, int64_t ttl_ms, bool outlives)
+static struct belay_record UNUSED holder(const char *lock_id, int64_t ttl_ms, bool durable)
 {
     return (struct belay_record){ .lock_id = (char *)lock_id,
                                   .owner = (char *)"owner",
                                   .owner_name = (char *)"me@here",
                                   .ttl_ms = ttl_ms,
-                                  .outlives = outlives };
+                                  .durable = durable };
 }
 
 static struct belay_event UNUSED event_of(const char *type, const char *key, const char *lock_id)
@@ -134,9 +134,9 @@ static struct belay_event UNUSED event_of(const char *type, const char *key, con
 }
 
 static enum belay_code UNUSED take_as(struct belay_store *store, const char *key, const char *lock_id,
-                                      int64_t ttl_ms, bool outlives, struct belay_commit *out)
+                                      int64_t ttl_ms, bool durable, struct belay_commit *out)
 {
-    struct belay_record values = holder(lock_id, ttl_ms, outlives);
+    struct belay_record values = holder(lock_id, ttl_ms, durable);
     struct belay_event event = event_of("lock.acquired", key, lock_id);
     struct belay_write write = {
         .key = key, .condition = BELAY_IF_FREE, .set = BELAY_SET_HOLDER, .values = &values

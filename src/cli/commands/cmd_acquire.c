@@ -101,7 +101,7 @@ static int acquire(struct cli_context *context, struct lock_request *request, st
         request->options.lock_id = fresh_id;
     }
     waiting = waiting_new(context, request->key);
-    request->options.outlives_process = true;
+    request->options.durable = true;
     request->options.on_waiting = waiting_show;
     request->options.context = waiting;
     request->options.cancel = cli_cancel(context);

@@ -87,7 +87,7 @@ enum belay_code fill_options(const struct server *server, const char *key, const
     options->lock_id = body->lock_id;
     options->metadata = body->metadata;
     options->n_metadata = body->n_metadata;
-    options->outlives_process = true; /* the holder is elsewhere: on disk before it is answered */
+    options->durable = true; /* the holder is elsewhere: on disk before it is answered */
     /* The names of the other profiles are not for every client. */
     if (body->profile != NULL &&
         belay_config_profile(server->config, body->profile, &profile, NULL) != BELAY_OK) {
@@ -209,7 +209,7 @@ void handle_adopt(struct exchange *x)
     options.acquired_by = x->who;
     options.metadata = body.metadata;
     options.n_metadata = body.n_metadata;
-    options.outlives_process = true;
+    options.durable = true;
     follow_adopter(x, options.lock_id);
     if ((body.locked_by != NULL && make_name(x, &body, name, &options.owner_name, &err) != BELAY_OK) ||
         belay_async_adopt(x->server->client, x->key, body.lock_id, &options, on_changed, x, &err) !=

@@ -204,7 +204,7 @@ static enum belay_code take(struct job *job, const char *id, const struct belay_
 
     options.lock_id = id;
     options.acquired_by = job->who;
-    options.outlives_process = true; /* the holder is elsewhere: on disk before it is answered */
+    options.durable = true; /* the holder is elsewhere: on disk before it is answered */
     options.cancel = job->cancel;
     code = belay_lock_acquire(job->server->client, tf_key(job, key), &options, &lock, &job->err);
     belay_lock_free(lock);

@@ -89,9 +89,9 @@ bool write_leaves_alone(const struct belay_write *write, const struct belay_reco
 bool write_must_last(const struct belay_write *write, const struct belay_record *record)
 {
     const unsigned passing = BELAY_SET_LEASE | BELAY_SET_STALE_REPORTED | BELAY_SET_FREED;
-    bool before = record->revision != 0 && record->held && record->outlives;
+    bool before = record->revision != 0 && record->held && record->durable;
 
-    if ((write->set & BELAY_SET_LIVENESS) != 0 && write->values->outlives) {
+    if ((write->set & BELAY_SET_LIVENESS) != 0 && write->values->durable) {
         return true;
     }
     if (!before) {
@@ -174,7 +174,7 @@ static bool set_fields(struct belay_record *record, unsigned set, const struct b
         return false;
     }
     if ((set & BELAY_SET_LIVENESS) != 0) {
-        record->outlives = values->outlives;
+        record->durable = values->durable;
         record->heartbeat_ms = values->heartbeat_ms;
         record->stale_after_ms = values->stale_after_ms;
     }

@@ -195,7 +195,7 @@ static void put_values(struct writer *w, unsigned set, const struct belay_record
         put_meta(w, values->metadata, values->n_metadata);
     }
     if ((set & BELAY_SET_LIVENESS) != 0) {
-        put_unsigned(w, values->outlives);
+        put_unsigned(w, values->durable);
         put_int(w, values->heartbeat_ms);
         put_int(w, values->stale_after_ms);
     }
@@ -387,7 +387,7 @@ static void get_values(struct reader *r, struct lists *lists, unsigned set, stru
         values->metadata = as_index(get_meta(r, lists, &values->n_metadata));
     }
     if ((set & BELAY_SET_LIVENESS) != 0) {
-        values->outlives = get_unsigned(r) != 0;
+        values->durable = get_unsigned(r) != 0;
         values->heartbeat_ms = get_int(r);
         values->stale_after_ms = get_int(r);
     }
@@ -542,7 +542,7 @@ bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct 
 void record_pack(struct buf *to, const struct belay_record *record)
 {
     struct writer w = { .to = to };
-    unsigned flags = (record->held ? FLAG_HELD : 0U) | (record->outlives ? FLAG_OUTLIVES : 0U) |
+    unsigned flags = (record->held ? FLAG_HELD : 0U) | (record->durable ? FLAG_OUTLIVES : 0U) |
                      (record->stale_reported ? FLAG_STALE_NOTED : 0U);
     const int64_t numbers[] = { record->ttl_ms,
                                 record->heartbeat_ms,
@@ -684,7 +684,7 @@ static void unpack_numbers(struct reader *r, struct belay_record *record)
     uint64_t flags = get_unsigned(r);
 
     record->held = (flags & FLAG_HELD) != 0;
-    record->outlives = (flags & FLAG_OUTLIVES) != 0;
+    record->durable = (flags & FLAG_OUTLIVES) != 0;
     record->stale_reported = (flags & FLAG_STALE_NOTED) != 0;
     record->outcome = (enum belay_outcome)get_unsigned(r);
     record->revision = get_unsigned(r);

@@ -187,7 +187,7 @@ static void read_times(const struct layout *layout, const json_t *item, struct b
 
 static void read_liveness(const struct layout *layout, const json_t *item, struct belay_record *record)
 {
-    record->outlives = item_bool(item, layout_name_of(layout, FIELD_OUTLIVES));
+    record->durable = item_bool(item, layout_name_of(layout, FIELD_OUTLIVES));
     record->stale_reported = item_bool(item, layout_name_of(layout, FIELD_STALE_NOTED));
     (void)item_uint(item, layout_name_of(layout, FIELD_TOKEN), &record->token);
     if (!item_int(item, layout_name_of(layout, FIELD_LEASE), &record->ttl_ms) &&

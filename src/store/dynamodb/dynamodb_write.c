@@ -189,7 +189,7 @@ static void put_holder(const struct ddb_store *store, const struct belay_write *
         put_metadata(store, values, expr);
     }
     if ((write->set & BELAY_SET_LIVENESS) != 0) {
-        put(store, FIELD_OUTLIVES, av_bool(values->outlives), expr);
+        put(store, FIELD_OUTLIVES, av_bool(values->durable), expr);
         put(store, FIELD_HEARTBEAT, av_int(values->heartbeat_ms), expr);
         put(store, FIELD_STALE_AFTER, av_int(values->stale_after_ms), expr);
     }

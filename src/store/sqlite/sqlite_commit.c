@@ -50,7 +50,7 @@ static bool asks_to_last(const struct belay_batch *batch)
     bool asks = batch->durable;
 
     for (size_t i = 0; !asks && i < batch->n_writes; i++) {
-        asks = (batch->writes[i].set & BELAY_SET_LIVENESS) != 0 && batch->writes[i].values->outlives;
+        asks = (batch->writes[i].set & BELAY_SET_LIVENESS) != 0 && batch->writes[i].values->durable;
     }
     return asks;
 }

@@ -65,7 +65,7 @@ static bool read_numbers(sqlite3_stmt *statement, struct belay_record *record)
         return false;
     }
     record->held = sqlite3_column_int(statement, COL_HELD) != 0;
-    record->outlives = sqlite3_column_int(statement, COL_OUTLIVES) != 0;
+    record->durable = sqlite3_column_int(statement, COL_OUTLIVES) != 0;
     record->expires_ms = sqlite3_column_int64(statement, COL_EXPIRES);
     record->revision = (uint64_t)numbers[NUM_REVISION];
     record->token = (uint64_t)numbers[NUM_TOKEN];
@@ -208,7 +208,7 @@ static void bind_record(struct binder *binder, const struct belay_record *record
 {
     bind_text(binder, COL_KEY, record->key);
     bind_int(binder, COL_HELD, record->held);
-    bind_int(binder, COL_OUTLIVES, record->outlives);
+    bind_int(binder, COL_OUTLIVES, record->durable);
     bind_int(binder, COL_EXPIRES, record->expires_ms);
     bind_text(binder, COL_LOCK_ID, record->lock_id);
     bind_text(binder, COL_OWNER, record->owner);
