@@ -176,11 +176,11 @@ struct belay_batch {
                                          and so is metadata that is NULL, if the event is of that
                                          record's id or of one that replaces it and keeps the rest. */
     size_t n_events;
-    bool durable;          /* on disk before it is reported. A store does so by itself for a
+    bool durable;                  /* on disk before it is reported. A store does so by itself for a
                      record that outlives its process, before or after. */
-    int64_t patience_ms;   /* an answer that comes later is of no use; 0: as the store thinks fit. A
+    int64_t timeout_ms;            /* an answer that comes later is of no use; 0: as the store thinks fit. A
                               store on this machine may leave it out. */
-    const char *unused_id; /* not NULL: BELAY_ID_USED if this id ever took writes[0].key. A
+    const char *require_unused_id; /* not NULL: BELAY_ID_USED if this id ever took writes[0].key. A
                               store without memory of it leaves this out (docs/safety.md). */
 };
 

@@ -113,7 +113,7 @@ static void write_take(struct op *op)
         op->writes[i].put_intent = &op->intent;
     }
     op->batch.durable = request->durable;
-    op->batch.unused_id = unused_id(op);
+    op->batch.require_unused_id = unused_id(op);
 }
 
 static void drop_own_ticket(struct op *op)
@@ -287,7 +287,7 @@ static void queue(struct op *op, bool again, int64_t now_ms)
         op->writes[i].put_ticket = &op->ticket;
     }
     /* Better told now than when its turn comes. */
-    op->batch.unused_id = unused_id(op);
+    op->batch.require_unused_id = unused_id(op);
     if (!again) {
         step_event(op, BELAY_LEVEL_INFO, "wait.began")->reason = op->err.text;
     }

@@ -89,7 +89,7 @@ struct belay_event *step_event(struct op *op, enum belay_level level, const char
  * of it leaves time for another try. And nobody is made to wait longer than he
  * said, as far as an answer can be expected within that at all.
  */
-static int64_t patience_ms(const struct op *op, int64_t now_ms)
+static int64_t timeout_ms(const struct op *op, int64_t now_ms)
 {
     int64_t patience = op->request.ttl_ms > 0 ? op->request.ttl_ms / 4 : 0;
 
@@ -104,7 +104,7 @@ static int64_t patience_ms(const struct op *op, int64_t now_ms)
 
 void step_commit(struct op *op, int state, int64_t now_ms)
 {
-    op->batch.patience_ms = patience_ms(op, now_ms);
+    op->batch.timeout_ms = timeout_ms(op, now_ms);
     op->state = state;
     op->asked_ms = now_ms;
     op->polling = false;

@@ -52,7 +52,7 @@ static bool run_case(size_t i, enum broken_rule rule, char *why, size_t why_size
     struct suite_fixture fixture = { .open = open_store,
                                      .advance = advance,
                                      .ctx = &world,
-                                     .patience_ms = rule == BROKEN_NOTHING ? 0 : 150,
+                                     .timeout_ms = rule == BROKEN_NOTHING ? 0 : 150,
                                      .keeps_events = true,
                                      .knows_used_ids = true,
                                      .clock_stands = true };

@@ -263,5 +263,5 @@ void batch_copy(struct arena *arena, const struct belay_batch *from, struct bela
     *out_batch = *from;
     out_batch->writes = writes;
     out_batch->events = events;
-    out_batch->unused_id = arena_copy(arena, from->unused_id);
+    out_batch->require_unused_id = arena_copy(arena, from->require_unused_id);
 }

@@ -279,7 +279,7 @@ static bool has_id(void *context, const struct belay_record *record, int64_t now
 /* Whether the id is to be taken for a used one though nobody should ask yet, or not there. */
 static bool wrongly_used(struct broken *b, const struct bent *bent)
 {
-    struct id_search search = { bent->batch.unused_id, false };
+    struct id_search search = { bent->batch.require_unused_id, false };
 
     if (search.id == NULL) {
         return false;
@@ -303,7 +303,7 @@ static enum belay_code bend_batch(struct broken *b, struct bent *bent)
     }
     bend_events(b->rule, bent);
     if (b->rule == BROKEN_ACCEPTS_USED_IDS) {
-        bent->batch.unused_id = NULL;
+        bent->batch.require_unused_id = NULL;
     }
     if (b->rule == BROKEN_REFUSES_AN_EMPTY_BATCH && bent->batch.n_writes == 0) {
         return BELAY_INVALID;

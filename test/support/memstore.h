@@ -29,7 +29,7 @@ struct belay_store *memstore_open(struct memstore_data *data);
 /* To be set before the handles are used. The default is { 0, 1000, 1000, 60000 }. */
 void memstore_set_capabilities(struct memstore_data *data, struct belay_store_capabilities capabilities);
 
-/* False: batch.unused_id is left out, as on a store without memory of ids. */
+/* False: batch.require_unused_id is left out, as on a store without memory of ids. */
 void memstore_set_knows_used_ids(struct memstore_data *data, bool knows);
 
 /* The tickets of that id, present and future, are those of a waiter that is gone. */

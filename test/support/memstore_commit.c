@@ -406,9 +406,9 @@ enum belay_code mem_commit(struct memstore_data *data, const struct belay_batch 
             return BELAY_REFUSED;
         }
     }
-    if (data->knows_used_ids && batch->unused_id != NULL && batch->n_writes > 0 &&
-        was_used(data, batch->writes[0].key, batch->unused_id)) {
-        return error_set(err, BELAY_ID_USED, "lock id '%s' was used before", batch->unused_id);
+    if (data->knows_used_ids && batch->require_unused_id != NULL && batch->n_writes > 0 &&
+        was_used(data, batch->writes[0].key, batch->require_unused_id)) {
+        return error_set(err, BELAY_ID_USED, "lock id '%s' was used before", batch->require_unused_id);
     }
     perform(data, batch, out);
     return BELAY_OK;

@@ -42,12 +42,12 @@ struct suite_fixture {
     /* Have the store forget what it may: records long over, old events. NULL: it forgets nothing. */
     void (*forget)(void *ctx);
     void *ctx;
-    int64_t patience_ms; /* a wake-up that takes longer was missed; 0: 3 s */
+    int64_t timeout_ms; /* a wake-up that takes longer was missed; 0: 3 s */
     bool keeps_events;
     bool keeps_items; /* small values beside the locks, of any JSON; or, */
     bool
         items_are_apps; /* in the space of applications, nothing but these, as belay/shared_db.h writes them */
-    bool knows_used_ids; /* belay_batch.unused_id is honoured */
+    bool knows_used_ids; /* belay_batch.require_unused_id is honoured */
     unsigned lacks;      /* SUITE_LACKS_... */
     bool clock_stands;   /* the store's clock moves by advance() only, and by exactly what it says */
 };

@@ -185,10 +185,12 @@ static bool a_batch_with_a_used_id_leaves_no_event(struct suite *s)
     struct belay_event e = event("k", "lie");
 
     CHECK_DONE(take(s, "k", "one"));
-    CHECK_CODE(commit(s, s->a,
-                      &(struct belay_batch){
-                          .writes = &write, .n_writes = 1, .events = &e, .n_events = 1, .unused_id = "one" }),
-               BELAY_ID_USED);
+    CHECK_CODE(
+        commit(
+            s, s->a,
+            &(struct belay_batch){
+                .writes = &write, .n_writes = 1, .events = &e, .n_events = 1, .require_unused_id = "one" }),
+        BELAY_ID_USED);
     CHECK_INT(ask_all(s)->n, 0);
     return true;
 }

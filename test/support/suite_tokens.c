@@ -229,7 +229,7 @@ static const struct answer *take_unused(struct suite *s, const char *key, enum b
     return commit(
         s, s->a,
         &(struct belay_batch){
-            .writes = &write, .n_writes = 1, .events = &event, .n_events = 1, .unused_id = lock_id });
+            .writes = &write, .n_writes = 1, .events = &event, .n_events = 1, .require_unused_id = lock_id });
 }
 
 static bool an_id_that_took_the_key_before_is_used(struct suite *s)

@@ -5,15 +5,15 @@
 #include "support/suite_kit.h"
 
 /* A wait that takes so long was not woken. What wakes it does so within a few milliseconds. */
-static int64_t patience_ms(const struct suite *s)
+static int64_t timeout_ms(const struct suite *s)
 {
-    return s->fixture->patience_ms > 0 ? s->fixture->patience_ms : 3000;
+    return s->fixture->timeout_ms > 0 ? s->fixture->timeout_ms : 3000;
 }
 
 /* For how long the cases wait: missing a wake-up must show. */
 static int64_t far_ms(const struct suite *s)
 {
-    return 4 * patience_ms(s);
+    return 4 * timeout_ms(s);
 }
 
 static bool can_wake(const struct suite *s)
@@ -39,7 +39,7 @@ static bool a_wake_between_listen_and_wait_is_not_lost(struct suite *s)
 
         (i % 2 == 0 ? s->a : s->b)->ops->wake(i % 2 == 0 ? s->a : s->b, id);
         s->a->ops->wait(s->a, id, listened, far_ms(s), NULL);
-        CHECK(real_ms() - began < patience_ms(s));
+        CHECK(real_ms() - began < timeout_ms(s));
     }
     return true;
 }
@@ -70,7 +70,7 @@ static bool a_wake_of_another_thread_and_handle_ends_a_wait(struct suite *s)
         CHECK(pthread_create(&thread, NULL, wake_later, &waker) == 0);
         s->a->ops->wait(s->a, "waiter", listened, far_ms(s), NULL);
         (void)pthread_join(thread, NULL);
-        CHECK(real_ms() - began < patience_ms(s));
+        CHECK(real_ms() - began < timeout_ms(s));
     }
     return true;
 }
@@ -83,7 +83,7 @@ struct ping_pong {
     int rounds;
     int *turn; /* whose: 0 or 1; atomic */
     int mine;
-    int64_t patience_ms;
+    int64_t timeout_ms;
     int64_t longest_ms;
 };
 
@@ -95,11 +95,11 @@ static void *play(void *context)
     for (int i = 0; i < p->rounds; i++) {
         int64_t began = real_ms();
 
-        while (__atomic_load_n(p->turn, __ATOMIC_SEQ_CST) != p->mine && p->longest_ms < p->patience_ms) {
+        while (__atomic_load_n(p->turn, __ATOMIC_SEQ_CST) != p->mine && p->longest_ms < p->timeout_ms) {
             uint32_t listened = ops->listen(p->store, p->me);
 
             if (__atomic_load_n(p->turn, __ATOMIC_SEQ_CST) != p->mine) {
-                ops->wait(p->store, p->me, listened, p->patience_ms, NULL);
+                ops->wait(p->store, p->me, listened, p->timeout_ms, NULL);
             }
             if (real_ms() - began > p->longest_ms) {
                 p->longest_ms = real_ms() - began;
@@ -114,8 +114,8 @@ static void *play(void *context)
 static bool no_wake_is_lost_in_a_thousand_turns(struct suite *s)
 {
     int turn = 0;
-    struct ping_pong players[2] = { { s->a, "ping", "pong", 1000, &turn, 0, patience_ms(s), 0 },
-                                    { s->b, "pong", "ping", 1000, &turn, 1, patience_ms(s), 0 } };
+    struct ping_pong players[2] = { { s->a, "ping", "pong", 1000, &turn, 0, timeout_ms(s), 0 },
+                                    { s->b, "pong", "ping", 1000, &turn, 1, timeout_ms(s), 0 } };
     pthread_t thread;
 
     if (!can_wake(s)) {
@@ -124,8 +124,8 @@ static bool no_wake_is_lost_in_a_thousand_turns(struct suite *s)
     CHECK(pthread_create(&thread, NULL, play, &players[1]) == 0);
     (void)play(&players[0]);
     (void)pthread_join(thread, NULL);
-    CHECK(players[0].longest_ms < patience_ms(s));
-    CHECK(players[1].longest_ms < patience_ms(s));
+    CHECK(players[0].longest_ms < timeout_ms(s));
+    CHECK(players[1].longest_ms < timeout_ms(s));
     return true;
 }
 
@@ -138,7 +138,7 @@ static bool a_wait_ends_at_its_timeout(struct suite *s)
         s->a->ops->wait(s->a, "nobody", s->a->ops->listen(s->a, "nobody"), 0, NULL);
         s->a->ops->wait(s->a, NULL, s->a->ops->listen(s->a, NULL), 30, NULL);
     }
-    CHECK(real_ms() - began < patience_ms(s));
+    CHECK(real_ms() - began < timeout_ms(s));
     return true;
 }
 
@@ -168,7 +168,7 @@ static bool a_cancelled_wait_ends(struct suite *s)
     }
     belay_cancel_free(cancel);
     CHECK(started);
-    CHECK(real_ms() - began < patience_ms(s));
+    CHECK(real_ms() - began < timeout_ms(s));
     return true;
 }
 
@@ -188,7 +188,7 @@ static bool every_batch_with_events_wakes_who_listens_to_all(struct suite *s)
         CHECK_DONE(
             commit(s, i % 2 == 0 ? s->a : s->b, &(struct belay_batch){ .events = &event, .n_events = 1 }));
         s->a->ops->wait(s->a, NULL, listened, far_ms(s), NULL);
-        CHECK(real_ms() - began < patience_ms(s));
+        CHECK(real_ms() - began < timeout_ms(s));
     }
     return true;
 }

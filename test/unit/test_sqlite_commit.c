@@ -44,7 +44,7 @@ static void an_id_that_ever_took_the_key_is_known(void **state)
     struct belay_write write = {
         .key = "k", .condition = BELAY_IF_FREE_FOR_INTENT, .set = BELAY_SET_HOLDER, .values = &values
     };
-    struct belay_batch batch = { .writes = &write, .n_writes = 1, .unused_id = "id-1" };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1, .require_unused_id = "id-1" };
     struct belay_commit commit = { 0 };
 
     assert_true(take(place->store, "k", "id-1") > 0);

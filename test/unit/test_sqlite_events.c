@@ -102,7 +102,7 @@ static enum belay_code take_again(struct belay_store *store, const char *key, co
     struct belay_write write = {
         .key = key, .condition = BELAY_IF_FREE_FOR_INTENT, .set = BELAY_SET_HOLDER, .values = &values
     };
-    struct belay_batch batch = { .writes = &write, .n_writes = 1, .unused_id = lock_id };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1, .require_unused_id = lock_id };
     struct belay_commit commit = { 0 };
     enum belay_code code = store->ops->commit(store, &batch, &commit, NULL);
 

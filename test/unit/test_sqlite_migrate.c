@@ -103,7 +103,7 @@ static void used_ids_and_history_stay_known(void **state)
     struct belay_write write = {
         .key = "old", .condition = BELAY_IF_FREE_FOR_INTENT, .set = BELAY_SET_HOLDER, .values = &values
     };
-    struct belay_batch batch = { .writes = &write, .n_writes = 1, .unused_id = "used-before" };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1, .require_unused_id = "used-before" };
     struct belay_commit commit = { 0 };
     int n = 0;
 

@@ -284,7 +284,7 @@ static enum belay_code check_time(struct ddb_store *store, const struct belay_ba
         return BELAY_OK;
     }
     if (!ddb_clock_is_known(store)) {
-        code = ddb_ask_date(store, batch->patience_ms, err);
+        code = ddb_ask_date(store, batch->timeout_ms, err);
     }
     if (!depends_on_time(batch)) {
         return code == BELAY_CONFIG ? BELAY_OK : code; /* giving back needs no clock */
@@ -312,7 +312,7 @@ static enum belay_code commit_with_ttl(struct ddb_store *store, const struct bel
     struct belay_write write = batch->writes[0];
     struct belay_record values;
     struct belay_record seen = { 0 };
-    struct belay_batch known = { .writes = &write, .n_writes = 1, .patience_ms = batch->patience_ms };
+    struct belay_batch known = { .writes = &write, .n_writes = 1, .timeout_ms = batch->timeout_ms };
     int64_t now_ms;
     enum belay_code code;
 

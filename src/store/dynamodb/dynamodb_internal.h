@@ -151,15 +151,15 @@ void ddb_answer_release(struct ddb_answer *answer);
  */
 enum belay_code ddb_call(struct ddb_store *store, const char *operation, json_t *request,
                          struct ddb_answer *out, struct belay_error *err);
-/* The same, for who has no use for an answer after `patience_ms`; 0: as usual. */
+/* The same, for who has no use for an answer after `timeout_ms`; 0: as usual. */
 enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, json_t *request,
-                                int64_t patience_ms, struct ddb_answer *out, struct belay_error *err);
+                                int64_t timeout_ms, struct ddb_answer *out, struct belay_error *err);
 
 /*
  * Ask the service what time it is, by a request that it refuses: it is not signed,
  * so nobody is charged for it, and the refusal has a Date.
  */
-enum belay_code ddb_ask_date(struct ddb_store *store, int64_t patience_ms, struct belay_error *err);
+enum belay_code ddb_ask_date(struct ddb_store *store, int64_t timeout_ms, struct belay_error *err);
 
 /* {"PK": {"S": ...}, ...} of a lock's item, or of the item of its line. NULL: no memory. */
 json_t *ddb_item_key(const struct layout *layout, const char *key);

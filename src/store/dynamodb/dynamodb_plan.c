@@ -290,7 +290,7 @@ static enum belay_code send_one(struct ddb_store *store, struct plan *plan, json
         json_decref(request);
         return error_no_memory(err);
     }
-    code = ddb_call_within(store, deletes_it ? "DeleteItem" : "UpdateItem", request, plan->batch->patience_ms,
+    code = ddb_call_within(store, deletes_it ? "DeleteItem" : "UpdateItem", request, plan->batch->timeout_ms,
                            &answer, err);
     if (code == BELAY_OK) {
         *out_image = json_incref(json_object_get(answer.body, "Attributes"));
@@ -364,7 +364,7 @@ static enum belay_code send_all(struct ddb_store *store, struct plan *plan, stru
     json_t *request = make_transaction(plan);
     struct ddb_answer answer;
     enum belay_code code =
-        ddb_call_within(store, "TransactWriteItems", request, plan->batch->patience_ms, &answer, err);
+        ddb_call_within(store, "TransactWriteItems", request, plan->batch->timeout_ms, &answer, err);
 
     if (code == BELAY_REFUSED) {
         code = read_reasons(plan, answer.body, refusal, err);

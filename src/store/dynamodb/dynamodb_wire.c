@@ -87,7 +87,7 @@ static void count(struct ddb_store *store, const char *operation, int attempts)
 
 /* For one attempt; twice that for all of them. */
 static void set_time(const struct ddb_store *store, struct aws_request *request, const char *operation,
-                     int64_t patience_ms)
+                     int64_t timeout_ms)
 {
     bool is_read = strcmp(operation, "GetItem") == 0 || strcmp(operation, "BatchGetItem") == 0 ||
                    strcmp(operation, ASK_DATE) == 0;
@@ -99,9 +99,9 @@ static void set_time(const struct ddb_store *store, struct aws_request *request,
     least_ms *= store->hooks.patience > 0 ? store->hooks.patience : 1;
     most_ms = 2 * least_ms;
 
-    if (patience_ms > 0 && patience_ms < most_ms) {
-        most_ms = patience_ms;
-        least_ms = patience_ms < least_ms ? patience_ms : least_ms;
+    if (timeout_ms > 0 && timeout_ms < most_ms) {
+        most_ms = timeout_ms;
+        least_ms = timeout_ms < least_ms ? timeout_ms : least_ms;
     }
     request->timeout_ms = least_ms;
     request->deadline_mono_ms = port_mono_ms(net_port_system()) + most_ms;
@@ -124,7 +124,7 @@ static int64_t spent_ms(const struct ddb_store *store, const struct aws_response
 }
 
 static enum belay_code send(struct ddb_store *store, const char *operation, const char *body,
-                            int64_t patience_ms, struct aws_response *response, struct belay_error *err)
+                            int64_t timeout_ms, struct aws_response *response, struct belay_error *err)
 {
     bool is_signed = strcmp(operation, ASK_DATE) != 0;
     char target[64];
@@ -144,7 +144,7 @@ static enum belay_code send(struct ddb_store *store, const char *operation, cons
     /* A transaction carries a token, so that the same one twice is done once. */
     request.retry =
         reads || strcmp(operation, "TransactWriteItems") == 0 ? AWS_RETRY_STANDARD : AWS_RETRY_SAFE;
-    set_time(store, &request, operation, patience_ms);
+    set_time(store, &request, operation, timeout_ms);
     (void)snprintf(target, sizeof target, "DynamoDB_20120810.%s", operation);
     code = is_signed ? aws_call(store->aws, &request, response, err)
                      : aws_call_as(store->aws, NULL, &request, response, err);
@@ -156,11 +156,11 @@ static enum belay_code send(struct ddb_store *store, const char *operation, cons
     return code;
 }
 
-enum belay_code ddb_ask_date(struct ddb_store *store, int64_t patience_ms, struct belay_error *err)
+enum belay_code ddb_ask_date(struct ddb_store *store, int64_t timeout_ms, struct belay_error *err)
 {
     struct aws_response response = { 0 };
     struct belay_error why = BELAY_ERROR_INIT;
-    enum belay_code code = send(store, ASK_DATE, "{}", patience_ms, &response, &why);
+    enum belay_code code = send(store, ASK_DATE, "{}", timeout_ms, &response, &why);
     const char *endpoint = aws_endpoint(store->aws, AWS_DYNAMODB);
 
     if (response.http.status == 0) {
@@ -186,7 +186,7 @@ enum belay_code ddb_call(struct ddb_store *store, const char *operation, json_t 
 }
 
 enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, json_t *request,
-                                int64_t patience_ms, struct ddb_answer *out, struct belay_error *err)
+                                int64_t timeout_ms, struct ddb_answer *out, struct belay_error *err)
 {
     struct aws_response response = { 0 };
     char *body = request == NULL ? NULL : json_dumps(request, JSON_COMPACT);
@@ -197,7 +197,7 @@ enum belay_code ddb_call_within(struct ddb_store *store, const char *operation, 
     if (body == NULL) {
         return error_no_memory(err);
     }
-    code = send(store, operation, body, patience_ms, &response, err);
+    code = send(store, operation, body, timeout_ms, &response, err);
     free(body);
     if (response.http.body != NULL) {
         out->body = json_loadb(response.http.body, response.http.body_len, 0, NULL);

@@ -66,7 +66,7 @@ static enum belay_code load_and_check(struct work *work, struct belay_error *err
 
 static enum belay_code check_unused(const struct work *work, struct belay_error *err)
 {
-    const char *id = work->batch->unused_id;
+    const char *id = work->batch->require_unused_id;
     const char *key;
 
     if (id == NULL || work->batch->n_writes == 0) {

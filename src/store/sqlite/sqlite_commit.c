@@ -112,7 +112,7 @@ static enum belay_code load_and_check(struct work *work, struct belay_error *err
 /* An id that ever took this key: it is the record's, or its acquisition is among the events (L5). */
 static enum belay_code check_unused(struct work *work, struct belay_error *err)
 {
-    const char *id = work->batch->unused_id;
+    const char *id = work->batch->require_unused_id;
     sqlite3_stmt *statement;
     bool used;
     int rc;
