@@ -26,18 +26,18 @@ enum {
     BELAY_BLOB_NAME_MAX = 900,
     BELAY_BLOB_PART_MAX = 200,
     BELAY_BLOB_TAG_MAX = 200,
-    BELAY_BLOB_MARK_MAX = 127
+    BELAY_BLOB_HINT_MAX = 127
 };
 #define BELAY_BLOB_SIZE_MAX ((size_t)512 << 20)
 
 /*
  * A tag tells two contents of one blob apart. It says nothing else, and is the
- * store's to choose. A mark is what a store may recognise a blob by without reading
+ * store's to choose. A hint is what a store may recognise a blob by without reading
  * it; it is no part of the tag when two are compared, and may be "".
  */
 struct belay_blob_tag {
     char text[BELAY_BLOB_TAG_MAX + 1];
-    char mark[BELAY_BLOB_MARK_MAX + 1];
+    char hint[BELAY_BLOB_HINT_MAX + 1];
 };
 
 struct belay_blob {
@@ -94,9 +94,9 @@ struct belay_blob_ops {
      * tag of, as get() or put_if() gave it, and the store can tell without reading
      * it. May be NULL: it never can.
      */
-    enum belay_code (*get_changed)(struct belay_blob_store *store, const char *name,
-                                   const struct belay_blob_tag *known, struct belay_blob *out_blob,
-                                   struct belay_error *err);
+    enum belay_code (*get_if_changed)(struct belay_blob_store *store, const char *name,
+                                      const struct belay_blob_tag *known, struct belay_blob *out_blob,
+                                      struct belay_error *err);
 };
 
 /* A store's own struct begins with this. */

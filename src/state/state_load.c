@@ -26,9 +26,9 @@ enum belay_code states_get(struct belay_states *states, const char *path, const 
 {
     struct belay_blob_store *store = states->store;
 
-    return known == NULL || store->ops->get_changed == NULL
+    return known == NULL || store->ops->get_if_changed == NULL
                ? store->ops->get(store, path, out_blob, err)
-               : store->ops->get_changed(store, path, known, out_blob, err);
+               : store->ops->get_if_changed(store, path, known, out_blob, err);
 }
 
 /* *out_state stays NULL if it is what `known` (may be NULL) says. */

@@ -110,18 +110,17 @@ static void close_store(struct belay_blob_store *store)
     free(store);
 }
 
-static enum belay_code get_changed(struct belay_blob_store *store, const char *name,
-                                   const struct belay_blob_tag *known, struct belay_blob *out_blob,
-                                   struct belay_error *err)
+static enum belay_code get_if_changed(struct belay_blob_store *store, const char *name,
+                                      const struct belay_blob_tag *known, struct belay_blob *out_blob,
+                                      struct belay_error *err)
 {
     return rule == SEES_NO_CHANGE
                ? BELAY_OK
-               : inner_of(store)->ops->get_changed(inner_of(store), name, known, out_blob, err);
+               : inner_of(store)->ops->get_if_changed(inner_of(store), name, known, out_blob, err);
 }
 
-static const struct belay_blob_ops ops = {
-    "broken", close_store, get, put_if, list, remove_blob, get_changed
-};
+static const struct belay_blob_ops ops = { "broken", close_store, get,           put_if,
+                                           list,     remove_blob, get_if_changed };
 
 static struct belay_blob_store *open_store(void *ctx)
 {

@@ -83,20 +83,20 @@ static bool what_has_not_changed_need_not_be_read(struct blobs *s)
     struct belay_blob_tag first;
     struct belay_blob_tag second;
 
-    if (ops->get_changed == NULL) {
+    if (ops->get_if_changed == NULL) {
         return true;
     }
     PUT(s->a, "d/x", "one", NULL, &first, BELAY_OK);
     belay_blob_release(&s->blob);
-    CHECK_CODE(ops->get_changed(s->b, "d/x", &first, &s->blob, err), BELAY_OK);
+    CHECK_CODE(ops->get_if_changed(s->b, "d/x", &first, &s->blob, err), BELAY_OK);
     CHECK(s->blob.data == NULL);
     PUT(s->a, "d/x", "two", &first, &second, BELAY_OK);
-    CHECK_CODE(ops->get_changed(s->b, "d/x", &first, &s->blob, err), BELAY_OK);
+    CHECK_CODE(ops->get_if_changed(s->b, "d/x", &first, &s->blob, err), BELAY_OK);
     CHECK(s->blob.data != NULL && strcmp(s->blob.data, "two") == 0);
     CHECK(strcmp(s->blob.tag.text, second.text) == 0);
     CHECK_CODE(s->a->ops->remove(s->a, "d/x", err), BELAY_OK);
     belay_blob_release(&s->blob);
-    CHECK_CODE(ops->get_changed(s->b, "d/x", &second, &s->blob, err), BELAY_NOT_FOUND);
+    CHECK_CODE(ops->get_if_changed(s->b, "d/x", &second, &s->blob, err), BELAY_NOT_FOUND);
     return true;
 }
 

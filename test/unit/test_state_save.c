@@ -62,16 +62,15 @@ static void close_store(struct belay_blob_store *store)
     free(store);
 }
 
-static enum belay_code get_changed(struct belay_blob_store *store, const char *blob,
-                                   const struct belay_blob_tag *known, struct belay_blob *out,
-                                   struct belay_error *err)
+static enum belay_code get_if_changed(struct belay_blob_store *store, const char *blob,
+                                      const struct belay_blob_tag *known, struct belay_blob *out,
+                                      struct belay_error *err)
 {
-    return inner_of(store)->ops->get_changed(inner_of(store), blob, known, out, err);
+    return inner_of(store)->ops->get_if_changed(inner_of(store), blob, known, out, err);
 }
 
-static const struct belay_blob_ops ops = {
-    "failing", close_store, get, put_if, list, remove_blob, get_changed
-};
+static const struct belay_blob_ops ops = { "failing", close_store, get,           put_if,
+                                           list,      remove_blob, get_if_changed };
 
 static int64_t read_clock(void *context)
 {

@@ -85,9 +85,9 @@ static enum belay_code read_all(const struct file_store *store, int fd, const ch
     return BELAY_OK;
 }
 
-static enum belay_code get_changed(struct belay_blob_store *base, const char *name,
-                                   const struct belay_blob_tag *known, struct belay_blob *out_blob,
-                                   struct belay_error *err)
+static enum belay_code get_if_changed(struct belay_blob_store *base, const char *name,
+                                      const struct belay_blob_tag *known, struct belay_blob *out_blob,
+                                      struct belay_error *err)
 {
     struct file_store *store = (struct file_store *)base;
     enum belay_code code = belay_blob_name_check(name, err);
@@ -107,10 +107,10 @@ static enum belay_code get_changed(struct belay_blob_store *base, const char *na
         struct belay_blob_tag tag;
 
         file_mark(&st, &tag);
-        if (known == NULL || tag.mark[0] == '\0' || strcmp(tag.mark, known->mark) != 0) {
+        if (known == NULL || tag.hint[0] == '\0' || strcmp(tag.hint, known->hint) != 0) {
             code = read_all(store, fd, name, (size_t)st.st_size, out_blob, err);
             if (code == BELAY_OK && file_is_settled(&st)) {
-                memcpy(out_blob->tag.mark, tag.mark, sizeof tag.mark);
+                memcpy(out_blob->tag.hint, tag.hint, sizeof tag.hint);
             }
         }
         (void)close(fd);
@@ -122,7 +122,7 @@ static enum belay_code get_changed(struct belay_blob_store *base, const char *na
 static enum belay_code get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
                            struct belay_error *err)
 {
-    return get_changed(base, name, NULL, out_blob, err);
+    return get_if_changed(base, name, NULL, out_blob, err);
 }
 
 /* ---- writing --------------------------------------------------------------- */
@@ -380,7 +380,7 @@ static const struct belay_blob_ops file_ops = {
     .put_if = put_if,
     .list = list,
     .remove = remove_blob,
-    .get_changed = get_changed,
+    .get_if_changed = get_if_changed,
 };
 
 /* Absolute, without slashes at its end. */

@@ -41,11 +41,11 @@ struct file_identity {
 };
 struct file_identity file_identity(const struct stat *st);
 
-/* The same as the mark of a tag. */
+/* The same as the hint of a tag. */
 void file_mark(const struct stat *st, struct belay_blob_tag *out_tag);
 /*
  * The clock of files goes in steps of some ms: two writes within one leave the same
- * time. Ours set a time that is finer; of what others wrote, a mark is worth
+ * time. Ours set a time that is finer; of what others wrote, a hint is worth
  * something once the step is over.
  */
 void file_set_time(int fd);

@@ -28,7 +28,7 @@ void file_mark(const struct stat *st, struct belay_blob_tag *out_tag)
 {
     struct file_identity identity = file_identity(st);
 
-    (void)snprintf(out_tag->mark, sizeof out_tag->mark, "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64,
+    (void)snprintf(out_tag->hint, sizeof out_tag->hint, "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64,
                    identity.inode, identity.size, identity.modified_ns, identity.changed_ns);
 }
 

@@ -76,7 +76,7 @@ static enum belay_code read_tag(const struct s3_store *store, const struct aws_r
                          store->params.bucket);
     }
     strcpy(out_tag->text, etag);
-    out_tag->mark[0] = '\0';
+    out_tag->hint[0] = '\0';
     return BELAY_OK;
 }
 
@@ -147,9 +147,9 @@ static enum belay_code get_unless(struct s3_store *store, const char *name,
     return code;
 }
 
-static enum belay_code get_changed(struct belay_blob_store *base, const char *name,
-                                   const struct belay_blob_tag *known, struct belay_blob *out_blob,
-                                   struct belay_error *err)
+static enum belay_code get_if_changed(struct belay_blob_store *base, const char *name,
+                                      const struct belay_blob_tag *known, struct belay_blob *out_blob,
+                                      struct belay_error *err)
 {
     enum belay_code code = belay_blob_name_check(name, err);
 
@@ -159,7 +159,7 @@ static enum belay_code get_changed(struct belay_blob_store *base, const char *na
 static enum belay_code get(struct belay_blob_store *base, const char *name, struct belay_blob *out_blob,
                            struct belay_error *err)
 {
-    return get_changed(base, name, NULL, out_blob, err);
+    return get_if_changed(base, name, NULL, out_blob, err);
 }
 
 /* ---- put ------------------------------------------------------------------------------- */
@@ -325,7 +325,7 @@ static const struct belay_blob_ops s3_ops = {
     .put_if = put_if,
     .list = list,
     .remove = remove_blob,
-    .get_changed = get_changed,
+    .get_if_changed = get_if_changed,
 };
 
 enum belay_code s3_blob_open(const char *bucket_and_params, struct belay_blob_store **out_store,
