@@ -57,7 +57,7 @@ static double save(struct belay_states *states, char *text, size_t len, uint64_t
     char serial[SERIAL_WIDTH + 1];
 
     const struct belay_state_name name = { "bench", "prod" };
-    struct belay_stamp stamp = { .token = token, .store = "bench", .locked_by = "bench" };
+    struct belay_state_lock stamp = { .token = token, .store = "bench", .locked_by = "bench" };
     struct belay_deployment deployment = { .status = "success", .duration_ms = -1 };
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
@@ -66,7 +66,7 @@ static double save(struct belay_states *states, char *text, size_t len, uint64_t
     (void)snprintf(serial, sizeof serial, "%*llu", SERIAL_WIDTH, (unsigned long long)token - 1);
     memcpy(strstr(text, "\"serial\": ") + strlen("\"serial\": "), serial, SERIAL_WIDTH);
     began = now_ms();
-    write.stamp = &stamp;
+    write.lock = &stamp;
     write.deployment = &deployment;
     if (belay_state_save(states, &name, text, len, &write, NULL, &err) != BELAY_OK) {
         (void)fprintf(stderr, "bench_state: %s\n", err.text);

@@ -12,13 +12,13 @@
  * bound to the first lock store that writes to it, and refuses any other.
  *
  *     struct belay_state_name name = { "shop", "prod" };
- *     struct belay_stamp stamp = { .token = belay_lock_token(lock), ... };
+ *     struct belay_state_lock stamp = { .token = belay_lock_token(lock), ... };
  *
  *     belay_client_store_id(client, &stamp.store, &err);
  *     belay_states_open(NULL, &states, &err);
- *     belay_state_stamp(states, &name, &stamp, &state, &err);     // load, and mark it as ours
+ *     belay_state_begin(states, &name, &stamp, &state, &err);     // load, and mark it as ours
  *     ... deploy, and make a new document of state->text ...
- *     write.stamp = &stamp;
+ *     write.lock = &stamp;
  *     write.loaded = &state->tag;
  *     belay_state_save(states, &name, text, len, &write, &saved, &err);
  *
@@ -139,9 +139,10 @@ BELAY_API enum belay_code belay_state_reload(struct belay_states *states, const 
  * Load the state, or one of its snapshots, without comparing checksums: what
  * belay_state_adopt() would accept. It must still be of the format.
  */
-BELAY_API enum belay_code belay_state_peek(struct belay_states *states, const struct belay_state_name *name,
-                                           const char *snapshot, struct belay_state **out_state,
-                                           struct belay_error *err);
+BELAY_API enum belay_code belay_state_load_unverified(struct belay_states *states,
+                                                      const struct belay_state_name *name,
+                                                      const char *snapshot, struct belay_state **out_state,
+                                                      struct belay_error *err);
 
 /*
  * Say all that is wrong with a state (`snapshot` NULL) or one of its snapshots:
@@ -195,7 +196,7 @@ BELAY_API enum belay_code belay_state_diff(const struct belay_state *from, const
 /* ---- writing ------------------------------------------------------------- */
 
 /* Under which lock a write is made. */
-struct belay_stamp {
+struct belay_state_lock {
     uint64_t token;        /* not 0: a store without tokens cannot fence */
     const char *store;     /* the id of the lock's store, of belay_client_store_id() */
     const char *store_url; /* the same for people; NULL: none */
@@ -219,7 +220,7 @@ struct belay_deployment {
 
 struct belay_state_write {
     size_t struct_size;
-    const struct belay_stamp *stamp;           /* NULL: locking is switched off */
+    const struct belay_state_lock *lock;       /* NULL: locking is switched off */
     const struct belay_blob_tag *loaded;       /* what it was made from; NULL: what metadata.serial of the
                                                   new document says; one without is accepted only
                                                   while no state was saved */
@@ -246,9 +247,9 @@ struct belay_state_write {
  * what was there before, is refused. BELAY_NOT_HOLDER if the token is not greater
  * than that in the document; belay_error_holder() says whose that is.
  */
-BELAY_API enum belay_code belay_state_stamp(struct belay_states *states, const struct belay_state_name *name,
-                                            const struct belay_stamp *stamp, struct belay_state **out_state,
-                                            struct belay_error *err);
+BELAY_API enum belay_code belay_state_begin(struct belay_states *states, const struct belay_state_name *name,
+                                            const struct belay_state_lock *stamp,
+                                            struct belay_state **out_state, struct belay_error *err);
 
 /*
  * Save a document: its resources, outputs and all fields that belay does not

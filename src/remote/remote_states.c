@@ -400,7 +400,7 @@ static enum belay_code put(struct states_server *server, const struct belay_stat
     enum belay_code code;
 
     add_path(&ask, name, put->rest);
-    add_query(&ask, "lock_id", put->write->stamp == NULL ? NULL : put->write->stamp->lock_id);
+    add_query(&ask, "lock_id", put->write->lock == NULL ? NULL : put->write->lock->lock_id);
     add_query(&ask, "keep_locked", put->write->keep_locked ? "true" : NULL);
     add_query(&ask, "unchanged", is_save && put->text == NULL ? "true" : NULL);
     add_deployment(&ask, put->write->deployment, put->write->detected);

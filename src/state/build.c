@@ -166,7 +166,7 @@ static char *make_metadata(const struct build *build)
 /* The token that stays is the greatest there was: a write without a stamp keeps what is there. */
 static char *make_lock(const struct build *build)
 {
-    const struct belay_stamp *stamp = build->stamp;
+    const struct belay_state_lock *stamp = build->stamp;
     const struct belay_state *was = build->was;
     const char *by = stamp != NULL ? stamp->locked_by : was == NULL ? NULL : was->locked_by;
     bool locked = build->locked && stamp != NULL;

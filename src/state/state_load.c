@@ -153,9 +153,9 @@ enum belay_code belay_state_load_snapshot(struct belay_states *states, const str
                : error_set(err, BELAY_INVALID, "'%.100s' is not the name of a snapshot", snapshot);
 }
 
-enum belay_code belay_state_peek(struct belay_states *states, const struct belay_state_name *name,
-                                 const char *snapshot, struct belay_state **out_state,
-                                 struct belay_error *err)
+enum belay_code belay_state_load_unverified(struct belay_states *states, const struct belay_state_name *name,
+                                            const char *snapshot, struct belay_state **out_state,
+                                            struct belay_error *err)
 {
     char rest[SNAPSHOT_NAME_SIZE + 16] = "state.json";
     struct belay_state *state = NULL;

@@ -42,7 +42,7 @@ static enum belay_code describe(const struct belay_state_name *name, struct bela
 }
 
 enum belay_code through_stamp(struct belay_states *states, const struct belay_state_name *name,
-                              const struct belay_stamp *stamp, struct belay_state **out_state,
+                              const struct belay_state_lock *stamp, struct belay_state **out_state,
                               struct belay_error *err)
 {
     struct belay_blob blob = { 0 };
@@ -98,7 +98,7 @@ static bool is_recorded(const struct format *format, const struct states_put *pu
 static bool was_saved(struct belay_states *states, const struct belay_state_name *name,
                       const struct states_put *put, struct states_saved *out)
 {
-    const struct belay_stamp *stamp = put->write->stamp;
+    const struct belay_state_lock *stamp = put->write->lock;
     struct belay_state *state = NULL;
     struct format format = { 0 };
     bool was = stamp != NULL && state_fetch(states, name, "state.json", &state, &format, NULL) == BELAY_OK &&
@@ -142,7 +142,7 @@ static enum belay_code read_back(struct belay_states *states, const struct belay
 {
     enum belay_code code = saved->snapshot == NULL
                                ? BELAY_NOT_FOUND
-                               : belay_state_peek(states, name, saved->snapshot, out_state, err);
+                               : belay_state_load_unverified(states, name, saved->snapshot, out_state, err);
 
     if (code == BELAY_OK) {
         (*out_state)->tag = saved->tag;

@@ -90,13 +90,13 @@ static enum belay_code refuse_late(const struct save *save, const struct belay_s
                     save->name->stack, save->name->environment,
                     was->locked ? "is being deployed by" : "was deployed since by",
                     was->locked_by == NULL ? "somebody else" : was->locked_by, was->token,
-                    save->write->stamp->token);
+                    save->write->lock->token);
     name_holder(save, was, err);
     return BELAY_NOT_HOLDER;
 }
 
 /* Whether the token in the document is of the stamp's lock store. An older document has its URL. */
-static bool is_same_store(const struct belay_stamp *stamp, const char *lock_store)
+static bool is_same_store(const struct belay_state_lock *stamp, const char *lock_store)
 {
     return strcmp(lock_store, stamp->store) == 0 ||
            (stamp->store_url != NULL && strcmp(lock_store, stamp->store_url) == 0);
@@ -104,7 +104,7 @@ static bool is_same_store(const struct belay_stamp *stamp, const char *lock_stor
 
 static bool is_own(const struct save *save, const struct belay_state *was)
 {
-    const struct belay_stamp *stamp = save->write->stamp;
+    const struct belay_state_lock *stamp = save->write->lock;
 
     return stamp != NULL && was->token == stamp->token && was->lock_store != NULL &&
            is_same_store(stamp, was->lock_store) &&
@@ -114,7 +114,7 @@ static bool is_own(const struct save *save, const struct belay_state *was)
 static enum belay_code check_stamp(const struct save *save, const struct belay_state *was,
                                    struct belay_error *err)
 {
-    const struct belay_stamp *stamp = save->write->stamp;
+    const struct belay_state_lock *stamp = save->write->lock;
     enum belay_code code;
 
     if (stamp == NULL) {
@@ -320,7 +320,7 @@ static enum belay_code make_version(const struct save *save, const struct curren
                            .content = save->content != NULL ? save->content : there,
                            .current = there,
                            .was = there == NULL ? NULL : current->state,
-                           .stamp = save->write->stamp,
+                           .stamp = save->write->lock,
                            .deployment = save->write->deployment,
                            .detected = save->write->detected,
                            .only_stamp = save->only_stamp,
@@ -456,15 +456,15 @@ enum belay_code save_run(struct save *save, struct belay_state **out_state, stru
 
 static const struct belay_state_write plain_write = BELAY_STATE_WRITE_INIT;
 
-enum belay_code belay_state_stamp(struct belay_states *states, const struct belay_state_name *name,
-                                  const struct belay_stamp *stamp, struct belay_state **out_state,
+enum belay_code belay_state_begin(struct belay_states *states, const struct belay_state_name *name,
+                                  const struct belay_state_lock *stamp, struct belay_state **out_state,
                                   struct belay_error *err)
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
     struct save save = { .states = states, .name = name, .write = &write, .only_stamp = true };
     enum belay_code code = state_name_check(name, err);
 
-    write.stamp = stamp;
+    write.lock = stamp;
     if (code == BELAY_OK && states->server != NULL) {
         return through_stamp(states, name, stamp, out_state, err);
     }
@@ -593,7 +593,7 @@ enum belay_code belay_state_adopt(struct belay_states *states, const struct bela
                          .any_base = true,
                          .over_damage = true,
                          .adopt = true };
-    enum belay_code code = belay_state_peek(states, name, snapshot, &there, err);
+    enum belay_code code = belay_state_load_unverified(states, name, snapshot, &there, err);
 
     if (code == BELAY_OK) {
         code = format_read(there->text, there->len, name, false, &content, err);

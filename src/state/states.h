@@ -78,7 +78,7 @@ struct build {
     const struct format *content;  /* resources, outputs and what we do not know; NULL: nothing */
     const struct format *current;  /* what is there: history, serial, token; NULL: nothing */
     const struct belay_state *was; /* of `current`; NULL: nothing */
-    const struct belay_stamp *stamp;
+    const struct belay_state_lock *stamp;
     const struct belay_deployment *deployment; /* NULL: none */
     const struct belay_deployment *detected;   /* NULL: nothing */
     bool only_stamp;                           /* no new version: the lock alone changes */
@@ -157,7 +157,7 @@ enum belay_code save_run(struct save *save, struct belay_state **out_state, stru
 /* ---- through a server (through.c) ---- */
 
 enum belay_code through_stamp(struct belay_states *states, const struct belay_state_name *name,
-                              const struct belay_stamp *stamp, struct belay_state **out_state,
+                              const struct belay_state_lock *stamp, struct belay_state **out_state,
                               struct belay_error *err);
 enum belay_code through_put(struct belay_states *states, const struct belay_state_name *name,
                             const struct states_put *put, struct belay_state **out_state,

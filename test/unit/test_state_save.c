@@ -112,18 +112,18 @@ static int tear_down(void **state)
     return system(command);
 }
 
-static struct belay_stamp stamp_of(uint64_t token, const char *by)
+static struct belay_state_lock stamp_of(uint64_t token, const char *by)
 {
-    return (struct belay_stamp){ .token = token, .store = "locks", .lock_id = by, .locked_by = by };
+    return (struct belay_state_lock){ .token = token, .store = "locks", .lock_id = by, .locked_by = by };
 }
 
 static enum belay_code save(struct belay_states *states, const char *text, uint64_t token, const char *by,
                             const struct belay_blob_tag *loaded, struct belay_error *err)
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
-    struct belay_stamp stamp = stamp_of(token, by);
+    struct belay_state_lock stamp = stamp_of(token, by);
 
-    write.stamp = &stamp;
+    write.lock = &stamp;
     write.loaded = loaded;
     return belay_state_save(states, &name, text, strlen(text), &write, NULL, err);
 }
@@ -147,11 +147,11 @@ static void a_lock_store_without_tokens_is_refused(void **state)
 {
     struct belay_states *states = open_states();
     struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_stamp stamp = stamp_of(0, "a");
+    struct belay_state_lock stamp = stamp_of(0, "a");
     struct belay_state *got = NULL;
 
     (void)state;
-    assert_int_equal(belay_state_stamp(states, &name, &stamp, &got, &err), BELAY_CONFIG);
+    assert_int_equal(belay_state_begin(states, &name, &stamp, &got, &err), BELAY_CONFIG);
     assert_non_null(strstr(err.text, "fence_table"));
     assert_int_equal(belay_state_load(states, &name, &got, &err), BELAY_NOT_FOUND);
     belay_states_close(states);
@@ -161,14 +161,14 @@ static void a_stamp_beats_older_ones_and_is_beaten_by_later_ones(void **state)
 {
     struct belay_states *states = open_states();
     struct belay_error err = BELAY_ERROR_INIT;
-    struct belay_stamp old = stamp_of(5, "old");
-    struct belay_stamp later = stamp_of(9, "later");
+    struct belay_state_lock old = stamp_of(5, "old");
+    struct belay_state_lock later = stamp_of(9, "later");
     struct belay_state *a = NULL;
     struct belay_state *b = NULL;
 
     (void)state;
-    assert_int_equal(belay_state_stamp(states, &name, &old, &a, &err), BELAY_OK);
-    assert_int_equal(belay_state_stamp(states, &name, &later, &b, &err), BELAY_OK);
+    assert_int_equal(belay_state_begin(states, &name, &old, &a, &err), BELAY_OK);
+    assert_int_equal(belay_state_begin(states, &name, &later, &b, &err), BELAY_OK);
     assert_int_equal(b->token, 9);
     assert_true(b->locked);
     assert_int_equal(save(states, "{\"outputs\":{\"by\":\"old\"}}", 5, "old", &a->tag, &err),
@@ -178,7 +178,7 @@ static void a_stamp_beats_older_ones_and_is_beaten_by_later_ones(void **state)
     assert_int_equal(save(states, "{\"outputs\":{\"by\":\"later\"}}", 9, "later", &b->tag, &err), BELAY_OK);
     /* The mark stays when the lock is gone. */
     belay_state_free(a);
-    assert_int_equal(belay_state_stamp(states, &name, &old, &a, &err), BELAY_NOT_HOLDER);
+    assert_int_equal(belay_state_begin(states, &name, &old, &a, &err), BELAY_NOT_HOLDER);
     assert_int_equal(belay_state_load(states, &name, &a, &err), BELAY_OK);
     assert_false(a->locked);
     assert_int_equal(a->token, 9);
@@ -192,13 +192,13 @@ static void a_stamp_beats_older_ones_and_is_beaten_by_later_ones(void **state)
 static void a_stamp_whose_answer_was_lost_can_be_repeated(void **state)
 {
     struct belay_states *states = open_states();
-    struct belay_stamp stamp = stamp_of(5, "a");
+    struct belay_state_lock stamp = stamp_of(5, "a");
     struct belay_state *first = NULL;
     struct belay_state *again = NULL;
 
     (void)state;
-    assert_int_equal(belay_state_stamp(states, &name, &stamp, &first, NULL), BELAY_OK);
-    assert_int_equal(belay_state_stamp(states, &name, &stamp, &again, NULL), BELAY_OK);
+    assert_int_equal(belay_state_begin(states, &name, &stamp, &first, NULL), BELAY_OK);
+    assert_int_equal(belay_state_begin(states, &name, &stamp, &again, NULL), BELAY_OK);
     assert_int_equal(save(states, "{}", 5, "a", &first->tag, NULL), BELAY_OK);
     belay_state_free(first);
     belay_state_free(again);
@@ -223,13 +223,13 @@ static void a_write_made_from_something_else_is_refused(void **state)
 static void a_write_without_a_base_is_refused_once_there_is_a_state(void **state)
 {
     struct belay_states *states = open_states();
-    struct belay_stamp stamp = stamp_of(1, "first");
+    struct belay_state_lock stamp = stamp_of(1, "first");
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_state *loaded = NULL;
     struct belay_state *now = NULL;
 
     (void)state;
-    assert_int_equal(belay_state_stamp(states, &name, &stamp, &loaded, NULL), BELAY_OK);
+    assert_int_equal(belay_state_begin(states, &name, &stamp, &loaded, NULL), BELAY_OK);
     assert_int_equal(save(states, "{\"outputs\":{\"by\":1}}", 1, "first", &loaded->tag, NULL), BELAY_OK);
     assert_int_equal(save(states, loaded->text, 2, "late", NULL, &err), BELAY_NOT_HOLDER);
     assert_non_null(strstr(err.text, "does not say (in metadata.serial) that it was made from it"));
@@ -250,13 +250,13 @@ static void a_write_without_a_base_is_refused_once_there_is_a_state(void **state
 static void an_exact_write_is_made_from_exactly_what_it_says(void **state)
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
-    struct belay_stamp stamp = stamp_of(1, "a");
+    struct belay_state_lock stamp = stamp_of(1, "a");
     struct belay_states *states = open_states();
     struct belay_state *first = NULL;
     struct belay_error err = BELAY_ERROR_INIT;
 
     (void)state;
-    write.stamp = &stamp;
+    write.lock = &stamp;
     write.exact = true;
     assert_int_equal(belay_state_save(states, &name, "{}", 2, &write, &first, NULL), BELAY_OK);
     assert_int_equal(belay_state_save(states, &name, "{}", 2, &write, NULL, &err), BELAY_NOT_HOLDER);

@@ -22,7 +22,7 @@ struct deploy {
     const struct options *options;
     struct state_cli cli;
     struct about about;
-    struct belay_stamp stamp;
+    struct belay_state_lock stamp;
     char lock_id[BELAY_ID_MAX + 1]; /* what `stamp` points to: the lock's own change with every renewal */
     char locked_by[BELAY_OWNER_MAX + 1];
     bool is_fenced;
@@ -81,7 +81,7 @@ static enum belay_code load(struct deploy *deploy, struct belay_state **out_stat
     enum belay_code code;
 
     if (deploy->is_fenced) {
-        return belay_state_stamp(deploy->cli.states, &deploy->cli.name, &deploy->stamp, out_state, err);
+        return belay_state_begin(deploy->cli.states, &deploy->cli.name, &deploy->stamp, out_state, err);
     }
     code = belay_state_load(deploy->cli.states, &deploy->cli.name, out_state, err);
     return code == BELAY_NOT_FOUND
@@ -92,7 +92,7 @@ static enum belay_code load(struct deploy *deploy, struct belay_state **out_stat
 static enum belay_code copy_stamp(struct deploy *deploy, struct belay_client *client, struct belay_lock *lock,
                                   struct belay_error *err)
 {
-    struct belay_stamp *stamp = &deploy->stamp;
+    struct belay_state_lock *stamp = &deploy->stamp;
     enum belay_code code = state_stamp_fill(stamp, client, belay_lock_info(lock), err);
 
     if (code != BELAY_OK) {
@@ -146,7 +146,7 @@ static enum belay_code save(struct deploy *deploy, const char *text, size_t len,
 
     deploy->about.said.status = status;
     deploy->about.said.duration_ms = clock_boot_ms() - deploy->begun_ms;
-    write.stamp = deploy->is_fenced ? &deploy->stamp : NULL;
+    write.lock = deploy->is_fenced ? &deploy->stamp : NULL;
     write.loaded = &deploy->loaded;
     write.deployment = &deploy->about.said;
     write.detected = &deploy->about.deployment;

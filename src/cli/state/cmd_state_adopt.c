@@ -77,7 +77,8 @@ static enum belay_code look(struct cli_context *context, const struct options *o
         code = belay_state_find_snapshot(cli->states, &cli->name, which, &adopting->snapshot, err);
     }
     if (code == BELAY_OK) {
-        code = belay_state_peek(cli->states, &cli->name, adopting->snapshot, &adopting->there, err);
+        code =
+            belay_state_load_unverified(cli->states, &cli->name, adopting->snapshot, &adopting->there, err);
     }
     if (code == BELAY_OK && is_shown) {
         print_state(adopting);
@@ -111,7 +112,7 @@ static enum belay_code adopt(struct cli_context *context, const struct options *
     }
     adopting->about.deployment.status = "adopted";
     adopting->about.deployment.version = adopting->snapshot;
-    write.stamp = adopting->lock.is_fenced ? &adopting->lock.stamp : NULL;
+    write.lock = adopting->lock.is_fenced ? &adopting->lock.stamp : NULL;
     write.loaded = adopting->snapshot == NULL ? &adopting->there->tag : NULL;
     write.deployment = &adopting->about.deployment;
     write.keep_locked = adopting->lock.is_nested;

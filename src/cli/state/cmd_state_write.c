@@ -48,7 +48,7 @@ static enum belay_code save(struct cli_context *context, const struct options *o
     }
     saving->about.said.status =
         options_text(options, "status") == NULL ? "success" : options_text(options, "status");
-    write.stamp = saving->lock.is_fenced ? &saving->lock.stamp : NULL;
+    write.lock = saving->lock.is_fenced ? &saving->lock.stamp : NULL;
     write.deployment = &saving->about.said;
     write.detected = &saving->about.deployment;
     write.keep_locked = saving->lock.is_nested;
@@ -255,7 +255,7 @@ static int exec_restore(struct cli_context *context, const struct options *optio
     if (code == BELAY_OK) {
         saving.about.deployment.status = "restored";
         saving.about.deployment.version = snapshot;
-        write.stamp = saving.lock.is_fenced ? &saving.lock.stamp : NULL;
+        write.lock = saving.lock.is_fenced ? &saving.lock.stamp : NULL;
         write.deployment = &saving.about.deployment;
         write.keep_locked = saving.lock.is_nested;
         code = belay_state_restore(saving.cli.states, &saving.cli.name, snapshot, &write, &state, &err);

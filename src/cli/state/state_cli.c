@@ -94,7 +94,7 @@ void state_cli_close(struct state_cli *cli)
 
 /* ---- the lock --------------------------------------------------------------------- */
 
-enum belay_code state_stamp_fill(struct belay_stamp *stamp, struct belay_client *client,
+enum belay_code state_stamp_fill(struct belay_state_lock *stamp, struct belay_client *client,
                                  const struct belay_info *info, struct belay_error *err)
 {
     stamp->token = info->token;

@@ -27,7 +27,7 @@ struct state_lock {
     struct lock_request request;
     struct belay_lock *lock; /* owned; NULL: ours already, or none */
     struct belay_info *info; /* owned */
-    struct belay_stamp stamp;
+    struct belay_state_lock stamp;
     bool is_fenced; /* `stamp` counts; else locking is switched off */
     bool is_nested; /* of a deployment that goes on */
 };
@@ -37,7 +37,7 @@ enum belay_code state_lock_take(struct cli_context *context, const struct option
 void state_lock_release(struct cli_context *context, struct state_lock *lock, bool completed);
 
 /* Fill a stamp from a lock; its strings live as long as the lock's info and the client. */
-enum belay_code state_stamp_fill(struct belay_stamp *stamp, struct belay_client *client,
+enum belay_code state_stamp_fill(struct belay_state_lock *stamp, struct belay_client *client,
                                  const struct belay_info *info, struct belay_error *err);
 
 /* A line, or an object with --json, about a version that was saved. */

@@ -56,7 +56,7 @@ static void peek_state(struct job *job)
     struct belay_state *state = NULL;
 
     if (state_pool_take(job->server->states, &states, &job->err) == BELAY_OK &&
-        belay_state_peek(states, &name, NULL, &state, &job->err) == BELAY_OK) {
+        belay_state_load_unverified(states, &name, NULL, &state, &job->err) == BELAY_OK) {
         answer_with(job, state);
     }
     state_pool_give(job->server->states, states);
@@ -91,7 +91,7 @@ static void get_snapshot(struct job *job)
         code = belay_state_find_snapshot(states, &name, job->more[1], &which, &job->err);
     }
     if (code == BELAY_OK) {
-        code = is_unverified(job) ? belay_state_peek(states, &name, which, &state, &job->err)
+        code = is_unverified(job) ? belay_state_load_unverified(states, &name, which, &state, &job->err)
                                   : belay_state_load_snapshot(states, &name, which, &state, &job->err);
     }
     if (code == BELAY_OK) {

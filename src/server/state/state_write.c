@@ -23,7 +23,7 @@ struct writing {
     const char *store_id;        /* of the locks */
     struct belay_info *info;     /* owned; the lock that they hold */
     struct belay_lock *own;      /* owned; or the one that we took */
-    struct belay_stamp stamp;
+    struct belay_state_lock stamp;
     struct belay_blob_tag tag;
     struct belay_state_write write;
     struct belay_deployment deployment;
@@ -38,7 +38,7 @@ static void fill_stamp(struct writing *writing, const struct belay_info *info)
     if (!belay_client_locking_enabled(writing->job->server->client)) {
         return; /* no token to compare, as for a local write without a lock */
     }
-    writing->stamp = (struct belay_stamp){
+    writing->stamp = (struct belay_state_lock){
         .token = info->token,
         .store = writing->store_id,
         .store_url = belay_client_store_url(writing->job->server->client),
@@ -47,7 +47,7 @@ static void fill_stamp(struct writing *writing, const struct belay_info *info)
         .locked_at_unix_ms = info->locked_at_unix_ms,
         .expires_at_unix_ms = info->expires_at_unix_ms,
     };
-    writing->write.stamp = &writing->stamp;
+    writing->write.lock = &writing->stamp;
 }
 
 /* Theirs, if they still hold it. */
@@ -278,7 +278,7 @@ void state_stamp(struct job *job)
         code = use_lock(&writing, job->more[1]);
     }
     if (code == BELAY_OK) {
-        code = belay_state_stamp(writing.states, &name, &writing.stamp, &state, &job->err);
+        code = belay_state_begin(writing.states, &name, &writing.stamp, &state, &job->err);
     }
     if (code == BELAY_OK) {
         struct kept *kept = state_job_keep_state(job, state);
