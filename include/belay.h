@@ -419,7 +419,7 @@ BELAY_API void belay_cancel_request(struct belay_cancel *cancel); /* async-signa
 struct belay_lock;
 
 /* What a waiting caller may want to show. */
-struct belay_waiting {
+struct belay_wait_info {
     const struct belay_info *holder; /* who is in the way */
     size_t position;                 /* how many wait before us */
     int64_t waited_ms;
@@ -458,7 +458,7 @@ struct belay_lock_options {
      */
     void (*on_lost)(void *context, struct belay_lock *lock, const char *why);
     /* Called when a wait begins and whenever what it shows has changed. */
-    void (*on_waiting)(void *context, const struct belay_waiting *waiting);
+    void (*on_waiting)(void *context, const struct belay_wait_info *waiting);
     void *context;
     struct belay_cancel *cancel;
     /*
@@ -747,7 +747,7 @@ BELAY_API void belay_client_store_counts(struct belay_client *client, struct bel
  * is as it was seen last, its holder borrowed until the next turn and NULL if
  * nobody is known to hold it.
  */
-BELAY_API bool belay_async_is_waiting(const struct belay_async *call, struct belay_waiting *out_waiting);
+BELAY_API bool belay_async_is_waiting(const struct belay_async *call, struct belay_wait_info *out_waiting);
 
 /* Whether a call with this lock id is under way: then it cannot be acquired with a second time. */
 BELAY_API bool belay_client_has_async(struct belay_client *client, const char *lock_id);
@@ -850,17 +850,17 @@ struct belay_dynamodb_table {
     char *arn;
     char *status;             /* "ACTIVE", "CREATING"; NULL: there is no such table */
     char *keys;               /* "PK (S, HASH), SK (S, RANGE)" */
-    char *keys_wanted;        /* the same as the layout needs it */
+    char *keys_expected;      /* the same as the layout needs it */
     char *billing;            /* "PAY_PER_REQUEST", "PROVISIONED" */
     char *ttl_attribute;      /* what items are removed by; NULL: nothing */
     char *ttl_status;         /* "ENABLED", "DISABLED", "ENABLING" */
-    char *ttl_wanted;         /* NULL: the layout has no such attribute */
+    char *ttl_expected;       /* NULL: the layout has no such attribute */
     char *recovery;           /* point-in-time recovery: "ENABLED", "DISABLED" */
     char *encryption;         /* in words */
     bool deletion_protection; /* the table must be unprotected before it can be deleted */
     int64_t items;            /* of hours ago; -1: not known */
     int64_t bytes;            /* likewise */
-    char *misfit;             /* why locks of this layout cannot be kept in it; NULL: they can */
+    char *mismatch;           /* why locks of this layout cannot be kept in it; NULL: they can */
     char *policy;             /* an IAM policy, as JSON: what using, making and examining it takes */
     struct belay_dynamodb_table
         *fence; /* owned; the table of counters beside it (fence_table=NAME); NULL: none */

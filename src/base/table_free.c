@@ -16,14 +16,14 @@ void belay_dynamodb_table_free(struct belay_dynamodb_table *table)
     free(table->arn);
     free(table->status);
     free(table->keys);
-    free(table->keys_wanted);
+    free(table->keys_expected);
     free(table->billing);
     free(table->ttl_attribute);
     free(table->ttl_status);
-    free(table->ttl_wanted);
+    free(table->ttl_expected);
     free(table->recovery);
     free(table->encryption);
-    free(table->misfit);
+    free(table->mismatch);
     free(table->policy);
     free(table);
 }

@@ -219,7 +219,7 @@ bool belay_client_has_async(struct belay_client *client, const char *lock_id)
     return call_table_find(&client->calls, lock_id) != NULL;
 }
 
-bool belay_async_is_waiting(const struct belay_async *call, struct belay_waiting *out_waiting)
+bool belay_async_is_waiting(const struct belay_async *call, struct belay_wait_info *out_waiting)
 {
     const struct op *op = &call->op;
     int64_t now_ms = clock_boot_ms();
@@ -227,11 +227,11 @@ bool belay_async_is_waiting(const struct belay_async *call, struct belay_waiting
     if (call->is_out || op->want != OP_WAIT || !op->queued) {
         return false;
     }
-    *out_waiting = (struct belay_waiting){ .holder = op->waiting.holder,
-                                           .position = op->waiting.position,
-                                           .waited_ms = now_ms - op->began_ms,
-                                           .retry_ms = op->waiting.retry_ms - now_ms,
-                                           .attempt = op->waiting.attempt };
+    *out_waiting = (struct belay_wait_info){ .holder = op->waiting.holder,
+                                             .position = op->waiting.position,
+                                             .waited_ms = now_ms - op->began_ms,
+                                             .retry_ms = op->waiting.retry_ms - now_ms,
+                                             .attempt = op->waiting.attempt };
     return true;
 }
 

@@ -14,7 +14,7 @@
 
 struct run_hooks {
     struct belay_cancel *cancel;
-    void (*on_waiting)(void *context, const struct belay_waiting *waiting);
+    void (*on_waiting)(void *context, const struct belay_wait_info *waiting);
     void *context;
 };
 

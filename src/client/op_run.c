@@ -329,11 +329,11 @@ static void tell_waiting(const struct op *op, const struct run_hooks *hooks, str
     const struct belay_info *holder = op->waiting.holder;
     const char *id = holder == NULL || holder->lock_id == NULL ? "" : holder->lock_id;
     int64_t now_ms = clock_boot_ms();
-    struct belay_waiting waiting = { .holder = holder,
-                                     .position = op->waiting.position,
-                                     .waited_ms = now_ms - op->began_ms,
-                                     .retry_ms = op->waiting.retry_ms - now_ms,
-                                     .attempt = op->waiting.attempt };
+    struct belay_wait_info waiting = { .holder = holder,
+                                       .position = op->waiting.position,
+                                       .waited_ms = now_ms - op->began_ms,
+                                       .retry_ms = op->waiting.retry_ms - now_ms,
+                                       .attempt = op->waiting.attempt };
 
     if (hooks == NULL || hooks->on_waiting == NULL || holder == NULL) {
         return;

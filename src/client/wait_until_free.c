@@ -67,7 +67,7 @@ static void note_holder(struct free_wait *wait, const char *lock_id)
 /* on_waiting hears who is in the way if that is news. */
 static void tell_in_the_way(struct free_wait *wait, const struct belay_info *info)
 {
-    struct belay_waiting waiting = { .holder = info, .attempt = 1 };
+    struct belay_wait_info waiting = { .holder = info, .attempt = 1 };
     const char *id = info == NULL || info->lock_id == NULL ? "?" : info->lock_id;
 
     if (wait->options->on_waiting != NULL && info != NULL && strncmp(wait->told, id, BELAY_ID_MAX) != 0) {

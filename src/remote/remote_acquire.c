@@ -79,11 +79,11 @@ static void tell(struct acquiring *a, int64_t now_ms)
     const struct belay_info *holder = op->err.holder;
     const char *id = holder == NULL || holder->lock_id == NULL ? "" : holder->lock_id;
     bool retries = op->next_attempt_ms < give_up_ms(op);
-    struct belay_waiting waiting = { .holder = holder,
-                                     .position = op->waiting.position,
-                                     .waited_ms = now_ms - op->began_ms,
-                                     .retry_ms = retries ? op->next_attempt_ms - now_ms : 0,
-                                     .attempt = op->waiting.attempt };
+    struct belay_wait_info waiting = { .holder = holder,
+                                       .position = op->waiting.position,
+                                       .waited_ms = now_ms - op->began_ms,
+                                       .retry_ms = retries ? op->next_attempt_ms - now_ms : 0,
+                                       .attempt = op->waiting.attempt };
 
     if (a->hooks == NULL || a->hooks->on_waiting == NULL || holder == NULL) {
         return;

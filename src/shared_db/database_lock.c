@@ -19,7 +19,7 @@ static void on_lost(void *context, struct belay_lock *lock, const char *why)
     atomic_store(&run->lost, true);
 }
 
-static void on_waiting(void *context, const struct belay_waiting *waiting)
+static void on_waiting(void *context, const struct belay_wait_info *waiting)
 {
     struct guard_run *run = context;
 

@@ -97,7 +97,7 @@ struct shown {
     atomic_bool is_right;
 };
 
-static void show(void *context, const struct belay_waiting *waiting)
+static void show(void *context, const struct belay_wait_info *waiting)
 {
     struct shown *shown = context;
 

@@ -321,7 +321,7 @@ static void who_is_forgotten_while_a_thread_asks_for_it_hears_nothing(void **sta
 
 static bool stands_in_line(struct belay_async *call)
 {
-    struct belay_waiting waiting;
+    struct belay_wait_info waiting;
 
     return belay_async_is_waiting(call, &waiting);
 }

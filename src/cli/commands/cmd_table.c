@@ -22,9 +22,9 @@ static json_t *table_json(const struct belay_dynamodb_table *table)
         "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "table", wire_text(table->name),
         "layout", wire_text(table->layout), "region", wire_text(table->region), "endpoint",
         wire_text(table->endpoint), "arn", wire_text(table->arn), "status", wire_text(table->status), "keys",
-        wire_text(table->keys), "keys_wanted", wire_text(table->keys_wanted), "billing",
+        wire_text(table->keys), "keys_wanted", wire_text(table->keys_expected), "billing",
         wire_text(table->billing), "ttl_attribute", wire_text(table->ttl_attribute), "ttl_status",
-        wire_text(table->ttl_status), "ttl_wanted", wire_text(table->ttl_wanted), "recovery",
+        wire_text(table->ttl_status), "ttl_wanted", wire_text(table->ttl_expected), "recovery",
         wire_text(table->recovery), "encryption", wire_text(table->encryption));
 
     if (object != NULL) {
@@ -34,8 +34,8 @@ static json_t *table_json(const struct belay_dynamodb_table *table)
         (void)json_object_set_new(object, "bytes",
                                   table->bytes < 0 ? json_null() : json_integer(table->bytes));
         (void)json_object_set_new(object, "fits",
-                                  json_boolean(table->status != NULL && table->misfit == NULL));
-        (void)json_object_set_new(object, "misfit", wire_text(table->misfit));
+                                  json_boolean(table->status != NULL && table->mismatch == NULL));
+        (void)json_object_set_new(object, "misfit", wire_text(table->mismatch));
     }
     return object;
 }
@@ -71,7 +71,7 @@ static void print_card(const struct belay_dynamodb_table *table)
     if (table->status != NULL) {
         print_field("arn", table->arn);
         print_field("keys", table->keys);
-        print_field("fits", table->misfit == NULL ? "yes" : table->misfit);
+        print_field("fits", table->mismatch == NULL ? "yes" : table->mismatch);
         print_field("billing", table->billing);
         print_field("time to live", ttl);
         print_field("recovery", table->recovery);
@@ -212,9 +212,9 @@ static int exec_describe(struct cli_context *context, const struct options *opti
         if (exit_code == CLI_OK && table->status == NULL) {
             exit_code = cli_fail(context, BELAY_NOT_FOUND,
                                  "there is no table '%s': make it with 'belay table create'", table->name);
-        } else if (exit_code == CLI_OK && table->misfit != NULL) {
+        } else if (exit_code == CLI_OK && table->mismatch != NULL) {
             exit_code = cli_fail(context, BELAY_CONFIG, "table '%s' does not fit the layout '%s': %s",
-                                 table->name, table->layout, table->misfit);
+                                 table->name, table->layout, table->mismatch);
         }
     }
     belay_dynamodb_table_free(table);

@@ -118,7 +118,7 @@ static void start_ticker(struct waiting *waiting)
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static void say_line(struct waiting *waiting, const struct belay_waiting *now)
+static void say_line(struct waiting *waiting, const struct belay_wait_info *now)
 {
     char span[CLOCK_TEXT_SIZE];
 
@@ -136,7 +136,7 @@ static void say_line(struct waiting *waiting, const struct belay_waiting *now)
     waiting->attempt = now->attempt;
 }
 
-void waiting_show(void *context, const struct belay_waiting *now)
+void waiting_show(void *context, const struct belay_wait_info *now)
 {
     struct waiting *waiting = context;
     int64_t boot_ms = clock_boot_ms();

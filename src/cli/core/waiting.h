@@ -12,7 +12,7 @@ struct waiting;
 /* NULL if nothing is to be shown, which the other functions take as well. */
 struct waiting *waiting_new(const struct cli_context *context, const char *key);
 /* For belay_lock_options.on_waiting, with the struct waiting as its context. */
-void waiting_show(void *context, const struct belay_waiting *now);
+void waiting_show(void *context, const struct belay_wait_info *now);
 /* Takes the line away and ends the thread that rewrote it. */
 void waiting_free(struct waiting *waiting);
 

@@ -165,7 +165,7 @@ static enum belay_code read_options(struct run *run, struct belay_error *err)
 
 /* ---- the lock -------------------------------------------------------------- */
 
-static void on_waiting(void *context, const struct belay_waiting *waiting)
+static void on_waiting(void *context, const struct belay_wait_info *waiting)
 {
     struct run *run = context;
 

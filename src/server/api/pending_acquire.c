@@ -147,7 +147,7 @@ static json_t *position_of(const struct wait *wait, const struct belay_info *inf
 /* A store on the network is not asked again: what the call saw last will do. */
 static json_t *seen_by_call(const struct wait *wait, const struct exchange *x, struct belay_error *err)
 {
-    struct belay_waiting waiting = { 0 };
+    struct belay_wait_info waiting = { 0 };
     bool waits = wait->call != NULL && belay_async_is_waiting(wait->call, &waiting);
 
     (void)error_set(err, BELAY_HELD, "lock '%s' is not free yet", wait->key);
@@ -337,7 +337,7 @@ static void end_slice(struct wait *wait)
 static bool look_longer(struct wait *wait)
 {
     struct loop *loop = wait->server->loop;
-    struct belay_waiting waiting;
+    struct belay_wait_info waiting;
 
     if (wait->server->asks == NULL || wait->call == NULL || wait->looked_ms >= LOOK_MAX_MS ||
         belay_async_is_retrying(wait->call) || belay_async_is_waiting(wait->call, &waiting)) {

@@ -97,7 +97,7 @@ void hook_forget(struct hook *hook)
 /* {"key","lock_id","locked_by","status","position","wait_until"} */
 static json_t *hook_status(const struct hook *hook, const char *status)
 {
-    struct belay_waiting waiting;
+    struct belay_wait_info waiting;
     bool is_waiting = hook->call != NULL && belay_async_is_waiting(hook->call, &waiting);
 
     return json_pack("{s:o, s:s, s:o, s:s, s:o, s:o}", "key", wire_text(hook->key), "lock_id", hook->lock_id,
@@ -514,7 +514,7 @@ void hooks_pump(struct server *server)
 {
     struct hooks *hooks = server->hooks;
     struct hook **at = &hooks->unanswered;
-    struct belay_waiting waiting;
+    struct belay_wait_info waiting;
 
     hooks->n_syncs++;
     if (!hook_file_flush(&hooks->file)) {

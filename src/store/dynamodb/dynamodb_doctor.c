@@ -138,11 +138,11 @@ static void say_denied(struct doctor *doctor, const char *action, bool vital, co
 
 static bool check_status(struct doctor *doctor, const char *name, const struct belay_dynamodb_table *table)
 {
-    if (table->misfit != NULL) {
+    if (table->mismatch != NULL) {
         finding_failed(
             doctor->findings, BELAY_CONFIG, name,
             "choose the table's own layout with ?layout=, or make a table with 'belay table create'",
-            "'%s' does not fit: %s", table->name, table->misfit);
+            "'%s' does not fit: %s", table->name, table->mismatch);
         return false;
     }
     if (strcmp(table->status, "ACTIVE") != 0 && strcmp(table->status, "UPDATING") != 0) {
@@ -188,11 +188,11 @@ static void check_ttl(struct doctor *doctor, struct belay_dynamodb_table *table)
         say_denied(doctor, "DescribeTimeToLive", false, "to check time to live, and by 'belay table'");
     } else if (code != BELAY_OK) {
         finding_warn(doctor->findings, "time to live", NULL, "cannot be told: %s", doctor->err.text);
-    } else if (table->misfit != NULL) {
+    } else if (table->mismatch != NULL) {
         finding_failed(doctor->findings, BELAY_CONFIG, "time to live",
                        "switch that off ('aws dynamodb update-time-to-live'), then run 'belay table create'",
-                       "'%s' does not fit: %s", table->name, table->misfit);
-    } else if (table->ttl_wanted == NULL) {
+                       "'%s' does not fit: %s", table->name, table->mismatch);
+    } else if (table->ttl_expected == NULL) {
         finding_ok(doctor->findings, "time to live", "the layout does not use it");
     } else if (table->ttl_attribute == NULL) {
         finding_warn(doctor->findings, "time to live", advice,

@@ -48,7 +48,7 @@ static bool add_key(struct buf *text, size_t i, const char *name, const char *ty
     return !text->failed;
 }
 
-static char *keys_wanted(const struct table_spec *spec)
+static char *keys_expected(const struct table_spec *spec)
 {
     struct buf text = BUF_INIT(2048);
 
@@ -200,10 +200,10 @@ struct belay_dynamodb_table *table_new(const struct table_session *session, cons
     table->layout = copy(spec->layout);
     table->region = copy(aws_region(session->store->aws));
     table->endpoint = copy(aws_endpoint(session->store->aws, AWS_DYNAMODB));
-    table->keys_wanted = keys_wanted(spec);
-    table->ttl_wanted = copy(spec->ttl);
+    table->keys_expected = keys_expected(spec);
+    table->ttl_expected = copy(spec->ttl);
     table->items = table->bytes = -1;
-    if (table->name == NULL || table->keys_wanted == NULL) {
+    if (table->name == NULL || table->keys_expected == NULL) {
         belay_dynamodb_table_free(table);
         return NULL;
     }
@@ -282,17 +282,17 @@ static void set_misfit(struct belay_dynamodb_table *table)
 {
     struct buf text = BUF_INIT(4096);
 
-    if (table->keys != NULL && strcmp(table->keys, table->keys_wanted) != 0) {
-        buf_addf(&text, "its key is %s, and must be %s", table->keys, table->keys_wanted);
-    } else if (table->ttl_attribute != NULL && table->ttl_wanted != NULL &&
-               strcmp(table->ttl_attribute, table->ttl_wanted) != 0) {
+    if (table->keys != NULL && strcmp(table->keys, table->keys_expected) != 0) {
+        buf_addf(&text, "its key is %s, and must be %s", table->keys, table->keys_expected);
+    } else if (table->ttl_attribute != NULL && table->ttl_expected != NULL &&
+               strcmp(table->ttl_attribute, table->ttl_expected) != 0) {
         buf_addf(&text, "its time to live is on '%s', and must be on '%s'", table->ttl_attribute,
-                 table->ttl_wanted);
+                 table->ttl_expected);
     } else if (table->ttl_attribute != NULL && table->layout == NULL) {
         buf_addf(&text, "its time to live removes counters by '%s', and must be off", table->ttl_attribute);
     }
-    free(table->misfit);
-    table->misfit = text.len > 0 ? buf_take(&text) : NULL;
+    free(table->mismatch);
+    table->mismatch = text.len > 0 ? buf_take(&text) : NULL;
     buf_release(&text);
 }
 

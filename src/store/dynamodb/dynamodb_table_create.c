@@ -158,26 +158,26 @@ static enum belay_code step_create(struct make *make, struct belay_error *err)
     }
     if (code == BELAY_OK) {
         finding_ok(&make->findings, "table", "'%s' was made, with the key %s", make->spec->table,
-                   make->table->keys_wanted);
+                   make->table->keys_expected);
     }
     return code;
 }
 
 static enum belay_code step_keys(struct make *make, struct belay_error *err)
 {
-    if (make->table->misfit == NULL) {
+    if (make->table->mismatch == NULL) {
         return BELAY_OK;
     }
     if (make->spec->layout == NULL) {
         return error_set(err, BELAY_CONFIG,
                          "table '%s' is there, but is no fence table: %s. Nothing was changed: name another "
                          "with fence_table=",
-                         make->spec->table, make->table->misfit);
+                         make->spec->table, make->table->mismatch);
     }
     return error_set(err, BELAY_CONFIG,
                      "table '%s' is there, but does not fit the layout '%s': %s. Nothing was changed: choose "
                      "the table's own layout with ?layout=, or another table",
-                     make->spec->table, make->spec->layout, make->table->misfit);
+                     make->spec->table, make->spec->layout, make->table->mismatch);
 }
 
 static enum belay_code step_ttl(struct make *make, struct belay_error *err)
