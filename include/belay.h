@@ -91,6 +91,7 @@ enum belay_code {
     BELAY_UNREACHABLE,   /* the store did not answer, and surely nothing happened */
     BELAY_UNKNOWN,       /* it may have happened: repeat with the same lock id to find out */
     BELAY_CANCELLED,     /* belay_cancel_request() ended the wait */
+    BELAY_BUSY,          /* another operation with this lock id is in progress: try again later */
     BELAY_NO_MEMORY,
     BELAY_BUG,       /* libbelay contradicts itself; please report it */
     BELAY_REFUSED,   /* between the library and a store only: a condition did not hold */
@@ -681,7 +682,8 @@ typedef void (*belay_async_fn)(void *context, enum belay_code code, const struct
 /*
  * Begin to acquire. What `options` says is copied; on_lost, on_waiting, cancel
  * and heartbeat threads have no part in it: who holds the lock renews it by
- * belay_async_renew(). *out_call may be NULL.
+ * belay_async_renew(). BELAY_BUSY while another operation with the same lock id is in
+ * progress. *out_call may be NULL.
  */
 BELAY_API enum belay_code belay_async_acquire(struct belay_client *client, const char *key,
                                               const struct belay_lock_options *options, belay_async_fn fn,
@@ -748,9 +750,6 @@ BELAY_API void belay_client_store_counts(struct belay_client *client, struct bel
  * nobody is known to hold it.
  */
 BELAY_API bool belay_async_is_waiting(const struct belay_async *call, struct belay_wait_info *out_waiting);
-
-/* Whether a call with this lock id is under way: then it cannot be acquired with a second time. */
-BELAY_API bool belay_client_has_async(struct belay_client *client, const char *lock_id);
 
 /* False: the store is on the network, and every question takes as long as the network does. */
 BELAY_API bool belay_client_is_local(const struct belay_client *client);

@@ -100,6 +100,8 @@ const char *belay_code_name(enum belay_code code)
         return "unknown_outcome";
     case BELAY_CANCELLED:
         return "cancelled";
+    case BELAY_BUSY:
+        return "busy";
     case BELAY_NO_MEMORY:
         return "no_memory";
     case BELAY_BUG:

@@ -140,7 +140,9 @@ enum belay_code belay_async_acquire(struct belay_client *client, const char *key
         return code;
     }
     if (call_table_find(&client->calls, request.op.lock_id) != NULL) {
-        code = error_set(err, BELAY_INVALID, "lock id %s: a call with it is under way", request.op.lock_id);
+        code =
+            error_set(err, BELAY_BUSY, "another operation with lock id '%s' is in progress; try again later",
+                      request.op.lock_id);
         request_release(&request);
         return code;
     }
@@ -212,11 +214,6 @@ void belay_async_cancel(struct belay_async *call)
     } else {
         call_table_set_ready(&call->client->calls, call);
     }
-}
-
-bool belay_client_has_async(struct belay_client *client, const char *lock_id)
-{
-    return call_table_find(&client->calls, lock_id) != NULL;
 }
 
 bool belay_async_is_waiting(const struct belay_async *call, struct belay_wait_info *out_waiting)

@@ -200,6 +200,7 @@ int status_of(enum belay_code code)
     case BELAY_CANCELLED:
         return 409;
     case BELAY_UNREACHABLE:
+    case BELAY_BUSY:
     case BELAY_NO_MEMORY:
     case BELAY_BAD_CONTENT: /* of the store, not of the request */
     case BELAY_CONFIG:

@@ -227,6 +227,15 @@ class Leaving(HookCase):
         self.assertEqual(self.queue_up("k", receiver.url, "job-1", lock_id="j1").status, 202)
         self.assertEqual(receiver.lock()["lock_id"], "j1")
 
+    def test_a_lock_id_with_which_another_request_waits_is_busy(self):
+        self.server.acquire("k", "holder", lock_id="h")
+        self.server.acquire_later("k", "bot", lock_id="j1", wait_ms=60000)
+        self.server.wait_for_queue("k", ["bot"])
+        answer = self.queue_up("k", "http://127.0.0.1:1/", lock_id="j1")
+        self.assertEqual((answer.status, answer.error["code"]), (503, "busy"), answer)
+        self.assertIn("'j1' is in progress", answer.error["message"])
+        self.assertEqual(self.server.queue("k"), ["bot"])
+
     def test_the_end_of_a_wait_is_told_again_after_an_error(self):
         receiver = Receiver(self, (503, 200))
         self.server.acquire("k", "holder", lock_id="h")

@@ -174,6 +174,7 @@ int cli_exit_code(enum belay_code code)
     case BELAY_CONFIG:
         return CLI_CONFIG;
     case BELAY_UNREACHABLE:
+    case BELAY_BUSY:
         return CLI_UNREACHABLE;
     case BELAY_UNKNOWN:
         return CLI_UNKNOWN;

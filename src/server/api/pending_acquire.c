@@ -462,7 +462,6 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
     struct wait *wait = wait_new(x, options);
     char id[UUID_TEXT_SIZE];
     enum belay_code code;
-    bool may_be_busy;
 
     if (wait == NULL) {
         (void)error_no_memory(&err);
@@ -479,18 +478,12 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
     copy.wait_ms = wait->can_wait ? BELAY_WAIT_FOREVER : 0;
     follow_trace(x, &copy, id);
     code = belay_async_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
-    may_be_busy = code == BELAY_INVALID && wait->has_id &&
-                  belay_key_check(x->server->config, NULL, x->key, NULL) == BELAY_OK;
-    if (may_be_busy) {
-        /* Perhaps a renewal or a release with this id is still to be done, in this very turn. */
+    if (code == BELAY_BUSY) {
+        /* A renewal or a release with this id may be due now; then the id is free after this poll. */
         (void)belay_client_poll(client);
         code = belay_async_acquire(client, x->key, &copy, on_acquired, wait, &wait->call, &err);
     }
-    if (code == BELAY_INVALID && may_be_busy && belay_client_has_async(client, wait->lock_id)) {
-        free(wait);
-        reply_problem(x, 503, "busy",
-                      "another request with this lock_id is under way; ask again in a moment");
-    } else if (code != BELAY_OK) {
+    if (code != BELAY_OK) {
         free(wait);
         reply_error(x, &err);
     } else {
