@@ -212,6 +212,7 @@ struct belay_events_query {
 
 /* How fast things go on this store; constant while it is open. */
 struct belay_store_capabilities {
+    bool is_local;     /* on this machine. False: every call may take as long as the network does. */
     int64_t margin_ms; /* how long after expires_ms a lease may be taken over, for clocks that differ */
     int64_t claim_ms;  /* how long a free lock is kept for the first in line before the next may have it */
     int64_t poll_ms;   /* how often the first in line looks again without being woken */

@@ -58,7 +58,7 @@ static enum belay_code off_events(struct belay_store *store, const struct belay_
 static struct belay_store_capabilities off_capabilities(struct belay_store *store)
 {
     (void)store;
-    return (struct belay_store_capabilities){ 0 };
+    return (struct belay_store_capabilities){ .is_local = true };
 }
 
 static void off_close(struct belay_store *store)

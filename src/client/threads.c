@@ -5,7 +5,6 @@
  */
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "client/client.h"
@@ -21,7 +20,7 @@ struct threads {
 
 bool belay_client_is_local(const struct belay_client *client)
 {
-    return client->remote == NULL && strcmp(client->store->ops->name, "dynamodb") != 0;
+    return client->remote == NULL && client->store->ops->capabilities(client->store).is_local;
 }
 
 enum belay_code belay_client_use_threads(struct belay_client *client, size_t n, void (*wake)(void *context),

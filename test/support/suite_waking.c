@@ -206,6 +206,7 @@ static bool the_capabilities_are_sane_and_constant(struct suite *s)
     CHECK_INT(first.poll_ms, again.poll_ms);
     CHECK(first.ticket_ttl_ms > 0);
     CHECK_INT(first.ticket_ttl_ms, again.ticket_ttl_ms);
+    CHECK_INT(first.is_local, again.is_local);
     return true;
 }
 

@@ -36,14 +36,14 @@ static int64_t margin_ms(const struct ddb_store *store)
 static struct belay_store_capabilities capabilities(struct belay_store *base)
 {
     const struct ddb_store *store = ddb_of(base);
-    struct belay_store_capabilities capabilities = { .margin_ms = margin_ms(store),
+    struct belay_store_capabilities capabilities = { .is_local = false,
+                                                     .margin_ms = margin_ms(store),
                                                      .claim_ms = POLL_MS,
                                                      .poll_ms = POLL_MS,
                                                      .first_poll_ms = FIRST_POLL_MS,
                                                      .ticket_ttl_ms = TICKET_POLLS * POLL_MS,
                                                      .release_deletes = store->layout->release_deletes,
                                                      .read_clock_lag_ms = DDB_DATE_RESOLUTION_MS,
-
                                                      .owner_name_meta = store->layout->owner_name_meta };
 
     return capabilities;

@@ -58,7 +58,7 @@ static struct belay_store_capabilities ledger_capabilities(struct belay_store *b
 {
     (void)base;
     return (struct belay_store_capabilities){
-        .margin_ms = 0, .claim_ms = 1000, .poll_ms = 1000, .ticket_ttl_ms = TICKET_MS
+        .is_local = true, .margin_ms = 0, .claim_ms = 1000, .poll_ms = 1000, .ticket_ttl_ms = TICKET_MS
     };
 }
 

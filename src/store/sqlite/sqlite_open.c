@@ -263,9 +263,11 @@ static struct belay_store_capabilities sqlite_capabilities(struct belay_store *b
     bool vouches = wake_ready(store);
     bool owns = store->own_fd >= 0; /* what it grants is for processes that come back after it */
 
-    return (struct belay_store_capabilities){
-        .margin_ms = 0, .claim_ms = 1000, .poll_ms = 250, .ticket_ttl_ms = vouches || owns ? 60000 : 3000
-    };
+    return (struct belay_store_capabilities){ .is_local = true,
+                                              .margin_ms = 0,
+                                              .claim_ms = 1000,
+                                              .poll_ms = 250,
+                                              .ticket_ttl_ms = vouches || owns ? 60000 : 3000 };
 }
 
 static const struct belay_store_ops sqlite_ops = {
