@@ -1,16 +1,19 @@
 /*
- * belay: one deploy, build, migration or database stop at a time.
+ * belay: distributed locks for deployments, builds, migrations and database stops.
  *
- * This header is the public interface of libbelay, and its manual. Beside it are
- * belay/state.h (deployment state), belay/shared_db.h (shared databases), and, for who
- * brings a store of their own, belay/store.h and belay/blob.h.
+ * This header is the public API of libbelay and its manual. The other public headers:
  *
- * A client is a connection to a store of locks. A lock has a key, and at most
- * one holder at a time; the holder has a lease, which ends by itself unless it
- * is renewed, and a token, which is greater than the token of every earlier
- * holder of that key. Whoever writes under a lock passes the token along, and
- * whoever stores the write refuses a token smaller than one it has seen: then a
- * holder that lost its lock without noticing can do no damage.
+ *     belay/state.h      deployment state: versioned JSON documents with fenced writes
+ *     belay/shared_db.h  stop a shared database only when no application uses it
+ *     belay/store.h      implement your own store of locks
+ *     belay/blob.h       implement your own store of deployment state
+ *
+ * A client is a connection to a store of locks. A lock has a key and at most one
+ * holder at a time. The holder has a lease, which expires unless it is renewed, and
+ * a fencing token, which is greater than the token of every earlier holder of that
+ * key. The holder sends the token with each write that the lock protects, and the
+ * receiver rejects lower tokens than the highest it has seen. A holder that lost its
+ * lock without noticing therefore does no damage.
  *
  *     struct belay_client *client;
  *     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -29,18 +32,23 @@
  *     belay_client_close(client);
  *     belay_error_release(&err);
  *
- * The library keeps no global state, never prints, never exits, and installs no
- * signal handler. What an out_ parameter points to is written on BELAY_OK only.
- * A _free() or _close() of NULL does nothing. A struct with a struct_size is
- * begun with its ..._INIT, so that a later library knows what an earlier program
- * has filled in.
+ * Conventions:
  *
- * A client may be used by several threads, a lock by one at a time, but for
- * belay_lock_is_mine() and belay_lock_deadline_boot_ms(), which any thread may
- * ask. A configuration is only read, by any number. Times whose names
- * end in _unix_ms are wall-clock milliseconds since 1970, for people to read;
- * no decision is made by them. Times that end in _boot_ms are milliseconds of
- * this machine's CLOCK_BOOTTIME, which counts suspension and is never set.
+ * - The library has no global state. It never prints, never exits and installs no
+ *   signal handlers.
+ * - out_ parameters are written on BELAY_OK only.
+ * - _free() and _close() accept NULL.
+ * - Initialize a struct that has a struct_size with its ..._INIT macro: the size tells
+ *   a newer library which fields an older program has set.
+ * - Strings are UTF-8 and end in '\0'.
+ *
+ * Threads: any number of threads may share a client or a configuration. A lock is for
+ * one thread at a time, except for belay_lock_is_mine(), belay_lock_deadline_boot_ms(),
+ * belay_lock_key(), belay_lock_id() and belay_lock_token(), which any thread may call.
+ *
+ * Clocks: times that end in _unix_ms are wall-clock milliseconds since 1970, for
+ * display; no decision depends on them. Times that end in _boot_ms are milliseconds of
+ * this machine's CLOCK_BOOTTIME, which includes suspension and is never set back.
  */
 #ifndef BELAY_H
 #define BELAY_H
@@ -59,14 +67,14 @@ extern "C" {
 #define BELAY_API
 #endif
 
-/* Limits on what a caller may say; one byte or one entry more is BELAY_INVALID. */
+/* Limits on arguments; a value beyond its limit is BELAY_INVALID. */
 enum {
     BELAY_KEY_MAX = 512,         /* bytes of a key, UTF-8, no control characters */
     BELAY_ID_MAX = 64,           /* bytes of a lock id: letters, digits, '-', '_', '.' */
     BELAY_OWNER_MAX = 256,       /* bytes of an owner or an owner's name */
     BELAY_META_MAX = 64,         /* entries of metadata */
-    BELAY_META_NAME_MAX = 128,   /* bytes of the name of one */
-    BELAY_META_VALUE_MAX = 4096, /* bytes of its value */
+    BELAY_META_NAME_MAX = 128,   /* bytes of an entry's name */
+    BELAY_META_VALUE_MAX = 4096, /* bytes of an entry's value */
     BELAY_REASON_MAX = 1024,     /* bytes of a reason */
     BELAY_QUEUE_MAX = 10000,     /* waiters for one key */
     BELAY_TTL_MIN_MS = 100
@@ -76,41 +84,41 @@ enum {
 
 /* ---- errors ------------------------------------------------------------ */
 
-/* Told apart by what the caller does next. */
+/* One code for each thing that a caller can do next. */
 enum belay_code {
     BELAY_OK = 0,
-    BELAY_HELD,          /* somebody else has the lock: wait, or give up */
-    BELAY_LOST,          /* the lease is over: stop at once */
-    BELAY_NOT_HOLDER,    /* the lock id is not the present holder's: nothing was changed */
-    BELAY_ID_USED,       /* the lock id had its acquisition, which is over: take a new id */
-    BELAY_NOT_FOUND,     /* there is no such thing */
-    BELAY_NOT_PERMITTED, /* one may not do that */
-    BELAY_INVALID,       /* an argument is wrong; the text says which, and what would be right */
-    BELAY_BAD_CONTENT,   /* a file does not contain what it should */
+    BELAY_HELD,          /* another client holds the lock: wait or give up */
+    BELAY_LOST,          /* the lease has expired or the lock was ended: stop at once */
+    BELAY_NOT_HOLDER,    /* the lock id is not the current holder's; nothing was changed */
+    BELAY_ID_USED,       /* this lock id has acquired the lock before and no longer holds it: use a new id */
+    BELAY_NOT_FOUND,     /* the lock, state, application or file does not exist */
+    BELAY_NOT_PERMITTED, /* the credential, or the permissions of a file, do not allow it */
+    BELAY_INVALID,       /* an argument is wrong; the text says which, and what is valid */
+    BELAY_BAD_CONTENT,   /* a file or document is damaged, or has another format */
     BELAY_CONFIG,        /* the configuration is wrong */
-    BELAY_UNREACHABLE,   /* the store did not answer, and surely nothing happened */
+    BELAY_UNREACHABLE,   /* the store did not answer, and nothing was changed */
     BELAY_UNKNOWN,       /* it may have happened: repeat with the same lock id to find out */
     BELAY_CANCELLED,     /* belay_cancel_request() ended the wait */
     BELAY_BUSY,          /* another operation with this lock id is in progress: try again later */
     BELAY_NO_MEMORY,
     BELAY_BUG,       /* libbelay contradicts itself; please report it */
-    BELAY_REFUSED,   /* between the library and a store only: a condition did not hold */
-    BELAY_REDIRECTED /* the same: its locks are to be asked for elsewhere, at a server or without it */
+    BELAY_REFUSED,   /* from stores and the registry: a condition of the write did not hold */
+    BELAY_REDIRECTED /* from stores only: a server has started or stopped owning the file */
 };
 
-/* A short name in lower case, such as "lock_held"; the codes of the HTTP API. */
+/* The code as the HTTP API writes it, such as "lock_held". */
 BELAY_API const char *belay_code_name(enum belay_code code);
 
 struct belay_info;
 
 /*
- * What went wrong, in the caller's storage. Every function that takes one also
- * takes NULL. It may be reused without being released in between.
+ * Why a function failed, in the caller's storage. Every `err` parameter may be NULL.
+ * One struct can be passed to many calls; release it once, after the last.
  */
 struct belay_error {
     enum belay_code code;
     char text[700];            /* one line, lower case, no full stop */
-    struct belay_info *holder; /* owned; who is in the way, or NULL */
+    struct belay_info *holder; /* owned; the holder that blocks the caller, or NULL */
 };
 #define BELAY_ERROR_INIT                                                                                     \
     {                                                                                                        \
@@ -119,15 +127,15 @@ struct belay_error {
 
 BELAY_API void belay_error_release(struct belay_error *err);
 
-/* Who holds the lock that could not be had; NULL if that is not known. */
+/* The holder of the lock that could not be acquired, borrowed from `err`; NULL: not known. */
 BELAY_API const struct belay_info *belay_error_holder(const struct belay_error *err);
 
-/* ---- what a lock looks like -------------------------------------------- */
+/* ---- locks as the store has them --------------------------------------- */
 
 enum belay_status {
-    BELAY_STATUS_NONE, /* locking is switched off: nobody holds anything */
+    BELAY_STATUS_NONE, /* locking is disabled: there is no holder */
     BELAY_STATUS_ACTIVE,
-    BELAY_STATUS_EXPIRED, /* the lease ended, nobody has taken the lock since */
+    BELAY_STATUS_EXPIRED, /* the lease ended, and no client has acquired the lock since */
     BELAY_STATUS_RELEASED
 };
 
@@ -146,41 +154,41 @@ struct belay_meta {
     const char *value;
 };
 
-/* One that waits for a lock, in the order in which they will get it. */
+/* A client in the queue. Waiters are in the order in which they get the lock. */
 struct belay_waiter {
-    char *key; /* what it waits for: the lock's key, or a key below it */
+    char *key; /* the key it waits for: the lock's own, or one below it in the hierarchy */
     char *locked_by;
     char *locked_by_name;
     int64_t since_unix_ms;
 };
 
-/* A lock as it stands in the store. Strings are never NULL unless it says so. */
+/* A lock as it is in the store. Strings are not NULL unless a field says so. */
 struct belay_info {
     char *key;
-    char *lock_id;  /* NULL if it is not ours to know */
-    uint64_t token; /* 0: none, as on stores that have no fencing tokens */
+    char *lock_id;  /* NULL: not disclosed to this client */
+    uint64_t token; /* 0: none; some stores have no fencing tokens */
     char *locked_by;
     char *locked_by_name;
     enum belay_status status;
     enum belay_outcome outcome;
     int64_t locked_at_unix_ms;
     int64_t expires_at_unix_ms;
-    int64_t released_at_unix_ms;    /* 0 while it is not released */
-    int64_t last_heartbeat_unix_ms; /* 0 if it declared no heartbeat */
+    int64_t released_at_unix_ms;    /* 0: not released */
+    int64_t last_heartbeat_unix_ms; /* 0: the holder declared no heartbeat */
     int64_t ttl_ms;
-    int64_t expires_in_ms; /* by the store's clock; 0 once it is over */
-    int64_t valid_for_ms;  /* how long its holder may rely on it, counted from before the call (or the
-                              request to a server) that brought this: less than expires_in_ms by what
-                              clocks may differ. -1: not known; only for what a holder asks itself,
-                              to acquire, adopt and renew. */
-    bool is_stale;         /* it declared a heartbeat and has missed it for long */
+    int64_t expires_in_ms; /* by the store's clock; 0: expired */
+    int64_t valid_for_ms;  /* how long the holder may rely on the lock, counted from before the call or
+                              the request that returned this: expires_in_ms less the difference that
+                              clocks may have. -1: not known. Known only to the holder, after it
+                              acquires, adopts or renews. */
+    bool is_stale;         /* the holder declared a heartbeat and has missed it for stale_after_ms */
     struct belay_meta *metadata;
     size_t n_metadata;
     struct belay_waiter *waiters;
     size_t n_waiters;
-    char *acquired_by; /* the credential that acquired it: the name of a server's token. NULL: none, as for a
-                          local command, or the store has no place for it. Unlike locked_by and
-                          locked_by_name it is not chosen by the client. */
+    char *acquired_by; /* the credential that acquired the lock: the name of a server's token. The client
+                          cannot choose it, unlike locked_by and locked_by_name. NULL: a local command
+                          acquired it, or the store does not record it. */
 };
 
 BELAY_API void belay_info_free(struct belay_info *info);
@@ -188,27 +196,31 @@ BELAY_API void belay_info_free(struct belay_info *info);
 /* ---- configuration ----------------------------------------------------- */
 
 /*
- * A configuration file and the environment, read once. Flags of a program beat
- * the environment, the environment beats the file, the file beats the defaults.
+ * A configuration file and the environment, read once. Command-line options override
+ * the environment, the environment overrides the file, the file overrides the defaults.
  */
 struct belay_config;
 
 /*
- * Read the configuration. `path` names the file, and if it is NULL the variable
- * BELAY_CONFIG does. If neither does, $XDG_CONFIG_HOME/belay/config.yaml is read,
- * or /etc/belay/config.yaml if that is not there, and over it ./belay.yaml, which
- * may define profiles and nothing else: a checkout must not redirect locks or run
- * code. BELAY_CONFIG for a file that is wrong; the text names the line and, for
- * a name it does not know, the nearest.
+ * Read the configuration; free it with belay_config_free().
+ *
+ * The file is `path` or, if that is NULL, the value of the variable BELAY_CONFIG. With
+ * neither, it is $XDG_CONFIG_HOME/belay/config.yaml or, if that does not exist,
+ * /etc/belay/config.yaml; then ./belay.yaml is read as well. ./belay.yaml may only
+ * define profiles, so that a checked-out repository can neither redirect locks nor run
+ * code.
+ *
+ * BELAY_CONFIG: a file has an error. The text names the line and, for an unknown name,
+ * the most similar known one.
  */
 BELAY_API enum belay_code belay_config_load(const char *path, struct belay_config **out_config,
                                             struct belay_error *err);
 BELAY_API void belay_config_free(struct belay_config *config);
 
-/* The file that was read, of two the one that is not in the working directory; NULL: there was none. */
+/* The file that was read, not counting ./belay.yaml; NULL: none. */
 BELAY_API const char *belay_config_path(const struct belay_config *config);
 
-/* One value in force and where it came from, as `belay config show` prints. */
+/* An effective setting and its origin, as `belay config show` prints them. */
 struct belay_setting {
     const char *name; /* dotted, such as "profiles.build.ttl" */
     const char *value;
@@ -216,10 +228,10 @@ struct belay_setting {
 };
 BELAY_API size_t belay_config_count(const struct belay_config *config);
 BELAY_API struct belay_setting belay_config_setting(const struct belay_config *config, size_t i);
-/* The value of a setting by its dotted name, such as "profiles.build.components.0"; NULL if there is none. */
+/* The value of a setting by its dotted name, such as "profiles.build.components.0"; NULL: not set. */
 BELAY_API const char *belay_config_get(const struct belay_config *config, const char *name);
 
-/* A named set of defaults for lock options. Values that are not set are 0. */
+/* A named set of defaults for lock options. 0: not set. */
 struct belay_profile {
     const char *name;
     int64_t ttl_ms;
@@ -230,13 +242,13 @@ struct belay_profile {
     bool reentrant;
     const char *key_template; /* NULL: none */
 };
-/* BELAY_INVALID, which lists those there are, if there is none of that name. Borrows from `config`. */
+/* Find a profile by name. BELAY_INVALID lists the known profiles. Its strings are borrowed from `config`. */
 BELAY_API enum belay_code belay_config_profile(const struct belay_config *config, const char *name,
                                                struct belay_profile *out_profile, struct belay_error *err);
 
-/* The parts a key can be made of instead of being typed in full. */
+/* The parts of a key, to build one instead of typing it in full. */
 struct belay_key_parts {
-    const char *profile; /* NULL: none named */
+    const char *profile; /* NULL: none */
     const char *stack;
     const char *environment;
     const char *service;
@@ -244,50 +256,53 @@ struct belay_key_parts {
 };
 
 /*
- * Make the key that the parts name: `stack` with `environment` and perhaps
- * `service` or `component`, or `component` with `environment` and a profile
- * that has a key template. BELAY_INVALID says which part is wrong or missing
- * and what is allowed. The caller frees *out_key with free().
+ * Build a key from its parts. Either `stack` and `environment`, with an optional
+ * `service` or `component`; or `component`, `environment` and a profile that has a key
+ * template. BELAY_INVALID says which part is wrong or missing and which values are
+ * valid. The caller frees *out_key with free().
  */
 BELAY_API enum belay_code belay_key_make(const struct belay_config *config,
                                          const struct belay_key_parts *parts, char **out_key,
                                          struct belay_error *err);
 
-/* Check a key that was typed in full, for a profile (or NULL). BELAY_INVALID says what is wrong with it. */
+/* Check a key that was typed in full. `profile` may be NULL. BELAY_INVALID says what is wrong with the key. */
 BELAY_API enum belay_code belay_key_check(const struct belay_config *config, const char *profile,
                                           const char *key, struct belay_error *err);
 
 /*
- * The profile of a lock that is to be taken. A key that has the form of a
- * profile's template is that profile's lock: BELAY_INVALID if its lists do not
- * allow the key. `profile` is the one that the caller names, or NULL; one with
- * another template is refused. With NULL it is the key's own ("stack" for a
- * stack's key), or one whose name is NULL. Borrows from `config`.
+ * Find the profile that applies to a key.
+ *
+ * A key that matches the key template of a profile belongs to that profile, and is
+ * BELAY_INVALID if a part is not in the profile's lists. `profile` names the profile to
+ * use, or is NULL. A named profile that has a key template is BELAY_INVALID for a key that
+ * belongs to another profile. With NULL the result is the profile that the key belongs to ("stack"
+ * for a key of a stack), or one whose name is NULL. Its strings are borrowed from
+ * `config`.
  */
 BELAY_API enum belay_code belay_key_profile(const struct belay_config *config, const char *profile,
                                             const char *key, struct belay_profile *out_profile,
                                             struct belay_error *err);
 
 /*
- * The keys above `key`, nearest first: a lock on one of them excludes a lock on
- * `key` and the other way round. Returns how many there are. The caller frees
- * each with free(); one is NULL if there was no memory for it.
+ * The ancestors of `key` in the hierarchy, nearest first. A lock on an ancestor and a
+ * lock on `key` exclude each other. Returns how many there are. The caller frees each
+ * with free(); an entry is NULL if memory ran out.
  */
 enum { BELAY_ANCESTORS_MAX = 2 };
 BELAY_API size_t belay_key_ancestors(const struct belay_config *config, const char *key,
                                      char *out_keys[BELAY_ANCESTORS_MAX]);
 
-/* What a key says by its form, for who counts and groups locks. Names that it does not have are "". */
+/* The parts that a key contains, to group locks by. A part that the key does not have is "". */
 struct belay_parsed_key {
-    const char *level;   /* "stack", "service", "component", or "key" for one that says nothing */
-    const char *profile; /* borrowed from `config`; the one whose template it fits; "" */
+    const char *level;   /* "stack", "service", "component", or "key": none of these */
+    const char *profile; /* borrowed from `config`: the profile whose template matches */
     char stack[BELAY_KEY_MAX + 1];
     char environment[BELAY_KEY_MAX + 1];
 };
 BELAY_API void belay_key_parse(const struct belay_config *config, const char *key,
                                struct belay_parsed_key *out_form);
 
-/* "1h30m", "250ms" to milliseconds; false if it is not a duration. */
+/* Parse a duration, such as "1h30m" or "250ms". False: not a duration. */
 BELAY_API bool belay_parse_duration(const char *text, int64_t *out_ms);
 
 /* ---- events ------------------------------------------------------------ */
@@ -295,11 +310,11 @@ BELAY_API bool belay_parse_duration(const char *text, int64_t *out_ms);
 enum belay_level { BELAY_LEVEL_INFO, BELAY_LEVEL_WARNING };
 
 /*
- * One thing that happened to a lock. Everything that happens is one event;
- * stores that can keep them do so in the same transaction.
+ * A change of a lock. Every change is one event; a store that keeps events writes the
+ * event in the same transaction as the change.
  */
 struct belay_event {
-    uint64_t id; /* grows; 0 if the store keeps no events */
+    uint64_t id; /* increases; 0: the store keeps no events */
     int64_t at_unix_ms;
     enum belay_level level;
     const char *type; /* "lock.acquired", "lock.released", "wait.began", ... */
@@ -308,17 +323,17 @@ struct belay_event {
     uint64_t token;
     const char *locked_by;
     const char *locked_by_name;
-    const char *by;      /* who did it, if not the holder; NULL */
-    const char *reason;  /* NULL */
-    int64_t duration_ms; /* how long it was held or waited for; -1: does not apply. As on_event
-                            is told of "lock.acquired": how long that took; of "lock.renewed": how
-                            long it has been held. */
+    const char *by;      /* who made the change, if not the holder; NULL: the holder */
+    const char *reason;  /* NULL: none */
+    int64_t duration_ms; /* how long the lock was held or waited for; -1: does not apply. In on_event
+                            only: how long acquiring took ("lock.acquired"), or how long the lock has
+                            been held ("lock.renewed"). */
     const struct belay_meta *metadata;
     size_t n_metadata;
-    int64_t commit_us; /* for on_event: how long the store took to do it; 0: not known */
+    int64_t commit_us; /* in on_event only: how long the store took; 0: not known */
 };
 
-/* Return false to stop. */
+/* Return false to stop. `event` is borrowed. */
 typedef bool (*belay_event_fn)(void *context, const struct belay_event *event);
 
 /* ---- clients ----------------------------------------------------------- */
@@ -329,26 +344,26 @@ enum { BELAY_TRACEPARENT_SIZE = 56 };
 
 struct belay_client_options {
     size_t struct_size;
-    const char *store_url;             /* NULL: what the configuration says */
-    const struct belay_config *config; /* borrowed while the client lives; NULL: as
-                                          belay_config_load(NULL) finds it */
-    /* Called for every event this client causes, by the thread that caused it. */
+    const char *store_url;             /* NULL: as configured */
+    const struct belay_config *config; /* borrowed until the client is closed; NULL: the client calls
+                                          belay_config_load(NULL) itself */
+    /* Called for each event that this client causes, in the thread that caused it. */
     void (*on_event)(void *context, const struct belay_event *event);
-    /* Called for what a person should know but no caller acts upon; one line. */
+    /* Called with one line of text that a person should see; no action is needed. */
     void (*on_warning)(void *context, const char *text);
     void *context;
     /*
-     * For a server: while this client is open, an embedded store's file is its
-     * alone. Other clients of the file, whether opened before or after, reach
-     * it through the socket that belay_client_socket() names. Everything is then
-     * in memory as well, and changes are on disk only after belay_client_sync(),
-     * once for many. For one thread, with calls.
+     * For servers: own the file of an embedded store while this client is open. Other
+     * clients of the file, opened before or after, use the socket that
+     * belay_client_socket() names. The store is kept in memory as well. Commits reach
+     * the disk with belay_client_sync() only, which batches many of them into one
+     * fsync. Use such a client from one thread, with belay_async_*.
      */
     bool owns_file;
     /*
-     * For who traces: asked before each request to a server that is about a lock
-     * id, by the thread that sends it. Writes the W3C traceparent to go with it:
-     * the span of the acquisition or, if `is_held`, of the holding. False: none.
+     * For tracing: called before each request to a server that names a lock id, in the
+     * thread that sends it. Writes the W3C traceparent to send: that of the span of the
+     * acquisition or, if `is_held`, of the holding. Returns false to send none.
      */
     bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
 };
@@ -358,114 +373,119 @@ struct belay_client_options {
     }
 
 /*
- * Open the store that options->store_url names: "sqlite:PATH", "dynamodb:TABLE",
- * or "http://HOST:PORT" or "https://HOST:PORT" of a belay server. An embedded one
- * is made if there is none. `options` may be NULL.
+ * Open a store: "sqlite:PATH", "dynamodb:TABLE", or the URL of a belay server,
+ * "http://HOST:PORT" or "https://HOST:PORT". An SQLite file is created if it does not
+ * exist. A store on the network is contacted by the first operation, not here. `options`
+ * may be NULL. Close the client with belay_client_close() after freeing its locks.
  *
- * BELAY_INVALID if the URL is wrong, BELAY_CONFIG if the configuration is,
- * BELAY_BAD_CONTENT if the file is something else, and BELAY_UNREACHABLE or
- * BELAY_NOT_PERMITTED if it cannot be used. A store on the network is not asked
- * before it is needed. End it with belay_client_close(), after its locks.
+ * BELAY_INVALID: the URL is wrong. BELAY_CONFIG: the configuration is wrong.
+ * BELAY_BAD_CONTENT: the file is not a lock database. BELAY_UNREACHABLE,
+ * BELAY_NOT_PERMITTED: the file cannot be used.
  */
 BELAY_API enum belay_code belay_client_open(const struct belay_client_options *options,
                                             struct belay_client **out_client, struct belay_error *err);
 BELAY_API void belay_client_close(struct belay_client *client);
 
-/* The store's URL as it was understood, fit for BELAY_STORE. */
+/* The store's URL in full, as BELAY_STORE takes it. Lives as long as the client. */
 BELAY_API const char *belay_client_store_url(const struct belay_client *client);
 
 /*
- * The id of the store, which is kept in it: the same through whichever URL it is
- * reached, another one for every other store. Deployment states are bound to it
- * (belay/state.h). The first call may ask the store; the text lives as long as the
- * client. BELAY_CONFIG if the store has none.
+ * The id of the store, which is kept in the store: the same under every URL of the
+ * store, and different for every other store. Deployment states are bound to it
+ * (belay/state.h). The first call may contact the store. *out_id lives as long as the
+ * client. BELAY_CONFIG: this store has no id.
  */
 enum { BELAY_STORE_ID_SIZE = 768 };
 BELAY_API enum belay_code belay_client_store_id(struct belay_client *client, const char **out_id,
                                                 struct belay_error *err);
 
 /*
- * With owns_file: the socket at which the clients of *out_file look for its
- * server. Who may write the file should be able to connect. NULL: there is none.
+ * With owns_file: the path of the Unix socket at which other clients of *out_file expect
+ * its server. Every user who may write the file should be able to connect to it. NULL:
+ * none.
  */
 BELAY_API const char *belay_client_socket(const struct belay_client *client, const char **out_file);
 
 /*
- * The process that serves this client's file, through which its last call went;
- * 0: none did. (A server named by its URL is not meant.)
+ * The process id of the server that owns this client's file, if the last operation went
+ * through it; 0: no server. Does not apply to a server that the store URL names.
  */
 BELAY_API long belay_client_server_pid(struct belay_client *client);
 
 /*
- * False when the kill switch (BELAY_DISABLED=1, locking_enabled: false) is on. Then
- * every lock is granted at once and protects nothing; belay_wait_until_free() returns, and
- * renewing and releasing succeed whatever the store says, also without a store. The
- * ids of locks that are granted without one of the caller's begin with
- * "unprotected-"; they can be released, and not renewed, when locking is on again.
+ * False while locking is disabled (BELAY_DISABLED=1, or locking_enabled: false). Then
+ * every acquisition succeeds at once and protects nothing, belay_wait_until_free()
+ * returns at once, and renewals and releases succeed whatever the store answers, even
+ * without a store. A lock granted without an id of the caller gets an id that begins
+ * with "unprotected-". Once locking is enabled again, such a lock can be released but not
+ * renewed.
  */
 BELAY_API bool belay_client_locking_enabled(const struct belay_client *client);
 
 /*
- * Ends waits from another thread, or from a signal handler: they return
- * BELAY_CANCELLED, belay_watch() BELAY_OK. Once requested it stays so. It must
- * outlive the calls that it is given to.
+ * Cancels waits from another thread or a signal handler: they return BELAY_CANCELLED,
+ * belay_watch() returns BELAY_OK. A request is permanent. Free a belay_cancel only after
+ * the calls that use it have returned.
  */
 struct belay_cancel;
 BELAY_API struct belay_cancel *belay_cancel_new(void); /* NULL: no memory */
 BELAY_API void belay_cancel_free(struct belay_cancel *cancel);
 BELAY_API void belay_cancel_request(struct belay_cancel *cancel); /* async-signal-safe */
 
-/* ---- holding a lock ---------------------------------------------------- */
+/* ---- acquiring and holding a lock -------------------------------------- */
 
 struct belay_lock;
 
-/* What a waiting caller may want to show. */
+/* The progress of a wait, for display. */
 struct belay_wait_info {
-    const struct belay_info *holder; /* who is in the way */
-    size_t position;                 /* how many wait before us */
+    const struct belay_info *holder; /* borrowed; the holder that blocks the caller; NULL: not known */
+    size_t position;                 /* waiters ahead in the queue */
     int64_t waited_ms;
-    int64_t retry_ms; /* when we look again unless woken sooner */
-    int attempt;      /* how often we have tried */
+    int64_t retry_ms; /* time until the next attempt, unless the waiter is woken sooner */
+    int attempt;      /* attempts so far */
 };
 
 struct belay_lock_options {
     size_t struct_size;
-    int64_t ttl_ms;         /* how long the lease lasts without a renewal; 0: as the profile says
-                               whose lock the key is by its form, else ten minutes */
-    int64_t wait_ms;        /* how long to wait for the lock; 0: not at all */
-    int attempts;           /* give up after so many tries; 0: no such limit. With wait_ms,
-                        whichever ends first; without, the tries alone end it. */
-    int64_t heartbeat_ms;   /* renew this often in the background, or more often where the lease would
-                               not leave time for it (belay_lock_heartbeat_ms()); 0: never */
-    int64_t stale_after_ms; /* flagged as stale without a heartbeat for so long; 0: four of them */
-    const char *owner;      /* NULL: unique to this acquisition */
-    const char *owner_name; /* for people; NULL: user@host */
-    const char *correlation_id;
+    int64_t ttl_ms;             /* length of the lease; 0: that of the profile that the key belongs to,
+                               else ten minutes */
+    int64_t wait_ms;            /* how long to wait for the lock; 0: do not wait; BELAY_WAIT_FOREVER */
+    int attempts;               /* give up after this many attempts; 0: no limit. With wait_ms, the first
+                               limit that is reached ends the wait; without it, attempts alone do. */
+    int64_t heartbeat_ms;       /* renew this often in the background, or more often if the lease is too
+                               short for it (belay_lock_heartbeat_ms()); 0: never */
+    int64_t stale_after_ms;     /* show the lock as stale this long after the last heartbeat; 0: four
+                               heartbeats */
+    const char *owner;          /* who holds the lock, for programs; NULL: unique to this acquisition */
+    const char *owner_name;     /* the same for people; NULL: user@host */
+    const char *correlation_id; /* kept with the metadata; NULL: none */
     const struct belay_meta *metadata;
     size_t n_metadata;
-    /* NULL: a fresh one. Give one to be able to repeat an acquire whose answer was lost. */
+    /* NULL: a new one. Set it to be able to repeat an acquisition whose answer was lost. */
     const char *lock_id;
-    bool reentrant;       /* the same owner (and credential) gets its live lock again, same id and token */
-    bool durable;         /* nobody's process: it survives this one, and a restart of the machine */
-    bool stepped_backoff; /* retry after 5, 10, 30, 60 s instead of exponentially */
+    bool reentrant;       /* an owner that holds the lock, with the same credential, gets it again: same id
+                             and token */
+    bool durable;         /* the lock is not tied to this process: it survives the process and a restart
+                             of the machine, and is on disk before the call returns */
+    bool stepped_backoff; /* retry after 5, 10, 30 and then every 60 s instead of exponentially */
     bool defer_heartbeat; /* no heartbeat and no on_lost before belay_lock_start_heartbeat() */
     /*
-     * Called once, by a thread of the library, when the lease is lost or can no
-     * longer be proved: before anyone else can have the lock, while this
-     * process runs and nobody forced it. If somebody else has ended the lock,
-     * at once on an embedded store and through a server, and within 10 s on
-     * others, whatever the heartbeat. Must not block and must not call back
-     * into this lock.
+     * Called once, in a thread of the library, when the lease is lost or can no longer be
+     * proved: before another client can acquire the lock, unless this process was
+     * stopped or the lock was released by force. When another client ends the lock, the
+     * call comes at once on an embedded store and through a server, and within 10 s on
+     * other stores, whatever the heartbeat is. Must not block. Of the lock it may only
+     * use the functions that any thread may call.
      */
     void (*on_lost)(void *context, struct belay_lock *lock, const char *why);
-    /* Called when a wait begins and whenever what it shows has changed. */
+    /* Called when a wait begins and whenever its progress changes. */
     void (*on_waiting)(void *context, const struct belay_wait_info *waiting);
     void *context;
     struct belay_cancel *cancel;
     /*
-     * For a program that acquires on behalf of others, as `belay serve` does: the credential that it has
-     * authenticated. Kept with the lock; re-entry, a repeated lock_id and a place in the queue are for the
-     * same credential only. NULL: none.
+     * For a program that acquires for others, as `belay serve` does: the credential that
+     * it has authenticated. Kept with the lock. Re-entry, a repeated lock_id and a place in
+     * the queue are then for the same credential only. NULL: none.
      */
     const char *acquired_by;
 };
@@ -475,220 +495,221 @@ struct belay_lock_options {
             false, false, NULL, NULL, NULL, NULL, NULL                                                       \
     }
 
-/* Fill what is not set in `options` from a profile. */
+/* Set the options that are 0 to the values of a profile. */
 BELAY_API void belay_profile_apply(const struct belay_profile *profile, struct belay_lock_options *options);
 
 /*
- * Acquire the lock `key`, waiting at most options->wait_ms for it, in the order
- * of arrival.
+ * Acquire the lock `key`. If it is held, wait in the queue for at most options->wait_ms.
+ * Waiters get the lock in the order of arrival. `options` may be NULL. On BELAY_OK the
+ * caller owns *out_lock: release it with belay_lock_release(), then free it with
+ * belay_lock_free().
  *
- * Returns BELAY_HELD if somebody else still has it then; belay_error_holder()
- * says who. After BELAY_UNKNOWN the store may show us as the holder: acquire
- * again with the same options->lock_id to find out. On BELAY_OK the caller owns
- * *out_lock, ends it with belay_lock_release() and then belay_lock_free().
+ * BELAY_HELD: another client still holds the lock; belay_error_holder() says which.
+ * BELAY_UNKNOWN: the store may have granted the lock; acquire again with the same
+ * options->lock_id to find out.
  *
- * With locking switched off it succeeds at once with a lock that protects
- * nothing: belay_lock_is_protected() is false.
+ * With locking disabled this succeeds at once with a lock that protects nothing:
+ * belay_lock_is_protected() is false.
  */
 BELAY_API enum belay_code belay_lock_acquire(struct belay_client *client, const char *key,
                                              const struct belay_lock_options *options,
                                              struct belay_lock **out_lock, struct belay_error *err);
 
 /*
- * Take over a lock that somebody acquired for us and whose id we were given.
- * The id is exchanged for a new id and token, so that of two who were given the
- * same id one succeeds; the other gets BELAY_NOT_HOLDER. options->wait_ms and
- * attempts have no meaning here; options->owner NULL keeps the owner. The caller
- * owns *out_lock as after belay_lock_acquire().
+ * Take over a lock that another process has acquired, by its lock id. The lock gets a new
+ * id and a new token, so that of two processes with the same id only one succeeds; the
+ * other gets BELAY_NOT_HOLDER. options->wait_ms and attempts are ignored. With
+ * options->owner NULL the owner stays. The caller owns *out_lock, as after
+ * belay_lock_acquire().
  */
 BELAY_API enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, const char *lock_id,
                                            const struct belay_lock_options *options,
                                            struct belay_lock **out_lock, struct belay_error *err);
 
 /*
- * Start to look after a lock that was acquired with defer_heartbeat: heartbeats, and
- * on_lost. They take threads, which cost a short job more than its lock does;
- * to be called well before the first heartbeat is due. Doing it again is not an
- * error.
+ * Start the heartbeat and on_lost of a lock that was acquired with defer_heartbeat. They
+ * need threads, which cost a short job more than its lock does. Call this well before
+ * the first heartbeat is due. Calling it again has no effect.
  */
 BELAY_API enum belay_code belay_lock_start_heartbeat(struct belay_lock *lock, struct belay_error *err);
 
 /*
- * Renew the lease now, for its whole ttl. BELAY_LOST if it is over. After
- * BELAY_UNREACHABLE and BELAY_UNKNOWN the lock is ours until its deadline.
+ * Renew the lease now, for its full ttl. BELAY_LOST: the lease is over. After
+ * BELAY_UNREACHABLE and BELAY_UNKNOWN the lock is still held until its deadline.
  */
 BELAY_API enum belay_code belay_lock_renew(struct belay_lock *lock, struct belay_error *err);
 
 /*
- * End the lock. Doing it again is not an error. BELAY_LOST if it was lost
- * before, in which case nothing was changed. A re-entered lock only stops
- * being used here: the outermost holder ends it. The lock must still be freed.
+ * Release the lock; the caller still frees it. Releasing again is not an error.
+ * BELAY_LOST: the lock was lost before, and nothing was changed. Releasing a re-entered
+ * lock has no effect on the store: the outermost holder releases it.
  */
 BELAY_API enum belay_code belay_lock_release(struct belay_lock *lock, enum belay_outcome outcome,
                                              struct belay_error *err);
 
-/* Stop the heartbeat and forget the lock, which stays in the store until its lease ends. */
+/* Stop the heartbeat and free the memory. A lock that was not released stays held until its lease ends. */
 BELAY_API void belay_lock_free(struct belay_lock *lock);
 
 BELAY_API const char *belay_lock_key(const struct belay_lock *lock);
-BELAY_API const char *belay_lock_id(const struct belay_lock *lock); /* NULL if unprotected */
-BELAY_API uint64_t belay_lock_token(const struct belay_lock *lock); /* 0 if there is none */
+BELAY_API const char *belay_lock_id(const struct belay_lock *lock); /* NULL: unprotected */
+BELAY_API uint64_t belay_lock_token(const struct belay_lock *lock); /* 0: none */
 BELAY_API bool belay_lock_is_protected(const struct belay_lock *lock);
 BELAY_API bool belay_lock_is_reentered(const struct belay_lock *lock);
 
-/* As it was when it was acquired or last renewed. Borrowed until the next such call; NULL: no memory. */
+/* The lock as of its acquisition or last renewal. Borrowed until the next call of this; NULL: no memory. */
 BELAY_API const struct belay_info *belay_lock_info(struct belay_lock *lock);
 
 /*
- * The moment, on CLOCK_BOOTTIME, from which the lock must not be relied upon.
- * It moves with every renewal, lies before the end of the lease in the store,
- * and is in the past once the lock is lost or released. INT64_MAX for a lock
- * that protects nothing.
+ * The time on CLOCK_BOOTTIME until which the caller may rely on the lock. Each renewal
+ * extends it. It lies before the end of the lease in the store, and in the past once the
+ * lock is lost or released. INT64_MAX: the lock protects nothing.
  */
 BELAY_API int64_t belay_lock_deadline_boot_ms(struct belay_lock *lock);
 
 /*
- * How often the lock is renewed: options.heartbeat_ms, or more often if so rare a
- * heartbeat would come too late for what its lease may be relied upon. 0: never.
+ * The interval of the heartbeat: options.heartbeat_ms, or less if the lease is too short
+ * for that interval. 0: no heartbeat.
  */
 BELAY_API int64_t belay_lock_heartbeat_ms(struct belay_lock *lock);
 
-/* True while the lease can be proved without asking the store. */
+/* True until the deadline; false for a lock that protects nothing. Does not contact the store. */
 BELAY_API bool belay_lock_is_mine(struct belay_lock *lock);
 
-/* ---- by key and lock id, for who keeps no struct belay_lock ------------- */
+/* ---- by key and lock id, without a struct belay_lock -------------------- */
 
 /*
- * These three return BELAY_NOT_HOLDER if the lock is not that id's, and
- * BELAY_NOT_FOUND if nothing is known of the key; after BELAY_UNKNOWN they may be
- * repeated. out_info may be NULL; the caller frees *out_info, which is the lock
- * afterwards.
+ * The next three functions return BELAY_NOT_HOLDER if another lock id holds the lock and
+ * BELAY_NOT_FOUND if the store does not know the key. After BELAY_UNKNOWN they can be
+ * repeated. *out_info is the lock after the change; the caller frees it. out_info may be
+ * NULL.
  */
 
 /*
- * `ttl_ms` 0 keeps the ttl. Where the store does not keep it, it is that of the profile whose
- * key template the key fits, and BELAY_INVALID if there is none. BELAY_LOST if the lease is over.
+ * Renew the lease for `ttl_ms`; 0: for its present ttl. A store that does not keep the
+ * ttl uses that of the profile whose key template matches the key, and returns
+ * BELAY_INVALID if there is none. BELAY_LOST: the lease is over.
  */
 BELAY_API enum belay_code belay_renew(struct belay_client *client, const char *key, const char *lock_id,
                                       int64_t ttl_ms, struct belay_info **out_info, struct belay_error *err);
 
 /*
- * Not an error if it was released before and nobody has taken it since. A store that
- * keeps nothing of a released lock (DynamoDB layouts that delete the item) cannot tell
- * that from one that never was: there it is BELAY_OK, too, and what is not known of it is
- * empty in *out_info.
+ * Release the lock. Not an error if it is already released and no client has acquired it
+ * since. A store that deletes released locks (some DynamoDB layouts) cannot tell a
+ * released lock from one that never existed: it returns BELAY_OK for both, and leaves
+ * unknown fields of *out_info empty.
  */
 BELAY_API enum belay_code belay_release(struct belay_client *client, const char *key, const char *lock_id,
                                         enum belay_outcome outcome, struct belay_info **out_info,
                                         struct belay_error *err);
 
 /*
- * End somebody else's lock: that of `lock_id`, and no later one. `by` and
+ * Release another client's lock: the one that `lock_id` holds, not a later one. `by` and
  * `reason` are recorded.
  */
 BELAY_API enum belay_code belay_force_release(struct belay_client *client, const char *key,
                                               const char *lock_id, const char *by, const char *reason,
                                               struct belay_info **out_info, struct belay_error *err);
 
-/* BELAY_NOT_FOUND if nothing is known of the key. The caller frees *out_info. */
+/* Get a lock. BELAY_NOT_FOUND: the store does not know the key. The caller frees *out_info. */
 BELAY_API enum belay_code belay_get(struct belay_client *client, const char *key,
                                     struct belay_info **out_info, struct belay_error *err);
 
 struct belay_query {
     size_t struct_size;
     const char *prefix;       /* NULL: all */
-    enum belay_status status; /* NONE: active and expired */
-    bool all;                 /* whatever the status */
+    enum belay_status status; /* BELAY_STATUS_NONE: active and expired */
+    bool all;                 /* every status */
     bool stale_only;
     size_t limit;       /* 0: no limit */
-    const char *cursor; /* continue after this key; NULL: from the start */
+    const char *cursor; /* continue after this key; NULL: start at the first */
 };
 #define BELAY_QUERY_INIT                                                                                     \
     {                                                                                                        \
         sizeof(struct belay_query), NULL, BELAY_STATUS_NONE, false, false, 0, NULL                           \
     }
 
-/* Return false to stop. The info is borrowed. */
+/* Return false to stop. `info` is borrowed. */
 typedef bool (*belay_info_fn)(void *context, const struct belay_info *info);
 
 /*
- * Locks in the order of their keys. *out_more (may be NULL): the limit cut it
- * short. What fails after some were told is an error all the same; go on with
- * the last key as the cursor. That `fn` stopped is none.
+ * List locks in the order of their keys. *out_more (may be NULL) is true if the limit
+ * ended the list. An error may come after `fn` was called for some locks; to continue,
+ * pass the last key as the cursor. BELAY_OK if `fn` returned false.
  */
 BELAY_API enum belay_code belay_list(struct belay_client *client, const struct belay_query *query,
                                      belay_info_fn fn, void *context, bool *out_more,
                                      struct belay_error *err);
 
 /*
- * The last `limit` events of one key, oldest first. 0: all that are kept. On a
- * store that keeps none, those in the file that the setting audit.file names;
- * without that BELAY_NOT_FOUND.
+ * The last `limit` events of one key, oldest first; 0: all. If the store keeps no events,
+ * they are read from the file in the setting audit.file; BELAY_NOT_FOUND without one.
  */
 BELAY_API enum belay_code belay_history(struct belay_client *client, const char *key, size_t limit,
                                         belay_event_fn fn, void *context, struct belay_error *err);
 
 /*
- * The events that are kept, of keys that begin with `prefix` (NULL: all), after
- * the event `after_id`, oldest first; with `last` only the last so many (0: all).
- * Does not wait for more: for who has other things to do than belay_watch().
- * BELAY_NOT_FOUND where the store keeps no events, and through a server.
+ * The events after `after_id` of keys that begin with `prefix` (NULL: all), oldest first;
+ * with `last` only that many of the newest (0: all). The non-blocking variant of
+ * belay_watch(). BELAY_NOT_FOUND: the store keeps no events, or is a server.
  */
 BELAY_API enum belay_code belay_events(struct belay_client *client, const char *prefix, uint64_t after_id,
                                        size_t last, belay_event_fn fn, void *context,
                                        struct belay_error *err);
 
 /*
- * Keep the event lock.lost, for a holder elsewhere that has told us so: `event`
- * says of which key, id, token and owner, and why. Nothing else is changed.
+ * Record the event lock.lost for a holder in another process that has reported its loss.
+ * `event` has the key, lock id, token, owner and reason. Nothing else is changed.
  */
 BELAY_API enum belay_code belay_report_lost(struct belay_client *client, const struct belay_event *event,
                                             struct belay_error *err);
 
 /*
- * Events as they happen, of keys that begin with `prefix` (NULL: all), after
- * the event `after_id` (0: from now on), until `fn` returns false or `cancel`.
- * BELAY_NOT_FOUND where the store keeps no events.
+ * Call `fn` for events as they happen, of keys that begin with `prefix` (NULL: all), after
+ * the event `after_id` (0: from now on). Returns when `fn` returns false or `cancel` is
+ * requested. BELAY_NOT_FOUND: the store keeps no events.
  */
 BELAY_API enum belay_code belay_watch(struct belay_client *client, const char *prefix, uint64_t after_id,
                                       belay_event_fn fn, void *context, struct belay_cancel *cancel,
                                       struct belay_error *err);
 
 /*
- * Return when the lock is free to be taken, without taking it. BELAY_HELD after
- * wait_ms; options->on_waiting, context and cancel are used, the rest is not.
+ * Wait until the lock is free, without acquiring it. BELAY_HELD: it was not free within
+ * options->wait_ms. Of the other options only on_waiting, context and cancel are used.
  */
 BELAY_API enum belay_code belay_wait_until_free(struct belay_client *client, const char *key,
                                                 const struct belay_lock_options *options,
                                                 struct belay_error *err);
 
-/* ---- without blocking, for event loops ---------------------------------- */
+/* ---- asynchronous operations, for event loops ---------------------------- */
 
 /*
- * A call is an operation that is under way. belay_client_poll() carries calls
- * out and tells how they ended; nothing happens outside of it. A call that has
- * to wait costs no thread. All of this is for one thread at a time.
+ * A struct belay_async is one operation in progress. All work is done inside
+ * belay_client_poll(), which also calls the callback of each operation that has ended. An
+ * operation that waits needs no thread. Use these functions from one thread at a time, on
+ * a client whose store is not a server.
  */
 struct belay_async;
 
 /*
- * How a call ended, told once, from belay_client_poll(). `info` is the lock as it
- * is now, after BELAY_OK; `err` says why not. Both are borrowed. The call is
- * gone afterwards. New calls may be begun from here.
+ * Called once, from belay_client_poll(), when an operation has ended. `info` is the lock
+ * after BELAY_OK, else NULL; `err` says why the operation failed. Both are borrowed. The
+ * operation no longer exists afterwards. The callback may start new operations.
  */
 typedef void (*belay_async_fn)(void *context, enum belay_code code, const struct belay_info *info,
                                const struct belay_error *err);
 
 /*
- * Begin to acquire. What `options` says is copied; on_lost, on_waiting, cancel
- * and heartbeat threads have no part in it: who holds the lock renews it by
- * belay_async_renew(). BELAY_BUSY while another operation with the same lock id is in
- * progress. *out_call may be NULL.
+ * Start to acquire a lock. `options` is copied; on_lost, on_waiting, cancel and the
+ * heartbeat are not used. Renew the lock with belay_async_renew(). *out_call stays valid
+ * until the callback returns; out_call may be NULL. BELAY_BUSY: another operation with
+ * the same lock id is in progress.
  */
 BELAY_API enum belay_code belay_async_acquire(struct belay_client *client, const char *key,
                                               const struct belay_lock_options *options, belay_async_fn fn,
                                               void *context, struct belay_async **out_call,
                                               struct belay_error *err);
+
+/* The counterparts of belay_lock_adopt(), belay_renew(), belay_release() and belay_force_release(). */
 BELAY_API enum belay_code belay_async_adopt(struct belay_client *client, const char *key, const char *lock_id,
                                             const struct belay_lock_options *options, belay_async_fn fn,
                                             void *context, struct belay_error *err);
@@ -703,95 +724,99 @@ BELAY_API enum belay_code belay_async_force_release(struct belay_client *client,
                                                     belay_async_fn fn, void *context,
                                                     struct belay_error *err);
 
-/*
- * Forget a wait and free the call, whose fn hears nothing more; for who stops.
- * Its place in line stays for a while, for who asks again with the same lock id.
- */
-BELAY_API void belay_async_abandon(struct belay_async *call);
-
-/* End a wait: its fn hears BELAY_CANCELLED in the next turn, unless it has ended before. */
-BELAY_API void belay_async_cancel(struct belay_async *call);
-
-/* True while the store does not answer it: it tries again by itself. */
-BELAY_API bool belay_async_is_retrying(const struct belay_async *call);
-
-/* Do all that can be done now. Returns when there is more to do, on CLOCK_BOOTTIME; INT64_MAX: nothing. */
-BELAY_API int64_t belay_client_poll(struct belay_client *client);
-
-/*
- * Have on disk all that calls have done. With options.owns_file: nobody may be told
- * what became of a call, nor of anything that was read since, before this. After
- * BELAY_UNKNOWN it may or may not be there: tell nobody anything, and start again.
- * Another thread may do this while calls go on: then it is about those that were
- * done before it began.
- */
-BELAY_API enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err);
-/* True if that would find nothing to do. */
-BELAY_API bool belay_client_is_synced(struct belay_client *client);
-
-/*
- * How a client's own store has done since it was opened, for who watches it.
- * A store that has many changes on disk with one sync (options.owns_file) counts
- * how many came with each; on another every change is a write of its own.
- */
-enum { BELAY_BATCH_BUCKETS = 11 };
-struct belay_store_counts {
-    uint64_t commits; /* changes that were made */
-    uint64_t syncs;   /* writes that they took */
-    /* [i]: writes of up to 2^i changes, and more than 2^(i-1); the last: of still more */
-    uint64_t batches[BELAY_BATCH_BUCKETS];
-    uint64_t errors; /* questions and changes that it did not answer, or could not */
-};
-BELAY_API void belay_client_store_counts(struct belay_client *client, struct belay_store_counts *out);
-
-/*
- * True while the call waits in line, with its ticket in the store; *out_waiting
- * is as it was seen last, its holder borrowed until the next turn and NULL if
- * nobody is known to hold it.
- */
-BELAY_API bool belay_async_is_waiting(const struct belay_async *call, struct belay_wait_info *out_waiting);
-
-/* False: the store is on the network, and every question takes as long as the network does. */
-BELAY_API bool belay_client_is_local(const struct belay_client *client);
-
-/*
- * Have up to so many threads, at least one, ask the store for the calls, so that
- * belay_client_poll() never waits for it. `wake` is called, from one of them,
- * when an answer is there for the next turn. Before the first call.
- */
-BELAY_API enum belay_code belay_client_use_threads(struct belay_client *client, size_t threads,
-                                                   void (*wake)(void *context), void *context,
-                                                   struct belay_error *err);
-
-/* As belay_async_release(), for who ends a lock in its holder's stead; `by` is recorded. */
+/* As belay_async_release(), on behalf of the holder; `by` is recorded. */
 BELAY_API enum belay_code belay_async_release_by(struct belay_client *client, const char *key,
                                                  const char *lock_id, enum belay_outcome outcome,
                                                  const char *by, belay_async_fn fn, void *context,
                                                  struct belay_error *err);
 
-/* ---- telling others ------------------------------------------------------ */
+/*
+ * Free an acquisition; its callback is never invoked. Use this during shutdown. Its place
+ * in the queue stays for a while, for a client that acquires again with the same lock id.
+ */
+BELAY_API void belay_async_abandon(struct belay_async *call);
+
+/* End an acquisition: the next poll calls its callback with BELAY_CANCELLED, unless it has ended by then. */
+BELAY_API void belay_async_cancel(struct belay_async *call);
+
+/* True while the store does not answer; the operation is retried automatically. */
+BELAY_API bool belay_async_is_retrying(const struct belay_async *call);
 
 /*
- * POST `body` to a URL that somebody else has chosen, and wait for the answer.
+ * Advance all operations as far as possible. Returns the time on CLOCK_BOOTTIME at which to
+ * call it again, or sooner if an operation is started or cancelled; INT64_MAX: no timer.
+ */
+BELAY_API int64_t belay_client_poll(struct belay_client *client);
+
+/*
+ * Write all finished operations to disk, with one fsync. With options.owns_file do not
+ * report the result of an operation, or of a read that may have seen it, before this has
+ * returned BELAY_OK. After BELAY_UNKNOWN the changes may or may not be on disk: report
+ * nothing and restart the process. May be called from another thread while operations
+ * continue; it covers the operations that had finished when it began.
+ */
+BELAY_API enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err);
+/* True: everything is on disk, belay_client_sync() has nothing to do. */
+BELAY_API bool belay_client_is_synced(struct belay_client *client);
+
+/*
+ * Counters of a client's store since it was opened, for monitoring. With
+ * options.owns_file one fsync covers a batch of commits; otherwise each commit is a batch
+ * of one.
+ */
+enum { BELAY_BATCH_BUCKETS = 11 };
+struct belay_store_counts {
+    uint64_t commits;
+    uint64_t syncs; /* writes to disk, of one batch each */
+    /* [i]: batches of more than 2^(i-1) and up to 2^i commits; the last: all larger ones */
+    uint64_t batches[BELAY_BATCH_BUCKETS];
+    uint64_t errors; /* reads and commits that the store did not answer, or could not do */
+};
+BELAY_API void belay_client_store_counts(struct belay_client *client, struct belay_store_counts *out);
+
+/*
+ * True while the operation waits in the queue, with its ticket in the store. *out_waiting
+ * is its progress as of the last read; the holder in it is borrowed until the next poll,
+ * and NULL if no holder is known.
+ */
+BELAY_API bool belay_async_is_waiting(const struct belay_async *call, struct belay_wait_info *out_waiting);
+
+/* False: the store is on the network, and each operation takes as long as the network does. */
+BELAY_API bool belay_client_is_local(const struct belay_client *client);
+
+/*
+ * Do the store's I/O in up to `threads` (at least one) worker threads, so that
+ * belay_client_poll() never blocks. `wake` is called in a worker thread when there is
+ * something to poll. Call this before the first operation.
+ */
+BELAY_API enum belay_code belay_client_use_threads(struct belay_client *client, size_t threads,
+                                                   void (*wake)(void *context), void *context,
+                                                   struct belay_error *err);
+
+/* ---- webhooks ------------------------------------------------------------- */
+
+/*
+ * POST `body` to a URL that an untrusted client has chosen, and wait for the answer.
  *
- * Only public addresses are connected to, and those in `allow` ("10.1.0.0/16",
- * "::1"): a stranger must not be able to have us call this machine, its network
- * or a cloud's metadata service. It is the address of the connection itself that
- * is looked at, so a name cannot point elsewhere in between. Redirects are not
- * followed, proxies not used. BELAY_OK: there was an answer, *out_status is its
- * status. BELAY_NOT_PERMITTED: the address is not one that may be called.
+ * Connects only to public addresses and to those in `allow` ("10.1.0.0/16", "::1"), so that
+ * a client cannot make this machine call itself, its network or a cloud's metadata
+ * service. The check is on the address of the connection itself: a DNS name cannot point
+ * elsewhere between check and use. Redirects are not followed and proxies are not used.
+ *
+ * BELAY_OK: there was an answer; *out_status is its HTTP status. BELAY_NOT_PERMITTED: the
+ * address is not allowed.
  */
 struct belay_http_post {
     size_t struct_size;
-    const char *url; /* http or https, without a user or a password in it */
+    const char *url; /* http or https, without user and password */
     const struct belay_meta *headers;
     size_t n_headers;
     const char *body;
     size_t body_len;
-    int64_t timeout_ms; /* for all of it; 0: ten seconds */
+    int64_t timeout_ms; /* for the whole request; 0: ten seconds */
     const char *const *allow;
     size_t n_allow;
-    const char *ca_file; /* certificates to trust instead of the system's; NULL: none */
+    const char *ca_file; /* CA certificates to trust instead of the system's; NULL: the system's */
     struct belay_cancel *cancel;
 };
 #define BELAY_HTTP_POST_INIT                                                                                 \
@@ -801,27 +826,27 @@ struct belay_http_post {
 BELAY_API enum belay_code belay_http_post(const struct belay_http_post *post, int *out_status,
                                           struct belay_error *err);
 
-/* ---- looking after a store ----------------------------------------------- */
+/* ---- diagnostics ----------------------------------------------------------- */
 
 enum belay_finding_level { BELAY_FINDING_OK, BELAY_FINDING_WARNING, BELAY_FINDING_FAILED };
 BELAY_API const char *
 belay_finding_level_name(enum belay_finding_level level); /* "ok", "warning", "failed" */
 
-/* One thing that was looked at or done. The strings are borrowed until the callback returns. */
+/* The result of one check or one step. The strings are borrowed until the callback returns. */
 struct belay_finding {
     enum belay_finding_level level;
-    enum belay_code code; /* of what failed: BELAY_UNREACHABLE, BELAY_NOT_PERMITTED or BELAY_CONFIG */
-    const char *name;     /* what it is about: "credentials", "free space" */
-    const char *text;     /* what was found; one line, nothing secret in it */
-    const char *advice;   /* what to do about it; NULL: nothing */
+    enum belay_code code; /* of a failure: BELAY_UNREACHABLE, BELAY_NOT_PERMITTED or BELAY_CONFIG */
+    const char *name;     /* of the check: "credentials", "free space" */
+    const char *text;     /* what was found; one line, without secrets */
+    const char *advice;   /* what to do; NULL: nothing */
 };
 typedef void (*belay_finding_fn)(void *context, const struct belay_finding *finding);
 
 struct belay_doctor_options {
     size_t struct_size;
     const char *config_path;  /* as for belay_config_load() */
-    const char *store_url;    /* NULL: what the configuration says */
-    const char *store_origin; /* who gave store_url, such as "option --store"; NULL: "the caller" */
+    const char *store_url;    /* NULL: as configured */
+    const char *store_origin; /* where store_url comes from, such as "option --store"; NULL: "the caller" */
 };
 #define BELAY_DOCTOR_OPTIONS_INIT                                                                            \
     {                                                                                                        \
@@ -829,53 +854,55 @@ struct belay_doctor_options {
     }
 
 /*
- * Look at the configuration and the store: can it be found, reached and written,
- * is it what it should be, are the clocks right, is anything not allowed? `fn`
- * gets one finding at a time, as they are made. Nothing that stays is changed: a
- * store that does not exist yet is not made. Every request has a time limit.
+ * Check the configuration and the store: whether it can be reached and written, has the
+ * right format and permissions, and whether the clocks agree. Calls `fn` for each check as
+ * it is made. Leaves no changes: a store that does not exist is not created. Every
+ * request has a timeout.
  *
- * BELAY_OK if nothing failed, warnings or not. Else the code of the worst:
- * BELAY_CONFIG before BELAY_NOT_PERMITTED before BELAY_UNREACHABLE.
+ * BELAY_OK: no check failed; there may be warnings. Otherwise the code of the worst
+ * failure: BELAY_CONFIG, then BELAY_NOT_PERMITTED, then BELAY_UNREACHABLE.
  */
 BELAY_API enum belay_code belay_doctor(const struct belay_doctor_options *options, belay_finding_fn fn,
                                        void *context, struct belay_error *err);
 
-/* A DynamoDB table, and whether it is what a layout needs. Strings are NULL where something is not known. */
+/* ---- DynamoDB tables --------------------------------------------------------- */
+
+/* A DynamoDB table, and whether it suits a layout. A string is NULL if its value is not known. */
 struct belay_dynamodb_table {
     char *name;
-    char *layout; /* of the locks in it; NULL for a fence table */
+    char *layout; /* of the locks in it; NULL: a fence table */
     char *region;
     char *endpoint;
     char *arn;
-    char *status;             /* "ACTIVE", "CREATING"; NULL: there is no such table */
+    char *status;             /* "ACTIVE", "CREATING"; NULL: the table does not exist */
     char *keys;               /* "PK (S, HASH), SK (S, RANGE)" */
-    char *keys_expected;      /* the same as the layout needs it */
+    char *keys_expected;      /* the keys that the layout needs */
     char *billing;            /* "PAY_PER_REQUEST", "PROVISIONED" */
-    char *ttl_attribute;      /* what items are removed by; NULL: nothing */
+    char *ttl_attribute;      /* the attribute by which DynamoDB expires items; NULL: none */
     char *ttl_status;         /* "ENABLED", "DISABLED", "ENABLING" */
-    char *ttl_expected;       /* NULL: the layout has no such attribute */
+    char *ttl_expected;       /* the attribute that the layout needs; NULL: none */
     char *recovery;           /* point-in-time recovery: "ENABLED", "DISABLED" */
-    char *encryption;         /* in words */
-    bool deletion_protection; /* the table must be unprotected before it can be deleted */
-    int64_t items;            /* of hours ago; -1: not known */
+    char *encryption;         /* for display */
+    bool deletion_protection; /* the table cannot be deleted while this is set */
+    int64_t items;            /* updated every few hours; -1: not known */
     int64_t bytes;            /* likewise */
-    char *mismatch;           /* why locks of this layout cannot be kept in it; NULL: they can */
-    char *policy;             /* an IAM policy, as JSON: what using, making and examining it takes */
+    char *mismatch;           /* why the table does not suit the layout; NULL: it does */
+    char *policy;             /* an IAM policy, as JSON, with what using, creating and describing it needs */
     struct belay_dynamodb_table
-        *fence; /* owned; the table of counters beside it (fence_table=NAME); NULL: none */
+        *fence; /* owned; its table of token counters (fence_table=NAME); NULL: none */
 };
 BELAY_API void belay_dynamodb_table_free(struct belay_dynamodb_table *table);
 
 struct belay_dynamodb_table_options {
     size_t struct_size;
-    const char *store_url;             /* dynamodb:TABLE...; NULL: what the configuration says */
-    const struct belay_config *config; /* NULL: as belay_config_load(NULL) finds it */
-    int64_t wait_ms;                   /* how long to wait until it is active; 0: five minutes */
-    const char *kms_key;               /* encrypt with this KMS key; NULL: with DynamoDB's own, at no cost */
-    bool dry_run;                      /* change nothing; each finding is a request that would be sent */
-    /* Called for every step of belay_dynamodb_table_create(). */
+    const char *store_url;             /* dynamodb:TABLE...; NULL: as configured */
+    const struct belay_config *config; /* NULL: belay_config_load(NULL) */
+    int64_t wait_ms;                   /* how long to wait until the table is active; 0: five minutes */
+    const char *kms_key; /* encrypt with this KMS key; NULL: with DynamoDB's own, free of charge */
+    bool dry_run;        /* change nothing; each step is a request that would be sent */
+    /* Called for each step of belay_dynamodb_table_create(). */
     belay_finding_fn on_step;
-    /* Called every now and then while it waits; NULL: nobody looks. */
+    /* Called from time to time during a wait; may be NULL. */
     void (*on_waiting)(void *context, const char *table, const char *status, int64_t waited_ms);
     void *context;
     struct belay_cancel *cancel; /* ends a wait */
@@ -886,43 +913,43 @@ struct belay_dynamodb_table_options {
     }
 
 /*
- * Make the table that the store's URL names, with the keys that its layout
- * needs, billed by request, with time to live and point-in-time recovery, and
- * wait until it can be used. A table that is there and fits is left as it is,
- * but for time to live and recovery that are off; one that does not fit is
- * BELAY_CONFIG, and nothing is changed. What a server does not have (recovery,
- * on DynamoDB Local) is a step with a warning. *out_table may be NULL.
+ * Create the table that the store URL names, with the keys that its layout needs, billed by
+ * request, with time to live and point-in-time recovery, and wait until it is active. If the
+ * table exists and suits the layout, only time to live and recovery are enabled, if they
+ * are off. If it does not suit the layout, the result is BELAY_CONFIG and nothing is
+ * changed. A feature that the endpoint lacks (recovery, on DynamoDB Local) is a step with a
+ * warning. The caller frees *out_table; out_table may be NULL.
  */
 BELAY_API enum belay_code belay_dynamodb_table_create(const struct belay_dynamodb_table_options *options,
                                                       struct belay_dynamodb_table **out_table,
                                                       struct belay_error *err);
 
-/* Only looks. Without such a table it is no error: status is NULL then. The caller frees *out_table. */
+/* Describe the table. If it does not exist, status is NULL; that is no error. The caller frees *out_table. */
 BELAY_API enum belay_code belay_dynamodb_table_describe(const struct belay_dynamodb_table_options *options,
                                                         struct belay_dynamodb_table **out_table,
                                                         struct belay_error *err);
 
-/* ---- Looking after an embedded store ---- */
+/* ---- backup, restore and repair of an embedded store ------------------------ */
 
 struct belay_maintenance_options {
     size_t struct_size;
-    const char *store_url;             /* sqlite:PATH; NULL: what the configuration says */
-    const struct belay_config *config; /* NULL: as belay_config_load(NULL) finds it */
-    bool replace;                      /* belay_restore(): also over a database that is there */
+    const char *store_url;             /* sqlite:PATH; NULL: as configured */
+    const struct belay_config *config; /* NULL: belay_config_load(NULL) */
+    bool replace;                      /* belay_restore(): replace a database that exists */
 };
 #define BELAY_MAINTENANCE_OPTIONS_INIT                                                                       \
     {                                                                                                        \
         sizeof(struct belay_maintenance_options), NULL, NULL, false                                          \
     }
 
-/* What a backup contains. */
+/* The content of a backup. */
 struct belay_backup {
     size_t struct_size;
-    int64_t locks; /* records of locks, of which so many are */
-    int64_t held;
+    int64_t locks; /* records of locks */
+    int64_t held;  /* locks among them that are held */
     int64_t bytes;
     int64_t made_at_unix_ms;
-    uint64_t next_token; /* after belay_restore(): tokens are at least this */
+    uint64_t next_token; /* after belay_restore(): every new token is at least this */
 };
 #define BELAY_BACKUP_INIT                                                                                    \
     {                                                                                                        \
@@ -930,34 +957,38 @@ struct belay_backup {
     }
 
 /*
- * Write a consistent copy of an embedded store to `file`, which must not be there yet: while it is used, while it
- * is served, and through a server (for which one has to be an admin). The copy is verified, synced, and readable for
- * its owner alone; on any failure there is no file. BELAY_INVALID: the store is not such a one, or there is such a
- * file. `cancel` and *out_backup may be NULL.
+ * Write a consistent copy of an embedded store to `file`, which must not exist yet. Works
+ * while the store is in use, while a server owns it, and through a server (for admins). The
+ * copy is verified, on disk, and readable by its owner only; after a failure there is no
+ * file. BELAY_INVALID: the store is not embedded, or `file` exists. `cancel` and
+ * out_backup may be NULL.
  */
 BELAY_API enum belay_code belay_backup(struct belay_client *client, const char *file,
                                        struct belay_cancel *cancel, struct belay_backup *out_backup,
                                        struct belay_error *err);
 
 /*
- * Put a backup in the place of the database that the store's URL names. One that is there is replaced only with
- * `replace`, and never while it is used (BELAY_HELD): served, open in another process, or with locks that are held; it is
- * kept beside it as FILE.replaced-TIME. Locks that were held in the backup start again with their whole ttl, and tokens go
- * on above all that were handed out, by the original after the backup was made, too (docs/operations.md says how).
+ * Put a backup in place of the database that the store URL names. A database that exists is
+ * replaced only with options->replace and is kept as FILE.replaced-TIME. It is never
+ * replaced while in use (BELAY_HELD): owned by a server, open in another process, or with
+ * held locks. Locks that were held in the backup start again with their full ttl. New
+ * tokens are greater than all earlier ones, including those that the original store
+ * granted after the backup (docs/operations.md says how). out_backup may be NULL.
  */
 BELAY_API enum belay_code belay_restore(const char *file, const struct belay_maintenance_options *options,
                                         struct belay_backup *out_backup, struct belay_error *err);
 
 /*
- * Open a store that is refused because the journal of a killed server is damaged or missing, and go on without
- * what cannot be read of it. Locks that were only in there are forgotten, so nobody may rely on them any more;
- * tokens go on far above all that were handed out; the other locks start again with their whole ttl; the
- * journal is kept beside the database under another name. *out_lost (may be NULL) is false if the store was in order.
+ * Repair a store that cannot be opened because the journal of a killed server is damaged or
+ * missing. What cannot be read of the journal is lost, including locks that were only in
+ * it: their holders must not rely on them any more. New tokens are far above all earlier
+ * ones, and the other locks start again with their full ttl. The journal is kept beside the
+ * database under another name. *out_lost (may be NULL) is false if the store was sound.
  */
 BELAY_API enum belay_code belay_repair(const struct belay_maintenance_options *options, bool *out_lost,
                                        struct belay_error *err);
 
-/* Now, on the clock that deadlines are counted on. */
+/* The present time on CLOCK_BOOTTIME, the clock of all deadlines. */
 BELAY_API int64_t belay_now_boot_ms(void);
 
 BELAY_API const char *belay_version(void);
