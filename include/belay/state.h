@@ -1,28 +1,27 @@
 /*
- * Deployment state: one JSON document for every stack and environment, its
- * snapshots, and writes that a stale holder cannot make.
+ * Deployment state: one JSON document for each stack and environment, with snapshots and
+ * fenced writes.
  *
- * A document lies at stacks/STACK/ENVIRONMENT/state.json of a store of blobs
- * (belay/blob.h), its snapshots in history/ beside it; docs/state.md has the
- * format. Every write is conditional on the content that it was made from, and
- * carries a stamp: the token of the lock under which it is made, and the id of
- * that lock's store. The greatest token stays in the document, and a write with a
- * smaller one is refused: whoever lost its lock, knowingly or not, even stopped
- * between its last look and its write, changes nothing. The store of blobs itself is
- * bound to the first lock store that writes to it, and refuses any other.
+ * The document of a state is stacks/STACK/ENVIRONMENT/state.json in a blob store
+ * (belay/blob.h), with its snapshots in history/ beside it; docs/state.md has the format.
+ * Every write is conditional on the content from which it was made, and carries the
+ * fencing token of its lock and the id of the lock's store. The highest token stays in the
+ * document, and a write with a lower token is refused. A process that has lost its lock
+ * therefore changes nothing, even if it was suspended just before its write. A blob store is
+ * bound to the first lock store that writes to it and refuses all others.
  *
  *     struct belay_state_name name = { "shop", "prod" };
- *     struct belay_state_lock stamp = { .token = belay_lock_token(lock), ... };
+ *     struct belay_state_lock held = { .token = belay_lock_token(lock), ... };
  *
- *     belay_client_store_id(client, &stamp.store, &err);
+ *     belay_client_store_id(client, &held.store, &err);
  *     belay_states_open(NULL, &states, &err);
- *     belay_state_begin(states, &name, &stamp, &state, &err);     // load, and mark it as ours
- *     ... deploy, and make a new document of state->text ...
- *     write.lock = &stamp;
+ *     belay_state_begin(states, &name, &held, &state, &err);     // load, and mark as ours
+ *     ... deploy, and make a new document from state->text ...
+ *     write.lock = &held;
  *     write.loaded = &state->tag;
  *     belay_state_save(states, &name, text, len, &write, &saved, &err);
  *
- * A struct belay_states may be used by one thread at a time.
+ * A struct belay_states is for one thread at a time. The conventions of belay.h apply.
  */
 #ifndef BELAY_STATE_H
 #define BELAY_STATE_H
@@ -46,18 +45,18 @@ struct belay_states;
 
 struct belay_states_options {
     size_t struct_size;
-    const char *url;                   /* NULL: as for belay_blob_open() */
-    const struct belay_config *config; /* NULL: as belay_config_load(NULL) finds it */
-    /* Called for what a person should know but no caller acts upon; one line. */
+    const char *url;                   /* as for belay_blob_open() */
+    const struct belay_config *config; /* borrowed; NULL: belay_config_load(NULL) */
+    /* Called with one line of text that a person should see; no action is needed. */
     void (*on_warning)(void *context, const char *text);
-    /* Called while something large is read or written; `total` 0: not known. */
+    /* Called during long reads and writes; `total` 0: not known. */
     void (*on_progress)(void *context, uint64_t done, uint64_t total);
     void *context;
-    long keep_snapshots; /* so many of a state at least; 0: as configured, else 100 */
-    int64_t
-        keep_for_ms; /* and every younger one, up to BELAY_STATE_SNAPSHOTS_MAX; 0: as configured, else 90 days */
+    long keep_snapshots; /* keep at least this many snapshots of a state; 0: as configured, else 100 */
+    /* Also keep all younger than this, up to BELAY_STATE_SNAPSHOTS_MAX; 0: as configured, else 90 days. */
+    int64_t keep_for_ms;
     int64_t (*now_unix_ms)(void *context); /* NULL: the wall clock */
-    const char *lock_store_url; /* beside which states lie if nothing else is said; NULL: as configured */
+    const char *lock_store_url; /* states are beside it if no state store is set; NULL: as configured */
 };
 #define BELAY_STATES_OPTIONS_INIT                                                                            \
     {                                                                                                        \
@@ -66,32 +65,33 @@ struct belay_states_options {
 
 BELAY_API enum belay_code belay_states_open(const struct belay_states_options *options,
                                             struct belay_states **out_states, struct belay_error *err);
-/* On a store of one's own, which it closes in the end, also if this fails. */
+/* Use your own blob store. Takes ownership of it: it is closed with the states, or if this fails. */
 BELAY_API enum belay_code belay_states_open_store(struct belay_blob_store *store, const char *url,
                                                   const struct belay_states_options *options,
                                                   struct belay_states **out_states, struct belay_error *err);
 BELAY_API void belay_states_close(struct belay_states *states);
-/* The store's URL as it was understood, fit for BELAY_STATE_STORE. */
+/* The store's URL in full, as BELAY_STATE_STORE takes it. Lives as long as `states`. */
 BELAY_API const char *belay_states_url(const struct belay_states *states);
 
 /*
- * A store of states is fenced by one lock store: writes under two would not exclude
- * each other. It is bound to the first one that writes to it, by a blob of its own,
- * and a write under another one is refused with BELAY_CONFIG, which names both. `id`
- * is that of belay_client_store_id(), `url` is for people. Saving a state with a stamp
- * does this by itself; call it before a document of another format is written.
+ * Bind the states to a lock store. Tokens of two lock stores cannot be compared, so
+ * writers under two lock stores would not exclude each other. The first lock store that
+ * writes binds the states, with a blob of its own; a write under another one is
+ * BELAY_CONFIG, which names both. `id` is that of belay_client_store_id(), `url` is for
+ * people. belay_state_begin() and belay_state_save() bind by themselves; call this before
+ * writing a document of another format.
  */
 BELAY_API enum belay_code belay_states_bind(struct belay_states *states, const char *id, const char *url,
                                             struct belay_error *err);
 /*
- * Bind it to another lock store: the one before is out of use, and its tokens mean
- * nothing any more. *out_before (may be NULL) is that one's URL, NULL if there was
- * none; the caller frees it.
+ * Bind the states to another lock store. The previous one must be out of use: its tokens
+ * lose their meaning. *out_before (may be NULL) is its URL, or NULL if there was none; the
+ * caller frees it.
  */
 BELAY_API enum belay_code belay_states_rebind(struct belay_states *states, const char *id, const char *url,
                                               const char *by, char **out_before, struct belay_error *err);
 
-/* Both are at most BELAY_STATE_PART_MAX bytes, without '/', ':' and control characters, and neither "." nor "..". */
+/* Each is at most BELAY_STATE_PART_MAX bytes, has no '/', ':' or control character, and is not "." or "..". */
 struct belay_state_name {
     const char *stack;
     const char *environment;
@@ -99,45 +99,44 @@ struct belay_state_name {
 
 /* ---- reading ------------------------------------------------------------- */
 
-/* A document as it is stored. Strings are NULL where it says nothing. */
+/* A document as it is stored. A string is NULL if the document does not have it. */
 struct belay_state {
     char *text; /* ends in '\0', which `len` does not count */
     size_t len;
-    struct belay_blob_tag tag; /* of exactly this content: an ETag, which on S3 has its quotes already */
-    uint64_t serial;           /* grows by one with every save; 0: written by another program */
-    uint64_t token;            /* the greatest token of a lock under which it was written; 0: none */
-    bool locked;               /* a deployment is under way, or was when it died */
-    char *lock_store;          /* the id of the lock store whose token that is */
+    struct belay_blob_tag tag; /* identifies this content; an ETag, on S3 with its quotes */
+    uint64_t serial;           /* increases by one with each save; 0: written by another program */
+    uint64_t token;            /* the highest token of any lock under which it was written; 0: none */
+    bool locked;               /* a deployment is in progress, or was when its process died */
+    char *lock_store;          /* the id of the lock store that granted the token */
     char *lock_id;
-    char *locked_by; /* who has, or last had, that token */
+    char *locked_by; /* the present or last holder of that token */
     char *last_updated;
     char *last_updated_by;
     char *deployment_id;
     char *snapshot; /* the name of the snapshot of this version */
     size_t n_resources;
-    bool has_checksums; /* false: another program wrote it, and nothing could be verified */
+    bool has_checksums; /* false: another program wrote it, and it could not be verified */
 };
 BELAY_API void belay_state_free(struct belay_state *state);
 
 /*
- * Load and verify. BELAY_NOT_FOUND if there is none; BELAY_BAD_CONTENT says what is
- * wrong with it, and in which part.
+ * Load a state and verify its checksums. The caller frees *out_state. BELAY_NOT_FOUND: the
+ * state does not exist. BELAY_BAD_CONTENT: it is damaged; the text says which part.
  */
 BELAY_API enum belay_code belay_state_load(struct belay_states *states, const struct belay_state_name *name,
                                            struct belay_state **out_state, struct belay_error *err);
 
 /*
- * The same for who has loaded or saved it before: *out_state is NULL if it is still
- * what `known`, the tag it had then, stands for. What a store cannot tell without
- * reading it is loaded.
+ * Load a state if it has changed since it had the tag `known`; otherwise *out_state is NULL.
+ * A store that cannot tell without reading the state loads it in either case.
  */
 BELAY_API enum belay_code belay_state_reload(struct belay_states *states, const struct belay_state_name *name,
                                              const struct belay_blob_tag *known,
                                              struct belay_state **out_state, struct belay_error *err);
 
 /*
- * Load the state, or one of its snapshots, without comparing checksums: what
- * belay_state_adopt() would accept. It must still be of the format.
+ * Load a state (`snapshot` NULL) or one of its snapshots without verifying its checksums:
+ * the content that belay_state_adopt() would accept. The format must still be right.
  */
 BELAY_API enum belay_code belay_state_load_unverified(struct belay_states *states,
                                                       const struct belay_state_name *name,
@@ -145,20 +144,20 @@ BELAY_API enum belay_code belay_state_load_unverified(struct belay_states *state
                                                       struct belay_error *err);
 
 /*
- * Say all that is wrong with a state (`snapshot` NULL) or one of its snapshots:
- * one finding for every part, then BELAY_BAD_CONTENT if one of them failed.
+ * Verify a state (`snapshot` NULL) or one of its snapshots. Calls `fn` for each part;
+ * BELAY_BAD_CONTENT if a part failed.
  */
 BELAY_API enum belay_code belay_state_verify(struct belay_states *states, const struct belay_state_name *name,
                                              const char *snapshot, belay_finding_fn fn, void *context,
                                              struct belay_error *err);
 
-/* The states in the store, in the order of their names. Return false to stop. */
+/* List the states in the order of their names. `fn` returns false to stop. */
 typedef bool (*belay_state_fn)(void *context, const struct belay_state_name *name, uint64_t size,
                                int64_t modified_unix_ms);
 BELAY_API enum belay_code belay_state_list(struct belay_states *states, belay_state_fn fn, void *context,
                                            struct belay_error *err);
 
-/* The last `limit` (0: all) deployments, newest first, each as one line of JSON. Return false to stop. */
+/* The last `limit` (0: all) deployments, newest first, each as one line of JSON. `fn` returns false to stop. */
 typedef bool (*belay_text_fn)(void *context, const char *json);
 BELAY_API enum belay_code belay_state_history(struct belay_states *states,
                                               const struct belay_state_name *name, size_t limit,
@@ -171,42 +170,42 @@ struct belay_snapshot {
     uint64_t size;
 };
 typedef bool (*belay_snapshot_fn)(void *context, const struct belay_snapshot *snapshot);
-/* Newest first. */
+/* List the snapshots, newest first. `fn` returns false to stop. */
 BELAY_API enum belay_code belay_state_snapshots(struct belay_states *states,
                                                 const struct belay_state_name *name, belay_snapshot_fn fn,
                                                 void *context, struct belay_error *err);
 
-/* Which snapshot "latest", an index, a timestamp or a name means. The caller frees *out_name. */
+/* Resolve "latest", an index, a timestamp or a name to the name of a snapshot. The caller frees *out_name. */
 BELAY_API enum belay_code belay_state_find_snapshot(struct belay_states *states,
                                                     const struct belay_state_name *name, const char *which,
                                                     char **out_name, struct belay_error *err);
 
-/* As belay_state_load(), of a snapshot. */
+/* As belay_state_load(), for a snapshot. */
 BELAY_API enum belay_code belay_state_load_snapshot(struct belay_states *states,
                                                     const struct belay_state_name *name, const char *snapshot,
                                                     struct belay_state **out_state, struct belay_error *err);
 
 enum belay_change { BELAY_CREATED, BELAY_UPDATED, BELAY_DELETED };
-/* `part` is "resources" or "outputs" with the name of one of them; or a part of the document, without a name. */
+/* `part` is "resources" or "outputs" with the name of an entry, or another part of the document without a name. */
 typedef bool (*belay_change_fn)(void *context, enum belay_change change, const char *part, const char *name);
-/* What one would have to do to `from` (NULL: nothing is there) to get `to`. */
+/* Compare two documents: the changes that turn `from` (NULL: empty) into `to`. */
 BELAY_API enum belay_code belay_state_diff(const struct belay_state *from, const struct belay_state *to,
                                            belay_change_fn fn, void *context, struct belay_error *err);
 
 /* ---- writing ------------------------------------------------------------- */
 
-/* Under which lock a write is made. */
+/* The lock under which a write is made. */
 struct belay_state_lock {
-    uint64_t token;        /* not 0: a store without tokens cannot fence */
-    const char *store;     /* the id of the lock's store, of belay_client_store_id() */
-    const char *store_url; /* the same for people; NULL: none */
-    const char *lock_id;   /* NULL: not to be shown */
+    uint64_t token;        /* not 0: a lock store without tokens cannot fence */
+    const char *store;     /* the id of the lock's store, from belay_client_store_id() */
+    const char *store_url; /* its URL, for people; NULL: none */
+    const char *lock_id;   /* NULL: do not record it */
     const char *locked_by; /* for people */
     int64_t locked_at_unix_ms;
     int64_t expires_at_unix_ms;
 };
 
-/* One entry of deployment_history. What is NULL is null there. */
+/* An entry of deployment_history. A NULL string is written as null. */
 struct belay_deployment {
     const char *deployment_id;
     const char *triggered_by;
@@ -220,19 +219,28 @@ struct belay_deployment {
 
 struct belay_state_write {
     size_t struct_size;
-    const struct belay_state_lock *lock;       /* NULL: locking is switched off */
-    const struct belay_blob_tag *loaded;       /* what it was made from; NULL: what metadata.serial of the
-                                                  new document says; one without is accepted only
-                                                  while no state was saved */
-    const struct belay_deployment *deployment; /* NULL: none to be recorded. What is NULL in it is what the
-                                                  new document's own metadata says, else `detected` */
-    bool keep_locked;                          /* the deployment goes on */
-    bool
-        exact; /* what the same lock has saved since it was loaded counts too; without `loaded` there must be none */
+    const struct belay_state_lock *lock; /* NULL: locking is disabled */
     /*
-     * What to record where `deployment` says nothing and the document brings nothing of its
-     * own: deployment_id, git_commit, git_branch and last_updated_by of its metadata are its
-     * own if they are not those of the state that it replaces. NULL: nothing.
+     * The tag of the content from which the new document was made. NULL: the one that
+     * metadata.serial of the new document refers to; without a serial the write is accepted
+     * only while no state was saved.
+     */
+    const struct belay_blob_tag *loaded;
+    /*
+     * The deployment to record; NULL: none. A NULL string in it is taken from the metadata of
+     * the new document, else from `detected`.
+     */
+    const struct belay_deployment *deployment;
+    bool keep_locked; /* the deployment continues after this write */
+    /*
+     * Refuse the write after any change since `loaded`, also if the same lock made it. Without
+     * `loaded` the state must not exist yet.
+     */
+    bool exact;
+    /*
+     * Values for what neither `deployment` nor the new document has. deployment_id,
+     * git_commit, git_branch and last_updated_by in the document's metadata count only if
+     * they differ from the state that it replaces. NULL: none.
      */
     const struct belay_deployment *detected;
 };
@@ -242,42 +250,43 @@ struct belay_state_write {
     }
 
 /*
- * Load the state and mark it as being deployed under this lock, or make an empty
- * one. From then on every write with an older token, and every write made from
- * what was there before, is refused. BELAY_NOT_HOLDER if the token is not greater
- * than that in the document; belay_error_holder() says whose that is.
+ * Begin a deployment: load the state, or create an empty one, and mark it as being deployed
+ * under this lock. From then on every write with a lower token, and every write made from the
+ * previous content, is refused. BELAY_NOT_HOLDER: the document has a higher token;
+ * belay_error_holder() says whose it is. BELAY_CONFIG: the lock has no token. Beginning
+ * again under the same lock is not an error. The caller frees *out_state.
  */
 BELAY_API enum belay_code belay_state_begin(struct belay_states *states, const struct belay_state_name *name,
-                                            const struct belay_state_lock *stamp,
+                                            const struct belay_state_lock *lock,
                                             struct belay_state **out_state, struct belay_error *err);
 
 /*
- * Save a document: its resources, outputs and all fields that belay does not
- * know, with metadata, lock, history and checksums made anew, and a snapshot of
- * it. `text` NULL: what is there, to record a deployment that changed nothing.
+ * Save a new version and a snapshot of it. Resources, outputs and all fields that belay
+ * does not know come from `text`; metadata, lock, history and checksums are written anew.
+ * `text` NULL: keep the present content, to record a deployment that changed nothing.
  *
- * BELAY_BAD_CONTENT: the text is no state. BELAY_NOT_HOLDER: somebody with a later
- * token was there, or the content is not what it was loaded from; nothing was
- * changed. BELAY_UNKNOWN: it may have been saved. *out_state (may be NULL) is what
- * is there now.
+ * BELAY_BAD_CONTENT: the text is not a state, or the stored state is damaged.
+ * BELAY_NOT_HOLDER: a client with a higher token has written, or the content is not the one
+ * that was loaded; nothing was changed. BELAY_UNKNOWN: it may have been saved. *out_state
+ * (may be NULL) is the state after the write; the caller frees it.
  */
 BELAY_API enum belay_code belay_state_save(struct belay_states *states, const struct belay_state_name *name,
                                            const char *text, size_t len,
                                            const struct belay_state_write *write,
                                            struct belay_state **out_state, struct belay_error *err);
 
-/* After BELAY_BAD_CONTENT: the same if it is the new text that is to blame, not what is stored. */
+/* Check a text before saving it. After BELAY_BAD_CONTENT it tells a bad text from a damaged stored state. */
 BELAY_API enum belay_code belay_state_check(const struct belay_state_name *name, const char *text, size_t len,
                                             struct belay_error *err);
 
-/* Copy what is there, whatever it is, to a new snapshot. The caller frees *out_snapshot, its name. */
+/* Copy the stored bytes, whatever they are, to a new snapshot. The caller frees *out_snapshot, its name. */
 BELAY_API enum belay_code belay_state_backup(struct belay_states *states, const struct belay_state_name *name,
                                              char **out_snapshot, struct belay_error *err);
 
 /*
- * Save the content of a snapshot as a new version. History and the greatest token
- * go on from what is there now; if that is damaged, from the snapshot. `serial` goes on
- * from the greatest that was given to a version, whatever is damaged or gone.
+ * Save the content of a snapshot as a new version. History and the highest token continue
+ * from the present state or, if that is damaged, from the snapshot. `serial` continues from the
+ * highest that any version had, whatever is damaged or missing.
  */
 BELAY_API enum belay_code belay_state_restore(struct belay_states *states,
                                               const struct belay_state_name *name, const char *snapshot,
@@ -285,11 +294,11 @@ BELAY_API enum belay_code belay_state_restore(struct belay_states *states,
                                               struct belay_state **out_state, struct belay_error *err);
 
 /*
- * Accept the state that is there (`snapshot` NULL), or one of its snapshots, although
- * its checksums are not those of its parts: another program wrote it, with a form of
- * its own for them. Its content becomes a new version, with checksums of belay's; its
- * bytes are kept as a snapshot; metadata still names the deployment that made it. A
- * state that is sound stays as it is. write->loaded: only if it is still that content.
+ * Accept a state (`snapshot` NULL) or one of its snapshots although its checksums do not
+ * match, because another program wrote it and computes them differently. The content becomes
+ * a new version with belay's checksums; the original bytes are kept as a snapshot; metadata
+ * still names the deployment that made it. A valid state is left as it is. With
+ * write->loaded the state must still have that content.
  */
 BELAY_API enum belay_code belay_state_adopt(struct belay_states *states, const struct belay_state_name *name,
                                             const char *snapshot, const struct belay_state_write *write,
@@ -298,38 +307,38 @@ BELAY_API enum belay_code belay_state_adopt(struct belay_states *states, const s
 /* ---- documents of other formats -------------------------------------------- */
 
 /*
- * A document that is kept with snapshots and not looked into, such as Terraform's:
- * FOLDER/state.json, with FOLDER/history/ beside it. `folder` is a name of blobs
- * ("terraform/NAME"). Whether one may write is for the caller to say; that nobody
- * wrote in between is seen to here.
+ * A document with snapshots whose content belay does not interpret, such as Terraform's:
+ * FOLDER/state.json, with FOLDER/history/ beside it. `folder` is a blob name
+ * ("terraform/NAME"). These functions detect concurrent writes; the caller checks that it
+ * holds the lock. Release *out_document with belay_blob_release().
  */
 BELAY_API enum belay_code belay_document_load(struct belay_states *states, const char *folder,
                                               struct belay_blob *out_document, struct belay_error *err);
 
-/* As belay_state_reload(): out_document->data is NULL if it is the same. */
+/* As belay_state_reload(): out_document->data is NULL if the document has not changed. */
 BELAY_API enum belay_code belay_document_reload(struct belay_states *states, const char *folder,
                                                 const struct belay_blob_tag *known,
                                                 struct belay_blob *out_document, struct belay_error *err);
 
-/* BELAY_BAD_CONTENT, which says what is wrong and where, unless the text is one JSON object. */
+/* Check that the text is one JSON object. BELAY_BAD_CONTENT says what is wrong and where. */
 BELAY_API enum belay_code belay_document_check(const char *text, size_t len, struct belay_error *err);
 
-/* `before` is what was loaded; NULL: there was none. BELAY_NOT_HOLDER: somebody else wrote since. */
+/* `before` is the loaded document; NULL: none existed. BELAY_NOT_HOLDER: another client has written since. */
 BELAY_API enum belay_code belay_document_save(struct belay_states *states, const char *folder,
                                               const void *data, size_t len, const struct belay_blob *before,
                                               struct belay_blob_tag *out_tag, struct belay_error *err);
 BELAY_API enum belay_code belay_document_snapshots(struct belay_states *states, const char *folder,
                                                    belay_snapshot_fn fn, void *context,
                                                    struct belay_error *err);
-/* `which` as for belay_state_find_snapshot(). */
+/* `which` is as for belay_state_find_snapshot(). */
 BELAY_API enum belay_code belay_document_load_snapshot(struct belay_states *states, const char *folder,
                                                        const char *which, struct belay_blob *out_document,
                                                        struct belay_error *err);
-/* The documents FOLDER/NAME/state.json there are, in the order of their names. Return false to stop. */
+/* List the documents FOLDER/NAME/state.json in the order of their names. `fn` returns false to stop. */
 typedef bool (*belay_document_fn)(void *context, const char *name, uint64_t size, int64_t modified_unix_ms);
 BELAY_API enum belay_code belay_document_list(struct belay_states *states, const char *folder,
                                               belay_document_fn fn, void *context, struct belay_error *err);
-/* The document, not its snapshots. Not an error if there is none. */
+/* Remove the document but not its snapshots. Not an error if it does not exist. */
 BELAY_API enum belay_code belay_document_remove(struct belay_states *states, const char *folder,
                                                 struct belay_error *err);
 

@@ -457,16 +457,16 @@ enum belay_code save_run(struct save *save, struct belay_state **out_state, stru
 static const struct belay_state_write plain_write = BELAY_STATE_WRITE_INIT;
 
 enum belay_code belay_state_begin(struct belay_states *states, const struct belay_state_name *name,
-                                  const struct belay_state_lock *stamp, struct belay_state **out_state,
+                                  const struct belay_state_lock *lock, struct belay_state **out_state,
                                   struct belay_error *err)
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
     struct save save = { .states = states, .name = name, .write = &write, .only_stamp = true };
     enum belay_code code = state_name_check(name, err);
 
-    write.lock = stamp;
+    write.lock = lock;
     if (code == BELAY_OK && states->server != NULL) {
-        return through_stamp(states, name, stamp, out_state, err);
+        return through_stamp(states, name, lock, out_state, err);
     }
     return code == BELAY_OK ? save_run(&save, out_state, err) : code;
 }
