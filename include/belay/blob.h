@@ -1,12 +1,11 @@
 /*
- * The port behind which a store of blobs stands: deployment states and their
- * snapshots are kept through it.
+ * The blob store port: implement it to keep deployment states and their snapshots in your
+ * own store.
  *
- * A blob has a name and a content, which is replaced as a whole or not at all.
- * The one thing it must be able to do is to refuse a write: put_if() writes only
- * if the blob is still what the caller believes it to be, whatever any other
- * process does at the same moment. Everything a store must keep to is tested by
- * test/support/blob_suite.h, which runs against every store.
+ * A blob has a name and a content, which is replaced as a whole or not at all. The one
+ * hard requirement is a conditional write: put_if() writes only if the blob still has the
+ * content that the caller expects, whatever other processes do at the same moment.
+ * test/support/blob_suite.h tests all requirements and runs against every blob store.
  */
 #ifndef BELAY_BLOB_H
 #define BELAY_BLOB_H
@@ -18,9 +17,9 @@ extern "C" {
 #endif
 
 /*
- * A name is one or more parts with a '/' between two, at most BELAY_BLOB_NAME_MAX
- * bytes of clean UTF-8; a part is at most BELAY_BLOB_PART_MAX bytes, is neither
- * "." nor "..", and does not begin with ".belay-", which stores keep for themselves.
+ * A name is one or more parts separated by '/', at most BELAY_BLOB_NAME_MAX bytes of UTF-8
+ * without control characters. A part is at most BELAY_BLOB_PART_MAX bytes, is neither "."
+ * nor "..", and does not begin with ".belay-", which is reserved for stores.
  */
 enum {
     BELAY_BLOB_NAME_MAX = 900,
@@ -31,9 +30,10 @@ enum {
 #define BELAY_BLOB_SIZE_MAX ((size_t)512 << 20)
 
 /*
- * A tag tells two contents of one blob apart. It says nothing else, and is the
- * store's to choose. A hint is what a store may recognise a blob by without reading
- * it; it is no part of the tag when two are compared, and may be "".
+ * A tag identifies one content of a blob. Its text is chosen by the store and opaque to
+ * callers; two contents of a blob never have the same. The hint lets a store recognise an
+ * unchanged blob without reading it (a file's inode and times). It is not compared when two
+ * tags are, and may be "".
  */
 struct belay_blob_tag {
     char text[BELAY_BLOB_TAG_MAX + 1];
@@ -41,13 +41,13 @@ struct belay_blob_tag {
 };
 
 struct belay_blob {
-    char *data; /* owned; ends in '\0', which `len` does not count */
+    char *data; /* owned; ends in a '\0' that `len` does not count */
     size_t len;
     struct belay_blob_tag tag;
 };
-BELAY_API void belay_blob_release(struct belay_blob *blob); /* leaves it empty */
+BELAY_API void belay_blob_release(struct belay_blob *blob); /* leaves *blob empty */
 
-/* What a list says of a blob. */
+/* An entry of a list; the name is borrowed. */
 struct belay_blob_entry {
     const char *name;
     uint64_t size;
@@ -55,7 +55,7 @@ struct belay_blob_entry {
 };
 typedef bool (*belay_blob_fn)(void *context, const struct belay_blob_entry *entry);
 
-/* Told while a large blob is on its way; `total` is 0 while it is not known. */
+/* Called while a large blob is transferred; `total` 0: not known. */
 typedef void (*belay_blob_progress_fn)(void *context, uint64_t done, uint64_t total);
 
 struct belay_blob_store;
@@ -64,58 +64,58 @@ struct belay_blob_ops {
     const char *name;
     void (*close)(struct belay_blob_store *store);
 
-    /* BELAY_NOT_FOUND if there is none. */
+    /* Read a blob. BELAY_NOT_FOUND: it does not exist. The caller releases *out_blob. */
     enum belay_code (*get)(struct belay_blob_store *store, const char *name, struct belay_blob *out_blob,
                            struct belay_error *err);
 
     /*
-     * Replace the blob if it is what `expected` says: NULL means that there is
-     * none. BELAY_REFUSED if it is not, and nothing was changed. BELAY_OK only once
-     * it is where a loss of power leaves it. BELAY_UNREACHABLE only if surely
-     * nothing happened; BELAY_UNKNOWN if it may have, or yet may.
+     * Replace the blob if its tag is `expected`; NULL: create it. BELAY_OK: the content
+     * survives a loss of power. BELAY_REFUSED: the tag differs, or the blob exists; nothing was
+     * changed. BELAY_UNREACHABLE: nothing was changed and nothing will be. BELAY_UNKNOWN: it
+     * may have been written, or may be written later.
      */
     enum belay_code (*put_if)(struct belay_blob_store *store, const char *name, const void *data, size_t len,
                               const struct belay_blob_tag *expected, struct belay_blob_tag *out_tag,
                               struct belay_error *err);
 
     /*
-     * Blobs whose names begin with `prefix`, in the order of their bytes, until fn
-     * returns false. With `shallow` what lies behind the next '/' after the prefix
-     * is one entry, whose name ends in that '/' and whose size is 0.
+     * List the blobs whose names begin with `prefix`, in byte order, until fn returns false.
+     * With `shallow`, all names that continue past the next '/' after the prefix are one
+     * entry, whose name ends in that '/' and whose size is 0.
      */
     enum belay_code (*list)(struct belay_blob_store *store, const char *prefix, bool shallow,
                             belay_blob_fn fn, void *context, struct belay_error *err);
 
-    /* Not an error if there is none. */
+    /* Remove a blob. Not an error if it does not exist. */
     enum belay_code (*remove)(struct belay_blob_store *store, const char *name, struct belay_error *err);
 
     /*
-     * As get(), but *out_blob is left empty if the blob is still what `known` is the
-     * tag of, as get() or put_if() gave it, and the store can tell without reading
-     * it. May be NULL: it never can.
+     * As get(), but leave *out_blob empty if the blob still has the content of the tag `known`
+     * (from get() or put_if()) and the store can tell without reading it. May be NULL.
      */
     enum belay_code (*get_if_changed)(struct belay_blob_store *store, const char *name,
                                       const struct belay_blob_tag *known, struct belay_blob *out_blob,
                                       struct belay_error *err);
 };
 
-/* A store's own struct begins with this. */
+/* The first member of a store's own struct. */
 struct belay_blob_store {
     const struct belay_blob_ops *ops;
-    belay_blob_progress_fn on_progress; /* NULL: nobody looks */
+    belay_blob_progress_fn on_progress; /* may be NULL */
     void *progress_context;
 };
 
-/* BELAY_INVALID says what is wrong with the name. For stores, which call it first in every operation. */
+/* Check a name; a store calls this first in every operation. BELAY_INVALID says what is wrong. */
 BELAY_API enum belay_code belay_blob_name_check(const char *name, struct belay_error *err);
 
 /*
- * Open "file:DIR", "s3://BUCKET/PREFIX?region=R&endpoint=URL", or "http://HOST:PORT"
- * of a belay server, whose states can be read but not written as blobs. `url` NULL: what
- * the configuration says, else the directory FILE-state beside an embedded lock
- * database FILE. `config` NULL: as belay_config_load(NULL) finds it. A directory is made
- * when something is first put into it. *out_url (may be NULL) is the URL as it was
- * understood; the caller frees it. Close with (*out_store)->ops->close().
+ * Open a blob store: "file:DIR", "s3://BUCKET/PREFIX?region=R&endpoint=URL", or the
+ * "http://HOST:PORT" of a belay server, whose states can be read but not written as blobs. A
+ * directory is created by the first write.
+ *
+ * `url` NULL: as configured, else the directory FILE-state beside an embedded lock database
+ * FILE. `config` NULL: belay_config_load(NULL). *out_url (may be NULL) is the URL in full;
+ * the caller frees it. Close the store with (*out_store)->ops->close().
  */
 BELAY_API enum belay_code belay_blob_open(const char *url, const struct belay_config *config,
                                           struct belay_blob_store **out_store, char **out_url,
