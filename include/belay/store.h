@@ -1,24 +1,26 @@
 /*
- * The port behind which a store of lock records stands.
+ * The store port: implement it to keep locks in your own store.
  *
- * A store keeps one record per key and changes records in one way only:
- * commit() takes a small batch of conditional writes, and does all of it or
- * nothing. It knows nothing of acquiring, waiting or hierarchy. Everything it
- * must keep to is tested by test/conformance, which runs against every store.
+ * A store keeps one record per key. It changes records only in commit(), which takes a
+ * small batch of conditional writes and applies all of them or none. A store knows nothing
+ * of acquiring, waiting or hierarchies. test/conformance tests all requirements and runs
+ * against every store.
  *
- * A record and who may be in it:
+ * The states of a record:
  *
- *     held ----- expires_ms --> (still held, but over)     release, force
+ *     held ----- expires_ms --> (held, lease expired)      release, force
  *      ^  \                                 |                    |
  *      |   +-- renew: expires_ms = now + ttl |                    v
- *      +------------- take ----------------+---------------- not held
+ *      +------------- acquire --------------+---------------- not held
  *
- * Whether a held record's lease is over is for who reads it to decide, with
- * the store's clock, `now_ms`, that comes with every answer. Only the store
- * adds to that clock: a write says for how long, never until when.
+ * The reader of a record decides whether its lease has expired, by the store's clock,
+ * `now_ms`, which every answer includes. Only the store computes points in time: a write
+ * says how long a lease lasts, never until when.
  *
- * Besides a holder a record has tickets, of those who wait for the key or for
- * a key below it, and intents, of those who hold a key below it.
+ * A record also has tickets, of the clients that wait for the key or for a key below it,
+ * and intents, of the holders of keys below it.
+ *
+ * Several threads may use one store at a time, unless its client owns the file.
  */
 #ifndef BELAY_STORE_H
 #define BELAY_STORE_H
@@ -29,22 +31,22 @@
 extern "C" {
 #endif
 
-/* Somebody waits. The ticket's lock_id is the one it will take the lock with. */
+/* The place of a waiter in the queue. It acquires the lock with the ticket's lock_id. */
 struct belay_ticket {
     char *lock_id;
-    char *key; /* what it waits for: this record's key or one below it */
+    char *key; /* the key it waits for: the record's own, or one below it */
     char *owner;
     char *owner_name;
-    uint64_t seq; /* the order within this record */
+    uint64_t seq; /* the order of the queue */
     int64_t since_unix_ms;
-    int64_t expires_ms; /* store's clock; a ticket past it counts for nothing */
-    bool dead;          /* the store knows that its waiter is gone. It looks from the front and
-                  need not look beyond the first one that lives. */
-    bool packed;        /* its texts stand in the record's `text` and are not freed one by one */
-    char *acquired_by;  /* the credential that took this place; "": none; NULL: the store does not keep it */
+    int64_t expires_ms; /* store's clock; after it the ticket is void */
+    bool dead;          /* the store knows that the waiter is gone. The store checks from the front of the
+                           queue, and may stop at the first waiter that is alive. */
+    bool packed;        /* its strings are in the record's `text` and are not freed one by one */
+    char *acquired_by;  /* the credential of the waiter; "": none; NULL: the store does not keep it */
 };
 
-/* Somebody holds a key below this one. */
+/* A client holds `key`, which is below this record's key. */
 struct belay_intent {
     char *lock_id;
     char *key;
@@ -53,24 +55,24 @@ struct belay_intent {
 
 struct belay_record {
     char *key;
-    uint64_t revision; /* changes with every write; 0: there is no record */
+    uint64_t revision; /* changes with each write; 0: the record does not exist */
     bool held;
-    char *lock_id;     /* of the present or the last holder; "" if never taken */
-    char *released_id; /* whose holding was last given back, by itself and not by force, whoever has
-                          taken it since; NULL: the store does not keep it, or it never was */
+    char *lock_id;     /* of the present or last holder; "": never acquired */
+    char *released_id; /* the lock id of the last release that was not forced, even if the lock was acquired
+                          since; NULL: none, or the store does not keep it */
     uint64_t token;
     char *owner;
     char *owner_name;
-    enum belay_outcome outcome; /* how the last holding ended, while not held */
-    bool durable;               /* the holder is not a process: it survives a restart of the machine */
-    bool stale_reported;        /* somebody has reported it as stale since its last heartbeat */
+    enum belay_outcome outcome; /* while not held: how the last holding ended */
+    bool durable;               /* not tied to a process: the lock survives a restart of the machine */
+    bool stale_reported;        /* reported as stale since its last heartbeat */
     int64_t ttl_ms;
-    bool ttl_is_estimate; /* the store does not keep it: it is the time from the taking to the end */
+    bool ttl_is_estimate; /* the store does not keep the ttl; ttl_ms is the time from acquisition to expiry */
     int64_t heartbeat_ms;
     int64_t stale_after_ms;
     int64_t expires_ms;        /* store's clock */
-    int64_t last_heartbeat_ms; /* store's clock: last sign of life */
-    int64_t freed_ms;          /* store's clock: when something was last given back here */
+    int64_t last_heartbeat_ms; /* store's clock: acquisition or last renewal */
+    int64_t freed_ms;          /* store's clock: the last release, here or of an intent */
     int64_t locked_at_unix_ms;
     int64_t expires_at_unix_ms;
     int64_t last_heartbeat_unix_ms;
@@ -81,48 +83,49 @@ struct belay_record {
     size_t n_tickets;
     struct belay_intent *intents;
     size_t n_intents;
-    char *acquired_by; /* the credential that lock_id was given to: the name of a server's token; "": none.
-                          NULL: the store has no place for it, and nobody knows */
-    char *text; /* owned; where key, lock_id, owner, owner_name and acquired_by may stand, and the texts of
-                   tickets that are packed; NULL: each of them is freed by itself */
+    char *acquired_by; /* the credential that acquired the lock: the name of a server's token; "": none;
+                          NULL: the store does not keep it */
+    char *text;        /* owned; one block that may contain key, lock_id, owner, owner_name, acquired_by and
+                          the strings of packed tickets; NULL: each string is freed by itself */
     size_t text_size;
 };
 
-/* Whether it stands in record->text. */
+/* True: `text` is part of record->text, and is not freed by itself. */
 static inline bool belay_record_has_text(const struct belay_record *record, const char *text)
 {
     return record->text != NULL && (uintptr_t)text - (uintptr_t)record->text < record->text_size;
 }
 
-BELAY_API void belay_record_release(struct belay_record *record); /* leaves it empty */
-BELAY_API bool belay_record_copy(const struct belay_record *from, struct belay_record *out_record);
+BELAY_API void belay_record_release(struct belay_record *record); /* leaves *record empty */
+BELAY_API bool belay_record_copy(const struct belay_record *from,
+                                 struct belay_record *out_record); /* false: no memory */
 
 enum belay_condition {
     BELAY_IF_ANY,             /* always */
-    BELAY_IF_ABSENT,          /* there is no record */
-    BELAY_IF_FREE,            /* no record; or not held, no tickets, no intents, and its last
-                           holder's lock_id is not the one this write sets (L5) */
-    BELAY_IF_FREE_FOR_INTENT, /* no record; or not held and no tickets: intents do no harm */
+    BELAY_IF_ABSENT,          /* the record does not exist */
+    BELAY_IF_FREE,            /* no record; or not held, no tickets, no intents, and the last holder's
+                                 lock_id is not the one that this write sets (L5) */
+    BELAY_IF_FREE_FOR_INTENT, /* no record; or not held and no tickets. Intents do not exclude each other. */
     BELAY_IF_UNCHANGED,       /* the revision is write.revision */
-    BELAY_IF_HELD_BY,         /* held, by write.lock_id, whether over or not */
-    BELAY_IF_LIVE_BY          /* held, by write.lock_id, and now < expires_ms */
+    BELAY_IF_HELD_BY,         /* held by write.lock_id, even if the lease has expired */
+    BELAY_IF_LIVE_BY          /* held by write.lock_id, and now < expires_ms */
 };
 
 /*
- * Which fields of write.values a write sets. What it does not name stays. Only a
- * write that takes (BELAY_SET_ACQUIRED) or puts a ticket or an intent creates a
- * record: any other leaves an absent one absent, and is no error.
+ * The groups of fields that a write sets from write.values; all others stay. Only a write
+ * that acquires (BELAY_SET_ACQUIRED) or puts a ticket or an intent creates a record. Any
+ * other write to a record that does not exist has no effect and is no error.
  */
 enum {
     BELAY_SET_ACQUIRED = 1 << 0, /* held, no outcome, locked_at = now */
     BELAY_SET_IDENTITY = 1 << 1, /* lock_id, acquired_by (NULL: ""), and a new token */
     BELAY_SET_OWNER = 1 << 2,    /* owner, owner_name */
     BELAY_SET_METADATA = 1 << 3,
-    BELAY_SET_LIVENESS = 1 << 4, /* outlives, heartbeat_ms, stale_after_ms */
-    BELAY_SET_LEASE = 1 << 5,    /* expires = now + ttl_ms, beat = now, not stale_reported;
-                                    ttl_ms 0 keeps the ttl that is there */
-    BELAY_SET_RELEASED = 1 << 6, /* not held, outcome, freed = now; unless it is forced, released_id
-                                    = write.lock_id */
+    BELAY_SET_LIVENESS = 1 << 4, /* durable, heartbeat_ms, stale_after_ms */
+    BELAY_SET_LEASE = 1 << 5,    /* expires = now + ttl_ms, last_heartbeat = now, not stale_reported; ttl_ms 0
+                                    keeps the present ttl */
+    BELAY_SET_RELEASED = 1 << 6, /* not held, outcome, freed = now; unless forced, released_id =
+                                    write.lock_id */
     BELAY_SET_FREED = 1 << 7,    /* freed = now */
     BELAY_SET_STALE_REPORTED = 1 << 8
 };
@@ -131,7 +134,7 @@ enum {
      BELAY_SET_LEASE)
 
 struct belay_put_ticket {
-    const char *lock_id; /* a ticket of that id in the record is replaced and keeps its seq */
+    const char *lock_id; /* replaces a ticket of the same id, which keeps its seq */
     const char *key;
     const char *owner;
     const char *owner_name;
@@ -153,104 +156,109 @@ struct belay_write {
     const char *lock_id; /* for BELAY_IF_HELD_BY and BELAY_IF_LIVE_BY */
     unsigned set;        /* BELAY_SET_... */
     const struct belay_record *values;
-    const char *const *drop_tickets; /* lock ids; what is not there is no error */
+    const char *const *drop_tickets; /* lock ids; one that is not there is no error */
     size_t n_drop_tickets;
     const char *const *drop_intents;
     size_t n_drop_intents;
-    const struct belay_put_ticket *put_ticket; /* NULL: none. After the drops, at the end. */
-    const struct belay_put_intent *put_intent; /* NULL: none; replaces one of the same id */
-    int64_t ttl_if_unknown_ms; /* with BELAY_SET_LEASE and a ttl of 0, where the store does not keep the ttl:
-                                  this one, or what is left of the lease if that is more; 0: BELAY_INVALID */
+    const struct belay_put_ticket
+        *put_ticket; /* NULL: none. Applied after the drops, at the end of the queue. */
+    const struct belay_put_intent *put_intent; /* NULL: none. Replaces an intent of the same id. */
+    int64_t ttl_if_unknown_ms; /* with BELAY_SET_LEASE and ttl_ms 0, if the store does not keep the ttl: the
+                                  new ttl, or what is left of the lease if that is more; 0: BELAY_INVALID */
 };
 
-/* In an event of a batch: the token that this batch hands out; how long writes[0] was held. */
+/* Values of an event in a batch: the token that the batch grants; how long writes[0] was held. */
 #define BELAY_TOKEN_OF_BATCH UINT64_MAX
 #define BELAY_DURATION_HELD (-2)
 
 struct belay_batch {
     const struct belay_write *writes; /* of different keys */
-    size_t n_writes;                  /* may be 0: only events */
-    const struct belay_event *events; /* kept with the writes, if the store keeps events. An owner
-                                         that is NULL is that of writes[0]'s record before the batch;
-                                         so is a token of 0, if the event is of that record's id;
-                                         and so is metadata that is NULL, if the event is of that
-                                         record's id or of one that replaces it and keeps the rest. */
+    size_t n_writes;                  /* 0: only events */
+    /*
+     * Kept with the writes, if the store keeps events. The store fills these from the record
+     * of writes[0] before the batch: an owner that is NULL; a token of 0, if the event has the
+     * record's lock id; metadata that is NULL, if the event has the record's lock id or one
+     * that replaces it and keeps the rest.
+     */
+    const struct belay_event *events;
     size_t n_events;
-    bool durable;                  /* on disk before it is reported. A store does so by itself for a
-                     record that outlives its process, before or after. */
-    int64_t timeout_ms;            /* an answer that comes later is of no use; 0: as the store thinks fit. A
-                              store on this machine may leave it out. */
-    const char *require_unused_id; /* not NULL: BELAY_ID_USED if this id ever took writes[0].key. A
-                              store without memory of it leaves this out (docs/safety.md). */
+    bool durable;       /* must be on disk before commit() returns. A store does that without being
+                           asked if a record is durable before or after the batch. */
+    int64_t timeout_ms; /* the caller has no use for a later answer; 0: the store's own timeout. A local
+                           store may ignore it. */
+    const char *require_unused_id; /* not NULL: BELAY_ID_USED if this id has ever acquired writes[0].key. A
+                                      store that does not remember ids ignores it (docs/safety.md). */
 };
 
-/* What became of a batch. */
+/* The result of a batch. */
 struct belay_commit {
-    int64_t now_ms;               /* the store's clock when it decided */
-    size_t refused;               /* with BELAY_REFUSED: the write whose condition did not hold */
-    uint64_t token;               /* the new token, if one was handed out */
-    uint64_t event_id;            /* of the first event, the others follow it; 0: none are kept */
-    struct belay_record *records; /* owned. Done: all records as they are now, in the order
-                                     of the writes. Refused: the one in the way. */
+    int64_t now_ms;    /* the store's clock at the decision */
+    size_t refused;    /* with BELAY_REFUSED: the write whose condition did not hold */
+    uint64_t token;    /* the new token, if the batch granted one */
+    uint64_t event_id; /* of the first event; the ids of the others follow; 0: the store keeps no events */
+    struct belay_record *records; /* owned. BELAY_OK: all records after the batch, in the order of the writes.
+                                     BELAY_REFUSED: the record whose condition did not hold. */
     size_t n_records;
 };
 BELAY_API void belay_commit_release(struct belay_commit *commit);
 
 struct belay_scan {
     const char *prefix; /* NULL: all */
-    const char *after;  /* keys greater than this; NULL: from the first */
+    const char *after;  /* only keys greater than this; NULL: all */
     bool held_only;
 };
 typedef bool (*belay_record_fn)(void *context, const struct belay_record *record, int64_t now_ms);
 
 struct belay_events_query {
-    const char *key;    /* NULL: of all keys */
+    const char *key;    /* NULL: all */
     const char *prefix; /* NULL: all */
-    uint64_t after;     /* ids greater than this */
-    size_t last;        /* 0: all; else the last so many */
+    uint64_t after;     /* only ids greater than this */
+    size_t last;        /* only this many of the newest; 0: all */
 };
 
-/* How fast things go on this store; constant while it is open. */
+/* What a store offers and how it is used; constant while it is open. */
 struct belay_store_capabilities {
-    bool is_local;     /* on this machine. False: every call may take as long as the network does. */
-    int64_t margin_ms; /* how long after expires_ms a lease may be taken over, for clocks that differ */
-    int64_t claim_ms;  /* how long a free lock is kept for the first in line before the next may have it */
-    int64_t poll_ms;   /* how often the first in line looks again without being woken */
-    int64_t first_poll_ms;       /* its first look, and the first after another one took the lock; the next
-                              after twice as long, until it is poll_ms. 0: poll_ms from the first. */
-    int64_t ticket_ttl_ms;       /* how long a ticket counts without being put again; long where the store
-                          sees by itself that a waiter is gone */
-    bool release_deletes;        /* a release leaves no record */
-    int64_t read_clock_lag_ms;   /* by how much less than the store's time get() may say that it is */
-    const char *owner_name_meta; /* the store keeps a person with every lock: the owner's name, which must
-                                be given, or this entry of the metadata. NULL: it does not */
+    bool is_local;         /* on this machine. False: each call may take as long as the network does. */
+    int64_t margin_ms;     /* an expired lease can be taken over this long after expires_ms, because clocks
+                              may differ */
+    int64_t claim_ms;      /* a free lock is reserved this long for the first waiter, before the next may
+                              acquire it */
+    int64_t poll_ms;       /* how often the first waiter polls without being woken */
+    int64_t first_poll_ms; /* the first interval, and the first after another client acquired the lock; it
+                              doubles up to poll_ms. 0: poll_ms from the start. */
+    int64_t ticket_ttl_ms; /* how long a ticket is valid without being put again; long if the store detects
+                              by itself that a waiter is gone */
+    bool release_deletes;  /* a release deletes the record */
+    int64_t read_clock_lag_ms;   /* how far now_ms of get() may be behind the store's clock */
+    const char *owner_name_meta; /* the store needs the name of a person for each lock: the owner's name or
+                                    this entry of the metadata. NULL: it does not */
 };
 
 /*
- * Small values beside the locks, each with a name in a space of names: the
- * registry of applications (belay/shared_db.h). They are no locks: scan() and get()
- * never show them, and no key of a lock can name one.
+ * Items: small named values beside the locks, in separate name spaces, such as the registry
+ * of applications (belay/shared_db.h). Items are not locks: get() and scan() never return
+ * them, and no lock key names one.
  */
 #define BELAY_SPACE_APPS "app"           /* the applications, by name */
-#define BELAY_SPACE_DATABASES "database" /* what was last decided about a database, by identifier */
+#define BELAY_SPACE_DATABASES "database" /* the last decision about each database, by identifier */
 enum { BELAY_ITEM_NAME_MAX = 256, BELAY_ITEM_VALUE_MAX = 256 * 1024 };
 
 struct belay_item {
     char *name;
-    char *value;      /* JSON; NULL if there is no such item */
-    uint64_t version; /* another one after every write, never 0; 0: there is no such item */
+    char *value;      /* JSON; NULL: the item does not exist */
+    uint64_t version; /* changes with each write; 0: the item does not exist */
 };
-BELAY_API void belay_item_release(struct belay_item *item); /* leaves it empty */
+BELAY_API void belay_item_release(struct belay_item *item); /* leaves *item empty */
 
 struct belay_item_write {
     const char *space;
     const char *name;
-    const char *value; /* JSON; NULL removes it */
-    uint64_t version;  /* only if it is of this version; 0: only if there is none */
-    bool any_version;  /* whatever is there */
+    const char *value; /* JSON; NULL: remove the item */
+    uint64_t version;  /* write only if the item has this version; 0: only if it does not exist */
+    bool any_version;  /* write whatever the version is */
 };
 
-/* Return false to stop. The item is borrowed. */
+/* Return false to stop. `item` is borrowed. */
 typedef bool (*belay_item_fn)(void *context, const struct belay_item *item);
 
 struct belay_store;
@@ -259,105 +267,104 @@ struct belay_store_ops {
     const char *name;
     void (*close)(struct belay_store *store);
 
-    /* Read n records. Those that do not exist come back with revision 0 and their key. */
+    /* Read n records. A record that does not exist has revision 0 and its key. The caller releases each. */
     enum belay_code (*get)(struct belay_store *store, const char *const *keys, size_t n,
                            struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err);
 
     /*
-     * Do the whole batch or nothing. BELAY_REFUSED if a condition does not hold
-     * (the first in order); BELAY_UNREACHABLE only if surely nothing happened,
-     * now or later; BELAY_UNKNOWN if it may have, or yet may.
+     * Apply the whole batch or nothing. BELAY_REFUSED: a condition does not hold (the first in
+     * order). BELAY_UNREACHABLE: nothing was changed and nothing will be. BELAY_UNKNOWN: it may
+     * have been applied, or may be applied later. The caller releases *out.
      */
     enum belay_code (*commit)(struct belay_store *store, const struct belay_batch *batch,
                               struct belay_commit *out, struct belay_error *err);
 
-    /* Records in the order of their keys, until fn returns false. */
+    /* List records in the order of their keys, until fn returns false. */
     enum belay_code (*scan)(struct belay_store *store, const struct belay_scan *scan, belay_record_fn fn,
                             void *context, struct belay_error *err);
 
-    /* Events in the order of their ids. NULL: this store keeps none. */
+    /* List events in the order of their ids, until fn returns false. NULL: the store keeps no events. */
     enum belay_code (*events)(struct belay_store *store, const struct belay_events_query *query,
                               belay_event_fn fn, void *context, struct belay_error *err);
 
     struct belay_store_capabilities (*capabilities)(struct belay_store *store);
 
     /*
-     * Waiting without a missed wake-up: listen(), then look at the record, then
-     * wait() with what listen() returned. wait() comes back at once if there
-     * was a wake() of the same id in between, at the latest after timeout_ms,
-     * and sooner as it likes. A NULL id is woken by every batch with events.
-     * All three NULL: the store cannot; then who waits looks again by itself.
+     * Wait without missing a wake-up: listen(), then read the record, then wait() with the
+     * result of listen(). wait() returns at once if wake() was called for the same id since
+     * listen(), at the latest after timeout_ms, and may return sooner. A NULL id is woken by
+     * every batch with events. All three NULL: not supported, and waiters poll.
      */
     uint32_t (*listen)(struct belay_store *store, const char *lock_id);
     void (*wait)(struct belay_store *store, const char *lock_id, uint32_t listened, int64_t timeout_ms,
                  struct belay_cancel *cancel);
     void (*wake)(struct belay_store *store, const char *lock_id);
 
-    /* All three NULL: this store keeps no such values. An absent one comes back with version 0. */
+    /* Read an item. An item that does not exist has version 0. The three item_ functions NULL: not supported. */
     enum belay_code (*item_get)(struct belay_store *store, const char *space, const char *name,
                                 struct belay_item *out_item, struct belay_error *err);
 
     /*
-     * One write, on disk before it is reported. BELAY_REFUSED if the version is
-     * another; BELAY_UNREACHABLE and BELAY_UNKNOWN as for commit(). *out_version is 0
-     * after a removal.
+     * Write an item; it is on disk when this returns. BELAY_REFUSED: the version differs.
+     * BELAY_UNREACHABLE and BELAY_UNKNOWN: as for commit(). *out_version is 0 after a removal.
      */
     enum belay_code (*item_put)(struct belay_store *store, const struct belay_item_write *write,
                                 uint64_t *out_version, struct belay_error *err);
 
     /*
-     * All items of a space in the order of their names, until fn returns false.
-     * BELAY_OK means that none is missing: "nobody uses it" is decided by this.
+     * List all items of a space in the order of their names, until fn returns false. BELAY_OK
+     * only if none is missing: the decision that no application uses a database relies on it.
      */
     enum belay_code (*item_list)(struct belay_store *store, const char *space, belay_item_fn fn,
                                  void *context, struct belay_error *err);
 
     /*
-     * Have all that was committed on disk. NULL: commit() does so itself, as far
-     * as the batch asks for it. A store that has it does no more in commit() than
-     * what can be undone by a crash, and nobody may be told of it before. After
-     * BELAY_UNKNOWN it may or may not be there, and nothing more can be done. In any
-     * thread; what is committed meanwhile is for the next one.
+     * Write all that was committed to disk. NULL: commit() does that itself, as far as the
+     * batch needs it. In a store with sync(), a crash may undo a commit until the next sync(),
+     * so the result of a commit must not be reported before. After BELAY_UNKNOWN the commits may or
+     * may not be on disk, and the store accepts no more. Any thread may call this; a commit
+     * during a sync() is covered by the next one.
      */
     enum belay_code (*sync)(struct belay_store *store, struct belay_error *err);
-    /* With sync(): true if all that was committed is on disk. */
+    /* With sync(): true: all that was committed is on disk. */
     bool (*is_synced)(struct belay_store *store);
 
-    /* With sync(): commits, syncs and batches of what was synced so far. */
+    /* With sync(): the commits, syncs and batches so far. */
     void (*batches)(struct belay_store *store, struct belay_store_counts *out);
 
     /*
-     * Write a consistent copy of all that was committed, and can be restored, to `path`, which is an empty file. In any
-     * thread, for as long as it takes. NULL: such a store is backed up by other means.
+     * Write a consistent copy of all that was committed, which can be restored, to `path`, an
+     * empty file. Any thread may call this; it takes as long as it takes. NULL: not supported.
      */
     enum belay_code (*backup)(struct belay_store *store, const char *path, struct belay_cancel *cancel,
                               struct belay_error *err);
 
     /*
-     * The id of the store itself: the same through whichever URL it is reached, another
-     * one for any other store. NULL: this store has none.
+     * The id of the store: the same under every URL of the store, different for every other
+     * store. NULL: the store has none.
      */
     enum belay_code (*identity)(struct belay_store *store, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err);
 };
 
-/* A store's own struct begins with this. */
+/* The first member of a store's own struct. */
 struct belay_store {
     const struct belay_store_ops *ops;
 };
 
-/* A client on a store of one's own, which it closes in the end, also if this fails. */
+/* Open a client on your own store. Takes ownership of it: it is closed with the client, or if this fails. */
 BELAY_API enum belay_code belay_client_open_store(struct belay_store *store,
                                                   const struct belay_client_options *options,
                                                   struct belay_client **out_client, struct belay_error *err);
 
 /*
- * For a store's wait(): true once cancelled; and while a thread sleeps on
- * `word` as a futex, have belay_cancel_request() add to it and wake it.
+ * For a store's wait(). belay_cancel_requested() is true once the wait was cancelled. While
+ * a thread sleeps on the futex `word`, belay_cancel_bind() makes belay_cancel_request()
+ * increment it and wake the thread; NULL ends that.
  */
 BELAY_API bool belay_cancel_requested(const struct belay_cancel *cancel);
 BELAY_API void belay_cancel_bind(struct belay_cancel *cancel, uint32_t *word);
-/* The same for who sleeps in poll(): an eventfd that can be read once it is cancelled. -1: no more. */
+/* The same for poll(): an eventfd that becomes readable when the wait is cancelled. -1 ends that. */
 BELAY_API void belay_cancel_bind_fd(struct belay_cancel *cancel, int fd);
 
 #ifdef __cplusplus
