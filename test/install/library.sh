@@ -28,7 +28,7 @@ installed() { DESTDIR="$work/root" cmake --install "$build" --prefix /usr; }
 check "installs under DESTDIR and a prefix" installed
 everything() {
     local file
-    for file in bin/belay lib/libbelay.so lib/libbelay.a include/belay.h include/belay/store.h include/belay/blob.h include/belay/state.h lib/pkgconfig/belay.pc \
+    for file in bin/belay lib/libbelay.so lib/libbelay.a include/belay.h include/belay/store.h include/belay/blob.h include/belay/state.h include/belay/shared_db.h lib/pkgconfig/belay.pc \
         share/man/man1/belay.1 share/man/man1/belay-run.1 share/bash-completion/completions/belay \
         share/zsh/site-functions/_belay share/fish/vendor_completions.d/belay.fish; do
         [ -s "$work/root/usr/$file" ] || { echo "$file is missing or empty"; return 1; }
@@ -68,6 +68,9 @@ done
 
 cat >"$work/user.cpp" <<'CPP'
 #include <belay.h>
+#include <belay/blob.h>
+#include <belay/shared_db.h>
+#include <belay/state.h>
 #include <belay/store.h>
 #include <dlfcn.h>
 #include <cstdio>
@@ -108,7 +111,7 @@ int main(int, char **argv)
 }
 CPP
 compile_cpp() { g++ -std=c++11 "${strict[@]}" "$work/user.cpp" -o "$work/user" -I"$work/root/usr/include" -ldl; }
-check "both headers compile as C++11" compile_cpp
+check "all headers compile as C++11" compile_cpp
 check "a C++ program uses the library by dlopen" "$work/user" "$lib/libbelay.so" "$BELAY_STORE"
 quiet() { [ -z "$("$work/user" "$lib/libbelay.so" "$BELAY_STORE" 2>&1)" ]; }
 check "and the library prints nothing" quiet
