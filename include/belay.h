@@ -700,13 +700,13 @@ typedef void (*belay_async_fn)(void *context, enum belay_code code, const struct
 
 /*
  * Start to acquire a lock. `options` is copied; on_lost, on_waiting, cancel and the
- * heartbeat are not used. Renew the lock with belay_async_renew(). *out_call stays valid
- * until the callback returns; out_call may be NULL. BELAY_BUSY: another operation with
+ * heartbeat are not used. Renew the lock with belay_async_renew(). *out_async stays valid
+ * until the callback returns; out_async may be NULL. BELAY_BUSY: another operation with
  * the same lock id is in progress.
  */
 BELAY_API enum belay_code belay_async_acquire(struct belay_client *client, const char *key,
                                               const struct belay_lock_options *options, belay_async_fn fn,
-                                              void *context, struct belay_async **out_call,
+                                              void *context, struct belay_async **out_async,
                                               struct belay_error *err);
 
 /* The counterparts of belay_lock_adopt(), belay_renew(), belay_release() and belay_force_release(). */
@@ -734,13 +734,13 @@ BELAY_API enum belay_code belay_async_release_by(struct belay_client *client, co
  * Free an acquisition; its callback is never invoked. Use this during shutdown. Its place
  * in the queue stays for a while, for a client that acquires again with the same lock id.
  */
-BELAY_API void belay_async_abandon(struct belay_async *call);
+BELAY_API void belay_async_abandon(struct belay_async *async);
 
 /* End an acquisition: the next poll calls its callback with BELAY_CANCELLED, unless it has ended by then. */
-BELAY_API void belay_async_cancel(struct belay_async *call);
+BELAY_API void belay_async_cancel(struct belay_async *async);
 
 /* True while the store does not answer; the operation is retried automatically. */
-BELAY_API bool belay_async_is_retrying(const struct belay_async *call);
+BELAY_API bool belay_async_is_retrying(const struct belay_async *async);
 
 /*
  * Advance all operations as far as possible. Returns the time on CLOCK_BOOTTIME at which to
@@ -779,7 +779,7 @@ BELAY_API void belay_client_store_counts(struct belay_client *client, struct bel
  * is its progress as of the last read; the holder in it is borrowed until the next poll,
  * and NULL if no holder is known.
  */
-BELAY_API bool belay_async_is_waiting(const struct belay_async *call, struct belay_wait_info *out_waiting);
+BELAY_API bool belay_async_is_waiting(const struct belay_async *async, struct belay_wait_info *out_waiting);
 
 /* False: the store is on the network, and each operation takes as long as the network does. */
 BELAY_API bool belay_client_is_local(const struct belay_client *client);

@@ -131,7 +131,7 @@ static enum belay_code begin(struct belay_client *client, struct request *reques
 
 enum belay_code belay_async_acquire(struct belay_client *client, const char *key,
                                     const struct belay_lock_options *options, belay_async_fn fn,
-                                    void *context, struct belay_async **out_call, struct belay_error *err)
+                                    void *context, struct belay_async **out_async, struct belay_error *err)
 {
     struct request request;
     enum belay_code code = request_init_lock(&request, client, key, options, err);
@@ -146,7 +146,7 @@ enum belay_code belay_async_acquire(struct belay_client *client, const char *key
         request_release(&request);
         return code;
     }
-    return begin(client, &request, op_acquire, fn, context, out_call, err);
+    return begin(client, &request, op_acquire, fn, context, out_async, err);
 }
 
 enum belay_code belay_async_adopt(struct belay_client *client, const char *key, const char *lock_id,
@@ -206,22 +206,22 @@ enum belay_code belay_async_force_release(struct belay_client *client, const cha
     return code == BELAY_OK ? begin(client, &request, op_force, fn, context, NULL, err) : code;
 }
 
-void belay_async_cancel(struct belay_async *call)
+void belay_async_cancel(struct belay_async *async)
 {
-    op_cancel(&call->op); /* a thread that asks the store for it does not look at that */
-    if (call->is_out) {
-        call->was_woken = true;
+    op_cancel(&async->op); /* a thread that asks the store for it does not look at that */
+    if (async->is_out) {
+        async->was_woken = true;
     } else {
-        call_table_set_ready(&call->client->calls, call);
+        call_table_set_ready(&async->client->calls, async);
     }
 }
 
-bool belay_async_is_waiting(const struct belay_async *call, struct belay_wait_info *out_waiting)
+bool belay_async_is_waiting(const struct belay_async *async, struct belay_wait_info *out_waiting)
 {
-    const struct op *op = &call->op;
+    const struct op *op = &async->op;
     int64_t now_ms = clock_boot_ms();
 
-    if (call->is_out || op->want != OP_WAIT || !op->queued) {
+    if (async->is_out || op->want != OP_WAIT || !op->queued) {
         return false;
     }
     *out_waiting = (struct belay_wait_info){ .holder = op->waiting.holder,
@@ -232,20 +232,20 @@ bool belay_async_is_waiting(const struct belay_async *call, struct belay_wait_in
     return true;
 }
 
-void belay_async_abandon(struct belay_async *call)
+void belay_async_abandon(struct belay_async *async)
 {
-    if (call->is_out) {
-        call->is_forgotten = true;
+    if (async->is_out) {
+        async->is_forgotten = true;
         return;
     }
-    client_wait_ends(call->client, &call->looker);
-    call_table_remove(&call->client->calls, call);
-    call_free(call);
+    client_wait_ends(async->client, &async->looker);
+    call_table_remove(&async->client->calls, async);
+    call_free(async);
 }
 
-bool belay_async_is_retrying(const struct belay_async *call)
+bool belay_async_is_retrying(const struct belay_async *async)
 {
-    return call->op.faults > 0;
+    return async->op.faults > 0;
 }
 
 /* ---- carrying out ---- */
