@@ -160,11 +160,14 @@ static size_t read_some(int fd, size_t at)
 /* Every status line is sound, and none reports a bug. */
 static void check(size_t len)
 {
+    static const char server_error[] = "HTTP/1.1 500 Internal Server Error\r\n";
+
     if (getenv("FUZZ_SHOW") != NULL) {
         (void)fwrite(out, 1, len, stderr);
     }
     fuzz_must(len == 0 || (len >= 9 && memcmp(out, "HTTP/1.1 ", 9) == 0), "an answer does not begin as one");
-    fuzz_must(memmem(out, len, "HTTP/1.1 500", 12) == NULL, "a 500");
+    /* With the end of the line: an error may quote its start from the request, but a JSON text has no CR. */
+    fuzz_must(memmem(out, len, server_error, strlen(server_error)) == NULL, "a 500");
 }
 
 static void turn_loop(void)
