@@ -5,18 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fnv.h"
 #include "client/async_table.h"
 
 enum { BUCKETS = 4096 };
 
 static size_t bucket_of(const char *lock_id)
 {
-    uint32_t hash = 2166136261U; /* FNV-1a: ids are random enough for it */
-
-    for (; *lock_id != '\0'; lock_id++) {
-        hash = (hash ^ (unsigned char)*lock_id) * 16777619U;
-    }
-    return hash % BUCKETS;
+    return fnv_text(FNV_INIT, lock_id) % BUCKETS;
 }
 
 /* ---- the heap ---- */

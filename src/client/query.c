@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fnv.h"
 #include "client/client.h"
 #include "client/route.h"
 #include "lock/info.h"
@@ -102,15 +103,7 @@ enum belay_code belay_force_release(struct belay_client *client, const char *key
 /* Of a lock, its holder and its last heartbeat. */
 static uint64_t stale_mark(const struct belay_record *record)
 {
-    uint64_t mark = 14695981039346656037U ^ (uint64_t)record->last_heartbeat_ms; /* FNV-1a */
-
-    for (const char *at = record->key; *at != '\0'; at++) {
-        mark = (mark ^ (unsigned char)*at) * 1099511628211U;
-    }
-    for (const char *at = record->lock_id; *at != '\0'; at++) {
-        mark = (mark ^ (unsigned char)*at) * 1099511628211U;
-    }
-    return mark;
+    return fnv_text(fnv_text(FNV_INIT ^ (uint64_t)record->last_heartbeat_ms, record->key), record->lock_id);
 }
 
 static bool was_told(struct belay_client *client, uint64_t mark)

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fnv.h"
 #include "lock/decide.h"
 #include "lock/info.h"
 #include "lock/step.h"
@@ -396,12 +397,8 @@ static bool describe(struct op *op, const struct decision *decision)
 static uint64_t hash_holder(const struct op *op, int64_t ahead)
 {
     const struct belay_info *holder = op->waiting.holder;
-    uint64_t hash = 0xcbf29ce484222325U + (uint64_t)ahead;
 
-    for (const char *c = holder == NULL ? NULL : holder->lock_id; c != NULL && *c != '\0'; c++) {
-        hash = (hash ^ (unsigned char)*c) * 0x100000001b3U;
-    }
-    return hash;
+    return fnv_text(FNV_INIT + (uint64_t)ahead, holder == NULL ? NULL : holder->lock_id);
 }
 
 /*

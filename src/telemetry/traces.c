@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/fnv.h"
 #include "telemetry/sinks.h"
 #include "telemetry/span_queue.h"
 #include "json/json_write.h"
@@ -86,12 +87,7 @@ static bool read_traceparent(const char *text, char trace[TRACE_HEX + 1], char p
 
 static struct thread **bucket_of(struct traces *traces, const char *lock_id)
 {
-    uint32_t hash = 2166136261u;
-
-    for (const char *at = lock_id; *at != '\0'; at++) {
-        hash = (hash ^ (unsigned char)*at) * 16777619u;
-    }
-    return &traces->buckets[hash % BUCKETS];
+    return &traces->buckets[fnv_text(FNV_INIT, lock_id) % BUCKETS];
 }
 
 /* A bucket keeps the latest few: what was never released here must not pile up. */

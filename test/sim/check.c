@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fnv.h"
 #include "sim/sim.h"
 
 static int64_t store_now(const struct sim *sim)
@@ -26,23 +27,15 @@ static const struct belay_record *find_record(const struct belay_record *records
     return NULL;
 }
 
-static uint64_t hash_text(uint64_t hash, const char *text)
-{
-    while (*text != '\0') {
-        hash = (hash ^ (unsigned char)*text++) * UINT64_C(0x100000001b3);
-    }
-    return hash;
-}
-
 static uint64_t hash_others(const struct belay_record *record)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = FNV_INIT;
 
     for (size_t i = 0; i < record->n_tickets; i++) {
-        hash = hash_text(hash, record->tickets[i].lock_id) + (uint64_t)record->tickets[i].expires_ms;
+        hash = fnv_text(hash, record->tickets[i].lock_id) + (uint64_t)record->tickets[i].expires_ms;
     }
     for (size_t i = 0; i < record->n_intents; i++) {
-        hash = hash_text(hash, record->intents[i].lock_id) + (uint64_t)record->intents[i].expires_ms;
+        hash = fnv_text(hash, record->intents[i].lock_id) + (uint64_t)record->intents[i].expires_ms;
     }
     return hash;
 }

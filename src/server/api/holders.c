@@ -6,17 +6,13 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fnv.h"
 #include "server/core/json_body.h"
 #include "server/core/server.h"
 
 static struct holder **bucket_of(struct holders *all, const char *lock_id)
 {
-    uint32_t hash = 2166136261U;
-
-    for (; *lock_id != '\0'; lock_id++) {
-        hash = (hash ^ (unsigned char)*lock_id) * 16777619U;
-    }
-    return &all->buckets[hash % HOLDER_BUCKETS];
+    return &all->buckets[fnv_text(FNV_INIT, lock_id) % HOLDER_BUCKETS];
 }
 
 /* Returns the exchange, which is the caller's to end. */

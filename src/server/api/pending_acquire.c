@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fnv.h"
 #include "base/text.h"
 #include "server/core/server.h"
 #include "telemetry/telemetry.h"
@@ -14,19 +15,9 @@ enum { SEEN_FRESH_MS = 50, LOOK_MS = 20, LOOK_MAX_MS = 1000 };
 
 /* ---- the table ---- */
 
-#define HASH_BEGIN 14695981039346656037U
-
-static uint64_t add_hash(uint64_t hash, const char *text, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        hash = (hash ^ (unsigned char)text[i]) * 1099511628211U;
-    }
-    return hash * 1099511628211U; /* so that it matters where one text ends */
-}
-
 static struct wait **bucket_of_id(struct waits *waits, const char *lock_id)
 {
-    return &waits->buckets[add_hash(HASH_BEGIN, lock_id, strlen(lock_id)) % WAIT_BUCKETS];
+    return &waits->buckets[fnv_text(FNV_INIT, lock_id) % WAIT_BUCKETS];
 }
 
 static struct wait *find_wait(struct waits *waits, const char *lock_id)
@@ -385,11 +376,11 @@ static uint64_t client_of(const struct exchange *x, const char *owner)
 {
     const struct http_peer *peer = x->request->peer;
     const char *end = strrchr(peer->text, peer->is_unix ? ',' : ':');
-    uint64_t hash = add_hash(HASH_BEGIN, x->key, strlen(x->key));
+    uint64_t hash = fnv_field(FNV_INIT, x->key);
 
-    hash = add_hash(hash, owner, strlen(owner));
-    hash = add_hash(hash, x->who, strlen(x->who));
-    return add_hash(hash, peer->text, end == NULL ? strlen(peer->text) : (size_t)(end - peer->text));
+    hash = fnv_field(hash, owner);
+    hash = fnv_field(hash, x->who);
+    return fnv_bytes(hash, peer->text, end == NULL ? strlen(peer->text) : (size_t)(end - peer->text));
 }
 
 /*

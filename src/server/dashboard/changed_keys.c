@@ -1,8 +1,9 @@
 #include "server/dashboard/changed_keys.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/fnv.h"
 
 /* Most keys are short; thousands of these come and go every second, and are kept for the next. */
 enum { SHORT_KEY = 71 };
@@ -18,12 +19,7 @@ struct change {
 
 static struct change **bucket_of(struct changes *changes, const char *key)
 {
-    uint32_t hash = 2166136261U;
-
-    for (; *key != '\0'; key++) {
-        hash = (hash ^ (unsigned char)*key) * 16777619U;
-    }
-    return &changes->buckets[hash % CHANGES_BUCKETS];
+    return &changes->buckets[fnv_text(FNV_INIT, key) % CHANGES_BUCKETS];
 }
 
 static struct change **find(struct changes *changes, const char *key)

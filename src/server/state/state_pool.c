@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fnv.h"
 #include "server/core/jobs.h"
 
 enum { SPARE_MAX = 8, STRIPES = 64, LEASE_MS = 6 * 3600 * 1000, KEPT_MAX = 200 << 20 };
@@ -151,12 +152,7 @@ void state_pool_give(struct state_pool *pool, struct belay_states *states)
 /* Two names may share one: they then wait for each other, which does no harm. */
 static pthread_mutex_t *stripe_of(struct state_pool *pool, const char *name)
 {
-    size_t hash = 5381;
-
-    for (; *name != '\0'; name++) {
-        hash = hash * 33 + (unsigned char)*name;
-    }
-    return &pool->stripes[hash % STRIPES];
+    return &pool->stripes[fnv_text(FNV_INIT, name) % STRIPES];
 }
 
 void state_pool_enter(struct state_pool *pool, const char *name)

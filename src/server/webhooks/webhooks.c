@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fnv.h"
 #include "base/store_url.h"
 #include "base/text.h"
 #include "server/core/server.h"
@@ -16,12 +17,7 @@
 
 static struct hook **bucket_of(struct hooks *hooks, const char *lock_id)
 {
-    uint32_t hash = 2166136261U; /* FNV-1a */
-
-    for (; *lock_id != '\0'; lock_id++) {
-        hash = (hash ^ (unsigned char)*lock_id) * 16777619U;
-    }
-    return &hooks->buckets[hash % HOOK_BUCKETS];
+    return &hooks->buckets[fnv_text(FNV_INIT, lock_id) % HOOK_BUCKETS];
 }
 
 static struct hook *find(struct hooks *hooks, const char *lock_id)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fnv.h"
 #include "base/text.h"
 #include "store/dynamodb/dynamodb_items.h"
 
@@ -232,11 +233,8 @@ static json_t *labels_of(const json_t *row)
 static uint64_t version_of(const json_t *row)
 {
     char *text = json_dumps(row, JSON_COMPACT | JSON_SORT_KEYS);
-    uint64_t hash = UINT64_C(14695981039346656037);
+    uint64_t hash = fnv_text(FNV_INIT, text);
 
-    for (const char *at = text; at != NULL && *at != '\0'; at++) {
-        hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
-    }
     free(text);
     return (hash & ((UINT64_C(1) << 53) - 1)) | 1;
 }

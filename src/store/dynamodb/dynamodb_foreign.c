@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fnv.h"
 #include "base/text.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
@@ -23,14 +24,6 @@ static void warn(const struct ddb_store *store, const char *key, const char *wha
                        key, store->params.table, what);
         store->on_warning(store->warn_context, text);
     }
-}
-
-static uint64_t hash_text(uint64_t hash, const char *text)
-{
-    for (; text != NULL && *text != '\0'; text++) {
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3U;
-    }
-    return (hash ^ 0xff) * 0x100000001b3U;
 }
 
 bool ddb_is_foreign_id(const char *lock_id)
@@ -50,7 +43,7 @@ static bool foreign_id_of(const struct layout *layout, const json_t *item, char 
         return false;
     }
     (void)snprintf(out, FOREIGN_ID_SIZE, FOREIGN_PREFIX "%016" PRIx64,
-                   hash_text(hash_text(0xcbf29ce484222325U, owner), since));
+                   fnv_field(fnv_field(FNV_INIT, owner), since));
     return true;
 }
 

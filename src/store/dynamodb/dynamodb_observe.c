@@ -15,24 +15,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fnv.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
 enum { BOOT_ID_SIZE = 40 };
-
-static uint64_t add_text(uint64_t hash, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3U;
-    }
-    return (hash ^ 0xff) * 0x100000001b3U;
-}
 
 static uint64_t add_number(uint64_t hash, int64_t number)
 {
     char text[24];
 
     (void)snprintf(text, sizeof text, "%" PRId64, number);
-    return add_text(hash, text);
+    return fnv_field(hash, text);
 }
 
 static void read_boot_id(char out[BOOT_ID_SIZE])
@@ -83,7 +76,7 @@ static bool make_directories(char *path)
 static bool file_of(const struct ddb_store *store, uint64_t what, char *out, size_t size)
 {
     const char *endpoint = aws_endpoint(store->aws, AWS_DYNAMODB);
-    uint64_t name = add_text(add_text(what, store->params.table), endpoint == NULL ? "" : endpoint);
+    uint64_t name = fnv_field(fnv_field(what, store->params.table), endpoint == NULL ? "" : endpoint);
     char home[2048];
     int n;
 
@@ -171,10 +164,10 @@ static void forget(const struct ddb_store *store, uint64_t what)
 void ddb_observe(struct ddb_store *store, const json_t *line, struct belay_record *record)
 {
     int64_t now_ms = ddb_clock_judge_ms(store);
-    uint64_t what = add_text(0xcbf29ce484222325U, record->key);
+    uint64_t what = fnv_field(FNV_INIT, record->key);
 
     if (record->held) {
-        uint64_t state = add_number(add_number(add_text(what, record->lock_id), record->expires_ms),
+        uint64_t state = add_number(add_number(fnv_field(what, record->lock_id), record->expires_ms),
                                     record->last_heartbeat_ms);
 
         record->expires_ms = now_ms + record->ttl_ms - unchanged_ms(store, what, state);
@@ -183,7 +176,7 @@ void ddb_observe(struct ddb_store *store, const json_t *line, struct belay_recor
     }
     for (size_t i = 0; i < record->n_intents; i++) {
         struct belay_intent *intent = &record->intents[i];
-        uint64_t below = add_text(add_text(what, "intent"), intent->lock_id);
+        uint64_t below = fnv_field(fnv_field(what, "intent"), intent->lock_id);
         uint64_t state = add_number(below, intent->expires_ms);
 
         intent->expires_ms =

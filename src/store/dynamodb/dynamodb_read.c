@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fnv.h"
 #include "base/text.h"
 #include "store/dynamodb/dynamodb_internal.h"
 
@@ -222,14 +223,11 @@ static void read_holder(struct ddb_store *store, const json_t *item, struct bela
     record->outcome = record->held ? BELAY_OUTCOME_NONE : record->outcome;
 }
 
-/* FNV-1a of the text of an item whose attributes are in order. */
 static uint64_t hash_of(const json_t *item, uint64_t hash)
 {
     char *text = json_dumps(item, JSON_COMPACT | JSON_SORT_KEYS);
 
-    for (const char *at = text; at != NULL && *at != '\0'; at++) {
-        hash = (hash ^ (unsigned char)*at) * 0x100000001b3U;
-    }
+    hash = fnv_text(hash, text);
     free(text);
     return hash;
 }
@@ -245,7 +243,7 @@ static uint64_t revision_of(const struct layout *layout, const json_t *item, con
     if (item == NULL && line == NULL) {
         return 0;
     }
-    revision = hash_of(item, 0xcbf29ce484222325U);
+    revision = hash_of(item, FNV_INIT);
     return (line == item || line == NULL ? revision : hash_of(line, revision)) | 1;
 }
 

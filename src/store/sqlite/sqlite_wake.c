@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fnv.h"
 #include "store/sqlite/sqlite_internal.h"
 
 enum {
@@ -37,12 +38,9 @@ enum {
 
 uint64_t hash_text(const char *text)
 {
-    uint64_t hash = 0xcbf29ce484222325ULL; /* FNV-1a, then mixed: its high bits are weak on short texts */
+    uint64_t hash = fnv_text(FNV_INIT, text);
 
-    for (; *text != '\0'; text++) {
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3ULL;
-    }
-    hash ^= hash >> 32;
+    hash ^= hash >> 32; /* the high bits of FNV are weak for short texts */
     hash *= 0xd6e8feb86659fd93ULL;
     return hash ^ hash >> 32;
 }
