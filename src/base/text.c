@@ -5,37 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* How many bytes the UTF-8 sequence at `s` has; 0 if it is none, or a control character. */
-static size_t utf8_len(const unsigned char *s)
-{
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t min;
-    } forms[] = { { 0x80, 0x00, 0 }, { 0xe0, 0xc0, 0x80 }, { 0xf0, 0xe0, 0x800 }, { 0xf8, 0xf0, 0x10000 } };
-
-    for (size_t extra = 0; extra < 4; extra++) {
-        uint32_t point;
-
-        if ((s[0] & forms[extra].mask) != forms[extra].lead) {
-            continue;
-        }
-        point = (uint32_t)(s[0] & (unsigned char)~forms[extra].mask);
-        for (size_t i = 1; i <= extra; i++) {
-            if ((s[i] & 0xc0) != 0x80) {
-                return 0;
-            }
-            point = point << 6 | (s[i] & 0x3fU);
-        }
-        if (point < forms[extra].min || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) {
-            return 0;
-        }
-        if (point < 0x20 || (point >= 0x7f && point < 0xa0)) {
-            return 0;
-        }
-        return extra + 1;
-    }
-    return 0;
-}
+#include "base/utf8.h"
 
 static bool is_odd(unsigned char c)
 {
@@ -85,8 +55,10 @@ bool text_is_clean(const char *text, size_t max)
         return false;
     }
     for (size_t at = text_plain(text, len); at < len;) {
-        size_t n = utf8_len((const unsigned char *)text + at);
-        if (n == 0) {
+        uint32_t point;
+        size_t n = utf8_read(text + at, len - at, &point);
+
+        if (n == 0 || utf8_is_control(point)) {
             return false;
         }
         at += n;

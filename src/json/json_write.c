@@ -6,27 +6,19 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
-/* jansson refuses a string that is no UTF-8; what fails there is mended here, byte by byte. */
-static char *mend(const char *text)
+/* jansson refuses a string that is not UTF-8. */
+static char *replace_invalid(const char *text)
 {
     struct buf out = BUF_INIT((size_t)1 << 24);
 
-    for (size_t at = 0; text[at] != '\0';) {
-        size_t n = 1;
-        json_t *piece = NULL;
+    while (*text != '\0') {
+        uint32_t point;
+        size_t n = utf8_read(text, UTF8_MAX, &point);
 
-        while (n <= 4 && (piece = json_stringn(text + at, n)) == NULL && text[at + n - 1] != '\0') {
-            n++;
-        }
-        if (piece == NULL) {
-            buf_adds(&out, "\xef\xbf\xbd");
-            at++;
-        } else {
-            buf_add(&out, text + at, n);
-            at += n;
-        }
-        json_decref(piece);
+        buf_add(&out, n == 0 ? UTF8_REPLACEMENT : text, n == 0 ? strlen(UTF8_REPLACEMENT) : n);
+        text += n == 0 ? 1 : n;
     }
     return buf_take(&out);
 }
@@ -34,15 +26,15 @@ static char *mend(const char *text)
 json_t *wire_text(const char *text)
 {
     json_t *value;
-    char *mended;
+    char *replaced;
 
     if (text == NULL) {
         return json_null();
     }
     value = json_string(text);
-    if (value == NULL && (mended = mend(text)) != NULL) {
-        value = json_string(mended);
-        free(mended);
+    if (value == NULL && (replaced = replace_invalid(text)) != NULL) {
+        value = json_string(replaced);
+        free(replaced);
     }
     return value;
 }
@@ -178,51 +170,22 @@ json_t *wire_error(const struct belay_error *err)
     return WIRE_OBJECT(outer);
 }
 
-/*
- * What may be in JSON but moves a terminal's cursor, reorders or hides text: DEL,
- * U+0080 to U+009F, U+200B to U+200F, U+2028 to U+202E, U+2060 to U+206F,
- * U+FEFF. Returns the code point and its length; 0 for anything else.
- */
-static unsigned harmful_point(const unsigned char *s, size_t *out_len)
-{
-    unsigned point = 0;
-
-    if (s[0] == 0x7f) {
-        *out_len = 1;
-        return 0x7f;
-    }
-    if (s[0] == 0xc2 && s[1] >= 0x80 && s[1] <= 0x9f) {
-        *out_len = 2;
-        return s[1];
-    }
-    *out_len = 3;
-    if (s[0] == 0xe2 && (s[1] == 0x80 || s[1] == 0x81)) {
-        point = 0x2000U | (s[1] & 0x3fU) << 6 | (s[2] & 0x3fU);
-        if ((point >= 0x200b && point <= 0x200f) || (point >= 0x2028 && point <= 0x202e) || point >= 0x2060) {
-            return point;
-        }
-    }
-    return s[0] == 0xef && s[1] == 0xbb && s[2] == 0xbf ? 0xfeff : 0;
-}
-
-/* Outside of strings JSON is plain ASCII, so what is found is inside one. */
-static char *escape_harmful(const char *json)
+/* Outside of strings JSON is plain ASCII, so a character that is found here is inside one. */
+static char *escape_unsafe(const char *json)
 {
     struct buf out = BUF_INIT((size_t)1 << 26);
     const char *from = json;
 
     for (const char *at = json; *at != '\0';) {
-        size_t n = 1;
-        unsigned point = harmful_point((const unsigned char *)at, &n);
+        uint32_t point = ' ';
+        size_t n = (unsigned char)*at < 0x7f ? 1 : utf8_read(at, UTF8_MAX, &point);
 
-        if (point == 0) {
-            at++;
-            continue;
+        if (utf8_is_unsafe(point)) {
+            buf_add(&out, from, (size_t)(at - from));
+            buf_addf(&out, "\\u%04x", (unsigned)point);
+            from = at + n;
         }
-        buf_add(&out, from, (size_t)(at - from));
-        buf_addf(&out, "\\u%04x", point);
-        at += n;
-        from = at;
+        at += n == 0 ? 1 : n;
     }
     buf_adds(&out, from);
     return buf_take(&out);
@@ -239,7 +202,7 @@ char *wire_line(json_t *value)
     /* 15 digits print a number of milliseconds as it was meant: 0.34, not 0.34000000000000002. */
     plain = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     json_decref(value);
-    line = plain == NULL ? NULL : escape_harmful(plain);
+    line = plain == NULL ? NULL : escape_unsafe(plain);
     free(plain);
     return line;
 }

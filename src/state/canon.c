@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 enum { PIECE_SIZE = 1 << 16, FEW_MEMBERS = 48 };
 
@@ -48,7 +49,7 @@ static void put_string(struct canon *canon, const char *raw, size_t len)
     buf_adds(&plain, "");
     doc_unescape(&plain, raw, len);
     if (!plain.failed) {
-        doc_quote_bytes(&quoted, plain.data, plain.len);
+        json_text_add(&quoted, plain.data, plain.len, JSON_TEXT_SHORTEST);
     }
     if (plain.failed || quoted.failed) {
         canon->no_memory = true;

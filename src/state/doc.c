@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 struct scan {
     const char *text;
@@ -43,27 +44,6 @@ static bool fault(struct scan *scan, const char *what)
 }
 
 /* ---- strings ------------------------------------------------------------- */
-
-/* How many bytes the UTF-8 character at `at` has; 0: it is none. */
-static size_t utf8_len(const unsigned char *at, size_t left)
-{
-    size_t n = at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
-
-    if (n == 0 || n > left) {
-        return 0;
-    }
-    for (size_t i = 1; i < n; i++) {
-        if ((at[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    /* Too long for what it says, a surrogate, or beyond U+10FFFF. */
-    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0) ||
-        (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] >= 0x90)) {
-        return 0;
-    }
-    return n;
-}
 
 static int hex4(const char *at, size_t left)
 {
@@ -136,7 +116,8 @@ static bool scan_string(struct scan *scan)
         } else if (c < 0x80) {
             scan->at++;
         } else {
-            size_t n = utf8_len(text + scan->at, scan->len - scan->at);
+            uint32_t point;
+            size_t n = utf8_read(scan->text + scan->at, scan->len - scan->at, &point);
 
             if (n == 0) {
                 return fault(scan, "a string has bytes that are no UTF-8");
@@ -384,30 +365,12 @@ void doc_release(struct doc *doc)
 
 /* ---- reading it -------------------------------------------------------------- */
 
-static void add_utf8(struct buf *out, unsigned code)
-{
-    char bytes[4];
-    size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-
-    if (n == 1) {
-        bytes[0] = (char)code;
-    } else {
-        static const unsigned char lead[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
-
-        for (size_t i = n - 1; i > 0; i--) {
-            bytes[i] = (char)(0x80 | (code & 0x3f));
-            code >>= 6;
-        }
-        bytes[0] = (char)(lead[n] | code);
-    }
-    buf_add(out, bytes, n);
-}
-
 void doc_unescape(struct buf *out, const char *raw, size_t len)
 {
     static const char letters[] = "\"\\/bfnrt";
     static const char meanings[] = "\"\\/\b\f\n\r\t";
     const char *end = raw + len - 1;
+    char bytes[UTF8_MAX];
 
     for (const char *at = raw + 1; at < end;) {
         const char *slash = memchr(at, '\\', (size_t)(end - at));
@@ -427,7 +390,7 @@ void doc_unescape(struct buf *out, const char *raw, size_t len)
                 code = 0x10000 + ((code - 0xd800) << 10) + ((unsigned)hex4(at + 2, 4) - 0xdc00);
                 at += 6;
             }
-            add_utf8(out, code);
+            buf_add(out, bytes, utf8_write(code, bytes));
         }
     }
 }

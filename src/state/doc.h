@@ -71,7 +71,6 @@ void doc_unescape(struct buf *out, const char *raw, size_t len);
 
 /* Add `text` as a JSON string; NULL as null. */
 void doc_quote(struct buf *out, const char *text);
-void doc_quote_bytes(struct buf *out, const char *data, size_t len);
 
 /* "line 3, column 7". Returns `out`. */
 enum { DOC_PLACE_SIZE = 64 };

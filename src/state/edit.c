@@ -1,41 +1,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "state/doc.h"
-
-void doc_quote_bytes(struct buf *out, const char *data, size_t len)
-{
-    static const char plain[] = "\b\f\n\r\t\"\\";
-    static const char letters[] = "bfnrt\"\\";
-    size_t begun = 0;
-
-    buf_add(out, "\"", 1);
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)data[i];
-
-        if (c >= 0x20 && c != '"' && c != '\\') {
-            continue;
-        }
-        buf_add(out, data + begun, i - begun);
-        begun = i + 1;
-        if (c != '\0' && strchr(plain, (char)c) != NULL) {
-            char escape[2] = { '\\', letters[strchr(plain, (char)c) - plain] };
-
-            buf_add(out, escape, 2);
-        } else {
-            buf_addf(out, "\\u%04x", c);
-        }
-    }
-    buf_add(out, data + begun, len - begun);
-    buf_add(out, "\"", 1);
-}
 
 void doc_quote(struct buf *out, const char *text)
 {
     if (text == NULL) {
         buf_adds(out, "null");
     } else {
-        doc_quote_bytes(out, text, strlen(text));
+        json_text_add(out, text, strlen(text), JSON_TEXT_SHORTEST);
     }
 }
 

@@ -7,54 +7,24 @@
 #include <unistd.h>
 #include <wchar.h>
 
-/* The code point at `s` and its bytes; 0 bytes if it is no UTF-8. */
-static size_t decode(const unsigned char *s, uint32_t *out_point)
-{
-    static const uint32_t least[] = { 0, 0x80, 0x800, 0x10000 };
-    size_t extra = s[0] < 0x80 ? 0 : s[0] >= 0xf0 ? 3 : s[0] >= 0xe0 ? 2 : 1;
-    uint32_t point = extra == 0 ? s[0] : s[0] & (0x3fU >> extra);
-
-    if ((s[0] >= 0x80 && s[0] < 0xc2) || s[0] > 0xf4) {
-        return 0;
-    }
-    for (size_t i = 1; i <= extra; i++) {
-        if ((s[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-        point = point << 6 | (s[i] & 0x3fU);
-    }
-    if (point < least[extra] || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) {
-        return 0;
-    }
-    *out_point = point;
-    return extra + 1;
-}
-
-/* Control characters, and those that reorder or hide what stands beside them. */
-static bool is_harmful(uint32_t point)
-{
-    return point < 0x20 || (point >= 0x7f && point < 0xa0) || (point >= 0x200b && point <= 0x200f) ||
-           (point >= 0x2028 && point <= 0x202e) || (point >= 0x2060 && point <= 0x206f) || point == 0xfeff;
-}
+#include "base/utf8.h"
 
 void print_escape(struct buf *out, const char *text)
 {
-    const unsigned char *at = (const unsigned char *)text;
-
     buf_add(out, "", 0); /* of nothing it makes "", not NULL */
-    while (*at != '\0') {
+    while (*text != '\0') {
         uint32_t point = 0;
-        size_t n = decode(at, &point);
+        size_t n = utf8_read(text, UTF8_MAX, &point);
 
-        if (n == 0 || (is_harmful(point) && n == 1)) {
-            buf_addf(out, "\\x%02x", *at);
+        if (n == 0 || (utf8_is_unsafe(point) && n == 1)) {
+            buf_addf(out, "\\x%02x", (unsigned char)*text);
             n = 1;
-        } else if (is_harmful(point)) {
+        } else if (utf8_is_unsafe(point)) {
             buf_addf(out, "\\u{%04x}", (unsigned)point);
         } else {
-            buf_add(out, at, n);
+            buf_add(out, text, n);
         }
-        at += n;
+        text += n;
     }
 }
 
@@ -92,7 +62,7 @@ static size_t fit(const char *text, size_t columns, size_t *out_width)
 
     while (text[at] != '\0') {
         uint32_t point = 0;
-        size_t n = decode((const unsigned char *)text + at, &point);
+        size_t n = utf8_read(text + at, UTF8_MAX, &point);
         size_t w = n == 0 ? 1 : point_width(point);
 
         if (width + w > columns) {

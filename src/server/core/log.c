@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 enum {
     LOG_BUFFER_MAX = 1 << 20,
@@ -33,42 +34,29 @@ void log_begin(struct log *log, bool is_json)
     (void)pthread_mutex_init(&log->mutex, NULL);
 }
 
-/* What a request says of itself is hostile: only printable ASCII is written as it is. */
-static void add_odd(struct log *log, unsigned char c)
-{
-    if (log->is_json && (c == '"' || c == '\\')) {
-        buf_addf(&log->out, "\\%c", c);
-    } else if (c >= 0x20 && c < 0x7f) {
-        buf_add(&log->out, &c, 1);
-    } else {
-        buf_addf(&log->out, log->is_json ? "\\u%04x" : "\\x%02x", c);
-    }
-}
-
+/*
+ * The text of a request is hostile. JSON escapes what acts on a terminal; of a plain
+ * line only printable ASCII is written as it is. Without printf(), here and below: a
+ * line is written for every request.
+ */
 static void add_text(struct log *log, const char *text)
 {
     size_t len = strnlen(text, LOG_TEXT_MAX);
-    size_t at = 0;
 
-    while (at < len) {
+    if (log->is_json) {
+        json_text_add(&log->out, text, len, JSON_TEXT_SAFE);
+        return;
+    }
+    for (size_t at = 0; at < len; at++) {
         size_t n = text_plain(text + at, len - at);
+        unsigned char c;
 
         buf_add(&log->out, text + at, n);
         at += n;
+        c = (unsigned char)text[at];
         if (at < len) {
-            add_odd(log, (unsigned char)text[at++]);
+            buf_addf(&log->out, c >= 0x20 && c < 0x7f ? "%c" : "\\x%02x", c);
         }
-    }
-}
-
-/* Without printf(), here and below: a line is written for every request. */
-static void end_member(struct log *log, const char *text)
-{
-    if (log->is_json) {
-        add_text(log, text);
-        buf_adds(&log->out, "\"");
-    } else {
-        add_text(log, *text == '\0' ? "-" : text);
     }
 }
 
@@ -76,11 +64,12 @@ static void end_member(struct log *log, const char *text)
 #define ADD_MEMBER(log, name, text)                                                                          \
     do {                                                                                                     \
         if ((log)->is_json) {                                                                                \
-            buf_adds(&(log)->out, ",\"" name "\":\"");                                                       \
+            buf_adds(&(log)->out, ",\"" name "\":");                                                         \
+            add_text(log, text);                                                                             \
         } else {                                                                                             \
             buf_adds(&(log)->out, " " name "=");                                                             \
+            add_text(log, *(text) == '\0' ? "-" : (text));                                                   \
         }                                                                                                    \
-        end_member(log, text);                                                                               \
     } while (0)
 
 static void begin_line(struct log *log, enum log_level level, const char *event)

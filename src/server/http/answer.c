@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#include "base/text.h"
+#include "base/utf8.h"
 
 #define CONTINUE_LINE "HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -220,34 +220,15 @@ void http_answer_shared(struct http_request *request, int status, const struct h
     end_answer(own, to);
 }
 
-/* A JSON string; bytes that are not ASCII pass if the text is UTF-8, else they become '?'. */
-static void add_json(struct buf *to, const char *text)
-{
-    bool is_clean = text_is_clean(text, SIZE_MAX);
-
-    buf_adds(to, "\"");
-    for (; *text != '\0'; text++) {
-        if (*text == '"' || *text == '\\') {
-            buf_add(to, "\\", 1);
-            buf_add(to, text, 1);
-        } else if (!is_clean && (*text < ' ' || *text == 0x7f)) {
-            buf_adds(to, "?");
-        } else {
-            buf_add(to, text, 1);
-        }
-    }
-    buf_adds(to, "\"");
-}
-
 void http_answer_error(struct http_request *request, int status, const char *code, const char *message)
 {
     static const struct http_header type = { "Content-Type", "application/json" };
     struct buf body = BUF_INIT(READ_SIZE);
 
     buf_adds(&body, "{\"error\":{\"code\":");
-    add_json(&body, code);
+    json_text_add(&body, code, strlen(code), JSON_TEXT_SAFE);
     buf_adds(&body, ",\"message\":");
-    add_json(&body, message);
+    json_text_add(&body, message, strlen(message), JSON_TEXT_SAFE);
     buf_adds(&body, ",\"lock\":null}}\n");
     http_answer(request, status, &type, 1, body.failed ? "" : body.data, body.failed ? 0 : body.len);
     buf_release(&body);
