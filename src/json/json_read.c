@@ -113,6 +113,28 @@ struct belay_info *json_read_lock(const json_t *lock)
     return info;
 }
 
+bool json_read_waiters(const json_t *waiting, struct belay_info *info)
+{
+    size_t n = json_array_size(waiting);
+
+    info->waiters = n == 0 ? NULL : calloc(n, sizeof *info->waiters);
+    if (n > 0 && info->waiters == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const json_t *from = json_array_get(waiting, i);
+        struct belay_waiter *waiter = &info->waiters[info->n_waiters++];
+
+        if (text_of(from, "key") == NULL || !copy(text_of(from, "key"), &waiter->key) ||
+            !copy(text_of(from, "locked_by"), &waiter->locked_by) ||
+            !copy(text_of(from, "locked_by_name"), &waiter->locked_by_name)) {
+            return false;
+        }
+        waiter->since_unix_ms = json_read_time(from, "since");
+    }
+    return true;
+}
+
 bool json_read_record(const json_t *lock, struct belay_record *out_record)
 {
     struct belay_record record = { .revision = 1 };

@@ -136,6 +136,19 @@ json_t *wire_lock(const struct belay_info *info)
     return WIRE_OBJECT(fields);
 }
 
+json_t *wire_waiter(const struct belay_waiter *waiter, size_t position)
+{
+    const struct field fields[] = {
+        { "position", json_integer((json_int_t)position) },
+        { "key", wire_text(waiter->key) },
+        { "locked_by", wire_text(waiter->locked_by) },
+        { "locked_by_name", wire_text(waiter->locked_by_name) },
+        { "since", wire_time(waiter->since_unix_ms) },
+    };
+
+    return WIRE_OBJECT(fields);
+}
+
 json_t *wire_event(const struct belay_event *event)
 {
     const struct field fields[] = {

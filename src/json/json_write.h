@@ -16,6 +16,7 @@
 
 /* Each returns a new reference, or NULL if there is no memory. */
 json_t *wire_lock(const struct belay_info *info);
+json_t *wire_waiter(const struct belay_waiter *waiter, size_t position);
 json_t *wire_event(const struct belay_event *event);
 /* {"error": {"code", "message", "lock"}}; lock is null if nobody is known to be in the way. */
 json_t *wire_error(const struct belay_error *err);

@@ -24,32 +24,6 @@ static enum belay_code look(struct remote *remote, struct buf *path, const char 
 
 /* ---- one lock ---- */
 
-static bool add_waiters(struct belay_info *info, const json_t *waiting)
-{
-    size_t n = json_array_size(waiting);
-
-    info->waiters = n == 0 ? NULL : calloc(n, sizeof *info->waiters);
-    if (n > 0 && info->waiters == NULL) {
-        return false;
-    }
-    for (size_t i = 0; i < n; i++) {
-        struct belay_info *one = json_read_lock(json_array_get(waiting, i)); /* it has the names of a lock */
-        struct belay_waiter *waiter = &info->waiters[i];
-
-        if (one == NULL) {
-            return false;
-        }
-        waiter->key = one->key;
-        waiter->locked_by = one->locked_by;
-        waiter->locked_by_name = one->locked_by_name;
-        waiter->since_unix_ms = json_read_time(json_array_get(waiting, i), "since");
-        one->key = one->locked_by = one->locked_by_name = NULL;
-        belay_info_free(one);
-        info->n_waiters++;
-    }
-    return true;
-}
-
 enum belay_code remote_get(struct client_remote *base, const char *key, struct belay_info **out_info,
                            struct belay_error *err)
 {
@@ -63,7 +37,7 @@ enum belay_code remote_get(struct client_remote *base, const char *key, struct b
     code = look(remote, &path, key, &answer, err);
     if (code == BELAY_OK) {
         info = json_read_lock(json_object_get(answer, "lock"));
-        if (info == NULL || !add_waiters(info, json_object_get(answer, "waiting"))) {
+        if (info == NULL || !json_read_waiters(json_object_get(answer, "waiting"), info)) {
             belay_info_free(info);
             code = remote_say_not_belay(remote, err);
         } else {

@@ -27,13 +27,6 @@ static void ask_get(struct exchange *x)
 
 /* ---- the line ---- */
 
-static json_t *waiter_json(const struct belay_waiter *waiter, size_t position)
-{
-    return json_pack("{s:I, s:o, s:o, s:o, s:o}", "position", (json_int_t)position, "key",
-                     wire_text(waiter->key), "locked_by", wire_text(waiter->locked_by), "locked_by_name",
-                     wire_text(waiter->locked_by_name), "since", wire_time(waiter->since_unix_ms));
-}
-
 /* The waiters of `info` for `key`, or if that is NULL all that the caller may see, in their order. */
 static json_t *waiting_for(const struct exchange *x, const struct belay_info *info, const char *key)
 {
@@ -42,7 +35,7 @@ static json_t *waiting_for(const struct exchange *x, const struct belay_info *in
     for (size_t i = 0; i < info->n_waiters; i++) {
         if (key == NULL ? exchange_may_see(x, info->waiters[i].key)
                         : strcmp(info->waiters[i].key, key) == 0) {
-            (void)json_array_append_new(waiting, waiter_json(&info->waiters[i], json_array_size(waiting)));
+            (void)json_array_append_new(waiting, wire_waiter(&info->waiters[i], json_array_size(waiting)));
         }
     }
     return waiting;
