@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -158,29 +157,6 @@ static enum belay_code parse_list(const struct store_url_kind *kind, char *list,
     return code;
 }
 
-/* See the header. `text` up to a '?', which no version took for part of a path. */
-static enum belay_code check_literal(const struct store_url_kind *kind, const char *text,
-                                     struct belay_error *err)
-{
-    struct buf encoded = BUF_INIT(URL_MAX);
-    char *literal = strndup(text, strcspn(text, "?"));
-    struct stat st;
-    enum belay_code code = BELAY_OK;
-
-    if (literal != NULL && strpbrk(literal, ",%") != NULL && lstat(literal, &st) == 0) {
-        store_url_add_place(&encoded, literal);
-        code =
-            error_set(err, BELAY_INVALID,
-                      "there is a file named '%.300s': an earlier belay took the parameters for part of the "
-                      "name, and programs may still use it; stop them and move that file away, or write "
-                      "'%s%.300s' to use it",
-                      literal, kind->scheme, encoded.data == NULL ? "" : encoded.data);
-    }
-    free(literal);
-    buf_release(&encoded);
-    return code;
-}
-
 /* A shell writes the home directory for it in BELAY_STORE=sqlite:~/f, and not in --store sqlite:~/f: two files. */
 static enum belay_code refuse_tilde(const struct store_url_kind *kind, const char *text,
                                     struct belay_error *err)
@@ -208,8 +184,8 @@ enum belay_code store_url_parse(const struct store_url_kind *kind, const char *t
     if (list != NULL) {
         *list++ = '\0';
     }
-    if (kind->place_is_a_path) {
-        code = text[0] == '~' ? refuse_tilde(kind, text, err) : check_literal(kind, text, err);
+    if (kind->place_is_a_path && text[0] == '~') {
+        code = refuse_tilde(kind, text, err);
     }
     if (code == BELAY_OK && !kind->place_is_a_url && !decode(place)) {
         code = error_set(err, BELAY_INVALID, "'%s%.200s': a '%%' that is part of the name is written %%25",

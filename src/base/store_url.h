@@ -16,7 +16,7 @@ struct store_url_kind {
     const char *scheme;   /* "sqlite:", for messages */
     const char *known;    /* its parameters, for messages, such as "region=R and endpoint=URL"; NULL: none */
     bool place_is_a_url;  /* which has an encoding of its own: it is left as it is */
-    bool place_is_a_path; /* refused if there is a file under the text as it was written (see below) */
+    bool place_is_a_path; /* a '~' at its beginning is refused */
     /* Keep one of them. BELAY_NOT_FOUND: there is no such parameter. May be NULL. */
     enum belay_code (*set)(void *params, const char *name, const char *value, struct belay_error *err);
 };
@@ -24,9 +24,6 @@ struct store_url_kind {
 /*
  * Each parameter is given to kind->set(). *out_place is decoded; *out_query (may be NULL) is "" or the
  * parameters as "?NAME=VALUE&NAME=VALUE". The caller frees both.
- *
- * Earlier versions took a ',' and a '%XX' for part of a path. If there is a file of that name, programs may
- * still be using it: a path is refused then, rather than that a second file is opened beside the first.
  */
 enum belay_code store_url_parse(const struct store_url_kind *kind, const char *text, void *params,
                                 char **out_place, char **out_query, struct belay_error *err);

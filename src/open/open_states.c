@@ -1,10 +1,7 @@
 /* Where states are kept: by the URL, the configuration, or beside the locks. */
-#include <libgen.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/error.h"
@@ -15,37 +12,6 @@
 #include "network/loader.h"
 #include "remote/remote_states.h"
 #include "store/file/file_blob.h"
-
-static bool is_folder(const char *folder, const char *name)
-{
-    char path[PATH_MAX];
-    struct stat st;
-    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
-
-    return n > 0 && n < (int)sizeof path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* States that an earlier belay kept in DIR/state, which every database in DIR shared. */
-static enum belay_code check_former(const char *folder, const char *database, struct belay_error *err)
-{
-    char former[PATH_MAX];
-    char copy[PATH_MAX];
-    int n = snprintf(copy, sizeof copy, "%s", database);
-
-    if (n < 0 || n >= (int)sizeof copy || is_folder(folder, ".")) {
-        return BELAY_OK;
-    }
-    n = snprintf(former, sizeof former, "%s/state", dirname(copy));
-    if (n < 0 || n >= (int)sizeof former ||
-        (!is_folder(former, "stacks") && !is_folder(former, "terraform"))) {
-        return BELAY_OK;
-    }
-    return error_set(err, BELAY_CONFIG,
-                     "deployment state of the lock database '%.150s' is kept in '%.150s-state', which is not "
-                     "there, while '%.150s' has states of an earlier belay: if they belong to this database, "
-                     "type 'mv %.150s %.150s-state', or name them with --state-store file:%.150s",
-                     database, database, former, former, database, former);
-}
 
 /* "file:FILE-state" beside "sqlite:FILE?..."; *out_url stays NULL if the locks are not in a file. */
 static enum belay_code beside_locks(const char *store, char **out_url, struct belay_error *err)
@@ -65,7 +31,7 @@ static enum belay_code beside_locks(const char *store, char **out_url, struct be
     real = realpath(path, NULL); /* one database has one directory, by whichever link it is reached */
     buf_adds(&url, real == NULL ? path : real);
     buf_adds(&url, "-state");
-    code = url.failed ? error_no_memory(err) : check_former(url.data, real == NULL ? path : real, err);
+    code = url.failed ? error_no_memory(err) : BELAY_OK;
     if (code == BELAY_OK) {
         struct buf encoded = BUF_INIT(16384);
 

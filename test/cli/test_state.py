@@ -622,23 +622,6 @@ class Fencing(StateCase):
         self.assertFalse(self.has("ran"))
         self.verify()
 
-    def test_states_of_the_former_default_are_not_passed_over(self):
-        self.save({"outputs": {"n": 7}})
-        (self.dir / "belay.db-state").rename(self.dir / "state")
-        for args in (("state", "load", *WHERE), ("state", "list"), ("deploy", *WHERE, "--", "true")):
-            result = self.fails(78, *args)
-            self.assertIn(f"mv {self.dir}/state {self.dir}/belay.db-state", result.err)
-        self.assertFalse((self.dir / "belay.db-state").exists())
-        self.assertEqual(self.ok("state", "load", *WHERE, "--state-store", f"file:{self.dir}/state").json()["outputs"], {"n": 7})
-        command = re.search(r"'(mv [^']*)'", result.err)[1]
-        subprocess.run(command.split(), check=True)
-        self.assertEqual(self.load()["outputs"], {"n": 7})
-        self.ok("deploy", *WHERE, "--", "true")
-
-    def test_a_directory_called_state_that_is_not_ours_does_no_harm(self):
-        (self.dir / "state").mkdir()
-        self.save({})
-
     def test_a_store_without_its_stamp_and_documents_with_a_url_go_on(self):
         """What an earlier belay wrote: lock.store was the text of the URL, and nothing bound the directory."""
         self.save({"outputs": {"n": 1}})

@@ -176,13 +176,13 @@ enum belay_code sqlite_backup_check(const char *path, struct sqlite_backup_info 
              ? read_number(db, "SELECT count(*) FROM locks WHERE held = 1", &info.n_held, &is_null)
              : rc;
     rc = rc == SQLITE_OK ? read_number(db, "SELECT count(*) FROM locks", &info.n_records, &is_null) : rc;
-    if (rc == SQLITE_OK && version >= 2) {
-        rc = read_number(db, "SELECT served_by IS NOT NULL FROM meta WHERE id = 1", &served, &is_null);
-        info.is_served = served != 0;
-    }
-    if (rc == SQLITE_OK && version >= 5) {
-        rc = read_number(db, "SELECT copied_at FROM meta WHERE id = 1", &info.copied_at_unix_ms, &is_null);
-    }
+    rc = rc == SQLITE_OK
+             ? read_number(db, "SELECT served_by IS NOT NULL FROM meta WHERE id = 1", &served, &is_null)
+             : rc;
+    rc = rc == SQLITE_OK
+             ? read_number(db, "SELECT copied_at FROM meta WHERE id = 1", &info.copied_at_unix_ms, &is_null)
+             : rc;
+    info.is_served = served != 0;
     info.ceiling = (uint64_t)ceiling;
     code = rc == SQLITE_OK ? BELAY_OK : failed("cannot read", path, db, rc, err);
 

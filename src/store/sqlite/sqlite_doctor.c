@@ -1,8 +1,4 @@
-/*
- * What could be wrong with a lock database, looked at without making or changing
- * anything that stays: a database that is not there is not made, one of an older
- * version is not brought up to date.
- */
+/* `belay doctor` on a lock database. Changes nothing, and does not create a database that is missing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -264,23 +260,20 @@ static bool open_db(struct look *look, struct belay_error *err)
 static bool check_schema(struct look *look, const struct stat *st)
 {
     struct belay_error err = BELAY_ERROR_INIT;
-    int64_t version = 0, newest = 0;
-    bool good = open_db(look, &err) && sqlite_schema_look(&look->store, &version, &newest, &err) == BELAY_OK;
+    bool is_empty = false;
+    bool good = open_db(look, &err) && sqlite_schema_look(&look->store, &is_empty, &err) == BELAY_OK;
 
     if (!good) {
         finding_error(look->findings, "database", NULL, &err);
-    } else if (version == 0) {
+    } else if (is_empty) {
         finding_ok(look->findings, "database", "%s is empty; the first command makes its tables",
                    look->store.path);
-    } else if (version < newest) {
-        finding_ok(look->findings, "database", "schema %" PRId64 "; the next command brings it to %" PRId64,
-                   version, newest);
     } else {
-        finding_ok(look->findings, "database", "schema %" PRId64 ", %" PRId64 " KiB", version,
+        finding_ok(look->findings, "database", "schema %d, %" PRId64 " KiB", (int)SCHEMA_VERSION,
                    (int64_t)st->st_size / 1024);
     }
     belay_error_release(&err);
-    return good && version > 0;
+    return good && !is_empty;
 }
 
 /* The newest event's time on the wall clock, and whether the database is in this boot's clock. */
@@ -376,7 +369,6 @@ static bool check_server(struct look *look)
     struct ground ground = { 0 };
     bool other_boot = false;
 
-    /* An older database does not know of servers. */
     if (db_read_ground(&look->store, &ground, &other_boot) != SQLITE_OK || !ground.served ||
         !sqlite_served_parse(&look->store, &server)) {
         return true;

@@ -176,10 +176,10 @@ const char *sqlite_network_name(long fs_type);
 
 /* ---- sqlite_schema.c, sqlite_restart.c ---- */
 enum belay_code sqlite_schema_ready(struct sqlite_store *store, struct belay_error *err);
-/* Which version it is of (0: empty), and the newest there is; changes nothing. */
-enum belay_code sqlite_schema_look(struct sqlite_store *store, int64_t *out_version, int64_t *out_newest,
-                                   struct belay_error *err);
-/* By what its header says of whose it is: one of ours, and not of a newer version. */
+enum { SCHEMA_VERSION = 6 };
+/* BELAY_OK for a database of this version and for an empty one. Changes nothing. */
+enum belay_code sqlite_schema_look(struct sqlite_store *store, bool *out_is_empty, struct belay_error *err);
+/* Checks the application and the version in the header of a database. */
 enum belay_code sqlite_schema_check(const char *path, int64_t application, int64_t version,
                                     struct belay_error *err);
 enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *err);

@@ -4,7 +4,6 @@
  *
  *     metadata  [["name", "value"], ...]     in the order they were given
  *     tickets   [[id, key, owner, owner's name, seq, since, expires, vouched, credential], ...]
- *               (the credential is missing in what a belay of schema 3 wrote)
  *     intents   [[id, key, expires], ...]
  *
  * By place and not by name: a line of waiters is read and written at every

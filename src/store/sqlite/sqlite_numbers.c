@@ -6,7 +6,7 @@
  * Each is a zigzag varint, in the order of enum number. Those that are missing
  * at the end are 0, so that one can be added without touching old rows.
  *
- * For SQL, which cleans up, starts over and migrates:
+ * For the SQL of maintenance and of a restart:
  *     belay_number(numbers, 'name')                 one of them
  *     belay_with(numbers, 'name', value, ...)       the same with other values
  *     belay_hash(key, lock_id)                      names an acquisition

@@ -149,8 +149,8 @@ static void make_private_file(const struct sqlite_store *store)
 }
 
 /*
- * One that an earlier version made. Who may read it and not write it can do nothing with it that belay is for, so that was
- * not meant; who may do both was let in on purpose.
+ * A file that was copied with a wide umask. A user who can only read it cannot use belay on it, so that was not
+ * meant; read and write permission was given on purpose.
  */
 static void make_private_again(const struct sqlite_store *store, mode_t mode)
 {
