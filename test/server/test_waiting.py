@@ -146,6 +146,17 @@ class Waiting(ServerCase):
             self.assertEqual([answer.error["code"] for answer in answers], ["lease_lost"] * 2)
             self.server.acquire("k", "holder", lock_id="h2")
 
+    def test_a_holder_hears_at_once_that_its_lock_was_adopted(self):
+        """L6"""
+        self.server.acquire("k", "holder", lock_id="h")
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(self.held("h", 50000)))
+        thread.start()
+        time.sleep(0.3)
+        self.server.post("/v1/adopt", {"key": "k", "lock_id": "h", "new_lock_id": "n"})
+        thread.join(10)
+        self.assertEqual([answer.error["code"] for answer in answers], ["not_holder"])
+
     def test_who_waits_to_hear_of_a_loss_does_not_keep_the_server_from_stopping(self):
         self.server.acquire("k", "holder", lock_id="h")
         gone = self.server.raw()

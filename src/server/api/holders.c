@@ -107,20 +107,42 @@ static void on_timer(struct timer *timer)
     holder_answer((struct holder *)(void *)((char *)timer - offsetof(struct holder, timer)));
 }
 
+/* Has the holder's lock read again, and answers with what is found. */
+static void wake(struct holder *holder)
+{
+    struct loop *loop = holder->x->server->loop;
+
+    (void)loop_timer_set(loop, &holder->timer, loop_now_ms(loop));
+}
+
+/* The event has the new lock id only, so the old holder is found by the key. Adoptions are rare. */
+static void wake_adopted(struct holders *all, const struct belay_event *event)
+{
+    for (size_t i = 0; i < HOLDER_BUCKETS; i++) {
+        for (struct holder *holder = all->buckets[i]; holder != NULL; holder = holder->next) {
+            if (strcmp(holder->x->key, event->key) == 0) {
+                wake(holder);
+            }
+        }
+    }
+}
+
 void holders_event(struct holders *all, const struct belay_event *event)
 {
-    struct holder *holder;
-
-    if (all->n == 0 || event->lock_id == NULL ||
-        (strcmp(event->type, "lock.forced") != 0 && strcmp(event->type, "lock.released") != 0 &&
-         strcmp(event->type, "lock.taken_over") != 0)) {
+    if (all->n == 0 || event->lock_id == NULL) {
         return;
     }
-    for (holder = *bucket_of(all, event->lock_id); holder != NULL; holder = holder->next) {
+    if (strcmp(event->type, "lock.adopted") == 0) {
+        wake_adopted(all, event);
+        return;
+    }
+    if (strcmp(event->type, "lock.forced") != 0 && strcmp(event->type, "lock.released") != 0 &&
+        strcmp(event->type, "lock.taken_over") != 0) {
+        return;
+    }
+    for (struct holder *holder = *bucket_of(all, event->lock_id); holder != NULL; holder = holder->next) {
         if (strcmp(holder->lock_id, event->lock_id) == 0) {
-            struct loop *loop = holder->x->server->loop;
-
-            (void)loop_timer_set(loop, &holder->timer, loop_now_ms(loop));
+            wake(holder);
         }
     }
 }

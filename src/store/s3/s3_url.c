@@ -65,14 +65,14 @@ static bool is_bucket(const char *text)
 /* "a/b" and "a/b/" mean the same. */
 static enum belay_code set_prefix(struct s3_params *params, const char *text, struct belay_error *err)
 {
-    struct buf prefix = BUF_INIT(BELAY_BLOB_NAME_MAX);
+    struct buf prefix = BUF_INIT(BELAY_BLOB_NAME_MAX + 1); /* with its '/' */
     size_t n = strlen(text);
 
     while (n > 0 && text[n - 1] == '/') {
         n--;
     }
     buf_add(&prefix, text, n);
-    if (n > 0 && belay_blob_name_check(prefix.data, err) != BELAY_OK) {
+    if (n > 0 && belay_blob_name_check(prefix.failed ? NULL : prefix.data, err) != BELAY_OK) {
         buf_release(&prefix);
         return error_wrap(err, "the prefix of s3://%s", params->bucket);
     }
