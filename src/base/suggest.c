@@ -38,30 +38,30 @@ static size_t distance(const char *a, const char *b)
     return rows[na % 3][nb];
 }
 
-void nearest_begin(struct nearest *nearest, const char *typed)
+void suggest_begin(struct suggestion *suggestion, const char *typed)
 {
-    nearest->typed = typed;
-    nearest->found = NULL;
-    nearest->distance = SIZE_MAX;
+    suggestion->typed = typed;
+    suggestion->found = NULL;
+    suggestion->distance = SIZE_MAX;
 }
 
-void nearest_offer(struct nearest *nearest, const char *candidate)
+void suggest_add(struct suggestion *suggestion, const char *candidate)
 {
-    size_t d = distance(nearest->typed, candidate);
+    size_t d = distance(suggestion->typed, candidate);
 
-    if (d < nearest->distance && d <= strlen(candidate) / 3 + 1) {
-        nearest->found = candidate;
-        nearest->distance = d;
+    if (d < suggestion->distance && d <= strlen(candidate) / 3 + 1) {
+        suggestion->found = candidate;
+        suggestion->distance = d;
     }
 }
 
-const char *nearest_name(const char *typed, const char *const *names, size_t n)
+const char *suggest_name(const char *typed, const char *const *names, size_t n)
 {
-    struct nearest nearest;
+    struct suggestion suggestion;
 
-    nearest_begin(&nearest, typed);
+    suggest_begin(&suggestion, typed);
     for (size_t i = 0; i < n; i++) {
-        nearest_offer(&nearest, names[i]);
+        suggest_add(&suggestion, names[i]);
     }
-    return nearest.found;
+    return suggestion.found;
 }

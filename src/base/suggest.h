@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-struct nearest {
+struct suggestion {
     const char *typed; /* borrowed */
     const char *found; /* borrowed; NULL while nothing is near enough */
     size_t distance;
@@ -15,10 +15,10 @@ struct nearest {
  * added, dropped, replaced, or swapped with the next. One that differs in more
  * than a third of its letters was not meant.
  */
-void nearest_begin(struct nearest *nearest, const char *typed);
-void nearest_offer(struct nearest *nearest, const char *candidate);
+void suggest_begin(struct suggestion *suggestion, const char *typed);
+void suggest_add(struct suggestion *suggestion, const char *candidate);
 
 /* The same for names in an array. NULL: none is near. */
-const char *nearest_name(const char *typed, const char *const *names, size_t n);
+const char *suggest_name(const char *typed, const char *const *names, size_t n);
 
 #endif

@@ -212,7 +212,7 @@ static enum belay_code fail_unknown(struct walk *walk, const struct rule *rule, 
         names[i] = rule->inside[i].name;
         buf_addf(&known, "%s%s", i == 0 ? "" : ", ", names[i]);
     }
-    nearest = nearest_name(item->name, names, rule->n_inside);
+    nearest = suggest_name(item->name, names, rule->n_inside);
     if (nearest != NULL) {
         (void)error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s has no '%s'; did you mean '%s'?",
                         walk->source->path, item->line, shown(name), value_shown(item->name), nearest);

@@ -273,7 +273,7 @@ static bool refuse_query(struct exchange *x, const char *name)
     for (; n < ROUTE_QUERY_MAX && x->route->query[n].name != NULL; n++) {
         names[n] = x->route->query[n].name;
     }
-    nearest = nearest_name(name, names, n);
+    nearest = suggest_name(name, names, n);
     if (nearest != NULL) {
         reply_problem(x, 400, "invalid", "there is no parameter '%.60s'; did you mean '%s'?", name, nearest);
     } else {

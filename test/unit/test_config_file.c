@@ -447,14 +447,14 @@ static void the_nearest_name_takes_the_fewest_changes(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
-        const char *nearest = nearest_name(rows[i].typed, names, COUNT(names));
+        const char *nearest = suggest_name(rows[i].typed, names, COUNT(names));
 
         if ((nearest == NULL) != (rows[i].nearest == NULL) ||
             (nearest != NULL && strcmp(nearest, rows[i].nearest) != 0)) {
             fail_msg("'%s' is near '%s'", rows[i].typed, nearest == NULL ? "nothing" : nearest);
         }
     }
-    assert_null(nearest_name("x", names, 0));
+    assert_null(suggest_name("x", names, 0));
 }
 
 #define PLACED(test) cmocka_unit_test_setup_teardown(test, place_enter, place_leave)

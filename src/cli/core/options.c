@@ -57,10 +57,10 @@ static const struct option_def *find_def(const struct cli_command *command, cons
     return def;
 }
 
-static void offer_all(struct nearest *nearest, const struct option_def *defs)
+static void offer_all(struct suggestion *suggestion, const struct option_def *defs)
 {
     for (; defs->name != NULL; defs++) {
-        nearest_offer(nearest, defs->name);
+        suggest_add(suggestion, defs->name);
     }
 }
 
@@ -68,21 +68,21 @@ static enum belay_code unknown_option(const struct cli_command *command, const c
                                       struct belay_error *err)
 {
     char name[64];
-    struct nearest nearest;
+    struct suggestion suggestion;
 
     if (word[1] != '-' || name_len >= sizeof name) {
         return error_set(err, BELAY_INVALID, "unknown option '%s'", word);
     }
     memcpy(name, word + 2, name_len);
     name[name_len] = '\0';
-    nearest_begin(&nearest, name);
-    offer_all(&nearest, global_options);
+    suggest_begin(&suggestion, name);
+    offer_all(&suggestion, global_options);
     for (size_t i = 0; command != NULL && command->groups[i] != NULL; i++) {
-        offer_all(&nearest, command->groups[i]->defs);
+        offer_all(&suggestion, command->groups[i]->defs);
     }
-    if (nearest.found != NULL) {
+    if (suggestion.found != NULL) {
         return error_set(err, BELAY_INVALID, "unknown option '--%s': did you mean '--%s'?", name,
-                         nearest.found);
+                         suggestion.found);
     }
     if (command == NULL) {
         return error_set(err, BELAY_INVALID, "unknown option '--%s' before the command", name);
@@ -92,16 +92,16 @@ static enum belay_code unknown_option(const struct cli_command *command, const c
 
 static enum belay_code unknown_command(const char *word, struct belay_error *err)
 {
-    struct nearest nearest;
+    struct suggestion suggestion;
 
-    nearest_begin(&nearest, word);
+    suggest_begin(&suggestion, word);
     for (size_t i = 0; cli_commands[i] != NULL; i++) {
-        nearest_offer(&nearest, cli_commands[i]->name);
+        suggest_add(&suggestion, cli_commands[i]->name);
     }
-    if (nearest.found == NULL) {
+    if (suggestion.found == NULL) {
         return error_set(err, BELAY_INVALID, "unknown command '%s'", word);
     }
-    return error_set(err, BELAY_INVALID, "unknown command '%s': did you mean '%s'?", word, nearest.found);
+    return error_set(err, BELAY_INVALID, "unknown command '%s': did you mean '%s'?", word, suggestion.found);
 }
 
 /* True if `word` is one of "a|b|c". */

@@ -136,7 +136,7 @@ static enum belay_code say_unknown(const struct body_field *fields, const char *
         names[n] = fields[n].name;
         buf_addf(&known, "%s%s", n == 0 ? "" : ", ", names[n]);
     }
-    nearest = nearest_name(name, names, n);
+    nearest = suggest_name(name, names, n);
     if (nearest != NULL) {
         (void)error_set(err, BELAY_INVALID, "there is no field '%.60s'; did you mean '%s'?", name, nearest);
     } else {
