@@ -16,17 +16,17 @@ const char *belay_finding_level_name(enum belay_finding_level level)
     return "failed";
 }
 
-static void tell(struct findings *findings, const struct belay_finding *finding)
+static void report(struct diagnostics *diagnostics, const struct belay_finding *finding)
 {
-    findings->n++;
-    if (findings->fn != NULL) {
-        findings->fn(findings->context, finding);
+    diagnostics->n++;
+    if (diagnostics->fn != NULL) {
+        diagnostics->fn(diagnostics->context, finding);
     }
 }
 
 enum { TEXT_MAX = 1024 };
 
-void finding_ok(struct findings *findings, const char *name, const char *format, ...)
+void diagnostics_ok(struct diagnostics *diagnostics, const char *name, const char *format, ...)
 {
     char text[TEXT_MAX];
     struct belay_finding finding = { BELAY_FINDING_OK, BELAY_OK, name, text, NULL };
@@ -35,10 +35,11 @@ void finding_ok(struct findings *findings, const char *name, const char *format,
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    tell(findings, &finding);
+    report(diagnostics, &finding);
 }
 
-void finding_warn(struct findings *findings, const char *name, const char *advice, const char *format, ...)
+void diagnostics_warn(struct diagnostics *diagnostics, const char *name, const char *advice,
+                      const char *format, ...)
 {
     char text[TEXT_MAX];
     struct belay_finding finding = { BELAY_FINDING_WARNING, BELAY_OK, name, text, advice };
@@ -47,11 +48,11 @@ void finding_warn(struct findings *findings, const char *name, const char *advic
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    findings->n_warnings++;
-    tell(findings, &finding);
+    diagnostics->n_warnings++;
+    report(diagnostics, &finding);
 }
 
-static enum belay_code nearest(enum belay_code code)
+static enum belay_code to_store_code(enum belay_code code)
 {
     switch (code) {
     case BELAY_NOT_PERMITTED:
@@ -70,32 +71,32 @@ static int weight(enum belay_code code)
     return code == BELAY_CONFIG ? 3 : code == BELAY_NOT_PERMITTED ? 2 : code == BELAY_UNREACHABLE ? 1 : 0;
 }
 
-static void fail(struct findings *findings, const struct belay_finding *finding)
+static void fail(struct diagnostics *diagnostics, const struct belay_finding *finding)
 {
-    findings->n_failed++;
-    if (weight(finding->code) > weight(findings->worst)) {
-        findings->worst = finding->code;
+    diagnostics->n_failed++;
+    if (weight(finding->code) > weight(diagnostics->worst)) {
+        diagnostics->worst = finding->code;
     }
-    tell(findings, finding);
+    report(diagnostics, finding);
 }
 
-void finding_failed(struct findings *findings, enum belay_code code, const char *name, const char *advice,
-                    const char *format, ...)
+void diagnostics_fail(struct diagnostics *diagnostics, enum belay_code code, const char *name,
+                      const char *advice, const char *format, ...)
 {
     char text[TEXT_MAX];
-    struct belay_finding finding = { BELAY_FINDING_FAILED, nearest(code), name, text, advice };
+    struct belay_finding finding = { BELAY_FINDING_FAILED, to_store_code(code), name, text, advice };
     va_list args;
 
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fail(findings, &finding);
+    fail(diagnostics, &finding);
 }
 
-void finding_error(struct findings *findings, const char *name, const char *advice,
-                   const struct belay_error *err)
+void diagnostics_error(struct diagnostics *diagnostics, const char *name, const char *advice,
+                       const struct belay_error *err)
 {
-    struct belay_finding finding = { BELAY_FINDING_FAILED, nearest(err->code), name, err->text, advice };
+    struct belay_finding finding = { BELAY_FINDING_FAILED, to_store_code(err->code), name, err->text, advice };
 
-    fail(findings, &finding);
+    fail(diagnostics, &finding);
 }

@@ -4,7 +4,7 @@
 
 #include "belay.h"
 
-struct findings {
+struct diagnostics {
     belay_finding_fn fn; /* NULL: nobody listens */
     void *context;
     size_t n;
@@ -13,22 +13,22 @@ struct findings {
     enum belay_code worst; /* BELAY_OK while nothing failed */
 };
 
-void finding_ok(struct findings *findings, const char *name, const char *format, ...)
+void diagnostics_ok(struct diagnostics *diagnostics, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* `advice` NULL: there is nothing to do. */
-void finding_warn(struct findings *findings, const char *name, const char *advice, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+void diagnostics_warn(struct diagnostics *diagnostics, const char *name, const char *advice,
+                      const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /*
  * Codes that do not say what to do about a whole store count as the nearest of
  * BELAY_CONFIG, BELAY_NOT_PERMITTED and BELAY_UNREACHABLE.
  */
-void finding_failed(struct findings *findings, enum belay_code code, const char *name, const char *advice,
-                    const char *format, ...) __attribute__((format(printf, 5, 6)));
+void diagnostics_fail(struct diagnostics *diagnostics, enum belay_code code, const char *name,
+                      const char *advice, const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* The same with the text of an error, which as a rule says itself what to do. */
-void finding_error(struct findings *findings, const char *name, const char *advice,
-                   const struct belay_error *err);
+void diagnostics_error(struct diagnostics *diagnostics, const char *name, const char *advice,
+                       const struct belay_error *err);
 
 #endif

@@ -30,7 +30,7 @@ struct aws_options;
 struct belay_blob_store;
 struct belay_store;
 struct dynamodb_options;
-struct findings;
+struct diagnostics;
 struct http;
 struct http_options;
 struct net_ec2_found;
@@ -61,7 +61,7 @@ struct net_module {
     enum belay_code (*table_describe)(const char *table_and_params, const struct dynamodb_options *store,
                                       struct belay_dynamodb_table **out_table, struct belay_error *err);
     void (*doctor_dynamodb)(const char *table_and_params, const struct dynamodb_options *store,
-                            struct findings *findings);
+                            struct diagnostics *diagnostics);
 
     /* For src/remote, over TLS: net/http.h */
     enum belay_code (*http_open)(const struct http_options *options, struct http **out_http,

@@ -19,46 +19,49 @@ static const char *origin_of(const struct belay_config *config, const char *name
     return "default";
 }
 
-static void check_config(const struct belay_doctor_options *options, struct findings *findings,
+static void check_config(const struct belay_doctor_options *options, struct diagnostics *diagnostics,
                          struct belay_config **out_config)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     const char *enabled;
 
     if (belay_config_load(options->config_path, out_config, &err) != BELAY_OK) {
-        finding_error(findings, "configuration", "mend the file, or name another with --config FILE", &err);
+        diagnostics_error(diagnostics, "configuration", "mend the file, or name another with --config FILE",
+                          &err);
         belay_error_release(&err);
         return;
     }
     if (belay_config_path(*out_config) != NULL) {
-        finding_ok(findings, "configuration", "%s", belay_config_path(*out_config));
+        diagnostics_ok(diagnostics, "configuration", "%s", belay_config_path(*out_config));
     } else {
-        finding_ok(findings, "configuration", "there is no file; the defaults and the environment count");
+        diagnostics_ok(diagnostics, "configuration",
+                       "there is no file; the defaults and the environment count");
     }
     enabled = belay_config_get(*out_config, "locking_enabled");
     if (enabled != NULL && strcmp(enabled, "true") != 0) {
-        finding_warn(findings, "locking", "take that away to have locks again",
-                     "is switched off (%s): every lock is granted and protects nothing",
-                     origin_of(*out_config, "locking_enabled"));
+        diagnostics_warn(diagnostics, "locking", "take that away to have locks again",
+                         "is switched off (%s): every lock is granted and protects nothing",
+                         origin_of(*out_config, "locking_enabled"));
     }
 }
 
-static void check_dynamodb(const char *table, const struct belay_config *config, struct findings *findings)
+static void check_dynamodb(const char *table, const struct belay_config *config,
+                           struct diagnostics *diagnostics)
 {
     struct dynamodb_options options = module_options(config);
     struct belay_error err = BELAY_ERROR_INIT;
     const struct net_module *net;
 
     if (loader_net(&net, &err) != BELAY_OK) {
-        finding_error(findings, "network module", "install belay's package whole", &err);
+        diagnostics_error(diagnostics, "network module", "install belay's package whole", &err);
     } else {
-        net->doctor_dynamodb(table, &options, findings);
+        net->doctor_dynamodb(table, &options, diagnostics);
     }
     belay_error_release(&err);
 }
 
 static void check_store(const struct belay_doctor_options *options, const struct belay_config *config,
-                        struct findings *findings)
+                        struct diagnostics *diagnostics)
 {
     const char *url = options->store_url;
     const char *origin = options->store_origin == NULL ? "the caller" : options->store_origin;
@@ -69,19 +72,19 @@ static void check_store(const struct belay_doctor_options *options, const struct
     }
     if (url == NULL) {
         if (config != NULL) {
-            finding_failed(findings, BELAY_CONFIG, "store", "set --store or BELAY_STORE to sqlite:PATH",
-                           "there is no home directory to keep locks in");
+            diagnostics_fail(diagnostics, BELAY_CONFIG, "store", "set --store or BELAY_STORE to sqlite:PATH",
+                             "there is no home directory to keep locks in");
         }
         return;
     }
-    finding_ok(findings, "store", "%s (%s)", url, origin);
+    diagnostics_ok(diagnostics, "store", "%s (%s)", url, origin);
     if (text_has_prefix(url, "sqlite:")) {
-        sqlite_store_doctor(url + strlen("sqlite:"), NULL, findings);
+        sqlite_store_doctor(url + strlen("sqlite:"), NULL, diagnostics);
     } else if (text_has_prefix(url, "dynamodb:")) {
-        check_dynamodb(url + strlen("dynamodb:"), config, findings);
+        check_dynamodb(url + strlen("dynamodb:"), config, diagnostics);
     } else {
-        finding_failed(findings, BELAY_CONFIG, "store", "use sqlite:PATH or dynamodb:TABLE",
-                       "'%.200s' is not a store that this belay knows", url);
+        diagnostics_fail(diagnostics, BELAY_CONFIG, "store", "use sqlite:PATH or dynamodb:TABLE",
+                         "'%.200s' is not a store that this belay knows", url);
     }
 }
 
@@ -89,15 +92,15 @@ enum belay_code belay_doctor(const struct belay_doctor_options *options, belay_f
                              struct belay_error *err)
 {
     static const struct belay_doctor_options defaults = BELAY_DOCTOR_OPTIONS_INIT;
-    struct findings findings = { .fn = fn, .context = context };
+    struct diagnostics diagnostics = { .fn = fn, .context = context };
     struct belay_config *config = NULL;
 
     options = options == NULL ? &defaults : options;
-    check_config(options, &findings, &config);
-    check_store(options, config, &findings);
+    check_config(options, &diagnostics, &config);
+    check_store(options, config, &diagnostics);
     belay_config_free(config);
-    if (findings.n_failed == 0) {
+    if (diagnostics.n_failed == 0) {
         return BELAY_OK;
     }
-    return error_set(err, findings.worst, "%zu of %zu checks failed", findings.n_failed, findings.n);
+    return error_set(err, diagnostics.worst, "%zu of %zu checks failed", diagnostics.n_failed, diagnostics.n);
 }

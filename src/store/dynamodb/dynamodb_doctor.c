@@ -21,7 +21,7 @@
 enum { PROBE_TTL_S = 3600 };
 
 struct doctor {
-    struct findings *findings;
+    struct diagnostics *diagnostics;
     struct table_session session;
     struct belay_error err; /* of the last request */
     size_t n_denied;
@@ -35,10 +35,10 @@ static void check_layout(struct doctor *doctor)
     const struct layout *layout = doctor->session.store->layout;
 
     if (layout->look_only) {
-        finding_warn(doctor->findings, "layout", NULL,
-                     "'%s': its locks can be shown and forced, but not taken with belay", layout->name);
+        diagnostics_warn(doctor->diagnostics, "layout", NULL,
+                         "'%s': its locks can be shown and forced, but not taken with belay", layout->name);
     } else {
-        finding_ok(doctor->findings, "layout", "'%s'", layout->name);
+        diagnostics_ok(doctor->diagnostics, "layout", "'%s'", layout->name);
     }
 }
 
@@ -47,13 +47,13 @@ static bool check_region(struct doctor *doctor)
     const struct aws_client *aws = doctor->session.store->aws;
 
     if (aws_region(aws) == NULL) {
-        finding_failed(doctor->findings, BELAY_CONFIG, "region",
-                       "set AWS_REGION, or 'region' in the profile, or add ?region= to the store's URL",
-                       "no AWS region is set");
+        diagnostics_fail(doctor->diagnostics, BELAY_CONFIG, "region",
+                         "set AWS_REGION, or 'region' in the profile, or add ?region= to the store's URL",
+                         "no AWS region is set");
         return false;
     }
-    finding_ok(doctor->findings, "region", "%s (%s)", aws_region(aws),
-               doctor->session.store->params.region != NULL ? "the store's URL" : aws_region_origin(aws));
+    diagnostics_ok(doctor->diagnostics, "region", "%s (%s)", aws_region(aws),
+                   doctor->session.store->params.region != NULL ? "the store's URL" : aws_region_origin(aws));
     return true;
 }
 
@@ -72,11 +72,11 @@ static void check_endpoint(struct doctor *doctor)
         return; /* with a region there is one, and a bad one was refused before */
     }
     if (!uri.tls && !is_of_this_machine(uri.host)) {
-        finding_warn(doctor->findings, "endpoint", "use https://",
-                     "%s is not encrypted: who is on the way can read and change locks", url);
+        diagnostics_warn(doctor->diagnostics, "endpoint", "use https://",
+                         "%s is not encrypted: who is on the way can read and change locks", url);
     } else {
-        finding_ok(doctor->findings, "endpoint", "%s (%s)", url,
-                   aws_endpoint_is_set(aws, AWS_DYNAMODB) ? "set by hand" : "AWS's own");
+        diagnostics_ok(doctor->diagnostics, "endpoint", "%s (%s)", url,
+                       aws_endpoint_is_set(aws, AWS_DYNAMODB) ? "set by hand" : "AWS's own");
     }
     uri_release(&uri);
 }
@@ -87,9 +87,9 @@ static bool check_credentials(struct doctor *doctor)
     enum belay_code code = aws_credentials_origin(doctor->session.store->aws, &origin, &doctor->err);
 
     if (code == BELAY_OK) {
-        finding_ok(doctor->findings, "credentials", "from %s", origin);
+        diagnostics_ok(doctor->diagnostics, "credentials", "from %s", origin);
     } else {
-        finding_error(doctor->findings, "credentials", NULL, &doctor->err);
+        diagnostics_error(doctor->diagnostics, "credentials", NULL, &doctor->err);
     }
     free(origin);
     return code == BELAY_OK;
@@ -101,21 +101,21 @@ static void say_no_table(struct doctor *doctor, const char *name, const char *ta
 {
     const char *region = aws_region(doctor->session.store->aws);
 
-    finding_failed(doctor->findings, BELAY_CONFIG, name,
-                   "make it with 'belay table create', or check the name, the region and the account",
-                   "there is no table '%s' in %s", table, region == NULL ? "?" : region);
+    diagnostics_fail(doctor->diagnostics, BELAY_CONFIG, name,
+                     "make it with 'belay table create', or check the name, the region and the account",
+                     "there is no table '%s' in %s", table, region == NULL ? "?" : region);
 }
 
 /* A request that was not answered, or not for these credentials, says nothing of the table. */
 static void say_failed(struct doctor *doctor, const char *name, enum belay_code code)
 {
     if (code == BELAY_NOT_PERMITTED) {
-        finding_error(doctor->findings, "credentials", NULL, &doctor->err);
+        diagnostics_error(doctor->diagnostics, "credentials", NULL, &doctor->err);
     } else if (code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN) {
-        finding_error(doctor->findings, "service", "check the endpoint, the network, and proxies on the way",
-                      &doctor->err);
+        diagnostics_error(doctor->diagnostics, "service",
+                          "check the endpoint, the network, and proxies on the way", &doctor->err);
     } else {
-        finding_error(doctor->findings, name, NULL, &doctor->err);
+        diagnostics_error(doctor->diagnostics, name, NULL, &doctor->err);
     }
 }
 
@@ -127,11 +127,11 @@ static void say_denied(struct doctor *doctor, const char *action, bool vital, co
     (void)snprintf(advice, sizeof advice,
                    "allow dynamodb:%s for the table; 'belay table describe' prints the whole policy", action);
     if (vital) {
-        finding_failed(doctor->findings, BELAY_NOT_PERMITTED, name, advice,
-                       "dynamodb:%s is not allowed; it is needed %s", action, what_for);
+        diagnostics_fail(doctor->diagnostics, BELAY_NOT_PERMITTED, name, advice,
+                         "dynamodb:%s is not allowed; it is needed %s", action, what_for);
     } else {
-        finding_warn(doctor->findings, name, advice, "dynamodb:%s is not allowed; it is needed %s", action,
-                     what_for);
+        diagnostics_warn(doctor->diagnostics, name, advice, "dynamodb:%s is not allowed; it is needed %s",
+                         action, what_for);
     }
     doctor->n_denied++;
 }
@@ -139,21 +139,21 @@ static void say_denied(struct doctor *doctor, const char *action, bool vital, co
 static bool check_status(struct doctor *doctor, const char *name, const struct belay_dynamodb_table *table)
 {
     if (table->mismatch != NULL) {
-        finding_failed(
-            doctor->findings, BELAY_CONFIG, name,
+        diagnostics_fail(
+            doctor->diagnostics, BELAY_CONFIG, name,
             "choose the table's own layout with ?layout=, or make a table with 'belay table create'",
             "'%s' does not fit: %s", table->name, table->mismatch);
         return false;
     }
     if (strcmp(table->status, "ACTIVE") != 0 && strcmp(table->status, "UPDATING") != 0) {
-        finding_failed(doctor->findings, BELAY_UNREACHABLE, name, "wait until it is active", "'%s' is %s",
-                       table->name, table->status);
+        diagnostics_fail(doctor->diagnostics, BELAY_UNREACHABLE, name, "wait until it is active",
+                         "'%s' is %s", table->name, table->status);
         return false;
     }
-    finding_ok(doctor->findings, name, "'%s' is %s, with the key %s, billed %s", table->name, table->status,
-               table->keys,
-               table->billing != NULL && strcmp(table->billing, "PAY_PER_REQUEST") == 0 ? "by request"
-                                                                                        : "by capacity");
+    diagnostics_ok(doctor->diagnostics, name, "'%s' is %s, with the key %s, billed %s", table->name,
+                   table->status, table->keys,
+                   table->billing != NULL && strcmp(table->billing, "PAY_PER_REQUEST") == 0 ? "by request"
+                                                                                            : "by capacity");
     return true;
 }
 
@@ -187,19 +187,20 @@ static void check_ttl(struct doctor *doctor, struct belay_dynamodb_table *table)
     if (table_is_denied(&answer)) {
         say_denied(doctor, "DescribeTimeToLive", false, "to check time to live, and by 'belay table'");
     } else if (code != BELAY_OK) {
-        finding_warn(doctor->findings, "time to live", NULL, "cannot be told: %s", doctor->err.text);
+        diagnostics_warn(doctor->diagnostics, "time to live", NULL, "cannot be told: %s", doctor->err.text);
     } else if (table->mismatch != NULL) {
-        finding_failed(doctor->findings, BELAY_CONFIG, "time to live",
-                       "switch that off ('aws dynamodb update-time-to-live'), then run 'belay table create'",
-                       "'%s' does not fit: %s", table->name, table->mismatch);
+        diagnostics_fail(
+            doctor->diagnostics, BELAY_CONFIG, "time to live",
+            "switch that off ('aws dynamodb update-time-to-live'), then run 'belay table create'",
+            "'%s' does not fit: %s", table->name, table->mismatch);
     } else if (table->ttl_expected == NULL) {
-        finding_ok(doctor->findings, "time to live", "the layout does not use it");
+        diagnostics_ok(doctor->diagnostics, "time to live", "the layout does not use it");
     } else if (table->ttl_attribute == NULL) {
-        finding_warn(doctor->findings, "time to live", advice,
-                     "is off: records of old locks stay, and 'belay list' reads them all");
+        diagnostics_warn(doctor->diagnostics, "time to live", advice,
+                         "is off: records of old locks stay, and 'belay list' reads them all");
     } else {
-        finding_ok(doctor->findings, "time to live", "%s, by '%s'",
-                   table->ttl_status == NULL ? "on" : table->ttl_status, table->ttl_attribute);
+        diagnostics_ok(doctor->diagnostics, "time to live", "%s, by '%s'",
+                       table->ttl_status == NULL ? "on" : table->ttl_status, table->ttl_attribute);
     }
     table_answer_release(&answer);
 }
@@ -214,23 +215,24 @@ static void check_clock(struct doctor *doctor)
     char span[CLOCK_TEXT_SIZE];
 
     if (!session->heard) {
-        finding_warn(doctor->findings, "clock", NULL, "the service's answers have no Date to compare with");
+        diagnostics_warn(doctor->diagnostics, "clock", NULL,
+                         "the service's answers have no Date to compare with");
     } else if (off == 0) {
-        finding_ok(doctor->findings, "clock", "agrees with DynamoDB's within %s",
-                   clock_format_span(span, within));
+        diagnostics_ok(doctor->diagnostics, "clock", "agrees with DynamoDB's within %s",
+                       clock_format_span(span, within));
     } else if (off > most || off < -most) {
         (void)ddb_clock_say_skew(session->store, off, &doctor->err);
         if (params->observe) {
-            finding_warn(doctor->findings, "clock", "set it (NTP)",
-                         "is %s %s DynamoDB's; with observe=1 no lock depends on it",
-                         clock_format_span(span, off < 0 ? -off : off), off < 0 ? "behind" : "ahead of");
+            diagnostics_warn(doctor->diagnostics, "clock", "set it (NTP)",
+                             "is %s %s DynamoDB's; with observe=1 no lock depends on it",
+                             clock_format_span(span, off < 0 ? -off : off), off < 0 ? "behind" : "ahead of");
         } else {
-            finding_error(doctor->findings, "clock", NULL, &doctor->err);
+            diagnostics_error(doctor->diagnostics, "clock", NULL, &doctor->err);
         }
     } else {
-        finding_warn(doctor->findings, "clock", "set it (NTP)",
-                     "is %s %s DynamoDB's, which is allowed, but not much more is",
-                     clock_format_span(span, off < 0 ? -off : off), off < 0 ? "behind" : "ahead of");
+        diagnostics_warn(doctor->diagnostics, "clock", "set it (NTP)",
+                         "is %s %s DynamoDB's, which is allowed, but not much more is",
+                         clock_format_span(span, off < 0 ? -off : off), off < 0 ? "behind" : "ahead of");
     }
 }
 
@@ -323,8 +325,8 @@ static bool probe_run(struct probe *probe, const struct probe_step *step, struct
     if (table_is_denied(out_answer)) {
         say_denied(doctor, step->action, step->vital, step->what_for);
     } else if (table_is_lacking(out_answer)) {
-        finding_warn(doctor->findings, probe->name, "use it for trying out only",
-                     "this server does not have %s, which is needed %s", step->operation, step->what_for);
+        diagnostics_warn(doctor->diagnostics, probe->name, "use it for trying out only",
+                         "this server does not have %s, which is needed %s", step->operation, step->what_for);
         doctor->n_lacking++;
     } else if (code == BELAY_NOT_FOUND) {
         say_no_table(doctor, probe->name, probe->table);
@@ -352,8 +354,8 @@ static bool probe_read(struct probe *probe, bool written)
     bool done = !probe->stop && probe_run(probe, &steps_between[0], &answer);
 
     if (done && written && json_object_get(answer.body, "Item") == NULL) {
-        finding_failed(probe->doctor->findings, BELAY_CONFIG, probe->name, NULL,
-                       "what was just written to '%s' is not there when it is read", probe->table);
+        diagnostics_fail(probe->doctor->diagnostics, BELAY_CONFIG, probe->name, NULL,
+                         "what was just written to '%s' is not there when it is read", probe->table);
         done = false;
     }
     table_answer_release(&answer);
@@ -364,7 +366,7 @@ static void probe_all(struct probe *probe)
 {
     struct doctor *doctor = probe->doctor;
     int64_t began = clock_boot_ms();
-    size_t failed = doctor->findings->n_failed;
+    size_t failed = doctor->diagnostics->n_failed;
     bool written;
 
     probe->may_remove = probe_step(probe, &step_remove);
@@ -377,9 +379,10 @@ static void probe_all(struct probe *probe)
         probe->stop = false; /* perhaps it was written, whatever the answer was */
         written = probe_step(probe, &step_remove) && written;
     }
-    if (written && doctor->findings->n_failed == failed) {
-        finding_ok(doctor->findings, probe->name, "wrote, read and removed an item of '%s' in %" PRId64 " ms",
-                   probe->table, clock_boot_ms() - began);
+    if (written && doctor->diagnostics->n_failed == failed) {
+        diagnostics_ok(doctor->diagnostics, probe->name,
+                       "wrote, read and removed an item of '%s' in %" PRId64 " ms", probe->table,
+                       clock_boot_ms() - began);
     }
 }
 
@@ -459,18 +462,18 @@ static void check_service(struct doctor *doctor)
         check_clock(doctor);
     }
     if (good && doctor->n_denied == 0 && doctor->n_lacking == 0) {
-        finding_ok(doctor->findings, "permissions", "nothing that belay needs was denied");
+        diagnostics_ok(doctor->diagnostics, "permissions", "nothing that belay needs was denied");
     }
     belay_dynamodb_table_free(table);
 }
 
 void dynamodb_doctor(const char *table_and_params, const struct dynamodb_options *store,
-                     struct findings *findings)
+                     struct diagnostics *diagnostics)
 {
-    struct doctor doctor = { .findings = findings, .err = BELAY_ERROR_INIT };
+    struct doctor doctor = { .diagnostics = diagnostics, .err = BELAY_ERROR_INIT };
 
     if (table_session_open(&doctor.session, table_and_params, store, &doctor.err) != BELAY_OK) {
-        finding_error(findings, "store", NULL, &doctor.err);
+        diagnostics_error(diagnostics, "store", NULL, &doctor.err);
     } else {
         check_layout(&doctor);
         if (check_region(&doctor)) {

@@ -9,7 +9,7 @@
 #include "belay.h"
 
 struct dynamodb_options;
-struct findings;
+struct diagnostics;
 
 /* options->store_url and options->config do not count: `store` and `table_and_params` were made of them. */
 enum belay_code dynamodb_table_create(const char *table_and_params, const struct dynamodb_options *store,
@@ -19,6 +19,6 @@ enum belay_code dynamodb_table_describe(const char *table_and_params, const stru
                                         struct belay_dynamodb_table **out_table, struct belay_error *err);
 
 void dynamodb_doctor(const char *table_and_params, const struct dynamodb_options *store,
-                     struct findings *findings);
+                     struct diagnostics *diagnostics);
 
 #endif

@@ -22,7 +22,7 @@ enum { WAIT_MS = 5 * 60 * 1000, POLL_FIRST_MS = 250, POLL_MS = 2000, NAP_MS = 50
 struct make {
     struct table_session session;
     const struct belay_dynamodb_table_options *options; /* borrowed */
-    struct findings findings;                           /* what on_step is told */
+    struct diagnostics diagnostics;                     /* what on_step is told */
     const struct table_spec *spec;                      /* borrowed */
     struct belay_dynamodb_table *table;                 /* owned */
     int64_t began_boot_ms;
@@ -128,7 +128,7 @@ static void show(struct make *make, const char *operation, json_t *request)
 {
     char *text = request == NULL ? NULL : json_dumps(request, JSON_COMPACT);
 
-    finding_ok(&make->findings, operation, "%s", text == NULL ? "?" : text);
+    diagnostics_ok(&make->diagnostics, operation, "%s", text == NULL ? "?" : text);
     free(text);
     json_decref(request);
 }
@@ -157,8 +157,8 @@ static enum belay_code step_create(struct make *make, struct belay_error *err)
         code = wait_until_active(make, err);
     }
     if (code == BELAY_OK) {
-        finding_ok(&make->findings, "table", "'%s' was made, with the key %s", make->spec->table,
-                   make->table->keys_expected);
+        diagnostics_ok(&make->diagnostics, "table", "'%s' was made, with the key %s", make->spec->table,
+                       make->table->keys_expected);
     }
     return code;
 }
@@ -190,7 +190,7 @@ static enum belay_code step_ttl(struct make *make, struct belay_error *err)
     }
     if (make->table->ttl_attribute != NULL) {
         if (!make->options->dry_run) {
-            finding_ok(&make->findings, "time to live", "is on, by '%s'", make->table->ttl_attribute);
+            diagnostics_ok(&make->diagnostics, "time to live", "is on, by '%s'", make->table->ttl_attribute);
         }
         return BELAY_OK;
     }
@@ -200,14 +200,14 @@ static enum belay_code step_ttl(struct make *make, struct belay_error *err)
     }
     code = table_call(&make->session, "UpdateTimeToLive", ttl_request(make), &answer, err);
     if (code == BELAY_OK) {
-        finding_ok(&make->findings, "time to live", "switched on, by '%s'", make->spec->ttl);
+        diagnostics_ok(&make->diagnostics, "time to live", "switched on, by '%s'", make->spec->ttl);
     } else if (table_is_lacking(&answer)) {
-        finding_warn(&make->findings, "time to live", NULL,
-                     "this server does not have it: records of old locks stay");
+        diagnostics_warn(&make->diagnostics, "time to live", NULL,
+                         "this server does not have it: records of old locks stay");
         code = BELAY_OK;
     } else if (is_error(&answer, "ValidationException") && answer.message != NULL &&
                strstr(answer.message, "already enabled") != NULL) {
-        finding_ok(&make->findings, "time to live", "is on");
+        diagnostics_ok(&make->diagnostics, "time to live", "is on");
         code = BELAY_OK;
     }
     table_answer_release(&answer);
@@ -239,7 +239,7 @@ static enum belay_code step_recovery(struct make *make, struct belay_error *err)
 
     if (make->table->recovery != NULL && strcmp(make->table->recovery, "ENABLED") == 0) {
         if (!make->options->dry_run) {
-            finding_ok(&make->findings, "recovery", "to any point in time is on");
+            diagnostics_ok(&make->diagnostics, "recovery", "to any point in time is on");
         }
         return BELAY_OK;
     }
@@ -249,10 +249,10 @@ static enum belay_code step_recovery(struct make *make, struct belay_error *err)
     }
     code = switch_recovery_on(make, &answer, err);
     if (code == BELAY_OK) {
-        finding_ok(&make->findings, "recovery", "to any point in time switched on");
+        diagnostics_ok(&make->diagnostics, "recovery", "to any point in time switched on");
     } else if (table_is_lacking(&answer)) {
-        finding_warn(&make->findings, "recovery", NULL,
-                     "this server does not have point-in-time recovery, so it is left out");
+        diagnostics_warn(&make->diagnostics, "recovery", NULL,
+                         "this server does not have point-in-time recovery, so it is left out");
         code = BELAY_OK;
     }
     table_answer_release(&answer);
@@ -265,13 +265,13 @@ static void step_encryption(struct make *make, bool is_new)
         return;
     }
     if (!is_new && make->options->kms_key != NULL) {
-        finding_warn(&make->findings, "encryption",
-                     "change it with 'aws dynamodb update-table --sse-specification' if that is meant",
-                     "the table was there, and stays encrypted with %s", make->table->encryption);
+        diagnostics_warn(&make->diagnostics, "encryption",
+                         "change it with 'aws dynamodb update-table --sse-specification' if that is meant",
+                         "the table was there, and stays encrypted with %s", make->table->encryption);
     } else if (make->options->kms_key != NULL && strstr(make->table->encryption, "KMS") == NULL) {
-        finding_warn(&make->findings, "encryption", NULL, "this server does not tell of KMS keys");
+        diagnostics_warn(&make->diagnostics, "encryption", NULL, "this server does not tell of KMS keys");
     } else {
-        finding_ok(&make->findings, "encryption", "at rest with %s", make->table->encryption);
+        diagnostics_ok(&make->diagnostics, "encryption", "at rest with %s", make->table->encryption);
     }
 }
 
@@ -284,8 +284,8 @@ static enum belay_code look_first(struct make *make, struct belay_error *err)
     enum belay_code code = table_look(&make->session, make->spec, &make->table, &why);
 
     if (code != BELAY_OK && make->options->dry_run) {
-        finding_warn(&make->findings, "table", NULL, "cannot be looked at, so this is for a new one: %s",
-                     why.text);
+        diagnostics_warn(&make->diagnostics, "table", NULL,
+                         "cannot be looked at, so this is for a new one: %s", why.text);
         make->table = table_new(&make->session, make->spec);
         code = make->table == NULL ? error_no_memory(err) : BELAY_OK;
     } else if (code != BELAY_OK) {
@@ -313,7 +313,7 @@ static enum belay_code make_one(struct make *make, const struct table_spec *spec
     } else if (code == BELAY_OK && !make->options->dry_run) {
         code = wait_until_active(make, err);
         if (code == BELAY_OK) {
-            finding_ok(&make->findings, "table", "'%s' is there and fits", spec->table);
+            diagnostics_ok(&make->diagnostics, "table", "'%s' is there and fits", spec->table);
         }
     }
     if (code == BELAY_OK && is_new) {
@@ -355,7 +355,7 @@ enum belay_code dynamodb_table_create(const char *table_and_params, const struct
                                       struct belay_dynamodb_table **out_table, struct belay_error *err)
 {
     struct make make = { .options = options,
-                         .findings = { .fn = options->on_step, .context = options->context },
+                         .diagnostics = { .fn = options->on_step, .context = options->context },
                          .began_boot_ms = clock_boot_ms(),
                          .wait_ms = options->wait_ms == 0 ? WAIT_MS : options->wait_ms };
     struct table_spec spec, fence;

@@ -26,7 +26,7 @@ enum { PATIENCE_MS = 3000, ADVICE_SIZE = PATH_MAX + 256 };
 #define SET_BACK_MS 5000
 
 struct look {
-    struct findings *findings;
+    struct diagnostics *diagnostics;
     struct sqlite_store store; /* only path, db, hooks, clock and patience are filled */
     char directory[PATH_MAX];
 };
@@ -34,7 +34,7 @@ struct look {
 /* ---- place ---------------------------------------------------------------- */
 
 /* The place that it names, without making a directory for it; NULL: it is wrong. */
-static char *check_params(struct findings *findings, const char *text)
+static char *check_params(struct diagnostics *diagnostics, const char *text)
 {
     struct sqlite_params params = { 0 };
     struct belay_error err = BELAY_ERROR_INIT;
@@ -42,7 +42,7 @@ static char *check_params(struct findings *findings, const char *text)
     char *query = NULL;
 
     if (sqlite_params_read(text, &params, &place, &query, &err) != BELAY_OK) {
-        finding_error(findings, "store", NULL, &err);
+        diagnostics_error(diagnostics, "store", NULL, &err);
     }
     free(query);
     belay_error_release(&err);
@@ -113,15 +113,15 @@ static bool check_directory(struct look *look)
         (void)close(fd);
     }
     if (why == 0) {
-        finding_ok(look->findings, "directory", "%s can be written", look->directory);
+        diagnostics_ok(look->diagnostics, "directory", "%s can be written", look->directory);
         return true;
     }
     (void)snprintf(advice, sizeof advice, "%s, or name another place with --store sqlite:PATH",
                    why == ENOSPC || why == EDQUOT ? "make room" : "make it writable for this user");
-    finding_failed(look->findings,
-                   why == EACCES || why == EPERM || why == EROFS ? BELAY_NOT_PERMITTED : BELAY_UNREACHABLE,
-                   "directory", advice, "user %d cannot write in %s: %s", (int)geteuid(), look->directory,
-                   strerror(why));
+    diagnostics_fail(look->diagnostics,
+                     why == EACCES || why == EPERM || why == EROFS ? BELAY_NOT_PERMITTED : BELAY_UNREACHABLE,
+                     "directory", advice, "user %d cannot write in %s: %s", (int)geteuid(), look->directory,
+                     strerror(why));
     return false;
 }
 
@@ -136,19 +136,19 @@ static bool check_file_system(struct look *look)
         type = (long)fs.f_type;
     }
     if (sqlite_network_name(type) != NULL) {
-        finding_failed(look->findings, BELAY_CONFIG, "file system",
-                       "name a file on a local disk, or one belay server for all machines",
-                       "%s is on a network file system (%s), where SQLite's locks do not hold",
-                       look->directory, sqlite_network_name(type));
+        diagnostics_fail(look->diagnostics, BELAY_CONFIG, "file system",
+                         "name a file on a local disk, or one belay server for all machines",
+                         "%s is on a network file system (%s), where SQLite's locks do not hold",
+                         look->directory, sqlite_network_name(type));
         return false;
     }
     if (type == TMPFS || (type & 0xffffffffL) == RAMFS) {
-        finding_warn(look->findings, "file system",
-                     "fine for trying out; for fenced writes name a file on a disk",
-                     "%s is in memory: a restart of the machine forgets the locks, and tokens begin again",
-                     look->directory);
+        diagnostics_warn(
+            look->diagnostics, "file system", "fine for trying out; for fenced writes name a file on a disk",
+            "%s is in memory: a restart of the machine forgets the locks, and tokens begin again",
+            look->directory);
     } else {
-        finding_ok(look->findings, "file system", "%s is on a local file system", look->directory);
+        diagnostics_ok(look->diagnostics, "file system", "%s is on a local file system", look->directory);
     }
     return true;
 }
@@ -159,7 +159,7 @@ static void check_space(struct look *look)
     uint64_t room;
 
     if (statvfs(look->directory, &fs) != 0) {
-        finding_warn(look->findings, "free space", NULL, "cannot be told: %s", strerror(errno));
+        diagnostics_warn(look->diagnostics, "free space", NULL, "cannot be told: %s", strerror(errno));
         return;
     }
     if (fs.f_blocks == 0) {
@@ -167,14 +167,14 @@ static void check_space(struct look *look)
     }
     room = (uint64_t)fs.f_bavail * fs.f_frsize;
     if (room < SPACE_NONE) {
-        finding_failed(look->findings, BELAY_UNREACHABLE, "free space", "make room on that file system",
-                       "%" PRIu64 " KiB are left for this user", room >> 10);
+        diagnostics_fail(look->diagnostics, BELAY_UNREACHABLE, "free space", "make room on that file system",
+                         "%" PRIu64 " KiB are left for this user", room >> 10);
     } else if (room < SPACE_LOW || (fs.f_files > 0 && fs.f_favail == 0)) {
-        finding_warn(look->findings, "free space", "make room on that file system",
-                     "%" PRIu64 " MiB and %" PRIu64 " files are left for this user", room >> 20,
-                     (uint64_t)fs.f_favail);
+        diagnostics_warn(look->diagnostics, "free space", "make room on that file system",
+                         "%" PRIu64 " MiB and %" PRIu64 " files are left for this user", room >> 20,
+                         (uint64_t)fs.f_favail);
     } else {
-        finding_ok(look->findings, "free space", "%" PRIu64 " MiB", room >> 20);
+        diagnostics_ok(look->diagnostics, "free space", "%" PRIu64 " MiB", room >> 20);
     }
 }
 
@@ -185,29 +185,29 @@ static bool check_permissions(struct look *look, const struct stat *st)
     char advice[ADVICE_SIZE];
 
     if (!S_ISREG(st->st_mode)) {
-        finding_failed(look->findings, BELAY_CONFIG, "permissions", "name the file of the lock database",
-                       "%s is %s", look->store.path,
-                       S_ISDIR(st->st_mode) ? "a directory" : "not a regular file");
+        diagnostics_fail(look->diagnostics, BELAY_CONFIG, "permissions", "name the file of the lock database",
+                         "%s is %s", look->store.path,
+                         S_ISDIR(st->st_mode) ? "a directory" : "not a regular file");
         return false;
     }
     if (faccessat(AT_FDCWD, look->store.path, R_OK | W_OK, AT_EACCESS) != 0) {
-        finding_failed(look->findings, BELAY_NOT_PERMITTED, "permissions",
-                       "give that user read and write access, or name another file with --store sqlite:PATH",
-                       "user %d cannot read and write %s: %s", (int)geteuid(), look->store.path,
-                       strerror(errno));
+        diagnostics_fail(
+            look->diagnostics, BELAY_NOT_PERMITTED, "permissions",
+            "give that user read and write access, or name another file with --store sqlite:PATH",
+            "user %d cannot read and write %s: %s", (int)geteuid(), look->store.path, strerror(errno));
         return false;
     }
     if ((st->st_mode & S_IWOTH) != 0) {
         (void)snprintf(advice, sizeof advice, "run 'chmod o-w %s'", look->store.path);
-        finding_warn(look->findings, "permissions", advice, "everybody may write %s, and so end any lock",
-                     look->store.path);
+        diagnostics_warn(look->diagnostics, "permissions", advice,
+                         "everybody may write %s, and so end any lock", look->store.path);
     } else if ((st->st_mode & S_IROTH) != 0) {
         (void)snprintf(advice, sizeof advice, "run 'chmod o-rwx %s*'", look->store.path);
-        finding_warn(look->findings, "permissions", advice,
-                     "everybody may read %s, and with the lock ids in it end any lock", look->store.path);
+        diagnostics_warn(look->diagnostics, "permissions", advice,
+                         "everybody may read %s, and with the lock ids in it end any lock", look->store.path);
     } else {
-        finding_ok(look->findings, "permissions", "mode %04o, owner %d, group %d",
-                   (unsigned)st->st_mode & 07777U, (int)st->st_uid, (int)st->st_gid);
+        diagnostics_ok(look->diagnostics, "permissions", "mode %04o, owner %d, group %d",
+                       (unsigned)st->st_mode & 07777U, (int)st->st_uid, (int)st->st_gid);
     }
     return true;
 }
@@ -219,17 +219,18 @@ static void check_wake_file(struct look *look)
 
     (void)snprintf(path, sizeof path, "%s-wake", look->store.path);
     if (lstat(path, &st) != 0) {
-        finding_ok(look->findings, "wake file", "there is none yet; who first needs it makes it");
+        diagnostics_ok(look->diagnostics, "wake file", "there is none yet; who first needs it makes it");
     } else if (!S_ISREG(st.st_mode) || faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) != 0) {
         (void)snprintf(advice, sizeof advice, "%s %s %s",
                        S_ISREG(st.st_mode) ? "give the users of the database read and write access to"
                                            : "remove",
                        path, S_ISREG(st.st_mode) ? "" : "while no belay runs");
-        finding_warn(look->findings, "wake file", advice,
-                     "%s cannot be used by user %d: who waits looks again and again instead of being woken",
-                     path, (int)geteuid());
+        diagnostics_warn(
+            look->diagnostics, "wake file", advice,
+            "%s cannot be used by user %d: who waits looks again and again instead of being woken", path,
+            (int)geteuid());
     } else {
-        finding_ok(look->findings, "wake file", "%s", path);
+        diagnostics_ok(look->diagnostics, "wake file", "%s", path);
     }
 }
 
@@ -264,13 +265,13 @@ static bool check_schema(struct look *look, const struct stat *st)
     bool good = open_db(look, &err) && sqlite_schema_look(&look->store, &is_empty, &err) == BELAY_OK;
 
     if (!good) {
-        finding_error(look->findings, "database", NULL, &err);
+        diagnostics_error(look->diagnostics, "database", NULL, &err);
     } else if (is_empty) {
-        finding_ok(look->findings, "database", "%s is empty; the first command makes its tables",
-                   look->store.path);
+        diagnostics_ok(look->diagnostics, "database", "%s is empty; the first command makes its tables",
+                       look->store.path);
     } else {
-        finding_ok(look->findings, "database", "schema %d, %" PRId64 " KiB", (int)SCHEMA_VERSION,
-                   (int64_t)st->st_size / 1024);
+        diagnostics_ok(look->diagnostics, "database", "schema %d, %" PRId64 " KiB", (int)SCHEMA_VERSION,
+                       (int64_t)st->st_size / 1024);
     }
     belay_error_release(&err);
     return good && !is_empty;
@@ -305,7 +306,7 @@ static void check_clock(struct look *look, bool has_tables)
     bool this_boot = true;
 
     if (sqlite_clock_init(&look->store, &err) != BELAY_OK) {
-        finding_error(look->findings, "clock", NULL, &err);
+        diagnostics_error(look->diagnostics, "clock", NULL, &err);
         belay_error_release(&err);
         return;
     }
@@ -315,13 +316,14 @@ static void check_clock(struct look *look, bool has_tables)
     (void)clock_format_span(up, sqlite_now_ms(&look->store));
     ahead = newest_ms - sqlite_unix_ms(&look->store);
     if (ahead > SET_BACK_MS) {
-        finding_warn(look->findings, "clock", "set the clock (NTP); leases are not affected",
-                     "the wall clock is %s before the newest event in the store: it was set back, or was "
-                     "ahead then",
-                     clock_format_span(span, ahead));
+        diagnostics_warn(look->diagnostics, "clock", "set the clock (NTP); leases are not affected",
+                         "the wall clock is %s before the newest event in the store: it was set back, or was "
+                         "ahead then",
+                         clock_format_span(span, ahead));
     } else {
-        finding_ok(look->findings, "clock", "up for %s by the boot clock, which leases are counted on%s", up,
-                   this_boot ? "" : "; the store was last used before this boot");
+        diagnostics_ok(look->diagnostics, "clock",
+                       "up for %s by the boot clock, which leases are counted on%s", up,
+                       this_boot ? "" : "; the store was last used before this boot");
     }
 }
 
@@ -354,10 +356,10 @@ static void check_write(struct look *look)
         if (!sqlite3_get_autocommit(look->store.db)) {
             (void)db_exec(&look->store, "ROLLBACK");
         }
-        finding_error(look->findings, "write", NULL, &err);
+        diagnostics_error(look->diagnostics, "write", NULL, &err);
     } else {
-        finding_ok(look->findings, "write", "wrote, removed and synced a row in %" PRId64 " ms",
-                   clock_boot_ms() - began);
+        diagnostics_ok(look->diagnostics, "write", "wrote, removed and synced a row in %" PRId64 " ms",
+                       clock_boot_ms() - began);
     }
     belay_error_release(&err);
 }
@@ -374,12 +376,13 @@ static bool check_server(struct look *look)
         return true;
     }
     if (sqlite_server_lives(&look->store)) {
-        finding_ok(look->findings, "server", "the file is served by process %ld; commands go through %s",
-                   server.pid, server.socket);
+        diagnostics_ok(look->diagnostics, "server",
+                       "the file is served by process %ld; commands go through %s", server.pid,
+                       server.socket);
     } else {
-        finding_ok(look->findings, "server",
-                   "process %ld served the file and is dead; the next command goes on without it",
-                   server.pid);
+        diagnostics_ok(look->diagnostics, "server",
+                       "process %ld served the file and is dead; the next command goes on without it",
+                       server.pid);
     }
     sqlite_server_release(&server);
     return false;
@@ -391,8 +394,8 @@ static void check_database(struct look *look)
     bool has_tables = false;
 
     if (stat(look->store.path, &st) != 0) {
-        finding_ok(look->findings, "database", "there is none at %s; the first command makes it",
-                   look->store.path);
+        diagnostics_ok(look->diagnostics, "database", "there is none at %s; the first command makes it",
+                       look->store.path);
     } else if (check_permissions(look, &st)) {
         has_tables = check_schema(look, &st);
         check_wake_file(look);
@@ -406,10 +409,10 @@ static void check_database(struct look *look)
 }
 
 void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks *hooks,
-                         struct findings *findings)
+                         struct diagnostics *diagnostics)
 {
-    struct look look = { .findings = findings };
-    char *place = check_params(findings, path_and_params);
+    struct look look = { .diagnostics = diagnostics };
+    char *place = check_params(diagnostics, path_and_params);
 
     if (place == NULL) {
         return;
@@ -422,7 +425,8 @@ void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks 
     look.store.path = full_path(place);
     free(place);
     if (look.store.path == NULL) {
-        finding_failed(findings, BELAY_CONFIG, "store", NULL, "the path of the lock database is too long");
+        diagnostics_fail(diagnostics, BELAY_CONFIG, "store", NULL,
+                         "the path of the lock database is too long");
         return;
     }
     find_directory(&look);

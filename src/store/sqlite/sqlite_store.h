@@ -81,8 +81,8 @@ enum belay_code sqlite_store_restore(const char *file, const char *path_and_para
                                      struct sqlite_backup_info *out_info, struct belay_error *err);
 
 /* Look at all that could be wrong with it. Makes and changes nothing that stays. `hooks` may be NULL. */
-struct findings;
+struct diagnostics;
 void sqlite_store_doctor(const char *path_and_params, const struct sqlite_hooks *hooks,
-                         struct findings *findings);
+                         struct diagnostics *diagnostics);
 
 #endif
