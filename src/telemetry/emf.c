@@ -40,8 +40,8 @@ static void add_dimensions(const struct belay_config *config, const struct belay
 {
     struct belay_parsed_key form;
 
-    if (measure_is_of_database(event)) {
-        add_dimension(dimensions, root, "DbIdentifier", measure_database(event));
+    if (event_is_of_database(event)) {
+        add_dimension(dimensions, root, "DbIdentifier", event_database(event));
         return;
     }
     belay_key_parse(config, event->key, &form);
@@ -53,8 +53,8 @@ static void add_dimensions(const struct belay_config *config, const struct belay
 
 char *emf_line(const struct belay_config *config, const struct belay_event *event)
 {
-    struct measure measures[MEASURES_MAX];
-    size_t n = measure_event(event, measures);
+    struct metric metrics[METRICS_MAX];
+    size_t n = metric_map_event(event, metrics);
     json_t *definitions;
     json_t *dimensions;
     json_t *root;
@@ -70,10 +70,9 @@ char *emf_line(const struct belay_config *config, const struct belay_event *even
         char name[64];
 
         /* Document 003 has no prefix. */
-        (void)snprintf(name, sizeof name, "%s%s", measure_is_of_database(event) ? "" : PREFIX,
-                       measures[i].name);
-        (void)json_array_append_new(definitions, definition(name, measures[i].unit));
-        (void)json_object_set_new(root, name, json_real(measures[i].value));
+        (void)snprintf(name, sizeof name, "%s%s", event_is_of_database(event) ? "" : PREFIX, metrics[i].name);
+        (void)json_array_append_new(definitions, definition(name, metrics[i].unit));
+        (void)json_object_set_new(root, name, json_real(metrics[i].value));
     }
     (void)json_object_set_new(root, "event", wire_text(event->type));
     (void)json_object_set_new(root, "lock_key", wire_text(event->key));

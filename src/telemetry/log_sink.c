@@ -41,53 +41,53 @@ static int open_socket(const char *path)
     return fd;
 }
 
-static enum belay_code open_daemon(struct lines *lines, enum lines_kind kind, const char *setting,
+static enum belay_code open_daemon(struct log_sink *sink, enum log_sink_kind kind, const char *setting,
                                    const char *path, struct belay_error *err)
 {
-    lines->fd = open_socket(path);
-    if (lines->fd < 0) {
+    sink->fd = open_socket(path);
+    if (sink->fd < 0) {
         return error_set(err, BELAY_CONFIG, "%s: nobody listens at %s: %s", setting, path, strerror(errno));
     }
-    lines->kind = kind;
+    sink->kind = kind;
     return BELAY_OK;
 }
 
-enum belay_code lines_open(struct lines *lines, const char *setting, const char *where,
-                           struct belay_error *err)
+enum belay_code log_sink_open(struct log_sink *sink, const char *setting, const char *where,
+                              struct belay_error *err)
 {
-    *lines = (struct lines){ .kind = LINES_NONE, .fd = -1 };
+    *sink = (struct log_sink){ .kind = LOG_SINK_NONE, .fd = -1 };
     if (strcmp(where, "stderr") == 0) {
-        lines->kind = LINES_STDERR;
-        lines->fd = STDERR_FILENO;
+        sink->kind = LOG_SINK_STDERR;
+        sink->fd = STDERR_FILENO;
         return BELAY_OK;
     }
     if (strcmp(where, "syslog") == 0) {
-        return open_daemon(lines, LINES_SYSLOG, setting, SYSLOG_SOCKET, err);
+        return open_daemon(sink, LOG_SINK_SYSLOG, setting, SYSLOG_SOCKET, err);
     }
     if (strcmp(where, "journald") == 0) {
-        return open_daemon(lines, LINES_JOURNALD, setting, JOURNAL_SOCKET, err);
+        return open_daemon(sink, LOG_SINK_JOURNALD, setting, JOURNAL_SOCKET, err);
     }
-    lines->fd = open_file(where);
-    if (lines->fd < 0 && errno != ENXIO) { /* a pipe without a reader may get one */
+    sink->fd = open_file(where);
+    if (sink->fd < 0 && errno != ENXIO) { /* a pipe without a reader may get one */
         return error_set(err, BELAY_CONFIG, "%s: cannot write to '%s': %s", setting, where, strerror(errno));
     }
-    lines->path = strdup(where);
-    if (lines->path == NULL) {
-        lines_close(lines);
+    sink->path = strdup(where);
+    if (sink->path == NULL) {
+        log_sink_close(sink);
         return error_no_memory(err);
     }
-    lines->kind = LINES_FILE;
+    sink->kind = LOG_SINK_FILE;
     return BELAY_OK;
 }
 
 /* Who reads standard error, or a pipe, may be slow: it is waited for once, and not again until it has caught up. */
-static bool has_room(const struct lines *lines)
+static bool has_room(const struct log_sink *sink)
 {
-    struct pollfd about = { .fd = lines->fd, .events = POLLOUT };
+    struct pollfd about = { .fd = sink->fd, .events = POLLOUT };
     int n;
 
     do {
-        n = poll(&about, 1, lines->has_failed ? 0 : ROOM_MS);
+        n = poll(&about, 1, sink->has_failed ? 0 : ROOM_MS);
     } while (n < 0 && errno == EINTR);
     if (n == 0) {
         errno = EAGAIN;
@@ -96,15 +96,15 @@ static bool has_room(const struct lines *lines)
 }
 
 /* One write for a line, so that the lines of several processes do not mix. */
-static bool write_whole(struct lines *lines, const struct buf *whole)
+static bool write_whole(struct log_sink *sink, const struct buf *whole)
 {
     ssize_t n;
 
     do {
-        n = write(lines->fd, whole->data, whole->len);
+        n = write(sink->fd, whole->data, whole->len);
     } while (n < 0 && errno == EINTR);
     if (n > 0) {
-        lines->is_torn = (size_t)n != whole->len; /* what comes next begins a line of its own */
+        sink->is_torn = (size_t)n != whole->len; /* what comes next begins a line of its own */
     }
     if (n >= 0 && (size_t)n != whole->len) {
         errno = ENOSPC;
@@ -112,17 +112,17 @@ static bool write_whole(struct lines *lines, const struct buf *whole)
     return n == (ssize_t)whole->len;
 }
 
-static bool write_line(struct lines *lines, const char *text)
+static bool write_line(struct log_sink *sink, const char *text)
 {
     struct buf whole = BUF_INIT(WHOLE_MAX);
     bool done;
 
-    if (lines->fd < 0 && (lines->fd = open_file(lines->path)) < 0) {
+    if (sink->fd < 0 && (sink->fd = open_file(sink->path)) < 0) {
         return false;
     }
-    buf_addf(&whole, "%s%s\n", lines->is_torn ? "\n" : "", text);
+    buf_addf(&whole, "%s%s\n", sink->is_torn ? "\n" : "", text);
     errno = ENOMEM;
-    done = !whole.failed && has_room(lines) && write_whole(lines, &whole);
+    done = !whole.failed && has_room(sink) && write_whole(sink, &whole);
     buf_release(&whole);
     return done;
 }
@@ -133,69 +133,69 @@ static bool send_text(int fd, const struct buf *text)
 }
 
 /* A daemon that was started anew has a new socket, in the same place. */
-static bool send_again(struct lines *lines, const struct buf *packet)
+static bool send_again(struct log_sink *sink, const struct buf *packet)
 {
     int saved = errno;
-    int fd = open_socket(lines->kind == LINES_JOURNALD ? JOURNAL_SOCKET : SYSLOG_SOCKET);
+    int fd = open_socket(sink->kind == LOG_SINK_JOURNALD ? JOURNAL_SOCKET : SYSLOG_SOCKET);
 
     if (fd < 0) {
         errno = saved;
         return false;
     }
-    (void)close(lines->fd);
-    lines->fd = fd;
+    (void)close(sink->fd);
+    sink->fd = fd;
     return send_text(fd, packet);
 }
 
-static bool send_line(struct lines *lines, enum belay_level level, const char *text)
+static bool send_line(struct log_sink *sink, enum belay_level level, const char *text)
 {
     struct buf packet = BUF_INIT(LINE_MAX_BYTES);
     int priority = level == BELAY_LEVEL_WARNING ? LOG_WARNING : LOG_INFO;
     bool done;
 
-    if (lines->kind == LINES_JOURNALD) {
+    if (sink->kind == LOG_SINK_JOURNALD) {
         buf_addf(&packet, "SYSLOG_IDENTIFIER=belay\nPRIORITY=%d\nMESSAGE=%s\n", priority, text);
     } else {
         buf_addf(&packet, "<%d>belay[%ld]: %s", LOG_AUTHPRIV | priority, (long)getpid(), text);
     }
     errno = ENOMEM;
-    done = send_text(lines->fd, &packet) || (errno != EAGAIN && !packet.failed && send_again(lines, &packet));
+    done = send_text(sink->fd, &packet) || (errno != EAGAIN && !packet.failed && send_again(sink, &packet));
     buf_release(&packet);
     return done;
 }
 
-bool lines_write(struct lines *lines, enum belay_level level, const char *text)
+bool log_sink_write(struct log_sink *sink, enum belay_level level, const char *text)
 {
-    if (lines->kind == LINES_SYSLOG || lines->kind == LINES_JOURNALD) {
-        return send_line(lines, level, text);
+    if (sink->kind == LOG_SINK_SYSLOG || sink->kind == LOG_SINK_JOURNALD) {
+        return send_line(sink, level, text);
     }
-    return write_line(lines, text);
+    return write_line(sink, text);
 }
 
-bool lines_reopen(struct lines *lines)
+bool log_sink_reopen(struct log_sink *sink)
 {
     int fd;
 
-    if (lines->kind != LINES_FILE) {
+    if (sink->kind != LOG_SINK_FILE) {
         return true;
     }
-    fd = open_file(lines->path);
+    fd = open_file(sink->path);
     if (fd < 0) {
         return false;
     }
-    if (lines->fd >= 0) {
-        (void)close(lines->fd);
+    if (sink->fd >= 0) {
+        (void)close(sink->fd);
     }
-    lines->fd = fd;
-    lines->is_torn = false;
+    sink->fd = fd;
+    sink->is_torn = false;
     return true;
 }
 
-void lines_close(struct lines *lines)
+void log_sink_close(struct log_sink *sink)
 {
-    if (lines->kind != LINES_STDERR && lines->fd >= 0) {
-        (void)close(lines->fd);
+    if (sink->kind != LOG_SINK_STDERR && sink->fd >= 0) {
+        (void)close(sink->fd);
     }
-    free(lines->path);
-    *lines = (struct lines){ .kind = LINES_NONE, .fd = -1 };
+    free(sink->path);
+    *sink = (struct log_sink){ .kind = LOG_SINK_NONE, .fd = -1 };
 }

@@ -3,9 +3,9 @@
 
 #include "telemetry/sinks.h"
 
-static void add(struct measure *out, size_t *n, const char *name, double value, const char *unit, char statsd)
+static void add(struct metric *out, size_t *n, const char *name, double value, const char *unit, char statsd)
 {
-    out[(*n)++] = (struct measure){ .name = name, .value = value, .unit = unit, .statsd = statsd };
+    out[(*n)++] = (struct metric){ .name = name, .value = value, .unit = unit, .statsd = statsd };
 }
 
 /* clang-format off */
@@ -43,18 +43,18 @@ static const char *meta_of(const struct belay_event *event, const char *name)
     return "";
 }
 
-bool measure_is_of_database(const struct belay_event *event)
+bool event_is_of_database(const struct belay_event *event)
 {
     return strncmp(event->type, "db.", 3) == 0;
 }
 
-const char *measure_database(const struct belay_event *event)
+const char *event_database(const struct belay_event *event)
 {
     return meta_of(event, "db_identifier");
 }
 
 /* How its lock was come by (S3.9). */
-static void add_lock_of_database(struct measure *out, size_t *n, const struct belay_event *event)
+static void add_lock_of_database(struct metric *out, size_t *n, const struct belay_event *event)
 {
     long tries = strtol(meta_of(event, "lock_acquire_attempts"), NULL, 10);
     long ms = strtol(meta_of(event, "lock_acquire_ms"), NULL, 10);
@@ -63,7 +63,7 @@ static void add_lock_of_database(struct measure *out, size_t *n, const struct be
     add(out, n, "lock.acquire.duration", (double)ms, "Milliseconds", 'm');
 }
 
-size_t measure_event(const struct belay_event *event, struct measure out[MEASURES_MAX])
+size_t metric_map_event(const struct belay_event *event, struct metric out[METRICS_MAX])
 {
     size_t n = 0;
 
@@ -72,7 +72,7 @@ size_t measure_event(const struct belay_event *event, struct measure out[MEASURE
             add(out, &n, counters[i].counter, 1, "Count", 'c');
         }
     }
-    if (n > 0 && measure_is_of_database(event)) {
+    if (n > 0 && event_is_of_database(event)) {
         add_lock_of_database(out, &n, event);
     }
     if (event->duration_ms < 0) {

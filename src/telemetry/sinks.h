@@ -7,40 +7,40 @@
 
 #include "telemetry/telemetry.h"
 
-/* ---- lines to a file, standard error, syslog or the journal (lines.c) ---- */
+/* ---- lines to a file, standard error, syslog or the journal (log_sink.c) ---- */
 
-enum lines_kind { LINES_NONE, LINES_STDERR, LINES_FILE, LINES_SYSLOG, LINES_JOURNALD };
+enum log_sink_kind { LOG_SINK_NONE, LOG_SINK_STDERR, LOG_SINK_FILE, LOG_SINK_SYSLOG, LOG_SINK_JOURNALD };
 
-struct lines {
-    enum lines_kind kind;
-    char *path; /* owned; LINES_FILE */
+struct log_sink {
+    enum log_sink_kind kind;
+    char *path; /* owned; LOG_SINK_FILE */
     int fd;     /* -1: none */
     bool has_failed;
     bool is_torn; /* the last line was not written to its end */
 };
 
 /* `where` is "stderr", "syslog", "journald" or a path. `setting` is what to blame. */
-enum belay_code lines_open(struct lines *lines, const char *setting, const char *where,
-                           struct belay_error *err);
+enum belay_code log_sink_open(struct log_sink *sink, const char *setting, const char *where,
+                              struct belay_error *err);
 /* One line, without its newline. False with errno if it could not be written. */
-bool lines_write(struct lines *lines, enum belay_level level, const char *text);
-bool lines_reopen(struct lines *lines); /* false with errno: it stays the old one */
-void lines_close(struct lines *lines);
+bool log_sink_write(struct log_sink *sink, enum belay_level level, const char *text);
+bool log_sink_reopen(struct log_sink *sink); /* false with errno: it stays the old one */
+void log_sink_close(struct log_sink *sink);
 
-/* ---- what is measured (measure.c) ---- */
+/* ---- metrics of an event (metric_map.c) ---- */
 
 /* One number that an event is worth, by the names of document 004 (S4.11), 000 (S0.7) and 003 (S3.9). */
-struct measure {
+struct metric {
     const char *name; /* "lock.acquisition.duration" */
     double value;
     const char *unit; /* CloudWatch's: "Count", "Milliseconds", "Seconds" */
     char statsd;      /* 'c' counter, 'm' timing in ms */
 };
-enum { MEASURES_MAX = 4 };
-size_t measure_event(const struct belay_event *event, struct measure out[MEASURES_MAX]);
+enum { METRICS_MAX = 4 };
+size_t metric_map_event(const struct belay_event *event, struct metric out[METRICS_MAX]);
 /* What became of a stop or a start, rather than of a lock; and of which database. */
-bool measure_is_of_database(const struct belay_event *event);
-const char *measure_database(const struct belay_event *event);
+bool event_is_of_database(const struct belay_event *event);
+const char *event_database(const struct belay_event *event);
 
 /* ---- CloudWatch's embedded metric format (emf.c) ---- */
 
@@ -48,11 +48,11 @@ char *emf_line(const struct belay_config *config, const struct belay_event *even
 
 /* ---- StatsD and DogStatsD (statsd.c) ---- */
 
-struct statsd_search;
+struct statsd_resolver;
 
 struct statsd {
-    int fd;                       /* -1: none, or not known yet: */
-    struct statsd_search *search; /* owned; NULL: the address is a number */
+    int fd;                           /* -1: none, or not known yet: */
+    struct statsd_resolver *resolver; /* owned; NULL: the address is a number */
 };
 enum belay_code statsd_open(struct statsd *statsd, const char *setting, const char *address,
                             struct belay_error *err);
@@ -73,9 +73,9 @@ enum belay_code traces_open(const struct telemetry_options *options, struct trac
 void traces_event(struct traces *traces, const struct belay_event *event);
 bool traces_parent_for(struct traces *traces, const char *lock_id, bool is_held,
                        char out[BELAY_TRACEPARENT_SIZE]);
-void traces_held_in(struct traces *traces, const char *lock_id, const char *traceparent);
-void traces_belongs(struct traces *traces, const char *lock_id, const char *traceparent);
-uint64_t traces_dropped(const struct traces *traces);
+void traces_set_hold_span(struct traces *traces, const char *lock_id, const char *traceparent);
+void traces_set_parent(struct traces *traces, const char *lock_id, const char *traceparent);
+uint64_t traces_dropped_spans(const struct traces *traces);
 void traces_close(struct traces *traces);
 
 #endif

@@ -75,21 +75,21 @@ enum belay_code statsd_open(struct statsd *statsd, const char *setting, const ch
         return error_set(err, BELAY_CONFIG, "%s: '%s': %s", setting, address, strerror(errno));
     }
     if (!is_number) {
-        statsd->search = statsd_search_new(host, port);
-        return statsd->search == NULL ? error_no_memory(err) : BELAY_OK;
+        statsd->resolver = statsd_resolver_new(host, port);
+        return statsd->resolver == NULL ? error_no_memory(err) : BELAY_OK;
     }
     return BELAY_OK;
 }
 
 bool statsd_is_open(const struct statsd *statsd)
 {
-    return statsd->fd >= 0 || statsd->search != NULL;
+    return statsd->fd >= 0 || statsd->resolver != NULL;
 }
 
 static void send_packet(const struct statsd *statsd, const struct buf *packet)
 {
-    if (statsd->search != NULL) {
-        statsd_search_send(statsd->search, packet->data, packet->len);
+    if (statsd->resolver != NULL) {
+        statsd_resolver_send(statsd->resolver, packet->data, packet->len);
     } else {
         (void)send(statsd->fd, packet->data, packet->len, MSG_NOSIGNAL); /* nobody need listen */
     }
@@ -119,8 +119,8 @@ static void add_tags(struct buf *packet, const struct belay_config *config, cons
 {
     struct belay_parsed_key form;
 
-    if (measure_is_of_database(event)) {
-        add_tag(packet, "db_identifier", measure_database(event));
+    if (event_is_of_database(event)) {
+        add_tag(packet, "db_identifier", event_database(event));
         return;
     }
     belay_key_parse(config, event->key, &form);
@@ -132,19 +132,19 @@ static void add_tags(struct buf *packet, const struct belay_config *config, cons
 
 /* False if it does not fit into one packet. */
 static bool send_some(const struct statsd *statsd, const struct belay_config *config,
-                      const struct belay_event *event, const struct measure *measures, size_t n)
+                      const struct belay_event *event, const struct metric *metrics, size_t n)
 {
     struct buf packet = BUF_INIT(PACKET_MAX);
     bool fits;
 
     for (size_t i = 0; i < n; i++) {
-        bool is_seconds = strcmp(measures[i].unit, "Seconds") == 0;
+        bool is_seconds = strcmp(metrics[i].unit, "Seconds") == 0;
 
-        buf_addf(&packet, "%sbelay.%s:%.0f|%s|#", i == 0 ? "" : "\n", measures[i].name,
-                 is_seconds ? measures[i].value * 1000 : measures[i].value,
-                 measures[i].statsd == 'c'   ? "c"
-                 : measures[i].statsd == 'g' ? "g"
-                                             : "ms");
+        buf_addf(&packet, "%sbelay.%s:%.0f|%s|#", i == 0 ? "" : "\n", metrics[i].name,
+                 is_seconds ? metrics[i].value * 1000 : metrics[i].value,
+                 metrics[i].statsd == 'c'   ? "c"
+                 : metrics[i].statsd == 'g' ? "g"
+                                            : "ms");
         if (!packet.failed) {
             add_tags(&packet, config, event);
         }
@@ -159,26 +159,26 @@ static bool send_some(const struct statsd *statsd, const struct belay_config *co
 
 void statsd_send(struct statsd *statsd, const struct belay_config *config, const struct belay_event *event)
 {
-    struct measure measures[MEASURES_MAX];
-    size_t n = measure_event(event, measures);
+    struct metric metrics[METRICS_MAX];
+    size_t n = metric_map_event(event, metrics);
 
-    if (n == 0 || send_some(statsd, config, event, measures, n)) {
+    if (n == 0 || send_some(statsd, config, event, metrics, n)) {
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        (void)send_some(statsd, config, event, &measures[i], 1);
+        (void)send_some(statsd, config, event, &metrics[i], 1);
     }
 }
 
 bool statsd_problem(const struct statsd *statsd, char *out, size_t size)
 {
-    return statsd->search != NULL && statsd_search_problem(statsd->search, out, size);
+    return statsd->resolver != NULL && statsd_resolver_problem(statsd->resolver, out, size);
 }
 
 void statsd_finish(const struct statsd *statsd)
 {
-    if (statsd->search != NULL) {
-        statsd_search_wait(statsd->search);
+    if (statsd->resolver != NULL) {
+        statsd_resolver_wait(statsd->resolver);
     }
 }
 
@@ -187,6 +187,6 @@ void statsd_close(struct statsd *statsd)
     if (statsd->fd >= 0) {
         (void)close(statsd->fd);
     }
-    statsd_search_free(statsd->search);
+    statsd_resolver_free(statsd->resolver);
     *statsd = (struct statsd){ .fd = -1 };
 }

@@ -20,7 +20,7 @@ struct packet {
 };
 
 /* The owner's and the thread's: who lets go of it last frees it. */
-struct statsd_search {
+struct statsd_resolver {
     char *host;
     char *port;
     pthread_mutex_t mutex; /* guards the rest */
@@ -35,34 +35,34 @@ struct statsd_search {
     bool is_said;
 };
 
-/* With the mutex, which is gone with the search if this was the last. */
-static void let_go(struct statsd_search *search)
+/* With the mutex, which is gone with the resolver if this was the last. */
+static void unref(struct statsd_resolver *resolver)
 {
-    bool is_last = --search->refs == 0;
+    bool is_last = --resolver->refs == 0;
 
-    (void)pthread_cond_broadcast(&search->changed);
-    (void)pthread_mutex_unlock(&search->mutex);
+    (void)pthread_cond_broadcast(&resolver->changed);
+    (void)pthread_mutex_unlock(&resolver->mutex);
     if (!is_last) {
         return;
     }
-    while (search->first != NULL) {
-        struct packet *packet = search->first;
+    while (resolver->first != NULL) {
+        struct packet *packet = resolver->first;
 
-        search->first = packet->next;
+        resolver->first = packet->next;
         free(packet);
     }
-    if (search->fd >= 0) {
-        (void)close(search->fd);
+    if (resolver->fd >= 0) {
+        (void)close(resolver->fd);
     }
-    (void)pthread_cond_destroy(&search->changed);
-    (void)pthread_mutex_destroy(&search->mutex);
-    free(search->host);
-    free(search->port);
-    free(search);
+    (void)pthread_cond_destroy(&resolver->changed);
+    (void)pthread_mutex_destroy(&resolver->mutex);
+    free(resolver->host);
+    free(resolver->port);
+    free(resolver);
 }
 
 /* With the mutex, which is let go of meanwhile. */
-static void wait_ms(struct statsd_search *search, long ms)
+static void wait_ms(struct statsd_resolver *resolver, long ms)
 {
     struct timespec until;
 
@@ -73,7 +73,7 @@ static void wait_ms(struct statsd_search *search, long ms)
         until.tv_sec++;
         until.tv_nsec -= 1000000000;
     }
-    (void)pthread_cond_timedwait(&search->changed, &search->mutex, &until);
+    (void)pthread_cond_timedwait(&resolver->changed, &resolver->mutex, &until);
 }
 
 int statsd_connect(int family, const void *address, size_t len)
@@ -91,11 +91,11 @@ int statsd_connect(int family, const void *address, size_t len)
 }
 
 /* Without the mutex: this is what takes its time. */
-static int look_up(const struct statsd_search *search, const char **out_why)
+static int look_up(const struct statsd_resolver *resolver, const char **out_why)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_DGRAM };
     struct addrinfo *found = NULL;
-    int problem = getaddrinfo(search->host, search->port, &hints, &found);
+    int problem = getaddrinfo(resolver->host, resolver->port, &hints, &found);
     int fd = -1;
 
     if (problem != 0) {
@@ -111,47 +111,47 @@ static int look_up(const struct statsd_search *search, const char **out_why)
 }
 
 /* With the mutex. Nobody need listen: what a receiver does not take is not our concern. */
-static void send_kept(struct statsd_search *search)
+static void send_kept(struct statsd_resolver *resolver)
 {
-    while (search->first != NULL) {
-        struct packet *packet = search->first;
+    while (resolver->first != NULL) {
+        struct packet *packet = resolver->first;
 
-        (void)send(search->fd, packet->data, packet->len, MSG_NOSIGNAL);
-        search->first = packet->next;
+        (void)send(resolver->fd, packet->data, packet->len, MSG_NOSIGNAL);
+        resolver->first = packet->next;
         free(packet);
     }
-    search->end = &search->first;
-    search->n = 0;
+    resolver->end = &resolver->first;
+    resolver->n = 0;
 }
 
 static void *run(void *context)
 {
-    struct statsd_search *search = context;
+    struct statsd_resolver *resolver = context;
 
-    (void)pthread_mutex_lock(&search->mutex);
-    while (!search->is_closing && search->fd < 0) {
+    (void)pthread_mutex_lock(&resolver->mutex);
+    while (!resolver->is_closing && resolver->fd < 0) {
         const char *why = NULL;
         int fd;
 
-        (void)pthread_mutex_unlock(&search->mutex);
-        fd = look_up(search, &why);
-        (void)pthread_mutex_lock(&search->mutex);
-        search->fd = fd;
+        (void)pthread_mutex_unlock(&resolver->mutex);
+        fd = look_up(resolver, &why);
+        (void)pthread_mutex_lock(&resolver->mutex);
+        resolver->fd = fd;
         if (fd >= 0) {
-            send_kept(search);
+            send_kept(resolver);
             break;
         }
-        (void)snprintf(search->problem, sizeof search->problem, "'%.60s': %.80s", search->host, why);
-        (void)pthread_cond_broadcast(&search->changed);
-        if (!search->is_closing) {
-            wait_ms(search, RETRY_MS);
+        (void)snprintf(resolver->problem, sizeof resolver->problem, "'%.60s': %.80s", resolver->host, why);
+        (void)pthread_cond_broadcast(&resolver->changed);
+        if (!resolver->is_closing) {
+            wait_ms(resolver, RETRY_MS);
         }
     }
-    let_go(search);
+    unref(resolver);
     return NULL;
 }
 
-static bool start(struct statsd_search *search)
+static bool start(struct statsd_resolver *resolver)
 {
     pthread_t thread;
     sigset_t all;
@@ -160,7 +160,7 @@ static bool start(struct statsd_search *search)
 
     (void)sigfillset(&all); /* signals belong to the threads that were there before */
     (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    done = pthread_create(&thread, NULL, run, search) == 0;
+    done = pthread_create(&thread, NULL, run, resolver) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (done) {
         (void)pthread_detach(thread);
@@ -168,82 +168,82 @@ static bool start(struct statsd_search *search)
     return done;
 }
 
-struct statsd_search *statsd_search_new(const char *host, const char *port)
+struct statsd_resolver *statsd_resolver_new(const char *host, const char *port)
 {
-    struct statsd_search *search = calloc(1, sizeof *search);
+    struct statsd_resolver *resolver = calloc(1, sizeof *resolver);
     pthread_condattr_t attributes;
 
-    if (search == NULL) {
+    if (resolver == NULL) {
         return NULL;
     }
-    (void)pthread_mutex_init(&search->mutex, NULL);
+    (void)pthread_mutex_init(&resolver->mutex, NULL);
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&search->changed, &attributes);
+    (void)pthread_cond_init(&resolver->changed, &attributes);
     (void)pthread_condattr_destroy(&attributes);
-    search->fd = -1;
-    search->end = &search->first;
-    search->host = strdup(host);
-    search->port = strdup(port);
-    search->refs = 2;
-    if (search->host == NULL || search->port == NULL || !start(search)) {
-        search->refs = 1;
-        statsd_search_free(search);
+    resolver->fd = -1;
+    resolver->end = &resolver->first;
+    resolver->host = strdup(host);
+    resolver->port = strdup(port);
+    resolver->refs = 2;
+    if (resolver->host == NULL || resolver->port == NULL || !start(resolver)) {
+        resolver->refs = 1;
+        statsd_resolver_free(resolver);
         return NULL;
     }
-    return search;
+    return resolver;
 }
 
-void statsd_search_send(struct statsd_search *search, const char *data, size_t len)
+void statsd_resolver_send(struct statsd_resolver *resolver, const char *data, size_t len)
 {
     struct packet *packet;
 
-    (void)pthread_mutex_lock(&search->mutex);
-    if (search->fd >= 0) {
-        (void)send(search->fd, data, len, MSG_NOSIGNAL);
-    } else if (search->n < PACKETS_MAX && (packet = malloc(sizeof *packet + len)) != NULL) {
+    (void)pthread_mutex_lock(&resolver->mutex);
+    if (resolver->fd >= 0) {
+        (void)send(resolver->fd, data, len, MSG_NOSIGNAL);
+    } else if (resolver->n < PACKETS_MAX && (packet = malloc(sizeof *packet + len)) != NULL) {
         packet->next = NULL;
         packet->len = len;
         memcpy(packet->data, data, len);
-        *search->end = packet;
-        search->end = &packet->next;
-        search->n++;
+        *resolver->end = packet;
+        resolver->end = &packet->next;
+        resolver->n++;
     }
-    (void)pthread_mutex_unlock(&search->mutex);
+    (void)pthread_mutex_unlock(&resolver->mutex);
 }
 
-bool statsd_search_problem(struct statsd_search *search, char *out, size_t size)
+bool statsd_resolver_problem(struct statsd_resolver *resolver, char *out, size_t size)
 {
     bool is_new;
 
-    (void)pthread_mutex_lock(&search->mutex);
-    is_new = search->problem[0] != '\0' && !search->is_said;
+    (void)pthread_mutex_lock(&resolver->mutex);
+    is_new = resolver->problem[0] != '\0' && !resolver->is_said;
     if (is_new) {
-        search->is_said = true;
-        (void)snprintf(out, size, "%s", search->problem);
+        resolver->is_said = true;
+        (void)snprintf(out, size, "%s", resolver->problem);
     }
-    (void)pthread_mutex_unlock(&search->mutex);
+    (void)pthread_mutex_unlock(&resolver->mutex);
     return is_new;
 }
 
-void statsd_search_wait(struct statsd_search *search)
+void statsd_resolver_wait(struct statsd_resolver *resolver)
 {
-    (void)pthread_mutex_lock(&search->mutex);
-    if (search->n > 0 && search->fd < 0 && search->problem[0] == '\0') {
-        wait_ms(search, WAIT_MS);
-        if (search->fd < 0 && search->problem[0] == '\0') {
-            (void)snprintf(search->problem, sizeof search->problem, "'%.60s': no answer from the resolver",
-                           search->host);
+    (void)pthread_mutex_lock(&resolver->mutex);
+    if (resolver->n > 0 && resolver->fd < 0 && resolver->problem[0] == '\0') {
+        wait_ms(resolver, WAIT_MS);
+        if (resolver->fd < 0 && resolver->problem[0] == '\0') {
+            (void)snprintf(resolver->problem, sizeof resolver->problem,
+                           "'%.60s': no answer from the resolver", resolver->host);
         }
     }
-    (void)pthread_mutex_unlock(&search->mutex);
+    (void)pthread_mutex_unlock(&resolver->mutex);
 }
 
-void statsd_search_free(struct statsd_search *search)
+void statsd_resolver_free(struct statsd_resolver *resolver)
 {
-    if (search != NULL) {
-        (void)pthread_mutex_lock(&search->mutex);
-        search->is_closing = true;
-        let_go(search);
+    if (resolver != NULL) {
+        (void)pthread_mutex_lock(&resolver->mutex);
+        resolver->is_closing = true;
+        unref(resolver);
     }
 }

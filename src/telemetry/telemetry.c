@@ -14,8 +14,8 @@
 struct telemetry {
     struct telemetry_options options;
     pthread_mutex_t mutex; /* guards the files: they are reopened while others write */
-    struct lines audit;
-    struct lines emf;
+    struct log_sink audit;
+    struct log_sink emf;
     struct statsd statsd;
     struct traces *traces; /* owned; NULL: none */
 };
@@ -24,10 +24,10 @@ static enum belay_code open_metrics(struct telemetry *telemetry, const char *set
                                     struct belay_error *err)
 {
     if (strcmp(what, "emf") == 0) {
-        return lines_open(&telemetry->emf, setting, "stderr", err);
+        return log_sink_open(&telemetry->emf, setting, "stderr", err);
     }
     if (text_has_prefix(what, "emf:") && what[4] != '\0') {
-        return lines_open(&telemetry->emf, setting, what + 4, err);
+        return log_sink_open(&telemetry->emf, setting, what + 4, err);
     }
     if (text_has_prefix(what, "statsd:")) {
         return statsd_open(&telemetry->statsd, setting, what + 7, err);
@@ -45,13 +45,13 @@ static enum belay_code open_all(struct telemetry *telemetry, struct belay_error 
     enum belay_code code = BELAY_OK;
 
     if (audit != NULL && *audit != '\0') {
-        code = lines_open(&telemetry->audit, "audit.file", audit, err);
+        code = log_sink_open(&telemetry->audit, "audit.file", audit, err);
     }
     if (code == BELAY_OK && options->metrics != NULL) {
         code = open_metrics(telemetry, "--metrics", options->metrics, err);
     }
-    if (code == BELAY_OK && emf != NULL && *emf != '\0' && telemetry->emf.kind == LINES_NONE) {
-        code = lines_open(&telemetry->emf, "metrics.emf", emf, err);
+    if (code == BELAY_OK && emf != NULL && *emf != '\0' && telemetry->emf.kind == LOG_SINK_NONE) {
+        code = log_sink_open(&telemetry->emf, "metrics.emf", emf, err);
     }
     if (code == BELAY_OK && statsd != NULL && *statsd != '\0' && !statsd_is_open(&telemetry->statsd)) {
         code = statsd_open(&telemetry->statsd, "metrics.statsd", statsd, err);
@@ -72,7 +72,7 @@ enum belay_code telemetry_open(const struct telemetry_options *options, struct t
     telemetry->audit.fd = telemetry->emf.fd = telemetry->statsd.fd = -1;
     (void)pthread_mutex_init(&telemetry->mutex, NULL);
     code = open_all(telemetry, err);
-    if (code != BELAY_OK || (telemetry->audit.kind == LINES_NONE && telemetry->emf.kind == LINES_NONE &&
+    if (code != BELAY_OK || (telemetry->audit.kind == LOG_SINK_NONE && telemetry->emf.kind == LOG_SINK_NONE &&
                              !statsd_is_open(&telemetry->statsd) && telemetry->traces == NULL)) {
         telemetry_close(telemetry);
         telemetry = NULL;
@@ -83,14 +83,14 @@ enum belay_code telemetry_open(const struct telemetry_options *options, struct t
     return code;
 }
 
-static void warn(const struct telemetry *telemetry, const char *what, const struct lines *lines)
+static void warn(const struct telemetry *telemetry, const char *what, const struct log_sink *sink)
 {
     const char *why = errno == ENXIO ? "nobody reads it" : errno == EAGAIN ? "it is full" : strerror(errno);
     char text[512];
 
-    if (telemetry->options.on_warning != NULL && lines->kind != LINES_STDERR) { /* where that would go */
+    if (telemetry->options.on_warning != NULL && sink->kind != LOG_SINK_STDERR) { /* where that would go */
         (void)snprintf(text, sizeof text, "%s: cannot write to %s: %s", what,
-                       lines->path == NULL ? "its log" : lines->path, why);
+                       sink->path == NULL ? "its log" : sink->path, why);
         telemetry->options.on_warning(telemetry->options.context, text);
     }
 }
@@ -107,7 +107,7 @@ static void warn_of_statsd(const struct telemetry *telemetry)
 }
 
 /* Said once, and again after it has worked: a full disk must not fill a log too. */
-static void put_line(struct telemetry *telemetry, struct lines *lines, const char *what,
+static void put_line(struct telemetry *telemetry, struct log_sink *sink, const char *what,
                      enum belay_level level, char *line)
 {
     bool done;
@@ -116,11 +116,11 @@ static void put_line(struct telemetry *telemetry, struct lines *lines, const cha
         return;
     }
     (void)pthread_mutex_lock(&telemetry->mutex);
-    done = lines_write(lines, level, line);
-    if (!done && !lines->has_failed) {
-        warn(telemetry, what, lines);
+    done = log_sink_write(sink, level, line);
+    if (!done && !sink->has_failed) {
+        warn(telemetry, what, sink);
     }
-    lines->has_failed = !done;
+    sink->has_failed = !done;
     (void)pthread_mutex_unlock(&telemetry->mutex);
     free(line);
 }
@@ -130,10 +130,10 @@ void telemetry_event(struct telemetry *telemetry, const struct belay_event *even
     if (telemetry == NULL) {
         return;
     }
-    if (telemetry->audit.kind != LINES_NONE) {
+    if (telemetry->audit.kind != LOG_SINK_NONE) {
         put_line(telemetry, &telemetry->audit, "audit", event->level, wire_line(wire_event(event)));
     }
-    if (telemetry->emf.kind != LINES_NONE) {
+    if (telemetry->emf.kind != LOG_SINK_NONE) {
         put_line(telemetry, &telemetry->emf, "metrics", event->level,
                  emf_line(telemetry->options.config, event));
     }
@@ -152,10 +152,10 @@ void telemetry_reopen(struct telemetry *telemetry)
         return;
     }
     (void)pthread_mutex_lock(&telemetry->mutex);
-    if (!lines_reopen(&telemetry->audit)) {
+    if (!log_sink_reopen(&telemetry->audit)) {
         warn(telemetry, "audit", &telemetry->audit);
     }
-    if (!lines_reopen(&telemetry->emf)) {
+    if (!log_sink_reopen(&telemetry->emf)) {
         warn(telemetry, "metrics", &telemetry->emf);
     }
     (void)pthread_mutex_unlock(&telemetry->mutex);
@@ -168,23 +168,23 @@ bool telemetry_traceparent(struct telemetry *telemetry, const char *lock_id, boo
            traces_parent_for(telemetry->traces, lock_id, is_held, out);
 }
 
-void telemetry_held_in(struct telemetry *telemetry, const char *lock_id, const char *traceparent)
+void telemetry_set_hold_span(struct telemetry *telemetry, const char *lock_id, const char *traceparent)
 {
     if (telemetry != NULL && telemetry->traces != NULL) {
-        traces_held_in(telemetry->traces, lock_id, traceparent);
+        traces_set_hold_span(telemetry->traces, lock_id, traceparent);
     }
 }
 
-void telemetry_belongs(struct telemetry *telemetry, const char *lock_id, const char *traceparent)
+void telemetry_set_parent(struct telemetry *telemetry, const char *lock_id, const char *traceparent)
 {
     if (telemetry != NULL && telemetry->traces != NULL) {
-        traces_belongs(telemetry->traces, lock_id, traceparent);
+        traces_set_parent(telemetry->traces, lock_id, traceparent);
     }
 }
 
-uint64_t telemetry_dropped(const struct telemetry *telemetry)
+uint64_t telemetry_dropped_spans(const struct telemetry *telemetry)
 {
-    return telemetry == NULL || telemetry->traces == NULL ? 0 : traces_dropped(telemetry->traces);
+    return telemetry == NULL || telemetry->traces == NULL ? 0 : traces_dropped_spans(telemetry->traces);
 }
 
 void telemetry_close(struct telemetry *telemetry)
@@ -193,8 +193,8 @@ void telemetry_close(struct telemetry *telemetry)
         return;
     }
     traces_close(telemetry->traces);
-    lines_close(&telemetry->audit);
-    lines_close(&telemetry->emf);
+    log_sink_close(&telemetry->audit);
+    log_sink_close(&telemetry->emf);
     statsd_finish(&telemetry->statsd);
     warn_of_statsd(telemetry);
     statsd_close(&telemetry->statsd);

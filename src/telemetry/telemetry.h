@@ -41,11 +41,11 @@ void telemetry_close(struct telemetry *telemetry);
 bool telemetry_traceparent(struct telemetry *telemetry, const char *lock_id, bool is_held,
                            char out[BELAY_TRACEPARENT_SIZE]);
 /* What is done for this lock id belongs to that span of somebody else's. A wrong text is ignored. */
-void telemetry_belongs(struct telemetry *telemetry, const char *lock_id, const char *traceparent);
+void telemetry_set_parent(struct telemetry *telemetry, const char *lock_id, const char *traceparent);
 /* The same of a holder that tells of the holding itself: what is done for it goes into its span. */
-void telemetry_held_in(struct telemetry *telemetry, const char *lock_id, const char *traceparent);
+void telemetry_set_hold_span(struct telemetry *telemetry, const char *lock_id, const char *traceparent);
 
 /* How many spans were dropped because nobody took them; for a server's own metrics. */
-uint64_t telemetry_dropped(const struct telemetry *telemetry);
+uint64_t telemetry_dropped_spans(const struct telemetry *telemetry);
 
 #endif

@@ -23,28 +23,28 @@
 #include "telemetry/span_queue.h"
 #include "json/json_write.h"
 
-enum { TRACE_HEX = 32, SPAN_HEX = 16, BUCKETS = 1024, THREADS_MAX = 8 };
+enum { TRACE_HEX = 32, SPAN_HEX = 16, BUCKETS = 1024, BUCKET_MAX = 8 };
 
 /* One acquisition, by its lock id. */
-struct thread {
-    struct thread *next;
+struct lock_trace {
+    struct lock_trace *next;
     char lock_id[BELAY_ID_MAX + 1];
-    char trace[TRACE_HEX + 1];
+    char trace_id[TRACE_HEX + 1];
     char parent[SPAN_HEX + 1]; /* "" if the trace begins here */
     char acquire[SPAN_HEX + 1];
     char hold[SPAN_HEX + 1];
-    int64_t asked_ns; /* when it was asked for, by who has a span of its own for it; 0: not known */
-    int64_t first_ns; /* when the earliest span inside the acquisition began */
-    int64_t held_ns;  /* when the holding began; 0: not here */
-    bool is_theirs;   /* `hold` is a span of the holder's own */
+    int64_t asked_ns;    /* when it was asked for, by who has a span of its own for it; 0: not known */
+    int64_t first_ns;    /* when the earliest span inside the acquisition began */
+    int64_t held_ns;     /* when the holding began; 0: not here */
+    bool hold_is_remote; /* `hold` is a span of the holder's own */
 };
 
 struct traces {
     struct span_queue *queue; /* owned */
-    char trace[TRACE_HEX + 1];
+    char trace_id[TRACE_HEX + 1];
     char parent[SPAN_HEX + 1];
-    pthread_mutex_t mutex; /* guards the threads */
-    struct thread *buckets[BUCKETS];
+    pthread_mutex_t mutex; /* guards the buckets */
+    struct lock_trace *buckets[BUCKETS];
 };
 
 /* ---- ids ---- */
@@ -69,7 +69,7 @@ static bool is_hex(const char *text, size_t n)
 }
 
 /* "00-TRACE-SPAN-FLAGS"; of a later version the first four fields count. */
-static bool read_traceparent(const char *text, char trace[TRACE_HEX + 1], char parent[SPAN_HEX + 1])
+static bool read_traceparent(const char *text, char trace_id[TRACE_HEX + 1], char parent[SPAN_HEX + 1])
 {
     if (text == NULL || strlen(text) < 55 || strncmp(text, "ff", 2) == 0 || text[2] != '-' ||
         text[35] != '-' || text[52] != '-' || strspn(text, "0123456789abcdef") != 2 ||
@@ -78,73 +78,73 @@ static bool read_traceparent(const char *text, char trace[TRACE_HEX + 1], char p
         (text[55] != '\0' && text[55] != '-')) {
         return false;
     }
-    (void)snprintf(trace, TRACE_HEX + 1, "%.*s", TRACE_HEX, text + 3);
+    (void)snprintf(trace_id, TRACE_HEX + 1, "%.*s", TRACE_HEX, text + 3);
     (void)snprintf(parent, SPAN_HEX + 1, "%.*s", SPAN_HEX, text + 36);
     return true;
 }
 
 /* ---- acquisitions under way ---- */
 
-static struct thread **bucket_of(struct traces *traces, const char *lock_id)
+static struct lock_trace **bucket_of(struct traces *traces, const char *lock_id)
 {
     return &traces->buckets[fnv_text(FNV_INIT, lock_id) % BUCKETS];
 }
 
 /* A bucket keeps the latest few: what was never released here must not pile up. */
-static void trim(struct thread *thread)
+static void trim(struct lock_trace *trace)
 {
-    for (int i = 1; thread != NULL && i < THREADS_MAX; i++) {
-        thread = thread->next;
+    for (int i = 1; trace != NULL && i < BUCKET_MAX; i++) {
+        trace = trace->next;
     }
-    while (thread != NULL && thread->next != NULL) {
-        struct thread *old = thread->next;
+    while (trace != NULL && trace->next != NULL) {
+        struct lock_trace *old = trace->next;
 
-        thread->next = old->next;
+        trace->next = old->next;
         free(old);
     }
 }
 
 /* NULL only if there is no memory. */
-static struct thread *thread_of(struct traces *traces, const char *lock_id)
+static struct lock_trace *find_trace(struct traces *traces, const char *lock_id)
 {
-    struct thread **bucket = bucket_of(traces, lock_id);
-    struct thread *thread;
+    struct lock_trace **bucket = bucket_of(traces, lock_id);
+    struct lock_trace *trace;
 
-    for (thread = *bucket; thread != NULL; thread = thread->next) {
-        if (strcmp(thread->lock_id, lock_id) == 0) {
-            return thread;
+    for (trace = *bucket; trace != NULL; trace = trace->next) {
+        if (strcmp(trace->lock_id, lock_id) == 0) {
+            return trace;
         }
     }
-    thread = calloc(1, sizeof *thread);
-    if (thread == NULL) {
+    trace = calloc(1, sizeof *trace);
+    if (trace == NULL) {
         return NULL;
     }
-    (void)snprintf(thread->lock_id, sizeof thread->lock_id, "%s", lock_id);
-    memcpy(thread->parent, traces->parent, sizeof thread->parent);
-    memcpy(thread->trace, traces->trace, sizeof thread->trace);
-    if (thread->trace[0] == '\0') {
-        random_hex(thread->trace, TRACE_HEX);
+    (void)snprintf(trace->lock_id, sizeof trace->lock_id, "%s", lock_id);
+    memcpy(trace->parent, traces->parent, sizeof trace->parent);
+    memcpy(trace->trace_id, traces->trace_id, sizeof trace->trace_id);
+    if (trace->trace_id[0] == '\0') {
+        random_hex(trace->trace_id, TRACE_HEX);
     }
-    random_hex(thread->acquire, SPAN_HEX);
-    random_hex(thread->hold, SPAN_HEX);
-    thread->next = *bucket;
-    *bucket = thread;
-    trim(thread);
-    return thread;
+    random_hex(trace->acquire, SPAN_HEX);
+    random_hex(trace->hold, SPAN_HEX);
+    trace->next = *bucket;
+    *bucket = trace;
+    trim(trace);
+    return trace;
 }
 
-static void thread_end(struct traces *traces, const char *lock_id)
+static void remove_trace(struct traces *traces, const char *lock_id)
 {
-    struct thread **at = bucket_of(traces, lock_id);
+    struct lock_trace **at = bucket_of(traces, lock_id);
 
     while (*at != NULL && strcmp((*at)->lock_id, lock_id) != 0) {
         at = &(*at)->next;
     }
     if (*at != NULL) {
-        struct thread *thread = *at;
+        struct lock_trace *trace = *at;
 
-        *at = thread->next;
-        free(thread);
+        *at = trace->next;
+        free(trace);
     }
 }
 
@@ -167,7 +167,7 @@ static void add_text(json_t *attributes, const char *name, const char *value)
     }
 }
 
-static void put_span(struct traces *traces, const struct thread *thread, const struct span *span,
+static void put_span(struct traces *traces, const struct lock_trace *trace, const struct span *span,
                      const struct belay_event *event)
 {
     char id[SPAN_HEX + 1];
@@ -183,7 +183,7 @@ static void put_span(struct traces *traces, const struct thread *thread, const s
     add_text(attributes, "lock.id", event->lock_id);
     add_text(attributes, "lock.owner", event->locked_by);
     add_text(attributes, "lock.event", event->type);
-    object = json_pack("{s:s, s:s, s:s, s:i, s:s, s:s, s:o}", "traceId", thread->trace, "spanId",
+    object = json_pack("{s:s, s:s, s:s, s:i, s:s, s:s, s:o}", "traceId", trace->trace_id, "spanId",
                        span->id == NULL ? id : span->id, "name", span->name, "kind", 1, "startTimeUnixNano",
                        began, "endTimeUnixNano", ended, "attributes", attributes);
     if (object != NULL && span->parent[0] != '\0') {
@@ -204,7 +204,7 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void put_commit(struct traces *traces, struct thread *thread, const char *parent,
+static void put_commit(struct traces *traces, struct lock_trace *trace, const char *parent,
                        const struct belay_event *event, int64_t end_ns)
 {
     struct span span = { .name = "store.commit",
@@ -213,99 +213,99 @@ static void put_commit(struct traces *traces, struct thread *thread, const char 
                          .ended_ns = end_ns };
 
     if (event->commit_us > 0) {
-        thread->first_ns =
-            thread->first_ns == 0 || span.began_ns < thread->first_ns ? span.began_ns : thread->first_ns;
-        put_span(traces, thread, &span, event);
+        trace->first_ns =
+            trace->first_ns == 0 || span.began_ns < trace->first_ns ? span.began_ns : trace->first_ns;
+        put_span(traces, trace, &span, event);
     }
 }
 
 /* Durations in milliseconds are rounded: what was asked for did not begin before it was. */
-static int64_t began_ns(const struct thread *thread, int64_t end_ns, int64_t took_ms)
+static int64_t began_ns(const struct lock_trace *trace, int64_t end_ns, int64_t took_ms)
 {
     int64_t ns = end_ns - (took_ms > 0 ? took_ms : 0) * 1000000;
 
-    return ns < thread->asked_ns ? thread->asked_ns : ns;
+    return ns < trace->asked_ns ? trace->asked_ns : ns;
 }
 
-static void end_wait(struct traces *traces, struct thread *thread, const struct belay_event *event)
+static void end_wait(struct traces *traces, struct lock_trace *trace, const struct belay_event *event)
 {
     int64_t end_ns = now_ns();
     struct span span = { .name = "lock.wait",
-                         .parent = thread->acquire,
-                         .began_ns = began_ns(thread, end_ns, event->duration_ms),
+                         .parent = trace->acquire,
+                         .began_ns = began_ns(trace, end_ns, event->duration_ms),
                          .ended_ns = end_ns };
 
-    thread->first_ns = span.began_ns;
-    put_span(traces, thread, &span, event);
+    trace->first_ns = span.began_ns;
+    put_span(traces, trace, &span, event);
 }
 
-static void end_acquire(struct traces *traces, struct thread *thread, const struct belay_event *event,
+static void end_acquire(struct traces *traces, struct lock_trace *trace, const struct belay_event *event,
                         const char *fault)
 {
     int64_t end_ns = now_ns();
     struct span span = { .name = "lock.acquire",
-                         .id = thread->acquire,
-                         .parent = thread->parent,
-                         .began_ns = began_ns(thread, end_ns, event->duration_ms),
+                         .id = trace->acquire,
+                         .parent = trace->parent,
+                         .began_ns = began_ns(trace, end_ns, event->duration_ms),
                          .ended_ns = end_ns,
                          .fault = fault };
 
-    put_commit(traces, thread, thread->acquire, event, end_ns);
-    if (thread->first_ns != 0 && thread->first_ns < span.began_ns) {
-        span.began_ns = thread->first_ns; /* times in milliseconds are rounded */
+    put_commit(traces, trace, trace->acquire, event, end_ns);
+    if (trace->first_ns != 0 && trace->first_ns < span.began_ns) {
+        span.began_ns = trace->first_ns; /* times in milliseconds are rounded */
     }
-    put_span(traces, thread, &span, event);
-    thread->held_ns = end_ns;
+    put_span(traces, trace, &span, event);
+    trace->held_ns = end_ns;
 }
 
-static void end_hold(struct traces *traces, struct thread *thread, const struct belay_event *event,
+static void end_hold(struct traces *traces, struct lock_trace *trace, const struct belay_event *event,
                      const char *fault)
 {
     int64_t end_ns = now_ns();
     int64_t held_ms = event->duration_ms > 0 ? event->duration_ms : 0;
     struct span span = { .name = "lock.hold",
-                         .id = thread->hold,
-                         .parent = thread->parent,
-                         .began_ns = thread->held_ns != 0 ? thread->held_ns : end_ns - held_ms * 1000000,
+                         .id = trace->hold,
+                         .parent = trace->parent,
+                         .began_ns = trace->held_ns != 0 ? trace->held_ns : end_ns - held_ms * 1000000,
                          .ended_ns = end_ns,
                          .fault = fault };
     int64_t commit_ns = end_ns - event->commit_us * 1000;
 
-    if (thread->held_ns == 0 && thread->first_ns != 0 && thread->first_ns < span.began_ns) {
-        span.began_ns = thread->first_ns;
+    if (trace->held_ns == 0 && trace->first_ns != 0 && trace->first_ns < span.began_ns) {
+        span.began_ns = trace->first_ns;
     }
     if (commit_ns < span.began_ns) {
         span.began_ns = commit_ns;
     }
-    put_commit(traces, thread, thread->hold, event, end_ns);
-    if (!thread->is_theirs) {
-        put_span(traces, thread, &span, event);
+    put_commit(traces, trace, trace->hold, event, end_ns);
+    if (!trace->hold_is_remote) {
+        put_span(traces, trace, &span, event);
     }
 }
 
 /* True if nothing more comes for this lock id. */
-static bool follow(struct traces *traces, struct thread *thread, const struct belay_event *event)
+static bool follow(struct traces *traces, struct lock_trace *trace, const struct belay_event *event)
 {
     const char *type = event->type;
 
     if (strcmp(type, "wait.ended") == 0 && event->duration_ms >= 0) {
-        end_wait(traces, thread, event);
+        end_wait(traces, trace, event);
         if (event->reason != NULL && strcmp(event->reason, "cancelled") == 0) {
-            end_acquire(traces, thread, event, event->reason); /* nothing more is said of it */
+            end_acquire(traces, trace, event, event->reason); /* nothing more is said of it */
             return true;
         }
     } else if (strcmp(type, "lock.acquired") == 0 || strcmp(type, "lock.adopted") == 0) {
-        end_acquire(traces, thread, event, NULL);
+        end_acquire(traces, trace, event, NULL);
     } else if (strcmp(type, "lock.refused") == 0) {
-        end_acquire(traces, thread, event, event->reason == NULL ? "refused" : event->reason);
+        end_acquire(traces, trace, event, event->reason == NULL ? "refused" : event->reason);
         return true;
     } else if (strcmp(type, "lock.renewed") == 0) {
-        put_commit(traces, thread, thread->hold, event, now_ns());
+        put_commit(traces, trace, trace->hold, event, now_ns());
     } else if (strcmp(type, "lock.released") == 0) {
-        end_hold(traces, thread, event, NULL);
+        end_hold(traces, trace, event, NULL);
         return true;
     } else if (strcmp(type, "lock.lost") == 0 || strcmp(type, "lock.forced") == 0) {
-        end_hold(traces, thread, event, event->reason == NULL ? type : event->reason);
+        end_hold(traces, trace, event, event->reason == NULL ? type : event->reason);
         return true;
     }
     return false;
@@ -313,54 +313,54 @@ static bool follow(struct traces *traces, struct thread *thread, const struct be
 
 void traces_event(struct traces *traces, const struct belay_event *event)
 {
-    struct thread *thread;
+    struct lock_trace *trace;
 
     if (event->lock_id == NULL || event->lock_id[0] == '\0' || strcmp(event->type, "lock.taken_over") == 0 ||
         strcmp(event->type, "lock.stale") == 0) {
         return; /* of somebody else's lock */
     }
     (void)pthread_mutex_lock(&traces->mutex);
-    thread = thread_of(traces, event->lock_id);
-    if (thread != NULL && follow(traces, thread, event)) {
-        thread_end(traces, event->lock_id);
+    trace = find_trace(traces, event->lock_id);
+    if (trace != NULL && follow(traces, trace, event)) {
+        remove_trace(traces, event->lock_id);
     }
     (void)pthread_mutex_unlock(&traces->mutex);
 }
 
-void traces_belongs(struct traces *traces, const char *lock_id, const char *traceparent)
+void traces_set_parent(struct traces *traces, const char *lock_id, const char *traceparent)
 {
-    char trace[TRACE_HEX + 1];
+    char trace_id[TRACE_HEX + 1];
     char parent[SPAN_HEX + 1];
-    struct thread *thread;
+    struct lock_trace *trace;
 
-    if (!read_traceparent(traceparent, trace, parent)) {
+    if (!read_traceparent(traceparent, trace_id, parent)) {
         return;
     }
     (void)pthread_mutex_lock(&traces->mutex);
-    thread = thread_of(traces, lock_id);
-    if (thread != NULL) {
-        memcpy(thread->trace, trace, sizeof trace);
-        memcpy(thread->parent, parent, sizeof parent);
-        thread->asked_ns = now_ns();
+    trace = find_trace(traces, lock_id);
+    if (trace != NULL) {
+        memcpy(trace->trace_id, trace_id, sizeof trace_id);
+        memcpy(trace->parent, parent, sizeof parent);
+        trace->asked_ns = now_ns();
     }
     (void)pthread_mutex_unlock(&traces->mutex);
 }
 
-void traces_held_in(struct traces *traces, const char *lock_id, const char *traceparent)
+void traces_set_hold_span(struct traces *traces, const char *lock_id, const char *traceparent)
 {
-    char trace[TRACE_HEX + 1];
+    char trace_id[TRACE_HEX + 1];
     char hold[SPAN_HEX + 1];
-    struct thread *thread;
+    struct lock_trace *trace;
 
-    if (!read_traceparent(traceparent, trace, hold)) {
+    if (!read_traceparent(traceparent, trace_id, hold)) {
         return;
     }
     (void)pthread_mutex_lock(&traces->mutex);
-    thread = thread_of(traces, lock_id);
-    if (thread != NULL) {
-        memcpy(thread->trace, trace, sizeof trace);
-        memcpy(thread->hold, hold, sizeof hold);
-        thread->is_theirs = true;
+    trace = find_trace(traces, lock_id);
+    if (trace != NULL) {
+        memcpy(trace->trace_id, trace_id, sizeof trace_id);
+        memcpy(trace->hold, hold, sizeof hold);
+        trace->hold_is_remote = true;
     }
     (void)pthread_mutex_unlock(&traces->mutex);
 }
@@ -368,22 +368,22 @@ void traces_held_in(struct traces *traces, const char *lock_id, const char *trac
 bool traces_parent_for(struct traces *traces, const char *lock_id, bool is_held,
                        char out[BELAY_TRACEPARENT_SIZE])
 {
-    struct thread *thread;
+    struct lock_trace *trace;
 
     (void)pthread_mutex_lock(&traces->mutex);
-    thread = thread_of(traces, lock_id);
-    if (thread != NULL) {
-        if (thread->first_ns == 0) {
-            thread->first_ns = now_ns(); /* whoever is given it begins after this */
+    trace = find_trace(traces, lock_id);
+    if (trace != NULL) {
+        if (trace->first_ns == 0) {
+            trace->first_ns = now_ns(); /* whoever is given it begins after this */
         }
-        (void)snprintf(out, BELAY_TRACEPARENT_SIZE, "00-%s-%s-01", thread->trace,
-                       is_held ? thread->hold : thread->acquire);
+        (void)snprintf(out, BELAY_TRACEPARENT_SIZE, "00-%s-%s-01", trace->trace_id,
+                       is_held ? trace->hold : trace->acquire);
     }
     (void)pthread_mutex_unlock(&traces->mutex);
-    return thread != NULL;
+    return trace != NULL;
 }
 
-uint64_t traces_dropped(const struct traces *traces)
+uint64_t traces_dropped_spans(const struct traces *traces)
 {
     return span_queue_dropped(traces->queue);
 }
@@ -450,7 +450,7 @@ enum belay_code traces_open(const struct telemetry_options *options, struct trac
         return code;
     }
     (void)pthread_mutex_init(&traces->mutex, NULL);
-    (void)read_traceparent(options->traceparent, traces->trace, traces->parent);
+    (void)read_traceparent(options->traceparent, traces->trace_id, traces->parent);
     *out = traces;
     return BELAY_OK;
 }
@@ -463,10 +463,10 @@ void traces_close(struct traces *traces)
     span_queue_close(traces->queue);
     for (size_t i = 0; i < BUCKETS; i++) {
         while (traces->buckets[i] != NULL) {
-            struct thread *thread = traces->buckets[i];
+            struct lock_trace *trace = traces->buckets[i];
 
-            traces->buckets[i] = thread->next;
-            free(thread);
+            traces->buckets[i] = trace->next;
+            free(trace);
         }
     }
     (void)pthread_mutex_destroy(&traces->mutex);

@@ -178,7 +178,7 @@ static void follow_holder(const struct exchange *x, const char *lock_id)
     const char *traceparent = state == NULL ? NULL : http_header(x->request, "traceparent");
 
     if (lock_id != NULL && traceparent != NULL && strcmp(state, "belay=hold") == 0) {
-        telemetry_held_in(x->server->telemetry, lock_id, traceparent);
+        telemetry_set_hold_span(x->server->telemetry, lock_id, traceparent);
     }
 }
 
@@ -187,7 +187,7 @@ static void follow_adopter(const struct exchange *x, const char *new_id)
     const char *traceparent = http_header(x->request, "traceparent");
 
     if (new_id != NULL && traceparent != NULL) {
-        telemetry_belongs(x->server->telemetry, new_id, traceparent);
+        telemetry_set_parent(x->server->telemetry, new_id, traceparent);
     }
 }
 

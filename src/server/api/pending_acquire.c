@@ -441,7 +441,7 @@ static void follow_trace(const struct exchange *x, struct belay_lock_options *op
         options->lock_id = id;
     }
     if (options->lock_id != NULL) {
-        telemetry_belongs(x->server->telemetry, options->lock_id, traceparent);
+        telemetry_set_parent(x->server->telemetry, options->lock_id, traceparent);
     }
 }
 

@@ -382,7 +382,7 @@ static void write_metrics(struct server *server, struct buf *out)
     text_gauge(out, "belay_connections", "Open connections.", (double)http_server_connections(server->http));
     text_head(out, "belay_spans_dropped_total", "counter", "Spans that no receiver took.");
     buf_addf(out, "belay_spans_dropped_total %llu\n",
-             (unsigned long long)telemetry_dropped(server->telemetry));
+             (unsigned long long)telemetry_dropped_spans(server->telemetry));
     text_head(out, "belay_build_info", "gauge", "The version that runs.");
     buf_addf(out, "belay_build_info{version=\"%s\"} 1\n", belay_version());
     text_gauge(out, "process_start_time_seconds", "When the server started.", (double)metrics->started_unix);
