@@ -33,11 +33,11 @@ extern const struct belay_setting config_builtin[];
 extern const size_t config_n_builtin;
 
 /* Add one; one of that name that is there is replaced. */
-enum belay_code config_put(struct belay_config *config, const char *name, const char *value,
+enum belay_code config_set(struct belay_config *config, const char *name, const char *value,
                            const char *origin, struct belay_error *err);
 
 /* Undo what was put under names that begin with `prefix`, but for the defaults. */
-enum belay_code config_forget(struct belay_config *config, const char *prefix, struct belay_error *err);
+enum belay_code config_reset(struct belay_config *config, const char *prefix, struct belay_error *err);
 
 /* NULL if there is none. */
 const struct belay_setting *config_find(const struct belay_config *config, const char *name);
@@ -89,9 +89,9 @@ struct config_source {
 };
 
 /* Check what the file says and put it into the settings. */
-struct tree;
-enum belay_code config_read_tree(struct belay_config *config, const struct config_source *source,
-                                 const struct tree *root, struct belay_error *err);
+struct yaml_node;
+enum belay_code config_read_yaml(struct belay_config *config, const struct config_source *source,
+                                 const struct yaml_node *root, struct belay_error *err);
 
 /* Whether `key` may be locked, and the keys above it, which the caller frees. */
 enum belay_code config_check_key(const struct belay_config *config, const char *key,

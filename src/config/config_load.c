@@ -12,13 +12,13 @@
 #include "config/yaml_tree.h"
 
 /* The open file that is to be read, and how we came by it. */
-struct file {
+struct config_file {
     struct config_source source;
     char *path; /* owned; the same as source.path, or NULL */
     int fd;     /* -1: there is none, which is not an error */
 };
 
-static void file_close(struct file *file)
+static void config_file_close(struct config_file *file)
 {
     if (file->fd >= 0) {
         (void)close(file->fd);
@@ -34,7 +34,7 @@ static int open_path(const char *path)
     return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
-static enum belay_code open_named(struct file *file, const char *path, const char *who_named_it,
+static enum belay_code open_named(struct config_file *file, const char *path, const char *who_named_it,
                                   struct belay_error *err)
 {
     file->source.path = path;
@@ -47,7 +47,7 @@ static enum belay_code open_named(struct file *file, const char *path, const cha
 }
 
 /* Leaves file->fd at -1 if there is no such file. */
-static enum belay_code open_if_there(struct file *file, const char *path, struct belay_error *err)
+static enum belay_code open_if_there(struct config_file *file, const char *path, struct belay_error *err)
 {
     struct stat st;
     int why;
@@ -66,7 +66,7 @@ static enum belay_code open_if_there(struct file *file, const char *path, struct
 }
 
 /* The user's file, else the machine's. */
-static enum belay_code open_installed(struct file *file, struct belay_error *err)
+static enum belay_code open_installed(struct config_file *file, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
 
@@ -109,15 +109,15 @@ static enum belay_code check_trust(const struct config_source *source, const str
             "to use it all the same",
             source->path, (unsigned long)st->st_uid);
     }
-    if (st->st_size > TREE_FILE_MAX) {
-        return error_set(err, BELAY_CONFIG, "%.300s: has more than %d bytes", source->path, TREE_FILE_MAX);
+    if (st->st_size > YAML_FILE_MAX) {
+        return error_set(err, BELAY_CONFIG, "%.300s: has more than %d bytes", source->path, YAML_FILE_MAX);
     }
     return BELAY_OK;
 }
 
 /* ---- reading ----------------------------------------------------------- */
 
-static enum belay_code read_all(const struct file *file, struct buf *data, struct belay_error *err)
+static enum belay_code read_bytes(const struct config_file *file, struct buf *data, struct belay_error *err)
 {
     char chunk[8192];
     ssize_t n;
@@ -133,7 +133,7 @@ static enum belay_code read_all(const struct file *file, struct buf *data, struc
     }
     if (data->failed) {
         return error_set(err, BELAY_CONFIG, "%.300s: has more than %d bytes", file->source.path,
-                         TREE_FILE_MAX); /* it grew while we read it */
+                         YAML_FILE_MAX); /* it grew while we read it */
     }
     if (n < 0) {
         return error_set(err, BELAY_CONFIG, "%.300s: cannot be read: %s", file->source.path, strerror(errno));
@@ -141,11 +141,11 @@ static enum belay_code read_all(const struct file *file, struct buf *data, struc
     return BELAY_OK;
 }
 
-static enum belay_code read_file(struct belay_config *config, const struct file *file,
+static enum belay_code read_file(struct belay_config *config, const struct config_file *file,
                                  struct belay_error *err)
 {
-    struct buf data = BUF_INIT(TREE_FILE_MAX);
-    struct tree root = { .kind = TREE_EMPTY };
+    struct buf data = BUF_INIT(YAML_FILE_MAX);
+    struct yaml_node root = { .kind = YAML_NODE_EMPTY };
     struct stat st;
     enum belay_code code;
 
@@ -158,21 +158,22 @@ static enum belay_code read_file(struct belay_config *config, const struct file 
     }
     code = check_trust(&file->source, &st, err);
     if (code == BELAY_OK) {
-        code = read_all(file, &data, err);
+        code = read_bytes(file, &data, err);
     }
     if (code == BELAY_OK) {
-        code = tree_parse(file->source.path, data.data == NULL ? "" : data.data, data.len, &root, err);
+        code = yaml_parse(file->source.path, data.data == NULL ? "" : data.data, data.len, &root, err);
     }
     if (code == BELAY_OK) {
-        code = config_read_tree(config, &file->source, &root, err);
+        code = config_read_yaml(config, &file->source, &root, err);
     }
-    tree_release(&root);
+    yaml_node_release(&root);
     buf_release(&data);
     return code;
 }
 
 /* Read the file, if it is open, and close it. */
-static enum belay_code read_and_close(struct belay_config *config, struct file *file, struct belay_error *err)
+static enum belay_code read_and_close(struct belay_config *config, struct config_file *file,
+                                      struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
 
@@ -183,14 +184,14 @@ static enum belay_code read_and_close(struct belay_config *config, struct file *
         config->path = strdup(file->source.path);
         code = config->path == NULL ? error_no_memory(err) : BELAY_OK;
     }
-    file_close(file);
+    config_file_close(file);
     return code;
 }
 
 /* `path`, or the one that BELAY_CONFIG names. */
 static enum belay_code read_named(struct belay_config *config, const char *path, struct belay_error *err)
 {
-    struct file file = { .fd = -1 };
+    struct config_file file = { .fd = -1 };
     enum belay_code code =
         path != NULL ? open_named(&file, path, "", err)
                      : open_named(&file, config_env("BELAY_CONFIG"), " (named by BELAY_CONFIG)", err);
@@ -203,16 +204,16 @@ static enum belay_code read_named(struct belay_config *config, const char *path,
  * file in the working directory. A checkout must not hide the file that says
  * where the locks are, so it does not take its place.
  */
-static enum belay_code read_found(struct belay_config *config, struct belay_error *err)
+static enum belay_code search_files(struct belay_config *config, struct belay_error *err)
 {
-    struct file installed = { .fd = -1 };
-    struct file here = { .fd = -1, .source = { .is_found = true } };
+    struct config_file installed = { .fd = -1 };
+    struct config_file here = { .fd = -1, .source = { .is_found = true } };
     enum belay_code code = open_installed(&installed, err);
 
     if (code == BELAY_OK) {
         code = read_and_close(config, &installed, err);
     } else {
-        file_close(&installed);
+        config_file_close(&installed);
     }
     if (code == BELAY_OK) {
         code = open_if_there(&here, "./belay.yaml", err);
@@ -226,12 +227,12 @@ static enum belay_code put_defaults(struct belay_config *config, struct belay_er
     char *store = NULL;
 
     for (size_t i = 0; code == BELAY_OK && i < config_n_builtin; i++) {
-        code = config_put(config, config_builtin[i].name, config_builtin[i].value, config_builtin[i].origin,
+        code = config_set(config, config_builtin[i].name, config_builtin[i].value, config_builtin[i].origin,
                           err);
     }
     /* Without a home there is no default, which is an error only for who needs it: --store may come yet. */
     if (code == BELAY_OK && config_default_store(&store, NULL) == BELAY_OK) {
-        code = config_put(config, "store", store, "default", err);
+        code = config_set(config, "store", store, "default", err);
     }
     free(store);
     return code;
@@ -244,7 +245,7 @@ enum belay_code belay_config_load(const char *path, struct belay_config **out_co
 
     if (code == BELAY_OK) {
         code = path != NULL || config_env("BELAY_CONFIG") != NULL ? read_named(config, path, err)
-                                                                  : read_found(config, err);
+                                                                  : search_files(config, err);
     }
     if (code == BELAY_OK) {
         code = config_read_environment(config, err);

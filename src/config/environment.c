@@ -12,7 +12,7 @@
 
 enum { PATH_LIMIT = 4000, TABLE_MIN = 3, TABLE_MAX = 255 };
 
-static const struct variable {
+static const struct env_variable {
     const char *name;
     const char *setting;
     enum value_kind kind;
@@ -120,11 +120,11 @@ static enum belay_code put_from(struct belay_config *config, const char *name, c
     char origin[64];
 
     (void)snprintf(origin, sizeof origin, "environment %s", variable);
-    return config_put(config, name, value, origin, err);
+    return config_set(config, name, value, origin, err);
 }
 
 /* A variable and the setting that it is. A switch may say the opposite of its setting. */
-static enum belay_code read_variable(struct belay_config *config, const struct variable *variable,
+static enum belay_code read_variable(struct belay_config *config, const struct env_variable *variable,
                                      struct belay_error *err)
 {
     const struct value_rule rule = { variable->kind, 0, 0 };
@@ -136,7 +136,7 @@ static enum belay_code read_variable(struct belay_config *config, const struct v
         return BELAY_OK;
     }
     /* A kill switch must not be guessed: neither answer is safe for every user. */
-    if (!value_is_right(&rule, value, why)) {
+    if (!value_is_valid(&rule, value, why)) {
         return error_set(err, BELAY_CONFIG, "environment %s: '%s' %s", variable->name, value_shown(value),
                          why);
     }

@@ -62,8 +62,8 @@ static struct config_profile read_values(const struct belay_setting *settings, s
 }
 
 /* The values of "profiles.NAME.LIST.0" and so on. False: no memory. */
-static bool read_list(const struct belay_setting *settings, size_t n, const char *name, const char *list,
-                      const char *const **out_items, size_t *out_n)
+static bool read_profile_list(const struct belay_setting *settings, size_t n, const char *name,
+                              const char *list, const char *const **out_items, size_t *out_n)
 {
     const char **items = calloc(n + 1, sizeof *items);
     size_t n_items = 0;
@@ -140,7 +140,7 @@ static enum belay_code fit_defaults(struct belay_config *config, const char *pro
     (void)belay_parse_duration(old_ttl->value, &old_ttl_ms);
     (void)clock_format_duration(text, fit_heartbeat(heartbeat_ms, old_ttl_ms, ttl_ms));
     (void)snprintf(name, sizeof name, "profiles.%s.heartbeat", profile);
-    return config_put(config, name, text, "default", err);
+    return config_set(config, name, text, "default", err);
 }
 
 /* Two values that do not go together; the blame goes to the one that somebody wrote. */
@@ -184,8 +184,9 @@ static enum belay_code add_profile(struct belay_config *config, char *name, size
         return code;
     }
     *profile = read_values(settings, n, name);
-    if (!read_list(settings, n, name, "components", &scheme->components, &scheme->n_components) ||
-        !read_list(settings, n, name, "environments", &scheme->environments, &scheme->n_environments)) {
+    if (!read_profile_list(settings, n, name, "components", &scheme->components, &scheme->n_components) ||
+        !read_profile_list(settings, n, name, "environments", &scheme->environments,
+                           &scheme->n_environments)) {
         return error_no_memory(err);
     }
     return check_profile(config, &profile->values, err);
@@ -240,8 +241,8 @@ struct config_profile config_builtin_profile(size_t i)
     return read_values(config_builtin, config_n_builtin, builtin_names[i]);
 }
 
-static enum belay_code fail_unknown(const struct belay_config *config, const char *name,
-                                    struct belay_error *err)
+static enum belay_code fail_unknown_profile(const struct belay_config *config, const char *name,
+                                            struct belay_error *err)
 {
     struct buf known = BUF_INIT(sizeof err->text);
     struct config_profile room;
@@ -267,7 +268,7 @@ enum belay_code config_profile_find(const struct belay_config *config, const cha
             return BELAY_OK;
         }
     }
-    return fail_unknown(config, name, err);
+    return fail_unknown_profile(config, name, err);
 }
 
 enum belay_code belay_config_profile(const struct belay_config *config, const char *name,

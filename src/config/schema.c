@@ -10,18 +10,18 @@
 #include "config/value.h"
 #include "config/yaml_tree.h"
 
-enum shape {
+enum schema_shape {
     SHAPE_VALUE,
     SHAPE_LIST, /* of what `inside` says */
     SHAPE_MAP,  /* of the names in `inside` */
     SHAPE_NAMED /* of names that the user chooses, each as the one `inside` says */
 };
 
-struct rule {
+struct schema_rule {
     const char *name;
-    enum shape shape;
+    enum schema_shape shape;
     struct value_rule value;
-    const struct rule *inside;
+    const struct schema_rule *inside;
     size_t n_inside;
 };
 
@@ -48,11 +48,11 @@ struct rule {
     }
 
 /* clang-format off */
-static const struct rule text = VALUE("", VALUE_TEXT);
-static const struct rule argument = VALUE("", VALUE_ARGUMENT);
-static const struct rule key_name = VALUE("", VALUE_NAME);
+static const struct schema_rule text = VALUE("", VALUE_TEXT);
+static const struct schema_rule argument = VALUE("", VALUE_ARGUMENT);
+static const struct schema_rule key_name = VALUE("", VALUE_NAME);
 
-static const struct rule profile_names[] = {
+static const struct schema_rule profile_names[] = {
     RANGE("ttl", VALUE_DURATION, BELAY_TTL_MIN_MS, SPAN_MAX),
     VALUE("key", VALUE_TEMPLATE),
     LIST("components", key_name),
@@ -63,9 +63,9 @@ static const struct rule profile_names[] = {
     RANGE("attempts", VALUE_NUMBER, 0, 1000000),
     VALUE("reentrant", VALUE_SWITCH),
 };
-static const struct rule profile = MAP("", profile_names);
+static const struct schema_rule profile = MAP("", profile_names);
 
-static const struct rule controller_names[] = {
+static const struct schema_rule controller_names[] = {
     VALUE("shared_db_lock_enabled", VALUE_SWITCH),
     RANGE("lock_ttl_seconds", VALUE_NUMBER, 1, SPAN_MAX / 1000),
     RANGE("lock_max_retries", VALUE_NUMBER, 0, 1000000),
@@ -76,10 +76,10 @@ static const struct rule controller_names[] = {
     RANGE("stopped_record_max_age", VALUE_DURATION, 1000, SPAN_MAX),
 };
 
-static const struct rule http_names[] = {
+static const struct schema_rule http_names[] = {
     VALUE("method", VALUE_TEXT), VALUE("url", VALUE_HTTP), VALUE("body", VALUE_TEXT), VALUE("content_type", VALUE_TEXT),
 };
-static const struct rule until_names[] = {
+static const struct schema_rule until_names[] = {
     LIST("command", argument),
     MAP("http", http_names),
     RANGE("every", VALUE_DURATION, 1, SPAN_MAX),
@@ -87,41 +87,41 @@ static const struct rule until_names[] = {
 #define ACTION_NAMES                                                                                         \
     LIST("command", argument), MAP("http", http_names), VALUE("ec2", VALUE_EC2),                             \
         RANGE("timeout", VALUE_DURATION, 1, SPAN_MAX), MAP("until", until_names)
-static const struct rule stop_names[] = { ACTION_NAMES, VALUE("ends", VALUE_ENDS) };
-static const struct rule start_names[] = { ACTION_NAMES };
-static const struct rule database_names[] = { MAP("stop", stop_names), MAP("start", start_names) };
-static const struct rule database = MAP("", database_names);
+static const struct schema_rule stop_names[] = { ACTION_NAMES, VALUE("ends", VALUE_ENDS) };
+static const struct schema_rule start_names[] = { ACTION_NAMES };
+static const struct schema_rule database_names[] = { MAP("stop", stop_names), MAP("start", start_names) };
+static const struct schema_rule database = MAP("", database_names);
 
-static const struct rule tls_names[] = { VALUE("certificate", VALUE_TEXT), VALUE("key", VALUE_TEXT) };
-static const struct rule token_names[] = {
+static const struct schema_rule tls_names[] = { VALUE("certificate", VALUE_TEXT), VALUE("key", VALUE_TEXT) };
+static const struct schema_rule token_names[] = {
     VALUE("name", VALUE_TEXT), VALUE("role", VALUE_TEXT), LIST("keys", text), VALUE("sha256", VALUE_TEXT),
     VALUE("webhook_secret_file", VALUE_TEXT),
 };
-static const struct rule token = MAP("", token_names);
-static const struct rule terraform_names[] = {
+static const struct schema_rule token = MAP("", token_names);
+static const struct schema_rule terraform_names[] = {
     RANGE("lease", VALUE_DURATION, BELAY_TTL_MIN_MS, SPAN_MAX),
     VALUE("unlocked_writes", VALUE_SWITCH),
     VALUE("force_unlock", VALUE_TEXT),
 };
-static const struct rule webhook_names[] = {
+static const struct schema_rule webhook_names[] = {
     LIST("allow", text),
     VALUE("secret_file", VALUE_TEXT),
     VALUE("ca_file", VALUE_TEXT),
     VALUE("file", VALUE_TEXT),
     RANGE("max", VALUE_NUMBER, 1, 100000),
 };
-static const struct rule connection_names[] = {
+static const struct schema_rule connection_names[] = {
     RANGE("max", VALUE_NUMBER, 64, 1000000),
     RANGE("per_address", VALUE_NUMBER, 1, 1000000),
     LIST("unlimited", text),
 };
-static const struct rule server_names[] = {
+static const struct schema_rule server_names[] = {
     VALUE("listen", VALUE_TEXT), MAP("tls", tls_names), LIST("tokens", token), MAP("webhooks", webhook_names),
     MAP("terraform", terraform_names), MAP("connections", connection_names),
 };
 
 /* What they mean is for the store to say, which reads them: src/store/dynamodb/dynamodb_custom_layout.c. */
-static const struct rule layout_names[] = {
+static const struct schema_rule layout_names[] = {
     VALUE("key", VALUE_TEXT),
     VALUE("sort_key", VALUE_TEXT),
     VALUE("lock_id", VALUE_TEXT),
@@ -145,17 +145,17 @@ static const struct rule layout_names[] = {
     RANGE("heartbeat", VALUE_DURATION, 0, SPAN_MAX),
     RANGE("stale_after", VALUE_DURATION, 0, SPAN_MAX),
 };
-static const struct rule layout = MAP("", layout_names);
+static const struct schema_rule layout = MAP("", layout_names);
 
-static const struct rule audit_names[] = { VALUE("file", VALUE_TEXT) };
-static const struct rule metrics_names[] = { VALUE("emf", VALUE_TEXT), VALUE("statsd", VALUE_TEXT) };
+static const struct schema_rule audit_names[] = { VALUE("file", VALUE_TEXT) };
+static const struct schema_rule metrics_names[] = { VALUE("emf", VALUE_TEXT), VALUE("statsd", VALUE_TEXT) };
 
-static const struct rule state_names[] = {
+static const struct schema_rule state_names[] = {
     RANGE("keep_snapshots", VALUE_NUMBER, 1, 1000000),
     RANGE("keep_for", VALUE_DURATION, 1, SPAN_MAX),
 };
 
-static const struct rule top_names[] = {
+static const struct schema_rule top_names[] = {
     VALUE("store", VALUE_STORE),
     VALUE("state_store", VALUE_STORE),
     MAP("state", state_names),
@@ -170,23 +170,23 @@ static const struct rule top_names[] = {
     MAP("audit", audit_names),
     MAP("metrics", metrics_names),
 };
-static const struct rule top = MAP("", top_names);
+static const struct schema_rule top = MAP("", top_names);
 
 /* All that a file may say that was merely found in the working directory: nothing here names a file, a host or a program. */
-static const struct rule found_names[] = { NAMED("profiles", profile) };
-static const struct rule top_found = MAP("", found_names);
+static const struct schema_rule found_names[] = { NAMED("profiles", profile) };
+static const struct schema_rule top_found = MAP("", found_names);
 /* clang-format on */
 
 enum { NAMES_MAX = 32, CHOSEN_NAME_MAX = 64, DOTTED_SIZE = 512 };
 
-struct walk {
+struct schema_walk {
     struct belay_config *config;
     const struct config_source *source;
     struct belay_error *err;
 };
 
-static enum belay_code read_tree(struct walk *walk, const struct rule *rule, const char *name,
-                                 const struct tree *tree);
+static enum belay_code read_node(struct schema_walk *walk, const struct schema_rule *rule, const char *name,
+                                 const struct yaml_node *node);
 
 /* ---- errors ------------------------------------------------------------ */
 
@@ -196,13 +196,13 @@ static const char *shown(const char *name)
     return *name == '\0' ? "the file" : name;
 }
 
-static enum belay_code fail_shape(struct walk *walk, const char *name, size_t line, const char *what)
+static enum belay_code fail_shape(struct schema_walk *walk, const char *name, size_t line, const char *what)
 {
     return error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s %s", walk->source->path, line, shown(name), what);
 }
 
-static enum belay_code fail_unknown(struct walk *walk, const struct rule *rule, const char *name,
-                                    const struct tree *item)
+static enum belay_code fail_unknown_name(struct schema_walk *walk, const struct schema_rule *rule,
+                                         const char *name, const struct yaml_node *item)
 {
     const char *names[NAMES_MAX];
     struct buf known = BUF_INIT(600);
@@ -227,66 +227,66 @@ static enum belay_code fail_unknown(struct walk *walk, const struct rule *rule, 
 
 /* ---- the walk ---------------------------------------------------------- */
 
-static enum belay_code read_value(struct walk *walk, const struct rule *rule, const char *name,
-                                  const struct tree *tree)
+static enum belay_code read_value(struct schema_walk *walk, const struct schema_rule *rule, const char *name,
+                                  const struct yaml_node *node)
 {
     struct buf origin = BUF_INIT(VALUE_TEXT_MAX);
-    const char *value = tree->text;
+    const char *value = node->text;
     char why[VALUE_WHY_SIZE];
     enum belay_code code;
     bool is_on;
 
-    if (tree->kind == TREE_EMPTY) {
-        return fail_shape(walk, name, tree->line, "has no value; give it one, or leave it out");
+    if (node->kind == YAML_NODE_EMPTY) {
+        return fail_shape(walk, name, node->line, "has no value; give it one, or leave it out");
     }
-    if (tree->kind != TREE_TEXT) {
-        return fail_shape(walk, name, tree->line, "must be one value, not a list or a map");
+    if (node->kind != YAML_NODE_TEXT) {
+        return fail_shape(walk, name, node->line, "must be one value, not a list or a map");
     }
-    if (!value_is_right(&rule->value, value, why)) {
-        return error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s: '%s' %s", walk->source->path, tree->line, name,
+    if (!value_is_valid(&rule->value, value, why)) {
+        return error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s: '%s' %s", walk->source->path, node->line, name,
                          value_shown(value), why);
     }
     if (rule->value.kind == VALUE_SWITCH && value_parse_switch(value, &is_on)) {
         value = is_on ? "true" : "false";
     }
-    buf_addf(&origin, "%s:%zu", walk->source->path, tree->line);
+    buf_addf(&origin, "%s:%zu", walk->source->path, node->line);
     code = origin.failed ? error_no_memory(walk->err)
-                         : config_put(walk->config, name, value, origin.data, walk->err);
+                         : config_set(walk->config, name, value, origin.data, walk->err);
     buf_release(&origin);
     return code;
 }
 
-static enum belay_code read_inside(struct walk *walk, const struct rule *rule, const char *name,
-                                   const char *last, const struct tree *tree)
+static enum belay_code read_inside(struct schema_walk *walk, const struct schema_rule *rule, const char *name,
+                                   const char *last, const struct yaml_node *node)
 {
     char dotted[DOTTED_SIZE];
 
     (void)snprintf(dotted, sizeof dotted, "%s%s%s", name, *name == '\0' ? "" : ".", last);
-    return read_tree(walk, rule, dotted, tree);
+    return read_node(walk, rule, dotted, node);
 }
 
-static enum belay_code read_list(struct walk *walk, const struct rule *rule, const char *name,
-                                 const struct tree *tree)
+static enum belay_code read_list(struct schema_walk *walk, const struct schema_rule *rule, const char *name,
+                                 const struct yaml_node *node)
 {
     enum belay_code code = BELAY_OK;
 
-    if (tree->kind != TREE_LIST) {
-        return fail_shape(walk, name, tree->line, "must be a list, such as [a, b]");
+    if (node->kind != YAML_NODE_LIST) {
+        return fail_shape(walk, name, node->line, "must be a list, such as [a, b]");
     }
     /* An empty list could mean that nothing is allowed, or that nothing is said. */
-    if (tree->n == 0) {
-        return fail_shape(walk, name, tree->line, "is an empty list; leave it out, or put something in");
+    if (node->n == 0) {
+        return fail_shape(walk, name, node->line, "is an empty list; leave it out, or put something in");
     }
-    for (size_t i = 0; code == BELAY_OK && i < tree->n; i++) {
+    for (size_t i = 0; code == BELAY_OK && i < node->n; i++) {
         char index[24];
 
         (void)snprintf(index, sizeof index, "%zu", i);
-        code = read_inside(walk, rule->inside, name, index, &tree->items[i]);
+        code = read_inside(walk, rule->inside, name, index, &node->items[i]);
     }
     return code;
 }
 
-static const struct rule *find_rule(const struct rule *rule, const char *name)
+static const struct schema_rule *find_rule(const struct schema_rule *rule, const char *name)
 {
     for (size_t i = 0; i < rule->n_inside; i++) {
         if (strcmp(rule->inside[i].name, name) == 0) {
@@ -304,15 +304,15 @@ static bool is_chosen_name(const char *name)
     return n > 0 && n <= CHOSEN_NAME_MAX && name[n] == '\0' && name[0] != '-';
 }
 
-static enum belay_code read_named(struct walk *walk, const struct rule *rule, const char *name,
-                                  const struct tree *item)
+static enum belay_code read_chosen_name(struct schema_walk *walk, const struct schema_rule *rule,
+                                        const char *name, const struct yaml_node *item)
 {
     if (!is_chosen_name(item->name)) {
         return error_set(walk->err, BELAY_CONFIG,
                          "%s:%zu: %s: '%s' is not a name; write at most %d letters, digits, '_' and '-'",
                          walk->source->path, item->line, name, value_shown(item->name), CHOSEN_NAME_MAX);
     }
-    if (item->kind == TREE_EMPTY || (item->kind == TREE_MAP && item->n == 0)) {
+    if (item->kind == YAML_NODE_EMPTY || (item->kind == YAML_NODE_MAP && item->n == 0)) {
         return error_set(walk->err, BELAY_CONFIG,
                          "%s:%zu: %s.%s has nothing in it; give it something, or leave it out",
                          walk->source->path, item->line, name, item->name);
@@ -323,7 +323,7 @@ static enum belay_code read_named(struct walk *walk, const struct rule *rule, co
 
         /* It takes the place of one of this name in the installed file: two lists must not become one. */
         (void)snprintf(prefix, sizeof prefix, "%s.%s.", name, item->name);
-        code = config_forget(walk->config, prefix, walk->err);
+        code = config_reset(walk->config, prefix, walk->err);
         if (code != BELAY_OK) {
             return code;
         }
@@ -331,26 +331,26 @@ static enum belay_code read_named(struct walk *walk, const struct rule *rule, co
     return read_inside(walk, rule->inside, name, item->name, item);
 }
 
-static enum belay_code read_map(struct walk *walk, const struct rule *rule, const char *name,
-                                const struct tree *tree)
+static enum belay_code read_map(struct schema_walk *walk, const struct schema_rule *rule, const char *name,
+                                const struct yaml_node *node)
 {
     enum belay_code code = BELAY_OK;
 
     /* A heading all of whose lines are commented out. */
-    if (tree->kind == TREE_EMPTY) {
+    if (node->kind == YAML_NODE_EMPTY) {
         return BELAY_OK;
     }
-    if (tree->kind != TREE_MAP) {
-        return fail_shape(walk, name, tree->line, "must be names with values (NAME: VALUE)");
+    if (node->kind != YAML_NODE_MAP) {
+        return fail_shape(walk, name, node->line, "must be names with values (NAME: VALUE)");
     }
-    for (size_t i = 0; code == BELAY_OK && i < tree->n; i++) {
-        const struct tree *item = &tree->items[i];
-        const struct rule *inside = find_rule(rule, item->name);
+    for (size_t i = 0; code == BELAY_OK && i < node->n; i++) {
+        const struct yaml_node *item = &node->items[i];
+        const struct schema_rule *inside = find_rule(rule, item->name);
 
         if (rule->shape == SHAPE_NAMED) {
-            code = read_named(walk, rule, name, item);
+            code = read_chosen_name(walk, rule, name, item);
         } else if (inside == NULL) {
-            code = fail_unknown(walk, rule, name, item);
+            code = fail_unknown_name(walk, rule, name, item);
         } else {
             code = read_inside(walk, inside, name, item->name, item);
         }
@@ -358,27 +358,27 @@ static enum belay_code read_map(struct walk *walk, const struct rule *rule, cons
     return code;
 }
 
-static enum belay_code read_tree(struct walk *walk, const struct rule *rule, const char *name,
-                                 const struct tree *tree)
+static enum belay_code read_node(struct schema_walk *walk, const struct schema_rule *rule, const char *name,
+                                 const struct yaml_node *node)
 {
     switch (rule->shape) {
     case SHAPE_VALUE:
-        return read_value(walk, rule, name, tree);
+        return read_value(walk, rule, name, node);
     case SHAPE_LIST:
-        return read_list(walk, rule, name, tree);
+        return read_list(walk, rule, name, node);
     case SHAPE_MAP:
     case SHAPE_NAMED:
         break;
     }
-    return read_map(walk, rule, name, tree);
+    return read_map(walk, rule, name, node);
 }
 
-enum belay_code config_read_tree(struct belay_config *config, const struct config_source *source,
-                                 const struct tree *root, struct belay_error *err)
+enum belay_code config_read_yaml(struct belay_config *config, const struct config_source *source,
+                                 const struct yaml_node *root, struct belay_error *err)
 {
-    struct walk walk = { config, source, err };
+    struct schema_walk walk = { config, source, err };
 
-    for (size_t i = 0; source->is_found && root->kind == TREE_MAP && i < root->n; i++) {
+    for (size_t i = 0; source->is_found && root->kind == YAML_NODE_MAP && i < root->n; i++) {
         const char *name = root->items[i].name;
 
         if (find_rule(&top, name) != NULL && find_rule(&top_found, name) == NULL) {
@@ -389,5 +389,5 @@ enum belay_code config_read_tree(struct belay_config *config, const struct confi
                              source->path, root->items[i].line, name, source->path);
         }
     }
-    return read_tree(&walk, source->is_found ? &top_found : &top, "", root);
+    return read_node(&walk, source->is_found ? &top_found : &top, "", root);
 }

@@ -124,7 +124,7 @@ static const char *fault_of(const struct value_rule *rule, const char *value, ch
     return NULL;
 }
 
-bool value_is_right(const struct value_rule *rule, const char *value, char out_why[VALUE_WHY_SIZE])
+bool value_is_valid(const struct value_rule *rule, const char *value, char out_why[VALUE_WHY_SIZE])
 {
     char space[VALUE_WHY_SIZE];
     const char *fault = fault_of(rule, value, space);

@@ -28,7 +28,7 @@ struct value_rule {
 enum { VALUE_WHY_SIZE = 256, VALUE_TEXT_MAX = 4096 };
 
 /* False with the end of a sentence that begins with the value: "is not a duration; write it as 30s, ...". */
-bool value_is_right(const struct value_rule *rule, const char *value, char out_why[VALUE_WHY_SIZE]);
+bool value_is_valid(const struct value_rule *rule, const char *value, char out_why[VALUE_WHY_SIZE]);
 
 /* 1, true, yes, on; 0, false, no, off. False if it is none of them. */
 bool value_parse_switch(const char *text, bool *out);

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "config/value.h"
 
-struct reader {
+struct yaml_reader {
     yaml_parser_t parser;
     const char *path;
     const char *data;
@@ -18,10 +18,10 @@ struct reader {
     struct belay_error *err;
 };
 
-static enum belay_code build(struct reader *reader, const yaml_event_t *event, size_t depth,
-                             struct tree *out);
+static enum belay_code build(struct yaml_reader *reader, const yaml_event_t *event, size_t depth,
+                             struct yaml_node *out);
 
-static enum belay_code fail_at(struct reader *reader, size_t line, const char *text)
+static enum belay_code fail_at(struct yaml_reader *reader, size_t line, const char *text)
 {
     return error_set(reader->err, BELAY_CONFIG, "%s:%zu: %s", reader->path, line, text);
 }
@@ -42,7 +42,7 @@ static size_t line_at(const char *data, size_t offset)
     return line;
 }
 
-static enum belay_code fail_parse(struct reader *reader)
+static enum belay_code fail_parse(struct yaml_reader *reader)
 {
     const yaml_parser_t *parser = &reader->parser;
     size_t line = parser->problem_mark.line + 1;
@@ -62,13 +62,13 @@ static enum belay_code fail_parse(struct reader *reader)
                      parser->context == NULL ? "" : " ", parser->context == NULL ? "" : parser->context);
 }
 
-static enum belay_code next(struct reader *reader, yaml_event_t *event)
+static enum belay_code next(struct yaml_reader *reader, yaml_event_t *event)
 {
     return yaml_parser_parse(&reader->parser, event) != 0 ? BELAY_OK : fail_parse(reader);
 }
 
 /* What no value may have. */
-static enum belay_code check_event(struct reader *reader, const yaml_event_t *event)
+static enum belay_code check_event(struct yaml_reader *reader, const yaml_event_t *event)
 {
     const yaml_char_t *anchor = NULL;
     const yaml_char_t *tag = NULL;
@@ -101,7 +101,7 @@ static bool is_empty(const yaml_event_t *event)
            (*text == '\0' || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
 }
 
-static enum belay_code copy_text(struct reader *reader, const yaml_event_t *event, char **out)
+static enum belay_code copy_text(struct yaml_reader *reader, const yaml_event_t *event, char **out)
 {
     const char *text = (const char *)event->data.scalar.value;
     char *copy;
@@ -119,9 +119,9 @@ static enum belay_code copy_text(struct reader *reader, const yaml_event_t *even
 }
 
 /* Room for one more; nodes are counted, so that this ends. */
-static struct tree *add_item(struct tree *parent)
+static struct yaml_node *add_item(struct yaml_node *parent)
 {
-    struct tree *grown = parent->items;
+    struct yaml_node *grown = parent->items;
 
     if ((parent->n & (parent->n - 1)) == 0) {
         grown = realloc(parent->items, (parent->n == 0 ? 1 : 2 * parent->n) * sizeof *grown);
@@ -135,8 +135,8 @@ static struct tree *add_item(struct tree *parent)
 }
 
 /* The name of an entry: one line of text, and not a second time. */
-static enum belay_code take_name(struct reader *reader, const yaml_event_t *event, struct tree *map,
-                                 struct tree *item)
+static enum belay_code take_name(struct yaml_reader *reader, const yaml_event_t *event, struct yaml_node *map,
+                                 struct yaml_node *item)
 {
     enum belay_code code = check_event(reader, event);
 
@@ -165,17 +165,17 @@ static enum belay_code take_name(struct reader *reader, const yaml_event_t *even
 }
 
 /* One item of a list or one entry of a map; `event` is its first. */
-static enum belay_code build_item(struct reader *reader, const yaml_event_t *event, size_t depth,
-                                  struct tree *parent)
+static enum belay_code build_item(struct yaml_reader *reader, const yaml_event_t *event, size_t depth,
+                                  struct yaml_node *parent)
 {
-    struct tree *item = add_item(parent);
+    struct yaml_node *item = add_item(parent);
     yaml_event_t value;
     enum belay_code code;
 
     if (item == NULL) {
         return error_no_memory(reader->err);
     }
-    if (parent->kind == TREE_LIST) {
+    if (parent->kind == YAML_NODE_LIST) {
         item->line = line_of(event);
         return build(reader, event, depth, item);
     }
@@ -190,8 +190,8 @@ static enum belay_code build_item(struct reader *reader, const yaml_event_t *eve
     return code;
 }
 
-static enum belay_code build_items(struct reader *reader, yaml_event_type_t end, size_t depth,
-                                   struct tree *parent)
+static enum belay_code build_items(struct yaml_reader *reader, yaml_event_type_t end, size_t depth,
+                                   struct yaml_node *parent)
 {
     enum belay_code code = BELAY_OK;
     bool is_over = false;
@@ -213,37 +213,38 @@ static enum belay_code build_items(struct reader *reader, yaml_event_type_t end,
 }
 
 /* Fills `out`, whose line and name are set, also in part: the caller releases the root. */
-static enum belay_code build(struct reader *reader, const yaml_event_t *event, size_t depth, struct tree *out)
+static enum belay_code build(struct yaml_reader *reader, const yaml_event_t *event, size_t depth,
+                             struct yaml_node *out)
 {
     enum belay_code code = check_event(reader, event);
 
     if (code != BELAY_OK) {
         return code;
     }
-    if (depth > TREE_DEPTH_MAX) {
+    if (depth > YAML_DEPTH_MAX) {
         return fail_at(reader, line_of(event), "nested too deeply");
     }
     if (++reader->n_nodes > reader->max_nodes) {
         return fail_at(reader, line_of(event), "too many values");
     }
     if (event->type == YAML_SEQUENCE_START_EVENT) {
-        out->kind = TREE_LIST;
+        out->kind = YAML_NODE_LIST;
         return build_items(reader, YAML_SEQUENCE_END_EVENT, depth + 1, out);
     }
     if (event->type == YAML_MAPPING_START_EVENT) {
-        out->kind = TREE_MAP;
+        out->kind = YAML_NODE_MAP;
         return build_items(reader, YAML_MAPPING_END_EVENT, depth + 1, out);
     }
     if (is_empty(event)) {
-        out->kind = TREE_EMPTY;
+        out->kind = YAML_NODE_EMPTY;
         return BELAY_OK;
     }
-    out->kind = TREE_TEXT;
+    out->kind = YAML_NODE_TEXT;
     return copy_text(reader, event, &out->text);
 }
 
 /* Stream start, document start, the root, document end, stream end; or no document at all. */
-static enum belay_code build_root(struct reader *reader, struct tree *root)
+static enum belay_code build_root(struct yaml_reader *reader, struct yaml_node *root)
 {
     enum belay_code code = BELAY_OK;
     size_t n_documents = 0;
@@ -270,11 +271,11 @@ static enum belay_code build_root(struct reader *reader, struct tree *root)
 }
 
 static enum belay_code parse(const char *path, const char *data, size_t size, size_t max_nodes,
-                             struct tree *out_tree, struct belay_error *err)
+                             struct yaml_node *out_node, struct belay_error *err)
 {
     static const char byte_order_mark[] = "\xef\xbb\xbf";
-    struct reader reader = { .path = path, .max_nodes = max_nodes, .err = err };
-    struct tree root = { .kind = TREE_EMPTY, .line = 1 };
+    struct yaml_reader reader = { .path = path, .max_nodes = max_nodes, .err = err };
+    struct yaml_node root = { .kind = YAML_NODE_EMPTY, .line = 1 };
     enum belay_code code;
 
     if (yaml_parser_initialize(&reader.parser) == 0) {
@@ -292,38 +293,38 @@ static enum belay_code parse(const char *path, const char *data, size_t size, si
     code = build_root(&reader, &root);
     yaml_parser_delete(&reader.parser);
     if (code != BELAY_OK) {
-        tree_release(&root);
+        yaml_node_release(&root);
         return code;
     }
-    *out_tree = root;
+    *out_node = root;
     return BELAY_OK;
 }
 
-enum belay_code tree_parse(const char *path, const char *data, size_t size, struct tree *out_tree,
+enum belay_code yaml_parse(const char *path, const char *data, size_t size, struct yaml_node *out_node,
                            struct belay_error *err)
 {
-    if (size > TREE_FILE_MAX) {
-        return error_set(err, BELAY_CONFIG, "%s: has more than %d bytes", path, TREE_FILE_MAX);
+    if (size > YAML_FILE_MAX) {
+        return error_set(err, BELAY_CONFIG, "%s: has more than %d bytes", path, YAML_FILE_MAX);
     }
-    return parse(path, data, size, TREE_NODES_MAX, out_tree, err);
+    return parse(path, data, size, YAML_NODES_MAX, out_node, err);
 }
 
-enum belay_code tree_parse_large(const char *path, const char *data, size_t size, struct tree *out_tree,
+enum belay_code yaml_parse_large(const char *path, const char *data, size_t size, struct yaml_node *out_node,
                                  struct belay_error *err)
 {
-    if (size > TREE_LARGE_FILE_MAX) {
-        return error_set(err, BELAY_CONFIG, "%s: has more than %d bytes", path, TREE_LARGE_FILE_MAX);
+    if (size > YAML_LARGE_FILE_MAX) {
+        return error_set(err, BELAY_CONFIG, "%s: has more than %d bytes", path, YAML_LARGE_FILE_MAX);
     }
-    return parse(path, data, size, TREE_LARGE_NODES_MAX, out_tree, err);
+    return parse(path, data, size, YAML_LARGE_NODES_MAX, out_node, err);
 }
 
-void tree_release(struct tree *tree)
+void yaml_node_release(struct yaml_node *node)
 {
-    for (size_t i = 0; i < tree->n; i++) {
-        tree_release(&tree->items[i]);
+    for (size_t i = 0; i < node->n; i++) {
+        yaml_node_release(&node->items[i]);
     }
-    free(tree->items);
-    free(tree->name);
-    free(tree->text);
-    memset(tree, 0, sizeof *tree);
+    free(node->items);
+    free(node->name);
+    free(node->text);
+    memset(node, 0, sizeof *node);
 }

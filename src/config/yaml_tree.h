@@ -12,31 +12,31 @@
 
 #include "belay.h"
 
-enum { TREE_FILE_MAX = 1 << 20, TREE_DEPTH_MAX = 16, TREE_NODES_MAX = 10000 };
+enum { YAML_FILE_MAX = 1 << 20, YAML_DEPTH_MAX = 16, YAML_NODES_MAX = 10000 };
 /* For files that are no configuration: applications by the thousand. */
-enum { TREE_LARGE_FILE_MAX = 64 << 20, TREE_LARGE_NODES_MAX = 2000000 };
+enum { YAML_LARGE_FILE_MAX = 64 << 20, YAML_LARGE_NODES_MAX = 2000000 };
 
-enum tree_kind {
-    TREE_EMPTY, /* nothing, "~" or "null" */
-    TREE_TEXT,
-    TREE_LIST,
-    TREE_MAP
+enum yaml_node_kind {
+    YAML_NODE_EMPTY, /* nothing, "~" or "null" */
+    YAML_NODE_TEXT,
+    YAML_NODE_LIST,
+    YAML_NODE_MAP
 };
 
-struct tree {
-    enum tree_kind kind;
-    size_t line;        /* of its name in a map, else its own; from 1 */
-    char *name;         /* owned; in a map only, else NULL */
-    char *text;         /* owned; TREE_TEXT only */
-    struct tree *items; /* owned */
+struct yaml_node {
+    enum yaml_node_kind kind;
+    size_t line;             /* of its name in a map, else its own; from 1 */
+    char *name;              /* owned; in a map only, else NULL */
+    char *text;              /* owned; YAML_NODE_TEXT only */
+    struct yaml_node *items; /* owned */
     size_t n;
 };
 
-/* An error names `path` and the line. An empty file is TREE_EMPTY. */
-enum belay_code tree_parse(const char *path, const char *data, size_t size, struct tree *out_tree,
+/* An error names `path` and the line. An empty file is YAML_NODE_EMPTY. */
+enum belay_code yaml_parse(const char *path, const char *data, size_t size, struct yaml_node *out_node,
                            struct belay_error *err);
-enum belay_code tree_parse_large(const char *path, const char *data, size_t size, struct tree *out_tree,
+enum belay_code yaml_parse_large(const char *path, const char *data, size_t size, struct yaml_node *out_node,
                                  struct belay_error *err);
-void tree_release(struct tree *tree);
+void yaml_node_release(struct yaml_node *node);
 
 #endif

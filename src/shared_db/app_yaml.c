@@ -39,20 +39,20 @@ static enum belay_code fail_inside(struct reading *reading, size_t line)
 typedef enum belay_code (*add_fn)(struct belay_app *app, const char *text, struct belay_error *err);
 
 /* A list of texts, or one text. */
-static enum belay_code read_texts(struct reading *reading, struct belay_app *app, const struct tree *tree,
-                                  add_fn add)
+static enum belay_code read_texts(struct reading *reading, struct belay_app *app,
+                                  const struct yaml_node *node, add_fn add)
 {
-    if (tree->kind == TREE_TEXT) {
-        return add(app, tree->text, reading->err) == BELAY_OK ? BELAY_OK : fail_inside(reading, tree->line);
+    if (node->kind == YAML_NODE_TEXT) {
+        return add(app, node->text, reading->err) == BELAY_OK ? BELAY_OK : fail_inside(reading, node->line);
     }
-    if (tree->kind != TREE_LIST) {
-        return fail_at(reading, tree->line,
+    if (node->kind != YAML_NODE_LIST) {
+        return fail_at(reading, node->line,
                        "must be a list, such as [https://shop.example/health] or [postgres=10.0.1.5:5432]");
     }
-    for (size_t i = 0; i < tree->n; i++) {
-        const struct tree *item = &tree->items[i];
+    for (size_t i = 0; i < node->n; i++) {
+        const struct yaml_node *item = &node->items[i];
 
-        if (item->kind != TREE_TEXT) {
+        if (item->kind != YAML_NODE_TEXT) {
             return fail_at(reading, item->line,
                            "must be one text, such as https://shop.example/health or "
                            "postgres=10.0.1.5:5432");
@@ -64,18 +64,19 @@ static enum belay_code read_texts(struct reading *reading, struct belay_app *app
     return BELAY_OK;
 }
 
-static enum belay_code read_labels(struct reading *reading, struct belay_app *app, const struct tree *tree)
+static enum belay_code read_labels(struct reading *reading, struct belay_app *app,
+                                   const struct yaml_node *node)
 {
-    if (tree->kind == TREE_EMPTY) {
+    if (node->kind == YAML_NODE_EMPTY) {
         return BELAY_OK;
     }
-    if (tree->kind != TREE_MAP) {
-        return fail_at(reading, tree->line, "labels must be names with values (NAME: VALUE)");
+    if (node->kind != YAML_NODE_MAP) {
+        return fail_at(reading, node->line, "labels must be names with values (NAME: VALUE)");
     }
-    for (size_t i = 0; i < tree->n; i++) {
-        const struct tree *item = &tree->items[i];
+    for (size_t i = 0; i < node->n; i++) {
+        const struct yaml_node *item = &node->items[i];
 
-        if (item->kind != TREE_TEXT) {
+        if (item->kind != YAML_NODE_TEXT) {
             return fail_at(reading, item->line, "a label must have one text as its value");
         }
         if (belay_app_add_label(app, item->name, item->text, reading->err) != BELAY_OK) {
@@ -85,10 +86,11 @@ static enum belay_code read_labels(struct reading *reading, struct belay_app *ap
     return BELAY_OK;
 }
 
-static enum belay_code read_state(struct reading *reading, struct belay_app *app, const struct tree *tree)
+static enum belay_code read_state(struct reading *reading, struct belay_app *app,
+                                  const struct yaml_node *node)
 {
-    if (tree->kind != TREE_TEXT || !guard_state_parse(tree->text, &app->state)) {
-        return fail_at(reading, tree->line, "state must be running, stopped or stop_requested");
+    if (node->kind != YAML_NODE_TEXT || !guard_state_parse(node->text, &app->state)) {
+        return fail_at(reading, node->line, "state must be running, stopped or stop_requested");
     }
     if (app->since_unix_ms == 0) { /* without 'since' it is a statement of now */
         app->since_unix_ms = clock_unix_ms();
@@ -98,47 +100,50 @@ static enum belay_code read_state(struct reading *reading, struct belay_app *app
 }
 
 /* The record keeps its age: a file that was exported long ago does not renew it. */
-static enum belay_code read_since(struct reading *reading, struct belay_app *app, const struct tree *tree)
+static enum belay_code read_since(struct reading *reading, struct belay_app *app,
+                                  const struct yaml_node *node)
 {
-    int64_t since_unix_ms = tree->kind == TREE_TEXT ? clock_parse_utc(tree->text) : 0;
+    int64_t since_unix_ms = node->kind == YAML_NODE_TEXT ? clock_parse_utc(node->text) : 0;
 
     if (since_unix_ms == 0) {
-        return fail_at(reading, tree->line, "since must be a time, such as 2026-11-16T01:40:28Z");
+        return fail_at(reading, node->line, "since must be a time, such as 2026-11-16T01:40:28Z");
     }
     app->since_unix_ms = since_unix_ms;
     return BELAY_OK;
 }
 
-static enum belay_code read_member(struct reading *reading, struct belay_app *app, const struct tree *tree)
+static enum belay_code read_member(struct reading *reading, struct belay_app *app,
+                                   const struct yaml_node *node)
 {
     char text[200];
 
-    if (strcmp(tree->name, "name") == 0) {
-        if (tree->kind != TREE_TEXT) {
-            return fail_at(reading, tree->line, "name must be one text");
+    if (strcmp(node->name, "name") == 0) {
+        if (node->kind != YAML_NODE_TEXT) {
+            return fail_at(reading, node->line, "name must be one text");
         }
-        app->name = strdup(tree->text);
+        app->name = strdup(node->text);
         return app->name == NULL ? error_no_memory(reading->err) : BELAY_OK;
     }
-    if (strcmp(tree->name, "urls") == 0 || strcmp(tree->name, "url") == 0) {
-        return read_texts(reading, app, tree, belay_app_add_url);
+    if (strcmp(node->name, "urls") == 0 || strcmp(node->name, "url") == 0) {
+        return read_texts(reading, app, node, belay_app_add_url);
     }
-    if (strcmp(tree->name, "databases") == 0 || strcmp(tree->name, "database") == 0) {
-        return tree->kind == TREE_EMPTY ? BELAY_OK : read_texts(reading, app, tree, belay_app_add_database);
+    if (strcmp(node->name, "databases") == 0 || strcmp(node->name, "database") == 0) {
+        return node->kind == YAML_NODE_EMPTY ? BELAY_OK
+                                             : read_texts(reading, app, node, belay_app_add_database);
     }
-    if (strcmp(tree->name, "labels") == 0) {
-        return read_labels(reading, app, tree);
+    if (strcmp(node->name, "labels") == 0) {
+        return read_labels(reading, app, node);
     }
-    if (strcmp(tree->name, "state") == 0) {
-        return read_state(reading, app, tree);
+    if (strcmp(node->name, "state") == 0) {
+        return read_state(reading, app, node);
     }
-    if (strcmp(tree->name, "since") == 0) {
-        return read_since(reading, app, tree);
+    if (strcmp(node->name, "since") == 0) {
+        return read_since(reading, app, node);
     }
     (void)snprintf(text, sizeof text,
                    "an application has no '%.60s'; it has name, urls, databases, labels, state, since",
-                   tree->name);
-    return fail_at(reading, tree->line, text);
+                   node->name);
+    return fail_at(reading, node->line, text);
 }
 
 static enum belay_code check_unique(struct reading *reading, const struct belay_app *app, size_t line)
@@ -157,28 +162,28 @@ static enum belay_code check_unique(struct reading *reading, const struct belay_
     return BELAY_OK;
 }
 
-static enum belay_code read_app(struct reading *reading, const struct tree *tree)
+static enum belay_code read_app(struct reading *reading, const struct yaml_node *node)
 {
     struct guard_registry *apps = &reading->apps;
     struct belay_app *app;
     enum belay_code code = BELAY_OK;
 
-    if (tree->kind != TREE_MAP) {
-        return fail_at(reading, tree->line,
+    if (node->kind != YAML_NODE_MAP) {
+        return fail_at(reading, node->line,
                        "an application must be names with values, the first of them name: NAME");
     }
     app = calloc(1, sizeof *app);
     if (app == NULL) {
         return error_no_memory(reading->err);
     }
-    for (size_t i = 0; code == BELAY_OK && i < tree->n; i++) {
-        code = read_member(reading, app, &tree->items[i]);
+    for (size_t i = 0; code == BELAY_OK && i < node->n; i++) {
+        code = read_member(reading, app, &node->items[i]);
     }
     if (code == BELAY_OK && belay_app_check(reading->config, app, reading->err) != BELAY_OK) {
-        code = fail_inside(reading, tree->line);
+        code = fail_inside(reading, node->line);
     }
     if (code == BELAY_OK) {
-        code = check_unique(reading, app, tree->line);
+        code = check_unique(reading, app, node->line);
     }
     if (code == BELAY_OK && apps->n == apps->cap) {
         size_t cap = apps->cap == 0 ? 64 : 2 * apps->cap;
@@ -199,12 +204,12 @@ static enum belay_code read_app(struct reading *reading, const struct tree *tree
     return code;
 }
 
-static enum belay_code read_root(struct reading *reading, const struct tree *root)
+static enum belay_code read_root(struct reading *reading, const struct yaml_node *root)
 {
     enum belay_code code = BELAY_OK;
 
-    if (root->kind != TREE_MAP || root->n != 1 || strcmp(root->items[0].name, "apps") != 0 ||
-        (root->items[0].kind != TREE_LIST && root->items[0].kind != TREE_EMPTY)) {
+    if (root->kind != YAML_NODE_MAP || root->n != 1 || strcmp(root->items[0].name, "apps") != 0 ||
+        (root->items[0].kind != YAML_NODE_LIST && root->items[0].kind != YAML_NODE_EMPTY)) {
         return fail_at(
             reading, root->line,
             "must be a list under 'apps': each with name, urls, databases and perhaps labels and state");
@@ -220,8 +225,8 @@ enum belay_code belay_apps_from_yaml(const struct belay_config *config, const ch
 {
     struct belay_error own = BELAY_ERROR_INIT;
     struct reading reading = { .config = config, .path = path, .err = err == NULL ? &own : err };
-    struct tree root = { .kind = TREE_EMPTY };
-    enum belay_code code = tree_parse_large(path, text, len, &root, reading.err);
+    struct yaml_node root = { .kind = YAML_NODE_EMPTY };
+    enum belay_code code = yaml_parse_large(path, text, len, &root, reading.err);
 
     if (code == BELAY_CONFIG) {
         code = reading.err->code = BELAY_BAD_CONTENT; /* it is no configuration */
@@ -235,7 +240,7 @@ enum belay_code belay_apps_from_yaml(const struct belay_config *config, const ch
         }
     }
     guard_registry_release(&reading.apps);
-    tree_release(&root);
+    yaml_node_release(&root);
     belay_error_release(&own);
     return code;
 }

@@ -37,7 +37,7 @@ static void setting_release(struct belay_setting *setting)
 }
 
 /* Where `name` is, or would have to be. As people count: "tokens.2" comes before "tokens.10". */
-static size_t place_of(const struct belay_setting *settings, size_t n, const char *name, bool *out_there)
+static size_t find_position(const struct belay_setting *settings, size_t n, const char *name, bool *out_there)
 {
     size_t low = 0;
     size_t high = n;
@@ -77,12 +77,12 @@ static bool reserve_one(struct belay_config *config)
     return true;
 }
 
-enum belay_code config_put(struct belay_config *config, const char *name, const char *value,
+enum belay_code config_set(struct belay_config *config, const char *name, const char *value,
                            const char *origin, struct belay_error *err)
 {
     struct belay_setting setting = { strdup(name), strdup(value), strdup(origin) };
     bool is_there;
-    size_t at = place_of(config->settings, config->n_settings, name, &is_there);
+    size_t at = find_position(config->settings, config->n_settings, name, &is_there);
 
     if (setting.name == NULL || setting.value == NULL || setting.origin == NULL ||
         (!is_there && !reserve_one(config))) {
@@ -100,7 +100,7 @@ enum belay_code config_put(struct belay_config *config, const char *name, const 
     return BELAY_OK;
 }
 
-enum belay_code config_forget(struct belay_config *config, const char *prefix, struct belay_error *err)
+enum belay_code config_reset(struct belay_config *config, const char *prefix, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
     size_t kept = 0;
@@ -115,7 +115,7 @@ enum belay_code config_forget(struct belay_config *config, const char *prefix, s
     config->n_settings = kept;
     for (size_t i = 0; code == BELAY_OK && i < config_n_builtin; i++) {
         if (text_has_prefix(config_builtin[i].name, prefix)) {
-            code = config_put(config, config_builtin[i].name, config_builtin[i].value,
+            code = config_set(config, config_builtin[i].name, config_builtin[i].value,
                               config_builtin[i].origin, err);
         }
     }
@@ -126,7 +126,7 @@ const struct belay_setting *config_find(const struct belay_config *config, const
 {
     const struct belay_setting *settings = config == NULL ? config_builtin : config->settings;
     bool is_there;
-    size_t at = place_of(settings, belay_config_count(config), name, &is_there);
+    size_t at = find_position(settings, belay_config_count(config), name, &is_there);
 
     return is_there ? &settings[at] : NULL;
 }
