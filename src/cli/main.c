@@ -92,7 +92,7 @@ int main(int argc, char **argv)
         code = usage_error(&context, &options, &err);
     }
     code = cli_finish(&context, code);
-    cli_uncancel(&context);
+    cli_restore_signals(&context);
     cli_close(&context);
     telemetry_close(context.telemetry);
     belay_config_free(context.config);

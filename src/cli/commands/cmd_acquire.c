@@ -7,7 +7,7 @@
 #include "cli/commands/commands.h"
 #include "cli/core/lock_options.h"
 #include "cli/core/lock_print.h"
-#include "cli/core/waiting.h"
+#include "cli/core/wait_display.h"
 #include "cli/output/print.h"
 
 static void print_for_people(const struct cli_context *context, struct belay_lock *lock, int64_t heartbeat_ms)
@@ -25,12 +25,12 @@ static void print_for_people(const struct cli_context *context, struct belay_loc
     if (heartbeat_ms > 0) {
         /* Said, as not every store keeps it. */
         (void)snprintf(verb, sizeof verb, "renew --ttl %s", clock_format_duration(span, info->ttl_ms));
-        lock_command(&command, context, verb, info->key, info->lock_id);
+        lock_format_command(&command, context, verb, info->key, info->lock_id);
         (void)printf("\nRenew it every %s:\n  %s\n", clock_format_span(span, heartbeat_ms),
                      command.failed ? "" : command.data);
         buf_release(&command);
     }
-    lock_command(&command, context, "release", info->key, info->lock_id);
+    lock_format_command(&command, context, "release", info->key, info->lock_id);
     (void)printf("\nRelease it when you are done:\n  %s\n", command.failed ? "" : command.data);
     buf_release(&command);
 }
@@ -74,7 +74,7 @@ static int say_refusal(const struct cli_context *context, const struct lock_requ
     int code = cli_error(context, err);
 
     if (err->code == BELAY_UNKNOWN) {
-        lock_command(&command, context, "acquire", request->key, request->options.lock_id);
+        lock_format_command(&command, context, "acquire", request->key, request->options.lock_id);
         cli_hint(context, "it may be yours; to find out, repeat it with the same id:");
         cli_hint(context, "%s", command.failed ? "" : command.data);
         buf_release(&command);
@@ -88,7 +88,7 @@ static int acquire(struct cli_context *context, struct lock_request *request, st
 {
     struct belay_client *client;
     struct belay_lock *lock = NULL;
-    struct waiting *waiting;
+    struct wait_display *waiting;
     char fresh_id[UUID_TEXT_SIZE];
     int code;
 
@@ -100,13 +100,13 @@ static int acquire(struct cli_context *context, struct lock_request *request, st
         uuid_make_at(clock_unix_ms(), fresh_id)) {
         request->options.lock_id = fresh_id;
     }
-    waiting = waiting_new(context, request->key);
+    waiting = wait_display_new(context, request->key);
     request->options.durable = true;
-    request->options.on_waiting = waiting_show;
+    request->options.on_waiting = wait_display_update;
     request->options.context = waiting;
     request->options.cancel = cli_cancel(context);
     (void)belay_lock_acquire(client, request->key, &request->options, &lock, err);
-    waiting_free(waiting);
+    wait_display_free(waiting);
     if (lock == NULL) {
         return say_refusal(context, request, err);
     }

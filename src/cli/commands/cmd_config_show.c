@@ -1,12 +1,12 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
-#include "cli/core/listing.h"
+#include "cli/core/cli_list.h"
 #include "json/json_write.h"
 
-static const struct table_column columns[] = { { "NAME", 0 }, { "VALUE", 20 }, { "ORIGIN", 20 } };
-static const struct listing_kind settings = { "settings", columns, sizeof columns / sizeof columns[0],
-                                              false };
+static const struct text_column columns[] = { { "NAME", 0 }, { "VALUE", 20 }, { "ORIGIN", 20 } };
+static const struct cli_list_kind settings = { "settings", columns, sizeof columns / sizeof columns[0],
+                                               false };
 
 /*
  * A flag beats the environment and the file, which are all that the library
@@ -36,28 +36,28 @@ static bool setting_in_force(const struct cli_context *context, const struct bel
 
 static int show(const struct cli_context *context, const struct belay_config *config, struct belay_error *err)
 {
-    struct listing listing;
+    struct cli_list list;
     struct belay_setting setting = { 0 };
-    int status = listing_begin(&listing, &settings, context);
+    int status = cli_list_begin(&list, &settings, context);
 
     if (status != CLI_OK) {
         return status;
     }
     for (size_t i = 0; setting_in_force(context, config, i, &setting); i++) {
-        if (listing.form == LISTING_JSON) {
-            listing_add_json(&listing, wire_line(json_pack("{s:o,s:o,s:o}", "name", wire_text(setting.name),
-                                                           "value", wire_text(setting.value), "origin",
-                                                           wire_text(setting.origin))));
+        if (list.form == CLI_LIST_JSON) {
+            cli_list_add_json(
+                &list, wire_line(json_pack("{s:o,s:o,s:o}", "name", wire_text(setting.name), "value",
+                                           wire_text(setting.value), "origin", wire_text(setting.origin))));
         } else {
-            table_add(listing.table, setting.name);
-            table_add(listing.table, setting.value == NULL ? "-" : setting.value);
-            table_add(listing.table, setting.origin);
+            text_table_add(list.table, setting.name);
+            text_table_add(list.table, setting.value == NULL ? "-" : setting.value);
+            text_table_add(list.table, setting.origin);
         }
-        (void)listing_next(&listing);
+        (void)cli_list_next(&list);
     }
-    status = listing_end(&listing, BELAY_OK, err);
+    status = cli_list_end(&list, BELAY_OK, err);
     if (status == CLI_OK) {
-        listing_close(&listing, "");
+        cli_list_close(&list, "");
     }
     return status;
 }

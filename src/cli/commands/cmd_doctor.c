@@ -43,10 +43,10 @@ static void print_line(const struct doctor_print *print, const struct belay_find
     }
     (void)printf("%s%-7s%s  %-*s  ", print_style(colour, styles[finding->level]), words[finding->level],
                  print_style(colour, PRINT_RESET), NAME_WIDTH, finding->name);
-    print_safe(stdout, finding->text);
+    print_escaped(stdout, finding->text);
     if (finding->advice != NULL) {
         (void)fputs(" -> ", stdout);
-        print_safe(stdout, finding->advice);
+        print_escaped(stdout, finding->advice);
     }
     (void)fputc('\n', stdout);
     (void)fflush(stdout); /* the next check may take a while */

@@ -3,16 +3,16 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "cli/commands/commands.h"
-#include "cli/core/listing.h"
+#include "cli/core/cli_list.h"
 #include "cli/core/lock_options.h"
 #include "json/json_write.h"
 
-static const struct table_column columns[] = {
+static const struct text_column columns[] = {
     { "TIME", 0 }, { "EVENT", 0 }, { "HOLDER", 12 }, { "TOKEN", 0 }, { "AFTER", 0 }, { "NOTE", 8 },
 };
-static const struct listing_kind events = { "events", columns, sizeof columns / sizeof columns[0], false };
+static const struct cli_list_kind events = { "events", columns, sizeof columns / sizeof columns[0], false };
 
-static void add_row(struct table *table, const struct belay_event *event)
+static void add_row(struct text_table *table, const struct belay_event *event)
 {
     const char *name = event->locked_by_name;
     struct buf note = BUF_INIT(1 << 16);
@@ -21,49 +21,49 @@ static void add_row(struct table *table, const struct belay_event *event)
     if (name == NULL || *name == '\0') {
         name = event->locked_by == NULL ? "" : event->locked_by;
     }
-    table_add(table, clock_format_utc(text, event->at_unix_ms, false));
-    table_add(table, event->type);
-    table_add(table, name);
+    text_table_add(table, clock_format_utc(text, event->at_unix_ms, false));
+    text_table_add(table, event->type);
+    text_table_add(table, name);
     (void)snprintf(text, sizeof text, "%llu", (unsigned long long)event->token);
-    table_add(table, event->token == 0 ? "-" : text);
-    table_add(table, event->duration_ms < 0 ? "-" : clock_format_span(text, event->duration_ms));
+    text_table_add(table, event->token == 0 ? "-" : text);
+    text_table_add(table, event->duration_ms < 0 ? "-" : clock_format_span(text, event->duration_ms));
     if (event->by != NULL) {
         buf_addf(&note, "by %s%s", event->by, event->reason == NULL ? "" : ": ");
     }
     buf_adds(&note, event->reason == NULL ? "" : event->reason);
-    table_add(table, note.failed || note.data == NULL ? "" : note.data);
+    text_table_add(table, note.failed || note.data == NULL ? "" : note.data);
     buf_release(&note);
 }
 
 static bool on_event(void *context, const struct belay_event *event)
 {
-    struct listing *listing = context;
+    struct cli_list *list = context;
 
-    if (listing->form == LISTING_JSON) {
-        listing_add_json(listing, wire_line(wire_event(event)));
+    if (list->form == CLI_LIST_JSON) {
+        cli_list_add_json(list, wire_line(wire_event(event)));
     } else {
-        add_row(listing->table, event);
+        add_row(list->table, event);
     }
-    return listing_next(listing);
+    return cli_list_next(list);
 }
 
 static int print_trail(struct cli_context *context, struct belay_client *client, const char *key,
                        size_t limit, struct belay_error *err)
 {
-    struct listing listing;
-    int status = listing_begin(&listing, &events, context);
+    struct cli_list list;
+    int status = cli_list_begin(&list, &events, context);
 
     if (status == CLI_OK) {
-        status = listing_end(&listing, belay_history(client, key, limit, on_event, &listing, err), err);
+        status = cli_list_end(&list, belay_history(client, key, limit, on_event, &list, err), err);
     }
     if (status != CLI_OK) {
         return status;
     }
-    if (listing.n == 0) {
+    if (list.n == 0) {
         return cli_fail(context, BELAY_NOT_FOUND, "no history of '%s' in %s", key,
                         belay_client_store_url(client));
     }
-    listing_close(&listing, "");
+    cli_list_close(&list, "");
     return CLI_OK;
 }
 
@@ -76,7 +76,7 @@ static int exec_history(struct cli_context *context, const struct options *optio
     int code;
 
     (void)options_count(options, "limit", &limit);
-    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
+    if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
         cli_client(context, &client, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {

@@ -5,24 +5,24 @@
 #include "base/text.h"
 #include "cli/commands/cmd_list.h"
 #include "cli/commands/commands.h"
-#include "cli/core/listing.h"
+#include "cli/core/cli_list.h"
 #include "cli/core/lock_options.h"
 #include "cli/core/lock_print.h"
 #include "cli/output/print.h"
 #include "json/json_write.h"
 
 struct lock_list {
-    struct listing listing;
+    struct cli_list output;
     char *last_key; /* owned; for the cursor */
     int64_t now_unix_ms;
 };
 
-static const struct table_column columns[] = {
+static const struct text_column columns[] = {
     { "KEY", 12 }, { "HOLDER", 8 }, { "AGE", 0 }, { "EXPIRES IN", 0 }, { "STATUS", 0 }, { "WAITING", 0 },
 };
-static const struct listing_kind locks = { "locks", columns, sizeof columns / sizeof columns[0], true };
+static const struct cli_list_kind locks = { "locks", columns, sizeof columns / sizeof columns[0], true };
 
-static void add_row(struct table *table, const struct belay_info *info, int64_t now_unix_ms)
+static void add_row(struct text_table *table, const struct belay_info *info, int64_t now_unix_ms)
 {
     bool active = info->status == BELAY_STATUS_ACTIVE;
     struct buf holder = BUF_INIT(1 << 16);
@@ -32,14 +32,14 @@ static void add_row(struct table *table, const struct belay_info *info, int64_t 
     char waiting[24];
 
     print_holder_short(&holder, info);
-    lock_state(&state, info);
+    lock_format_state(&state, info);
     (void)snprintf(waiting, sizeof waiting, "%zu", info->n_waiters);
-    table_add(table, info->key);
-    table_add(table, holder.failed ? "?" : holder.data);
-    table_add(table, clock_format_span(age, (now_unix_ms - info->locked_at_unix_ms) / 1000 * 1000));
-    table_add(table, active ? clock_format_span(left, info->expires_in_ms) : "-");
-    table_add(table, state.failed ? "?" : state.data);
-    table_add(table, info->n_waiters == 0 ? "-" : waiting);
+    text_table_add(table, info->key);
+    text_table_add(table, holder.failed ? "?" : holder.data);
+    text_table_add(table, clock_format_span(age, (now_unix_ms - info->locked_at_unix_ms) / 1000 * 1000));
+    text_table_add(table, active ? clock_format_span(left, info->expires_in_ms) : "-");
+    text_table_add(table, state.failed ? "?" : state.data);
+    text_table_add(table, info->n_waiters == 0 ? "-" : waiting);
     buf_release(&holder);
     buf_release(&state);
 }
@@ -47,23 +47,23 @@ static void add_row(struct table *table, const struct belay_info *info, int64_t 
 static bool on_lock(void *context, const struct belay_info *info)
 {
     struct lock_list *list = context;
-    struct listing *listing = &list->listing;
+    struct cli_list *output = &list->output;
 
-    switch (listing->form) {
-    case LISTING_JSON:
-        listing_add_json(listing, wire_line(wire_lock(info)));
+    switch (output->form) {
+    case CLI_LIST_JSON:
+        cli_list_add_json(output, wire_line(wire_lock(info)));
         break;
-    case LISTING_NAMES:
-        listing_add_name(listing, info->key);
+    case CLI_LIST_NAMES:
+        cli_list_add_name(output, info->key);
         break;
-    case LISTING_TABLE:
-        add_row(listing->table, info, list->now_unix_ms);
+    case CLI_LIST_TABLE:
+        add_row(output->table, info, list->now_unix_ms);
         break;
     }
     free(list->last_key);
     list->last_key = strdup(info->key);
-    listing->failed = listing->failed || list->last_key == NULL;
-    return listing_next(listing);
+    output->failed = output->failed || list->last_key == NULL;
+    return cli_list_next(output);
 }
 
 static enum belay_code read_query(const struct options *options, struct belay_query *query,
@@ -97,21 +97,21 @@ static void close_json(const struct lock_list *list, bool more)
     struct buf tail = BUF_INIT(1 << 16);
 
     buf_addf(&tail, ",\"next_cursor\":%s", cursor == NULL ? "null" : cursor);
-    listing_close(&list->listing, tail.failed ? "" : tail.data);
+    cli_list_close(&list->output, tail.failed ? "" : tail.data);
     buf_release(&tail);
     free(cursor);
 }
 
 static void end_text(const struct lock_list *list, const struct belay_query *query, bool more)
 {
-    const struct cli_context *context = list->listing.context;
+    const struct cli_context *context = list->output.context;
     bool filtered = query->prefix != NULL || query->stale_only || query->status != BELAY_STATUS_NONE ||
                     query->cursor != NULL;
 
-    if (list->listing.n == 0 && filtered) {
+    if (list->output.n == 0 && filtered) {
         cli_note(context, "no such locks");
         cli_hint(context, "'belay list --all' shows all of them, released ones too");
-    } else if (list->listing.n == 0) {
+    } else if (list->output.n == 0) {
         cli_note(context, "no locks in %s", belay_client_store_url(context->client));
         cli_hint(context, "to take one: belay acquire KEY");
     }
@@ -129,10 +129,10 @@ int list_locks(struct cli_context *context, struct belay_client *client, const s
 {
     struct lock_list list = { .now_unix_ms = clock_unix_ms() };
     bool more = false;
-    int status = listing_begin(&list.listing, &locks, context);
+    int status = cli_list_begin(&list.output, &locks, context);
 
     if (status == CLI_OK) {
-        status = listing_end(&list.listing, belay_list(client, query, on_lock, &list, &more, err), err);
+        status = cli_list_end(&list.output, belay_list(client, query, on_lock, &list, &more, err), err);
     }
     if (status == CLI_OK && context->json) {
         close_json(&list, more);

@@ -7,7 +7,7 @@
 #include "cli/core/lock_print.h"
 #include "cli/output/print.h"
 
-int release_by_id(struct cli_context *context, const struct options *options)
+int release_exec(struct cli_context *context, const struct options *options)
 {
     const char *outcome = options_text(options, "outcome");
     struct belay_error err = BELAY_ERROR_INIT;
@@ -16,7 +16,7 @@ int release_by_id(struct cli_context *context, const struct options *options)
     char *key = NULL;
     int code = CLI_OK;
 
-    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
+    if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
         cli_client(context, &client, &err) != BELAY_OK ||
         belay_release(client, key, options_text(options, "id"),
                       outcome != NULL && strcmp(outcome, "failed") == 0 ? BELAY_OUTCOME_FAILED
@@ -27,7 +27,7 @@ int release_by_id(struct cli_context *context, const struct options *options)
         code = lock_print_json(context, info);
     } else if (!context->quiet && !context->json) {
         (void)fputs("Released '", stdout);
-        print_safe(stdout, key);
+        print_escaped(stdout, key);
         (void)fputs("'\n", stdout);
     }
     belay_info_free(info);
@@ -45,7 +45,7 @@ static int exec_release(struct cli_context *context, const struct options *optio
         cli_hint(context, "to end somebody else's lock: belay unlock KEY --force");
         return code;
     }
-    return release_by_id(context, options);
+    return release_exec(context, options);
 }
 
 static const struct option_def defs[] = {

@@ -4,6 +4,6 @@
 #include "cli/core/cli.h"
 
 /* Release KEY with --id and --outcome: for `release` and `locks release`. */
-int release_by_id(struct cli_context *context, const struct options *options);
+int release_exec(struct cli_context *context, const struct options *options);
 
 #endif

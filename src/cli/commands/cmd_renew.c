@@ -11,7 +11,7 @@ static void print_renewed(const struct belay_info *info)
     char at[CLOCK_TEXT_SIZE];
 
     (void)fputs("Renewed '", stdout);
-    print_safe(stdout, info->key);
+    print_escaped(stdout, info->key);
     (void)printf("': expires in %s (at %s)\n", clock_format_span(span, info->expires_in_ms),
                  clock_format_utc(at, info->expires_at_unix_ms, false));
 }
@@ -58,7 +58,7 @@ static int exec_renew(struct cli_context *context, const struct options *options
     if (!options_has(options, "id")) {
         return cli_fail(context, BELAY_INVALID, "renew needs --id: the lock id that 'belay acquire' printed");
     }
-    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
+    if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
         renew(context, options, key, &info, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else if (context->json && info != NULL) {

@@ -123,7 +123,7 @@ static void on_step(void *context, const struct belay_finding *step)
                                               "name", wire_text(step->name), "text", wire_text(step->text)));
     } else if (print->dry_run && step->level == BELAY_FINDING_OK) {
         (void)printf("%s ", step->name);
-        print_safe(stdout, step->text);
+        print_escaped(stdout, step->text);
         (void)fputc('\n', stdout);
     } else if (step->level == BELAY_FINDING_OK) {
         cli_note(print->cli, "%s %s", step->name, step->text);

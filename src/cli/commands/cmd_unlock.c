@@ -13,7 +13,7 @@
 #include "cli/output/print.h"
 
 /* Who does it, for the record: user@host, by the user id and not by what the environment says. */
-void unlock_whoami(char *out, size_t size)
+void unlock_actor(char *out, size_t size)
 {
     const struct passwd *entry = getpwuid(getuid());
     char host[128] = "localhost";
@@ -145,7 +145,7 @@ static int refuse(const struct cli_context *context, struct belay_info **info, s
     return code;
 }
 
-int unlock(struct cli_context *context, const struct options *options)
+int unlock_exec(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
@@ -155,8 +155,8 @@ int unlock(struct cli_context *context, const struct options *options)
     char *key = NULL;
     int code;
 
-    unlock_whoami(by, sizeof by);
-    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
+    unlock_actor(by, sizeof by);
+    if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
         cli_client(context, &client, &err) != BELAY_OK ||
         unlock_find_held(client, key, &info, &err) != BELAY_OK ||
         may_go_on(context, options, info, &err) != BELAY_OK ||
@@ -207,7 +207,7 @@ const struct cli_command cmd_unlock = {
     .examples = { { "belay unlock deploy-api-prod --force --reason 'runner was deleted'",
                     "show the holder, ask, and end its lock" },
                   { "belay unlock --stack shop --environment prod --force --yes", "in a script" } },
-    .exec = unlock,
+    .exec = unlock_exec,
 };
 
 static const struct option_def locks_release_defs[] = {
@@ -225,7 +225,7 @@ static int exec_locks_release(struct cli_context *context, const struct options 
     if (options_has(options, "id") && options_has(options, "force")) {
         return cli_fail(context, BELAY_INVALID, "--id and --force contradict each other: give one of them");
     }
-    return options_has(options, "id") ? release_by_id(context, options) : unlock(context, options);
+    return options_has(options, "id") ? release_exec(context, options) : unlock_exec(context, options);
 }
 
 const struct cli_command cmd_locks_release = {

@@ -2,30 +2,30 @@
 
 #include "cli/commands/commands.h"
 #include "cli/core/lock_options.h"
-#include "cli/core/waiting.h"
+#include "cli/core/wait_display.h"
 
 static int exec_wait(struct cli_context *context, const struct options *options)
 {
     struct belay_lock_options wait = BELAY_LOCK_OPTIONS_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
-    struct waiting *waiting = NULL;
+    struct wait_display *waiting = NULL;
     char *key = NULL;
     enum belay_code code;
 
     wait.wait_ms = BELAY_WAIT_FOREVER;
     (void)options_duration(options, "wait", &wait.wait_ms);
-    code = key_from_line(context, options, 0, &key, &err);
+    code = read_key_argument(context, options, 0, &key, &err);
     if (code == BELAY_OK) {
         code = cli_client(context, &client, &err);
     }
     if (code == BELAY_OK) {
-        waiting = waiting_new(context, key);
-        wait.on_waiting = waiting_show;
+        waiting = wait_display_new(context, key);
+        wait.on_waiting = wait_display_update;
         wait.context = waiting;
         wait.cancel = cli_cancel(context);
         code = belay_wait_until_free(client, key, &wait, &err);
-        waiting_free(waiting);
+        wait_display_free(waiting);
     }
     if (code == BELAY_OK) {
         cli_note(context, "lock '%s' is free", key);

@@ -138,7 +138,7 @@ int cli_signal(void)
     return caught_signal;
 }
 
-void cli_uncancel(struct cli_context *context)
+void cli_restore_signals(struct cli_context *context)
 {
     if (context->cancel == NULL) {
         return;
@@ -166,7 +166,7 @@ int cli_exit_code(enum belay_code code)
     case BELAY_NOT_PERMITTED:
         return CLI_DENIED;
     case BELAY_NOT_FOUND:
-        return CLI_NO_SUCH;
+        return CLI_NOT_FOUND;
     case BELAY_INVALID:
         return CLI_USAGE;
     case BELAY_BAD_CONTENT:
@@ -196,7 +196,7 @@ static void say(const char *style, const char *lead, const char *text)
 
     buf_adds(&line, lead);
     buf_adds(&line, style);
-    print_escape(&line, text);
+    escape_text(&line, text);
     buf_adds(&line, *style == '\0' ? "\n" : "\033[0m\n");
     (void)fputs(line.failed ? "belay: out of memory\n" : line.data, stderr);
     buf_release(&line);

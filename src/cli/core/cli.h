@@ -20,7 +20,7 @@ enum cli_exit {
     CLI_OK = 0,
     CLI_USAGE = 64,
     CLI_DATA = 65,
-    CLI_NO_SUCH = 66,
+    CLI_NOT_FOUND = 66,
     CLI_UNREACHABLE = 69,
     CLI_BUG = 70,
     CLI_UNKNOWN = 74, /* it may have happened; also: standard output could not be written */
@@ -100,7 +100,7 @@ struct belay_cancel *cli_cancel(struct cli_context *context);
 /* The signal that did; 0: none. */
 int cli_signal(void);
 /* Put the signals back as they were before cli_cancel(). */
-void cli_uncancel(struct cli_context *context);
+void cli_restore_signals(struct cli_context *context);
 
 /* Close the client, if there is one; with --verbose, say which server it went through. */
 void cli_close(struct cli_context *context);

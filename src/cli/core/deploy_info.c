@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "cli/core/lock_options.h"
 
-static const struct option_def about_defs[] = {
+static const struct option_def deploy_info_defs[] = {
     { .name = "deployment-id",
       .kind = OPTION_TEXT,
       .value = "ID",
@@ -36,13 +36,13 @@ static const struct option_def about_defs[] = {
       .help = "the version that is deployed, such as v1.2.3" },
     { .name = NULL },
 };
-const struct option_group about_group = { "What is recorded", about_defs };
+const struct option_group deploy_info_group = { "What is recorded", deploy_info_defs };
 
 static const char *env(const char *name)
 {
     const char *value = getenv(name);
 
-    return value == NULL || *value == '\0' || !text_is_clean(value, ABOUT_TEXT_SIZE - 1) ? NULL : value;
+    return value == NULL || *value == '\0' || !text_is_clean(value, DEPLOY_TEXT_SIZE - 1) ? NULL : value;
 }
 
 static const char *first(const char *a, const char *b)
@@ -110,11 +110,11 @@ static void name_run(const struct ci *ci, const char *run, char *out, size_t siz
     (void)snprintf(out, size, "%s%s%s", is_named ? "" : ci->run_words, is_named ? "" : "-", run);
 }
 
-char *about_ci_owner(void)
+char *deploy_info_ci_owner(void)
 {
     const struct ci *ci = find_ci();
     const char *run = ci == NULL ? NULL : env(ci->run);
-    char owner[2 * ABOUT_TEXT_SIZE];
+    char owner[2 * DEPLOY_TEXT_SIZE];
 
     if (run == NULL) {
         return NULL;
@@ -133,23 +133,23 @@ static const char *first_set(const char *const *names, size_t n)
     return NULL;
 }
 
-static void read_ci(struct about *about, const struct ci *ci)
+static void read_ci(struct deploy_info *info, const struct ci *ci)
 {
     const char *run = env(ci->run);
     const char *branch = first_set(ci->branch, 3);
 
-    about->ci_system = ci->name;
-    about->ci_run_id = run;
-    about->deployment.git_commit = env(ci->commit);
+    info->ci_system = ci->name;
+    info->ci_run_id = run;
+    info->deployment.git_commit = env(ci->commit);
     if (branch != NULL) {
         branch += text_has_prefix(branch, "refs/heads/") ? strlen("refs/heads/")
                   : text_has_prefix(branch, "origin/")   ? strlen("origin/")
                                                          : 0;
     }
-    about->deployment.git_branch = branch;
-    about->deployment.user = first_set(ci->user, 2);
+    info->deployment.git_branch = branch;
+    info->deployment.user = first_set(ci->user, 2);
     if (run != NULL) {
-        name_run(ci, run, about->triggered_by, sizeof about->triggered_by);
+        name_run(ci, run, info->triggered_by, sizeof info->triggered_by);
     }
 }
 
@@ -190,115 +190,116 @@ static bool ask_git(char *out, size_t size)
     return status == 0 && len > 0;
 }
 
-static void read_git(struct about *about)
+static void read_git(struct deploy_info *info)
 {
     char *branch;
 
-    if (!ask_git(about->git, sizeof about->git)) {
+    if (!ask_git(info->git, sizeof info->git)) {
         return;
     }
-    branch = strchr(about->git, '\n');
+    branch = strchr(info->git, '\n');
     if (branch != NULL) {
         *branch++ = '\0';
         branch[strcspn(branch, "\n")] = '\0';
     }
-    if (text_is_clean(about->git, sizeof about->git)) {
-        about->deployment.git_commit = first(about->deployment.git_commit, about->git);
+    if (text_is_clean(info->git, sizeof info->git)) {
+        info->deployment.git_commit = first(info->deployment.git_commit, info->git);
     }
     /* "HEAD" means that no branch is checked out. */
-    if (branch != NULL && strcmp(branch, "HEAD") != 0 && text_is_clean(branch, sizeof about->git)) {
-        about->deployment.git_branch = first(about->deployment.git_branch, branch);
+    if (branch != NULL && strcmp(branch, "HEAD") != 0 && text_is_clean(branch, sizeof info->git)) {
+        info->deployment.git_branch = first(info->deployment.git_branch, branch);
     }
 }
 
 /* ---- all of it -------------------------------------------------------------------- */
 
-static void read_self(struct about *about)
+static void read_self(struct deploy_info *info)
 {
     const struct passwd *entry = getpwuid(getuid());
 
-    (void)gethostname(about->host, sizeof about->host - 1);
-    (void)snprintf(about->pid, sizeof about->pid, "%ld", (long)getpid());
+    (void)gethostname(info->host, sizeof info->host - 1);
+    (void)snprintf(info->pid, sizeof info->pid, "%ld", (long)getpid());
     if (entry != NULL) {
-        (void)snprintf(about->user, sizeof about->user, "%s", entry->pw_name);
+        (void)snprintf(info->user, sizeof info->user, "%s", entry->pw_name);
     } else {
-        (void)snprintf(about->user, sizeof about->user, "uid %lu", (unsigned long)getuid());
+        (void)snprintf(info->user, sizeof info->user, "uid %lu", (unsigned long)getuid());
     }
 }
 
-static enum belay_code read_options(const struct options *options, struct about *about,
+static enum belay_code read_options(const struct options *options, struct deploy_info *info,
                                     struct belay_error *err)
 {
     static const char *const names[] = { "deployment-id", "triggered-by", "user",
                                          "git-commit",    "git-branch",   "release" };
-    struct belay_deployment *said = &about->said;
-    const char **says[] = { &said->deployment_id, &said->triggered_by, &said->user,
-                            &said->git_commit,    &said->git_branch,   &said->version };
-    const char **fields[] = { &about->deployment.deployment_id, &about->deployment.triggered_by,
-                              &about->deployment.user,          &about->deployment.git_commit,
-                              &about->deployment.git_branch,    &about->deployment.version };
+    struct belay_deployment *given = &info->given;
+    const char **given_fields[] = { &given->deployment_id, &given->triggered_by, &given->user,
+                                    &given->git_commit,    &given->git_branch,   &given->version };
+    const char **fields[] = { &info->deployment.deployment_id, &info->deployment.triggered_by,
+                              &info->deployment.user,          &info->deployment.git_commit,
+                              &info->deployment.git_branch,    &info->deployment.version };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *given = options_text(options, names[i]);
+        const char *text = options_text(options, names[i]);
 
-        if (given != NULL && !text_is_clean(given, ABOUT_TEXT_SIZE - 1)) {
+        if (text != NULL && !text_is_clean(text, DEPLOY_TEXT_SIZE - 1)) {
             return error_set(err, BELAY_INVALID, "--%s '%.100s' is empty, too long, or no clean UTF-8",
-                             names[i], given);
+                             names[i], text);
         }
-        if (given != NULL) {
-            *fields[i] = *says[i] = given;
+        if (text != NULL) {
+            *fields[i] = *given_fields[i] = text;
         }
     }
     return BELAY_OK;
 }
 
-static void add_meta(struct about *about, const char *name, const char *value)
+static void add_meta(struct deploy_info *info, const char *name, const char *value)
 {
-    if (value != NULL && *value != '\0' && about->n_meta < ABOUT_META_MAX) {
-        about->meta[about->n_meta++] = (struct belay_meta){ name, value };
+    if (value != NULL && *value != '\0' && info->n_meta < DEPLOY_META_MAX) {
+        info->meta[info->n_meta++] = (struct belay_meta){ name, value };
     }
 }
 
-enum belay_code about_read(const struct options *options, struct about *about, struct belay_error *err)
+enum belay_code deploy_info_read(const struct options *options, struct deploy_info *info,
+                                 struct belay_error *err)
 {
-    struct belay_deployment *deployment = &about->deployment;
+    struct belay_deployment *deployment = &info->deployment;
     char id[UUID_TEXT_SIZE];
     enum belay_code code;
 
-    *about = (struct about){ .n_meta = 0 };
-    deployment->duration_ms = about->said.duration_ms = -1;
+    *info = (struct deploy_info){ .n_meta = 0 };
+    deployment->duration_ms = info->given.duration_ms = -1;
     if (find_ci() != NULL) {
-        read_ci(about, find_ci());
+        read_ci(info, find_ci());
     }
-    read_self(about);
-    code = read_options(options, about, err);
+    read_self(info);
+    code = read_options(options, info, err);
     if (code != BELAY_OK) {
         return code;
     }
     if (deployment->git_commit == NULL) {
-        read_git(about);
+        read_git(info);
     }
-    deployment->user = first(deployment->user, about->user);
-    if (about->triggered_by[0] == '\0') {
-        (void)snprintf(about->triggered_by, sizeof about->triggered_by, "%.140s@%.140s", about->user,
-                       about->host);
+    deployment->user = first(deployment->user, info->user);
+    if (info->triggered_by[0] == '\0') {
+        (void)snprintf(info->triggered_by, sizeof info->triggered_by, "%.140s@%.140s", info->user,
+                       info->host);
     }
-    deployment->triggered_by = first(deployment->triggered_by, about->triggered_by);
+    deployment->triggered_by = first(deployment->triggered_by, info->triggered_by);
     if (deployment->deployment_id == NULL) {
         if (!uuid_make(id)) {
             return error_set(err, BELAY_BUG, "the system gives no random bytes");
         }
-        (void)snprintf(about->deployment_id, sizeof about->deployment_id, "dep-%.8s%.4s", id, id + 9);
-        deployment->deployment_id = about->deployment_id;
+        (void)snprintf(info->deployment_id, sizeof info->deployment_id, "dep-%.8s%.4s", id, id + 9);
+        deployment->deployment_id = info->deployment_id;
     }
-    add_meta(about, "user", deployment->user);
-    add_meta(about, "ci_system", about->ci_system);
-    add_meta(about, "ci_run_id", about->ci_run_id);
-    add_meta(about, "deployment_id", deployment->deployment_id);
-    add_meta(about, "git_commit", deployment->git_commit);
-    add_meta(about, "git_branch", deployment->git_branch);
-    add_meta(about, "hostname", about->host);
-    add_meta(about, "pid", about->pid);
+    add_meta(info, "user", deployment->user);
+    add_meta(info, "ci_system", info->ci_system);
+    add_meta(info, "ci_run_id", info->ci_run_id);
+    add_meta(info, "deployment_id", deployment->deployment_id);
+    add_meta(info, "git_commit", deployment->git_commit);
+    add_meta(info, "git_branch", deployment->git_branch);
+    add_meta(info, "hostname", info->host);
+    add_meta(info, "pid", info->pid);
     return BELAY_OK;
 }
 
@@ -312,24 +313,25 @@ static bool has_meta(const struct lock_request *request, const char *name)
     return false;
 }
 
-enum belay_code about_add(const struct about *about, struct lock_request *request, struct belay_error *err)
+enum belay_code deploy_info_add(const struct deploy_info *info, struct lock_request *request,
+                                struct belay_error *err)
 {
     struct belay_lock_options *options = &request->options;
     struct belay_meta *meta =
-        realloc(request->meta, (options->n_metadata + about->n_meta + 1) * sizeof *request->meta);
+        realloc(request->meta, (options->n_metadata + info->n_meta + 1) * sizeof *request->meta);
 
     if (meta == NULL) {
         return error_no_memory(err);
     }
     request->meta = meta;
     options->metadata = meta;
-    for (size_t i = 0; i < about->n_meta && options->n_metadata + 1 < BELAY_META_MAX; i++) {
-        if (!has_meta(request, about->meta[i].name)) {
-            meta[options->n_metadata++] = about->meta[i];
+    for (size_t i = 0; i < info->n_meta && options->n_metadata + 1 < BELAY_META_MAX; i++) {
+        if (!has_meta(request, info->meta[i].name)) {
+            meta[options->n_metadata++] = info->meta[i];
         }
     }
     if (options->owner_name == NULL) {
-        options->owner_name = about->deployment.triggered_by;
+        options->owner_name = info->deployment.triggered_by;
     }
     return BELAY_OK;
 }

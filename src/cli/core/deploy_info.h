@@ -5,34 +5,36 @@
 #include "belay/state.h"
 #include "cli/core/cli.h"
 
-extern const struct option_group about_group; /* --deployment-id, --git-commit, ... */
+extern const struct option_group deploy_info_group; /* --deployment-id, --git-commit, ... */
 
-enum { ABOUT_META_MAX = 9, ABOUT_TEXT_SIZE = 300 };
+enum { DEPLOY_META_MAX = 9, DEPLOY_TEXT_SIZE = 300 };
 
 /* Not to be copied: it points into itself. */
-struct about {
+struct deploy_info {
     struct belay_deployment deployment; /* all of it */
-    struct belay_deployment said;       /* what the options say, and nothing else */
+    struct belay_deployment given;      /* what the options say, and nothing else */
     const char *ci_system;              /* NULL: none */
     const char *ci_run_id;
-    struct belay_meta meta[ABOUT_META_MAX]; /* for the lock (S4.4) */
+    struct belay_meta meta[DEPLOY_META_MAX]; /* for the lock (S4.4) */
     size_t n_meta;
     char deployment_id[64];
-    char triggered_by[ABOUT_TEXT_SIZE];
-    char git[ABOUT_TEXT_SIZE]; /* what git says */
-    char branch[ABOUT_TEXT_SIZE];
-    char user[ABOUT_TEXT_SIZE];
-    char host[ABOUT_TEXT_SIZE];
+    char triggered_by[DEPLOY_TEXT_SIZE];
+    char git[DEPLOY_TEXT_SIZE]; /* what git says */
+    char branch[DEPLOY_TEXT_SIZE];
+    char user[DEPLOY_TEXT_SIZE];
+    char host[DEPLOY_TEXT_SIZE];
     char pid[24];
 };
 
 /* "github-actions-run-12345", for the owner of a lock; the caller frees. NULL: no CI system runs us. */
-char *about_ci_owner(void);
+char *deploy_info_ci_owner(void);
 
 /* Add to what was asked for the metadata that was not given, and the owner's name. */
 struct lock_request;
-enum belay_code about_add(const struct about *about, struct lock_request *request, struct belay_error *err);
+enum belay_code deploy_info_add(const struct deploy_info *info, struct lock_request *request,
+                                struct belay_error *err);
 
-enum belay_code about_read(const struct options *options, struct about *about, struct belay_error *err);
+enum belay_code deploy_info_read(const struct options *options, struct deploy_info *info,
+                                 struct belay_error *err);
 
 #endif

@@ -95,8 +95,8 @@ static const char *first_part(const struct belay_key_parts *parts)
                                         : NULL;
 }
 
-enum belay_code key_from_line(struct cli_context *context, const struct options *options, size_t i,
-                              char **out_key, struct belay_error *err)
+enum belay_code read_key_argument(struct cli_context *context, const struct options *options, size_t i,
+                                  char **out_key, struct belay_error *err)
 {
     struct belay_key_parts parts = read_parts(options);
     const char *part = first_part(&parts);
@@ -242,7 +242,7 @@ static enum belay_code check_request(const struct options *options, const struct
 static void default_owner(const struct options *options, struct lock_request *request)
 {
     if (request->options.owner == NULL && !request->options.reentrant && !options_has(options, "adopt")) {
-        request->ci_owner = about_ci_owner();
+        request->ci_owner = deploy_info_ci_owner();
         request->options.owner = request->ci_owner;
     }
 }
@@ -254,7 +254,7 @@ enum belay_code lock_request_read_at(struct cli_context *context, const struct o
     enum belay_code code;
     int64_t profile_ttl_ms;
 
-    code = key_from_line(context, options, i, &request.key, err);
+    code = read_key_argument(context, options, i, &request.key, err);
     if (code == BELAY_OK) {
         code = read_profile(context, options, request.key, &request.options, err);
     }

@@ -19,8 +19,8 @@ extern const struct option_group prefix_group; /* PREFIX_OPTION alone */
  * The key that args[i] or --stack, --environment, --service, --component and
  * --profile name. BELAY_INVALID if it is neither, or both. The caller frees it.
  */
-enum belay_code key_from_line(struct cli_context *context, const struct options *options, size_t i,
-                              char **out_key, struct belay_error *err);
+enum belay_code read_key_argument(struct cli_context *context, const struct options *options, size_t i,
+                                  char **out_key, struct belay_error *err);
 
 struct lock_request {
     char *key; /* owned */

@@ -11,7 +11,7 @@ int lock_print_json(const struct cli_context *context, const struct belay_info *
     return cli_print_line(context, wire_line(wire_lock(info)));
 }
 
-void lock_state(struct buf *out, const struct belay_info *info)
+void lock_format_state(struct buf *out, const struct belay_info *info)
 {
     const char *outcome = belay_outcome_name(info->outcome);
 
@@ -28,7 +28,7 @@ void lock_state(struct buf *out, const struct belay_info *info)
 static void print_line(const char *name, const char *text)
 {
     (void)printf("  %-12s", name);
-    print_safe(stdout, text);
+    print_escaped(stdout, text);
     (void)putchar('\n');
 }
 
@@ -57,7 +57,7 @@ static void print_status(const struct cli_context *context, const struct belay_i
 {
     struct buf state = BUF_INIT(256);
 
-    lock_state(&state, info);
+    lock_format_state(&state, info);
     if (info->is_stale && info->status == BELAY_STATUS_ACTIVE) {
         (void)printf("  %-12s%s⚠ STALE%s: its holder has missed its heartbeats\n",
                      "Status:", print_style(context->color_out, "yellow"),
@@ -76,11 +76,11 @@ static void print_waiters(const struct belay_info *info, int64_t now)
         char span[CLOCK_TEXT_SIZE];
 
         (void)printf("  %-12s%zu. ", i == 0 ? "Waiting:" : "", i + 1);
-        print_safe(stdout, name);
+        print_escaped(stdout, name);
         (void)printf(", for %s", clock_format_span(span, (now - waiter->since_unix_ms) / 1000 * 1000));
         if (strcmp(waiter->key, info->key) != 0) {
             (void)fputs(", for '", stdout);
-            print_safe(stdout, waiter->key);
+            print_escaped(stdout, waiter->key);
             (void)putchar('\'');
         }
         (void)putchar('\n');
@@ -93,7 +93,7 @@ void lock_print_card(const struct cli_context *context, const struct belay_info 
     int64_t now = clock_unix_ms();
 
     (void)fputs(print_style(context->color_out, "bold"), stdout);
-    print_safe(stdout, info->key);
+    print_escaped(stdout, info->key);
     (void)printf("%s\n", print_style(context->color_out, PRINT_RESET));
     print_status(context, info);
     print_holder(&holder, info);
@@ -107,9 +107,9 @@ void lock_print_card(const struct cli_context *context, const struct belay_info 
     }
     for (size_t i = 0; i < info->n_metadata; i++) {
         (void)printf("  %-12s", i == 0 ? "Metadata:" : "");
-        print_safe(stdout, info->metadata[i].name);
+        print_escaped(stdout, info->metadata[i].name);
         (void)putchar('=');
-        print_safe(stdout, info->metadata[i].value);
+        print_escaped(stdout, info->metadata[i].value);
         (void)putchar('\n');
     }
     print_waiters(info, now);
@@ -135,8 +135,8 @@ void shell_quote(struct buf *out, const char *text)
     buf_adds(out, "'");
 }
 
-void lock_command(struct buf *out, const struct cli_context *context, const char *verb, const char *key,
-                  const char *lock_id)
+void lock_format_command(struct buf *out, const struct cli_context *context, const char *verb,
+                         const char *key, const char *lock_id)
 {
     buf_addf(out, "belay %s ", verb);
     if (context->store_url != NULL) {

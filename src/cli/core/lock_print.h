@@ -12,13 +12,13 @@ int lock_print_json(const struct cli_context *context, const struct belay_info *
 void lock_print_card(const struct cli_context *context, const struct belay_info *info);
 
 /* "active", "stale", "expired", "released: failed". */
-void lock_state(struct buf *out, const struct belay_info *info);
+void lock_format_state(struct buf *out, const struct belay_info *info);
 
 /* `text` so that a shell reads it as one word. */
 void shell_quote(struct buf *out, const char *text);
 
 /* "belay VERB [--store URL] KEY --id ID", to be typed as it stands. */
-void lock_command(struct buf *out, const struct cli_context *context, const char *verb, const char *key,
-                  const char *lock_id);
+void lock_format_command(struct buf *out, const struct cli_context *context, const char *verb,
+                         const char *key, const char *lock_id);
 
 #endif

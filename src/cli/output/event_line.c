@@ -16,11 +16,11 @@ static void add_details(struct buf *line, const struct belay_event *event)
     }
     if (event->by != NULL) {
         buf_adds(line, ", by ");
-        print_escape(line, event->by);
+        escape_text(line, event->by);
     }
     if (event->reason != NULL) {
         buf_adds(line, ": ");
-        print_escape(line, event->reason);
+        escape_text(line, event->reason);
     }
 }
 
@@ -40,15 +40,15 @@ void event_line(FILE *file, const struct belay_event *event, bool json, bool col
     buf_addf(&line, "%s %s", clock_format_utc(at, event->at_unix_ms, true),
              print_style(color && event->level == BELAY_LEVEL_WARNING, "yellow"));
     type_from = line.len;
-    print_escape(&line, event->type); /* a server's word, as the rest */
+    escape_text(&line, event->type); /* a server's word, as the rest */
     buf_addf(&line, "%*s%s ",
              line.len - type_from < TYPE_WIDTH ? (int)(TYPE_WIDTH - (line.len - type_from)) : 0, "",
              print_style(color && event->level == BELAY_LEVEL_WARNING, PRINT_RESET));
-    print_escape(&line, event->key);
+    escape_text(&line, event->key);
     buf_adds(&line, " ");
-    print_escape(&line, event->locked_by_name == NULL || *event->locked_by_name == '\0'
-                            ? (event->locked_by == NULL ? "" : event->locked_by)
-                            : event->locked_by_name);
+    escape_text(&line, event->locked_by_name == NULL || *event->locked_by_name == '\0'
+                           ? (event->locked_by == NULL ? "" : event->locked_by)
+                           : event->locked_by_name);
     add_details(&line, event);
     (void)fprintf(file, "%s\n", line.failed ? "?" : line.data);
     buf_release(&line);

@@ -9,7 +9,7 @@
 
 #include "base/utf8.h"
 
-void print_escape(struct buf *out, const char *text)
+void escape_text(struct buf *out, const char *text)
 {
     buf_add(out, "", 0); /* of nothing it makes "", not NULL */
     while (*text != '\0') {
@@ -28,11 +28,11 @@ void print_escape(struct buf *out, const char *text)
     }
 }
 
-void print_safe(FILE *file, const char *text)
+void print_escaped(FILE *file, const char *text)
 {
     struct buf line = BUF_INIT((size_t)1 << 24);
 
-    print_escape(&line, text);
+    escape_text(&line, text);
     (void)fputs(line.failed ? "?" : line.data == NULL ? "" : line.data, file);
     buf_release(&line);
 }
@@ -78,11 +78,11 @@ static size_t fit(const char *text, size_t columns, size_t *out_width)
 void print_field(const char *name, const char *value)
 {
     (void)printf("%-14s", name);
-    print_safe(stdout, value == NULL ? "not known" : value);
+    print_escaped(stdout, value == NULL ? "not known" : value);
     (void)fputc('\n', stdout);
 }
 
-size_t print_width(const char *text)
+size_t text_width(const char *text)
 {
     size_t width;
 
@@ -90,11 +90,11 @@ size_t print_width(const char *text)
     return width;
 }
 
-void print_cut(struct buf *out, const char *text, size_t columns)
+void truncate_text(struct buf *out, const char *text, size_t columns)
 {
     size_t width;
 
-    if (print_width(text) <= columns) {
+    if (text_width(text) <= columns) {
         buf_adds(out, text);
     } else if (columns > 0) {
         buf_add(out, text, fit(text, columns - 1, &width));
@@ -193,12 +193,12 @@ static bool owner_has_name(const struct belay_info *info)
 void print_holder(struct buf *out, const struct belay_info *info)
 {
     if (owner_has_name(info)) {
-        print_escape(out, info->locked_by);
+        escape_text(out, info->locked_by);
         return;
     }
-    print_escape(out, info->locked_by_name);
+    escape_text(out, info->locked_by_name);
     buf_adds(out, " (");
-    print_escape(out, info->locked_by);
+    escape_text(out, info->locked_by);
     buf_adds(out, ")");
 }
 
@@ -207,7 +207,7 @@ void print_holder_short(struct buf *out, const struct belay_info *info)
     bool named = info->locked_by_name != NULL && *info->locked_by_name != '\0';
 
     if (named && owner_has_name(info)) {
-        print_escape(out, info->locked_by_name);
+        escape_text(out, info->locked_by_name);
     } else {
         print_holder(out, info);
     }

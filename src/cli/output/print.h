@@ -12,17 +12,17 @@
  * Add `text` with everything that could move a cursor, reorder or hide what
  * stands on the line written as \xNN or \u{NNNN}. Bytes that are no UTF-8 too.
  */
-void print_escape(struct buf *out, const char *text);
+void escape_text(struct buf *out, const char *text);
 /* The same to a stream. */
-void print_safe(FILE *file, const char *text);
+void print_escaped(FILE *file, const char *text);
 
 /* A line of a card: "name          value"; NULL is not known. */
 void print_field(const char *name, const char *value);
 
 /* How many columns a terminal needs for `text`, which is escaped. */
-size_t print_width(const char *text);
+size_t text_width(const char *text);
 /* Add `text`, cut to `columns` with an ellipsis at its end if it is wider. */
-void print_cut(struct buf *out, const char *text, size_t columns);
+void truncate_text(struct buf *out, const char *text, size_t columns);
 
 /* The columns of the terminal behind `fd`; 0 if it is none. */
 size_t print_columns(int fd);

@@ -7,9 +7,9 @@
 
 enum { BATCH_ROWS = 256, GAP = 2 };
 
-struct table {
+struct text_table {
     FILE *file;
-    const struct table_column *columns; /* borrowed */
+    const struct text_column *columns; /* borrowed */
     size_t n_columns;
     size_t width;
     bool bold;
@@ -20,32 +20,32 @@ struct table {
     size_t *widths; /* owned; of the batches so far, so that a later one does not jump back */
 };
 
-struct table *table_new(FILE *file, const struct table_column *columns, size_t n_columns, size_t width,
-                        bool bold_titles)
+struct text_table *text_table_new(FILE *file, const struct text_column *columns, size_t n_columns,
+                                  size_t width, bool bold_titles)
 {
-    struct table *table = calloc(1, sizeof *table);
+    struct text_table *table = calloc(1, sizeof *table);
 
     if (table == NULL) {
         return NULL;
     }
-    *table = (struct table){ .file = file, .columns = columns, .n_columns = n_columns, .width = width };
+    *table = (struct text_table){ .file = file, .columns = columns, .n_columns = n_columns, .width = width };
     table->bold = bold_titles;
     table->cells = calloc(BATCH_ROWS * n_columns, sizeof *table->cells);
     table->widths = calloc(n_columns, sizeof *table->widths);
     if (table->cells == NULL || table->widths == NULL) {
-        (void)table_finish(table);
+        (void)text_table_finish(table);
         return NULL;
     }
     for (size_t i = 0; i < n_columns; i++) {
-        table->widths[i] = print_width(columns[i].title);
+        table->widths[i] = text_width(columns[i].title);
     }
     return table;
 }
 
-static void measure(struct table *table)
+static void measure(struct text_table *table)
 {
     for (size_t i = 0; i < table->n_cells; i++) {
-        size_t width = print_width(table->cells[i]);
+        size_t width = text_width(table->cells[i]);
         size_t *widest = &table->widths[i % table->n_columns];
 
         *widest = width > *widest ? width : *widest;
@@ -53,7 +53,7 @@ static void measure(struct table *table)
 }
 
 /* Take columns from the widest of those that may shrink, one at a time, until the row fits. */
-static void shrink(const struct table *table, size_t *widths)
+static void shrink(const struct text_table *table, size_t *widths)
 {
     size_t total = GAP * (table->n_columns - 1);
 
@@ -77,7 +77,7 @@ static void shrink(const struct table *table, size_t *widths)
     }
 }
 
-static void print_row(const struct table *table, const size_t *widths, const char *const *cells)
+static void print_row(const struct text_table *table, const size_t *widths, const char *const *cells)
 {
     struct buf line = BUF_INIT((size_t)1 << 20);
 
@@ -85,8 +85,8 @@ static void print_row(const struct table *table, const size_t *widths, const cha
         size_t before = line.len;
         size_t width;
 
-        print_cut(&line, cells[i], table->width == 0 ? SIZE_MAX / 4 : widths[i]);
-        width = line.failed || line.data == NULL ? 0 : print_width(line.data + before);
+        truncate_text(&line, cells[i], table->width == 0 ? SIZE_MAX / 4 : widths[i]);
+        width = line.failed || line.data == NULL ? 0 : text_width(line.data + before);
         if (i + 1 < table->n_columns) {
             buf_addf(&line, "%*s", (int)(widths[i] - (width < widths[i] ? width : widths[i]) + GAP), "");
         }
@@ -98,7 +98,7 @@ static void print_row(const struct table *table, const size_t *widths, const cha
     buf_release(&line);
 }
 
-static void print_titles(struct table *table, const size_t *widths)
+static void print_titles(struct text_table *table, const size_t *widths)
 {
     const char *titles[16];
 
@@ -111,7 +111,7 @@ static void print_titles(struct table *table, const size_t *widths)
     table->headed = true;
 }
 
-static void flush(struct table *table)
+static void flush(struct text_table *table)
 {
     size_t widths[16];
 
@@ -134,12 +134,12 @@ static void flush(struct table *table)
     table->n_cells = 0;
 }
 
-void table_add(struct table *table, const char *text)
+void text_table_add(struct text_table *table, const char *text)
 {
     struct buf cell = BUF_INIT((size_t)1 << 20);
     char *owned;
 
-    print_escape(&cell, text);
+    escape_text(&cell, text);
     owned = buf_take(&cell);
     if (owned == NULL) {
         buf_release(&cell);
@@ -152,7 +152,7 @@ void table_add(struct table *table, const char *text)
     }
 }
 
-bool table_finish(struct table *table)
+bool text_table_finish(struct text_table *table)
 {
     bool whole;
 

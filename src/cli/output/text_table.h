@@ -9,19 +9,19 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-struct table_column {
+struct text_column {
     const char *title;
     size_t least; /* on a terminal it may shrink to so many columns; 0: not at all */
 };
 
-struct table;
+struct text_table;
 
 /* `columns` is borrowed. `width` 0: nothing is cut. NULL if there is no memory. */
-struct table *table_new(FILE *file, const struct table_column *columns, size_t n_columns, size_t width,
-                        bool bold_titles);
+struct text_table *text_table_new(FILE *file, const struct text_column *columns, size_t n_columns,
+                                  size_t width, bool bold_titles);
 /* The next cell, row by row; escaped on the way. */
-void table_add(struct table *table, const char *text);
+void text_table_add(struct text_table *table, const char *text);
 /* Print what is held back and forget the table. False if anything was lost for want of memory. */
-bool table_finish(struct table *table);
+bool text_table_finish(struct text_table *table);
 
 #endif

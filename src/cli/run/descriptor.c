@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-int descriptor_above_standard(int fd)
+int fd_above_standard(int fd)
 {
     int copy;
 

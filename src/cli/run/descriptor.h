@@ -7,6 +7,6 @@
  * closed: what we open must not sit there, or a message would go into it.
  * Returns `fd` or a copy of it that is above 2, closed on exec; passes -1 on.
  */
-int descriptor_above_standard(int fd);
+int fd_above_standard(int fd);
 
 #endif

@@ -32,15 +32,15 @@
 
 enum { KILL_AGAIN_MIN_MS = 2, KILL_AGAIN_MAX_MS = 500 };
 
-enum state { WAITING, RUNNING, ENDING, KILLING, ENDED, OVER };
+enum guardian_state { WAITING, RUNNING, ENDING, KILLING, ENDED, OVER };
 
-struct watch {
+struct guardian_process {
     struct guardian *guardian; /* borrowed */
     struct spawn spawn;
     char *config_path; /* owned; NULL: none */
     int signals;       /* readable when a child has changed */
     int timer;
-    enum state state;
+    enum guardian_state state;
     bool belay_is_dead;
     pid_t command;         /* 0 once it is reaped: the number may be another's then */
     pid_t last_group;      /* COMMAND's, alive or not */
@@ -104,134 +104,134 @@ static void retitle(char **argv, const char *key)
     }
 }
 
-static void start_command(struct watch *watch)
+static void start_command(struct guardian_process *process)
 {
-    const struct guardian_job *job = &watch->guardian->page->job;
+    const struct guardian_job *job = &process->guardian->shared->job;
     int failure;
 
     set_environment(job);
-    failure = spawn_command(&watch->spawn, &watch->command);
+    failure = spawn_command(&process->spawn, &process->command);
     if (failure != 0) {
-        watch->status = 127 << 8;
-        watch->state = ENDED;
-        guardian_tell(watch->guardian, GUARDIAN_NOT_STARTED, failure);
+        process->status = 127 << 8;
+        process->state = ENDED;
+        guardian_send(process->guardian, GUARDIAN_NOT_STARTED, failure);
         return;
     }
-    watch->state = RUNNING;
-    watch->last_group = watch->command;
-    guardian_tell(watch->guardian, GUARDIAN_STARTED, (int)watch->command);
-    retitle(watch->spawn.argv, job->key);
+    process->state = RUNNING;
+    process->last_group = process->command;
+    guardian_send(process->guardian, GUARDIAN_STARTED, (int)process->command);
+    retitle(process->spawn.argv, job->key);
 }
 
-static void begin_ending(struct watch *watch)
+static void begin_ending(struct guardian_process *process)
 {
-    const struct guardian_page *page = watch->guardian->page;
-    int64_t deadline_ms = atomic_load(&page->deadline_boot_ms);
-    int64_t grace_ends_ms = belay_now_boot_ms() + page->job.kill_after_ms;
+    const struct guardian_shared *shared = process->guardian->shared;
+    int64_t deadline_ms = atomic_load(&shared->deadline_boot_ms);
+    int64_t grace_ends_ms = belay_now_boot_ms() + shared->job.kill_after_ms;
 
-    watch->state = ENDING;
-    watch->was_ended = true;
-    guardian_tell(watch->guardian, GUARDIAN_ENDING, 0);
-    watch->kill_at_ms = grace_ends_ms < deadline_ms ? grace_ends_ms : deadline_ms;
-    tree_signal(watch->command, SIGTERM);
-    tree_signal(watch->command, SIGCONT); /* who is stopped does not hear TERM */
+    process->state = ENDING;
+    process->was_ended = true;
+    guardian_send(process->guardian, GUARDIAN_ENDING, 0);
+    process->kill_at_ms = grace_ends_ms < deadline_ms ? grace_ends_ms : deadline_ms;
+    process_tree_signal(process->command, SIGTERM);
+    process_tree_signal(process->command, SIGCONT); /* who is stopped does not hear TERM */
 }
 
-static void kill_all(struct watch *watch)
+static void kill_all(struct guardian_process *process)
 {
-    if (watch->state != KILLING) {
-        watch->state = KILLING;
-        watch->kill_again_ms = KILL_AGAIN_MIN_MS;
-    } else if (watch->kill_again_ms < KILL_AGAIN_MAX_MS) {
-        watch->kill_again_ms *= 2;
+    if (process->state != KILLING) {
+        process->state = KILLING;
+        process->kill_again_ms = KILL_AGAIN_MIN_MS;
+    } else if (process->kill_again_ms < KILL_AGAIN_MAX_MS) {
+        process->kill_again_ms *= 2;
     }
-    watch->kill_at_ms = belay_now_boot_ms() + watch->kill_again_ms;
-    tree_signal(watch->command, SIGKILL);
+    process->kill_at_ms = belay_now_boot_ms() + process->kill_again_ms;
+    process_tree_signal(process->command, SIGKILL);
 }
 
-static void has_ended(struct watch *watch)
+static void has_ended(struct guardian_process *process)
 {
-    struct guardian *guardian = watch->guardian;
+    struct guardian *guardian = process->guardian;
 
-    if (watch->belay_is_dead) {
-        watch->state = OVER;
+    if (process->belay_is_dead) {
+        process->state = OVER;
         return;
     }
-    watch->state = ENDED;
-    guardian_tell(guardian, GUARDIAN_ENDED, watch->status);
+    process->state = ENDED;
+    guardian_send(guardian, GUARDIAN_ENDED, process->status);
 }
 
-static void on_command_changed(struct watch *watch, int status)
+static void on_command_changed(struct guardian_process *process, int status)
 {
     if (WIFSTOPPED(status)) {
-        guardian_tell(watch->guardian, GUARDIAN_STOPPED, WSTOPSIG(status));
+        guardian_send(process->guardian, GUARDIAN_STOPPED, WSTOPSIG(status));
         return;
     }
-    atomic_store(&watch->guardian->page->ended_boot_ms, belay_now_boot_ms());
-    watch->command = 0;
-    watch->status = status;
-    if (watch->state == RUNNING) {
-        has_ended(watch); /* what it left running in the background is its own affair */
+    atomic_store(&process->guardian->shared->ended_boot_ms, belay_now_boot_ms());
+    process->command = 0;
+    process->status = status;
+    if (process->state == RUNNING) {
+        has_ended(process); /* what it left running in the background is its own affair */
     }
 }
 
-static void reap(struct watch *watch)
+static void reap(struct guardian_process *process)
 {
     int status;
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
-        if (pid == watch->command) {
-            on_command_changed(watch, status);
+        if (pid == process->command) {
+            on_command_changed(process, status);
         }
     }
-    if (pid < 0 && errno == ECHILD && (watch->state == ENDING || watch->state == KILLING)) {
-        has_ended(watch);
+    if (pid < 0 && errno == ECHILD && (process->state == ENDING || process->state == KILLING)) {
+        has_ended(process);
     }
 }
 
 /* ---- belay --------------------------------------------------------------- */
 
-static void on_belay_dead(struct watch *watch)
+static void on_belay_dead(struct guardian_process *process)
 {
-    (void)close(watch->guardian->socket);
-    watch->guardian->socket = -1;
-    watch->belay_is_dead = true;
-    if (watch->state == RUNNING) {
-        begin_ending(watch);
-    } else if (watch->state == WAITING || watch->state == ENDED) {
-        watch->state = OVER;
+    (void)close(process->guardian->socket);
+    process->guardian->socket = -1;
+    process->belay_is_dead = true;
+    if (process->state == RUNNING) {
+        begin_ending(process);
+    } else if (process->state == WAITING || process->state == ENDED) {
+        process->state = OVER;
     }
 }
 
-static void on_message(struct watch *watch, const struct guardian_message *message)
+static void on_message(struct guardian_process *process, const struct guardian_message *message)
 {
-    struct guardian *guardian = watch->guardian;
+    struct guardian *guardian = process->guardian;
 
-    switch (message->word) {
-    case GUARDIAN_GO:
-        if (watch->state == WAITING) {
-            start_command(watch);
+    switch (message->type) {
+    case GUARDIAN_START:
+        if (process->state == WAITING) {
+            start_command(process);
         }
         break;
     case GUARDIAN_SIGNAL:
-        if (watch->command > 0) {
-            (void)kill(-watch->command, message->value);
+        if (process->command > 0) {
+            (void)kill(-process->command, message->value);
         }
         break;
     case GUARDIAN_CONTINUE:
-        if (watch->command > 0) {
-            terminal_pass(guardian->tty, guardian->belay_group, watch->command);
-            (void)kill(-watch->command, SIGCONT);
+        if (process->command > 0) {
+            terminal_hand_over(guardian->tty, guardian->belay_group, process->command);
+            (void)kill(-process->command, SIGCONT);
         }
         break;
     case GUARDIAN_END:
-        if (watch->state == RUNNING) {
-            begin_ending(watch);
+        if (process->state == RUNNING) {
+            begin_ending(process);
         }
         break;
     case GUARDIAN_DONE:
-        watch->state = OVER;
+        process->state = OVER;
         break;
     default:
         break;
@@ -241,95 +241,95 @@ static void on_message(struct watch *watch, const struct guardian_message *messa
 /* ---- time and the loop --------------------------------------------------- */
 
 /* When something is due, on the boot clock; INT64_MAX: never. */
-static int64_t next_due_ms(const struct watch *watch)
+static int64_t next_due_ms(const struct guardian_process *process)
 {
-    const struct guardian_page *page = watch->guardian->page;
-    int64_t deadline_ms = atomic_load(&page->deadline_boot_ms);
+    const struct guardian_shared *shared = process->guardian->shared;
+    int64_t deadline_ms = atomic_load(&shared->deadline_boot_ms);
 
-    switch (watch->state) {
+    switch (process->state) {
     case RUNNING:
-        return deadline_ms == INT64_MAX ? INT64_MAX : deadline_ms - page->job.kill_after_ms;
+        return deadline_ms == INT64_MAX ? INT64_MAX : deadline_ms - shared->job.kill_after_ms;
     case ENDING:
     case KILLING:
-        return watch->kill_at_ms;
+        return process->kill_at_ms;
     default:
         return INT64_MAX;
     }
 }
 
 /* The boot clock goes on while the machine sleeps, so a lease that ended then is noticed on waking. */
-static void set_timer(struct watch *watch, int64_t due_ms)
+static void set_timer(struct guardian_process *process, int64_t due_ms)
 {
     struct itimerspec when = { { 0, 0 }, { 0, 0 } };
 
-    if (watch->timer_ms == due_ms) {
+    if (process->timer_ms == due_ms) {
         return;
     }
-    watch->timer_ms = due_ms;
+    process->timer_ms = due_ms;
     if (due_ms != INT64_MAX) {
         due_ms = due_ms < 1 ? 1 : due_ms; /* 0 would mean never */
         when.it_value.tv_sec = due_ms / 1000;
         when.it_value.tv_nsec = due_ms % 1000 * 1000000;
     }
-    (void)timerfd_settime(watch->timer, TFD_TIMER_ABSTIME, &when, NULL);
+    (void)timerfd_settime(process->timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
-static void on_time(struct watch *watch)
+static void on_time(struct guardian_process *process)
 {
-    if (belay_now_boot_ms() < next_due_ms(watch)) {
+    if (belay_now_boot_ms() < next_due_ms(process)) {
         return; /* the lease was renewed meanwhile */
     }
-    if (watch->state == RUNNING) {
-        begin_ending(watch);
-    } else if (watch->state == ENDING || watch->state == KILLING) {
-        kill_all(watch);
+    if (process->state == RUNNING) {
+        begin_ending(process);
+    } else if (process->state == ENDING || process->state == KILLING) {
+        kill_all(process);
     }
 }
 
-static void wait_for_something(struct watch *watch)
+static void wait_for_something(struct guardian_process *process)
 {
-    struct pollfd fds[] = { { watch->guardian->socket, POLLIN, 0 },
-                            { watch->signals, POLLIN, 0 },
-                            { watch->timer, POLLIN, 0 } };
+    struct pollfd fds[] = { { process->guardian->socket, POLLIN, 0 },
+                            { process->signals, POLLIN, 0 },
+                            { process->timer, POLLIN, 0 } };
     struct guardian_message message;
     struct signalfd_siginfo info;
 
-    set_timer(watch, next_due_ms(watch));
+    set_timer(process, next_due_ms(process));
     (void)poll(fds, sizeof fds / sizeof fds[0], -1);
     if (fds[1].revents != 0) {
-        (void)!read(watch->signals, &info, sizeof info);
-        reap(watch);
+        (void)!read(process->signals, &info, sizeof info);
+        reap(process);
     }
     if (fds[0].revents != 0) {
-        if (guardian_hear(watch->guardian, &message)) {
-            on_message(watch, &message);
+        if (guardian_receive(process->guardian, &message)) {
+            on_message(process, &message);
         } else {
-            on_belay_dead(watch);
+            on_belay_dead(process);
         }
     }
-    on_time(watch);
+    on_time(process);
 }
 
-static bool watch_init(struct watch *watch, struct guardian *guardian)
+static bool process_init(struct guardian_process *process, struct guardian *guardian)
 {
     struct sigaction action = { 0 };
     sigset_t child;
 
-    *watch = (struct watch){ .guardian = guardian, .timer_ms = INT64_MAX };
+    *process = (struct guardian_process){ .guardian = guardian, .timer_ms = INT64_MAX };
     action.sa_handler = SIG_DFL; /* if it were ignored there would be nothing to reap */
-    (void)sigaction(SIGCHLD, &action, &watch->spawn.sigchld);
+    (void)sigaction(SIGCHLD, &action, &process->spawn.sigchld);
     (void)sigemptyset(&child);
     (void)sigaddset(&child, SIGCHLD);
-    watch->signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-    watch->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    return watch->signals >= 0 && watch->timer >= 0;
+    process->signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    process->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    return process->signals >= 0 && process->timer >= 0;
 }
 
 /* The lock may be had from now on, and no sooner: COMMAND is surely gone. */
-static void release_lock(const struct watch *watch)
+static void release_lock(const struct guardian_process *process)
 {
-    const struct guardian_job *job = &watch->guardian->page->job;
-    bool completed = watch->status == 0 && !watch->was_ended;
+    const struct guardian_job *job = &process->guardian->shared->job;
+    bool completed = process->status == 0 && !process->was_ended;
     char *argv[] = { "belay",
                      "release",
                      "--quiet",
@@ -337,69 +337,69 @@ static void release_lock(const struct watch *watch)
                      (char *)job->lock_id,
                      "--outcome",
                      completed ? "completed" : "failed",
-                     watch->config_path != NULL ? "--config" : "--",
-                     watch->config_path != NULL ? watch->config_path : (char *)job->key,
-                     watch->config_path != NULL ? "--" : NULL,
+                     process->config_path != NULL ? "--config" : "--",
+                     process->config_path != NULL ? process->config_path : (char *)job->key,
+                     process->config_path != NULL ? "--" : NULL,
                      (char *)job->key,
                      NULL };
 
     set_environment(job);
-    (void)sigprocmask(SIG_SETMASK, &watch->spawn.mask, NULL);
+    (void)sigprocmask(SIG_SETMASK, &process->spawn.mask, NULL);
     (void)execv("/proc/self/exe", argv);
 }
 
 _Noreturn void guardian_main(struct guardian *guardian, const struct guardian_setup *setup,
                              const sigset_t *mask)
 {
-    const struct guardian_page *page = guardian->page;
-    struct watch watch;
+    const struct guardian_shared *shared = guardian->shared;
+    struct guardian_process process;
 
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_NAME, "lease-guardian", 0, 0, 0);
-    tree_become_root();
-    if (!watch_init(&watch, guardian)) {
+    process_adopt_orphans();
+    if (!process_init(&process, guardian)) {
         _exit(1);
     }
-    watch.spawn.argv = setup->argv;
-    watch.spawn.mask = *mask;
-    watch.spawn.sigpipe = setup->old_sigpipe;
-    watch.spawn.tty = guardian->tty;
-    watch.spawn.belay_group = guardian->belay_group;
-    watch.config_path = setup->config_path == NULL ? NULL : strdup(setup->config_path);
-    watch.status = 127 << 8;
-    while (watch.state != OVER) {
-        wait_for_something(&watch);
+    process.spawn.argv = setup->argv;
+    process.spawn.mask = *mask;
+    process.spawn.sigpipe = setup->old_sigpipe;
+    process.spawn.tty = guardian->tty;
+    process.spawn.belay_group = guardian->belay_group;
+    process.config_path = setup->config_path == NULL ? NULL : strdup(setup->config_path);
+    process.status = 127 << 8;
+    while (process.state != OVER) {
+        wait_for_something(&process);
     }
-    if (watch.belay_is_dead && atomic_load(&page->has_job)) {
-        terminal_pass(guardian->tty, watch.last_group, guardian->belay_group);
-        if (page->job.release) {
-            release_lock(&watch);
+    if (process.belay_is_dead && atomic_load(&shared->has_job)) {
+        terminal_hand_over(guardian->tty, process.last_group, guardian->belay_group);
+        if (shared->job.release) {
+            release_lock(&process);
         }
     }
     _exit(0);
 }
 
-bool guardian_replace(struct guardian *guardian, pid_t command, int *out_status)
+bool guardian_take_over(struct guardian *guardian, pid_t command, int *out_status)
 {
-    struct watch watch;
+    struct guardian_process process;
 
     (void)close(guardian->socket);
     guardian->socket = -1;
-    if (!guardian->alone || !watch_init(&watch, guardian)) {
+    if (!guardian->alone || !process_init(&process, guardian)) {
         if (command > 0) {
             (void)kill(-command, SIGKILL); /* we could not tell our children from COMMAND's */
         }
         return false;
     }
-    watch.command = command;
-    watch.belay_is_dead = true; /* nobody to report to */
-    begin_ending(&watch);
-    reap(&watch);
-    while (watch.state != OVER) {
-        wait_for_something(&watch);
+    process.command = command;
+    process.belay_is_dead = true; /* nobody to report to */
+    begin_ending(&process);
+    reap(&process);
+    while (process.state != OVER) {
+        wait_for_something(&process);
     }
-    (void)close(watch.signals);
-    (void)close(watch.timer);
-    *out_status = watch.status;
-    return command > 0 && watch.command == 0;
+    (void)close(process.signals);
+    (void)close(process.timer);
+    *out_status = process.status;
+    return command > 0 && process.command == 0;
 }

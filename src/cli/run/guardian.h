@@ -25,9 +25,9 @@
 #include "belay.h"
 #include "telemetry/telemetry.h"
 
-enum guardian_word {
+enum guardian_message_type {
     /* from belay */
-    GUARDIAN_GO,       /* the job is in the page: start COMMAND */
+    GUARDIAN_START,    /* the job is in the page: start COMMAND */
     GUARDIAN_SIGNAL,   /* pass the signal `value` to COMMAND's group */
     GUARDIAN_CONTINUE, /* the lease is proved: COMMAND may go on, with the terminal if we have it */
     GUARDIAN_END,      /* the lease is lost: end COMMAND */
@@ -41,7 +41,7 @@ enum guardian_word {
 };
 
 struct guardian_message {
-    int32_t word; /* enum guardian_word */
+    int32_t type; /* enum guardian_message_type */
     int32_t value;
 };
 
@@ -61,7 +61,7 @@ struct guardian_job {
     bool release; /* ours to release should belay die: not so with a re-entered lock */
 };
 
-struct guardian_page {
+struct guardian_shared {
     _Atomic int64_t deadline_boot_ms; /* INT64_MAX: no lease */
     _Atomic int64_t ended_boot_ms;    /* when COMMAND had ended */
     atomic_bool has_job;
@@ -71,10 +71,10 @@ struct guardian_page {
 struct guardian {
     pid_t pid;
     pid_t belay_group;
-    int socket;                 /* -1: no link */
-    int tty;                    /* -1: no terminal */
-    struct guardian_page *page; /* shared with the other process */
-    bool alone;                 /* belay has no other child than this one */
+    int socket;                     /* -1: no link */
+    int tty;                        /* -1: no terminal */
+    struct guardian_shared *shared; /* shared with the other process */
+    bool alone;                     /* belay has no other child than this one */
 };
 
 struct guardian_setup {
@@ -84,29 +84,29 @@ struct guardian_setup {
 };
 
 /*
- * Start the guardian, which waits for GUARDIAN_GO. To be called before there is
+ * Start the guardian, which waits for GUARDIAN_START. To be called before there is
  * a thread or a store. False, with errno, if it cannot be started.
  */
 bool guardian_start(struct guardian *guardian, const struct guardian_setup *setup);
 
 /* May be called from any thread; never blocks. */
-void guardian_tell(const struct guardian *guardian, enum guardian_word word, int value);
+void guardian_send(const struct guardian *guardian, enum guardian_message_type type, int value);
 
 /* The next message; false if the guardian is dead. */
-bool guardian_hear(const struct guardian *guardian, struct guardian_message *out_message);
+bool guardian_receive(const struct guardian *guardian, struct guardian_message *out_message);
 
 /* Go away without a word, as if we were dead: the guardian goes on trying to end COMMAND. */
-void guardian_leave(struct guardian *guardian);
+void guardian_abandon(struct guardian *guardian);
 
 /* Let the guardian go, and wait until it is gone. */
-void guardian_finish(struct guardian *guardian);
+void guardian_stop(struct guardian *guardian);
 
 /*
  * The guardian was killed: end COMMAND in its stead. Returns when nobody is
  * left; true if COMMAND's wait status is known. `command` is 0 if nobody knows
  * whether COMMAND was started.
  */
-bool guardian_replace(struct guardian *guardian, pid_t command, int *out_status);
+bool guardian_take_over(struct guardian *guardian, pid_t command, int *out_status);
 
 /* ---- between guardian_link.c and guardian.c ----------------------------- */
 

@@ -41,24 +41,24 @@ bool guardian_start(struct guardian *guardian, const struct guardian_setup *setu
     int failure;
 
     *guardian = (struct guardian){ .socket = -1, .tty = -1 };
-    guardian->page =
-        mmap(NULL, sizeof *guardian->page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (guardian->page == MAP_FAILED) {
-        guardian->page = NULL;
+    guardian->shared =
+        mmap(NULL, sizeof *guardian->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (guardian->shared == MAP_FAILED) {
+        guardian->shared = NULL;
         return false;
     }
-    atomic_init(&guardian->page->deadline_boot_ms, INT64_MAX);
+    atomic_init(&guardian->shared->deadline_boot_ms, INT64_MAX);
     guardian->belay_group = getpgrp();
     guardian->tty = terminal_open();
     guardian->alone = has_no_children();
     if (guardian->alone) {
-        tree_become_root(); /* should the guardian die, its children come to us */
+        process_adopt_orphans(); /* should the guardian die, its children come to us */
     }
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
         return false;
     }
-    ends[0] = descriptor_above_standard(ends[0]);
-    ends[1] = descriptor_above_standard(ends[1]);
+    ends[0] = fd_above_standard(ends[0]);
+    ends[1] = fd_above_standard(ends[1]);
     if (!fork_guardian(guardian, setup, ends)) {
         failure = errno;
         (void)close(ends[0]);
@@ -71,14 +71,14 @@ bool guardian_start(struct guardian *guardian, const struct guardian_setup *setu
     return true;
 }
 
-void guardian_tell(const struct guardian *guardian, enum guardian_word word, int value)
+void guardian_send(const struct guardian *guardian, enum guardian_message_type type, int value)
 {
-    struct guardian_message message = { (int32_t)word, value };
+    struct guardian_message message = { (int32_t)type, value };
 
     (void)send(guardian->socket, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-bool guardian_hear(const struct guardian *guardian, struct guardian_message *out_message)
+bool guardian_receive(const struct guardian *guardian, struct guardian_message *out_message)
 {
     ssize_t n;
 
@@ -88,17 +88,17 @@ bool guardian_hear(const struct guardian *guardian, struct guardian_message *out
     return n == sizeof *out_message;
 }
 
-void guardian_leave(struct guardian *guardian)
+void guardian_abandon(struct guardian *guardian)
 {
     (void)close(guardian->socket);
     guardian->socket = -1;
     guardian->pid = 0;
 }
 
-void guardian_finish(struct guardian *guardian)
+void guardian_stop(struct guardian *guardian)
 {
     if (guardian->socket >= 0) {
-        guardian_tell(guardian, GUARDIAN_DONE, 0);
+        guardian_send(guardian, GUARDIAN_DONE, 0);
         (void)close(guardian->socket);
         guardian->socket = -1;
     }
@@ -111,8 +111,8 @@ void guardian_finish(struct guardian *guardian)
         (void)close(guardian->tty);
         guardian->tty = -1;
     }
-    if (guardian->page != NULL) {
-        (void)munmap(guardian->page, sizeof *guardian->page);
-        guardian->page = NULL;
+    if (guardian->shared != NULL) {
+        (void)munmap(guardian->shared, sizeof *guardian->shared);
+        guardian->shared = NULL;
     }
 }

@@ -9,7 +9,7 @@
 /* Each level holds two descriptors open; what lies deeper is met when its parents are gone. */
 enum { DEPTH_MAX = 100 };
 
-void tree_become_root(void)
+void process_adopt_orphans(void)
 {
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 }
@@ -56,7 +56,7 @@ static void signal_below(pid_t parent, pid_t but_group, int number, int depth)
     (void)closedir(threads);
 }
 
-void tree_signal(pid_t group, int number)
+void process_tree_signal(pid_t group, int number)
 {
     if (group > 0) {
         /* The kernel does this in one step: a process that forks meanwhile does not slip through. */

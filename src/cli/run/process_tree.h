@@ -11,13 +11,13 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-void tree_become_root(void);
+void process_adopt_orphans(void);
 
 /*
  * Send `number` to the process group `group`, once to each process, and to
  * every descendant outside of it. `group` 0 means descendants alone: a group
  * whose leader was reaped may be somebody else's by now.
  */
-void tree_signal(pid_t group, int number);
+void process_tree_signal(pid_t group, int number);
 
 #endif

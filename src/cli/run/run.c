@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/core/deploy_info.h"
-#include "cli/core/waiting.h"
+#include "cli/core/wait_display.h"
 #include "cli/run/run.h"
 #include "cli/run/supervise.h"
 #include "telemetry/telemetry.h"
@@ -27,14 +27,14 @@ enum {
     NOT_FOUND = 127
 };
 
-struct run {
+struct run_session {
     struct cli_context *context;
     const struct options *options;
-    const struct run_hooks *hooks; /* NULL: none */
+    const struct run_callbacks *hooks; /* NULL: none */
     struct lock_request request;
-    struct about about; /* of a stack's lock */
+    struct deploy_info deploy_info; /* of a stack's lock */
     struct guardian guardian;
-    struct waiting *waiting;
+    struct wait_display *waiting;
     struct belay_client *client; /* borrowed */
     struct belay_lock *lock;     /* owned; NULL: it runs without one */
     int64_t kill_after_ms;
@@ -64,7 +64,7 @@ static const struct option_def ending_defs[] = {
 };
 const struct option_group ending_group = { "How it ends", ending_defs };
 
-static bool is_protected(const struct run *run)
+static bool is_protected(const struct run_session *run)
 {
     return run->lock != NULL && belay_lock_is_protected(run->lock);
 }
@@ -74,7 +74,7 @@ static bool is_protected(const struct run *run)
  * may be relied upon for `lease_ms`: TERM must come well after a renewal was due, or
  * it would come to a healthy lease.
  */
-static int64_t set_times(struct run *run, int64_t ttl_ms, int64_t lease_ms, int64_t heartbeat_ms)
+static int64_t set_times(struct run_session *run, int64_t ttl_ms, int64_t lease_ms, int64_t heartbeat_ms)
 {
     int64_t spare_ms = lease_ms > heartbeat_ms ? lease_ms - heartbeat_ms : 0;
     int64_t most_ms = ttl_ms / 4 < spare_ms / 2 ? ttl_ms / 4 : spare_ms / 2;
@@ -89,7 +89,7 @@ static int64_t set_times(struct run *run, int64_t ttl_ms, int64_t lease_ms, int6
     return most_ms;
 }
 
-static enum belay_code read_times(struct run *run, struct belay_error *err)
+static enum belay_code read_times(struct run_session *run, struct belay_error *err)
 {
     struct belay_lock_options *lock = &run->request.options;
     char text[CLOCK_TEXT_SIZE];
@@ -114,7 +114,7 @@ static enum belay_code read_times(struct run *run, struct belay_error *err)
  * The same for the lease that we have: how much of a ttl may be relied upon is for the
  * store to say, and a lock that was there before (--reentrant) has a ttl of its own.
  */
-static void fit_to_lease(struct run *run)
+static void fit_to_lease(struct run_session *run)
 {
     const struct belay_info *info = belay_lock_info(run->lock);
     int64_t asked_ms = 0;
@@ -131,7 +131,7 @@ static void fit_to_lease(struct run *run)
     }
 }
 
-static enum belay_code read_options(struct run *run, struct belay_error *err)
+static enum belay_code read_options(struct run_session *run, struct belay_error *err)
 {
     const char *path = options_text(run->options, "result");
     enum belay_code code = BELAY_OK;
@@ -155,9 +155,9 @@ static enum belay_code read_options(struct run *run, struct belay_error *err)
     } else if (code == BELAY_OK && text_has_prefix(run->request.key, "stack:") &&
                !options_has(run->options, "adopt")) {
         /* What a deployment says of itself: 'belay unlock' and 'belay state locks' show it (S4.4, S4.10). */
-        code = about_read(run->options, &run->about, err);
+        code = deploy_info_read(run->options, &run->deploy_info, err);
         if (code == BELAY_OK) {
-            code = about_add(&run->about, &run->request, err);
+            code = deploy_info_add(&run->deploy_info, &run->request, err);
         }
     }
     return code;
@@ -167,20 +167,20 @@ static enum belay_code read_options(struct run *run, struct belay_error *err)
 
 static void on_waiting(void *context, const struct belay_wait_info *waiting)
 {
-    struct run *run = context;
+    struct run_session *run = context;
 
-    waiting_show(run->waiting, waiting);
+    wait_display_update(run->waiting, waiting);
 }
 
 static void on_lost(void *context, struct belay_lock *lock, const char *why)
 {
-    struct run *run = context;
+    struct run_session *run = context;
 
     (void)lock;
     (void)snprintf(run->supervise.why, sizeof run->supervise.why, "%s", why);
     run->lost_boot_ms = belay_now_boot_ms();
     atomic_store(&run->supervise.lost, true);
-    guardian_tell(&run->guardian, GUARDIAN_END, 0);
+    guardian_send(&run->guardian, GUARDIAN_END, 0);
 }
 
 /* What nobody may overlook is said with --quiet too. */
@@ -193,7 +193,7 @@ static void warn_loudly(const struct cli_context *context, const char *why, cons
 }
 
 /* The kill switch must work above all when the store does not. */
-static bool is_switched_off(struct run *run)
+static bool is_switched_off(struct run_session *run)
 {
     const struct belay_config *config;
     const char *enabled = NULL;
@@ -204,7 +204,7 @@ static bool is_switched_off(struct run *run)
     return enabled != NULL && strcmp(enabled, "false") == 0;
 }
 
-static enum belay_code acquire(struct run *run, struct belay_error *err)
+static enum belay_code acquire(struct run_session *run, struct belay_error *err)
 {
     struct belay_lock_options *options = &run->request.options;
     const char *adopt = options_text(run->options, "adopt");
@@ -229,9 +229,9 @@ static enum belay_code acquire(struct run *run, struct belay_error *err)
     if (adopt != NULL) {
         code = belay_lock_adopt(run->client, run->request.key, adopt, options, &run->lock, err);
     } else {
-        run->waiting = waiting_new(run->context, run->request.key);
+        run->waiting = wait_display_new(run->context, run->request.key);
         code = belay_lock_acquire(run->client, run->request.key, options, &run->lock, err);
-        waiting_free(run->waiting);
+        wait_display_free(run->waiting);
         run->waiting = NULL;
     }
     if (code == BELAY_OK && is_protected(run)) {
@@ -241,7 +241,7 @@ static enum belay_code acquire(struct run *run, struct belay_error *err)
 }
 
 /* What is to be done under the lock before COMMAND; it may take longer than a heartbeat. */
-static enum belay_code before_command(struct run *run, struct belay_error *err)
+static enum belay_code before_command(struct run_session *run, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
 
@@ -252,12 +252,12 @@ static enum belay_code before_command(struct run *run, struct belay_error *err)
         code = belay_lock_start_heartbeat(run->lock, err);
     }
     return code == BELAY_OK ? run->hooks->before(run->hooks->context, run->client, run->lock,
-                                                 &run->guardian.page->job, err)
+                                                 &run->guardian.shared->job, err)
                             : code;
 }
 
 /* True if COMMAND may run, with the lock or, where that was asked for, without. */
-static bool may_run(struct run *run, enum belay_code code, struct belay_error *err)
+static bool may_run(struct run_session *run, enum belay_code code, struct belay_error *err)
 {
     if (code == BELAY_OK && cli_signal() != 0) {
         (void)error_set(err, BELAY_CANCELLED, "interrupted before the command was started");
@@ -277,7 +277,7 @@ static void copy(char *to, size_t size, const char *from)
     (void)snprintf(to, size, "%s", from == NULL ? "" : from);
 }
 
-static const char *store_url(const struct run *run)
+static const char *store_url(const struct run_session *run)
 {
     const struct belay_config *config;
 
@@ -290,10 +290,10 @@ static const char *store_url(const struct run *run)
     return cli_config(run->context, &config, NULL) == BELAY_OK ? belay_config_get(config, "store") : NULL;
 }
 
-static void start_command(struct run *run)
+static void start_command(struct run_session *run)
 {
-    struct guardian_page *page = run->guardian.page;
-    struct guardian_job *job = &page->job;
+    struct guardian_shared *shared = run->guardian.shared;
+    struct guardian_job *job = &shared->job;
 
     copy(job->key, sizeof job->key, run->request.key);
     copy(job->store_url, sizeof job->store_url, store_url(run));
@@ -303,18 +303,18 @@ static void start_command(struct run *run)
         (void)telemetry_traceparent(run->context->telemetry, job->lock_id, true, job->traceparent);
         /* The outermost holder ends a lock that was re-entered. */
         job->release = !belay_lock_is_reentered(run->lock);
-        atomic_store(&page->deadline_boot_ms, belay_lock_deadline_boot_ms(run->lock));
+        atomic_store(&shared->deadline_boot_ms, belay_lock_deadline_boot_ms(run->lock));
     }
     job->kill_after_ms = run->kill_after_ms;
-    atomic_store(&page->has_job, true);
+    atomic_store(&shared->has_job, true);
     terminal_save(run->guardian.tty, &run->supervise.mode);
-    guardian_tell(&run->guardian, GUARDIAN_GO, 0);
+    guardian_send(&run->guardian, GUARDIAN_START, 0);
     if (atomic_load(&run->supervise.lost)) {
-        guardian_tell(&run->guardian, GUARDIAN_END, 0); /* the first one came before there was a command */
+        guardian_send(&run->guardian, GUARDIAN_END, 0); /* the first one came before there was a command */
     }
 }
 
-static void say_not_started(struct run *run)
+static void say_not_started(struct run_session *run)
 {
     const char *name = run->options->rest[0];
     int failure = run->supervise.failure;
@@ -331,7 +331,7 @@ static void say_not_started(struct run *run)
 }
 
 /* COMMAND's own code, before anything is known of the lease. */
-static void read_status(struct run *run)
+static void read_status(struct run_session *run)
 {
     const struct supervise *supervise = &run->supervise;
     struct run_result *result = &run->result;
@@ -357,7 +357,7 @@ static void read_status(struct run *run)
 
 /* ---- the end ---------------------------------------------------------------- */
 
-static void is_lost(struct run *run, const char *why)
+static void is_lost(struct run_session *run, const char *why)
 {
     struct run_result *result = &run->result;
 
@@ -366,10 +366,10 @@ static void is_lost(struct run *run, const char *why)
     copy(result->reason, sizeof result->reason, why);
 }
 
-static void check_lease(struct run *run)
+static void check_lease(struct run_session *run)
 {
     const struct supervise *supervise = &run->supervise;
-    int64_t ended_ms = atomic_load(&run->guardian.page->ended_boot_ms);
+    int64_t ended_ms = atomic_load(&run->guardian.shared->ended_boot_ms);
 
     /* Of a command that is not known to have ended, it cannot be said that it was before the loss. */
     if (atomic_load(&supervise->lost) && (ended_ms == 0 || run->lost_boot_ms <= ended_ms)) {
@@ -384,9 +384,9 @@ static void check_lease(struct run *run)
 }
 
 /* A lease that ended only after COMMAND had ended protected all of it; one that somebody cut short did not. */
-static void on_release_failed(struct run *run, const struct belay_error *err)
+static void on_release_failed(struct run_session *run, const struct belay_error *err)
 {
-    int64_t deadline_ms = atomic_load(&run->guardian.page->deadline_boot_ms);
+    int64_t deadline_ms = atomic_load(&run->guardian.shared->deadline_boot_ms);
     bool cut_short = err->code == BELAY_LOST && belay_now_boot_ms() < deadline_ms;
 
     if (run->result.exit_code == CLI_LOST && strcmp(run->result.result, "lost") == 0) {
@@ -400,7 +400,7 @@ static void on_release_failed(struct run *run, const struct belay_error *err)
     }
 }
 
-static void release(struct run *run)
+static void release(struct run_session *run)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     bool completed = strcmp(run->result.result, "completed") == 0;
@@ -415,7 +415,7 @@ static void release(struct run *run)
     belay_error_release(&err);
 }
 
-static void run_command(struct run *run)
+static void run_command(struct run_session *run)
 {
     start_command(run);
     run->supervise.context = run->context;
@@ -429,13 +429,13 @@ static void run_command(struct run *run)
     }
     release(run);
     if (run->supervise.end == SUPERVISE_STUCK) {
-        guardian_leave(&run->guardian);
+        guardian_abandon(&run->guardian);
     } else {
-        guardian_tell(&run->guardian, GUARDIAN_DONE, 0);
+        guardian_send(&run->guardian, GUARDIAN_DONE, 0);
     }
 }
 
-static void refuse(struct run *run, const struct belay_error *err)
+static void refuse(struct run_session *run, const struct belay_error *err)
 {
     long conflict;
 
@@ -450,7 +450,7 @@ static void refuse(struct run *run, const struct belay_error *err)
     }
 }
 
-static void write_result(struct run *run)
+static void write_result(struct run_session *run)
 {
     const char *path = options_text(run->options, "result");
     struct belay_error err = BELAY_ERROR_INIT;
@@ -465,9 +465,11 @@ static void write_result(struct run *run)
     belay_error_release(&err);
 }
 
-int run_exec(struct cli_context *context, const struct options *options, const struct run_hooks *hooks)
+int run_exec(struct cli_context *context, const struct options *options, const struct run_callbacks *hooks)
 {
-    struct run run = { .context = context, .options = options, .hooks = hooks, .request = LOCK_REQUEST_INIT };
+    struct run_session run = {
+        .context = context, .options = options, .hooks = hooks, .request = LOCK_REQUEST_INIT
+    };
     struct guardian_setup setup = { options->rest, context->config_path, context->old_sigpipe };
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code;
@@ -495,13 +497,13 @@ int run_exec(struct cli_context *context, const struct options *options, const s
     write_result(&run);
     belay_lock_free(run.lock);
     cli_close(context); /* while the guardian ends */
-    guardian_finish(&run.guardian);
+    guardian_stop(&run.guardian);
     telemetry_close(context->telemetry);
     context->telemetry = NULL;
     lock_request_release(&run.request);
     belay_error_release(&err);
-    if (run.supervise.die_of != 0 && run.result.exit_code != CLI_LOST) {
-        supervise_die_of(run.supervise.die_of);
+    if (run.supervise.die_by_signal != 0 && run.result.exit_code != CLI_LOST) {
+        supervise_die_by_signal(run.supervise.die_by_signal);
     }
     return run.result.exit_code;
 }

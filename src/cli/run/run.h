@@ -9,7 +9,7 @@
 
 extern const struct option_group ending_group; /* --kill-after, --conflict-exit-code, --result */
 
-struct run_hooks {
+struct run_callbacks {
     /* Before the lock is taken: to change what is asked for. */
     enum belay_code (*prepare)(void *context, struct lock_request *request, struct belay_error *err);
     /*
@@ -24,6 +24,6 @@ struct run_hooks {
 };
 
 /* The command after "--" of the options; `hooks` may be NULL. Returns the exit code. */
-int run_exec(struct cli_context *context, const struct options *options, const struct run_hooks *hooks);
+int run_exec(struct cli_context *context, const struct options *options, const struct run_callbacks *hooks);
 
 #endif

@@ -27,7 +27,7 @@ static void become_command(const struct spawn *spawn, bool in_foreground, pid_t 
 
 int spawn_command(const struct spawn *spawn, pid_t *out_pid)
 {
-    bool in_foreground = terminal_is_with(spawn->tty, spawn->belay_group);
+    bool in_foreground = terminal_has_group(spawn->tty, spawn->belay_group);
     pid_t guardian = getpid();
     volatile int failure = 0;
     /* vfork: nothing is copied, and when it returns here COMMAND runs or its failure is known. */
@@ -42,7 +42,7 @@ int spawn_command(const struct spawn *spawn, pid_t *out_pid)
         return errno;
     }
     if (failure != 0) {
-        terminal_pass(spawn->tty, pid, spawn->belay_group);
+        terminal_hand_over(spawn->tty, pid, spawn->belay_group);
         return failure; /* the child is reaped with all others */
     }
     *out_pid = pid;

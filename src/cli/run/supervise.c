@@ -40,7 +40,7 @@ void supervise_block_signals(void)
 
 static int64_t kill_after_ms(const struct supervise *supervise)
 {
-    return supervise->guardian->page->job.kill_after_ms;
+    return supervise->guardian->shared->job.kill_after_ms;
 }
 
 static void publish_deadline(struct supervise *supervise)
@@ -53,7 +53,7 @@ static void publish_deadline(struct supervise *supervise)
     deadline_ms = belay_lock_deadline_boot_ms(supervise->lock);
     /* Once lost it lies in the past; COMMAND has its grace from the last one that held. */
     if (deadline_ms > belay_now_boot_ms()) {
-        atomic_store(&supervise->guardian->page->deadline_boot_ms, deadline_ms);
+        atomic_store(&supervise->guardian->shared->deadline_boot_ms, deadline_ms);
     }
 }
 
@@ -101,7 +101,7 @@ static void note_stopped(const struct supervise *supervise)
     int64_t left_ms;
 
     if (supervise->lock != NULL) {
-        left_ms = atomic_load(&supervise->guardian->page->deadline_boot_ms) - belay_now_boot_ms() -
+        left_ms = atomic_load(&supervise->guardian->shared->deadline_boot_ms) - belay_now_boot_ms() -
                   kill_after_ms(supervise);
         cli_note(
             supervise->context,
@@ -116,17 +116,17 @@ static void on_command_stopped(struct supervise *supervise, int number)
     const struct guardian *guardian = supervise->guardian;
     bool wants_terminal = number == SIGTTIN || number == SIGTTOU;
 
-    if (!wants_terminal && !terminal_is_with(guardian->tty, supervise->command)) {
+    if (!wants_terminal && !terminal_has_group(guardian->tty, supervise->command)) {
         return; /* somebody paused COMMAND alone: no reason to stop a script around us, or the renewals */
     }
-    if (wants_terminal && terminal_is_with(guardian->tty, guardian->belay_group)) {
+    if (wants_terminal && terminal_has_group(guardian->tty, guardian->belay_group)) {
         /* The shell brought us to the foreground while COMMAND ran in the background. */
-        guardian_tell(guardian, GUARDIAN_CONTINUE, 0);
+        guardian_send(guardian, GUARDIAN_CONTINUE, 0);
         return;
     }
-    terminal_pass(guardian->tty, supervise->command, guardian->belay_group);
+    terminal_hand_over(guardian->tty, supervise->command, guardian->belay_group);
     if (!prove_lease(supervise)) { /* and let it last its whole length from here */
-        guardian_tell(guardian, GUARDIAN_END, 0);
+        guardian_send(guardian, GUARDIAN_END, 0);
         return;
     }
     note_stopped(supervise);
@@ -135,19 +135,19 @@ static void on_command_stopped(struct supervise *supervise, int number)
     }
     /* As the kernel treats a stopped group that nobody could continue. */
     if (wants_terminal) {
-        guardian_tell(guardian, GUARDIAN_SIGNAL, SIGHUP);
+        guardian_send(guardian, GUARDIAN_SIGNAL, SIGHUP);
     }
     if (number != SIGSTOP) {
-        guardian_tell(guardian, GUARDIAN_CONTINUE, 0);
+        guardian_send(guardian, GUARDIAN_CONTINUE, 0);
     }
 }
 
 static void on_continued(struct supervise *supervise)
 {
     if (prove_lease(supervise)) {
-        guardian_tell(supervise->guardian, GUARDIAN_CONTINUE, 0);
+        guardian_send(supervise->guardian, GUARDIAN_CONTINUE, 0);
     } else {
-        guardian_tell(supervise->guardian, GUARDIAN_END, 0);
+        guardian_send(supervise->guardian, GUARDIAN_END, 0);
     }
 }
 
@@ -163,7 +163,7 @@ static void on_signal(struct supervise *supervise, int number)
     case SIGTTOU:
         break;
     default:
-        guardian_tell(supervise->guardian, GUARDIAN_SIGNAL, number);
+        guardian_send(supervise->guardian, GUARDIAN_SIGNAL, number);
         break;
     }
 }
@@ -173,10 +173,10 @@ static void on_signal(struct supervise *supervise, int number)
 static void on_guardian_died(struct supervise *supervise)
 {
     supervise->guardian_died = true;
-    supervise->end = SUPERVISE_GONE;
+    supervise->end = SUPERVISE_STATUS_UNKNOWN;
     cli_warn(supervise->context, "the guardian process was killed: ending the command");
     /* Without STARTED there may be a COMMAND all the same: the guardian died before it could say so. */
-    if (guardian_replace(supervise->guardian, supervise->command, &supervise->status)) {
+    if (guardian_take_over(supervise->guardian, supervise->command, &supervise->status)) {
         supervise->end = SUPERVISE_ENDED;
     }
 }
@@ -196,7 +196,7 @@ static void note_ending(struct supervise *supervise)
 /* True when it is over. */
 static bool on_message(struct supervise *supervise, const struct guardian_message *message)
 {
-    switch (message->word) {
+    switch (message->type) {
     case GUARDIAN_STARTED:
         supervise->command = message->value;
         return false;
@@ -274,7 +274,7 @@ static void loop(struct supervise *supervise, int signals)
             on_signal(supervise, (int)info.ssi_signo);
         }
         if (fds[0].revents != 0) {
-            if (!guardian_hear(supervise->guardian, &message)) {
+            if (!guardian_receive(supervise->guardian, &message)) {
                 on_guardian_died(supervise);
                 return;
             }
@@ -301,11 +301,11 @@ static void pass_interrupt_up(struct supervise *supervise)
     (void)kill(0, number);
     /* A shell without job control believes in the signal only if its child died of it. */
     if (getpgid(getppid()) == supervise->guardian->belay_group) {
-        supervise->die_of = number;
+        supervise->die_by_signal = number;
     }
 }
 
-void supervise_die_of(int number)
+void supervise_die_by_signal(int number)
 {
     sigset_t set;
 
@@ -324,11 +324,11 @@ void supervise_run(struct supervise *supervise)
     int signals;
 
     all_but_faults(&set);
-    signals = descriptor_above_standard(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    signals = fd_above_standard(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     loop(supervise, signals);
     (void)close(signals);
-    if (supervise->command > 0 && terminal_is_with(guardian->tty, supervise->command)) {
-        terminal_pass(guardian->tty, supervise->command, guardian->belay_group);
+    if (supervise->command > 0 && terminal_has_group(guardian->tty, supervise->command)) {
+        terminal_hand_over(guardian->tty, supervise->command, guardian->belay_group);
         if (supervise->end != SUPERVISE_ENDED || WIFSIGNALED(supervise->status)) {
             terminal_restore(guardian->tty, &supervise->mode);
         }

@@ -10,10 +10,10 @@
 #include "cli/run/terminal.h"
 
 enum supervise_end {
-    SUPERVISE_ENDED,       /* `status` is COMMAND's wait status */
-    SUPERVISE_NOT_STARTED, /* `failure` is an errno */
-    SUPERVISE_GONE,        /* the guardian was killed, and COMMAND's status is not known */
-    SUPERVISE_STUCK        /* COMMAND could not be ended: it may still run */
+    SUPERVISE_ENDED,          /* `status` is COMMAND's wait status */
+    SUPERVISE_NOT_STARTED,    /* `failure` is an errno */
+    SUPERVISE_STATUS_UNKNOWN, /* the guardian was killed, and COMMAND's status is not known */
+    SUPERVISE_STUCK           /* COMMAND could not be ended: it may still run */
 };
 
 struct supervise {
@@ -23,7 +23,7 @@ struct supervise {
     int64_t publish_ms;      /* how often the deadline is passed on */
     atomic_bool lost;        /* set by belay_lock_options.on_lost, after `why` */
     char why[256];
-    struct terminal_mode mode; /* the terminal's, from before GUARDIAN_GO: COMMAND may change it at once */
+    struct terminal_mode mode; /* the terminal's, from before GUARDIAN_START: COMMAND may change it at once */
 
     enum supervise_end end;
     pid_t command;
@@ -31,16 +31,16 @@ struct supervise {
     int failure;
     bool was_ended; /* because of its lease, or in place of a dead guardian */
     bool guardian_died;
-    int die_of; /* a signal that whoever waits for us should see as COMMAND's parent would; 0: none */
+    int die_by_signal; /* a signal that whoever waits for us should see as COMMAND's parent would; 0: none */
 };
 
 /* Block every signal in this thread; supervise_run() reads them. */
 void supervise_block_signals(void);
 
-/* After GUARDIAN_GO; returns when COMMAND is gone. The terminal is ours again then. */
+/* After GUARDIAN_START; returns when COMMAND is gone. The terminal is ours again then. */
 void supervise_run(struct supervise *supervise);
 
 /* End this process by a signal, as COMMAND ended. */
-void supervise_die_of(int number);
+void supervise_die_by_signal(int number);
 
 #endif

@@ -7,17 +7,17 @@
 
 int terminal_open(void)
 {
-    return descriptor_above_standard(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC));
+    return fd_above_standard(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC));
 }
 
-bool terminal_is_with(int tty, pid_t group)
+bool terminal_has_group(int tty, pid_t group)
 {
     return tty >= 0 && tcgetpgrp(tty) == group;
 }
 
-void terminal_pass(int tty, pid_t from, pid_t to)
+void terminal_hand_over(int tty, pid_t from, pid_t to)
 {
-    if (terminal_is_with(tty, from)) {
+    if (terminal_has_group(tty, from)) {
         (void)tcsetpgrp(tty, to);
     }
 }

@@ -15,10 +15,10 @@
 /* The controlling terminal, wherever standard input comes from; -1 if there is none. */
 int terminal_open(void);
 
-bool terminal_is_with(int tty, pid_t group);
+bool terminal_has_group(int tty, pid_t group);
 
 /* Pass the terminal on, unless `from` does not have it. */
-void terminal_pass(int tty, pid_t from, pid_t to);
+void terminal_hand_over(int tty, pid_t from, pid_t to);
 
 /* How it behaves (echo, line by line), to be put back after a command that was killed. */
 struct terminal_mode {

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "belay/shared_db.h"
 #include "cli/commands/commands.h"
-#include "cli/core/listing.h"
+#include "cli/core/cli_list.h"
 #include "cli/output/print.h"
 
 /* ---- register --------------------------------------------------------------- */
@@ -135,15 +135,15 @@ static int exec_show(struct cli_context *context, const struct options *options)
 
 /* ---- list ------------------------------------------------------------------- */
 
-static const struct table_column columns[] = {
+static const struct text_column columns[] = {
     { "NAME", 8 },
     { "RECORDED", 0 },
     { "DATABASES", 12 },
     { "URLS", 12 },
 };
-static const struct listing_kind apps = { "apps", columns, sizeof columns / sizeof columns[0], true };
+static const struct cli_list_kind apps = { "apps", columns, sizeof columns / sizeof columns[0], true };
 
-static void add_row(struct table *table, const struct belay_app *app)
+static void add_row(struct text_table *table, const struct belay_app *app)
 {
     struct buf databases = BUF_INIT(1 << 16);
     struct buf urls = BUF_INIT(1 << 16);
@@ -154,43 +154,43 @@ static void add_row(struct table *table, const struct belay_app *app)
     for (size_t i = 0; i < app->n_urls; i++) {
         buf_addf(&urls, "%s%s", i == 0 ? "" : " ", app->urls[i]);
     }
-    table_add(table, app->name);
-    table_add(table, belay_app_state_name(app->state));
-    table_add(table, databases.data == NULL ? "-" : databases.data);
-    table_add(table, urls.data == NULL ? "-" : urls.data);
+    text_table_add(table, app->name);
+    text_table_add(table, belay_app_state_name(app->state));
+    text_table_add(table, databases.data == NULL ? "-" : databases.data);
+    text_table_add(table, urls.data == NULL ? "-" : urls.data);
     buf_release(&databases);
     buf_release(&urls);
 }
 
 static bool on_app(void *context, const struct belay_app *app)
 {
-    struct listing *listing = context;
+    struct cli_list *list = context;
 
-    switch (listing->form) {
-    case LISTING_JSON:
-        listing_add_json(listing, belay_app_to_json(app));
+    switch (list->form) {
+    case CLI_LIST_JSON:
+        cli_list_add_json(list, belay_app_to_json(app));
         break;
-    case LISTING_NAMES:
-        listing_add_name(listing, app->name);
+    case CLI_LIST_NAMES:
+        cli_list_add_name(list, app->name);
         break;
-    case LISTING_TABLE:
-        add_row(listing->table, app);
+    case CLI_LIST_TABLE:
+        add_row(list->table, app);
         break;
     }
-    return listing_next(listing);
+    return cli_list_next(list);
 }
 
 static int list_apps(struct cli_context *context, struct belay_client *client, struct belay_error *err)
 {
-    struct listing listing;
-    int status = listing_begin(&listing, &apps, context);
+    struct cli_list list;
+    int status = cli_list_begin(&list, &apps, context);
 
     if (status == CLI_OK) {
-        status = listing_end(&listing, belay_app_list(client, on_app, &listing, err), err);
+        status = cli_list_end(&list, belay_app_list(client, on_app, &list, err), err);
     }
     if (status == CLI_OK) {
-        listing_close(&listing, "");
-        if (listing.n == 0) {
+        cli_list_close(&list, "");
+        if (list.n == 0) {
             cli_note(context, "no applications in %s", belay_client_store_url(client));
             cli_hint(context, "to add one: belay app register NAME --url URL --database KIND=ID");
         }

@@ -12,10 +12,10 @@ static void print_status(const struct cli_context *context, const struct belay_a
 
     (void)printf("%s%s%s ", print_style(context->color_out, style), belay_health_name(status->status),
                  print_style(context->color_out, PRINT_RESET));
-    print_safe(stdout, status->app);
+    print_escaped(stdout, status->app);
     if (status->reason != NULL) {
         (void)fputs(": ", stdout);
-        print_safe(stdout, status->reason);
+        print_escaped(stdout, status->reason);
     }
     (void)fputc('\n', stdout);
     for (size_t i = 0; !context->quiet && i < status->n_urls; i++) {
@@ -26,10 +26,10 @@ static void print_status(const struct cli_context *context, const struct belay_a
         if (one->http_code != 0) {
             (void)printf("%d  ", one->http_code);
         }
-        print_safe(stdout, one->url);
+        print_escaped(stdout, one->url);
         if (one->reason != NULL) {
             (void)fputs(": ", stdout);
-            print_safe(stdout, one->reason);
+            print_escaped(stdout, one->reason);
         }
         (void)printf(" (%s)\n", clock_format_span(took, one->took_ms));
     }

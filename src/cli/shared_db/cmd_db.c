@@ -1,6 +1,6 @@
 #include "belay/shared_db.h"
 #include "cli/commands/commands.h"
-#include "cli/core/listing.h"
+#include "cli/core/cli_list.h"
 #include "cli/output/print.h"
 
 /* ---- stop and start ----------------------------------------------------------- */
@@ -29,9 +29,9 @@ static void print_result(const struct cli_context *context, const struct belay_d
 
     (void)printf("%s%s%s %s ", print_style(context->color_out, style), belay_db_action_name(result->action),
                  print_style(context->color_out, PRINT_RESET), result->kind);
-    print_safe(stdout, result->database);
+    print_escaped(stdout, result->database);
     (void)fputs(": ", stdout);
-    print_safe(stdout, result->reason == NULL ? "?" : result->reason);
+    print_escaped(stdout, result->reason == NULL ? "?" : result->reason);
     (void)fputc('\n', stdout);
 }
 
@@ -111,13 +111,13 @@ static int exec_start(struct cli_context *context, const struct options *options
 
 /* ---- list ----------------------------------------------------------------------- */
 
-static const struct table_column columns[] = {
+static const struct text_column columns[] = {
     { "DATABASE", 10 }, { "KIND", 0 }, { "USED BY", 12 }, { "LAST", 8 }, { "WHY", 10 },
 };
-static const struct listing_kind databases = { "databases", columns, sizeof columns / sizeof columns[0],
-                                               true };
+static const struct cli_list_kind databases = { "databases", columns, sizeof columns / sizeof columns[0],
+                                                true };
 
-static void add_row(struct table *table, const struct belay_database *database)
+static void add_row(struct text_table *table, const struct belay_database *database)
 {
     struct buf users = BUF_INIT(1 << 16);
     struct buf last = BUF_INIT(1 << 12);
@@ -135,44 +135,45 @@ static void add_row(struct table *table, const struct belay_database *database)
         buf_addf(&last, "%s %s ago", belay_db_action_name(database->last->action),
                  clock_format_span(ago, age_ms < 0 ? 0 : age_ms / 1000 * 1000));
     }
-    table_add(table, database->id);
-    table_add(table, database->kind);
-    table_add(table, users.data == NULL ? "-" : users.data);
-    table_add(table, last.data == NULL ? "-" : last.data);
-    table_add(table, database->last == NULL || database->last->reason == NULL ? "-" : database->last->reason);
+    text_table_add(table, database->id);
+    text_table_add(table, database->kind);
+    text_table_add(table, users.data == NULL ? "-" : users.data);
+    text_table_add(table, last.data == NULL ? "-" : last.data);
+    text_table_add(table,
+                   database->last == NULL || database->last->reason == NULL ? "-" : database->last->reason);
     buf_release(&users);
     buf_release(&last);
 }
 
 static bool on_database(void *context, const struct belay_database *database)
 {
-    struct listing *listing = context;
+    struct cli_list *list = context;
 
-    switch (listing->form) {
-    case LISTING_JSON:
-        listing_add_json(listing, belay_database_to_json(database));
+    switch (list->form) {
+    case CLI_LIST_JSON:
+        cli_list_add_json(list, belay_database_to_json(database));
         break;
-    case LISTING_NAMES:
-        listing_add_name(listing, database->id);
+    case CLI_LIST_NAMES:
+        cli_list_add_name(list, database->id);
         break;
-    case LISTING_TABLE:
-        add_row(listing->table, database);
+    case CLI_LIST_TABLE:
+        add_row(list->table, database);
         break;
     }
-    return listing_next(listing);
+    return cli_list_next(list);
 }
 
 static int list_databases(struct cli_context *context, struct belay_client *client, struct belay_error *err)
 {
-    struct listing listing;
-    int status = listing_begin(&listing, &databases, context);
+    struct cli_list list;
+    int status = cli_list_begin(&list, &databases, context);
 
     if (status == CLI_OK) {
-        status = listing_end(&listing, belay_db_list(client, on_database, &listing, err), err);
+        status = cli_list_end(&list, belay_db_list(client, on_database, &list, err), err);
     }
     if (status == CLI_OK) {
-        listing_close(&listing, "");
-        if (listing.n == 0) {
+        cli_list_close(&list, "");
+        if (list.n == 0) {
             cli_note(context, "no databases in %s", belay_client_store_url(client));
             cli_hint(context, "to add one: belay app register NAME --url URL --database KIND=ID");
         }

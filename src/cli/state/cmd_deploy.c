@@ -21,7 +21,7 @@ struct deploy {
     struct cli_context *context;
     const struct options *options;
     struct state_cli cli;
-    struct about about;
+    struct deploy_info info;
     struct belay_state_lock stamp;
     char lock_id[BELAY_ID_MAX + 1]; /* what `stamp` points to: the lock's own change with every renewal */
     char locked_by[BELAY_OWNER_MAX + 1];
@@ -42,9 +42,9 @@ static enum belay_code prepare(void *context, struct lock_request *request, stru
     enum belay_code code = state_cli_open(deploy->context, deploy->options, &deploy->cli, err);
 
     if (code == BELAY_OK) {
-        code = about_read(deploy->options, &deploy->about, err);
+        code = deploy_info_read(deploy->options, &deploy->info, err);
     }
-    return code == BELAY_OK ? about_add(&deploy->about, request, err) : code;
+    return code == BELAY_OK ? deploy_info_add(&deploy->info, request, err) : code;
 }
 
 static enum belay_code write_file(const char *path, const struct belay_state *state, struct belay_error *err)
@@ -144,12 +144,12 @@ static enum belay_code save(struct deploy *deploy, const char *text, size_t len,
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
 
-    deploy->about.said.status = status;
-    deploy->about.said.duration_ms = clock_boot_ms() - deploy->begun_ms;
+    deploy->info.given.status = status;
+    deploy->info.given.duration_ms = clock_boot_ms() - deploy->begun_ms;
     write.lock = deploy->is_fenced ? &deploy->stamp : NULL;
     write.loaded = &deploy->loaded;
-    write.deployment = &deploy->about.said;
-    write.detected = &deploy->about.deployment;
+    write.deployment = &deploy->info.given;
+    write.detected = &deploy->info.deployment;
     return belay_state_save(deploy->cli.states, &deploy->cli.name, text, len, &write, NULL, err);
 }
 
@@ -209,7 +209,7 @@ static void after(void *context, struct run_result *result)
         record_failure(deploy, strcmp(result->result, "lost") == 0 ? "lost" : "failed");
     }
     if (text != NULL && (code != BELAY_OK || !completed)) {
-        (void)state_keep_aside(deploy->context, &deploy->cli.name, text, len);
+        (void)state_save_rejected(deploy->context, &deploy->cli.name, text, len);
     }
     free(text);
     belay_error_release(&err);
@@ -230,7 +230,7 @@ static void clean_up(struct deploy *deploy)
 static int exec_deploy(struct cli_context *context, const struct options *options)
 {
     struct deploy *deploy = calloc(1, sizeof *deploy);
-    struct run_hooks hooks = { prepare, before, after, deploy };
+    struct run_callbacks hooks = { prepare, before, after, deploy };
     int code;
 
     if (deploy == NULL) {
@@ -262,7 +262,7 @@ const struct cli_command cmd_deploy = {
              "Commit, branch, CI run and user are taken from GitHub Actions, GitLab CI, Jenkins or git, "
              "unless they are "
              "given.",
-    .groups = { &state_group, &lock_group, &about_group, &ending_group },
+    .groups = { &state_group, &lock_group, &deploy_info_group, &ending_group },
     .takes_command = true,
     .exits = { { 0, "COMMAND ended with 0 and the state is saved; any other code of COMMAND is passed on" },
                { 64, "the command line is wrong; COMMAND was not run" },

@@ -10,7 +10,7 @@
 
 struct adopting {
     struct state_cli cli;
-    struct about about;
+    struct deploy_info info;
     struct state_lock lock;
     char *snapshot;            /* owned; NULL: the state itself */
     struct belay_state *there; /* owned; what is shown, and then accepted */
@@ -22,7 +22,7 @@ struct adopting {
 static void print_pair(const char *name, const char *text)
 {
     (void)fprintf(stderr, "  %-16s ", name);
-    print_safe(stderr, text == NULL ? "-" : text);
+    print_escaped(stderr, text == NULL ? "-" : text);
     (void)fputc('\n', stderr);
 }
 
@@ -32,7 +32,7 @@ static void on_finding(void *context, const struct belay_finding *finding)
 
     if (*is_shown && finding->level != BELAY_FINDING_OK) {
         (void)fputs("  ! ", stderr);
-        print_safe(stderr, finding->name);
+        print_escaped(stderr, finding->name);
         (void)fprintf(stderr, ": %s\n", finding->text);
     }
 }
@@ -105,16 +105,16 @@ static enum belay_code adopt(struct cli_context *context, const struct options *
         state_confirm(context, options, "adopt it: what is there counts as it is, and gets checksums", err);
 
     if (code == BELAY_OK) {
-        code = state_lock_take(context, options, 0, &adopting->about, &adopting->lock, err);
+        code = state_lock_take(context, options, 0, &adopting->info, &adopting->lock, err);
     }
     if (code != BELAY_OK) {
         return code;
     }
-    adopting->about.deployment.status = "adopted";
-    adopting->about.deployment.version = adopting->snapshot;
+    adopting->info.deployment.status = "adopted";
+    adopting->info.deployment.version = adopting->snapshot;
     write.lock = adopting->lock.is_fenced ? &adopting->lock.stamp : NULL;
     write.loaded = adopting->snapshot == NULL ? &adopting->there->tag : NULL;
-    write.deployment = &adopting->about.deployment;
+    write.deployment = &adopting->info.deployment;
     write.keep_locked = adopting->lock.is_nested;
     return belay_state_adopt(adopting->cli.states, &adopting->cli.name, adopting->snapshot, &write, out_state,
                              err);
@@ -129,16 +129,17 @@ static int exec_adopt(struct cli_context *context, const struct options *options
     int exit_code;
 
     if (code == BELAY_OK) {
-        code = about_read(options, &adopting.about, &err);
+        code = deploy_info_read(options, &adopting.info, &err);
     }
     if (code == BELAY_OK) {
         code = look(context, options, &adopting, &err);
     }
     if (code == BELAY_OK && adopting.is_sound && adopting.snapshot == NULL) {
-        exit_code = state_say_saved(context, &adopting.cli, adopting.there, "nothing to adopt, it is sound:");
+        exit_code =
+            state_print_saved(context, &adopting.cli, adopting.there, "nothing to adopt, it is sound:");
     } else {
         code = code == BELAY_OK ? adopt(context, options, &adopting, &state, &err) : code;
-        exit_code = code == BELAY_OK ? state_say_saved(context, &adopting.cli, state, "adopted")
+        exit_code = code == BELAY_OK ? state_print_saved(context, &adopting.cli, state, "adopted")
                                      : cli_error(context, &err);
     }
     state_lock_release(context, &adopting.lock, code == BELAY_OK);
@@ -170,7 +171,7 @@ const struct cli_command cmd_state_adopt = {
         "it is and what does not fit, and asks; only 'yes' goes on. The content becomes a new version with "
         "checksums of belay's, the bytes as they were are kept as a snapshot, and who adopted it is recorded "
         "in its history. What is deployed stays as the metadata says.",
-    .groups = { &state_group, &lock_group, &about_group, &adopt_group },
+    .groups = { &state_group, &lock_group, &deploy_info_group, &adopt_group },
     .exits = { { 0, "adopted, or sound already" },
                { 64, "the command line is wrong, or there is nobody to ask and no --yes" },
                { 65, "it is not a state at all" },

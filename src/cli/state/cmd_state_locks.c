@@ -4,24 +4,24 @@
 
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/core/listing.h"
+#include "cli/core/cli_list.h"
 #include "cli/core/lock_options.h"
 #include "cli/core/lock_print.h"
 #include "cli/output/print.h"
 #include "json/json_write.h"
 
 struct stack_view {
-    struct listing listing;
+    struct cli_list list;
     const struct options *options;
     const char *key; /* of the stack, or of what was asked for in it */
 };
 
-static const struct listing_kind locks = { .name = "locks" };
+static const struct cli_list_kind locks = { .name = "locks" };
 
 static void print_name(const char *name, const char *text)
 {
     (void)printf("  %s: ", name);
-    print_safe(stdout, text);
+    print_escaped(stdout, text);
     (void)putchar('\n');
 }
 
@@ -82,41 +82,41 @@ static bool on_lock(void *context, const struct belay_info *info)
     if (strncmp(info->key, view->key, n) != 0 || (info->key[n] != '\0' && info->key[n] != ':')) {
         return true;
     }
-    if (view->listing.form == LISTING_JSON) {
-        listing_add_json(&view->listing, wire_line(wire_lock(info)));
+    if (view->list.form == CLI_LIST_JSON) {
+        cli_list_add_json(&view->list, wire_line(wire_lock(info)));
     } else if (info->key[n] == '\0') {
         print_head(view);
-        print_held(view->listing.context, info);
+        print_held(view->list.context, info);
     } else {
-        if (view->listing.n == 0) {
+        if (view->list.n == 0) {
             print_head(view);
             print_name("Locked", "No, but something below it is");
         }
         (void)putchar('\n');
-        print_safe(stdout, info->key);
+        print_escaped(stdout, info->key);
         (void)puts(":");
-        print_held(view->listing.context, info);
+        print_held(view->list.context, info);
     }
-    return listing_next(&view->listing);
+    return cli_list_next(&view->list);
 }
 
 static int print_stack(struct cli_context *context, struct belay_client *client, struct stack_view *view,
                        struct belay_error *err)
 {
     struct belay_query query = BELAY_QUERY_INIT;
-    int status = listing_begin(&view->listing, &locks, context);
+    int status = cli_list_begin(&view->list, &locks, context);
 
     query.prefix = view->key;
     query.status = BELAY_STATUS_ACTIVE;
     if (status == CLI_OK) {
-        status = listing_end(&view->listing, belay_list(client, &query, on_lock, view, NULL, err), err);
+        status = cli_list_end(&view->list, belay_list(client, &query, on_lock, view, NULL, err), err);
     }
-    if (status == CLI_OK && view->listing.n == 0 && !context->json) {
+    if (status == CLI_OK && view->list.n == 0 && !context->json) {
         print_head(view);
         print_name("Locked", "No");
     }
     if (status == CLI_OK) {
-        listing_close(&view->listing, ",\"next_cursor\":null");
+        cli_list_close(&view->list, ",\"next_cursor\":null");
     }
     return status;
 }
@@ -129,7 +129,7 @@ static int exec_state_locks(struct cli_context *context, const struct options *o
     char *key = NULL;
     int code;
 
-    if (key_from_line(context, options, 0, &key, &err) != BELAY_OK ||
+    if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
         cli_client(context, &client, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/core/listing.h"
+#include "cli/core/cli_list.h"
 #include "cli/output/print.h"
 #include "cli/state/state_cli.h"
 #include "json/json_write.h"
@@ -125,7 +125,7 @@ static void on_finding(void *context, const struct belay_finding *finding)
         (void)printf("%s%-7s%s ", print_style(view->context->color_out, is_right ? "green" : "red"),
                      belay_finding_level_name(finding->level),
                      print_style(view->context->color_out, PRINT_RESET));
-        print_safe(stdout, finding->name);
+        print_escaped(stdout, finding->name);
         (void)printf(": %s\n", finding->text);
     }
 }
@@ -208,9 +208,9 @@ static bool on_deployment(void *context, const char *text)
 
     buf_addf(&view->deployments, "%s%s", view->deployments.len == 0 ? "" : ",", text);
     buf_addf(&view->shown, "  %-20.40s  %-9.40s  ", text_of(entry, "timestamp"), text_of(entry, "status"));
-    print_escape(&view->shown, text_of(entry, "deployment_id"));
+    escape_text(&view->shown, text_of(entry, "deployment_id"));
     buf_adds(&view->shown, "  ");
-    print_escape(&view->shown, text_of(entry, "triggered_by"));
+    escape_text(&view->shown, text_of(entry, "triggered_by"));
     buf_addf(&view->shown, "  %.12s\n", text_of(entry, "git_commit"));
     json_decref(entry);
     return !view->deployments.failed && !view->shown.failed;
@@ -314,47 +314,47 @@ const struct cli_command cmd_state_history = {
 
 /* ---- list -------------------------------------------------------------------------- */
 
-static const struct table_column columns[] = {
+static const struct text_column columns[] = {
     { "STACK", 8 },
     { "ENVIRONMENT", 8 },
     { "BYTES", 0 },
     { "CHANGED", 0 },
 };
-static const struct listing_kind all_states = { "states", columns, sizeof columns / sizeof columns[0],
-                                                false };
+static const struct cli_list_kind all_states = { "states", columns, sizeof columns / sizeof columns[0],
+                                                 false };
 
 static bool on_state(void *context, const struct belay_state_name *name, uint64_t size,
                      int64_t modified_unix_ms)
 {
-    struct listing *listing = context;
+    struct cli_list *list = context;
     char text[CLOCK_TEXT_SIZE];
 
-    if (listing->form == LISTING_JSON) {
-        listing_add_json(
-            listing, wire_line(json_pack("{s:o,s:o,s:I,s:o}", "stack", wire_text(name->stack), "environment",
-                                         wire_text(name->environment), "size", (json_int_t)size,
-                                         "last_modified", wire_time(modified_unix_ms))));
+    if (list->form == CLI_LIST_JSON) {
+        cli_list_add_json(
+            list, wire_line(json_pack("{s:o,s:o,s:I,s:o}", "stack", wire_text(name->stack), "environment",
+                                      wire_text(name->environment), "size", (json_int_t)size, "last_modified",
+                                      wire_time(modified_unix_ms))));
     } else {
-        table_add(listing->table, name->stack);
-        table_add(listing->table, name->environment);
+        text_table_add(list->table, name->stack);
+        text_table_add(list->table, name->environment);
         (void)snprintf(text, sizeof text, "%llu", (unsigned long long)size);
-        table_add(listing->table, text);
-        table_add(listing->table, clock_format_utc(text, modified_unix_ms, false));
+        text_table_add(list->table, text);
+        text_table_add(list->table, clock_format_utc(text, modified_unix_ms, false));
     }
-    return listing_next(listing);
+    return cli_list_next(list);
 }
 
 static int list_states(struct cli_context *context, struct belay_states *states, struct belay_error *err)
 {
-    struct listing listing;
-    int status = listing_begin(&listing, &all_states, context);
+    struct cli_list list;
+    int status = cli_list_begin(&list, &all_states, context);
 
     if (status == CLI_OK) {
-        status = listing_end(&listing, belay_state_list(states, on_state, &listing, err), err);
+        status = cli_list_end(&list, belay_state_list(states, on_state, &list, err), err);
     }
     if (status == CLI_OK) {
-        listing_close(&listing, "");
-        if (listing.n == 0) {
+        cli_list_close(&list, "");
+        if (list.n == 0) {
             cli_note(context, "no states in %s", belay_states_url(states));
         }
     }

@@ -13,7 +13,7 @@ struct rebinding {
     struct belay_client *client; /* borrowed */
     const char *id;
     char *before; /* owned */
-    struct about about;
+    struct deploy_info info;
 };
 
 static enum belay_code open_both(struct cli_context *context, const struct options *options,
@@ -25,7 +25,7 @@ static enum belay_code open_both(struct cli_context *context, const struct optio
     settings.url = context->state_store_url;
     settings.lock_store_url = context->store_url;
     if (code == BELAY_OK) {
-        code = about_read(options, &out->about, err);
+        code = deploy_info_read(options, &out->info, err);
     }
     if (code == BELAY_OK) {
         code = belay_states_open(&settings, &out->states, err);
@@ -50,7 +50,7 @@ static enum belay_code rebind(struct cli_context *context, const struct options 
     code = state_confirm(context, options, "rebind the state store", err);
     return code == BELAY_OK
                ? belay_states_rebind(rebinding->states, rebinding->id, url,
-                                     rebinding->about.deployment.triggered_by, &rebinding->before, err)
+                                     rebinding->info.deployment.triggered_by, &rebinding->before, err)
                : code;
 }
 

@@ -9,8 +9,8 @@
 #include "cli/state/state_cli.h"
 #include "json/json_write.h"
 
-int state_say_saved(const struct cli_context *context, const struct state_cli *cli,
-                    const struct belay_state *state, const char *what)
+int state_print_saved(const struct cli_context *context, const struct state_cli *cli,
+                      const struct belay_state *state, const char *what)
 {
     if (context->json) {
         return cli_print_line(
@@ -31,7 +31,7 @@ int state_say_saved(const struct cli_context *context, const struct state_cli *c
 
 struct saving {
     struct state_cli cli;
-    struct about about;
+    struct deploy_info info;
     struct state_lock lock;
     char *text; /* owned */
     size_t len;
@@ -41,16 +41,16 @@ static enum belay_code save(struct cli_context *context, const struct options *o
                             struct belay_state **out_state, struct belay_error *err)
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
-    enum belay_code code = state_lock_take(context, options, 1, &saving->about, &saving->lock, err);
+    enum belay_code code = state_lock_take(context, options, 1, &saving->info, &saving->lock, err);
 
     if (code != BELAY_OK) {
         return code;
     }
-    saving->about.said.status =
+    saving->info.given.status =
         options_text(options, "status") == NULL ? "success" : options_text(options, "status");
     write.lock = saving->lock.is_fenced ? &saving->lock.stamp : NULL;
-    write.deployment = &saving->about.said;
-    write.detected = &saving->about.deployment;
+    write.deployment = &saving->info.given;
+    write.detected = &saving->info.deployment;
     write.keep_locked = saving->lock.is_nested;
     return belay_state_save(saving->cli.states, &saving->cli.name, saving->text, saving->len, &write,
                             out_state, err);
@@ -72,7 +72,7 @@ static int exec_save(struct cli_context *context, const struct options *options)
     int exit_code;
 
     if (code == BELAY_OK) {
-        code = about_read(options, &saving.about, &err);
+        code = deploy_info_read(options, &saving.info, &err);
     }
     if (code == BELAY_OK) {
         code = state_read_file(path, &saving.text, &saving.len, &err);
@@ -85,12 +85,12 @@ static int exec_save(struct cli_context *context, const struct options *options)
         }
     }
     if (code == BELAY_OK) {
-        exit_code = state_say_saved(context, &saving.cli, state, "saved");
+        exit_code = state_print_saved(context, &saving.cli, state, "saved");
     } else {
         exit_code = cli_error(context, &err);
         /* What came through a pipe is nowhere else. */
         if (saving.text != NULL && strcmp(path, "-") == 0 && is_refusal(code)) {
-            (void)state_keep_aside(context, &saving.cli.name, saving.text, saving.len);
+            (void)state_save_rejected(context, &saving.cli.name, saving.text, saving.len);
         }
     }
     state_lock_release(context, &saving.lock, code == BELAY_OK);
@@ -122,7 +122,7 @@ const struct cli_command cmd_state_save = {
         "snapshot, and "
         "releases the lock. Fields that belay does not know are kept as they are.\n\n"
         "Under 'belay deploy' or 'belay run' of the same stack it uses the lock that is held already.",
-    .groups = { &state_group, &lock_group, &about_group, &save_group },
+    .groups = { &state_group, &lock_group, &deploy_info_group, &save_group },
     .max_args = 1,
     .exits = { { 0, "saved" },
                { 64, "the command line is wrong" },
@@ -186,7 +186,7 @@ static bool on_change(void *context, enum belay_change change, const char *part,
 
     (void)fprintf(stderr, "  %s %s%s", signs[change], part, name == NULL ? "" : ": ");
     if (name != NULL) {
-        print_safe(stderr, name);
+        print_escaped(stderr, name);
     }
     (void)fputc('\n', stderr);
     (*n)++;
@@ -240,7 +240,7 @@ static int exec_restore(struct cli_context *context, const struct options *optio
     int exit_code;
 
     if (code == BELAY_OK) {
-        code = about_read(options, &saving.about, &err);
+        code = deploy_info_read(options, &saving.info, &err);
     }
     if (code == BELAY_OK) {
         code =
@@ -250,17 +250,17 @@ static int exec_restore(struct cli_context *context, const struct options *optio
         code = ask(context, options, &saving.cli, snapshot, &err);
     }
     if (code == BELAY_OK) {
-        code = state_lock_take(context, options, 1, &saving.about, &saving.lock, &err);
+        code = state_lock_take(context, options, 1, &saving.info, &saving.lock, &err);
     }
     if (code == BELAY_OK) {
-        saving.about.deployment.status = "restored";
-        saving.about.deployment.version = snapshot;
+        saving.info.deployment.status = "restored";
+        saving.info.deployment.version = snapshot;
         write.lock = saving.lock.is_fenced ? &saving.lock.stamp : NULL;
-        write.deployment = &saving.about.deployment;
+        write.deployment = &saving.info.deployment;
         write.keep_locked = saving.lock.is_nested;
         code = belay_state_restore(saving.cli.states, &saving.cli.name, snapshot, &write, &state, &err);
     }
-    exit_code = code == BELAY_OK ? state_say_saved(context, &saving.cli, state, "restored")
+    exit_code = code == BELAY_OK ? state_print_saved(context, &saving.cli, state, "restored")
                                  : cli_error(context, &err);
     state_lock_release(context, &saving.lock, code == BELAY_OK);
     belay_state_free(state);
@@ -285,7 +285,7 @@ const struct cli_command cmd_state_restore = {
              "that 'state history' shows. It says what will change and asks; only 'yes' goes on. The history "
              "and the "
              "greatest token go on from the present state, which may be damaged.",
-    .groups = { &state_group, &lock_group, &about_group, &restore_group },
+    .groups = { &state_group, &lock_group, &deploy_info_group, &restore_group },
     .min_args = 1,
     .max_args = 1,
     .exits = { { 0, "restored" },

@@ -148,10 +148,11 @@ static bool has_outer(const char *key)
 }
 
 static enum belay_code take_new(struct cli_context *context, struct belay_client *client,
-                                const struct about *about, struct state_lock *out, struct belay_error *err)
+                                const struct deploy_info *info, struct state_lock *out,
+                                struct belay_error *err)
 {
     struct belay_lock_options *options = &out->request.options;
-    enum belay_code code = about_add(about, &out->request, err);
+    enum belay_code code = deploy_info_add(info, &out->request, err);
 
     if (code != BELAY_OK) {
         return code;
@@ -166,7 +167,8 @@ static enum belay_code take_new(struct cli_context *context, struct belay_client
 }
 
 enum belay_code state_lock_take(struct cli_context *context, const struct options *options, size_t n_args,
-                                const struct about *about, struct state_lock *out, struct belay_error *err)
+                                const struct deploy_info *info, struct state_lock *out,
+                                struct belay_error *err)
 {
     struct belay_client *client;
     enum belay_code code;
@@ -180,7 +182,7 @@ enum belay_code state_lock_take(struct cli_context *context, const struct option
         return code;
     }
     return has_outer(out->request.key) ? take_outer(client, out, err)
-                                       : take_new(context, client, about, out, err);
+                                       : take_new(context, client, info, out, err);
 }
 
 void state_lock_release(struct cli_context *context, struct state_lock *lock, bool completed)
@@ -286,8 +288,8 @@ static int open_aside(const struct belay_state_name *name, char path[PATH_MAX])
     return -1;
 }
 
-bool state_keep_aside(const struct cli_context *context, const struct belay_state_name *name,
-                      const char *text, size_t len)
+bool state_save_rejected(const struct cli_context *context, const struct belay_state_name *name,
+                         const char *text, size_t len)
 {
     char path[PATH_MAX];
     int fd = open_aside(name, path);

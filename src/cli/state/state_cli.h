@@ -33,7 +33,8 @@ struct state_lock {
 };
 /* `n_args` arguments are no keys. The caller releases it also after a failure. */
 enum belay_code state_lock_take(struct cli_context *context, const struct options *options, size_t n_args,
-                                const struct about *about, struct state_lock *out, struct belay_error *err);
+                                const struct deploy_info *info, struct state_lock *out,
+                                struct belay_error *err);
 void state_lock_release(struct cli_context *context, struct state_lock *lock, bool completed);
 
 /* Fill a stamp from a lock; its strings live as long as the lock's info and the client. */
@@ -41,8 +42,8 @@ enum belay_code state_stamp_fill(struct belay_state_lock *stamp, struct belay_cl
                                  const struct belay_info *info, struct belay_error *err);
 
 /* A line, or an object with --json, about a version that was saved. */
-int state_say_saved(const struct cli_context *context, const struct state_cli *cli,
-                    const struct belay_state *state, const char *what);
+int state_print_saved(const struct cli_context *context, const struct state_cli *cli,
+                      const struct belay_state *state, const char *what);
 
 /* A question of which only "yes" is an answer, unless --yes; `what` is what --yes would do. */
 enum belay_code state_confirm(const struct cli_context *context, const struct options *options,
@@ -55,7 +56,7 @@ enum belay_code state_read_file(const char *path, char **out_text, size_t *out_l
  * Put work that was refused where it is found again, and say where. False, after
  * a warning, if that failed.
  */
-bool state_keep_aside(const struct cli_context *context, const struct belay_state_name *name,
-                      const char *text, size_t len);
+bool state_save_rejected(const struct cli_context *context, const struct belay_state_name *name,
+                         const char *text, size_t len);
 
 #endif

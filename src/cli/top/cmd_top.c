@@ -69,7 +69,7 @@ static void show(struct top *top, enum top_view view)
     }
 }
 
-static void begin_ask(struct top *top, enum top_ask ask)
+static void begin_ask(struct top *top, enum top_prompt ask)
 {
     top->ask = ask;
     top->typed[0] = '\0';
@@ -91,7 +91,7 @@ static void begin_unlock(struct top *top)
     if (unlock_find_held(top->model.client, top->selected, &top->target, &err) != BELAY_OK) {
         (void)snprintf(top->note, sizeof top->note, "%s", err.text);
     } else {
-        begin_ask(top, TOP_ASK_REASON);
+        begin_ask(top, TOP_PROMPT_REASON);
     }
     belay_error_release(&err);
 }
@@ -103,12 +103,12 @@ static void ask_if_sure(struct top *top)
 
     memcpy(top->reason, top->typed, sizeof top->reason);
     print_holder_short(&holder, top->target);
-    print_escape(&shown, holder.failed || holder.data == NULL ? "?" : holder.data);
+    escape_text(&shown, holder.failed || holder.data == NULL ? "?" : holder.data);
     (void)snprintf(top->note, sizeof top->note, "End the lock of %.60s? Are you sure? (yes/no): ",
                    shown.failed || shown.data == NULL ? "?" : shown.data);
     buf_release(&holder);
     buf_release(&shown);
-    begin_ask(top, TOP_ASK_SURE);
+    begin_ask(top, TOP_PROMPT_CONFIRM);
 }
 
 static void unlock_target(struct top *top)
@@ -116,7 +116,7 @@ static void unlock_target(struct top *top)
     struct belay_error err = BELAY_ERROR_INIT;
     char by[256];
 
-    unlock_whoami(by, sizeof by);
+    unlock_actor(by, sizeof by);
     if (strcasecmp(top->typed, "yes") != 0) {
         (void)snprintf(top->note, sizeof top->note, "not confirmed: nothing was changed");
     } else if (belay_force_release(top->model.client, top->target->key, top->target->lock_id, by,
@@ -124,23 +124,23 @@ static void unlock_target(struct top *top)
         (void)snprintf(top->note, sizeof top->note, "%s", err.text);
     } else {
         (void)snprintf(top->note, sizeof top->note, "lock '%.200s' was ended", top->target->key);
-        top_model_ask(&top->model);
+        top_model_request(&top->model);
     }
     belay_error_release(&err);
 }
 
 static void end_ask(struct top *top)
 {
-    enum top_ask ask = top->ask;
+    enum top_prompt ask = top->ask;
 
-    top->ask = TOP_ASK_NOTHING;
+    top->ask = TOP_PROMPT_NONE;
     top->note[0] = '\0';
-    if (ask == TOP_ASK_FILTER) {
+    if (ask == TOP_PROMPT_FILTER) {
         (void)snprintf(top->model.filter, sizeof top->model.filter, "%.*s", (int)sizeof top->model.filter - 1,
                        top->typed);
         top->first = 0;
-        top_model_ask(&top->model);
-    } else if (ask == TOP_ASK_REASON) {
+        top_model_request(&top->model);
+    } else if (ask == TOP_PROMPT_REASON) {
         ask_if_sure(top);
     } else {
         unlock_target(top);
@@ -150,10 +150,10 @@ static void end_ask(struct top *top)
 static void cancel_ask(struct top *top)
 {
     top->note[0] = '\0';
-    if (top->ask != TOP_ASK_FILTER) {
+    if (top->ask != TOP_PROMPT_FILTER) {
         (void)snprintf(top->note, sizeof top->note, "not confirmed: nothing was changed");
     }
-    top->ask = TOP_ASK_NOTHING;
+    top->ask = TOP_PROMPT_NONE;
 }
 
 static void type(struct top *top, int key)
@@ -182,7 +182,7 @@ static void press_in_list(struct top *top, int key)
     } else if (key == 'r') {
         top->model.is_reversed = !top->model.is_reversed;
     } else if (key == '/') {
-        begin_ask(top, TOP_ASK_FILTER);
+        begin_ask(top, TOP_PROMPT_FILTER);
     } else if (key == TOP_ENTER && top->model.n > 0) {
         show(top, TOP_DETAIL);
     }
@@ -191,7 +191,7 @@ static void press_in_list(struct top *top, int key)
 
 static void press(struct top *top, int key)
 {
-    if (top->ask != TOP_ASK_NOTHING) {
+    if (top->ask != TOP_PROMPT_NONE) {
         type(top, key);
         return;
     }
@@ -249,7 +249,7 @@ static bool read_news(struct top_model *model)
 /* A store that has just not answered is not asked for more. */
 static void take_list(struct top *top)
 {
-    if (top_model_take(&top->model) && top->view == TOP_DETAIL) {
+    if (top_model_collect(&top->model) && top->view == TOP_DETAIL) {
         top_read_detail(top);
     }
 }
@@ -258,7 +258,7 @@ static void run(struct top *top)
 {
     bool is_changed = false;
 
-    top_model_ask(&top->model);
+    top_model_request(&top->model);
     while (!top->is_over && cli_signal() == 0) {
         struct pollfd ends[2] = { { .fd = STDIN_FILENO, .events = POLLIN },
                                   { .fd = top->model.pipe[0], .events = POLLIN } };
@@ -277,7 +277,7 @@ static void run(struct top *top)
         is_changed = read_news(&top->model) || is_changed;
         take_list(top);
         if (top_model_due_ms(&top->model, is_changed) == 0) {
-            top_model_ask(&top->model);
+            top_model_request(&top->model);
             is_changed = false;
         }
     }

@@ -81,7 +81,7 @@ struct top_model {
     bool has_reader;
     pthread_mutex_t mutex; /* guards `found`, and what is asked for */
     pthread_cond_t asked;
-    struct top_found *found; /* owned; NULL: not yet, or taken */
+    struct top_result *found; /* owned; NULL: not yet, or taken */
     bool is_wanted;
     bool is_reading;
     bool is_closing;
@@ -98,9 +98,9 @@ bool top_model_open(struct top_model *model);
 /* False: a thread still waits for the store, so the client must not be closed. */
 bool top_model_close(struct top_model *model);
 /* Have the list read anew, which takes as long as the store does. */
-void top_model_ask(struct top_model *model);
+void top_model_request(struct top_model *model);
 /* True if it was; on failure the old one stays, with model->problem. */
-bool top_model_take(struct top_model *model);
+bool top_model_collect(struct top_model *model);
 void top_model_sort(struct top_model *model);
 /* How long until it should be read again, given whether something has changed. */
 int64_t top_model_due_ms(const struct top_model *model, bool is_changed);
@@ -110,14 +110,14 @@ enum belay_status top_row_status(const struct top_row *row);
 /* ---- the screen ---- */
 
 enum top_view { TOP_LIST, TOP_DETAIL, TOP_HELP };
-enum top_ask { TOP_ASK_NOTHING, TOP_ASK_FILTER, TOP_ASK_REASON, TOP_ASK_SURE };
+enum top_prompt { TOP_PROMPT_NONE, TOP_PROMPT_FILTER, TOP_PROMPT_REASON, TOP_PROMPT_CONFIRM };
 
 struct top {
     struct cli_context *context; /* borrowed */
     struct top_terminal terminal;
     struct top_model model;
     enum top_view view;
-    enum top_ask ask;
+    enum top_prompt ask;
     char typed[256];
     char reason[256];
     char note[700];            /* the last line, until the next key */

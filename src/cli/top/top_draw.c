@@ -49,7 +49,7 @@ static void add_line(struct top *top, struct buf *out, const char *begin, const 
     struct buf cut = BUF_INIT(1 << 16);
 
     buf_adds(&cut, "");
-    print_cut(&cut, text, top->terminal.columns);
+    truncate_text(&cut, text, top->terminal.columns);
     buf_addf(out, "%s%s", begin, cut.failed ? "" : cut.data);
     buf_adds(out, *begin == '\0' ? "\033[K\r\n" : "\033[K\033[0m\r\n");
     buf_release(&cut);
@@ -62,9 +62,9 @@ static void add_cell(struct buf *line, const char *text, size_t width, bool is_l
     size_t wide;
 
     buf_adds(&cut, "");
-    print_cut(&cut, text, width);
+    truncate_text(&cut, text, width);
     if (!cut.failed) {
-        wide = print_width(cut.data);
+        wide = text_width(cut.data);
         buf_adds(line, cut.data);
         buf_addf(line, "%*s", (int)((wide < width ? width - wide : 0) + (is_last ? 0 : GAP)), "");
     }
@@ -140,7 +140,7 @@ static void draw_titles(struct top *top, struct buf *out)
              sort_names[top->model.sort], top->model.is_reversed ? ", reversed" : "");
     if (top->model.filter[0] != '\0') {
         buf_adds(&line, "  only '");
-        print_escape(&line, top->model.filter);
+        escape_text(&line, top->model.filter);
         buf_adds(&line, "'");
     }
     add_line(top, out, style(top, "bold"), line.failed ? "belay top" : line.data);
@@ -199,7 +199,7 @@ static void add_detail(struct top *top, const char *name, const char *text)
     }
     top->lines = lines;
     buf_addf(&line, "  %-12s", name);
-    print_escape(&line, text);
+    escape_text(&line, text);
     lines[top->n_lines] = buf_take(&line);
     top->n_lines += lines[top->n_lines] != NULL;
 }
@@ -221,7 +221,7 @@ static void detail_lease(struct top *top, const struct belay_info *info, int64_t
     char span[CLOCK_TEXT_SIZE];
     char number[24];
 
-    lock_state(&text, info);
+    lock_format_state(&text, info);
     add_detail(top, "Status:", text.failed ? "?" : text.data);
     buf_release(&text);
     print_holder(&text, info);
@@ -350,7 +350,7 @@ static void draw_detail(struct top *top, struct buf *out)
 {
     struct buf title = BUF_INIT(4096);
 
-    print_escape(&title, top->selected == NULL ? "" : top->selected);
+    escape_text(&title, top->selected == NULL ? "" : top->selected);
     draw_lines(top, out, title.failed || title.data == NULL ? "" : title.data, top->lines, top->n_lines);
     buf_release(&title);
 }
@@ -380,26 +380,26 @@ static void draw_foot(struct top *top, struct buf *out)
     const char *begin = style(top, "dim");
 
     buf_adds(&cut, "");
-    if (top->ask != TOP_ASK_NOTHING) {
+    if (top->ask != TOP_PROMPT_NONE) {
         begin = "";
-        buf_adds(&line, top->ask == TOP_ASK_FILTER   ? "Only with: "
-                        : top->ask == TOP_ASK_REASON ? "Why end it? (for the audit trail; Esc: do not) "
-                                                     : top->note);
-        print_escape(&line, top->typed);
+        buf_adds(&line, top->ask == TOP_PROMPT_FILTER   ? "Only with: "
+                        : top->ask == TOP_PROMPT_REASON ? "Why end it? (for the audit trail; Esc: do not) "
+                                                        : top->note);
+        escape_text(&line, top->typed);
         buf_adds(&line, "_");
     } else if (top->note[0] != '\0') {
         begin = style(top, "yellow");
-        print_escape(&line, top->note);
+        escape_text(&line, top->note);
     } else if (top->model.problem[0] != '\0') {
         begin = style(top, "red");
         buf_adds(&line, "not fresh: ");
-        print_escape(&line, top->model.problem);
+        escape_text(&line, top->model.problem);
     } else {
         buf_adds(&line, top->view == TOP_LIST
                             ? "Enter details  / filter  s sort  r reverse  u unlock  ? keys  q quit"
                             : "Esc back  u unlock  up/down scroll  q back");
     }
-    print_cut(&cut, line.failed ? "" : line.data, top->terminal.columns);
+    truncate_text(&cut, line.failed ? "" : line.data, top->terminal.columns);
     buf_addf(out, "%s%s\033[K\033[0m\033[J", begin, cut.failed ? "" : cut.data);
     buf_release(&line);
     buf_release(&cut);

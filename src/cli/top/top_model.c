@@ -40,7 +40,7 @@ static char *escaped(const char *text)
     struct buf out = BUF_INIT(1 << 16);
 
     buf_adds(&out, "");
-    print_escape(&out, text);
+    escape_text(&out, text);
     return buf_take(&out);
 }
 
@@ -64,7 +64,7 @@ static bool fill_row(struct top_row *row, const struct belay_info *info)
 }
 
 /* A list that was read, for the thread that draws. */
-struct top_found {
+struct top_result {
     struct top_row *rows; /* owned */
     size_t n;
     size_t cap;
@@ -73,7 +73,7 @@ struct top_found {
     char problem[700]; /* "": none */
 };
 
-static void found_free(struct top_found *found)
+static void found_free(struct top_result *found)
 {
     if (found != NULL) {
         free_rows(found->rows, found->n);
@@ -83,7 +83,7 @@ static void found_free(struct top_found *found)
 
 static bool on_lock(void *context, const struct belay_info *info)
 {
-    struct top_found *reading = context;
+    struct top_result *reading = context;
     struct top_row row = { 0 };
 
     if (reading->n == reading->cap) {
@@ -111,9 +111,9 @@ static bool on_lock(void *context, const struct belay_info *info)
 }
 
 /* NULL only without memory. */
-static struct top_found *read_list(const struct top_model *model, const char *filter)
+static struct top_result *read_list(const struct top_model *model, const char *filter)
 {
-    struct top_found *found = calloc(1, sizeof *found);
+    struct top_result *found = calloc(1, sizeof *found);
     struct belay_query query = BELAY_QUERY_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
 
@@ -134,7 +134,7 @@ static void *read_lists(void *context)
 {
     struct top_model *model = context;
     char filter[sizeof model->wanted_filter];
-    struct top_found *found;
+    struct top_result *found;
 
     (void)pthread_mutex_lock(&model->mutex);
     while (!model->is_closing) {
@@ -158,7 +158,7 @@ static void *read_lists(void *context)
     return NULL;
 }
 
-void top_model_ask(struct top_model *model)
+void top_model_request(struct top_model *model)
 {
     model->listed_boot_ms = clock_boot_ms();
     model->is_asked = true;
@@ -169,9 +169,9 @@ void top_model_ask(struct top_model *model)
     (void)pthread_mutex_unlock(&model->mutex);
 }
 
-bool top_model_take(struct top_model *model)
+bool top_model_collect(struct top_model *model)
 {
-    struct top_found *found;
+    struct top_result *found;
     bool is_done;
 
     (void)pthread_mutex_lock(&model->mutex);

@@ -1,0 +1,81 @@
+#include "cli/core/cli_list.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cli/output/print.h"
+
+static int no_memory(const struct cli_list *list)
+{
+    return cli_fail(list->context, BELAY_NO_MEMORY, "out of memory");
+}
+
+int cli_list_begin(struct cli_list *list, const struct cli_list_kind *kind, const struct cli_context *context)
+{
+    *list = (struct cli_list){ .kind = kind, .context = context };
+    if (context->json) {
+        list->form = CLI_LIST_JSON;
+    } else if (context->quiet && kind->has_names) {
+        list->form = CLI_LIST_NAMES;
+    } else if (kind->columns != NULL) {
+        list->table = text_table_new(stdout, kind->columns, kind->n_columns, print_columns(STDOUT_FILENO),
+                                     context->color_out);
+        return list->table == NULL ? no_memory(list) : CLI_OK;
+    }
+    return CLI_OK;
+}
+
+/* Said with the first entry, so that a store that fails at once leaves standard output empty. */
+static void open_array(const struct cli_list *list)
+{
+    (void)printf("{\"%s\":[", list->kind->name);
+}
+
+void cli_list_add_json(struct cli_list *list, char *line)
+{
+    if (line == NULL) {
+        list->failed = true;
+        return;
+    }
+    if (list->n == 0) {
+        open_array(list);
+    }
+    (void)printf("%s%s", list->n == 0 ? "" : ",\n", line);
+    free(line);
+}
+
+void cli_list_add_name(struct cli_list *list, const char *name)
+{
+    (void)list;
+    print_escaped(stdout, name);
+    (void)putchar('\n');
+}
+
+bool cli_list_next(struct cli_list *list)
+{
+    list->n++;
+    return !list->failed && !ferror(stdout); /* nobody reads any more: stop */
+}
+
+int cli_list_end(struct cli_list *list, enum belay_code code, const struct belay_error *err)
+{
+    if (list->table != NULL) {
+        list->failed = !text_table_finish(list->table) || list->failed;
+        list->table = NULL;
+    }
+    if (code != BELAY_OK) {
+        return cli_error(list->context, err);
+    }
+    return list->failed ? no_memory(list) : CLI_OK;
+}
+
+void cli_list_close(const struct cli_list *list, const char *more)
+{
+    if (list->form != CLI_LIST_JSON) {
+        return;
+    }
+    if (list->n == 0) {
+        open_array(list);
+    }
+    (void)printf("]%s}\n", more);
+}
