@@ -5,7 +5,6 @@
 #include "cli/core/cli.h"
 #include "cli/help/help.h"
 #include "cli/output/print.h"
-#include "telemetry/telemetry.h"
 
 /* Errors in the command line itself are JSON too, if --json is anywhere in it. */
 static bool asks_for_json(char **argv)
@@ -94,7 +93,6 @@ int main(int argc, char **argv)
     code = cli_finish(&context, code);
     cli_restore_signals(&context);
     cli_close(&context);
-    telemetry_close(context.telemetry);
     belay_config_free(context.config);
     options_release(&options);
     belay_error_release(&err);

@@ -122,7 +122,7 @@ static int exec_acquire(struct cli_context *context, const struct options *optio
     struct belay_error err = BELAY_ERROR_INIT;
     int code;
 
-    if (lock_request_read(context, options, &request, &err) != BELAY_OK) {
+    if (lock_request_read(context, options, 0, &request, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {
         code = acquire(context, &request, &err);

@@ -1,11 +1,12 @@
+/* belay help, belay completion and belay version: what the program prints about itself. */
 #include <string.h>
 
 #include "base/error.h"
 #include "cli/commands/commands.h"
 #include "cli/help/help.h"
 
-/* The two words of "locks list" may come as two arguments. */
-static const struct cli_command *find(const struct options *options)
+/* "locks list" comes as two arguments. */
+static const struct cli_command *find_command(const struct options *options)
 {
     char name[64];
     int n = snprintf(name, sizeof name, "%s%s%s", options->args[0], options->n_args > 1 ? " " : "",
@@ -14,7 +15,7 @@ static const struct cli_command *find(const struct options *options)
     return n < (int)sizeof name ? cli_find_command(name) : NULL;
 }
 
-/* What is below "locks", for who asks for the group alone. */
+/* `belay help locks` lists the commands of the group. */
 static void print_group(const char *group)
 {
     (void)printf("Commands of 'belay %s':\n", group);
@@ -37,7 +38,7 @@ static void print_names(void)
 
 static int exec_help(struct cli_context *context, const struct options *options)
 {
-    const struct cli_command *command = options->n_args == 0 ? NULL : find(options);
+    const struct cli_command *command = options->n_args == 0 ? NULL : find_command(options);
 
     if (options_has(options, "markdown")) {
         help_markdown(stdout);
@@ -48,8 +49,7 @@ static int exec_help(struct cli_context *context, const struct options *options)
             print_group(options->args[0]);
             return CLI_OK;
         }
-        return cli_fail(context, BELAY_NOT_FOUND, "no help for '%s': there is no such command",
-                        options->args[0]);
+        return cli_fail(context, BELAY_NOT_FOUND, "unknown command '%s'", options->args[0]);
     } else if (options_has(options, "man")) {
         help_man(stdout, command);
     } else if (command == NULL) {
@@ -60,24 +60,77 @@ static int exec_help(struct cli_context *context, const struct options *options)
     return CLI_OK;
 }
 
-static const struct option_def defs[] = {
-    { .name = "list", .kind = OPTION_FLAG, .help = "print the names of the commands, one on each line" },
-    { .name = "man", .kind = OPTION_FLAG, .help = "print the man page instead" },
-    { .name = "markdown", .kind = OPTION_FLAG, .help = "print the reference of all commands, docs/cli.md" },
+static const struct option_def help_defs[] = {
+    { .name = "list", .kind = OPTION_FLAG, .help = "print the command names, one per line" },
+    { .name = "man", .kind = OPTION_FLAG, .help = "print the man page" },
+    { .name = "markdown", .kind = OPTION_FLAG, .help = "print the reference of all commands (docs/cli.md)" },
     { .name = NULL },
 };
-static const struct option_group group = { "Options", defs };
+static const struct option_group help_group = { "Options", help_defs };
 
 const struct cli_command cmd_help = {
     .name = "help",
     .synopsis = "[COMMAND]",
     .summary = "show how to use a command",
-    .about = "Shows what a command does, its options, exit codes and examples: the same as COMMAND --help. "
-             "Without COMMAND it lists all of them.",
-    .groups = { &group },
+    .about = "Shows the description, options, exit codes and examples of COMMAND, as 'belay COMMAND --help' "
+             "does. Without COMMAND it lists the commands.",
+    .groups = { &help_group },
     .max_args = 2,
-    .exits = { { 0, "done" }, { 66, "there is no such command" } },
+    .exits = { { 0, "shown" }, { 66, "there is no such command" } },
     .examples = { { "belay help acquire", "how to use 'belay acquire'" },
                   { "belay help --man acquire | man -l -", "the same as a man page" } },
     .exec = exec_help,
+};
+
+static int exec_completion(struct cli_context *context, const struct options *options)
+{
+    const char *shell = options->args[0];
+
+    if (strcmp(shell, "bash") == 0) {
+        completion_bash(stdout);
+    } else if (strcmp(shell, "zsh") == 0) {
+        completion_zsh(stdout);
+    } else if (strcmp(shell, "fish") == 0) {
+        completion_fish(stdout);
+    } else {
+        return cli_fail(context, BELAY_INVALID, "unknown shell '%s': use bash, zsh or fish", shell);
+    }
+    return CLI_OK;
+}
+
+const struct cli_command cmd_completion = {
+    .name = "completion",
+    .synopsis = "bash|zsh|fish",
+    .summary = "print the completion script for a shell",
+    .about = "Prints a script that completes commands, options, profile names and the keys of held locks. "
+             "Keys are read from the store that --store and --config on the command line name, and are "
+             "inserted as one word whatever characters they contain.",
+    .min_args = 1,
+    .max_args = 1,
+    .exits = { { 0, "printed" }, { 64, "unknown shell" } },
+    .examples = { { "source <(belay completion bash)", "enable it in this bash" },
+                  { "belay completion fish > ~/.config/fish/completions/belay.fish",
+                    "enable it in every fish" } },
+    .exec = exec_completion,
+};
+
+static int exec_version(struct cli_context *context, const struct options *options)
+{
+    (void)options;
+    if (context->json) {
+        (void)printf("{\"version\":\"%s\"}\n", belay_version());
+    } else {
+        (void)printf("belay %s\n", belay_version());
+    }
+    return CLI_OK;
+}
+
+const struct cli_command cmd_version = {
+    .name = "version",
+    .synopsis = "",
+    .summary = "show the version",
+    .about = "Prints the version of belay.",
+    .exits = { { 0, "printed" } },
+    .examples = { { "belay version", "print the version" }, { "belay version --json", "print it as JSON" } },
+    .exec = exec_version,
 };

@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/commands/cmd_list.h"
 #include "cli/commands/commands.h"
 #include "cli/core/cli_list.h"
 #include "cli/core/lock_options.h"

@@ -1,7 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/commands/cmd_release.h"
 #include "cli/commands/commands.h"
 #include "cli/core/lock_options.h"
 #include "cli/core/lock_print.h"

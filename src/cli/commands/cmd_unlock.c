@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "cli/commands/cmd_release.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/unlock.h"
 #include "cli/core/lock_options.h"
 #include "cli/core/lock_print.h"
 #include "cli/output/print.h"
@@ -145,7 +143,7 @@ static int refuse(const struct cli_context *context, struct belay_info **info, s
     return code;
 }
 
-int unlock_exec(struct cli_context *context, const struct options *options)
+static int unlock_exec(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
@@ -179,7 +177,7 @@ static const struct option_def unlock_defs[] = {
     { .name = "yes", .kind = OPTION_FLAG, .help = "do not ask; needed where there is no terminal" },
     { .name = NULL },
 };
-const struct option_group unlock_group = { "Options", unlock_defs };
+static const struct option_group unlock_group = { "Options", unlock_defs };
 
 #define UNLOCK_ABOUT                                                                                         \
     "Ends a lock that somebody else holds. It shows the holder and asks; only 'yes' goes on. The lock of "   \

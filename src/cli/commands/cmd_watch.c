@@ -6,13 +6,13 @@
 
 #include "cli/commands/commands.h"
 #include "cli/core/lock_options.h"
-#include "cli/output/event_line.h"
+#include "cli/output/print.h"
 
 static bool on_event(void *context, const struct belay_event *event)
 {
     const struct cli_context *cli = context;
 
-    event_line(stdout, event, cli->json, cli->color_out);
+    print_event(stdout, event, cli->json, cli->color_out);
     /* Whoever reads a pipe wants it now. */
     return fflush(stdout) == 0;
 }

@@ -54,4 +54,25 @@ extern const struct cli_command cmd_completion;
 extern const struct cli_command cmd_help;
 extern const struct cli_command cmd_version;
 
+/* ---- shared by commands ---------------------------------------------------- */
+
+/* Print the locks as a table, as JSON or as keys, depending on the context. Returns the exit code. */
+int list_locks(struct cli_context *context, struct belay_client *client, const struct belay_query *query,
+               struct belay_error *err);
+
+/* Release KEY with --id and --outcome: for `release` and `locks release`. Returns the exit code. */
+int release_exec(struct cli_context *context, const struct options *options);
+
+/* For `unlock`, `locks release` and `top`, which end the lock of another client. */
+
+/* The user who does it, for the history: user@host. */
+void unlock_actor(char *out, size_t size);
+
+/*
+ * The lock of `key`, if it is held and this client may see its lock id. The caller frees *out_info also after an
+ * error.
+ */
+enum belay_code unlock_find_held(struct belay_client *client, const char *key, struct belay_info **out_info,
+                                 struct belay_error *err);
+
 #endif

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cli/output/event_line.h"
 #include "cli/output/print.h"
 #include "telemetry/telemetry.h"
 #include "json/json_write.h"
@@ -37,7 +36,7 @@ static void on_event(void *context, const struct belay_event *event)
     const struct cli_context *cli = context;
 
     if (cli->verbose) {
-        event_line(stderr, event, cli->json, cli->color_err);
+        print_event(stderr, event, cli->json, cli->color_err);
     }
     telemetry_event(cli->telemetry, event);
 }
@@ -335,4 +334,6 @@ void cli_close(struct cli_context *context)
     }
     belay_client_close(context->client);
     context->client = NULL;
+    telemetry_close(context->telemetry);
+    context->telemetry = NULL;
 }

@@ -247,8 +247,8 @@ static void default_owner(const struct options *options, struct lock_request *re
     }
 }
 
-enum belay_code lock_request_read_at(struct cli_context *context, const struct options *options, size_t i,
-                                     struct lock_request *out_request, struct belay_error *err)
+enum belay_code lock_request_read(struct cli_context *context, const struct options *options, size_t i,
+                                  struct lock_request *out_request, struct belay_error *err)
 {
     struct lock_request request = LOCK_REQUEST_INIT;
     enum belay_code code;
@@ -274,12 +274,6 @@ enum belay_code lock_request_read_at(struct cli_context *context, const struct o
     }
     *out_request = request;
     return BELAY_OK;
-}
-
-enum belay_code lock_request_read(struct cli_context *context, const struct options *options,
-                                  struct lock_request *out_request, struct belay_error *err)
-{
-    return lock_request_read_at(context, options, 0, out_request, err);
 }
 
 void lock_request_release(struct lock_request *request)

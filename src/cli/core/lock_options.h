@@ -35,11 +35,9 @@ struct lock_request {
         NULL, BELAY_LOCK_OPTIONS_INIT, NULL, NULL, NULL                                                      \
     }
 
-enum belay_code lock_request_read(struct cli_context *context, const struct options *options,
+/* The key is args[i], or what the key options name. */
+enum belay_code lock_request_read(struct cli_context *context, const struct options *options, size_t i,
                                   struct lock_request *out_request, struct belay_error *err);
-/* The same for a command whose first `i` arguments are no keys. */
-enum belay_code lock_request_read_at(struct cli_context *context, const struct options *options, size_t i,
-                                     struct lock_request *out_request, struct belay_error *err);
 void lock_request_release(struct lock_request *request);
 
 #endif

@@ -3,11 +3,9 @@
  * names of profiles are asked for when they are needed, from the belay that is
  * being typed.
  */
-#include "cli/help/completion.h"
-
 #include <string.h>
 
-#include "cli/core/cli.h"
+#include "cli/help/help.h"
 
 /* The first word of a command's name. */
 static size_t first_word(const struct cli_command *command)

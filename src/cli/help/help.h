@@ -27,4 +27,9 @@ extern const char help_about[];
 enum { HELP_TERM_SIZE = 80 };
 char *help_term(char out[HELP_TERM_SIZE], const struct option_def *def);
 
+/* Completion scripts. */
+void completion_bash(FILE *file);
+void completion_zsh(FILE *file);
+void completion_fish(FILE *file);
+
 #endif

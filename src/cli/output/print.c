@@ -8,6 +8,9 @@
 #include <wchar.h>
 
 #include "base/utf8.h"
+#include "json/json_write.h"
+
+enum { EVENT_TYPE_WIDTH = 14 };
 
 void escape_text(struct buf *out, const char *text)
 {
@@ -211,4 +214,53 @@ void print_holder_short(struct buf *out, const struct belay_info *info)
     } else {
         print_holder(out, info);
     }
+}
+
+/* ---- events ---- */
+
+static void add_event_details(struct buf *line, const struct belay_event *event)
+{
+    char span[CLOCK_TEXT_SIZE];
+
+    if (event->duration_ms >= 0) {
+        buf_addf(line, " after %s", clock_format_span(span, event->duration_ms));
+    }
+    if (event->by != NULL) {
+        buf_adds(line, ", by ");
+        escape_text(line, event->by);
+    }
+    if (event->reason != NULL) {
+        buf_adds(line, ": ");
+        escape_text(line, event->reason);
+    }
+}
+
+void print_event(FILE *file, const struct belay_event *event, bool json, bool color)
+{
+    struct buf line = BUF_INIT(1 << 16);
+    char at[CLOCK_TEXT_SIZE];
+    size_t type_from;
+
+    if (json) {
+        char *text = wire_line(wire_event(event));
+
+        (void)fprintf(file, "%s\n", text == NULL ? "{}" : text);
+        free(text);
+        return;
+    }
+    buf_addf(&line, "%s %s", clock_format_utc(at, event->at_unix_ms, true),
+             print_style(color && event->level == BELAY_LEVEL_WARNING, "yellow"));
+    type_from = line.len;
+    escape_text(&line, event->type);
+    buf_addf(&line, "%*s%s ",
+             line.len - type_from < EVENT_TYPE_WIDTH ? (int)(EVENT_TYPE_WIDTH - (line.len - type_from)) : 0,
+             "", print_style(color && event->level == BELAY_LEVEL_WARNING, PRINT_RESET));
+    escape_text(&line, event->key);
+    buf_adds(&line, " ");
+    escape_text(&line, event->locked_by_name == NULL || *event->locked_by_name == '\0'
+                           ? (event->locked_by == NULL ? "" : event->locked_by)
+                           : event->locked_by_name);
+    add_event_details(&line, event);
+    (void)fprintf(file, "%s\n", line.failed ? "?" : line.data);
+    buf_release(&line);
 }

@@ -44,4 +44,7 @@ void print_holder(struct buf *out, const struct belay_info *info);
 /* The same with the name alone in that case: an owner made by belay is user@host and numbers. */
 void print_holder_short(struct buf *out, const struct belay_info *info);
 
+/* One event on one line, for people or as JSON. */
+void print_event(FILE *file, const struct belay_event *event, bool json, bool color);
+
 #endif

@@ -1,24 +1,25 @@
 /*
- * The guardian's own life (guardian.h has the tree of processes).
+ * guardian.h draws the processes. The states of the guardian:
  *
- *     WAITING --go--> RUNNING --COMMAND ends---------------> ENDED --done--> OVER
- *        |               |                                     ^
- *   done, or belay       | the deadline less kill_after,       | nobody is left
- *        is dead         | the lease is lost, or               |
- *        |               | belay is dead                       |
- *        v               v                                     |
- *      OVER           ENDING: TERM was sent --kill_at_ms--> KILLING
+ *     WAITING --START--> RUNNING --COMMAND ends--------------> ENDED --DONE--> OVER
+ *        |                  |                                    ^
+ *     DONE, or              | deadline - kill_after, END, or     | no descendant is left
+ *     belay is dead         | belay is dead                      |
+ *        v                  v                                    |
+ *      OVER              ENDING: TERM was sent --kill_at_ms--> KILLING
  *
- * ENDING goes to ENDED too if nobody is left before kill_at_ms. Should belay be
- * dead once COMMAND is gone, the guardian releases the lock in its stead.
+ * ENDING goes to ENDED directly if no descendant is left before kill_at_ms. If belay is dead by then, the
+ * guardian goes to OVER and releases the lock.
  */
 #include "cli/run/guardian.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -26,9 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/run/process_tree.h"
-#include "cli/run/spawn.h"
-#include "cli/run/terminal.h"
+#include "cli/run/command_process.h"
 
 enum { KILL_AGAIN_MIN_MS = 2, KILL_AGAIN_MAX_MS = 500 };
 
@@ -36,20 +35,56 @@ enum guardian_state { WAITING, RUNNING, ENDING, KILLING, ENDED, OVER };
 
 struct guardian_process {
     struct guardian *guardian; /* borrowed */
-    struct spawn spawn;
+    struct command_spawn spawn;
     char *config_path; /* owned; NULL: none */
-    int signals;       /* readable when a child has changed */
+    int signals;       /* signalfd: SIGCHLD */
     int timer;
     enum guardian_state state;
     bool belay_is_dead;
-    pid_t command;         /* 0 once it is reaped: the number may be another's then */
-    pid_t last_group;      /* COMMAND's, alive or not */
-    bool was_ended;        /* by us */
+    pid_t command;         /* 0 once it is reaped: the number may be reused */
+    pid_t last_group;      /* COMMAND's, also once it is reaped */
+    bool was_ended;        /* by the guardian */
     int status;            /* of COMMAND, once it is reaped */
     int64_t kill_at_ms;    /* boot clock; ENDING and KILLING */
-    int64_t kill_again_ms; /* KILLING: until the next try */
-    int64_t timer_ms;      /* what the timer is set to */
+    int64_t kill_again_ms; /* KILLING: delay until the next try */
+    int64_t timer_ms;      /* what the timer is set to, or INT64_MAX */
 };
+
+/* ---- the link, in both processes ----------------------------------------- */
+
+void guardian_send(const struct guardian *guardian, enum guardian_message_type type, int value)
+{
+    struct guardian_message message = { (int32_t)type, value };
+
+    (void)send(guardian->socket, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+bool guardian_receive(const struct guardian *guardian, struct guardian_message *out_message)
+{
+    ssize_t n;
+
+    do {
+        n = recv(guardian->socket, out_message, sizeof *out_message, 0);
+    } while (n < 0 && errno == EINTR);
+    return n == sizeof *out_message;
+}
+
+/* ---- the states ----------------------------------------------------------- */
+
+static void enter(struct guardian_process *process, enum guardian_state next)
+{
+    static const unsigned allowed[] = {
+        [WAITING] = 1U << RUNNING | 1U << ENDED | 1U << OVER, /* ENDED: COMMAND could not be started */
+        [RUNNING] = 1U << ENDING | 1U << ENDED,
+        [ENDING] = 1U << KILLING | 1U << ENDED | 1U << OVER,
+        [KILLING] = 1U << ENDED | 1U << OVER,
+        [ENDED] = 1U << OVER,
+        [OVER] = 0,
+    };
+
+    assert((allowed[process->state] >> next & 1) != 0);
+    process->state = next;
+}
 
 /* ---- COMMAND ------------------------------------------------------------ */
 
@@ -58,7 +93,7 @@ static void set_or_unset(const char *name, const char *value)
     if (value[0] != '\0') {
         (void)setenv(name, value, 1);
     } else {
-        (void)unsetenv(name); /* an outer belay's must not pass for ours */
+        (void)unsetenv(name); /* an outer belay's value is not this lock's */
     }
 }
 
@@ -75,7 +110,7 @@ static void set_environment(const struct guardian_job *job)
     if (job->store_url[0] != '\0') {
         (void)setenv("BELAY_STORE", job->store_url, 1);
     }
-    /* An outer deployment's stay: COMMAND is part of it. */
+    /* The variables of an outer `belay deploy` stay: COMMAND is part of it. */
     if (job->state_file[0] != '\0') {
         (void)setenv("BELAY_STATE_FILE", job->state_file, 1);
         (void)setenv("BELAY_STATE_OUT", job->state_out, 1);
@@ -87,8 +122,8 @@ static void set_environment(const struct guardian_job *job)
 }
 
 /*
- * Not to be hit together with belay by `pkill -f 'belay run'`, and to be told
- * apart from it in ps: write another title over our copy of the arguments.
+ * Overwrite our copy of the arguments, so that `pkill -f 'belay run'` does not hit belay and the guardian at
+ * once, and ps shows which is which.
  */
 static void retitle(char **argv, const char *key)
 {
@@ -110,14 +145,14 @@ static void start_command(struct guardian_process *process)
     int failure;
 
     set_environment(job);
-    failure = spawn_command(&process->spawn, &process->command);
+    failure = command_spawn(&process->spawn, &process->command);
     if (failure != 0) {
         process->status = 127 << 8;
-        process->state = ENDED;
+        enter(process, ENDED);
         guardian_send(process->guardian, GUARDIAN_NOT_STARTED, failure);
         return;
     }
-    process->state = RUNNING;
+    enter(process, RUNNING);
     process->last_group = process->command;
     guardian_send(process->guardian, GUARDIAN_STARTED, (int)process->command);
     retitle(process->spawn.argv, job->key);
@@ -129,18 +164,18 @@ static void begin_ending(struct guardian_process *process)
     int64_t deadline_ms = atomic_load(&shared->deadline_boot_ms);
     int64_t grace_ends_ms = belay_now_boot_ms() + shared->job.kill_after_ms;
 
-    process->state = ENDING;
+    enter(process, ENDING);
     process->was_ended = true;
     guardian_send(process->guardian, GUARDIAN_ENDING, 0);
     process->kill_at_ms = grace_ends_ms < deadline_ms ? grace_ends_ms : deadline_ms;
     process_tree_signal(process->command, SIGTERM);
-    process_tree_signal(process->command, SIGCONT); /* who is stopped does not hear TERM */
+    process_tree_signal(process->command, SIGCONT); /* a stopped process does not act on TERM */
 }
 
 static void kill_all(struct guardian_process *process)
 {
     if (process->state != KILLING) {
-        process->state = KILLING;
+        enter(process, KILLING);
         process->kill_again_ms = KILL_AGAIN_MIN_MS;
     } else if (process->kill_again_ms < KILL_AGAIN_MAX_MS) {
         process->kill_again_ms *= 2;
@@ -151,14 +186,10 @@ static void kill_all(struct guardian_process *process)
 
 static void has_ended(struct guardian_process *process)
 {
-    struct guardian *guardian = process->guardian;
-
-    if (process->belay_is_dead) {
-        process->state = OVER;
-        return;
+    enter(process, process->belay_is_dead ? OVER : ENDED);
+    if (!process->belay_is_dead) {
+        guardian_send(process->guardian, GUARDIAN_ENDED, process->status);
     }
-    process->state = ENDED;
-    guardian_send(guardian, GUARDIAN_ENDED, process->status);
 }
 
 static void on_command_changed(struct guardian_process *process, int status)
@@ -171,7 +202,7 @@ static void on_command_changed(struct guardian_process *process, int status)
     process->command = 0;
     process->status = status;
     if (process->state == RUNNING) {
-        has_ended(process); /* what it left running in the background is its own affair */
+        has_ended(process); /* background processes of COMMAND are left running */
     }
 }
 
@@ -200,7 +231,7 @@ static void on_belay_dead(struct guardian_process *process)
     if (process->state == RUNNING) {
         begin_ending(process);
     } else if (process->state == WAITING || process->state == ENDED) {
-        process->state = OVER;
+        enter(process, OVER);
     }
 }
 
@@ -210,9 +241,8 @@ static void on_message(struct guardian_process *process, const struct guardian_m
 
     switch (message->type) {
     case GUARDIAN_START:
-        if (process->state == WAITING) {
-            start_command(process);
-        }
+        assert(process->state == WAITING);
+        start_command(process);
         break;
     case GUARDIAN_SIGNAL:
         if (process->command > 0) {
@@ -231,7 +261,7 @@ static void on_message(struct guardian_process *process, const struct guardian_m
         }
         break;
     case GUARDIAN_DONE:
-        process->state = OVER;
+        enter(process, OVER);
         break;
     default:
         break;
@@ -240,7 +270,7 @@ static void on_message(struct guardian_process *process, const struct guardian_m
 
 /* ---- time and the loop --------------------------------------------------- */
 
-/* When something is due, on the boot clock; INT64_MAX: never. */
+/* When the next timeout is due, on the boot clock; INT64_MAX: never. */
 static int64_t next_due_ms(const struct guardian_process *process)
 {
     const struct guardian_shared *shared = process->guardian->shared;
@@ -257,7 +287,7 @@ static int64_t next_due_ms(const struct guardian_process *process)
     }
 }
 
-/* The boot clock goes on while the machine sleeps, so a lease that ended then is noticed on waking. */
+/* The boot clock counts while the machine sleeps, so a lease that expired then is noticed on waking. */
 static void set_timer(struct guardian_process *process, int64_t due_ms)
 {
     struct itimerspec when = { { 0, 0 }, { 0, 0 } };
@@ -316,7 +346,7 @@ static bool process_init(struct guardian_process *process, struct guardian *guar
     sigset_t child;
 
     *process = (struct guardian_process){ .guardian = guardian, .timer_ms = INT64_MAX };
-    action.sa_handler = SIG_DFL; /* if it were ignored there would be nothing to reap */
+    action.sa_handler = SIG_DFL; /* ignored children could not be reaped */
     (void)sigaction(SIGCHLD, &action, &process->spawn.sigchld);
     (void)sigemptyset(&child);
     (void)sigaddset(&child, SIGCHLD);
@@ -325,7 +355,7 @@ static bool process_init(struct guardian_process *process, struct guardian *guar
     return process->signals >= 0 && process->timer >= 0;
 }
 
-/* The lock may be had from now on, and no sooner: COMMAND is surely gone. */
+/* Only now, when COMMAND is gone, may another client get the lock. */
 static void release_lock(const struct guardian_process *process)
 {
     const struct guardian_job *job = &process->guardian->shared->job;
@@ -348,8 +378,8 @@ static void release_lock(const struct guardian_process *process)
     (void)execv("/proc/self/exe", argv);
 }
 
-_Noreturn void guardian_main(struct guardian *guardian, const struct guardian_setup *setup,
-                             const sigset_t *mask)
+static _Noreturn void guardian_main(struct guardian *guardian, const struct guardian_setup *setup,
+                                    const sigset_t *mask)
 {
     const struct guardian_shared *shared = guardian->shared;
     struct guardian_process process;
@@ -379,6 +409,98 @@ _Noreturn void guardian_main(struct guardian *guardian, const struct guardian_se
     _exit(0);
 }
 
+/* ---- belay's end of the link ------------------------------------------------ */
+
+/* `sh -c 'sleep 9 & exec belay run …'`: children from before the exec are not ours. */
+static bool has_no_children(void)
+{
+    siginfo_t info;
+
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
+}
+
+static bool fork_guardian(struct guardian *guardian, const struct guardian_setup *setup, const int ends[2])
+{
+    sigset_t all;
+    sigset_t mask;
+
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, &mask);
+    guardian->pid = fork();
+    if (guardian->pid == 0) {
+        (void)close(ends[0]);
+        guardian->socket = ends[1];
+        guardian_main(guardian, setup, &mask);
+    }
+    (void)sigprocmask(SIG_SETMASK, &mask, NULL);
+    return guardian->pid > 0;
+}
+
+bool guardian_start(struct guardian *guardian, const struct guardian_setup *setup)
+{
+    int ends[2];
+    int failure;
+
+    *guardian = (struct guardian){ .socket = -1, .tty = -1 };
+    guardian->shared =
+        mmap(NULL, sizeof *guardian->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (guardian->shared == MAP_FAILED) {
+        guardian->shared = NULL;
+        return false;
+    }
+    atomic_init(&guardian->shared->deadline_boot_ms, INT64_MAX);
+    guardian->belay_group = getpgrp();
+    guardian->tty = terminal_open();
+    guardian->alone = has_no_children();
+    if (guardian->alone) {
+        process_adopt_orphans(); /* if the guardian dies, its children become ours */
+    }
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+        return false;
+    }
+    ends[0] = fd_above_standard(ends[0]);
+    ends[1] = fd_above_standard(ends[1]);
+    if (!fork_guardian(guardian, setup, ends)) {
+        failure = errno;
+        (void)close(ends[0]);
+        (void)close(ends[1]);
+        errno = failure;
+        return false;
+    }
+    (void)close(ends[1]);
+    guardian->socket = ends[0];
+    return true;
+}
+
+void guardian_abandon(struct guardian *guardian)
+{
+    (void)close(guardian->socket);
+    guardian->socket = -1;
+    guardian->pid = 0;
+}
+
+void guardian_stop(struct guardian *guardian)
+{
+    if (guardian->socket >= 0) {
+        guardian_send(guardian, GUARDIAN_DONE, 0);
+        (void)close(guardian->socket);
+        guardian->socket = -1;
+    }
+    if (guardian->pid > 0) {
+        while (waitpid(guardian->pid, NULL, 0) < 0 && errno == EINTR) {
+        }
+        guardian->pid = 0;
+    }
+    if (guardian->tty >= 0) {
+        (void)close(guardian->tty);
+        guardian->tty = -1;
+    }
+    if (guardian->shared != NULL) {
+        (void)munmap(guardian->shared, sizeof *guardian->shared);
+        guardian->shared = NULL;
+    }
+}
+
 bool guardian_take_over(struct guardian *guardian, pid_t command, int *out_status)
 {
     struct guardian_process process;
@@ -387,12 +509,13 @@ bool guardian_take_over(struct guardian *guardian, pid_t command, int *out_statu
     guardian->socket = -1;
     if (!guardian->alone || !process_init(&process, guardian)) {
         if (command > 0) {
-            (void)kill(-command, SIGKILL); /* we could not tell our children from COMMAND's */
+            (void)kill(-command, SIGKILL); /* belay's other children cannot be told from COMMAND's */
         }
         return false;
     }
+    process.state = RUNNING;
     process.command = command;
-    process.belay_is_dead = true; /* nobody to report to */
+    process.belay_is_dead = true; /* there is no peer to report to */
     begin_ending(&process);
     reap(&process);
     while (process.state != OVER) {

@@ -1,8 +1,8 @@
 /*
- * Hold a lock while a command runs: `belay run` and `belay deploy`.
+ * `belay run`, step by step in run_exec():
  *
- *     start the guardian -> read options, open the store -> acquire
- *         -> the guardian starts COMMAND -> supervise -> release
+ *     fork the guardian -> read options, open the store -> acquire the lock
+ *         -> the guardian starts COMMAND -> supervise it -> release the lock
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/commands/commands.h"
 #include "cli/core/deploy_info.h"
 #include "cli/core/wait_display.h"
 #include "cli/run/run.h"
@@ -30,13 +31,13 @@ enum {
 struct run_session {
     struct cli_context *context;
     const struct options *options;
-    const struct run_callbacks *hooks; /* NULL: none */
+    const struct run_callbacks *callbacks; /* NULL: none */
     struct lock_request request;
-    struct deploy_info deploy_info; /* of a stack's lock */
+    struct deploy_info deploy_info; /* metadata of a stack's lock */
     struct guardian guardian;
     struct wait_display *waiting;
     struct belay_client *client; /* borrowed */
-    struct belay_lock *lock;     /* owned; NULL: it runs without one */
+    struct belay_lock *lock;     /* owned; NULL: COMMAND runs without one */
     int64_t kill_after_ms;
     int64_t lost_boot_ms;
     struct supervise supervise;
@@ -45,24 +46,24 @@ struct run_session {
 
 /* ---- options -------------------------------------------------------------- */
 
-static const struct option_def ending_defs[] = {
+static const struct option_def run_end_defs[] = {
     { .name = "kill-after",
       .kind = OPTION_DURATION,
       .value = "D",
-      .help = "from TERM to KILL when the lease is lost; at most, and by default up to 10s, a quarter of the "
-              "ttl" },
+      .help =
+          "time between TERM and KILL when the lease is lost; default 10s, at most a quarter of the ttl" },
     { .name = "conflict-exit-code",
       .kind = OPTION_COUNT,
       .value = "N",
-      .help = "exit with N instead of 75 if somebody else has the lock" },
+      .help = "exit with N instead of 75 if another client holds the lock" },
     { .name = "result",
       .kind = OPTION_TEXT,
       .value = "FILE",
       .complete = COMPLETE_FILE,
-      .help = "write how it ended to FILE, as one JSON object" },
+      .help = "write the outcome to FILE as one JSON object" },
     { .name = NULL },
 };
-const struct option_group ending_group = { "How it ends", ending_defs };
+const struct option_group run_end_group = { "When the lock is held or lost", run_end_defs };
 
 static bool is_protected(const struct run_session *run)
 {
@@ -70,9 +71,9 @@ static bool is_protected(const struct run_session *run)
 }
 
 /*
- * From TERM to KILL, and how often the guardian is told the deadline, for a lease that
- * may be relied upon for `lease_ms`: TERM must come well after a renewal was due, or
- * it would come to a healthy lease.
+ * Choose the time between TERM and KILL, and how often the guardian learns the deadline, for a lease that is
+ * valid for `lease_ms`. TERM must come well after a renewal was due, or it would hit a healthy lease. Returns
+ * the longest --kill-after allowed.
  */
 static int64_t set_times(struct run_session *run, int64_t ttl_ms, int64_t lease_ms, int64_t heartbeat_ms)
 {
@@ -104,15 +105,15 @@ static enum belay_code read_times(struct run_session *run, struct belay_error *e
         return error_set(err, BELAY_INVALID, "--kill-after '%s' is %s: at most %s",
                          options_text(run->options, "kill-after"),
                          most_ms == lock->ttl_ms / 4 ? "more than a quarter of the ttl"
-                                                     : "too long for so rare a heartbeat",
+                                                     : "too long for the heartbeat interval",
                          clock_format_duration(text, most_ms));
     }
     return BELAY_OK;
 }
 
 /*
- * The same for the lease that we have: how much of a ttl may be relied upon is for the
- * store to say, and a lock that was there before (--reentrant) has a ttl of its own.
+ * Set the times again for the lease that was granted: the store decides how much of the ttl is valid, and a
+ * re-entered lock has a ttl of its own.
  */
 static void fit_to_lease(struct run_session *run)
 {
@@ -126,35 +127,36 @@ static void fit_to_lease(struct run_session *run)
     (void)set_times(run, info->ttl_ms, info->valid_for_ms, belay_lock_heartbeat_ms(run->lock));
     (void)options_duration(run->options, "kill-after", &asked_ms);
     if (asked_ms > run->kill_after_ms) {
-        cli_warn(run->context, "--kill-after '%s' is too long for this lease: it is %s",
+        cli_warn(run->context, "--kill-after '%s' is too long for this lease; using %s",
                  options_text(run->options, "kill-after"), clock_format_duration(text, run->kill_after_ms));
     }
 }
 
-static enum belay_code read_options(struct run_session *run, struct belay_error *err)
+static enum belay_code read_run_options(struct run_session *run, struct belay_error *err)
 {
     const char *path = options_text(run->options, "result");
     enum belay_code code = BELAY_OK;
     long number;
 
     if (options_count(run->options, "conflict-exit-code", &number) && number > 255) {
-        return error_set(err, BELAY_INVALID, "--conflict-exit-code '%ld' is no exit code: 0 to 255", number);
+        return error_set(err, BELAY_INVALID, "--conflict-exit-code '%ld' is not an exit code: give 0 to 255",
+                         number);
     }
     if (path != NULL) {
         code = run_result_check(path, err);
     }
     if (code == BELAY_OK) {
-        code = lock_request_read(run->context, run->options, &run->request, err);
+        code = lock_request_read(run->context, run->options, 0, &run->request, err);
     }
     if (code == BELAY_OK) {
         run->result.key = run->request.key;
         code = read_times(run, err);
     }
-    if (code == BELAY_OK && run->hooks != NULL) {
-        code = run->hooks->prepare(run->hooks->context, &run->request, err);
+    if (code == BELAY_OK && run->callbacks != NULL) {
+        code = run->callbacks->prepare(run->callbacks->context, &run->request, err);
     } else if (code == BELAY_OK && text_has_prefix(run->request.key, "stack:") &&
                !options_has(run->options, "adopt")) {
-        /* What a deployment says of itself: 'belay unlock' and 'belay state locks' show it (S4.4, S4.10). */
+        /* Metadata that 'belay unlock' and 'belay state locks' show (S4.4, S4.10). */
         code = deploy_info_read(run->options, &run->deploy_info, err);
         if (code == BELAY_OK) {
             code = deploy_info_add(&run->deploy_info, &run->request, err);
@@ -183,7 +185,7 @@ static void on_lost(void *context, struct belay_lock *lock, const char *why)
     guardian_send(&run->guardian, GUARDIAN_END, 0);
 }
 
-/* What nobody may overlook is said with --quiet too. */
+/* A command without its lock is dangerous: warn with --quiet too. */
 static void warn_loudly(const struct cli_context *context, const char *why, const char *what)
 {
     struct cli_context loud = *context;
@@ -192,8 +194,8 @@ static void warn_loudly(const struct cli_context *context, const char *why, cons
     cli_warn(&loud, "%s: %s", why, what);
 }
 
-/* The kill switch must work above all when the store does not. */
-static bool is_switched_off(struct run_session *run)
+/* Checked before the store is opened: the switch must work when the store does not. */
+static bool is_locking_disabled(struct run_session *run)
 {
     const struct belay_config *config;
     const char *enabled = NULL;
@@ -204,7 +206,7 @@ static bool is_switched_off(struct run_session *run)
     return enabled != NULL && strcmp(enabled, "false") == 0;
 }
 
-static enum belay_code acquire(struct run_session *run, struct belay_error *err)
+static enum belay_code acquire_lock(struct run_session *run, struct belay_error *err)
 {
     struct belay_lock_options *options = &run->request.options;
     const char *adopt = options_text(run->options, "adopt");
@@ -218,7 +220,7 @@ static enum belay_code acquire(struct run_session *run, struct belay_error *err)
     if (options->cancel == NULL) {
         return error_no_memory(err);
     }
-    if (is_switched_off(run)) {
+    if (is_locking_disabled(run)) {
         warn_loudly(run->context, "locking is switched off", "the command runs without a lock");
         return BELAY_OK;
     }
@@ -240,27 +242,27 @@ static enum belay_code acquire(struct run_session *run, struct belay_error *err)
     return code;
 }
 
-/* What is to be done under the lock before COMMAND; it may take longer than a heartbeat. */
+/* The callback may take longer than a heartbeat, so renewal starts first. */
 static enum belay_code before_command(struct run_session *run, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
 
-    if (run->hooks == NULL) {
+    if (run->callbacks == NULL) {
         return BELAY_OK;
     }
     if (run->lock != NULL && belay_lock_is_protected(run->lock)) {
         code = belay_lock_start_heartbeat(run->lock, err);
     }
-    return code == BELAY_OK ? run->hooks->before(run->hooks->context, run->client, run->lock,
-                                                 &run->guardian.shared->job, err)
+    return code == BELAY_OK ? run->callbacks->before(run->callbacks->context, run->client, run->lock,
+                                                     &run->guardian.shared->job, err)
                             : code;
 }
 
-/* True if COMMAND may run, with the lock or, where that was asked for, without. */
+/* True if COMMAND may run: with the lock, or without it after --best-effort. */
 static bool may_run(struct run_session *run, enum belay_code code, struct belay_error *err)
 {
     if (code == BELAY_OK && cli_signal() != 0) {
-        (void)error_set(err, BELAY_CANCELLED, "interrupted before the command was started");
+        (void)error_set(err, BELAY_CANCELLED, "interrupted before the command started");
         return false;
     }
     if (code == BELAY_UNREACHABLE && options_has(run->options, "best-effort")) {
@@ -290,7 +292,7 @@ static const char *store_url(const struct run_session *run)
     return cli_config(run->context, &config, NULL) == BELAY_OK ? belay_config_get(config, "store") : NULL;
 }
 
-static void start_command(struct run_session *run)
+static void send_job(struct run_session *run)
 {
     struct guardian_shared *shared = run->guardian.shared;
     struct guardian_job *job = &shared->job;
@@ -301,7 +303,7 @@ static void start_command(struct run_session *run)
         copy(job->lock_id, sizeof job->lock_id, belay_lock_id(run->lock));
         job->token = belay_lock_token(run->lock);
         (void)telemetry_traceparent(run->context->telemetry, job->lock_id, true, job->traceparent);
-        /* The outermost holder ends a lock that was re-entered. */
+        /* A re-entered lock is released by its outermost holder. */
         job->release = !belay_lock_is_reentered(run->lock);
         atomic_store(&shared->deadline_boot_ms, belay_lock_deadline_boot_ms(run->lock));
     }
@@ -310,11 +312,11 @@ static void start_command(struct run_session *run)
     terminal_save(run->guardian.tty, &run->supervise.mode);
     guardian_send(&run->guardian, GUARDIAN_START, 0);
     if (atomic_load(&run->supervise.lost)) {
-        guardian_send(&run->guardian, GUARDIAN_END, 0); /* the first one came before there was a command */
+        guardian_send(&run->guardian, GUARDIAN_END, 0); /* the END of on_lost() came before START */
     }
 }
 
-static void say_not_started(struct run_session *run)
+static void report_not_started(struct run_session *run)
 {
     const char *name = run->options->rest[0];
     int failure = run->supervise.failure;
@@ -330,7 +332,7 @@ static void say_not_started(struct run_session *run)
     belay_error_release(&err);
 }
 
-/* COMMAND's own code, before anything is known of the lease. */
+/* The result by COMMAND's wait status alone; check_lease() follows. */
 static void read_status(struct run_session *run)
 {
     const struct supervise *supervise = &run->supervise;
@@ -338,7 +340,7 @@ static void read_status(struct run_session *run)
 
     result->result = "failed";
     if (supervise->end == SUPERVISE_NOT_STARTED) {
-        say_not_started(run);
+        report_not_started(run);
     } else if (supervise->end != SUPERVISE_ENDED) {
         result->signal = SIGKILL;
         result->exit_code = 128 + SIGKILL;
@@ -357,7 +359,7 @@ static void read_status(struct run_session *run)
 
 /* ---- the end ---------------------------------------------------------------- */
 
-static void is_lost(struct run_session *run, const char *why)
+static void set_lost(struct run_session *run, const char *why)
 {
     struct run_result *result = &run->result;
 
@@ -371,36 +373,36 @@ static void check_lease(struct run_session *run)
     const struct supervise *supervise = &run->supervise;
     int64_t ended_ms = atomic_load(&run->guardian.shared->ended_boot_ms);
 
-    /* Of a command that is not known to have ended, it cannot be said that it was before the loss. */
+    /* ended_ms 0: COMMAND is not known to have ended before the loss. */
     if (atomic_load(&supervise->lost) && (ended_ms == 0 || run->lost_boot_ms <= ended_ms)) {
-        is_lost(run, supervise->why);
+        set_lost(run, supervise->why);
     } else if (supervise->was_ended) {
-        is_lost(run, "the lease could not be renewed");
+        set_lost(run, "the lease could not be renewed");
     }
     if (supervise->end == SUPERVISE_STUCK) {
-        cli_warn(run->context, "process %ld and what it started could not be ended, and may still run",
+        cli_warn(run->context, "process %ld or one of its descendants could not be killed and may still run",
                  (long)supervise->command);
     }
 }
 
-/* A lease that ended only after COMMAND had ended protected all of it; one that somebody cut short did not. */
+/* A lease that expired after COMMAND ended protected all of it; a lock that was lost before its deadline did not. */
 static void on_release_failed(struct run_session *run, const struct belay_error *err)
 {
     int64_t deadline_ms = atomic_load(&run->guardian.shared->deadline_boot_ms);
     bool cut_short = err->code == BELAY_LOST && belay_now_boot_ms() < deadline_ms;
 
     if (run->result.exit_code == CLI_LOST && strcmp(run->result.result, "lost") == 0) {
-        return; /* said already */
+        return; /* reported already */
     }
     if (cut_short) {
         cli_note(run->context, "lost the lock '%s' while the command ran: %s", run->request.key, err->text);
-        is_lost(run, err->text);
+        set_lost(run, err->text);
     } else {
-        cli_warn(run->context, "the command has ended, but the lock was not released: %s", err->text);
+        cli_warn(run->context, "the command ended, but the lock was not released: %s", err->text);
     }
 }
 
-static void release(struct run_session *run)
+static void release_lock(struct run_session *run)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     bool completed = strcmp(run->result.result, "completed") == 0;
@@ -417,17 +419,17 @@ static void release(struct run_session *run)
 
 static void run_command(struct run_session *run)
 {
-    start_command(run);
+    send_job(run);
     run->supervise.context = run->context;
     run->supervise.guardian = &run->guardian;
     run->supervise.lock = is_protected(run) ? run->lock : NULL;
     supervise_run(&run->supervise);
     read_status(run);
     check_lease(run);
-    if (run->hooks != NULL) {
-        run->hooks->after(run->hooks->context, &run->result);
+    if (run->callbacks != NULL) {
+        run->callbacks->after(run->callbacks->context, &run->result);
     }
-    release(run);
+    release_lock(run);
     if (run->supervise.end == SUPERVISE_STUCK) {
         guardian_abandon(&run->guardian);
     } else {
@@ -435,7 +437,7 @@ static void run_command(struct run_session *run)
     }
 }
 
-static void refuse(struct run_session *run, const struct belay_error *err)
+static void report_refusal(struct run_session *run, const struct belay_error *err)
 {
     long conflict;
 
@@ -465,25 +467,26 @@ static void write_result(struct run_session *run)
     belay_error_release(&err);
 }
 
-int run_exec(struct cli_context *context, const struct options *options, const struct run_callbacks *hooks)
+int run_exec(struct cli_context *context, const struct options *options,
+             const struct run_callbacks *callbacks)
 {
     struct run_session run = {
-        .context = context, .options = options, .hooks = hooks, .request = LOCK_REQUEST_INIT
+        .context = context, .options = options, .callbacks = callbacks, .request = LOCK_REQUEST_INIT
     };
     struct guardian_setup setup = { options->rest, context->config_path, context->old_sigpipe };
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code;
 
     if (options->n_rest == 0) {
-        return cli_fail(context, BELAY_INVALID, "which command? belay %s %s", options->command->name,
-                        options->command->synopsis);
+        return cli_fail(context, BELAY_INVALID, "no command given: usage: belay %s %s",
+                        options->command->name, options->command->synopsis);
     }
     if (!guardian_start(&run.guardian, &setup)) {
-        return cli_fail(context, BELAY_NO_MEMORY, "cannot start a process: %s", strerror(errno));
+        return cli_fail(context, BELAY_NO_MEMORY, "cannot start the guardian process: %s", strerror(errno));
     }
-    code = read_options(&run, &err);
+    code = read_run_options(&run, &err);
     if (code == BELAY_OK) {
-        code = acquire(&run, &err);
+        code = acquire_lock(&run, &err);
     }
     if (code == BELAY_OK) {
         code = before_command(&run, &err);
@@ -492,14 +495,12 @@ int run_exec(struct cli_context *context, const struct options *options, const s
     if (may_run(&run, code, &err)) {
         run_command(&run);
     } else {
-        refuse(&run, &err);
+        report_refusal(&run, &err);
     }
     write_result(&run);
     belay_lock_free(run.lock);
-    cli_close(context); /* while the guardian ends */
+    cli_close(context); /* while the guardian exits */
     guardian_stop(&run.guardian);
-    telemetry_close(context->telemetry);
-    context->telemetry = NULL;
     lock_request_release(&run.request);
     belay_error_release(&err);
     if (run.supervise.die_by_signal != 0 && run.result.exit_code != CLI_LOST) {
@@ -507,3 +508,61 @@ int run_exec(struct cli_context *context, const struct options *options, const s
     }
     return run.result.exit_code;
 }
+
+/* ---- the command --------------------------------------------------------------- */
+
+static const struct option_def run_defs[] = {
+    { .name = "adopt",
+      .kind = OPTION_TEXT,
+      .value = "LOCK_ID",
+      .help = "run under the lock with this id, acquired before by 'belay acquire'; each id can be adopted "
+              "once" },
+    { .name = "best-effort",
+      .kind = OPTION_FLAG,
+      .help = "if the store is unreachable, warn and run without a lock" },
+    { .name = NULL },
+};
+static const struct option_group run_group = { "Options of run", run_defs };
+
+static int exec_run(struct cli_context *context, const struct options *options)
+{
+    return run_exec(context, options, NULL);
+}
+
+const struct cli_command cmd_run = {
+    .name = "run",
+    .synopsis = "[OPTIONS] KEY -- COMMAND [ARG...]",
+    .summary = "hold the lock while COMMAND runs",
+    .about =
+        "Acquires the lock KEY, runs COMMAND, releases the lock when COMMAND ends, and exits with COMMAND's "
+        "exit code. While COMMAND runs, belay renews the lease in the background. The lease lasts 2m unless "
+        "--ttl or a profile says otherwise.\n\n"
+        "If another client holds the lock, belay prints the holder and exits with 75. With --wait it waits "
+        "in the queue.\n\n"
+        "COMMAND finds BELAY_KEY, BELAY_LOCK_ID, BELAY_TOKEN and BELAY_STORE in its environment. Standard "
+        "input is passed through. Signals sent to belay go to COMMAND's process group. On a terminal, Ctrl-C "
+        "goes to COMMAND; Ctrl-Z stops both, and COMMAND continues only if the lease is still valid.\n\n"
+        "If the lease is lost, COMMAND is ended (TERM, then KILL) before another client can get the lock, "
+        "and belay exits with 76. A second process, lease-guardian, does the same if belay is stopped or "
+        "killed: it ends COMMAND and all its descendants, then releases the lock.",
+    .groups = { &key_group, &lock_group, &run_group, &run_end_group },
+    .min_args = 0,
+    .max_args = 1,
+    .takes_key = true,
+    .takes_command = true,
+    .exits = { { 0, "COMMAND ended with 0; any other exit code of COMMAND is passed on" },
+               { 64, "the command line is wrong; COMMAND was not run" },
+               { 69, "the store is unreachable; COMMAND was not run" },
+               { 75, "another client holds the lock, or the wait timed out; COMMAND was not run" },
+               { 76, "the lease was lost while COMMAND ran" },
+               { 77, "--adopt: that id no longer holds the lock; COMMAND was not run" },
+               { 126, "COMMAND cannot be executed" },
+               { 127, "COMMAND was not found" },
+               { 128, "plus N: COMMAND was ended by signal N" } },
+    .examples = { { "belay run deploy-api-prod -- ./deploy.sh api", "one deployment at a time" },
+                  { "belay run --wait 10m --ttl 30s nightly -- make backup",
+                    "wait up to ten minutes for the lock" },
+                  { "belay run --adopt \"$LOCK_ID\" build-router-plt -- make",
+                    "run under a lock that an earlier step acquired" } },
+    .exec = exec_run,
+};

@@ -1,4 +1,4 @@
-#include "cli/run/run_result.h"
+#include "cli/run/run.h"
 
 #include <errno.h>
 #include <fcntl.h>

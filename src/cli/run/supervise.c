@@ -8,8 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/run/descriptor.h"
-#include "cli/run/terminal.h"
+#include "cli/run/command_process.h"
 
 enum {
     OVERDUE_MS = 200,   /* a guardian that has not killed by then is stopped: we do it */

@@ -6,8 +6,8 @@
 #define CLI_RUN_SUPERVISE_H
 
 #include "cli/core/cli.h"
+#include "cli/run/command_process.h"
 #include "cli/run/guardian.h"
-#include "cli/run/terminal.h"
 
 enum supervise_end {
     SUPERVISE_ENDED,          /* `status` is COMMAND's wait status */

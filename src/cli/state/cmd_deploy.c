@@ -230,7 +230,7 @@ static void clean_up(struct deploy *deploy)
 static int exec_deploy(struct cli_context *context, const struct options *options)
 {
     struct deploy *deploy = calloc(1, sizeof *deploy);
-    struct run_callbacks hooks = { prepare, before, after, deploy };
+    struct run_callbacks callbacks = { prepare, before, after, deploy };
     int code;
 
     if (deploy == NULL) {
@@ -238,7 +238,7 @@ static int exec_deploy(struct cli_context *context, const struct options *option
     }
     deploy->context = context;
     deploy->options = options;
-    code = run_exec(context, options, &hooks);
+    code = run_exec(context, options, &callbacks);
     clean_up(deploy);
     free(deploy);
     return code;
@@ -262,7 +262,7 @@ const struct cli_command cmd_deploy = {
              "Commit, branch, CI run and user are taken from GitHub Actions, GitLab CI, Jenkins or git, "
              "unless they are "
              "given.",
-    .groups = { &state_group, &lock_group, &deploy_info_group, &ending_group },
+    .groups = { &state_group, &lock_group, &deploy_info_group, &run_end_group },
     .takes_command = true,
     .exits = { { 0, "COMMAND ended with 0 and the state is saved; any other code of COMMAND is passed on" },
                { 64, "the command line is wrong; COMMAND was not run" },

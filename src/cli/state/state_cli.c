@@ -174,7 +174,7 @@ enum belay_code state_lock_take(struct cli_context *context, const struct option
     enum belay_code code;
 
     *out = (struct state_lock){ .request = LOCK_REQUEST_INIT };
-    code = lock_request_read_at(context, options, n_args, &out->request, err);
+    code = lock_request_read(context, options, n_args, &out->request, err);
     if (code == BELAY_OK) {
         code = cli_client(context, &client, err);
     }

@@ -6,9 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/commands/cmd_list.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/unlock.h"
 #include "cli/core/lock_options.h"
 #include "cli/output/print.h"
 #include "cli/top/top.h"
