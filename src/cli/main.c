@@ -6,8 +6,8 @@
 #include "cli/help/help.h"
 #include "cli/output/print.h"
 
-/* Errors in the command line itself are JSON too, if --json is anywhere in it. */
-static bool asks_for_json(char **argv)
+/* If the command line cannot be parsed, its error is JSON if --json is anywhere in it. */
+static bool wants_json(char **argv)
 {
     for (; *argv != NULL && strcmp(*argv, "--") != 0; argv++) {
         if (strcmp(*argv, "--json") == 0) {
@@ -17,7 +17,7 @@ static bool asks_for_json(char **argv)
     return false;
 }
 
-static bool may_colour(const struct options *options, int fd)
+static bool may_color(const struct options *options, int fd)
 {
     const char *no_color = getenv("NO_COLOR");
     const char *term = getenv("TERM");
@@ -35,8 +35,8 @@ static void read_globals(struct cli_context *context, const struct options *opti
     context->json = options_has(options, "json");
     context->quiet = options_has(options, "quiet");
     context->verbose = options_has(options, "verbose");
-    context->color_out = may_colour(options, STDOUT_FILENO);
-    context->color_err = may_colour(options, STDERR_FILENO);
+    context->color_out = may_color(options, STDOUT_FILENO);
+    context->color_err = may_color(options, STDERR_FILENO);
 }
 
 static int usage_error(const struct cli_context *context, const struct options *options,
@@ -44,10 +44,11 @@ static int usage_error(const struct cli_context *context, const struct options *
 {
     int code = cli_error(context, err);
 
-    if (options->command != NULL) {
-        cli_hint(context, "'belay %s --help' shows how to use it", options->command->name);
+    if (options->command != NULL || options->group != NULL) {
+        cli_hint(context, "try 'belay %s --help'",
+                 options->command == NULL ? options->group : options->command->name);
     } else {
-        cli_hint(context, "'belay --help' lists the commands");
+        cli_hint(context, "try 'belay --help'");
     }
     return code;
 }
@@ -55,10 +56,10 @@ static int usage_error(const struct cli_context *context, const struct options *
 static int dispatch(struct cli_context *context, const struct options *options)
 {
     if (options_has(options, "help")) {
-        if (options->command == NULL) {
-            help_overview(stdout);
-        } else {
+        if (options->command != NULL) {
             help_command(stdout, options->command);
+        } else {
+            help_overview(stdout, options->group);
         }
         return CLI_OK;
     }
@@ -67,7 +68,7 @@ static int dispatch(struct cli_context *context, const struct options *options)
         return CLI_OK;
     }
     if (options->command == NULL) {
-        help_overview(stderr);
+        help_overview(stderr, NULL);
         return CLI_USAGE;
     }
     return options->command->exec(context, options);
@@ -87,7 +88,7 @@ int main(int argc, char **argv)
         read_globals(&context, &options);
         code = dispatch(&context, &options);
     } else {
-        context.json = asks_for_json(argv);
+        context.json = wants_json(argv);
         code = usage_error(&context, &options, &err);
     }
     code = cli_finish(&context, code);

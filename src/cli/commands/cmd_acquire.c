@@ -23,7 +23,7 @@ static void print_for_people(const struct cli_context *context, struct belay_loc
     }
     lock_print_card(context, info);
     if (heartbeat_ms > 0) {
-        /* Said, as not every store keeps it. */
+        /* Give the ttl: not every store keeps it. */
         (void)snprintf(verb, sizeof verb, "renew --ttl %s", clock_format_duration(span, info->ttl_ms));
         lock_format_command(&command, context, verb, info->key, info->lock_id);
         (void)printf("\nRenew it every %s:\n  %s\n", clock_format_span(span, heartbeat_ms),
@@ -35,7 +35,7 @@ static void print_for_people(const struct cli_context *context, struct belay_loc
     buf_release(&command);
 }
 
-/* A lock whose id nobody was told cannot be released by anyone: do it here. */
+/* If the lock id cannot be printed, no client could release the lock: release it here. */
 static int print_or_release(struct cli_context *context, struct belay_lock *lock, int64_t heartbeat_ms)
 {
     int code = CLI_OK;
@@ -48,12 +48,12 @@ static int print_or_release(struct cli_context *context, struct belay_lock *lock
     code = cli_finish(context, code);
     if (code != CLI_OK && !belay_lock_is_reentered(lock)) {
         (void)belay_lock_release(lock, BELAY_OUTCOME_FAILED, NULL);
-        cli_hint(context, "the lock was released again, as its id could not be told");
+        cli_hint(context, "the lock was released again, because its id could not be printed");
     }
     return code;
 }
 
-/* Locking is switched off, which the library has said already. Scripts get an id that 'release' accepts. */
+/* Locking is switched off, and the library has warned. Scripts get an id that 'release' accepts. */
 static int print_unprotected(const struct cli_context *context, struct belay_lock *lock)
 {
     const struct belay_info *info = belay_lock_info(lock);
@@ -67,24 +67,24 @@ static int print_unprotected(const struct cli_context *context, struct belay_loc
     return CLI_OK;
 }
 
-static int say_refusal(const struct cli_context *context, const struct lock_request *request,
-                       const struct belay_error *err)
+static int report_refusal(const struct cli_context *context, const struct lock_request *request,
+                          const struct belay_error *err)
 {
     struct buf command = BUF_INIT(4096);
     int code = cli_error(context, err);
 
     if (err->code == BELAY_UNKNOWN) {
         lock_format_command(&command, context, "acquire", request->key, request->options.lock_id);
-        cli_hint(context, "it may be yours; to find out, repeat it with the same id:");
+        cli_hint(context, "the lock may be yours; to find out, repeat the command with the same id:");
         cli_hint(context, "%s", command.failed ? "" : command.data);
         buf_release(&command);
     } else if (err->code == BELAY_HELD && request->options.wait_ms == 0 && request->options.attempts == 0) {
-        cli_hint(context, "--wait 5m waits for it");
+        cli_hint(context, "add --wait 5m to wait for it");
     }
     return code;
 }
 
-static int acquire(struct cli_context *context, struct lock_request *request, struct belay_error *err)
+static int acquire_lock(struct cli_context *context, struct lock_request *request, struct belay_error *err)
 {
     struct belay_client *client;
     struct belay_lock *lock = NULL;
@@ -95,7 +95,7 @@ static int acquire(struct cli_context *context, struct lock_request *request, st
     if (cli_client(context, &client, err) != BELAY_OK) {
         return cli_error(context, err);
     }
-    /* Ours, so that we can name it if the answer is lost. */
+    /* Choose the id here, so that it is known if the answer is lost. */
     if (request->options.lock_id == NULL && belay_client_locking_enabled(client) &&
         uuid_make_at(clock_unix_ms(), fresh_id)) {
         request->options.lock_id = fresh_id;
@@ -108,7 +108,7 @@ static int acquire(struct cli_context *context, struct lock_request *request, st
     (void)belay_lock_acquire(client, request->key, &request->options, &lock, err);
     wait_display_free(waiting);
     if (lock == NULL) {
-        return say_refusal(context, request, err);
+        return report_refusal(context, request, err);
     }
     code = belay_lock_is_protected(lock) ? print_or_release(context, lock, belay_lock_heartbeat_ms(lock))
                                          : print_unprotected(context, lock);
@@ -125,7 +125,7 @@ static int exec_acquire(struct cli_context *context, const struct options *optio
     if (lock_request_read(context, options, 0, &request, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {
-        code = acquire(context, &request, &err);
+        code = acquire_lock(context, &request, &err);
     }
     lock_request_release(&request);
     belay_error_release(&err);
@@ -135,27 +135,27 @@ static int exec_acquire(struct cli_context *context, const struct options *optio
 const struct cli_command cmd_acquire = {
     .name = "acquire",
     .synopsis = "[OPTIONS] KEY",
-    .summary = "take a lock and print it",
-    .about =
-        "Takes the lock KEY and prints it. The lock belongs to nobody's process: it stays until it is "
-        "released with its lock id, or until its lease ends, by default after 10m. Who holds it longer "
-        "renews it with 'belay renew'. To hold a lock while a command runs, 'belay run' is safer.\n\n"
-        "If somebody else holds the lock, it says who and since when; with --wait it waits, in the order of "
-        "arrival. Ctrl-C ends the wait and leaves nothing behind.\n\n"
-        "With --quiet only the lock id is printed. If the lock cannot be printed it is released again.",
+    .summary = "acquire a lock and print it",
+    .about = "Acquires the lock KEY and prints it. The lock is not tied to a process: it lasts until it is "
+             "released with its lock id, or until its lease expires, by default after 10m. To keep it "
+             "longer, renew it with 'belay renew'. To hold a lock while a command runs, 'belay run' is "
+             "safer.\n\n"
+             "If another client holds the lock, belay prints the holder and exits with 75. With --wait it "
+             "waits in the queue, first come, first served; Ctrl-C ends the wait and leaves the queue.\n\n"
+             "With --quiet only the lock id is printed. If the lock cannot be printed, it is released again.",
     .groups = { &lock_group, &key_group },
     .max_args = 1,
     .takes_key = true,
-    .exits = { { 0, "the lock is yours" },
+    .exits = { { 0, "the lock is acquired" },
                { 64, "the command line is wrong" },
-               { 69, "the store could not be reached" },
+               { 69, "the store is unreachable" },
                { 74, "unknown: repeat with the same --id to find out" },
-               { 75, "held by someone else, or the wait timed out" },
+               { 75, "another client holds the lock, or the wait timed out" },
                { 77, "the lock id was used before" },
                { 78, "the configuration is wrong" } },
     .examples = { { "belay acquire nightly-backup --ttl 1h --wait 5m",
-                    "take the lock for an hour, waiting up to five minutes for it" },
+                    "acquire it for one hour, waiting up to five minutes" },
                   { "id=$(belay acquire --quiet db-migration) || exit",
-                    "in a script: keep the lock id, for 'belay release'" } },
+                    "in a script: keep the lock id for 'belay release'" } },
     .exec = exec_acquire,
 };

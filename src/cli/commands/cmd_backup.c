@@ -27,8 +27,8 @@ static int print_backup(struct cli_context *context, const char *verb, const cha
     return CLI_OK;
 }
 
-static int finish(struct cli_context *context, enum belay_code code, const char *verb, const char *file,
-                  const struct belay_backup *backup, struct belay_error *err)
+static int report_backup(struct cli_context *context, enum belay_code code, const char *verb,
+                         const char *file, const struct belay_backup *backup, struct belay_error *err)
 {
     int exit_code = code == BELAY_OK ? print_backup(context, verb, file, backup) : cli_error(context, err);
 
@@ -46,7 +46,7 @@ static int exec_backup(struct cli_context *context, const struct options *option
     if (code == BELAY_OK) {
         code = belay_backup(client, options->args[0], cli_cancel(context), &backup, &err);
     }
-    return finish(context, code, "wrote", options->args[0], &backup, &err);
+    return report_backup(context, code, "wrote", options->args[0], &backup, &err);
 }
 
 static int exec_restore(struct cli_context *context, const struct options *options)
@@ -61,41 +61,39 @@ static int exec_restore(struct cli_context *context, const struct options *optio
     if (code == BELAY_OK) {
         code = belay_restore(options->args[0], &upkeep, &backup, &err);
     }
-    return finish(context, code, "restored", options->args[0], &backup, &err);
+    return report_backup(context, code, "restored", options->args[0], &backup, &err);
 }
 
 const struct cli_command cmd_backup = {
     .name = "backup",
     .synopsis = "FILE",
-    .summary = "copy an SQLite store to a file, also in use",
-    .about =
-        "Writes a consistent copy of the lock database to FILE: while commands use it, while a server serves "
-        "it, and "
-        "through a server (--store http://...), for which an admin's token is needed. The copy is checked, "
-        "synced, "
-        "and readable for its owner alone. FILE must not be there yet; if anything fails, there is none.\n\n"
-        "The copy has all that was reported before the command began: locks, history, the registry of "
-        "applications. "
-        "Deployment state and webhooks are in files of their own (docs/operations.md).\n\n"
-        "Do not copy the files yourself, nor with sqlite3: the newest locks of a server are in its journal, "
-        "and the copy "
-        "would hand out tokens again.\n\n"
-        "A DynamoDB table is not copied: use its point-in-time recovery, or on-demand backups.",
+    .summary = "back up an SQLite store to a file, even in use",
+    .about = "Writes a consistent copy of the lock database to FILE. The database may be in use by commands "
+             "or by a server. Through a server (--store http://...) it needs an admin token. The copy is "
+             "verified, synced to disk, and readable by its owner only. FILE must not exist; after a failure "
+             "there is no FILE.\n\n"
+             "The copy contains everything that was reported before the command started: locks, history, and "
+             "the registry of applications. Deployment state and webhooks are in files of their own "
+             "(docs/operations.md).\n\n"
+             "Do not copy the database files with cp or sqlite3: the newest locks of a server are in its "
+             "journal, and the copy would issue tokens a second time.\n\n"
+             "A DynamoDB table is not copied: use its point-in-time recovery or on-demand backups.",
     .min_args = 1,
     .max_args = 1,
     .exits = { { 0, "FILE is a backup" },
-               { 64, "the command line is wrong, FILE is there already, or the store is not a file" },
+               { 64, "the command line is wrong, FILE exists, or the store is not a file" },
                { 65, "the store is damaged" },
-               { 69, "the store could not be reached, or the disk is full" },
-               { 77, "not allowed" },
+               { 69, "the store is unreachable, or the disk is full" },
+               { 77, "not permitted" },
                { 78, "the configuration is wrong" } },
-    .examples = { { "belay backup /backup/locks-2024-11-05.db", "of the store, served or not" },
+    .examples = { { "belay backup /backup/locks-2024-11-05.db",
+                    "the store, whether a server uses it or not" },
                   { "belay backup locks.db --store http://127.0.0.1:7420 --json", "through a server" } },
     .exec = exec_backup,
 };
 
 static const struct option_def restore_defs[] = {
-    { .name = "replace", .kind = OPTION_FLAG, .help = "replace a database that is there, if nobody uses it" },
+    { .name = "replace", .kind = OPTION_FLAG, .help = "replace an existing database that is not in use" },
     { .name = NULL },
 };
 static const struct option_group restore_group = { "Options", restore_defs };
@@ -103,29 +101,26 @@ static const struct option_group restore_group = { "Options", restore_defs };
 const struct cli_command cmd_restore = {
     .name = "restore",
     .synopsis = "[--replace] FILE",
-    .summary = "put a backup in the place of an SQLite store",
-    .about = "Puts a copy of FILE, which 'belay backup' made, in the place that the store's URL names. A "
-             "database that is there "
-             "is left alone, unless --replace is given; one that is in use is never replaced: served, open "
-             "in another process, "
-             "or with locks that are held. It is kept as PATH.replaced-TIME.\n\n"
-             "Locks that were held when the backup was made start again with their whole ttl. Tokens go on "
-             "above all that "
-             "were ever handed out, also by the original after the backup was made: at 1,024 times the Unix "
-             "time in "
-             "milliseconds. So the machine's clock must not be behind the backup.",
+    .summary = "restore an SQLite store from a backup",
+    .about = "Copies FILE, made by 'belay backup', to the path that the store's URL names. An existing "
+             "database is replaced only with --replace, and never while it is in use: served, open in "
+             "another process, or with held locks. The replaced database is kept as PATH.replaced-TIME.\n\n"
+             "Locks that were held when the backup was made start again with their whole ttl. New tokens are "
+             "greater than all tokens ever issued, even by the original after the backup: they start at "
+             "1,024 times the Unix time in milliseconds. Therefore the machine's clock must not be behind "
+             "the backup.",
     .groups = { &restore_group },
     .min_args = 1,
     .max_args = 1,
-    .exits = { { 0, "the backup is in place" },
-               { 64, "the command line is wrong, or there is a database and --replace was not given" },
+    .exits = { { 0, "the backup is restored" },
+               { 64, "the command line is wrong, or a database exists and --replace is missing" },
                { 65, "FILE is damaged, or not a backup" },
-               { 69, "a file could not be read or written" },
+               { 69, "a file cannot be read or written" },
                { 75, "the database is in use" },
-               { 77, "not allowed" },
+               { 77, "not permitted" },
                { 78, "the clock is behind the backup, or the configuration is wrong" } },
     .examples = { { "belay restore /backup/locks-2024-11-05.db --store sqlite:/var/lib/belay/new.db",
-                    "beside the old one" },
-                  { "belay restore --replace /backup/locks-2024-11-05.db", "in its place" } },
+                    "to a new file" },
+                  { "belay restore --replace /backup/locks-2024-11-05.db", "in place of the old database" } },
     .exec = exec_restore,
 };

@@ -9,11 +9,11 @@ static const struct cli_list_kind settings = { "settings", columns, sizeof colum
                                                false };
 
 /*
- * A flag beats the environment and the file, which are all that the library
- * knows. `i` counts what it knows, and after that the flags it has no name for.
+ * The i-th setting. Options override the environment and the file, but the library does not know them. After the
+ * library's settings comes --state-store, if the library has no setting of that name.
  */
-static bool setting_in_force(const struct cli_context *context, const struct belay_config *config, size_t i,
-                             struct belay_setting *out)
+static bool effective_setting(const struct cli_context *context, const struct belay_config *config, size_t i,
+                              struct belay_setting *out)
 {
     bool has_state_store = belay_config_get(config, "state_store") != NULL;
 
@@ -34,7 +34,8 @@ static bool setting_in_force(const struct cli_context *context, const struct bel
     return true;
 }
 
-static int show(const struct cli_context *context, const struct belay_config *config, struct belay_error *err)
+static int print_settings(const struct cli_context *context, const struct belay_config *config,
+                          struct belay_error *err)
 {
     struct cli_list list;
     struct belay_setting setting = { 0 };
@@ -43,7 +44,7 @@ static int show(const struct cli_context *context, const struct belay_config *co
     if (status != CLI_OK) {
         return status;
     }
-    for (size_t i = 0; setting_in_force(context, config, i, &setting); i++) {
+    for (size_t i = 0; effective_setting(context, config, i, &setting); i++) {
         if (list.form == CLI_LIST_JSON) {
             cli_list_add_json(
                 &list, wire_line(json_pack("{s:o,s:o,s:o}", "name", wire_text(setting.name), "value",
@@ -72,7 +73,7 @@ static int exec_config_show(struct cli_context *context, const struct options *o
     if (cli_config(context, &config, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {
-        code = show(context, config, &err);
+        code = print_settings(context, config, &err);
     }
     belay_error_release(&err);
     return code;
@@ -81,12 +82,12 @@ static int exec_config_show(struct cli_context *context, const struct options *o
 const struct cli_command cmd_config_show = {
     .name = "config show",
     .synopsis = "",
-    .summary = "show what is in force, and where it came from",
-    .about = "Shows every setting with its value and its origin: an option, a variable of the environment, a "
-             "line of the configuration file, or a default. Options beat the environment, the environment "
-             "beats the file, and the file beats the defaults.",
+    .summary = "show the effective settings and their origin",
+    .about = "Shows every setting with its value and its origin: an option, an environment variable, a line "
+             "of the configuration file, or a default. Options override the environment, the environment "
+             "overrides the file, and the file overrides the defaults.",
     .exits = { { 0, "shown" }, { 64, "the command line is wrong" }, { 78, "the configuration is wrong" } },
-    .examples = { { "belay config show", "what is in force here" },
-                  { "belay --config ci.yaml config show --json", "of another file, for a program" } },
+    .examples = { { "belay config show", "the settings in effect here" },
+                  { "belay --config ci.yaml config show --json", "those of another file, as JSON" } },
     .exec = exec_config_show,
 };

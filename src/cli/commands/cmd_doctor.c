@@ -8,18 +8,18 @@
 #include "cli/output/print.h"
 #include "json/json_write.h"
 
-/* Every request has a limit of its own; this is for a disk that does not answer, for which nobody has one. */
-enum { PATIENCE_S = 90, NAME_WIDTH = 14 };
+/* Every request has a timeout of its own; this one is for a disk that hangs, which nothing else bounds. */
+enum { TIMEOUT_S = 90, NAME_WIDTH = 14 };
 
 struct doctor_print {
     const struct cli_context *cli;
     size_t n;
     size_t n_warnings;
     size_t n_failed;
-    bool failed; /* no memory for a line */
+    bool failed; /* out of memory for a line */
 };
 
-static void print_json(struct doctor_print *print, const struct belay_finding *finding)
+static void print_finding_json(struct doctor_print *print, const struct belay_finding *finding)
 {
     char *line = wire_line(json_pack(
         "{s:s,s:o,s:o,s:o,s:o}", "level", belay_finding_level_name(finding->level), "code",
@@ -32,7 +32,7 @@ static void print_json(struct doctor_print *print, const struct belay_finding *f
     free(line);
 }
 
-static void print_line(const struct doctor_print *print, const struct belay_finding *finding)
+static void print_finding(const struct doctor_print *print, const struct belay_finding *finding)
 {
     static const char *const words[] = { "ok", "warning", "FAILED" };
     static const char *const styles[] = { "green", "yellow", "red" };
@@ -57,32 +57,33 @@ static void on_finding(void *context, const struct belay_finding *finding)
     struct doctor_print *print = context;
 
     if (print->cli->json) {
-        print_json(print, finding);
+        print_finding_json(print, finding);
     } else {
-        print_line(print, finding);
+        print_finding(print, finding);
     }
     print->n++;
     print->n_warnings += finding->level == BELAY_FINDING_WARNING;
     print->n_failed += finding->level == BELAY_FINDING_FAILED;
 }
 
-static void *give_up(void *context)
+static void *exit_on_timeout(void *context)
 {
-    struct timespec patience = { PATIENCE_S, 0 };
+    struct timespec left = { TIMEOUT_S, 0 };
     struct cli_context *cli = context;
 
-    while (nanosleep(&patience, &patience) != 0) {
+    while (nanosleep(&left, &left) != 0) {
     }
     (void)cli_fail(cli, BELAY_UNREACHABLE,
-                   "no answer for %d s: the disk or the service behind the last check hangs", PATIENCE_S);
+                   "timeout after %d s: the disk or the service of the last check does not answer",
+                   TIMEOUT_S);
     _exit(CLI_UNREACHABLE);
 }
 
-static void set_watch(struct cli_context *context)
+static void start_timeout(struct cli_context *context)
 {
     pthread_t thread;
 
-    if (pthread_create(&thread, NULL, give_up, context) == 0) {
+    if (pthread_create(&thread, NULL, exit_on_timeout, context) == 0) {
         (void)pthread_detach(thread);
     }
 }
@@ -98,7 +99,7 @@ static int exec_doctor(struct cli_context *context, const struct options *option
     doctor.config_path = context->config_path;
     doctor.store_url = context->store_url;
     doctor.store_origin = "option --store";
-    set_watch(context);
+    start_timeout(context);
     if (context->json) {
         (void)fputs("{\"findings\":[", stdout);
     }
@@ -111,7 +112,7 @@ static int exec_doctor(struct cli_context *context, const struct options *option
         (void)cli_error(context, &err);
     } else if (print.n_warnings > 0) {
         (void)fflush(stdout);
-        cli_note(context, "%zu checks, %zu with a warning", print.n, print.n_warnings);
+        cli_note(context, "%zu checks, %zu warnings", print.n, print.n_warnings);
     }
     belay_error_release(&err);
     return print.failed ? CLI_BUG : cli_exit_code(code);
@@ -121,22 +122,20 @@ const struct cli_command cmd_doctor = {
     .name = "doctor",
     .synopsis = "",
     .summary = "check configuration, store, clock and permissions",
-    .about =
-        "Checks what belay depends on, and prints one line for each thing: ok, warning or FAILED, what was "
-        "found, and what to do about it. With --quiet only warnings and failures are printed.\n\n"
-        "Looked at are the configuration file and where the store's URL came from; of an SQLite store the "
-        "directory, the file system, free space, permissions, the schema, the wake file and the clocks; of a "
-        "DynamoDB store the region, the endpoint, where the credentials came from, the table's keys and time "
-        "to live, the clock against the service's, and each action that IAM has to allow. Both are written "
-        "to, and what was written is removed again.\n\n"
-        "Nothing that stays is changed: a store that is not there yet is not made. Nothing secret is "
-        "printed.",
+    .about = "Checks what belay depends on. Each check prints one line: ok, warning or FAILED, what was "
+             "found, and what to do about it. With --quiet only warnings and failures are printed.\n\n"
+             "Every store: the configuration file and the origin of the store's URL. SQLite: the directory, "
+             "the file system, free space, permissions, the schema, the wake file and the clocks. DynamoDB: "
+             "the region, the endpoint, the source of the credentials, the table's keys and time to live, "
+             "the clock compared with the service's, and each action that IAM must allow. The checks write "
+             "to the store and remove what they wrote.\n\n"
+             "A store that does not exist is not created. Secrets are not printed.",
     .exits = { { 0, "nothing failed; there may be warnings" },
                { 64, "the command line is wrong" },
-               { 69, "the store could not be reached" },
-               { 77, "something is not allowed" },
-               { 78, "the configuration is wrong, or the store is not what it should be" } },
+               { 69, "the store is unreachable" },
+               { 77, "an action is not permitted" },
+               { 78, "the configuration or the store is wrong" } },
     .examples = { { "belay doctor", "before the first lock on a machine" },
-                  { "belay doctor --store dynamodb:deploy-locks --json", "for a program" } },
+                  { "belay doctor --store dynamodb:deploy-locks --json", "as JSON" } },
     .exec = exec_doctor,
 };

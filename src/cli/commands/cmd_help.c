@@ -15,20 +15,6 @@ static const struct cli_command *find_command(const struct options *options)
     return n < (int)sizeof name ? cli_find_command(name) : NULL;
 }
 
-/* `belay help locks` lists the commands of the group. */
-static void print_group(const char *group)
-{
-    (void)printf("Commands of 'belay %s':\n", group);
-    for (size_t i = 0; cli_commands[i] != NULL; i++) {
-        const char *name = cli_commands[i]->name;
-        size_t n = strlen(group);
-
-        if (strncmp(name, group, n) == 0 && name[n] == ' ') {
-            (void)printf("  %-20s  %s\n", name, cli_commands[i]->summary);
-        }
-    }
-}
-
 static void print_names(void)
 {
     for (size_t i = 0; cli_commands[i] != NULL; i++) {
@@ -46,14 +32,14 @@ static int exec_help(struct cli_context *context, const struct options *options)
         print_names();
     } else if (options->n_args > 0 && command == NULL) {
         if (options->n_args == 1 && cli_is_group(options->args[0])) {
-            print_group(options->args[0]);
+            help_overview(stdout, options->args[0]);
             return CLI_OK;
         }
         return cli_fail(context, BELAY_NOT_FOUND, "unknown command '%s'", options->args[0]);
     } else if (options_has(options, "man")) {
         help_man(stdout, command);
     } else if (command == NULL) {
-        help_overview(stdout);
+        help_overview(stdout, NULL);
     } else {
         help_command(stdout, command);
     }

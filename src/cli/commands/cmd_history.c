@@ -47,8 +47,8 @@ static bool on_event(void *context, const struct belay_event *event)
     return cli_list_next(list);
 }
 
-static int print_trail(struct cli_context *context, struct belay_client *client, const char *key,
-                       size_t limit, struct belay_error *err)
+static int print_events(struct cli_context *context, struct belay_client *client, const char *key,
+                        size_t limit, struct belay_error *err)
 {
     struct cli_list list;
     int status = cli_list_begin(&list, &events, context);
@@ -60,7 +60,7 @@ static int print_trail(struct cli_context *context, struct belay_client *client,
         return status;
     }
     if (list.n == 0) {
-        return cli_fail(context, BELAY_NOT_FOUND, "no history of '%s' in %s", key,
+        return cli_fail(context, BELAY_NOT_FOUND, "no events of '%s' in %s", key,
                         belay_client_store_url(client));
     }
     cli_list_close(&list, "");
@@ -80,7 +80,7 @@ static int exec_history(struct cli_context *context, const struct options *optio
         cli_client(context, &client, &err) != BELAY_OK) {
         code = cli_error(context, &err);
     } else {
-        code = print_trail(context, client, key, (size_t)limit, &err);
+        code = print_events(context, client, key, (size_t)limit, &err);
     }
     belay_error_release(&err);
     free(key);
@@ -92,7 +92,7 @@ static const struct option_def defs[] = {
       .kind = OPTION_COUNT,
       .value = "N",
       .min = 1,
-      .help = "the last N events; by default all that are kept" },
+      .help = "the last N events; default: all that are kept" },
     { .name = NULL },
 };
 static const struct option_group group = { "Options", defs };
@@ -100,24 +100,22 @@ static const struct option_group group = { "Options", defs };
 const struct cli_command cmd_history = {
     .name = "history",
     .synopsis = "KEY [--limit N]",
-    .summary = "show the audit trail of one lock",
-    .about =
-        "Shows everything that happened to a lock, oldest first: who took it, renewed it, was refused, "
-        "waited, lost it, released it, or ended it by force and why. AFTER is how long it had been held or "
-        "waited for.\n\n"
-        "A store that keeps no history, such as DynamoDB, is made up for by the audit file, if the "
-        "configuration has 'audit: {file: PATH}': the events in it, in its last 64 MiB.\n\n"
-        "With --json it prints {\"events\": [...]}, each with id, timestamp, level, event, lock_key, "
-        "lock_id, "
-        "token, locked_by, locked_by_name, by, reason, duration_seconds and metadata.",
+    .summary = "show the history of a lock",
+    .about = "Shows every event of a lock, oldest first: acquired, renewed, refused, waited, lost, released, "
+             "or ended by another client, with the reason. AFTER is how long the lock had been held or "
+             "waited for.\n\n"
+             "If the store keeps no history, as on DynamoDB, the events come from the last 64 MiB of the "
+             "audit file, if the configuration has 'audit: {file: PATH}'.\n\n"
+             "With --json it prints {\"events\": [...]}, each with id, timestamp, level, event, lock_key, "
+             "lock_id, token, locked_by, locked_by_name, by, reason, duration_seconds and metadata.",
     .groups = { &group, &key_group },
     .max_args = 1,
     .takes_key = true,
     .exits = { { 0, "shown" },
                { 64, "the command line is wrong" },
-               { 66, "nothing is known of such a lock, or neither store nor audit file has a history" },
-               { 69, "the store could not be reached" } },
+               { 66, "no events of this lock, or neither store nor audit file has a history" },
+               { 69, "the store is unreachable" } },
     .examples = { { "belay history deploy-api-prod --limit 20", "its last twenty events" },
-                  { "belay history deploy-api-prod --json", "for a program" } },
+                  { "belay history deploy-api-prod --json", "as JSON" } },
     .exec = exec_history,
 };

@@ -72,7 +72,7 @@ static enum belay_code read_query(const struct options *options, struct belay_qu
     long limit = 0;
 
     if (options_has(options, "all") && filter != NULL) {
-        return error_set(err, BELAY_INVALID, "--all and --filter contradict each other: give one of them");
+        return error_set(err, BELAY_INVALID, "--all and --filter exclude each other");
     }
     query->prefix = options_text(options, "prefix");
     query->cursor = options_text(options, "cursor");
@@ -108,17 +108,17 @@ static void end_text(const struct lock_list *list, const struct belay_query *que
                     query->cursor != NULL;
 
     if (list->output.n == 0 && filtered) {
-        cli_note(context, "no such locks");
-        cli_hint(context, "'belay list --all' shows all of them, released ones too");
+        cli_note(context, "no matching locks");
+        cli_hint(context, "'belay list --all' shows all locks, including released ones");
     } else if (list->output.n == 0) {
         cli_note(context, "no locks in %s", belay_client_store_url(context->client));
-        cli_hint(context, "to take one: belay acquire KEY");
+        cli_hint(context, "to acquire one: belay acquire KEY");
     }
     if (more) {
         struct buf cursor = BUF_INIT(4096);
 
         shell_quote(&cursor, list->last_key);
-        cli_note(context, "there are more: --cursor %s", cursor.failed ? "" : cursor.data);
+        cli_note(context, "more locks follow: add --cursor %s", cursor.failed ? "" : cursor.data);
         buf_release(&cursor);
     }
 }
@@ -163,40 +163,39 @@ static const struct option_def defs[] = {
     { .name = "filter",
       .kind = OPTION_CHOICE,
       .choices = "status=active|status=expired|status=released",
-      .help = "only locks of this status; by default active and expired ones" },
-    { .name = "all", .kind = OPTION_FLAG, .help = "locks of any status" },
+      .help = "only locks with this status; default: active and expired" },
+    { .name = "all", .kind = OPTION_FLAG, .help = "locks with any status" },
     { .name = "stale", .kind = OPTION_FLAG, .help = "only locks whose holder missed its heartbeats" },
-    { .name = "limit", .kind = OPTION_COUNT, .value = "N", .min = 1, .help = "at most N of them" },
+    { .name = "limit", .kind = OPTION_COUNT, .value = "N", .min = 1, .help = "print at most N locks" },
     { .name = "cursor",
       .kind = OPTION_TEXT,
       .value = "KEY",
       .complete = COMPLETE_KEY,
-      .help = "go on after this key: next_cursor of the list before" },
+      .help = "continue after this key: next_cursor of the previous page" },
     { .name = NULL },
 };
 static const struct option_group group = { "Options", defs };
 
 #define LIST_ABOUT                                                                                           \
-    "Lists locks in the order of their keys: those that are held, and those whose lease ended without a "    \
-    "release. A lock is stale if its holder declared a heartbeat and has missed it for long.\n\n"            \
-    "On a terminal the columns shrink to fit; elsewhere nothing is cut. With --quiet only the keys are "     \
-    "printed. With --json it prints {\"locks\": [...], \"next_cursor\"}, however many there are, as they "   \
-    "are read."
+    "Lists locks, ordered by key: those that are held, and those whose lease expired without a release. A "  \
+    "lock is stale if its holder has missed its heartbeats.\n\n"                                             \
+    "On a terminal the columns shrink to fit; elsewhere nothing is truncated. With --quiet only the keys "   \
+    "are printed. With --json it prints {\"locks\": [...], \"next_cursor\"}, streamed as it is read."
 #define LIST_EXITS                                                                                           \
     {                                                                                                        \
         { 0, "listed, even if there are none" }, { 64, "the command line is wrong" },                        \
-            { 69, "the store could not be reached" }, { 78, "the configuration is wrong" },                  \
+            { 69, "the store is unreachable" }, { 78, "the configuration is wrong" },                        \
     }
 
 const struct cli_command cmd_list = {
     .name = "list",
     .synopsis = "[OPTIONS]",
-    .summary = "list the locks",
+    .summary = "list locks",
     .about = LIST_ABOUT,
     .groups = { &group },
     .exits = LIST_EXITS,
-    .examples = { { "belay list --prefix deploy-", "the deploys under way" },
-                  { "belay list --stale --json", "locks that may need 'belay unlock', for a program" } },
+    .examples = { { "belay list --prefix deploy-", "locks whose keys begin with deploy-" },
+                  { "belay list --stale --json", "locks that may need 'belay unlock', as JSON" } },
     .exec = exec_list,
 };
 
@@ -207,7 +206,7 @@ const struct cli_command cmd_locks_list = {
     .about = LIST_ABOUT,
     .groups = { &group },
     .exits = LIST_EXITS,
-    .examples = { { "belay locks list --filter status=active", "what is held now" },
-                  { "belay locks list --json", "for a program" } },
+    .examples = { { "belay locks list --filter status=active", "locks that are held" },
+                  { "belay locks list --json", "as JSON" } },
     .exec = exec_list,
 };

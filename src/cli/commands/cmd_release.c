@@ -38,21 +38,24 @@ int release_exec(struct cli_context *context, const struct options *options)
 static int exec_release(struct cli_context *context, const struct options *options)
 {
     if (!options_has(options, "id")) {
-        int code =
-            cli_fail(context, BELAY_INVALID, "release needs --id: the lock id that 'belay acquire' printed");
+        int code = cli_fail(context, BELAY_INVALID,
+                            "--id is missing: give the lock id that 'belay acquire' printed");
 
-        cli_hint(context, "to end somebody else's lock: belay unlock KEY --force");
+        cli_hint(context, "to end the lock of another client: belay unlock KEY --force");
         return code;
     }
     return release_exec(context, options);
 }
 
 static const struct option_def defs[] = {
-    { .name = "id", .kind = OPTION_TEXT, .value = "LOCK_ID", .help = "the lock id that acquire printed" },
+    { .name = "id",
+      .kind = OPTION_TEXT,
+      .value = "LOCK_ID",
+      .help = "the lock id that 'belay acquire' printed" },
     { .name = "outcome",
       .kind = OPTION_CHOICE,
       .choices = "completed|failed",
-      .help = "how the work ended; by default completed" },
+      .help = "how the work ended; default: completed" },
     { .name = NULL },
 };
 static const struct option_group group = { "Options", defs };
@@ -60,21 +63,20 @@ static const struct option_group group = { "Options", defs };
 const struct cli_command cmd_release = {
     .name = "release",
     .synopsis = "KEY --id LOCK_ID [--outcome completed|failed]",
-    .summary = "end a lock",
-    .about =
-        "Ends the lock, so that the next can have it at once. Only its holder can do that, who knows the "
-        "lock id; 'belay unlock' ends somebody else's. Releasing twice is not an error while nobody has "
-        "taken the lock since.",
+    .summary = "release a lock",
+    .about = "Releases the lock, so that the next waiter gets it at once. This needs the lock id, which only "
+             "the holder knows; 'belay unlock' ends the lock of another client. To release a lock twice is "
+             "not an error, unless another client acquired it in between.",
     .groups = { &group, &key_group },
     .max_args = 1,
     .takes_key = true,
     .exits = { { 0, "released, now or before" },
                { 64, "the command line is wrong" },
-               { 66, "there is no such lock (on a store that keeps nothing of released locks: 0)" },
-               { 69, "the store could not be reached" },
-               { 74, "unknown: it may have been released; repeat it" },
+               { 66, "there is no such lock (0 if the store forgets released locks)" },
+               { 69, "the store is unreachable" },
+               { 74, "unknown: the lock may have been released; repeat it" },
                { 77, "not the holder; nothing was changed" } },
     .examples = { { "belay release nightly-backup --id \"$id\"", "the work is done" },
-                  { "belay release nightly-backup --id \"$id\" --outcome failed", "it was not" } },
+                  { "belay release nightly-backup --id \"$id\" --outcome failed", "the work failed" } },
     .exec = exec_release,
 };

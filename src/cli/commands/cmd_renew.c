@@ -16,7 +16,7 @@ static void print_renewed(const struct belay_info *info)
                  clock_format_utc(at, info->expires_at_unix_ms, false));
 }
 
-/* What --profile says, or --stack, which means the profile "stack"; 0: nothing. */
+/* The ttl of --profile, or of the profile "stack" if --stack is given; 0: none. */
 static int64_t profile_ttl_ms(struct cli_context *context, const struct options *options)
 {
     const char *name = options_text(options, "profile");
@@ -28,7 +28,7 @@ static int64_t profile_ttl_ms(struct cli_context *context, const struct options 
                : 0;
 }
 
-/* Without a ttl it is kept; a store that does not keep it refuses that, and changes nothing. */
+/* Without --ttl the lock keeps its ttl. A store that does not keep the ttl refuses; then the profile's is used. */
 static enum belay_code renew(struct cli_context *context, const struct options *options, const char *key,
                              struct belay_info **out_info, struct belay_error *err)
 {
@@ -56,7 +56,8 @@ static int exec_renew(struct cli_context *context, const struct options *options
     int code = CLI_OK;
 
     if (!options_has(options, "id")) {
-        return cli_fail(context, BELAY_INVALID, "renew needs --id: the lock id that 'belay acquire' printed");
+        return cli_fail(context, BELAY_INVALID,
+                        "--id is missing: give the lock id that 'belay acquire' printed");
     }
     if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
         renew(context, options, key, &info, &err) != BELAY_OK) {
@@ -73,11 +74,14 @@ static int exec_renew(struct cli_context *context, const struct options *options
 }
 
 static const struct option_def defs[] = {
-    { .name = "id", .kind = OPTION_TEXT, .value = "LOCK_ID", .help = "the lock id that acquire printed" },
+    { .name = "id",
+      .kind = OPTION_TEXT,
+      .value = "LOCK_ID",
+      .help = "the lock id that 'belay acquire' printed" },
     { .name = "ttl",
       .kind = OPTION_DURATION,
       .value = "D",
-      .help = "a new ttl; by default it is kept, and where the store does not keep it the profile's" },
+      .help = "a new ttl; default: the lock's ttl, or the profile's if the store does not keep it" },
     { .name = NULL },
 };
 static const struct option_group group = { "Options", defs };
@@ -85,22 +89,21 @@ static const struct option_group group = { "Options", defs };
 const struct cli_command cmd_renew = {
     .name = "renew",
     .synopsis = "KEY --id LOCK_ID [--ttl D]",
-    .summary = "prolong a lock by its whole ttl",
-    .about =
-        "Starts the lease of the lock again, with its whole ttl from now. Only its holder can do that, who "
-        "knows the lock id. A lease that has ended cannot be renewed, even if nobody took the lock since: "
-        "somebody may have come and gone.",
+    .summary = "restart the lease of a lock",
+    .about = "Restarts the lease of the lock, with its whole ttl from now. This needs the lock id, which "
+             "only the holder knows. A lease that has expired cannot be renewed, even if the lock is free: "
+             "another client may have held it in between.",
     .groups = { &group, &key_group },
     .max_args = 1,
     .takes_key = true,
     .exits = { { 0, "renewed" },
                { 64, "the command line is wrong" },
                { 66, "there is no such lock" },
-               { 69, "the store could not be reached" },
-               { 74, "unknown: it may have been renewed" },
-               { 77, "not the holder, or the lease has ended; nothing was changed" } },
-    .examples = { { "belay renew nightly-backup --id \"$id\"", "start the lease again" },
+               { 69, "the store is unreachable" },
+               { 74, "unknown: the lock may have been renewed" },
+               { 77, "not the holder, or the lease has expired; nothing was changed" } },
+    .examples = { { "belay renew nightly-backup --id \"$id\"", "restart the lease" },
                   { "belay renew nightly-backup --id \"$id\" --ttl 2h",
-                    "the same, from now on for two hours" } },
+                    "restart it with a ttl of two hours" } },
     .exec = exec_renew,
 };

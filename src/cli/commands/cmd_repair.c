@@ -25,17 +25,18 @@ static int exec_repair(struct cli_context *context, const struct options *option
     if (context->json) {
         (void)printf("{\"repaired\":%s}\n", lost ? "true" : "false");
     } else if (lost) {
-        cli_note(context,
-                 "went on without the journal: locks that were only in it are forgotten, and tokens go on "
-                 "above all that were handed out");
+        cli_note(
+            context,
+            "repaired without the journal: locks that were only in it are lost, and new tokens are greater "
+            "than all tokens issued before");
     } else {
-        cli_note(context, "the store is in order: there is nothing to repair");
+        cli_note(context, "the store is in order: nothing to repair");
     }
     return CLI_OK;
 }
 
 static const struct option_def defs[] = {
-    { .name = "accept-loss", .kind = OPTION_FLAG, .help = "forget the locks that cannot be read, and go on" },
+    { .name = "accept-loss", .kind = OPTION_FLAG, .help = "drop the locks that cannot be read" },
     { .name = NULL },
 };
 static const struct option_group group = { "Options", defs };
@@ -43,26 +44,23 @@ static const struct option_group group = { "Options", defs };
 const struct cli_command cmd_repair = {
     .name = "repair",
     .synopsis = "[--accept-loss]",
-    .summary = "go on after a server's journal was lost",
-    .about =
-        "A server on an SQLite file keeps its newest changes in a journal beside it, FILE-ledger-0 and "
-        "FILE-ledger-1. If the server was killed, and that journal is then found damaged or not found at "
-        "all, "
-        "every command refuses the file: locks that somebody was told of may be in it.\n\n"
-        "Put the journal back, if you can. Otherwise make sure that nobody relies on a lock any more that "
-        "was "
-        "taken shortly before, and use --accept-loss. What can be read of the journal is kept. Tokens go on "
-        "far above all that were ever handed out, so that a fenced resource refuses the forgotten holders. "
-        "Other locks that were held start again with their whole ttl. The journal is moved to "
-        "FILE-ledger-N.lost-TIME.\n\n"
-        "Without --accept-loss nothing is changed: it says what is wrong.",
+    .summary = "repair a store whose server journal was lost",
+    .about = "A server on an SQLite file keeps its newest changes in a journal beside it, FILE-ledger-0 and "
+             "FILE-ledger-1. If the server was killed, and the journal is damaged or missing, every command "
+             "refuses the file: the journal may contain locks that clients hold.\n\n"
+             "Restore the journal if you can. Otherwise make sure that no client relies on a lock acquired "
+             "shortly before the crash, and use --accept-loss. What can be read of the journal is kept. New "
+             "tokens are far greater than all tokens ever issued, so that a fenced resource rejects the lost "
+             "holders. Other held locks start again with their whole ttl. The journal is moved to "
+             "FILE-ledger-N.lost-TIME.\n\n"
+             "Without --accept-loss the command reports the damage and changes nothing.",
     .groups = { &group },
     .exits = { { 0, "the store can be used" },
                { 64, "the command line is wrong, or the store is not an SQLite file" },
-               { 65, "the journal is damaged or missing, and --accept-loss was not given" },
-               { 69, "a server is using the file, or it could not be reached" } },
-    .examples = { { "belay repair", "what is wrong" },
+               { 65, "the journal is damaged or missing, and --accept-loss is not given" },
+               { 69, "a server is using the file, or the file cannot be read" } },
+    .examples = { { "belay repair", "report the damage" },
                   { "belay repair --accept-loss --store sqlite:/var/lib/belay/belay.db",
-                    "go on without it" } },
+                    "continue without the journal" } },
     .exec = exec_repair,
 };

@@ -5,7 +5,7 @@
 #include "cli/core/lock_options.h"
 #include "cli/core/lock_print.h"
 
-/* While locking is switched off nothing that is asked about a lock fails: it counts as granted. */
+/* While locking is switched off, status does not fail: every lock counts as granted. */
 static enum belay_code get_lock(const struct cli_context *context, struct belay_client *client,
                                 const char *key, struct belay_info **out_info, struct belay_error *err)
 {
@@ -55,13 +55,13 @@ static int exec_status(struct cli_context *context, const struct options *option
 }
 
 #define STATUS_ABOUT                                                                                         \
-    "Shows one lock: who holds it and since when, when it expires, its heartbeat, how it ended, its "        \
-    "metadata, and who waits for it in which order. The last holder is shown also after the lock has "       \
-    "expired or was released. With --quiet only its status is printed: active, expired or released."
+    "Shows one lock: its holder and since when, when it expires, its last heartbeat, its outcome, its "      \
+    "metadata, and its queue. The last holder is shown even after the lock was released or expired. With "   \
+    "--quiet only the status is printed: active, expired or released."
 #define STATUS_EXITS                                                                                         \
     {                                                                                                        \
-        { 0, "shown, whatever its status" }, { 64, "the command line is wrong" },                            \
-            { 66, "nothing is known of such a lock" }, { 69, "the store could not be reached" },             \
+        { 0, "shown, whatever the status" }, { 64, "the command line is wrong" },                            \
+            { 66, "the store knows no such lock" }, { 69, "the store is unreachable" },                      \
             { 78, "the configuration is wrong" },                                                            \
     }
 
@@ -74,8 +74,8 @@ const struct cli_command cmd_status = {
     .max_args = 1,
     .takes_key = true,
     .exits = STATUS_EXITS,
-    .examples = { { "belay status deploy-api-prod", "who holds it, and who waits" },
-                  { "belay status --stack shop --environment prod --json", "for a program" } },
+    .examples = { { "belay status deploy-api-prod", "show the holder and the queue" },
+                  { "belay status --stack shop --environment prod --json", "as JSON" } },
     .exec = exec_status,
 };
 
@@ -88,7 +88,7 @@ const struct cli_command cmd_locks_status = {
     .max_args = 1,
     .takes_key = true,
     .exits = STATUS_EXITS,
-    .examples = { { "belay locks status terraform-prod", "who holds it, and who waits" },
-                  { "belay locks status terraform-prod --json", "for a program" } },
+    .examples = { { "belay locks status terraform-prod", "show the holder and the queue" },
+                  { "belay locks status terraform-prod --json", "as JSON" } },
     .exec = exec_status,
 };

@@ -11,10 +11,10 @@ struct table_print {
     json_t *steps; /* owned; with --json */
     bool dry_run;
     size_t n_steps;
-    bool waiting; /* there is a line about it on the terminal */
+    bool waiting; /* a progress line is on the terminal */
 };
 
-/* ---- what a table looks like -------------------------------------------------- */
+/* ---- printing a table ----------------------------------------------------------- */
 
 static json_t *table_json(const struct belay_dynamodb_table *table)
 {
@@ -61,13 +61,13 @@ static void print_card(const struct belay_dynamodb_table *table)
 {
     char ttl[512];
 
-    (void)snprintf(ttl, sizeof ttl, "%s%s%s", table->ttl_status == NULL ? "not known" : table->ttl_status,
+    (void)snprintf(ttl, sizeof ttl, "%s%s%s", table->ttl_status == NULL ? "unknown" : table->ttl_status,
                    table->ttl_attribute == NULL ? "" : ", by ",
                    table->ttl_attribute == NULL ? "" : table->ttl_attribute);
     print_field("table", table->name);
     print_field("layout", table->layout == NULL ? "(counters for fencing tokens)" : table->layout);
     print_field("region", table->region);
-    print_field("status", table->status == NULL ? "there is no such table" : table->status);
+    print_field("status", table->status == NULL ? "does not exist" : table->status);
     if (table->status != NULL) {
         print_field("arn", table->arn);
         print_field("keys", table->keys);
@@ -95,7 +95,7 @@ static int print_table(const struct cli_context *context, const struct belay_dyn
         print_card(table->fence);
     }
     if (!context->quiet && table->policy != NULL) {
-        (void)printf("\nIAM: who locks needs BelayLocks, who makes or describes the table BelayTable\n%s\n",
+        (void)printf("\nIAM policy: BelayLocks for clients, BelayTable to create or describe the table\n%s\n",
                      table->policy);
     }
     return CLI_OK;
@@ -169,7 +169,7 @@ static int exec_create(struct cli_context *context, const struct options *option
     table_options.context = &print;
     table_options.cancel = cli_cancel(context);
     if (options_duration(options, "wait", &table_options.wait_ms) && table_options.wait_ms == 0) {
-        table_options.wait_ms = 1; /* 0 means the default to the library */
+        table_options.wait_ms = 1; /* to the library 0 means the default */
     }
     if (code == BELAY_OK) {
         code = belay_dynamodb_table_create(&table_options, &table, &err);
@@ -179,7 +179,7 @@ static int exec_create(struct cli_context *context, const struct options *option
         exit_code = cli_error(context, &err);
     } else if (print.dry_run && !context->json) {
         if (print.n_steps == 0) {
-            cli_note(context, "table '%s' is there and fits: there is nothing to do", table->name);
+            cli_note(context, "table '%s' exists and fits the layout: nothing to do", table->name);
         }
         (void)printf("%s\n", table->policy == NULL ? "" : table->policy);
         exit_code = CLI_OK;
@@ -210,8 +210,9 @@ static int exec_describe(struct cli_context *context, const struct options *opti
     } else {
         exit_code = print_table(context, table, NULL);
         if (exit_code == CLI_OK && table->status == NULL) {
-            exit_code = cli_fail(context, BELAY_NOT_FOUND,
-                                 "there is no table '%s': make it with 'belay table create'", table->name);
+            exit_code =
+                cli_fail(context, BELAY_NOT_FOUND,
+                         "table '%s' does not exist: create it with 'belay table create'", table->name);
         } else if (exit_code == CLI_OK && table->mismatch != NULL) {
             exit_code = cli_fail(context, BELAY_CONFIG, "table '%s' does not fit the layout '%s': %s",
                                  table->name, table->layout, table->mismatch);
@@ -226,47 +227,44 @@ static const struct option_def create_defs[] = {
     { .name = "wait",
       .kind = OPTION_DURATION,
       .value = "D",
-      .help = "how long to wait until the table is active; default 5m" },
+      .help = "wait this long until the table is active; default: 5m" },
     { .name = "kms-key",
       .kind = OPTION_TEXT,
       .value = "KEY",
-      .help = "encrypt with this KMS key; default: DynamoDB's own key, at no cost" },
-    { .name = "dry-run",
-      .kind = OPTION_FLAG,
-      .help = "print the requests and the policy, and change nothing" },
+      .help = "encrypt with this KMS key; default: DynamoDB's own key, free of charge" },
+    { .name = "dry-run", .kind = OPTION_FLAG, .help = "print the requests and the policy; change nothing" },
     { .name = NULL },
 };
 static const struct option_group create_group = { "Options", create_defs };
 
-#define SAY_USAGE "the command line is wrong, or the store is not DynamoDB"
-#define SAY_UNREACHABLE "the service could not be reached"
-#define SAY_DENIED "something is not allowed; the message names the action"
-#define SAY_CONFIG "the configuration is wrong, or the table does not fit the layout"
+#define EXIT_USAGE "the command line is wrong, or the store is not DynamoDB"
+#define EXIT_UNREACHABLE "DynamoDB is unreachable"
+#define EXIT_DENIED "IAM denies an action; the message names it"
+#define EXIT_CONFIG "the configuration is wrong, or the table does not fit the layout"
 
 const struct cli_command cmd_table_create = {
     .name = "table create",
     .synopsis = "[--wait D] [--kms-key KEY] [--dry-run]",
-    .summary = "make the DynamoDB table that a layout needs",
-    .about =
-        "Makes the table that --store names, with the key that its layout needs, billed by request, "
-        "encrypted, with time to live on the layout's attribute and with point-in-time recovery, and waits "
-        "until it can be used. With fence_table= in the URL that table is made too.\n\n"
-        "It can be run again at any time. A table that is there and fits is left as it is, but for time to "
-        "live and recovery that are off. One that does not fit is an error that says in what, and nothing is "
-        "changed. What a server does not have, as DynamoDB Local has no recovery, is left out with a "
-        "warning.\n\n"
-        "At the end it prints the table and, as a policy, what IAM has to allow: BelayLocks for who locks, "
-        "BelayTable for who runs this command.",
+    .summary = "create the DynamoDB table for a layout",
+    .about = "Creates the table that --store names, with the key of its layout, on-demand billing, "
+             "encryption, time to live on the layout's attribute and point-in-time recovery, and waits until "
+             "the table is active. With fence_table= in the URL, that table is created too.\n\n"
+             "The command can be repeated. A table that exists and fits is kept; only time to live and "
+             "recovery are enabled if they are off. If a table does not fit, belay reports the difference "
+             "and changes nothing. A feature that the service lacks, as DynamoDB Local lacks recovery, is "
+             "skipped with a warning.\n\n"
+             "At the end it prints the table and the IAM policy: BelayLocks for clients, BelayTable to run "
+             "this command.",
     .groups = { &create_group },
-    .exits = { { 0, "the table is there, fits and is active" },
-               { 64, SAY_USAGE },
-               { 69, SAY_UNREACHABLE ", or the table was not active in time" },
-               { 77, SAY_DENIED },
-               { 78, SAY_CONFIG } },
+    .exits = { { 0, "the table exists, fits and is active" },
+               { 64, EXIT_USAGE },
+               { 69, EXIT_UNREACHABLE ", or the table was not active in time" },
+               { 77, EXIT_DENIED },
+               { 78, EXIT_CONFIG } },
     .examples = { { "belay table create --store 'dynamodb:deploy-locks?region=eu-west-1'",
                     "belay's own layout" },
                   { "belay table create --store 'dynamodb:locks?layout=deployer' --dry-run",
-                    "what would be sent, and the policy" } },
+                    "show the requests and the policy" } },
     .exec = exec_create,
 };
 
@@ -275,16 +273,14 @@ const struct cli_command cmd_table_describe = {
     .synopsis = "",
     .summary = "show the DynamoDB table and whether it fits",
     .about = "Shows the table that --store names: its key, billing, time to live, recovery and encryption, "
-             "whether locks of the layout can be kept in it, and the policy that IAM has to allow. Changes "
-             "nothing.",
-    .exits = { { 0, "the table is there and fits" },
-               { 64, SAY_USAGE },
-               { 66, "there is no such table" },
-               { 69, SAY_UNREACHABLE },
-               { 77, SAY_DENIED },
-               { 78, SAY_CONFIG } },
+             "whether it fits the layout, and the IAM policy that clients need. Changes nothing.",
+    .exits = { { 0, "the table exists and fits" },
+               { 64, EXIT_USAGE },
+               { 66, "the table does not exist" },
+               { 69, EXIT_UNREACHABLE },
+               { 77, EXIT_DENIED },
+               { 78, EXIT_CONFIG } },
     .examples = { { "belay table describe --store dynamodb:deploy-locks", "the table and its policy" },
-                  { "belay table describe --store 'dynamodb:locks?layout=resource' --json",
-                    "for a program" } },
+                  { "belay table describe --store 'dynamodb:locks?layout=resource' --json", "as JSON" } },
     .exec = exec_describe,
 };

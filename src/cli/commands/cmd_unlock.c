@@ -10,7 +10,7 @@
 #include "cli/core/lock_print.h"
 #include "cli/output/print.h"
 
-/* Who does it, for the record: user@host, by the user id and not by what the environment says. */
+/* By the user id, not by the environment, which anyone can set. */
 void unlock_actor(char *out, size_t size)
 {
     const struct passwd *entry = getpwuid(getuid());
@@ -38,7 +38,6 @@ static void show_holder(const struct cli_context *context, const struct belay_in
     buf_release(&holder);
 }
 
-/* The lock that is to be ended, if it is held at all. */
 enum belay_code unlock_find_held(struct belay_client *client, const char *key, struct belay_info **out_info,
                                  struct belay_error *err)
 {
@@ -50,7 +49,7 @@ enum belay_code unlock_find_held(struct belay_client *client, const char *key, s
         return code;
     }
     if (info->status == BELAY_STATUS_EXPIRED) {
-        return error_set(err, BELAY_NOT_FOUND, "lock '%s' is not held: its lease ended at %s", key,
+        return error_set(err, BELAY_NOT_FOUND, "lock '%s' is not held: its lease expired at %s", key,
                          print_ago(since, info->expires_at_unix_ms, clock_unix_ms()));
     }
     if (info->status != BELAY_STATUS_ACTIVE && info->released_at_unix_ms == 0) {
@@ -61,13 +60,14 @@ enum belay_code unlock_find_held(struct belay_client *client, const char *key, s
                          print_ago(since, info->released_at_unix_ms, clock_unix_ms()));
     }
     if (info->lock_id == NULL) {
-        return error_set(err, BELAY_NOT_PERMITTED, "the lock id of '%s' is not ours to know", key);
+        return error_set(err, BELAY_NOT_PERMITTED,
+                         "cannot unlock '%s': the server hides its lock id; an admin token is needed", key);
     }
     return BELAY_OK;
 }
 
-/* "yes" and nothing else, so that a slip of the finger ends nobody's deploy. */
-static bool says_yes(void)
+/* Only "yes" confirms, so that a stray key press ends no deployment. */
+static bool confirm(void)
 {
     char answer[64];
 
@@ -81,39 +81,38 @@ static bool says_yes(void)
     return strcasecmp(answer, "yes") == 0;
 }
 
-static enum belay_code may_go_on(const struct cli_context *context, const struct options *options,
-                                 const struct belay_info *info, struct belay_error *err)
+static enum belay_code check_confirmed(const struct cli_context *context, const struct options *options,
+                                       const struct belay_info *info, struct belay_error *err)
 {
     if (!options_has(options, "force")) {
-        return error_set(err, BELAY_INVALID, "lock '%s' is held: add --force to end it all the same",
-                         info->key);
+        return error_set(err, BELAY_INVALID, "lock '%s' is held: add --force to end it", info->key);
     }
     if (options_has(options, "yes")) {
         return BELAY_OK;
     }
     if (context->json || !isatty(STDIN_FILENO)) {
-        return error_set(err, BELAY_INVALID, "there is nobody to ask: add --yes to end the lock '%s'",
-                         info->key);
+        return error_set(err, BELAY_INVALID,
+                         "no terminal to ask for confirmation: add --yes to end the lock '%s'", info->key);
     }
     (void)fprintf(stderr, "%s⚠ Warning: This will forcefully release the lock.%s\n",
                   print_style(context->color_err, "yellow"), print_style(context->color_err, PRINT_RESET));
     show_holder(context, info);
-    return says_yes() ? BELAY_OK : error_set(err, BELAY_NOT_PERMITTED, "not confirmed: nothing was changed");
+    return confirm() ? BELAY_OK : error_set(err, BELAY_NOT_PERMITTED, "not confirmed: nothing was changed");
 }
 
-/* A holder with a heartbeat may still be at work. */
-static void say_when_told(const struct belay_info *former)
+/* A holder with a heartbeat may still be running. */
+static void note_former_holder(const struct belay_info *former)
 {
     if (former->last_heartbeat_unix_ms != 0) {
         (void)fputs(
-            "  A holder that still runs under belay is told at once, on DynamoDB within 10s; another\n"
-            "  learns of it with its next heartbeat.\n",
+            "  A holder that runs under belay learns of it at once, on DynamoDB within 10s; other holders\n"
+            "  learn of it with their next heartbeat.\n",
             stderr);
     }
 }
 
-static int say_done(const struct cli_context *context, const struct belay_info *former,
-                    const struct belay_info *info)
+static int report_done(const struct cli_context *context, const struct belay_info *former,
+                       const struct belay_info *info)
 {
     if (context->json && info != NULL) {
         return lock_print_json(context, info);
@@ -122,16 +121,17 @@ static int say_done(const struct cli_context *context, const struct belay_info *
         (void)printf("%s%s✓ Lock released successfully%s\n", isatty(STDIN_FILENO) ? "\n" : "",
                      print_style(context->color_out, "green"), print_style(context->color_out, PRINT_RESET));
         (void)fflush(stdout);
-        say_when_told(former);
+        note_former_holder(former);
     }
     return CLI_OK;
 }
 
-static int refuse(const struct cli_context *context, struct belay_info **info, struct belay_error *err)
+static int report_refusal(const struct cli_context *context, struct belay_info **info,
+                          struct belay_error *err)
 {
     int code;
 
-    /* Who is in the way, for programs too. */
+    /* JSON errors name the holder too. */
     if (context->json && *info != NULL && err->holder == NULL) {
         error_set_holder(err, *info);
         *info = NULL;
@@ -157,12 +157,12 @@ static int unlock_exec(struct cli_context *context, const struct options *option
     if (read_key_argument(context, options, 0, &key, &err) != BELAY_OK ||
         cli_client(context, &client, &err) != BELAY_OK ||
         unlock_find_held(client, key, &info, &err) != BELAY_OK ||
-        may_go_on(context, options, info, &err) != BELAY_OK ||
+        check_confirmed(context, options, info, &err) != BELAY_OK ||
         belay_force_release(client, key, info->lock_id, by, options_text(options, "reason"), &ended, &err) !=
             BELAY_OK) {
-        code = refuse(context, &info, &err);
+        code = report_refusal(context, &info, &err);
     } else {
-        code = say_done(context, info, ended);
+        code = report_done(context, info, ended);
     }
     belay_info_free(info);
     belay_info_free(ended);
@@ -172,38 +172,40 @@ static int unlock_exec(struct cli_context *context, const struct options *option
 }
 
 static const struct option_def unlock_defs[] = {
-    { .name = "force", .kind = OPTION_FLAG, .help = "end the lock although it is somebody else's" },
-    { .name = "reason", .kind = OPTION_TEXT, .value = "TEXT", .help = "why, for the audit trail" },
-    { .name = "yes", .kind = OPTION_FLAG, .help = "do not ask; needed where there is no terminal" },
+    { .name = "force", .kind = OPTION_FLAG, .help = "end the lock of another client" },
+    { .name = "reason", .kind = OPTION_TEXT, .value = "TEXT", .help = "the reason, for the history" },
+    { .name = "yes",
+      .kind = OPTION_FLAG,
+      .help = "do not ask for confirmation; required without a terminal" },
     { .name = NULL },
 };
 static const struct option_group unlock_group = { "Options", unlock_defs };
 
 #define UNLOCK_ABOUT                                                                                         \
-    "Ends a lock that somebody else holds. It shows the holder and asks; only 'yes' goes on. The lock of "   \
-    "that holder is ended and no later one: if another has taken the lock while you read the question, "     \
-    "nothing is changed. Who did it and why is in the lock's history. A former holder that runs a command "  \
-    "under 'belay run' is told at once, on DynamoDB within 10s, and ends the command then: look "            \
-    "first, if two at once would do harm."
+    "Ends the lock of another client. belay shows the holder and asks for confirmation; only 'yes' "         \
+    "confirms. It ends the lock of that holder only: if another client has acquired the lock meanwhile, "    \
+    "nothing is changed. The history records who ended the lock and why.\n\n"                                \
+    "A former holder under 'belay run' ends its command at once, on DynamoDB within 10s. If two running "    \
+    "at the same time would do harm, make sure first that the former holder is gone."
 #define UNLOCK_EXITS                                                                                         \
     {                                                                                                        \
-        { 0, "the lock was ended" }, { 64, "--force is missing, or --yes where there is no terminal" },      \
-            { 66, "nobody holds the lock" }, { 69, "the store could not be reached" },                       \
-            { 74, "unknown: it may have been ended" },                                                       \
-            { 77, "the answer was not yes, or another holds the lock by now; nothing was changed" },         \
+        { 0, "the lock was ended" }, { 64, "--force is missing, or --yes without a terminal" },              \
+            { 66, "the lock is not held" }, { 69, "the store is unreachable" },                              \
+            { 74, "unknown: the lock may have been ended" },                                                 \
+            { 77, "not confirmed, or another client holds the lock now; nothing was changed" },              \
     }
 
 const struct cli_command cmd_unlock = {
     .name = "unlock",
     .synopsis = "KEY --force [--reason TEXT] [--yes]",
-    .summary = "end somebody else's lock",
+    .summary = "end the lock of another client",
     .about = UNLOCK_ABOUT,
     .groups = { &unlock_group, &key_group },
     .max_args = 1,
     .takes_key = true,
     .exits = UNLOCK_EXITS,
     .examples = { { "belay unlock deploy-api-prod --force --reason 'runner was deleted'",
-                    "show the holder, ask, and end its lock" },
+                    "show the holder, ask, and end the lock" },
                   { "belay unlock --stack shop --environment prod --force --yes", "in a script" } },
     .exec = unlock_exec,
 };
@@ -213,7 +215,7 @@ static const struct option_def locks_release_defs[] = {
     { .name = "outcome",
       .kind = OPTION_CHOICE,
       .choices = "completed|failed",
-      .help = "with --id: how the work ended; by default completed" },
+      .help = "with --id: how the work ended; default: completed" },
     { .name = NULL },
 };
 static const struct option_group locks_release_group = { "Your own lock", locks_release_defs };
@@ -221,7 +223,7 @@ static const struct option_group locks_release_group = { "Your own lock", locks_
 static int exec_locks_release(struct cli_context *context, const struct options *options)
 {
     if (options_has(options, "id") && options_has(options, "force")) {
-        return cli_fail(context, BELAY_INVALID, "--id and --force contradict each other: give one of them");
+        return cli_fail(context, BELAY_INVALID, "--id and --force exclude each other");
     }
     return options_has(options, "id") ? release_exec(context, options) : unlock_exec(context, options);
 }
@@ -229,14 +231,14 @@ static int exec_locks_release(struct cli_context *context, const struct options 
 const struct cli_command cmd_locks_release = {
     .name = "locks release",
     .synopsis = "NAME [--id LOCK_ID | --force [--reason TEXT] [--yes]]",
-    .summary = "release a lock by its id, or by force",
+    .summary = "release a lock by its id, or end it by force",
     .about =
         "With --id the same as 'belay release', with --force the same as 'belay unlock'.\n\n" UNLOCK_ABOUT,
     .groups = { &locks_release_group, &unlock_group, &key_group },
     .max_args = 1,
     .takes_key = true,
     .exits = UNLOCK_EXITS,
-    .examples = { { "belay locks release terraform-prod --force", "show the holder, ask, and end its lock" },
-                  { "belay locks release terraform-prod --id \"$id\"", "release your own" } },
+    .examples = { { "belay locks release terraform-prod --force", "show the holder, ask, and end the lock" },
+                  { "belay locks release terraform-prod --id \"$id\"", "release your own lock" } },
     .exec = exec_locks_release,
 };

@@ -41,7 +41,7 @@ static const struct option_def defs[] = {
     { .name = "wait",
       .kind = OPTION_DURATION,
       .value = "D",
-      .help = "how long at most; by default for ever" },
+      .help = "give up after this time; default: wait forever" },
     { .name = NULL },
 };
 static const struct option_group group = { "Options", defs };
@@ -49,19 +49,18 @@ static const struct option_group group = { "Options", defs };
 const struct cli_command cmd_wait = {
     .name = "wait",
     .synopsis = "KEY [--wait D]",
-    .summary = "wait until a lock is free, without taking it",
-    .about =
-        "Returns when the lock is free: released, expired, or never taken. It does not take the lock, so "
-        "somebody else may have it a moment later; 'belay run --wait' and 'belay acquire --wait' wait in "
-        "line and take it.",
+    .summary = "wait until a lock is free, without acquiring it",
+    .about = "Returns when the lock is free: released, expired, or never acquired. It does not acquire the "
+             "lock, so another client may hold it a moment later. 'belay run --wait' and 'belay acquire "
+             "--wait' wait in the queue and acquire it.",
     .groups = { &group, &key_group },
     .max_args = 1,
     .takes_key = true,
     .exits = { { 0, "the lock is free" },
                { 64, "the command line is wrong" },
-               { 69, "the store could not be reached" },
-               { 75, "still held when the wait ended" } },
-    .examples = { { "belay wait db-migration && ./start-server", "start when the migration is over" },
-                  { "belay wait db-migration --wait 0 || echo busy", "just look" } },
+               { 69, "the store is unreachable" },
+               { 75, "still held when the wait timed out" } },
+    .examples = { { "belay wait db-migration && ./start-server", "start when the migration is done" },
+                  { "belay wait db-migration --wait 0 || echo busy", "check without waiting" } },
     .exec = exec_wait,
 };

@@ -13,17 +13,17 @@ static bool on_event(void *context, const struct belay_event *event)
     const struct cli_context *cli = context;
 
     print_event(stdout, event, cli->json, cli->color_out);
-    /* Whoever reads a pipe wants it now. */
+    /* The reader of a pipe wants each event at once. */
     return fflush(stdout) == 0;
 }
 
 /*
- * When events are rare, a reader that went away would be noticed only by the
- * second next one: so a thread looks at the pipe.
+ * A thread polls the output pipe: if events are rare, a write would notice only much later that the reader is
+ * gone.
  */
 struct reader_watch {
     struct belay_cancel *cancel; /* borrowed */
-    int stop_pipe[2];            /* closing its end stops the thread */
+    int stop_pipe[2];            /* closing its write end stops the thread */
     pthread_t thread;
     bool started;
 };
@@ -75,7 +75,7 @@ static void stop_reader_watch(struct reader_watch *watch)
     }
 }
 
-/* Ctrl-C is how one ends a watch, and a reader that goes away is another way: neither is worth a message. */
+/* Ctrl-C and a closed pipe are the normal ends of a watch: no message. */
 static int end_watch(const struct cli_context *context, enum belay_code code, const struct belay_error *err)
 {
     if (code != BELAY_OK && code != BELAY_CANCELLED) {
@@ -109,18 +109,17 @@ static int exec_watch(struct cli_context *context, const struct options *options
 const struct cli_command cmd_watch = {
     .name = "watch",
     .synopsis = "[--prefix P]",
-    .summary = "show what happens to locks, as it happens",
-    .about =
-        "Prints one line for every event from now on: acquired, renewed, released, refused, lost, forced, "
-        "and the begin and end of every wait. With --json each line is an object with the fields of "
-        "'belay history'. It ends with Ctrl-C, or when nobody reads its output any more.",
+    .summary = "print events as they happen",
+    .about = "Prints one line for every event from now on: acquired, renewed, released, refused, lost, "
+             "forced, and the start and end of every wait. With --json each line is an object with the "
+             "fields of 'belay history'. It runs until Ctrl-C, or until the reader of its output is gone.",
     .groups = { &prefix_group },
     .exits = { { 64, "the command line is wrong" },
                { 66, "the store keeps no events" },
-               { 69, "the store could not be reached" },
-               { 74, "standard output could not be written" },
+               { 69, "the store is unreachable" },
+               { 74, "standard output cannot be written" },
                { 130, "ended by Ctrl-C" } },
-    .examples = { { "belay watch --prefix deploy-", "follow the deploys" },
+    .examples = { { "belay watch --prefix deploy-", "follow the deployments" },
                   { "belay watch --json | jq -r .event", "for a program" } },
     .exec = exec_watch,
 };

@@ -1,4 +1,4 @@
-/* The table of commands. A new one is added here and nowhere else. */
+/* The table of commands: add a new command here and in commands.h. */
 #include <string.h>
 
 #include "base/text.h"

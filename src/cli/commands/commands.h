@@ -1,4 +1,4 @@
-/* The entries of the commands, one per cmd_*.c. */
+/* The entries of all commands. */
 #ifndef CLI_COMMANDS_COMMANDS_H
 #define CLI_COMMANDS_COMMANDS_H
 

@@ -124,7 +124,7 @@ struct belay_cancel *cli_cancel(struct cli_context *context)
     action.sa_handler = on_signal;
     for (size_t i = 0; i < N_ENDING; i++) {
         (void)sigaction(ending_signals[i], NULL, &old_actions[i]);
-        /* nohup and background jobs ignore some of them, and mean it. */
+        /* A signal that nohup or a background job ignores stays ignored. */
         if (old_actions[i].sa_handler != SIG_IGN) {
             (void)sigaction(ending_signals[i], &action, NULL);
         }
@@ -188,8 +188,8 @@ int cli_exit_code(enum belay_code code)
     return CLI_BUG;
 }
 
-/* One write per line, so that lines of several processes do not mix. */
-static void say(const char *style, const char *lead, const char *text)
+/* One write per line, so that the lines of several processes do not mix. */
+static void print_message(const char *style, const char *lead, const char *text)
 {
     struct buf line = BUF_INIT(1 << 16);
 
@@ -201,7 +201,7 @@ static void say(const char *style, const char *lead, const char *text)
     buf_release(&line);
 }
 
-/* Who is in the way and since when (S0.1), under the line that refused. */
+/* Name the holder below the refusal (S0.1). */
 static void hint_holder(const struct cli_context *context, const struct belay_info *holder)
 {
     struct buf who = BUF_INIT(4096);
@@ -224,7 +224,7 @@ int cli_error(const struct cli_context *context, const struct belay_error *err)
         free(line);
         return cli_exit_code(err->code);
     }
-    say("", "belay: ", err->text);
+    print_message("", "belay: ", err->text);
     if (err->code == BELAY_HELD && holder != NULL && holder->locked_at_unix_ms != 0) {
         hint_holder(context, holder);
     }
@@ -243,12 +243,12 @@ int cli_fail(const struct cli_context *context, enum belay_code code, const char
     return cli_error(context, &err);
 }
 
-static void vsay(const char *style, const char *lead, const char *format, va_list args)
+static void vprint_message(const char *style, const char *lead, const char *format, va_list args)
 {
     char text[4096];
 
     (void)vsnprintf(text, sizeof text, format, args);
-    say(style, lead, text);
+    print_message(style, lead, text);
 }
 
 void cli_note(const struct cli_context *context, const char *format, ...)
@@ -259,7 +259,7 @@ void cli_note(const struct cli_context *context, const char *format, ...)
         return;
     }
     va_start(args, format);
-    vsay("", "belay: ", format, args);
+    vprint_message("", "belay: ", format, args);
     va_end(args);
 }
 
@@ -271,7 +271,7 @@ void cli_hint(const struct cli_context *context, const char *format, ...)
         return;
     }
     va_start(args, format);
-    vsay("", "  ", format, args);
+    vprint_message("", "  ", format, args);
     va_end(args);
 }
 
@@ -293,7 +293,7 @@ void cli_warn(const struct cli_context *context, const char *format, ...)
         free(line);
         return;
     }
-    say(print_style(context->color_err, "yellow"), "belay: warning: ", text);
+    print_message(print_style(context->color_err, "yellow"), "belay: warning: ", text);
 }
 
 int cli_print_line(const struct cli_context *context, char *line)
@@ -316,7 +316,7 @@ int cli_finish(const struct cli_context *context, int code)
     }
     reason = errno;
     clearerr(stdout);
-    /* A reader that went away (head, less) knows; anything else must be told. */
+    /* A reader that closed the pipe (head, less) needs no message. */
     if (reason != EPIPE) {
         (void)cli_fail(context, BELAY_UNKNOWN, "cannot write to standard output: %s",
                        reason == 0 ? "an earlier write failed" : strerror(reason));
@@ -329,8 +329,8 @@ void cli_close(struct cli_context *context)
     long pid = context->client == NULL ? 0 : belay_client_server_pid(context->client);
 
     if (context->verbose && pid != 0) {
-        cli_note(context, "%s is served by process %ld, and was reached through it",
-                 belay_client_store_url(context->client), pid);
+        cli_note(context, "used the server with process id %ld, which serves %s", pid,
+                 belay_client_store_url(context->client));
     }
     belay_client_close(context->client);
     context->client = NULL;

@@ -25,7 +25,7 @@ int cli_list_begin(struct cli_list *list, const struct cli_list_kind *kind, cons
     return CLI_OK;
 }
 
-/* Said with the first entry, so that a store that fails at once leaves standard output empty. */
+/* Printed with the first entry, so that standard output stays empty if the store fails at once. */
 static void open_array(const struct cli_list *list)
 {
     (void)printf("{\"%s\":[", list->kind->name);
@@ -54,7 +54,7 @@ void cli_list_add_name(struct cli_list *list, const char *name)
 bool cli_list_next(struct cli_list *list)
 {
     list->n++;
-    return !list->failed && !ferror(stdout); /* nobody reads any more: stop */
+    return !list->failed && !ferror(stdout); /* stop when the reader is gone */
 }
 
 int cli_list_end(struct cli_list *list, enum belay_code code, const struct belay_error *err)

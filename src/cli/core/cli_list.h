@@ -1,6 +1,6 @@
 /*
- * A list on standard output: a table for people, one name a line with --quiet,
- * {"locks":[...]} with --json. It is printed as it is read, however long it is.
+ * A list on standard output: a table, one name per line with --quiet, or {"locks":[...]} with --json. Entries are
+ * printed as they are read.
  */
 #ifndef CLI_CORE_CLI_LIST_H
 #define CLI_CORE_CLI_LIST_H
@@ -12,33 +12,33 @@ enum cli_list_form { CLI_LIST_TABLE, CLI_LIST_NAMES, CLI_LIST_JSON };
 
 struct cli_list_kind {
     const char *name;                  /* of the array in JSON */
-    const struct text_column *columns; /* NULL: the command prints for people itself */
+    const struct text_column *columns; /* NULL: the command prints the text form itself */
     size_t n_columns;
-    bool has_names; /* else --quiet changes nothing */
+    bool has_names; /* else --quiet has no effect */
 };
 
 struct cli_list {
     const struct cli_list_kind *kind;  /* borrowed */
     const struct cli_context *context; /* borrowed */
     enum cli_list_form form;
-    struct text_table *table; /* owned; NULL but for CLI_LIST_TABLE */
+    struct text_table *table; /* owned; CLI_LIST_TABLE only */
     size_t n;
-    bool failed; /* for want of memory */
+    bool failed; /* out of memory */
 };
 
-/* Returns CLI_OK, or the exit code for want of memory. After CLI_OK, cli_list_end() must follow. */
+/* Returns CLI_OK, or an exit code if out of memory. After CLI_OK, call cli_list_end(). */
 int cli_list_begin(struct cli_list *list, const struct cli_list_kind *kind,
                    const struct cli_context *context);
 
-/* One entry is one of these, or a row of the table; then cli_list_next(). The line is freed; NULL fails. */
+/* Add one entry with one of these, or as a row of the table; then call cli_list_next(). Frees the line; NULL: out of memory. */
 void cli_list_add_json(struct cli_list *list, char *line);
 void cli_list_add_name(struct cli_list *list, const char *name);
-/* Count the entry. False: there is no point in going on. */
+/* Count the entry. False: stop, the output failed. */
 bool cli_list_next(struct cli_list *list);
 
-/* The end of the table, and what went wrong, if `code` says so. Returns the exit code. */
+/* End the table, and print the error if `code` is one. Returns the exit code. */
 int cli_list_end(struct cli_list *list, enum belay_code code, const struct belay_error *err);
-/* The end of the JSON, if it is JSON; `more` is what follows the array, such as ",\"a\":1". */
+/* With --json, end the object; `more` follows the array, such as ",\"a\":1". */
 void cli_list_close(const struct cli_list *list, const char *more);
 
 #endif

@@ -16,27 +16,27 @@ static const struct option_def deploy_info_defs[] = {
     { .name = "deployment-id",
       .kind = OPTION_TEXT,
       .value = "ID",
-      .help = "the deployment's id; by default a new one" },
+      .help = "the deployment's id; default: a new one" },
     { .name = "triggered-by",
       .kind = OPTION_TEXT,
       .value = "WHO",
-      .help = "what started it; by default the CI run, else the user" },
+      .help = "what started the deployment; default: the CI run, else the user" },
     { .name = "user",
       .kind = OPTION_TEXT,
       .value = "NAME",
-      .help = "the person behind it; by default CI's, else you" },
+      .help = "the person behind the deployment; default: the CI system's user, else you" },
     { .name = "git-commit",
       .kind = OPTION_TEXT,
       .value = "SHA",
-      .help = "the commit; by default CI's, else that of the working directory" },
-    { .name = "git-branch", .kind = OPTION_TEXT, .value = "NAME", .help = "the branch; likewise" },
-    { .name = "release",
+      .help = "the commit; default: the CI system's, else that of the working directory" },
+    { .name = "git-branch",
       .kind = OPTION_TEXT,
-      .value = "V",
-      .help = "the version that is deployed, such as v1.2.3" },
+      .value = "NAME",
+      .help = "the branch; default: like --git-commit" },
+    { .name = "release", .kind = OPTION_TEXT, .value = "V", .help = "the deployed version, such as v1.2.3" },
     { .name = NULL },
 };
-const struct option_group deploy_info_group = { "What is recorded", deploy_info_defs };
+const struct option_group deploy_info_group = { "Description of the deployment", deploy_info_defs };
 
 static const char *env(const char *name)
 {
@@ -45,7 +45,7 @@ static const char *env(const char *name)
     return value == NULL || *value == '\0' || !text_is_clean(value, DEPLOY_TEXT_SIZE - 1) ? NULL : value;
 }
 
-static const char *first(const char *a, const char *b)
+static const char *first_given(const char *a, const char *b)
 {
     return a != NULL ? a : b;
 }
@@ -54,11 +54,11 @@ static const char *first(const char *a, const char *b)
 
 static const struct ci {
     const char *name;
-    const char *mark; /* the variable that tells it */
+    const char *mark; /* the variable that identifies it */
     const char *run;
-    const char *run_words; /* "github-actions-run", before the run's id and a '-' */
+    const char *run_prefix; /* prefix of the run's id: "github-actions-run" */
     const char *commit;
-    const char *branch[3]; /* the first that is set; a merge's own branch before its target */
+    const char *branch[3]; /* the first that is set; the source branch of a merge comes first */
     const char *user[2];
 } systems[] = {
     { "github-actions",
@@ -101,13 +101,13 @@ static const struct ci *find_ci(void)
     return NULL;
 }
 
-/* Jenkins' own tag begins with its name already. */
+/* Jenkins' BUILD_TAG begins with its name already. */
 static void name_run(const struct ci *ci, const char *run, char *out, size_t size)
 {
-    size_t n = strlen(ci->run_words);
-    bool is_named = strncmp(run, ci->run_words, n) == 0 && run[n] == '-';
+    size_t n = strlen(ci->run_prefix);
+    bool is_named = strncmp(run, ci->run_prefix, n) == 0 && run[n] == '-';
 
-    (void)snprintf(out, size, "%s%s%s", is_named ? "" : ci->run_words, is_named ? "" : "-", run);
+    (void)snprintf(out, size, "%s%s%s", is_named ? "" : ci->run_prefix, is_named ? "" : "-", run);
 }
 
 char *deploy_info_ci_owner(void)
@@ -155,8 +155,8 @@ static void read_ci(struct deploy_info *info, const struct ci *ci)
 
 /* ---- git ------------------------------------------------------------------------ */
 
-/* What git prints for commit and branch, on a line each; false if it says nothing. */
-static bool ask_git(char *out, size_t size)
+/* The commit and the branch by git, one per line; false if git fails. */
+static bool run_git(char *out, size_t size)
 {
     static char git[] = "git", parse[] = "rev-parse", head[] = "HEAD", abbrev[] = "--abbrev-ref";
     char *argv[] = { git, parse, head, abbrev, head, NULL };
@@ -194,7 +194,7 @@ static void read_git(struct deploy_info *info)
 {
     char *branch;
 
-    if (!ask_git(info->git, sizeof info->git)) {
+    if (!run_git(info->git, sizeof info->git)) {
         return;
     }
     branch = strchr(info->git, '\n');
@@ -203,15 +203,15 @@ static void read_git(struct deploy_info *info)
         branch[strcspn(branch, "\n")] = '\0';
     }
     if (text_is_clean(info->git, sizeof info->git)) {
-        info->deployment.git_commit = first(info->deployment.git_commit, info->git);
+        info->deployment.git_commit = first_given(info->deployment.git_commit, info->git);
     }
-    /* "HEAD" means that no branch is checked out. */
+    /* "HEAD": no branch is checked out. */
     if (branch != NULL && strcmp(branch, "HEAD") != 0 && text_is_clean(branch, sizeof info->git)) {
-        info->deployment.git_branch = first(info->deployment.git_branch, branch);
+        info->deployment.git_branch = first_given(info->deployment.git_branch, branch);
     }
 }
 
-/* ---- all of it -------------------------------------------------------------------- */
+/* ---- all sources -------------------------------------------------------------------- */
 
 static void read_self(struct deploy_info *info)
 {
@@ -242,7 +242,7 @@ static enum belay_code read_options(const struct options *options, struct deploy
         const char *text = options_text(options, names[i]);
 
         if (text != NULL && !text_is_clean(text, DEPLOY_TEXT_SIZE - 1)) {
-            return error_set(err, BELAY_INVALID, "--%s '%.100s' is empty, too long, or no clean UTF-8",
+            return error_set(err, BELAY_INVALID, "--%s '%.100s' is empty, too long, or not valid UTF-8",
                              names[i], text);
         }
         if (text != NULL) {
@@ -279,15 +279,15 @@ enum belay_code deploy_info_read(const struct options *options, struct deploy_in
     if (deployment->git_commit == NULL) {
         read_git(info);
     }
-    deployment->user = first(deployment->user, info->user);
+    deployment->user = first_given(deployment->user, info->user);
     if (info->triggered_by[0] == '\0') {
         (void)snprintf(info->triggered_by, sizeof info->triggered_by, "%.140s@%.140s", info->user,
                        info->host);
     }
-    deployment->triggered_by = first(deployment->triggered_by, info->triggered_by);
+    deployment->triggered_by = first_given(deployment->triggered_by, info->triggered_by);
     if (deployment->deployment_id == NULL) {
         if (!uuid_make(id)) {
-            return error_set(err, BELAY_BUG, "the system gives no random bytes");
+            return error_set(err, BELAY_BUG, "cannot get random bytes from the system");
         }
         (void)snprintf(info->deployment_id, sizeof info->deployment_id, "dep-%.8s%.4s", id, id + 9);
         deployment->deployment_id = info->deployment_id;

@@ -1,4 +1,4 @@
-/* Who deploys what: from the options, the CI system that runs us, or git. */
+/* The description of a deployment: from the options, the CI system, or git. */
 #ifndef CLI_CORE_DEPLOY_INFO_H
 #define CLI_CORE_DEPLOY_INFO_H
 
@@ -11,25 +11,25 @@ enum { DEPLOY_META_MAX = 9, DEPLOY_TEXT_SIZE = 300 };
 
 /* Not to be copied: it points into itself. */
 struct deploy_info {
-    struct belay_deployment deployment; /* all of it */
-    struct belay_deployment given;      /* what the options say, and nothing else */
+    struct belay_deployment deployment; /* given or detected */
+    struct belay_deployment given;      /* only what the options give */
     const char *ci_system;              /* NULL: none */
     const char *ci_run_id;
     struct belay_meta meta[DEPLOY_META_MAX]; /* for the lock (S4.4) */
     size_t n_meta;
     char deployment_id[64];
     char triggered_by[DEPLOY_TEXT_SIZE];
-    char git[DEPLOY_TEXT_SIZE]; /* what git says */
+    char git[DEPLOY_TEXT_SIZE]; /* output of git */
     char branch[DEPLOY_TEXT_SIZE];
     char user[DEPLOY_TEXT_SIZE];
     char host[DEPLOY_TEXT_SIZE];
     char pid[24];
 };
 
-/* "github-actions-run-12345", for the owner of a lock; the caller frees. NULL: no CI system runs us. */
+/* "github-actions-run-12345", as the owner of a lock; the caller frees. NULL: this is not a CI job. */
 char *deploy_info_ci_owner(void);
 
-/* Add to what was asked for the metadata that was not given, and the owner's name. */
+/* Add the owner's name and the metadata to the request, unless the options gave them. */
 struct lock_request;
 enum belay_code deploy_info_add(const struct deploy_info *info, struct lock_request *request,
                                 struct belay_error *err);

@@ -7,21 +7,21 @@
 #include "cli/core/deploy_info.h"
 
 static const struct option_def key_defs[] = {
-    { .name = "stack", .kind = OPTION_TEXT, .value = "S", .help = "the stack, with --environment" },
+    { .name = "stack", .kind = OPTION_TEXT, .value = "S", .help = "the stack; needs --environment" },
     { .name = "environment",
       .kind = OPTION_TEXT,
       .value = "E",
-      .help = "the environment, with --stack or --component" },
+      .help = "the environment; needs --stack or --component" },
     { .name = "service", .kind = OPTION_TEXT, .value = "V", .help = "a service of the stack" },
     { .name = "component",
       .kind = OPTION_TEXT,
       .value = "C",
-      .help = "a component: of the stack, or for the key template of --profile" },
+      .help = "a component of the stack, or for the key template of --profile" },
     { .name = "profile",
       .kind = OPTION_TEXT,
       .value = "NAME",
       .complete = COMPLETE_PROFILE,
-      .help = "take key template and defaults from this profile" },
+      .help = "use the key template and the defaults of this profile" },
     { .name = NULL },
 };
 const struct option_group key_group = { "Instead of KEY", key_defs };
@@ -30,44 +30,44 @@ static const struct option_def lock_defs[] = {
     { .name = "ttl",
       .kind = OPTION_DURATION,
       .value = "D",
-      .help = "how long the lease lasts unless it is renewed" },
+      .help = "how long the lock lasts unless it is renewed" },
     { .name = "wait",
       .kind = OPTION_DURATION,
       .value = "D",
-      .help = "how long to wait for the lock; by default not at all" },
+      .help = "wait this long in the queue for the lock; default: do not wait" },
     { .name = "attempts",
       .kind = OPTION_COUNT,
       .value = "N",
       .min = 1,
-      .help = "give up after N tries; with --wait whichever ends first" },
+      .help = "give up after N attempts; with --wait, whichever ends first" },
     { .name = "owner",
       .kind = OPTION_TEXT,
       .value = "ID",
-      .help = "who holds the lock; by default an id unique to this process, or the run of the CI system" },
+      .help = "id of the holder; default: unique to this process, or the run of the CI system" },
     { .name = "owner-name",
       .kind = OPTION_TEXT,
       .value = "NAME",
-      .help = "the owner's name for people; by default user@host" },
+      .help = "name of the holder for people; default: user@host" },
     { .name = "meta",
       .kind = OPTION_TEXT,
       .value = "K=V",
       .repeatable = true,
-      .help = "a note kept with the lock; may be repeated" },
+      .help = "metadata kept with the lock; may be repeated" },
     { .name = "correlation-id",
       .kind = OPTION_TEXT,
       .value = "ID",
-      .help = "an id of yours, to find the lock again in logs" },
+      .help = "an id of your own, to find the lock in logs" },
     { .name = "heartbeat",
       .kind = OPTION_DURATION,
       .value = "D",
-      .help = "how often the lease is renewed, at the latest; without renewals it is flagged as stale" },
+      .help = "renew the lease this often; a holder that does not is flagged as stale" },
     { .name = "reentrant",
       .kind = OPTION_FLAG,
-      .help = "with --owner: the same owner gets its live lock again" },
+      .help = "with --owner: if the same owner holds the lock, succeed and share it" },
     { .name = "id",
       .kind = OPTION_TEXT,
       .value = "LOCK_ID",
-      .help = "the id the lock shall have, to repeat an acquire whose answer was lost" },
+      .help = "the lock id to use; repeat an acquire with it if the answer was lost" },
     { .name = NULL },
 };
 const struct option_group lock_group = { "Lock options", lock_defs };
@@ -113,17 +113,17 @@ enum belay_code read_key_argument(struct cli_context *context, const struct opti
         if (part == NULL) {
             return error_set(
                 err, BELAY_INVALID,
-                "which lock? give a KEY, or --stack and --environment, or --profile, --component "
+                "no lock given: give a KEY, or --stack and --environment, or --profile, --component "
                 "and --environment");
         }
         return belay_key_make(config, &parts, out_key, err);
     }
     if (part != NULL) {
-        return error_set(err, BELAY_INVALID, "'%s' and --%s both name a lock: give one of them",
+        return error_set(err, BELAY_INVALID, "'%s' and --%s both name a lock: give only one of them",
                          options->args[i], part);
     }
     code = belay_key_check(config, NULL, options->args[i], err);
-    /* Whether its lists allow the key is for those who take the lock: one that is held can be released. */
+    /* The profile's lists are checked when a lock is acquired: a lock that is held can always be released. */
     if (code == BELAY_OK && parts.profile != NULL) {
         code = belay_config_profile(config, parts.profile, &profile, err);
     }
@@ -138,7 +138,6 @@ enum belay_code read_key_argument(struct cli_context *context, const struct opti
     return BELAY_OK;
 }
 
-/* --meta K=V, as often as it was given. */
 static enum belay_code read_meta(const struct options *options, struct lock_request *request,
                                  struct belay_error *err)
 {
@@ -162,7 +161,7 @@ static enum belay_code read_meta(const struct options *options, struct lock_requ
         strcpy(to, text);
         equals = strchr(to, '=');
         if (equals == NULL || equals == to) {
-            return error_set(err, BELAY_INVALID, "--meta '%s' is not of the form NAME=VALUE", text);
+            return error_set(err, BELAY_INVALID, "--meta '%s' is not NAME=VALUE", text);
         }
         *equals = '\0';
         request->meta[i] = (struct belay_meta){ to, equals + 1 };
@@ -173,8 +172,8 @@ static enum belay_code read_meta(const struct options *options, struct lock_requ
     return BELAY_OK;
 }
 
-/* What the command line says beats the profile, also where it says 0. */
-static void read_given(const struct options *options, struct belay_lock_options *lock)
+/* The command line overrides the profile, also with 0. */
+static void read_lock_options(const struct options *options, struct belay_lock_options *lock)
 {
     long attempts;
 
@@ -191,7 +190,7 @@ static void read_given(const struct options *options, struct belay_lock_options 
     lock->reentrant = lock->reentrant || options_has(options, "reentrant");
 }
 
-/* A profile's heartbeat fits its own ttl; under a shorter one it keeps its share of it (S2.5: 80 %). */
+/* Under a ttl shorter than the profile's, its heartbeat keeps its share of the ttl (S2.5: 80 %). */
 static void fit_heartbeat(const struct options *options, int64_t profile_ttl_ms,
                           struct belay_lock_options *lock)
 {
@@ -202,7 +201,7 @@ static void fit_heartbeat(const struct options *options, int64_t profile_ttl_ms,
     }
 }
 
-/* Without --profile the key says whose lock it is. */
+/* Without --profile, the form of the key selects the profile. */
 static enum belay_code read_profile(struct cli_context *context, const struct options *options,
                                     const char *key, struct belay_lock_options *lock, struct belay_error *err)
 {
@@ -213,7 +212,7 @@ static enum belay_code read_profile(struct cli_context *context, const struct op
     if (code != BELAY_OK) {
         return code;
     }
-    /* Retries are as document 004 has them, but "database" has its own rule (S3.2). */
+    /* Retries follow S4.9; the profile "database" has its own rule (S3.2). */
     lock->stepped_backoff = profile.name == NULL || strcmp(profile.name, "database") != 0;
     belay_profile_apply(&profile, lock);
     return BELAY_OK;
@@ -229,15 +228,14 @@ static enum belay_code check_request(const struct options *options, const struct
                          options_text(options, "ttl"));
     }
     if (options_has(options, "reentrant") && lock->owner == NULL) {
-        return error_set(err, BELAY_INVALID, "--reentrant needs --owner: who is to get the lock again?");
+        return error_set(err, BELAY_INVALID, "--reentrant needs --owner");
     }
     return BELAY_OK;
 }
 
 /*
- * Under a CI system its run is the owner (S4.4). Jobs of one run have the same
- * name then, so it is for people only: re-entry needs an owner that was given. A
- * lock that is adopted keeps the owner it has.
+ * Under a CI system, its run is the owner (S4.4). All jobs of one run then have the same owner, so --reentrant
+ * needs an explicit --owner. An adopted lock keeps its owner.
  */
 static void default_owner(const struct options *options, struct lock_request *request)
 {
@@ -260,7 +258,7 @@ enum belay_code lock_request_read(struct cli_context *context, const struct opti
     }
     if (code == BELAY_OK) {
         profile_ttl_ms = request.options.ttl_ms;
-        read_given(options, &request.options);
+        read_lock_options(options, &request.options);
         fit_heartbeat(options, profile_ttl_ms, &request.options);
         code = check_request(options, &request.options, err);
     }

@@ -1,4 +1,4 @@
-/* From a command line to a key and the options of a lock. */
+/* Read a key and the options of a lock from the command line. */
 #ifndef CLI_CORE_LOCK_OPTIONS_H
 #define CLI_CORE_LOCK_OPTIONS_H
 
@@ -7,28 +7,27 @@
 extern const struct option_group key_group;  /* --stack, --environment, ... instead of KEY */
 extern const struct option_group lock_group; /* --profile, --ttl, --wait, ... */
 
-/* Which locks, for a command that shows many. */
 #define PREFIX_OPTION                                                                                        \
     {                                                                                                        \
         .name = "prefix", .kind = OPTION_TEXT, .value = "P", .complete = COMPLETE_KEY,                       \
-        .help = "only locks whose key begins with P"                                                         \
+        .help = "only locks whose keys begin with P"                                                         \
     }
 extern const struct option_group prefix_group; /* PREFIX_OPTION alone */
 
 /*
- * The key that args[i] or --stack, --environment, --service, --component and
- * --profile name. BELAY_INVALID if it is neither, or both. The caller frees it.
+ * The key named by args[i], or by --stack, --environment, --service, --component and --profile. BELAY_INVALID if
+ * neither or both are given. The caller frees it.
  */
 enum belay_code read_key_argument(struct cli_context *context, const struct options *options, size_t i,
                                   char **out_key, struct belay_error *err);
 
 struct lock_request {
     char *key; /* owned */
-    /* Filled from the profile, then from the options. Borrows from argv, the configuration and `meta`. */
+    /* From the profile, then from the options. Borrows from argv, the configuration and `meta`. */
     struct belay_lock_options options;
     struct belay_meta *meta; /* owned */
     char *texts;             /* owned; what `meta` points into */
-    char *ci_owner;          /* owned; NULL: --owner was given, or no CI system runs us */
+    char *ci_owner;          /* owned; NULL: --owner was given, or this is not a CI job */
 };
 #define LOCK_REQUEST_INIT                                                                                    \
     {                                                                                                        \

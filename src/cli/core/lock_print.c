@@ -25,7 +25,7 @@ void lock_format_state(struct buf *out, const struct belay_info *info)
     }
 }
 
-static void print_line(const char *name, const char *text)
+static void print_lock_field(const char *name, const char *text)
 {
     (void)printf("  %-12s", name);
     print_escaped(stdout, text);
@@ -38,18 +38,18 @@ static void print_lease(const struct belay_info *info, int64_t now)
     char span[CLOCK_TEXT_SIZE];
     char text[PRINT_TIME_SIZE];
 
-    print_line("Since:", print_ago(text, info->locked_at_unix_ms, now));
+    print_lock_field("Since:", print_ago(text, info->locked_at_unix_ms, now));
     if (info->status == BELAY_STATUS_ACTIVE) {
         (void)snprintf(text, sizeof text, "%s (at %s)", clock_format_span(span, info->expires_in_ms),
                        clock_format_utc(at, info->expires_at_unix_ms, false));
-        print_line("Expires in:", text);
+        print_lock_field("Expires in:", text);
     } else if (info->status == BELAY_STATUS_EXPIRED) {
-        print_line("Expired:", print_ago(text, info->expires_at_unix_ms, now));
+        print_lock_field("Expired:", print_ago(text, info->expires_at_unix_ms, now));
     } else if (info->released_at_unix_ms != 0) {
-        print_line("Released:", print_ago(text, info->released_at_unix_ms, now));
+        print_lock_field("Released:", print_ago(text, info->released_at_unix_ms, now));
     }
     if (info->last_heartbeat_unix_ms != 0) {
-        print_line("Heartbeat:", print_ago(text, info->last_heartbeat_unix_ms, now));
+        print_lock_field("Heartbeat:", print_ago(text, info->last_heartbeat_unix_ms, now));
     }
 }
 
@@ -59,11 +59,11 @@ static void print_status(const struct cli_context *context, const struct belay_i
 
     lock_format_state(&state, info);
     if (info->is_stale && info->status == BELAY_STATUS_ACTIVE) {
-        (void)printf("  %-12s%s⚠ STALE%s: its holder has missed its heartbeats\n",
+        (void)printf("  %-12s%s⚠ STALE%s: the holder has missed its heartbeats\n",
                      "Status:", print_style(context->color_out, "yellow"),
                      print_style(context->color_out, PRINT_RESET));
     } else {
-        print_line("Status:", state.failed ? "?" : state.data);
+        print_lock_field("Status:", state.failed ? "?" : state.data);
     }
     buf_release(&state);
 }
@@ -97,10 +97,10 @@ void lock_print_card(const struct cli_context *context, const struct belay_info 
     (void)printf("%s\n", print_style(context->color_out, PRINT_RESET));
     print_status(context, info);
     print_holder(&holder, info);
-    print_line("Holder:", holder.failed ? "?" : holder.data);
+    print_lock_field("Holder:", holder.failed ? "?" : holder.data);
     print_lease(info, now);
     if (info->lock_id != NULL) {
-        print_line("Lock id:", info->lock_id);
+        print_lock_field("Lock id:", info->lock_id);
     }
     if (info->token != 0) {
         (void)printf("  %-12s%llu\n", "Token:", (unsigned long long)info->token);

@@ -1,5 +1,6 @@
 #include "cli/core/options.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,26 +14,26 @@ const struct option_def global_options[] = {
     { .name = "store",
       .kind = OPTION_TEXT,
       .value = "URL",
-      .help = "the store of locks, such as sqlite:/var/lib/belay/belay.db; else BELAY_STORE" },
+      .help = "where locks are kept, such as sqlite:/var/lib/belay/belay.db; default: BELAY_STORE" },
     { .name = "state-store",
       .kind = OPTION_TEXT,
       .value = "URL",
-      .help = "the store of deployment state: file:DIR, s3://BUCKET/PREFIX or http://HOST:PORT; else "
+      .help = "where deployment state is kept: file:DIR, s3://BUCKET/PREFIX or http://HOST:PORT; default: "
               "BELAY_STATE_STORE" },
     { .name = "config",
       .kind = OPTION_TEXT,
       .value = "FILE",
       .complete = COMPLETE_FILE,
-      .help = "the configuration file; else BELAY_CONFIG" },
+      .help = "the configuration file; default: BELAY_CONFIG" },
     { .name = "metrics",
       .kind = OPTION_TEXT,
       .value = "WHERE",
-      .help = "metrics of what is done: emf, emf:FILE or statsd:HOST:PORT; else as configured" },
+      .help = "send metrics to emf, emf:FILE or statsd:HOST:PORT; default: as configured" },
     { .name = "json", .kind = OPTION_FLAG, .help = "print JSON, errors included" },
-    { .name = "quiet", .kind = OPTION_FLAG, .help = "print no notes and no warnings" },
-    { .name = "verbose", .kind = OPTION_FLAG, .help = "tell every event on standard error" },
-    { .name = "no-color", .kind = OPTION_FLAG, .help = "no colours; NO_COLOR does the same" },
-    { .name = "help", .kind = OPTION_FLAG, .help = "show how to use the command" },
+    { .name = "quiet", .kind = OPTION_FLAG, .help = "do not print notes and warnings" },
+    { .name = "verbose", .kind = OPTION_FLAG, .help = "print every event to standard error" },
+    { .name = "no-color", .kind = OPTION_FLAG, .help = "do not use colors; NO_COLOR does the same" },
+    { .name = "help", .kind = OPTION_FLAG, .help = "show the help of the command" },
     { .name = "version", .kind = OPTION_FLAG, .help = "show the version" },
     { .name = NULL },
 };
@@ -57,7 +58,7 @@ static const struct option_def *find_def(const struct cli_command *command, cons
     return def;
 }
 
-static void offer_all(struct suggestion *suggestion, const struct option_def *defs)
+static void suggest_add_all(struct suggestion *suggestion, const struct option_def *defs)
 {
     for (; defs->name != NULL; defs++) {
         suggest_add(suggestion, defs->name);
@@ -76,18 +77,19 @@ static enum belay_code unknown_option(const struct cli_command *command, const c
     memcpy(name, word + 2, name_len);
     name[name_len] = '\0';
     suggest_begin(&suggestion, name);
-    offer_all(&suggestion, global_options);
+    suggest_add_all(&suggestion, global_options);
     for (size_t i = 0; command != NULL && command->groups[i] != NULL; i++) {
-        offer_all(&suggestion, command->groups[i]->defs);
+        suggest_add_all(&suggestion, command->groups[i]->defs);
     }
     if (suggestion.found != NULL) {
         return error_set(err, BELAY_INVALID, "unknown option '--%s': did you mean '--%s'?", name,
                          suggestion.found);
     }
     if (command == NULL) {
-        return error_set(err, BELAY_INVALID, "unknown option '--%s' before the command", name);
+        return error_set(err, BELAY_INVALID, "unknown option '--%s'; options of a command follow its name",
+                         name);
     }
-    return error_set(err, BELAY_INVALID, "unknown option '--%s' of 'belay %s'", name, command->name);
+    return error_set(err, BELAY_INVALID, "'belay %s' has no option '--%s'", command->name, name);
 }
 
 static enum belay_code unknown_command(const char *word, struct belay_error *err)
@@ -156,13 +158,12 @@ static enum belay_code check_value(const struct option_def *def, const char *tex
         break;
     case OPTION_CHOICE:
         if (!is_choice(def->choices, text)) {
-            return error_set(err, BELAY_INVALID, "--%s '%s' is none of %s", def->name, text, def->choices);
+            return error_set(err, BELAY_INVALID, "--%s '%s' is not one of %s", def->name, text, def->choices);
         }
         break;
     case OPTION_TEXT:
         if (*text == '\0') {
-            return error_set(err, BELAY_INVALID, "--%s is empty: give it a value, or leave it out",
-                             def->name);
+            return error_set(err, BELAY_INVALID, "--%s is empty: give it a value or leave it out", def->name);
         }
         break;
     case OPTION_FLAG:
@@ -177,7 +178,7 @@ static enum belay_code add_value(struct options *options, const struct option_de
     const char *before = options_text(options, def->name);
     struct option_value *values;
 
-    /* Last one wins would hide which of two lock ids or ttls was meant. */
+    /* To let the last one win would hide which of two lock ids or ttls was meant. */
     if (!def->repeatable && before != NULL && text != NULL && strcmp(before, text) != 0) {
         return error_set(err, BELAY_INVALID, "--%s is given twice: '%s' and '%s'", def->name, before, text);
     }
@@ -193,8 +194,8 @@ static enum belay_code add_value(struct options *options, const struct option_de
     return BELAY_OK;
 }
 
-/* The option at argv[*at], and its value there or after it. */
-static enum belay_code take_option(struct options *options, char **argv, int *at, struct belay_error *err)
+/* Parse the option at argv[*at]; its value is after "=" or in the next word. */
+static enum belay_code parse_option(struct options *options, char **argv, int *at, struct belay_error *err)
 {
     const char *word = argv[*at];
     bool is_long = word[1] == '-';
@@ -222,10 +223,10 @@ static enum belay_code take_option(struct options *options, char **argv, int *at
     return add_value(options, def, argv[++*at], err);
 }
 
-/* A word that is no option: the command, its second word, or an argument. */
-static enum belay_code take_word(struct options *options, const char **group, const char *word,
-                                 struct belay_error *err)
+/* A word that is not an option: the group, the command, or an argument. */
+static enum belay_code parse_word(struct options *options, const char *word, struct belay_error *err)
 {
+    const char *group = options->group;
     char name[64];
     int n;
 
@@ -233,17 +234,16 @@ static enum belay_code take_word(struct options *options, const char **group, co
         options->args[options->n_args++] = word;
         return BELAY_OK;
     }
-    if (*group == NULL && cli_is_group(word)) {
-        *group = word;
+    if (group == NULL && cli_is_group(word)) {
+        options->group = word;
         return BELAY_OK;
     }
-    n = snprintf(name, sizeof name, "%s%s%s", *group == NULL ? "" : *group, *group == NULL ? "" : " ", word);
+    n = snprintf(name, sizeof name, "%s%s%s", group == NULL ? "" : group, group == NULL ? "" : " ", word);
     options->command = n < (int)sizeof name ? cli_find_command(name) : NULL;
     return options->command == NULL ? unknown_command(n < (int)sizeof name ? name : word, err) : BELAY_OK;
 }
 
-static enum belay_code check_arguments(const struct options *options, const char *group,
-                                       struct belay_error *err)
+static enum belay_code check_arguments(const struct options *options, struct belay_error *err)
 {
     const struct cli_command *command = options->command;
 
@@ -251,15 +251,16 @@ static enum belay_code check_arguments(const struct options *options, const char
         return BELAY_OK;
     }
     if (command == NULL) {
-        return group == NULL ? BELAY_OK
-                             : error_set(err, BELAY_INVALID, "'belay %s' needs a second word", group);
+        return options->group == NULL
+                   ? BELAY_OK
+                   : error_set(err, BELAY_INVALID, "'belay %s' needs a subcommand", options->group);
     }
     if (options->n_args > command->max_args) {
-        return error_set(err, BELAY_INVALID, "unexpected argument '%s': belay %s %s",
+        return error_set(err, BELAY_INVALID, "unexpected argument '%s': usage: belay %s %s",
                          options->args[command->max_args], command->name, command->synopsis);
     }
     if (options->n_args < command->min_args) {
-        return error_set(err, BELAY_INVALID, "something is missing: belay %s %s", command->name,
+        return error_set(err, BELAY_INVALID, "missing argument: usage: belay %s %s", command->name,
                          command->synopsis);
     }
     return BELAY_OK;
@@ -267,10 +268,10 @@ static enum belay_code check_arguments(const struct options *options, const char
 
 enum belay_code options_parse(struct options *options, int argc, char **argv, struct belay_error *err)
 {
-    const char *group = NULL;
     bool ended = false;
     enum belay_code code = BELAY_OK;
 
+    assert(options->command == NULL && options->args == NULL && argv[argc] == NULL);
     options->args = calloc((size_t)argc + 1, sizeof *options->args);
     if (options->args == NULL) {
         return error_no_memory(err);
@@ -284,12 +285,12 @@ enum belay_code options_parse(struct options *options, int argc, char **argv, st
                 break;
             }
         } else if (!ended && argv[at][0] == '-' && argv[at][1] != '\0') {
-            code = take_option(options, argv, &at, err);
+            code = parse_option(options, argv, &at, err);
         } else {
-            code = take_word(options, &group, argv[at], err);
+            code = parse_word(options, argv[at], err);
         }
     }
-    return code == BELAY_OK ? check_arguments(options, group, err) : code;
+    return code == BELAY_OK ? check_arguments(options, err) : code;
 }
 
 void options_release(struct options *options)
@@ -327,8 +328,10 @@ bool options_has(const struct options *options, const char *name)
 bool options_duration(const struct options *options, const char *name, int64_t *out_ms)
 {
     const char *text = options_text(options, name);
+    bool is_valid = text != NULL && belay_parse_duration(text, out_ms);
 
-    return text != NULL && belay_parse_duration(text, out_ms);
+    assert(is_valid || text == NULL); /* check_value() has seen it */
+    return is_valid;
 }
 
 bool options_count(const struct options *options, const char *name, long *out)

@@ -19,7 +19,7 @@ struct wait_display {
     pthread_mutex_t mutex; /* guards the rest */
     pthread_cond_t changed;
     bool done;
-    bool shown; /* there is a line to take away */
+    bool shown; /* a line was printed */
     int attempt;
     struct buf holder;
     size_t position;
@@ -49,17 +49,17 @@ struct wait_display *wait_display_new(const struct cli_context *context, const c
     return display;
 }
 
-/* Rounded up, as a countdown is: it says 1s until it is over. */
+/* Rounded up, like a countdown: "1s" until it is over. */
 static char *whole_seconds(char out[CLOCK_TEXT_SIZE], int64_t ms)
 {
     return clock_format_span(out, (ms + 999) / 1000 * 1000);
 }
 
 /*
- * "Lock held, 4m 12s left, 2 before us, retrying in 5s… 'key' by alice" in one
- * row: what changes comes first, so that a narrow terminal cuts the names.
+ * "Lock held, 4m 12s left, 2 ahead in the queue, retrying in 5s… 'key' by alice": what changes comes first, so that
+ * a narrow terminal truncates the names.
  */
-static void rewrite(struct wait_display *display)
+static void rewrite_line(struct wait_display *display)
 {
     struct buf text = BUF_INIT(1 << 16);
     struct buf line = BUF_INIT(1 << 16);
@@ -72,13 +72,13 @@ static void rewrite(struct wait_display *display)
         buf_addf(&text, ", %s left", whole_seconds(span, display->ends_boot_ms - now));
     }
     if (display->position > 0) {
-        buf_addf(&text, ", %zu before us", display->position);
+        buf_addf(&text, ", %zu ahead in the queue", display->position);
     }
     if (display->retry_boot_ms > now) {
         buf_addf(&text, ", retrying in %s", whole_seconds(span, display->retry_boot_ms - now));
     }
     buf_addf(&text, "… '%s' by %s", display->key, display->holder.data == NULL ? "?" : display->holder.data);
-    /* The last column stays free: some terminals wrap as soon as it is written. */
+    /* Leave the last column free: some terminals wrap when it is written. */
     truncate_text(&line, text.failed ? display->key : text.data, columns > 1 ? columns - 1 : 1);
     if (!line.failed) {
         (void)fprintf(stderr, "\r\033[K%s", line.data);
@@ -97,7 +97,7 @@ static void *tick(void *context)
     while (!display->done) {
         struct timespec until;
 
-        rewrite(display);
+        rewrite_line(display);
         (void)clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec++;
         (void)pthread_cond_timedwait(&display->changed, &display->mutex, &until);
@@ -106,7 +106,7 @@ static void *tick(void *context)
     return NULL;
 }
 
-/* Signals belong to the thread that waits: the ticker takes none. */
+/* The thread that waits handles signals; the ticker blocks them. */
 static void start_ticker(struct wait_display *display)
 {
     sigset_t all;
@@ -118,7 +118,7 @@ static void start_ticker(struct wait_display *display)
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static void say_line(struct wait_display *display, const struct belay_wait_info *now)
+static void print_line_per_attempt(struct wait_display *display, const struct belay_wait_info *now)
 {
     char span[CLOCK_TEXT_SIZE];
 
@@ -153,7 +153,7 @@ void wait_display_update(void *context, const struct belay_wait_info *now)
     display->position = now->position;
     display->retry_boot_ms = add_saturated(boot_ms, now->retry_ms);
     if (!display->on_terminal) {
-        say_line(display, now);
+        print_line_per_attempt(display, now);
     }
     (void)pthread_cond_signal(&display->changed);
     (void)pthread_mutex_unlock(&display->mutex);

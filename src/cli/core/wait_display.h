@@ -1,6 +1,6 @@
 /*
- * What a person sees while belay waits: on a terminal one line that is
- * rewritten every second, elsewhere one line per try (S4.9).
+ * The progress of a wait for a lock: on a terminal one line that is rewritten every second, elsewhere one line per
+ * attempt (S4.9).
  */
 #ifndef CLI_CORE_WAIT_DISPLAY_H
 #define CLI_CORE_WAIT_DISPLAY_H
@@ -9,11 +9,11 @@
 
 struct wait_display;
 
-/* NULL if nothing is to be shown, which the other functions take as well. */
+/* NULL if nothing is to be shown; the other functions accept NULL. */
 struct wait_display *wait_display_new(const struct cli_context *context, const char *key);
-/* For belay_lock_options.on_waiting, with the struct wait_display as its context. */
+/* For belay_lock_options.on_waiting; `context` is the struct wait_display. */
 void wait_display_update(void *context, const struct belay_wait_info *now);
-/* Takes the line away and ends the thread that rewrote it. */
+/* Erases the line and ends the thread that rewrites it. */
 void wait_display_free(struct wait_display *display);
 
 #endif

@@ -1,13 +1,12 @@
 /*
- * Completion scripts. What is in the tables is written into the script; keys and
- * names of profiles are asked for when they are needed, from the belay that is
- * being typed.
+ * Completion scripts. Commands and options are part of the script; keys and profile names are read at completion
+ * time by running the belay on the command line.
  */
 #include <string.h>
 
 #include "cli/help/help.h"
 
-/* The first word of a command's name. */
+/* The length of the first word of a command's name. */
 static size_t first_word(const struct cli_command *command)
 {
     return strcspn(command->name, " ");
@@ -20,7 +19,7 @@ static const char *second_word(const struct cli_command *command)
     return space == NULL ? NULL : space + 1;
 }
 
-/* True if no command before the i-th begins with the same word. */
+/* True for the first command of its group. */
 static bool is_first_of_group(size_t i)
 {
     size_t n = first_word(cli_commands[i]);
@@ -41,7 +40,7 @@ static void put_choices(FILE *file, const char *choices)
     }
 }
 
-/* `text` inside single quotes; `special` are letters that need a backslash besides. */
+/* Put `text` inside single quotes; the characters in `special` also get a backslash. */
 static void put_quoted(FILE *file, const char *text, const char *special)
 {
     for (; *text != '\0'; text++) {
@@ -102,7 +101,7 @@ static void bash_options(FILE *file)
     (void)fputs("    esac\n}\n\n", file);
 }
 
-/* One line of the case that says what follows an option; flags have none. */
+/* One case per option that takes a value. */
 static void bash_values(FILE *file, const struct option_def *defs)
 {
     for (; defs->name != NULL; defs++) {
@@ -127,7 +126,7 @@ static void bash_values(FILE *file, const struct option_def *defs)
 static const struct option_group *group_seen[64];
 static size_t n_group_seen;
 
-/* Groups are shared between commands: each is written once. */
+/* Commands share groups: each group is written once. */
 static bool is_new_group(const struct option_group *group)
 {
     for (size_t i = 0; i < n_group_seen; i++) {
@@ -156,7 +155,7 @@ static void bash_all_values(FILE *file)
     (void)fputs("    esac\n}\n\n", file);
 }
 
-/* A function that is true for the commands of one kind. */
+/* A shell function that is true for some commands. */
 static void bash_predicate(FILE *file, const char *name, bool (*is_one)(const struct cli_command *))
 {
     (void)fprintf(file, "%s() {\n    case \"$1\" in\n    '-'", name);
@@ -179,16 +178,15 @@ static bool takes_command(const struct cli_command *command)
 }
 
 /*
- * Keys come from the store and are hostile input: they are compared, escaped and
- * inserted, never evaluated. Readline replaces only what follows the last of
- * COMP_WORDBREAKS, or the open quote, so the script takes the line apart itself
- * to know how much of a key stays on the line.
+ * Keys come from the store and are hostile input: the script compares, escapes and inserts them, and never
+ * evaluates them. Readline replaces only what follows the last of COMP_WORDBREAKS, or the open quote, so the
+ * script splits the line itself to know how much of a key stays on the line.
  */
 static const char bash_split[] =
-    "# Take the line apart as the shell would, without evaluating any of it:\n"
+    "# Split the line as the shell would, without evaluating any of it:\n"
     "#   _belay_line     the words before the cursor's, without their quotes\n"
-    "#   _belay_secret   for each of them, 1 if it has a $ or a ` whose value is not known here\n"
-    "#   _belay_cur      the cursor's word without quotes; _belay_kept, what of it stays on the line\n"
+    "#   _belay_secret   1 for each word with a $ or a `, whose value is unknown here\n"
+    "#   _belay_cur      the cursor's word without quotes; _belay_kept: the part that stays on the line\n"
     "#   _belay_quote    the quote that is open at the cursor\n"
     "_belay_split() {\n"
     "    local line=\"$1\" i c word='' started='' secret='' broken=''\n"
@@ -236,8 +234,7 @@ static const char bash_split[] =
     "\n";
 
 static const char bash_offer[] =
-    "# Set _belay_text to \"$1\" as it can stand on the line; false if it cannot. Keys are chosen by "
-    "others.\n"
+    "# Set _belay_text to \"$1\" escaped for the line; false if that is impossible. Keys are untrusted.\n"
     "_belay_escape() {\n"
     "    local i c\n"
     "    _belay_text=\"$1\"\n"
@@ -256,8 +253,8 @@ static const char bash_offer[] =
     "    done\n"
     "}\n"
     "\n"
-    "# Offer the lines of standard input that continue the word. A line that begins with '-' would be\n"
-    "# taken for an option; it is offered only where options are ($1).\n"
+    "# Offer the lines of standard input that continue the word. A line that begins with '-' looks like\n"
+    "# an option; it is offered only where options are allowed ($1).\n"
     "_belay_offer() {\n"
     "    local candidate common='' first=1 n=\"${#_belay_cur}\" kept=\"${#_belay_kept}\"\n"
     "    while IFS= read -r candidate; do\n"
@@ -270,7 +267,7 @@ static const char bash_offer[] =
     "    done\n"
     "    if ((${#COMPREPLY[@]} < 2)); then return; fi\n"
     "    case \"$COMP_TYPE\" in 37 | 42) return ;; esac\n"
-    "    # The shell inserts what the candidates begin with: that could end within an escape.\n"
+    "    # The shell inserts the common prefix, which could end within an escape.\n"
     "    if ((${#common} > n)) && _belay_escape \"${common:kept}\"; then\n"
     "        COMPREPLY=(\"$_belay_text\")\n"
     "        compopt -o nospace 2>/dev/null\n"
@@ -291,7 +288,7 @@ static const char bash_offer[] =
     "\n";
 
 static const char bash_body[] =
-    "# Remember --store and --config: the keys are asked from where the command will look for them.\n"
+    "# Remember --store and --config: keys are read from the store that the command will use.\n"
     "_belay_remember() {\n"
     "    local value=\"$2\"\n"
     "    case \"$1\" in --store | --config) ;; *) return ;; esac\n"
@@ -357,7 +354,7 @@ static const char bash_body[] =
 
 void completion_bash(FILE *file)
 {
-    (void)fputs("# bash completion for belay; made by 'belay completion bash'\n\n", file);
+    (void)fputs("# bash completion for belay; generated by 'belay completion bash'\n\n", file);
     bash_words(file);
     bash_options(file);
     bash_all_values(file);
@@ -454,8 +451,8 @@ static void zsh_groups(FILE *file)
 }
 
 static const char zsh_head[] =
-    "#compdef belay\n# zsh completion for belay; made by 'belay completion zsh'\n\n"
-    "# --store and --config of the line: the keys are asked from where the command will look for them.\n"
+    "#compdef belay\n# zsh completion for belay; generated by 'belay completion zsh'\n\n"
+    "# --store and --config of the line: keys are read from the store that the command will use.\n"
     "_belay_read_line() {\n"
     "    local word option=''\n"
     "    for word in \"${(@)words[2,CURRENT - 1]}\"; do\n"
@@ -479,8 +476,7 @@ static const char zsh_head[] =
     "    [[ -z $_belay_unknown ]] && \"$program\" \"$@\" \"${(@)_belay_given}\" 2>/dev/null </dev/null\n"
     "}\n"
     "\n"
-    "# Keys come from the store: compadd quotes them. One that begins with '-' would be taken for an "
-    "option.\n"
+    "# Keys come from the store: compadd quotes them. A key that begins with '-' looks like an option.\n"
     "_belay_keys() {\n"
     "    local -a keys\n"
     "    keys=(${(f)\"$(_belay_ask list --quiet)\"})\n"
@@ -546,7 +542,7 @@ void completion_zsh(FILE *file)
 
 /* ---- fish --------------------------------------------------------------- */
 
-/* The condition under which a command is the one that is being typed. */
+/* The fish condition for "this command is on the line". */
 static void fish_condition(FILE *file, const struct cli_command *command)
 {
     (void)fprintf(file, "-n '__fish_seen_subcommand_from %.*s", (int)first_word(command), command->name);
@@ -607,9 +603,8 @@ static void fish_command(FILE *file, size_t i)
 }
 
 static const char fish_head[] =
-    "# fish completion for belay; made by 'belay completion fish'\n\n"
-    "# Asks the belay of this line, with its --store and --config: the keys are those that the command will "
-    "see.\n"
+    "# fish completion for belay; generated by 'belay completion fish'\n\n"
+    "# Run the belay of this line with its --store and --config, so that the keys are the command's.\n"
     "function __belay_ask\n"
     "    set -l words (commandline -opc)\n"
     "    set -l program $words[1]\n"
@@ -629,7 +624,7 @@ static const char fish_head[] =
     "                continue\n"
     "            end\n"
     "        end\n"
-    "        # A variable is not expanded here, so the store is not known.\n"
+    "        # Variables are not expanded here, so the store is unknown.\n"
     "        string match -q '*$*' -- $word; and return 1\n"
     "        set -a given $option=(string replace -r '^~/' $HOME/ -- $word)\n"
     "        set option ''\n"
@@ -637,7 +632,7 @@ static const char fish_head[] =
     "    command $program $argv $given 2>/dev/null </dev/null\n"
     "end\n"
     "\n"
-    "# fish escapes what it inserts. A key that begins with '-' would be taken for an option.\n"
+    "# fish escapes what it inserts. A key that begins with '-' looks like an option.\n"
     "function __belay_keys\n"
     "    __belay_ask list --quiet | string match -v -- '-*'\n"
     "end\n"

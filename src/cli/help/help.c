@@ -5,52 +5,53 @@
 enum { HELP_COLUMNS = 79, TERM_COLUMNS = 24 };
 
 const struct help_pair help_environment[] = {
-    { "BELAY_STORE", "the store of locks, unless --store is given" },
-    { "BELAY_STATE_STORE", "the store of deployment state, unless --state-store is given" },
+    { "BELAY_STORE", "where locks are kept, unless --store is given" },
+    { "BELAY_STATE_STORE", "where deployment state is kept, unless --state-store is given" },
     { "BELAY_CONFIG", "the configuration file, unless --config is given" },
     { "BELAY_DISABLED", "1 switches locking off: every lock is granted and protects nothing" },
-    { "NO_COLOR", "if it is not empty, nothing is coloured" },
+    { "NO_COLOR", "if not empty, output is not colored" },
     { NULL, NULL },
 };
 
 const struct help_pair help_files[] = {
     { "$XDG_CONFIG_HOME/belay/config.yaml",
-      "the user's configuration; without XDG_CONFIG_HOME below ~/.config" },
-    { "/etc/belay/config.yaml", "the machine's, which is read if the user has none" },
-    { "./belay.yaml", "profiles, over those of the other two; anything else in it is refused" },
-    { "$XDG_STATE_HOME/belay/belay.db", "the locks; without XDG_STATE_HOME below ~/.local/state" },
+      "the user's configuration; ~/.config is the default of XDG_CONFIG_HOME" },
+    { "/etc/belay/config.yaml", "the machine's configuration, read if the user has none" },
+    { "./belay.yaml", "more profiles, which override those of the other files; other settings are refused" },
+    { "$XDG_STATE_HOME/belay/belay.db",
+      "the default store of locks; ~/.local/state is the default of XDG_STATE_HOME" },
     { NULL, NULL },
 };
 
 const struct help_pair help_exits[] = {
-    { "0", "done" },
-    { "64", "the command line is wrong, values included" },
-    { "65", "a file does not contain what it should" },
-    { "66", "there is no such thing" },
-    { "69", "the store could not be reached, and nothing happened" },
+    { "0", "success" },
+    { "64", "the command line is wrong: an unknown option, an invalid value, a missing argument" },
+    { "65", "a file or a store is damaged" },
+    { "66", "not found" },
+    { "69", "the store is unreachable; nothing was changed" },
     { "70", "a bug in belay" },
-    { "74", "unknown: it may have happened; repeat with the same lock id. Or: standard output could not be "
-            "written" },
-    { "75", "held by someone else, or the wait timed out" },
+    { "74", "unknown: the change may have happened; repeat it with the same lock id. Also: standard output "
+            "cannot be written" },
+    { "75", "another client holds the lock, or the wait timed out" },
     { "76", "the lease was lost while the command ran" },
-    { "77", "not the holder, or not allowed; nothing was changed" },
+    { "77", "not the holder, or not permitted; nothing was changed" },
     { "78", "the configuration is wrong" },
-    { "130, 143", "ended by SIGINT or SIGTERM: 128 and the number of the signal" },
+    { "130, 143", "ended by SIGINT or SIGTERM: 128 plus the number of the signal" },
     { NULL, NULL },
 };
 
 const char help_about[] =
-    "A lock has a key and at most one holder at a time. The holder has a lease, which ends by itself unless "
-    "it is renewed, a lock id, which renews and ends it, and a token, which is greater than that of every "
-    "earlier holder. Locks are kept in a store: by default a file below the home directory, which any number "
-    "of processes share.\n\n"
-    "Options stand anywhere after or, those of every command, also before the command: --opt value or "
-    "--opt=value. -- ends them. One that is given twice must say the same both times. Durations are written "
-    "as 500ms, 30s, 10m or 1h30m.\n\n"
-    "What was asked for goes to standard output, everything else to standard error. With --json both are "
-    "JSON; an error is one object {\"error\": {\"code\", \"message\", \"lock\"}}.";
+    "A lock has a key and at most one holder at a time. The holder has a lease, which expires "
+    "unless it is renewed; a lock id, the secret that renews and releases the lock; and a fencing "
+    "token, which is greater than the token of every earlier holder. Locks are kept in a store: by "
+    "default an SQLite file in the home directory, shared by any number of processes.\n\n"
+    "Options follow the command; the options of every command may also precede it. Write --opt "
+    "value or --opt=value; -- ends the options. An option may be given twice only with the same "
+    "value. Durations are written as 500ms, 30s, 10m or 1h30m.\n\n"
+    "Results go to standard output; notes, warnings and errors go to standard error. With --json "
+    "both are JSON, and an error is one object {\"error\": {\"code\", \"message\", \"lock\"}}.";
 
-/* The bytes of a word, and what it takes in columns: no width but of one is in our own texts. */
+/* The bytes and columns of a word. Every character of our own texts is one column wide. */
 static size_t word_bytes(const char *text, size_t *out_columns)
 {
     size_t n = 0;
@@ -62,7 +63,7 @@ static size_t word_bytes(const char *text, size_t *out_columns)
     return n;
 }
 
-/* Print `text` in lines that begin `indent` columns in; the first stands at `at` already. */
+/* Print `text` in lines indented by `indent` columns; the cursor is at column `at`. */
 static void wrap(FILE *file, const char *text, size_t indent, size_t at)
 {
     bool first = true;
@@ -122,23 +123,47 @@ static void print_options(FILE *file, const char *title, const struct option_def
     }
 }
 
-void help_overview(FILE *file)
+/* The sections of the overview, by their first command. */
+static const struct help_pair sections[] = {
+    { "run", "Locks" },    { "deploy", "Deployment state" }, { "app register", "Shared databases" },
+    { "serve", "Server" }, { "table create", "Stores" },     { "config show", "Other commands" },
+};
+
+static void print_section(FILE *file, const char *first_command)
 {
-    (void)fputs("belay: one deploy, build or migration at a time\n\n"
-                "Usage: belay COMMAND [OPTIONS] ...\n\nCommands:\n",
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+        if (strcmp(sections[i].term, first_command) == 0) {
+            (void)fprintf(file, "\n%s:\n", sections[i].says);
+        }
+    }
+}
+
+void help_overview(FILE *file, const char *group)
+{
+    size_t n = group == NULL ? 0 : strlen(group);
+
+    (void)fprintf(file, "Usage: belay %s%sCOMMAND [OPTIONS] ...\n", group == NULL ? "" : group,
+                  n == 0 ? "" : " ");
+    (void)fputs(n == 0 ? "\nRun one deployment, build or migration at a time, with distributed locks.\n"
+                       : "\n",
                 file);
     for (size_t i = 0; cli_commands[i] != NULL; i++) {
-        print_pair(file, cli_commands[i]->name, cli_commands[i]->summary);
+        if (n == 0) {
+            print_section(file, cli_commands[i]->name);
+        }
+        if (n == 0 || (strncmp(cli_commands[i]->name, group, n) == 0 && cli_commands[i]->name[n] == ' ')) {
+            print_pair(file, cli_commands[i]->name, cli_commands[i]->summary);
+        }
     }
-    print_options(file, "Options of every command", global_options);
-    (void)fputs("\nExamples:\n", file);
-    if (cli_find_command("run") != NULL) {
-        (void)fputs("  belay run deploy-api-prod -- ./deploy.sh\n", file);
+    if (n == 0) {
+        print_options(file, "Options of every command", global_options);
+        (void)fputs("\nExamples:\n"
+                    "  belay run deploy-api-prod -- ./deploy.sh\n"
+                    "  belay acquire nightly-backup --ttl 1h\n"
+                    "  belay list\n",
+                    file);
     }
-    (void)fputs("  belay acquire nightly-backup --ttl 1h\n"
-                "  belay list\n"
-                "\n'belay help COMMAND' says more about one of them.\n",
-                file);
+    (void)fputs("\n'belay help COMMAND' describes a command in detail.\n", file);
 }
 
 void help_command(FILE *file, const struct cli_command *command)

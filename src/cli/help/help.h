@@ -1,4 +1,4 @@
-/* The tables of the commands as text: for --help, as man pages, as Markdown. */
+/* The command tables as --help text, man pages, Markdown and completion scripts. */
 #ifndef CLI_HELP_HELP_H
 #define CLI_HELP_HELP_H
 
@@ -6,14 +6,15 @@
 
 #include "cli/core/cli.h"
 
-void help_overview(FILE *file);
+/* All commands, or those of one group, such as "state". */
+void help_overview(FILE *file, const char *group);
 void help_command(FILE *file, const struct cli_command *command);
 
-/* `command` NULL: the page of the program, belay(1). */
+/* `command` NULL: the page of the program itself, belay(1). */
 void help_man(FILE *file, const struct cli_command *command);
 void help_markdown(FILE *file);
 
-/* What is true of every command. */
+/* Texts that hold for every command. */
 struct help_pair {
     const char *term;
     const char *says;

@@ -1,10 +1,10 @@
-/* The tables as man pages, in mdoc. */
+/* The command tables as man pages, in mdoc. */
 #include <ctype.h>
 #include <string.h>
 
 #include "cli/help/help.h"
 
-/* mdoc reads '.' and '\'' at the start of a line and '\' anywhere as its own. */
+/* Escape what mdoc interprets: '.' and '\'' at the start of a line, '\' anywhere. */
 static void put(FILE *file, const char *text)
 {
     bool line_start = true;
@@ -23,7 +23,7 @@ static void put(FILE *file, const char *text)
             (void)fputc(*text, file);
         }
         line_start = *text == '\n';
-        /* A sentence begins on a line of its own, so that the formatter can space it. */
+        /* mdoc wants each sentence on a line of its own. */
         if (strncmp(text, ". ", 2) == 0) {
             (void)fputc('\n', file);
             text++;
@@ -87,7 +87,7 @@ static void put_head(FILE *file, const char *name, const char *summary)
         upper[i] = (char)toupper((unsigned char)name[i]);
     }
     upper[i] = '\0';
-    /* A date would make two builds of one source differ. */
+    /* No date: builds must be reproducible. */
     (void)fprintf(file, ".Dd $Mdocdate$\n.Dt %s 1\n.Os belay %s\n.Sh NAME\n.Nm %s\n.Nd ", upper,
                   belay_version(), name);
     put(file, summary);
@@ -150,7 +150,7 @@ static void man_command(FILE *file, const struct cli_command *command)
 
 static void man_program(FILE *file)
 {
-    put_head(file, "belay", "one deploy, build or migration at a time");
+    put_head(file, "belay", "run one deployment, build or migration at a time");
     (void)fputs("COMMAND [OPTIONS] ...\n.Sh DESCRIPTION\n", file);
     put_paragraphs(file, help_about);
     (void)fputs(".Ss Commands\n.Bl -tag -width Ds\n", file);

@@ -14,7 +14,7 @@ enum { EVENT_TYPE_WIDTH = 14 };
 
 void escape_text(struct buf *out, const char *text)
 {
-    buf_add(out, "", 0); /* of nothing it makes "", not NULL */
+    buf_add(out, "", 0); /* an empty text becomes "", not NULL */
     while (*text != '\0') {
         uint32_t point = 0;
         size_t n = utf8_read(text, UTF8_MAX, &point);
@@ -48,7 +48,7 @@ static size_t point_width(uint32_t point)
     if (point < 0x80) {
         return 1;
     }
-    /* wcwidth() knows only what its locale knows, and services often run in "C". */
+    /* wcwidth() depends on the locale, and services often run in "C". */
     if (!ready) {
         (void)setlocale(LC_CTYPE, "C.UTF-8");
         ready = true;
@@ -57,7 +57,7 @@ static size_t point_width(uint32_t point)
     return width < 0 ? 1 : (size_t)width;
 }
 
-/* The bytes of `text` that fit in `columns`; *out_width is what they take. */
+/* How many bytes of `text` fit in `columns`; *out_width is their width. */
 static size_t fit(const char *text, size_t columns, size_t *out_width)
 {
     size_t at = 0;
@@ -81,7 +81,7 @@ static size_t fit(const char *text, size_t columns, size_t *out_width)
 void print_field(const char *name, const char *value)
 {
     (void)printf("%-14s", name);
-    print_escaped(stdout, value == NULL ? "not known" : value);
+    print_escaped(stdout, value == NULL ? "unknown" : value);
     (void)fputc('\n', stdout);
 }
 
@@ -176,7 +176,7 @@ char *print_long_span(char out[PRINT_TIME_SIZE], int64_t ms, size_t units)
                                   (long long)count, scale[i].name, count == 1 ? "" : "s");
             ms -= count * scale[i].ms;
         }
-        /* After the largest unit only its neighbour says anything. */
+        /* After the largest unit, only the next smaller one counts. */
         units -= n > 0;
     }
     if (n == 0) {
@@ -185,7 +185,7 @@ char *print_long_span(char out[PRINT_TIME_SIZE], int64_t ms, size_t units)
     return out;
 }
 
-/* True if the owner is the name and perhaps something more, so that the two need not both be said. */
+/* True if there is no name, or if the owner begins with it. */
 static bool owner_has_name(const struct belay_info *info)
 {
     const char *name = info->locked_by_name;

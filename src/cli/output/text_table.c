@@ -13,11 +13,11 @@ struct text_table {
     size_t n_columns;
     size_t width;
     bool bold;
-    bool headed;
+    bool has_titles; /* they were printed */
     bool failed;
     char **cells; /* owned; BATCH_ROWS * n_columns, each owned */
     size_t n_cells;
-    size_t *widths; /* owned; of the batches so far, so that a later one does not jump back */
+    size_t *widths; /* owned; the maximum over all batches, so that columns never get narrower */
 };
 
 struct text_table *text_table_new(FILE *file, const struct text_column *columns, size_t n_columns,
@@ -42,7 +42,7 @@ struct text_table *text_table_new(FILE *file, const struct text_column *columns,
     return table;
 }
 
-static void measure(struct text_table *table)
+static void measure_widths(struct text_table *table)
 {
     for (size_t i = 0; i < table->n_cells; i++) {
         size_t width = text_width(table->cells[i]);
@@ -52,7 +52,7 @@ static void measure(struct text_table *table)
     }
 }
 
-/* Take columns from the widest of those that may shrink, one at a time, until the row fits. */
+/* Shrink the widest column that may shrink, step by step, until the row fits. */
 static void shrink(const struct text_table *table, size_t *widths)
 {
     size_t total = GAP * (table->n_columns - 1);
@@ -64,7 +64,7 @@ static void shrink(const struct text_table *table, size_t *widths)
         size_t widest = table->n_columns;
 
         for (size_t i = 0; i < table->n_columns; i++) {
-            if (table->columns[i].least > 0 && widths[i] > table->columns[i].least &&
+            if (table->columns[i].min_width > 0 && widths[i] > table->columns[i].min_width &&
                 (widest == table->n_columns || widths[i] > widths[widest])) {
                 widest = i;
             }
@@ -108,21 +108,21 @@ static void print_titles(struct text_table *table, const size_t *widths)
     (void)fputs(print_style(table->bold, "bold"), table->file);
     print_row(table, widths, titles);
     (void)fputs(print_style(table->bold, PRINT_RESET), table->file);
-    table->headed = true;
+    table->has_titles = true;
 }
 
-static void flush(struct text_table *table)
+static void flush_rows(struct text_table *table)
 {
     size_t widths[16];
 
-    measure(table);
+    measure_widths(table);
     for (size_t i = 0; i < table->n_columns && i < 16; i++) {
         widths[i] = table->widths[i];
     }
     if (table->width > 0) {
         shrink(table, widths);
     }
-    if (!table->headed && table->n_cells > 0) {
+    if (!table->has_titles && table->n_cells > 0) {
         print_titles(table, widths);
     }
     for (size_t i = 0; i + table->n_columns <= table->n_cells; i += table->n_columns) {
@@ -148,7 +148,7 @@ void text_table_add(struct text_table *table, const char *text)
     }
     table->cells[table->n_cells++] = owned;
     if (table->n_cells == BATCH_ROWS * table->n_columns) {
-        flush(table);
+        flush_rows(table);
     }
 }
 
@@ -161,7 +161,7 @@ bool text_table_finish(struct text_table *table)
     }
     whole = !table->failed;
     if (table->cells != NULL && table->widths != NULL) {
-        flush(table);
+        flush_rows(table);
     }
     free(table->cells);
     free(table->widths);

@@ -1,7 +1,6 @@
 /*
- * A table for people. On a terminal its columns shrink until it fits; elsewhere
- * nothing is cut. Rows are held back a few hundred at a time, however many there
- * are: enough to align them, too few to matter.
+ * A table of text. On a terminal its columns shrink until it fits; elsewhere nothing is truncated. Rows are
+ * buffered in batches, to align them.
  */
 #ifndef CLI_OUTPUT_TEXT_TABLE_H
 #define CLI_OUTPUT_TEXT_TABLE_H
@@ -11,17 +10,17 @@
 
 struct text_column {
     const char *title;
-    size_t least; /* on a terminal it may shrink to so many columns; 0: not at all */
+    size_t min_width; /* how far it may shrink on a terminal; 0: it does not shrink */
 };
 
 struct text_table;
 
-/* `columns` is borrowed. `width` 0: nothing is cut. NULL if there is no memory. */
+/* `columns` is borrowed. `width` 0: do not truncate. NULL if out of memory. */
 struct text_table *text_table_new(FILE *file, const struct text_column *columns, size_t n_columns,
                                   size_t width, bool bold_titles);
-/* The next cell, row by row; escaped on the way. */
+/* Add the next cell, row by row; it is escaped. */
 void text_table_add(struct text_table *table, const char *text);
-/* Print what is held back and forget the table. False if anything was lost for want of memory. */
+/* Print the buffered rows and free the table. False if cells were lost because memory ran out. */
 bool text_table_finish(struct text_table *table);
 
 #endif
