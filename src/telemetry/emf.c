@@ -1,7 +1,6 @@
 /*
- * CloudWatch's embedded metric format: a log line that is also metrics. Names
- * and dimensions are document 004's; a key is never a dimension, as every
- * combination of dimensions is a metric that is paid for.
+ * CloudWatch's embedded metric format: a log line that carries metrics. Names and dimensions are those of S4.11. A key
+ * is never a dimension: CloudWatch charges for each combination of dimensions.
  */
 #include <stdio.h>
 
@@ -16,10 +15,7 @@ static json_t *definition(const char *name, const char *unit)
     return json_pack("{s:s, s:s}", "Name", name, "Unit", unit);
 }
 
-/*
- * An empty dimension is refused by CloudWatch: a key that says nothing has none
- * of that name. So is one that is not ASCII.
- */
+/* CloudWatch rejects empty and non-ASCII dimensions: omit the former, replace characters in the latter. */
 static void add_dimension(json_t *dimensions, json_t *root, const char *name, const char *value)
 {
     char ascii[BELAY_KEY_MAX + 1];
@@ -69,14 +65,14 @@ char *emf_line(const struct belay_config *config, const struct belay_event *even
     for (size_t i = 0; i < n; i++) {
         char name[64];
 
-        /* Document 003 has no prefix. */
+        /* Metrics of databases (S3.9) have no prefix. */
         (void)snprintf(name, sizeof name, "%s%s", event_is_of_database(event) ? "" : PREFIX, metrics[i].name);
         (void)json_array_append_new(definitions, definition(name, metrics[i].unit));
         (void)json_object_set_new(root, name, json_real(metrics[i].value));
     }
     (void)json_object_set_new(root, "event", wire_text(event->type));
     (void)json_object_set_new(root, "lock_key", wire_text(event->key));
-    /* Twice: alarms look at the metric as a whole, and at each stack. */
+    /* Without dimensions too: alarms watch the total as well as each stack. */
     (void)json_object_set_new(root, "_aws",
                               json_pack("{s:I, s:[{s:s, s:[[], o], s:o}]}", "Timestamp",
                                         (json_int_t)event->at_unix_ms, "CloudWatchMetrics", "Namespace",

@@ -18,13 +18,13 @@
 #define SYSLOG_SOCKET "/dev/log"
 enum { LINE_MAX_BYTES = 1 << 18, WHOLE_MAX = 4 << 20, ROOM_MS = 500 };
 
-/* Never waits: a pipe that nobody reads must not hold up a lock. */
+/* Non-blocking: a pipe without a reader must not block a lock. */
 static int open_file(const char *path)
 {
     return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, new_file_mode(path));
 }
 
-/* Never blocks: a log daemon that does not read must not hold up a lock. */
+/* Non-blocking: a log daemon that does not read must not block a lock. */
 static int open_socket(const char *path)
 {
     struct sockaddr_un to = { .sun_family = AF_UNIX };
@@ -46,7 +46,7 @@ static enum belay_code open_daemon(struct log_sink *sink, enum log_sink_kind kin
 {
     sink->fd = open_socket(path);
     if (sink->fd < 0) {
-        return error_set(err, BELAY_CONFIG, "%s: nobody listens at %s: %s", setting, path, strerror(errno));
+        return error_set(err, BELAY_CONFIG, "%s: cannot connect to %s: %s", setting, path, strerror(errno));
     }
     sink->kind = kind;
     return BELAY_OK;
@@ -68,7 +68,7 @@ enum belay_code log_sink_open(struct log_sink *sink, const char *setting, const 
         return open_daemon(sink, LOG_SINK_JOURNALD, setting, JOURNAL_SOCKET, err);
     }
     sink->fd = open_file(where);
-    if (sink->fd < 0 && errno != ENXIO) { /* a pipe without a reader may get one */
+    if (sink->fd < 0 && errno != ENXIO) { /* a pipe without a reader may get one later */
         return error_set(err, BELAY_CONFIG, "%s: cannot write to '%s': %s", setting, where, strerror(errno));
     }
     sink->path = strdup(where);
@@ -80,7 +80,7 @@ enum belay_code log_sink_open(struct log_sink *sink, const char *setting, const 
     return BELAY_OK;
 }
 
-/* Who reads standard error, or a pipe, may be slow: it is waited for once, and not again until it has caught up. */
+/* A slow reader of standard error or a pipe is waited for once, and not again until it has caught up. */
 static bool has_room(const struct log_sink *sink)
 {
     struct pollfd about = { .fd = sink->fd, .events = POLLOUT };
@@ -95,7 +95,7 @@ static bool has_room(const struct log_sink *sink)
     return n > 0;
 }
 
-/* One write for a line, so that the lines of several processes do not mix. */
+/* One write per line, so that the lines of several processes do not mix. */
 static bool write_whole(struct log_sink *sink, const struct buf *whole)
 {
     ssize_t n;
@@ -104,7 +104,7 @@ static bool write_whole(struct log_sink *sink, const struct buf *whole)
         n = write(sink->fd, whole->data, whole->len);
     } while (n < 0 && errno == EINTR);
     if (n > 0) {
-        sink->is_torn = (size_t)n != whole->len; /* what comes next begins a line of its own */
+        sink->is_torn = (size_t)n != whole->len; /* the next line starts with a newline */
     }
     if (n >= 0 && (size_t)n != whole->len) {
         errno = ENOSPC;
@@ -132,8 +132,8 @@ static bool send_text(int fd, const struct buf *text)
     return !text->failed && send(fd, text->data, text->len, MSG_NOSIGNAL) == (ssize_t)text->len;
 }
 
-/* A daemon that was started anew has a new socket, in the same place. */
-static bool send_again(struct log_sink *sink, const struct buf *packet)
+/* A restarted daemon has a new socket at the same path. */
+static bool reconnect_and_send(struct log_sink *sink, const struct buf *packet)
 {
     int saved = errno;
     int fd = open_socket(sink->kind == LOG_SINK_JOURNALD ? JOURNAL_SOCKET : SYSLOG_SOCKET);
@@ -159,7 +159,8 @@ static bool send_line(struct log_sink *sink, enum belay_level level, const char 
         buf_addf(&packet, "<%d>belay[%ld]: %s", LOG_AUTHPRIV | priority, (long)getpid(), text);
     }
     errno = ENOMEM;
-    done = send_text(sink->fd, &packet) || (errno != EAGAIN && !packet.failed && send_again(sink, &packet));
+    done = send_text(sink->fd, &packet) ||
+           (errno != EAGAIN && !packet.failed && reconnect_and_send(sink, &packet));
     buf_release(&packet);
     return done;
 }

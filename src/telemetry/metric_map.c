@@ -3,7 +3,8 @@
 
 #include "telemetry/sinks.h"
 
-static void add(struct metric *out, size_t *n, const char *name, double value, const char *unit, char statsd)
+static void add_metric(struct metric *out, size_t *n, const char *name, double value, const char *unit,
+                       char statsd)
 {
     out[(*n)++] = (struct metric){ .name = name, .value = value, .unit = unit, .statsd = statsd };
 }
@@ -18,7 +19,7 @@ static const struct {
     { "lock.renewed", "lock.heartbeat.success" },
     { "heartbeat.failed", "lock.heartbeat.failure" },
     { "lock.stale", "lock.stale.detected" },
-    { "lock.taken_over", "lock.expired" }, /* S0.7: it ran out without being completed */
+    { "lock.taken_over", "lock.expired" }, /* S0.7: the lease expired without a release */
     { "lock.forced", "lock.forced" },
     { "lock.lost", "lock.lost" },
     { "db.stop.stopped", "db.stop.stopped" }, /* S3.9 */
@@ -53,14 +54,14 @@ const char *event_database(const struct belay_event *event)
     return meta_of(event, "db_identifier");
 }
 
-/* How its lock was come by (S3.9). */
+/* How the database's lock was acquired (S3.9). */
 static void add_lock_of_database(struct metric *out, size_t *n, const struct belay_event *event)
 {
     long tries = strtol(meta_of(event, "lock_acquire_attempts"), NULL, 10);
     long ms = strtol(meta_of(event, "lock_acquire_ms"), NULL, 10);
 
-    add(out, n, "lock.acquire.retries", tries > 1 ? (double)(tries - 1) : 0, "Count", 'c');
-    add(out, n, "lock.acquire.duration", (double)ms, "Milliseconds", 'm');
+    add_metric(out, n, "lock.acquire.retries", tries > 1 ? (double)(tries - 1) : 0, "Count", 'c');
+    add_metric(out, n, "lock.acquire.duration", (double)ms, "Milliseconds", 'm');
 }
 
 size_t metric_map_event(const struct belay_event *event, struct metric out[METRICS_MAX])
@@ -69,7 +70,7 @@ size_t metric_map_event(const struct belay_event *event, struct metric out[METRI
 
     for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++) {
         if (strcmp(event->type, counters[i].event) == 0) {
-            add(out, &n, counters[i].counter, 1, "Count", 'c');
+            add_metric(out, &n, counters[i].counter, 1, "Count", 'c');
         }
     }
     if (n > 0 && event_is_of_database(event)) {
@@ -79,13 +80,13 @@ size_t metric_map_event(const struct belay_event *event, struct metric out[METRI
         return n;
     }
     if (strcmp(event->type, "lock.acquired") == 0) {
-        add(out, &n, "lock.acquisition.duration", (double)event->duration_ms, "Milliseconds", 'm');
+        add_metric(out, &n, "lock.acquisition.duration", (double)event->duration_ms, "Milliseconds", 'm');
     } else if (strcmp(event->type, "lock.released") == 0 || strcmp(event->type, "lock.forced") == 0) {
-        add(out, &n, "lock.held.duration", (double)event->duration_ms / 1000.0, "Seconds", 'm');
+        add_metric(out, &n, "lock.held.duration", (double)event->duration_ms / 1000.0, "Seconds", 'm');
     } else if (strcmp(event->type, "lock.renewed") == 0) {
-        add(out, &n, "lock.held.age", (double)event->duration_ms / 1000.0, "Seconds", 'g');
+        add_metric(out, &n, "lock.held.age", (double)event->duration_ms / 1000.0, "Seconds", 'g');
     } else if (strcmp(event->type, "wait.ended") == 0) {
-        add(out, &n, "lock.wait.duration", (double)event->duration_ms, "Milliseconds", 'm');
+        add_metric(out, &n, "lock.wait.duration", (double)event->duration_ms, "Milliseconds", 'm');
     }
     return n;
 }

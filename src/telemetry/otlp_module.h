@@ -1,4 +1,4 @@
-/* What belay-otlp.so exports. */
+/* The interface of belay-otlp.so. */
 #ifndef TELEMETRY_OTLP_MODULE_H
 #define TELEMETRY_OTLP_MODULE_H
 
@@ -12,10 +12,10 @@ struct otlp_post {
     const char *body;    /* JSON */
     size_t len;
     long timeout_ms;
-    const atomic_bool *stop; /* true: an answer is not waited for any longer */
+    const atomic_bool *stop; /* true: do not wait for the answer any longer */
 };
 
-/* Returns the status, 0 if there was no answer. */
+/* Returns the HTTP status, 0 if there was no answer. */
 typedef int (*otlp_post_fn)(const struct otlp_post *post);
 
 #endif

@@ -1,4 +1,4 @@
-/* The sinks behind telemetry.h. For src/telemetry only. */
+/* The sinks behind telemetry.h; private to src/telemetry. */
 #ifndef TELEMETRY_SINKS_H
 #define TELEMETRY_SINKS_H
 
@@ -16,51 +16,52 @@ struct log_sink {
     char *path; /* owned; LOG_SINK_FILE */
     int fd;     /* -1: none */
     bool has_failed;
-    bool is_torn; /* the last line was not written to its end */
+    bool is_torn; /* the last line was written in part */
 };
 
-/* `where` is "stderr", "syslog", "journald" or a path. `setting` is what to blame. */
+/* `where` is "stderr", "syslog", "journald" or a path. Errors name `setting`. */
 enum belay_code log_sink_open(struct log_sink *sink, const char *setting, const char *where,
                               struct belay_error *err);
-/* One line, without its newline. False with errno if it could not be written. */
+/* Write one line, given without its newline. False with errno on failure. */
 bool log_sink_write(struct log_sink *sink, enum belay_level level, const char *text);
-bool log_sink_reopen(struct log_sink *sink); /* false with errno: it stays the old one */
+bool log_sink_reopen(struct log_sink *sink); /* false with errno: the old file stays open */
 void log_sink_close(struct log_sink *sink);
 
 /* ---- metrics of an event (metric_map.c) ---- */
 
-/* One number that an event is worth, by the names of document 004 (S4.11), 000 (S0.7) and 003 (S3.9). */
+/* One metric of an event, by the names of S0.7, S3.9 and S4.11. */
 struct metric {
     const char *name; /* "lock.acquisition.duration" */
     double value;
     const char *unit; /* CloudWatch's: "Count", "Milliseconds", "Seconds" */
-    char statsd;      /* 'c' counter, 'm' timing in ms */
+    char statsd;      /* 'c' counter, 'g' gauge, 'm' timing in ms */
 };
 enum { METRICS_MAX = 4 };
 size_t metric_map_event(const struct belay_event *event, struct metric out[METRICS_MAX]);
-/* What became of a stop or a start, rather than of a lock; and of which database. */
+/* True for the outcome of a database stop or start; event_database() is the database's id. */
 bool event_is_of_database(const struct belay_event *event);
 const char *event_database(const struct belay_event *event);
 
 /* ---- CloudWatch's embedded metric format (emf.c) ---- */
 
-char *emf_line(const struct belay_config *config, const struct belay_event *event); /* NULL: nothing to say */
+char *emf_line(const struct belay_config *config,
+               const struct belay_event *event); /* NULL: the event has no metrics */
 
 /* ---- StatsD and DogStatsD (statsd.c) ---- */
 
 struct statsd_resolver;
 
 struct statsd {
-    int fd;                           /* -1: none, or not known yet: */
-    struct statsd_resolver *resolver; /* owned; NULL: the address is a number */
+    int fd;                           /* -1: none, or the resolver has it */
+    struct statsd_resolver *resolver; /* owned; NULL: the address is numeric */
 };
 enum belay_code statsd_open(struct statsd *statsd, const char *setting, const char *address,
                             struct belay_error *err);
 void statsd_send(struct statsd *statsd, const struct belay_config *config, const struct belay_event *event);
 bool statsd_is_open(const struct statsd *statsd);
-/* That its host cannot be found is told here, once; it is looked for again. */
+/* Reports once that the host cannot be resolved; resolution is retried. */
 bool statsd_problem(const struct statsd *statsd, char *out, size_t size);
-/* Nothing more comes: wait a little for what has not found its host yet. */
+/* Before closing: wait briefly for packets whose host is not resolved yet. */
 void statsd_finish(const struct statsd *statsd);
 void statsd_close(struct statsd *statsd);
 

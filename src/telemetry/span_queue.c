@@ -41,28 +41,29 @@ struct span_queue {
     bool closing;
     bool done; /* the sender has ended */
     atomic_uint_fast64_t dropped;
-    atomic_bool stop; /* an answer is not waited for any longer */
+    atomic_bool stop; /* do not wait for the answer any longer */
 };
 
-/* libcurl comes with a module of its own: who sends no spans does not load it. */
-static enum belay_code load(struct span_queue *queue, struct belay_error *err)
+/* libcurl is in a module of its own, so that processes without traces do not load it. */
+static enum belay_code load_module(struct span_queue *queue, struct belay_error *err)
 {
     char path[MODULE_PATH_MAX];
     void *found;
 
     if (!module_path("belay-otlp.so", path)) {
         return error_set(err, BELAY_CONFIG,
-                         "the part of belay that sends traces, belay-otlp.so, is not "
-                         "beside the program; unset OTEL_EXPORTER_OTLP_ENDPOINT");
+                         "cannot send traces: the module belay-otlp.so is not installed beside the program; "
+                         "install it or unset OTEL_EXPORTER_OTLP_ENDPOINT");
     }
     queue->module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (queue->module == NULL) {
-        return error_set(err, BELAY_CONFIG, "%.200s cannot be loaded: %.300s", path, dlerror());
+        return error_set(err, BELAY_CONFIG, "cannot load '%.200s': %.300s", path, dlerror());
     }
     found = dlsym(queue->module, "belay_otlp_post");
     memcpy(&queue->post, &found, sizeof found);
-    return found != NULL ? BELAY_OK
-                         : error_set(err, BELAY_CONFIG, "%.200s is not of belay %s", path, belay_version());
+    return found != NULL
+               ? BELAY_OK
+               : error_set(err, BELAY_CONFIG, "'%.200s' is not a module of belay %s", path, belay_version());
 }
 
 enum belay_code span_queue_open(const struct span_target *target, struct span_queue **out,
@@ -81,7 +82,7 @@ enum belay_code span_queue_open(const struct span_target *target, struct span_qu
     queue->service = strdup(target->service);
     queue->ca_file = target->ca_file == NULL ? NULL : strdup(target->ca_file);
     code = queue->url == NULL || queue->headers == NULL || queue->service == NULL ? error_no_memory(err)
-                                                                                  : load(queue, err);
+                                                                                  : load_module(queue, err);
     if (code != BELAY_OK) {
         span_queue_close(queue);
         return code;
@@ -104,7 +105,7 @@ static json_t *envelope(const struct span_queue *queue, json_t *spans)
                      "version", belay_version(), "spans", spans);
 }
 
-/* With the mutex held. */
+/* Call it with the mutex held. */
 static void wait_ms(struct span_queue *queue, long ms)
 {
     struct timespec until;
@@ -124,7 +125,7 @@ static bool is_worth_a_retry(int status)
     return status == 0 || status == 429 || (status >= 502 && status <= 504);
 }
 
-/* Without the mutex. What a receiver does not want is dropped and counted. */
+/* Call it without the mutex. Spans that the receiver rejects are dropped and counted. */
 static void post_batch(struct span_queue *queue, json_t *spans)
 {
     size_t n = json_array_size(spans);
@@ -162,7 +163,7 @@ static void post_batch(struct span_queue *queue, json_t *spans)
     json_decref(body);
 }
 
-/* With the mutex held. NULL once there is nothing left and nothing to come. */
+/* Call it with the mutex held. NULL when the queue is empty and closing. */
 static json_t *next_batch(struct span_queue *queue)
 {
     json_t *spans;
@@ -174,7 +175,7 @@ static json_t *next_batch(struct span_queue *queue)
         return NULL;
     }
     if (queue->n < BATCH_MAX && !queue->closing) {
-        wait_ms(queue, LINGER_MS); /* more of the same operation are about to come */
+        wait_ms(queue, LINGER_MS); /* more spans of the same operation follow soon */
     }
     spans = json_array();
     for (size_t i = 0; i < BATCH_MAX && queue->n > 0; i++, queue->n--) {
@@ -184,7 +185,7 @@ static json_t *next_batch(struct span_queue *queue)
     return spans;
 }
 
-static void *send_all(void *context)
+static void *send_spans(void *context)
 {
     struct span_queue *queue = context;
     json_t *spans;
@@ -201,7 +202,7 @@ static void *send_all(void *context)
     return NULL;
 }
 
-/* With the mutex held. Signals belong to the threads that were there before. */
+/* Call it with the mutex held. The other threads handle signals. */
 static void start_sender(struct span_queue *queue)
 {
     sigset_t all;
@@ -209,7 +210,7 @@ static void start_sender(struct span_queue *queue)
 
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    queue->has_sender = pthread_create(&queue->sender, NULL, send_all, queue) == 0;
+    queue->has_sender = pthread_create(&queue->sender, NULL, send_spans, queue) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
@@ -238,7 +239,7 @@ uint64_t span_queue_dropped(const struct span_queue *queue)
     return atomic_load(&queue->dropped);
 }
 
-/* True once the sender has ended; a receiver that does not answer is not waited for. */
+/* True if the sender has ended; do not wait for a receiver that does not answer. */
 static bool join_sender(struct span_queue *queue)
 {
     bool done;
@@ -252,10 +253,7 @@ static bool join_sender(struct span_queue *queue)
     for (int i = 0; !queue->done && i < CLOSE_STEPS; i++) {
         wait_ms(queue, 100);
     }
-    /*
-     * Then it ends as soon as it looks, unless it is busy setting up TLS, which
-     * must not be at work when the process exits and its library is taken apart.
-     */
+    /* The sender checks `stop` often, but not while it sets up TLS, which must not run while the process exits. */
     atomic_store(&queue->stop, true);
     for (int i = 0; !queue->done && i < STOP_STEPS; i++) {
         wait_ms(queue, 100);
@@ -269,7 +267,7 @@ static bool join_sender(struct span_queue *queue)
 void span_queue_close(struct span_queue *queue)
 {
     if (queue == NULL || !join_sender(queue)) {
-        return; /* it is still the sender's: the process ends before it does */
+        return; /* the sender still uses the queue; the process exits before it is done */
     }
     for (size_t i = 0; i < queue->n; i++) {
         json_decref(queue->spans[(queue->first + i) % QUEUE_MAX]);
@@ -280,5 +278,5 @@ void span_queue_close(struct span_queue *queue)
     free(queue->headers);
     free(queue->service);
     free(queue->ca_file);
-    free(queue); /* the module stays: libcurl does not like to be unloaded */
+    free(queue); /* the module stays loaded: libcurl must not be unloaded */
 }

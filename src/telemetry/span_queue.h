@@ -1,4 +1,4 @@
-/* Spans on their way to a receiver: a bounded queue and one thread that empties it. */
+/* A bounded queue of spans, and one thread that sends them to the receiver. */
 #ifndef TELEMETRY_SPAN_QUEUE_H
 #define TELEMETRY_SPAN_QUEUE_H
 
@@ -17,8 +17,9 @@ struct span_target {
 
 enum belay_code span_queue_open(const struct span_target *target, struct span_queue **out,
                                 struct belay_error *err);
-void span_queue_put(struct span_queue *queue, json_t *span); /* takes it; drops it if the queue is full */
+void span_queue_put(struct span_queue *queue,
+                    json_t *span); /* takes ownership; drops the span if the queue is full */
 uint64_t span_queue_dropped(const struct span_queue *queue);
-void span_queue_close(struct span_queue *queue); /* sends what is left, for a second at most */
+void span_queue_close(struct span_queue *queue); /* sends the rest, for at most one second */
 
 #endif

@@ -13,7 +13,7 @@
 enum { PACKET_MAX = 1400 };
 
 /* "HOST:PORT", with "[::1]:8125" for an address that has colons itself. */
-static bool split(const char *address, char host[256], char port[16])
+static bool split_address(const char *address, char host[256], char port[16])
 {
     const char *colon = strrchr(address, ':');
     size_t len;
@@ -42,7 +42,7 @@ static bool is_port(const char *text)
     return port >= 1 && port <= 65535;
 }
 
-/* A number is known at once; a name is looked up elsewhere, and may turn out to be none. */
+/* Connect to a numeric address; a name is left to the resolver. */
 static int connect_number(const char *host, const char *port, bool *out_is_number)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
@@ -66,7 +66,7 @@ enum belay_code statsd_open(struct statsd *statsd, const char *setting, const ch
     bool is_number;
 
     *statsd = (struct statsd){ .fd = -1 };
-    if (!split(address, host, port) || !is_port(port)) {
+    if (!split_address(address, host, port) || !is_port(port)) {
         return error_set(err, BELAY_CONFIG, "%s: '%s' is not HOST:PORT, such as 127.0.0.1:8125", setting,
                          address);
     }
@@ -91,11 +91,11 @@ static void send_packet(const struct statsd *statsd, const struct buf *packet)
     if (statsd->resolver != NULL) {
         statsd_resolver_send(statsd->resolver, packet->data, packet->len);
     } else {
-        (void)send(statsd->fd, packet->data, packet->len, MSG_NOSIGNAL); /* nobody need listen */
+        (void)send(statsd->fd, packet->data, packet->len, MSG_NOSIGNAL); /* no receiver is required */
     }
 }
 
-/* What would end a tag, a name or a line becomes '_'. */
+/* Replace characters that would end a tag, a name or a line. */
 static void add_tag(struct buf *packet, const char *name, const char *value)
 {
     size_t at;
@@ -130,9 +130,9 @@ static void add_tags(struct buf *packet, const struct belay_config *config, cons
     add_tag(packet, "environment", form.environment);
 }
 
-/* False if it does not fit into one packet. */
-static bool send_some(const struct statsd *statsd, const struct belay_config *config,
-                      const struct belay_event *event, const struct metric *metrics, size_t n)
+/* False if the metrics do not fit into one packet. */
+static bool send_metrics(const struct statsd *statsd, const struct belay_config *config,
+                         const struct belay_event *event, const struct metric *metrics, size_t n)
 {
     struct buf packet = BUF_INIT(PACKET_MAX);
     bool fits;
@@ -162,11 +162,11 @@ void statsd_send(struct statsd *statsd, const struct belay_config *config, const
     struct metric metrics[METRICS_MAX];
     size_t n = metric_map_event(event, metrics);
 
-    if (n == 0 || send_some(statsd, config, event, metrics, n)) {
+    if (n == 0 || send_metrics(statsd, config, event, metrics, n)) {
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        (void)send_some(statsd, config, event, &metrics[i], 1);
+        (void)send_metrics(statsd, config, event, &metrics[i], 1);
     }
 }
 

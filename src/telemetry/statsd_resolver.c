@@ -19,7 +19,7 @@ struct packet {
     char data[];
 };
 
-/* The owner's and the thread's: who lets go of it last frees it. */
+/* Shared by the owner and the thread; the last reference frees it. */
 struct statsd_resolver {
     char *host;
     char *port;
@@ -27,7 +27,7 @@ struct statsd_resolver {
     pthread_cond_t changed;
     int refs;
     bool is_closing;
-    int fd; /* -1: not known yet */
+    int fd; /* -1: not resolved yet */
     struct packet *first;
     struct packet **end;
     size_t n;
@@ -35,7 +35,7 @@ struct statsd_resolver {
     bool is_said;
 };
 
-/* With the mutex, which is gone with the resolver if this was the last. */
+/* Call it with the mutex held; it is unlocked, or freed with the last reference. */
 static void unref(struct statsd_resolver *resolver)
 {
     bool is_last = --resolver->refs == 0;
@@ -61,8 +61,8 @@ static void unref(struct statsd_resolver *resolver)
     free(resolver);
 }
 
-/* With the mutex, which is let go of meanwhile. */
-static void wait_ms(struct statsd_resolver *resolver, long ms)
+/* Call it with the mutex held; it is released while waiting. */
+static void wait_for_change(struct statsd_resolver *resolver, long ms)
 {
     struct timespec until;
 
@@ -90,8 +90,8 @@ int statsd_connect(int family, const void *address, size_t len)
     return fd;
 }
 
-/* Without the mutex: this is what takes its time. */
-static int look_up(const struct statsd_resolver *resolver, const char **out_why)
+/* Call it without the mutex: DNS may be slow. */
+static int resolve(const struct statsd_resolver *resolver, const char **out_why)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_DGRAM };
     struct addrinfo *found = NULL;
@@ -110,8 +110,8 @@ static int look_up(const struct statsd_resolver *resolver, const char **out_why)
     return fd;
 }
 
-/* With the mutex. Nobody need listen: what a receiver does not take is not our concern. */
-static void send_kept(struct statsd_resolver *resolver)
+/* Call it with the mutex held. Delivery is not guaranteed. */
+static void send_queued(struct statsd_resolver *resolver)
 {
     while (resolver->first != NULL) {
         struct packet *packet = resolver->first;
@@ -124,7 +124,7 @@ static void send_kept(struct statsd_resolver *resolver)
     resolver->n = 0;
 }
 
-static void *run(void *context)
+static void *resolve_thread(void *context)
 {
     struct statsd_resolver *resolver = context;
 
@@ -134,33 +134,33 @@ static void *run(void *context)
         int fd;
 
         (void)pthread_mutex_unlock(&resolver->mutex);
-        fd = look_up(resolver, &why);
+        fd = resolve(resolver, &why);
         (void)pthread_mutex_lock(&resolver->mutex);
         resolver->fd = fd;
         if (fd >= 0) {
-            send_kept(resolver);
+            send_queued(resolver);
             break;
         }
         (void)snprintf(resolver->problem, sizeof resolver->problem, "'%.60s': %.80s", resolver->host, why);
         (void)pthread_cond_broadcast(&resolver->changed);
         if (!resolver->is_closing) {
-            wait_ms(resolver, RETRY_MS);
+            wait_for_change(resolver, RETRY_MS);
         }
     }
     unref(resolver);
     return NULL;
 }
 
-static bool start(struct statsd_resolver *resolver)
+static bool start_thread(struct statsd_resolver *resolver)
 {
     pthread_t thread;
     sigset_t all;
     sigset_t before;
     bool done;
 
-    (void)sigfillset(&all); /* signals belong to the threads that were there before */
+    (void)sigfillset(&all); /* the other threads handle signals */
     (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    done = pthread_create(&thread, NULL, run, resolver) == 0;
+    done = pthread_create(&thread, NULL, resolve_thread, resolver) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (done) {
         (void)pthread_detach(thread);
@@ -186,7 +186,7 @@ struct statsd_resolver *statsd_resolver_new(const char *host, const char *port)
     resolver->host = strdup(host);
     resolver->port = strdup(port);
     resolver->refs = 2;
-    if (resolver->host == NULL || resolver->port == NULL || !start(resolver)) {
+    if (resolver->host == NULL || resolver->port == NULL || !start_thread(resolver)) {
         resolver->refs = 1;
         statsd_resolver_free(resolver);
         return NULL;
@@ -230,7 +230,7 @@ void statsd_resolver_wait(struct statsd_resolver *resolver)
 {
     (void)pthread_mutex_lock(&resolver->mutex);
     if (resolver->n > 0 && resolver->fd < 0 && resolver->problem[0] == '\0') {
-        wait_ms(resolver, WAIT_MS);
+        wait_for_change(resolver, WAIT_MS);
         if (resolver->fd < 0 && resolver->problem[0] == '\0') {
             (void)snprintf(resolver->problem, sizeof resolver->problem,
                            "'%.60s': no answer from the resolver", resolver->host);

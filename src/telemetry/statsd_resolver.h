@@ -1,7 +1,6 @@
 /*
- * Where a receiver of packets is, by name: a resolver may take its time, or never
- * answer, and nobody may wait for that with a lock. A thread asks; what is sent
- * meanwhile is kept, as far as it fits.
+ * Send packets to a host given by name. A thread resolves the name, because DNS may be slow and must not block a lock
+ * operation. Packets sent before that are queued, up to a limit.
  */
 #ifndef TELEMETRY_STATSD_RESOLVER_H
 #define TELEMETRY_STATSD_RESOLVER_H
@@ -11,20 +10,20 @@
 
 struct statsd_resolver;
 
-/* NULL: no memory, or no thread can be had. */
+/* NULL: out of memory, or no thread can be started. */
 struct statsd_resolver *statsd_resolver_new(const char *host, const char *port);
 
-/* From any thread. */
+/* Call it from any thread. */
 void statsd_resolver_send(struct statsd_resolver *resolver, const char *data, size_t len);
 
-/* What went wrong, once for each time it begins to; false: nothing new. */
+/* The first error; true only once. */
 bool statsd_resolver_problem(struct statsd_resolver *resolver, char *out, size_t size);
 
-/* Waits for at most a second, and only if something is still to be sent. */
+/* Wait for the resolution, for at most one second, if packets are queued. */
 void statsd_resolver_wait(struct statsd_resolver *resolver);
-void statsd_resolver_free(struct statsd_resolver *resolver); /* NULL does nothing */
+void statsd_resolver_free(struct statsd_resolver *resolver); /* accepts NULL */
 
-/* A socket that sends there; -1 with errno. */
+/* A connected datagram socket; -1 with errno. */
 int statsd_connect(int family, const void *address, size_t len);
 
 #endif

@@ -13,7 +13,7 @@
 
 struct telemetry {
     struct telemetry_options options;
-    pthread_mutex_t mutex; /* guards the files: they are reopened while others write */
+    pthread_mutex_t mutex; /* guards the files: a thread may reopen them while another writes */
     struct log_sink audit;
     struct log_sink emf;
     struct statsd statsd;
@@ -32,7 +32,7 @@ static enum belay_code open_metrics(struct telemetry *telemetry, const char *set
     if (text_has_prefix(what, "statsd:")) {
         return statsd_open(&telemetry->statsd, setting, what + 7, err);
     }
-    return error_set(err, BELAY_INVALID, "%s: '%s' is none of emf, emf:FILE and statsd:HOST:PORT", setting,
+    return error_set(err, BELAY_INVALID, "invalid %s '%s': use emf, emf:FILE or statsd:HOST:PORT", setting,
                      what);
 }
 
@@ -83,12 +83,15 @@ enum belay_code telemetry_open(const struct telemetry_options *options, struct t
     return code;
 }
 
-static void warn(const struct telemetry *telemetry, const char *what, const struct log_sink *sink)
+static void warn_of_sink(const struct telemetry *telemetry, const char *what, const struct log_sink *sink)
 {
-    const char *why = errno == ENXIO ? "nobody reads it" : errno == EAGAIN ? "it is full" : strerror(errno);
+    const char *why = errno == ENXIO    ? "no process reads it"
+                      : errno == EAGAIN ? "it is full"
+                                        : strerror(errno);
     char text[512];
 
-    if (telemetry->options.on_warning != NULL && sink->kind != LOG_SINK_STDERR) { /* where that would go */
+    if (telemetry->options.on_warning != NULL &&
+        sink->kind != LOG_SINK_STDERR) { /* the warning itself goes there */
         (void)snprintf(text, sizeof text, "%s: cannot write to %s: %s", what,
                        sink->path == NULL ? "its log" : sink->path, why);
         telemetry->options.on_warning(telemetry->options.context, text);
@@ -101,12 +104,12 @@ static void warn_of_statsd(const struct telemetry *telemetry)
     char text[300];
 
     if (statsd_problem(&telemetry->statsd, why, sizeof why) && telemetry->options.on_warning != NULL) {
-        (void)snprintf(text, sizeof text, "metrics: nothing goes to StatsD: %s", why);
+        (void)snprintf(text, sizeof text, "metrics: cannot send to StatsD: %s", why);
         telemetry->options.on_warning(telemetry->options.context, text);
     }
 }
 
-/* Said once, and again after it has worked: a full disk must not fill a log too. */
+/* Warn once per series of failures: a full disk must not flood the log. */
 static void put_line(struct telemetry *telemetry, struct log_sink *sink, const char *what,
                      enum belay_level level, char *line)
 {
@@ -118,7 +121,7 @@ static void put_line(struct telemetry *telemetry, struct log_sink *sink, const c
     (void)pthread_mutex_lock(&telemetry->mutex);
     done = log_sink_write(sink, level, line);
     if (!done && !sink->has_failed) {
-        warn(telemetry, what, sink);
+        warn_of_sink(telemetry, what, sink);
     }
     sink->has_failed = !done;
     (void)pthread_mutex_unlock(&telemetry->mutex);
@@ -153,10 +156,10 @@ void telemetry_reopen(struct telemetry *telemetry)
     }
     (void)pthread_mutex_lock(&telemetry->mutex);
     if (!log_sink_reopen(&telemetry->audit)) {
-        warn(telemetry, "audit", &telemetry->audit);
+        warn_of_sink(telemetry, "audit", &telemetry->audit);
     }
     if (!log_sink_reopen(&telemetry->emf)) {
-        warn(telemetry, "metrics", &telemetry->emf);
+        warn_of_sink(telemetry, "metrics", &telemetry->emf);
     }
     (void)pthread_mutex_unlock(&telemetry->mutex);
 }

@@ -1,10 +1,8 @@
 /*
- * Where events go besides the store: an audit trail, metrics, traces.
+ * Audit log, metrics and traces, all made from the same events (belay_client_options.on_event).
  *
- * Everything hears of the same events (belay_client_options.on_event) and makes
- * its own of them. A sink that fails is said once and never keeps a lock
- * waiting: lines are written without waiting for a disk, packets are sent
- * without an answer, and spans stand in a queue of bounded length.
+ * A sink never blocks a lock operation: lines are written without fsync, metric packets are sent without an answer,
+ * and spans wait in a bounded queue. A sink that fails causes one warning.
  */
 #ifndef TELEMETRY_TELEMETRY_H
 #define TELEMETRY_TELEMETRY_H
@@ -15,37 +13,33 @@ struct telemetry;
 
 struct telemetry_options {
     const struct belay_config *config; /* borrowed */
-    const char *metrics;               /* of --metrics: "emf", "emf:FILE", "statsd:HOST:PORT"; NULL */
-    const char *service;               /* what a trace calls us: "belay", "belay-serve" */
-    const char *traceparent;           /* the span that all of this belongs to; NULL: a trace of its own */
+    const char *metrics;     /* of --metrics: "emf", "emf:FILE", "statsd:HOST:PORT"; NULL: as configured */
+    const char *service;     /* service name in traces: "belay", "belay-serve" */
+    const char *traceparent; /* parent of all spans; NULL: each lock starts a trace */
     void (*on_warning)(void *context, const char *text);
     void *context;
 };
 
 /*
- * What the options and the configuration ask for (audit, metrics, the OTEL_...
- * of the environment). *out is NULL if that is nothing at all. BELAY_CONFIG
- * names the setting that is wrong.
+ * Open the sinks that the options, the configuration and the environment (OTEL_...) name. *out is NULL if they name
+ * none. BELAY_CONFIG names the wrong setting.
  */
 enum belay_code telemetry_open(const struct telemetry_options *options, struct telemetry **out,
                                struct belay_error *err);
 void telemetry_event(struct telemetry *telemetry, const struct belay_event *event); /* any thread */
-void telemetry_reopen(struct telemetry *telemetry); /* files, after a rotation */
-/* Sends what is left, for a second at most. NULL is fine. */
+void telemetry_reopen(struct telemetry *telemetry); /* reopen log files after rotation */
+/* Sends the rest, for at most one second. Accepts NULL. */
 void telemetry_close(struct telemetry *telemetry);
 
-/*
- * The span that a lock is held in, as a traceparent for who works under it, or
- * that in which it is acquired. False: there are no traces.
- */
+/* The traceparent of a lock's hold span, for work done under the lock, or of its acquire span. False: no traces. */
 bool telemetry_traceparent(struct telemetry *telemetry, const char *lock_id, bool is_held,
                            char out[BELAY_TRACEPARENT_SIZE]);
-/* What is done for this lock id belongs to that span of somebody else's. A wrong text is ignored. */
+/* Make the spans of this lock id children of a client's span. An invalid traceparent is ignored. */
 void telemetry_set_parent(struct telemetry *telemetry, const char *lock_id, const char *traceparent);
-/* The same of a holder that tells of the holding itself: what is done for it goes into its span. */
+/* The client sends the hold span itself: use it as the parent of our commit spans. */
 void telemetry_set_hold_span(struct telemetry *telemetry, const char *lock_id, const char *traceparent);
 
-/* How many spans were dropped because nobody took them; for a server's own metrics. */
+/* The number of spans that the receiver did not take; for a server's own metrics. */
 uint64_t telemetry_dropped_spans(const struct telemetry *telemetry);
 
 #endif

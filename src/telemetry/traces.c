@@ -1,14 +1,14 @@
 /*
- * What happens to a lock as OpenTelemetry spans:
+ * The events of a lock as OpenTelemetry spans:
  *
- *     whoever asked (traceparent)
- *       lock.acquire            from the request to the lock, or to the refusal
- *         lock.wait             in line
+ *     the client's span (traceparent)
+ *       lock.acquire            from the request to the grant or the refusal
+ *         lock.wait             in the queue
  *         store.commit
- *       lock.hold               from the lock to its end
+ *       lock.hold               from the grant to the release
  *         store.commit          of each renewal, and of the release
  *
- * A lock id names one acquisition, so it is what ties events together.
+ * A lock id names one acquisition, so it connects the events.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -30,13 +30,13 @@ struct lock_trace {
     struct lock_trace *next;
     char lock_id[BELAY_ID_MAX + 1];
     char trace_id[TRACE_HEX + 1];
-    char parent[SPAN_HEX + 1]; /* "" if the trace begins here */
+    char parent[SPAN_HEX + 1]; /* "": the trace begins here */
     char acquire[SPAN_HEX + 1];
     char hold[SPAN_HEX + 1];
-    int64_t asked_ns;    /* when it was asked for, by who has a span of its own for it; 0: not known */
-    int64_t first_ns;    /* when the earliest span inside the acquisition began */
-    int64_t held_ns;     /* when the holding began; 0: not here */
-    bool hold_is_remote; /* `hold` is a span of the holder's own */
+    int64_t asked_ns;    /* when a client with a span of its own requested the lock; 0: unknown */
+    int64_t first_ns;    /* start of the earliest span inside lock.acquire */
+    int64_t held_ns;     /* when the lock was granted; 0: not by this process */
+    bool hold_is_remote; /* `hold` is a span that the client sends */
 };
 
 struct traces {
@@ -55,7 +55,7 @@ static void random_hex(char *out, size_t digits)
 
     do {
         if (getrandom(bytes, digits / 2, 0) != (ssize_t)(digits / 2)) {
-            memset(bytes, 0x5a, sizeof bytes); /* before the kernel has any: better a dull id than none */
+            memset(bytes, 0x5a, sizeof bytes); /* no randomness available yet: use a fixed id */
         }
     } while (bytes[0] == 0);
     for (size_t i = 0; i < digits / 2; i++) {
@@ -68,7 +68,7 @@ static bool is_hex(const char *text, size_t n)
     return strspn(text, "0123456789abcdef") >= n && strspn(text, "0") < n;
 }
 
-/* "00-TRACE-SPAN-FLAGS"; of a later version the first four fields count. */
+/* "00-TRACE-SPAN-FLAGS"; later versions may append fields. */
 static bool read_traceparent(const char *text, char trace_id[TRACE_HEX + 1], char parent[SPAN_HEX + 1])
 {
     if (text == NULL || strlen(text) < 55 || strncmp(text, "ff", 2) == 0 || text[2] != '-' ||
@@ -83,15 +83,15 @@ static bool read_traceparent(const char *text, char trace_id[TRACE_HEX + 1], cha
     return true;
 }
 
-/* ---- acquisitions under way ---- */
+/* ---- traces by lock id ---- */
 
 static struct lock_trace **bucket_of(struct traces *traces, const char *lock_id)
 {
     return &traces->buckets[fnv_text(FNV_INIT, lock_id) % BUCKETS];
 }
 
-/* A bucket keeps the latest few: what was never released here must not pile up. */
-static void trim(struct lock_trace *trace)
+/* A bucket keeps only the newest: locks that are released elsewhere must not pile up. */
+static void trim_bucket(struct lock_trace *trace)
 {
     for (int i = 1; trace != NULL && i < BUCKET_MAX; i++) {
         trace = trace->next;
@@ -104,7 +104,7 @@ static void trim(struct lock_trace *trace)
     }
 }
 
-/* NULL only if there is no memory. */
+/* Find or add; NULL if out of memory. */
 static struct lock_trace *find_trace(struct traces *traces, const char *lock_id)
 {
     struct lock_trace **bucket = bucket_of(traces, lock_id);
@@ -129,7 +129,7 @@ static struct lock_trace *find_trace(struct traces *traces, const char *lock_id)
     random_hex(trace->hold, SPAN_HEX);
     trace->next = *bucket;
     *bucket = trace;
-    trim(trace);
+    trim_bucket(trace);
     return trace;
 }
 
@@ -156,7 +156,7 @@ struct span {
     const char *parent;
     int64_t began_ns;
     int64_t ended_ns;
-    const char *fault; /* NULL: none */
+    const char *error; /* NULL: none */
 };
 
 static void add_text(json_t *attributes, const char *name, const char *value)
@@ -189,9 +189,9 @@ static void put_span(struct traces *traces, const struct lock_trace *trace, cons
     if (object != NULL && span->parent[0] != '\0') {
         (void)json_object_set_new(object, "parentSpanId", json_string(span->parent));
     }
-    if (object != NULL && span->fault != NULL) {
+    if (object != NULL && span->error != NULL) {
         (void)json_object_set_new(object, "status",
-                                  json_pack("{s:i, s:o}", "code", 2, "message", wire_text(span->fault)));
+                                  json_pack("{s:i, s:o}", "code", 2, "message", wire_text(span->error)));
     }
     span_queue_put(traces->queue, object);
 }
@@ -219,7 +219,7 @@ static void put_commit(struct traces *traces, struct lock_trace *trace, const ch
     }
 }
 
-/* Durations in milliseconds are rounded: what was asked for did not begin before it was. */
+/* Durations are rounded to milliseconds: a span must not begin before its request. */
 static int64_t began_ns(const struct lock_trace *trace, int64_t end_ns, int64_t took_ms)
 {
     int64_t ns = end_ns - (took_ms > 0 ? took_ms : 0) * 1000000;
@@ -240,7 +240,7 @@ static void end_wait(struct traces *traces, struct lock_trace *trace, const stru
 }
 
 static void end_acquire(struct traces *traces, struct lock_trace *trace, const struct belay_event *event,
-                        const char *fault)
+                        const char *error)
 {
     int64_t end_ns = now_ns();
     struct span span = { .name = "lock.acquire",
@@ -248,18 +248,18 @@ static void end_acquire(struct traces *traces, struct lock_trace *trace, const s
                          .parent = trace->parent,
                          .began_ns = began_ns(trace, end_ns, event->duration_ms),
                          .ended_ns = end_ns,
-                         .fault = fault };
+                         .error = error };
 
     put_commit(traces, trace, trace->acquire, event, end_ns);
     if (trace->first_ns != 0 && trace->first_ns < span.began_ns) {
-        span.began_ns = trace->first_ns; /* times in milliseconds are rounded */
+        span.began_ns = trace->first_ns; /* durations are rounded to milliseconds */
     }
     put_span(traces, trace, &span, event);
     trace->held_ns = end_ns;
 }
 
 static void end_hold(struct traces *traces, struct lock_trace *trace, const struct belay_event *event,
-                     const char *fault)
+                     const char *error)
 {
     int64_t end_ns = now_ns();
     int64_t held_ms = event->duration_ms > 0 ? event->duration_ms : 0;
@@ -268,7 +268,7 @@ static void end_hold(struct traces *traces, struct lock_trace *trace, const stru
                          .parent = trace->parent,
                          .began_ns = trace->held_ns != 0 ? trace->held_ns : end_ns - held_ms * 1000000,
                          .ended_ns = end_ns,
-                         .fault = fault };
+                         .error = error };
     int64_t commit_ns = end_ns - event->commit_us * 1000;
 
     if (trace->held_ns == 0 && trace->first_ns != 0 && trace->first_ns < span.began_ns) {
@@ -283,15 +283,15 @@ static void end_hold(struct traces *traces, struct lock_trace *trace, const stru
     }
 }
 
-/* True if nothing more comes for this lock id. */
-static bool follow(struct traces *traces, struct lock_trace *trace, const struct belay_event *event)
+/* True if this was the last event of the lock id. */
+static bool trace_event(struct traces *traces, struct lock_trace *trace, const struct belay_event *event)
 {
     const char *type = event->type;
 
     if (strcmp(type, "wait.ended") == 0 && event->duration_ms >= 0) {
         end_wait(traces, trace, event);
         if (event->reason != NULL && strcmp(event->reason, "cancelled") == 0) {
-            end_acquire(traces, trace, event, event->reason); /* nothing more is said of it */
+            end_acquire(traces, trace, event, event->reason); /* no further event follows */
             return true;
         }
     } else if (strcmp(type, "lock.acquired") == 0 || strcmp(type, "lock.adopted") == 0) {
@@ -317,11 +317,11 @@ void traces_event(struct traces *traces, const struct belay_event *event)
 
     if (event->lock_id == NULL || event->lock_id[0] == '\0' || strcmp(event->type, "lock.taken_over") == 0 ||
         strcmp(event->type, "lock.stale") == 0) {
-        return; /* of somebody else's lock */
+        return; /* events about another client's lock */
     }
     (void)pthread_mutex_lock(&traces->mutex);
     trace = find_trace(traces, event->lock_id);
-    if (trace != NULL && follow(traces, trace, event)) {
+    if (trace != NULL && trace_event(traces, trace, event)) {
         remove_trace(traces, event->lock_id);
     }
     (void)pthread_mutex_unlock(&traces->mutex);
@@ -374,7 +374,7 @@ bool traces_parent_for(struct traces *traces, const char *lock_id, bool is_held,
     trace = find_trace(traces, lock_id);
     if (trace != NULL) {
         if (trace->first_ns == 0) {
-            trace->first_ns = now_ns(); /* whoever is given it begins after this */
+            trace->first_ns = now_ns(); /* spans of the receiver begin after this */
         }
         (void)snprintf(out, BELAY_TRACEPARENT_SIZE, "00-%s-%s-01", trace->trace_id,
                        is_held ? trace->hold : trace->acquire);
@@ -390,21 +390,21 @@ uint64_t traces_dropped_spans(const struct traces *traces)
 
 /* ---- open and close ---- */
 
-static bool is_set(const char *name, const char *value)
+static bool env_is(const char *name, const char *value)
 {
     const char *now = getenv(name);
 
     return now != NULL && strcmp(now, value) == 0;
 }
 
-/* The receiver's address from the environment; false: there is none. */
-static bool target_url(char *out, size_t size)
+/* The receiver's URL from the environment; false: none. */
+static bool receiver_url(char *out, size_t size)
 {
     const char *base = getenv("OTEL_EXPORTER_OTLP_ENDPOINT");
     const char *whole = getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
     int n;
 
-    if (is_set("OTEL_SDK_DISABLED", "true") || is_set("OTEL_TRACES_EXPORTER", "none")) {
+    if (env_is("OTEL_SDK_DISABLED", "true") || env_is("OTEL_TRACES_EXPORTER", "none")) {
         return false;
     }
     if (whole != NULL && *whole != '\0') {
@@ -427,14 +427,14 @@ enum belay_code traces_open(const struct telemetry_options *options, struct trac
     enum belay_code code;
     char url[2048];
 
-    if (!target_url(url, sizeof url)) {
+    if (!receiver_url(url, sizeof url)) {
         return BELAY_OK;
     }
     if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) {
         if (options->on_warning != NULL) {
             options->on_warning(
                 options->context,
-                "no traces: OTEL_EXPORTER_OTLP_ENDPOINT must be a URL such as http://127.0.0.1:4318");
+                "cannot send traces: OTEL_EXPORTER_OTLP_ENDPOINT is not a URL such as http://127.0.0.1:4318");
         }
         return BELAY_OK;
     }

@@ -74,7 +74,7 @@ class Docs(Shell):
         done = self.run_in("bash", "-c", "id=some-id LOCK_ID=some-id\n"
                                          f"belay() {{ command timeout -s INT 2 {BELAY} \"$@\"; }}\n{line}",
                            stdin=subprocess.DEVNULL)
-        if "there is nobody to ask" not in done.stderr:
+        if "no terminal to ask" not in done.stderr:
             self.assertNotIn(done.returncode, (64, 65, 70, 78, 127), done)
 
 
@@ -215,7 +215,7 @@ class Completion(Shell):
         self.assertEqual(fish("belay release k --outcome "), ["completed", "failed"])
 
     def test_another_shell_is_refused(self):
-        self.assertIn("bash, zsh and fish", self.fails(64, "completion", "tcsh").err)
+        self.assertIn("use bash, zsh or fish", self.fails(64, "completion", "tcsh").err)
 
 
 if __name__ == "__main__":

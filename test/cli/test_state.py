@@ -458,7 +458,7 @@ class Adopt(StateCase):
 
     def test_it_shows_what_it_is_keeps_the_bytes_and_says_who(self):
         result = self.ok("state", "adopt", *self.where, "--yes", "--triggered-by", "alice@laptop")
-        for said in ("github-actions-run-12345", "dep-abc123def456", "resources: the checksum is wrong", "in its history", "2024-01-15T14:20:00Z"):
+        for said in ("github-actions-run-12345", "dep-abc123def456", "resources: the checksum is wrong", "deployments", "2024-01-15T14:20:00Z"):
             self.assertIn(said, result.err)
         got = self.ok("state", "load", *self.where).json()
         for part in ("resources", "outputs"):

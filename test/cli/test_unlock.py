@@ -33,7 +33,7 @@ class Unlock(BelayCase):
     def test_says_when_a_running_holder_learns_of_it(self):
         self.assertNotIn("heartbeat", self.ok("unlock", "k", "--force", "--yes").err)
         self.acquire("k", "--heartbeat", "1m")
-        self.assertIn("learns of it with its next heartbeat", self.ok("unlock", "k", "--force", "--yes").err)
+        self.assertIn("learn of it with their next heartbeat", self.ok("unlock", "k", "--force", "--yes").err)
 
     def test_who_and_why_are_recorded(self):
         self.ok("unlock", "k", "--force", "--yes", "--reason", "the runner is gone")

@@ -73,7 +73,7 @@ class CommandLine(BelayCase):
 
     def test_too_many_or_too_few_arguments_are_refused(self):
         self.assertIn("unexpected argument 'b'", self.fails(64, "status", "a", "b").err)
-        self.assertIn("which lock?", self.fails(64, "status").err)
+        self.assertIn("no lock given", self.fails(64, "status").err)
         self.assertIn("'belay locks' needs a subcommand", self.fails(64, "locks").err)
 
     def test_a_key_and_its_parts_together_are_refused(self):

@@ -87,7 +87,7 @@ class Starting(ServerCase):
         done = subprocess.run([program, "serve"], env=self.env, cwd=self.dir, capture_output=True, text=True, timeout=30,
                               check=False)
         self.assertEqual(done.returncode, 78)
-        self.assertIn("is not beside the program", done.stderr)
+        self.assertIn("is not installed beside the program", done.stderr)
         (program.parent / "belay-serve.so").symlink_to(os.path.join(os.path.dirname(BELAY), "belay-serve.so"))
         done = subprocess.run([program, "auth", "new"], env=self.env, cwd=self.dir, capture_output=True, timeout=30,
                               check=False)

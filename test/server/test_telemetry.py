@@ -69,7 +69,7 @@ class Audit(ServerCase):
         os.mkfifo(pipe)
         config = self.write_config(f"audit: {{file: {pipe}}}\nmetrics: {{emf: {pipe}}}\n")
         result = self.ok("run", "--config", str(config), "k", "--", "true")
-        self.assertEqual(result.err.count(f"audit: cannot write to {pipe}: nobody reads it"), 1, result.err)
+        self.assertEqual(result.err.count(f"audit: cannot write to {pipe}: no process reads it"), 1, result.err)
         fd = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         self.addCleanup(os.close, fd)
         self.ok("run", "--config", str(config), "k", "--", "true")
@@ -257,7 +257,7 @@ class CloudWatch(ServerCase):
         self.assertIn("deployer.lock.acquisition.success", self.check((self.dir / "m.log").read_text().splitlines()[0]))
 
     def test_a_place_that_is_none_is_refused(self):
-        self.assertIn("'cloud' is none of emf, emf:FILE and statsd:HOST:PORT",
+        self.assertIn("invalid --metrics 'cloud': use emf, emf:FILE or statsd:HOST:PORT",
                       self.fails(64, "run", "--metrics", "cloud", "k", "--", "true").err)
 
 
@@ -288,7 +288,7 @@ class StatsD(ServerCase):
 
     def test_a_host_that_does_not_exist_is_said_once_and_keeps_nobody_from_a_lock(self):
         result = self.ok("run", "--metrics", "statsd:no-such-host.invalid:8125", "k", "--", "true")
-        self.assertEqual(result.err.count("metrics: nothing goes to StatsD: 'no-such-host.invalid': "), 1, result.err)
+        self.assertEqual(result.err.count("metrics: cannot send to StatsD: 'no-such-host.invalid': "), 1, result.err)
         server = self.serve("--metrics", "statsd:no-such-host.invalid:8125")
         for i in range(300):
             self.assertEqual(server.acquire(f"k{i}", ttl_ms=60000).status, 200)
@@ -313,7 +313,7 @@ class StatsD(ServerCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertLess(float(done.stdout) - before, 20)
         self.assertLess(time.time() - before, 25)  # the resolver would have taken 30 s
-        self.assertIn("nothing goes to StatsD: 'slow.example': no answer from the resolver", done.stderr)
+        self.assertIn("cannot send to StatsD: 'slow.example': no answer from the resolver", done.stderr)
 
     def test_a_wrong_address_says_what_would_be_right(self):
         for address in ("8125", "host:", ":8125", "host:http", "host:0", "host:65536"):
@@ -613,7 +613,7 @@ class Traces(ServerCase):
     def test_a_receiver_that_is_no_url_is_said_and_keeps_nobody_from_a_lock(self):
         for url in ("collector:4317", "file:///etc/passwd", "grpc://x"):
             result = self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
-            self.assertEqual(result.err.count("no traces: OTEL_EXPORTER_OTLP_ENDPOINT must be a URL such as"), 1, result.err)
+            self.assertEqual(result.err.count("cannot send traces: OTEL_EXPORTER_OTLP_ENDPOINT is not a URL such as"), 1, result.err)
         for url in ("http://", "https://[::", "http://127.0.0.1:99999999", "http://a b/"):
             self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
 

@@ -5,6 +5,7 @@
 #include "cli/commands/commands.h"
 #include "cli/core/cli_list.h"
 #include "cli/core/lock_options.h"
+#include "cli/output/print.h"
 #include "json/json_write.h"
 
 static const struct text_column columns[] = {
@@ -14,16 +15,12 @@ static const struct cli_list_kind events = { "events", columns, sizeof columns /
 
 static void add_row(struct text_table *table, const struct belay_event *event)
 {
-    const char *name = event->locked_by_name;
     struct buf note = BUF_INIT(1 << 16);
     char text[CLOCK_TEXT_SIZE];
 
-    if (name == NULL || *name == '\0') {
-        name = event->locked_by == NULL ? "" : event->locked_by;
-    }
     text_table_add(table, clock_format_utc(text, event->at_unix_ms, false));
     text_table_add(table, event->type);
-    text_table_add(table, name);
+    text_table_add(table, event_holder(event));
     (void)snprintf(text, sizeof text, "%llu", (unsigned long long)event->token);
     text_table_add(table, event->token == 0 ? "-" : text);
     text_table_add(table, event->duration_ms < 0 ? "-" : clock_format_span(text, event->duration_ms));
@@ -60,7 +57,7 @@ static int print_events(struct cli_context *context, struct belay_client *client
         return status;
     }
     if (list.n == 0) {
-        return cli_fail(context, BELAY_NOT_FOUND, "no events of '%s' in %s", key,
+        return cli_fail(context, BELAY_NOT_FOUND, "no history of '%s' in %s", key,
                         belay_client_store_url(client));
     }
     cli_list_close(&list, "");

@@ -218,7 +218,14 @@ void print_holder_short(struct buf *out, const struct belay_info *info)
 
 /* ---- events ---- */
 
-static void add_event_details(struct buf *line, const struct belay_event *event)
+const char *event_holder(const struct belay_event *event)
+{
+    const char *name = event->locked_by_name;
+
+    return name != NULL && *name != '\0' ? name : event->locked_by == NULL ? "" : event->locked_by;
+}
+
+void add_event_details(struct buf *line, const struct belay_event *event)
 {
     char span[CLOCK_TEXT_SIZE];
 
@@ -257,9 +264,7 @@ void print_event(FILE *file, const struct belay_event *event, bool json, bool co
              "", print_style(color && event->level == BELAY_LEVEL_WARNING, PRINT_RESET));
     escape_text(&line, event->key);
     buf_adds(&line, " ");
-    escape_text(&line, event->locked_by_name == NULL || *event->locked_by_name == '\0'
-                           ? (event->locked_by == NULL ? "" : event->locked_by)
-                           : event->locked_by_name);
+    escape_text(&line, event_holder(event));
     add_event_details(&line, event);
     (void)fprintf(file, "%s\n", line.failed ? "?" : line.data);
     buf_release(&line);

@@ -44,7 +44,11 @@ void print_holder(struct buf *out, const struct belay_info *info);
 /* The name alone if the owner begins with it: the default owner is user@host and numbers. */
 void print_holder_short(struct buf *out, const struct belay_info *info);
 
-/* One event on one line, for people or as JSON. */
+/* The name of the holder, or the owner if it has no name. */
+const char *event_holder(const struct belay_event *event);
+/* Add " after 4s, by admin: reason", as far as the event has them; escaped. */
+void add_event_details(struct buf *line, const struct belay_event *event);
+/* One event on one line, as text or JSON. */
 void print_event(FILE *file, const struct belay_event *event, bool json, bool color);
 
 #endif

@@ -14,7 +14,7 @@
 
 static enum belay_code cannot_write(const char *path, int reason, struct belay_error *err)
 {
-    return error_set(err, BELAY_INVALID, "--result '%s' cannot be written: %s", path, strerror(reason));
+    return error_set(err, BELAY_INVALID, "cannot write --result '%s': %s", path, strerror(reason));
 }
 
 enum belay_code run_result_check(const char *path, struct belay_error *err)
@@ -75,7 +75,7 @@ static bool write_file(const char *path, const char *text)
 {
     char *beside = NULL;
     int failure;
-    int fd = new_file_open(path, "tmp", &beside); /* it has a lock id: for its owner */
+    int fd = new_file_open(path, "tmp", &beside); /* readable by its owner only: it contains a lock id */
     bool done;
 
     if (fd < 0) {

@@ -1,5 +1,6 @@
 #include "cli/run/supervise.h"
 
+#include <assert.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -11,12 +12,12 @@
 #include "cli/run/command_process.h"
 
 enum {
-    OVERDUE_MS = 200,   /* a guardian that has not killed by then is stopped: we do it */
-    KEEP_AFTER_MS = 20, /* the lease needs no thread before that */
-    STUCK_MS = 5000     /* nobody can end COMMAND: it may run as another user */
+    OVERDUE_MS = 200,   /* a guardian that has not killed COMMAND by then is stopped: belay kills it */
+    KEEP_AFTER_MS = 20, /* renewal needs a thread only after this time */
+    STUCK_MS = 5000     /* give up: COMMAND may run as another user */
 };
 
-/* Faults of our own must still end us. */
+/* Faults of belay itself must still end it. */
 static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS };
 
 static void all_but_faults(sigset_t *out_set)
@@ -50,36 +51,36 @@ static void publish_deadline(struct supervise *supervise)
         return;
     }
     deadline_ms = belay_lock_deadline_boot_ms(supervise->lock);
-    /* Once lost it lies in the past; COMMAND has its grace from the last one that held. */
+    /* The deadline of a lost lease is in the past; COMMAND gets its kill_after from the last valid one. */
     if (deadline_ms > belay_now_boot_ms()) {
         atomic_store(&supervise->guardian->shared->deadline_boot_ms, deadline_ms);
     }
 }
 
-/* True if the lease holds now. Asks the store if it can. */
-static bool prove_lease(struct supervise *supervise)
+/* Renew the lease. True if it is valid. */
+static bool renew_lease(struct supervise *supervise)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code;
-    bool proved;
+    bool is_valid;
 
     if (supervise->lock == NULL) {
         return true;
     }
     code = belay_lock_renew(supervise->lock, &err);
-    /* A store that cannot be reached disproves nothing: the lease was proved when it last was renewed. */
-    proved = code == BELAY_OK || (code != BELAY_LOST && belay_lock_is_mine(supervise->lock));
+    /* If the store is unreachable, the lease is valid until the deadline of its last renewal. */
+    is_valid = code == BELAY_OK || (code != BELAY_LOST && belay_lock_is_mine(supervise->lock));
     if (code != BELAY_OK) {
         cli_note(supervise->context, "%s", err.text);
     }
     belay_error_release(&err);
     publish_deadline(supervise);
-    return proved;
+    return is_valid;
 }
 
 /* ---- signals, and the terminal ------------------------------------------- */
 
-/* Stop as COMMAND was stopped, with our whole job, so that the shell notices. False if we may not. */
+/* Stop our process group as COMMAND was stopped, so that the shell notices. False if that is impossible. */
 static bool stop_ourselves(int number)
 {
     sigset_t stop;
@@ -90,7 +91,7 @@ static bool stop_ourselves(int number)
     (void)pthread_sigmask(SIG_UNBLOCK, &stop, NULL);
     (void)kill(0, number);
     (void)pthread_sigmask(SIG_BLOCK, &stop, NULL);
-    /* We were stopped if we have been continued. An orphaned group is not stopped: nobody could. */
+    /* A pending SIGCONT means that we were stopped. The kernel does not stop an orphaned group. */
     return sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1;
 }
 
@@ -104,7 +105,7 @@ static void note_stopped(const struct supervise *supervise)
                   kill_after_ms(supervise);
         cli_note(
             supervise->context,
-            "stopped; unless it is continued within %s the command is ended, as the lease of '%s' is then",
+            "stopped; the command is ended in %s, when the lease of '%s' runs out, unless it is continued",
             clock_format_span(span, left_ms < 0 ? 0 : left_ms / 1000 * 1000),
             belay_lock_key(supervise->lock));
     }
@@ -116,7 +117,7 @@ static void on_command_stopped(struct supervise *supervise, int number)
     bool wants_terminal = number == SIGTTIN || number == SIGTTOU;
 
     if (!wants_terminal && !terminal_has_group(guardian->tty, supervise->command)) {
-        return; /* somebody paused COMMAND alone: no reason to stop a script around us, or the renewals */
+        return; /* COMMAND alone was stopped: do not stop the script around belay, or the renewals */
     }
     if (wants_terminal && terminal_has_group(guardian->tty, guardian->belay_group)) {
         /* The shell brought us to the foreground while COMMAND ran in the background. */
@@ -124,15 +125,15 @@ static void on_command_stopped(struct supervise *supervise, int number)
         return;
     }
     terminal_hand_over(guardian->tty, supervise->command, guardian->belay_group);
-    if (!prove_lease(supervise)) { /* and let it last its whole length from here */
+    if (!renew_lease(supervise)) { /* so that the stopped COMMAND gets a whole ttl */
         guardian_send(guardian, GUARDIAN_END, 0);
         return;
     }
     note_stopped(supervise);
     if (stop_ourselves(number == SIGSTOP ? SIGTSTP : number)) {
-        return; /* SIGCONT is waiting to be read */
+        return; /* on_signal() reads the SIGCONT */
     }
-    /* As the kernel treats a stopped group that nobody could continue. */
+    /* The kernel treats a stopped orphaned group the same way. */
     if (wants_terminal) {
         guardian_send(guardian, GUARDIAN_SIGNAL, SIGHUP);
     }
@@ -143,7 +144,7 @@ static void on_command_stopped(struct supervise *supervise, int number)
 
 static void on_continued(struct supervise *supervise)
 {
-    if (prove_lease(supervise)) {
+    if (renew_lease(supervise)) {
         guardian_send(supervise->guardian, GUARDIAN_CONTINUE, 0);
     } else {
         guardian_send(supervise->guardian, GUARDIAN_END, 0);
@@ -158,7 +159,7 @@ static void on_signal(struct supervise *supervise, int number)
         break;
     case SIGCHLD:
     case SIGPIPE:
-    case SIGTTIN: /* meant for belay, which does not use the terminal */
+    case SIGTTIN: /* belay itself does not use the terminal */
     case SIGTTOU:
         break;
     default:
@@ -173,8 +174,8 @@ static void on_guardian_died(struct supervise *supervise)
 {
     supervise->guardian_died = true;
     supervise->end = SUPERVISE_STATUS_UNKNOWN;
-    cli_warn(supervise->context, "the guardian process was killed: ending the command");
-    /* Without STARTED there may be a COMMAND all the same: the guardian died before it could say so. */
+    cli_warn(supervise->context, "the guardian process was killed; ending the command");
+    /* Without STARTED there may still be a COMMAND: the guardian may have died before it sent the message. */
     if (guardian_take_over(supervise->guardian, supervise->command, &supervise->status)) {
         supervise->end = SUPERVISE_ENDED;
     }
@@ -192,33 +193,38 @@ static void note_ending(struct supervise *supervise)
     }
 }
 
-/* True when it is over. */
-static bool on_message(struct supervise *supervise, const struct guardian_message *message)
+/* True when COMMAND has ended. */
+static bool on_guardian_message(struct supervise *supervise, const struct guardian_message *message)
 {
     switch (message->type) {
     case GUARDIAN_STARTED:
+        assert(supervise->command == 0 && message->value > 0);
         supervise->command = message->value;
         return false;
     case GUARDIAN_STOPPED:
+        assert(supervise->command > 0);
         on_command_stopped(supervise, message->value);
         return false;
     case GUARDIAN_ENDING:
         note_ending(supervise);
         return false;
     case GUARDIAN_NOT_STARTED:
+        assert(supervise->command == 0);
         supervise->end = SUPERVISE_NOT_STARTED;
         supervise->failure = message->value;
         return true;
     case GUARDIAN_ENDED:
+        assert(supervise->command > 0);
         supervise->end = SUPERVISE_ENDED;
         supervise->status = message->value;
         return true;
     default:
+        assert(!"a message of belay to the guardian");
         return false;
     }
 }
 
-/* True if COMMAND should be gone by now and cannot be ended. */
+/* True if COMMAND should have ended long ago and cannot be killed. */
 static bool is_stuck(struct supervise *supervise, int64_t *end_by_ms)
 {
     int64_t now_ms = belay_now_boot_ms();
@@ -236,8 +242,8 @@ static bool is_stuck(struct supervise *supervise, int64_t *end_by_ms)
     return now_ms > *end_by_ms + STUCK_MS;
 }
 
-/* Most commands that are over soon need no thread that keeps their lease alive. */
-static void keep_lease(struct supervise *supervise, bool *kept)
+/* A command that ends soon needs no thread that renews its lease. */
+static void start_renewal(struct supervise *supervise, bool *kept)
 {
     struct belay_error err = BELAY_ERROR_INIT;
 
@@ -251,7 +257,7 @@ static void keep_lease(struct supervise *supervise, bool *kept)
     belay_error_release(&err);
 }
 
-static void loop(struct supervise *supervise, int signals)
+static void event_loop(struct supervise *supervise, int signals)
 {
     struct pollfd fds[] = { { supervise->guardian->socket, POLLIN, 0 }, { signals, POLLIN, 0 } };
     struct guardian_message message;
@@ -266,7 +272,7 @@ static void loop(struct supervise *supervise, int signals)
         wait_ms = kept || wait_ms < KEEP_AFTER_MS ? wait_ms : KEEP_AFTER_MS;
         (void)poll(fds, 2, (int)wait_ms);
         if (belay_now_boot_ms() - began_ms >= KEEP_AFTER_MS) {
-            keep_lease(supervise, &kept);
+            start_renewal(supervise, &kept);
         }
         publish_deadline(supervise);
         if (fds[1].revents != 0 && read(signals, &info, sizeof info) == sizeof info) {
@@ -277,7 +283,7 @@ static void loop(struct supervise *supervise, int signals)
                 on_guardian_died(supervise);
                 return;
             }
-            if (on_message(supervise, &message)) {
+            if (on_guardian_message(supervise, &message)) {
                 return;
             }
         }
@@ -285,11 +291,10 @@ static void loop(struct supervise *supervise, int signals)
 }
 
 /*
- * Ctrl-C reached COMMAND's group alone. What else is in ours, such as a script
- * that runs belay, would go on to its next line: let it hear what the terminal
- * would have told it. We have it blocked ourselves.
+ * Ctrl-C reached COMMAND's group only. A script that runs belay would continue with its next line, so send the
+ * signal to our group too, as the terminal would have. belay itself blocks it.
  */
-static void pass_interrupt_up(struct supervise *supervise)
+static void forward_interrupt(struct supervise *supervise)
 {
     int status = supervise->status;
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
@@ -298,7 +303,7 @@ static void pass_interrupt_up(struct supervise *supervise)
         return;
     }
     (void)kill(0, number);
-    /* A shell without job control believes in the signal only if its child died of it. */
+    /* A shell without job control acts on the signal only if its child died of it. */
     if (getpgid(getppid()) == supervise->guardian->belay_group) {
         supervise->die_by_signal = number;
     }
@@ -308,7 +313,7 @@ void supervise_die_by_signal(int number)
 {
     sigset_t set;
 
-    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* the core, if any, was COMMAND's */
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* a core dump would be COMMAND's business */
     (void)signal(number, SIG_DFL);
     (void)sigemptyset(&set);
     (void)sigaddset(&set, number);
@@ -324,7 +329,7 @@ void supervise_run(struct supervise *supervise)
 
     all_but_faults(&set);
     signals = fd_above_standard(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    loop(supervise, signals);
+    event_loop(supervise, signals);
     (void)close(signals);
     if (supervise->command > 0 && terminal_has_group(guardian->tty, supervise->command)) {
         terminal_hand_over(guardian->tty, supervise->command, guardian->belay_group);
@@ -332,7 +337,7 @@ void supervise_run(struct supervise *supervise)
             terminal_restore(guardian->tty, &supervise->mode);
         }
         if (supervise->end == SUPERVISE_ENDED) {
-            pass_interrupt_up(supervise);
+            forward_interrupt(supervise);
         }
     }
 }

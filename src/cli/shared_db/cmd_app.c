@@ -20,7 +20,7 @@ static enum belay_code add_labels(struct belay_app *app, const struct options *o
         char *name = equals == NULL ? NULL : strndup(text, (size_t)(equals - text));
 
         if (equals == NULL || equals == text) {
-            code = error_set(err, BELAY_INVALID, "--label '%.100s': write NAME=VALUE, such as team=payments",
+            code = error_set(err, BELAY_INVALID, "--label '%.100s' is not NAME=VALUE, such as team=payments",
                              text);
         } else {
             code = name == NULL ? error_no_memory(err) : belay_app_add_label(app, name, equals + 1, err);
@@ -30,8 +30,8 @@ static enum belay_code add_labels(struct belay_app *app, const struct options *o
     return code;
 }
 
-static enum belay_code app_from_line(const struct options *options, struct belay_app **out_app,
-                                     struct belay_error *err)
+static enum belay_code app_from_options(const struct options *options, struct belay_app **out_app,
+                                        struct belay_error *err)
 {
     struct belay_app *app = calloc(1, sizeof *app);
     enum belay_code code = BELAY_OK;
@@ -67,7 +67,7 @@ static int exec_register(struct cli_context *context, const struct options *opti
     bool is_new = true;
     int status = CLI_OK;
 
-    if (app_from_line(options, &app, &err) != BELAY_OK || cli_client(context, &client, &err) != BELAY_OK ||
+    if (app_from_options(options, &app, &err) != BELAY_OK || cli_client(context, &client, &err) != BELAY_OK ||
         belay_app_register(client, app, options_has(options, "replace"), &is_new, &err) != BELAY_OK ||
         (context->json && belay_app_get(client, app->name, &kept, &err) != BELAY_OK)) {
         status = cli_error(context, &err);
@@ -84,7 +84,7 @@ static int exec_register(struct cli_context *context, const struct options *opti
 
 /* ---- show ------------------------------------------------------------------- */
 
-static void print_card(const struct belay_app *app)
+static void print_app(const struct belay_app *app)
 {
     char since[PRINT_TIME_SIZE];
 
@@ -126,7 +126,7 @@ static int exec_show(struct cli_context *context, const struct options *options)
     } else if (context->json) {
         status = cli_print_line(context, belay_app_to_json(app));
     } else {
-        print_card(app);
+        print_app(app);
     }
     belay_app_free(app);
     belay_error_release(&err);
@@ -234,7 +234,7 @@ static int exec_remove(struct cli_context *context, const struct options *option
     return status;
 }
 
-static int mark(struct cli_context *context, const struct options *options, enum belay_app_state state)
+static int mark_app(struct cli_context *context, const struct options *options, enum belay_app_state state)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
@@ -257,12 +257,12 @@ static int mark(struct cli_context *context, const struct options *options, enum
 
 static int exec_mark_stopped(struct cli_context *context, const struct options *options)
 {
-    return mark(context, options, BELAY_APP_STOPPED);
+    return mark_app(context, options, BELAY_APP_STOPPED);
 }
 
 static int exec_mark_running(struct cli_context *context, const struct options *options)
 {
-    return mark(context, options, BELAY_APP_RUNNING);
+    return mark_app(context, options, BELAY_APP_RUNNING);
 }
 
 /* ---- the entries ---------------------------------------------------------------- */
@@ -272,51 +272,55 @@ static const struct option_def register_defs[] = {
       .kind = OPTION_TEXT,
       .value = "URL",
       .repeatable = true,
-      .help = "where to ask whether it is up; 200 from any of them means that it is" },
+      .help = "URL of a health check; the application is up if any URL answers 200" },
     { .name = "database",
       .kind = OPTION_TEXT,
       .value = "KIND=ID",
       .repeatable = true,
-      .help = "a database it uses; ID is an EC2 instance id or HOST:PORT, or both as i-...@HOST:PORT" },
-    { .name = "label", .kind = OPTION_TEXT, .value = "NAME=VALUE", .repeatable = true, .help = "for people" },
+      .help = "a database that it uses; ID is an EC2 instance id, HOST:PORT, or i-...@HOST:PORT" },
+    { .name = "label",
+      .kind = OPTION_TEXT,
+      .value = "NAME=VALUE",
+      .repeatable = true,
+      .help = "a label for people" },
     { .name = "replace",
       .kind = OPTION_FLAG,
-      .help = "replace one of that name; what was recorded stays if its URLs do" },
+      .help = "replace an application of this name; its recorded state stays if its URLs stay" },
     { .name = NULL },
 };
 static const struct option_group register_group = { "Options", register_defs };
 
 static const struct option_def mark_defs[] = {
-    { .name = "by", .kind = OPTION_TEXT, .value = "WHO", .help = "who says so; default: user@host" },
+    { .name = "by", .kind = OPTION_TEXT, .value = "WHO", .help = "who records it; default: user@host" },
     { .name = NULL },
 };
 static const struct option_group mark_group = { "Options", mark_defs };
 
-#define SAY_USAGE "the command line is wrong"
-#define SAY_NONE "there is no such application"
-#define SAY_UNREACHABLE "the store could not be reached"
-#define SAY_CONFIG "the configuration is wrong"
+#define EXIT_USAGE "the command line is wrong"
+#define EXIT_NONE "there is no such application"
+#define EXIT_UNREACHABLE "the store is unreachable"
+#define EXIT_CONFIG "the configuration is wrong"
 #define EXITS                                                                                                \
     {                                                                                                        \
-        { 0, "done" }, { 64, SAY_USAGE }, { 66, SAY_NONE }, { 69, SAY_UNREACHABLE }, { 78, SAY_CONFIG },     \
+        { 0, "done" }, { 64, EXIT_USAGE }, { 66, EXIT_NONE }, { 69, EXIT_UNREACHABLE }, { 78, EXIT_CONFIG }, \
     }
 
 const struct cli_command cmd_app_register = {
     .name = "app register",
     .synopsis = "NAME --url URL... --database KIND=ID...",
-    .summary = "put an application into the registry",
-    .about =
-        "The registry says which application uses which database, and where to ask whether it is up. 'belay "
-        "db stop' stops a database only if all other applications that use it are down.\n\n"
-        "KIND is postgres, neo4j, or one that the configuration has under 'databases'. ID is what two "
-        "applications that share a database must both give: an EC2 instance id, else HOST:PORT.",
+    .summary = "add an application to the registry",
+    .about = "The registry records which application uses which database, and where to check whether the "
+             "application is up. 'belay db stop' stops a database only if all other applications that use it "
+             "are down.\n\n"
+             "KIND is postgres, neo4j, or a kind that the configuration defines under 'databases'. ID is an "
+             "EC2 instance id, else HOST:PORT. Applications that share a database must give the same ID.",
     .groups = { &register_group },
     .min_args = 1,
     .max_args = 1,
     .exits = { { 0, "registered" },
                { 64, "the command line is wrong, or the name is taken" },
-               { 69, SAY_UNREACHABLE },
-               { 78, SAY_CONFIG } },
+               { 69, EXIT_UNREACHABLE },
+               { 78, EXIT_CONFIG } },
     .examples = { { "belay app register shop --url https://shop.example/health "
                     "--database postgres=10.0.1.5:5432",
                     "one URL, one database" },
@@ -329,12 +333,12 @@ const struct cli_command cmd_app_show = {
     .name = "app show",
     .synopsis = "NAME",
     .summary = "show one application",
-    .about = "Shows what the registry has of one application. It asks nobody: 'belay app status' does.",
+    .about = "Shows the registry's entry of an application, without any health check; see 'belay app "
+             "status'.",
     .min_args = 1,
     .max_args = 1,
     .exits = EXITS,
-    .examples = { { "belay app show shop", "for people" },
-                  { "belay app show shop --json", "for a program" } },
+    .examples = { { "belay app show shop", "as text" }, { "belay app show shop --json", "as JSON" } },
     .exec = exec_show,
 };
 
@@ -342,26 +346,26 @@ const struct cli_command cmd_app_list = {
     .name = "app list",
     .synopsis = "",
     .summary = "list the applications",
-    .about =
-        "Lists the applications in the registry. With --quiet only the names; with --json {\"apps\": [...]}.",
+    .about = "Lists the applications in the registry. With --quiet only the names are printed; with --json "
+             "{\"apps\": [...]}.",
     .exits = { { 0, "listed, even if there are none" },
-               { 64, SAY_USAGE },
-               { 69, SAY_UNREACHABLE },
-               { 78, SAY_CONFIG } },
-    .examples = { { "belay app list", "all of them" } },
+               { 64, EXIT_USAGE },
+               { 69, EXIT_UNREACHABLE },
+               { 78, EXIT_CONFIG } },
+    .examples = { { "belay app list", "all applications" } },
     .exec = exec_list,
 };
 
 const struct cli_command cmd_app_remove = {
     .name = "app remove",
     .synopsis = "NAME",
-    .summary = "take an application out of the registry",
-    .about = "After that it counts for nothing: a database that only it used can be stopped by who names the "
-             "database.",
+    .summary = "remove an application from the registry",
+    .about = "Removes the application. It no longer prevents a database from being stopped. A database that "
+             "only it used can still be stopped with 'belay db stop --database'.",
     .min_args = 1,
     .max_args = 1,
     .exits = EXITS,
-    .examples = { { "belay app remove shop", "it is gone for good" } },
+    .examples = { { "belay app remove shop", "shop was retired" } },
     .exec = exec_remove,
 };
 
@@ -369,17 +373,16 @@ const struct cli_command cmd_app_mark_stopped = {
     .name = "app mark-stopped",
     .synopsis = "NAME [--by WHO]",
     .summary = "record that an application is stopped",
-    .about =
-        "An application that does not answer is UNKNOWN, and keeps its databases from being stopped. "
-        "Recorded as stopped it counts as DOWN while no connection to it can be made. The record is gone as "
-        "soon as it is seen UP, and does not count once it is older than "
-        "controller.stopped_record_max_age (24h). 'belay db stop --app' records it by itself when it has "
-        "stopped the databases.",
+    .about = "An application that does not answer its health checks is UNKNOWN, which keeps its databases "
+             "from being stopped. Once recorded as stopped it counts as DOWN while it accepts no connection. "
+             "belay removes the record when it sees the application UP, and ignores records older than "
+             "controller.stopped_record_max_age (24h). 'belay db stop --app' records it after it has stopped "
+             "the databases.",
     .groups = { &mark_group },
     .min_args = 1,
     .max_args = 1,
     .exits = EXITS,
-    .examples = { { "belay app mark-stopped shop", "it was shut down by hand" } },
+    .examples = { { "belay app mark-stopped shop", "shop was shut down by hand" } },
     .exec = exec_mark_stopped,
 };
 
@@ -387,13 +390,12 @@ const struct cli_command cmd_app_mark_running = {
     .name = "app mark-running",
     .synopsis = "NAME [--by WHO]",
     .summary = "record that an application is running",
-    .about =
-        "Takes back 'belay app mark-stopped': from now on, without an answer it is UNKNOWN. 'belay db start "
-        "--app' records it by itself.",
+    .about = "Undoes 'belay app mark-stopped': an application that does not answer is UNKNOWN again. 'belay "
+             "db start --app' records it too.",
     .groups = { &mark_group },
     .min_args = 1,
     .max_args = 1,
     .exits = EXITS,
-    .examples = { { "belay app mark-running shop", "before it is started by hand" } },
+    .examples = { { "belay app mark-running shop", "before shop is started by hand" } },
     .exec = exec_mark_running,
 };

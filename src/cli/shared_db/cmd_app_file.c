@@ -1,4 +1,4 @@
-/* The registry to a file and back. */
+/* belay app import and export. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ struct import {
     size_t n_replaced;
 };
 
-static enum belay_code read_file(const char *path, struct buf *out, struct belay_error *err)
+static enum belay_code read_import(const char *path, struct buf *out, struct belay_error *err)
 {
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
     char chunk[CHUNK];
@@ -27,7 +27,7 @@ static enum belay_code read_file(const char *path, struct buf *out, struct belay
     bool failed;
 
     if (file == NULL) {
-        return error_set(err, BELAY_NOT_FOUND, "%.300s: %s", path, strerror(errno));
+        return error_set(err, BELAY_NOT_FOUND, "cannot open '%.300s': %s", path, strerror(errno));
     }
     while ((n = fread(chunk, 1, sizeof chunk, file)) > 0) {
         buf_add(out, chunk, n);
@@ -37,13 +37,14 @@ static enum belay_code read_file(const char *path, struct buf *out, struct belay
         (void)fclose(file);
     }
     if (failed) {
-        return error_set(err, BELAY_BAD_CONTENT, "%.300s: cannot be read: %s", path, strerror(errno));
+        return error_set(err, BELAY_BAD_CONTENT, "cannot read '%.300s': %s", path, strerror(errno));
     }
-    return out->failed ? error_set(err, BELAY_BAD_CONTENT, "%.300s: has more than %d bytes", path, IMPORT_MAX)
-                       : BELAY_OK;
+    return out->failed
+               ? error_set(err, BELAY_BAD_CONTENT, "'%.300s' is larger than %d bytes", path, IMPORT_MAX)
+               : BELAY_OK;
 }
 
-static bool put_app(void *context, const struct belay_app *app)
+static bool import_app(void *context, const struct belay_app *app)
 {
     struct import *import = context;
     bool is_new = true;
@@ -59,7 +60,7 @@ static int exec_import(struct cli_context *context, const struct options *option
     struct import import = { .context = context, .err = &err };
     const struct belay_config *config = NULL;
     struct buf text = BUF_INIT(IMPORT_MAX);
-    enum belay_code code = read_file(options->args[0], &text, &err);
+    enum belay_code code = read_import(options->args[0], &text, &err);
     int status = CLI_OK;
 
     if (code == BELAY_OK) {
@@ -70,7 +71,7 @@ static int exec_import(struct cli_context *context, const struct options *option
     }
     if (code == BELAY_OK) {
         code = belay_apps_from_yaml(config, options->args[0], text.data == NULL ? "" : text.data, text.len,
-                                    put_app, &import, &err);
+                                    import_app, &import, &err);
     }
     if (code != BELAY_OK || import.code != BELAY_OK) {
         status = cli_error(context, &err);
@@ -119,20 +120,20 @@ static int exec_export(struct cli_context *context, const struct options *option
 const struct cli_command cmd_app_import = {
     .name = "app import",
     .synopsis = "FILE",
-    .summary = "read applications from a YAML file",
-    .about =
-        "The file is a list under 'apps', each with name, urls, databases (KIND=ID) and perhaps labels and "
-        "state, as 'belay app export' writes it; '-' is standard input. All of it is checked before the "
-        "first is written. An application of the same name is replaced; others stay.",
+    .summary = "import applications from a YAML file",
+    .about = "Reads a list under 'apps', each with name, urls, databases (KIND=ID) and optional labels and "
+             "state, as 'belay app export' prints it; '-' is standard input. The whole file is checked "
+             "before the first application is written. Applications of the same name are replaced; others "
+             "are kept.",
     .min_args = 1,
     .max_args = 1,
-    .exits = { { 0, "all are in the registry" },
+    .exits = { { 0, "imported" },
                { 64, "the command line is wrong" },
-               { 65, "the file is wrong; the message names the line, and nothing was changed" },
+               { 65, "the file is invalid; the message names the line, and nothing was changed" },
                { 66, "there is no such file" },
-               { 69, "the store could not be reached; repeat it" },
+               { 69, "the store is unreachable; repeat the import" },
                { 78, "the configuration is wrong" } },
-    .examples = { { "belay app import apps.yaml", "once, or after every change of the file" } },
+    .examples = { { "belay app import apps.yaml", "after every change of the file" } },
     .exec = exec_import,
 };
 
@@ -143,8 +144,8 @@ const struct cli_command cmd_app_export = {
     .about = "Prints all applications as YAML, for 'belay app import'.",
     .exits = { { 0, "printed" },
                { 64, "the command line is wrong" },
-               { 69, "the store could not be reached" },
+               { 69, "the store is unreachable" },
                { 78, "the configuration is wrong" } },
-    .examples = { { "belay app export > apps.yaml", "all of the registry" } },
+    .examples = { { "belay app export > apps.yaml", "the whole registry" } },
     .exec = exec_export,
 };

@@ -4,7 +4,7 @@
 #include "cli/commands/commands.h"
 #include "cli/output/print.h"
 
-static void print_status(const struct cli_context *context, const struct belay_app_status *status)
+static void print_app_status(const struct cli_context *context, const struct belay_app_status *status)
 {
     const char *style = status->status == BELAY_HEALTH_UP     ? "green"
                         : status->status == BELAY_HEALTH_DOWN ? "red"
@@ -48,7 +48,7 @@ static int exec_status(struct cli_context *context, const struct options *option
     } else if (context->json) {
         code = cli_print_line(context, belay_app_status_to_json(status, true));
     } else {
-        print_status(context, status);
+        print_app_status(context, status);
     }
     belay_app_status_free(status);
     belay_error_release(&err);
@@ -58,25 +58,23 @@ static int exec_status(struct cli_context *context, const struct options *option
 const struct cli_command cmd_app_status = {
     .name = "app status",
     .synopsis = "NAME",
-    .summary = "ask an application whether it is up",
-    .about =
-        "Asks all URLs of the application at once, for at most controller.quick_status_timeout (3 s), with "
-        "HEAD, and with GET where HEAD is refused (405, 501). Redirects are followed, TLS is verified.\n\n"
-        "UP if any URL answers 200. UNKNOWN if one does not answer: keeps its databases from being stopped. "
-        "DOWN otherwise, and if no connection can be made to any of them and it is recorded as stopped; to "
-        "be "
-        "seen UP clears that record. With "
-        "controller.quick_status_rule: cautious, 401, 403, 429 and 5xx other than 502 to 504 are UNKNOWN "
-        "too.\n\n"
-        "With --json it prints {\"app\", \"status\", \"http_code\", \"timestamp\", \"reason\", "
-        "\"connected\", \"urls\"}.",
+    .summary = "check whether an application is up",
+    .about = "Sends HEAD to all URLs of the application at once, or GET where HEAD is refused (405, 501), "
+             "with a timeout of controller.quick_status_timeout (3 s). Redirects are followed and TLS "
+             "certificates verified.\n\n"
+             "UP: any URL answers 200. UNKNOWN: a URL does not answer; this keeps its databases from being "
+             "stopped. DOWN: any other answer, or no connection to any URL while the application is recorded "
+             "as stopped. To be seen UP clears that record. With controller.quick_status_rule: cautious, the "
+             "answers 401, 403, 429 and 5xx except 502 to 504 are UNKNOWN too.\n\n"
+             "With --json it prints {\"app\", \"status\", \"http_code\", \"timestamp\", \"reason\", "
+             "\"connected\", \"urls\"}.",
     .min_args = 1,
     .max_args = 1,
-    .exits = { { 0, "asked, whatever the answer" },
+    .exits = { { 0, "checked, whatever the result" },
                { 64, "the command line is wrong" },
-               { 69, "the store could not be reached" },
+               { 69, "the store is unreachable" },
                { 78, "the configuration is wrong" } },
     .examples = { { "belay app status shop", "each URL and its answer" },
-                  { "belay app status shop --json", "for a program" } },
+                  { "belay app status shop --json", "as JSON" } },
     .exec = exec_status,
 };

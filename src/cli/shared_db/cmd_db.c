@@ -14,7 +14,7 @@ static void on_step(void *context, enum belay_level level, const char *text)
     }
 }
 
-/* With --json the results say it all: standard error is for errors. */
+/* With --json the steps are not printed: the results contain them. */
 static void on_step_json(void *context, enum belay_level level, const char *text)
 {
     (void)context;
@@ -35,8 +35,8 @@ static void print_result(const struct cli_context *context, const struct belay_d
     (void)fputc('\n', stdout);
 }
 
-/* 69: it could not be found out, whatever kept it; but a wrong configuration, a lost lease and Ctrl-C are theirs. */
-static int exit_of(const struct belay_db_results *results)
+/* Any failure to decide is 69, except for those with an exit code of their own. */
+static int results_exit_code(const struct belay_db_results *results)
 {
     enum belay_code code = belay_db_results_code(results);
 
@@ -60,15 +60,15 @@ static int print_results(const struct cli_context *context, const struct belay_d
     if (context->json) {
         status = cli_print_line(context, belay_db_results_to_json(results));
     } else if (results->n == 0) {
-        cli_note(context, "the application has no databases: there is nothing to do");
+        cli_note(context, "the application has no databases: nothing to do");
     }
     for (size_t i = 0; !context->json && i < results->n; i++) {
         print_result(context, &results->results[i]);
     }
-    return status == CLI_OK ? exit_of(results) : status;
+    return status == CLI_OK ? results_exit_code(results) : status;
 }
 
-static int run(struct cli_context *context, const struct options *options, bool is_start)
+static int stop_or_start(struct cli_context *context, const struct options *options, bool is_start)
 {
     struct belay_db_options db = BELAY_DB_OPTIONS_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
@@ -85,7 +85,7 @@ static int run(struct cli_context *context, const struct options *options, bool 
     db.on_step = context->json ? on_step_json : on_step;
     db.context = context;
     if ((db.app == NULL) == (db.database == NULL)) {
-        return cli_fail(context, BELAY_INVALID, "give --app NAME or --database ID, and not both");
+        return cli_fail(context, BELAY_INVALID, "give either --app NAME or --database ID");
     }
     code = cli_client(context, &client, &err);
     if (code == BELAY_OK) {
@@ -101,12 +101,12 @@ static int run(struct cli_context *context, const struct options *options, bool 
 
 static int exec_stop(struct cli_context *context, const struct options *options)
 {
-    return run(context, options, false);
+    return stop_or_start(context, options, false);
 }
 
 static int exec_start(struct cli_context *context, const struct options *options)
 {
-    return run(context, options, true);
+    return stop_or_start(context, options, true);
 }
 
 /* ---- list ----------------------------------------------------------------------- */
@@ -206,20 +206,20 @@ static int exec_list(struct cli_context *context, const struct options *options)
 #define BY_OPTION                                                                                            \
     {                                                                                                        \
         .name = "by", .kind = OPTION_TEXT, .value = "WHO",                                                   \
-        .help = "who asks, for people; default: user@host"                                                   \
+        .help = "who does it, for the record; default: user@host"                                            \
     }
 
 static const struct option_def stop_defs[] = {
-    APP_OPTION("the databases of this application, which itself is not asked"),
+    APP_OPTION("the databases of this application; its own status is not checked"),
     { .name = "database",
       .kind = OPTION_TEXT,
       .value = "ID",
-      .help = "this database, of which all users are asked" },
-    { .name = "dry-run", .kind = OPTION_FLAG, .help = "tell what would happen and why, and change nothing" },
+      .help = "this database; all applications that use it are checked" },
+    { .name = "dry-run", .kind = OPTION_FLAG, .help = "print what would happen and why; change nothing" },
     { .name = "wait",
       .kind = OPTION_DURATION,
       .value = "D",
-      .help = "ask again until all are down and the lock is free, for so long" },
+      .help = "retry for this long until all are down and the lock is free" },
     BY_OPTION,
     { .name = NULL },
 };
@@ -228,8 +228,8 @@ static const struct option_group stop_group = { "Options", stop_defs };
 static const struct option_def start_defs[] = {
     APP_OPTION("the databases of this application"),
     { .name = "database", .kind = OPTION_TEXT, .value = "ID", .help = "this database" },
-    { .name = "dry-run", .kind = OPTION_FLAG, .help = "tell what would happen, and change nothing" },
-    { .name = "wait", .kind = OPTION_DURATION, .value = "D", .help = "how long to wait for the lock" },
+    { .name = "dry-run", .kind = OPTION_FLAG, .help = "print what would happen; change nothing" },
+    { .name = "wait", .kind = OPTION_DURATION, .value = "D", .help = "wait this long for the lock" },
     BY_OPTION,
     { .name = NULL },
 };
@@ -239,34 +239,33 @@ static const struct option_group start_group = { "Options", start_defs };
     {                                                                                                        \
         { 0, (done) }, { 64, "the command line is wrong" },                                                  \
             { 66, "the registry has no such application or database" },                                      \
-            { 69, "it could not be found out, or the action failed; nothing is assumed" }, { 75, (held) },   \
-            { 76, "the lease was lost during the action, which was ended" },                                 \
-            { 78, "the configuration is wrong, or does not say what the action is" },                        \
+            { 69, "a check or the action failed" }, { 75, (held) },                                          \
+            { 76, "the lease was lost during the action; the action was ended" },                            \
+            { 78, "the configuration is wrong, or does not define the action" },                             \
     }
 
 const struct cli_command cmd_db_stop = {
     .name = "db stop",
     .synopsis = "--app NAME | --database ID [--dry-run] [--wait D]",
-    .summary = "stop a database that nobody uses",
-    .about =
-        "Takes the database's lock (LOCK#DB#ID), reads the registry, asks all other applications that use "
-        "the "
-        "database whether they are up, and stops it only if every one of them is DOWN. Every doubt means no "
-        "stop: an application that does not answer, a registry that cannot be read, a lock that was lost. "
-        "What stopping means is configured per kind of database ('databases'); the lock is held until it has "
-        "taken effect.\n\n"
-        "With --app it is recorded first that the application's stop was requested, and once its databases "
-        "are stopped that it is stopped; a stop that is skipped does not record it as stopped. Either lets "
-        "others that share the database take it for DOWN while it accepts no connection. With --wait it asks "
-        "again until all are down.\n\n"
-        "With --json it prints {\"results\": [{\"database\", \"kind\", \"host\", \"action\", \"reason\", "
-        "\"shared\", \"sharing_apps\", \"active_apps\"}]}; action is stopped, skipped_shared_active, "
-        "skipped_lock, skipped or error.",
+    .summary = "stop a database that no application uses",
+    .about = "Acquires the database's lock (LOCK#DB#ID), reads the registry, checks all other applications "
+             "that use the database, and stops the database only if every one of them is DOWN. Any doubt "
+             "prevents the stop: an application that does not answer, a registry that cannot be read, a lost "
+             "lock. The configuration defines how to stop each kind of database ('databases'). The lock is "
+             "held until the stop has taken effect.\n\n"
+             "With --app, belay first records that the stop of the application was requested, and after its "
+             "databases are stopped, that it is stopped. A skipped stop does not record it as stopped. With "
+             "either record, other applications that share the database treat it as DOWN while it accepts no "
+             "connection. With --wait the checks are repeated until all are down.\n\n"
+             "With --json it prints {\"results\": [{\"database\", \"kind\", \"host\", \"action\", "
+             "\"reason\", \"shared\", \"sharing_apps\", \"active_apps\"}]}; action is stopped, "
+             "skipped_shared_active, skipped_lock, skipped or error.",
     .groups = { &stop_group },
-    .exits = DB_EXITS("stopped, or there was nothing to do", "skipped: in use, or somebody else is at it"),
+    .exits = DB_EXITS("stopped, or there was nothing to do",
+                      "skipped: in use, or another operation is in progress"),
     .examples = { { "belay db stop --app shop", "after shop was shut down" },
-                  { "belay db stop --app shop --wait 5m", "while others are being shut down too" },
-                  { "belay db stop --database 10.0.1.5:5432 --dry-run", "what would happen, and why" } },
+                  { "belay db stop --app shop --wait 5m", "while other applications shut down too" },
+                  { "belay db stop --database 10.0.1.5:5432 --dry-run", "show what would happen, and why" } },
     .exec = exec_stop,
 };
 
@@ -274,12 +273,11 @@ const struct cli_command cmd_db_start = {
     .name = "db start",
     .synopsis = "--app NAME | --database ID [--dry-run] [--wait D]",
     .summary = "start a database",
-    .about =
-        "Starts databases under the lock that 'belay db stop' takes, so that a start cannot race a stop. "
-        "With --app the application is recorded as running: until it answers it is UNKNOWN, and its "
-        "databases are not stopped.",
+    .about = "Starts databases under the same lock as 'belay db stop', so that a start cannot race with a "
+             "stop. With --app, the application is recorded as running: until it answers it is UNKNOWN, and "
+             "its databases are not stopped.",
     .groups = { &start_group },
-    .exits = DB_EXITS("started, or running already", "somebody else is at it"),
+    .exits = DB_EXITS("started, or already running", "another operation is in progress"),
     .examples = { { "belay db start --app shop --wait 2m", "before shop is started" } },
     .exec = exec_start,
 };
@@ -287,13 +285,13 @@ const struct cli_command cmd_db_start = {
 const struct cli_command cmd_db_list = {
     .name = "db list",
     .synopsis = "",
-    .summary = "list databases, their users, the last decision",
-    .about = "Lists the databases that applications in the registry use, who uses each, what is recorded of "
-             "these, and what was last decided about the database and why. It asks nobody.",
+    .summary = "list databases, their users and last decisions",
+    .about = "Lists the databases of the registry, the applications that use each, their recorded states, "
+             "and the last decision about the database with its reason. No health check is made.",
     .exits = { { 0, "listed, even if there are none" },
                { 64, "the command line is wrong" },
-               { 69, "the store could not be reached" },
+               { 69, "the store is unreachable" },
                { 78, "the configuration is wrong" } },
-    .examples = { { "belay db list", "who uses what" }, { "belay db list --json", "for a program" } },
+    .examples = { { "belay db list", "all databases" }, { "belay db list --json", "as JSON" } },
     .exec = exec_list,
 };

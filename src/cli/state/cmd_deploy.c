@@ -1,9 +1,9 @@
 /*
- * belay deploy: lock, load the state and stamp it, run COMMAND, save, release.
+ * belay deploy: acquire the stack's lock, load the state and stamp it with the lock's token, run COMMAND, save the
+ * new state, release the lock.
  *
- * COMMAND reads the state from one file and writes the new one to another. What
- * it wrote is saved only if nobody has taken the state since it was stamped; else
- * it is kept aside.
+ * COMMAND reads the state from one file and writes the new state to another. The new state is saved only if no
+ * later holder has stamped the stored state; otherwise it is kept in a local file.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,8 @@ struct deploy {
     struct state_cli cli;
     struct deploy_info info;
     struct belay_state_lock stamp;
-    char lock_id[BELAY_ID_MAX + 1]; /* what `stamp` points to: the lock's own change with every renewal */
+    char
+        lock_id[BELAY_ID_MAX + 1]; /* `stamp` points here: the lock's own strings change with every renewal */
     char locked_by[BELAY_OWNER_MAX + 1];
     bool is_fenced;
     bool is_loaded;
@@ -36,7 +37,7 @@ struct deploy {
 
 /* ---- before COMMAND -------------------------------------------------------------------- */
 
-static enum belay_code prepare(void *context, struct lock_request *request, struct belay_error *err)
+static enum belay_code prepare_deploy(void *context, struct lock_request *request, struct belay_error *err)
 {
     struct deploy *deploy = context;
     enum belay_code code = state_cli_open(deploy->context, deploy->options, &deploy->cli, err);
@@ -47,7 +48,8 @@ static enum belay_code prepare(void *context, struct lock_request *request, stru
     return code == BELAY_OK ? deploy_info_add(&deploy->info, request, err) : code;
 }
 
-static enum belay_code write_file(const char *path, const struct belay_state *state, struct belay_error *err)
+static enum belay_code write_state_file(const char *path, const struct belay_state *state,
+                                        struct belay_error *err)
 {
     FILE *file = fopen(path, "wxe");
     bool done = file != NULL && fwrite(state->text, 1, state->len, file) == state->len;
@@ -67,16 +69,17 @@ static enum belay_code make_files(struct deploy *deploy, const struct belay_stat
                    tmp != NULL && *tmp == '/' ? tmp : "/tmp");
     if (mkdtemp(deploy->folder) == NULL) {
         deploy->folder[0] = '\0';
-        return error_set(err, BELAY_UNREACHABLE, "cannot make a directory for the state: %s",
+        return error_set(err, BELAY_UNREACHABLE, "cannot create a directory for the state: %s",
                          strerror(errno));
     }
     (void)snprintf(deploy->file, sizeof deploy->file, "%s/state.json", deploy->folder);
     (void)snprintf(deploy->out, sizeof deploy->out, "%s/new-state.json", deploy->folder);
-    return write_file(deploy->file, state, err);
+    return write_state_file(deploy->file, state, err);
 }
 
-/* With locking switched off there is no token: the write is still refused if somebody else was faster. */
-static enum belay_code load(struct deploy *deploy, struct belay_state **out_state, struct belay_error *err)
+/* With locking switched off there is no token, but a concurrent write is still refused. */
+static enum belay_code load_state(struct deploy *deploy, struct belay_state **out_state,
+                                  struct belay_error *err)
 {
     enum belay_code code;
 
@@ -108,8 +111,8 @@ static enum belay_code copy_stamp(struct deploy *deploy, struct belay_client *cl
     return BELAY_OK;
 }
 
-static enum belay_code before(void *context, struct belay_client *client, struct belay_lock *lock,
-                              struct guardian_job *job, struct belay_error *err)
+static enum belay_code before_command(void *context, struct belay_client *client, struct belay_lock *lock,
+                                      struct guardian_job *job, struct belay_error *err)
 {
     struct deploy *deploy = context;
     struct belay_state *state = NULL;
@@ -121,7 +124,7 @@ static enum belay_code before(void *context, struct belay_client *client, struct
         deploy->is_fenced = true;
     }
     if (code == BELAY_OK) {
-        code = load(deploy, &state, err);
+        code = load_state(deploy, &state, err);
     }
     if (code == BELAY_OK) {
         deploy->loaded = state->tag;
@@ -139,8 +142,8 @@ static enum belay_code before(void *context, struct belay_client *client, struct
 
 /* ---- after COMMAND ----------------------------------------------------------------------- */
 
-static enum belay_code save(struct deploy *deploy, const char *text, size_t len, const char *status,
-                            struct belay_error *err)
+static enum belay_code save_state(struct deploy *deploy, const char *text, size_t len, const char *status,
+                                  struct belay_error *err)
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
 
@@ -153,20 +156,20 @@ static enum belay_code save(struct deploy *deploy, const char *text, size_t len,
     return belay_state_save(deploy->cli.states, &deploy->cli.name, text, len, &write, NULL, err);
 }
 
-static void spoil(struct run_result *result, const char *how, int exit_code, const char *why)
+static void set_failed(struct run_result *result, const char *how, int exit_code, const char *why)
 {
     result->result = how;
     result->exit_code = exit_code;
     (void)snprintf(result->reason, sizeof result->reason, "%s", why);
 }
 
-/* The state stays; that the deployment failed is recorded in it, if it is still ours. */
+/* Keep the state and record the failed deployment in it, unless a later holder has the state. */
 static void record_failure(struct deploy *deploy, const char *status)
 {
     struct belay_error err = BELAY_ERROR_INIT;
 
-    if (save(deploy, NULL, 0, status, &err) != BELAY_OK) {
-        cli_warn(deploy->context, "the deployment could not be recorded as failed: %s", err.text);
+    if (save_state(deploy, NULL, 0, status, &err) != BELAY_OK) {
+        cli_warn(deploy->context, "cannot record the failed deployment: %s", err.text);
     }
     belay_error_release(&err);
 }
@@ -176,16 +179,16 @@ static void on_not_saved(struct deploy *deploy, struct run_result *result, const
     int exit_code = cli_error(deploy->context, err);
 
     if (err->code == BELAY_NOT_HOLDER || err->code == BELAY_LOST) {
-        spoil(result, "lost", CLI_LOST, err->text);
+        set_failed(result, "lost", CLI_LOST, err->text);
     } else {
-        spoil(result, "failed", exit_code, err->text);
+        set_failed(result, "failed", exit_code, err->text);
     }
     if (err->code == BELAY_BAD_CONTENT) {
         record_failure(deploy, "failed");
     }
 }
 
-static void after(void *context, struct run_result *result)
+static void after_command(void *context, struct run_result *result)
 {
     struct deploy *deploy = context;
     struct belay_error err = BELAY_ERROR_INIT;
@@ -198,7 +201,7 @@ static void after(void *context, struct run_result *result)
         code = state_read_file(deploy->out, &text, &len, &err);
     }
     if (code == BELAY_OK && completed) {
-        code = save(deploy, text, len, "success", &err);
+        code = save_state(deploy, text, len, "success", &err);
         if (code == BELAY_BAD_CONTENT && text != NULL) {
             (void)error_wrap(&err, "the new state in BELAY_STATE_OUT was not saved");
         }
@@ -230,7 +233,7 @@ static void clean_up(struct deploy *deploy)
 static int exec_deploy(struct cli_context *context, const struct options *options)
 {
     struct deploy *deploy = calloc(1, sizeof *deploy);
-    struct run_callbacks callbacks = { prepare, before, after, deploy };
+    struct run_callbacks callbacks = { prepare_deploy, before_command, after_command, deploy };
     int code;
 
     if (deploy == NULL) {
@@ -248,35 +251,31 @@ const struct cli_command cmd_deploy = {
     .name = "deploy",
     .synopsis = "--stack S --environment E [OPTIONS] -- COMMAND [ARG...]",
     .summary = "lock a stack, run COMMAND, save the new state",
-    .about = "Takes the stack's lock, loads its state, runs COMMAND as 'belay run' does, saves the state "
-             "that COMMAND "
-             "made, and releases the lock. COMMAND finds the present state in the file BELAY_STATE_FILE and "
-             "writes the new "
-             "one to BELAY_STATE_OUT; if it writes nothing, the state stays and the deployment is recorded "
-             "in it.\n\n"
-             "If COMMAND fails the state stays, and the deployment is recorded as failed. If the lease was "
-             "lost, even "
-             "without anybody noticing, the new state is not saved: the exit code is 76, the message names "
-             "who has the "
-             "state now, and what COMMAND wrote is kept in a file that is named as well.\n\n"
-             "Commit, branch, CI run and user are taken from GitHub Actions, GitLab CI, Jenkins or git, "
-             "unless they are "
-             "given.",
+    .about = "Acquires the stack's lock, loads its state, runs COMMAND as 'belay run' does, saves the state "
+             "that COMMAND wrote, and releases the lock. COMMAND reads the current state from the file "
+             "BELAY_STATE_FILE and writes the new state to BELAY_STATE_OUT. If it writes nothing, the state "
+             "is kept, and the deployment is recorded in it.\n\n"
+             "If COMMAND fails, the state is kept, and the deployment is recorded as failed. If the lease "
+             "was lost, the new state is not saved: belay exits with 76, names the client that has the state "
+             "now, and keeps what COMMAND wrote in a local file.\n\n"
+             "Commit, branch, CI run and user come from the options, else from GitHub Actions, GitLab CI, "
+             "Jenkins, Buildkite or git.",
     .groups = { &state_group, &lock_group, &deploy_info_group, &run_end_group },
     .takes_command = true,
-    .exits = { { 0, "COMMAND ended with 0 and the state is saved; any other code of COMMAND is passed on" },
+    .exits = { { 0,
+                 "COMMAND ended with 0 and the state is saved; any other exit code of COMMAND is passed on" },
                { 64, "the command line is wrong; COMMAND was not run" },
-               { 65, "the state is damaged, or COMMAND wrote none" },
-               { 69, "a store could not be reached" },
+               { 65, "the state is damaged, or COMMAND wrote an invalid state" },
+               { 69, "a store is unreachable" },
                { 74, "unknown: the state may have been saved" },
-               { 75, "held by someone else, or the wait timed out; COMMAND was not run" },
+               { 75, "another client holds the lock, or the wait timed out; COMMAND was not run" },
                { 76, "the lease was lost while COMMAND ran; its state was not saved" },
                { 77, "a later holder has the state; COMMAND was not run" },
-               { 78, "the configuration is wrong, or the store of locks gives no tokens" },
-               { 128, "and N: COMMAND was ended by signal N" } },
+               { 78, "the configuration is wrong, or the lock store issues no tokens" },
+               { 128, "plus N: COMMAND was ended by signal N" } },
     .examples = { { "belay deploy --stack shop --environment prod -- ./deploy.sh",
-                    "one deploy at a time, with its state" },
+                    "one deployment at a time, with its state" },
                   { "belay deploy --stack shop --environment prod --wait 10m --release v1.2.3 -- make deploy",
-                    "wait for the one before" } },
+                    "wait up to ten minutes for the lock" } },
     .exec = exec_deploy,
 };

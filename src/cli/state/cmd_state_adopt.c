@@ -1,4 +1,4 @@
-/* belay state adopt: accept a state as another program wrote it. */
+/* belay state adopt: accept a state that another program wrote. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +13,13 @@ struct adopting {
     struct deploy_info info;
     struct state_lock lock;
     char *snapshot;            /* owned; NULL: the state itself */
-    struct belay_state *there; /* owned; what is shown, and then accepted */
+    struct belay_state *there; /* owned; shown, then accepted */
     bool is_sound;
 };
 
-/* ---- what it is ------------------------------------------------------------------------ */
+/* ---- showing the state ------------------------------------------------------------------ */
 
-static void print_pair(const char *name, const char *text)
+static void print_property(const char *name, const char *text)
 {
     (void)fprintf(stderr, "  %-16s ", name);
     print_escaped(stderr, text == NULL ? "-" : text);
@@ -53,19 +53,19 @@ static void print_state(struct adopting *adopting)
     (void)fprintf(stderr, "%s of '%s' in '%s':\n",
                   adopting->snapshot == NULL ? "the state" : adopting->snapshot, cli->name.stack,
                   cli->name.environment);
-    print_pair("last updated", there->last_updated);
-    print_pair("by", there->last_updated_by);
-    print_pair("deployment", there->deployment_id);
+    print_property("last updated", there->last_updated);
+    print_property("by", there->last_updated_by);
+    print_property("deployment", there->deployment_id);
     (void)fprintf(stderr, "  %-16s %zu\n", "resources", there->n_resources);
     if (adopting->snapshot == NULL &&
         belay_state_history(cli->states, &cli->name, 0, count_one, &n, NULL) == BELAY_OK) {
-        (void)fprintf(stderr, "  %-16s %zu\n", "in its history", n);
+        (void)fprintf(stderr, "  %-16s %zu\n", "deployments", n);
     }
 }
 
-/* Load it, and show it and what does not fit. */
-static enum belay_code look(struct cli_context *context, const struct options *options,
-                            struct adopting *adopting, struct belay_error *err)
+/* Load the state, and show it with its checksum errors. */
+static enum belay_code inspect(struct cli_context *context, const struct options *options,
+                               struct adopting *adopting, struct belay_error *err)
 {
     const char *which = options_text(options, "snapshot");
     struct state_cli *cli = &adopting->cli;
@@ -101,8 +101,7 @@ static enum belay_code adopt(struct cli_context *context, const struct options *
                              struct belay_error *err)
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
-    enum belay_code code =
-        state_confirm(context, options, "adopt it: what is there counts as it is, and gets checksums", err);
+    enum belay_code code = state_confirm(context, options, "adopt the state and give it new checksums", err);
 
     if (code == BELAY_OK) {
         code = state_lock_take(context, options, 0, &adopting->info, &adopting->lock, err);
@@ -132,11 +131,11 @@ static int exec_adopt(struct cli_context *context, const struct options *options
         code = deploy_info_read(options, &adopting.info, &err);
     }
     if (code == BELAY_OK) {
-        code = look(context, options, &adopting, &err);
+        code = inspect(context, options, &adopting, &err);
     }
     if (code == BELAY_OK && adopting.is_sound && adopting.snapshot == NULL) {
-        exit_code =
-            state_print_saved(context, &adopting.cli, adopting.there, "nothing to adopt, it is sound:");
+        exit_code = state_print_saved(context, &adopting.cli, adopting.there,
+                                      "nothing to adopt, the checksums match:");
     } else {
         code = code == BELAY_OK ? adopt(context, options, &adopting, &state, &err) : code;
         exit_code = code == BELAY_OK ? state_print_saved(context, &adopting.cli, state, "adopted")
@@ -155,8 +154,10 @@ static const struct option_def adopt_defs[] = {
     { .name = "snapshot",
       .kind = OPTION_TEXT,
       .value = "WHICH",
-      .help = "a snapshot instead: 'latest', a number or a time, as 'state history' lists them" },
-    { .name = "yes", .kind = OPTION_FLAG, .help = "do not ask; needed where there is no terminal" },
+      .help = "use this snapshot: 'latest', or a number or a time from 'belay state history'" },
+    { .name = "yes",
+      .kind = OPTION_FLAG,
+      .help = "do not ask for confirmation; required without a terminal" },
     { .name = NULL },
 };
 static const struct option_group adopt_group = { "Options", adopt_defs };
@@ -165,25 +166,22 @@ const struct cli_command cmd_state_adopt = {
     .name = "state adopt",
     .synopsis = "--stack S --environment E [OPTIONS]",
     .summary = "accept a state that another program wrote",
-    .about =
-        "A state whose checksums do not fit is refused: it may be damaged. If it is as another program "
-        "wrote it, which makes its checksums in another way or not at all, this accepts it. It shows what "
-        "it is and what does not fit, and asks; only 'yes' goes on. The content becomes a new version with "
-        "checksums of belay's, the bytes as they were are kept as a snapshot, and who adopted it is recorded "
-        "in its history. What is deployed stays as the metadata says.",
+    .about = "belay refuses a state whose checksums do not match: it may be damaged. Use this command if the "
+             "state is intact and another program wrote it, with other checksums or with none. It shows the "
+             "state and the mismatches and asks for confirmation; only 'yes' confirms. The content becomes a "
+             "new version with belay's checksums, the original bytes are kept as a snapshot, and the history "
+             "records who adopted it. The metadata about what is deployed does not change.",
     .groups = { &state_group, &lock_group, &deploy_info_group, &adopt_group },
-    .exits = { { 0, "adopted, or sound already" },
-               { 64, "the command line is wrong, or there is nobody to ask and no --yes" },
-               { 65, "it is not a state at all" },
-               { 66, "there is no such state, or no such snapshot" },
-               { 69, "a store could not be reached" },
-               { 74, "unknown: it may have been adopted" },
-               { 75, "somebody else holds the lock" },
-               { 77,
-                 "not confirmed, it has changed since it was shown, or a later holder has it; nothing was "
-                 "changed" } },
-    .examples = { { "belay state adopt --stack shop --environment prod",
-                    "the deployer before belay wrote it" },
+    .exits = { { 0, "adopted, or the checksums matched already" },
+               { 64, "the command line is wrong, or --yes is missing without a terminal" },
+               { 65, "the content is not a state" },
+               { 66, "there is no such state or snapshot" },
+               { 69, "a store is unreachable" },
+               { 74, "unknown: the state may have been adopted" },
+               { 75, "another client holds the lock" },
+               { 77, "not confirmed, the state changed since it was shown, or a later holder has it; nothing "
+                     "was changed" } },
+    .examples = { { "belay state adopt --stack shop --environment prod", "another deployer wrote the state" },
                   { "belay state adopt --stack shop --environment prod --snapshot 2 --yes",
                     "go back to a snapshot that it wrote" } },
     .exec = exec_adopt,

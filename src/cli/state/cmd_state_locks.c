@@ -1,4 +1,4 @@
-/* What a stack is locked by, as document 004 shows it (S4.10). */
+/* belay state locks: the locks of a stack (S4.10). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 struct stack_view {
     struct cli_list list;
     const struct options *options;
-    const char *key; /* of the stack, or of what was asked for in it */
+    const char *key; /* of the stack, or of the service or component given */
 };
 
 static const struct cli_list_kind locks = { .name = "locks" };
@@ -55,7 +55,7 @@ static void print_held(const struct cli_context *context, const struct belay_inf
     }
 }
 
-/* Stack, environment and what is asked for in it, by the names that were typed. */
+/* The names given on the command line. */
 static void print_head(const struct stack_view *view)
 {
     static const char *const names[][2] = { { "stack", "Stack" },
@@ -78,7 +78,7 @@ static bool on_lock(void *context, const struct belay_info *info)
     struct stack_view *view = context;
     size_t n = strlen(view->key);
 
-    /* The prefix also fits an environment whose name is longer. */
+    /* The prefix also matches longer names of environments. */
     if (strncmp(info->key, view->key, n) != 0 || (info->key[n] != '\0' && info->key[n] != ':')) {
         return true;
     }
@@ -90,7 +90,7 @@ static bool on_lock(void *context, const struct belay_info *info)
     } else {
         if (view->list.n == 0) {
             print_head(view);
-            print_name("Locked", "No, but something below it is");
+            print_name("Locked", "No, but a part of it is");
         }
         (void)putchar('\n');
         print_escaped(stdout, info->key);
@@ -143,9 +143,9 @@ static int exec_state_locks(struct cli_context *context, const struct options *o
 
 static const struct option_def defs[] = {
     { .name = "stack", .kind = OPTION_TEXT, .value = "S", .help = "the stack" },
-    { .name = "environment", .kind = OPTION_TEXT, .value = "E", .help = "its environment" },
-    { .name = "service", .kind = OPTION_TEXT, .value = "V", .help = "only this service of it" },
-    { .name = "component", .kind = OPTION_TEXT, .value = "C", .help = "only this component of it" },
+    { .name = "environment", .kind = OPTION_TEXT, .value = "E", .help = "the environment" },
+    { .name = "service", .kind = OPTION_TEXT, .value = "V", .help = "only this service" },
+    { .name = "component", .kind = OPTION_TEXT, .value = "C", .help = "only this component" },
     { .name = NULL },
 };
 static const struct option_group group = { "Options", defs };
@@ -153,16 +153,15 @@ static const struct option_group group = { "Options", defs };
 const struct cli_command cmd_state_locks = {
     .name = "state locks",
     .synopsis = "--stack S --environment E [--service V | --component C]",
-    .summary = "show what locks a stack",
-    .about =
-        "Shows whether a stack is locked, by whom, since when, and when its last heartbeat was; then the "
-        "locks on its services and components. A lock whose heartbeats were missed for long is stale, and "
-        "'belay unlock' can end it.",
+    .summary = "show the locks of a stack",
+    .about = "Shows whether a stack is locked, its holder, since when, and the last heartbeat; then the "
+             "locks of its services and components. A lock whose holder has missed its heartbeats is stale; "
+             "'belay unlock' can end it.",
     .groups = { &group },
     .exits = { { 0, "shown, locked or not" },
                { 64, "the command line is wrong" },
-               { 69, "the store could not be reached" } },
-    .examples = { { "belay state locks --stack shop --environment prod", "who deploys the shop?" },
-                  { "belay state locks --stack shop --environment prod --json", "for a program" } },
+               { 69, "the store is unreachable" } },
+    .examples = { { "belay state locks --stack shop --environment prod", "who is deploying shop?" },
+                  { "belay state locks --stack shop --environment prod --json", "as JSON" } },
     .exec = exec_state_locks,
 };

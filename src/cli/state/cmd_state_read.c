@@ -1,4 +1,4 @@
-/* belay state load, verify, history and list: they change nothing, and need no lock. */
+/* belay state load, verify, history and list, which change nothing and need no lock. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 /* ---- load -------------------------------------------------------------------------- */
 
-static enum belay_code write_file(const char *path, const char *text, size_t len, struct belay_error *err)
+static enum belay_code write_output(const char *path, const char *text, size_t len, struct belay_error *err)
 {
     FILE *file = fopen(path, "we");
     bool done = file != NULL && fwrite(text, 1, len, file) == len;
@@ -26,8 +26,8 @@ static enum belay_code write_file(const char *path, const char *text, size_t len
                 : error_set(err, BELAY_NOT_PERMITTED, "cannot write '%.300s': %s", path, strerror(errno));
 }
 
-static enum belay_code load(struct state_cli *cli, const struct options *options,
-                            struct belay_state **out_state, struct belay_error *err)
+static enum belay_code load_version(struct state_cli *cli, const struct options *options,
+                                    struct belay_state **out_state, struct belay_error *err)
 {
     const char *which = options_text(options, "snapshot");
     char *snapshot = NULL;
@@ -53,8 +53,8 @@ static int exec_load(struct cli_context *context, const struct options *options)
     int code = CLI_OK;
 
     if (state_cli_open(context, options, &cli, &err) != BELAY_OK ||
-        load(&cli, options, &state, &err) != BELAY_OK ||
-        (path != NULL && write_file(path, state->text, state->len, &err) != BELAY_OK)) {
+        load_version(&cli, options, &state, &err) != BELAY_OK ||
+        (path != NULL && write_output(path, state->text, state->len, &err) != BELAY_OK)) {
         code = cli_error(context, &err);
     } else if (path == NULL) {
         (void)fwrite(state->text, 1, state->len, stdout);
@@ -63,7 +63,7 @@ static int exec_load(struct cli_context *context, const struct options *options)
         }
     }
     if (code == CLI_OK && state != NULL && !state->has_checksums) {
-        cli_warn(context, "another program wrote this state: it has no checksums that could be verified");
+        cli_warn(context, "this state has no checksums to verify: another program wrote it");
     }
     belay_state_free(state);
     state_cli_close(&cli);
@@ -74,7 +74,7 @@ static int exec_load(struct cli_context *context, const struct options *options)
 #define SNAPSHOT_OPTION                                                                                      \
     {                                                                                                        \
         .name = "snapshot", .kind = OPTION_TEXT, .value = "WHICH",                                           \
-        .help = "a snapshot instead: 'latest', a number or a time, as 'state history' lists them"            \
+        .help = "use this snapshot: 'latest', or a number or a time from 'belay state history'"              \
     }
 
 static const struct option_def load_defs[] = {
@@ -83,7 +83,7 @@ static const struct option_def load_defs[] = {
       .kind = OPTION_TEXT,
       .value = "FILE",
       .complete = COMPLETE_FILE,
-      .help = "write it to FILE instead of standard output" },
+      .help = "write the state to FILE instead of standard output" },
     { .name = NULL },
 };
 static const struct option_group load_group = { "Options", load_defs };
@@ -92,16 +92,17 @@ const struct cli_command cmd_state_load = {
     .name = "state load",
     .synopsis = "--stack S --environment E [--output FILE]",
     .summary = "print the deployment state",
-    .about = "Prints the state, to the byte as it is stored, after its checksums were verified.",
+    .about = "Verifies the checksums of the state and prints it, byte for byte as it is stored.",
     .groups = { &state_group, &load_group },
     .exits = { { 0, "printed" },
                { 64, "the command line is wrong" },
-               { 65, "the state is damaged; the message says in which part" },
-               { 66, "there is no such state, or no such snapshot" },
-               { 69, "the store of states could not be reached" },
+               { 65, "the state is damaged; the message names the part" },
+               { 66, "there is no such state or snapshot" },
+               { 69, "the state store is unreachable" },
                { 78, "the configuration is wrong" } },
-    .examples = { { "belay state load --stack shop --environment prod", "what is deployed?" },
-                  { "belay state load --stack shop --environment prod --snapshot 2", "the version before" } },
+    .examples = { { "belay state load --stack shop --environment prod", "the current state" },
+                  { "belay state load --stack shop --environment prod --snapshot 2",
+                    "the second newest snapshot" } },
     .exec = exec_load,
 };
 
@@ -169,18 +170,17 @@ static const struct option_group verify_group = { "Options", verify_defs };
 const struct cli_command cmd_state_verify = {
     .name = "state verify",
     .synopsis = "--stack S --environment E [--snapshot WHICH]",
-    .summary = "check a state against its checksums",
-    .about =
-        "Reads the state and compares every part of it with the checksums that were made when it was saved. "
-        "Blanks, the order of names and the way in which a character is escaped do not count; anything else "
-        "does, and is named with the part in which it was found.",
+    .summary = "verify the checksums of a state",
+    .about = "Compares every part of the state with the checksums from when it was saved. White space, the "
+             "order of names and the way a character is escaped do not matter; any other difference is "
+             "reported with the part that contains it.",
     .groups = { &state_group, &verify_group },
-    .exits = { { 0, "all is as it was saved" },
+    .exits = { { 0, "the checksums match" },
                { 64, "the command line is wrong" },
-               { 65, "something is not as it was saved; the message says in which part" },
+               { 65, "the state is damaged; the message names the part" },
                { 66, "there is no such state" },
-               { 69, "the store of states could not be reached" } },
-    .examples = { { "belay state verify --stack shop --environment prod", "is it sound?" } },
+               { 69, "the state store is unreachable" } },
+    .examples = { { "belay state verify --stack shop --environment prod", "verify the current state" } },
     .exec = exec_verify,
 };
 
@@ -188,8 +188,8 @@ const struct cli_command cmd_state_verify = {
 
 struct history_view {
     const struct cli_context *context;
-    struct buf deployments; /* with --json: as they are written, numbers and all */
-    struct buf shown;       /* else: lines for people */
+    struct buf deployments; /* for --json: the original text, so that numbers keep their form */
+    struct buf shown;       /* lines of text */
     json_t *snapshots;      /* owned */
     bool failed;
 };
@@ -263,7 +263,7 @@ static int exec_history(struct cli_context *context, const struct options *optio
     }
     if (code == BELAY_OK) {
         code = belay_state_history(cli.states, &cli.name, (size_t)limit, on_deployment, &view, &err);
-        /* A damaged state still has snapshots, and this is how one finds them. */
+        /* A damaged state still has snapshots, and users find them here. */
         if (code == BELAY_BAD_CONTENT && json_array_size(view.snapshots) > 0) {
             cli_warn(context, "%s", err.text);
             code = BELAY_OK;
@@ -298,17 +298,17 @@ static const struct option_group history_group = { "Options", history_defs };
 const struct cli_command cmd_state_history = {
     .name = "state history",
     .synopsis = "--stack S --environment E [--limit N]",
-    .summary = "list deployments and snapshots of a state",
-    .about =
-        "Lists the deployments that the state remembers and the snapshots that are kept, newest first. The "
-        "number before a snapshot, or its time, is what 'state restore' takes.",
+    .summary = "list the deployments and snapshots of a state",
+    .about = "Lists the deployments recorded in the state and its snapshots, newest first. 'belay state "
+             "restore' accepts the number or the time of a snapshot.",
     .groups = { &state_group, &history_group },
     .exits = { { 0, "listed" },
                { 64, "the command line is wrong" },
                { 65, "the state is damaged" },
                { 66, "there is no such state" },
-               { 69, "the store of states could not be reached" } },
-    .examples = { { "belay state history --stack shop --environment prod --limit 5", "the last five" } },
+               { 69, "the state store is unreachable" } },
+    .examples = { { "belay state history --stack shop --environment prod --limit 5",
+                    "the last five deployments" } },
     .exec = exec_history,
 };
 
@@ -385,11 +385,12 @@ static int exec_list(struct cli_context *context, const struct options *options)
 const struct cli_command cmd_state_list = {
     .name = "state list",
     .synopsis = "",
-    .summary = "list the stacks and environments with a state",
-    .about = "Lists the states in the store, with their sizes and when they last changed.",
+    .summary = "list the states in the state store",
+    .about = "Lists the stacks and environments that have a state, with the size and the time of the last "
+             "change.",
     .exits = { { 0, "listed, even if there are none" },
-               { 69, "the store of states could not be reached" },
+               { 69, "the state store is unreachable" },
                { 78, "the configuration is wrong" } },
-    .examples = { { "belay state list --json", "for a program" } },
+    .examples = { { "belay state list --json", "as JSON" } },
     .exec = exec_list,
 };

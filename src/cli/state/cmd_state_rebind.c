@@ -1,4 +1,4 @@
-/* belay state rebind: the store of states is fenced by another lock store from now on. */
+/* belay state rebind: bind the state store to another lock store. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,8 +43,7 @@ static enum belay_code rebind(struct cli_context *context, const struct options 
     enum belay_code code;
 
     if (!context->json && !context->quiet) {
-        (void)fprintf(stderr,
-                      "writes to %s will be accepted under the lock store %s (%s), and under no other\n",
+        (void)fprintf(stderr, "%s will accept writes only under locks of the lock store %s (%s)\n",
                       belay_states_url(rebinding->states), url, rebinding->id);
     }
     code = state_confirm(context, options, "rebind the state store", err);
@@ -73,9 +72,9 @@ static int exec_rebind(struct cli_context *context, const struct options *option
                                 rebinding.id, "store", wire_text(belay_client_store_url(rebinding.client)),
                                 "before", wire_text(rebinding.before))));
     } else if (!context->quiet) {
-        (void)printf("%s is fenced by %s", belay_states_url(rebinding.states),
+        (void)printf("%s is now fenced by %s", belay_states_url(rebinding.states),
                      belay_client_store_url(rebinding.client));
-        (void)printf(rebinding.before == NULL ? "\n" : "; before it was %s\n", rebinding.before);
+        (void)printf(rebinding.before == NULL ? "\n" : "; before by %s\n", rebinding.before);
     }
     free(rebinding.before);
     belay_states_close(rebinding.states);
@@ -84,7 +83,9 @@ static int exec_rebind(struct cli_context *context, const struct options *option
 }
 
 static const struct option_def rebind_defs[] = {
-    { .name = "yes", .kind = OPTION_FLAG, .help = "do not ask; needed where there is no terminal" },
+    { .name = "yes",
+      .kind = OPTION_FLAG,
+      .help = "do not ask for confirmation; required without a terminal" },
     { .name = NULL },
 };
 static const struct option_group rebind_group = { "Options", rebind_defs };
@@ -92,16 +93,16 @@ static const struct option_group rebind_group = { "Options", rebind_defs };
 const struct cli_command cmd_state_rebind = {
     .name = "state rebind",
     .synopsis = "[--yes]",
-    .summary = "let another lock store fence the state store",
-    .about = "A state store is bound to the first lock store under which something was written to it: locks "
-             "of two stores do not exclude each other, so writes under any other are refused, Terraform's "
-             "included. When the locks have moved, and nobody uses the old lock store any more, this binds "
-             "the state store to the one in use (--store). Stop every server and every deployment on the old "
-             "one first: tokens of two stores cannot be compared.",
+    .summary = "bind the state store to another lock store",
+    .about = "The first write to a state store binds it to the lock store in use. Locks of two lock stores "
+             "do not exclude each other, so writes under any other lock store are refused, including "
+             "Terraform's. If the locks have moved, this command binds the state store to the lock store in "
+             "use now (--store). Before, stop every server and deployment that uses the old lock store: "
+             "tokens of two stores cannot be compared.",
     .groups = { &rebind_group },
     .exits = { { 0, "bound" },
-               { 64, "the command line is wrong, or there is nobody to ask and no --yes" },
-               { 69, "a store could not be reached" },
+               { 64, "the command line is wrong, or --yes is missing without a terminal" },
+               { 69, "a store is unreachable" },
                { 74, "unknown: it may have been bound" },
                { 77, "not confirmed; nothing was changed" },
                { 78, "the configuration is wrong, or the lock store has no id" } },

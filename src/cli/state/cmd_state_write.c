@@ -37,8 +37,9 @@ struct saving {
     size_t len;
 };
 
-static enum belay_code save(struct cli_context *context, const struct options *options, struct saving *saving,
-                            struct belay_state **out_state, struct belay_error *err)
+static enum belay_code save_under_lock(struct cli_context *context, const struct options *options,
+                                       struct saving *saving, struct belay_state **out_state,
+                                       struct belay_error *err)
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
     enum belay_code code = state_lock_take(context, options, 1, &saving->info, &saving->lock, err);
@@ -56,7 +57,7 @@ static enum belay_code save(struct cli_context *context, const struct options *o
                             out_state, err);
 }
 
-static bool is_refusal(enum belay_code code)
+static bool is_worth_keeping(enum belay_code code)
 {
     return code == BELAY_NOT_HOLDER || code == BELAY_LOST || code == BELAY_UNKNOWN ||
            code == BELAY_UNREACHABLE;
@@ -78,7 +79,7 @@ static int exec_save(struct cli_context *context, const struct options *options)
         code = state_read_file(path, &saving.text, &saving.len, &err);
     }
     if (code == BELAY_OK) {
-        code = save(context, options, &saving, &state, &err);
+        code = save_under_lock(context, options, &saving, &state, &err);
         if (code == BELAY_BAD_CONTENT &&
             belay_state_check(&saving.cli.name, saving.text, saving.len, NULL) == BELAY_BAD_CONTENT) {
             (void)error_wrap(&err, "'%.200s'", path);
@@ -88,8 +89,8 @@ static int exec_save(struct cli_context *context, const struct options *options)
         exit_code = state_print_saved(context, &saving.cli, state, "saved");
     } else {
         exit_code = cli_error(context, &err);
-        /* What came through a pipe is nowhere else. */
-        if (saving.text != NULL && strcmp(path, "-") == 0 && is_refusal(code)) {
+        /* Content from a pipe exists nowhere else. */
+        if (saving.text != NULL && strcmp(path, "-") == 0 && is_worth_keeping(code)) {
             (void)state_save_rejected(context, &saving.cli.name, saving.text, saving.len);
         }
     }
@@ -106,7 +107,7 @@ static const struct option_def save_defs[] = {
       .kind = OPTION_CHOICE,
       .value = "WORD",
       .choices = "success|failed",
-      .help = "how the deployment ended: success (the default) or failed" },
+      .help = "outcome of the deployment; default: success" },
     { .name = NULL },
 };
 static const struct option_group save_group = { "Options", save_defs };
@@ -114,32 +115,34 @@ static const struct option_group save_group = { "Options", save_defs };
 const struct cli_command cmd_state_save = {
     .name = "state save",
     .synopsis = "--stack S --environment E [OPTIONS] [FILE]",
-    .summary = "save a deployment state from FILE",
-    .about =
-        "Saves FILE (or standard input) as the state: takes the stack's lock, checks that nobody has saved "
-        "since FILE was loaded (its metadata.serial says of which version it was made; one without is "
-        "accepted only while there is no state), writes it with new checksums, an entry in its history and a "
-        "snapshot, and "
-        "releases the lock. Fields that belay does not know are kept as they are.\n\n"
-        "Under 'belay deploy' or 'belay run' of the same stack it uses the lock that is held already.",
+    .summary = "save FILE as the deployment state",
+    .about = "Saves FILE (or standard input) as the state. belay acquires the stack's lock, writes the state "
+             "with new checksums, an entry in its history and a snapshot, and releases the lock. Fields that "
+             "belay does not know are kept.\n\n"
+             "The save is refused if the state was saved since FILE was loaded: metadata.serial in FILE is "
+             "the version it was made from. Without metadata.serial, FILE is accepted only if there is no "
+             "state yet.\n\n"
+             "Inside 'belay deploy' or 'belay run' of the same stack, the command uses the lock that is "
+             "already held.",
     .groups = { &state_group, &lock_group, &deploy_info_group, &save_group },
     .max_args = 1,
     .exits = { { 0, "saved" },
                { 64, "the command line is wrong" },
-               { 65, "FILE is no state, or the stored one is damaged" },
+               { 65, "FILE is not a state, or the stored state is damaged" },
                { 66, "there is no such file" },
-               { 69, "a store could not be reached" },
-               { 74, "unknown: it may have been saved" },
-               { 75, "somebody else holds the lock" },
-               { 77, "the state has changed since, or belongs to a later holder; nothing was saved" },
-               { 78, "the configuration is wrong, or the store of locks gives no tokens" } },
-    .examples = { { "belay state save --stack shop --environment prod new.json", "save what was made" } },
+               { 69, "a store is unreachable" },
+               { 74, "unknown: the state may have been saved" },
+               { 75, "another client holds the lock" },
+               { 77, "the state has changed since, or a later holder has it; nothing was saved" },
+               { 78, "the configuration is wrong, or the lock store issues no tokens" } },
+    .examples = { { "belay state save --stack shop --environment prod new.json",
+                    "save new.json as the state" } },
     .exec = exec_save,
 };
 
 /* ---- backup ---------------------------------------------------------------------------- */
 
-static int exec_backup(struct cli_context *context, const struct options *options)
+static int exec_state_backup(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct state_cli cli;
@@ -163,18 +166,17 @@ static int exec_backup(struct cli_context *context, const struct options *option
 const struct cli_command cmd_state_backup = {
     .name = "state backup",
     .synopsis = "--stack S --environment E",
-    .summary = "take a snapshot of a state now",
-    .about = "Copies the state as it is, sound or not, to a new snapshot, and prints its name. Every save "
-             "makes one by "
-             "itself.",
+    .summary = "take a snapshot of a state",
+    .about = "Copies the state as it is, even if damaged, to a new snapshot and prints its name. Every save "
+             "takes a snapshot too.",
     .groups = { &state_group },
     .exits = { { 0, "taken" },
                { 64, "the command line is wrong" },
                { 66, "there is no such state" },
-               { 69, "the store of states could not be reached" },
+               { 69, "the state store is unreachable" },
                { 74, "unknown: it may have been taken" } },
-    .examples = { { "belay state backup --stack shop --environment prod", "before something risky" } },
-    .exec = exec_backup,
+    .examples = { { "belay state backup --stack shop --environment prod", "before a risky change" } },
+    .exec = exec_state_backup,
 };
 
 /* ---- restore ---------------------------------------------------------------------------- */
@@ -193,9 +195,9 @@ static bool on_change(void *context, enum belay_change change, const char *part,
     return true;
 }
 
-/* What will be different, and a question, unless --yes. */
-static enum belay_code ask(struct cli_context *context, const struct options *options, struct state_cli *cli,
-                           const char *snapshot, struct belay_error *err)
+/* Show the differences and ask for confirmation, unless --yes. */
+static enum belay_code confirm_restore(struct cli_context *context, const struct options *options,
+                                       struct state_cli *cli, const char *snapshot, struct belay_error *err)
 {
     struct belay_error damage = BELAY_ERROR_INIT;
     struct belay_state *now = NULL;
@@ -212,11 +214,11 @@ static enum belay_code ask(struct cli_context *context, const struct options *op
         cli_warn(context, "%s", damage.text);
     }
     if (!context->json && !context->quiet) {
-        (void)fprintf(stderr, "restoring %s of '%s' in '%s' changes:\n", snapshot, cli->name.stack,
+        (void)fprintf(stderr, "to restore %s of '%s' in '%s' changes:\n", snapshot, cli->name.stack,
                       cli->name.environment);
         code = belay_state_diff(now, then, on_change, &n, err);
         if (code == BELAY_OK && n == 0) {
-            (void)fputs("  nothing in resources and outputs\n", stderr);
+            (void)fputs("  no resources or outputs\n", stderr);
         }
     }
     if (code == BELAY_OK) {
@@ -229,7 +231,7 @@ static enum belay_code ask(struct cli_context *context, const struct options *op
     return code;
 }
 
-static int exec_restore(struct cli_context *context, const struct options *options)
+static int exec_state_restore(struct cli_context *context, const struct options *options)
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
     struct saving saving = { .lock = { .request = LOCK_REQUEST_INIT } };
@@ -247,7 +249,7 @@ static int exec_restore(struct cli_context *context, const struct options *optio
             belay_state_find_snapshot(saving.cli.states, &saving.cli.name, options->args[0], &snapshot, &err);
     }
     if (code == BELAY_OK) {
-        code = ask(context, options, &saving.cli, snapshot, &err);
+        code = confirm_restore(context, options, &saving.cli, snapshot, &err);
     }
     if (code == BELAY_OK) {
         code = state_lock_take(context, options, 1, &saving.info, &saving.lock, &err);
@@ -271,7 +273,9 @@ static int exec_restore(struct cli_context *context, const struct options *optio
 }
 
 static const struct option_def restore_defs[] = {
-    { .name = "yes", .kind = OPTION_FLAG, .help = "do not ask; needed where there is no terminal" },
+    { .name = "yes",
+      .kind = OPTION_FLAG,
+      .help = "do not ask for confirmation; required without a terminal" },
     { .name = NULL },
 };
 static const struct option_group restore_group = { "Options", restore_defs };
@@ -279,26 +283,25 @@ static const struct option_group restore_group = { "Options", restore_defs };
 const struct cli_command cmd_state_restore = {
     .name = "state restore",
     .synopsis = "--stack S --environment E [OPTIONS] WHICH",
-    .summary = "make a snapshot the state again",
-    .about = "Saves the content of a snapshot as a new version of the state. WHICH is 'latest', the number "
-             "or the time "
-             "that 'state history' shows. It says what will change and asks; only 'yes' goes on. The history "
-             "and the "
-             "greatest token go on from the present state, which may be damaged.",
+    .summary = "restore a state from a snapshot",
+    .about = "Saves the content of a snapshot as a new version of the state. WHICH is 'latest', or a number "
+             "or a time from 'belay state history'. belay shows the differences and asks for confirmation; "
+             "only 'yes' confirms. The history and the greatest token continue from the current state, even "
+             "if that is damaged.",
     .groups = { &state_group, &lock_group, &deploy_info_group, &restore_group },
     .min_args = 1,
     .max_args = 1,
     .exits = { { 0, "restored" },
-               { 64, "the command line is wrong, or there is nobody to ask and no --yes" },
+               { 64, "the command line is wrong, or --yes is missing without a terminal" },
                { 65, "the snapshot is damaged" },
                { 66, "there is no such snapshot" },
-               { 69, "a store could not be reached" },
+               { 69, "a store is unreachable" },
                { 74, "unknown: it may have been restored" },
-               { 75, "somebody else holds the lock" },
+               { 75, "another client holds the lock" },
                { 77, "not confirmed, or a later holder has the state; nothing was changed" } },
     .examples = { { "belay state restore --stack shop --environment prod latest",
-                    "when state.json is damaged" },
+                    "if state.json is damaged" },
                   { "belay state restore --stack shop --environment prod 2 --yes",
-                    "back to the version before" } },
-    .exec = exec_restore,
+                    "the second newest snapshot" } },
+    .exec = exec_state_restore,
 };

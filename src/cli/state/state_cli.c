@@ -18,7 +18,7 @@ enum { SHOW_AFTER_MS = 400, SHOW_EVERY_MS = 100, MB = 1 << 20, READ_PIECE = 1 <<
 
 static const struct option_def state_defs[] = {
     { .name = "stack", .kind = OPTION_TEXT, .value = "S", .help = "the stack" },
-    { .name = "environment", .kind = OPTION_TEXT, .value = "E", .help = "its environment" },
+    { .name = "environment", .kind = OPTION_TEXT, .value = "E", .help = "the environment" },
     { .name = NULL },
 };
 const struct option_group state_group = { "Which state", state_defs };
@@ -32,7 +32,7 @@ static void on_warning(void *context, const char *text)
     cli_warn(cli->context, "%s", text);
 }
 
-/* A line that is rewritten, for what takes long, on a terminal. */
+/* On a terminal, a progress line for transfers that take long. */
 static void on_progress(void *context, uint64_t done, uint64_t total)
 {
     struct state_cli *cli = context;
@@ -72,7 +72,7 @@ enum belay_code state_cli_open(struct cli_context *context, const struct options
     out->name.stack = options_text(options, "stack");
     out->name.environment = options_text(options, "environment");
     if (out->name.stack == NULL || out->name.environment == NULL) {
-        return error_set(err, BELAY_INVALID, "which state? give --stack and --environment");
+        return error_set(err, BELAY_INVALID, "no state given: give --stack and --environment");
     }
     code = cli_config(context, &settings.config, err);
     if (code != BELAY_OK) {
@@ -115,7 +115,8 @@ enum belay_code state_confirm(const struct cli_context *context, const struct op
         return BELAY_OK;
     }
     if (context->json || !isatty(STDIN_FILENO)) {
-        return error_set(err, BELAY_INVALID, "there is nobody to ask: add --yes to %.300s", what);
+        return error_set(err, BELAY_INVALID, "no terminal to ask for confirmation: add --yes to %.300s",
+                         what);
     }
     (void)fputs("\nAre you sure? (yes/no): ", stderr);
     (void)fflush(stderr);
@@ -125,9 +126,9 @@ enum belay_code state_confirm(const struct cli_context *context, const struct op
     return BELAY_OK;
 }
 
-/* Run by `belay deploy` or `belay run` of this very stack: that lock is ours, if it is still held. */
-static enum belay_code take_outer(struct belay_client *client, struct state_lock *out,
-                                  struct belay_error *err)
+/* Inside `belay deploy` or `belay run` of this stack: use its lock, if it is still held. */
+static enum belay_code join_outer_lock(struct belay_client *client, struct state_lock *out,
+                                       struct belay_error *err)
 {
     enum belay_code code = belay_renew(client, out->request.key, getenv("BELAY_LOCK_ID"), 0, &out->info, err);
 
@@ -139,7 +140,7 @@ static enum belay_code take_outer(struct belay_client *client, struct state_lock
     return state_stamp_fill(&out->stamp, client, out->info, err);
 }
 
-static bool has_outer(const char *key)
+static bool has_outer_lock(const char *key)
 {
     const char *outer = getenv("BELAY_KEY");
     const char *id = getenv("BELAY_LOCK_ID");
@@ -147,9 +148,9 @@ static bool has_outer(const char *key)
     return outer != NULL && strcmp(outer, key) == 0 && id != NULL && *id != '\0';
 }
 
-static enum belay_code take_new(struct cli_context *context, struct belay_client *client,
-                                const struct deploy_info *info, struct state_lock *out,
-                                struct belay_error *err)
+static enum belay_code acquire_lock(struct cli_context *context, struct belay_client *client,
+                                    const struct deploy_info *info, struct state_lock *out,
+                                    struct belay_error *err)
 {
     struct belay_lock_options *options = &out->request.options;
     enum belay_code code = deploy_info_add(info, &out->request, err);
@@ -181,8 +182,8 @@ enum belay_code state_lock_take(struct cli_context *context, const struct option
     if (code != BELAY_OK) {
         return code;
     }
-    return has_outer(out->request.key) ? take_outer(client, out, err)
-                                       : take_new(context, client, info, out, err);
+    return has_outer_lock(out->request.key) ? join_outer_lock(client, out, err)
+                                            : acquire_lock(context, client, info, out, err);
 }
 
 void state_lock_release(struct cli_context *context, struct state_lock *lock, bool completed)
@@ -215,7 +216,7 @@ enum belay_code state_read_file(const char *path, char **out_text, size_t *out_l
         return error_set(err, errno == ENOENT ? BELAY_NOT_FOUND : BELAY_BAD_CONTENT,
                          "cannot open '%.300s': %s", path, strerror(errno));
     }
-    /* All of it at once where its size is known: growing would copy a large one again and again. */
+    /* Allocate the whole size if it is known: growing step by step would copy a large file many times. */
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size < BELAY_BLOB_SIZE_MAX) {
         text.cap = (size_t)st.st_size + READ_PIECE + 2;
         text.data = malloc(text.cap);
@@ -247,8 +248,8 @@ enum belay_code state_read_file(const char *path, char **out_text, size_t *out_l
     return code;
 }
 
-/* Where what was refused is kept: beside our own data, else where temporary files go. */
-static int open_aside(const struct belay_state_name *name, char path[PATH_MAX])
+/* Create a file for a rejected state: in belay's own directory, else in that of temporary files. */
+static int create_rejected_file(const struct belay_state_name *name, char path[PATH_MAX])
 {
     const char *xdg = getenv("XDG_STATE_HOME");
     const char *home = getenv("HOME");
@@ -292,7 +293,7 @@ bool state_save_rejected(const struct cli_context *context, const struct belay_s
                          const char *text, size_t len)
 {
     char path[PATH_MAX];
-    int fd = open_aside(name, path);
+    int fd = create_rejected_file(name, path);
     bool done = fd >= 0;
 
     while (done && len > 0) {
@@ -306,13 +307,13 @@ bool state_save_rejected(const struct cli_context *context, const struct belay_s
     if (fd >= 0) {
         done = close(fd) == 0 && done;
     }
-    /* With --quiet too: whoever does not read it loses the work. */
+    /* With --quiet too: the user needs the path to recover the work. */
     if (done && context->json) {
-        cli_warn(context, "the state that was not saved is kept in %s", path);
+        cli_warn(context, "the unsaved state is kept in %s", path);
     } else if (done) {
-        (void)fprintf(stderr, "  the state that was not saved is kept in %s\n", path);
+        (void)fprintf(stderr, "  the unsaved state is kept in %s\n", path);
     } else {
-        cli_warn(context, "the state that was not saved could not be kept aside: %s", strerror(errno));
+        cli_warn(context, "cannot keep the unsaved state in a file: %s", strerror(errno));
     }
     return done;
 }

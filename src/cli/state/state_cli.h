@@ -1,4 +1,4 @@
-/* What the commands about deployment state share. */
+/* What the state commands share. */
 #ifndef CLI_STATE_STATE_CLI_H
 #define CLI_STATE_STATE_CLI_H
 
@@ -9,12 +9,12 @@
 
 extern const struct option_group state_group; /* --stack, --environment */
 
-/* An open store of states, and the state that is meant. */
+/* An open state store, and the state named on the command line. */
 struct state_cli {
     struct cli_context *context;
     struct belay_states *states; /* owned */
     struct belay_state_name name;
-    int64_t shown_ms; /* when progress was last shown; 0: it was not */
+    int64_t shown_ms; /* when progress was last printed; 0: never */
     int64_t begun_ms;
 };
 
@@ -22,16 +22,16 @@ enum belay_code state_cli_open(struct cli_context *context, const struct options
                                struct state_cli *out, struct belay_error *err);
 void state_cli_close(struct state_cli *cli);
 
-/* The lock under which a state is written: taken for it, or the one that we are run under. */
+/* The lock under which a state is written: acquired for the write, or that of an outer `belay deploy` or `run`. */
 struct state_lock {
     struct lock_request request;
-    struct belay_lock *lock; /* owned; NULL: ours already, or none */
+    struct belay_lock *lock; /* owned; NULL: an outer lock is used, or none */
     struct belay_info *info; /* owned */
     struct belay_state_lock stamp;
-    bool is_fenced; /* `stamp` counts; else locking is switched off */
-    bool is_nested; /* of a deployment that goes on */
+    bool is_fenced; /* `stamp` is valid; false: locking is switched off */
+    bool is_nested; /* the lock belongs to an outer command */
 };
-/* `n_args` arguments are no keys. The caller releases it also after a failure. */
+/* The first `n_args` arguments are not keys. The caller releases *out even after an error. */
 enum belay_code state_lock_take(struct cli_context *context, const struct options *options, size_t n_args,
                                 const struct deploy_info *info, struct state_lock *out,
                                 struct belay_error *err);
@@ -41,21 +41,18 @@ void state_lock_release(struct cli_context *context, struct state_lock *lock, bo
 enum belay_code state_stamp_fill(struct belay_state_lock *stamp, struct belay_client *client,
                                  const struct belay_info *info, struct belay_error *err);
 
-/* A line, or an object with --json, about a version that was saved. */
+/* Print the saved version: one line, or an object with --json. */
 int state_print_saved(const struct cli_context *context, const struct state_cli *cli,
                       const struct belay_state *state, const char *what);
 
-/* A question of which only "yes" is an answer, unless --yes; `what` is what --yes would do. */
+/* Ask for confirmation, unless --yes; only "yes" confirms. `what` names the action in the error. */
 enum belay_code state_confirm(const struct cli_context *context, const struct options *options,
                               const char *what, struct belay_error *err);
 
-/* The whole of a file, "-" is standard input. The caller frees it. */
+/* Read a whole file; "-" is standard input. The caller frees the text. */
 enum belay_code state_read_file(const char *path, char **out_text, size_t *out_len, struct belay_error *err);
 
-/*
- * Put work that was refused where it is found again, and say where. False, after
- * a warning, if that failed.
- */
+/* Keep a state that was not saved in a local file, and print its path. False, after a warning, if that failed. */
 bool state_save_rejected(const struct cli_context *context, const struct belay_state_name *name,
                          const char *text, size_t len);
 

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "cli/output/print.h"
 #include "cli/top/top.h"
 
-/* ---- what the keys do ---- */
+/* ---- the actions of the keys ---- */
 
 static void select_index(struct top *top, size_t index)
 {
@@ -28,7 +29,7 @@ static void select_index(struct top *top, size_t index)
     }
 }
 
-static void move(struct top *top, int key)
+static void move_cursor(struct top *top, int key)
 {
     size_t page = top_page(top);
     bool is_list = top->view == TOP_LIST;
@@ -57,7 +58,7 @@ static void move(struct top *top, int key)
     }
 }
 
-static void show(struct top *top, enum top_view view)
+static void show_view(struct top *top, enum top_view view)
 {
     top->view = view;
     top->first_line = 0;
@@ -67,13 +68,14 @@ static void show(struct top *top, enum top_view view)
     }
 }
 
-static void begin_ask(struct top *top, enum top_prompt ask)
+static void begin_prompt(struct top *top, enum top_prompt prompt)
 {
-    top->ask = ask;
+    assert(top->prompt == TOP_PROMPT_NONE && (prompt != TOP_PROMPT_CONFIRM || top->target != NULL));
+    top->prompt = prompt;
     top->typed[0] = '\0';
 }
 
-/* The holder as he is now is the one whose lock will be ended, and no later one. */
+/* Remember the present holder: its lock is ended, and no later one. */
 static void begin_unlock(struct top *top)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -89,12 +91,12 @@ static void begin_unlock(struct top *top)
     if (unlock_find_held(top->model.client, top->selected, &top->target, &err) != BELAY_OK) {
         (void)snprintf(top->note, sizeof top->note, "%s", err.text);
     } else {
-        begin_ask(top, TOP_PROMPT_REASON);
+        begin_prompt(top, TOP_PROMPT_REASON);
     }
     belay_error_release(&err);
 }
 
-static void ask_if_sure(struct top *top)
+static void prompt_confirm(struct top *top)
 {
     struct buf holder = BUF_INIT(1024);
     struct buf shown = BUF_INIT(1024);
@@ -106,7 +108,7 @@ static void ask_if_sure(struct top *top)
                    shown.failed || shown.data == NULL ? "?" : shown.data);
     buf_release(&holder);
     buf_release(&shown);
-    begin_ask(top, TOP_PROMPT_CONFIRM);
+    begin_prompt(top, TOP_PROMPT_CONFIRM);
 }
 
 static void unlock_target(struct top *top)
@@ -127,44 +129,45 @@ static void unlock_target(struct top *top)
     belay_error_release(&err);
 }
 
-static void end_ask(struct top *top)
+static void end_prompt(struct top *top)
 {
-    enum top_prompt ask = top->ask;
+    enum top_prompt prompt = top->prompt;
 
-    top->ask = TOP_PROMPT_NONE;
+    assert(prompt != TOP_PROMPT_NONE);
+    top->prompt = TOP_PROMPT_NONE;
     top->note[0] = '\0';
-    if (ask == TOP_PROMPT_FILTER) {
+    if (prompt == TOP_PROMPT_FILTER) {
         (void)snprintf(top->model.filter, sizeof top->model.filter, "%.*s", (int)sizeof top->model.filter - 1,
                        top->typed);
         top->first = 0;
         top_model_request(&top->model);
-    } else if (ask == TOP_PROMPT_REASON) {
-        ask_if_sure(top);
+    } else if (prompt == TOP_PROMPT_REASON) {
+        prompt_confirm(top);
     } else {
         unlock_target(top);
     }
 }
 
-static void cancel_ask(struct top *top)
+static void cancel_prompt(struct top *top)
 {
     top->note[0] = '\0';
-    if (top->ask != TOP_PROMPT_FILTER) {
+    if (top->prompt != TOP_PROMPT_FILTER) {
         (void)snprintf(top->note, sizeof top->note, "not confirmed: nothing was changed");
     }
-    top->ask = TOP_PROMPT_NONE;
+    top->prompt = TOP_PROMPT_NONE;
 }
 
-static void type(struct top *top, int key)
+static void type_key(struct top *top, int key)
 {
     size_t n = strlen(top->typed);
 
     if (key == TOP_ENTER) {
-        end_ask(top);
+        end_prompt(top);
     } else if (key == TOP_ESCAPE) {
-        cancel_ask(top);
+        cancel_prompt(top);
     } else if (key == TOP_BACKSPACE) {
         while (n > 0 && ((unsigned char)top->typed[n - 1] & 0xc0) == 0x80) {
-            n--; /* the rest of a letter of several bytes */
+            n--; /* the rest of a multibyte character */
         }
         top->typed[n > 0 ? n - 1 : 0] = '\0';
     } else if (key >= ' ' && key < 256 && n + 1 < sizeof top->typed) {
@@ -180,17 +183,17 @@ static void press_in_list(struct top *top, int key)
     } else if (key == 'r') {
         top->model.is_reversed = !top->model.is_reversed;
     } else if (key == '/') {
-        begin_ask(top, TOP_PROMPT_FILTER);
+        begin_prompt(top, TOP_PROMPT_FILTER);
     } else if (key == TOP_ENTER && top->model.n > 0) {
-        show(top, TOP_DETAIL);
+        show_view(top, TOP_DETAIL);
     }
     top_model_sort(&top->model);
 }
 
 static void press(struct top *top, int key)
 {
-    if (top->ask != TOP_PROMPT_NONE) {
-        type(top, key);
+    if (top->prompt != TOP_PROMPT_NONE) {
+        type_key(top, key);
         return;
     }
     top->note[0] = '\0';
@@ -198,11 +201,11 @@ static void press(struct top *top, int key)
         top->is_over = top->view == TOP_LIST && key == 'q';
         top->view = TOP_LIST;
     } else if (key == '?') {
-        show(top, TOP_HELP);
+        show_view(top, TOP_HELP);
     } else if (key == 'u' && top->view != TOP_HELP) {
         begin_unlock(top);
     } else if ((key >= TOP_UP && key <= TOP_END) || key == 'j' || key == 'k') {
-        move(top, key);
+        move_cursor(top, key);
     } else if (top->view == TOP_LIST) {
         press_in_list(top, key);
     }
@@ -210,7 +213,7 @@ static void press(struct top *top, int key)
 
 /* ---- the loop ---- */
 
-/* False at the end of the input: the terminal is gone. */
+/* False at end of file: the terminal is gone. */
 static bool read_keys(struct top *top)
 {
     char bytes[256];
@@ -228,31 +231,31 @@ static bool read_keys(struct top *top)
     return true;
 }
 
-/* Returns whether anything has changed. */
-static bool read_news(struct top_model *model)
+/* True if an event was seen. */
+static bool read_wakeups(struct top_model *model)
 {
     char bytes[256];
     bool is_changed = false;
     ssize_t n;
 
     while ((n = read(model->pipe[0], bytes, sizeof bytes)) > 0) {
-        is_changed = is_changed || memchr(bytes, 'e', (size_t)n) != NULL;
-        if (memchr(bytes, 'd', (size_t)n) != NULL) {
-            model->hears = false;
+        is_changed = is_changed || memchr(bytes, TOP_WAKE_EVENT, (size_t)n) != NULL;
+        if (memchr(bytes, TOP_WAKE_NO_EVENTS, (size_t)n) != NULL) {
+            model->has_events = false;
         }
     }
     return is_changed;
 }
 
-/* A store that has just not answered is not asked for more. */
-static void take_list(struct top *top)
+/* The detail is read only after a list succeeded: a store that fails is not asked again. */
+static void collect_list(struct top *top)
 {
     if (top_model_collect(&top->model) && top->view == TOP_DETAIL) {
         top_read_detail(top);
     }
 }
 
-static void run(struct top *top)
+static void event_loop(struct top *top)
 {
     bool is_changed = false;
 
@@ -265,15 +268,15 @@ static void run(struct top *top)
         (void)top_terminal_resize(&top->terminal);
         top_draw(top);
         due_ms = top_model_due_ms(&top->model, is_changed);
-        /* A second at most: the countdowns, and a terminal that has another size now. */
+        /* Redraw at least every second, for the countdowns and the size of the terminal. */
         if (poll(ends, 2, (int)(due_ms < 1000 ? due_ms : 1000)) < 0 && errno != EINTR) {
             return;
         }
         if (ends[0].revents != 0 && !read_keys(top)) {
             return;
         }
-        is_changed = read_news(&top->model) || is_changed;
-        take_list(top);
+        is_changed = read_wakeups(&top->model) || is_changed;
+        collect_list(top);
         if (top_model_due_ms(&top->model, is_changed) == 0) {
             top_model_request(&top->model);
             is_changed = false;
@@ -289,19 +292,19 @@ static int top_live(struct cli_context *context, struct belay_client *client, co
     top.model.context = context;
     top.model.client = client;
     top.model.prefix = prefix;
-    (void)cli_cancel(context); /* from now on Ctrl-C asks, and the terminal is put back */
+    (void)cli_cancel(context); /* Ctrl-C ends the loop, so that the terminal is restored */
     if (!top_model_open(&top.model) || !top_terminal_open(&top.terminal, context->color_out)) {
-        status = cli_fail(context, BELAY_UNREACHABLE, "the terminal cannot be used: %s", strerror(errno));
+        status = cli_fail(context, BELAY_UNREACHABLE, "cannot use the terminal: %s", strerror(errno));
     } else {
-        run(&top);
+        event_loop(&top);
     }
     top_terminal_close(&top.terminal);
     status = status != CLI_OK || cli_signal() == 0 || cli_signal() == SIGINT ? status
                                                                              : cli_exit_code(BELAY_CANCELLED);
     if (!top_model_close(&top.model)) {
-        _exit(status); /* a thread waits for a store that does not answer; who wants to leave does not */
+        _exit(status); /* a thread is blocked in a store that does not answer: do not wait for it */
     }
-    top_forget_detail(&top);
+    top_free_detail(&top);
     belay_info_free(top.target);
     free(top.selected);
     return status;
@@ -329,21 +332,20 @@ static int exec_top(struct cli_context *context, const struct options *options)
 const struct cli_command cmd_top = {
     .name = "top",
     .synopsis = "[--prefix P]",
-    .summary = "the locks as a live table, with keys to unlock",
-    .about =
-        "Shows who holds what, for how long, until when, and how many wait, and follows what happens. The "
-        "arrow keys or j and k choose a lock; Enter shows everything about it, its line and its history; / "
-        "shows only keys and holders with some letters; s sorts by another column and r the other way round; "
-        "u ends somebody else's lock, after it has asked why and whether you are sure, as 'belay unlock' "
-        "does; ? lists the keys; q or Ctrl-C leaves.\n\n"
-        "It works on every store. Where the store keeps no events, as on DynamoDB, the list is read every "
-        "five seconds. Where there is no terminal, and with --json, it prints what 'belay list' prints, and "
-        "ends.",
+    .summary = "show locks in a live table",
+    .about = "Shows the locks with holder, age, expiry, status and queue length, and updates them live. The "
+             "arrow keys or j and k select a lock; Enter shows all its fields, its queue and its history; / "
+             "shows only keys and holders that contain a text; s sorts by another column and r reverses the "
+             "order; u ends the lock of another client as 'belay unlock' does, after a reason and a "
+             "confirmation; ? lists the keys; q or Ctrl-C quits.\n\n"
+             "If the store keeps no events, as on DynamoDB, the list is read every five seconds. Without a "
+             "terminal, and with --json, it prints the same as 'belay list' and exits.",
     .groups = { &prefix_group },
-    .exits = { { 0, "left with q or Ctrl-C" },
+    .exits = { { 0, "ended with q or Ctrl-C" },
                { 64, "the command line is wrong" },
-               { 69, "the store could not be reached" },
+               { 69, "the store is unreachable" },
                { 78, "the configuration is wrong" } },
-    .examples = { { "belay top", "all locks" }, { "belay top --prefix deploy-", "the deploys" } },
+    .examples = { { "belay top", "all locks" },
+                  { "belay top --prefix deploy-", "locks whose keys begin with deploy-" } },
     .exec = exec_top,
 };

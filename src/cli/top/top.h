@@ -1,10 +1,10 @@
 /*
  * `belay top`: the locks of any store as a live table.
  *
- *   top_terminal.c  the terminal: raw, keys, size, and put back as it was
- *   top_model.c     the locks, and a thread that hears when they change
- *   top_draw.c      what is on the screen
- *   cmd_top.c       what the keys do
+ *   top_terminal.c  the terminal: raw mode, keys, size, restored at the end
+ *   top_model.c     the locks: one thread lists them, another watches for events
+ *   top_draw.c      drawing the screen
+ *   cmd_top.c       the loop and the actions of the keys
  */
 #ifndef CLI_TOP_TOP_H
 #define CLI_TOP_TOP_H
@@ -27,13 +27,13 @@ struct top_terminal {
 
 bool top_terminal_open(struct top_terminal *terminal, bool color);
 void top_terminal_close(struct top_terminal *terminal);
-/* Ask for the size; true if it has changed. */
+/* Read the size; true if it has changed. */
 bool top_terminal_resize(struct top_terminal *terminal);
-/* All of it in one write. */
+/* Write everything at once. */
 void top_terminal_write(const struct buf *out);
 
 enum top_key {
-    TOP_NONE = 0, /* others are the characters themselves */
+    TOP_NONE = 0, /* other values are characters */
     TOP_ENTER = 1000,
     TOP_ESCAPE,
     TOP_UP,
@@ -44,7 +44,7 @@ enum top_key {
     TOP_END,
     TOP_BACKSPACE
 };
-/* The keys that were pressed, from what was read; returns how many. */
+/* Decode the keys in `bytes`; returns how many. */
 size_t top_keys(const char *bytes, size_t n, int *out_keys, size_t max);
 
 /* ---- the locks ---- */
@@ -52,13 +52,13 @@ size_t top_keys(const char *bytes, size_t n, int *out_keys, size_t max);
 enum top_sort { TOP_BY_KEY, TOP_BY_HOLDER, TOP_BY_AGE, TOP_BY_LEFT, TOP_BY_STATUS, TOP_BY_QUEUE, TOP_SORTS };
 
 struct top_row {
-    char *key;    /* owned; as it is */
-    char *shown;  /* owned; fit for a terminal */
-    char *holder; /* owned; fit for a terminal */
+    char *key;    /* owned */
+    char *shown;  /* owned; the key, escaped */
+    char *holder; /* owned; escaped */
     enum belay_status status;
     bool is_stale;
     int64_t locked_at_unix_ms;
-    int64_t ends_boot_ms; /* of the lease, by this machine's clock */
+    int64_t ends_boot_ms; /* when the lease expires, on this machine's clock */
     size_t n_waiters;
 };
 
@@ -68,41 +68,42 @@ struct top_model {
     const char *prefix;          /* borrowed; NULL: all */
     struct top_row *rows;        /* owned */
     size_t n;
-    size_t cap;
     enum top_sort sort;
     bool is_reversed;
     char filter[128];
-    char problem[700];      /* why the list is not fresh; "" if it is */
-    int64_t listed_boot_ms; /* when it was read, or asked for */
-    bool is_listed;         /* it was read once */
-    bool is_asked;          /* it is being read */
-    /* the thread that reads: a store that does not answer must not keep keys from being heard */
+    char problem[700];      /* why the list is out of date; "" if it is not */
+    int64_t listed_boot_ms; /* when the list was read or requested */
+    bool is_listed;         /* a list was read */
+    bool is_pending;        /* a list is requested and not collected yet */
+    /* A thread reads the lists, so that a slow store does not block the keyboard. */
     pthread_t reader;
     bool has_reader;
-    pthread_mutex_t mutex; /* guards `found`, and what is asked for */
-    pthread_cond_t asked;
-    struct top_result *found; /* owned; NULL: not yet, or taken */
+    pthread_mutex_t mutex; /* guards the fields down to `wanted_filter` */
+    pthread_cond_t changed;
+    struct top_result *result; /* owned; NULL: none, or collected */
     bool is_wanted;
     bool is_reading;
     bool is_closing;
     char wanted_filter[128];
-    /* the thread that listens */
-    pthread_t thread;
-    bool has_thread;
+    /* A second thread watches for events. */
+    pthread_t watcher;
+    bool has_watcher;
     struct belay_cancel *cancel; /* owned */
-    int pipe[2];                 /* a byte: something has changed */
-    bool hears;                  /* false: the store keeps no events, so it is asked now and then */
+    int pipe[2];                 /* to the main loop: TOP_WAKE_* */
+    bool has_events;             /* false: the store keeps no events; poll it */
 };
 
+enum { TOP_WAKE_EVENT = 'e', TOP_WAKE_LIST = 'l', TOP_WAKE_NO_EVENTS = 'n' };
+
 bool top_model_open(struct top_model *model);
-/* False: a thread still waits for the store, so the client must not be closed. */
+/* False: a thread is still blocked in the store, so the client must not be closed. */
 bool top_model_close(struct top_model *model);
-/* Have the list read anew, which takes as long as the store does. */
+/* Request a new list; returns at once. */
 void top_model_request(struct top_model *model);
-/* True if it was; on failure the old one stays, with model->problem. */
+/* Take over a list that was read. True if there is one; after a failure the old list stays and model->problem is set. */
 bool top_model_collect(struct top_model *model);
 void top_model_sort(struct top_model *model);
-/* How long until it should be read again, given whether something has changed. */
+/* The time until the next request is due. */
 int64_t top_model_due_ms(const struct top_model *model, bool is_changed);
 int64_t top_row_left_ms(const struct top_row *row);
 enum belay_status top_row_status(const struct top_row *row);
@@ -117,24 +118,24 @@ struct top {
     struct top_terminal terminal;
     struct top_model model;
     enum top_view view;
-    enum top_prompt ask;
+    enum top_prompt prompt;
     char typed[256];
     char reason[256];
-    char note[700];            /* the last line, until the next key */
+    char note[700];            /* shown on the last line until the next key */
     char *selected;            /* owned; a key */
-    size_t first;              /* the row at the top */
-    struct belay_info *target; /* owned; whose lock is to be ended */
+    size_t first;              /* the first row on the screen */
+    struct belay_info *target; /* owned; the lock to end */
     char **lines;              /* owned; of the detail view */
     size_t n_lines;
     size_t first_line;
     bool is_over;
 };
 
-size_t top_selected(const struct top *top); /* its index; 0 if it has gone */
-size_t top_page(const struct top *top);     /* how many rows fit */
+size_t top_selected(const struct top *top); /* the index of the selected row; 0 if it is gone */
+size_t top_page(const struct top *top);     /* how many rows fit on the screen */
 void top_draw(struct top *top);
-/* Read what the detail view shows. */
+/* Read the selected lock and its history. */
 void top_read_detail(struct top *top);
-void top_forget_detail(struct top *top);
+void top_free_detail(struct top *top);
 
 #endif

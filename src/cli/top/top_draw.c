@@ -15,7 +15,7 @@ enum {
     HEAD_ROWS = 2,
     FOOT_ROWS = 1
 };
-enum { HISTORY = 50 };
+enum { HISTORY_EVENTS = 50 };
 
 static const char *const sort_names[TOP_SORTS] = { "key", "holder", "age", "expiry", "status", "queue" };
 
@@ -43,7 +43,7 @@ static const char *style(const struct top *top, const char *name)
     return print_style(top->terminal.color, name);
 }
 
-/* A line of the screen, cut and closed. Reverse video is no colour: without it nothing would show the selection. */
+/* One truncated line of the screen. Reverse video is used without colors too: it shows the selection. */
 static void add_line(struct top *top, struct buf *out, const char *begin, const char *text)
 {
     struct buf cut = BUF_INIT(1 << 16);
@@ -55,7 +55,7 @@ static void add_line(struct top *top, struct buf *out, const char *begin, const 
     buf_release(&cut);
 }
 
-/* `text` in exactly `width` columns. */
+/* Add `text` in exactly `width` columns. */
 static void add_cell(struct buf *line, const char *text, size_t width, bool is_last)
 {
     struct buf cut = BUF_INIT(1 << 16);
@@ -136,10 +136,10 @@ static void draw_titles(struct top *top, struct buf *out)
         stale += row->is_stale;
         waiting += row->n_waiters;
     }
-    buf_addf(&line, "belay top  %zu held, %zu waiting, %zu stale  by %s%s", held, waiting, stale,
+    buf_addf(&line, "belay top  %zu held, %zu waiting, %zu stale  sorted by %s%s", held, waiting, stale,
              sort_names[top->model.sort], top->model.is_reversed ? ", reversed" : "");
     if (top->model.filter[0] != '\0') {
-        buf_adds(&line, "  only '");
+        buf_adds(&line, "  filter '");
         escape_text(&line, top->model.filter);
         buf_adds(&line, "'");
     }
@@ -150,7 +150,7 @@ static void draw_titles(struct top *top, struct buf *out)
     buf_release(&line);
 }
 
-/* The selected row is in view, and the screen does not jump otherwise. */
+/* Scroll only as far as needed to show the selected row. */
 static void scroll_to(struct top *top, size_t selected)
 {
     size_t page = top_page(top);
@@ -177,10 +177,9 @@ static void draw_list(struct top *top, struct buf *out)
             draw_row(top, out, &top->model.rows[top->first + i], top->first + i == selected);
         } else if (i == 1 && top->model.n == 0) {
             add_line(top, out, "",
-                     !top->model.is_listed ? "  asking the store"
-                     : top->model.filter[0] != '\0'
-                         ? "  no lock fits; / and Enter shows all again"
-                         : "  nobody holds a lock; to take one: belay acquire KEY");
+                     !top->model.is_listed          ? "  reading the locks"
+                     : top->model.filter[0] != '\0' ? "  no matching locks; press / and Enter to show all"
+                                                    : "  no locks; to acquire one: belay acquire KEY");
         } else {
             buf_adds(out, "\033[K\r\n");
         }
@@ -204,7 +203,7 @@ static void add_detail(struct top *top, const char *name, const char *text)
     top->n_lines += lines[top->n_lines] != NULL;
 }
 
-void top_forget_detail(struct top *top)
+void top_free_detail(struct top *top)
 {
     for (size_t i = 0; i < top->n_lines; i++) {
         free(top->lines[i]);
@@ -235,7 +234,7 @@ static void detail_lease(struct top *top, const struct belay_info *info, int64_t
         add_detail(top, "Heartbeat:", print_ago(time, info->last_heartbeat_unix_ms, now));
     }
     (void)snprintf(number, sizeof number, "%llu", (unsigned long long)info->token);
-    add_detail(top, "Token:", info->token == 0 ? "none on this store" : number);
+    add_detail(top, "Token:", info->token == 0 ? "none: this store issues no tokens" : number);
 }
 
 static void detail_lists(struct top *top, const struct belay_info *info, int64_t now)
@@ -254,7 +253,7 @@ static void detail_lists(struct top *top, const struct belay_info *info, int64_t
 
         buf_addf(&text, "%zu. %s (%s), for %s", i + 1, waiter->locked_by_name, waiter->locked_by,
                  clock_format_span(span, (now - waiter->since_unix_ms) / 1000 * 1000));
-        add_detail(top, i == 0 ? "In line:" : "", text.failed ? "?" : text.data);
+        add_detail(top, i == 0 ? "Waiting:" : "", text.failed ? "?" : text.data);
         buf_release(&text);
     }
 }
@@ -264,27 +263,16 @@ static bool on_history(void *context, const struct belay_event *event)
     struct top *top = context;
     struct buf text = BUF_INIT(1 << 16);
     char time[CLOCK_TEXT_SIZE];
-    char span[CLOCK_TEXT_SIZE];
 
     buf_addf(&text, "%s %-14s %s", clock_format_utc(time, event->at_unix_ms, false), event->type,
-             event->locked_by_name == NULL || *event->locked_by_name == '\0'
-                 ? (event->locked_by == NULL ? "" : event->locked_by)
-                 : event->locked_by_name);
-    if (event->duration_ms >= 0) {
-        buf_addf(&text, " after %s", clock_format_span(span, event->duration_ms));
-    }
-    if (event->by != NULL) {
-        buf_addf(&text, ", by %s", event->by);
-    }
-    if (event->reason != NULL) {
-        buf_addf(&text, ": %s", event->reason);
-    }
+             event_holder(event));
+    add_event_details(&text, event);
     add_detail(top, "", text.failed ? "?" : text.data);
     buf_release(&text);
     return true;
 }
 
-/* What is too long for a line goes on in the next, after a space. */
+/* Wrap a long text at spaces. */
 static void add_wrapped(struct top *top, const char *text)
 {
     size_t room = top->terminal.columns > 40 ? top->terminal.columns - 16 : 24;
@@ -316,7 +304,7 @@ void top_read_detail(struct top *top)
     if (top->selected == NULL) {
         return;
     }
-    top_forget_detail(top);
+    top_free_detail(top);
     if (belay_get(top->model.client, top->selected, &info, &err) != BELAY_OK) {
         add_detail(top, "Status:", err.text);
     } else {
@@ -325,7 +313,7 @@ void top_read_detail(struct top *top)
     }
     add_detail(top, "", "");
     add_detail(top, "History:", "");
-    if (belay_history(top->model.client, top->selected, HISTORY, on_history, top, &err) != BELAY_OK) {
+    if (belay_history(top->model.client, top->selected, HISTORY_EVENTS, on_history, top, &err) != BELAY_OK) {
         add_wrapped(top, err.text);
     }
     belay_info_free(info);
@@ -358,14 +346,14 @@ static void draw_detail(struct top *top, struct buf *out)
 static void draw_help(struct top *top, struct buf *out)
 {
     static char *const lines[] = {
-        "  up, down, j, k        the lock above, below",
-        "  PgUp, PgDn, Home, End by pages",
-        "  Enter                 everything about the lock, and its history",
-        "  /                     only keys and holders with these letters",
-        "  s                     sort by key, holder, age, expiry, status, queue",
-        "  r                     the other way round",
-        "  u                     end the lock of somebody else: asks why, and whether you are sure",
-        "  Esc, q                back; q from the list leaves",
+        "  up, down, j, k        select a lock",
+        "  PgUp, PgDn, Home, End scroll by pages",
+        "  Enter                 show all fields of the lock and its history",
+        "  /                     show only keys and holders that contain a text",
+        "  s                     sort by key, holder, age, expiry, status or queue",
+        "  r                     reverse the order",
+        "  u                     unlock: end the lock of another client, after confirmation",
+        "  Esc, q                back; q in the list quits",
     };
 
     draw_lines(top, out, "Keys", lines, sizeof lines / sizeof lines[0]);
@@ -380,11 +368,12 @@ static void draw_foot(struct top *top, struct buf *out)
     const char *begin = style(top, "dim");
 
     buf_adds(&cut, "");
-    if (top->ask != TOP_PROMPT_NONE) {
+    if (top->prompt != TOP_PROMPT_NONE) {
         begin = "";
-        buf_adds(&line, top->ask == TOP_PROMPT_FILTER   ? "Only with: "
-                        : top->ask == TOP_PROMPT_REASON ? "Why end it? (for the audit trail; Esc: do not) "
-                                                        : top->note);
+        buf_adds(&line, top->prompt == TOP_PROMPT_FILTER ? "Show only: "
+                        : top->prompt == TOP_PROMPT_REASON
+                            ? "Reason to end the lock (for the history; Esc cancels): "
+                            : top->note);
         escape_text(&line, top->typed);
         buf_adds(&line, "_");
     } else if (top->note[0] != '\0') {
@@ -392,7 +381,7 @@ static void draw_foot(struct top *top, struct buf *out)
         escape_text(&line, top->note);
     } else if (top->model.problem[0] != '\0') {
         begin = style(top, "red");
-        buf_adds(&line, "not fresh: ");
+        buf_adds(&line, "out of date: ");
         escape_text(&line, top->model.problem);
     } else {
         buf_adds(&line, top->view == TOP_LIST

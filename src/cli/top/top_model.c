@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,10 +12,10 @@
 #include "cli/top/top.h"
 
 enum {
-    BUSY_MS = 500,  /* however much happens, it is read no more often */
-    IDLE_MS = 3000, /* a heartbeat that is missing is no event, nor is a server that is gone */
-    DEAF_MS = 5000, /* on a store that keeps no events; each list costs there */
-    END_MS = 300    /* for a list that is under way at the end */
+    EVENT_MS = 500, /* after an event; the list is not read more often */
+    IDLE_MS = 3000, /* without events: a missed heartbeat and a dead server cause none */
+    POLL_MS = 5000, /* on a store without events, where each list may cost money */
+    CLOSE_MS = 300  /* wait at the end for a list in progress */
 };
 
 /* ---- rows ---- */
@@ -29,7 +30,7 @@ static void free_rows(struct top_row *rows, size_t n)
     free(rows);
 }
 
-static bool fits(const char *filter, const struct top_row *row)
+static bool matches(const char *filter, const struct top_row *row)
 {
     return filter[0] == '\0' || strcasestr(row->shown, filter) != NULL ||
            strcasestr(row->holder, filter) != NULL;
@@ -63,7 +64,7 @@ static bool fill_row(struct top_row *row, const struct belay_info *info)
     return row->key != NULL && row->shown != NULL && row->holder != NULL;
 }
 
-/* A list that was read, for the thread that draws. */
+/* A list, handed over from the reader to the main loop. */
 struct top_result {
     struct top_row *rows; /* owned */
     size_t n;
@@ -73,86 +74,87 @@ struct top_result {
     char problem[700]; /* "": none */
 };
 
-static void found_free(struct top_result *found)
+static void result_free(struct top_result *result)
 {
-    if (found != NULL) {
-        free_rows(found->rows, found->n);
-        free(found);
+    if (result != NULL) {
+        free_rows(result->rows, result->n);
+        free(result);
     }
 }
 
 static bool on_lock(void *context, const struct belay_info *info)
 {
-    struct top_result *reading = context;
+    struct top_result *result = context;
     struct top_row row = { 0 };
 
-    if (reading->n == reading->cap) {
-        size_t cap = reading->cap == 0 ? 64 : 2 * reading->cap;
-        struct top_row *rows = realloc(reading->rows, cap * sizeof *rows);
+    if (result->n == result->cap) {
+        size_t cap = result->cap == 0 ? 64 : 2 * result->cap;
+        struct top_row *rows = realloc(result->rows, cap * sizeof *rows);
 
         if (rows == NULL) {
-            reading->failed = true;
+            result->failed = true;
             return false;
         }
-        reading->rows = rows;
-        reading->cap = cap;
+        result->rows = rows;
+        result->cap = cap;
     }
     if (!fill_row(&row, info)) {
-        reading->failed = true;
+        result->failed = true;
     }
-    if (reading->failed || !fits(reading->filter, &row)) {
+    if (result->failed || !matches(result->filter, &row)) {
         free(row.key);
         free(row.shown);
         free(row.holder);
     } else {
-        reading->rows[reading->n++] = row;
+        result->rows[result->n++] = row;
     }
-    return !reading->failed;
+    return !result->failed;
 }
 
-/* NULL only without memory. */
+/* NULL if out of memory. */
 static struct top_result *read_list(const struct top_model *model, const char *filter)
 {
-    struct top_result *found = calloc(1, sizeof *found);
+    struct top_result *result = calloc(1, sizeof *result);
     struct belay_query query = BELAY_QUERY_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
 
-    if (found == NULL) {
+    if (result == NULL) {
         return NULL;
     }
-    (void)snprintf(found->filter, sizeof found->filter, "%s", filter);
+    (void)snprintf(result->filter, sizeof result->filter, "%s", filter);
     query.prefix = model->prefix;
-    if (belay_list(model->client, &query, on_lock, found, NULL, &err) != BELAY_OK || found->failed) {
-        (void)snprintf(found->problem, sizeof found->problem, "%s",
-                       found->failed ? "out of memory" : err.text);
+    if (belay_list(model->client, &query, on_lock, result, NULL, &err) != BELAY_OK || result->failed) {
+        (void)snprintf(result->problem, sizeof result->problem, "%s",
+                       result->failed ? "out of memory" : err.text);
     }
     belay_error_release(&err);
-    return found;
+    return result;
 }
 
 static void *read_lists(void *context)
 {
     struct top_model *model = context;
     char filter[sizeof model->wanted_filter];
-    struct top_result *found;
+    struct top_result *result;
 
     (void)pthread_mutex_lock(&model->mutex);
     while (!model->is_closing) {
         if (!model->is_wanted) {
-            (void)pthread_cond_wait(&model->asked, &model->mutex);
+            (void)pthread_cond_wait(&model->changed, &model->mutex);
             continue;
         }
+        assert(!model->is_reading);
         model->is_wanted = false;
         model->is_reading = true;
         memcpy(filter, model->wanted_filter, sizeof filter);
         (void)pthread_mutex_unlock(&model->mutex);
-        found = read_list(model, filter);
+        result = read_list(model, filter);
         (void)pthread_mutex_lock(&model->mutex);
         model->is_reading = false;
-        found_free(model->found);
-        model->found = found;
-        (void)!write(model->pipe[1], "l", 1);
-        (void)pthread_cond_broadcast(&model->asked);
+        result_free(model->result);
+        model->result = result;
+        (void)!write(model->pipe[1], &(char){ TOP_WAKE_LIST }, 1);
+        (void)pthread_cond_broadcast(&model->changed);
     }
     (void)pthread_mutex_unlock(&model->mutex);
     return NULL;
@@ -161,40 +163,40 @@ static void *read_lists(void *context)
 void top_model_request(struct top_model *model)
 {
     model->listed_boot_ms = clock_boot_ms();
-    model->is_asked = true;
+    model->is_pending = true;
     (void)pthread_mutex_lock(&model->mutex);
     model->is_wanted = true;
     memcpy(model->wanted_filter, model->filter, sizeof model->filter);
-    (void)pthread_cond_broadcast(&model->asked);
+    (void)pthread_cond_broadcast(&model->changed);
     (void)pthread_mutex_unlock(&model->mutex);
 }
 
 bool top_model_collect(struct top_model *model)
 {
-    struct top_result *found;
+    struct top_result *result;
     bool is_done;
 
     (void)pthread_mutex_lock(&model->mutex);
-    found = model->found;
-    model->found = NULL;
-    model->is_asked = model->is_wanted || model->is_reading;
+    result = model->result;
+    model->result = NULL;
+    model->is_pending = model->is_wanted || model->is_reading;
     (void)pthread_mutex_unlock(&model->mutex);
-    if (found == NULL) {
+    if (result == NULL) {
         return false;
     }
     model->listed_boot_ms = clock_boot_ms();
-    is_done = found->problem[0] == '\0';
-    memcpy(model->problem, found->problem, sizeof model->problem);
+    is_done = result->problem[0] == '\0';
+    memcpy(model->problem, result->problem, sizeof model->problem);
     if (is_done) {
         free_rows(model->rows, model->n);
-        model->rows = found->rows;
-        model->n = found->n;
+        model->rows = result->rows;
+        model->n = result->n;
         model->is_listed = true;
-        found->rows = NULL;
-        found->n = 0;
+        result->rows = NULL;
+        result->n = 0;
         top_model_sort(model);
     }
-    found_free(found);
+    result_free(result);
     return is_done;
 }
 
@@ -218,7 +220,7 @@ static int compare_numbers(int64_t a, int64_t b)
     return a < b ? -1 : a > b ? 1 : 0;
 }
 
-static int compare(const void *left, const void *right, void *context)
+static int compare_rows(const void *left, const void *right, void *context)
 {
     const struct top_row *a = left;
     const struct top_row *b = right;
@@ -235,7 +237,7 @@ static int compare(const void *left, const void *right, void *context)
     case TOP_BY_LEFT:
         order = compare_numbers(a->ends_boot_ms, b->ends_boot_ms);
         break;
-    case TOP_BY_STATUS: /* what may need somebody first */
+    case TOP_BY_STATUS: /* stale first: it may need attention */
         order = compare_numbers(b->is_stale, a->is_stale);
         order = order != 0 ? order : compare_numbers((int64_t)b->status, (int64_t)a->status);
         break;
@@ -253,27 +255,27 @@ static int compare(const void *left, const void *right, void *context)
 void top_model_sort(struct top_model *model)
 {
     if (model->n > 1) {
-        qsort_r(model->rows, model->n, sizeof model->rows[0], compare, model);
+        qsort_r(model->rows, model->n, sizeof model->rows[0], compare_rows, model);
     }
 }
 
-/* ---- hearing of changes ---- */
+/* ---- the threads ---- */
 
 static bool on_event(void *context, const struct belay_event *event)
 {
     const struct top_model *model = context;
 
     (void)event;
-    (void)!write(model->pipe[1], "e", 1); /* full: there is one in it already */
+    (void)!write(model->pipe[1], &(char){ TOP_WAKE_EVENT }, 1); /* a full pipe wakes the loop anyway */
     return true;
 }
 
-static void *watch(void *context)
+static void *watch_events(void *context)
 {
     struct top_model *model = context;
 
     if (belay_watch(model->client, model->prefix, 0, on_event, model, model->cancel, NULL) != BELAY_OK) {
-        (void)!write(model->pipe[1], "d", 1); /* deaf */
+        (void)!write(model->pipe[1], &(char){ TOP_WAKE_NO_EVENTS }, 1);
     }
     return NULL;
 }
@@ -286,33 +288,33 @@ bool top_model_open(struct top_model *model)
     model->pipe[0] = model->pipe[1] = -1;
     model->cancel = belay_cancel_new();
     (void)pthread_mutex_init(&model->mutex, NULL);
-    (void)pthread_cond_init(&model->asked, NULL);
+    (void)pthread_cond_init(&model->changed, NULL);
     if (model->cancel == NULL || pipe2(model->pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
         return false;
     }
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, &before);
     model->has_reader = pthread_create(&model->reader, NULL, read_lists, model) == 0;
-    model->has_thread = pthread_create(&model->thread, NULL, watch, model) == 0;
+    model->has_watcher = pthread_create(&model->watcher, NULL, watch_events, model) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    model->hears = model->has_thread;
+    model->has_events = model->has_watcher;
     return model->has_reader;
 }
 
-/* False: it still waits for the store. */
-static bool end_reader(struct top_model *model)
+/* False: it is still blocked in the store. */
+static bool join_reader(struct top_model *model)
 {
     struct timespec until;
     bool is_reading;
 
     (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += END_MS * 1000000L;
+    until.tv_nsec += CLOSE_MS * 1000000L;
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
     (void)pthread_mutex_lock(&model->mutex);
     model->is_closing = true;
-    (void)pthread_cond_broadcast(&model->asked);
-    while (model->is_reading && pthread_cond_timedwait(&model->asked, &model->mutex, &until) == 0) {
+    (void)pthread_cond_broadcast(&model->changed);
+    while (model->is_reading && pthread_cond_timedwait(&model->changed, &model->mutex, &until) == 0) {
     }
     is_reading = model->is_reading;
     (void)pthread_mutex_unlock(&model->mutex);
@@ -321,29 +323,29 @@ static bool end_reader(struct top_model *model)
 
 bool top_model_close(struct top_model *model)
 {
-    if (model->has_reader && !end_reader(model)) {
+    if (model->has_reader && !join_reader(model)) {
         return false;
     }
-    if (model->has_thread) {
+    if (model->has_watcher) {
         belay_cancel_request(model->cancel);
-        (void)pthread_join(model->thread, NULL);
+        (void)pthread_join(model->watcher, NULL);
     }
     belay_cancel_free(model->cancel);
     free_rows(model->rows, model->n);
-    found_free(model->found);
+    result_free(model->result);
     if (model->pipe[0] >= 0) {
         (void)close(model->pipe[0]);
         (void)close(model->pipe[1]);
     }
-    (void)pthread_cond_destroy(&model->asked);
+    (void)pthread_cond_destroy(&model->changed);
     (void)pthread_mutex_destroy(&model->mutex);
     return true;
 }
 
 int64_t top_model_due_ms(const struct top_model *model, bool is_changed)
 {
-    int64_t pause_ms = is_changed ? BUSY_MS : model->hears ? IDLE_MS : DEAF_MS;
+    int64_t pause_ms = is_changed ? EVENT_MS : model->has_events ? IDLE_MS : POLL_MS;
     int64_t due_ms = model->listed_boot_ms + pause_ms - clock_boot_ms();
 
-    return model->is_asked ? INT64_MAX : due_ms < 0 ? 0 : due_ms;
+    return model->is_pending ? INT64_MAX : due_ms < 0 ? 0 : due_ms;
 }

@@ -4,17 +4,17 @@
 
 #include "cli/top/top.h"
 
-/* The other screen, no cursor, no wrapping; and back. */
+/* Alternate screen, hidden cursor, no line wrapping; and the reverse. */
 #define ENTER_SCREEN "\033[?1049h\033[?25l\033[?7l"
 #define LEAVE_SCREEN "\033[?7h\033[?25h\033[?1049l"
 
-static void write_all(const char *data, size_t len)
+static void write_screen(const char *data, size_t len)
 {
     while (len > 0) {
         ssize_t n = write(STDOUT_FILENO, data, len);
 
         if (n <= 0) {
-            return; /* whoever looked is gone, which the next read will say */
+            return; /* the terminal is gone: the next read reports it */
         }
         data += n;
         len -= (size_t)n;
@@ -29,7 +29,7 @@ bool top_terminal_open(struct top_terminal *terminal, bool color)
         return false;
     }
     raw = terminal->before;
-    /* Ctrl-C stays a signal; Ctrl-Z would leave the shell with a terminal like this. */
+    /* Ctrl-C stays a signal. Ctrl-Z is disabled: it would leave the shell with a raw terminal. */
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
     raw.c_iflag &= ~(tcflag_t)(IXON | ICRNL);
     raw.c_cc[VMIN] = 0;
@@ -40,7 +40,7 @@ bool top_terminal_open(struct top_terminal *terminal, bool color)
     }
     terminal->is_open = true;
     terminal->color = color;
-    write_all(ENTER_SCREEN, sizeof ENTER_SCREEN - 1);
+    write_screen(ENTER_SCREEN, sizeof ENTER_SCREEN - 1);
     (void)top_terminal_resize(terminal);
     return true;
 }
@@ -49,7 +49,7 @@ void top_terminal_close(struct top_terminal *terminal)
 {
     if (terminal->is_open) {
         terminal->is_open = false;
-        write_all(LEAVE_SCREEN, sizeof LEAVE_SCREEN - 1);
+        write_screen(LEAVE_SCREEN, sizeof LEAVE_SCREEN - 1);
         (void)tcsetattr(STDIN_FILENO, TCSANOW, &terminal->before);
     }
 }
@@ -65,7 +65,7 @@ bool top_terminal_resize(struct top_terminal *terminal)
         rows = size.ws_row;
         columns = size.ws_col;
     }
-    columns -= columns > 1; /* what erases the rest of a line would erase what stands in the last column */
+    columns -= columns > 1; /* to erase the rest of a full line would erase its last column */
     is_new = rows != terminal->rows || columns != terminal->columns;
     terminal->rows = rows;
     terminal->columns = columns;
@@ -75,26 +75,26 @@ bool top_terminal_resize(struct top_terminal *terminal)
 void top_terminal_write(const struct buf *out)
 {
     if (!out->failed && out->data != NULL) {
-        write_all(out->data, out->len);
+        write_screen(out->data, out->len);
     }
 }
 
 /* ---- keys ---- */
 
-struct sequence {
+struct key_sequence {
     const char *bytes;
     int key;
 };
 
-static const struct sequence sequences[] = {
+static const struct key_sequence sequences[] = {
     { "\033[A", TOP_UP },         { "\033OA", TOP_UP },    { "\033[B", TOP_DOWN },   { "\033OB", TOP_DOWN },
     { "\033[5~", TOP_PAGE_UP },   { "\033[H", TOP_HOME },  { "\033OH", TOP_HOME },   { "\033[1~", TOP_HOME },
     { "\033[6~", TOP_PAGE_DOWN }, { "\033[F", TOP_END },   { "\033OF", TOP_END },    { "\033[4~", TOP_END },
     { "\033[C", TOP_ENTER },      { "\033OC", TOP_ENTER }, { "\033[D", TOP_ESCAPE }, { "\033OD", TOP_ESCAPE },
 };
 
-/* How long an escape sequence that we do not know is; 1: it is the key itself. */
-static size_t unknown_sequence(const char *bytes, size_t n)
+/* The length of an unknown escape sequence; 1: the Escape key alone. */
+static size_t skip_sequence(const char *bytes, size_t n)
 {
     size_t len = 2;
 
@@ -118,7 +118,7 @@ static size_t read_escape(const char *bytes, size_t n, int *out_key)
             return len;
         }
     }
-    len = unknown_sequence(bytes, n);
+    len = skip_sequence(bytes, n);
     *out_key = len == 1 ? TOP_ESCAPE : TOP_NONE;
     return len;
 }

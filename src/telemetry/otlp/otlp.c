@@ -1,4 +1,4 @@
-/* belay-otlp.so: sends spans, with libcurl. Loaded only where a receiver is named. */
+/* belay-otlp.so: sends spans with libcurl. Loaded only if a receiver is configured. */
 #include <curl/curl.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,9 +7,9 @@
 #include "telemetry/otlp_module.h"
 
 BELAY_API int belay_otlp_post(const struct otlp_post *post);
-enum { LOOK_MS = 50 };
+enum { STOP_CHECK_MS = 50 };
 
-/* The value is percent-encoded, as the environment's OTEL_EXPORTER_OTLP_HEADERS has it. */
+/* The values in OTEL_EXPORTER_OTLP_HEADERS are percent-encoded. */
 static struct curl_slist *add_header(CURL *curl, struct curl_slist *list, const char *pair, size_t len)
 {
     const char *equals = memchr(pair, '=', len);
@@ -52,7 +52,7 @@ static size_t ignore(char *data, size_t size, size_t n, void *context)
     return size * n;
 }
 
-/* In steps, so that who must end need not wait for a receiver that does not answer. */
+/* In steps, so that `stop` ends a transfer whose receiver does not answer. */
 static bool perform(CURLM *multi, const struct otlp_post *post)
 {
     const CURLMsg *message;
@@ -60,7 +60,7 @@ static bool perform(CURLM *multi, const struct otlp_post *post)
     int left;
 
     while (curl_multi_perform(multi, &running) == CURLM_OK && running > 0) {
-        if (atomic_load(post->stop) || curl_multi_poll(multi, NULL, 0, LOOK_MS, NULL) != CURLM_OK) {
+        if (atomic_load(post->stop) || curl_multi_poll(multi, NULL, 0, STOP_CHECK_MS, NULL) != CURLM_OK) {
             return false;
         }
     }
@@ -77,7 +77,7 @@ static void set_up(CURL *curl, const struct otlp_post *post, struct curl_slist *
     (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)post->len);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, ignore);
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L); /* nor for a resolver */
+    (void)curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L); /* do not wait for a resolver thread either */
     (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, post->timeout_ms);
     if (post->ca_file != NULL && *post->ca_file != '\0') {
         (void)curl_easy_setopt(curl, CURLOPT_CAINFO, post->ca_file);
