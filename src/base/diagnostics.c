@@ -65,7 +65,7 @@ static enum belay_code to_store_code(enum belay_code code)
     }
 }
 
-/* What heals by itself is least bad. */
+/* An unreachable store may recover by itself, so it counts least. */
 static int weight(enum belay_code code)
 {
     return code == BELAY_CONFIG ? 3 : code == BELAY_NOT_PERMITTED ? 2 : code == BELAY_UNREACHABLE ? 1 : 0;
@@ -96,7 +96,8 @@ void diagnostics_fail(struct diagnostics *diagnostics, enum belay_code code, con
 void diagnostics_error(struct diagnostics *diagnostics, const char *name, const char *advice,
                        const struct belay_error *err)
 {
-    struct belay_finding finding = { BELAY_FINDING_FAILED, to_store_code(err->code), name, err->text, advice };
+    struct belay_finding finding = { BELAY_FINDING_FAILED, to_store_code(err->code), name, err->text,
+                                     advice };
 
     fail(diagnostics, &finding);
 }

@@ -10,7 +10,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Three rows of the usual table are enough: a swap looks back two. */
+/* Three rows of the distance matrix suffice: a swap looks back two rows. */
 static size_t distance(const char *a, const char *b)
 {
     size_t rows[3][NAME_MAX_COMPARED + 1];

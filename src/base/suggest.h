@@ -1,4 +1,4 @@
-/* The name that somebody may have meant. */
+/* Suggest the name that a user may have meant. */
 #ifndef BASE_SUGGEST_H
 #define BASE_SUGGEST_H
 
@@ -6,19 +6,18 @@
 
 struct suggestion {
     const char *typed; /* borrowed */
-    const char *found; /* borrowed; NULL while nothing is near enough */
+    const char *found; /* borrowed; NULL: no candidate is similar enough */
     size_t distance;
 };
 
 /*
- * The candidate that takes the fewest changes to become what was typed: a letter
- * added, dropped, replaced, or swapped with the next. One that differs in more
- * than a third of its letters was not meant.
+ * Choose the candidate with the smallest edit distance: letters added, dropped, replaced, or swapped with the next one.
+ * A candidate that differs in more than a third of its letters is not suggested.
  */
 void suggest_begin(struct suggestion *suggestion, const char *typed);
 void suggest_add(struct suggestion *suggestion, const char *candidate);
 
-/* The same for names in an array. NULL: none is near. */
+/* The same for an array of names. NULL: none is similar enough. */
 const char *suggest_name(const char *typed, const char *const *names, size_t n);
 
 #endif

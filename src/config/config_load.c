@@ -11,11 +11,11 @@
 #include "config/config.h"
 #include "config/yaml_tree.h"
 
-/* The open file that is to be read, and how we came by it. */
+/* A configuration file to read. */
 struct config_file {
     struct config_source source;
-    char *path; /* owned; the same as source.path, or NULL */
-    int fd;     /* -1: there is none, which is not an error */
+    char *path; /* owned; source.path if that was allocated, else NULL */
+    int fd;     /* -1: there is no file, which is not an error */
 };
 
 static void config_file_close(struct config_file *file)
@@ -26,27 +26,26 @@ static void config_file_close(struct config_file *file)
     free(file->path);
 }
 
-/* ---- finding ----------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------- */
 
-/* Not to block on a fifo; what is no regular file is refused later. */
+/* O_NONBLOCK: do not block on a FIFO; check_trust() refuses it. */
 static int open_path(const char *path)
 {
     return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
-static enum belay_code open_named(struct config_file *file, const char *path, const char *who_named_it,
+static enum belay_code open_named(struct config_file *file, const char *path, const char *named_by,
                                   struct belay_error *err)
 {
     file->source.path = path;
     file->fd = open_path(path);
     if (file->fd < 0) {
-        return error_set(err, BELAY_CONFIG, "%.300s%s: cannot be opened: %s", path, who_named_it,
-                         strerror(errno));
+        return error_set(err, BELAY_CONFIG, "cannot open '%.300s'%s: %s", path, named_by, strerror(errno));
     }
     return BELAY_OK;
 }
 
-/* Leaves file->fd at -1 if there is no such file. */
+/* file->fd stays -1 if there is no such file. */
 static enum belay_code open_if_there(struct config_file *file, const char *path, struct belay_error *err)
 {
     struct stat st;
@@ -58,11 +57,11 @@ static enum belay_code open_if_there(struct config_file *file, const char *path,
         file->source.path = path;
         return BELAY_OK;
     }
-    /* A directory that we may not search has nothing for us; a file that we may not read has. */
+    /* Skip a directory that this user may not search, but report a file that it may not read. */
     if (why == ENOENT || why == ENOTDIR || (why == EACCES && stat(path, &st) != 0)) {
         return BELAY_OK;
     }
-    return error_set(err, BELAY_CONFIG, "%.300s: cannot be opened: %s", path, strerror(why));
+    return error_set(err, BELAY_CONFIG, "cannot open '%.300s': %s", path, strerror(why));
 }
 
 /* The user's file, else the machine's. */
@@ -88,29 +87,28 @@ static bool is_dev_null(const struct stat *st)
 }
 
 /*
- * Who may write the file decides which locks count and what is run, so it must
- * be nobody but its owner; and of what merely lies in the working directory the
- * owner must be the user, or root.
+ * The file decides which store is used and which programs are run, so only its owner may write it. The owner of a file
+ * found in the working directory must be the user or root.
  */
 static enum belay_code check_trust(const struct config_source *source, const struct stat *st,
                                    struct belay_error *err)
 {
     if (!S_ISREG(st->st_mode)) {
-        return error_set(err, BELAY_CONFIG, "%.300s: is not a regular file", source->path);
+        return error_set(err, BELAY_CONFIG, "'%.300s' is not a regular file", source->path);
     }
     if ((st->st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-        return error_set(err, BELAY_CONFIG, "%.300s: others may write it; run 'chmod go-w %.300s'",
+        return error_set(err, BELAY_CONFIG, "'%.300s' is writable by other users; run 'chmod go-w %.300s'",
                          source->path, source->path);
     }
     if (source->is_found && st->st_uid != 0 && st->st_uid != geteuid()) {
         return error_set(
             err, BELAY_CONFIG,
-            "%.300s: belongs to another user (uid %lu), who may change it; name it with --config "
-            "to use it all the same",
+            "'%.300s' belongs to another user (uid %lu), who may change it; name it with --config "
+            "to use it anyway",
             source->path, (unsigned long)st->st_uid);
     }
     if (st->st_size > YAML_FILE_MAX) {
-        return error_set(err, BELAY_CONFIG, "%.300s: has more than %d bytes", source->path, YAML_FILE_MAX);
+        return error_set(err, BELAY_CONFIG, "'%.300s' is larger than %d bytes", source->path, YAML_FILE_MAX);
     }
     return BELAY_OK;
 }
@@ -132,11 +130,11 @@ static enum belay_code read_bytes(const struct config_file *file, struct buf *da
         return error_no_memory(err);
     }
     if (data->failed) {
-        return error_set(err, BELAY_CONFIG, "%.300s: has more than %d bytes", file->source.path,
-                         YAML_FILE_MAX); /* it grew while we read it */
+        return error_set(err, BELAY_CONFIG, "'%.300s' is larger than %d bytes", file->source.path,
+                         YAML_FILE_MAX); /* the file grew while it was read */
     }
     if (n < 0) {
-        return error_set(err, BELAY_CONFIG, "%.300s: cannot be read: %s", file->source.path, strerror(errno));
+        return error_set(err, BELAY_CONFIG, "cannot read '%.300s': %s", file->source.path, strerror(errno));
     }
     return BELAY_OK;
 }
@@ -150,11 +148,10 @@ static enum belay_code read_file(struct belay_config *config, const struct confi
     enum belay_code code;
 
     if (fstat(file->fd, &st) != 0) {
-        return error_set(err, BELAY_CONFIG, "%.300s: cannot be examined: %s", file->source.path,
-                         strerror(errno));
+        return error_set(err, BELAY_CONFIG, "cannot stat '%.300s': %s", file->source.path, strerror(errno));
     }
     if (is_dev_null(&st)) {
-        return BELAY_OK; /* the customary name for no file at all */
+        return BELAY_OK; /* means: no file */
     }
     code = check_trust(&file->source, &st, err);
     if (code == BELAY_OK) {
@@ -171,7 +168,6 @@ static enum belay_code read_file(struct belay_config *config, const struct confi
     return code;
 }
 
-/* Read the file, if it is open, and close it. */
 static enum belay_code read_and_close(struct belay_config *config, struct config_file *file,
                                       struct belay_error *err)
 {
@@ -188,7 +184,7 @@ static enum belay_code read_and_close(struct belay_config *config, struct config
     return code;
 }
 
-/* `path`, or the one that BELAY_CONFIG names. */
+/* Read `path`, or the file that BELAY_CONFIG names. */
 static enum belay_code read_named(struct belay_config *config, const char *path, struct belay_error *err)
 {
     struct config_file file = { .fd = -1 };
@@ -200,9 +196,8 @@ static enum belay_code read_named(struct belay_config *config, const char *path,
 }
 
 /*
- * Without a name: the user's file or the machine's, and over it the profiles of a
- * file in the working directory. A checkout must not hide the file that says
- * where the locks are, so it does not take its place.
+ * No file is named: read the user's file or the machine's, then the profiles of a file in the working directory. The
+ * latter only adds profiles: a checkout must not replace the file that names the store.
  */
 static enum belay_code search_files(struct belay_config *config, struct belay_error *err)
 {
@@ -221,7 +216,7 @@ static enum belay_code search_files(struct belay_config *config, struct belay_er
     return code == BELAY_OK ? read_and_close(config, &here, err) : code;
 }
 
-static enum belay_code put_defaults(struct belay_config *config, struct belay_error *err)
+static enum belay_code set_defaults(struct belay_config *config, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
     char *store = NULL;
@@ -230,7 +225,7 @@ static enum belay_code put_defaults(struct belay_config *config, struct belay_er
         code = config_set(config, config_builtin[i].name, config_builtin[i].value, config_builtin[i].origin,
                           err);
     }
-    /* Without a home there is no default, which is an error only for who needs it: --store may come yet. */
+    /* Without a home directory there is no default store, which is an error only if --store is missing too. */
     if (code == BELAY_OK && config_default_store(&store, NULL) == BELAY_OK) {
         code = config_set(config, "store", store, "default", err);
     }
@@ -241,7 +236,7 @@ static enum belay_code put_defaults(struct belay_config *config, struct belay_er
 enum belay_code belay_config_load(const char *path, struct belay_config **out_config, struct belay_error *err)
 {
     struct belay_config *config = calloc(1, sizeof *config);
-    enum belay_code code = config == NULL ? error_no_memory(err) : put_defaults(config, err);
+    enum belay_code code = config == NULL ? error_no_memory(err) : set_defaults(config, err);
 
     if (code == BELAY_OK) {
         code = path != NULL || config_env("BELAY_CONFIG") != NULL ? read_named(config, path, err)
@@ -255,7 +250,7 @@ enum belay_code belay_config_load(const char *path, struct belay_config **out_co
     }
     if (code == BELAY_OK) {
         *out_config = config;
-        config = NULL; /* the caller's now */
+        config = NULL; /* owned by the caller now */
     }
     belay_config_free(config);
     return code;

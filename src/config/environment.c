@@ -37,7 +37,7 @@ const char *config_env(const char *name)
 
 /* ---- paths ------------------------------------------------------------- */
 
-/* The home directory by the password file, for who has no HOME, such as a service. */
+/* The home directory from the password database, for a service without HOME. */
 static char *home_by_uid(void)
 {
     char space[4096];
@@ -51,7 +51,7 @@ static char *home_by_uid(void)
     return strdup(found->pw_dir);
 }
 
-/* Without slashes at the end, of which the root alone would leave two: "//x" begins a host in a URL. */
+/* Add `folder` without trailing slashes: "//x" would begin a host in a URL. */
 static void add_folder(struct buf *path, const char *folder)
 {
     size_t n = strlen(folder);
@@ -96,9 +96,10 @@ enum belay_code config_default_store(char **out_url, struct belay_error *err)
     char *text;
 
     if (path == NULL) {
-        return error_set(err, BELAY_CONFIG,
-                         "there is no home directory to keep the locks in: set --store or BELAY_STORE, such "
-                         "as sqlite:/var/lib/belay/belay.db");
+        return error_set(
+            err, BELAY_CONFIG,
+            "no store is configured and there is no home directory: set --store or BELAY_STORE, such "
+            "as sqlite:/var/lib/belay/belay.db");
     }
     buf_adds(&url, "sqlite:");
     store_url_add_place(&url, path);
@@ -114,7 +115,7 @@ enum belay_code config_default_store(char **out_url, struct belay_error *err)
 
 /* ---- variables --------------------------------------------------------- */
 
-static enum belay_code put_from(struct belay_config *config, const char *name, const char *value,
+static enum belay_code set_from(struct belay_config *config, const char *name, const char *value,
                                 const char *variable, struct belay_error *err)
 {
     char origin[64];
@@ -123,7 +124,7 @@ static enum belay_code put_from(struct belay_config *config, const char *name, c
     return config_set(config, name, value, origin, err);
 }
 
-/* A variable and the setting that it is. A switch may say the opposite of its setting. */
+/* Set the setting of a variable. A switch may be the opposite of its setting. */
 static enum belay_code read_variable(struct belay_config *config, const struct env_variable *variable,
                                      struct belay_error *err)
 {
@@ -135,7 +136,7 @@ static enum belay_code read_variable(struct belay_config *config, const struct e
     if (value == NULL) {
         return BELAY_OK;
     }
-    /* A kill switch must not be guessed: neither answer is safe for every user. */
+    /* Never guess the value of a kill switch: neither guess is safe for every user. */
     if (!value_is_valid(&rule, value, why)) {
         return error_set(err, BELAY_CONFIG, "environment %s: '%s' %s", variable->name, value_shown(value),
                          why);
@@ -143,10 +144,10 @@ static enum belay_code read_variable(struct belay_config *config, const struct e
     if (variable->kind == VALUE_SWITCH && value_parse_switch(value, &is_on)) {
         value = is_on != variable->is_opposite ? "true" : "false";
     }
-    return put_from(config, variable->setting, value, variable->name, err);
+    return set_from(config, variable->setting, value, variable->name, err);
 }
 
-/* The table of the execution locks (S2.10). */
+/* The table of execution locks (S2.10). */
 static enum belay_code read_runvoy_table(struct belay_config *config, struct belay_error *err)
 {
     static const char *const variable = "RUNVOY_LOCKS_TABLE";
@@ -160,17 +161,17 @@ static enum belay_code read_runvoy_table(struct belay_config *config, struct bel
     if (strlen(table) < TABLE_MIN || strlen(table) > TABLE_MAX || table[strspn(table, allowed)] != '\0') {
         return error_set(
             err, BELAY_CONFIG,
-            "environment %s: '%s' is not the name of a DynamoDB table: %d to %d letters, digits, "
+            "environment %s: '%s' is not the name of a DynamoDB table; use %d to %d letters, digits, "
             "'_', '.' and '-'",
             variable, value_shown(table), TABLE_MIN, TABLE_MAX);
     }
     (void)snprintf(url, sizeof url, "dynamodb:%s?layout=runvoy", table);
-    return put_from(config, "store", url, variable, err);
+    return set_from(config, "store", url, variable, err);
 }
 
 enum belay_code config_read_environment(struct belay_config *config, struct belay_error *err)
 {
-    enum belay_code code = read_runvoy_table(config, err); /* first, so that BELAY_STORE beats it */
+    enum belay_code code = read_runvoy_table(config, err); /* first, so that BELAY_STORE overrides it */
 
     for (size_t i = 0; code == BELAY_OK && i < N_VARIABLES; i++) {
         code = read_variable(config, &variables[i], err);

@@ -7,15 +7,13 @@
 #include "config/config.h"
 
 /*
- * The profile whose template a key has the form of, if any: the one that says
- * most about it; of two that say as much the one whose lists allow the key, or
- * else the first by name. It must not depend on the profile of the moment: two
- * who lock the same key must see the same keys above it. Nor on whether the
- * lists allow the key: a lock that was taken under longer lists is still released
- * with the keys above it.
+ * Find the profile whose template matches the key: the most specific one; among equals the one whose lists allow the
+ * key, else the first by name. The result must not depend on --profile: all clients of a key must see the same
+ * ancestors. Nor on whether the lists allow the key: a lock acquired under longer lists must be released with the same
+ * ancestors.
  */
-static bool find_by_form(const struct belay_config *config, const char *key,
-                         struct config_profile *out_profile, struct key_names *out_names)
+static bool match_profile(const struct belay_config *config, const char *key,
+                          struct config_profile *out_profile, struct key_names *out_names)
 {
     size_t best = 0;
     bool found = false;
@@ -55,11 +53,12 @@ size_t belay_key_ancestors(const struct belay_config *config, const char *key,
     if (text_has_prefix(key, "stack:")) {
         return key_above_stack(key, out_keys);
     }
-    return find_by_form(config, key, &profile, &names) ? key_above_template(&profile.scheme, &names, out_keys)
-                                                       : 0;
+    return match_profile(config, key, &profile, &names)
+               ? key_above_template(&profile.scheme, &names, out_keys)
+               : 0;
 }
 
-/* A key near the limit may have a longer one above it ("a" -> "all"), which could not be locked. */
+/* A key near the limit may have an ancestor that is longer ("a" -> "all") and cannot be locked. */
 enum belay_code config_check_key(const struct belay_config *config, const char *key,
                                  char *out_above[BELAY_ANCESTORS_MAX], size_t *out_n, struct belay_error *err)
 {
@@ -71,10 +70,9 @@ enum belay_code config_check_key(const struct belay_config *config, const char *
         if (above[i] == NULL) {
             code = error_no_memory(err);
         } else if (strlen(above[i]) > BELAY_KEY_MAX) {
-            code = error_set(
-                err, BELAY_INVALID,
-                "the key is too long: the one above it would have %zu bytes; at most %d are allowed",
-                strlen(above[i]), BELAY_KEY_MAX);
+            code = error_set(err, BELAY_INVALID,
+                             "the key is too long: its ancestor would have %zu bytes; at most %d are allowed",
+                             strlen(above[i]), BELAY_KEY_MAX);
         }
     }
     for (size_t i = 0; i < n; i++) {
@@ -99,7 +97,7 @@ enum belay_code belay_key_check(const struct belay_config *config, const char *p
     size_t n = 0;
 
     if (key == NULL) {
-        return error_set(err, BELAY_INVALID, "no key is given");
+        return error_set(err, BELAY_INVALID, "no key given");
     }
     code = key_check(key, err);
     if (code == BELAY_OK && profile != NULL) {
@@ -117,9 +115,9 @@ enum belay_code belay_key_check(const struct belay_config *config, const char *p
     return code;
 }
 
-/* The profile whose lock a key is by its form, which must be allowed by the lists. Its name is NULL: no profile's. */
-static enum belay_code find_owner(const struct belay_config *config, const char *key,
-                                  struct config_profile *out_profile, struct belay_error *err)
+/* The profile that a key belongs to by its form; its lists must allow the key. A NULL name: no profile. */
+static enum belay_code find_profile_of_key(const struct belay_config *config, const char *key,
+                                           struct config_profile *out_profile, struct belay_error *err)
 {
     struct config_profile profile = { .values = { .name = NULL } };
     struct key_names names;
@@ -127,7 +125,7 @@ static enum belay_code find_owner(const struct belay_config *config, const char 
 
     if (key_begins_as_stack(key)) {
         (void)config_profile_find(config, "stack", &profile, NULL);
-    } else if (find_by_form(config, key, &profile, &names)) {
+    } else if (match_profile(config, key, &profile, &names)) {
         code = key_check_scheme(&profile.scheme, key, err);
     }
     if (code == BELAY_OK) {
@@ -144,9 +142,9 @@ enum belay_code belay_key_profile(const struct belay_config *config, const char 
     enum belay_code code;
 
     if (key == NULL || out_profile == NULL) {
-        return error_set(err, BELAY_INVALID, "no key is given");
+        return error_set(err, BELAY_INVALID, "no key given");
     }
-    code = find_owner(config, key, &owner, err);
+    code = find_profile_of_key(config, key, &owner, err);
     if (code != BELAY_OK || profile == NULL) {
         if (code == BELAY_OK) {
             *out_profile = owner.values;
@@ -157,11 +155,11 @@ enum belay_code belay_key_profile(const struct belay_config *config, const char 
     if (code != BELAY_OK) {
         return code;
     }
-    /* One with a template of its own has keys of its own; another is a set of terms, for any key. */
+    /* A profile with a template has keys of its own; one without is a set of defaults for any key. */
     if (owner.values.name != NULL && named.scheme.template != NULL &&
         strcmp(owner.values.name, named.values.name) != 0) {
         return error_set(err, BELAY_INVALID,
-                         "the key '%s' is a lock of profile '%s', not of '%s', whose keys are '%s'", key,
+                         "the key '%s' belongs to profile '%s', not to '%s', whose keys are '%s'", key,
                          owner.values.name, named.values.name, named.scheme.template);
     }
     *out_profile = named.values;
@@ -175,11 +173,11 @@ static bool piece_is(struct key_piece piece, const char *name)
                : piece.at != NULL && strlen(name) == piece.len && memcmp(name, piece.at, piece.len) == 0;
 }
 
-/* For "%.*s", which wants an int and no NULL. */
+/* Arguments for "%.*s". */
 #define SHOWN(piece) (int)(piece).len, (piece).at == NULL ? "" : (piece).at
 
-/* A made key must be read back as what it was made of, or it would exclude the wrong others. */
-static enum belay_code check_reads_back(const struct belay_config *config, const struct key_scheme *made_by,
+/* The key must parse into the parts it was made of, or it would exclude the wrong locks. */
+static enum belay_code check_round_trip(const struct belay_config *config, const struct key_scheme *made_by,
                                         const struct belay_key_parts *parts, const char *key,
                                         struct belay_error *err)
 {
@@ -187,8 +185,8 @@ static enum belay_code check_reads_back(const struct belay_config *config, const
     struct key_names names;
     bool is_ours;
 
-    if (!find_by_form(config, key, &profile, &names)) {
-        return error_set(err, BELAY_INVALID, "the key '%s' cannot be told apart into its parts again", key);
+    if (!match_profile(config, key, &profile, &names)) {
+        return error_set(err, BELAY_INVALID, "the key '%s' cannot be parsed into its parts", key);
     }
     is_ours = strcmp(profile.scheme.template, made_by->template) == 0;
     if (is_ours && piece_is(names.component, parts->component) &&
@@ -196,7 +194,7 @@ static enum belay_code check_reads_back(const struct belay_config *config, const
         return BELAY_OK;
     }
     (void)error_set(err, BELAY_INVALID,
-                    "the key '%s' would be read as component '%.*s' and environment '%.*s' of profile '%s'",
+                    "the key '%s' would be parsed as component '%.*s' and environment '%.*s' of profile '%s'",
                     key, SHOWN(names.component), SHOWN(names.environment), profile.scheme.profile);
     if (err != NULL && is_ours && made_by->n_environments == 0) {
         size_t n = strlen(err->text);
@@ -219,7 +217,7 @@ static enum belay_code make_by_profile(const struct belay_config *config, const 
     }
     if (scheme->template == NULL) {
         return error_set(err, BELAY_INVALID,
-                         "profile '%s' has no key template: add --stack, or type the key in full",
+                         "profile '%s' has no key template: add --stack, or give the whole key",
                          scheme->profile);
     }
     code = key_make_by_template(scheme, parts, &key, err);
@@ -227,7 +225,7 @@ static enum belay_code make_by_profile(const struct belay_config *config, const 
         code = belay_key_check(config, NULL, key, err);
     }
     if (code == BELAY_OK) {
-        code = check_reads_back(config, scheme, parts, key, err);
+        code = check_round_trip(config, scheme, parts, key, err);
     }
     if (code == BELAY_OK) {
         *out_key = key;
@@ -260,7 +258,7 @@ enum belay_code belay_key_make(const struct belay_config *config, const struct b
     struct config_profile profile = { .scheme = { .profile = NULL } };
 
     if (parts == NULL || out_key == NULL) {
-        return error_set(err, BELAY_INVALID, "no parts of a key are given");
+        return error_set(err, BELAY_INVALID, "no parts of a key given");
     }
     if (parts->profile != NULL) {
         enum belay_code code = config_profile_find(config, parts->profile, &profile, err);
@@ -269,12 +267,12 @@ enum belay_code belay_key_make(const struct belay_config *config, const struct b
             return code;
         }
     }
-    /* Both could name the lock, and a wrong guess would be the wrong lock. */
+    /* Both name a lock; do not guess which one is meant. */
     if (parts->stack != NULL && profile.scheme.template != NULL) {
         return error_set(
             err, BELAY_INVALID,
-            "--stack does not go with profile '%s', whose keys are made by its template (%s): leave "
-            "one of them out",
+            "--stack and profile '%s' exclude each other: the profile makes its keys from its template "
+            "(%s)",
             parts->profile, profile.scheme.template);
     }
     if (parts->stack != NULL) {
@@ -284,20 +282,19 @@ enum belay_code belay_key_make(const struct belay_config *config, const struct b
         return make_by_profile(config, &profile.scheme, parts, out_key, err);
     }
     if (parts->component == NULL && parts->environment == NULL && parts->service == NULL) {
-        return error_set(err, BELAY_INVALID, "nothing names the lock: type its key, or give its parts");
+        return error_set(err, BELAY_INVALID, "no lock given: give its key or its parts");
     }
     if (parts->service != NULL) {
         return error_set(err, BELAY_INVALID, "--service needs --stack");
     }
-    return error_set(
-        err, BELAY_INVALID,
-        "--%s does not name a lock by itself: add --profile (one with a key template) or --stack",
-        parts->component != NULL ? "component" : "environment");
+    return error_set(err, BELAY_INVALID,
+                     "--%s alone does not name a lock: add --stack, or --profile with a key template",
+                     parts->component != NULL ? "component" : "environment");
 }
 
 /* ---- the form of a key ---------------------------------------------------- */
 
-/* What stands between `at` and the next ':'; returns where that is. */
+/* Copy the text up to the next ':'; returns its end. */
 static const char *copy_name(char out[BELAY_KEY_MAX + 1], const char *at)
 {
     size_t len = strcspn(at, ":");
@@ -306,8 +303,8 @@ static const char *copy_name(char out[BELAY_KEY_MAX + 1], const char *at)
     return at + len;
 }
 
-/* stack:S:env:E, perhaps with :service:V or :component:C behind it. */
-static void read_stack(const char *key, struct belay_parsed_key *form)
+/* stack:S:env:E, optionally with :service:V or :component:C. */
+static void parse_stack_key(const char *key, struct belay_parsed_key *form)
 {
     const char *at = copy_name(form->stack, key + strlen("stack:"));
 
@@ -327,8 +324,8 @@ void belay_key_parse(const struct belay_config *config, const char *key, struct 
 
     *out_form = (struct belay_parsed_key){ .level = "key", .profile = "" };
     if (key_begins_as_stack(key)) {
-        read_stack(key, out_form);
-    } else if (find_by_form(config, key, &profile, &names)) {
+        parse_stack_key(key, out_form);
+    } else if (match_profile(config, key, &profile, &names)) {
         out_form->level = "component";
         out_form->profile = profile.scheme.profile;
         (void)snprintf(out_form->environment, sizeof out_form->environment, "%.*s",

@@ -13,7 +13,7 @@ enum { N_BUILTIN_NAMES = sizeof builtin_names / sizeof builtin_names[0] };
 
 /* ---- reading one out of the settings ----------------------------------- */
 
-/* What follows "profiles.NAME." in the name of a setting; NULL if it is not that profile's. */
+/* The part after "profiles.NAME."; NULL if the setting is not of that profile. */
 static const char *field_of(const char *setting, const char *profile)
 {
     size_t n = strlen(profile);
@@ -25,7 +25,7 @@ static const char *field_of(const char *setting, const char *profile)
     return strncmp(setting, profile, n) == 0 && setting[n] == '.' ? setting + n + 1 : NULL;
 }
 
-/* The values were checked when they were put into the list. */
+/* The values are valid: they were checked when they were set. */
 static void set_field(struct belay_profile *values, const char *field, const char *value)
 {
     if (strcmp(field, "ttl") == 0) {
@@ -61,7 +61,7 @@ static struct config_profile read_values(const struct belay_setting *settings, s
     return profile;
 }
 
-/* The values of "profiles.NAME.LIST.0" and so on. False: no memory. */
+/* The values of "profiles.NAME.LIST.0" and so on. False: out of memory. */
 static bool read_profile_list(const struct belay_setting *settings, size_t n, const char *name,
                               const char *list, const char *const **out_items, size_t *out_n)
 {
@@ -94,11 +94,10 @@ void config_profile_release(struct config_profile *profile)
 /* ---- checking ---------------------------------------------------------- */
 
 /*
- * The heartbeat of a profile whose ttl is replaced by another. One of more than
- * half the ttl is meant as a share of it (execution: 80 %, S2.5) and stays one;
- * a shorter one is meant as it is, unless the new ttl leaves no room for it.
+ * The heartbeat of a profile whose ttl is replaced. A heartbeat of more than half the ttl keeps its share of the ttl
+ * (execution: 80 %, S2.5); a shorter one stays as it is, unless the new ttl is too short for it.
  */
-static int64_t fit_heartbeat(int64_t heartbeat_ms, int64_t ttl_ms, int64_t new_ttl_ms)
+static int64_t scale_heartbeat(int64_t heartbeat_ms, int64_t ttl_ms, int64_t new_ttl_ms)
 {
     if (heartbeat_ms <= 0 || ttl_ms <= 0 || new_ttl_ms <= 0 || new_ttl_ms == ttl_ms) {
         return heartbeat_ms;
@@ -123,8 +122,9 @@ static bool is_default(const struct belay_setting *setting)
     return setting == NULL || strcmp(setting->origin, "default") == 0;
 }
 
-/* A file that changes a built-in profile's ttl only must not be told that the heartbeat is wrong now. */
-static enum belay_code fit_defaults(struct belay_config *config, const char *profile, struct belay_error *err)
+/* A file that changes only the ttl of a built-in profile must not get an error about its default heartbeat. */
+static enum belay_code scale_default_heartbeat(struct belay_config *config, const char *profile,
+                                               struct belay_error *err)
 {
     const struct belay_setting *ttl = find_field(config, profile, "ttl");
     const struct belay_setting *heartbeat = find_field(config, profile, "heartbeat");
@@ -138,12 +138,12 @@ static enum belay_code fit_defaults(struct belay_config *config, const char *pro
     (void)belay_parse_duration(ttl->value, &ttl_ms);
     (void)belay_parse_duration(heartbeat->value, &heartbeat_ms);
     (void)belay_parse_duration(old_ttl->value, &old_ttl_ms);
-    (void)clock_format_duration(text, fit_heartbeat(heartbeat_ms, old_ttl_ms, ttl_ms));
+    (void)clock_format_duration(text, scale_heartbeat(heartbeat_ms, old_ttl_ms, ttl_ms));
     (void)snprintf(name, sizeof name, "profiles.%s.heartbeat", profile);
     return config_set(config, name, text, "default", err);
 }
 
-/* Two values that do not go together; the blame goes to the one that somebody wrote. */
+/* Two values contradict each other; the error names the line of the one that is not a default. */
 static enum belay_code fail_pair(const struct belay_config *config, const char *profile, const char *field,
                                  const char *relation, const char *other, struct belay_error *err)
 {
@@ -169,7 +169,7 @@ static enum belay_code check_profile(const struct belay_config *config, const st
 
 /* ---- all of them ------------------------------------------------------- */
 
-/* Add the profile whose settings are the `n` from `first` on. Takes over `name`. */
+/* Add the profile with the `n` settings from `first` on. Takes ownership of `name`. */
 static enum belay_code add_profile(struct belay_config *config, char *name, size_t first, size_t n,
                                    struct belay_error *err)
 {
@@ -179,7 +179,7 @@ static enum belay_code add_profile(struct belay_config *config, char *name, size
     enum belay_code code;
 
     profile->values.name = name;
-    code = fit_defaults(config, name, err);
+    code = scale_default_heartbeat(config, name, err);
     if (code != BELAY_OK) {
         return code;
     }
@@ -192,7 +192,7 @@ static enum belay_code add_profile(struct belay_config *config, char *name, size
     return check_profile(config, &profile->values, err);
 }
 
-/* How many settings from `first` on are those of the profile `name`; they stand together. */
+/* The number of settings from `first` on that belong to the profile `name`; they are adjacent. */
 static size_t count_fields(const struct belay_config *config, const char *name, size_t first)
 {
     size_t n = 0;
@@ -250,7 +250,7 @@ static enum belay_code fail_unknown_profile(const struct belay_config *config, c
     for (size_t i = 0; i < config_n_profiles(config); i++) {
         buf_addf(&known, "%s%s", i == 0 ? "" : ", ", config_profile_at(config, i, &room)->values.name);
     }
-    (void)error_set(err, BELAY_INVALID, "there is no profile '%.64s'; known profiles: %s",
+    (void)error_set(err, BELAY_INVALID, "unknown profile '%.64s'; known profiles: %s",
                     text_is_clean(name, BELAY_KEY_MAX) ? name : "", known.data == NULL ? "" : known.data);
     buf_release(&known);
     return BELAY_INVALID;
@@ -278,7 +278,7 @@ enum belay_code belay_config_profile(const struct belay_config *config, const ch
     enum belay_code code;
 
     if (name == NULL || out_profile == NULL) {
-        return error_set(err, BELAY_INVALID, "no profile is named");
+        return error_set(err, BELAY_INVALID, "no profile given");
     }
     code = config_profile_find(config, name, &profile, err);
     if (code == BELAY_OK) {
@@ -296,9 +296,9 @@ void belay_profile_apply(const struct belay_profile *profile, struct belay_lock_
         options->ttl_ms = profile->ttl_ms;
     }
     if (options->heartbeat_ms == 0) {
-        options->heartbeat_ms = fit_heartbeat(profile->heartbeat_ms, profile->ttl_ms, options->ttl_ms);
+        options->heartbeat_ms = scale_heartbeat(profile->heartbeat_ms, profile->ttl_ms, options->ttl_ms);
     }
-    /* One shorter than the heartbeat would flag every holder; unset means four heartbeats. */
+    /* A stale_after shorter than the heartbeat would flag every holder; unset means four heartbeats. */
     if (options->stale_after_ms == 0 && profile->stale_after_ms >= options->heartbeat_ms) {
         options->stale_after_ms = profile->stale_after_ms;
     }

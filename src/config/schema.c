@@ -1,4 +1,4 @@
-/* Which names the file may have, and what their values are. */
+/* The schema of the configuration file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 
 enum schema_shape {
     SHAPE_VALUE,
-    SHAPE_LIST, /* of what `inside` says */
-    SHAPE_MAP,  /* of the names in `inside` */
-    SHAPE_NAMED /* of names that the user chooses, each as the one `inside` says */
+    SHAPE_LIST, /* of items as in `inside` */
+    SHAPE_MAP,  /* with the names in `inside` */
+    SHAPE_NAMED /* with names that the user chooses; each value as in `inside` */
 };
 
 struct schema_rule {
@@ -120,7 +120,7 @@ static const struct schema_rule server_names[] = {
     MAP("terraform", terraform_names), MAP("connections", connection_names),
 };
 
-/* What they mean is for the store to say, which reads them: src/store/dynamodb/dynamodb_custom_layout.c. */
+/* src/store/dynamodb/dynamodb_custom_layout.c interprets them. */
 static const struct schema_rule layout_names[] = {
     VALUE("key", VALUE_TEXT),
     VALUE("sort_key", VALUE_TEXT),
@@ -172,7 +172,7 @@ static const struct schema_rule top_names[] = {
 };
 static const struct schema_rule top = MAP("", top_names);
 
-/* All that a file may say that was merely found in the working directory: nothing here names a file, a host or a program. */
+/* The schema of a file found in the working directory: nothing in it names a file, a host or a program. */
 static const struct schema_rule found_names[] = { NAMED("profiles", profile) };
 static const struct schema_rule top_found = MAP("", found_names);
 /* clang-format on */
@@ -190,7 +190,6 @@ static enum belay_code read_node(struct schema_walk *walk, const struct schema_r
 
 /* ---- errors ------------------------------------------------------------ */
 
-/* "profiles.build", or what the whole of it is called. */
 static const char *shown(const char *name)
 {
     return *name == '\0' ? "the file" : name;
@@ -206,16 +205,16 @@ static enum belay_code fail_unknown_name(struct schema_walk *walk, const struct 
 {
     const char *names[NAMES_MAX];
     struct buf known = BUF_INIT(600);
-    const char *nearest;
+    const char *suggestion;
 
     for (size_t i = 0; i < rule->n_inside; i++) {
         names[i] = rule->inside[i].name;
         buf_addf(&known, "%s%s", i == 0 ? "" : ", ", names[i]);
     }
-    nearest = suggest_name(item->name, names, rule->n_inside);
-    if (nearest != NULL) {
+    suggestion = suggest_name(item->name, names, rule->n_inside);
+    if (suggestion != NULL) {
         (void)error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s has no '%s'; did you mean '%s'?",
-                        walk->source->path, item->line, shown(name), value_shown(item->name), nearest);
+                        walk->source->path, item->line, shown(name), value_shown(item->name), suggestion);
     } else {
         (void)error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s has no '%s'; it can have %s", walk->source->path,
                         item->line, shown(name), value_shown(item->name),
@@ -225,7 +224,7 @@ static enum belay_code fail_unknown_name(struct schema_walk *walk, const struct 
     return BELAY_CONFIG;
 }
 
-/* ---- the walk ---------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------- */
 
 static enum belay_code read_value(struct schema_walk *walk, const struct schema_rule *rule, const char *name,
                                   const struct yaml_node *node)
@@ -237,10 +236,10 @@ static enum belay_code read_value(struct schema_walk *walk, const struct schema_
     bool is_on;
 
     if (node->kind == YAML_NODE_EMPTY) {
-        return fail_shape(walk, name, node->line, "has no value; give it one, or leave it out");
+        return fail_shape(walk, name, node->line, "has no value; give it one or remove it");
     }
     if (node->kind != YAML_NODE_TEXT) {
-        return fail_shape(walk, name, node->line, "must be one value, not a list or a map");
+        return fail_shape(walk, name, node->line, "must be a single value, not a list or a map");
     }
     if (!value_is_valid(&rule->value, value, why)) {
         return error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s: '%s' %s", walk->source->path, node->line, name,
@@ -273,9 +272,9 @@ static enum belay_code read_list(struct schema_walk *walk, const struct schema_r
     if (node->kind != YAML_NODE_LIST) {
         return fail_shape(walk, name, node->line, "must be a list, such as [a, b]");
     }
-    /* An empty list could mean that nothing is allowed, or that nothing is said. */
+    /* An empty list is ambiguous: it could mean "nothing is allowed" or "no restriction". */
     if (node->n == 0) {
-        return fail_shape(walk, name, node->line, "is an empty list; leave it out, or put something in");
+        return fail_shape(walk, name, node->line, "is an empty list; add an item or remove it");
     }
     for (size_t i = 0; code == BELAY_OK && i < node->n; i++) {
         char index[24];
@@ -296,7 +295,7 @@ static const struct schema_rule *find_rule(const struct schema_rule *rule, const
     return NULL;
 }
 
-/* A name that the user chooses becomes part of a dotted name, and is typed on command lines. */
+/* The name becomes part of a dotted name and is used on command lines. */
 static bool is_chosen_name(const char *name)
 {
     size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
@@ -309,19 +308,18 @@ static enum belay_code read_chosen_name(struct schema_walk *walk, const struct s
 {
     if (!is_chosen_name(item->name)) {
         return error_set(walk->err, BELAY_CONFIG,
-                         "%s:%zu: %s: '%s' is not a name; write at most %d letters, digits, '_' and '-'",
+                         "%s:%zu: %s: invalid name '%s'; use at most %d letters, digits, '_' and '-'",
                          walk->source->path, item->line, name, value_shown(item->name), CHOSEN_NAME_MAX);
     }
     if (item->kind == YAML_NODE_EMPTY || (item->kind == YAML_NODE_MAP && item->n == 0)) {
-        return error_set(walk->err, BELAY_CONFIG,
-                         "%s:%zu: %s.%s has nothing in it; give it something, or leave it out",
+        return error_set(walk->err, BELAY_CONFIG, "%s:%zu: %s.%s is empty; add a setting or remove it",
                          walk->source->path, item->line, name, item->name);
     }
     if (walk->source->is_found) {
         char prefix[DOTTED_SIZE];
         enum belay_code code;
 
-        /* It takes the place of one of this name in the installed file: two lists must not become one. */
+        /* It replaces a profile of this name from the installed file: their lists must not be merged. */
         (void)snprintf(prefix, sizeof prefix, "%s.%s.", name, item->name);
         code = config_reset(walk->config, prefix, walk->err);
         if (code != BELAY_OK) {
@@ -336,12 +334,12 @@ static enum belay_code read_map(struct schema_walk *walk, const struct schema_ru
 {
     enum belay_code code = BELAY_OK;
 
-    /* A heading all of whose lines are commented out. */
+    /* All settings below the heading are commented out. */
     if (node->kind == YAML_NODE_EMPTY) {
         return BELAY_OK;
     }
     if (node->kind != YAML_NODE_MAP) {
-        return fail_shape(walk, name, node->line, "must be names with values (NAME: VALUE)");
+        return fail_shape(walk, name, node->line, "must be a map (NAME: VALUE)");
     }
     for (size_t i = 0; code == BELAY_OK && i < node->n; i++) {
         const struct yaml_node *item = &node->items[i];
@@ -383,8 +381,8 @@ enum belay_code config_read_yaml(struct belay_config *config, const struct confi
 
         if (find_rule(&top, name) != NULL && find_rule(&top_found, name) == NULL) {
             return error_set(err, BELAY_CONFIG,
-                             "%s:%zu: '%s' is refused in a file that was found in the working directory, "
-                             "which may define profiles and nothing else; if you trust it, name it with "
+                             "%s:%zu: '%s' is not permitted in a file found in the working directory, "
+                             "which may only define profiles; if you trust the file, name it with "
                              "--config %s or BELAY_CONFIG",
                              source->path, root->items[i].line, name, source->path);
         }

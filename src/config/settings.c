@@ -36,8 +36,8 @@ static void setting_release(struct belay_setting *setting)
     free((char *)setting->origin);
 }
 
-/* Where `name` is, or would have to be. As people count: "tokens.2" comes before "tokens.10". */
-static size_t find_position(const struct belay_setting *settings, size_t n, const char *name, bool *out_there)
+/* The index of `name`, or where to insert it. "tokens.2" comes before "tokens.10". */
+static size_t find_position(const struct belay_setting *settings, size_t n, const char *name, bool *out_found)
 {
     size_t low = 0;
     size_t high = n;
@@ -47,7 +47,7 @@ static size_t find_position(const struct belay_setting *settings, size_t n, cons
         int order = strverscmp(settings[middle].name, name);
 
         if (order == 0) {
-            *out_there = true;
+            *out_found = true;
             return middle;
         }
         if (order < 0) {
@@ -56,7 +56,7 @@ static size_t find_position(const struct belay_setting *settings, size_t n, cons
             high = middle;
         }
     }
-    *out_there = false;
+    *out_found = false;
     return low;
 }
 

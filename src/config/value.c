@@ -29,7 +29,7 @@ const char *value_shown(const char *value)
     return *value == '\0' || text_is_clean(value, 200) ? value : "(unprintable or long)";
 }
 
-/* "SCHEME:REST", in lower case. Which schemes there are is not ours to know: users bring stores. */
+/* "SCHEME:REST", in lower case. Any scheme: users can implement their own stores. */
 static bool is_store(const char *value)
 {
     size_t n = strspn(value, "abcdefghijklmnopqrstuvwxyz0123456789+.-");
@@ -64,15 +64,14 @@ static const char *number_fault(const struct value_rule *rule, const char *value
     long long number = digits < 19 ? strtoll(value, NULL, 10) : -1;
 
     if (digits == 0 || value[digits] != '\0' || number < rule->min || number > rule->max) {
-        (void)snprintf(why, VALUE_WHY_SIZE,
-                       "is not a number it can be; write a whole number from %" PRId64 " to %" PRId64,
+        (void)snprintf(why, VALUE_WHY_SIZE, "is not valid; write a whole number from %" PRId64 " to %" PRId64,
                        rule->min, rule->max);
         return why;
     }
     return NULL;
 }
 
-static const char *fault_of(const struct value_rule *rule, const char *value, char *why)
+static const char *find_fault(const struct value_rule *rule, const char *value, char *why)
 {
     bool is_on;
 
@@ -80,7 +79,7 @@ static const char *fault_of(const struct value_rule *rule, const char *value, ch
         return NULL;
     }
     if (*value == '\0') {
-        return "is empty; give it a value, or leave it out";
+        return "is empty; give it a value or remove it";
     }
     if (!text_is_clean(value, VALUE_TEXT_MAX)) {
         return "is not one line of UTF-8 without control characters";
@@ -100,7 +99,7 @@ static const char *fault_of(const struct value_rule *rule, const char *value, ch
         return number_fault(rule, value, why);
     case VALUE_SWITCH:
         return value_parse_switch(value, &is_on) ? NULL
-                                                 : "is neither yes nor no; write 1, true, yes or on, or 0, "
+                                                 : "is not a switch; write 1, true, yes or on, or 0, "
                                                    "false, no or off";
     case VALUE_TEMPLATE:
         return key_template_fault(value);
@@ -109,14 +108,15 @@ static const char *fault_of(const struct value_rule *rule, const char *value, ch
     case VALUE_RULE:
         return strcmp(value, "document") == 0 || strcmp(value, "cautious") == 0
                    ? NULL
-                   : "is not a rule; write document or cautious";
+                   : "is not valid; write document or cautious";
     case VALUE_ENDS:
         return strcmp(value, "host") == 0 || strcmp(value, "database") == 0
                    ? NULL
-                   : "is neither; write host or database";
+                   : "is not valid; write host or database";
     case VALUE_EC2:
-        return strcmp(value, "stop") == 0 || strcmp(value, "start") == 0 ? NULL
-                                                                         : "is neither; write stop or start";
+        return strcmp(value, "stop") == 0 || strcmp(value, "start") == 0
+                   ? NULL
+                   : "is not valid; write stop or start";
     case VALUE_TEXT:
     case VALUE_ARGUMENT:
         break;
@@ -127,7 +127,7 @@ static const char *fault_of(const struct value_rule *rule, const char *value, ch
 bool value_is_valid(const struct value_rule *rule, const char *value, char out_why[VALUE_WHY_SIZE])
 {
     char space[VALUE_WHY_SIZE];
-    const char *fault = fault_of(rule, value, space);
+    const char *fault = find_fault(rule, value, space);
 
     if (fault == NULL) {
         return true;

@@ -1,4 +1,4 @@
-/* What one value may be, wherever it comes from. */
+/* The types of values, from the file or the environment. */
 #ifndef CONFIG_VALUE_H
 #define CONFIG_VALUE_H
 
@@ -7,11 +7,11 @@
 
 enum value_kind {
     VALUE_TEXT,     /* one line */
-    VALUE_ARGUMENT, /* of a command: anything at all */
+    VALUE_ARGUMENT, /* of a command: any text */
     VALUE_STORE,    /* SCHEME:REST */
     VALUE_HTTP,     /* http:// or https:// */
-    VALUE_DURATION, /* between min and max milliseconds */
-    VALUE_NUMBER,   /* between min and max */
+    VALUE_DURATION, /* from min to max milliseconds */
+    VALUE_NUMBER,   /* from min to max */
     VALUE_SWITCH,   /* yes or no */
     VALUE_TEMPLATE, /* of keys */
     VALUE_RULE,     /* document or cautious */
@@ -27,13 +27,13 @@ struct value_rule {
 
 enum { VALUE_WHY_SIZE = 256, VALUE_TEXT_MAX = 4096 };
 
-/* False with the end of a sentence that begins with the value: "is not a duration; write it as 30s, ...". */
+/* False with a reason that follows the value: "is not a duration; write it as 30s, ...". */
 bool value_is_valid(const struct value_rule *rule, const char *value, char out_why[VALUE_WHY_SIZE]);
 
-/* 1, true, yes, on; 0, false, no, off. False if it is none of them. */
+/* 1, true, yes, on; 0, false, no, off. False if it is none of these. */
 bool value_parse_switch(const char *text, bool *out);
 
-/* A value for an error text: itself, or a placeholder if it would garble the line. */
+/* The value for an error message, or a placeholder if it is long or unprintable. */
 const char *value_shown(const char *value);
 
 #endif

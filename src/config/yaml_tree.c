@@ -31,7 +31,7 @@ static size_t line_of(const yaml_event_t *event)
     return event->start_mark.line + 1;
 }
 
-/* libyaml knows the offset of a byte that it cannot read, but not its line. */
+/* For invalid bytes libyaml reports the offset, but not the line. */
 static size_t line_at(const char *data, size_t offset)
 {
     size_t line = 1;
@@ -55,19 +55,19 @@ static enum belay_code fail_parse(struct yaml_reader *reader)
         return error_set(reader->err, BELAY_CONFIG, "%s:%zu: not UTF-8 text: %s", reader->path,
                          line_at(reader->data, parser->problem_offset), parser->problem);
     }
-    /* The end of a file that ends too early counts as a line more. */
+    /* libyaml counts an early end of file as one more line. */
     return error_set(reader->err, BELAY_CONFIG, "%s:%zu: not YAML: %s%s%s", reader->path,
                      line < last_line ? line : last_line,
                      parser->problem == NULL ? "unreadable" : parser->problem,
                      parser->context == NULL ? "" : " ", parser->context == NULL ? "" : parser->context);
 }
 
-static enum belay_code next(struct yaml_reader *reader, yaml_event_t *event)
+static enum belay_code next_event(struct yaml_reader *reader, yaml_event_t *event)
 {
     return yaml_parser_parse(&reader->parser, event) != 0 ? BELAY_OK : fail_parse(reader);
 }
 
-/* What no value may have. */
+/* Refuse anchors, aliases and tags. */
 static enum belay_code check_event(struct yaml_reader *reader, const yaml_event_t *event)
 {
     const yaml_char_t *anchor = NULL;
@@ -85,10 +85,10 @@ static enum belay_code check_event(struct yaml_reader *reader, const yaml_event_
     }
     if (event->type == YAML_ALIAS_EVENT || anchor != NULL) {
         return fail_at(reader, line_of(event),
-                       "anchors (&) and aliases (*) are not used here; write the value");
+                       "anchors (&) and aliases (*) are not supported; write the value");
     }
     if (tag != NULL) {
-        return fail_at(reader, line_of(event), "tags (!) are not used here; write the value alone");
+        return fail_at(reader, line_of(event), "tags (!) are not supported; write the value alone");
     }
     return BELAY_OK;
 }
@@ -107,18 +107,18 @@ static enum belay_code copy_text(struct yaml_reader *reader, const yaml_event_t 
     char *copy;
 
     if (strlen(text) != event->data.scalar.length) {
-        return fail_at(reader, line_of(event), "a text has a NUL character in it");
+        return fail_at(reader, line_of(event), "a text contains a NUL character");
     }
     copy = strdup(text);
     if (copy == NULL) {
         return error_no_memory(reader->err);
     }
     *out = copy;
-    /* The analyzer believes in a second root, which a stream of one document cannot have. */
+    /* The analyzer assumes a second root, which a stream of one document cannot have. */
     return BELAY_OK; /* NOLINT(clang-analyzer-unix.Malloc) */
 }
 
-/* Room for one more; nodes are counted, so that this ends. */
+/* Grow the array by one; the number of nodes is limited. */
 static struct yaml_node *add_item(struct yaml_node *parent)
 {
     struct yaml_node *grown = parent->items;
@@ -134,7 +134,7 @@ static struct yaml_node *add_item(struct yaml_node *parent)
     return &grown[parent->n++];
 }
 
-/* The name of an entry: one line of text, and not a second time. */
+/* The name of a map entry: one line of text, and unique. */
 static enum belay_code take_name(struct yaml_reader *reader, const yaml_event_t *event, struct yaml_node *map,
                                  struct yaml_node *item)
 {
@@ -144,7 +144,7 @@ static enum belay_code take_name(struct yaml_reader *reader, const yaml_event_t 
         return code;
     }
     if (event->type != YAML_SCALAR_EVENT) {
-        return fail_at(reader, line_of(event), "a name must be a word, not a list or a map");
+        return fail_at(reader, line_of(event), "a name must be a text, not a list or a map");
     }
     code = copy_text(reader, event, &item->name);
     if (code != BELAY_OK) {
@@ -156,7 +156,7 @@ static enum belay_code take_name(struct yaml_reader *reader, const yaml_event_t 
     for (size_t i = 0; i + 1 < map->n; i++) {
         if (strcmp(map->items[i].name, item->name) == 0) {
             return error_set(reader->err, BELAY_CONFIG,
-                             "%s:%zu: '%s' is here a second time; the first is in line %zu", reader->path,
+                             "%s:%zu: duplicate name '%s'; the first is in line %zu", reader->path,
                              line_of(event), item->name, map->items[i].line);
         }
     }
@@ -164,7 +164,7 @@ static enum belay_code take_name(struct yaml_reader *reader, const yaml_event_t 
     return BELAY_OK;
 }
 
-/* One item of a list or one entry of a map; `event` is its first. */
+/* One item of a list or one entry of a map; `event` is its first event. */
 static enum belay_code build_item(struct yaml_reader *reader, const yaml_event_t *event, size_t depth,
                                   struct yaml_node *parent)
 {
@@ -181,7 +181,7 @@ static enum belay_code build_item(struct yaml_reader *reader, const yaml_event_t
     }
     code = take_name(reader, event, parent, item);
     if (code == BELAY_OK) {
-        code = next(reader, &value);
+        code = next_event(reader, &value);
     }
     if (code == BELAY_OK) {
         code = build(reader, &value, depth, item);
@@ -199,7 +199,7 @@ static enum belay_code build_items(struct yaml_reader *reader, yaml_event_type_t
     while (code == BELAY_OK && !is_over) {
         yaml_event_t event;
 
-        code = next(reader, &event);
+        code = next_event(reader, &event);
         if (code != BELAY_OK) {
             break;
         }
@@ -212,7 +212,7 @@ static enum belay_code build_items(struct yaml_reader *reader, yaml_event_type_t
     return code;
 }
 
-/* Fills `out`, whose line and name are set, also in part: the caller releases the root. */
+/* Fills `out`, whose line and name are set. After an error it may be partly filled: the caller releases the root. */
 static enum belay_code build(struct yaml_reader *reader, const yaml_event_t *event, size_t depth,
                              struct yaml_node *out)
 {
@@ -253,13 +253,13 @@ static enum belay_code build_root(struct yaml_reader *reader, struct yaml_node *
     while (code == BELAY_OK && !is_over) {
         yaml_event_t event;
 
-        code = next(reader, &event);
+        code = next_event(reader, &event);
         if (code != BELAY_OK) {
             break;
         }
         is_over = event.type == YAML_STREAM_END_EVENT;
         if (event.type == YAML_DOCUMENT_START_EVENT && ++n_documents > 1) {
-            code = fail_at(reader, line_of(&event), "a second document begins; there must be one");
+            code = fail_at(reader, line_of(&event), "a second document begins; only one is supported");
         } else if (event.type == YAML_SCALAR_EVENT || event.type == YAML_SEQUENCE_START_EVENT ||
                    event.type == YAML_MAPPING_START_EVENT || event.type == YAML_ALIAS_EVENT) {
             root->line = line_of(&event);
@@ -287,7 +287,7 @@ static enum belay_code parse(const char *path, const char *data, size_t size, si
     }
     reader.data = data;
     reader.size = size;
-    /* Else it would guess, and take UTF-16. */
+    /* Otherwise libyaml guesses and may accept UTF-16. */
     yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&reader.parser, (const unsigned char *)data, size);
     code = build_root(&reader, &root);
@@ -304,7 +304,7 @@ enum belay_code yaml_parse(const char *path, const char *data, size_t size, stru
                            struct belay_error *err)
 {
     if (size > YAML_FILE_MAX) {
-        return error_set(err, BELAY_CONFIG, "%s: has more than %d bytes", path, YAML_FILE_MAX);
+        return error_set(err, BELAY_CONFIG, "'%s' is larger than %d bytes", path, YAML_FILE_MAX);
     }
     return parse(path, data, size, YAML_NODES_MAX, out_node, err);
 }
@@ -313,7 +313,7 @@ enum belay_code yaml_parse_large(const char *path, const char *data, size_t size
                                  struct belay_error *err)
 {
     if (size > YAML_LARGE_FILE_MAX) {
-        return error_set(err, BELAY_CONFIG, "%s: has more than %d bytes", path, YAML_LARGE_FILE_MAX);
+        return error_set(err, BELAY_CONFIG, "'%s' is larger than %d bytes", path, YAML_LARGE_FILE_MAX);
     }
     return parse(path, data, size, YAML_LARGE_NODES_MAX, out_node, err);
 }

@@ -1,9 +1,8 @@
 /*
- * A YAML file as a tree: texts, lists and maps, each with its line.
+ * A YAML file as a tree of texts, lists and maps, each with its line number.
  *
- * Only what a configuration needs is taken: one document in UTF-8, no anchors
- * and aliases (a few lines of which can stand for gigabytes), no tags, no name
- * twice in a map, and not more of anything than the limits here.
+ * Only a subset of YAML is accepted: one UTF-8 document, no anchors and aliases (a few lines can expand to gigabytes),
+ * no tags, no duplicate names in a map, and sizes within the limits below.
  */
 #ifndef CONFIG_YAML_TREE_H
 #define CONFIG_YAML_TREE_H
@@ -13,7 +12,7 @@
 #include "belay.h"
 
 enum { YAML_FILE_MAX = 1 << 20, YAML_DEPTH_MAX = 16, YAML_NODES_MAX = 10000 };
-/* For files that are no configuration: applications by the thousand. */
+/* For imports of thousands of applications. */
 enum { YAML_LARGE_FILE_MAX = 64 << 20, YAML_LARGE_NODES_MAX = 2000000 };
 
 enum yaml_node_kind {
@@ -25,14 +24,14 @@ enum yaml_node_kind {
 
 struct yaml_node {
     enum yaml_node_kind kind;
-    size_t line;             /* of its name in a map, else its own; from 1 */
-    char *name;              /* owned; in a map only, else NULL */
+    size_t line;             /* of the name in a map, else of the value; from 1 */
+    char *name;              /* owned; NULL outside of a map */
     char *text;              /* owned; YAML_NODE_TEXT only */
     struct yaml_node *items; /* owned */
     size_t n;
 };
 
-/* An error names `path` and the line. An empty file is YAML_NODE_EMPTY. */
+/* Errors name `path` and the line. An empty file is YAML_NODE_EMPTY. */
 enum belay_code yaml_parse(const char *path, const char *data, size_t size, struct yaml_node *out_node,
                            struct belay_error *err);
 enum belay_code yaml_parse_large(const char *path, const char *data, size_t size, struct yaml_node *out_node,

@@ -122,7 +122,7 @@ class Acquire(BelayCase):
             with self.subTest(args):
                 self.assertIn("Invalid component: nope. Valid options: router, echo", self.fails(64, *args).err)
         self.fails(66, "status", "build-nope-plt")
-        self.assertIn("is a lock of profile 'build', not of 'deploy'",
+        self.assertIn("belongs to profile 'build', not to 'deploy'",
                       self.fails(64, "acquire", "--profile", "deploy", "build-router-plt").err)
         minutes = 60 * 1000
         for key, args, ttl in (("deploy-router-plt", [], 30 * minutes), ("build-router-plt", [], 10 * minutes),

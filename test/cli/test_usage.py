@@ -216,7 +216,7 @@ class HostileCheckout(BelayCase):
             self.enter(text)
             for args in (["acquire", "k"], ["list"], ["config", "show"], ["run", "k", "--", "true"], ["serve"]):
                 with self.subTest(text=text, args=args):
-                    self.assertIn("'" + text.split(":")[0] + "' is refused", self.fails(78, *args).err)
+                    self.assertIn("'" + text.split(":")[0] + "' is not permitted", self.fails(78, *args).err)
         self.assertEqual(victim.read_text(encoding="utf-8"), "# mine\n")
 
     def test_entering_it_does_not_hide_the_store_of_the_user(self):

@@ -103,7 +103,7 @@ static int live_without_a_home(void)
     } else if (config_default_store(&url, &err) != BELAY_CONFIG || url != NULL) {
         step = 4;
     } else if (strcmp(err.text,
-                      "there is no home directory to keep the locks in: set --store or BELAY_STORE, "
+                      "no store is configured and there is no home directory: set --store or BELAY_STORE, "
                       "such as sqlite:/var/lib/belay/belay.db") != 0) {
         step = 5;
     }
@@ -236,11 +236,10 @@ static void the_kill_switch_is_yes_or_no(void **state)
         char expected[200];
 
         (void)setenv("BELAY_DISABLED", wrong[i], 1);
-        (void)snprintf(
-            expected, sizeof expected,
-            "environment BELAY_DISABLED: '%s' is neither yes nor no; write 1, true, yes or on, or 0, "
-            "false, no or off",
-            wrong[i]);
+        (void)snprintf(expected, sizeof expected,
+                       "environment BELAY_DISABLED: '%s' is not a switch; write 1, true, yes or on, or 0, "
+                       "false, no or off",
+                       wrong[i]);
         assert_load_fails(*state, NULL, expected);
     }
 }
@@ -262,15 +261,15 @@ static void a_variable_that_is_wrong_is_named(void **state)
         { "API_GATEWAY_URL", "gw.example",
           "environment API_GATEWAY_URL: 'gw.example' is not a URL; write it as https://HOST/PATH" },
         { "SHARED_DB_LOCK_ENABLED", "maybe",
-          "environment SHARED_DB_LOCK_ENABLED: 'maybe' is neither yes nor no; write 1, true, yes or on, or "
+          "environment SHARED_DB_LOCK_ENABLED: 'maybe' is not a switch; write 1, true, yes or on, or "
           "0, "
           "false, no or off" },
         { "RUNVOY_LOCKS_TABLE", "t?layout=x",
-          "environment RUNVOY_LOCKS_TABLE: 't?layout=x' is not the name of a DynamoDB table: 3 to 255 "
+          "environment RUNVOY_LOCKS_TABLE: 't?layout=x' is not the name of a DynamoDB table; use 3 to 255 "
           "letters, "
           "digits, '_', '.' and '-'" },
         { "BELAY_CONFIG", "/nowhere/c.yaml",
-          "/nowhere/c.yaml (named by BELAY_CONFIG): cannot be opened: No such file or directory" },
+          "cannot open '/nowhere/c.yaml' (named by BELAY_CONFIG): No such file or directory" },
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -356,8 +355,8 @@ static void a_profile_that_is_not_there_says_which_are(void **state)
 
     (void)state;
     assert_int_equal(belay_config_profile(NULL, "bild", &profile, &err), BELAY_INVALID);
-    assert_string_equal(
-        err.text, "there is no profile 'bild'; known profiles: build, database, deploy, execution, stack");
+    assert_string_equal(err.text,
+                        "unknown profile 'bild'; known profiles: build, database, deploy, execution, stack");
     assert_int_equal(belay_config_profile(NULL, "buil", &profile, &err), BELAY_INVALID);
     assert_int_equal(belay_config_profile(NULL, "build.ttl", &profile, &err), BELAY_INVALID);
     assert_int_equal(belay_config_profile(NULL, "", &profile, &err), BELAY_INVALID);

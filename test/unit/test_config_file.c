@@ -173,46 +173,40 @@ static void a_wrong_value_is_told_what_would_be_right(void **state)
           "c.yaml:1: profiles.b.ttl: '366d1ms' is too long; it must be at most 366d" },
         { "profiles: {b: {wait: forever}}",
           "c.yaml:1: profiles.b.wait: 'forever' is not a duration; write it as 30s, 10m or 1h30m" },
-        { "profiles: {b: {attempts: -1}}",
-          "c.yaml:1: profiles.b.attempts: '-1' is not a number it can be; write a "
-          "whole number from 0 to 1000000" },
+        { "profiles: {b: {attempts: -1}}", "c.yaml:1: profiles.b.attempts: '-1' is not valid; write a "
+                                           "whole number from 0 to 1000000" },
         { "profiles: {b: {attempts: 1000001}}",
-          "c.yaml:1: profiles.b.attempts: '1000001' is not a number it can "
-          "be; write a whole number from 0 to 1000000" },
+          "c.yaml:1: profiles.b.attempts: '1000001' is not valid; write a whole number from 0 to 1000000" },
         { "profiles: {b: {attempts: 99999999999999999999}}",
-          "c.yaml:1: profiles.b.attempts: '99999999999999999999' is not a number it can be; write a whole "
+          "c.yaml:1: profiles.b.attempts: '99999999999999999999' is not valid; write a whole "
           "number "
           "from 0 to 1000000" },
-        { "profiles: {b: {attempts: 1.5}}",
-          "c.yaml:1: profiles.b.attempts: '1.5' is not a number it can be; write "
-          "a whole number from 0 to 1000000" },
-        { "profiles: {b: {reentrant: maybe}}",
-          "c.yaml:1: profiles.b.reentrant: 'maybe' is neither yes nor no; "
-          "write 1, true, yes or on, or 0, false, no or off" },
+        { "profiles: {b: {attempts: 1.5}}", "c.yaml:1: profiles.b.attempts: '1.5' is not valid; write "
+                                            "a whole number from 0 to 1000000" },
+        { "profiles: {b: {reentrant: maybe}}", "c.yaml:1: profiles.b.reentrant: 'maybe' is not a switch; "
+                                               "write 1, true, yes or on, or 0, false, no or off" },
         { "profiles: {b: {key: '{stack}-x'}}",
           "c.yaml:1: profiles.b.key: '{stack}-x' has braces that are neither "
           "{component} nor {environment}" },
         { "profiles: {b: {components: [a, 'b:c']}}",
           "c.yaml:1: profiles.b.components.1: 'b:c' has a ':', which separates the parts of a key" },
         { "profiles: {b: {components: ['']}}",
-          "c.yaml:1: profiles.b.components.0: '' is empty; give it a value, or leave it out" },
+          "c.yaml:1: profiles.b.components.0: '' is empty; give it a value or remove it" },
         { "profiles: {b: {environments: [\"a\\nb\"]}}",
           "c.yaml:1: profiles.b.environments.0: '(unprintable or "
           "long)' is not one line of UTF-8 without control "
           "characters" },
-        { "locking_enabled: perhaps",
-          "c.yaml:1: locking_enabled: 'perhaps' is neither yes nor no; write 1, true, "
-          "yes or on, or 0, false, no or off" },
+        { "locking_enabled: perhaps", "c.yaml:1: locking_enabled: 'perhaps' is not a switch; write 1, true, "
+                                      "yes or on, or 0, false, no or off" },
         { "store: belay.db", "c.yaml:1: store: 'belay.db' is not a store; write it as KIND:WHERE, such as "
                              "sqlite:/var/lib/belay/belay.db" },
         { "store: 'sqlite:'", "c.yaml:1: store: 'sqlite:' is not a store; write it as KIND:WHERE, such as "
                               "sqlite:/var/lib/belay/belay.db" },
-        { "controller: {lock_ttl_seconds: 60s}",
-          "c.yaml:1: controller.lock_ttl_seconds: '60s' is not a number it "
-          "can be; write a whole number from 1 to 31622400" },
+        { "controller: {lock_ttl_seconds: 60s}", "c.yaml:1: controller.lock_ttl_seconds: '60s' is not valid; "
+                                                 "write a whole number from 1 to 31622400" },
         { "databases: {pg: {stop: {timeout: soon}}}",
           "c.yaml:1: databases.pg.stop.timeout: 'soon' is not a duration; write it as 30s, 10m or 1h30m" },
-        { "store: \"sqlite:a\\0b\"", "c.yaml:1: a text has a NUL character in it" },
+        { "store: \"sqlite:a\\0b\"", "c.yaml:1: a text contains a NUL character" },
     };
 
     check_faults(*state, rows, COUNT(rows));
@@ -221,31 +215,30 @@ static void a_wrong_value_is_told_what_would_be_right(void **state)
 static void a_value_of_the_wrong_shape_is_refused(void **state)
 {
     static const struct fault_row rows[] = {
-        { "just words", "c.yaml:1: the file must be names with values (NAME: VALUE)" },
-        { "\n- store", "c.yaml:2: the file must be names with values (NAME: VALUE)" },
-        { "store: [sqlite:x]", "c.yaml:1: store must be one value, not a list or a map" },
-        { "store: {sqlite: x}", "c.yaml:1: store must be one value, not a list or a map" },
-        { "store:", "c.yaml:1: store has no value; give it one, or leave it out" },
-        { "store: ~", "c.yaml:1: store has no value; give it one, or leave it out" },
-        { "profiles: build", "c.yaml:1: profiles must be names with values (NAME: VALUE)" },
-        { "profiles:\n  build: 10m", "c.yaml:2: profiles.build must be names with values (NAME: VALUE)" },
+        { "just words", "c.yaml:1: the file must be a map (NAME: VALUE)" },
+        { "\n- store", "c.yaml:2: the file must be a map (NAME: VALUE)" },
+        { "store: [sqlite:x]", "c.yaml:1: store must be a single value, not a list or a map" },
+        { "store: {sqlite: x}", "c.yaml:1: store must be a single value, not a list or a map" },
+        { "store:", "c.yaml:1: store has no value; give it one or remove it" },
+        { "store: ~", "c.yaml:1: store has no value; give it one or remove it" },
+        { "profiles: build", "c.yaml:1: profiles must be a map (NAME: VALUE)" },
+        { "profiles:\n  build: 10m", "c.yaml:2: profiles.build must be a map (NAME: VALUE)" },
         { "profiles: {x: {components: a}}",
           "c.yaml:1: profiles.x.components must be a list, such as [a, b]" },
         { "profiles: {x: {components: []}}",
-          "c.yaml:1: profiles.x.components is an empty list; leave it out, or put something in" },
+          "c.yaml:1: profiles.x.components is an empty list; add an item or remove it" },
         { "profiles: {x: {components: }}", "c.yaml:1: profiles.x.components must be a list, such as [a, b]" },
         { "profiles: {x: {components: [[a]]}}",
-          "c.yaml:1: profiles.x.components.0 must be one value, not a list or a map" },
-        { "profiles:\n  x:\n  y: {ttl: 1m}",
-          "c.yaml:2: profiles.x has nothing in it; give it something, or leave it out" },
-        { "profiles: {x: {}}", "c.yaml:1: profiles.x has nothing in it; give it something, or leave it out" },
+          "c.yaml:1: profiles.x.components.0 must be a single value, not a list or a map" },
+        { "profiles:\n  x:\n  y: {ttl: 1m}", "c.yaml:2: profiles.x is empty; add a setting or remove it" },
+        { "profiles: {x: {}}", "c.yaml:1: profiles.x is empty; add a setting or remove it" },
         { "profiles: {a.b: {ttl: 1m}}",
-          "c.yaml:1: profiles: 'a.b' is not a name; write at most 64 letters, digits, '_' and '-'" },
+          "c.yaml:1: profiles: invalid name 'a.b'; use at most 64 letters, digits, '_' and '-'" },
         { "profiles: {-x: {ttl: 1m}}",
-          "c.yaml:1: profiles: '-x' is not a name; write at most 64 letters, digits, '_' and '-'" },
-        { "? [a]\n: b", "c.yaml:1: a name must be a word, not a list or a map" },
+          "c.yaml:1: profiles: invalid name '-x'; use at most 64 letters, digits, '_' and '-'" },
+        { "? [a]\n: b", "c.yaml:1: a name must be a text, not a list or a map" },
         { "'': b", "c.yaml:1: a name is empty, too long, or has control characters" },
-        { "server: {tokens: [ci]}", "c.yaml:1: server.tokens.0 must be names with values (NAME: VALUE)" },
+        { "server: {tokens: [ci]}", "c.yaml:1: server.tokens.0 must be a map (NAME: VALUE)" },
     };
 
     check_faults(*state, rows, COUNT(rows));
@@ -255,20 +248,20 @@ static void what_a_configuration_does_not_need_of_yaml_is_refused(void **state)
 {
     static const struct fault_row rows[] = {
         { "store: sqlite:a\nlocking_enabled: no\nstore: sqlite:b",
-          "c.yaml:3: 'store' is here a second time; the first is in line 1" },
+          "c.yaml:3: duplicate name 'store'; the first is in line 1" },
         { "profiles:\n  x: {ttl: 1m}\n  x: {ttl: 2m}",
-          "c.yaml:3: 'x' is here a second time; the first is in line 2" },
-        { "store: &a sqlite:x", "c.yaml:1: anchors (&) and aliases (*) are not used here; write the value" },
+          "c.yaml:3: duplicate name 'x'; the first is in line 2" },
+        { "store: &a sqlite:x", "c.yaml:1: anchors (&) and aliases (*) are not supported; write the value" },
         { "audit: {file: x}\nstore: *a",
-          "c.yaml:2: anchors (&) and aliases (*) are not used here; write the value" },
-        { "profiles: &p {}", "c.yaml:1: anchors (&) and aliases (*) are not used here; write the value" },
+          "c.yaml:2: anchors (&) and aliases (*) are not supported; write the value" },
+        { "profiles: &p {}", "c.yaml:1: anchors (&) and aliases (*) are not supported; write the value" },
         { "profiles: {x: {components: &c [a]}}",
-          "c.yaml:1: anchors (&) and aliases (*) are not used here; write the value" },
-        { "&a store: sqlite:x", "c.yaml:1: anchors (&) and aliases (*) are not used here; write the value" },
-        { "store: !!str sqlite:x", "c.yaml:1: tags (!) are not used here; write the value alone" },
-        { "--- {}\n--- {}\n", "c.yaml:2: a second document begins; there must be one" },
+          "c.yaml:1: anchors (&) and aliases (*) are not supported; write the value" },
+        { "&a store: sqlite:x", "c.yaml:1: anchors (&) and aliases (*) are not supported; write the value" },
+        { "store: !!str sqlite:x", "c.yaml:1: tags (!) are not supported; write the value alone" },
+        { "--- {}\n--- {}\n", "c.yaml:2: a second document begins; only one is supported" },
         { "store: sqlite:x\n...\n---\nstore: sqlite:y",
-          "c.yaml:3: a second document begins; there must be one" },
+          "c.yaml:3: a second document begins; only one is supported" },
         { "store: \xff", "c.yaml:1: not UTF-8 text: invalid leading UTF-8 octet" },
         { "a: b\n# \xc3(\n", "c.yaml:2: not UTF-8 text: invalid trailing UTF-8 octet" },
         { "a: b\n\n\x01", "c.yaml:3: not UTF-8 text: control characters are not allowed" },
@@ -303,7 +296,7 @@ static void a_file_that_is_too_large_is_refused(void **state)
     write_bytes("c.yaml", data, limit);
     (void)load(*state, "c.yaml");
     write_bytes("c.yaml", data, limit + 1);
-    assert_load_fails(*state, "c.yaml", "c.yaml: has more than 1048576 bytes");
+    assert_load_fails(*state, "c.yaml", "'c.yaml' is larger than 1048576 bytes");
 
     /* Within the size, but of too many values. */
     for (size_t i = 0; i + 1 < limit; i += 2) {
@@ -325,10 +318,11 @@ static void a_file_that_others_may_write_is_refused(void **state)
     write_file("c.yaml", "profiles: {p: {ttl: 1m}}");
     for (size_t i = 0; i < COUNT(modes); i++) {
         assert_int_equal(chmod("c.yaml", modes[i]), 0);
-        assert_load_fails(*state, "c.yaml", "c.yaml: others may write it; run 'chmod go-w c.yaml'");
+        assert_load_fails(*state, "c.yaml", "'c.yaml' is writable by other users; run 'chmod go-w c.yaml'");
     }
     assert_int_equal(rename("c.yaml", "belay.yaml"), 0);
-    assert_load_fails(*state, NULL, "./belay.yaml: others may write it; run 'chmod go-w ./belay.yaml'");
+    assert_load_fails(*state, NULL,
+                      "'./belay.yaml' is writable by other users; run 'chmod go-w ./belay.yaml'");
     assert_int_equal(chmod("belay.yaml", 0644), 0);
     (void)load(*state, NULL);
 }
@@ -358,8 +352,8 @@ static void a_file_found_in_the_working_directory_may_define_profiles_only(void 
         (void)snprintf(text, sizeof text, "profiles: {p: {ttl: 1m}}\n%s\n", others[i]);
         write_file("belay.yaml", text);
         (void)snprintf(expected, sizeof expected,
-                       "./belay.yaml:2: '%.*s' is refused in a file that was found in the working directory, "
-                       "which may define profiles and nothing else; if you trust it, name it with --config "
+                       "./belay.yaml:2: '%.*s' is not permitted in a file found in the working directory, "
+                       "which may only define profiles; if you trust the file, name it with --config "
                        "./belay.yaml or BELAY_CONFIG",
                        (int)strcspn(others[i], ":"), others[i]);
         assert_load_fails(*state, NULL, expected);
@@ -404,20 +398,20 @@ static void a_file_of_another_user_in_the_working_directory_is_refused(void **st
     assert_int_equal(chown("belay.yaml", 54321, (gid_t)-1), 0);
     assert_load_fails(
         *state, NULL,
-        "./belay.yaml: belongs to another user (uid 54321), who may change it; name it with --config "
-        "to use it all the same");
+        "'./belay.yaml' belongs to another user (uid 54321), who may change it; name it with --config "
+        "to use it anyway");
     assert_setting(load(*state, "belay.yaml"), "locking_enabled", "false", "belay.yaml:1");
 }
 
 static void what_is_no_file_is_refused(void **state)
 {
     assert_int_equal(mkdir("belay.yaml", 0755), 0);
-    assert_load_fails(*state, NULL, "./belay.yaml: is not a regular file");
-    assert_load_fails(*state, "nowhere.yaml", "nowhere.yaml: cannot be opened: No such file or directory");
+    assert_load_fails(*state, NULL, "'./belay.yaml' is not a regular file");
+    assert_load_fails(*state, "nowhere.yaml", "cannot open 'nowhere.yaml': No such file or directory");
     assert_int_equal(mkfifo("fifo", 0600), 0);
-    assert_load_fails(*state, "fifo", "fifo: is not a regular file");
-    assert_load_fails(*state, "/dev/zero", "/dev/zero: is not a regular file");
-    assert_load_fails(*state, "", ": cannot be opened: No such file or directory");
+    assert_load_fails(*state, "fifo", "'fifo' is not a regular file");
+    assert_load_fails(*state, "/dev/zero", "'/dev/zero' is not a regular file");
+    assert_load_fails(*state, "", "cannot open '': No such file or directory");
 }
 
 /* ---- the nearest name -------------------------------------------------- */

@@ -99,8 +99,8 @@ static void parts_of_a_stack_that_are_wrong_are_named(void **state)
           "--environment is longer than 512 bytes, not UTF-8, or has control characters" },
         { { "build", "s", "e", NULL, NULL },
           NULL,
-          "--stack does not go with profile 'build', whose keys are made by its template "
-          "(build-{component}-{environment}): leave one of them out" },
+          "--stack and profile 'build' exclude each other: the profile makes its keys from its template "
+          "(build-{component}-{environment})" },
     };
 
     (void)state;
@@ -141,11 +141,11 @@ static void a_template_takes_the_parts_that_it_names_and_no_other(void **state)
           "the keys of profile 'build' (build-{component}-{environment}) need --environment" },
         { { "nightly", NULL, "prod", NULL, "router" },
           NULL,
-          "profile 'nightly' has no key template: add --stack, or type the key in full" },
+          "profile 'nightly' has no key template: add --stack, or give the whole key" },
         { { "build", NULL, "prod", "v", "router" }, NULL, "--service needs --stack" },
         { { "bild", NULL, "prod", NULL, "router" },
           NULL,
-          "there is no profile 'bild'; known profiles: build, by-env, constant, database, deploy, env-first, "
+          "unknown profile 'bild'; known profiles: build, by-env, constant, database, deploy, env-first, "
           "execution, nightly, stack" },
     };
 
@@ -157,13 +157,12 @@ static void parts_that_name_no_lock_say_what_to_add(void **state)
     static const struct make_row rows[] = {
         { { NULL, NULL, "prod", NULL, "router" },
           NULL,
-          "--component does not name a lock by itself: add --profile (one with a key template) or --stack" },
+          "--component alone does not name a lock: add --stack, or --profile with a key template" },
         { { NULL, NULL, "prod", NULL, NULL },
           NULL,
-          "--environment does not name a lock by itself: add --profile (one with a key template) or "
-          "--stack" },
+          "--environment alone does not name a lock: add --stack, or --profile with a key template" },
         { { NULL, NULL, "prod", "v", NULL }, NULL, "--service needs --stack" },
-        { { NULL, NULL, NULL, NULL, NULL }, NULL, "nothing names the lock: type its key, or give its parts" },
+        { { NULL, NULL, NULL, NULL, NULL }, NULL, "no lock given: give its key or its parts" },
         { { "build", NULL, "pr:od", NULL, "router" },
           NULL,
           "--environment: 'pr:od' has a ':', which separates the parts of a key" },
@@ -208,7 +207,7 @@ static void a_key_that_would_be_read_otherwise_is_not_made(void **state)
         { { "build", NULL, "c", NULL, "a-b" }, "build-a-b-c", NULL },
         { { "build", NULL, "b-c", NULL, "a" },
           NULL,
-          "the key 'build-a-b-c' would be read as component 'a-b' and environment 'c' of profile 'build'; "
+          "the key 'build-a-b-c' would be parsed as component 'a-b' and environment 'c' of profile 'build'; "
           "list "
           "'b-c' under profiles.build.environments" },
     };
@@ -220,11 +219,11 @@ static void a_key_that_would_be_read_otherwise_is_not_made(void **state)
         { { "build", NULL, "b-c", NULL, "a" }, "build-a-b-c", NULL },
         { { "build", NULL, "c", NULL, "a-b" },
           NULL,
-          "the key 'build-a-b-c' would be read as component 'a' and environment 'b-c' of profile 'build'" },
+          "the key 'build-a-b-c' would be parsed as component 'a' and environment 'b-c' of profile 'build'" },
         { { "any", NULL, "c", NULL, "x" }, "x-c", NULL },
         { { "any", NULL, "c", NULL, "build-x" },
           NULL,
-          "the key 'build-x-c' would be read as component 'x' and environment 'c' of profile 'build'" },
+          "the key 'build-x-c' would be parsed as component 'x' and environment 'c' of profile 'build'" },
     };
 
     check_make(NULL, plain, COUNT(plain));
@@ -474,7 +473,7 @@ static void a_key_that_fits_a_template_is_a_lock_of_that_profile(void **state)
         { "execution", "build-nope-prod", NULL, "Invalid component: nope. Valid options: router, echo, all" },
         { "execution", "build-router-prod", "execution", NULL },
         { "deploy", "build-router-prod", NULL,
-          "the key 'build-router-prod' is a lock of profile 'build', not of 'deploy', whose keys are "
+          "the key 'build-router-prod' belongs to profile 'build', not to 'deploy', whose keys are "
           "'deploy-{component}-{environment}'" },
         { "deploy", "anything", "deploy", NULL },
         { NULL, "deploy-router-plt", "deploy", NULL },
@@ -482,12 +481,12 @@ static void a_key_that_fits_a_template_is_a_lock_of_that_profile(void **state)
         { NULL, "stack:s:env:e:component:v/c", "stack", NULL },
         { "execution", "stack:s:env:e", "execution", NULL },
         { "build", "stack:s:env:e", NULL,
-          "the key 'stack:s:env:e' is a lock of profile 'stack', not of 'build', whose keys are "
+          "the key 'stack:s:env:e' belongs to profile 'stack', not to 'build', whose keys are "
           "'build-{component}-{environment}'" },
         { NULL, "terraform-prod", NULL, NULL },
         { NULL, "build-router", NULL, NULL },
         { "nope", "k", NULL,
-          "there is no profile 'nope'; known profiles: any, build, database, deploy, execution, other, same, "
+          "unknown profile 'nope'; known profiles: any, build, database, deploy, execution, other, same, "
           "stack" },
         /* The one that says most about the key binds it, though another would allow it. */
         { NULL, "any-x", "any", NULL },
@@ -516,12 +515,11 @@ static void any_key_is_checked(void **state)
         { NULL, "stacks:whatever", NULL },
         { NULL, "build-router", NULL },
         { "execution", "terraform-prod", NULL },
-        { NULL, NULL, "no key is given" },
+        { NULL, NULL, "no key given" },
         { NULL, "", "the key is empty" },
         { NULL, "a\nb", "the key is not UTF-8 or has control characters" },
         { NULL, "a\xff", "the key is not UTF-8 or has control characters" },
-        { "nope", "x",
-          "there is no profile 'nope'; known profiles: build, database, deploy, execution, stack" },
+        { "nope", "x", "unknown profile 'nope'; known profiles: build, database, deploy, execution, stack" },
     };
 
     (void)state;
@@ -545,8 +543,8 @@ static void a_key_has_at_most_512_bytes_and_so_have_those_above_it(void **state)
     assert_int_equal(belay_key_check(NULL, NULL, key, &err), BELAY_OK);
     memcpy(key, "build-a-kk", 10);
     assert_int_equal(belay_key_check(NULL, NULL, key, &err), BELAY_INVALID);
-    assert_string_equal(
-        err.text, "the key is too long: the one above it would have 514 bytes; at most 512 are allowed");
+    assert_string_equal(err.text,
+                        "the key is too long: its ancestor would have 514 bytes; at most 512 are allowed");
     belay_error_release(&err);
 }
 
