@@ -32,7 +32,7 @@ class ExitCode(RunCase):
     def test_is_126_for_a_command_that_is_not_executable_and_the_lock_ends_as_failed(self):
         (self.dir / "plain").write_text("echo no\n", encoding="utf-8")
         result = self.fails(126, "run", "k", "--", "./plain")
-        self.assertEqual(result.err, "belay: ./plain: permission denied\n")
+        self.assertEqual(result.err, "belay: cannot run './plain': permission denied\n")
         self.assertEqual(self.status("k")["outcome"], "failed")
         self.fails(126, "run", "k", "--", str(self.dir))
 
@@ -241,7 +241,7 @@ class ResultFile(RunCase):
 
     def test_says_why_nothing_was_started(self):
         value = self.result(127, "k", "--", "no-such-command")
-        self.assertEqual((value["result"], value["reason"]), ("failed", "no-such-command: not found"))
+        self.assertEqual((value["result"], value["reason"]), ("failed", "cannot run 'no-such-command': not found"))
         self.acquire("k", "--owner", "rival")
         value = self.result(75, "k", "--", "true")
         self.assertEqual((value["result"], value["lock"]), ("not_acquired", None))

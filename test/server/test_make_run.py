@@ -35,7 +35,7 @@ class MakeRun(BelayCase):
         process = self.start_it(BELAY_RUN_SECONDS="1")
         out, _ = process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, 0, out)
-        self.assertIn("it stops after 1 s", out)
+        self.assertIn("The server stops after 1 s", out)
 
     def test_what_it_tells_one_to_type_works(self):
         process = self.start_it(BELAY_RUN_SECONDS="60")

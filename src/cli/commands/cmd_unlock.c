@@ -185,8 +185,8 @@ static const struct option_group unlock_group = { "Options", unlock_defs };
     "Ends the lock of another client. belay shows the holder and asks for confirmation; only 'yes' "         \
     "confirms. It ends the lock of that holder only: if another client has acquired the lock meanwhile, "    \
     "nothing is changed. The history records who ended the lock and why.\n\n"                                \
-    "A former holder under 'belay run' ends its command at once, on DynamoDB within 10s. If two running "    \
-    "at the same time would do harm, make sure first that the former holder is gone."
+    "A former holder under 'belay run' ends its command at once, on DynamoDB within 10s. If two runs at "    \
+    "the same time could do harm, make sure first that the former holder is gone."
 #define UNLOCK_EXITS                                                                                         \
     {                                                                                                        \
         { 0, "the lock was ended" }, { 64, "--force is missing, or --yes without a terminal" },              \

@@ -323,7 +323,7 @@ static void report_not_started(struct run_session *run)
     struct belay_error err = BELAY_ERROR_INIT;
 
     run->result.exit_code = failure == ENOENT ? NOT_FOUND : NOT_EXECUTABLE;
-    (void)error_set(&err, BELAY_NOT_FOUND, "%s: %s", name,
+    (void)error_set(&err, BELAY_NOT_FOUND, "cannot run '%s': %s", name,
                     failure == ENOENT   ? "not found"
                     : failure == EACCES ? "permission denied"
                                         : strerror(failure));

@@ -59,15 +59,16 @@ const struct cli_command cmd_app_status = {
     .name = "app status",
     .synopsis = "NAME",
     .summary = "check whether an application is up",
-    .about = "Sends HEAD to all URLs of the application at once, or GET where HEAD is refused (405, 501), "
-             "with a timeout of controller.quick_status_timeout (3 s). Redirects are followed and TLS "
-             "certificates verified.\n\n"
-             "UP: any URL answers 200. UNKNOWN: a URL does not answer; this keeps its databases from being "
-             "stopped. DOWN: any other answer, or no connection to any URL while the application is recorded "
-             "as stopped. To be seen UP clears that record. With controller.quick_status_rule: cautious, the "
-             "answers 401, 403, 429 and 5xx except 502 to 504 are UNKNOWN too.\n\n"
-             "With --json it prints {\"app\", \"status\", \"http_code\", \"timestamp\", \"reason\", "
-             "\"connected\", \"urls\"}.",
+    .about =
+        "Sends HEAD to all URLs of the application at once, or GET where HEAD is refused (405, 501), "
+        "with a timeout of controller.quick_status_timeout (3 s). Redirects are followed and TLS "
+        "certificates verified.\n\n"
+        "UP: any URL answers 200. UNKNOWN: a URL does not answer; this keeps its databases from being "
+        "stopped. DOWN: any other answer, or no connection to any URL while the application is recorded "
+        "as stopped. An answer of 200 clears that record. With controller.quick_status_rule: cautious, the "
+        "answers 401, 403, 429 and 5xx except 502 to 504 are UNKNOWN too.\n\n"
+        "With --json it prints {\"app\", \"status\", \"http_code\", \"timestamp\", \"reason\", "
+        "\"connected\", \"urls\"}.",
     .min_args = 1,
     .max_args = 1,
     .exits = { { 0, "checked, whatever the result" },

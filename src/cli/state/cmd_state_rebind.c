@@ -97,7 +97,7 @@ const struct cli_command cmd_state_rebind = {
     .about = "The first write to a state store binds it to the lock store in use. Locks of two lock stores "
              "do not exclude each other, so writes under any other lock store are refused, including "
              "Terraform's. If the locks have moved, this command binds the state store to the lock store in "
-             "use now (--store). Before, stop every server and deployment that uses the old lock store: "
+             "use now (--store). First stop every server and deployment that uses the old lock store: "
              "tokens of two stores cannot be compared.",
     .groups = { &rebind_group },
     .exits = { { 0, "bound" },
