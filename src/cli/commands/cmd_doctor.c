@@ -52,7 +52,7 @@ static void print_finding(const struct doctor_print *print, const struct belay_f
     (void)fflush(stdout); /* the next check may take a while */
 }
 
-static void on_finding(void *context, const struct belay_finding *finding)
+static void report_finding(void *context, const struct belay_finding *finding)
 {
     struct doctor_print *print = context;
 
@@ -103,7 +103,7 @@ static int exec_doctor(struct cli_context *context, const struct options *option
     if (context->json) {
         (void)fputs("{\"findings\":[", stdout);
     }
-    code = belay_doctor(&doctor, on_finding, &print, &err);
+    code = belay_doctor(&doctor, report_finding, &print, &err);
     if (context->json) {
         (void)printf("],\"checks\":%zu,\"warnings\":%zu,\"failed\":%zu}\n", print.n, print.n_warnings,
                      print.n_failed);

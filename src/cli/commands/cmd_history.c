@@ -13,7 +13,7 @@ static const struct text_column columns[] = {
 };
 static const struct cli_list_kind events = { "events", columns, sizeof columns / sizeof columns[0], false };
 
-static void add_row(struct text_table *table, const struct belay_event *event)
+static void add_event_row(struct text_table *table, const struct belay_event *event)
 {
     struct buf note = BUF_INIT(1 << 16);
     char text[CLOCK_TEXT_SIZE];
@@ -32,14 +32,14 @@ static void add_row(struct text_table *table, const struct belay_event *event)
     buf_release(&note);
 }
 
-static bool on_event(void *context, const struct belay_event *event)
+static bool list_event(void *context, const struct belay_event *event)
 {
     struct cli_list *list = context;
 
     if (list->form == CLI_LIST_JSON) {
         cli_list_add_json(list, wire_line(wire_event(event)));
     } else {
-        add_row(list->table, event);
+        add_event_row(list->table, event);
     }
     return cli_list_next(list);
 }
@@ -51,7 +51,7 @@ static int print_events(struct cli_context *context, struct belay_client *client
     int status = cli_list_begin(&list, &events, context);
 
     if (status == CLI_OK) {
-        status = cli_list_end(&list, belay_history(client, key, limit, on_event, &list, err), err);
+        status = cli_list_end(&list, belay_history(client, key, limit, list_event, &list, err), err);
     }
     if (status != CLI_OK) {
         return status;

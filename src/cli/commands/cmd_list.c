@@ -21,7 +21,7 @@ static const struct text_column columns[] = {
 };
 static const struct cli_list_kind locks = { "locks", columns, sizeof columns / sizeof columns[0], true };
 
-static void add_row(struct text_table *table, const struct belay_info *info, int64_t now_unix_ms)
+static void add_lock_row(struct text_table *table, const struct belay_info *info, int64_t now_unix_ms)
 {
     bool active = info->status == BELAY_STATUS_ACTIVE;
     struct buf holder = BUF_INIT(1 << 16);
@@ -43,7 +43,7 @@ static void add_row(struct text_table *table, const struct belay_info *info, int
     buf_release(&state);
 }
 
-static bool on_lock(void *context, const struct belay_info *info)
+static bool list_lock(void *context, const struct belay_info *info)
 {
     struct lock_list *list = context;
     struct cli_list *output = &list->output;
@@ -56,7 +56,7 @@ static bool on_lock(void *context, const struct belay_info *info)
         cli_list_add_name(output, info->key);
         break;
     case CLI_LIST_TABLE:
-        add_row(output->table, info, list->now_unix_ms);
+        add_lock_row(output->table, info, list->now_unix_ms);
         break;
     }
     free(list->last_key);
@@ -131,7 +131,7 @@ int list_locks(struct cli_context *context, struct belay_client *client, const s
     int status = cli_list_begin(&list.output, &locks, context);
 
     if (status == CLI_OK) {
-        status = cli_list_end(&list.output, belay_list(client, query, on_lock, &list, &more, err), err);
+        status = cli_list_end(&list.output, belay_list(client, query, list_lock, &list, &more, err), err);
     }
     if (status == CLI_OK && context->json) {
         close_json(&list, more);

@@ -111,7 +111,7 @@ static void end_waiting(struct table_print *print)
     }
 }
 
-static void on_step(void *context, const struct belay_finding *step)
+static void print_step(void *context, const struct belay_finding *step)
 {
     struct table_print *print = context;
 
@@ -135,7 +135,7 @@ static void on_step(void *context, const struct belay_finding *step)
     }
 }
 
-static void on_waiting(void *context, const char *table, const char *status, int64_t waited_ms)
+static void print_table_wait(void *context, const char *table, const char *status, int64_t waited_ms)
 {
     struct table_print *print = context;
     char span[CLOCK_TEXT_SIZE];
@@ -151,7 +151,7 @@ static void on_waiting(void *context, const char *table, const char *status, int
 
 /* ---- commands --------------------------------------------------------------------- */
 
-static int exec_create(struct cli_context *context, const struct options *options)
+static int exec_table_create(struct cli_context *context, const struct options *options)
 {
     struct belay_dynamodb_table_options table_options = BELAY_DYNAMODB_TABLE_OPTIONS_INIT;
     struct table_print print = { .cli = context, .dry_run = options_has(options, "dry-run") };
@@ -164,8 +164,8 @@ static int exec_create(struct cli_context *context, const struct options *option
     table_options.store_url = context->store_url;
     table_options.dry_run = print.dry_run;
     table_options.kms_key = options_text(options, "kms-key");
-    table_options.on_step = on_step;
-    table_options.on_waiting = on_waiting;
+    table_options.on_step = print_step;
+    table_options.on_waiting = print_table_wait;
     table_options.context = &print;
     table_options.cancel = cli_cancel(context);
     if (options_duration(options, "wait", &table_options.wait_ms) && table_options.wait_ms == 0) {
@@ -192,7 +192,7 @@ static int exec_create(struct cli_context *context, const struct options *option
     return exit_code;
 }
 
-static int exec_describe(struct cli_context *context, const struct options *options)
+static int exec_table_describe(struct cli_context *context, const struct options *options)
 {
     struct belay_dynamodb_table_options table_options = BELAY_DYNAMODB_TABLE_OPTIONS_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
@@ -265,7 +265,7 @@ const struct cli_command cmd_table_create = {
                     "belay's own layout" },
                   { "belay table create --store 'dynamodb:locks?layout=deployer' --dry-run",
                     "show the requests and the policy" } },
-    .exec = exec_create,
+    .exec = exec_table_create,
 };
 
 const struct cli_command cmd_table_describe = {
@@ -282,5 +282,5 @@ const struct cli_command cmd_table_describe = {
                { 78, EXIT_CONFIG } },
     .examples = { { "belay table describe --store dynamodb:deploy-locks", "the table and its policy" },
                   { "belay table describe --store 'dynamodb:locks?layout=resource' --json", "as JSON" } },
-    .exec = exec_describe,
+    .exec = exec_table_describe,
 };

@@ -8,7 +8,7 @@
 #include "cli/core/lock_options.h"
 #include "cli/output/print.h"
 
-static bool on_event(void *context, const struct belay_event *event)
+static bool watch_event(void *context, const struct belay_event *event)
 {
     const struct cli_context *cli = context;
 
@@ -98,7 +98,7 @@ static int exec_watch(struct cli_context *context, const struct options *options
     } else {
         cancel = cli_cancel(context);
         start_reader_watch(&reader, cancel);
-        code = belay_watch(client, options_text(options, "prefix"), 0, on_event, context, cancel, &err);
+        code = belay_watch(client, options_text(options, "prefix"), 0, watch_event, context, cancel, &err);
         stop_reader_watch(&reader);
         status = end_watch(context, code, &err);
     }

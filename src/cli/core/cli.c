@@ -26,12 +26,12 @@ enum belay_code cli_config(struct cli_context *context, const struct belay_confi
     return BELAY_OK;
 }
 
-static void on_warning(void *context, const char *text)
+static void on_client_warning(void *context, const char *text)
 {
     cli_warn(context, "%s", text);
 }
 
-static void on_event(void *context, const struct belay_event *event)
+static void on_client_event(void *context, const struct belay_event *event)
 {
     const struct cli_context *cli = context;
 
@@ -55,7 +55,7 @@ static enum belay_code open_telemetry(struct cli_context *context, const struct 
                                          .metrics = context->metrics,
                                          .service = "belay",
                                          .traceparent = getenv("TRACEPARENT"),
-                                         .on_warning = on_warning,
+                                         .on_warning = on_client_warning,
                                          .context = context };
 
     return telemetry_open(&options, &context->telemetry, err);
@@ -77,8 +77,8 @@ enum belay_code cli_client(struct cli_context *context, struct belay_client **ou
             return code;
         }
         options.store_url = context->store_url;
-        options.on_warning = on_warning;
-        options.on_event = context->verbose || context->telemetry != NULL ? on_event : NULL;
+        options.on_warning = on_client_warning;
+        options.on_event = context->verbose || context->telemetry != NULL ? on_client_event : NULL;
         options.traceparent = context->telemetry == NULL ? NULL : traceparent;
         options.context = context;
         code = belay_client_open(&options, &context->client, err);
@@ -99,7 +99,7 @@ static volatile sig_atomic_t caught_signal;
 static struct belay_cancel *signal_cancel;
 static struct sigaction old_actions[N_ENDING];
 
-static void on_signal(int number)
+static void catch_signal(int number)
 {
     int saved = errno;
 
@@ -121,7 +121,7 @@ struct belay_cancel *cli_cancel(struct cli_context *context)
     }
     signal_cancel = context->cancel;
     memset(&action, 0, sizeof action);
-    action.sa_handler = on_signal;
+    action.sa_handler = catch_signal;
     for (size_t i = 0; i < N_ENDING; i++) {
         (void)sigaction(ending_signals[i], NULL, &old_actions[i]);
         /* A signal that nohup or a background job ignores stays ignored. */

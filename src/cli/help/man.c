@@ -5,7 +5,7 @@
 #include "cli/help/help.h"
 
 /* Escape what mdoc interprets: '.' and '\'' at the start of a line, '\' anywhere. */
-static void put(FILE *file, const char *text)
+static void put_escaped(FILE *file, const char *text)
 {
     bool line_start = true;
 
@@ -40,7 +40,7 @@ static void put_paragraphs(FILE *file, const char *text)
         char paragraph[2048];
 
         (void)snprintf(paragraph, sizeof paragraph, "%.*s", (int)n, text);
-        put(file, paragraph);
+        put_escaped(file, paragraph);
         (void)fputs(end == NULL ? "\n" : "\n.Pp\n", file);
         text += n + (end == NULL ? 0 : 2);
     }
@@ -51,9 +51,9 @@ static void put_pairs(FILE *file, const char *macro, const struct help_pair *pai
     (void)fputs(".Bl -tag -width Ds\n", file);
     for (; pairs->term != NULL; pairs++) {
         (void)fprintf(file, ".It %s ", macro);
-        put(file, pairs->term);
+        put_escaped(file, pairs->term);
         (void)fputc('\n', file);
-        put(file, pairs->says);
+        put_escaped(file, pairs->says);
         (void)fputs(".\n", file);
     }
     (void)fputs(".El\n", file);
@@ -66,13 +66,13 @@ static void put_options(FILE *file, const char *title, const struct option_def *
         const char *value = defs->kind == OPTION_CHOICE ? defs->choices : defs->value;
 
         (void)fputs(".It Fl Fl ", file);
-        put(file, defs->name);
+        put_escaped(file, defs->name);
         if (value != NULL) {
             (void)fputs(" Ar ", file);
-            put(file, value);
+            put_escaped(file, value);
         }
         (void)fputc('\n', file);
-        put(file, defs->help);
+        put_escaped(file, defs->help);
         (void)fputs(".\n", file);
     }
     (void)fputs(".El\n", file);
@@ -90,7 +90,7 @@ static void put_head(FILE *file, const char *name, const char *summary)
     /* No date: builds must be reproducible. */
     (void)fprintf(file, ".Dd $Mdocdate$\n.Dt %s 1\n.Os belay %s\n.Sh NAME\n.Nm %s\n.Nd ", upper,
                   belay_version(), name);
-    put(file, summary);
+    put_escaped(file, summary);
     (void)fputs("\n.Sh SYNOPSIS\n.Nm belay\n", file);
 }
 
@@ -102,9 +102,9 @@ static void put_examples(FILE *file, const struct cli_command *command)
 
         (void)snprintf(says, sizeof says, "%c%s:\n", toupper((unsigned char)command->examples[i].says[0]),
                        command->examples[i].says + 1);
-        put(file, says);
+        put_escaped(file, says);
         (void)fputs(".Bd -literal -offset indent\n", file);
-        put(file, command->examples[i].line);
+        put_escaped(file, command->examples[i].line);
         (void)fputs("\n.Ed\n", file);
         if (command->examples[i + 1].line != NULL) {
             (void)fputs(".Pp\n", file);
@@ -126,9 +126,9 @@ static void man_command(FILE *file, const struct cli_command *command)
 
     page_name(name, command);
     put_head(file, name, command->summary);
-    put(file, command->name);
+    put_escaped(file, command->name);
     (void)fputc(' ', file);
-    put(file, command->synopsis);
+    put_escaped(file, command->synopsis);
     (void)fputs("\n.Sh DESCRIPTION\n", file);
     put_paragraphs(file, command->about);
     for (size_t i = 0; command->groups[i] != NULL; i++) {
@@ -140,7 +140,7 @@ static void man_command(FILE *file, const struct cli_command *command)
     (void)fputs(".Sh EXIT STATUS\n.Bl -tag -width Ds\n", file);
     for (size_t i = 0; command->exits[i].says != NULL; i++) {
         (void)fprintf(file, ".It %d\n", command->exits[i].code);
-        put(file, command->exits[i].says);
+        put_escaped(file, command->exits[i].says);
         (void)fputs(".\n", file);
     }
     (void)fputs(".El\n", file);
@@ -159,7 +159,7 @@ static void man_program(FILE *file)
 
         page_name(name, cli_commands[i]);
         (void)fprintf(file, ".It Xr %s 1\n", name);
-        put(file, cli_commands[i]->summary);
+        put_escaped(file, cli_commands[i]->summary);
         (void)fputs(".\n", file);
     }
     (void)fputs(".El\n", file);

@@ -235,7 +235,7 @@ static void on_belay_dead(struct guardian_process *process)
     }
 }
 
-static void on_message(struct guardian_process *process, const struct guardian_message *message)
+static void on_belay_message(struct guardian_process *process, const struct guardian_message *message)
 {
     struct guardian *guardian = process->guardian;
 
@@ -332,7 +332,7 @@ static void wait_for_something(struct guardian_process *process)
     }
     if (fds[0].revents != 0) {
         if (guardian_receive(process->guardian, &message)) {
-            on_message(process, &message);
+            on_belay_message(process, &message);
         } else {
             on_belay_dead(process);
         }

@@ -167,7 +167,7 @@ static enum belay_code read_run_options(struct run_session *run, struct belay_er
 
 /* ---- the lock -------------------------------------------------------------- */
 
-static void on_waiting(void *context, const struct belay_wait_info *waiting)
+static void update_display(void *context, const struct belay_wait_info *waiting)
 {
     struct run_session *run = context;
 
@@ -214,7 +214,7 @@ static enum belay_code acquire_lock(struct run_session *run, struct belay_error 
 
     options->on_lost = on_lost;
     options->defer_heartbeat = true;
-    options->on_waiting = on_waiting;
+    options->on_waiting = update_display;
     options->context = run;
     options->cancel = cli_cancel(run->context);
     if (options->cancel == NULL) {
@@ -274,7 +274,7 @@ static bool may_run(struct run_session *run, enum belay_code code, struct belay_
 
 /* ---- the command ------------------------------------------------------------ */
 
-static void copy(char *to, size_t size, const char *from)
+static void copy_string(char *to, size_t size, const char *from)
 {
     (void)snprintf(to, size, "%s", from == NULL ? "" : from);
 }
@@ -297,10 +297,10 @@ static void send_job(struct run_session *run)
     struct guardian_shared *shared = run->guardian.shared;
     struct guardian_job *job = &shared->job;
 
-    copy(job->key, sizeof job->key, run->request.key);
-    copy(job->store_url, sizeof job->store_url, store_url(run));
+    copy_string(job->key, sizeof job->key, run->request.key);
+    copy_string(job->store_url, sizeof job->store_url, store_url(run));
     if (is_protected(run)) {
-        copy(job->lock_id, sizeof job->lock_id, belay_lock_id(run->lock));
+        copy_string(job->lock_id, sizeof job->lock_id, belay_lock_id(run->lock));
         job->token = belay_lock_token(run->lock);
         (void)telemetry_traceparent(run->context->telemetry, job->lock_id, true, job->traceparent);
         /* A re-entered lock is released by its outermost holder. */
@@ -327,7 +327,7 @@ static void report_not_started(struct run_session *run)
                     failure == ENOENT   ? "not found"
                     : failure == EACCES ? "permission denied"
                                         : strerror(failure));
-    copy(run->result.reason, sizeof run->result.reason, err.text);
+    copy_string(run->result.reason, sizeof run->result.reason, err.text);
     (void)cli_error(run->context, &err);
     belay_error_release(&err);
 }
@@ -351,7 +351,7 @@ static void read_status(struct run_session *run)
         result->exit_code = WEXITSTATUS(supervise->status);
     }
     if (supervise->guardian_died) {
-        copy(result->reason, sizeof result->reason, "the guardian process was killed");
+        copy_string(result->reason, sizeof result->reason, "the guardian process was killed");
     } else if (result->exit_code == 0) {
         result->result = "completed";
     }
@@ -365,7 +365,7 @@ static void set_lost(struct run_session *run, const char *why)
 
     result->result = "lost";
     result->exit_code = CLI_LOST;
-    copy(result->reason, sizeof result->reason, why);
+    copy_string(result->reason, sizeof result->reason, why);
 }
 
 static void check_lease(struct run_session *run)
@@ -442,7 +442,7 @@ static void report_refusal(struct run_session *run, const struct belay_error *er
     long conflict;
 
     run->result.result = err->code == BELAY_CANCELLED ? "cancelled" : "not_acquired";
-    copy(run->result.reason, sizeof run->result.reason, err->text);
+    copy_string(run->result.reason, sizeof run->result.reason, err->text);
     run->result.exit_code = cli_error(run->context, err);
     if (err->code == BELAY_HELD && options_count(run->options, "conflict-exit-code", &conflict)) {
         run->result.exit_code = (int)conflict;

@@ -53,7 +53,7 @@ static json_t *to_json(const struct run_result *result)
                      lock == NULL ? json_null() : wire_lock(lock));
 }
 
-static bool write_all(int fd, const char *text)
+static bool write_text(int fd, const char *text)
 {
     size_t left = strlen(text);
 
@@ -81,7 +81,7 @@ static bool write_file(const char *path, const char *text)
     if (fd < 0) {
         return false;
     }
-    done = write_all(fd, text) && write_all(fd, "\n");
+    done = write_text(fd, text) && write_text(fd, "\n");
     done = close(fd) == 0 && done && rename(beside, path) == 0;
     if (!done) {
         failure = errno;

@@ -131,7 +131,7 @@ static void on_command_stopped(struct supervise *supervise, int number)
     }
     note_stopped(supervise);
     if (stop_ourselves(number == SIGSTOP ? SIGTSTP : number)) {
-        return; /* on_signal() reads the SIGCONT */
+        return; /* forward_signal() reads the SIGCONT */
     }
     /* The kernel treats a stopped orphaned group the same way. */
     if (wants_terminal) {
@@ -151,7 +151,7 @@ static void on_continued(struct supervise *supervise)
     }
 }
 
-static void on_signal(struct supervise *supervise, int number)
+static void forward_signal(struct supervise *supervise, int number)
 {
     switch (number) {
     case SIGCONT:
@@ -276,7 +276,7 @@ static void event_loop(struct supervise *supervise, int signals)
         }
         publish_deadline(supervise);
         if (fds[1].revents != 0 && read(signals, &info, sizeof info) == sizeof info) {
-            on_signal(supervise, (int)info.ssi_signo);
+            forward_signal(supervise, (int)info.ssi_signo);
         }
         if (fds[0].revents != 0) {
             if (!guardian_receive(supervise->guardian, &message)) {

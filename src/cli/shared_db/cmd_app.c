@@ -58,7 +58,7 @@ static enum belay_code app_from_options(const struct options *options, struct be
     return BELAY_OK;
 }
 
-static int exec_register(struct cli_context *context, const struct options *options)
+static int exec_app_register(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
@@ -113,7 +113,7 @@ static void print_app(const struct belay_app *app)
     }
 }
 
-static int exec_show(struct cli_context *context, const struct options *options)
+static int exec_app_show(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
@@ -143,7 +143,7 @@ static const struct text_column columns[] = {
 };
 static const struct cli_list_kind apps = { "apps", columns, sizeof columns / sizeof columns[0], true };
 
-static void add_row(struct text_table *table, const struct belay_app *app)
+static void add_app_row(struct text_table *table, const struct belay_app *app)
 {
     struct buf databases = BUF_INIT(1 << 16);
     struct buf urls = BUF_INIT(1 << 16);
@@ -174,7 +174,7 @@ static bool on_app(void *context, const struct belay_app *app)
         cli_list_add_name(list, app->name);
         break;
     case CLI_LIST_TABLE:
-        add_row(list->table, app);
+        add_app_row(list->table, app);
         break;
     }
     return cli_list_next(list);
@@ -198,7 +198,7 @@ static int list_apps(struct cli_context *context, struct belay_client *client, s
     return status;
 }
 
-static int exec_list(struct cli_context *context, const struct options *options)
+static int exec_app_list(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
@@ -216,7 +216,7 @@ static int exec_list(struct cli_context *context, const struct options *options)
 
 /* ---- remove and mark ---------------------------------------------------------- */
 
-static int exec_remove(struct cli_context *context, const struct options *options)
+static int exec_app_remove(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
@@ -255,12 +255,12 @@ static int mark_app(struct cli_context *context, const struct options *options, 
     return status;
 }
 
-static int exec_mark_stopped(struct cli_context *context, const struct options *options)
+static int exec_app_mark_stopped(struct cli_context *context, const struct options *options)
 {
     return mark_app(context, options, BELAY_APP_STOPPED);
 }
 
-static int exec_mark_running(struct cli_context *context, const struct options *options)
+static int exec_app_mark_running(struct cli_context *context, const struct options *options)
 {
     return mark_app(context, options, BELAY_APP_RUNNING);
 }
@@ -326,7 +326,7 @@ const struct cli_command cmd_app_register = {
                     "one URL, one database" },
                   { "belay app register billing --url http://10.0.2.7/ --database neo4j=i-0123456789abcdef0",
                     "a database by its EC2 instance" } },
-    .exec = exec_register,
+    .exec = exec_app_register,
 };
 
 const struct cli_command cmd_app_show = {
@@ -339,7 +339,7 @@ const struct cli_command cmd_app_show = {
     .max_args = 1,
     .exits = EXITS,
     .examples = { { "belay app show shop", "as text" }, { "belay app show shop --json", "as JSON" } },
-    .exec = exec_show,
+    .exec = exec_app_show,
 };
 
 const struct cli_command cmd_app_list = {
@@ -353,7 +353,7 @@ const struct cli_command cmd_app_list = {
                { 69, EXIT_UNREACHABLE },
                { 78, EXIT_CONFIG } },
     .examples = { { "belay app list", "all applications" } },
-    .exec = exec_list,
+    .exec = exec_app_list,
 };
 
 const struct cli_command cmd_app_remove = {
@@ -366,7 +366,7 @@ const struct cli_command cmd_app_remove = {
     .max_args = 1,
     .exits = EXITS,
     .examples = { { "belay app remove shop", "shop was retired" } },
-    .exec = exec_remove,
+    .exec = exec_app_remove,
 };
 
 const struct cli_command cmd_app_mark_stopped = {
@@ -383,7 +383,7 @@ const struct cli_command cmd_app_mark_stopped = {
     .max_args = 1,
     .exits = EXITS,
     .examples = { { "belay app mark-stopped shop", "shop was shut down by hand" } },
-    .exec = exec_mark_stopped,
+    .exec = exec_app_mark_stopped,
 };
 
 const struct cli_command cmd_app_mark_running = {
@@ -397,5 +397,5 @@ const struct cli_command cmd_app_mark_running = {
     .max_args = 1,
     .exits = EXITS,
     .examples = { { "belay app mark-running shop", "before shop is started by hand" } },
-    .exec = exec_mark_running,
+    .exec = exec_app_mark_running,
 };

@@ -54,7 +54,7 @@ static bool import_app(void *context, const struct belay_app *app)
     return import->code == BELAY_OK;
 }
 
-static int exec_import(struct cli_context *context, const struct options *options)
+static int exec_app_import(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct import import = { .context = context, .err = &err };
@@ -99,7 +99,7 @@ static bool print_yaml(void *context, const struct belay_app *app)
     return !ferror(stdout);
 }
 
-static int exec_export(struct cli_context *context, const struct options *options)
+static int exec_app_export(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
@@ -134,7 +134,7 @@ const struct cli_command cmd_app_import = {
                { 69, "the store is unreachable; repeat the import" },
                { 78, "the configuration is wrong" } },
     .examples = { { "belay app import apps.yaml", "after every change of the file" } },
-    .exec = exec_import,
+    .exec = exec_app_import,
 };
 
 const struct cli_command cmd_app_export = {
@@ -147,5 +147,5 @@ const struct cli_command cmd_app_export = {
                { 69, "the store is unreachable" },
                { 78, "the configuration is wrong" } },
     .examples = { { "belay app export > apps.yaml", "the whole registry" } },
-    .exec = exec_export,
+    .exec = exec_app_export,
 };

@@ -35,7 +35,7 @@ static void print_app_status(const struct cli_context *context, const struct bel
     }
 }
 
-static int exec_status(struct cli_context *context, const struct options *options)
+static int exec_app_status(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
@@ -77,5 +77,5 @@ const struct cli_command cmd_app_status = {
                { 78, "the configuration is wrong" } },
     .examples = { { "belay app status shop", "each URL and its answer" },
                   { "belay app status shop --json", "as JSON" } },
-    .exec = exec_status,
+    .exec = exec_app_status,
 };

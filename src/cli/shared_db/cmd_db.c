@@ -5,7 +5,7 @@
 
 /* ---- stop and start ----------------------------------------------------------- */
 
-static void on_step(void *context, enum belay_level level, const char *text)
+static void print_db_step(void *context, enum belay_level level, const char *text)
 {
     if (level == BELAY_LEVEL_WARNING) {
         cli_warn(context, "%s", text);
@@ -82,7 +82,7 @@ static int stop_or_start(struct cli_context *context, const struct options *opti
     db.dry_run = options_has(options, "dry-run");
     db.by = options_text(options, "by");
     (void)options_duration(options, "wait", &db.wait_ms);
-    db.on_step = context->json ? on_step_json : on_step;
+    db.on_step = context->json ? on_step_json : print_db_step;
     db.context = context;
     if ((db.app == NULL) == (db.database == NULL)) {
         return cli_fail(context, BELAY_INVALID, "give either --app NAME or --database ID");
@@ -99,12 +99,12 @@ static int stop_or_start(struct cli_context *context, const struct options *opti
     return status;
 }
 
-static int exec_stop(struct cli_context *context, const struct options *options)
+static int exec_db_stop(struct cli_context *context, const struct options *options)
 {
     return stop_or_start(context, options, false);
 }
 
-static int exec_start(struct cli_context *context, const struct options *options)
+static int exec_db_start(struct cli_context *context, const struct options *options)
 {
     return stop_or_start(context, options, true);
 }
@@ -117,7 +117,7 @@ static const struct text_column columns[] = {
 static const struct cli_list_kind databases = { "databases", columns, sizeof columns / sizeof columns[0],
                                                 true };
 
-static void add_row(struct text_table *table, const struct belay_database *database)
+static void add_database_row(struct text_table *table, const struct belay_database *database)
 {
     struct buf users = BUF_INIT(1 << 16);
     struct buf last = BUF_INIT(1 << 12);
@@ -157,7 +157,7 @@ static bool on_database(void *context, const struct belay_database *database)
         cli_list_add_name(list, database->id);
         break;
     case CLI_LIST_TABLE:
-        add_row(list->table, database);
+        add_database_row(list->table, database);
         break;
     }
     return cli_list_next(list);
@@ -181,7 +181,7 @@ static int list_databases(struct cli_context *context, struct belay_client *clie
     return status;
 }
 
-static int exec_list(struct cli_context *context, const struct options *options)
+static int exec_db_list(struct cli_context *context, const struct options *options)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_client *client;
@@ -266,7 +266,7 @@ const struct cli_command cmd_db_stop = {
     .examples = { { "belay db stop --app shop", "after shop was shut down" },
                   { "belay db stop --app shop --wait 5m", "while other applications shut down too" },
                   { "belay db stop --database 10.0.1.5:5432 --dry-run", "show what would happen, and why" } },
-    .exec = exec_stop,
+    .exec = exec_db_stop,
 };
 
 const struct cli_command cmd_db_start = {
@@ -279,7 +279,7 @@ const struct cli_command cmd_db_start = {
     .groups = { &start_group },
     .exits = DB_EXITS("started, or already running", "another operation is in progress"),
     .examples = { { "belay db start --app shop --wait 2m", "before shop is started" } },
-    .exec = exec_start,
+    .exec = exec_db_start,
 };
 
 const struct cli_command cmd_db_list = {
@@ -293,5 +293,5 @@ const struct cli_command cmd_db_list = {
                { 69, "the store is unreachable" },
                { 78, "the configuration is wrong" } },
     .examples = { { "belay db list", "all databases" }, { "belay db list --json", "as JSON" } },
-    .exec = exec_list,
+    .exec = exec_db_list,
 };

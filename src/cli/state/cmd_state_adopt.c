@@ -26,7 +26,7 @@ static void print_property(const char *name, const char *text)
     (void)fputc('\n', stderr);
 }
 
-static void on_finding(void *context, const struct belay_finding *finding)
+static void print_mismatch(void *context, const struct belay_finding *finding)
 {
     const bool *is_shown = context;
 
@@ -84,8 +84,8 @@ static enum belay_code inspect(struct cli_context *context, const struct options
         print_state(adopting);
     }
     if (code == BELAY_OK) {
-        code =
-            belay_state_verify(cli->states, &cli->name, adopting->snapshot, on_finding, &is_shown, &damage);
+        code = belay_state_verify(cli->states, &cli->name, adopting->snapshot, print_mismatch, &is_shown,
+                                  &damage);
         adopting->is_sound = code == BELAY_OK && adopting->there->has_checksums;
         code = code == BELAY_BAD_CONTENT || code == BELAY_OK ? BELAY_OK
                                                              : error_set(err, code, "%s", damage.text);
@@ -119,7 +119,7 @@ static enum belay_code adopt(struct cli_context *context, const struct options *
                              err);
 }
 
-static int exec_adopt(struct cli_context *context, const struct options *options)
+static int exec_state_adopt(struct cli_context *context, const struct options *options)
 {
     struct adopting adopting = { .lock = { .request = LOCK_REQUEST_INIT } };
     struct belay_error err = BELAY_ERROR_INIT;
@@ -184,5 +184,5 @@ const struct cli_command cmd_state_adopt = {
     .examples = { { "belay state adopt --stack shop --environment prod", "another deployer wrote the state" },
                   { "belay state adopt --stack shop --environment prod --snapshot 2 --yes",
                     "go back to a snapshot that it wrote" } },
-    .exec = exec_adopt,
+    .exec = exec_state_adopt,
 };

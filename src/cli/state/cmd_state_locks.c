@@ -73,7 +73,7 @@ static void print_head(const struct stack_view *view)
     }
 }
 
-static bool on_lock(void *context, const struct belay_info *info)
+static bool print_stack_lock(void *context, const struct belay_info *info)
 {
     struct stack_view *view = context;
     size_t n = strlen(view->key);
@@ -109,7 +109,8 @@ static int print_stack(struct cli_context *context, struct belay_client *client,
     query.prefix = view->key;
     query.status = BELAY_STATUS_ACTIVE;
     if (status == CLI_OK) {
-        status = cli_list_end(&view->list, belay_list(client, &query, on_lock, view, NULL, err), err);
+        status =
+            cli_list_end(&view->list, belay_list(client, &query, print_stack_lock, view, NULL, err), err);
     }
     if (status == CLI_OK && view->list.n == 0 && !context->json) {
         print_head(view);

@@ -44,7 +44,7 @@ static enum belay_code load_version(struct state_cli *cli, const struct options 
     return code;
 }
 
-static int exec_load(struct cli_context *context, const struct options *options)
+static int exec_state_load(struct cli_context *context, const struct options *options)
 {
     const char *path = options_text(options, "output");
     struct belay_error err = BELAY_ERROR_INIT;
@@ -103,7 +103,7 @@ const struct cli_command cmd_state_load = {
     .examples = { { "belay state load --stack shop --environment prod", "the current state" },
                   { "belay state load --stack shop --environment prod --snapshot 2",
                     "the second newest snapshot" } },
-    .exec = exec_load,
+    .exec = exec_state_load,
 };
 
 /* ---- verify ------------------------------------------------------------------------ */
@@ -113,7 +113,7 @@ struct verify_view {
     json_t *parts; /* owned; with --json */
 };
 
-static void on_finding(void *context, const struct belay_finding *finding)
+static void print_part(void *context, const struct belay_finding *finding)
 {
     struct verify_view *view = context;
     bool is_right = finding->level == BELAY_FINDING_OK;
@@ -131,7 +131,7 @@ static void on_finding(void *context, const struct belay_finding *finding)
     }
 }
 
-static int exec_verify(struct cli_context *context, const struct options *options)
+static int exec_state_verify(struct cli_context *context, const struct options *options)
 {
     const char *which = options_text(options, "snapshot");
     struct verify_view view = { .context = context, .parts = json_array() };
@@ -145,7 +145,7 @@ static int exec_verify(struct cli_context *context, const struct options *option
         code = belay_state_find_snapshot(cli.states, &cli.name, which, &snapshot, &err);
     }
     if (code == BELAY_OK) {
-        code = belay_state_verify(cli.states, &cli.name, snapshot, on_finding, &view, &err);
+        code = belay_state_verify(cli.states, &cli.name, snapshot, print_part, &view, &err);
     }
     if (context->json && (code == BELAY_OK || code == BELAY_BAD_CONTENT)) {
         exit_code = cli_print_line(
@@ -181,7 +181,7 @@ const struct cli_command cmd_state_verify = {
                { 66, "there is no such state" },
                { 69, "the state store is unreachable" } },
     .examples = { { "belay state verify --stack shop --environment prod", "verify the current state" } },
-    .exec = exec_verify,
+    .exec = exec_state_verify,
 };
 
 /* ---- history ----------------------------------------------------------------------- */
@@ -247,7 +247,7 @@ static void print_history(const struct history_view *view)
     }
 }
 
-static int exec_history(struct cli_context *context, const struct options *options)
+static int exec_state_history(struct cli_context *context, const struct options *options)
 {
     struct history_view view = { context, BUF_INIT(BELAY_BLOB_SIZE_MAX), BUF_INIT(BELAY_BLOB_SIZE_MAX),
                                  json_array(), false };
@@ -309,7 +309,7 @@ const struct cli_command cmd_state_history = {
                { 69, "the state store is unreachable" } },
     .examples = { { "belay state history --stack shop --environment prod --limit 5",
                     "the last five deployments" } },
-    .exec = exec_history,
+    .exec = exec_state_history,
 };
 
 /* ---- list -------------------------------------------------------------------------- */
@@ -361,7 +361,7 @@ static int list_states(struct cli_context *context, struct belay_states *states,
     return status;
 }
 
-static int exec_list(struct cli_context *context, const struct options *options)
+static int exec_state_list(struct cli_context *context, const struct options *options)
 {
     struct belay_states_options settings = BELAY_STATES_OPTIONS_INIT;
     struct belay_error err = BELAY_ERROR_INIT;
@@ -392,5 +392,5 @@ const struct cli_command cmd_state_list = {
                { 69, "the state store is unreachable" },
                { 78, "the configuration is wrong" } },
     .examples = { { "belay state list --json", "as JSON" } },
-    .exec = exec_list,
+    .exec = exec_state_list,
 };

@@ -53,7 +53,7 @@ static enum belay_code rebind(struct cli_context *context, const struct options 
                : code;
 }
 
-static int exec_rebind(struct cli_context *context, const struct options *options)
+static int exec_state_rebind(struct cli_context *context, const struct options *options)
 {
     struct rebinding rebinding = { 0 };
     struct belay_error err = BELAY_ERROR_INIT;
@@ -108,5 +108,5 @@ const struct cli_command cmd_state_rebind = {
                { 78, "the configuration is wrong, or the lock store has no id" } },
     .examples = { { "belay state rebind --store sqlite:/srv/new.db --state-store file:/srv/state",
                     "the locks have moved to another file" } },
-    .exec = exec_rebind,
+    .exec = exec_state_rebind,
 };

@@ -63,7 +63,7 @@ static bool is_worth_keeping(enum belay_code code)
            code == BELAY_UNREACHABLE;
 }
 
-static int exec_save(struct cli_context *context, const struct options *options)
+static int exec_state_save(struct cli_context *context, const struct options *options)
 {
     const char *path = options->n_args > 0 ? options->args[0] : "-";
     struct saving saving = { .lock = { .request = LOCK_REQUEST_INIT } };
@@ -137,7 +137,7 @@ const struct cli_command cmd_state_save = {
                { 78, "the configuration is wrong, or the lock store issues no tokens" } },
     .examples = { { "belay state save --stack shop --environment prod new.json",
                     "save new.json as the state" } },
-    .exec = exec_save,
+    .exec = exec_state_save,
 };
 
 /* ---- backup ---------------------------------------------------------------------------- */

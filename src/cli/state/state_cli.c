@@ -25,7 +25,7 @@ const struct option_group state_group = { "Which state", state_defs };
 
 /* ---- opening --------------------------------------------------------------------- */
 
-static void on_warning(void *context, const char *text)
+static void on_state_warning(void *context, const char *text)
 {
     struct state_cli *cli = context;
 
@@ -80,7 +80,7 @@ enum belay_code state_cli_open(struct cli_context *context, const struct options
     }
     settings.url = context->state_store_url;
     settings.lock_store_url = context->store_url;
-    settings.on_warning = on_warning;
+    settings.on_warning = on_state_warning;
     settings.on_progress = on_progress;
     settings.context = out;
     return belay_states_open(&settings, &out->states, err);

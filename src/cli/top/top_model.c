@@ -82,7 +82,7 @@ static void result_free(struct top_result *result)
     }
 }
 
-static bool on_lock(void *context, const struct belay_info *info)
+static bool add_lock(void *context, const struct belay_info *info)
 {
     struct top_result *result = context;
     struct top_row row = { 0 };
@@ -123,7 +123,7 @@ static struct top_result *read_list(const struct top_model *model, const char *f
     }
     (void)snprintf(result->filter, sizeof result->filter, "%s", filter);
     query.prefix = model->prefix;
-    if (belay_list(model->client, &query, on_lock, result, NULL, &err) != BELAY_OK || result->failed) {
+    if (belay_list(model->client, &query, add_lock, result, NULL, &err) != BELAY_OK || result->failed) {
         (void)snprintf(result->problem, sizeof result->problem, "%s",
                        result->failed ? "out of memory" : err.text);
     }
