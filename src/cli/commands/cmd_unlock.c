@@ -1,7 +1,6 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -66,38 +65,22 @@ enum belay_code unlock_find_held(struct belay_client *client, const char *key, s
     return BELAY_OK;
 }
 
-/* Only "yes" confirms, so that a stray key press ends no deployment. */
-static bool confirm(void)
-{
-    char answer[64];
-
-    (void)fputs("\nAre you sure? (yes/no): ", stderr);
-    (void)fflush(stderr);
-    if (fgets(answer, sizeof answer, stdin) == NULL) {
-        (void)fputc('\n', stderr);
-        return false;
-    }
-    answer[strcspn(answer, "\n")] = '\0';
-    return strcasecmp(answer, "yes") == 0;
-}
-
 static enum belay_code check_confirmed(const struct cli_context *context, const struct options *options,
                                        const struct belay_info *info, struct belay_error *err)
 {
+    char what[BELAY_KEY_MAX + 32];
+
     if (!options_has(options, "force")) {
         return error_set(err, BELAY_INVALID, "lock '%s' is held: add --force to end it", info->key);
     }
-    if (options_has(options, "yes")) {
-        return BELAY_OK;
+    if (!options_has(options, "yes") && !context->json && isatty(STDIN_FILENO)) {
+        (void)fprintf(stderr, "%s⚠ Warning: This will forcefully release the lock.%s\n",
+                      print_style(context->color_err, "yellow"),
+                      print_style(context->color_err, PRINT_RESET));
+        show_holder(context, info);
     }
-    if (context->json || !isatty(STDIN_FILENO)) {
-        return error_set(err, BELAY_INVALID,
-                         "no terminal to ask for confirmation: add --yes to end the lock '%s'", info->key);
-    }
-    (void)fprintf(stderr, "%s⚠ Warning: This will forcefully release the lock.%s\n",
-                  print_style(context->color_err, "yellow"), print_style(context->color_err, PRINT_RESET));
-    show_holder(context, info);
-    return confirm() ? BELAY_OK : error_set(err, BELAY_NOT_PERMITTED, "not confirmed: nothing was changed");
+    (void)snprintf(what, sizeof what, "end the lock '%s'", info->key);
+    return cli_confirm(context, options, what, err);
 }
 
 /* A holder with a heartbeat may still be running. */

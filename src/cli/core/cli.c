@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "cli/output/print.h"
@@ -294,6 +296,29 @@ void cli_warn(const struct cli_context *context, const char *format, ...)
         return;
     }
     print_message(print_style(context->color_err, "yellow"), "belay: warning: ", text);
+}
+
+enum belay_code cli_confirm(const struct cli_context *context, const struct options *options,
+                            const char *what, struct belay_error *err)
+{
+    char answer[64] = "";
+
+    if (options_has(options, "yes")) {
+        return BELAY_OK;
+    }
+    if (context->json || !isatty(STDIN_FILENO)) {
+        return error_set(err, BELAY_INVALID, "no terminal to ask for confirmation: add --yes to %.540s",
+                         what);
+    }
+    (void)fputs("\nAre you sure? (yes/no): ", stderr);
+    (void)fflush(stderr);
+    if (fgets(answer, sizeof answer, stdin) == NULL) {
+        (void)fputc('\n', stderr);
+    }
+    answer[strcspn(answer, "\n")] = '\0';
+    return strcasecmp(answer, "yes") == 0
+               ? BELAY_OK
+               : error_set(err, BELAY_NOT_PERMITTED, "not confirmed: nothing was changed");
 }
 
 int cli_print_line(const struct cli_context *context, char *line)

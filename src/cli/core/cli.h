@@ -124,6 +124,13 @@ void cli_hint(const struct cli_context *context, const char *format, ...)
 void cli_warn(const struct cli_context *context, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/*
+ * Ask for confirmation, unless --yes is given. Only "yes" confirms, so that a stray key press changes nothing. `what`
+ * completes "add --yes to ..." if there is no terminal.
+ */
+enum belay_code cli_confirm(const struct cli_context *context, const struct options *options,
+                            const char *what, struct belay_error *err);
+
 /* Print a line of JSON and free it; NULL: out of memory. Returns the exit code. */
 int cli_print_line(const struct cli_context *context, char *line);
 

@@ -20,7 +20,6 @@ struct deploy_info {
     char deployment_id[64];
     char triggered_by[DEPLOY_TEXT_SIZE];
     char git[DEPLOY_TEXT_SIZE]; /* output of git */
-    char branch[DEPLOY_TEXT_SIZE];
     char user[DEPLOY_TEXT_SIZE];
     char host[DEPLOY_TEXT_SIZE];
     char pid[24];

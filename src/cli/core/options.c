@@ -281,7 +281,6 @@ enum belay_code options_parse(struct options *options, int argc, char **argv, st
             ended = true;
             if (options->command != NULL && options->command->takes_command) {
                 options->rest = argv + at + 1;
-                options->n_rest = (size_t)(argc - at - 1);
                 break;
             }
         } else if (!ended && argv[at][0] == '-' && argv[at][1] != '\0') {

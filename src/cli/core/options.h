@@ -55,7 +55,6 @@ struct options {
     size_t n_args;
     /* The words after "--", for a command that takes a command; NULL-terminated. NULL: there was no "--". */
     char **rest; /* borrowed from argv */
-    size_t n_rest;
 };
 
 /*

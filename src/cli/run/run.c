@@ -477,7 +477,7 @@ int run_exec(struct cli_context *context, const struct options *options,
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code;
 
-    if (options->n_rest == 0) {
+    if (options->rest == NULL || options->rest[0] == NULL) {
         return cli_fail(context, BELAY_INVALID, "no command given: usage: belay %s %s",
                         options->command->name, options->command->synopsis);
     }

@@ -48,18 +48,6 @@ static enum belay_code prepare_deploy(void *context, struct lock_request *reques
     return code == BELAY_OK ? deploy_info_add(&deploy->info, request, err) : code;
 }
 
-static enum belay_code write_state_file(const char *path, const struct belay_state *state,
-                                        struct belay_error *err)
-{
-    FILE *file = fopen(path, "wxe");
-    bool done = file != NULL && fwrite(state->text, 1, state->len, file) == state->len;
-
-    done = (file == NULL || fclose(file) == 0) && done;
-    return done ? BELAY_OK
-                : error_set(err, BELAY_UNREACHABLE, "cannot write the state to '%.300s': %s", path,
-                            strerror(errno));
-}
-
 static enum belay_code make_files(struct deploy *deploy, const struct belay_state *state,
                                   struct belay_error *err)
 {
@@ -74,7 +62,10 @@ static enum belay_code make_files(struct deploy *deploy, const struct belay_stat
     }
     (void)snprintf(deploy->file, sizeof deploy->file, "%s/state.json", deploy->folder);
     (void)snprintf(deploy->out, sizeof deploy->out, "%s/new-state.json", deploy->folder);
-    return write_state_file(deploy->file, state, err);
+    return state_write_file(deploy->file, "wxe", state)
+               ? BELAY_OK
+               : error_set(err, BELAY_UNREACHABLE, "cannot write the state to '%.300s': %s", deploy->file,
+                           strerror(errno));
 }
 
 /* With locking switched off there is no token, but a concurrent write is still refused. */

@@ -101,7 +101,7 @@ static enum belay_code adopt(struct cli_context *context, const struct options *
                              struct belay_error *err)
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
-    enum belay_code code = state_confirm(context, options, "adopt the state and give it new checksums", err);
+    enum belay_code code = cli_confirm(context, options, "adopt the state and give it new checksums", err);
 
     if (code == BELAY_OK) {
         code = state_lock_take(context, options, 0, &adopting->info, &adopting->lock, err);

@@ -16,16 +16,6 @@
 
 /* ---- load -------------------------------------------------------------------------- */
 
-static enum belay_code write_output(const char *path, const char *text, size_t len, struct belay_error *err)
-{
-    FILE *file = fopen(path, "we");
-    bool done = file != NULL && fwrite(text, 1, len, file) == len;
-
-    done = (file == NULL || fclose(file) == 0) && done;
-    return done ? BELAY_OK
-                : error_set(err, BELAY_NOT_PERMITTED, "cannot write '%.300s': %s", path, strerror(errno));
-}
-
 static enum belay_code load_version(struct state_cli *cli, const struct options *options,
                                     struct belay_state **out_state, struct belay_error *err)
 {
@@ -53,9 +43,10 @@ static int exec_state_load(struct cli_context *context, const struct options *op
     int code = CLI_OK;
 
     if (state_cli_open(context, options, &cli, &err) != BELAY_OK ||
-        load_version(&cli, options, &state, &err) != BELAY_OK ||
-        (path != NULL && write_output(path, state->text, state->len, &err) != BELAY_OK)) {
+        load_version(&cli, options, &state, &err) != BELAY_OK) {
         code = cli_error(context, &err);
+    } else if (path != NULL && !state_write_file(path, "we", state)) {
+        code = cli_fail(context, BELAY_NOT_PERMITTED, "cannot write '%.300s': %s", path, strerror(errno));
     } else if (path == NULL) {
         (void)fwrite(state->text, 1, state->len, stdout);
         if (state->len > 0 && state->text[state->len - 1] != '\n') {

@@ -46,7 +46,7 @@ static enum belay_code rebind(struct cli_context *context, const struct options 
         (void)fprintf(stderr, "%s will accept writes only under locks of the lock store %s (%s)\n",
                       belay_states_url(rebinding->states), url, rebinding->id);
     }
-    code = state_confirm(context, options, "rebind the state store", err);
+    code = cli_confirm(context, options, "rebind the state store", err);
     return code == BELAY_OK
                ? belay_states_rebind(rebinding->states, rebinding->id, url,
                                      rebinding->info.deployment.triggered_by, &rebinding->before, err)

@@ -223,7 +223,7 @@ static enum belay_code confirm_restore(struct cli_context *context, const struct
     }
     if (code == BELAY_OK) {
         (void)snprintf(what, sizeof what, "restore %s", snapshot);
-        code = state_confirm(context, options, what, err);
+        code = cli_confirm(context, options, what, err);
     }
     belay_state_free(now);
     belay_state_free(then);

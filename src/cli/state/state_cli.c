@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -104,26 +103,6 @@ enum belay_code state_stamp_fill(struct belay_state_lock *stamp, struct belay_cl
     stamp->locked_at_unix_ms = info->locked_at_unix_ms;
     stamp->expires_at_unix_ms = info->expires_at_unix_ms;
     return belay_client_store_id(client, &stamp->store, err);
-}
-
-enum belay_code state_confirm(const struct cli_context *context, const struct options *options,
-                              const char *what, struct belay_error *err)
-{
-    char answer[64];
-
-    if (options_has(options, "yes")) {
-        return BELAY_OK;
-    }
-    if (context->json || !isatty(STDIN_FILENO)) {
-        return error_set(err, BELAY_INVALID, "no terminal to ask for confirmation: add --yes to %.300s",
-                         what);
-    }
-    (void)fputs("\nAre you sure? (yes/no): ", stderr);
-    (void)fflush(stderr);
-    if (fgets(answer, sizeof answer, stdin) == NULL || strncasecmp(answer, "yes\n", 4) != 0) {
-        return error_set(err, BELAY_NOT_PERMITTED, "not confirmed: nothing was changed");
-    }
-    return BELAY_OK;
 }
 
 /* Inside `belay deploy` or `belay run` of this stack: use its lock, if it is still held. */
@@ -246,6 +225,14 @@ enum belay_code state_read_file(const char *path, char **out_text, size_t *out_l
         (void)close(fd);
     }
     return code;
+}
+
+bool state_write_file(const char *path, const char *mode, const struct belay_state *state)
+{
+    FILE *file = fopen(path, mode);
+    bool done = file != NULL && fwrite(state->text, 1, state->len, file) == state->len;
+
+    return (file == NULL || fclose(file) == 0) && done;
 }
 
 /* Create a file for a rejected state: in belay's own directory, else in that of temporary files. */

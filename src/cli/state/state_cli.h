@@ -45,12 +45,11 @@ enum belay_code state_stamp_fill(struct belay_state_lock *stamp, struct belay_cl
 int state_print_saved(const struct cli_context *context, const struct state_cli *cli,
                       const struct belay_state *state, const char *what);
 
-/* Ask for confirmation, unless --yes; only "yes" confirms. `what` names the action in the error. */
-enum belay_code state_confirm(const struct cli_context *context, const struct options *options,
-                              const char *what, struct belay_error *err);
-
 /* Read a whole file; "-" is standard input. The caller frees the text. */
 enum belay_code state_read_file(const char *path, char **out_text, size_t *out_len, struct belay_error *err);
+
+/* Write the text of a state; `mode` is that of fopen(). False with errno on failure. */
+bool state_write_file(const char *path, const char *mode, const struct belay_state *state);
 
 /* Keep a state that was not saved in a local file, and print its path. False, after a warning, if that failed. */
 bool state_save_rejected(const struct cli_context *context, const struct belay_state_name *name,

@@ -265,7 +265,7 @@ static void event_loop(struct top *top)
                                   { .fd = top->model.pipe[0], .events = POLLIN } };
         int64_t due_ms;
 
-        (void)top_terminal_resize(&top->terminal);
+        top_terminal_resize(&top->terminal);
         top_draw(top);
         due_ms = top_model_due_ms(&top->model, is_changed);
         /* Redraw at least every second, for the countdowns and the size of the terminal. */

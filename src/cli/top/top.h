@@ -27,8 +27,8 @@ struct top_terminal {
 
 bool top_terminal_open(struct top_terminal *terminal, bool color);
 void top_terminal_close(struct top_terminal *terminal);
-/* Read the size; true if it has changed. */
-bool top_terminal_resize(struct top_terminal *terminal);
+/* Read the size again. */
+void top_terminal_resize(struct top_terminal *terminal);
 /* Write everything at once. */
 void top_terminal_write(const struct buf *out);
 

@@ -41,7 +41,7 @@ bool top_terminal_open(struct top_terminal *terminal, bool color)
     terminal->is_open = true;
     terminal->color = color;
     write_screen(ENTER_SCREEN, sizeof ENTER_SCREEN - 1);
-    (void)top_terminal_resize(terminal);
+    top_terminal_resize(terminal);
     return true;
 }
 
@@ -54,22 +54,15 @@ void top_terminal_close(struct top_terminal *terminal)
     }
 }
 
-bool top_terminal_resize(struct top_terminal *terminal)
+void top_terminal_resize(struct top_terminal *terminal)
 {
     struct winsize size = { 0 };
-    size_t rows = 24;
-    size_t columns = 80;
-    bool is_new;
+    bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0;
 
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0) {
-        rows = size.ws_row;
-        columns = size.ws_col;
-    }
-    columns -= columns > 1; /* to erase the rest of a full line would erase its last column */
-    is_new = rows != terminal->rows || columns != terminal->columns;
-    terminal->rows = rows;
-    terminal->columns = columns;
-    return is_new;
+    terminal->rows = is_known ? size.ws_row : 24;
+    terminal->columns = is_known ? size.ws_col : 80;
+    terminal->columns -=
+        terminal->columns > 1; /* to erase the rest of a full line would erase its last column */
 }
 
 void top_terminal_write(const struct buf *out)
