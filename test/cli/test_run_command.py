@@ -24,7 +24,7 @@ class ExitCode(RunCase):
 
     def test_is_127_for_a_command_that_does_not_exist_and_the_lock_ends_as_failed(self):
         result = self.fails(127, "run", "k", "--", "no-such-command")
-        self.assertEqual(result.err, "belay: no-such-command: not found\n")
+        self.assertEqual(result.err, "belay: cannot run 'no-such-command': not found\n")
         self.assertEqual(self.status("k")["outcome"], "failed")
         self.fails(127, "run", "k", "--", "/no/such/file")
         self.fails(127, "run", "k", "--", "")
@@ -62,7 +62,7 @@ class ExitCode(RunCase):
     def test_is_the_commands_even_if_the_lock_cannot_be_released(self):
         broken = "for f in belay.db*; do echo garbage >$f; done; exit 7"
         result = self.fails(7, "run", "k", "--", "sh", "-c", broken)
-        self.assertIn("warning: the command has ended, but the lock was not released", result.err)
+        self.assertIn("warning: the command ended, but the lock was not released", result.err)
 
 
 class Command(RunCase):

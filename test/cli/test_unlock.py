@@ -138,7 +138,7 @@ class StateLocks(BelayCase):
         self.ok("acquire", *self.ARGS, "--service", "web")
         self.acquire("stack:user-platform:env:production2")
         out = self.locks().out
-        self.assertIn("Locked: No, but something below it is", out)
+        self.assertIn("Locked: No, but a part of it is", out)
         self.assertIn("\nstack:user-platform:env:production:service:web:\n  Locked: Yes\n", out)
         self.assertNotIn("production2", out)
         keys = [lock["key"] for lock in self.locks("--json").json()["locks"]]

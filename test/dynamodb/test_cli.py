@@ -195,7 +195,7 @@ class RunExitCode(Signs, Quick, test_run_command.ExitCode):
         (self.dir / "go").touch()
         _, err = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 7, err)
-        self.assertIn("warning: the command has ended, but the lock was not released", err)
+        self.assertIn("warning: the command ended, but the lock was not released", err)
 
 
 class RunResultFile(Signs, Quick, test_run_command.ResultFile):
