@@ -1,9 +1,9 @@
 /*
- * belay deploy: acquire the stack's lock, load the state and stamp it with the lock's token, run COMMAND, save the
+ * belay deploy: acquire the stack's lock, load the state and record the lock's token in it, run COMMAND, save the
  * new state, release the lock.
  *
  * COMMAND reads the state from one file and writes the new state to another. The new state is saved only if no
- * later holder has stamped the stored state; otherwise it is kept in a local file.
+ * later holder has recorded its token in the stored state; otherwise it is kept in a local file.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,9 +22,8 @@ struct deploy {
     const struct options *options;
     struct state_cli cli;
     struct deploy_info info;
-    struct belay_state_lock stamp;
-    char
-        lock_id[BELAY_ID_MAX + 1]; /* `stamp` points here: the lock's own strings change with every renewal */
+    struct belay_state_lock fence;
+    char lock_id[BELAY_ID_MAX + 1]; /* `fence` points here: the lock's strings change with each renewal */
     char locked_by[BELAY_OWNER_MAX + 1];
     bool is_fenced;
     bool is_loaded;
@@ -75,7 +74,7 @@ static enum belay_code load_state(struct deploy *deploy, struct belay_state **ou
     enum belay_code code;
 
     if (deploy->is_fenced) {
-        return belay_state_begin(deploy->cli.states, &deploy->cli.name, &deploy->stamp, out_state, err);
+        return belay_state_begin(deploy->cli.states, &deploy->cli.name, &deploy->fence, out_state, err);
     }
     code = belay_state_load(deploy->cli.states, &deploy->cli.name, out_state, err);
     return code == BELAY_NOT_FOUND
@@ -83,22 +82,22 @@ static enum belay_code load_state(struct deploy *deploy, struct belay_state **ou
                : code;
 }
 
-static enum belay_code copy_stamp(struct deploy *deploy, struct belay_client *client, struct belay_lock *lock,
+static enum belay_code copy_fence(struct deploy *deploy, struct belay_client *client, struct belay_lock *lock,
                                   struct belay_error *err)
 {
-    struct belay_state_lock *stamp = &deploy->stamp;
-    enum belay_code code = state_stamp_fill(stamp, client, belay_lock_info(lock), err);
+    struct belay_state_lock *fence = &deploy->fence;
+    enum belay_code code = state_fence_fill(fence, client, belay_lock_info(lock), err);
 
     if (code != BELAY_OK) {
         return code;
     }
-    (void)snprintf(deploy->locked_by, sizeof deploy->locked_by, "%s", stamp->locked_by);
-    stamp->locked_by = deploy->locked_by;
-    if (stamp->lock_id != NULL) {
-        (void)snprintf(deploy->lock_id, sizeof deploy->lock_id, "%s", stamp->lock_id);
-        stamp->lock_id = deploy->lock_id;
+    (void)snprintf(deploy->locked_by, sizeof deploy->locked_by, "%s", fence->locked_by);
+    fence->locked_by = deploy->locked_by;
+    if (fence->lock_id != NULL) {
+        (void)snprintf(deploy->lock_id, sizeof deploy->lock_id, "%s", fence->lock_id);
+        fence->lock_id = deploy->lock_id;
     }
-    stamp->token = belay_lock_token(lock);
+    fence->token = belay_lock_token(lock);
     return BELAY_OK;
 }
 
@@ -111,7 +110,7 @@ static enum belay_code before_command(void *context, struct belay_client *client
 
     deploy->begun_ms = clock_boot_ms();
     if (lock != NULL && belay_lock_is_protected(lock)) {
-        code = copy_stamp(deploy, client, lock, err);
+        code = copy_fence(deploy, client, lock, err);
         deploy->is_fenced = true;
     }
     if (code == BELAY_OK) {
@@ -140,7 +139,7 @@ static enum belay_code save_state(struct deploy *deploy, const char *text, size_
 
     deploy->info.given.status = status;
     deploy->info.given.duration_ms = clock_boot_ms() - deploy->begun_ms;
-    write.lock = deploy->is_fenced ? &deploy->stamp : NULL;
+    write.lock = deploy->is_fenced ? &deploy->fence : NULL;
     write.loaded = &deploy->loaded;
     write.deployment = &deploy->info.given;
     write.detected = &deploy->info.deployment;

@@ -111,7 +111,7 @@ static enum belay_code adopt(struct cli_context *context, const struct options *
     }
     adopting->info.deployment.status = "adopted";
     adopting->info.deployment.version = adopting->snapshot;
-    write.lock = adopting->lock.is_fenced ? &adopting->lock.stamp : NULL;
+    write.lock = adopting->lock.is_fenced ? &adopting->lock.fence : NULL;
     write.loaded = adopting->snapshot == NULL ? &adopting->there->tag : NULL;
     write.deployment = &adopting->info.deployment;
     write.keep_locked = adopting->lock.is_nested;

@@ -49,7 +49,7 @@ static enum belay_code save_under_lock(struct cli_context *context, const struct
     }
     saving->info.given.status =
         options_text(options, "status") == NULL ? "success" : options_text(options, "status");
-    write.lock = saving->lock.is_fenced ? &saving->lock.stamp : NULL;
+    write.lock = saving->lock.is_fenced ? &saving->lock.fence : NULL;
     write.deployment = &saving->info.given;
     write.detected = &saving->info.deployment;
     write.keep_locked = saving->lock.is_nested;
@@ -257,7 +257,7 @@ static int exec_state_restore(struct cli_context *context, const struct options 
     if (code == BELAY_OK) {
         saving.info.deployment.status = "restored";
         saving.info.deployment.version = snapshot;
-        write.lock = saving.lock.is_fenced ? &saving.lock.stamp : NULL;
+        write.lock = saving.lock.is_fenced ? &saving.lock.fence : NULL;
         write.deployment = &saving.info.deployment;
         write.keep_locked = saving.lock.is_nested;
         code = belay_state_restore(saving.cli.states, &saving.cli.name, snapshot, &write, &state, &err);

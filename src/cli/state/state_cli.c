@@ -93,16 +93,16 @@ void state_cli_close(struct state_cli *cli)
 
 /* ---- the lock --------------------------------------------------------------------- */
 
-enum belay_code state_stamp_fill(struct belay_state_lock *stamp, struct belay_client *client,
+enum belay_code state_fence_fill(struct belay_state_lock *fence, struct belay_client *client,
                                  const struct belay_info *info, struct belay_error *err)
 {
-    stamp->token = info->token;
-    stamp->store_url = belay_client_store_url(client);
-    stamp->lock_id = info->lock_id;
-    stamp->locked_by = *info->locked_by_name != '\0' ? info->locked_by_name : info->locked_by;
-    stamp->locked_at_unix_ms = info->locked_at_unix_ms;
-    stamp->expires_at_unix_ms = info->expires_at_unix_ms;
-    return belay_client_store_id(client, &stamp->store, err);
+    fence->token = info->token;
+    fence->store_url = belay_client_store_url(client);
+    fence->lock_id = info->lock_id;
+    fence->locked_by = *info->locked_by_name != '\0' ? info->locked_by_name : info->locked_by;
+    fence->locked_at_unix_ms = info->locked_at_unix_ms;
+    fence->expires_at_unix_ms = info->expires_at_unix_ms;
+    return belay_client_store_id(client, &fence->store, err);
 }
 
 /* Inside `belay deploy` or `belay run` of this stack: use its lock, if it is still held. */
@@ -116,7 +116,7 @@ static enum belay_code join_outer_lock(struct belay_client *client, struct state
     }
     out->is_fenced = true;
     out->is_nested = true;
-    return state_stamp_fill(&out->stamp, client, out->info, err);
+    return state_fence_fill(&out->fence, client, out->info, err);
 }
 
 static bool has_outer_lock(const char *key)
@@ -141,7 +141,7 @@ static enum belay_code acquire_lock(struct cli_context *context, struct belay_cl
     code = belay_lock_acquire(client, out->request.key, options, &out->lock, err);
     if (code == BELAY_OK && belay_lock_is_protected(out->lock)) {
         out->is_fenced = true;
-        code = state_stamp_fill(&out->stamp, client, belay_lock_info(out->lock), err);
+        code = state_fence_fill(&out->fence, client, belay_lock_info(out->lock), err);
     }
     return code;
 }

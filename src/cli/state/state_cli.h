@@ -27,8 +27,8 @@ struct state_lock {
     struct lock_request request;
     struct belay_lock *lock; /* owned; NULL: an outer lock is used, or none */
     struct belay_info *info; /* owned */
-    struct belay_state_lock stamp;
-    bool is_fenced; /* `stamp` is valid; false: locking is switched off */
+    struct belay_state_lock fence;
+    bool is_fenced; /* `fence` is valid; false: locking is switched off */
     bool is_nested; /* the lock belongs to an outer command */
 };
 /* The first `n_args` arguments are not keys. The caller releases *out even after an error. */
@@ -37,8 +37,8 @@ enum belay_code state_lock_take(struct cli_context *context, const struct option
                                 struct belay_error *err);
 void state_lock_release(struct cli_context *context, struct state_lock *lock, bool completed);
 
-/* Fill a stamp from a lock; its strings live as long as the lock's info and the client. */
-enum belay_code state_stamp_fill(struct belay_state_lock *stamp, struct belay_client *client,
+/* Describe a lock for the state that it fences; the strings live as long as the lock's info and the client. */
+enum belay_code state_fence_fill(struct belay_state_lock *fence, struct belay_client *client,
                                  const struct belay_info *info, struct belay_error *err);
 
 /* Print the saved version: one line, or an object with --json. */
