@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,6 +179,7 @@ static enum belay_code add_profile(struct belay_config *config, char *name, size
     struct key_scheme *scheme = &profile->scheme;
     enum belay_code code;
 
+    assert(config->n_profiles <= config->n_settings);
     profile->values.name = name;
     code = scale_default_heartbeat(config, name, err);
     if (code != BELAY_OK) {
@@ -209,6 +211,7 @@ enum belay_code config_make_profiles(struct belay_config *config, struct belay_e
     enum belay_code code = BELAY_OK;
     size_t n;
 
+    assert(config->profiles == NULL);
     config->profiles = calloc(config->n_settings, sizeof *config->profiles);
     if (config->profiles == NULL) {
         return error_no_memory(err);

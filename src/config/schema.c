@@ -1,4 +1,5 @@
 /* The schema of the configuration file. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,6 +208,7 @@ static enum belay_code fail_unknown_name(struct schema_walk *walk, const struct 
     struct buf known = BUF_INIT(600);
     const char *suggestion;
 
+    assert(rule->n_inside <= NAMES_MAX);
     for (size_t i = 0; i < rule->n_inside; i++) {
         names[i] = rule->inside[i].name;
         buf_addf(&known, "%s%s", i == 0 ? "" : ", ", names[i]);

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,6 +7,7 @@
 static void add_metric(struct metric *out, size_t *n, const char *name, double value, const char *unit,
                        char statsd)
 {
+    assert(*n < METRICS_MAX);
     out[(*n)++] = (struct metric){ .name = name, .value = value, .unit = unit, .statsd = statsd };
 }
 

@@ -1,5 +1,6 @@
 #include "telemetry/statsd_resolver.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
@@ -40,6 +41,7 @@ static void unref(struct statsd_resolver *resolver)
 {
     bool is_last = --resolver->refs == 0;
 
+    assert(resolver->refs >= 0);
     (void)pthread_cond_broadcast(&resolver->changed);
     (void)pthread_mutex_unlock(&resolver->mutex);
     if (!is_last) {

@@ -1,5 +1,6 @@
 #include "cli/core/cli.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -121,6 +122,7 @@ struct belay_cancel *cli_cancel(struct cli_context *context)
     if (context->cancel == NULL) {
         return NULL;
     }
+    assert(signal_cancel == NULL); /* one context per process */
     signal_cancel = context->cancel;
     memset(&action, 0, sizeof action);
     action.sa_handler = catch_signal;

@@ -1,5 +1,6 @@
 #include "cli/core/cli_list.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -33,6 +34,7 @@ static void open_array(const struct cli_list *list)
 
 void cli_list_add_json(struct cli_list *list, char *line)
 {
+    assert(list->form == CLI_LIST_JSON);
     if (line == NULL) {
         list->failed = true;
         return;
@@ -46,7 +48,7 @@ void cli_list_add_json(struct cli_list *list, char *line)
 
 void cli_list_add_name(struct cli_list *list, const char *name)
 {
-    (void)list;
+    assert(list->form == CLI_LIST_NAMES);
     print_escaped(stdout, name);
     (void)putchar('\n');
 }

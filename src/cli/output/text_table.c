@@ -1,11 +1,12 @@
 #include "cli/output/text_table.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/output/print.h"
 
-enum { BATCH_ROWS = 256, GAP = 2 };
+enum { BATCH_ROWS = 256, GAP = 2, COLUMNS_MAX = 16 };
 
 struct text_table {
     FILE *file;
@@ -25,6 +26,7 @@ struct text_table *text_table_new(FILE *file, const struct text_column *columns,
 {
     struct text_table *table = calloc(1, sizeof *table);
 
+    assert(n_columns > 0 && n_columns <= COLUMNS_MAX);
     if (table == NULL) {
         return NULL;
     }
@@ -100,9 +102,9 @@ static void print_row(const struct text_table *table, const size_t *widths, cons
 
 static void print_titles(struct text_table *table, const size_t *widths)
 {
-    const char *titles[16];
+    const char *titles[COLUMNS_MAX];
 
-    for (size_t i = 0; i < table->n_columns && i < 16; i++) {
+    for (size_t i = 0; i < table->n_columns; i++) {
         titles[i] = table->columns[i].title;
     }
     (void)fputs(print_style(table->bold, "bold"), table->file);
@@ -113,10 +115,10 @@ static void print_titles(struct text_table *table, const size_t *widths)
 
 static void flush_rows(struct text_table *table)
 {
-    size_t widths[16];
+    size_t widths[COLUMNS_MAX];
 
     measure_widths(table);
-    for (size_t i = 0; i < table->n_columns && i < 16; i++) {
+    for (size_t i = 0; i < table->n_columns; i++) {
         widths[i] = table->widths[i];
     }
     if (table->width > 0) {
@@ -146,6 +148,7 @@ void text_table_add(struct text_table *table, const char *text)
         table->failed = true;
         return;
     }
+    assert(table->n_cells < BATCH_ROWS * table->n_columns);
     table->cells[table->n_cells++] = owned;
     if (table->n_cells == BATCH_ROWS * table->n_columns) {
         flush_rows(table);

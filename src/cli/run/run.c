@@ -4,6 +4,7 @@
  *     fork the guardian -> read options, open the store -> acquire the lock
  *         -> the guardian starts COMMAND -> supervise it -> release the lock
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -297,6 +298,7 @@ static void send_job(struct run_session *run)
     struct guardian_shared *shared = run->guardian.shared;
     struct guardian_job *job = &shared->job;
 
+    assert(!atomic_load(&shared->has_job));
     copy_string(job->key, sizeof job->key, run->request.key);
     copy_string(job->store_url, sizeof job->store_url, store_url(run));
     if (is_protected(run)) {

@@ -26,7 +26,6 @@ struct deploy {
     char lock_id[BELAY_ID_MAX + 1]; /* `fence` points here: the lock's strings change with each renewal */
     char locked_by[BELAY_OWNER_MAX + 1];
     bool is_fenced;
-    bool is_loaded;
     struct belay_blob_tag loaded;
     int64_t begun_ms;
     char folder[GUARDIAN_PATH_SIZE - 64];
@@ -118,7 +117,6 @@ static enum belay_code before_command(void *context, struct belay_client *client
     }
     if (code == BELAY_OK) {
         deploy->loaded = state->tag;
-        deploy->is_loaded = true;
         code = make_files(deploy, state, err);
     }
     if (code == BELAY_OK) {
