@@ -35,7 +35,7 @@ class RunCase(BelayCase):
         self.addCleanup(self.kill_leftovers)
 
     def kill_leftovers(self):
-        """What a test that failed left behind; only processes that it noted itself."""
+        """End processes that a failed test left behind; only those that it noted itself."""
         for pid in self.pids:
             if is_running(pid):
                 os.kill(pid, signal.SIGKILL)

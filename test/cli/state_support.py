@@ -14,13 +14,13 @@ WHERE = ("--stack", "shop", "--environment", "prod")
 
 
 def example():
-    """The state of document 004, as docs/state.md shows it."""
+    """The example state of docs/state.md."""
     text = (ROOT / "test" / "cli" / "example-state.json").read_text(encoding="utf-8")
     return text, json.loads(text)
 
 
 def stop_between_writes(process):
-    """Who is stopped in the middle of a transaction keeps the SQLite file to itself: nobody could deploy."""
+    """A process that is stopped inside a transaction locks the SQLite file: no other process could deploy."""
     for _ in range(1000):
         process.send_signal(signal.SIGSTOP)
         while "State:\tT" not in Path(f"/proc/{process.pid}/status").read_text(encoding="ascii"):
@@ -43,7 +43,7 @@ class StateCase(RunCase):
         return str(path)
 
     def based(self, content):
-        """The content with the serial of what is there, as if it was loaded and changed."""
+        """The content with the serial of the stored state, as if it had been loaded and changed."""
         now = self.belay("state", "load", *WHERE)
         if now.code != 0:
             return content
@@ -63,7 +63,7 @@ class StateCase(RunCase):
         return self.ok("state", "history", "--json", *WHERE).json()
 
     def kept(self, result_or_text):
-        """What was kept aside, by the path in the message."""
+        """The unsaved state, from the path in the message."""
         text = result_or_text if isinstance(result_or_text, str) else result_or_text.err
         path = re.search(r"is kept in (\S+)", text)
         self.assertIsNotNone(path, text)
@@ -72,7 +72,7 @@ class StateCase(RunCase):
     # ---- the test that everything else is for (L2, S4.3) ------------------------------
 
     def paused_holder(self):
-        """A is stopped past its lease; B deploys; A goes on, and must change nothing."""
+        """A is stopped until its lease has expired; B deploys; A continues and must change nothing."""
         self.save({"outputs": {"by": "start"}})
         script = 'echo \'{"outputs":{"by":"A"}}\' >"$BELAY_STATE_OUT"; echo $$ >a.pid; while [ ! -e go ]; do sleep 0.02; done'
         a = self.start("deploy", *WHERE, "--triggered-by", "holder-a", "--ttl", "2s", "--", "sh", "-c", script)

@@ -1,4 +1,4 @@
-"""Helpers for tests that run the real program, as a user meets it."""
+"""Helpers for tests that run the real program."""
 
 import json
 import os
@@ -99,12 +99,12 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def settle(self, quiet=0.4):
-        """Read until nothing has come for a while: a shell does not say that it has completed a word."""
+        """Read until no output comes for a while: a shell does not signal that it has completed a word."""
         while self.read_some(quiet):
             pass
 
     def end(self):
-        """For what does not end by itself."""
+        """For programs that do not end by themselves."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -123,7 +123,7 @@ class Terminal:
 
 
 class BelayCase(unittest.TestCase):
-    """A store and a home of its own for every test, and nothing of the caller's environment."""
+    """Each test has its own store and home directory, and nothing of the caller's environment."""
 
     maxDiff = None
 
@@ -146,14 +146,14 @@ class BelayCase(unittest.TestCase):
         self.make_store()
 
     def make_store(self):
-        """For cases on another store than SQLite."""
+        """For tests on another store than SQLite."""
 
     def environment(self, extra):
         env = {**self.env, **(extra or {})}
         return {name: value for name, value in env.items() if value is not None}
 
     def belay(self, *args, env=None, stdin=subprocess.DEVNULL, text=None, cwd=None):
-        """Run it to its end."""
+        """Run belay to its end."""
         done = subprocess.run([BELAY, *args], env=self.environment(env), cwd=cwd or self.dir,
                               stdin=None if text is not None else stdin, input=text, capture_output=True,
                               timeout=PATIENCE * 2, encoding="utf-8", errors="surrogateescape")
@@ -170,7 +170,7 @@ class BelayCase(unittest.TestCase):
         return result
 
     def start(self, *args, env=None, **more):
-        """Start it and leave it running; it is ended with the test."""
+        """Start belay in the background; the end of the test ends it."""
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL,
                    "encoding": "utf-8", **more}
         process = subprocess.Popen([BELAY, *args], env=self.environment(env), cwd=self.dir, **options)
@@ -192,7 +192,7 @@ class BelayCase(unittest.TestCase):
         return terminal
 
     def acquire(self, key, *args):
-        """Take a lock; returns it as JSON has it."""
+        """Acquire a lock; returns its JSON."""
         return self.ok("acquire", "--json", key, *args).json()
 
     def events(self, key):

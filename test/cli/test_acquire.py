@@ -31,14 +31,14 @@ class Acquire(BelayCase):
             del lock[name], again[name]
         self.assertEqual(again, lock)
 
-    def test_people_are_told_the_command_that_releases_it(self):
+    def test_text_output_shows_the_release_command(self):
         out = self.ok("acquire", "it's mine", "--store", self.store, env={"BELAY_STORE": None}).out
         command = re.search(r"Release it when you are done:\n  belay (.*)\n", out).group(1)
         from support import BELAY
         done = subprocess.run(f"{BELAY} {command}", shell=True, env=self.env, capture_output=True, encoding="utf-8")
         self.assertEqual((done.returncode, done.stdout), (0, "Released 'it's mine'\n"), done)
 
-    def test_a_declared_heartbeat_says_how_to_keep_it(self):
+    def test_a_declared_heartbeat_shows_the_renew_command(self):
         out = self.ok("acquire", "k", "--heartbeat", "1m").out
         self.assertIn("Renew it every 1m:\n  belay renew --ttl 10m k --id ", out)
 
@@ -46,7 +46,7 @@ class Acquire(BelayCase):
         lock_id = self.ok("acquire", "--quiet", "k").out.strip()
         self.assertEqual(self.ok("status", "--json", "k").json()["lock_id"], lock_id)
 
-    def test_a_rival_is_told_who_holds_it_and_since_when(self):
+    def test_a_refused_client_sees_the_holder_and_since_when(self):
         """S0.1, S2.3"""
         self.acquire("terraform-prod", "--owner", "execution-abc123")
         lines = self.fails(75, "acquire", "terraform-prod").err.splitlines()
@@ -82,7 +82,7 @@ class Acquire(BelayCase):
             self.ok("release", "k", "--id", lock["lock_id"])
         self.assertEqual(tokens, sorted(set(tokens)))
 
-    def test_profiles_fill_what_is_not_said(self):
+    def test_profiles_provide_defaults(self):
         """S0.6, S4.6, S2.5"""
         cases = {("--profile", "build", "--component", "router", "--environment", "plt"): ("build-router-plt", 600000),
                  ("--profile", "deploy", "--component", "api", "--environment", "prod"): ("deploy-api-prod", 1800000),
@@ -95,14 +95,14 @@ class Acquire(BelayCase):
         self.assertEqual(self.acquire("y", "--profile", "execution", "--owner", "o", "--ttl", "5m")["ttl_ms"], 300000)
         self.fails(64, "acquire", "k", "--profile", "biuld")
 
-    def test_what_is_typed_beats_the_profile_also_where_it_is_nothing(self):
+    def test_options_override_the_profile_even_with_0(self):
         (self.dir / "belay.yaml").write_text("profiles:\n  slow: {ttl: 1h, heartbeat: 1m, wait: 1h, attempts: 50}\n")
         (self.dir / "belay.yaml").chmod(0o600)
         lock = self.acquire("k", "--profile", "slow", "--heartbeat", "0", "--wait", "0", "--attempts", "1")
         self.assertEqual((lock["ttl_ms"], lock["last_heartbeat"]), (3600000, None))
         self.fails(75, "acquire", "k", "--profile", "slow", "--wait", "0", "--attempts", "1")
 
-    def test_a_component_outside_the_list_is_refused_as_the_document_says(self):
+    def test_a_component_outside_the_list_is_refused(self):
         """S0.5"""
         (self.dir / "belay.yaml").write_text(
             'profiles:\n  build: {ttl: 10m, key: "build-{component}-{environment}",'
@@ -149,14 +149,14 @@ class Acquire(BelayCase):
         self.fails(77, "renew", "build-echo-plt", "--id", other["lock_id"])
         self.ok("acquire", "build-all-plt")  # nothing of the two is left above them
 
-    def test_a_stack_excludes_what_is_in_it(self):
+    def test_a_stack_excludes_its_services_and_components(self):
         """S4.5"""
         self.ok("acquire", "--stack", "s", "--environment", "e")
         error = self.fails(75, "acquire", "--stack", "s", "--environment", "e", "--service", "v", "--json").error()
         self.assertEqual(error["lock"]["key"], "stack:s:env:e")
 
     def test_the_owner_under_a_ci_system_is_its_run(self):
-        """S4.4. Jobs of one run have one name, which must not let one into the lock of another."""
+        """S4.4: jobs of one CI run have the same owner, which must not let one re-enter the lock of another."""
         github = {"GITHUB_ACTIONS": "true", "GITHUB_RUN_ID": "12345"}
         for key, env, owner in (("a", github, "github-actions-run-12345"),
                                 ("b", {"GITLAB_CI": "true", "CI_JOB_ID": "77"}, "gitlab-ci-job-77"),
@@ -175,7 +175,7 @@ class Acquire(BelayCase):
         self.assertEqual(self.ok("status", "adopted", "--json").json()["locked_by"], "chat-user")
         self.assertNotIn("github", self.ok("acquire", "--json", "e", env={"GITHUB_ACTIONS": "true"}).json()["locked_by"])
 
-    def test_the_kill_switch_grants_everything_and_says_so(self):
+    def test_the_kill_switch_grants_everything_and_warns(self):
         """S0.9"""
         self.acquire("k")
         result = self.ok("acquire", "k", "--json", env={"BELAY_DISABLED": "1"})
@@ -229,20 +229,20 @@ class Holder(BelayCase):
         error = self.fails(77, *args).error()
         self.assertEqual((error["code"], error["lock"]["locked_by"]), ("not_holder", "me"))
 
-    def test_who_never_had_it_does_not_release_it(self):
+    def test_a_client_that_never_held_the_lock_cannot_release_it(self):
         """L3, S1.3"""
         self.acquire("k", "--owner", "me")
         self.refused("release", "k", "--id", "other", "--json")
         self.assertEqual(self.ok("status", "k", "--json").json()["status"], "active")
 
-    def test_what_is_the_next_ones_is_not_released_again(self):
+    def test_a_late_release_does_not_end_the_next_holders_lock(self):
         """L3"""
         lock = self.acquire("k")
         self.ok("release", "k", "--id", lock["lock_id"])
         self.acquire("k")
         self.fails(77, "release", "k", "--id", lock["lock_id"])
 
-    def test_releasing_what_never_was_creates_nothing(self):
+    def test_releasing_an_unknown_lock_creates_nothing(self):
         """L3, document 000"""
         self.assertIn(self.belay("release", "ghost", "--id", "x").code, (66, 77))
         self.fails(66, "status", "ghost")
@@ -254,7 +254,7 @@ class Holder(BelayCase):
         self.fails(77, "renew", "k", "--id", lock["lock_id"])
 
     def test_an_expired_lock_is_taken_over_with_a_warning(self):
-        """S1.4, S2.4: the old holder cannot come back, and who looks later sees what happened."""
+        """S1.4, S2.4: the old holder cannot renew, and the history shows what happened."""
         old = self.acquire("k", "--ttl", "100ms", "--owner", "crashed")
         wait_until(lambda: self.ok("status", "--json", "k").json()["status"] == "expired")
         new = self.acquire("k", "--owner", "next")
@@ -299,7 +299,7 @@ class Waiting(BelayCase):
         self.assertEqual(waiter.returncode, 0)
         self.assertIn('"status":"active"', out)
 
-    def test_status_shows_who_waits_in_which_order(self):
+    def test_status_shows_the_queue_in_order(self):
         """S2.8"""
         self.acquire("k")
         for name in ("first", "second"):
@@ -316,7 +316,7 @@ class Waiting(BelayCase):
         self.assertGreater(time.monotonic() - began, 0.3)
         self.assertNotIn("retrying", result.err)  # the time is up before the next try
 
-    def test_off_a_terminal_each_try_is_one_line(self):
+    def test_without_a_terminal_each_attempt_is_one_line(self):
         """S4.9"""
         self.acquire("k")
         waiter = self.start("acquire", "k", "--attempts", "2")

@@ -1,4 +1,4 @@
-"""Tab in a real bash, zsh and fish: a key is hostile input, and is inserted as one word that is only itself."""
+"""Tab in a real bash, zsh and fish: a key is hostile input, and is inserted as one word without side effects."""
 
 import re
 import shutil
@@ -71,7 +71,7 @@ class OnATerminal(Shell):
         return terminal
 
     def arguments(self, terminal, line, tabs=1):
-        """What the command is given after Tab and Enter."""
+        """The arguments of the command after Tab and Enter."""
         before = len(terminal.bytes)
         terminal.send(line + "\t" * tabs)
         terminal.settle()
@@ -115,7 +115,7 @@ class OnATerminal(Shell):
                 self.assertEqual(self.arguments(terminal, f"belay status {before} th")[-1], "there-1")
 
     def check_options(self):
-        """A key may look like an option: it is not offered where it would be one."""
+        """A key that looks like an option is not offered where it would be one."""
         self.fill("--force", "-x")
         self.assertEqual(self.arguments(self.begin(), "belay status "), ["status"])
 
@@ -135,7 +135,7 @@ class Bash(OnATerminal):
         self.check_options()
         self.assertEqual(self.arguments(self.begin(), "belay status -- --fo")[-1], "--force")
 
-    def test_what_is_typed_in_quotes_is_completed_in_quotes(self):
+    def test_a_quoted_word_is_completed_in_quotes(self):
         self.fill("a b;c", "d'e", "f$g", "h:i j")
         terminal = self.begin()
         for typed, key in (("'a", "a b;c"), ("\"a b", "a b;c"), ("a\\ b\\;", "a b;c"), ("\"d", "d'e"), ("'f", "f$g"),
@@ -143,7 +143,7 @@ class Bash(OnATerminal):
             with self.subTest(typed):
                 self.assertEqual(self.arguments(terminal, f"belay status {typed}"), ["status", key])
 
-    def test_what_keys_have_in_common_is_inserted_escaped(self):
+    def test_the_common_prefix_is_inserted_escaped(self):
         self.fill("a;touch PWNED;x", "a;touch PWNED;y", "b;z", "b x")
         terminal = self.begin()
         self.assertEqual(self.arguments(terminal, "belay status a"), ["status", "a;touch PWNED;"])

@@ -58,7 +58,7 @@ class Docs(Shell):
                     self.check_example(line)
 
     def check_example(self, line):
-        """It may find nothing or a lock that is held, but never be told that it is wrong."""
+        """An example may find nothing or a held lock, but its command line must be valid."""
         if "<(" not in line:
             self.assertIn("belay ", line)
         if re.search(r"\|\s*(jq|man)\b", line):

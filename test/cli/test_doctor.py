@@ -1,4 +1,4 @@
-"""belay doctor on an SQLite store: it sees what is wrong, says what to do, and changes nothing that stays."""
+"""belay doctor on an SQLite store: it finds faults, gives advice, and leaves no change."""
 
 import json
 import os
@@ -16,7 +16,7 @@ class DoctorCase(BelayCase):
         return {finding["name"]: finding for finding in result.json()["findings"]}
 
     def doctor(self, code, *args, **more):
-        """What it found, by name."""
+        """Its findings, by name."""
         return self.findings(self.fails(code, "doctor", "--json", *args, **more))
 
     def files(self):
@@ -60,7 +60,7 @@ class Healthy(DoctorCase):
         for line in lines:
             self.assertRegex(line, r"^(ok|warning) ")
 
-    def test_quiet_leaves_out_what_is_well(self):
+    def test_quiet_omits_checks_that_passed(self):
         self.acquire("x")
         for line in self.ok("doctor", "--quiet").out.splitlines():
             self.assertTrue(line.startswith("warning"), line)
@@ -116,7 +116,7 @@ class Configuration(DoctorCase):
 
 class Sick(DoctorCase):
     def as_nobody(self, *args):
-        """Run it as a user without rights; only root can."""
+        """Run it as an unprivileged user; needs root."""
         if os.geteuid() != 0:
             self.skipTest("needs root to become somebody else")
         try:
@@ -146,7 +146,7 @@ class Sick(DoctorCase):
         found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
         self.assertEqual(found["permissions"]["level"], "failed")
 
-    def test_a_wake_file_of_somebody_else_is_a_warning(self):
+    def test_a_wake_file_of_another_user_is_a_warning(self):
         self.acquire("x")
         self.dir.chmod(0o777)
         for path in self.dir.glob("belay.db*"):

@@ -1,4 +1,4 @@
-"""Many processes, one key, and somebody who kills and pauses them (L1, L2, L4, L6, S1.7).
+"""Many processes, one key, and a tester that kills and pauses them (L1, L2, L4, L6, S1.7).
 
 Sixteen processes at a time go through `belay run` on one key. Under the lock each
 reads a counter, dawdles, and writes it plus one. Meanwhile holders and waiters are
@@ -51,7 +51,7 @@ EXPECTED = {0, 3, 75, 76, 128 + signal.SIGKILL, 128 + signal.SIGTERM, -signal.SI
 
 
 def tree_of(pid):
-    """A process and all below it: belay, its guardian, COMMAND and what that started."""
+    """A process and its descendants: belay, its guardian, COMMAND and its children."""
     found = [pid]
     for parent in found:
         try:
@@ -115,7 +115,7 @@ class Hammer:
                     self.odd.append((code, messages))
 
     def victim(self):
-        """As often as not the holder, in the middle of its work; else anybody, mostly one who waits."""
+        """Half of the time the holder, in the middle of its work; else any process, mostly a waiter."""
         if self.random.random() < 0.6:
             for _ in range(200):
                 lines = self.lines()
@@ -181,7 +181,7 @@ def is_writer(pid):
 
 
 def lost_updates(values):
-    """How many of the values written are not one more than the value before."""
+    """How many written values are not one more than the previous value."""
     return sum(1 for before, after in zip([0] + values, values) if after != before + 1)
 
 
@@ -224,7 +224,7 @@ class HammerTest(unittest.TestCase):
             self.assertEqual(db.execute("PRAGMA integrity_check").fetchone()[0], "ok")
 
     def test_the_same_hammering_without_locks_is_found_out(self):
-        """This test can fail: with the kill switch on (S0.9) updates are lost, and it says so."""
+        """Proof that this test can fail: with the kill switch on (S0.9) updates are lost and detected."""
         hammer = Hammer(self.directory, 2, self.seed, BELAY_DISABLED="1")
         hammer.run(harmful=False)
         values = [value for _, value in hammer.writes()]

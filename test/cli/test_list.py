@@ -1,4 +1,4 @@
-"""list, status, history, watch and config show: what one can see (S2.7, S4.12, L9)."""
+"""list, status, history, watch and config show (S2.7, S4.12, L9)."""
 
 import json
 import re
@@ -28,7 +28,7 @@ class List(BelayCase):
     def keys(self, *args):
         return [lock["key"] for lock in self.ok("list", "--json", *args).json()["locks"]]
 
-    def test_it_shows_active_and_expired_unless_told_otherwise(self):
+    def test_it_shows_active_and_expired_locks_by_default(self):
         self.fill()
         self.assertEqual(self.keys(), ["active-1", "expired"])
         self.assertEqual(self.keys("--all"), ["active-1", "done", "expired"])
@@ -56,7 +56,7 @@ class List(BelayCase):
         self.assertEqual(([lock["key"] for lock in page["locks"]], page["next_cursor"]), (["k2", "k3", "k4"], None))
         self.assertIn("--cursor k1", self.ok("list", "--limit", "2").err)
 
-    def test_an_empty_list_says_so_and_what_to_type(self):
+    def test_an_empty_list_prints_a_hint(self):
         result = self.ok("list")
         self.assertEqual(result.out, "")
         self.assertIn(f"belay: no locks in {self.store}", result.err)
@@ -106,7 +106,7 @@ class List(BelayCase):
 
 
 class Hostile(BelayCase):
-    """A store that others wrote to must not be able to paint on our terminal."""
+    """Content of the store must not control the terminal."""
 
     BAD = "x\x1b]0;owned\x07\x1b[2J\u202egnp\u0085\nbelay: fake"
 
@@ -147,7 +147,7 @@ class Status(BelayCase):
                      "ticket=42", "corr-1"):
             self.assertIn(text, out)
 
-    def test_what_never_was_is_66(self):
+    def test_an_unknown_lock_is_66(self):
         self.assertIn("nix", self.fails(66, "status", "nix").err)
 
     def test_how_it_ended_stays_visible(self):
@@ -254,7 +254,7 @@ class Watch(BelayCase):
         self.assertEqual(watcher.wait(timeout=10), 130)
         self.assertEqual(watcher.stderr.read(), "")
 
-    def test_it_ends_when_nobody_reads_any_more(self):
+    def test_it_ends_when_the_reader_closes_the_pipe(self):
         watcher = self.watch("--prefix", "probe-")
         watcher.stdout.close()
         self.assertEqual(watcher.wait(timeout=10), 74)

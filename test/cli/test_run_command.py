@@ -36,7 +36,7 @@ class ExitCode(RunCase):
         self.assertEqual(self.status("k")["outcome"], "failed")
         self.fails(126, "run", "k", "--", str(self.dir))
 
-    def test_is_75_if_somebody_else_holds_the_lock_and_nothing_runs(self):
+    def test_is_75_if_another_client_holds_the_lock_and_nothing_runs(self):
         self.acquire("k", "--owner", "rival")
         result = self.fails(75, "run", "k", "--", "touch", "ran")
         self.assertTrue(result.err.startswith("belay: lock 'k' held by rival until "), result.err)
@@ -91,7 +91,7 @@ class Command(RunCase):
         result = self.ok("run", "k", "--", "sh", "-c", "read line; echo got $line; cat", text="a\nb\n")
         self.assertEqual(result.out, "got a\nb\n")
 
-    def test_finds_closed_what_belay_found_closed(self):
+    def test_finds_the_closed_streams_of_belay_closed(self):
         script = f'"{BELAY}" run k -- sh -c "ls -l /proc/self/fd | grep -c socket >fds; cat <&0" <&- 2>err; echo $? >code'
         subprocess.run(["sh", "-c", script], env=self.env, cwd=self.dir, check=False, timeout=30)
         self.assertEqual(self.read("fds").strip(), "0")
@@ -146,7 +146,7 @@ class Command(RunCase):
         self.fails(1, "run", "k", "--", "false")
         self.assertEqual((self.status("k")["status"], self.status("k")["outcome"]), ("released", "failed"))
 
-    def test_leaves_what_it_started_in_the_background_alone(self):
+    def test_leaves_background_processes_running(self):
         self.ok("run", "k", "--", "sh", "-c", "(sleep 20 >/dev/null 2>&1 & echo $! >child)")
         child = self.pid_in("child")
         self.assertTrue(self.is_free("k"))
@@ -184,12 +184,12 @@ class Options(RunCase):
         self.assertEqual(result.out, "k none none\n")
         self.assertIn("the command runs without a lock", result.err)
 
-    def test_best_effort_does_not_run_if_somebody_else_holds_the_lock(self):
+    def test_best_effort_does_not_run_if_another_client_holds_the_lock(self):
         self.acquire("k")
         self.fails(75, "run", "--best-effort", "k", "--", "touch", "ran")
         self.assertFalse(self.has("ran"))
 
-    def test_the_kill_switch_runs_unlocked_and_says_so(self):  # S0.9
+    def test_the_kill_switch_runs_without_a_lock_and_warns(self):  # S0.9
         self.acquire("k")
         result = self.ok("run", "--quiet", "k", "--", "sh", "-c", "echo ${BELAY_LOCK_ID-none}",
                          env={"BELAY_DISABLED": "1"})
@@ -227,19 +227,19 @@ class ResultFile(RunCase):
         self.assertEqual([name for name in os.listdir(self.dir) if name.endswith(".tmp")], [])
         return value
 
-    def test_says_completed(self):
+    def test_reports_completed(self):
         value = self.result(0, "k", "--", "true")
         self.assertEqual((value["key"], value["result"], value["signal"], value["reason"]),
                          ("k", "completed", None, None))
         self.assertEqual(value["lock"]["lock_id"], value["lock_id"])
         self.assertEqual(value["lock"]["token"], value["token"])
 
-    def test_says_failed_and_by_which_signal(self):
+    def test_reports_failed_and_the_signal(self):
         self.assertEqual(self.result(4, "k", "--", "sh", "-c", "exit 4")["result"], "failed")
         value = self.result(143, "k", "--", "sh", "-c", "kill $$")
         self.assertEqual((value["result"], value["signal"]), ("failed", 15))
 
-    def test_says_why_nothing_was_started(self):
+    def test_reports_why_the_command_was_not_started(self):
         value = self.result(127, "k", "--", "no-such-command")
         self.assertEqual((value["result"], value["reason"]), ("failed", "cannot run 'no-such-command': not found"))
         self.acquire("k", "--owner", "rival")

@@ -25,7 +25,7 @@ class LostLease(RunCase):
     def force(self, key="k"):
         self.ok("unlock", key, "--force", "--yes", "--reason", "test")
 
-    def test_ends_the_command_with_term_and_exits_76_whatever_it_says(self):
+    def test_ends_the_command_with_term_and_exits_76(self):
         process, command = self.start_command("--ttl", "2s", "--result", "out.json", script=POLITE)
         self.force()
         _, err = process.communicate(timeout=20)
@@ -109,7 +109,7 @@ class BelayKilled(RunCase):
                 return file.read()
         wait_until(lambda: b"run" not in title(), "a title of the guardian's own")
 
-    def test_while_it_waits_runs_nothing_and_leaves_nobody(self):
+    def test_while_it_waits_runs_nothing_and_leaves_the_queue(self):
         self.acquire("k", "--ttl", "5m")
         process = self.start("run", "--wait", "1m", "k", "--", "touch", "ran")
         guardian = self.guardian_of(process.pid)
@@ -149,7 +149,7 @@ class BelayStopped(RunCase):
         (self.dir / "go").touch()
         self.assertEqual(process.wait(20), 3)
 
-    def test_has_its_command_told_with_term_before_the_deadline(self):
+    def test_sends_term_to_its_command_before_the_deadline(self):
         process, command = self.start_command("--ttl", "1s", script=POLITE)
         process.send_signal(signal.SIGSTOP)
         self.assert_gone(command)
@@ -161,7 +161,7 @@ class BelayStopped(RunCase):
 class CommandStopped(RunCase):
     TTL = "1s"
 
-    def test_by_a_signal_keeps_its_lease_and_stops_nobody_else(self):
+    def test_by_a_signal_keeps_its_lease_and_does_not_stop_the_shell(self):
         # The shell and its sleep are in belay's group, as in a script.
         (self.dir / "script").write_text(
             f'"{BELAY}" run --ttl {self.TTL} k -- sh -c \'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done; exit 4\' & '
@@ -193,7 +193,7 @@ class GuardianKilled(RunCase):
             self.assertFalse(is_running(pid))
         self.assertEqual(self.status("k")["outcome"], "failed")
 
-    def test_at_the_moment_it_starts_the_command_leaves_nobody_running(self):  # L6
+    def test_at_the_moment_it_starts_the_command_leaves_no_process(self):  # L6
         # Each try meets another instant of the start; some meet the one before COMMAND is tied to the guardian.
         for _ in range(60):
             process = self.start("run", "--ttl", "10m", "k", "--", "sleep", "20")
@@ -240,7 +240,7 @@ class GuardianKilled(RunCase):
 
 
 class Waiting(RunCase):
-    def test_for_the_lock_says_who_holds_it_and_when_it_looks_again(self):  # S4.9
+    def test_for_the_lock_shows_the_holder_and_the_next_attempt(self):  # S4.9
         lock = self.acquire("k", "--owner", "rival", "--ttl", "5m")
         process = self.start("run", "--wait", "1m", "k", "--", "echo", "mine")
         wait_until(lambda: "wait.began" in self.events("k"), "the wait")

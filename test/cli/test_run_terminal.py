@@ -12,7 +12,7 @@ CTRL_C, CTRL_Z = "\x03", "\x1a"
 
 
 class OnATerminal(RunCase):
-    def test_the_command_reads_what_is_typed(self):
+    def test_the_command_reads_from_the_terminal(self):
         shell = self.shell()
         shell.send('"$belay" run k -- sh -c \'read line; echo "got <$line>"\'\n')
         wait_until(lambda: not self.is_free("k"), "the lock")
@@ -127,7 +127,7 @@ class OnATerminal(RunCase):
 
     @staticmethod
     def says_stopped(shell):
-        """A shell tells of its jobs before its next prompt; belay stops a moment after its command."""
+        """A shell reports its jobs before its next prompt; belay stops a moment after its command."""
         shell.send("echo\n")
         while shell.read_some(0.2):
             pass
@@ -147,7 +147,7 @@ class OnATerminal(RunCase):
         terminal.expect("got <hello>")
         self.assertEqual(terminal.finish(), 0)
 
-    def test_a_belay_that_nobody_could_continue_does_not_stay_stopped(self):
+    def test_an_orphaned_belay_does_not_stay_stopped(self):
         terminal = self.terminal("run", "k", "--", "sh", "-c", 'echo $$ >pid; read line; echo "got <$line>"')
         command = self.pid_in("pid")
         wait_until(lambda: self.foreground(terminal) == command)
@@ -164,7 +164,7 @@ class OnATerminal(RunCase):
         self.assertIn("icanon", words)
         self.assertIn("echo", words)
 
-    def test_an_exit_by_signal_is_a_code_for_whoever_waits(self):
+    def test_an_exit_by_signal_is_an_exit_code_for_the_parent(self):
         terminal = self.terminal("run", "k", "--", "sh", "-c", "echo $$ >pid; exec sleep 60")
         command = self.pid_in("pid")
         wait_until(lambda: self.foreground(terminal) == command)
@@ -173,7 +173,7 @@ class OnATerminal(RunCase):
 
 
 class WaitingOnATerminal(RunCase):
-    def test_shows_who_holds_the_lock_and_for_how_long_on_one_line(self):
+    def test_shows_the_holder_and_the_time_left_on_one_line(self):
         self.acquire("k", "--owner", "rival", "--ttl", "5m")
         terminal = self.terminal("run", "--wait", "1m", "k", "--", "true")
         terminal.expect("rival")

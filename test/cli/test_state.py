@@ -39,7 +39,7 @@ class Format(StateCase):
         self.ok("state", "save", *WHERE, self.write("again.json", text))
         self.assertIn("1180591620717411303424", self.ok("state", "load", *WHERE).out)
 
-    def test_anybody_can_make_the_checksums_as_the_manual_says(self):
+    def test_the_checksums_can_be_computed_as_documented(self):
         def canonical(value):
             text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
             return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
@@ -76,7 +76,7 @@ class Format(StateCase):
         self.assertFalse((folder / "2001-01-01-00-00-00.json").exists())
         self.assertTrue((folder / "notes.txt").exists())
 
-    def test_what_the_file_says_of_its_deployment_is_kept(self):
+    def test_the_deployment_metadata_of_the_file_is_kept(self):
         """Issue 12, item 11: document 004's programs fill in the metadata and the history themselves."""
         self.save({"outputs": {"n": 1}}, "--deployment-id", "dep-1", "--git-commit", "c1", "--triggered-by", "run-1")
         file = self.load()
@@ -101,7 +101,7 @@ class Format(StateCase):
         newest = self.load()["deployment_history"][0]
         self.assertEqual([newest[k] for k in ("deployment_id", "git_commit", "triggered_by")], ["dep-4", "c4", "run-4"])
 
-    def test_what_a_file_was_loaded_with_is_not_its_own(self):
+    def test_metadata_from_loading_does_not_count_as_the_files_own(self):
         self.save({}, "--deployment-id", "dep-1", "--git-commit", "c1", "--triggered-by", "run-1")
         self.save(self.load(), "--triggered-by", "run-2")
         got = self.load()
@@ -134,7 +134,7 @@ class Format(StateCase):
         self.assertIn("has changed since this one was loaded", result.err)
         self.assertEqual(self.load()["outputs"]["n"], 2)
 
-    def test_what_was_loaded_during_the_first_deployment_is_no_base_after_it(self):
+    def test_a_file_loaded_during_the_first_deployment_is_stale_after_it(self):
         """Issue 12, item 33."""
         script = f'"{BELAY}" state load --stack shop --environment prod >"{self.dir}/early.json"; echo \'{{"outputs":{{"by":"deploy"}}}}\' >"$BELAY_STATE_OUT"'
         self.ok("deploy", *WHERE, "--", "sh", "-c", script)
@@ -144,7 +144,7 @@ class Format(StateCase):
         self.assertEqual(self.load()["outputs"], {"by": "deploy"})
         self.ok("deploy", *WHERE, "--", "sh", "-c", 'echo "{}" >"$BELAY_STATE_OUT"')  # it has loaded under its lock
 
-    def test_what_came_through_a_pipe_and_was_refused_is_kept(self):
+    def test_a_rejected_state_from_a_pipe_is_kept(self):
         self.save({"outputs": {"n": 1}})
         old = self.ok("state", "load", *WHERE).out
         self.save({"outputs": {"n": 2}})
@@ -166,7 +166,7 @@ class Restore(StateCase):
         for n in range(3):
             self.save({"resources": {"db": {"v": n}, **({"old": {}} if n == 0 else {"new": {}})}})
 
-    def test_it_says_what_changes_and_makes_a_new_version(self):
+    def test_it_shows_the_changes_and_makes_a_new_version(self):
         result = self.ok("state", "restore", *WHERE, "3", "--yes")
         for line in ("+ resources: old", "~ resources: db", "- resources: new"):
             self.assertIn(line, result.err)
@@ -213,7 +213,7 @@ class Restore(StateCase):
 
 
 class Refused(StateCase):
-    """L8: each is refused with a line that names the fault, and nothing is changed."""
+    """L8: each is refused with a message that names the fault, and nothing is changed."""
 
     def setUp(self):
         super().setUp()
@@ -244,7 +244,7 @@ class Refused(StateCase):
                 self.damaged(self.text.replace(old, new, 1), f"{part}: ")
 
     def test_every_single_byte_counts_unless_it_means_nothing(self):
-        """One byte in each place of a small state: verify complains, or the meaning is the same."""
+        """Change one byte at each position of a small state: verify fails, or the meaning is the same."""
         self.save({"outputs": {"a": [1, "x"]}, "q": None})
         path = self.dir / "belay.db-state/stacks/shop/prod/state.json"
         good = path.read_bytes()
@@ -389,7 +389,7 @@ class Deploy(StateCase):
             (self.dir / "pid").unlink()
             self.deploy("true", "--wait", "30s")
 
-    def test_ci_systems_and_git_say_who_and_what(self):
+    def test_ci_systems_and_git_provide_the_metadata(self):
         cases = {
             "github-actions-run-12345": {"GITHUB_ACTIONS": "true", "GITHUB_RUN_ID": "12345", "GITHUB_SHA": "c1",
                                          "GITHUB_REF_NAME": "main", "GITHUB_ACTOR": "alice"},
@@ -420,7 +420,7 @@ class Deploy(StateCase):
         self.assertEqual([self.load()["deployment_history"][0][k] for k in ("git_commit", "user")], ["c9", "bob"])
 
     @unittest.skipUnless(shutil.which("git"), "needs git")
-    def test_plain_git_says_commit_and_branch(self):
+    def test_git_provides_commit_and_branch(self):
         repo = self.dir / "repo"
         for command in (["init", "-q", "-b", "trunk", str(repo)],
                         ["-C", str(repo), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"]):
@@ -456,7 +456,7 @@ class Adopt(StateCase):
         self.assertFalse(self.has("ran"))
         self.assertEqual(self.path.read_text(encoding="utf-8"), self.text)
 
-    def test_it_shows_what_it_is_keeps_the_bytes_and_says_who(self):
+    def test_it_shows_the_state_keeps_the_bytes_and_records_the_user(self):
         result = self.ok("state", "adopt", *self.where, "--yes", "--triggered-by", "alice@laptop")
         for said in ("github-actions-run-12345", "dep-abc123def456", "resources: the checksum is wrong", "deployments", "2024-01-15T14:20:00Z"):
             self.assertIn(said, result.err)
@@ -498,14 +498,14 @@ class Adopt(StateCase):
             self.assertEqual(terminal.finish(), code)
             self.assertEqual(self.path.read_text(encoding="utf-8") == self.text, code != 0)
 
-    def test_what_is_sound_stays_as_it_is(self):
+    def test_a_sound_state_is_not_changed(self):
         self.ok("state", "adopt", *self.where, "--yes")
         before = self.path.read_bytes()
         self.assertIn("nothing to adopt", self.ok("state", "adopt", *self.where, "--yes").out)
         self.assertEqual(self.path.read_bytes(), before)
         self.assertEqual(len(self.names()), 3)
 
-    def test_what_is_no_state_cannot_be_adopted(self):
+    def test_a_file_that_is_not_a_state_cannot_be_adopted(self):
         for text in ("garbage", "[]", '{"format_version": "other"}', self.text.replace('"stack": "user-platform"', '"stack": "another"')):
             self.path.write_text(text, encoding="utf-8")
             self.fails(65, "state", "adopt", *self.where, "--yes")
@@ -622,7 +622,7 @@ class Fencing(StateCase):
         self.verify()
 
     def test_a_store_without_its_stamp_and_documents_with_a_url_go_on(self):
-        """What an earlier belay wrote: lock.store was the text of the URL, and nothing bound the directory."""
+        """A state by an earlier belay: lock.store was the URL, and the directory was not bound."""
         self.save({"outputs": {"n": 1}})
         folder = self.dir / "belay.db-state"
         (folder / "belay-lock-store.json").unlink()

@@ -14,7 +14,7 @@ class Kill(StateCase):
         # What the killed ones left behind is swept away.
         self.assertEqual(list((self.dir / "belay.db-state").rglob(".belay-new-*")), [])
 
-    def test_of_writers_at_once_one_wins_and_the_others_know(self):
+    def test_of_concurrent_writers_one_wins_and_the_others_fail(self):
         self.save({})
         for base, winners in ((self.based, 1), (lambda content: content, 0)):  # from what is there; from nothing (issue 12, item 33)
             files = [self.write(f"{n}.json", base({"outputs": {"n": n}})) for n in range(6)]

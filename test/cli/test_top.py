@@ -1,4 +1,4 @@
-"""`belay top` on a terminal of 80 by 24, as a person sees it."""
+"""`belay top` on a terminal of 80 by 24."""
 
 import fcntl
 import json
@@ -18,7 +18,7 @@ import pyte  # noqa: E402
 
 
 class Screen(Terminal):
-    """A terminal, and what it shows."""
+    """A terminal and its screen."""
 
     def __init__(self, argv, env, columns, rows):
         self.screen = pyte.Screen(columns, rows)
@@ -57,7 +57,7 @@ class Top(BelayCase):
 
     @staticmethod
     def fresh_terminal():
-        """How every new terminal behaves."""
+        """The default settings of a new terminal."""
         master, slave = pty.openpty()
         modes = termios.tcgetattr(slave)
         os.close(master)
@@ -137,7 +137,7 @@ class Top(BelayCase):
                 self.assertTrue(top.bytes.endswith(b"\x1b[?7h\x1b[?25h\x1b[?1049l"), top.bytes[-60:])
                 self.assertEqual(after, before)
 
-    def test_a_store_that_hangs_or_is_gone_is_said_and_keeps_nobody_from_leaving(self):
+    def test_a_store_that_hangs_is_reported_and_q_still_quits(self):
         server = self.start("serve", "--json", "--listen", "127.0.0.1:0")
         url = json.loads(server.stdout.readline())["listening"][0]
         self.hold("k")

@@ -1,4 +1,4 @@
-"""unlock, locks release and state locks, as document 004 shows them (S2.7, S4.7, S4.10)."""
+"""unlock, locks release and state locks (S2.7, S4.7, S4.10)."""
 
 import getpass
 import re
@@ -30,12 +30,12 @@ class Unlock(BelayCase):
                                         r"\n✓ Lock released successfully\n$")
         self.assertEqual(self.status(), "released")
 
-    def test_says_when_a_running_holder_learns_of_it(self):
+    def test_it_tells_when_a_running_holder_learns_of_it(self):
         self.assertNotIn("heartbeat", self.ok("unlock", "k", "--force", "--yes").err)
         self.acquire("k", "--heartbeat", "1m")
         self.assertIn("learn of it with their next heartbeat", self.ok("unlock", "k", "--force", "--yes").err)
 
-    def test_who_and_why_are_recorded(self):
+    def test_user_and_reason_are_recorded(self):
         self.ok("unlock", "k", "--force", "--yes", "--reason", "the runner is gone")
         event = self.ok("history", "k", "--json").json()["events"][-1]
         self.assertEqual(event["event"], "lock.forced")
@@ -67,7 +67,7 @@ class Unlock(BelayCase):
         self.assertEqual(self.ok("unlock", "k", "--force", "--yes").out, "✓ Lock released successfully\n")
         self.assertEqual(self.status(), "released")
 
-    def test_a_holder_who_came_while_the_question_stood_is_left_alone(self):
+    def test_a_later_holder_keeps_its_lock(self):
         """L3"""
         terminal = self.terminal("unlock", "k", "--force")
         terminal.expect("(yes/no): ")
@@ -78,7 +78,7 @@ class Unlock(BelayCase):
         self.assertIn("somebody-else", terminal.text)
         self.assertEqual(self.ok("status", "--json", "k").json()["lock_id"], later["lock_id"])
 
-    def test_what_is_not_held_cannot_be_ended(self):
+    def test_a_lock_that_is_not_held_cannot_be_ended(self):
         self.fails(66, "unlock", "ghost", "--force", "--yes")
         self.ok("release", "k", "--id", self.lock["lock_id"])
         self.assertIn("lock 'k' is not held: it was released", self.fails(66, "unlock", "k", "--force", "--yes").err)
@@ -105,7 +105,7 @@ class StateLocks(BelayCase):
     def locks(self, *more):
         return self.ok("state", "locks", *self.ARGS, *more)
 
-    def test_a_free_stack_says_so(self):
+    def test_a_free_stack_is_shown_as_not_locked(self):
         self.assertEqual(self.locks().out, "Lock Status:\n  Stack: user-platform\n  Environment: production\n"
                                            "  Locked: No\n")
         self.assertEqual(self.locks("--json").json(), {"locks": [], "next_cursor": None})

@@ -1,4 +1,4 @@
-"""What one types, and what one is told when it is wrong (L8, S2.3)."""
+"""The command line and its errors (L8, S2.3)."""
 
 import json
 import os
@@ -10,13 +10,13 @@ DURATION = "belay: --ttl '10x' is not a duration: write it as 500ms, 30s, 10m or
 
 
 class CommandLine(BelayCase):
-    def test_alone_it_prints_an_overview_and_fails(self):
+    def test_without_arguments_it_prints_an_overview_and_fails(self):
         result = self.fails(64)
         self.assertEqual(result.out, "")
         for word in ("acquire", "history", "locks release", "--store"):
             self.assertIn(word, result.err)
 
-    def test_help_of_a_command_is_the_same_by_both_ways(self):
+    def test_help_command_and_command_help_print_the_same(self):
         for command in self.ok("help", "--list").out.splitlines():
             with self.subTest(command):
                 asked = self.ok("help", *command.split())
@@ -37,17 +37,17 @@ class CommandLine(BelayCase):
         self.ok("version", env=bad)
         self.ok("--version", env=bad)
 
-    def test_an_unknown_command_is_named_with_the_nearest(self):
+    def test_an_unknown_command_gets_a_suggestion(self):
         self.assertIn("belay: unknown command 'acqire': did you mean 'acquire'?", self.fails(64, "acqire").err)
         self.assertIn("did you mean 'locks list'?", self.fails(64, "locks", "lst").err)
         self.assertIn("belay: unknown command 'xyzzy'\n", self.fails(64, "xyzzy").err)
 
-    def test_an_unknown_option_is_named_with_the_nearest(self):
+    def test_an_unknown_option_gets_a_suggestion(self):
         self.assertIn("belay: unknown option '--tll': did you mean '--ttl'?",
                       self.fails(64, "acquire", "k", "--tll", "5m").err)
         self.assertIn("unknown option '-x'", self.fails(64, "list", "-x").err)
 
-    def test_a_wrong_duration_says_how_to_write_it(self):
+    def test_an_invalid_duration_shows_the_format(self):
         self.assertEqual(self.fails(64, "acquire", "k", "--ttl", "10x").err.splitlines()[0], DURATION)
         self.assertEqual(self.fails(64, "acquire", "k", "--ttl=10x").err.splitlines()[0], DURATION)
 
@@ -62,7 +62,7 @@ class CommandLine(BelayCase):
         self.assertIn("--filter needs a value: --filter status=active", self.fails(64, "list", "--filter").err)
         self.assertIn("--store is empty", self.fails(64, "list", "--store", "").err)
 
-    def test_an_option_given_twice_must_say_the_same(self):
+    def test_an_option_given_twice_must_have_the_same_value(self):
         self.assertIn("belay: --ttl is given twice: '5m' and '6m'",
                       self.fails(64, "acquire", "k", "--ttl", "5m", "--ttl", "6m").err)
         self.ok("acquire", "k", "--ttl", "5m", "--ttl", "5m", "--meta", "a=1", "--meta", "b=2")
@@ -89,7 +89,7 @@ class CommandLine(BelayCase):
                 self.assertNotIn("\x1b", result.err)
         self.fails(66, "status", "k")
 
-    def test_a_hostile_key_is_refused_and_printed_harmlessly(self):
+    def test_a_hostile_key_is_refused_and_printed_escaped(self):
         for key in ("a\x1b]0;x\x07", "a\nb", "x" * 513, b"\xff\xfe", ""):
             with self.subTest(key):
                 result = self.fails(64, "acquire", key)
@@ -122,7 +122,7 @@ class CommandLine(BelayCase):
         self.assertEqual([f.name for f in self.dir.iterdir() if "," in f.name or "?" in f.name], [])
 
     def program(self, code, *args):
-        """A command that runs belay and is content with that exit code alone."""
+        """A command that runs belay and expects this exit code."""
         return ["sh", "-c", 'code=$1; shift; "$@"; test $? = "$code"', "sh", str(code), BELAY, *args]
 
     def test_the_store_that_a_command_is_given_is_the_same_one(self):
@@ -174,7 +174,7 @@ class Output(BelayCase):
                 self.assertEqual(done.returncode, 74)
                 self.assertIn("standard output", done.stderr)
 
-    def test_a_lock_that_cannot_be_told_is_released_again(self):
+    def test_a_lock_that_cannot_be_printed_is_released_again(self):
         done = self.full("acquire", "k")
         self.assertEqual(done.returncode, 74)
         self.assertIn("released again", done.stderr)
@@ -197,14 +197,14 @@ class Output(BelayCase):
             self.assertEqual("\x1b[" in terminal.text, coloured, (env, args))
         self.assertNotIn("\x1b", self.ok("status", "k").out)
 
-    def test_verbose_tells_every_event_on_standard_error(self):
+    def test_verbose_prints_every_event_to_standard_error(self):
         self.assertIn("lock.acquired", self.ok("--verbose", "acquire", "k").err)
         result = self.ok("--verbose", "--json", "acquire", "k2")
         self.assertEqual(json.loads(result.err)["event"], "lock.acquired")
 
 
 class HostileCheckout(BelayCase):
-    """A belay.yaml that somebody else wrote lies in the working directory."""
+    """A belay.yaml by another author is in the working directory."""
 
     def enter(self, text):
         (self.dir / "belay.yaml").write_text(text, encoding="utf-8")
@@ -228,7 +228,7 @@ class HostileCheckout(BelayCase):
         self.assertEqual(self.acquire("k", "--profile", "nightly")["ttl_ms"], 4 * 3600 * 1000)
         self.assertTrue((self.dir / "own.db").exists())
 
-    def test_whoever_trusts_it_names_it(self):
+    def test_a_trusted_file_can_be_named(self):
         self.enter(f"store: sqlite:{self.dir}/theirs.db\n")
         self.ok("acquire", "k", "--config", "./belay.yaml", env={"BELAY_STORE": None})
         self.assertTrue((self.dir / "theirs.db").exists())

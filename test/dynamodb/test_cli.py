@@ -41,7 +41,7 @@ class Quick(DynamoStore):
 
 
 class Acquire(Quick, test_acquire.Acquire):
-    def test_a_rival_is_told_who_holds_it_and_since_when(self):
+    def test_a_refused_client_sees_the_holder_and_since_when(self):
         """S0.1, S2.3; the service's clock is known to the second, so a new lease may seem whole."""
         self.acquire("terraform-prod", "--owner", "execution-abc123")
         lines = self.fails(75, "acquire", "terraform-prod").err.splitlines()
@@ -174,7 +174,7 @@ class History(DynamoCase):
 
 
 class Unlock(Quick, test_unlock.Unlock):
-    test_who_and_why_are_recorded = None  # in the audit trail
+    test_user_and_reason_are_recorded = None  # in the audit trail
 
     def test_it_ends_as_forced(self):
         self.ok("unlock", "k", "--force", "--yes", "--reason", "the runner is gone")

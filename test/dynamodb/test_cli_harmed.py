@@ -59,10 +59,10 @@ Acquire = harmed(test_cli.Acquire)
 # to a second release is lost, the next try sees that the lock was given back under this id, which is true; and if it is
 # lost for an id that never had the lock, whether that one had it before is not known (74 instead of 77).
 Holder = harmed(test_cli.Holder, "test_an_expired_lock_is_taken_over_with_a_warning",
-                "test_what_is_the_next_ones_is_not_released_again", "test_who_never_had_it_does_not_release_it")
+                "test_a_late_release_does_not_end_the_next_holders_lock", "test_a_client_that_never_held_the_lock_cannot_release_it")
 # Who gives up with the answer to its first try lost may yet get the lock, and says so (74); those two are not repeated.
 Waiting = harmed(test_cli.Waiting, "test_a_signal_ends_the_wait_and_leaves_nothing_behind",
-                 "test_off_a_terminal_each_try_is_one_line")
+                 "test_without_a_terminal_each_attempt_is_one_line")
 List = harmed(test_cli.List)
 Status = harmed(test_cli.Status)
 Unlock = harmed(test_cli.Unlock)
