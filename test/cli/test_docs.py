@@ -19,7 +19,7 @@ class Shell(BelayCase):
         bin_dir.mkdir()
         (bin_dir / "belay").symlink_to(os.path.abspath(BELAY))
         self.env["PATH"] = f"{bin_dir}:{self.env['PATH']}"
-        # Examples that speak to AWS find nobody there, which is no fault of theirs.
+        # Examples that need AWS find no server at this endpoint, which is not their fault.
         self.env.update(AWS_ENDPOINT_URL="http://127.0.0.1:9", AWS_ACCESS_KEY_ID="id", AWS_SECRET_ACCESS_KEY="key",
                         AWS_REGION="us-east-1", AWS_EC2_METADATA_DISABLED="true", no_proxy="*")
 

@@ -97,8 +97,8 @@ class Hammer:
         while not self.over():
             turn += 1
             run = f"w{worker}-{turn}."
-            # A file, not a pipe: who was orphaned would keep the pipe open. A session each: a belay whose
-            # COMMAND is stopped stops with its whole job, which must not be all of us.
+            # A file, not a pipe: an orphan would keep the pipe open. A session each: a belay whose COMMAND is
+            # stopped stops its whole job, which must not include this test.
             with open(os.path.join(self.directory, f"stderr-{worker}"), "w+", encoding="utf-8") as errors:
                 process = subprocess.Popen(self.command(), env=dict(self.env, HAMMER_RUN=run),
                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
@@ -147,8 +147,8 @@ class Hammer:
             else:
                 pids = tree_of(process.pid)[:1 if deed == "stop belay" else None]
                 send(pids, signal.SIGSTOP)
-                # COMMAND goes on before those who would end it: only the fence is left between it and the
-                # counter. Not waited for: several may be stopped at a time.
+                # COMMAND continues before belay and the guardian, which would end it: only the fence protects
+                # the counter. Do not wait: several may be stopped at a time.
                 past = self.random.uniform(1, 1.5) * PAST_LEASE_S
                 threading.Timer(past, send, (pids[2:], signal.SIGCONT)).start()
                 threading.Timer(past + 0.1, send, (pids, signal.SIGCONT)).start()
@@ -217,7 +217,7 @@ class HammerTest(unittest.TestCase):
         workers = {re.match(r"w(\d+)-", run).group(1) for what, _, _, run in hammer.lines() if what == "write"}
         self.assertEqual(len(workers), WORKERS, told)
 
-        # L4: after all that nobody is in the way, and the file is whole.
+        # L4: after all that, the lock is free and the file is intact.
         after = self.belay(hammer, "run", "--wait", "5s", "hammer", "--", "true")
         self.assertEqual(after.returncode, 0, after.stderr)
         with contextlib.closing(sqlite3.connect(f"{self.directory}/locks.db")) as db:

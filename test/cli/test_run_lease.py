@@ -132,7 +132,7 @@ class BelayStopped(RunCase):
         process, command = self.start_command("--ttl", "2s", "--kill-after", "400ms", script=STUBBORN)
         others = [self.pid_in(name) for name in ("child", "away", "orphan")]
         process.send_signal(signal.SIGSTOP)
-        # A rival gets the lock at its expiry (L4), and finds nobody of the old holder running.
+        # Another client gets the lock when it expires (L4), and no process of the old holder is running.
         self.ok("run", "--wait", "20s", "k", "--", "sh", "-c",
                 "for p in $(cat pid child away orphan); do grep -s '^State:' /proc/$p/status; done >seen; exit 0")
         alive = [line for line in self.read("seen").splitlines() if line.split()[1] not in "ZX"]

@@ -407,7 +407,7 @@ class Deploy(StateCase):
             self.assertEqual(state["metadata"]["last_updated_by"], who)
             lock = self.ok("status", "stack:shop:env:prod", "--json").json()
             self.assertEqual(lock["locked_by"], who)
-            # S4.4: a lock of a stack says the same of itself, whoever takes it.
+            # S4.4: every lock of a stack has the same metadata, whichever command acquires it.
             before = lock["metadata"]
             self.ok("run", *WHERE, "--meta", "note=x", "--", "true", env=env)
             after = self.ok("status", "stack:shop:env:prod", "--json").json()
