@@ -81,11 +81,9 @@ static void keep_texts(struct belay_async *call, struct op_request *request)
     request->metadata = call->metadata;
 }
 
-typedef void op_start(struct op *op, const struct op_request *request, int64_t now_ms);
-
 /* A call in one piece, with copies of all that the request borrows. NULL without memory. */
-static struct belay_async *call_new(struct belay_client *client, struct op_request request, op_start *start,
-                                    belay_async_fn fn, void *context)
+static struct belay_async *call_new(struct belay_client *client, struct op_request request, belay_async_fn fn,
+                                    void *context)
 {
     struct belay_async *call =
         malloc(sizeof *call + request.n_metadata * sizeof *call->metadata + texts_size(&request));
@@ -98,15 +96,14 @@ static struct belay_async *call_new(struct belay_client *client, struct op_reque
     call->fn = fn;
     call->context = context;
     keep_texts(call, &request);
-    start(&call->op, &request, clock_boot_ms());
+    op_start(&call->op, &request, clock_boot_ms());
     (void)client_grants(client, &call->op); /* or it is run, like any other */
     return call;
 }
 
 /* Takes over `request`. */
-static enum belay_code begin(struct belay_client *client, struct request *request, op_start *start,
-                             belay_async_fn fn, void *context, struct belay_async **out_call,
-                             struct belay_error *err)
+static enum belay_code begin(struct belay_client *client, struct request *request, belay_async_fn fn,
+                             void *context, struct belay_async **out_call, struct belay_error *err)
 {
     struct belay_async *call;
 
@@ -116,7 +113,7 @@ static enum belay_code begin(struct belay_client *client, struct request *reques
                          "calls that do not block need a store: this client's is a server, %.200s",
                          client->url);
     }
-    call = call_new(client, request->op, start, fn, context);
+    call = call_new(client, request->op, fn, context);
     request_release(request);
     if (call == NULL || !call_table_add(&client->calls, call)) {
         call_free(call);
@@ -146,7 +143,7 @@ enum belay_code belay_async_acquire(struct belay_client *client, const char *key
         request_release(&request);
         return code;
     }
-    return begin(client, &request, op_acquire, fn, context, out_async, err);
+    return begin(client, &request, fn, context, out_async, err);
 }
 
 enum belay_code belay_async_adopt(struct belay_client *client, const char *key, const char *lock_id,
@@ -156,19 +153,19 @@ enum belay_code belay_async_adopt(struct belay_client *client, const char *key, 
     struct request request;
     enum belay_code code = request_init_adopt(&request, client, key, lock_id, options, err);
 
-    return code == BELAY_OK ? begin(client, &request, op_adopt, fn, context, NULL, err) : code;
+    return code == BELAY_OK ? begin(client, &request, fn, context, NULL, err) : code;
 }
 
 enum belay_code belay_async_renew(struct belay_client *client, const char *key, const char *lock_id,
                                   int64_t ttl_ms, belay_async_fn fn, void *context, struct belay_error *err)
 {
     struct request request;
-    enum belay_code code = request_init_id(&request, client, key, lock_id, err);
+    enum belay_code code = request_init_id(&request, client, OP_RENEW, key, lock_id, err);
 
     if (code == BELAY_OK) {
         code = request_set_ttl(&request, client, ttl_ms, err);
     }
-    return code == BELAY_OK ? begin(client, &request, op_renew, fn, context, NULL, err) : code;
+    return code == BELAY_OK ? begin(client, &request, fn, context, NULL, err) : code;
 }
 
 enum belay_code belay_async_release_by(struct belay_client *client, const char *key, const char *lock_id,
@@ -176,14 +173,14 @@ enum belay_code belay_async_release_by(struct belay_client *client, const char *
                                        void *context, struct belay_error *err)
 {
     struct request request;
-    enum belay_code code = request_init_id(&request, client, key, lock_id, err);
+    enum belay_code code = request_init_id(&request, client, OP_RELEASE, key, lock_id, err);
 
     if (code != BELAY_OK) {
         return code;
     }
     request.op.outcome = outcome == BELAY_OUTCOME_NONE ? BELAY_OUTCOME_COMPLETED : outcome;
     request.op.by = by;
-    return begin(client, &request, op_release, fn, context, NULL, err);
+    return begin(client, &request, fn, context, NULL, err);
 }
 
 enum belay_code belay_async_release(struct belay_client *client, const char *key, const char *lock_id,
@@ -198,12 +195,12 @@ enum belay_code belay_async_force_release(struct belay_client *client, const cha
                                           void *context, struct belay_error *err)
 {
     struct request request;
-    enum belay_code code = request_init_id(&request, client, key, lock_id, err);
+    enum belay_code code = request_init_id(&request, client, OP_FORCE, key, lock_id, err);
 
     if (code == BELAY_OK) {
         code = request_set_reason(&request, by, reason, err);
     }
-    return code == BELAY_OK ? begin(client, &request, op_force, fn, context, NULL, err) : code;
+    return code == BELAY_OK ? begin(client, &request, fn, context, NULL, err) : code;
 }
 
 void belay_async_cancel(struct belay_async *async)
@@ -226,7 +223,7 @@ bool belay_async_is_waiting(const struct belay_async *async, struct belay_wait_i
     }
     *out_waiting = (struct belay_wait_info){ .holder = op->waiting.holder,
                                              .position = op->waiting.position,
-                                             .waited_ms = now_ms - op->began_ms,
+                                             .waited_ms = now_ms - op->request.began_ms,
                                              .retry_ms = op->waiting.retry_ms - now_ms,
                                              .attempt = op->waiting.attempt };
     return true;

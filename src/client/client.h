@@ -192,11 +192,11 @@ struct request {
 };
 
 /* For who names a key and perhaps an id. Nothing to release if it fails, here and below. */
-enum belay_code request_init(struct request *request, struct belay_client *client, const char *key,
-                             const char *lock_id, struct belay_error *err);
+enum belay_code request_init(struct request *request, struct belay_client *client, enum op_kind kind,
+                             const char *key, const char *lock_id, struct belay_error *err);
 /* For who must name an id. */
-enum belay_code request_init_id(struct request *request, struct belay_client *client, const char *key,
-                                const char *lock_id, struct belay_error *err);
+enum belay_code request_init_id(struct request *request, struct belay_client *client, enum op_kind kind,
+                                const char *key, const char *lock_id, struct belay_error *err);
 /* For who acquires or adopts. */
 enum belay_code request_init_lock(struct request *request, struct belay_client *client, const char *key,
                                   const struct belay_lock_options *options, struct belay_error *err);

@@ -65,7 +65,7 @@ enum belay_code belay_report_lost(struct belay_client *client, const struct bela
 {
     struct belay_event copy = *event;
     struct request request;
-    enum belay_code code = request_init_id(&request, client, event->key, event->lock_id, err);
+    enum belay_code code = request_init_id(&request, client, OP_RELEASE, event->key, event->lock_id, err);
 
     if (code != BELAY_OK) {
         return code;

@@ -28,9 +28,9 @@ void client_say_unprotected(struct belay_client *client, const struct op_request
 
 bool client_grants(struct belay_client *client, struct op *op)
 {
-    if (!client->enabled && (op->kind == OP_ACQUIRE || op->kind == OP_ADOPT)) {
+    if (!client->enabled && (op->request.kind == OP_ACQUIRE || op->request.kind == OP_ADOPT)) {
         client_say_unprotected(client, &op->request);
-    } else if (op->kind != OP_RELEASE || !op_id_is_unprotected(op->request.lock_id)) {
+    } else if (op->request.kind != OP_RELEASE || !op_id_is_unprotected(op->request.lock_id)) {
         /* An unprotected one can be released, and not renewed, when locking is on again. */
         return false;
     }
@@ -41,7 +41,7 @@ bool client_grants(struct belay_client *client, struct op *op)
 void client_forgives(struct belay_client *client, struct op *op)
 {
     if (client->enabled || op->code == BELAY_OK || op->code == BELAY_NO_MEMORY ||
-        (op->kind != OP_RENEW && op->kind != OP_RELEASE)) {
+        (op->request.kind != OP_RENEW && op->request.kind != OP_RELEASE)) {
         return;
     }
     if (!op_id_is_unprotected(op->request.lock_id)) {

@@ -83,7 +83,8 @@ void keeper_tell_lost(struct belay_lock *lock, const char *why)
 enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err)
 {
     struct belay_client *client = lock->client;
-    struct op_request request = { .key = lock->key,
+    struct op_request request = { .kind = OP_RENEW,
+                                  .key = lock->key,
                                   .n_ancestors = lock->n_ancestors,
                                   .lock_id = lock->lock_id,
                                   .owner = lock->owner,
@@ -100,7 +101,7 @@ enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err)
     (void)pthread_mutex_lock(&client->mutex);
     request.ttl_ms = lock->lease.ttl_ms;
     (void)pthread_mutex_unlock(&client->mutex);
-    op_renew(&op, &request, clock_boot_ms());
+    op_start(&op, &request, clock_boot_ms());
     client_run(client, &op, NULL);
     code = op.code;
     if (code == BELAY_OK) {

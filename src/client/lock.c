@@ -108,12 +108,10 @@ static enum belay_code lock_unprotected(struct belay_client *client, const struc
     return BELAY_OK;
 }
 
-typedef void (*op_start_fn)(struct op *op, const struct op_request *request, int64_t now_ms);
-
 static const struct belay_lock_options default_options = BELAY_LOCK_OPTIONS_INIT;
 
 /* Run what `request` asks for, begun by `start`, to a lock. Ends the request. */
-static enum belay_code take(struct belay_client *client, struct request *request, op_start_fn start,
+static enum belay_code take(struct belay_client *client, struct request *request,
                             const struct belay_lock_options *options, struct belay_lock **out_lock,
                             struct belay_error *err)
 {
@@ -121,7 +119,7 @@ static enum belay_code take(struct belay_client *client, struct request *request
     struct op op;
 
     if (client->enabled) {
-        start(&op, &request->op, clock_boot_ms());
+        op_start(&op, &request->op, clock_boot_ms());
         code = lock_from_op(client, &op, options, out_lock, err);
         op_destroy(&op);
     } else {
@@ -139,7 +137,7 @@ enum belay_code belay_lock_acquire(struct belay_client *client, const char *key,
     struct request request;
     enum belay_code code = request_init_lock(&request, client, key, settings, err);
 
-    return code == BELAY_OK ? take(client, &request, op_acquire, settings, out_lock, err) : code;
+    return code == BELAY_OK ? take(client, &request, settings, out_lock, err) : code;
 }
 
 enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, const char *lock_id,
@@ -150,7 +148,7 @@ enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, c
     struct request request;
     enum belay_code code = request_init_adopt(&request, client, key, lock_id, settings, err);
 
-    return code == BELAY_OK ? take(client, &request, op_adopt, settings, out_lock, err) : code;
+    return code == BELAY_OK ? take(client, &request, settings, out_lock, err) : code;
 }
 
 enum belay_code belay_lock_start_heartbeat(struct belay_lock *lock, struct belay_error *err)

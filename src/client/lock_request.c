@@ -26,8 +26,8 @@ static bool id_is_right(const char *id)
     return len > 0 && len <= BELAY_ID_MAX;
 }
 
-enum belay_code request_init(struct request *request, struct belay_client *client, const char *key,
-                             const char *lock_id, struct belay_error *err)
+enum belay_code request_init(struct request *request, struct belay_client *client, enum op_kind kind,
+                             const char *key, const char *lock_id, struct belay_error *err)
 {
     enum belay_code code;
 
@@ -45,9 +45,11 @@ enum belay_code request_init(struct request *request, struct belay_client *clien
                          "'%.80s' is not a lock id: 1 to %d letters, digits, '-', '_' or '.'", lock_id,
                          BELAY_ID_MAX);
     }
+    request->op.kind = kind;
     request->op.key = key;
     request->op.lock_id = lock_id;
     request->op.began_unix_ms = clock_unix_ms();
+    request->op.began_ms = clock_boot_ms();
     request->op.capabilities = client->store->ops->capabilities(client->store);
     for (size_t i = 0; i < request->op.n_ancestors; i++) {
         request->op.ancestors[i] = request->ancestors[i];
@@ -56,13 +58,13 @@ enum belay_code request_init(struct request *request, struct belay_client *clien
     return BELAY_OK;
 }
 
-enum belay_code request_init_id(struct request *request, struct belay_client *client, const char *key,
-                                const char *lock_id, struct belay_error *err)
+enum belay_code request_init_id(struct request *request, struct belay_client *client, enum op_kind kind,
+                                const char *key, const char *lock_id, struct belay_error *err)
 {
     if (lock_id == NULL) {
         return error_set(err, BELAY_INVALID, "no lock id: say whose lock it is");
     }
-    return request_init(request, client, key, lock_id, err);
+    return request_init(request, client, kind, key, lock_id, err);
 }
 
 void request_release(struct request *request)
@@ -288,7 +290,8 @@ static enum belay_code init_lock(struct request *request, struct belay_client *c
                                  const struct belay_lock_options *options, bool is_adopting,
                                  struct belay_error *err)
 {
-    enum belay_code code = request_init(request, client, key, options->lock_id, err);
+    enum belay_code code =
+        request_init(request, client, is_adopting ? OP_ADOPT : OP_ACQUIRE, key, options->lock_id, err);
 
     if (code != BELAY_OK) {
         return code;
@@ -357,7 +360,7 @@ enum belay_code request_init_adopt(struct request *request, struct belay_client 
     if (lock_id == NULL) {
         return error_set(err, BELAY_INVALID, "no lock id: say which lock to adopt");
     }
-    code = request_init(request, client, key, lock_id, err); /* checks the id */
+    code = request_init(request, client, OP_ADOPT, key, lock_id, err); /* checks the id */
     if (code != BELAY_OK) {
         return code;
     }

@@ -166,14 +166,14 @@ void step_ask(struct belay_client *client, const struct op *op, struct looker *l
 static void wake_holder(struct belay_store *store, const struct op *op, enum belay_code code)
 {
     const struct op_request *request = &op->request;
-    bool ended =
-        op->kind == OP_FORCE || (op->kind == OP_RELEASE && (request->by != NULL || store->ops->sync == NULL));
+    bool ended = op->request.kind == OP_FORCE ||
+                 (op->request.kind == OP_RELEASE && (request->by != NULL || store->ops->sync == NULL));
 
     if (code != BELAY_OK || store->ops->wake == NULL) {
         return;
     }
-    if (ended || op->kind == OP_ADOPT) {
-        store->ops->wake(store, op->kind == OP_ADOPT ? request->old_id : request->lock_id);
+    if (ended || op->request.kind == OP_ADOPT) {
+        store->ops->wake(store, op->request.kind == OP_ADOPT ? request->old_id : request->lock_id);
     }
 }
 
@@ -183,14 +183,14 @@ static void tell_commit(struct belay_client *client, struct op *op, struct clien
     int64_t now_ms = clock_boot_ms();
 
     if (step->code == BELAY_OK && client->on_event != NULL) {
-        struct emit_times times = { .took_ms = now_ms - op->began_ms, .commit_us = step->took_us };
+        struct emit_times times = { .took_ms = now_ms - op->request.began_ms, .commit_us = step->took_us };
 
         client_emit(client, &op->batch, &step->result, &times);
     }
     op_on_commit(op, step->code, &step->result, &step->seen.err, step->sent_ms, now_ms);
     for (size_t i = 0; i < op->n_wakes; i++) {
         /* After a lock was taken, or a place given up, who is next has only to learn of it: that can wait for a turn. */
-        calls_wake(client, op->wakes[i], op->kind != OP_ACQUIRE);
+        calls_wake(client, op->wakes[i], op->request.kind != OP_ACQUIRE);
         if (store->ops->wake != NULL) {
             store->ops->wake(store, op->wakes[i]);
         }
@@ -207,10 +207,11 @@ static void emit_done(struct belay_client *client, const struct op *op)
                                          [OP_RELEASE] = "lock.released",
                                          [OP_FORCE] = "lock.forced" };
     const struct belay_record *record = &op->record;
-    bool is_refused = op->kind == OP_ACQUIRE && op->code == BELAY_HELD;
+    bool is_refused = op->request.kind == OP_ACQUIRE && op->code == BELAY_HELD;
     struct belay_event event = { .at_unix_ms = clock_unix_ms(),
-                                 .level = op->kind == OP_FORCE ? BELAY_LEVEL_WARNING : BELAY_LEVEL_INFO,
-                                 .type = op->reentered ? "lock.reentered" : types[op->kind],
+                                 .level =
+                                     op->request.kind == OP_FORCE ? BELAY_LEVEL_WARNING : BELAY_LEVEL_INFO,
+                                 .type = op->reentered ? "lock.reentered" : types[op->request.kind],
                                  .key = op->request.key,
                                  .lock_id = record->lock_id,
                                  .token = record->token,
@@ -223,7 +224,7 @@ static void emit_done(struct belay_client *client, const struct op *op)
     if (client->on_event == NULL || (op->code != BELAY_OK && !is_refused)) {
         return;
     }
-    if (op->kind == OP_RENEW) {
+    if (op->request.kind == OP_RENEW) {
         event.duration_ms = held_so_far_ms(record, &event);
     }
     if (is_refused) {
@@ -232,14 +233,14 @@ static void emit_done(struct belay_client *client, const struct op *op)
         event.locked_by = op->request.owner;
         event.locked_by_name = op->request.owner_name;
         event.reason = op->err.text;
-    } else if (op->kind == OP_RELEASE) {
+    } else if (op->request.kind == OP_RELEASE) {
         event.reason = belay_outcome_name(record->outcome);
-    } else if (op->kind == OP_ACQUIRE || op->kind == OP_ADOPT) {
+    } else if (op->request.kind == OP_ACQUIRE || op->request.kind == OP_ADOPT) {
         event.metadata = record->metadata;
         event.n_metadata = record->n_metadata;
     }
-    if (op->kind == OP_ACQUIRE && !op->reentered) {
-        event.duration_ms = clock_boot_ms() - op->began_ms;
+    if (op->request.kind == OP_ACQUIRE && !op->reentered) {
+        event.duration_ms = clock_boot_ms() - op->request.began_ms;
     }
     client->on_event(client->context, &event);
 }
@@ -331,7 +332,7 @@ static void tell_waiting(const struct op *op, const struct run_hooks *hooks, str
     int64_t now_ms = clock_boot_ms();
     struct belay_wait_info waiting = { .holder = holder,
                                        .position = op->waiting.position,
-                                       .waited_ms = now_ms - op->began_ms,
+                                       .waited_ms = now_ms - op->request.began_ms,
                                        .retry_ms = op->waiting.retry_ms - now_ms,
                                        .attempt = op->waiting.attempt };
 
@@ -399,6 +400,21 @@ static void run_here(struct belay_client *client, struct op *op, const struct ru
     }
 }
 
+/*
+ * Start again at another backend, where the id may have been used already. The operation
+ * still gives up when it would have, and keeps its count of attempts.
+ */
+static void restart(struct op *op)
+{
+    struct op_request request = op->request;
+
+    request.id_is_fresh = false;
+    request.attempt = op->waiting.attempt;
+    request.is_restart = true;
+    op_destroy(op);
+    op_start(op, &request, clock_boot_ms());
+}
+
 void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks)
 {
     struct client_remote *remote = client_via(client);
@@ -414,6 +430,6 @@ void client_run(struct belay_client *client, struct op *op, const struct run_hoo
             return;
         }
         remote = client_via(client);
-        op_again(op, clock_boot_ms());
+        restart(op);
     }
 }

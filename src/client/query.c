@@ -46,7 +46,7 @@ enum belay_code belay_renew(struct belay_client *client, const char *key, const 
 {
     struct request request;
     struct op op;
-    enum belay_code code = request_init_id(&request, client, key, lock_id, err);
+    enum belay_code code = request_init_id(&request, client, OP_RENEW, key, lock_id, err);
 
     if (code == BELAY_OK) {
         code = request_set_ttl(&request, client, ttl_ms, err);
@@ -54,7 +54,7 @@ enum belay_code belay_renew(struct belay_client *client, const char *key, const 
     if (code != BELAY_OK) {
         return code;
     }
-    op_renew(&op, &request.op, clock_boot_ms());
+    op_start(&op, &request.op, clock_boot_ms());
     code = finish(client, &op, out_info, err);
     request_release(&request);
     return code;
@@ -66,13 +66,13 @@ enum belay_code belay_release(struct belay_client *client, const char *key, cons
 {
     struct request request;
     struct op op;
-    enum belay_code code = request_init_id(&request, client, key, lock_id, err);
+    enum belay_code code = request_init_id(&request, client, OP_RELEASE, key, lock_id, err);
 
     if (code != BELAY_OK) {
         return code;
     }
     request.op.outcome = outcome == BELAY_OUTCOME_NONE ? BELAY_OUTCOME_COMPLETED : outcome;
-    op_release(&op, &request.op, clock_boot_ms());
+    op_start(&op, &request.op, clock_boot_ms());
     code = finish(client, &op, out_info, err);
     request_release(&request);
     return code;
@@ -84,7 +84,7 @@ enum belay_code belay_force_release(struct belay_client *client, const char *key
 {
     struct request request;
     struct op op;
-    enum belay_code code = request_init_id(&request, client, key, lock_id, err);
+    enum belay_code code = request_init_id(&request, client, OP_FORCE, key, lock_id, err);
 
     if (code == BELAY_OK) {
         code = request_set_reason(&request, by, reason, err);
@@ -92,7 +92,7 @@ enum belay_code belay_force_release(struct belay_client *client, const char *key
     if (code != BELAY_OK) {
         return code;
     }
-    op_force(&op, &request.op, clock_boot_ms());
+    op_start(&op, &request.op, clock_boot_ms());
     code = finish(client, &op, out_info, err);
     request_release(&request);
     return code;

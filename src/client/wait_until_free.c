@@ -148,7 +148,7 @@ enum belay_code belay_wait_until_free(struct belay_client *client, const char *k
     struct free_wait wait = { .client = client, .options = options, .began_ms = clock_boot_ms() };
     struct belay_store *store = client->store;
     struct client_remote *remote;
-    enum belay_code code = request_init(&wait.request, client, key, "-", err);
+    enum belay_code code = request_init(&wait.request, client, OP_ACQUIRE, key, "-", err);
 
     if (code != BELAY_OK) {
         return code;

@@ -40,41 +40,40 @@ enum {
 
 /* ---- how long ---- */
 
-static bool may_wait(const struct op *op)
+bool op_may_wait(const struct op_request *request)
 {
-    return op->request.wait_ms != 0 || op->request.attempts > 1;
+    return request->wait_ms != 0 || request->attempts > 1;
 }
 
-/* When the wait is over, on the boot clock. */
-static int64_t give_up_ms(const struct op *op)
+int64_t op_give_up_ms(const struct op_request *request)
 {
-    if (op->request.wait_ms > 0) {
-        return op->began_ms + op->request.wait_ms;
+    if (request->wait_ms > 0) {
+        return request->began_ms + request->wait_ms;
     }
-    return may_wait(op) ? INT64_MAX : op->began_ms;
+    return op_may_wait(request) ? INT64_MAX : request->began_ms;
 }
 
 /* When to try again by itself; a try that the time will not allow is not told. */
 static void plan_attempt(struct op *op, int64_t now_ms)
 {
-    op->next_attempt_ms = now_ms + op_backoff_ms(op);
-    op->waiting.retry_ms = op->next_attempt_ms < give_up_ms(op) ? op->next_attempt_ms : now_ms;
+    op->next_attempt_ms = now_ms + op_backoff_ms(&op->request, op->waiting.attempt, &op->rng);
+    op->waiting.retry_ms = op->next_attempt_ms < op_give_up_ms(&op->request) ? op->next_attempt_ms : now_ms;
 }
 
-int64_t op_backoff_ms(struct op *op)
+int64_t op_backoff_ms(const struct op_request *request, int attempt, uint64_t *rng)
 {
     static const int64_t document[] = { 5000, 10000, 30000, 60000 }; /* S4.9 */
     int64_t delay = BACKOFF_FIRST_MS;
-    int n = op->waiting.attempt - 1;
+    int n = attempt - 1;
 
-    if (op->request.stepped_backoff) {
+    if (request->stepped_backoff) {
         return document[n < 3 ? n : 3];
     }
     while (n-- > 0 && delay < BACKOFF_MAX_MS) {
         delay *= 2;
     }
     delay = delay < BACKOFF_MAX_MS ? delay : BACKOFF_MAX_MS;
-    return delay / 2 + step_random(op, delay / 2 + 1);
+    return delay / 2 + step_random(rng, delay / 2 + 1);
 }
 
 /* ---- what is written ---- */
@@ -424,7 +423,7 @@ static int64_t early_look_ms(struct op *op, int64_t ahead)
         return 0;
     }
     op->early_looks++;
-    return span_ms - span_ms / 4 + step_random(op, span_ms / 2 + 1);
+    return span_ms - span_ms / 4 + step_random(&op->rng, span_ms / 2 + 1);
 }
 
 /*
@@ -436,7 +435,7 @@ static int64_t look_again_ms(struct op *op, int64_t ahead)
     int64_t polls = ahead <= LOOK_OFTEN ? 1 : ahead - LOOK_OFTEN + 1;
     int64_t span_ms = (polls < LOOK_SELDOM ? polls : LOOK_SELDOM) * op->request.capabilities.poll_ms;
 
-    return span_ms - span_ms / 20 - step_random(op, span_ms / POLL_PART + 1);
+    return span_ms - span_ms / 20 - step_random(&op->rng, span_ms / POLL_PART + 1);
 }
 
 static void wait_in_line(struct op *op, const struct decision *decision, int64_t now_ms)
@@ -454,8 +453,8 @@ static void wait_in_line(struct op *op, const struct decision *decision, int64_t
     if (op->ticket_until_ms < until_ms) {
         until_ms = op->ticket_until_ms; /* a ticket that runs out loses its place */
     }
-    if (give_up_ms(op) < until_ms) {
-        until_ms = give_up_ms(op);
+    if (op_give_up_ms(&op->request) < until_ms) {
+        until_ms = op_give_up_ms(&op->request);
     }
     step_wait(op, WAITING, until_ms);
     op->polling = true;
@@ -469,7 +468,7 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
         step_done_no_memory(op);
         return;
     }
-    if (!may_wait(op) || tries_are_up || now_ms >= give_up_ms(op)) {
+    if (!op_may_wait(&op->request) || tries_are_up || now_ms >= op_give_up_ms(&op->request)) {
         if (tries_are_up && op->request.attempts > 1) {
             (void)error_wrap(&op->err, "failed to acquire lock after %d attempts", op->waiting.attempt);
         }
@@ -510,7 +509,7 @@ static void on_decision(struct op *op, int64_t now_ms)
     }
     switch (decision.verdict) {
     case VERDICT_TAKE:
-        if (op->conflicts > CONFLICTS_AT_ONCE && now_ms >= give_up_ms(op)) {
+        if (op->conflicts > CONFLICTS_AT_ONCE && now_ms >= op_give_up_ms(&op->request)) {
             break; /* time is up, and we would lose races for ever */
         }
         take(op, now_ms);
@@ -582,7 +581,7 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
         return;
     }
     if (op->state != TRYING && ++op->conflicts > CONFLICTS_AT_ONCE) {
-        step_wait(op, RECOVERING, now_ms + step_random(op, CONFLICT_BACKOFF_MAX_MS));
+        step_wait(op, RECOVERING, now_ms + step_random(&op->rng, CONFLICT_BACKOFF_MAX_MS));
         return;
     }
     if (op->request.n_ancestors == 0) {
@@ -649,18 +648,17 @@ static void on_fault(struct op *op, enum belay_code code, const struct belay_err
     if (op->state == QUEUEING && code == BELAY_UNKNOWN) {
         op->queued = true; /* perhaps: to drop a ticket that is not there does no harm */
     }
-    if (step_survives_fault(op, code, err, give_up_ms(op), now_ms, &retry_ms)) {
+    if (step_survives_fault(op, code, err, op_give_up_ms(&op->request), now_ms, &retry_ms)) {
         step_wait(op, RECOVERING, retry_ms);
     }
 }
 
 static const struct op_steps steps = { on_commit, on_records, on_wake, on_fault };
 
-void op_acquire(struct op *op, const struct op_request *request, int64_t now_ms)
+void step_start_acquire(struct op *op, int64_t now_ms)
 {
-    step_init(op, &steps, request, now_ms);
-    op->kind = OP_ACQUIRE;
-    op->waiting.attempt = 1;
+    op->steps = &steps;
+    op->waiting.attempt = op->request.attempt > 0 ? op->request.attempt : 1;
     op->waiting.since_ms = now_ms;
     try_free(op, now_ms);
 }

@@ -116,7 +116,7 @@ static void change(struct op *op, int64_t now_ms)
 {
     step_begin_batch(op);
     memset(&op->values, 0, sizeof op->values);
-    switch (op->kind) {
+    switch (op->request.kind) {
     case OP_ACQUIRE:
         break; /* acquire.c */
     case OP_ADOPT:
@@ -187,8 +187,9 @@ static bool may_have_ended_it(const struct op *op, const struct belay_record *re
 {
     bool is_ours = !is_none(record) && strcmp(record->lock_id, op->request.lock_id) == 0;
 
-    return (op->kind == OP_RELEASE || op->kind == OP_FORCE) && (op->was_unknown || op->was_begun) &&
-           !is_ours && (!is_none(record) || op->request.capabilities.release_deletes);
+    return (op->request.kind == OP_RELEASE || op->request.kind == OP_FORCE) &&
+           (op->was_unknown || op->request.is_restart) && !is_ours &&
+           (!is_none(record) || op->request.capabilities.release_deletes);
 }
 
 /* Ended before, and nothing in the store says more of it than that: what is not known stays empty. */
@@ -217,7 +218,7 @@ static void on_perhaps_ended(struct op *op, const struct belay_record *record, i
     const struct op_request *request = &op->request;
     bool is_remembered = record->released_id != NULL && strcmp(record->released_id, request->lock_id) == 0;
 
-    if (is_remembered && op->kind == OP_FORCE && !is_none(record)) {
+    if (is_remembered && op->request.kind == OP_FORCE && !is_none(record)) {
         say_not_holder(op, record);
         step_done(op, op->err.code);
         return;
@@ -229,33 +230,33 @@ static void on_perhaps_ended(struct op *op, const struct belay_record *record, i
         return;
     }
     /* What lies there now is the next one's, and not to be shown as ours. */
-    succeed_gone(op, op->kind == OP_FORCE ? BELAY_OUTCOME_FORCED : request->outcome, true, sent_ms);
+    succeed_gone(op, op->request.kind == OP_FORCE ? BELAY_OUTCOME_FORCED : request->outcome, true, sent_ms);
 }
 
 static void on_refused(struct op *op, int64_t sent_ms)
 {
     const struct belay_record *record = &op->records[0];
-    const char *id = op->kind == OP_ADOPT ? op->request.old_id : op->request.lock_id;
+    const char *id = op->request.kind == OP_ADOPT ? op->request.old_id : op->request.lock_id;
 
     if (may_have_ended_it(op, record)) {
         on_perhaps_ended(op, record, sent_ms);
         return;
     }
-    if (is_none(record) && op->kind == OP_RELEASE && op->request.capabilities.release_deletes) {
+    if (is_none(record) && op->request.kind == OP_RELEASE && op->request.capabilities.release_deletes) {
         /* A store that keeps nothing of a lock that was given back: it is gone, and that is what was wanted (S1.3). */
         succeed_gone(op, BELAY_OUTCOME_NONE, false, sent_ms);
         return;
     }
     if (is_none(record)) {
         (void)error_set(&op->err, BELAY_NOT_FOUND, "no such lock: '%s'", op->request.key);
-    } else if (op->kind == OP_ADOPT && strcmp(record->lock_id, op->request.lock_id) == 0 &&
+    } else if (op->request.kind == OP_ADOPT && strcmp(record->lock_id, op->request.lock_id) == 0 &&
                record_is_live(record, op->records_now_ms)) {
         op->found_done = op->was_unknown;
         step_succeed(op, step_found_sent_ms(op)); /* done before (L5) */
         return;
     } else if (strcmp(record->lock_id, id) != 0) {
         say_not_holder(op, record);
-    } else if (op->kind == OP_RELEASE || op->kind == OP_FORCE) {
+    } else if (op->request.kind == OP_RELEASE || op->request.kind == OP_FORCE) {
         op->found_done = op->was_unknown && !record->held && record->outcome == op->values.outcome;
         step_succeed(op, sent_ms); /* over already, and nobody has taken it since (L3) */
         return;
@@ -274,7 +275,7 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
         on_refused(op, sent_ms);
         return;
     }
-    if (op->kind == OP_RELEASE || op->kind == OP_FORCE) {
+    if (op->request.kind == OP_RELEASE || op->request.kind == OP_FORCE) {
         step_find_wakes(op);
     }
     step_succeed(op, sent_ms);
@@ -287,7 +288,8 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
  */
 static void begin(struct op *op, int64_t now_ms)
 {
-    bool puts_intents = (op->kind == OP_ADOPT || op->kind == OP_RENEW) && op->request.n_ancestors > 0;
+    bool puts_intents =
+        (op->request.kind == OP_ADOPT || op->request.kind == OP_RENEW) && op->request.n_ancestors > 0;
 
     if (puts_intents && ttl_ms(op) == 0) {
         step_look(op, LEARNING, now_ms);
@@ -300,7 +302,7 @@ static void begin(struct op *op, int64_t now_ms)
 static void on_records(struct op *op, int64_t now_ms)
 {
     const struct belay_record *record = &op->records[0];
-    const char *id = op->kind == OP_ADOPT ? op->request.old_id : op->request.lock_id;
+    const char *id = op->request.kind == OP_ADOPT ? op->request.old_id : op->request.lock_id;
 
     if (record->revision != 0 && record->held && record->lock_id != NULL &&
         strcmp(record->lock_id, id) == 0) {
@@ -342,29 +344,8 @@ static void on_fault(struct op *op, enum belay_code code, const struct belay_err
 
 static const struct op_steps steps = { on_commit, on_records, on_wake, on_fault };
 
-static void start(struct op *op, enum op_kind kind, const struct op_request *request, int64_t now_ms)
+void step_start_change(struct op *op, int64_t now_ms)
 {
-    step_init(op, &steps, request, now_ms);
-    op->kind = kind;
+    op->steps = &steps;
     begin(op, now_ms);
-}
-
-void op_adopt(struct op *op, const struct op_request *request, int64_t now_ms)
-{
-    start(op, OP_ADOPT, request, now_ms);
-}
-
-void op_renew(struct op *op, const struct op_request *request, int64_t now_ms)
-{
-    start(op, OP_RENEW, request, now_ms);
-}
-
-void op_release(struct op *op, const struct op_request *request, int64_t now_ms)
-{
-    start(op, OP_RELEASE, request, now_ms);
-}
-
-void op_force(struct op *op, const struct op_request *request, int64_t now_ms)
-{
-    start(op, OP_FORCE, request, now_ms);
 }

@@ -11,7 +11,7 @@ enum { UNKNOWN_TTL_MS = 600000 }; /* of a renewal that keeps a ttl which nobody 
 static struct belay_record describe(const struct op *op, int64_t now_ms, int64_t now_unix_ms)
 {
     const struct op_request *request = &op->request;
-    bool is_held = op->kind != OP_RELEASE && op->kind != OP_FORCE;
+    bool is_held = op->request.kind != OP_RELEASE && op->request.kind != OP_FORCE;
     int64_t ttl_ms = request->ttl_ms > 0 ? request->ttl_ms : UNKNOWN_TTL_MS;
 
     return (struct belay_record){
@@ -21,9 +21,9 @@ static struct belay_record describe(const struct op *op, int64_t now_ms, int64_t
         .owner = (char *)(request->owner == NULL ? "" : request->owner),
         .owner_name = (char *)(request->owner_name == NULL ? "" : request->owner_name),
         .acquired_by = (char *)request->acquired_by,
-        .outcome = is_held                  ? BELAY_OUTCOME_NONE
-                   : op->kind == OP_RELEASE ? request->outcome
-                                            : BELAY_OUTCOME_FORCED,
+        .outcome = is_held                          ? BELAY_OUTCOME_NONE
+                   : op->request.kind == OP_RELEASE ? request->outcome
+                                                    : BELAY_OUTCOME_FORCED,
         .ttl_ms = ttl_ms,
         .heartbeat_ms = request->heartbeat_ms,
         .stale_after_ms = request->stale_after_ms,

@@ -16,20 +16,26 @@ enum {
     PATIENCE_LEAST_MS = 1000
 };
 
-void step_init(struct op *op, const struct op_steps *steps, const struct op_request *request, int64_t now_ms)
+void op_start(struct op *op, const struct op_request *request, int64_t now_ms)
 {
     memset(op, 0, offsetof(struct op, writes));
     op->request = *request;
-    op->steps = steps;
-    op->began_ms = now_ms;
+    if (op->request.began_ms == 0) {
+        op->request.began_ms = now_ms;
+    }
     op->asked_ms = now_ms;
     op->first_unknown_ms = INT64_MAX;
     op->rng = request->seed;
+    if (request->kind == OP_ACQUIRE) {
+        step_start_acquire(op, now_ms);
+    } else {
+        step_start_change(op, now_ms);
+    }
 }
 
-int64_t step_random(struct op *op, int64_t n)
+int64_t step_random(uint64_t *rng, int64_t n)
 {
-    uint64_t z = op->rng += 0x9e3779b97f4a7c15U; /* splitmix64 */
+    uint64_t z = *rng += 0x9e3779b97f4a7c15U; /* splitmix64 */
 
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
@@ -94,7 +100,7 @@ static int64_t timeout_ms(const struct op *op, int64_t now_ms)
     int64_t patience = op->request.ttl_ms > 0 ? op->request.ttl_ms / 4 : 0;
 
     if (op->request.wait_ms > 0) {
-        int64_t left = op->began_ms + op->request.wait_ms - now_ms;
+        int64_t left = op->request.began_ms + op->request.wait_ms - now_ms;
 
         patience = patience == 0 || left < patience ? left : patience;
         patience = patience == 0 ? 1 : patience;
@@ -227,7 +233,7 @@ bool step_survives_fault(struct op *op, enum belay_code code, const struct belay
         for (int i = 1; i < op->faults && backoff < FAULT_BACKOFF_MAX_MS; i++) {
             backoff *= 2;
         }
-        *out_retry_ms = now_ms + backoff / 2 + step_random(op, backoff);
+        *out_retry_ms = now_ms + backoff / 2 + step_random(&op->rng, backoff);
         return true;
     }
     /* What may have happened is not undone by a later failure. */
@@ -333,7 +339,8 @@ void op_on_wake(struct op *op, int64_t now_ms)
 
 int64_t op_valid_for_ms(const struct op *op, int64_t now_ms)
 {
-    bool is_holders = op->kind == OP_ACQUIRE || op->kind == OP_ADOPT || op->kind == OP_RENEW;
+    bool is_holders =
+        op->request.kind == OP_ACQUIRE || op->request.kind == OP_ADOPT || op->request.kind == OP_RENEW;
 
     if (op->code != BELAY_OK || !is_holders) {
         return -1;
@@ -356,23 +363,4 @@ void op_destroy(struct op *op)
     free(op->drops);
     op->wakes = NULL;
     op->drops = NULL;
-}
-
-void op_again(struct op *op, int64_t now_ms)
-{
-    static void (*const starts[])(struct op *, const struct op_request *, int64_t) = {
-        [OP_ACQUIRE] = op_acquire, [OP_ADOPT] = op_adopt, [OP_RENEW] = op_renew,
-        [OP_RELEASE] = op_release, [OP_FORCE] = op_force,
-    };
-    struct op_request request = op->request;
-    enum op_kind kind = op->kind;
-    int64_t began_ms = op->began_ms;
-    int attempt = op->waiting.attempt;
-
-    request.id_is_fresh = false;
-    op_destroy(op);
-    starts[kind](op, &request, now_ms);
-    op->began_ms = began_ms;
-    op->waiting.attempt = attempt;
-    op->was_begun = true;
 }

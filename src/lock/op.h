@@ -1,9 +1,8 @@
 /*
  * One operation on a lock, as a state machine without I/O and without a clock.
  *
- * Start one with op_acquire(), op_adopt(), op_renew(), op_release() or
- * op_force(). Then, until op->want is OP_DONE, do what it wants and tell it how
- * that went:
+ * Start one with op_start(). Then, until op->want is OP_DONE, do what it wants and
+ * report the result:
  *
  *     OP_COMMIT  commit op->batch          -> op_on_commit()
  *     OP_GET     read op->keys             -> op_on_get()
@@ -23,8 +22,11 @@
 
 enum { OP_KEYS_MAX = 1 + BELAY_ANCESTORS_MAX, OP_EVENTS_MAX = 4 };
 
+enum op_kind { OP_ACQUIRE, OP_ADOPT, OP_RENEW, OP_RELEASE, OP_FORCE };
+
 /* What is asked for. All of it is borrowed and must outlive the operation. */
 struct op_request {
+    enum op_kind kind;
     const char *key;
     const char *ancestors[BELAY_ANCESTORS_MAX]; /* nearest first */
     size_t n_ancestors;
@@ -52,17 +54,17 @@ struct op_request {
     struct belay_store_capabilities capabilities;
     int64_t began_unix_ms; /* for people: when they began to wait */
     uint64_t seed;         /* of the jitter */
+    int64_t began_ms;      /* boot clock: when it began, at whichever backend; 0: now */
+    int attempt;           /* acquire: the attempt that it goes on with; 0: the first */
+    bool is_restart;       /* it was begun, and perhaps done, at another backend */
 };
 
 /* How a kind of operation goes on; see step.h. */
 struct op_steps;
 
-enum op_kind { OP_ACQUIRE, OP_ADOPT, OP_RENEW, OP_RELEASE, OP_FORCE };
-
 enum op_want { OP_COMMIT, OP_GET, OP_WAIT, OP_DONE };
 
 struct op {
-    enum op_kind kind;
     enum op_want want;
 
     /* OP_COMMIT. A batch whose outcome is unknown may be sent again as it is. */
@@ -107,7 +109,6 @@ struct op {
     int state;
     bool cancelled;
     int64_t asked_ms;                         /* boot clock: when the step under way was asked for */
-    int64_t began_ms;                         /* boot clock: when all of it began */
     struct belay_record records[OP_KEYS_MAX]; /* owned; as last seen: the key's, then its ancestors' */
     int64_t records_now_ms;                   /* store's clock then */
     struct belay_record named;                /* owned; the holder below that an intent speaks of */
@@ -117,7 +118,6 @@ struct op {
     uint64_t unknown_revision;                /* one such may yet take it at this revision */
     bool answered;                            /* the store has answered at least once */
     bool was_unknown;                         /* an outcome is not known */
-    bool was_begun;                           /* and perhaps done, by a server that is gone: op_again() */
     int faults;                               /* failures to reach it, one after the other */
     int64_t faults_since_ms;                  /* boot clock: when the first of them was asked for */
     bool commit_failed;                       /* the last commit did; a read that works does not end that */
@@ -136,11 +136,7 @@ struct op {
     struct belay_put_intent intent;
 };
 
-void op_acquire(struct op *op, const struct op_request *request, int64_t now_ms);
-void op_adopt(struct op *op, const struct op_request *request, int64_t now_ms);
-void op_renew(struct op *op, const struct op_request *request, int64_t now_ms);
-void op_release(struct op *op, const struct op_request *request, int64_t now_ms);
-void op_force(struct op *op, const struct op_request *request, int64_t now_ms);
+void op_start(struct op *op, const struct op_request *request, int64_t now_ms);
 
 /* `sent_ms` is a reading from before the batch was sent. Takes what it needs out of `result`. */
 void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *result,
@@ -153,20 +149,19 @@ void op_on_look(struct op *op, enum belay_code code, struct belay_record *record
                 const struct belay_error *err, int64_t asked_ms, int64_t seen_ms);
 void op_on_wake(struct op *op, int64_t now_ms);
 
-/* How long the attempt under way lasts before the next one counts (S4.9). */
-int64_t op_backoff_ms(struct op *op);
+/* ---- how long an acquire waits: the same for every backend ---- */
+
+bool op_may_wait(const struct op_request *request);
+/* When it stops waiting, on the boot clock; INT64_MAX: never. */
+int64_t op_give_up_ms(const struct op_request *request);
+/* How long this attempt lasts before the next one counts (S4.9). `rng` is the state of the jitter. */
+int64_t op_backoff_ms(const struct op_request *request, int attempt, uint64_t *rng);
 
 /*
  * After OP_DONE: for how long from now the holder may rely on the lock. Who asked
  * for it counts that from before asking, and so never for too long. -1: it gave nobody a lease.
  */
 int64_t op_valid_for_ms(const struct op *op, int64_t now_ms);
-
-/*
- * Begin it again, in another place, where its id may have been used already. It
- * still gives up when it would have, and keeps its count of attempts.
- */
-void op_again(struct op *op, int64_t now_ms);
 
 /*
  * The kill switch: end an operation, begun or failed, as if it had been done,

@@ -17,7 +17,9 @@ struct op_steps {
                      int64_t now_ms);
 };
 
-void step_init(struct op *op, const struct op_steps *steps, const struct op_request *request, int64_t now_ms);
+/* Set op->steps, and ask for the first step. */
+void step_start_acquire(struct op *op, int64_t now_ms);
+void step_start_change(struct op *op, int64_t now_ms);
 
 /* ---- asking ---- */
 
@@ -60,6 +62,6 @@ void step_succeed(struct op *op, int64_t sent_ms);
 void step_done_no_memory(struct op *op);
 
 /* A random number below `n` (n > 0). */
-int64_t step_random(struct op *op, int64_t n);
+int64_t step_random(uint64_t *rng, int64_t n);
 
 #endif

@@ -38,19 +38,6 @@ struct acquiring {
 
 /* ---- the wait ---- */
 
-static bool may_wait(const struct op *op)
-{
-    return op->request.wait_ms != 0 || op->request.attempts > 1;
-}
-
-static int64_t give_up_ms(const struct op *op)
-{
-    if (op->request.wait_ms > 0) {
-        return op->began_ms + op->request.wait_ms;
-    }
-    return may_wait(op) ? INT64_MAX : op->began_ms;
-}
-
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -61,11 +48,11 @@ static int64_t slice_ms(const struct acquiring *a, int64_t now_ms)
     const struct op *op = a->op;
     int64_t ms = least(a->slices == 0 ? SLICE_FIRST_MS : SLICE_MAX_MS, op->request.ttl_ms / SLICES_PER_TTL);
 
-    if (!may_wait(op)) {
+    if (!op_may_wait(&op->request)) {
         return 0;
     }
-    if (give_up_ms(op) != INT64_MAX) {
-        ms = least(ms, give_up_ms(op) - now_ms);
+    if (op_give_up_ms(&op->request) != INT64_MAX) {
+        ms = least(ms, op_give_up_ms(&op->request) - now_ms);
     }
     if (op->next_attempt_ms != 0) {
         ms = least(ms, op->next_attempt_ms - now_ms);
@@ -78,10 +65,10 @@ static void tell(struct acquiring *a, int64_t now_ms)
     struct op *op = a->op;
     const struct belay_info *holder = op->err.holder;
     const char *id = holder == NULL || holder->lock_id == NULL ? "" : holder->lock_id;
-    bool retries = op->next_attempt_ms < give_up_ms(op);
+    bool retries = op->next_attempt_ms < op_give_up_ms(&op->request);
     struct belay_wait_info waiting = { .holder = holder,
                                        .position = op->waiting.position,
-                                       .waited_ms = now_ms - op->began_ms,
+                                       .waited_ms = now_ms - op->request.began_ms,
                                        .retry_ms = retries ? op->next_attempt_ms - now_ms : 0,
                                        .attempt = op->waiting.attempt };
 
@@ -161,7 +148,7 @@ static void on_held(struct acquiring *a, const json_t *answer, int64_t took_ms, 
         op->waiting.attempt++;
         op->next_attempt_ms = 0;
     }
-    if (!may_wait(op) || now_ms >= give_up_ms(op)) {
+    if (!op_may_wait(&op->request) || now_ms >= op_give_up_ms(&op->request)) {
         end(a, BELAY_HELD);
         return;
     }
@@ -171,7 +158,7 @@ static void on_held(struct acquiring *a, const json_t *answer, int64_t took_ms, 
         return;
     }
     if (op->next_attempt_ms == 0) {
-        op->next_attempt_ms = now_ms + op_backoff_ms(op);
+        op->next_attempt_ms = now_ms + op_backoff_ms(&op->request, op->waiting.attempt, &op->rng);
     }
     tell(a, now_ms);
     if (took_ms < slice / 2) {
@@ -193,7 +180,7 @@ static void on_fault(struct acquiring *a, enum belay_code code, bool was_answere
     a->faults++;
     a->fault_ms = a->faults == 1 ? sent_ms : a->fault_ms;
     if (remote_is_patient(a->remote, a->faults, REMOTE_TRIES, a->fault_ms) ||
-        (op->answered && now_ms < give_up_ms(op))) {
+        (op->answered && now_ms < op_give_up_ms(&op->request))) {
         remote_sleep(remote_backoff_ms(a->remote, a->faults), a->cancel);
     } else if (a->was_unknown) {
         end_unknown(a);

@@ -63,8 +63,8 @@ void remote_succeed(struct remote *remote, struct op *op, const json_t *lock, in
         op->sent_ms -= record.ttl_ms - record.expires_ms;
     }
     op->deadline_ms = deadline_of(lock, &record, sent_ms);
-    op->reentered =
-        op->kind == OP_ACQUIRE && op->request.reentrant && strcmp(record.lock_id, op->request.lock_id) != 0;
+    op->reentered = op->request.kind == OP_ACQUIRE && op->request.reentrant &&
+                    strcmp(record.lock_id, op->request.lock_id) != 0;
     done(op, BELAY_OK);
 }
 
@@ -108,7 +108,7 @@ static int64_t timeout_of(const struct op *op)
 {
     int64_t ms = op->request.ttl_ms / 3;
 
-    if (op->kind != OP_RENEW || ms == 0 || ms > TIMEOUT_MAX_MS) {
+    if (op->request.kind != OP_RENEW || ms == 0 || ms > TIMEOUT_MAX_MS) {
         return TIMEOUT_MAX_MS;
     }
     return ms < TIMEOUT_MIN_MS ? TIMEOUT_MIN_MS : ms;
@@ -122,10 +122,10 @@ static void change(struct remote *remote, struct op *op, struct remote_call *cal
 
     call->body = body;
     call->key = op->request.key;
-    call->lock_id = op->kind == OP_FORCE ? NULL : op->request.lock_id;
-    call->is_held = op->kind != OP_ADOPT;
-    call->is_release = op->kind == OP_RELEASE;
-    call->was_begun = op->was_begun;
+    call->lock_id = op->request.kind == OP_FORCE ? NULL : op->request.lock_id;
+    call->is_held = op->request.kind != OP_ADOPT;
+    call->is_release = op->request.kind == OP_RELEASE;
+    call->was_begun = op->request.is_restart;
     call->timeout_ms = timeout_of(op);
     code = body == NULL ? error_no_memory(&op->err) : remote_send_again(remote, call, &answer, &op->err);
     if (code == BELAY_OK) {
@@ -144,13 +144,13 @@ void remote_run(struct client_remote *base, struct op *op, const struct run_hook
     struct remote_call call = { .method = "POST" };
     json_t *body;
 
-    if (op->kind == OP_ACQUIRE) {
+    if (op->request.kind == OP_ACQUIRE) {
         remote_acquire(remote, op, hooks);
         return;
     }
     body = json_pack("{s:s}", "key", request->key);
     set_text(body, "lock_id", request->lock_id);
-    switch (op->kind) {
+    switch (op->request.kind) {
     case OP_ADOPT:
         call.path = "/v1/adopt";
         fill_adopt(body, request);

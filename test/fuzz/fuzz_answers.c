@@ -195,9 +195,8 @@ static bool on_item(void *context, const struct belay_item *item)
 
 static void run_op(struct remote *remote, unsigned which)
 {
-    static void (*const begin[])(struct op *, const struct op_request *,
-                                 int64_t) = { op_acquire, op_adopt, op_renew, op_release, op_force };
-    struct op_request request = { .key = "k",
+    struct op_request request = { .kind = (enum op_kind)(which % (OP_FORCE + 1)),
+                                  .key = "k",
                                   .lock_id = "id-1",
                                   .old_id = "id-0",
                                   .owner = "me",
@@ -206,7 +205,7 @@ static void run_op(struct remote *remote, unsigned which)
                                   .by = "me" };
     struct op op;
 
-    begin[which % 5](&op, &request, clock_boot_ms());
+    op_start(&op, &request, clock_boot_ms());
     remote->base.ops->run(&remote->base, &op, NULL);
     fuzz_must(op.want == OP_DONE, "an operation did not end");
     op_destroy(&op);

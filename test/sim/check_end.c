@@ -58,7 +58,7 @@ static void check_given_back(struct sim *sim, int number, const struct op *op)
 {
     const struct identity *identity = &sim->ids[number];
 
-    if (op->kind != OP_RELEASE || sim_id_number(op->request.lock_id) != number || !op->was_unknown) {
+    if (op->request.kind != OP_RELEASE || sim_id_number(op->request.lock_id) != number || !op->was_unknown) {
         return;
     }
     if (op->code == BELAY_OK && op->found_done) {

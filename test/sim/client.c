@@ -39,11 +39,10 @@ static void plan_lease(struct sim *sim, int number)
 
 static void start_op(struct sim *sim, int number, int slot, enum act act, const char *lock_id)
 {
-    static void (*const starts[])(struct op *, const struct op_request *,
-                                  int64_t) = { op_acquire, op_adopt, op_renew, op_release, op_force };
     struct task *task = &sim->tasks[number];
     struct op_request *request = &task->request[slot];
 
+    request->kind = (enum op_kind)act;
     request->key = sim_keys[task->key];
     request->n_ancestors = sim_ancestors(task->key, request->ancestors);
     request->lock_id = lock_id;
@@ -65,7 +64,7 @@ static void start_op(struct sim *sim, int number, int slot, enum act act, const 
     task->op_faults[slot] = 0;
     task->op_began_t[slot] = sim->t;
     sim_note(sim, "begins", task->client, number, task->key, (int64_t)act, sim_id_number(lock_id));
-    starts[act](&task->op[slot], request, sim_boot_ms(sim, task->client));
+    op_start(&task->op[slot], request, sim_boot_ms(sim, task->client));
     client_drive(sim, number, slot);
 }
 
