@@ -55,6 +55,18 @@ enum belay_code error_no_memory(struct belay_error *err)
     return error_set(err, BELAY_NO_MEMORY, "out of memory");
 }
 
+enum belay_code error_move(struct belay_error *err, enum belay_code code, struct belay_error *from)
+{
+    if (err != NULL) {
+        belay_error_release(err);
+        *err = *from;
+        err->code = code;
+        from->holder = NULL; /* err's now */
+    }
+    belay_error_release(from);
+    return code;
+}
+
 void belay_error_release(struct belay_error *err)
 {
     if (err == NULL) {

@@ -17,4 +17,7 @@ void error_set_holder(struct belay_error *err, struct belay_info *holder);
 
 enum belay_code error_no_memory(struct belay_error *err);
 
+/* Report what `from` says as `code`, which is returned. Leaves `from` empty. */
+enum belay_code error_move(struct belay_error *err, enum belay_code code, struct belay_error *from);
+
 #endif

@@ -15,7 +15,7 @@ static void call_free(struct belay_async *call)
         return;
     }
     if (call->step != NULL) {
-        step_release(call->step);
+        store_step_release(call->step);
         free(call->step);
     }
     op_destroy(&call->op);
@@ -97,7 +97,7 @@ static struct belay_async *call_new(struct belay_client *client, struct op_reque
     call->context = context;
     keep_texts(call, &request);
     op_start(&call->op, &request, clock_boot_ms());
-    (void)client_grants(client, &call->op); /* or it is run, like any other */
+    call->is_granted = client_grants(client, &request);
     return call;
 }
 
@@ -107,7 +107,7 @@ static enum belay_code begin(struct belay_client *client, struct request *reques
 {
     struct belay_async *call;
 
-    if (client->remote != NULL) {
+    if (client->store == NULL) {
         request_release(request);
         return error_set(err, BELAY_INVALID,
                          "calls that do not block need a store: this client's is a server, %.200s",
@@ -249,13 +249,18 @@ bool belay_async_is_retrying(const struct belay_async *async)
 
 static void finish(struct belay_client *client, struct belay_async *call)
 {
+    const struct op *op = &call->op;
     struct belay_info info;
-    enum belay_code code;
+    enum belay_code code = op->code;
 
-    client_forgives(client, &call->op);
-    info = info_borrow(&call->op.record, call->op.record_now_ms);
-    code = call->op.code;
-    info.valid_for_ms = op_valid_for_ms(&call->op, clock_boot_ms());
+    if (call->is_granted || client_forgives(client, &op->request, code, op->err.text)) {
+        code = BELAY_OK;
+        belay_error_release(&call->op.err);
+        info = granted_info(&op->request);
+    } else {
+        info = info_borrow(&op->record, op->record_now_ms);
+        info.valid_for_ms = op_valid_for_ms(op, clock_boot_ms());
+    }
     if (code == BELAY_REDIRECTED) {
         code = call->op.err.code = BELAY_UNREACHABLE; /* a server has come, and calls go to a store only */
     }
@@ -290,6 +295,10 @@ static void carry_on(struct belay_client *client, struct belay_async *call)
     if (client->threads == NULL) {
         client_wait_ends(client, &call->looker);
     } /* else the thread that looks does so: somebody may be asking for us just now, which would have to be waited for */
+    if (call->is_granted) {
+        finish(client, call);
+        return;
+    }
     if (call->op.want == OP_WAIT) {
         op_on_wake(&call->op, clock_boot_ms());
     }
@@ -303,7 +312,7 @@ static void resume(struct belay_client *client, struct belay_async *call)
         belay_async_abandon(call);
         return;
     }
-    step_tell(client, &call->op, call->step);
+    store_step_report(client, &call->op, call->step);
     settle(client, call);
 }
 
@@ -407,12 +416,15 @@ int64_t belay_client_poll(struct belay_client *client)
 
 enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err)
 {
-    return client->store->ops->sync == NULL ? BELAY_OK : client->store->ops->sync(client->store, err);
+    return client->store == NULL || client->store->ops->sync == NULL
+               ? BELAY_OK
+               : client->store->ops->sync(client->store, err);
 }
 
 bool belay_client_is_synced(struct belay_client *client)
 {
-    return client->store->ops->sync == NULL || client->store->ops->is_synced(client->store);
+    return client->store == NULL || client->store->ops->sync == NULL ||
+           client->store->ops->is_synced(client->store);
 }
 
 void calls_drop(struct belay_client *client)

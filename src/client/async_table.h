@@ -7,7 +7,7 @@
 #include "lock/op.h"
 
 /* The store's answer to what an operation wanted. */
-struct client_step {
+struct store_step {
     enum belay_code code;
     int64_t sent_ms; /* boot clock, before it was asked */
     int64_t took_us; /* a commit, if anybody is told of events */
@@ -31,12 +31,13 @@ struct belay_async {
     size_t bucket;
     struct belay_async *next_ready;
     bool is_ready;
+    bool is_granted;   /* by the kill switch: the store is not asked */
     bool is_out;       /* a thread asks the store for it: then nobody else may touch op or step */
     bool was_woken;    /* meanwhile: what it is being told may be out of date */
     bool is_forgotten; /* meanwhile: it ends when the thread has come back */
     size_t heap_at;    /* place in the heap, plus 1; 0: not in it */
     struct pool_job job;
-    struct client_step *step;      /* owned; for the thread; NULL: none has asked yet */
+    struct store_step *step;       /* owned; for the thread; NULL: none has asked yet */
     struct belay_async *next_back; /* threads.c */
     struct looker looker;
     struct belay_client *client; /* borrowed */

@@ -1,10 +1,12 @@
 /*
- * A client whose store is another belay: `belay serve`, over HTTP.
+ * The port between the functions of belay.h and the locks themselves. Each function
+ * returns what the API returns.
  *
- * The server runs the operations of src/lock itself, so an operation is handed
- * over whole. Everything above it stays here: leases, heartbeats, on_lost. The
- * code that talks HTTP is src/remote, in the library; only https:// and proxies
- * need libcurl, from belay-net.so.
+ *     local_backend.c    the client's own store, through the state machines of src/lock
+ *     src/remote         a belay server, over HTTP; it runs the same state machines
+ *     route.c            a store whose file a server may own: both of them in turn
+ *
+ * Leases, heartbeats and on_lost are the client's in any case.
  */
 #ifndef CLIENT_BACKEND_H
 #define CLIENT_BACKEND_H
@@ -12,59 +14,82 @@
 #include "belay/store.h"
 #include "lock/op.h"
 
-struct run_hooks {
-    struct belay_cancel *cancel;
+struct backend;
+struct client_decision;
+struct looker;
+
+/* How the caller follows a wait. */
+struct wait_hooks {
+    struct belay_cancel *cancel; /* NULL: none */
     void (*on_waiting)(void *context, const struct belay_wait_info *waiting);
     void *context;
 };
 
-struct client_remote;
+/* The lock as an operation left it. */
+struct op_result {
+    struct belay_info *info; /* owned */
+    int64_t sent_ms;         /* boot clock: the lease counts from here */
+    int64_t
+        deadline_ms; /* boot clock: the holder may rely on the lock until then; of acquire, adopt, renew */
+    bool reentered;
+};
 
-struct client_remote_ops {
-    void (*close)(struct client_remote *remote);
+struct backend_ops {
+    void (*close)(struct backend *backend);
+    struct belay_store_capabilities (*capabilities)(struct backend *backend);
     /*
-     * Run an operation to its end. Fills code, err, record with record_now_ms,
-     * sent_ms and reentered. `hooks` may be NULL.
+     * Run an operation to its end and emit its events. request->attempt becomes the last
+     * attempt. `hooks` may be NULL. BELAY_REDIRECTED: the operation has to be started
+     * again, with the same lock id, at another backend.
      */
-    void (*run)(struct client_remote *remote, struct op *op, const struct run_hooks *hooks);
-    /* As the public functions of the same names; keys are checked already. */
-    enum belay_code (*get)(struct client_remote *remote, const char *key, struct belay_info **out_info,
+    enum belay_code (*run)(struct backend *backend, struct op_request *request,
+                           const struct wait_hooks *hooks, struct op_result *out_result,
                            struct belay_error *err);
-    enum belay_code (*list)(struct client_remote *remote, const struct belay_query *query, belay_info_fn fn,
+    /* As the public functions of the same names; keys are checked already. */
+    enum belay_code (*get)(struct backend *backend, const char *key, struct belay_info **out_info,
+                           struct belay_error *err);
+    enum belay_code (*list)(struct backend *backend, const struct belay_query *query, belay_info_fn fn,
                             void *context, bool *out_more, struct belay_error *err);
-    enum belay_code (*history)(struct client_remote *remote, const char *key, size_t limit, belay_event_fn fn,
-                               void *context, struct belay_error *err);
-    enum belay_code (*watch)(struct client_remote *remote, const char *prefix, uint64_t after_id,
-                             belay_event_fn fn, void *context, struct belay_cancel *cancel,
-                             struct belay_error *err);
-    /* Have the event lock.lost recorded. */
-    enum belay_code (*note_lost)(struct client_remote *remote, const struct belay_event *event,
-                                 struct belay_error *err);
+    enum belay_code (*events)(struct backend *backend, const struct belay_events_query *query,
+                              belay_event_fn fn, void *context, struct belay_error *err);
+    /* *after is the last event that was seen (0: from now on), and moves with each. */
+    enum belay_code (*watch)(struct backend *backend, const char *prefix, uint64_t *after, belay_event_fn fn,
+                             void *context, struct belay_cancel *cancel, struct belay_error *err);
+    /* Record an event that comes with no write: lock.lost. */
+    enum belay_code (*note)(struct backend *backend, const struct belay_event *event,
+                            struct belay_error *err);
+    /*
+     * BELAY_OK: the lock could be taken now. BELAY_HELD: err->holder blocks it; *retry_ms is
+     * lowered to when the lock may become free. `looker` shares reads with other waiters.
+     */
+    enum belay_code (*check_free)(struct backend *backend, const struct op_request *request,
+                                  struct looker *looker, int64_t *retry_ms, struct belay_error *err);
     /*
      * Wait until the lock is no longer that of lock_id: BELAY_LOST, BELAY_NOT_HOLDER or
-     * BELAY_NOT_FOUND. BELAY_OK: it still is after wait_ms, or sooner if the server cannot wait so long.
+     * BELAY_NOT_FOUND. BELAY_OK: it still is after wait_ms, or sooner if the backend cannot wait
+     * so long. NULL: not supported; the client polls, or is woken by its store.
      */
-    enum belay_code (*held)(struct client_remote *remote, const char *key, const char *lock_id,
-                            int64_t wait_ms, struct belay_cancel *cancel, struct belay_error *err);
-    /* BELAY_OK: it could be taken now. BELAY_HELD: the error says who is in the way. */
-    enum belay_code (*look_free)(struct client_remote *remote, const char *key, struct belay_error *err);
-    /* As the store port's functions of these names. */
-    enum belay_code (*item_get)(struct client_remote *remote, const char *space, const char *name,
+    enum belay_code (*await_loss)(struct backend *backend, const char *key, const char *lock_id,
+                                  int64_t wait_ms, struct belay_cancel *cancel, struct belay_error *err);
+    /* As the functions of client/items.h. */
+    enum belay_code (*item_get)(struct backend *backend, const char *space, const char *name,
                                 struct belay_item *out_item, struct belay_error *err);
-    enum belay_code (*item_put)(struct client_remote *remote, const struct belay_item_write *write,
+    enum belay_code (*item_put)(struct backend *backend, const struct belay_item_write *write,
                                 uint64_t *out_version, struct belay_error *err);
-    enum belay_code (*item_list)(struct client_remote *remote, const char *space, belay_item_fn fn,
-                                 void *context, bool *out_is_partial, struct belay_error *err);
-    /* Likewise. */
-    enum belay_code (*backup)(struct client_remote *remote, const char *path, struct belay_cancel *cancel,
+    enum belay_code (*item_list)(struct backend *backend, const char *space, belay_item_fn fn, void *context,
+                                 bool *out_is_partial, struct belay_error *err);
+    enum belay_code (*decide)(struct backend *backend, const struct client_decision *decision,
                               struct belay_error *err);
-    enum belay_code (*identity)(struct client_remote *remote, char out_id[BELAY_STORE_ID_SIZE],
+    /* As the store port's functions of these names. */
+    enum belay_code (*backup)(struct backend *backend, const char *path, struct belay_cancel *cancel,
+                              struct belay_error *err);
+    enum belay_code (*identity)(struct backend *backend, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err);
 };
 
-/* A remote's own struct begins with this. */
-struct client_remote {
-    const struct client_remote_ops *ops;
+/* A backend's own struct begins with this. */
+struct backend {
+    const struct backend_ops *ops;
 };
 
 #endif

@@ -12,6 +12,7 @@
 #include "client/async_table.h"
 #include "client/backend.h"
 #include "client/items.h"
+#include "client/route.h"
 #include "client/shared_poll.h"
 #include "lock/lease.h"
 #include "lock/op.h"
@@ -39,13 +40,16 @@ void ticker_stop(struct ticker *ticker); /* without the mutex */
 enum { CLIENT_STALE_MAX = 256 };
 struct remote_options;
 
+/* The client's own store as a backend (local_backend.c). */
+struct local_backend {
+    struct backend base;
+    struct belay_client *client; /* borrowed */
+};
+
 struct belay_client {
-    struct belay_store *store;    /* owned */
-    struct client_remote *remote; /* owned; not NULL: a server does it all, and `store` nothing */
-    struct client_remote *served; /* owned; the server that owns the store's file; NULL: none yet */
-    long served_pid;
-    atomic_bool is_served;             /* it owns it now */
-    pthread_mutex_t via_mutex;         /* guards opening `served` */
+    struct route route;                /* to the backend that has the locks */
+    struct local_backend local;        /* what route.first is if the client has a store */
+    struct belay_store *store;         /* owned by `local`; NULL: a server does it all */
     char *socket;                      /* owned; we own the file, and are to listen here. NULL: we do not */
     const struct belay_config *config; /* borrowed */
     struct belay_config *own_config;   /* owned; what `config` is if the caller gave none */
@@ -79,22 +83,17 @@ struct belay_client {
 struct belay_lock {
     struct belay_client *client; /* borrowed */
     struct belay_lock *next;
-    char *key;
+    struct belay_info *grant; /* owned; the lock as it was granted: its texts never change */
     char *ancestors[BELAY_ANCESTORS_MAX];
     size_t n_ancestors;
-    char *lock_id; /* NULL: unprotected */
-    char *owner;
-    char *owner_name;
-    struct belay_meta *metadata; /* owned; for the event of its loss */
-    size_t n_metadata;
-    uint64_t token;
+    bool is_protected;
     bool reentered;
     void (*on_lost)(void *context, struct belay_lock *lock, const char *why);
     void *context;
 
     /* Under the client's mutex. */
     struct lease lease;
-    struct belay_info *info;  /* owned; replaced by renewals */
+    struct belay_info *info;  /* owned; as the last renewal left it; NULL: as it was granted */
     struct belay_info *shown; /* owned; what belay_lock_info() last handed out */
     int beating;              /* threads of ours at it without the mutex: the beater, the watcher */
     bool ending;              /* no more heartbeats: it is being released */
@@ -116,43 +115,56 @@ struct remote_options client_remote_options(const struct belay_config *config);
 /* A store that answers everything with BELAY_UNREACHABLE and `why`. NULL without memory. */
 struct belay_store *off_store_new(const char *why);
 
-/* ---- running operations (run.c) ---- */
+/* ---- the store as a backend (local_backend.c, local_run.c, local_read.c) ---- */
 
-/* Commit or read what the operation wants: ask, then tell it. */
+extern const struct backend_ops local_ops;
+
+static inline struct belay_client *local_client(struct backend *backend)
+{
+    return ((struct local_backend *)backend)->client;
+}
+
+enum belay_code local_run(struct backend *backend, struct op_request *request, const struct wait_hooks *hooks,
+                          struct op_result *out_result, struct belay_error *err);
+enum belay_code local_get(struct backend *backend, const char *key, struct belay_info **out_info,
+                          struct belay_error *err);
+enum belay_code local_list(struct backend *backend, const struct belay_query *query, belay_info_fn fn,
+                           void *context, bool *out_more, struct belay_error *err);
+enum belay_code local_events(struct backend *backend, const struct belay_events_query *query,
+                             belay_event_fn fn, void *context, struct belay_error *err);
+enum belay_code local_watch(struct backend *backend, const char *prefix, uint64_t *after, belay_event_fn fn,
+                            void *context, struct belay_cancel *cancel, struct belay_error *err);
+enum belay_code local_check_free(struct backend *backend, const struct op_request *request,
+                                 struct looker *looker, int64_t *retry_ms, struct belay_error *err);
+
+/* Commit or read what the operation wants: ask, then report. */
 void client_step(struct belay_client *client, struct op *op, struct looker *looker);
-/* The store's answer, from any thread: it only reads what the operation wants. */
-void step_ask(struct belay_client *client, const struct op *op, struct looker *looker,
-              struct client_step *step);
-/* Passes on events and wake-ups, too. Leaves the step empty. */
-void step_tell(struct belay_client *client, struct op *op, struct client_step *step);
-void step_release(struct client_step *step);
-/* It waits in line from now on; and no longer. */
+/* Ask the store, from any thread: it only reads what the operation wants. */
+void store_step_ask(struct belay_client *client, const struct op *op, struct looker *looker,
+                    struct store_step *step);
+/* Report the answer to the operation, and pass on events and wake-ups. Leaves the step empty. */
+void store_step_report(struct belay_client *client, struct op *op, struct store_step *step);
+void store_step_release(struct store_step *step);
+/* The operation waits in the queue from now on; and no longer. */
 void client_wait_begins(struct belay_client *client, const struct op *op, struct looker *looker);
 void client_wait_ends(struct belay_client *client, struct looker *looker);
-/* Run an operation to its end, blocking. `hooks` may be NULL. */
-void client_run(struct belay_client *client, struct op *op, const struct run_hooks *hooks);
-/* Keep an event that comes with no write: lock.lost. */
-enum belay_code client_note(struct belay_client *client, const struct belay_event *event,
-                            struct belay_error *err);
-/* The same in the store itself. BELAY_REDIRECTED: a server has come to own it. */
-enum belay_code client_note_here(struct belay_client *client, const struct belay_event *event,
-                                 struct belay_error *err);
-/* What only who ran the operation knows of its events. */
-struct emit_times {
-    int64_t took_ms; /* the whole operation so far; -1: not known */
-    int64_t commit_us;
-};
-void client_emit(struct belay_client *client, const struct belay_batch *batch,
-                 const struct belay_commit *result, const struct emit_times *times);
+
+struct belay_store_capabilities client_capabilities(const struct belay_client *client);
 void client_warn(struct belay_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- the kill switch (granting.c) ---- */
 
-/* End the operation without the store if it need not be asked. False: it must be run. */
-bool client_grants(struct belay_client *client, struct op *op);
-/* Forgive an operation that has failed while locking is switched off. */
-void client_forgives(struct belay_client *client, struct op *op);
-/* Say that a lock protects nothing: an event and a warning. */
+/* How the id of a lock begins that was granted while locking was switched off. No other id begins so. */
+#define UNPROTECTED_PREFIX "unprotected-"
+bool id_is_unprotected(const char *lock_id);
+/* True: the request is granted without asking the backend. */
+bool client_grants(struct belay_client *client, const struct op_request *request);
+/* True: the request failed with `code`, but is granted because locking is switched off. */
+bool client_forgives(struct belay_client *client, const struct op_request *request, enum belay_code code,
+                     const char *why);
+/* The lock as the caller of a granted request sees it; all borrowed from the request. */
+struct belay_info granted_info(const struct op_request *request);
+/* Report that a lock protects nothing: an event and a warning. */
 void client_say_unprotected(struct belay_client *client, const struct op_request *request);
 
 /* ---- how the store does (counts.c) ---- */

@@ -17,14 +17,14 @@ static struct belay_event event_of(const struct belay_lock *lock, const char *ty
     return (struct belay_event){ .at_unix_ms = clock_unix_ms(),
                                  .level = BELAY_LEVEL_WARNING,
                                  .type = type,
-                                 .key = lock->key,
-                                 .lock_id = lock->lock_id,
-                                 .token = lock->token,
-                                 .locked_by = lock->owner,
-                                 .locked_by_name = lock->owner_name,
+                                 .key = lock->grant->key,
+                                 .lock_id = lock->grant->lock_id,
+                                 .token = lock->grant->token,
+                                 .locked_by = lock->grant->locked_by,
+                                 .locked_by_name = lock->grant->locked_by_name,
                                  .reason = why,
-                                 .metadata = lock->metadata,
-                                 .n_metadata = lock->n_metadata,
+                                 .metadata = lock->grant->metadata,
+                                 .n_metadata = lock->grant->n_metadata,
                                  .duration_ms = -1 };
 }
 
@@ -33,7 +33,10 @@ static void note_loss(struct belay_lock *lock, const char *why)
 {
     struct belay_event event = event_of(lock, "lock.lost", why);
 
-    (void)client_note(lock->client, &event, NULL); /* best effort */
+    enum belay_code code;
+
+    ROUTE(&lock->client->route, code, NULL, note, &event);
+    (void)code; /* best effort */
 }
 
 /* A renewal that will be tried again: counted (S4.11), but not a change that a store would keep. */
@@ -83,50 +86,39 @@ void keeper_tell_lost(struct belay_lock *lock, const char *why)
 enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err)
 {
     struct belay_client *client = lock->client;
+    const struct belay_info *grant = lock->grant;
     struct op_request request = { .kind = OP_RENEW,
-                                  .key = lock->key,
+                                  .key = grant->key,
                                   .n_ancestors = lock->n_ancestors,
-                                  .lock_id = lock->lock_id,
-                                  .owner = lock->owner,
-                                  .owner_name = lock->owner_name,
-                                  .capabilities = client->store->ops->capabilities(client->store),
+                                  .lock_id = grant->lock_id,
+                                  .owner = grant->locked_by,
+                                  .owner_name = grant->locked_by_name,
+                                  .capabilities = client_capabilities(client),
+                                  .began_ms = clock_boot_ms(),
                                   .seed = (uint64_t)clock_boot_ms() };
-    struct belay_info *info = NULL;
+    struct op_result result;
     enum belay_code code;
-    struct op op;
 
-    for (size_t i = 0; i < lock->n_ancestors; i++) {
-        request.ancestors[i] = lock->ancestors[i];
-    }
+    memcpy(request.ancestors, lock->ancestors, sizeof request.ancestors);
     (void)pthread_mutex_lock(&client->mutex);
     request.ttl_ms = lock->lease.ttl_ms;
     (void)pthread_mutex_unlock(&client->mutex);
-    op_start(&op, &request, clock_boot_ms());
-    client_run(client, &op, NULL);
-    code = op.code;
-    if (code == BELAY_OK) {
-        info = info_from_record(&op.record, op.record_now_ms);
+    code = route_run(&client->route, &request, NULL, &result, err);
+    if (code != BELAY_OK) {
+        return code;
     }
     (void)pthread_mutex_lock(&client->mutex);
-    if (code == BELAY_OK && lock->lease.over) {
-        code = error_set(err, BELAY_LOST, "lock '%s' was lost before", lock->key);
-    } else if (code == BELAY_OK) {
-        lease_renewed(&lock->lease, op.sent_ms, op.deadline_ms, op.record.ttl_ms);
-        lock->proved_ms = op.sent_ms;
-        if (info != NULL) {
-            belay_info_free(lock->info);
-            lock->info = info;
-            info = NULL;
-        }
-        ticker_poke(&client->watcher);
+    if (lock->lease.over) {
+        code = error_set(err, BELAY_LOST, "lock '%s' was lost before", grant->key);
+        belay_info_free(result.info);
     } else {
-        (void)error_set(err, code, "%s", op.err.text);
-        error_set_holder(err, op.err.holder);
-        op.err.holder = NULL;
+        lease_renewed(&lock->lease, result.sent_ms, result.deadline_ms, result.info->ttl_ms);
+        lock->proved_ms = result.sent_ms;
+        belay_info_free(lock->info);
+        lock->info = result.info;
+        ticker_poke(&client->watcher);
     }
     (void)pthread_mutex_unlock(&client->mutex);
-    belay_info_free(info);
-    op_destroy(&op);
     return code;
 }
 
@@ -169,7 +161,7 @@ static void beat(struct belay_lock *lock)
         tell_lost(lock, err.text);
     } else if (code != BELAY_OK) {
         lease_beat_failed(&lock->lease, clock_boot_ms());
-        client_warn(client, "lock '%s' was not renewed, trying again: %s", lock->key, err.text);
+        client_warn(client, "lock '%s' was not renewed, trying again: %s", lock->grant->key, err.text);
     }
     (void)pthread_cond_broadcast(&client->idle);
     belay_error_release(&err);

@@ -50,7 +50,7 @@ enum belay_code request_init(struct request *request, struct belay_client *clien
     request->op.lock_id = lock_id;
     request->op.began_unix_ms = clock_unix_ms();
     request->op.began_ms = clock_boot_ms();
-    request->op.capabilities = client->store->ops->capabilities(client->store);
+    request->op.capabilities = client_capabilities(client);
     for (size_t i = 0; i < request->op.n_ancestors; i++) {
         request->op.ancestors[i] = request->ancestors[i];
     }
@@ -273,7 +273,7 @@ static enum belay_code fill_times(struct request *request, const struct belay_lo
 static enum belay_code make_id(struct request *request, const struct belay_client *client,
                                struct belay_error *err)
 {
-    static const char mark[] = OP_UNPROTECTED;
+    static const char mark[] = UNPROTECTED_PREFIX;
     size_t n = client->enabled ? 0 : sizeof mark - 1;
 
     memcpy(request->id, mark, n);
@@ -298,7 +298,7 @@ static enum belay_code init_lock(struct request *request, struct belay_client *c
     }
     if (options->lock_id == NULL) {
         code = make_id(request, client, err);
-    } else if (client->enabled && op_id_is_unprotected(options->lock_id)) {
+    } else if (client->enabled && id_is_unprotected(options->lock_id)) {
         code = error_set(err, BELAY_INVALID,
                          "the lock id '%.80s' is of a lock that was granted while locking was switched off: "
                          "leave it out",

@@ -38,16 +38,16 @@ static bool is_over(struct belay_lock *lock)
 static enum belay_code look(struct belay_lock *lock, struct belay_error *err)
 {
     struct belay_info *info = NULL;
-    enum belay_code code = belay_get(lock->client, lock->key, &info, err);
+    enum belay_code code = belay_get(lock->client, lock->grant->key, &info, err);
 
     if (code == BELAY_NOT_FOUND) {
-        return error_set(err, BELAY_LOST, "lock '%s' was ended by somebody else", lock->key);
+        return error_set(err, BELAY_LOST, "lock '%s' was ended by somebody else", lock->grant->key);
     }
-    if (code == BELAY_OK && info->lock_id != NULL && strcmp(info->lock_id, lock->lock_id) != 0) {
-        code = error_set(err, BELAY_LOST, "lock '%s' was ended by somebody else, and taken by %s", lock->key,
-                         info->locked_by);
+    if (code == BELAY_OK && info->lock_id != NULL && strcmp(info->lock_id, lock->grant->lock_id) != 0) {
+        code = error_set(err, BELAY_LOST, "lock '%s' was ended by somebody else, and taken by %s",
+                         lock->grant->key, info->locked_by);
     } else if (code == BELAY_OK && info->status == BELAY_STATUS_RELEASED) {
-        code = error_set(err, BELAY_LOST, "lock '%s' was released%s", lock->key,
+        code = error_set(err, BELAY_LOST, "lock '%s' was released%s", lock->grant->key,
                          info->outcome == BELAY_OUTCOME_FORCED ? " by force" : " by somebody else");
     }
     belay_info_free(info);
@@ -56,9 +56,9 @@ static enum belay_code look(struct belay_lock *lock, struct belay_error *err)
 
 static enum belay_code await_server(struct belay_lock *lock, struct belay_error *err)
 {
-    struct client_remote *remote = lock->client->remote;
-    enum belay_code code =
-        remote->ops->held(remote, lock->key, lock->lock_id, HELD_MS, lock->watch_cancel, err);
+    struct backend *backend = lock->client->route.first;
+    enum belay_code code = backend->ops->await_loss(backend, lock->grant->key, lock->grant->lock_id, HELD_MS,
+                                                    lock->watch_cancel, err);
 
     switch (code) {
     case BELAY_OK:
@@ -82,15 +82,16 @@ static enum belay_code await_server(struct belay_lock *lock, struct belay_error 
 static enum belay_code await_wake(struct belay_lock *lock, struct belay_error *err)
 {
     struct belay_store *store = lock->client->store;
-    uint32_t heard = store->ops->listen(store, lock->lock_id);
+    uint32_t heard = store->ops->listen(store, lock->grant->lock_id);
     int64_t began_ms = clock_boot_ms();
     enum belay_code code = look(lock, err);
 
     if (code == BELAY_LOST) {
         return code;
     }
-    store->ops->wait(store, lock->lock_id, heard, WOKEN_MS, lock->watch_cancel);
-    if (store->ops->listen(store, lock->lock_id) == heard && clock_boot_ms() - began_ms < SPURIOUS_MS) {
+    store->ops->wait(store, lock->grant->lock_id, heard, WOKEN_MS, lock->watch_cancel);
+    if (store->ops->listen(store, lock->grant->lock_id) == heard &&
+        clock_boot_ms() - began_ms < SPURIOUS_MS) {
         client_sleep(SPURIOUS_MS, lock->watch_cancel);
     }
     return BELAY_OK;
@@ -121,13 +122,13 @@ static enum belay_code await_look(struct belay_lock *lock, struct belay_error *e
 
 static enum belay_code await(struct belay_lock *lock, struct belay_error *err)
 {
-    if (lock->polls) {
-        return await_look(lock, err);
-    }
-    if (lock->client->remote != NULL) {
+    const struct belay_client *client = lock->client;
+
+    if (client->route.first->ops->await_loss != NULL && !lock->polls) {
         return await_server(lock, err);
     }
-    return lock->client->store->ops->wait != NULL ? await_wake(lock, err) : await_look(lock, err);
+    return client->store != NULL && client->store->ops->wait != NULL ? await_wake(lock, err)
+                                                                     : await_look(lock, err);
 }
 
 static void *watch_main(void *argument)

@@ -18,11 +18,6 @@ struct threads {
     void *context;
 };
 
-bool belay_client_is_local(const struct belay_client *client)
-{
-    return client->remote == NULL && client->store->ops->capabilities(client->store).is_local;
-}
-
 enum belay_code belay_client_use_threads(struct belay_client *client, size_t n, void (*wake)(void *context),
                                          void *context, struct belay_error *err)
 {
@@ -52,7 +47,7 @@ static void ask(struct pool_job *job)
     struct threads *threads = client->threads;
 
     client_wait_ends(client, &call->looker);
-    step_ask(client, &call->op, &call->looker, call->step);
+    store_step_ask(client, &call->op, &call->looker, call->step);
     (void)pthread_mutex_lock(&threads->mutex);
     call->next_back = NULL;
     *threads->back_end = call;

@@ -5,9 +5,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "client/client.h"
-#include "client/route.h"
-#include "lock/decide.h"
-#include "lock/info.h"
 
 enum { LOOK_MS = 1000 };
 
@@ -15,10 +12,7 @@ struct free_wait {
     struct belay_client *client;
     const struct belay_lock_options *options;
     struct request request;
-    const char *keys[OP_KEYS_MAX]; /* borrowed from `request` */
-    size_t n_keys;
     struct looker looker;
-    int64_t began_ms;
     char told[BELAY_ID_MAX + 1];
     char seen[BELAY_ID_MAX + 1]; /* the holder at the last look */
     int early_looks;             /* since then */
@@ -40,18 +34,23 @@ static int64_t early_span_ms(struct free_wait *wait, const struct belay_store_ca
     return span_ms;
 }
 
+/* The store, if it wakes waiters; through a server, too, that owns the store's file. */
+static struct belay_store *waker(const struct belay_client *client)
+{
+    return client->store != NULL && client->store->ops->wait != NULL ? client->store : NULL;
+}
+
 /* How long to sleep without being woken: as seldom as the store wants, and not all at the same time. */
 static int64_t look_span_ms(struct free_wait *wait)
 {
-    struct belay_client *client = wait->client;
-    struct belay_store_capabilities capabilities = client->store->ops->capabilities(client->store);
-    uint64_t chance = atomic_fetch_add(&client->seed, 0x9e3779b97f4a7c15U) >> 33;
+    const struct belay_store_capabilities *capabilities = &wait->request.op.capabilities;
+    uint64_t chance = atomic_fetch_add(&wait->client->seed, 0x9e3779b97f4a7c15U) >> 33;
     int64_t span_ms;
 
-    if (client->remote != NULL || client->store->ops->wait != NULL || capabilities.poll_ms <= 0) {
+    if (waker(wait->client) != NULL || capabilities->poll_ms <= 0) {
         return LOOK_MS;
     }
-    span_ms = early_span_ms(wait, &capabilities);
+    span_ms = early_span_ms(wait, capabilities);
     return span_ms - (int64_t)(chance % (uint64_t)(span_ms / 4 + 1));
 }
 
@@ -71,126 +70,87 @@ static void tell_in_the_way(struct free_wait *wait, const struct belay_info *inf
     const char *id = info == NULL || info->lock_id == NULL ? "?" : info->lock_id;
 
     if (wait->options->on_waiting != NULL && info != NULL && strncmp(wait->told, id, BELAY_ID_MAX) != 0) {
-        waiting.waited_ms = clock_boot_ms() - wait->began_ms;
+        waiting.waited_ms = clock_boot_ms() - wait->request.op.began_ms;
         waiting.retry_ms = wait->span_ms;
         wait->options->on_waiting(wait->options->context, &waiting);
         (void)snprintf(wait->told, sizeof wait->told, "%s", id);
     }
 }
 
-static enum belay_code say_in_the_way(struct free_wait *wait, const struct belay_record *record,
-                                      int64_t now_ms, struct belay_error *err)
+/* The lock is held, as `err` says. *out_span_ms: how long to sleep before the next look, at most. */
+static void on_held(struct free_wait *wait, const struct belay_error *err)
 {
-    struct belay_info *info = info_from_record(record, now_ms);
-    int64_t margin_ms = wait->request.op.capabilities.margin_ms;
-
-    if (info == NULL) {
-        return error_no_memory(err);
+    if (err->holder != NULL) {
+        note_holder(wait, err->holder->lock_id);
     }
-    note_holder(wait, info->lock_id);
     wait->span_ms = look_span_ms(wait);
-    tell_in_the_way(wait, info);
-    return info_say_held(err, BELAY_HELD, wait->request.op.key, info, margin_ms,
-                         record->expires_ms + margin_ms - now_ms);
+    tell_in_the_way(wait, err->holder);
 }
 
-static enum belay_code ask_if_free(struct free_wait *wait, struct client_remote *remote,
-                                   struct belay_error *err)
+static void sleep_or_wake(struct free_wait *wait, uint32_t heard, int64_t ms)
 {
-    struct belay_error unheard = BELAY_ERROR_INIT; /* for a caller that wants no text */
-    enum belay_code code;
+    struct belay_client *client = wait->client;
+    struct belay_store *store = waker(client);
+    const struct op_request *request = &wait->request.op;
+    const char *keys[OP_KEYS_MAX] = { request->key };
 
-    err = err == NULL ? &unheard : err;
-    code = remote->ops->look_free(remote, wait->request.op.key, err);
-    if (code == BELAY_HELD) {
-        tell_in_the_way(wait, err->holder);
+    if (store != NULL) {
+        store->ops->wait(store, NULL, heard, ms, wait->options->cancel);
+        return;
     }
-    belay_error_release(&unheard);
-    return code;
+    memcpy(keys + 1, request->ancestors, request->n_ancestors * sizeof *keys);
+    lookout_enter(&client->lookout, &wait->looker, keys, 1 + request->n_ancestors, clock_boot_ms() + ms);
+    client_sleep(ms, wait->options->cancel);
+    lookout_leave(&client->lookout, &wait->looker);
 }
 
-/* BELAY_OK: it is free. BELAY_HELD: *out_wait_ms is how long it makes sense to sleep. */
-static enum belay_code look_if_free(struct free_wait *wait, int64_t *out_wait_ms, struct belay_error *err)
+/* BELAY_OK: it is free. `err` is not NULL. */
+static enum belay_code wait_until_free(struct free_wait *wait, struct belay_error *err)
 {
-    struct belay_store *store = wait->client->store;
-    struct belay_record named = { 0 };
-    struct decision decision;
-    struct look seen;
-    enum belay_code code;
+    struct belay_client *client = wait->client;
+    const struct belay_lock_options *options = wait->options;
+    const struct op_request *request = &wait->request.op;
 
-    lookout_look(&wait->client->lookout, store, &wait->looker, wait->keys, wait->n_keys, &seen);
-    code = seen.code;
-    if (code != BELAY_OK) {
-        (void)error_set(err, code, "%s", seen.err.text);
-        look_release(&seen);
-        return code;
-    }
-    decision = decide(&wait->request.op, seen.records, seen.store_now_ms);
-    if (decision.verdict == VERDICT_BLOCKED) {
-        const struct belay_record *holder = &seen.records[decision.blocker];
-        int64_t now_ms = seen.store_now_ms;
+    for (;;) {
+        struct belay_store *store = waker(client);
+        uint32_t heard = store == NULL ? 0 : store->ops->listen(store, NULL);
+        int64_t left_ms =
+            options->wait_ms < 0 ? INT64_MAX : request->began_ms + options->wait_ms - clock_boot_ms();
+        int64_t sleep_ms = LOOK_MS;
+        enum belay_code code;
 
-        if (decision.below_key != NULL &&
-            store->ops->get(store, &decision.below_key, 1, &named, &now_ms, NULL) == BELAY_OK) {
-            holder = &named;
+        ROUTE(&client->route, code, err, check_free, request, &wait->looker, &sleep_ms);
+        if (code != BELAY_HELD) {
+            return code;
         }
-        *out_wait_ms = decision.may_try_ms - seen.store_now_ms - (clock_boot_ms() - seen.seen_ms);
-        code = say_in_the_way(wait, holder, now_ms, err);
+        on_held(wait, err);
+        if (left_ms <= 0) {
+            return code;
+        }
+        if (belay_cancel_requested(options->cancel)) {
+            return error_set(err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", request->key);
+        }
+        sleep_ms = sleep_ms < 1 ? 1 : sleep_ms > wait->span_ms ? wait->span_ms : sleep_ms;
+        sleep_or_wake(wait, heard, sleep_ms < left_ms ? sleep_ms : left_ms);
     }
-    belay_record_release(&named);
-    look_release(&seen);
-    return code;
 }
 
 enum belay_code belay_wait_until_free(struct belay_client *client, const char *key,
                                       const struct belay_lock_options *options, struct belay_error *err)
 {
-    struct free_wait wait = { .client = client, .options = options, .began_ms = clock_boot_ms() };
-    struct belay_store *store = client->store;
-    struct client_remote *remote;
+    struct free_wait wait = { .client = client, .options = options };
+    struct belay_error unheard = BELAY_ERROR_INIT; /* for a caller that wants no text */
     enum belay_code code = request_init(&wait.request, client, OP_ACQUIRE, key, "-", err);
 
     if (code != BELAY_OK) {
         return code;
     }
-    if (!client->enabled) {
+    if (client->enabled) {
+        code = wait_until_free(&wait, err == NULL ? &unheard : err);
+    } else {
         client_warn(client, "locking is switched off: '%s' counts as free", key);
-        request_release(&wait.request);
-        return BELAY_OK;
     }
-    wait.keys[wait.n_keys++] = wait.request.op.key;
-    for (size_t i = 0; i < wait.request.op.n_ancestors; i++) {
-        wait.keys[wait.n_keys++] = wait.request.op.ancestors[i];
-    }
-    for (;;) {
-        uint32_t heard = store->ops->listen == NULL ? 0 : store->ops->listen(store, NULL);
-        int64_t left_ms =
-            options->wait_ms < 0 ? INT64_MAX : wait.began_ms + options->wait_ms - clock_boot_ms();
-        int64_t sleep_ms = LOOK_MS;
-
-        wait.span_ms = LOOK_MS;
-        remote = client_via(client);
-        code = remote != NULL ? ask_if_free(&wait, remote, err) : look_if_free(&wait, &sleep_ms, err);
-        if (client_moved(client, remote, &code, err)) {
-            continue;
-        }
-        if (code != BELAY_HELD || left_ms <= 0) {
-            break;
-        }
-        if (belay_cancel_requested(options->cancel)) {
-            code = error_set(err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", key);
-            break;
-        }
-        sleep_ms = sleep_ms < 1 ? 1 : sleep_ms > wait.span_ms ? wait.span_ms : sleep_ms;
-        sleep_ms = sleep_ms < left_ms ? sleep_ms : left_ms;
-        if (store->ops->wait != NULL) {
-            store->ops->wait(store, NULL, heard, sleep_ms, options->cancel);
-        } else {
-            lookout_enter(&client->lookout, &wait.looker, wait.keys, wait.n_keys, clock_boot_ms() + sleep_ms);
-            client_sleep(sleep_ms, options->cancel);
-            lookout_leave(&client->lookout, &wait.looker);
-        }
-    }
+    belay_error_release(&unheard);
     looker_release(&wait.looker);
     request_release(&wait.request);
     return code;

@@ -135,37 +135,6 @@ bool json_read_waiters(const json_t *waiting, struct belay_info *info)
     return true;
 }
 
-bool json_read_record(const json_t *lock, struct belay_record *out_record)
-{
-    struct belay_record record = { .revision = 1 };
-    struct belay_info *info = json_read_lock(lock);
-
-    if (info == NULL) {
-        return false;
-    }
-    record.key = info->key;
-    record.lock_id = info->lock_id;
-    record.owner = info->locked_by;
-    record.owner_name = info->locked_by_name;
-    record.acquired_by = info->acquired_by;
-    record.metadata = info->metadata;
-    record.n_metadata = info->n_metadata;
-    record.token = info->token;
-    record.held = info->status == BELAY_STATUS_ACTIVE || info->status == BELAY_STATUS_EXPIRED;
-    record.outcome = info->outcome;
-    record.ttl_ms = info->ttl_ms;
-    record.expires_ms = info->expires_in_ms;
-    record.locked_at_unix_ms = info->locked_at_unix_ms;
-    record.expires_at_unix_ms = info->expires_at_unix_ms;
-    record.last_heartbeat_unix_ms = info->last_heartbeat_unix_ms;
-    /* How often it beats is not told, only whether it does, and whether it is late. */
-    record.heartbeat_ms = info->last_heartbeat_unix_ms != 0 ? 1 : 0;
-    record.stale_after_ms = info->is_stale ? -1 : 0;
-    free(info); /* what it owned is the record's now */
-    *out_record = record;
-    return true;
-}
-
 bool json_read_event(const json_t *object, belay_event_fn fn, void *context, bool *out_go_on,
                      uint64_t *out_id)
 {

@@ -12,9 +12,6 @@ struct belay_info *json_read_lock(const json_t *lock);
 /* Into an `info` that has none yet. False if `waiting` is not the queue of a lock, or without memory. */
 bool json_read_waiters(const json_t *waiting, struct belay_info *info);
 
-/* The lock as a record whose store's clock is at 0. False if it is not a lock, or without memory. */
-bool json_read_record(const json_t *lock, struct belay_record *out_record);
-
 /* A time in ms since 1970; 0 for null. */
 int64_t json_read_time(const json_t *object, const char *name);
 

@@ -348,6 +348,12 @@ int64_t op_valid_for_ms(const struct op *op, int64_t now_ms)
     return op->deadline_ms > now_ms ? op->deadline_ms - now_ms : 0;
 }
 
+void op_stop(struct op *op, enum belay_code code, struct belay_error *err)
+{
+    (void)error_move(&op->err, code, err);
+    step_done(op, code);
+}
+
 void op_cancel(struct op *op)
 {
     op->cancelled = true;

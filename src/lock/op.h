@@ -163,15 +163,8 @@ int64_t op_backoff_ms(const struct op_request *request, int attempt, uint64_t *r
  */
 int64_t op_valid_for_ms(const struct op *op, int64_t now_ms);
 
-/*
- * The kill switch: end an operation, begun or failed, as if it had been done,
- * with no token. `now_ms` is the boot clock, which stands in for the store's.
- */
-void op_grant(struct op *op, int64_t now_ms, int64_t now_unix_ms);
-
-/* How the id of a lock begins that was granted like this. No other lock has such an id. */
-#define OP_UNPROTECTED "unprotected-"
-bool op_id_is_unprotected(const char *lock_id);
+/* End it where it stands, with `code`; it may be started again at another backend. Takes over `err`. */
+void op_stop(struct op *op, enum belay_code code, struct belay_error *err);
 
 /* Give up as soon as the present step is answered. */
 void op_cancel(struct op *op);

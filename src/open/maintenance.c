@@ -9,7 +9,6 @@
 #include "base/new_file.h"
 #include "base/text.h"
 #include "client/client.h"
-#include "client/route.h"
 #include "store/sqlite/sqlite_store.h"
 
 /* What follows "sqlite:". *out_own is a configuration for the caller to free, also after an error. */
@@ -69,27 +68,6 @@ static enum belay_code say_failed(const char *what, const char *file, struct bel
         "cannot %s '%.300s': %s", what, file, strerror(errno));
 }
 
-static enum belay_code fill(struct belay_client *client, const char *path, struct belay_cancel *cancel,
-                            struct belay_error *err)
-{
-    struct client_remote *via;
-    enum belay_code code;
-
-    if (client->remote == NULL && client->store->ops->backup == NULL) {
-        return error_set(
-            err, BELAY_INVALID,
-            "the store '%.200s' is not a file that belay could copy; DynamoDB has point-in-time recovery "
-            "and on-demand backups for its tables",
-            client->url);
-    }
-    do {
-        via = client_via(client);
-        code = via != NULL ? via->ops->backup(via, path, cancel, err)
-                           : client->store->ops->backup(client->store, path, cancel, err);
-    } while (client_moved(client, via, &code, err));
-    return code;
-}
-
 static void tell(const struct sqlite_backup_info *info, const char *file, struct belay_backup *out)
 {
     struct stat st;
@@ -121,7 +99,7 @@ enum belay_code belay_backup(struct belay_client *client, const char *file, stru
         return say_failed("write", file, err);
     }
     (void)close(fd);
-    code = fill(client, temp, cancel, err);
+    ROUTE(&client->route, code, err, backup, temp, cancel);
     if (code == BELAY_OK) {
         code = sqlite_backup_check(temp, &info, err);
     }

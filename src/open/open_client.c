@@ -22,18 +22,16 @@ static const char *read_setting(const void *settings, const char *name)
     return belay_config_get(settings, name);
 }
 
-static enum belay_code open_dynamodb(const char *table, const struct belay_client_options *options,
-                                     const struct belay_config *config, struct belay_store **out_store,
-                                     char **out_url, struct belay_error *err)
+static enum belay_code open_dynamodb(struct belay_client *client, const char *table, struct belay_error *err)
 {
-    struct dynamodb_options store_options = { .setting = config == NULL ? NULL : read_setting,
-                                              .settings = config,
-                                              .on_warning = options->on_warning,
-                                              .warn_context = options->context };
+    struct dynamodb_options options = { .setting = client->config == NULL ? NULL : read_setting,
+                                        .settings = client->config,
+                                        .on_warning = client->on_warning,
+                                        .warn_context = client->context };
     const struct net_module *net;
     enum belay_code code = loader_net(&net, err);
 
-    return code == BELAY_OK ? net->open_dynamodb(table, &store_options, out_store, out_url, err) : code;
+    return code == BELAY_OK ? net->open_dynamodb(table, &options, &client->store, &client->url, err) : code;
 }
 
 static enum belay_code open_curl(const struct http_options *options, struct http **out_http,
@@ -52,49 +50,61 @@ struct remote_options client_remote_options(const struct belay_config *config)
                                     .ca_file = belay_config_get(config, "ca_file") };
 }
 
-/* A server; and a store that says so to whoever asks it instead. */
-static enum belay_code open_remote(const char *url, const struct belay_client_options *options,
-                                   const struct belay_config *config, struct belay_store **out_store,
-                                   struct client_remote **out_remote, char **out_url, struct belay_error *err)
-{
-    struct remote_options remote_options = client_remote_options(config);
-    enum belay_code code;
+/* ---- the server that owns a store's file ---- */
 
-    remote_options.on_warning = options->on_warning;
-    remote_options.traceparent = options->traceparent;
-    remote_options.context = options->context;
-    code = remote_open(url, &remote_options, out_remote, out_url, err);
+/* Asked after a request that the server did not answer. */
+static bool server_is_gone(void *owner)
+{
+    struct belay_client *client = owner;
+    struct sqlite_server server;
+    bool gone = sqlite_store_server(client->store, &server, NULL) == BELAY_OK && server.socket == NULL;
+
+    sqlite_server_release(&server);
+    return gone;
+}
+
+static enum belay_code find_server(void *context, struct backend **server, long *out_pid,
+                                   struct belay_error *err)
+{
+    struct belay_client *client = context;
+    struct remote_options options = { .moved = server_is_gone,
+                                      .owner = client,
+                                      .on_event = client->on_event,
+                                      .traceparent = client->traceparent,
+                                      .context = client->context };
+    struct sqlite_server found;
+    char *url = NULL;
+    enum belay_code code = sqlite_store_server(client->store, &found, err);
+
     if (code != BELAY_OK) {
         return code;
     }
-    *out_store = off_store_new("this is for the server to do");
-    if (*out_store == NULL) {
-        (*out_remote)->ops->close(*out_remote);
-        *out_remote = NULL;
-        free(*out_url);
-        return error_no_memory(err);
+    if (found.socket != NULL && *server == NULL) {
+        options.socket = found.socket;
+        code = remote_open("http://localhost", &options, server, &url, err);
     }
-    return BELAY_OK;
+    if (code == BELAY_OK) {
+        *out_pid = found.socket == NULL ? 0 : found.pid;
+    }
+    free(url);
+    sqlite_server_release(&found);
+    return code;
 }
 
-static enum belay_code open_store(const char *url, const struct belay_client_options *options,
-                                  const struct belay_config *config, struct belay_store **out_store,
-                                  struct client_remote **out_remote, char **out_url, struct belay_error *err)
+long belay_client_server_pid(struct belay_client *client)
 {
-    if (text_has_prefix(url, "sqlite:")) {
-        return sqlite_store_open(url + strlen("sqlite:"), NULL, out_store, out_url, err);
-    }
-    if (text_has_prefix(url, "dynamodb:")) {
-        return open_dynamodb(url + strlen("dynamodb:"), options, config, out_store, out_url, err);
-    }
-    if (text_has_prefix(url, "http://") || text_has_prefix(url, "https://")) {
-        return open_remote(url, options, config, out_store, out_remote, out_url, err);
-    }
-    return error_set(err, BELAY_INVALID,
-                     "'%.200s' is not a store that this belay knows: use sqlite:PATH, dynamodb:TABLE or "
-                     "http://HOST:PORT",
-                     url);
+    return atomic_load(&client->route.server_pid);
 }
+
+const char *belay_client_socket(const struct belay_client *client, const char **out_file)
+{
+    if (client->socket != NULL) {
+        *out_file = ledger_store_path(client->store);
+    }
+    return client->socket;
+}
+
+/* ---- opening ---- */
 
 static const struct belay_client_options default_options = BELAY_CLIENT_OPTIONS_INIT;
 
@@ -105,26 +115,16 @@ static bool is_enabled(const struct belay_config *config)
     return enabled == NULL || strcmp(enabled, "true") == 0;
 }
 
-/* Takes over the store, the remote (NULL: none) and the url, also if it fails. */
-static enum belay_code client_new(struct belay_store *store, struct client_remote *remote, char *url,
-                                  const struct belay_config *config,
-                                  const struct belay_client_options *options,
-                                  struct belay_client **out_client, struct belay_error *err)
+static struct belay_client *client_new(const struct belay_config *config,
+                                       const struct belay_client_options *options)
 {
     struct belay_client *client = calloc(1, sizeof *client);
     uint64_t seed = (uint64_t)(uintptr_t)client;
 
     if (client == NULL) {
-        store->ops->close(store);
-        if (remote != NULL) {
-            remote->ops->close(remote);
-        }
-        free(url);
-        return error_no_memory(err);
+        return NULL;
     }
-    client->store = store;
-    client->remote = remote;
-    client->url = url;
+    client->local = (struct local_backend){ { &local_ops }, client };
     client->config = config;
     client->on_event = options->on_event;
     client->on_warning = options->on_warning;
@@ -134,54 +134,91 @@ static enum belay_code client_new(struct belay_store *store, struct client_remot
     (void)random_bytes(&seed, sizeof seed); /* jitter does without, if it must */
     atomic_init(&client->seed, seed);
     (void)pthread_mutex_init(&client->mutex, NULL);
-    (void)pthread_mutex_init(&client->via_mutex, NULL);
     (void)pthread_cond_init(&client->idle, NULL);
     lookout_init(&client->lookout);
-    *out_client = client;
-    return BELAY_OK;
+    route_init(&client->route);
+    return client;
+}
+
+static enum belay_code open_server(struct belay_client *client, const char *url, struct belay_error *err)
+{
+    struct remote_options options = client_remote_options(client->config);
+
+    options.on_event = client->on_event;
+    options.on_warning = client->on_warning;
+    options.traceparent = client->traceparent;
+    options.context = client->context;
+    return remote_open(url, &options, &client->route.first, &client->url, err);
+}
+
+static enum belay_code open_sqlite(struct belay_client *client, const char *path, bool owns_file,
+                                   struct belay_error *err)
+{
+    if (owns_file && client->enabled) {
+        return ledger_store_open(path, NULL, client->on_warning, client->context, &client->store,
+                                 &client->url, &client->socket, err);
+    }
+    client->route.find = find_server;
+    client->route.context = client;
+    return sqlite_store_open(path, NULL, &client->store, &client->url, err);
+}
+
+static enum belay_code open_url(struct belay_client *client, const char *url, bool owns_file,
+                                struct belay_error *err)
+{
+    if (text_has_prefix(url, "sqlite:")) {
+        return open_sqlite(client, url + strlen("sqlite:"), owns_file, err);
+    }
+    if (text_has_prefix(url, "dynamodb:")) {
+        return open_dynamodb(client, url + strlen("dynamodb:"), err);
+    }
+    if (text_has_prefix(url, "http://") || text_has_prefix(url, "https://")) {
+        return open_server(client, url, err);
+    }
+    return error_set(err, BELAY_INVALID,
+                     "'%.200s' is not a store that this belay knows: use sqlite:PATH, dynamodb:TABLE or "
+                     "http://HOST:PORT",
+                     url);
+}
+
+/* The kill switch is there for the day on which the store is broken. */
+static enum belay_code use_disabled_store(struct belay_client *client, const char *url, const char *why,
+                                          struct belay_error *err)
+{
+    client->store = off_store_new(why);
+    client->url = strdup(url);
+    return client->store == NULL || client->url == NULL ? error_no_memory(err) : BELAY_OK;
 }
 
 static enum belay_code open_with_config(const struct belay_client_options *options,
                                         const struct belay_config *config, struct belay_client **out_client,
                                         struct belay_error *err)
 {
-    struct belay_store *store = NULL;
-    struct client_remote *remote = NULL;
-    char *store_url = NULL;
-    char *socket = NULL;
     const char *url = options->store_url != NULL ? options->store_url : belay_config_get(config, "store");
+    struct belay_client *client;
     enum belay_code code;
 
     if (url == NULL) {
         return error_set(err, BELAY_CONFIG,
                          "no home directory to keep locks in: set --store or BELAY_STORE to sqlite:PATH");
     }
-    if (options->owns_file && text_has_prefix(url, "sqlite:") && is_enabled(config)) {
-        code = ledger_store_open(url + strlen("sqlite:"), NULL, options->on_warning, options->context, &store,
-                                 &store_url, &socket, err);
+    client = client_new(config, options);
+    if (client == NULL) {
+        return error_no_memory(err);
+    }
+    code = open_url(client, url, options->owns_file, err);
+    if (code != BELAY_OK && !client->enabled) {
+        code =
+            use_disabled_store(client, url, err == NULL ? "the store could not be opened" : err->text, err);
+    }
+    if (client->store != NULL) {
+        client->route.first = &client->local.base;
+    }
+    if (code == BELAY_OK) {
+        *out_client = client;
     } else {
-        code = open_store(url, options, config, &store, &remote, &store_url, err);
+        belay_client_close(client);
     }
-    if (code != BELAY_OK && !is_enabled(config)) {
-        store = off_store_new(err == NULL ? "the store could not be opened" : err->text);
-        store_url = strdup(url);
-        if (store == NULL || store_url == NULL) {
-            if (store != NULL) {
-                store->ops->close(store);
-            }
-            free(store_url);
-            return error_no_memory(err);
-        }
-        code = BELAY_OK;
-    }
-    if (code == BELAY_OK) {
-        code = client_new(store, remote, store_url, config, options, out_client, err);
-    }
-    if (code == BELAY_OK) {
-        (*out_client)->socket = socket;
-        socket = NULL; /* the client's now */
-    }
-    free(socket);
     return code;
 }
 
@@ -212,16 +249,25 @@ enum belay_code belay_client_open(const struct belay_client_options *options,
 enum belay_code belay_client_open_store(struct belay_store *store, const struct belay_client_options *options,
                                         struct belay_client **out_client, struct belay_error *err)
 {
-    char *url = strdup(store->ops->name);
+    struct belay_client *client;
 
     if (options == NULL) {
         options = &default_options;
     }
-    if (url == NULL) {
+    client = client_new(options->config, options);
+    if (client == NULL) {
         store->ops->close(store);
         return error_no_memory(err);
     }
-    return client_new(store, NULL, url, options->config, options, out_client, err);
+    client->store = store;
+    client->route.first = &client->local.base;
+    client->url = strdup(store->ops->name);
+    if (client->url == NULL) {
+        belay_client_close(client);
+        return error_no_memory(err);
+    }
+    *out_client = client;
+    return BELAY_OK;
 }
 
 void belay_client_close(struct belay_client *client)
@@ -231,15 +277,8 @@ void belay_client_close(struct belay_client *client)
     }
     keeper_stop(client);
     calls_drop(client);
-    client->store->ops->close(client->store);
-    if (client->remote != NULL) {
-        client->remote->ops->close(client->remote);
-    }
-    if (client->served != NULL) {
-        client->served->ops->close(client->served);
-    }
+    route_release(&client->route);
     (void)pthread_mutex_destroy(&client->mutex);
-    (void)pthread_mutex_destroy(&client->via_mutex);
     free(client->socket);
     (void)pthread_cond_destroy(&client->idle);
     lookout_release(&client->lookout);
@@ -263,10 +302,7 @@ enum belay_code belay_client_store_id(struct belay_client *client, const char **
     (void)snprintf(id, sizeof id, "%s", client->store_id);
     (void)pthread_mutex_unlock(&client->mutex);
     if (id[0] == '\0') {
-        code = client->remote != NULL ? client->remote->ops->identity(client->remote, id, err)
-               : client->store->ops->identity != NULL
-                   ? client->store->ops->identity(client->store, id, err)
-                   : error_set(err, BELAY_CONFIG, "the store '%.200s' has no id", client->url);
+        code = client->route.first->ops->identity(client->route.first, id, err);
     }
     if (code != BELAY_OK) {
         return code;

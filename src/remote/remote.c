@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -14,12 +13,11 @@
 #include "base/secret.h"
 #include "base/store_url.h"
 #include "base/text.h"
+#include "client/items.h"
 #include "http_client/uri.h"
 #include "lock/info.h"
 #include "remote/remote_internal.h"
 #include "json/json_read.h"
-
-enum { SLEEP_STEP_MS = 50 };
 
 /* ---- the credential ---- */
 
@@ -36,7 +34,7 @@ static enum belay_code read_token(struct remote *remote, const char *path, struc
 
 /* ---- opening ---- */
 
-static void remote_close(struct client_remote *base)
+static void remote_close(struct backend *base)
 {
     struct remote *remote = (struct remote *)base;
 
@@ -47,19 +45,28 @@ static void remote_close(struct client_remote *base)
     free(remote);
 }
 
-static const struct client_remote_ops ops = {
+/* The server knows its store's; here nothing depends on them. */
+static struct belay_store_capabilities remote_capabilities(struct backend *base)
+{
+    (void)base;
+    return (struct belay_store_capabilities){ 0 };
+}
+
+static const struct backend_ops ops = {
     .close = remote_close,
+    .capabilities = remote_capabilities,
     .run = remote_run,
     .get = remote_get,
     .list = remote_list,
-    .history = remote_history,
+    .events = remote_events,
     .watch = remote_watch,
-    .held = remote_held,
-    .look_free = remote_look_free,
-    .note_lost = remote_note_lost,
+    .note = remote_note,
+    .check_free = remote_check_free,
+    .await_loss = remote_await_loss,
     .item_get = remote_item_get,
     .item_put = remote_item_put,
     .item_list = remote_item_list,
+    .decide = remote_decide,
     .backup = remote_backup,
     .identity = remote_identity,
 };
@@ -125,7 +132,7 @@ static enum belay_code open_http(struct remote *remote, const struct remote_opti
 }
 
 enum belay_code remote_open(const char *url, const struct remote_options *options,
-                            struct client_remote **out_remote, char **out_url, struct belay_error *err)
+                            struct backend **out_remote, char **out_url, struct belay_error *err)
 {
     struct remote *remote = calloc(1, sizeof *remote);
     bool in_the_clear = false;
@@ -140,9 +147,9 @@ enum belay_code remote_open(const char *url, const struct remote_options *option
     remote->moved = options->moved;
     remote->owner = options->owner;
     remote->traceparent = options->traceparent;
-    remote->trace_context = options->context;
+    remote->on_event = options->on_event;
     remote->on_warning = options->on_warning;
-    remote->warn_context = options->context;
+    remote->context = options->context;
     code = take_url(remote, url, &in_the_clear, err);
     if (code == BELAY_OK && options->auth_file != NULL) {
         code = read_token(remote, options->auth_file, err);
@@ -268,7 +275,7 @@ static size_t trace_headers(const struct remote *remote, const struct remote_cal
     size_t n = 0;
 
     if (call->lock_id == NULL || remote->traceparent == NULL ||
-        !remote->traceparent(remote->trace_context, call->lock_id, call->is_held, traceparent)) {
+        !remote->traceparent(remote->context, call->lock_id, call->is_held, traceparent)) {
         return 0;
     }
     headers[n++] = (struct http_header){ "traceparent", traceparent };
@@ -312,7 +319,7 @@ static void see_kill_switch(struct remote *remote, const struct http_response *r
         (void)snprintf(text, sizeof text,
                        "locking is switched off at the server %.300s: its locks protect nothing",
                        remote->url);
-        remote->on_warning(remote->warn_context, text);
+        remote->on_warning(remote->context, text);
     }
 }
 
@@ -390,19 +397,6 @@ bool remote_is_patient(const struct remote *remote, int faults, int tries, int64
     return remote->is_local ? clock_boot_ms() - began_ms < LOCAL_PATIENCE_MS : faults < tries;
 }
 
-void remote_sleep(int64_t ms, const struct belay_cancel *cancel)
-{
-    int64_t until_ms = clock_boot_ms() + ms;
-
-    while (ms > 0 && !belay_cancel_requested(cancel)) {
-        int64_t step_ms = ms < SLEEP_STEP_MS ? ms : SLEEP_STEP_MS;
-        struct timespec step = { .tv_nsec = (long)step_ms * 1000000 };
-
-        (void)nanosleep(&step, NULL);
-        ms = until_ms - clock_boot_ms();
-    }
-}
-
 enum belay_code remote_send_again(struct remote *remote, const struct remote_call *call, json_t **out_body,
                                   struct belay_error *err)
 {
@@ -421,12 +415,12 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
             break;
         }
         json_decref(*out_body);
-        remote_sleep(remote_backoff_ms(remote, faults), call->cancel);
+        client_sleep(remote_backoff_ms(remote, faults), call->cancel);
     }
     if (code == BELAY_UNREACHABLE && was_unknown) {
         code = err->code = BELAY_UNKNOWN; /* what may have happened is not undone by a later failure */
     }
-    if (code == BELAY_NOT_HOLDER && call->is_release && (was_unknown || call->was_begun)) {
+    if (code == BELAY_NOT_HOLDER && call->is_release && (was_unknown || call->is_restart)) {
         /* Perhaps it was we who ended it, and the next one has it already. */
         code = error_set(err, BELAY_UNKNOWN, "lock '%s': whether it was released is not known", call->key);
     }

@@ -23,8 +23,9 @@ struct remote_options {
     void *owner;
     const char *auth_file; /* has the token; NULL: none */
     const char *ca_file;   /* certificates to trust, in PEM; NULL: the system's */
-    void (*on_warning)(void *context, const char *text);
     /* As in belay_client_options. */
+    void (*on_event)(void *context, const struct belay_event *event);
+    void (*on_warning)(void *context, const char *text);
     bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
     void *context;
 };
@@ -34,6 +35,6 @@ struct remote_options {
  * what it should be. The caller frees *out_url.
  */
 enum belay_code remote_open(const char *url, const struct remote_options *options,
-                            struct client_remote **out_remote, char **out_url, struct belay_error *err);
+                            struct backend **out_remote, char **out_url, struct belay_error *err);
 
 #endif

@@ -1,13 +1,21 @@
 /*
- * Acquire. The server keeps the line; we ask in slices under one lock id, each at
- * most a third of the ttl (L6), and it keeps our place from one to the next. The
- * first slice is short: after it we know who is in the way, and can show it.
+ * Acquire. The server keeps the queue; the client asks in slices under one lock id,
+ * each at most a third of the ttl (L6), and the server keeps its place from one to the
+ * next. The first slice is short: after it the holder is known, and can be shown.
+ *
+ *     ask --granted--------------------------------> done
+ *      ^  \--held--> time or attempts are up ------> leave the queue, done
+ *      |        \--> report the wait --+
+ *      |  \--no answer--> too often ---|-----------> done
+ *      |             \--> back off ----+
+ *      +-------------------------------+
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "client/items.h"
+#include "client/report.h"
 #include "lock/lease.h"
 #include "remote/remote_internal.h"
 
@@ -21,19 +29,24 @@ enum {
 
 struct acquiring {
     struct remote *remote;
-    struct op *op;
-    const struct run_hooks *hooks; /* NULL: none */
-    struct belay_cancel *cancel;   /* NULL: none */
-    json_t *body;                  /* owned */
-    int slices;                    /* that were answered */
-    int faults;                    /* in a row */
-    int64_t fault_ms;              /* boot clock: when the first of them was sent */
-    bool in_line;                  /* the server may keep a place for us */
-    bool was_unknown;
-    int64_t unknown_ms; /* boot clock: before the first request whose answer was lost since */
-    char told_id[BELAY_ID_MAX + 1];
-    size_t told_position;
-    int told_attempt;
+    struct op_request *request;
+    const struct wait_hooks *hooks; /* NULL: none */
+    struct belay_cancel *cancel;    /* NULL: none */
+    struct op_result *result;       /* the caller's */
+    struct belay_error *err;        /* likewise */
+    json_t *body;                   /* owned */
+    bool is_done;
+    enum belay_code code;    /* once it is done */
+    int slices;              /* that were answered */
+    int faults;              /* in a row */
+    int64_t fault_ms;        /* boot clock: when the first of them was sent */
+    bool answered;           /* the server has answered at least once */
+    bool queued;             /* the server may keep a place for us */
+    bool was_unknown;        /* an answer was lost since the last refusal */
+    int64_t unknown_ms;      /* boot clock: before the first request whose answer was lost since */
+    int64_t next_attempt_ms; /* boot clock; 0: not planned yet */
+    uint64_t rng;
+    struct wait_told told;
 };
 
 /* ---- the wait ---- */
@@ -45,172 +58,143 @@ static int64_t least(int64_t a, int64_t b)
 
 static int64_t slice_ms(const struct acquiring *a, int64_t now_ms)
 {
-    const struct op *op = a->op;
-    int64_t ms = least(a->slices == 0 ? SLICE_FIRST_MS : SLICE_MAX_MS, op->request.ttl_ms / SLICES_PER_TTL);
+    int64_t ms = least(a->slices == 0 ? SLICE_FIRST_MS : SLICE_MAX_MS, a->request->ttl_ms / SLICES_PER_TTL);
 
-    if (!op_may_wait(&op->request)) {
+    if (!op_may_wait(a->request)) {
         return 0;
     }
-    if (op_give_up_ms(&op->request) != INT64_MAX) {
-        ms = least(ms, op_give_up_ms(&op->request) - now_ms);
+    if (op_give_up_ms(a->request) != INT64_MAX) {
+        ms = least(ms, op_give_up_ms(a->request) - now_ms);
     }
-    if (op->next_attempt_ms != 0) {
-        ms = least(ms, op->next_attempt_ms - now_ms);
+    if (a->next_attempt_ms != 0) {
+        ms = least(ms, a->next_attempt_ms - now_ms);
     }
     return ms < 1 ? 1 : ms;
 }
 
-static void tell(struct acquiring *a, int64_t now_ms)
+static void tell_waiting(struct acquiring *a, size_t position, int64_t now_ms)
 {
-    struct op *op = a->op;
-    const struct belay_info *holder = op->err.holder;
-    const char *id = holder == NULL || holder->lock_id == NULL ? "" : holder->lock_id;
-    bool retries = op->next_attempt_ms < op_give_up_ms(&op->request);
-    struct belay_wait_info waiting = { .holder = holder,
-                                       .position = op->waiting.position,
-                                       .waited_ms = now_ms - op->request.began_ms,
-                                       .retry_ms = retries ? op->next_attempt_ms - now_ms : 0,
-                                       .attempt = op->waiting.attempt };
+    bool retries = a->next_attempt_ms < op_give_up_ms(a->request);
 
-    if (a->hooks == NULL || a->hooks->on_waiting == NULL || holder == NULL) {
-        return;
-    }
-    if (a->told_attempt == waiting.attempt && a->told_position == waiting.position &&
-        strcmp(a->told_id, id) == 0) {
-        return;
-    }
-    a->told_attempt = waiting.attempt;
-    a->told_position = waiting.position;
-    (void)snprintf(a->told_id, sizeof a->told_id, "%s", id);
-    a->hooks->on_waiting(a->hooks->context, &waiting);
+    report_waiting(a->hooks, &a->told,
+                   &(struct belay_wait_info){ .holder = a->err->holder,
+                                              .position = position,
+                                              .waited_ms = now_ms - a->request->began_ms,
+                                              .retry_ms = retries ? a->next_attempt_ms - now_ms : 0,
+                                              .attempt = a->request->attempt });
 }
 
 /* ---- the end ---- */
 
-/* The place in line is for the next one; and so is a lock that was granted this very moment. */
-static void leave(struct acquiring *a)
+static void done(struct acquiring *a, enum belay_code code)
 {
-    const struct op_request *request = &a->op->request;
+    a->is_done = true;
+    a->code = code;
+}
+
+/* Our place in the queue is for the next waiter; and so is a lock that was granted this very moment. */
+static void leave(struct acquiring *a, enum belay_code code)
+{
     struct remote_call call = { .method = "POST", .path = "/v1/release", .timeout_ms = LEAVE_MS };
     json_t *answer = NULL;
     json_t *body;
 
-    if (!a->in_line) {
-        return;
+    if (a->queued) {
+        body = json_pack("{s:s, s:s, s:s}", "key", a->request->key, "lock_id", a->request->lock_id, "outcome",
+                         "failed");
+        call.body = body;
+        (void)remote_send(a->remote, &call, &answer, NULL);
+        json_decref(answer);
+        json_decref(body);
     }
-    body =
-        json_pack("{s:s, s:s, s:s}", "key", request->key, "lock_id", request->lock_id, "outcome", "failed");
-    call.body = body;
-    (void)remote_send(a->remote, &call, &answer, NULL);
-    json_decref(answer);
-    json_decref(body);
+    done(a, code);
 }
 
-static void end(struct acquiring *a, enum belay_code code)
+static void leave_cancelled(struct acquiring *a)
 {
-    leave(a);
-    a->op->code = code;
-    a->op->want = OP_DONE;
+    leave(a, error_set(a->err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", a->request->key));
 }
 
-static void end_cancelled(struct acquiring *a)
+/* ---- the answers ---- */
+
+/* A lock that an earlier request of ours may have taken counts from before that one was sent (L5). */
+static void on_granted(struct acquiring *a, const json_t *answer, int64_t sent_ms)
 {
-    end(a,
-        error_set(&a->op->err, BELAY_CANCELLED, "cancelled while waiting for lock '%s'", a->op->request.key));
-}
+    enum belay_code code = remote_read_result(a->remote, a->request, answer, sent_ms, a->result, a->err);
 
-static void end_unknown(struct acquiring *a)
-{
-    /* Not leave(): who asks again with the same id must find what there is. */
-    a->in_line = false;
-    end(a, error_set(&a->op->err, BELAY_UNKNOWN,
-                     "lock '%s': the server's answer was lost, and it may have happened: repeat with the "
-                     "same id, %s",
-                     a->op->request.key, a->op->request.lock_id));
+    if (code == BELAY_OK && a->was_unknown) {
+        a->result->deadline_ms =
+            least(a->result->deadline_ms, lease_deadline_ms(a->unknown_ms, a->result->info->ttl_ms, 0));
+    }
+    done(a, code);
 }
-
-/* ---- being answered ---- */
 
 static void on_held(struct acquiring *a, const json_t *answer, int64_t took_ms, int64_t slice)
 {
-    struct op *op = a->op;
-    json_t *error = json_object_get(answer, "error");
+    struct op_request *request = a->request;
+    const json_t *error = json_object_get(answer, "error");
     int64_t now_ms = clock_boot_ms();
 
     a->slices++;
     a->faults = 0;
     a->was_unknown = false;
-    a->in_line = a->in_line || slice > 0;
-    op->answered = true;
-    op->waiting.holder = op->err.holder;
-    op->waiting.position = (size_t)json_integer_value(json_object_get(error, "position"));
-    if (op->next_attempt_ms != 0 && now_ms >= op->next_attempt_ms) {
-        op->waiting.attempt++;
-        op->next_attempt_ms = 0;
+    a->queued = a->queued || slice > 0;
+    a->answered = true;
+    if (a->next_attempt_ms != 0 && now_ms >= a->next_attempt_ms) {
+        request->attempt++;
+        a->next_attempt_ms = 0;
     }
-    if (!op_may_wait(&op->request) || now_ms >= op_give_up_ms(&op->request)) {
-        end(a, BELAY_HELD);
+    if (!op_may_wait(request) || now_ms >= op_give_up_ms(request)) {
+        leave(a, BELAY_HELD);
         return;
     }
-    if (op->request.attempts > 0 && op->waiting.attempt >= op->request.attempts) {
-        (void)error_wrap(&op->err, "failed to acquire lock after %d attempts", op->waiting.attempt);
-        end(a, BELAY_HELD);
+    if (request->attempts > 0 && request->attempt >= request->attempts) {
+        (void)error_wrap(a->err, "failed to acquire lock after %d attempts", request->attempt);
+        leave(a, BELAY_HELD);
         return;
     }
-    if (op->next_attempt_ms == 0) {
-        op->next_attempt_ms = now_ms + op_backoff_ms(&op->request, op->waiting.attempt, &op->rng);
+    if (a->next_attempt_ms == 0) {
+        a->next_attempt_ms = now_ms + op_backoff_ms(request, request->attempt, &a->rng);
     }
-    tell(a, now_ms);
+    tell_waiting(a, (size_t)json_integer_value(json_object_get(error, "position")), now_ms);
     if (took_ms < slice / 2) {
-        remote_sleep(slice / 2 - took_ms, a->cancel); /* it does not let us wait: the line is full */
+        client_sleep(slice / 2 - took_ms, a->cancel); /* the queue is full, so the server did not wait */
     }
 }
 
-/* A server that was there once is waited for; one that never was is a mistake, and said at once. */
+/* A server that was there once is waited for; one that never was is a mistake, and reported at once. */
 static void on_fault(struct acquiring *a, enum belay_code code, bool was_answered, int64_t sent_ms)
 {
-    struct op *op = a->op;
-    int64_t now_ms = clock_boot_ms();
-
     if (code == BELAY_UNKNOWN && !a->was_unknown) {
         a->was_unknown = true;
         a->unknown_ms = sent_ms;
     }
-    op->answered = op->answered || was_answered || code == BELAY_UNKNOWN;
+    a->answered = a->answered || was_answered || code == BELAY_UNKNOWN;
     a->faults++;
     a->fault_ms = a->faults == 1 ? sent_ms : a->fault_ms;
     if (remote_is_patient(a->remote, a->faults, REMOTE_TRIES, a->fault_ms) ||
-        (op->answered && now_ms < op_give_up_ms(&op->request))) {
-        remote_sleep(remote_backoff_ms(a->remote, a->faults), a->cancel);
+        (a->answered && clock_boot_ms() < op_give_up_ms(a->request))) {
+        client_sleep(remote_backoff_ms(a->remote, a->faults), a->cancel);
     } else if (a->was_unknown) {
-        end_unknown(a);
+        /* Not leave(): a caller that repeats with the same id must find what there is. */
+        done(a,
+             error_set(a->err, BELAY_UNKNOWN,
+                       "lock '%s': the server's answer was lost, and it may have happened: repeat with the "
+                       "same id, %s",
+                       a->request->key, a->request->lock_id));
     } else {
-        a->in_line = false; /* it cannot be told */
-        end(a, code);
-    }
-}
-
-/* A lock that an earlier request of ours may have taken counts from before that one was sent (L5). */
-static void limit_deadline(struct acquiring *a)
-{
-    struct op *op = a->op;
-    int64_t deadline_ms;
-
-    if (op->code == BELAY_OK && a->was_unknown) {
-        deadline_ms = lease_deadline_ms(a->unknown_ms, op->record.ttl_ms, 0);
-        op->deadline_ms = deadline_ms < op->deadline_ms ? deadline_ms : op->deadline_ms;
+        done(a, code); /* not leave(): the server cannot be told */
     }
 }
 
 static void ask(struct acquiring *a)
 {
-    struct op *op = a->op;
     int64_t sent_ms = clock_boot_ms();
     int64_t slice = slice_ms(a, sent_ms);
     struct remote_call call = { .method = "POST",
                                 .path = "/v1/acquire",
-                                .key = op->request.key,
-                                .lock_id = op->request.lock_id,
+                                .key = a->request->key,
+                                .lock_id = a->request->lock_id,
                                 .body = a->body,
                                 .timeout_ms = slice + ANSWER_MS,
                                 .cancel = a->cancel };
@@ -218,11 +202,10 @@ static void ask(struct acquiring *a)
     enum belay_code code;
 
     (void)json_object_set_new(a->body, "wait_ms", json_integer(slice));
-    code = remote_send(a->remote, &call, &answer, &op->err);
+    code = remote_send(a->remote, &call, &answer, a->err);
     switch (code) {
     case BELAY_OK:
-        remote_succeed(a->remote, op, answer, sent_ms);
-        limit_deadline(a);
+        on_granted(a, answer, sent_ms);
         break;
     case BELAY_HELD:
         on_held(a, answer, clock_boot_ms() - sent_ms, slice);
@@ -232,55 +215,56 @@ static void ask(struct acquiring *a)
         on_fault(a, code, answer != NULL, sent_ms);
         break;
     case BELAY_REDIRECTED:
-        a->in_line = false; /* the place is kept for who asks in the other place */
-        end(a, code);
+        done(a, code); /* not leave(): the place is kept for the restart at the other backend */
         break;
     case BELAY_CANCELLED:
-        a->in_line = true; /* the answer was not waited for */
-        end_cancelled(a);
+        a->queued = true; /* the answer was not waited for */
+        leave_cancelled(a);
         break;
     default:
-        end(a, code);
+        leave(a, code);
     }
     json_decref(answer);
 }
 
 static json_t *make_body(const struct op_request *request)
 {
-    json_t *metadata = json_object();
-    json_t *body;
+    json_t *body = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b}", "key", request->key, "lock_id",
+                             request->lock_id, "locked_by", request->owner, "locked_by_name",
+                             request->owner_name, "ttl_ms", (json_int_t)request->ttl_ms, "heartbeat_ms",
+                             (json_int_t)request->heartbeat_ms, "stale_after_ms",
+                             (json_int_t)request->stale_after_ms, "reentrant", request->reentrant ? 1 : 0);
 
-    for (size_t i = 0; i < request->n_metadata; i++) {
-        (void)json_object_set_new(metadata, request->metadata[i].name,
-                                  json_string(request->metadata[i].value));
-    }
-    body = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:o}", "key", request->key, "lock_id",
-                     request->lock_id, "locked_by", request->owner, "locked_by_name", request->owner_name,
-                     "ttl_ms", (json_int_t)request->ttl_ms, "heartbeat_ms", (json_int_t)request->heartbeat_ms,
-                     "stale_after_ms", (json_int_t)request->stale_after_ms, "reentrant",
-                     request->reentrant ? 1 : 0, "metadata", metadata);
+    remote_set_metadata(body, request->metadata, request->n_metadata);
     return body;
 }
 
-void remote_acquire(struct remote *remote, struct op *op, const struct run_hooks *hooks)
+enum belay_code remote_acquire(struct remote *remote, struct op_request *request,
+                               const struct wait_hooks *hooks, struct op_result *out_result,
+                               struct belay_error *err)
 {
     struct acquiring a = { .remote = remote,
-                           .op = op,
+                           .request = request,
                            .hooks = hooks,
                            .cancel = hooks == NULL ? NULL : hooks->cancel,
-                           .body = make_body(&op->request) };
+                           .result = out_result,
+                           .err = err,
+                           .rng = request->seed,
+                           .body = make_body(request) };
 
-    op->want = OP_GET;
-    op->next_attempt_ms = 0;
-    if (a.body == NULL) {
-        end(&a, error_no_memory(&op->err));
+    if (request->attempt == 0) {
+        request->attempt = 1;
     }
-    while (op->want != OP_DONE) {
+    if (a.body == NULL) {
+        return error_no_memory(err);
+    }
+    while (!a.is_done) {
         if (belay_cancel_requested(a.cancel)) {
-            end_cancelled(&a);
+            leave_cancelled(&a);
         } else {
             ask(&a);
         }
     }
     json_decref(a.body);
+    return a.code;
 }

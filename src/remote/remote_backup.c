@@ -69,7 +69,7 @@ static enum belay_code judge(struct remote *remote, const struct download *downl
     return code;
 }
 
-enum belay_code remote_backup(struct client_remote *base, const char *path, struct belay_cancel *cancel,
+enum belay_code remote_backup(struct backend *base, const char *path, struct belay_cancel *cancel,
                               struct belay_error *err)
 {
     struct remote *remote = (struct remote *)base;

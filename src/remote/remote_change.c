@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "client/report.h"
 #include "lock/lease.h"
 #include "remote/remote_internal.h"
 #include "json/json_read.h"
@@ -14,29 +15,20 @@ enum {
     RELEASE_TRIES = 6 /* some three seconds, the time of a restart: the next one waits for it */
 };
 
-static void done(struct op *op, enum belay_code code)
-{
-    op->code = code;
-    op->want = OP_DONE;
-}
-
 /*
  * How long the lock may be relied upon is for the server to say: only it knows
  * its store's margin, and what is left of a lock that was ours before this
  * request, after an answer that was lost or while a place was kept for us (L6).
  *
- * One that does not say it is taken for the most careful there is: no server
+ * A server that does not say it is taken for the most careful there is: no server
  * grants a ttl of less than twice its store's margin.
  */
-static int64_t deadline_of(const json_t *lock, const struct belay_record *record, int64_t sent_ms)
+static int64_t deadline_of(const struct belay_info *info, int64_t sent_ms)
 {
-    const json_t *valid = json_object_get(lock, "valid_for_ms");
-    int64_t valid_ms = json_integer_value(valid);
-    int64_t at_most_ms = lease_deadline_ms(0, record->ttl_ms, 0);
+    int64_t at_most_ms = lease_deadline_ms(0, info->ttl_ms, 0);
+    int64_t valid_ms = info->valid_for_ms >= 0 ? info->valid_for_ms
+                                               : lease_deadline_ms(0, info->expires_in_ms, info->ttl_ms / 2);
 
-    if (!json_is_integer(valid)) {
-        valid_ms = lease_deadline_ms(0, record->expires_ms, record->ttl_ms / 2);
-    }
     return sent_ms + (valid_ms < 0 ? 0 : valid_ms < at_most_ms ? valid_ms : at_most_ms);
 }
 
@@ -45,27 +37,27 @@ static bool is_span(int64_t ms)
     return ms >= 0 && ms <= 2 * BELAY_TTL_MAX_MS;
 }
 
-void remote_succeed(struct remote *remote, struct op *op, const json_t *lock, int64_t sent_ms)
+enum belay_code remote_read_result(struct remote *remote, const struct op_request *request,
+                                   const json_t *lock, int64_t sent_ms, struct op_result *out_result,
+                                   struct belay_error *err)
 {
-    struct belay_record record = { 0 };
+    struct belay_info *info = json_read_lock(lock);
+    bool is_held;
 
-    if (!json_read_record(lock, &record) || record.lock_id == NULL || !is_span(record.ttl_ms) ||
-        !is_span(record.expires_ms)) {
-        belay_record_release(&record);
-        done(op, remote_say_not_belay(remote, &op->err));
-        return;
+    if (info == NULL || info->lock_id == NULL || !is_span(info->ttl_ms) || !is_span(info->expires_in_ms)) {
+        belay_info_free(info);
+        return remote_say_not_belay(remote, err);
     }
-    belay_record_release(&op->record);
-    op->record = record;
-    op->record_now_ms = 0;
-    op->sent_ms = sent_ms;
-    if (record.held && record.expires_ms < record.ttl_ms) {
-        op->sent_ms -= record.ttl_ms - record.expires_ms;
-    }
-    op->deadline_ms = deadline_of(lock, &record, sent_ms);
-    op->reentered = op->request.kind == OP_ACQUIRE && op->request.reentrant &&
-                    strcmp(record.lock_id, op->request.lock_id) != 0;
-    done(op, BELAY_OK);
+    is_held = info->status == BELAY_STATUS_ACTIVE || info->status == BELAY_STATUS_EXPIRED;
+    *out_result = (struct op_result){ .info = info,
+                                      .sent_ms = is_held && info->expires_in_ms < info->ttl_ms
+                                                     ? sent_ms - (info->ttl_ms - info->expires_in_ms)
+                                                     : sent_ms,
+                                      .deadline_ms = deadline_of(info, sent_ms),
+                                      .reentered = request->kind == OP_ACQUIRE && request->reentrant &&
+                                                   strcmp(info->lock_id, request->lock_id) != 0 };
+    info->valid_for_ms = -1; /* from here on only the deadline counts */
+    return BELAY_OK;
 }
 
 static void set_text(json_t *body, const char *name, const char *text)
@@ -82,7 +74,7 @@ static void set_span(json_t *body, const char *name, int64_t ms)
     }
 }
 
-static void set_metadata(json_t *body, const struct belay_meta *metadata, size_t n)
+void remote_set_metadata(json_t *body, const struct belay_meta *metadata, size_t n)
 {
     json_t *all = json_object();
 
@@ -100,88 +92,97 @@ static void fill_adopt(json_t *body, const struct op_request *request)
     set_text(body, "locked_by_name", request->owner == NULL ? NULL : request->owner_name);
     set_span(body, "heartbeat_ms", request->heartbeat_ms);
     set_span(body, "stale_after_ms", request->stale_after_ms);
-    set_metadata(body, request->metadata, request->n_metadata);
+    remote_set_metadata(body, request->metadata, request->n_metadata);
 }
 
 /* A renewal must not wait longer for its answer than the lease can bear. */
-static int64_t timeout_of(const struct op *op)
+static int64_t timeout_of(const struct op_request *request)
 {
-    int64_t ms = op->request.ttl_ms / 3;
+    int64_t ms = request->ttl_ms / 3;
 
-    if (op->request.kind != OP_RENEW || ms == 0 || ms > TIMEOUT_MAX_MS) {
+    if (request->kind != OP_RENEW || ms == 0 || ms > TIMEOUT_MAX_MS) {
         return TIMEOUT_MAX_MS;
     }
     return ms < TIMEOUT_MIN_MS ? TIMEOUT_MIN_MS : ms;
 }
 
-static void change(struct remote *remote, struct op *op, struct remote_call *call, json_t *body)
+/* What each kind of change sends; `path` is room for a path that has to be made. */
+static void fill_change(const struct op_request *request, struct remote_call *call, json_t *body,
+                        struct buf *path)
 {
-    int64_t sent_ms = clock_boot_ms();
-    json_t *answer = NULL;
-    enum belay_code code;
-
-    call->body = body;
-    call->key = op->request.key;
-    call->lock_id = op->request.kind == OP_FORCE ? NULL : op->request.lock_id;
-    call->is_held = op->request.kind != OP_ADOPT;
-    call->is_release = op->request.kind == OP_RELEASE;
-    call->was_begun = op->request.is_restart;
-    call->timeout_ms = timeout_of(op);
-    code = body == NULL ? error_no_memory(&op->err) : remote_send_again(remote, call, &answer, &op->err);
-    if (code == BELAY_OK) {
-        remote_succeed(remote, op, answer, sent_ms);
-    } else {
-        done(op, code);
-    }
-    json_decref(answer);
-}
-
-void remote_run(struct client_remote *base, struct op *op, const struct run_hooks *hooks)
-{
-    struct remote *remote = (struct remote *)base;
-    const struct op_request *request = &op->request;
-    struct buf path = BUF_INIT(REMOTE_URL_MAX);
-    struct remote_call call = { .method = "POST" };
-    json_t *body;
-
-    if (op->request.kind == OP_ACQUIRE) {
-        remote_acquire(remote, op, hooks);
-        return;
-    }
-    body = json_pack("{s:s}", "key", request->key);
     set_text(body, "lock_id", request->lock_id);
-    switch (op->request.kind) {
+    switch (request->kind) {
     case OP_ADOPT:
-        call.path = "/v1/adopt";
+        call->path = "/v1/adopt";
         fill_adopt(body, request);
         set_span(body, "ttl_ms", request->ttl_ms);
         break;
     case OP_RENEW:
-        call.path = "/v1/renew";
+        call->path = "/v1/renew";
         set_span(body, "ttl_ms", request->ttl_ms);
         break;
     case OP_RELEASE:
-        call.path = "/v1/release";
-        call.tries = RELEASE_TRIES;
+        call->path = "/v1/release";
+        call->tries = RELEASE_TRIES;
         set_text(body, "outcome", request->outcome == BELAY_OUTCOME_FAILED ? "failed" : "completed");
         break;
     case OP_FORCE:
     case OP_ACQUIRE:
-        call.method = "DELETE";
-        remote_add_path(&path, request->key, "");
-        call.path = path.failed ? "" : path.data;
+        call->method = "DELETE";
+        remote_add_path(path, request->key, "");
+        call->path = path->failed ? "" : path->data;
         (void)json_object_del(body, "key");
         set_text(body, "reason", request->reason);
         set_text(body, "by", request->by);
         break;
     }
-    change(remote, op, &call, body);
-    json_decref(body);
-    buf_release(&path);
 }
 
-enum belay_code remote_held(struct client_remote *base, const char *key, const char *lock_id, int64_t wait_ms,
-                            struct belay_cancel *cancel, struct belay_error *err)
+static enum belay_code remote_change(struct remote *remote, const struct op_request *request,
+                                     struct op_result *out_result, struct belay_error *err)
+{
+    struct buf path = BUF_INIT(REMOTE_URL_MAX);
+    json_t *body = json_pack("{s:s}", "key", request->key);
+    struct remote_call call = { .method = "POST",
+                                .body = body,
+                                .key = request->key,
+                                .lock_id = request->kind == OP_FORCE ? NULL : request->lock_id,
+                                .is_held = request->kind != OP_ADOPT,
+                                .is_release = request->kind == OP_RELEASE,
+                                .is_restart = request->is_restart,
+                                .timeout_ms = timeout_of(request) };
+    int64_t sent_ms = clock_boot_ms();
+    json_t *answer = NULL;
+    enum belay_code code;
+
+    fill_change(request, &call, body, &path);
+    code = body == NULL ? error_no_memory(err) : remote_send_again(remote, &call, &answer, err);
+    if (code == BELAY_OK) {
+        code = remote_read_result(remote, request, answer, sent_ms, out_result, err);
+    }
+    json_decref(answer);
+    json_decref(body);
+    buf_release(&path);
+    return code;
+}
+
+enum belay_code remote_run(struct backend *base, struct op_request *request, const struct wait_hooks *hooks,
+                           struct op_result *out_result, struct belay_error *err)
+{
+    struct remote *remote = (struct remote *)base;
+    struct belay_error unheard = BELAY_ERROR_INIT; /* for a caller that wants no text */
+    enum belay_code code;
+
+    err = err == NULL ? &unheard : err;
+    code = request->kind == OP_ACQUIRE ? remote_acquire(remote, request, hooks, out_result, err)
+                                       : remote_change(remote, request, out_result, err);
+    report_outcome(remote->on_event, remote->context, request, code, out_result, err);
+    belay_error_release(&unheard);
+    return code;
+}
+
+enum belay_code remote_await_loss(struct backend *base, const char *key, const char *lock_id, int64_t wait_ms,
+                                  struct belay_cancel *cancel, struct belay_error *err)
 {
     struct remote_call call = { .method = "POST",
                                 .path = "/v1/held",
@@ -202,8 +203,7 @@ enum belay_code remote_held(struct client_remote *base, const char *key, const c
     return code;
 }
 
-enum belay_code remote_note_lost(struct client_remote *base, const struct belay_event *event,
-                                 struct belay_error *err)
+enum belay_code remote_note(struct backend *base, const struct belay_event *event, struct belay_error *err)
 {
     struct remote_call call = { .method = "POST", .path = "/v1/lost", .key = event->key, .tries = 1 };
     json_t *answer = NULL;
@@ -214,7 +214,7 @@ enum belay_code remote_note_lost(struct client_remote *base, const struct belay_
     set_text(body, "locked_by_name", event->locked_by_name);
     set_text(body, "reason", event->reason);
     set_span(body, "token", (int64_t)event->token);
-    set_metadata(body, event->metadata, event->n_metadata);
+    remote_set_metadata(body, event->metadata, event->n_metadata);
     call.body = body;
     code =
         body == NULL ? error_no_memory(err) : remote_send_again((struct remote *)base, &call, &answer, err);

@@ -21,7 +21,7 @@ enum {
 };
 
 struct remote {
-    struct client_remote base;
+    struct backend base;
     struct http *http;          /* owned */
     char *url;                  /* owned; without a '/' at the end */
     char *authorization;        /* owned; the header's value. NULL: no token */
@@ -31,9 +31,9 @@ struct remote {
     bool (*moved)(void *owner); /* NULL: it never does */
     void *owner;
     bool (*traceparent)(void *context, const char *lock_id, bool is_held, char out[BELAY_TRACEPARENT_SIZE]);
-    void *trace_context;
-    void (*on_warning)(void *context, const char *text); /* NULL: nobody wants to know */
-    void *warn_context;
+    void (*on_event)(void *context, const struct belay_event *event); /* NULL: none */
+    void (*on_warning)(void *context, const char *text);              /* NULL: none */
+    void *context;                                                    /* of the three callbacks */
     atomic_bool is_off; /* the server has said that its locking is switched off */
 };
 
@@ -47,7 +47,7 @@ struct remote_call {
     const char *lock_id;         /* the same, for traces; NULL: none */
     bool is_held;                /* it is about a lock that is ours already */
     bool is_release;             /* it ends that lock */
-    bool was_begun;              /* by a server that is gone, and perhaps done */
+    bool is_restart;             /* it was begun, and perhaps done, at another backend */
     int64_t timeout_ms;          /* 0: the usual */
     int tries;                   /* 0: REMOTE_TRIES */
     struct belay_cancel *cancel; /* NULL: none */
@@ -69,8 +69,6 @@ int64_t remote_backoff_ms(const struct remote *remote, int faults);
 bool remote_is_patient(const struct remote *remote, int faults, int tries, int64_t began_ms);
 /* What a request that failed like this means: BELAY_REDIRECTED if the server is gone for good. */
 enum belay_code remote_fault(struct remote *remote, enum belay_code code, struct belay_error *err);
-/* Sleep that a cancel ends. */
-void remote_sleep(int64_t ms, const struct belay_cancel *cancel);
 /* What an answer with this status means, for who asked about `key` (NULL: none). Sets `err` unless it is BELAY_OK. */
 enum belay_code remote_judge(const struct remote *remote, int status, const json_t *body, const char *key,
                              struct belay_error *err);
@@ -87,34 +85,42 @@ enum belay_code remote_say_not_belay(const struct remote *remote, struct belay_e
 
 /* ---- the operations ---- */
 
-void remote_run(struct client_remote *base, struct op *op, const struct run_hooks *hooks);
-void remote_acquire(struct remote *remote, struct op *op, const struct run_hooks *hooks);
-/* Fill the operation from the answer and end it. */
-void remote_succeed(struct remote *remote, struct op *op, const json_t *lock, int64_t sent_ms);
+enum belay_code remote_acquire(struct remote *remote, struct op_request *request,
+                               const struct wait_hooks *hooks, struct op_result *out_result,
+                               struct belay_error *err);
+/* The lock in the answer to a request that was sent at sent_ms. */
+enum belay_code remote_read_result(struct remote *remote, const struct op_request *request,
+                                   const json_t *lock, int64_t sent_ms, struct op_result *out_result,
+                                   struct belay_error *err);
+void remote_set_metadata(json_t *body, const struct belay_meta *metadata, size_t n);
 
-enum belay_code remote_get(struct client_remote *base, const char *key, struct belay_info **out_info,
+/* See struct backend_ops. */
+enum belay_code remote_run(struct backend *base, struct op_request *request, const struct wait_hooks *hooks,
+                           struct op_result *out_result, struct belay_error *err);
+enum belay_code remote_get(struct backend *base, const char *key, struct belay_info **out_info,
                            struct belay_error *err);
-enum belay_code remote_list(struct client_remote *base, const struct belay_query *query, belay_info_fn fn,
+enum belay_code remote_list(struct backend *base, const struct belay_query *query, belay_info_fn fn,
                             void *context, bool *out_more, struct belay_error *err);
-enum belay_code remote_history(struct client_remote *base, const char *key, size_t limit, belay_event_fn fn,
-                               void *context, struct belay_error *err);
-enum belay_code remote_note_lost(struct client_remote *base, const struct belay_event *event,
-                                 struct belay_error *err);
-enum belay_code remote_held(struct client_remote *base, const char *key, const char *lock_id, int64_t wait_ms,
-                            struct belay_cancel *cancel, struct belay_error *err);
-enum belay_code remote_look_free(struct client_remote *base, const char *key, struct belay_error *err);
-enum belay_code remote_item_get(struct client_remote *base, const char *space, const char *name,
+enum belay_code remote_events(struct backend *base, const struct belay_events_query *query, belay_event_fn fn,
+                              void *context, struct belay_error *err);
+enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t *after, belay_event_fn fn,
+                             void *context, struct belay_cancel *cancel, struct belay_error *err);
+enum belay_code remote_note(struct backend *base, const struct belay_event *event, struct belay_error *err);
+enum belay_code remote_check_free(struct backend *base, const struct op_request *request,
+                                  struct looker *looker, int64_t *retry_ms, struct belay_error *err);
+enum belay_code remote_await_loss(struct backend *base, const char *key, const char *lock_id, int64_t wait_ms,
+                                  struct belay_cancel *cancel, struct belay_error *err);
+enum belay_code remote_item_get(struct backend *base, const char *space, const char *name,
                                 struct belay_item *out_item, struct belay_error *err);
-enum belay_code remote_item_put(struct client_remote *base, const struct belay_item_write *write,
+enum belay_code remote_item_put(struct backend *base, const struct belay_item_write *write,
                                 uint64_t *out_version, struct belay_error *err);
-enum belay_code remote_backup(struct client_remote *base, const char *path, struct belay_cancel *cancel,
+enum belay_code remote_item_list(struct backend *base, const char *space, belay_item_fn fn, void *context,
+                                 bool *out_is_partial, struct belay_error *err);
+enum belay_code remote_decide(struct backend *base, const struct client_decision *decision,
                               struct belay_error *err);
-enum belay_code remote_item_list(struct client_remote *base, const char *space, belay_item_fn fn,
-                                 void *context, bool *out_is_partial, struct belay_error *err);
-enum belay_code remote_identity(struct client_remote *base, char out_id[BELAY_STORE_ID_SIZE],
+enum belay_code remote_backup(struct backend *base, const char *path, struct belay_cancel *cancel,
+                              struct belay_error *err);
+enum belay_code remote_identity(struct backend *base, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err);
-enum belay_code remote_watch(struct client_remote *base, const char *prefix, uint64_t after_id,
-                             belay_event_fn fn, void *context, struct belay_cancel *cancel,
-                             struct belay_error *err);
 
 #endif

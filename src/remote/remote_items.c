@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "client/items.h"
 #include "http_client/uri.h"
 #include "remote/remote_internal.h"
 
@@ -36,7 +38,7 @@ static bool take(const json_t *object, const char *name, struct belay_item *out_
     return true;
 }
 
-enum belay_code remote_item_get(struct client_remote *base, const char *space, const char *name,
+enum belay_code remote_item_get(struct backend *base, const char *space, const char *name,
                                 struct belay_item *out_item, struct belay_error *err)
 {
     struct buf path = BUF_INIT(REMOTE_URL_MAX);
@@ -63,7 +65,7 @@ enum belay_code remote_item_get(struct client_remote *base, const char *space, c
 }
 
 /* Is it what we wrote? After an answer that was lost, a repetition is refused by our own write. */
-static bool is_ours(struct client_remote *base, const struct belay_item_write *write, const json_t *body,
+static bool is_ours(struct backend *base, const struct belay_item_write *write, const json_t *body,
                     uint64_t *out_version)
 {
     struct belay_item item = { 0 };
@@ -84,8 +86,8 @@ static bool is_ours(struct client_remote *base, const struct belay_item_write *w
     return ours;
 }
 
-static enum belay_code put_value(struct client_remote *base, const struct belay_item_write *write,
-                                 const char *path, uint64_t *out_version, struct belay_error *err)
+static enum belay_code put_value(struct backend *base, const struct belay_item_write *write, const char *path,
+                                 uint64_t *out_version, struct belay_error *err)
 {
     json_t *body = json_loads(write->value, 0, NULL);
     struct remote_call call = { .method = "PUT", .path = path, .body = body };
@@ -116,7 +118,7 @@ static enum belay_code put_value(struct client_remote *base, const struct belay_
     return code;
 }
 
-enum belay_code remote_item_put(struct client_remote *base, const struct belay_item_write *write,
+enum belay_code remote_item_put(struct backend *base, const struct belay_item_write *write,
                                 uint64_t *out_version, struct belay_error *err)
 {
     struct buf path = BUF_INIT(REMOTE_URL_MAX);
@@ -176,8 +178,8 @@ static enum belay_code hand_on(struct remote *remote, const char *space, const j
     return BELAY_OK;
 }
 
-enum belay_code remote_item_list(struct client_remote *base, const char *space, belay_item_fn fn,
-                                 void *context, bool *out_is_partial, struct belay_error *err)
+enum belay_code remote_item_list(struct backend *base, const char *space, belay_item_fn fn, void *context,
+                                 bool *out_is_partial, struct belay_error *err)
 {
     struct remote *remote = (struct remote *)base;
     struct remote_call call = { .method = "GET",
@@ -193,5 +195,21 @@ enum belay_code remote_item_list(struct client_remote *base, const char *space, 
         *out_is_partial = json_is_true(json_object_get(answer, "is_partial"));
     }
     json_decref(answer);
+    return code;
+}
+
+/* The server records the decision and its event by itself; our own sinks are told of it whichever way it went. */
+enum belay_code remote_decide(struct backend *base, const struct client_decision *decision,
+                              struct belay_error *err)
+{
+    const struct remote *remote = (struct remote *)base;
+    struct belay_event now = *decision->event;
+    uint64_t version;
+    enum belay_code code = remote_item_put(base, &decision->write, &version, err);
+
+    if (remote->on_event != NULL && code != BELAY_REDIRECTED) {
+        now.at_unix_ms = clock_unix_ms();
+        remote->on_event(remote->context, &now);
+    }
     return code;
 }

@@ -24,7 +24,7 @@ static enum belay_code look(struct remote *remote, struct buf *path, const char 
 
 /* ---- one lock ---- */
 
-enum belay_code remote_get(struct client_remote *base, const char *key, struct belay_info **out_info,
+enum belay_code remote_get(struct backend *base, const char *key, struct belay_info **out_info,
                            struct belay_error *err)
 {
     struct remote *remote = (struct remote *)base;
@@ -48,14 +48,17 @@ enum belay_code remote_get(struct client_remote *base, const char *key, struct b
     return code;
 }
 
-enum belay_code remote_look_free(struct client_remote *base, const char *key, struct belay_error *err)
+enum belay_code remote_check_free(struct backend *base, const struct op_request *request,
+                                  struct looker *looker, int64_t *retry_ms, struct belay_error *err)
 {
     struct buf path = BUF_INIT(REMOTE_URL_MAX);
     json_t *answer = NULL;
     enum belay_code code;
 
-    remote_add_path(&path, key, "/free");
-    code = look((struct remote *)base, &path, key, &answer, err);
+    (void)looker;
+    (void)retry_ms;
+    remote_add_path(&path, request->key, "/free");
+    code = look((struct remote *)base, &path, request->key, &answer, err);
     json_decref(answer);
     return code;
 }
@@ -134,7 +137,7 @@ static bool hand_on(const json_t *page, belay_info_fn fn, void *context, size_t 
     return true;
 }
 
-enum belay_code remote_list(struct client_remote *base, const struct belay_query *query, belay_info_fn fn,
+enum belay_code remote_list(struct backend *base, const struct belay_query *query, belay_info_fn fn,
                             void *context, bool *out_more, struct belay_error *err)
 {
     struct remote *remote = (struct remote *)base;
@@ -167,8 +170,8 @@ enum belay_code remote_list(struct client_remote *base, const struct belay_query
     return code;
 }
 
-enum belay_code remote_history(struct client_remote *base, const char *key, size_t limit, belay_event_fn fn,
-                               void *context, struct belay_error *err)
+enum belay_code remote_events(struct backend *base, const struct belay_events_query *query, belay_event_fn fn,
+                              void *context, struct belay_error *err)
 {
     struct buf path = BUF_INIT(REMOTE_URL_MAX);
     json_t *answer = NULL;
@@ -177,9 +180,15 @@ enum belay_code remote_history(struct client_remote *base, const char *key, size
     uint64_t id;
     enum belay_code code;
 
-    remote_add_path(&path, key, "/history");
-    buf_addf(&path, "?limit=%zu", limit == 0 || limit > HISTORY_MAX ? (size_t)HISTORY_MAX : limit);
-    code = look((struct remote *)base, &path, key, &answer, err);
+    if (query->key == NULL) {
+        return error_set(err, BELAY_NOT_FOUND,
+                         "a server tells the events of one lock, or those to come: use belay_history() or "
+                         "belay_watch()");
+    }
+    remote_add_path(&path, query->key, "/history");
+    buf_addf(&path, "?limit=%zu",
+             query->last == 0 || query->last > HISTORY_MAX ? (size_t)HISTORY_MAX : query->last);
+    code = look((struct remote *)base, &path, query->key, &answer, err);
     events = json_object_get(answer, "events");
     for (size_t i = 0; code == BELAY_OK && go_on && i < json_array_size(events); i++) {
         (void)json_read_event(json_array_get(events, i), fn, context, &go_on, &id);
@@ -189,7 +198,7 @@ enum belay_code remote_history(struct client_remote *base, const char *key, size
 }
 
 /* The server's store, whichever of its addresses we know. */
-enum belay_code remote_identity(struct client_remote *base, char out_id[BELAY_STORE_ID_SIZE],
+enum belay_code remote_identity(struct backend *base, char out_id[BELAY_STORE_ID_SIZE],
                                 struct belay_error *err)
 {
     struct remote *remote = (struct remote *)base;

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "client/items.h"
 #include "http_client/uri.h"
 #include "remote/remote_internal.h"
 #include "json/json_read.h"
@@ -138,7 +139,7 @@ static enum belay_code send_again(struct remote_states *states, struct ask *ask,
             break;
         }
         http_response_release(out);
-        remote_sleep(remote_backoff_ms(states->remote, faults), NULL);
+        client_sleep(remote_backoff_ms(states->remote, faults), NULL);
     }
     buf_release(&ask->path);
     return code;
@@ -447,7 +448,7 @@ enum belay_code remote_states_open(const char *url, const struct remote_options 
                                    char **out_url, struct belay_error *err)
 {
     struct remote_states *states = calloc(1, sizeof *states);
-    struct client_remote *remote = NULL;
+    struct backend *remote = NULL;
     enum belay_code code =
         states == NULL ? error_no_memory(err) : remote_open(url, options, &remote, out_url, err);
 

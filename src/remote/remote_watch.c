@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "client/items.h"
 #include "http_client/uri.h"
 #include "remote/remote_internal.h"
 #include "json/json_read.h"
@@ -19,9 +20,9 @@ struct watching {
     belay_event_fn fn;
     void *context;
     struct belay_cancel *cancel;
-    uint64_t last_id;
-    bool connected; /* since the request under way was sent */
-    bool stopped;   /* fn wants no more */
+    uint64_t *after; /* the last event that came; the caller's */
+    bool connected;  /* since the request under way was sent */
+    bool stopped;    /* fn wants no more */
     bool failed;
     struct buf line;
 };
@@ -35,7 +36,7 @@ static void on_line(struct watching *watching, const char *line)
     if (text_has_prefix(line, "data:")) {
         event = json_loads(line + strlen("data:"), 0, NULL);
         if (event != NULL &&
-            json_read_event(event, watching->fn, watching->context, &go_on, &watching->last_id)) {
+            json_read_event(event, watching->fn, watching->context, &go_on, watching->after)) {
             watching->stopped = !go_on;
         }
     }
@@ -96,8 +97,8 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix, st
     json_t *body = NULL;
     enum belay_code code;
 
-    if (watching->last_id != 0) {
-        (void)snprintf(id, sizeof id, "%llu", (unsigned long long)watching->last_id);
+    if (*watching->after != 0) {
+        (void)snprintf(id, sizeof id, "%llu", (unsigned long long)*watching->after);
         headers[request.n_headers++] = (struct http_header){ "Last-Event-ID", id };
     }
     buf_addf(&url, "%s/v1/events?prefix=", remote->url);
@@ -115,13 +116,12 @@ static enum belay_code listen_once(struct remote *remote, const char *prefix, st
     return code;
 }
 
-enum belay_code remote_watch(struct client_remote *base, const char *prefix, uint64_t after_id,
-                             belay_event_fn fn, void *context, struct belay_cancel *cancel,
-                             struct belay_error *err)
+enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t *after, belay_event_fn fn,
+                             void *context, struct belay_cancel *cancel, struct belay_error *err)
 {
     struct remote *remote = (struct remote *)base;
     struct watching watching = {
-        .fn = fn, .context = context, .cancel = cancel, .last_id = after_id, .line = BUF_INIT(LINE_MAX_BYTES)
+        .fn = fn, .context = context, .cancel = cancel, .after = after, .line = BUF_INIT(LINE_MAX_BYTES)
     };
     enum belay_code code = BELAY_OK;
     bool ever_connected = false;
@@ -144,7 +144,7 @@ enum belay_code remote_watch(struct client_remote *base, const char *prefix, uin
             (!ever_connected && !remote_is_patient(remote, faults, REMOTE_TRIES, began_ms))) {
             break;
         }
-        remote_sleep(remote_backoff_ms(remote, faults), cancel);
+        client_sleep(remote_backoff_ms(remote, faults), cancel);
     }
     buf_release(&watching.line);
     return watching.stopped || belay_cancel_requested(cancel) ? BELAY_OK : code;

@@ -158,7 +158,7 @@ static struct remote *remote_for(const uint8_t *data, size_t len)
 {
     struct remote_options options = { 0 };
     struct belay_error err = BELAY_ERROR_INIT;
-    struct client_remote *base = NULL;
+    struct backend *base = NULL;
     char *url = NULL;
 
     if (the_remote == NULL) {
@@ -203,12 +203,12 @@ static void run_op(struct remote *remote, unsigned which)
                                   .owner_name = "me",
                                   .ttl_ms = 60000,
                                   .by = "me" };
-    struct op op;
+    struct op_result result = { 0 };
 
-    op_start(&op, &request, clock_boot_ms());
-    remote->base.ops->run(&remote->base, &op, NULL);
-    fuzz_must(op.want == OP_DONE, "an operation did not end");
-    op_destroy(&op);
+    if (remote_run(&remote->base, &request, NULL, &result, NULL) == BELAY_OK) {
+        fuzz_must(result.info != NULL && result.info->lock_id != NULL, "a result without a lock");
+    }
+    belay_info_free(result.info);
 }
 
 static void read_remote(struct remote *remote, unsigned which, struct belay_error *err)
@@ -229,10 +229,11 @@ static void read_remote(struct remote *remote, unsigned which, struct belay_erro
         (void)remote_list(&remote->base, &query, on_info, NULL, &more, err);
         break;
     case 2:
-        (void)remote_history(&remote->base, "k", 10, on_event, NULL, err);
+        (void)remote_events(&remote->base, &(struct belay_events_query){ .key = "k", .last = 10 }, on_event,
+                            NULL, err);
         break;
     case 3:
-        (void)remote_look_free(&remote->base, "k", err);
+        (void)remote_check_free(&remote->base, &(struct op_request){ .key = "k" }, NULL, NULL, err);
         break;
     case 4:
         if (remote_item_get(&remote->base, "app", "shop", &item, err) == BELAY_OK) {
@@ -275,6 +276,7 @@ void fuzz_sse(const uint8_t *data, size_t len)
     struct belay_error err = BELAY_ERROR_INIT;
     struct belay_cancel *cancel = belay_cancel_new();
     struct remote *remote;
+    uint64_t after = 0;
 
     if (len >= CONTROL_BYTES && cancel != NULL) {
         uint8_t *ended = malloc(len + 128);
@@ -287,7 +289,7 @@ void fuzz_sse(const uint8_t *data, size_t len)
         remote = remote_for(ended, len + sizeof end - 1);
         fake.status = 200;
         fake.answers = 1;
-        (void)remote_watch(&remote->base, NULL, 0, on_event_then_stop, cancel, cancel, &err);
+        (void)remote_watch(&remote->base, NULL, &after, on_event_then_stop, cancel, cancel, &err);
         free(ended);
     }
     belay_cancel_free(cancel);

@@ -1,0 +1,260 @@
+/* Running the operations of src/lock over the client's store: a step at a time, or to the end. */
+#include <assert.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "client/client.h"
+#include "client/report.h"
+#include "lock/info.h"
+
+/* ---- one step ---- */
+
+/* A poll of a waiter, which others of this process may have done already. */
+static bool shares_polls(const struct belay_client *client, const struct op *op)
+{
+    return op->polling && client->store->ops->wait == NULL;
+}
+
+void store_step_ask(struct belay_client *client, const struct op *op, struct looker *looker,
+                    struct store_step *step)
+{
+    const struct belay_store_ops *ops = client->store->ops;
+
+    assert(op->want == OP_COMMIT || op->want == OP_GET);
+    memset(step, 0, offsetof(struct store_step, seen.records));
+    step->sent_ms = clock_boot_ms();
+    if (op->want == OP_COMMIT) {
+        int64_t sent_us = client->on_event == NULL ? 0 : clock_boot_us();
+
+        step->code = client_count_commit(
+            client, ops->commit(client->store, &op->batch, &step->result, &step->seen.err));
+        step->took_us = client->on_event == NULL ? 0 : clock_boot_us() - sent_us;
+    } else if (shares_polls(client, op)) {
+        lookout_look(&client->lookout, client->store, looker, op->keys, op->n_keys, &step->seen);
+        step->code = client_count_read(client, step->seen.code);
+        step->is_shared = true;
+    } else {
+        memset(step->seen.records, 0, sizeof step->seen.records);
+        step->code =
+            client_count_read(client, ops->get(client->store, op->keys, op->n_keys, step->seen.records,
+                                               &step->seen.store_now_ms, &step->seen.err));
+        step->seen.n = step->code == BELAY_OK ? op->n_keys : 0;
+    }
+}
+
+/*
+ * The holder of a lock that another client ended may listen for its id. A holder that
+ * releases its own lock does not, so a store that syncs many commits at once is spared
+ * the wake-up for every release.
+ */
+static void wake_holder(struct belay_store *store, const struct op *op, enum belay_code code)
+{
+    const struct op_request *request = &op->request;
+    bool ended = request->kind == OP_FORCE ||
+                 (request->kind == OP_RELEASE && (request->by != NULL || store->ops->sync == NULL));
+
+    if (code != BELAY_OK || store->ops->wake == NULL) {
+        return;
+    }
+    if (ended || request->kind == OP_ADOPT) {
+        store->ops->wake(store, request->kind == OP_ADOPT ? request->old_id : request->lock_id);
+    }
+}
+
+static void report_step_commit(struct belay_client *client, struct op *op, struct store_step *step)
+{
+    struct belay_store *store = client->store;
+    int64_t now_ms = clock_boot_ms();
+
+    if (step->code == BELAY_OK) {
+        report_commit(client->on_event, client->context, &op->batch, &step->result,
+                      now_ms - op->request.began_ms, step->took_us);
+    }
+    op_on_commit(op, step->code, &step->result, &step->seen.err, step->sent_ms, now_ms);
+    for (size_t i = 0; i < op->n_wakes; i++) {
+        /* After a lock was taken, or a place given up, the next waiter has only to learn of it: that can wait. */
+        calls_wake(client, op->wakes[i], op->request.kind != OP_ACQUIRE);
+        if (store->ops->wake != NULL) {
+            store->ops->wake(store, op->wakes[i]);
+        }
+    }
+    wake_holder(store, op, step->code);
+}
+
+/*
+ * An answer was lost, and the record shows what it would have said. Its events came
+ * with that answer; a store that keeps events has them.
+ */
+static void report_found(struct belay_client *client, const struct op *op)
+{
+    struct belay_info info;
+    struct op_result result = { .info = &info, .reentered = op->reentered };
+
+    if (client->on_event == NULL || client->store->ops->events != NULL || op->code != BELAY_OK) {
+        return;
+    }
+    if (op->found_waited) {
+        struct belay_event waited = { .at_unix_ms = clock_unix_ms(),
+                                      .level = BELAY_LEVEL_INFO,
+                                      .type = "wait.ended",
+                                      .key = op->request.key,
+                                      .lock_id = op->request.lock_id,
+                                      .locked_by = op->request.owner,
+                                      .locked_by_name = op->request.owner_name,
+                                      .reason = "acquired",
+                                      .duration_ms = clock_boot_ms() - op->waiting.since_ms };
+
+        client->on_event(client->context, &waited);
+    }
+    if (op->found_done) {
+        info = info_borrow(&op->record, op->record_now_ms);
+        report_outcome(client->on_event, client->context, &op->request, BELAY_OK, &result, NULL);
+    }
+}
+
+void store_step_report(struct belay_client *client, struct op *op, struct store_step *step)
+{
+    struct look *seen = &step->seen;
+
+    if (step->code == BELAY_REDIRECTED) {
+        op_stop(op, BELAY_REDIRECTED, &seen->err);
+    } else if (op->want == OP_COMMIT) {
+        report_step_commit(client, op, step);
+    } else if (step->is_shared) {
+        op_on_look(op, step->code, seen->records, seen->store_now_ms, &seen->err, seen->asked_ms,
+                   seen->seen_ms);
+    } else {
+        op_on_get(op, step->code, seen->records, seen->store_now_ms, &seen->err, clock_boot_ms());
+    }
+    if (op->want == OP_DONE) {
+        report_found(client, op);
+    }
+    store_step_release(step);
+}
+
+void store_step_release(struct store_step *step)
+{
+    look_release(&step->seen);
+    belay_commit_release(&step->result);
+}
+
+void client_step(struct belay_client *client, struct op *op, struct looker *looker)
+{
+    struct store_step step;
+
+    store_step_ask(client, op, looker, &step);
+    store_step_report(client, op, &step);
+}
+
+void client_wait_begins(struct belay_client *client, const struct op *op, struct looker *looker)
+{
+    const char *keys[OP_KEYS_MAX] = { op->request.key };
+
+    if (!shares_polls(client, op)) {
+        return;
+    }
+    for (size_t i = 0; i < op->request.n_ancestors; i++) {
+        keys[1 + i] = op->request.ancestors[i];
+    }
+    lookout_enter(&client->lookout, looker, keys, 1 + op->request.n_ancestors, op->wait_until_ms);
+}
+
+void client_wait_ends(struct belay_client *client, struct looker *looker)
+{
+    lookout_leave(&client->lookout, looker);
+}
+
+/* ---- to the end ---- */
+
+static void tell_waiting(const struct op *op, const struct wait_hooks *hooks, struct wait_told *told)
+{
+    int64_t now_ms = clock_boot_ms();
+
+    report_waiting(hooks, told,
+                   &(struct belay_wait_info){ .holder = op->waiting.holder,
+                                              .position = op->waiting.position,
+                                              .waited_ms = now_ms - op->request.began_ms,
+                                              .retry_ms = op->waiting.retry_ms - now_ms,
+                                              .attempt = op->waiting.attempt });
+}
+
+static void wait_for_wake(struct belay_client *client, struct op *op, struct belay_cancel *cancel,
+                          uint32_t heard, struct looker *looker)
+{
+    struct belay_store *store = client->store;
+    int64_t timeout_ms = op->wait_until_ms - clock_boot_ms();
+
+    if (timeout_ms > 0 && !belay_cancel_requested(cancel)) {
+        if (op->queued && store->ops->wait != NULL) {
+            store->ops->wait(store, op->request.lock_id, heard, timeout_ms, cancel);
+        } else {
+            client_wait_begins(client, op, looker);
+            client_sleep(timeout_ms, cancel);
+            client_wait_ends(client, looker);
+        }
+    }
+    if (belay_cancel_requested(cancel)) {
+        op_cancel(op);
+    }
+    op_on_wake(op, clock_boot_ms());
+}
+
+/* Listen before reading the record, or a wake-up between the two would be missed. */
+static bool must_listen(const struct belay_client *client, const struct op *op)
+{
+    return client->store->ops->listen != NULL &&
+           ((op->want == OP_GET && op->named_key == NULL) ||
+            (op->want == OP_COMMIT && op->batch.n_writes > 0 && op->batch.writes[0].put_ticket != NULL));
+}
+
+static void run_to_end(struct belay_client *client, struct op *op, const struct wait_hooks *hooks)
+{
+    const struct belay_store_ops *ops = client->store->ops;
+    struct wait_told told = { 0 };
+    struct looker looker = { 0 };
+    uint32_t heard = 0;
+
+    while (op->want != OP_DONE) {
+        if (must_listen(client, op)) {
+            heard = ops->listen(client->store, op->request.lock_id);
+        }
+        if (op->want != OP_WAIT) {
+            client_step(client, op, &looker);
+        } else {
+            tell_waiting(op, hooks, &told);
+            wait_for_wake(client, op, hooks == NULL ? NULL : hooks->cancel, heard, &looker);
+        }
+    }
+    looker_release(&looker);
+    /* An event loop syncs many commits at once; a blocking caller has no loop that would. */
+    if (ops->sync != NULL && op->code == BELAY_OK && ops->sync(client->store, &op->err) != BELAY_OK) {
+        op->code = BELAY_UNKNOWN;
+    }
+}
+
+enum belay_code local_run(struct backend *backend, struct op_request *request, const struct wait_hooks *hooks,
+                          struct op_result *out_result, struct belay_error *err)
+{
+    struct belay_client *client = local_client(backend);
+    struct belay_info *info = NULL;
+    struct op op;
+    enum belay_code code;
+
+    op_start(&op, request, clock_boot_ms());
+    run_to_end(client, &op, hooks);
+    request->attempt = op.waiting.attempt;
+    code = op.code;
+    if (code != BELAY_OK) {
+        (void)error_move(err, code, &op.err);
+    } else if ((info = info_from_record(&op.record, op.record_now_ms)) == NULL) {
+        code = error_no_memory(err);
+    } else {
+        *out_result = (struct op_result){
+            .info = info, .sent_ms = op.sent_ms, .deadline_ms = op.deadline_ms, .reentered = op.reentered
+        };
+    }
+    op_destroy(&op);
+    return code;
+}
