@@ -9,7 +9,7 @@
 #include "client/client.h"
 #include "lock/info.h"
 
-static void call_free(struct belay_async *call)
+static void async_free(struct belay_async *call)
 {
     if (call == NULL) {
         return;
@@ -19,7 +19,7 @@ static void call_free(struct belay_async *call)
         free(call->step);
     }
     op_destroy(&call->op);
-    looker_release(&call->looker);
+    poller_release(&call->poller);
     free(call);
 }
 
@@ -82,8 +82,8 @@ static void keep_texts(struct belay_async *call, struct op_request *request)
 }
 
 /* A call in one piece, with copies of all that the request borrows. NULL without memory. */
-static struct belay_async *call_new(struct belay_client *client, struct op_request request, belay_async_fn fn,
-                                    void *context)
+static struct belay_async *async_new(struct belay_client *client, struct op_request request,
+                                     belay_async_fn fn, void *context)
 {
     struct belay_async *call =
         malloc(sizeof *call + request.n_metadata * sizeof *call->metadata + texts_size(&request));
@@ -113,13 +113,13 @@ static enum belay_code begin(struct belay_client *client, struct request *reques
                          "calls that do not block need a store: this client's is a server, %.200s",
                          client->url);
     }
-    call = call_new(client, request->op, fn, context);
+    call = async_new(client, request->op, fn, context);
     request_release(request);
-    if (call == NULL || !call_table_add(&client->calls, call)) {
-        call_free(call);
+    if (call == NULL || !async_table_add(&client->asyncs, call)) {
+        async_free(call);
         return error_no_memory(err);
     }
-    call_table_set_ready(&client->calls, call);
+    async_table_set_ready(&client->asyncs, call);
     if (out_call != NULL) {
         *out_call = call;
     }
@@ -136,7 +136,7 @@ enum belay_code belay_async_acquire(struct belay_client *client, const char *key
     if (code != BELAY_OK) {
         return code;
     }
-    if (call_table_find(&client->calls, request.op.lock_id) != NULL) {
+    if (async_table_find(&client->asyncs, request.op.lock_id) != NULL) {
         code =
             error_set(err, BELAY_BUSY, "another operation with lock id '%s' is in progress; try again later",
                       request.op.lock_id);
@@ -209,7 +209,7 @@ void belay_async_cancel(struct belay_async *async)
     if (async->is_out) {
         async->was_woken = true;
     } else {
-        call_table_set_ready(&async->client->calls, async);
+        async_table_set_ready(&async->client->asyncs, async);
     }
 }
 
@@ -235,9 +235,9 @@ void belay_async_abandon(struct belay_async *async)
         async->is_forgotten = true;
         return;
     }
-    client_wait_ends(async->client, &async->looker);
-    call_table_remove(&async->client->calls, async);
-    call_free(async);
+    client_wait_ends(async->client, &async->poller);
+    async_table_remove(&async->client->asyncs, async);
+    async_free(async);
 }
 
 bool belay_async_is_retrying(const struct belay_async *async)
@@ -264,9 +264,9 @@ static void finish(struct belay_client *client, struct belay_async *call)
     if (code == BELAY_REDIRECTED) {
         code = call->op.err.code = BELAY_UNREACHABLE; /* a server has come, and calls go to a store only */
     }
-    call_table_remove(&client->calls, call);
+    async_table_remove(&client->asyncs, call);
     call->fn(call->context, code, code == BELAY_OK ? &info : NULL, &call->op.err);
-    call_free(call);
+    async_free(call);
 }
 
 static void settle(struct belay_client *client, struct belay_async *call)
@@ -276,24 +276,24 @@ static void settle(struct belay_client *client, struct belay_async *call)
         if (client->threads != NULL && threads_ask(client, call)) {
             return;
         }
-        client_wait_ends(client, &call->looker);
-        client_step(client, &call->op, &call->looker);
+        client_wait_ends(client, &call->poller);
+        client_step(client, &call->op, &call->poller);
     }
     if (call->op.want == OP_DONE) {
-        client_wait_ends(client, &call->looker);
+        client_wait_ends(client, &call->poller);
         finish(client, call);
         return;
     }
-    client_wait_begins(client, &call->op, &call->looker);
-    if (call->was_woken || !call_table_wait(&client->calls, call)) {
-        call_table_set_ready(&client->calls, call); /* without memory, too, it looks again at once */
+    client_wait_begins(client, &call->op, &call->poller);
+    if (call->was_woken || !async_table_wait(&client->asyncs, call)) {
+        async_table_set_ready(&client->asyncs, call); /* without memory, too, it looks again at once */
     }
 }
 
 static void carry_on(struct belay_client *client, struct belay_async *call)
 {
     if (client->threads == NULL) {
-        client_wait_ends(client, &call->looker);
+        client_wait_ends(client, &call->poller);
     } /* else the thread that looks does so: somebody may be asking for us just now, which would have to be waited for */
     if (call->is_granted) {
         finish(client, call);
@@ -348,39 +348,39 @@ static void wake_now(struct belay_client *client)
     while (woken != NULL) {
         struct woken *next = woken->next;
 
-        calls_wake(client, woken->lock_id, true);
+        async_wake(client, woken->lock_id, true);
         free(woken);
         woken = next;
     }
 }
 
-void calls_wake(struct belay_client *client, const char *lock_id, bool at_once)
+void async_wake(struct belay_client *client, const char *lock_id, bool at_once)
 {
     struct belay_async *call;
 
-    if (!atomic_load(&client->has_turns)) {
+    if (!atomic_load(&client->has_poll_thread)) {
         return;
     }
-    if (!pthread_equal(pthread_self(), client->turn_thread)) {
+    if (!pthread_equal(pthread_self(), client->poll_thread)) {
         wake_later(client, lock_id);
         return;
     }
-    call = call_table_find(&client->calls, lock_id);
+    call = async_table_find(&client->asyncs, lock_id);
     if (call != NULL && call->is_out) {
         call->was_woken = true; /* it may have looked before what wakes it */
     } else if (call != NULL && call->heap_at != 0 && at_once) {
         /* One that is being carried out is neither waiting nor in the heap, and looks by itself. */
-        call_table_set_ready(&client->calls, call);
+        async_table_set_ready(&client->asyncs, call);
     } else if (call != NULL && call->heap_at != 0) {
-        call_table_hasten(&client->calls, call, clock_boot_ms());
+        async_table_hasten(&client->asyncs, call, clock_boot_ms());
     }
 }
 
 static struct belay_async *next_call(struct belay_client *client)
 {
-    struct call_table *calls = &client->calls;
+    struct async_table *calls = &client->asyncs;
 
-    return calls->buckets == NULL ? NULL : call_table_next_ready(calls);
+    return calls->buckets == NULL ? NULL : async_table_next_ready(calls);
 }
 
 /*
@@ -389,17 +389,17 @@ static struct belay_async *next_call(struct belay_client *client)
  */
 int64_t belay_client_poll(struct belay_client *client)
 {
-    struct call_table *calls = &client->calls;
+    struct async_table *calls = &client->asyncs;
     int64_t now_ms = clock_boot_ms();
     struct belay_async *call;
 
-    if (!atomic_load(&client->has_turns)) {
-        client->turn_thread = pthread_self();
-        atomic_store(&client->has_turns, true);
+    if (!atomic_load(&client->has_poll_thread)) {
+        client->poll_thread = pthread_self();
+        atomic_store(&client->has_poll_thread, true);
     }
     wake_now(client);
-    while ((call = call_table_soonest(calls)) != NULL && call->op.wait_until_ms <= now_ms) {
-        call_table_set_ready(calls, call);
+    while ((call = async_table_soonest(calls)) != NULL && call->op.wait_until_ms <= now_ms) {
+        async_table_set_ready(calls, call);
     }
     for (;;) {
         if (client->threads != NULL && (call = threads_next(client)) != NULL) {
@@ -410,7 +410,7 @@ int64_t belay_client_poll(struct belay_client *client)
             break;
         }
     }
-    call = call_table_soonest(calls);
+    call = async_table_soonest(calls);
     return call == NULL ? INT64_MAX : call->op.wait_until_ms;
 }
 
@@ -427,16 +427,16 @@ bool belay_client_is_synced(struct belay_client *client)
            client->store->ops->is_synced(client->store);
 }
 
-void calls_drop(struct belay_client *client)
+void async_drop_all(struct belay_client *client)
 {
     struct belay_async *call;
 
     threads_stop(client);
     wake_now(client);
-    while ((call = call_table_any(&client->calls)) != NULL) {
-        call_table_remove(&client->calls, call);
-        client_wait_ends(client, &call->looker);
-        call_free(call);
+    while ((call = async_table_any(&client->asyncs)) != NULL) {
+        async_table_remove(&client->asyncs, call);
+        client_wait_ends(client, &call->poller);
+        async_free(call);
     }
-    call_table_release(&client->calls);
+    async_table_release(&client->asyncs);
 }

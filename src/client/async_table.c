@@ -17,7 +17,7 @@ static size_t bucket_of(const char *lock_id)
 
 /* ---- the heap ---- */
 
-static void heap_put(struct call_table *table, size_t at, struct belay_async *call)
+static void heap_put(struct async_table *table, size_t at, struct belay_async *call)
 {
     table->heap[at] = call;
     call->heap_at = at + 1;
@@ -28,7 +28,7 @@ static bool is_sooner(const struct belay_async *a, const struct belay_async *b)
     return a->op.wait_until_ms < b->op.wait_until_ms;
 }
 
-static void heap_rise(struct call_table *table, size_t at)
+static void heap_rise(struct async_table *table, size_t at)
 {
     struct belay_async *call = table->heap[at];
 
@@ -38,7 +38,7 @@ static void heap_rise(struct call_table *table, size_t at)
     heap_put(table, at, call);
 }
 
-static void heap_sink(struct call_table *table, size_t at)
+static void heap_sink(struct async_table *table, size_t at)
 {
     struct belay_async *call = table->heap[at];
 
@@ -57,7 +57,7 @@ static void heap_sink(struct call_table *table, size_t at)
     heap_put(table, at, call);
 }
 
-static void heap_remove(struct call_table *table, struct belay_async *call)
+static void heap_remove(struct async_table *table, struct belay_async *call)
 {
     size_t at = call->heap_at - 1;
 
@@ -73,7 +73,7 @@ static void heap_remove(struct call_table *table, struct belay_async *call)
     }
 }
 
-bool call_table_wait(struct call_table *table, struct belay_async *call)
+bool async_table_wait(struct async_table *table, struct belay_async *call)
 {
     if (table->n_heap == table->cap_heap) {
         size_t cap = table->cap_heap == 0 ? 64 : table->cap_heap * 2;
@@ -90,7 +90,7 @@ bool call_table_wait(struct call_table *table, struct belay_async *call)
     return true;
 }
 
-void call_table_hasten(struct call_table *table, struct belay_async *call, int64_t at_ms)
+void async_table_hasten(struct async_table *table, struct belay_async *call, int64_t at_ms)
 {
     if (at_ms < call->op.wait_until_ms) {
         call->op.wait_until_ms = at_ms;
@@ -98,14 +98,14 @@ void call_table_hasten(struct call_table *table, struct belay_async *call, int64
     }
 }
 
-struct belay_async *call_table_soonest(const struct call_table *table)
+struct belay_async *async_table_soonest(const struct async_table *table)
 {
     return table->n_heap == 0 ? NULL : table->heap[0];
 }
 
 /* ---- by id ---- */
 
-bool call_table_add(struct call_table *table, struct belay_async *call)
+bool async_table_add(struct async_table *table, struct belay_async *call)
 {
     if (table->buckets == NULL) {
         table->buckets = calloc(BUCKETS, sizeof(struct belay_async *));
@@ -120,7 +120,7 @@ bool call_table_add(struct call_table *table, struct belay_async *call)
     return true;
 }
 
-struct belay_async *call_table_find(struct call_table *table, const char *lock_id)
+struct belay_async *async_table_find(struct async_table *table, const char *lock_id)
 {
     struct belay_async *call = table->buckets == NULL ? NULL : table->buckets[bucket_of(lock_id)];
 
@@ -131,7 +131,7 @@ struct belay_async *call_table_find(struct call_table *table, const char *lock_i
 }
 
 /* One that is ready is removed only if it is forgotten in the turn in which it came. */
-static void ready_remove(struct call_table *table, struct belay_async *call)
+static void ready_remove(struct async_table *table, struct belay_async *call)
 {
     struct belay_async **at = &table->ready;
 
@@ -148,7 +148,7 @@ static void ready_remove(struct call_table *table, struct belay_async *call)
     call->is_ready = false;
 }
 
-void call_table_remove(struct call_table *table, struct belay_async *call)
+void async_table_remove(struct async_table *table, struct belay_async *call)
 {
     struct belay_async **at = &table->buckets[call->bucket];
 
@@ -162,7 +162,7 @@ void call_table_remove(struct call_table *table, struct belay_async *call)
     }
 }
 
-struct belay_async *call_table_any(const struct call_table *table)
+struct belay_async *async_table_any(const struct async_table *table)
 {
     for (size_t i = 0; table->buckets != NULL && i < BUCKETS; i++) {
         if (table->buckets[i] != NULL) {
@@ -174,7 +174,7 @@ struct belay_async *call_table_any(const struct call_table *table)
 
 /* ---- ready ---- */
 
-void call_table_set_ready(struct call_table *table, struct belay_async *call)
+void async_table_set_ready(struct async_table *table, struct belay_async *call)
 {
     if (call->is_ready) {
         return;
@@ -186,7 +186,7 @@ void call_table_set_ready(struct call_table *table, struct belay_async *call)
     table->ready_end = &call->next_ready;
 }
 
-struct belay_async *call_table_next_ready(struct call_table *table)
+struct belay_async *async_table_next_ready(struct async_table *table)
 {
     struct belay_async *call = table->ready;
 
@@ -201,7 +201,7 @@ struct belay_async *call_table_next_ready(struct call_table *table)
     return call;
 }
 
-void call_table_release(struct call_table *table)
+void async_table_release(struct async_table *table)
 {
     free(table->buckets);
     free(table->heap);

@@ -12,12 +12,12 @@ struct store_step {
     int64_t sent_ms; /* boot clock, before it was asked */
     int64_t took_us; /* a commit, if anybody is told of events */
     struct belay_commit result;
-    bool is_shared;   /* `seen` is what others saw, or see too: its times are those of the look */
-    struct look seen; /* of a commit only `err` */
+    bool is_shared;          /* `seen` is what others saw, or see too: its times are those of the look */
+    struct poll_result seen; /* of a commit only `err` */
 };
 
 /* Those of a client, by lock id and by when they want to look again. */
-struct call_table {
+struct async_table {
     struct belay_async **buckets; /* owned; NULL until there is a first call */
     struct belay_async **heap;    /* owned; waiting, soonest first */
     size_t n_heap;
@@ -39,7 +39,7 @@ struct belay_async {
     struct pool_job job;
     struct store_step *step;       /* owned; for the thread; NULL: none has asked yet */
     struct belay_async *next_back; /* threads.c */
-    struct looker looker;
+    struct poller poller;
     struct belay_client *client; /* borrowed */
     belay_async_fn fn;
     void *context;
@@ -47,17 +47,17 @@ struct belay_async {
     struct belay_meta metadata[]; /* what op.request borrows: this, and behind it all its texts */
 };
 
-bool call_table_add(struct call_table *table, struct belay_async *call);
-void call_table_remove(struct call_table *table, struct belay_async *call);
-struct belay_async *call_table_find(struct call_table *table, const char *lock_id);
-void call_table_set_ready(struct call_table *table, struct belay_async *call);
-struct belay_async *call_table_next_ready(struct call_table *table);
+bool async_table_add(struct async_table *table, struct belay_async *call);
+void async_table_remove(struct async_table *table, struct belay_async *call);
+struct belay_async *async_table_find(struct async_table *table, const char *lock_id);
+void async_table_set_ready(struct async_table *table, struct belay_async *call);
+struct belay_async *async_table_next_ready(struct async_table *table);
 /* Have it wait until op.wait_until_ms. False without memory. */
-bool call_table_wait(struct call_table *table, struct belay_async *call);
+bool async_table_wait(struct async_table *table, struct belay_async *call);
 /* One that waits is to do so no longer than until then. */
-void call_table_hasten(struct call_table *table, struct belay_async *call, int64_t at_ms);
-struct belay_async *call_table_soonest(const struct call_table *table); /* NULL: none waits */
-struct belay_async *call_table_any(const struct call_table *table);
-void call_table_release(struct call_table *table);
+void async_table_hasten(struct async_table *table, struct belay_async *call, int64_t at_ms);
+struct belay_async *async_table_soonest(const struct async_table *table); /* NULL: none waits */
+struct belay_async *async_table_any(const struct async_table *table);
+void async_table_release(struct async_table *table);
 
 #endif

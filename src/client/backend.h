@@ -16,7 +16,7 @@
 
 struct backend;
 struct client_decision;
-struct looker;
+struct poller;
 
 /* How the caller follows a wait. */
 struct wait_hooks {
@@ -60,10 +60,10 @@ struct backend_ops {
                             struct belay_error *err);
     /*
      * BELAY_OK: the lock could be taken now. BELAY_HELD: err->holder blocks it; *retry_ms is
-     * lowered to when the lock may become free. `looker` shares reads with other waiters.
+     * lowered to when the lock may become free. `poller` shares reads with other waiters.
      */
     enum belay_code (*check_free)(struct backend *backend, const struct op_request *request,
-                                  struct looker *looker, int64_t *retry_ms, struct belay_error *err);
+                                  struct poller *poller, int64_t *retry_ms, struct belay_error *err);
     /*
      * Wait until the lock is no longer that of lock_id: BELAY_LOST, BELAY_NOT_HOLDER or
      * BELAY_NOT_FOUND. BELAY_OK: it still is after wait_ms, or sooner if the backend cannot wait

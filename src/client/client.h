@@ -66,16 +66,16 @@ struct belay_client {
     char store_id[BELAY_STORE_ID_SIZE];    /* likewise; "": nobody has */
     uint64_t stale_told[CLIENT_STALE_MAX]; /* what was reported as stale, for stores that cannot keep that */
     size_t n_stale_told;                   /* in all; the oldest is forgotten */
-    pthread_cond_t idle;                   /* a lock's `beating` has ended */
+    pthread_cond_t idle;                   /* a lock's `users` has ended */
     struct belay_lock *locks;
-    struct ticker beater;    /* renews what is due */
-    struct woken *woken;     /* owned; calls that other threads have woken, for the next turn */
-    struct call_table calls; /* of the thread that takes the turns, and not under the mutex */
-    atomic_bool has_turns;   /* there is such a thread: */
-    pthread_t turn_thread;
+    struct ticker renew_timer;   /* renews what is due */
+    struct woken *woken;         /* owned; calls that other threads have woken, for the next turn */
+    struct async_table asyncs;   /* of the thread that takes the turns, and not under the mutex */
+    atomic_bool has_poll_thread; /* there is such a thread: */
+    pthread_t poll_thread;
     struct threads *threads;           /* owned; NULL: the turn asks the store itself */
-    struct lookout lookout;            /* who waits, where the store wakes nobody; has a mutex of its own */
-    struct ticker watcher;             /* tells holders of passed deadlines; never waits for the store */
+    struct shared_poll shared_poll;    /* of waiters, on a store that wakes none; has a mutex of its own */
+    struct ticker deadline_timer;      /* tells holders of passed deadlines; never waits for the store */
     atomic_uint_fast64_t commits;      /* that the store has done */
     atomic_uint_fast64_t store_errors; /* see belay_client_store_counts() */
 };
@@ -95,11 +95,11 @@ struct belay_lock {
     struct lease lease;
     struct belay_info *info;  /* owned; as the last renewal left it; NULL: as it was granted */
     struct belay_info *shown; /* owned; what belay_lock_info() last handed out */
-    int beating;              /* threads of ours at it without the mutex: the beater, the watcher */
+    int users;                /* threads of ours at it without the mutex: the beater, the watcher */
     bool ending;              /* no more heartbeats: it is being released */
     bool lost;
-    bool lost_unsaid;  /* the event of the loss is not in the store yet */
-    int64_t proved_ms; /* boot clock: before the last answer that showed it to be ours was asked for */
+    bool loss_unreported; /* the event of the loss is not in the store yet */
+    int64_t proved_ms;    /* boot clock: before the last answer that showed it to be ours was asked for */
 
     /* Of loss_watch.c. */
     bool watches;
@@ -113,7 +113,7 @@ struct belay_lock {
 struct remote_options client_remote_options(const struct belay_config *config);
 
 /* A store that answers everything with BELAY_UNREACHABLE and `why`. NULL without memory. */
-struct belay_store *off_store_new(const char *why);
+struct belay_store *disabled_store_new(const char *why);
 
 /* ---- the store as a backend (local_backend.c, local_run.c, local_read.c) ---- */
 
@@ -135,19 +135,19 @@ enum belay_code local_events(struct backend *backend, const struct belay_events_
 enum belay_code local_watch(struct backend *backend, const char *prefix, uint64_t *after, belay_event_fn fn,
                             void *context, struct belay_cancel *cancel, struct belay_error *err);
 enum belay_code local_check_free(struct backend *backend, const struct op_request *request,
-                                 struct looker *looker, int64_t *retry_ms, struct belay_error *err);
+                                 struct poller *poller, int64_t *retry_ms, struct belay_error *err);
 
 /* Commit or read what the operation wants: ask, then report. */
-void client_step(struct belay_client *client, struct op *op, struct looker *looker);
+void client_step(struct belay_client *client, struct op *op, struct poller *poller);
 /* Ask the store, from any thread: it only reads what the operation wants. */
-void store_step_ask(struct belay_client *client, const struct op *op, struct looker *looker,
+void store_step_ask(struct belay_client *client, const struct op *op, struct poller *poller,
                     struct store_step *step);
 /* Report the answer to the operation, and pass on events and wake-ups. Leaves the step empty. */
 void store_step_report(struct belay_client *client, struct op *op, struct store_step *step);
 void store_step_release(struct store_step *step);
 /* The operation waits in the queue from now on; and no longer. */
-void client_wait_begins(struct belay_client *client, const struct op *op, struct looker *looker);
-void client_wait_ends(struct belay_client *client, struct looker *looker);
+void client_wait_begins(struct belay_client *client, const struct op *op, struct poller *poller);
+void client_wait_ends(struct belay_client *client, struct poller *poller);
 
 struct belay_store_capabilities client_capabilities(const struct belay_client *client);
 void client_warn(struct belay_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -179,9 +179,9 @@ enum belay_code client_count_read(struct belay_client *client, enum belay_code c
  * Whose turn it may be: a call of this client need not wait for the store to wake it.
  * Not `at_once`: it looks in the next turn.
  */
-void calls_wake(struct belay_client *client, const char *lock_id, bool at_once);
+void async_wake(struct belay_client *client, const char *lock_id, bool at_once);
 /* Forget all without a word; what they hold in the store ends by itself. */
-void calls_drop(struct belay_client *client);
+void async_drop_all(struct belay_client *client);
 
 /* ---- threads that ask the store for calls (threads.c) ---- */
 
@@ -228,19 +228,19 @@ enum belay_code metadata_check(const struct belay_meta *metadata, size_t n, stru
 /* ---- keeping leases (keeper.c) ---- */
 
 /* Let the threads look after the lock from now on. */
-void keeper_add(struct belay_lock *lock);
+void keepalive_add(struct belay_lock *lock);
 /* Start the threads that this lock needs. */
-enum belay_code keeper_start(struct belay_lock *lock, struct belay_error *err);
+enum belay_code keepalive_start(struct belay_lock *lock, struct belay_error *err);
 /* No more heartbeats; waits for one that is under way. */
-void keeper_quiet(struct belay_lock *lock);
-void keeper_remove(struct belay_lock *lock);
+void keepalive_quiesce(struct belay_lock *lock);
+void keepalive_remove(struct belay_lock *lock);
 /* Renew once. Without the mutex. */
-enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err);
+enum belay_code keepalive_renew(struct belay_lock *lock, struct belay_error *err);
 /* The store has said that it is not ours: from now on it is not relied upon. */
-void keeper_lose(struct belay_lock *lock);
-void keeper_stop(struct belay_client *client);
+void keepalive_lose(struct belay_lock *lock);
+void keepalive_stop(struct belay_client *client);
 /* It is not ours any more, as the store has said: on_lost is called, unless it is being released. Without the mutex. */
-void keeper_tell_lost(struct belay_lock *lock, const char *why);
+void keepalive_tell_lost(struct belay_lock *lock, const char *why);
 
 /* ---- being told of a lock that somebody else ends (loss_watch.c) ---- */
 

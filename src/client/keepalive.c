@@ -59,20 +59,20 @@ static void tell_lost(struct belay_lock *lock, const char *why)
         return;
     }
     lock->lost = true;
-    lock->lost_unsaid = true;
+    lock->loss_unreported = true;
     lease_end(&lock->lease);
     if (lock->on_lost != NULL && !lock->ending) {
-        lock->beating++;
+        lock->users++;
         (void)pthread_mutex_unlock(&client->mutex);
         lock->on_lost(lock->context, lock, why);
         (void)pthread_mutex_lock(&client->mutex);
-        lock->beating--; /* not as it was before: the beater may have ended meanwhile */
+        lock->users--; /* not as it was before: the beater may have ended meanwhile */
         (void)pthread_cond_broadcast(&client->idle);
     }
-    ticker_poke(&client->beater);
+    ticker_poke(&client->renew_timer);
 }
 
-void keeper_tell_lost(struct belay_lock *lock, const char *why)
+void keepalive_tell_lost(struct belay_lock *lock, const char *why)
 {
     struct belay_client *client = lock->client;
 
@@ -83,7 +83,7 @@ void keeper_tell_lost(struct belay_lock *lock, const char *why)
     (void)pthread_mutex_unlock(&client->mutex);
 }
 
-enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err)
+enum belay_code keepalive_renew(struct belay_lock *lock, struct belay_error *err)
 {
     struct belay_client *client = lock->client;
     const struct belay_info *grant = lock->grant;
@@ -116,7 +116,7 @@ enum belay_code keeper_renew(struct belay_lock *lock, struct belay_error *err)
         lock->proved_ms = result.sent_ms;
         belay_info_free(lock->info);
         lock->info = result.info;
-        ticker_poke(&client->watcher);
+        ticker_poke(&client->deadline_timer);
     }
     (void)pthread_mutex_unlock(&client->mutex);
     return code;
@@ -128,11 +128,11 @@ static bool means_lost(enum belay_code code)
     return code == BELAY_LOST || code == BELAY_NOT_HOLDER || code == BELAY_NOT_FOUND;
 }
 
-void keeper_lose(struct belay_lock *lock)
+void keepalive_lose(struct belay_lock *lock)
 {
     (void)pthread_mutex_lock(&lock->client->mutex);
     lock->lease.deadline_ms = 0; /* as if it had run out: who watches it tells on_lost */
-    ticker_poke(&lock->client->watcher);
+    ticker_poke(&lock->client->deadline_timer);
     (void)pthread_mutex_unlock(&lock->client->mutex);
 }
 
@@ -141,22 +141,22 @@ static void beat(struct belay_lock *lock)
 {
     struct belay_client *client = lock->client;
     struct belay_error err = BELAY_ERROR_INIT;
-    bool unsaid = lock->lost_unsaid;
+    bool unreported = lock->loss_unreported;
     enum belay_code code = BELAY_OK;
 
-    lock->beating++;
-    lock->lost_unsaid = false;
+    lock->users++;
+    lock->loss_unreported = false;
     (void)pthread_mutex_unlock(&client->mutex);
-    if (unsaid) {
+    if (unreported) {
         note_loss(lock, "the lease could no longer be proved");
     } else {
-        code = keeper_renew(lock, &err);
+        code = keepalive_renew(lock, &err);
         if (code != BELAY_OK && code != BELAY_NOT_FOUND) {
             tell_failed_beat(lock, err.text);
         }
     }
     (void)pthread_mutex_lock(&client->mutex);
-    lock->beating--;
+    lock->users--;
     if (means_lost(code)) {
         tell_lost(lock, err.text);
     } else if (code != BELAY_OK) {
@@ -169,18 +169,18 @@ static void beat(struct belay_lock *lock)
 
 static bool wants_beat(const struct belay_lock *lock, int64_t now_ms)
 {
-    if (lock->beating > 0 || lock->ending) {
+    if (lock->users > 0 || lock->ending) {
         return false;
     }
-    return lock->lost_unsaid || lease_wants_beat(&lock->lease, now_ms);
+    return lock->loss_unreported || lease_wants_beat(&lock->lease, now_ms);
 }
 
-static int64_t beater_due(struct belay_client *client)
+static int64_t renew_due(struct belay_client *client)
 {
     int64_t next_ms = INT64_MAX;
     struct belay_lock *lock = client->locks;
 
-    while (lock != NULL && !client->beater.stop) {
+    while (lock != NULL && !client->renew_timer.stop) {
         if (wants_beat(lock, clock_boot_ms())) {
             beat(lock);
             lock = client->locks; /* the list may have changed while we were away */
@@ -195,12 +195,12 @@ static int64_t beater_due(struct belay_client *client)
     return next_ms;
 }
 
-static int64_t watcher_due(struct belay_client *client)
+static int64_t deadline_due(struct belay_client *client)
 {
     int64_t next_ms = INT64_MAX;
     struct belay_lock *lock = client->locks;
 
-    while (lock != NULL && !client->watcher.stop) {
+    while (lock != NULL && !client->deadline_timer.stop) {
         if (!lock->lost && lease_has_run_out(&lock->lease, clock_boot_ms())) {
             tell_lost(lock, "the lease ran out before it could be renewed");
             lock = client->locks;
@@ -215,7 +215,7 @@ static int64_t watcher_due(struct belay_client *client)
     return next_ms;
 }
 
-void keeper_add(struct belay_lock *lock)
+void keepalive_add(struct belay_lock *lock)
 {
     struct belay_client *client = lock->client;
 
@@ -225,44 +225,44 @@ void keeper_add(struct belay_lock *lock)
     (void)pthread_mutex_unlock(&client->mutex);
 }
 
-enum belay_code keeper_start(struct belay_lock *lock, struct belay_error *err)
+enum belay_code keepalive_start(struct belay_lock *lock, struct belay_error *err)
 {
     struct belay_client *client = lock->client;
     bool ok = true;
 
     (void)pthread_mutex_lock(&client->mutex);
-    if (lock->lease.heartbeat_ms > 0 && !client->beater.running) {
-        ok = ticker_start(&client->beater, client, beater_due);
+    if (lock->lease.heartbeat_ms > 0 && !client->renew_timer.running) {
+        ok = ticker_start(&client->renew_timer, client, renew_due);
     }
-    if (ok && lock->on_lost != NULL && !client->watcher.running) {
-        ok = ticker_start(&client->watcher, client, watcher_due);
+    if (ok && lock->on_lost != NULL && !client->deadline_timer.running) {
+        ok = ticker_start(&client->deadline_timer, client, deadline_due);
     }
-    ticker_poke(&client->beater);
-    ticker_poke(&client->watcher);
+    ticker_poke(&client->renew_timer);
+    ticker_poke(&client->deadline_timer);
     (void)pthread_mutex_unlock(&client->mutex);
     ok = ok && (lock->on_lost == NULL || loss_watch_start(lock));
     return ok ? BELAY_OK : error_set(err, BELAY_NO_MEMORY, "cannot start a thread to keep the lock alive");
 }
 
-void keeper_quiet(struct belay_lock *lock)
+void keepalive_quiesce(struct belay_lock *lock)
 {
     struct belay_client *client = lock->client;
 
     loss_watch_cancel(lock);
     (void)pthread_mutex_lock(&client->mutex);
     lock->ending = true;
-    while (lock->beating > 0) {
+    while (lock->users > 0) {
         (void)pthread_cond_wait(&client->idle, &client->mutex);
     }
     (void)pthread_mutex_unlock(&client->mutex);
 }
 
-void keeper_remove(struct belay_lock *lock)
+void keepalive_remove(struct belay_lock *lock)
 {
     struct belay_client *client = lock->client;
-    bool unsaid;
+    bool unreported;
 
-    keeper_quiet(lock);
+    keepalive_quiesce(lock);
     loss_watch_end(lock);
     (void)pthread_mutex_lock(&client->mutex);
     for (struct belay_lock **at = &client->locks; *at != NULL; at = &(*at)->next) {
@@ -272,15 +272,15 @@ void keeper_remove(struct belay_lock *lock)
         }
     }
     lease_end(&lock->lease);
-    unsaid = lock->lost_unsaid;
+    unreported = lock->loss_unreported;
     (void)pthread_mutex_unlock(&client->mutex);
-    if (unsaid) {
+    if (unreported) {
         note_loss(lock, "the lease could no longer be proved");
     }
 }
 
-void keeper_stop(struct belay_client *client)
+void keepalive_stop(struct belay_client *client)
 {
-    ticker_stop(&client->beater);
-    ticker_stop(&client->watcher);
+    ticker_stop(&client->renew_timer);
+    ticker_stop(&client->deadline_timer);
 }

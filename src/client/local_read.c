@@ -290,7 +290,7 @@ enum belay_code local_watch(struct backend *backend, const char *prefix, uint64_
 /* ---- is it free? ---- */
 
 enum belay_code local_check_free(struct backend *backend, const struct op_request *request,
-                                 struct looker *looker, int64_t *retry_ms, struct belay_error *err)
+                                 struct poller *poller, int64_t *retry_ms, struct belay_error *err)
 {
     struct belay_client *client = local_client(backend);
     struct belay_store *store = client->store;
@@ -298,11 +298,11 @@ enum belay_code local_check_free(struct backend *backend, const struct op_reques
     struct belay_record below = { 0 };
     struct belay_info *info = NULL;
     struct decision decision;
-    struct look seen;
+    struct poll_result seen;
     enum belay_code code;
 
     memcpy(keys + 1, request->ancestors, request->n_ancestors * sizeof *keys);
-    lookout_look(&client->lookout, store, looker, keys, 1 + request->n_ancestors, &seen);
+    shared_poll_read(&client->shared_poll, store, poller, keys, 1 + request->n_ancestors, &seen);
     code = seen.code;
     if (code != BELAY_OK) {
         return error_move(err, code, &seen.err);
@@ -324,6 +324,6 @@ enum belay_code local_check_free(struct backend *backend, const struct op_reques
                                             holder->expires_ms + margin_ms - now_ms);
     }
     belay_record_release(&below);
-    look_release(&seen);
+    poll_result_release(&seen);
     return code;
 }

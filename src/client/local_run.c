@@ -17,7 +17,7 @@ static bool shares_polls(const struct belay_client *client, const struct op *op)
     return op->polling && client->store->ops->wait == NULL;
 }
 
-void store_step_ask(struct belay_client *client, const struct op *op, struct looker *looker,
+void store_step_ask(struct belay_client *client, const struct op *op, struct poller *poller,
                     struct store_step *step)
 {
     const struct belay_store_ops *ops = client->store->ops;
@@ -32,7 +32,7 @@ void store_step_ask(struct belay_client *client, const struct op *op, struct loo
             client, ops->commit(client->store, &op->batch, &step->result, &step->seen.err));
         step->took_us = client->on_event == NULL ? 0 : clock_boot_us() - sent_us;
     } else if (shares_polls(client, op)) {
-        lookout_look(&client->lookout, client->store, looker, op->keys, op->n_keys, &step->seen);
+        shared_poll_read(&client->shared_poll, client->store, poller, op->keys, op->n_keys, &step->seen);
         step->code = client_count_read(client, step->seen.code);
         step->is_shared = true;
     } else {
@@ -75,7 +75,7 @@ static void report_step_commit(struct belay_client *client, struct op *op, struc
     op_on_commit(op, step->code, &step->result, &step->seen.err, step->sent_ms, now_ms);
     for (size_t i = 0; i < op->n_wakes; i++) {
         /* After a lock was taken, or a place given up, the next waiter has only to learn of it: that can wait. */
-        calls_wake(client, op->wakes[i], op->request.kind != OP_ACQUIRE);
+        async_wake(client, op->wakes[i], op->request.kind != OP_ACQUIRE);
         if (store->ops->wake != NULL) {
             store->ops->wake(store, op->wakes[i]);
         }
@@ -116,7 +116,7 @@ static void report_found(struct belay_client *client, const struct op *op)
 
 void store_step_report(struct belay_client *client, struct op *op, struct store_step *step)
 {
-    struct look *seen = &step->seen;
+    struct poll_result *seen = &step->seen;
 
     if (step->code == BELAY_REDIRECTED) {
         op_stop(op, BELAY_REDIRECTED, &seen->err);
@@ -136,19 +136,19 @@ void store_step_report(struct belay_client *client, struct op *op, struct store_
 
 void store_step_release(struct store_step *step)
 {
-    look_release(&step->seen);
+    poll_result_release(&step->seen);
     belay_commit_release(&step->result);
 }
 
-void client_step(struct belay_client *client, struct op *op, struct looker *looker)
+void client_step(struct belay_client *client, struct op *op, struct poller *poller)
 {
     struct store_step step;
 
-    store_step_ask(client, op, looker, &step);
+    store_step_ask(client, op, poller, &step);
     store_step_report(client, op, &step);
 }
 
-void client_wait_begins(struct belay_client *client, const struct op *op, struct looker *looker)
+void client_wait_begins(struct belay_client *client, const struct op *op, struct poller *poller)
 {
     const char *keys[OP_KEYS_MAX] = { op->request.key };
 
@@ -158,12 +158,12 @@ void client_wait_begins(struct belay_client *client, const struct op *op, struct
     for (size_t i = 0; i < op->request.n_ancestors; i++) {
         keys[1 + i] = op->request.ancestors[i];
     }
-    lookout_enter(&client->lookout, looker, keys, 1 + op->request.n_ancestors, op->wait_until_ms);
+    shared_poll_enter(&client->shared_poll, poller, keys, 1 + op->request.n_ancestors, op->wait_until_ms);
 }
 
-void client_wait_ends(struct belay_client *client, struct looker *looker)
+void client_wait_ends(struct belay_client *client, struct poller *poller)
 {
-    lookout_leave(&client->lookout, looker);
+    shared_poll_leave(&client->shared_poll, poller);
 }
 
 /* ---- to the end ---- */
@@ -181,7 +181,7 @@ static void tell_waiting(const struct op *op, const struct wait_hooks *hooks, st
 }
 
 static void wait_for_wake(struct belay_client *client, struct op *op, struct belay_cancel *cancel,
-                          uint32_t heard, struct looker *looker)
+                          uint32_t heard, struct poller *poller)
 {
     struct belay_store *store = client->store;
     int64_t timeout_ms = op->wait_until_ms - clock_boot_ms();
@@ -190,9 +190,9 @@ static void wait_for_wake(struct belay_client *client, struct op *op, struct bel
         if (op->queued && store->ops->wait != NULL) {
             store->ops->wait(store, op->request.lock_id, heard, timeout_ms, cancel);
         } else {
-            client_wait_begins(client, op, looker);
+            client_wait_begins(client, op, poller);
             client_sleep(timeout_ms, cancel);
-            client_wait_ends(client, looker);
+            client_wait_ends(client, poller);
         }
     }
     if (belay_cancel_requested(cancel)) {
@@ -205,7 +205,7 @@ static void wait_for_wake(struct belay_client *client, struct op *op, struct bel
 static bool must_listen(const struct belay_client *client, const struct op *op)
 {
     return client->store->ops->listen != NULL &&
-           ((op->want == OP_GET && op->named_key == NULL) ||
+           ((op->want == OP_GET && op->blocker_key == NULL) ||
             (op->want == OP_COMMIT && op->batch.n_writes > 0 && op->batch.writes[0].put_ticket != NULL));
 }
 
@@ -213,7 +213,7 @@ static void run_to_end(struct belay_client *client, struct op *op, const struct 
 {
     const struct belay_store_ops *ops = client->store->ops;
     struct wait_told told = { 0 };
-    struct looker looker = { 0 };
+    struct poller poller = { 0 };
     uint32_t heard = 0;
 
     while (op->want != OP_DONE) {
@@ -221,13 +221,13 @@ static void run_to_end(struct belay_client *client, struct op *op, const struct 
             heard = ops->listen(client->store, op->request.lock_id);
         }
         if (op->want != OP_WAIT) {
-            client_step(client, op, &looker);
+            client_step(client, op, &poller);
         } else {
             tell_waiting(op, hooks, &told);
-            wait_for_wake(client, op, hooks == NULL ? NULL : hooks->cancel, heard, &looker);
+            wait_for_wake(client, op, hooks == NULL ? NULL : hooks->cancel, heard, &poller);
         }
     }
-    looker_release(&looker);
+    poller_release(&poller);
     /* An event loop syncs many commits at once; a blocking caller has no loop that would. */
     if (ops->sync != NULL && op->code == BELAY_OK && ops->sync(client->store, &op->err) != BELAY_OK) {
         op->code = BELAY_UNKNOWN;

@@ -30,8 +30,8 @@ static enum belay_code lock_hold(struct belay_lock *lock, const struct op_reques
     lease_begin(&lock->lease, result->sent_ms, result->deadline_ms, ttl_ms,
                 options->heartbeat_ms < ttl_ms ? options->heartbeat_ms : ttl_ms / 4);
     lock->proved_ms = result->sent_ms;
-    keeper_add(lock);
-    return options->defer_heartbeat ? BELAY_OK : keeper_start(lock, err);
+    keepalive_add(lock);
+    return options->defer_heartbeat ? BELAY_OK : keepalive_start(lock, err);
 }
 
 /* A lock that protects nothing, while locking is switched off. Its id is for people and for release. */
@@ -114,7 +114,7 @@ enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, c
 
 enum belay_code belay_lock_start_heartbeat(struct belay_lock *lock, struct belay_error *err)
 {
-    return !lock->is_protected ? BELAY_OK : keeper_start(lock, err);
+    return !lock->is_protected ? BELAY_OK : keepalive_start(lock, err);
 }
 
 enum belay_code belay_lock_renew(struct belay_lock *lock, struct belay_error *err)
@@ -127,7 +127,7 @@ enum belay_code belay_lock_renew(struct belay_lock *lock, struct belay_error *er
     if (!belay_lock_is_mine(lock)) {
         return error_set(err, BELAY_LOST, "lock '%s' was lost or released before", lock->grant->key);
     }
-    code = keeper_renew(lock, err);
+    code = keepalive_renew(lock, err);
     if (code == BELAY_NOT_HOLDER || code == BELAY_NOT_FOUND) {
         code = BELAY_LOST;
         if (err != NULL) {
@@ -135,7 +135,7 @@ enum belay_code belay_lock_renew(struct belay_lock *lock, struct belay_error *er
         }
     }
     if (code == BELAY_LOST) {
-        keeper_lose(lock);
+        keepalive_lose(lock);
     }
     return code;
 }
@@ -151,11 +151,11 @@ enum belay_code belay_lock_release(struct belay_lock *lock, enum belay_outcome o
     if (!lock->is_protected) {
         return BELAY_OK;
     }
-    keeper_quiet(lock);
+    keepalive_quiesce(lock);
     (void)pthread_mutex_lock(&client->mutex);
     lost = lock->lost || lease_has_run_out(&lock->lease, clock_boot_ms());
     if (lost && !lock->lost) {
-        lock->lost = lock->lost_unsaid = true;
+        lock->lost = lock->loss_unreported = true;
     }
     lease_end(&lock->lease);
     (void)pthread_mutex_unlock(&client->mutex);
@@ -179,7 +179,7 @@ void belay_lock_free(struct belay_lock *lock)
         return;
     }
     if (lock->is_protected) {
-        keeper_remove(lock);
+        keepalive_remove(lock);
     }
     for (size_t i = 0; i < lock->n_ancestors; i++) {
         free(lock->ancestors[i]);

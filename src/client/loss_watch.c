@@ -138,7 +138,7 @@ static void *watch_main(void *argument)
 
     while (!is_over(lock)) {
         if (await(lock, &err) == BELAY_LOST) {
-            keeper_tell_lost(lock, err.text);
+            keepalive_tell_lost(lock, err.text);
         }
     }
     belay_error_release(&err);

@@ -1,5 +1,6 @@
 #include "client/shared_poll.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,93 +9,94 @@
 
 enum { KEYS_AT_ONCE = 64 };
 
-void look_release(struct look *look)
+void poll_result_release(struct poll_result *result)
 {
-    for (size_t i = 0; i < look->n; i++) {
-        belay_record_release(&look->records[i]);
+    for (size_t i = 0; i < result->n; i++) {
+        belay_record_release(&result->records[i]);
     }
-    look->n = 0;
-    belay_error_release(&look->err);
+    result->n = 0;
+    belay_error_release(&result->err);
 }
 
-void looker_release(struct looker *looker)
+void poller_release(struct poller *poller)
 {
-    if (looker->news != NULL) {
-        look_release(looker->news);
-        free(looker->news);
-        looker->news = NULL;
+    if (poller->result != NULL) {
+        poll_result_release(poller->result);
+        free(poller->result);
+        poller->result = NULL;
     }
 }
 
-void lookout_init(struct lookout *lookout)
+void shared_poll_init(struct shared_poll *poll)
 {
-    (void)pthread_mutex_init(&lookout->mutex, NULL);
-    (void)pthread_cond_init(&lookout->answered, NULL);
-    lookout->first = NULL;
+    (void)pthread_mutex_init(&poll->mutex, NULL);
+    (void)pthread_cond_init(&poll->answered, NULL);
+    poll->first = NULL;
 }
 
-void lookout_release(struct lookout *lookout)
+void shared_poll_release(struct shared_poll *poll)
 {
-    (void)pthread_cond_destroy(&lookout->answered);
-    (void)pthread_mutex_destroy(&lookout->mutex);
+    (void)pthread_cond_destroy(&poll->answered);
+    (void)pthread_mutex_destroy(&poll->mutex);
 }
 
-void lookout_enter(struct lookout *lookout, struct looker *looker, const char *const *keys, size_t n,
-                   int64_t due_ms)
+void shared_poll_enter(struct shared_poll *poll, struct poller *poller, const char *const *keys, size_t n,
+                       int64_t due_ms)
 {
-    looker_release(looker);
-    memcpy(looker->keys, keys, n * sizeof *keys);
-    looker->n = n;
-    looker->due_ms = due_ms;
-    looker->span_ms = due_ms - clock_boot_ms();
-    (void)pthread_mutex_lock(&lookout->mutex);
-    looker->in = true;
-    looker->previous = NULL;
-    looker->next = lookout->first;
-    if (looker->next != NULL) {
-        looker->next->previous = looker;
+    assert(!poller->in && !poller->coming && n <= OP_KEYS_MAX);
+    poller_release(poller);
+    memcpy(poller->keys, keys, n * sizeof *keys);
+    poller->n = n;
+    poller->due_ms = due_ms;
+    poller->span_ms = due_ms - clock_boot_ms();
+    (void)pthread_mutex_lock(&poll->mutex);
+    poller->in = true;
+    poller->previous = NULL;
+    poller->next = poll->first;
+    if (poller->next != NULL) {
+        poller->next->previous = poller;
     }
-    lookout->first = looker;
-    (void)pthread_mutex_unlock(&lookout->mutex);
+    poll->first = poller;
+    (void)pthread_mutex_unlock(&poll->mutex);
 }
 
-void lookout_leave(struct lookout *lookout, struct looker *looker)
+void shared_poll_leave(struct shared_poll *poll, struct poller *poller)
 {
-    if (!looker->in) {
+    if (!poller->in) {
         return;
     }
-    (void)pthread_mutex_lock(&lookout->mutex);
-    while (looker->coming) {
-        (void)pthread_cond_wait(&lookout->answered, &lookout->mutex);
+    (void)pthread_mutex_lock(&poll->mutex);
+    while (poller->coming) {
+        (void)pthread_cond_wait(&poll->answered, &poll->mutex);
     }
-    looker->in = false;
-    if (looker->next != NULL) {
-        looker->next->previous = looker->previous;
+    poller->in = false;
+    if (poller->next != NULL) {
+        poller->next->previous = poller->previous;
     }
-    if (looker->previous != NULL) {
-        looker->previous->next = looker->next;
+    if (poller->previous != NULL) {
+        poller->previous->next = poller->next;
     } else {
-        lookout->first = looker->next;
+        poll->first = poller->next;
     }
-    (void)pthread_mutex_unlock(&lookout->mutex);
-    if (looker->news != NULL && clock_boot_ms() < looker->due_ms) {
-        looker_release(looker);
+    (void)pthread_mutex_unlock(&poll->mutex);
+    if (poller->result != NULL && clock_boot_ms() < poller->due_ms) {
+        poller_release(poller);
     }
 }
 
-/* ---- looking for all ---- */
+/* ---- one read for all ---- */
 
-struct survey {
-    const char *keys[KEYS_AT_ONCE]; /* borrowed from who asks, and from who is told */
+struct shared_read {
+    const char *keys[KEYS_AT_ONCE]; /* borrowed from the pollers */
     size_t n;
-    struct looker *told;
+    struct poller *served;
     struct belay_record *records; /* owned, n of them */
 };
 
-static bool find_key(const struct survey *survey, const char *key, size_t *out_at)
+static bool find_key(const struct shared_read *read, const char *key, size_t *out_at)
 {
-    for (size_t i = 0; i < survey->n; i++) {
-        if (strcmp(survey->keys[i], key) == 0) {
+    for (size_t i = 0; i < read->n; i++) {
+        if (strcmp(read->keys[i], key) == 0) {
             *out_at = i;
             return true;
         }
@@ -103,30 +105,30 @@ static bool find_key(const struct survey *survey, const char *key, size_t *out_a
 }
 
 /* False if there is no room for all of them. */
-static bool add_keys(struct survey *survey, const char *const *keys, size_t n)
+static bool add_keys(struct shared_read *read, const char *const *keys, size_t n)
 {
-    size_t before = survey->n;
+    size_t before = read->n;
     size_t at;
 
     for (size_t i = 0; i < n; i++) {
-        if (find_key(survey, keys[i], &at)) {
+        if (find_key(read, keys[i], &at)) {
             continue;
         }
-        if (survey->n == KEYS_AT_ONCE) {
-            survey->n = before;
+        if (read->n == KEYS_AT_ONCE) {
+            read->n = before;
             return false;
         }
-        survey->keys[survey->n++] = keys[i];
+        read->keys[read->n++] = keys[i];
     }
     return true;
 }
 
-static bool has_all_keys(const struct survey *survey, const struct looker *looker)
+static bool has_all_keys(const struct shared_read *read, const struct poller *poller)
 {
     size_t at;
 
-    for (size_t i = 0; i < looker->n; i++) {
-        if (!find_key(survey, looker->keys[i], &at)) {
+    for (size_t i = 0; i < poller->n; i++) {
+        if (!find_key(read, poller->keys[i], &at)) {
             return false;
         }
     }
@@ -134,111 +136,112 @@ static bool has_all_keys(const struct survey *survey, const struct looker *looke
 }
 
 /*
- * Who waits for keys that are read anyway is told for nothing, if what it is told
- * will still be news when it is due. Other keys are read a little early, so that
- * from then on their waiters are due together.
+ * A poller whose keys are read anyway gets the result, unless it would be too old when the
+ * poller is due. Other keys are read a little early, so that from then on their waiters are
+ * due together.
  */
-static bool is_to_be_told(const struct survey *survey, const struct looker *looker, int64_t poll_ms,
-                          int64_t now_ms)
+static bool is_to_be_served(const struct shared_read *read, const struct poller *poller, int64_t poll_ms,
+                            int64_t now_ms)
 {
-    int64_t soon_ms = looker->span_ms / 4;
+    int64_t soon_ms = poller->span_ms / 4;
 
-    if (looker->news != NULL || looker->coming) {
+    if (poller->result != NULL || poller->coming) {
         return false;
     }
-    if (has_all_keys(survey, looker)) {
-        return looker->due_ms <= now_ms + (soon_ms > poll_ms ? soon_ms : poll_ms);
+    if (has_all_keys(read, poller)) {
+        return poller->due_ms <= now_ms + (soon_ms > poll_ms ? soon_ms : poll_ms);
     }
-    return looker->due_ms <= now_ms + poll_ms / 4;
+    return poller->due_ms <= now_ms + poll_ms / 4;
 }
 
 /* With the mutex held. */
-static void gather(struct lookout *lookout, struct survey *survey, int64_t poll_ms)
+static void gather(struct shared_poll *poll, struct shared_read *read, int64_t poll_ms)
 {
     int64_t now_ms = clock_boot_ms();
 
-    for (struct looker *looker = lookout->first; looker != NULL; looker = looker->next) {
-        if (is_to_be_told(survey, looker, poll_ms, now_ms) && add_keys(survey, looker->keys, looker->n)) {
-            looker->coming = true;
-            looker->next_told = survey->told;
-            survey->told = looker;
+    for (struct poller *poller = poll->first; poller != NULL; poller = poller->next) {
+        if (is_to_be_served(read, poller, poll_ms, now_ms) && add_keys(read, poller->keys, poller->n)) {
+            poller->coming = true;
+            poller->next_served = read->served;
+            read->served = poller;
         }
     }
 }
 
-/* With the mutex held. Who cannot be told for want of memory looks by itself. */
-static void tell(const struct survey *survey, const struct look *seen, struct looker *looker)
+/* With the mutex held. Without memory the poller reads the store itself. */
+static void leave_result(const struct shared_read *read, const struct poll_result *seen,
+                         struct poller *poller)
 {
-    struct look *news = looker->news = calloc(1, sizeof *news);
+    struct poll_result *result = poller->result = calloc(1, sizeof *result);
     bool ok = true;
 
-    if (news == NULL) {
+    if (result == NULL) {
         return;
     }
-    news->code = seen->code;
-    news->store_now_ms = seen->store_now_ms;
-    news->asked_ms = seen->asked_ms;
-    news->seen_ms = seen->seen_ms;
+    result->code = seen->code;
+    result->store_now_ms = seen->store_now_ms;
+    result->asked_ms = seen->asked_ms;
+    result->seen_ms = seen->seen_ms;
     if (seen->code != BELAY_OK) {
-        (void)error_set(&news->err, seen->code, "%s", seen->err.text);
+        (void)error_set(&result->err, seen->code, "%s", seen->err.text);
     }
-    for (size_t i = 0; seen->code == BELAY_OK && ok && i < looker->n; i++) {
+    for (size_t i = 0; seen->code == BELAY_OK && ok && i < poller->n; i++) {
         size_t at = 0;
 
-        ok = find_key(survey, looker->keys[i], &at) &&
-             belay_record_copy(&survey->records[at], &news->records[i]);
-        news->n += ok ? 1 : 0;
+        ok = find_key(read, poller->keys[i], &at) &&
+             belay_record_copy(&read->records[at], &result->records[i]);
+        result->n += ok ? 1 : 0;
     }
     if (!ok) {
-        looker_release(looker);
+        poller_release(poller);
     }
 }
 
-static void ask(struct belay_store *store, struct survey *survey, struct look *out)
+static void ask(struct belay_store *store, struct shared_read *read, struct poll_result *out)
 {
-    survey->records = calloc(survey->n, sizeof *survey->records);
+    read->records = calloc(read->n, sizeof *read->records);
     out->asked_ms = clock_boot_ms();
-    if (survey->records == NULL) {
+    if (read->records == NULL) {
         out->code = error_no_memory(&out->err);
     } else {
-        out->code =
-            store->ops->get(store, survey->keys, survey->n, survey->records, &out->store_now_ms, &out->err);
+        out->code = store->ops->get(store, read->keys, read->n, read->records, &out->store_now_ms, &out->err);
     }
     out->seen_ms = clock_boot_ms();
 }
 
-void lookout_look(struct lookout *lookout, struct belay_store *store, struct looker *looker,
-                  const char *const *keys, size_t n, struct look *out)
+void shared_poll_read(struct shared_poll *poll, struct belay_store *store, struct poller *poller,
+                      const char *const *keys, size_t n, struct poll_result *out)
 {
-    struct survey survey = { .n = 0 };
+    struct shared_read read = { .n = 0 };
 
-    if (looker->news != NULL) {
-        *out = *looker->news;
-        free(looker->news);
-        looker->news = NULL;
+    assert(!poller->in);
+    if (poller->result != NULL) {
+        *out = *poller->result;
+        free(poller->result);
+        poller->result = NULL;
         return;
     }
     memset(out, 0, sizeof *out);
-    (void)add_keys(&survey, keys, n);
-    (void)pthread_mutex_lock(&lookout->mutex);
-    gather(lookout, &survey, store->ops->capabilities(store).poll_ms);
-    (void)pthread_mutex_unlock(&lookout->mutex);
-    ask(store, &survey, out);
-    (void)pthread_mutex_lock(&lookout->mutex);
-    for (struct looker *one = survey.told; one != NULL; one = one->next_told) {
-        tell(&survey, out, one);
+    (void)add_keys(&read, keys, n);
+    (void)pthread_mutex_lock(&poll->mutex);
+    gather(poll, &read, store->ops->capabilities(store).poll_ms);
+    (void)pthread_mutex_unlock(&poll->mutex);
+    ask(store, &read, out);
+    (void)pthread_mutex_lock(&poll->mutex);
+    for (struct poller *one = read.served; one != NULL; one = one->next_served) {
+        leave_result(&read, out, one);
         one->coming = false;
     }
-    (void)pthread_cond_broadcast(&lookout->answered);
-    (void)pthread_mutex_unlock(&lookout->mutex);
+    (void)pthread_cond_broadcast(&poll->answered);
+    (void)pthread_mutex_unlock(&poll->mutex);
     if (out->code == BELAY_OK) {
         /* They differ from each other, so they stand at the front in their order. */
         out->n = n;
-        memcpy(out->records, survey.records, n * sizeof *survey.records);
-        memset(survey.records, 0, n * sizeof *survey.records);
+        memcpy(out->records, read.records, n * sizeof *read.records);
+        memset(read.records, 0, n * sizeof *read.records);
     }
-    for (size_t i = 0; survey.records != NULL && i < survey.n; i++) {
-        belay_record_release(&survey.records[i]);
+    for (size_t i = 0; read.records != NULL && i < read.n; i++) {
+        belay_record_release(&read.records[i]);
     }
-    free(survey.records);
+    free(read.records);
 }

@@ -1,16 +1,15 @@
 /*
- * One look for all who wait, on a store that wakes nobody.
+ * One poll for all waiters of a process, on a store that wakes no waiters.
  *
- * Who waits there looks again and again. When it is due, it looks also for those
- * of the same process who wait for the same keys, or will be due soon, and they
- * take what it saw for their own look: many waiters cost as much as one.
+ * A waiter on such a store polls. When its poll is due, it also reads the keys of the other
+ * waiters that are due soon, or wait for the same keys, and leaves each of them the result:
+ * many waiters cost as much as one.
  *
- *     enter --> sleep --> leave --> look: told meanwhile, or ask the store for
- *                                         all who are in, and tell them
+ *     enter --> sleep --> leave --> read: the result that another poller left, or else
+ *                                         read the store for all pollers that are in
  *
- * What one is told was asked for after it entered. So it is never older than its
- * own last write, and it is told of each look once: a look that is due and brings
- * nothing new goes to the store.
+ * A result was asked for after its poller entered, so it is never older than that poller's
+ * own last write. Each result is used once; a poll that is due without one reads the store.
  */
 #ifndef CLIENT_SHARED_POLL_H
 #define CLIENT_SHARED_POLL_H
@@ -20,8 +19,8 @@
 #include "belay/store.h"
 #include "lock/op.h"
 
-/* What was seen. */
-struct look {
+/* What a poll has read. */
+struct poll_result {
     enum belay_code code;
     int64_t store_now_ms;
     int64_t asked_ms; /* boot clock, before the store was asked */
@@ -30,39 +29,39 @@ struct look {
     size_t n;                                 /* of the records, as many as were asked for; 0 after a fault */
     struct belay_record records[OP_KEYS_MAX]; /* owned */
 };
-void look_release(struct look *look);
+void poll_result_release(struct poll_result *result);
 
-/* Somebody who waits. All zero before it enters for the first time. */
-struct looker {
-    struct looker *next;
-    struct looker *previous;
-    struct looker *next_told;
+/* A waiter. All zero before it enters for the first time. */
+struct poller {
+    struct poller *next;
+    struct poller *previous;
+    struct poller *next_served;
     const char *keys[OP_KEYS_MAX]; /* the texts are borrowed, while it is in */
     size_t n;
     int64_t due_ms;
     int64_t span_ms; /* how long it waits this time */
     bool in;
-    bool coming;       /* somebody asks the store for it just now */
-    struct look *news; /* owned; NULL: it was told nothing */
+    bool coming;                /* another poller is reading its keys */
+    struct poll_result *result; /* owned; NULL: none so far */
 };
-void looker_release(struct looker *looker); /* when it is not in */
+void poller_release(struct poller *poller); /* when it is not in */
 
-struct lookout {
+struct shared_poll {
     pthread_mutex_t mutex;
     pthread_cond_t answered;
-    struct looker *first;
+    struct poller *first;
 };
 
-void lookout_init(struct lookout *lookout);
-void lookout_release(struct lookout *lookout);
+void shared_poll_init(struct shared_poll *poll);
+void shared_poll_release(struct shared_poll *poll);
 
-/* It waits for news of these keys, at most OP_KEYS_MAX, until due_ms. */
-void lookout_enter(struct lookout *lookout, struct looker *looker, const char *const *keys, size_t n,
-                   int64_t due_ms);
-/* It waits no longer. What it was told counts if it is due; who was woken before that looks anew. */
-void lookout_leave(struct lookout *lookout, struct looker *looker);
-/* What it was told, or what the store says. The caller releases *out. */
-void lookout_look(struct lookout *lookout, struct belay_store *store, struct looker *looker,
-                  const char *const *keys, size_t n, struct look *out);
+/* It waits for a change of these keys, at most OP_KEYS_MAX, until due_ms. */
+void shared_poll_enter(struct shared_poll *poll, struct poller *poller, const char *const *keys, size_t n,
+                       int64_t due_ms);
+/* It waits no longer. Its result is dropped if it was woken before it was due. */
+void shared_poll_leave(struct shared_poll *poll, struct poller *poller);
+/* The result that another poller left, or what the store returns. The caller releases *out. */
+void shared_poll_read(struct shared_poll *poll, struct belay_store *store, struct poller *poller,
+                      const char *const *keys, size_t n, struct poll_result *out);
 
 #endif

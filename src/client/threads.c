@@ -46,8 +46,8 @@ static void ask(struct pool_job *job)
     struct belay_client *client = call->client;
     struct threads *threads = client->threads;
 
-    client_wait_ends(client, &call->looker);
-    store_step_ask(client, &call->op, &call->looker, call->step);
+    client_wait_ends(client, &call->poller);
+    store_step_ask(client, &call->op, &call->poller, call->step);
     (void)pthread_mutex_lock(&threads->mutex);
     call->next_back = NULL;
     *threads->back_end = call;

@@ -12,7 +12,7 @@ struct free_wait {
     struct belay_client *client;
     const struct belay_lock_options *options;
     struct request request;
-    struct looker looker;
+    struct poller poller;
     char told[BELAY_ID_MAX + 1];
     char seen[BELAY_ID_MAX + 1]; /* the holder at the last look */
     int early_looks;             /* since then */
@@ -63,7 +63,7 @@ static void note_holder(struct free_wait *wait, const char *lock_id)
     }
 }
 
-/* on_waiting hears who is in the way if that is news. */
+/* on_waiting hears who is in the way if that is result. */
 static void tell_in_the_way(struct free_wait *wait, const struct belay_info *info)
 {
     struct belay_wait_info waiting = { .holder = info, .attempt = 1 };
@@ -99,9 +99,10 @@ static void sleep_or_wake(struct free_wait *wait, uint32_t heard, int64_t ms)
         return;
     }
     memcpy(keys + 1, request->ancestors, request->n_ancestors * sizeof *keys);
-    lookout_enter(&client->lookout, &wait->looker, keys, 1 + request->n_ancestors, clock_boot_ms() + ms);
+    shared_poll_enter(&client->shared_poll, &wait->poller, keys, 1 + request->n_ancestors,
+                      clock_boot_ms() + ms);
     client_sleep(ms, wait->options->cancel);
-    lookout_leave(&client->lookout, &wait->looker);
+    shared_poll_leave(&client->shared_poll, &wait->poller);
 }
 
 /* BELAY_OK: it is free. `err` is not NULL. */
@@ -119,7 +120,7 @@ static enum belay_code wait_until_free(struct free_wait *wait, struct belay_erro
         int64_t sleep_ms = LOOK_MS;
         enum belay_code code;
 
-        ROUTE(&client->route, code, err, check_free, request, &wait->looker, &sleep_ms);
+        ROUTE(&client->route, code, err, check_free, request, &wait->poller, &sleep_ms);
         if (code != BELAY_HELD) {
             return code;
         }
@@ -151,7 +152,7 @@ enum belay_code belay_wait_until_free(struct belay_client *client, const char *k
         client_warn(client, "locking is switched off: '%s' counts as free", key);
     }
     belay_error_release(&unheard);
-    looker_release(&wait.looker);
+    poller_release(&wait.poller);
     request_release(&wait.request);
     return code;
 }

@@ -4,7 +4,7 @@
  *   TRYING --refused--> LOOKING --> (decide) --take--> TAKING --> done
  *      |                  ^  ^         |  |               | lost a race
  *      v                  |  |         |  +--reenter--> REENTERING
- *    done                 |  |         +--blocked--> [NAMING] --> QUEUEING
+ *    done                 |  |         +--blocked--> [READING_BLOCKER] --> QUEUEING
  *                         |  |                                      |
  *                         |  +---------- woken, time ---- WAITING <-+
  *                      RECOVERING (the store failed)        | time is up,
@@ -24,7 +24,7 @@
 #include "lock/info.h"
 #include "lock/step.h"
 
-enum state { TRYING, LOOKING, TAKING, REENTERING, NAMING, QUEUEING, WAITING, RECOVERING, LEAVING };
+enum state { TRYING, LOOKING, TAKING, REENTERING, READING_BLOCKER, QUEUEING, WAITING, RECOVERING, LEAVING };
 
 enum {
     BACKOFF_FIRST_MS = 500,
@@ -377,10 +377,10 @@ static bool describe(struct op *op, const struct decision *decision)
     struct belay_info *info;
 
     if (decision->below_key != NULL) {
-        holder = &op->named;
+        holder = &op->blocker;
     }
     /* Of a lock that is held nobody is told the line. */
-    info = record_is_live(holder, op->records_now_ms) ? info_without_line(holder, op->records_now_ms)
+    info = record_is_live(holder, op->records_now_ms) ? info_without_queue(holder, op->records_now_ms)
                                                       : info_from_record(holder, op->records_now_ms);
     if (info == NULL) {
         return false;
@@ -438,7 +438,7 @@ static int64_t look_again_ms(struct op *op, int64_t ahead)
     return span_ms - span_ms / 20 - step_random(&op->rng, span_ms / POLL_PART + 1);
 }
 
-static void wait_in_line(struct op *op, const struct decision *decision, int64_t now_ms)
+static void wait_in_queue(struct op *op, const struct decision *decision, int64_t now_ms)
 {
     int64_t early_ms = early_look_ms(op, (int64_t)decision->ahead);
     int64_t until_ms = now_ms + (early_ms > 0 ? early_ms : look_again_ms(op, (int64_t)decision->ahead));
@@ -480,14 +480,14 @@ static void on_blocked(struct op *op, const struct decision *decision, int64_t n
     }
     if (!decision->queued && op->records[0].n_tickets >= BELAY_QUEUE_MAX) {
         (void)error_wrap(&op->err, "%d already wait", BELAY_QUEUE_MAX);
-        give_up(op, BELAY_HELD, "the line is full", now_ms);
+        give_up(op, BELAY_HELD, "the queue is full", now_ms);
         return;
     }
     if (!decision->queued || now_ms >= op->ticket_until_ms) {
         queue(op, op->queued, now_ms);
         return;
     }
-    wait_in_line(op, decision, now_ms);
+    wait_in_queue(op, decision, now_ms);
 }
 
 static void on_decision(struct op *op, int64_t now_ms)
@@ -528,8 +528,8 @@ static void on_decision(struct op *op, int64_t now_ms)
         break;
     }
     if (decision.below_key != NULL &&
-        (op->named.key == NULL || strcmp(op->named.key, decision.below_key) != 0)) {
-        step_name(op, NAMING, decision.below_key, now_ms);
+        (op->blocker.key == NULL || strcmp(op->blocker.key, decision.below_key) != 0)) {
+        step_read_blocker(op, READING_BLOCKER, decision.below_key, now_ms);
         return;
     }
     on_blocked(op, &decision, now_ms);
@@ -595,8 +595,8 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
 
 static void on_records(struct op *op, int64_t now_ms)
 {
-    if (op->state == NAMING) {
-        op->named_key = NULL;
+    if (op->state == READING_BLOCKER) {
+        op->blocker_key = NULL;
     }
     on_decision(op, now_ms);
 }
@@ -607,7 +607,7 @@ static void on_wake(struct op *op, int64_t now_ms)
         op->waiting.attempt++;
         plan_attempt(op, now_ms);
     }
-    belay_record_release(&op->named);
+    belay_record_release(&op->blocker);
     step_look(op, LOOKING, now_ms);
 }
 

@@ -126,7 +126,7 @@ static bool copy_waiters(struct belay_info *info, const struct belay_record *rec
 
 struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms)
 {
-    struct belay_info *info = info_without_line(record, now_ms);
+    struct belay_info *info = info_without_queue(record, now_ms);
 
     if (info != NULL && record->n_tickets > 0 && !copy_waiters(info, record, now_ms)) {
         belay_info_free(info);
@@ -135,7 +135,7 @@ struct belay_info *info_from_record(const struct belay_record *record, int64_t n
     return info;
 }
 
-struct belay_info *info_without_line(const struct belay_record *record, int64_t now_ms)
+struct belay_info *info_without_queue(const struct belay_record *record, int64_t now_ms)
 {
     struct belay_info info = info_borrow(record, now_ms);
 

@@ -15,7 +15,7 @@ struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms)
 /* NULL without memory, as below. */
 struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms);
 /* The same without those who wait, which of a long line is most of it. */
-struct belay_info *info_without_line(const struct belay_record *record, int64_t now_ms);
+struct belay_info *info_without_queue(const struct belay_record *record, int64_t now_ms);
 /* Without those who wait. */
 struct belay_info *info_copy(const struct belay_info *from);
 

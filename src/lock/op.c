@@ -13,7 +13,7 @@ enum {
     FAULTS_FOR_MS = 5000, /* a store that keeps one waiting so long before it fails is not asked again */
     FAULT_BACKOFF_MS = 50,
     FAULT_BACKOFF_MAX_MS = 5000,
-    PATIENCE_LEAST_MS = 1000
+    TIMEOUT_MIN_MS = 1000
 };
 
 void op_start(struct op *op, const struct op_request *request, int64_t now_ms)
@@ -97,15 +97,15 @@ struct belay_event *step_event(struct op *op, enum belay_level level, const char
  */
 static int64_t timeout_ms(const struct op *op, int64_t now_ms)
 {
-    int64_t patience = op->request.ttl_ms > 0 ? op->request.ttl_ms / 4 : 0;
+    int64_t timeout = op->request.ttl_ms > 0 ? op->request.ttl_ms / 4 : 0;
 
     if (op->request.wait_ms > 0) {
         int64_t left = op->request.began_ms + op->request.wait_ms - now_ms;
 
-        patience = patience == 0 || left < patience ? left : patience;
-        patience = patience == 0 ? 1 : patience;
+        timeout = timeout == 0 || left < timeout ? left : timeout;
+        timeout = timeout == 0 ? 1 : timeout;
     }
-    return patience != 0 && patience < PATIENCE_LEAST_MS ? PATIENCE_LEAST_MS : patience;
+    return timeout != 0 && timeout < TIMEOUT_MIN_MS ? TIMEOUT_MIN_MS : timeout;
 }
 
 void step_commit(struct op *op, int state, int64_t now_ms)
@@ -121,7 +121,7 @@ void step_look(struct op *op, int state, int64_t now_ms)
 {
     op->state = state;
     op->asked_ms = now_ms;
-    op->named_key = NULL;
+    op->blocker_key = NULL;
     op->n_keys = 0;
     op->keys[op->n_keys++] = op->request.key;
     for (size_t i = 0; i < op->request.n_ancestors; i++) {
@@ -130,12 +130,12 @@ void step_look(struct op *op, int state, int64_t now_ms)
     op->want = OP_GET;
 }
 
-void step_name(struct op *op, int state, const char *key, int64_t now_ms)
+void step_read_blocker(struct op *op, int state, const char *key, int64_t now_ms)
 {
     op->state = state;
     op->asked_ms = now_ms;
     op->polling = false;
-    op->named_key = key;
+    op->blocker_key = key;
     op->keys[0] = key;
     op->n_keys = 1;
     op->want = OP_GET;
@@ -313,9 +313,9 @@ void op_on_get(struct op *op, enum belay_code code, struct belay_record *records
     if (!op->commit_failed) {
         op->faults = 0; /* else we would go round for ever on a disk that is full but can be read */
     }
-    if (op->named_key != NULL) {
-        belay_record_release(&op->named);
-        op->named = records[0];
+    if (op->blocker_key != NULL) {
+        belay_record_release(&op->blocker);
+        op->blocker = records[0];
     } else {
         forget_records(op);
         memcpy(op->records, records, op->n_keys * sizeof *records);
@@ -362,7 +362,7 @@ void op_cancel(struct op *op)
 void op_destroy(struct op *op)
 {
     forget_records(op);
-    belay_record_release(&op->named);
+    belay_record_release(&op->blocker);
     belay_record_release(&op->record);
     belay_error_release(&op->err);
     free(op->wakes);

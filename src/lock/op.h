@@ -111,8 +111,8 @@ struct op {
     int64_t asked_ms;                         /* boot clock: when the step under way was asked for */
     struct belay_record records[OP_KEYS_MAX]; /* owned; as last seen: the key's, then its ancestors' */
     int64_t records_now_ms;                   /* store's clock then */
-    struct belay_record named;                /* owned; the holder below that an intent speaks of */
-    const char *named_key;                    /* borrowed from `records`, while it is asked for */
+    struct belay_record blocker;              /* owned; the holder below that an intent speaks of */
+    const char *blocker_key;                  /* borrowed from `records`, while it is asked for */
     int64_t first_unknown_ms;                 /* boot clock before the first take we know nothing of */
     bool unknown_free;                        /* one such may yet take a lock that becomes free */
     uint64_t unknown_revision;                /* one such may yet take it at this revision */

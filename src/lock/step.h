@@ -9,7 +9,7 @@ struct op_steps {
     /* The batch was done (BELAY_OK) or refused. */
     void (*on_commit)(struct op *op, enum belay_code code, struct belay_commit *result, int64_t sent_ms,
                       int64_t now_ms);
-    /* op->records are as of now; or, if op->named_key was asked for, op->named is. */
+    /* op->records are as of now; or, if op->blocker_key was asked for, op->blocker is. */
     void (*on_records)(struct op *op, int64_t now_ms);
     void (*on_wake)(struct op *op, int64_t now_ms);
     /* Neither done nor refused. `committing`: it was a batch. */
@@ -33,8 +33,8 @@ struct belay_event *step_event(struct op *op, enum belay_level level, const char
 void step_commit(struct op *op, int state, int64_t now_ms);
 /* Ask for the records of the key and its ancestors. */
 void step_look(struct op *op, int state, int64_t now_ms);
-/* Ask for the record of a key below, into op->named. */
-void step_name(struct op *op, int state, const char *key, int64_t now_ms);
+/* Ask for the record of a key below, into op->blocker. */
+void step_read_blocker(struct op *op, int state, const char *key, int64_t now_ms);
 void step_wait(struct op *op, int state, int64_t until_ms);
 
 /* ---- being answered ---- */

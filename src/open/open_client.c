@@ -135,7 +135,7 @@ static struct belay_client *client_new(const struct belay_config *config,
     atomic_init(&client->seed, seed);
     (void)pthread_mutex_init(&client->mutex, NULL);
     (void)pthread_cond_init(&client->idle, NULL);
-    lookout_init(&client->lookout);
+    shared_poll_init(&client->shared_poll);
     route_init(&client->route);
     return client;
 }
@@ -185,7 +185,7 @@ static enum belay_code open_url(struct belay_client *client, const char *url, bo
 static enum belay_code use_disabled_store(struct belay_client *client, const char *url, const char *why,
                                           struct belay_error *err)
 {
-    client->store = off_store_new(why);
+    client->store = disabled_store_new(why);
     client->url = strdup(url);
     return client->store == NULL || client->url == NULL ? error_no_memory(err) : BELAY_OK;
 }
@@ -275,13 +275,13 @@ void belay_client_close(struct belay_client *client)
     if (client == NULL) {
         return;
     }
-    keeper_stop(client);
-    calls_drop(client);
+    keepalive_stop(client);
+    async_drop_all(client);
     route_release(&client->route);
     (void)pthread_mutex_destroy(&client->mutex);
     free(client->socket);
     (void)pthread_cond_destroy(&client->idle);
-    lookout_release(&client->lookout);
+    shared_poll_release(&client->shared_poll);
     belay_config_free(client->own_config);
     free(client->url);
     free(client);

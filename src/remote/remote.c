@@ -391,10 +391,10 @@ int64_t remote_backoff_ms(const struct remote *remote, int faults)
     return ms < most_ms ? ms : most_ms;
 }
 
-bool remote_is_patient(const struct remote *remote, int faults, int tries, int64_t began_ms)
+bool remote_should_retry(const struct remote *remote, int faults, int tries, int64_t began_ms)
 {
     /* Who is on this machine and silent for so long has been stopped: to ask again is of no use. */
-    return remote->is_local ? clock_boot_ms() - began_ms < LOCAL_PATIENCE_MS : faults < tries;
+    return remote->is_local ? clock_boot_ms() - began_ms < LOCAL_TIMEOUT_MS : faults < tries;
 }
 
 enum belay_code remote_send_again(struct remote *remote, const struct remote_call *call, json_t **out_body,
@@ -411,7 +411,7 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
         code = remote_send(remote, call, out_body, err);
         was_unknown = was_unknown || code == BELAY_UNKNOWN;
         if ((code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) ||
-            !remote_is_patient(remote, faults, tries, began_ms)) {
+            !remote_should_retry(remote, faults, tries, began_ms)) {
             break;
         }
         json_decref(*out_body);

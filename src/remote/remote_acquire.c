@@ -172,7 +172,7 @@ static void on_fault(struct acquiring *a, enum belay_code code, bool was_answere
     a->answered = a->answered || was_answered || code == BELAY_UNKNOWN;
     a->faults++;
     a->fault_ms = a->faults == 1 ? sent_ms : a->fault_ms;
-    if (remote_is_patient(a->remote, a->faults, REMOTE_TRIES, a->fault_ms) ||
+    if (remote_should_retry(a->remote, a->faults, REMOTE_TRIES, a->fault_ms) ||
         (a->answered && clock_boot_ms() < op_give_up_ms(a->request))) {
         client_sleep(remote_backoff_ms(a->remote, a->faults), a->cancel);
     } else if (a->was_unknown) {

@@ -15,7 +15,7 @@ enum {
     REMOTE_BACKOFF_MAX_MS = 1000,
     LOCAL_BACKOFF_MS = 10, /* a server on this machine that starts or stops */
     LOCAL_BACKOFF_MAX_MS = 250,
-    LOCAL_PATIENCE_MS = 10000, /* how long one that holds the file may not answer */
+    LOCAL_TIMEOUT_MS = 10000, /* how long one that holds the file may not answer */
     REMOTE_URL_MAX = 8192,
     REMOTE_HEADERS = 4
 };
@@ -66,7 +66,7 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
 /* How long before the next try, after `faults` in a row. */
 int64_t remote_backoff_ms(const struct remote *remote, int faults);
 /* Whether to try once more, after `faults` in a row since began_ms. */
-bool remote_is_patient(const struct remote *remote, int faults, int tries, int64_t began_ms);
+bool remote_should_retry(const struct remote *remote, int faults, int tries, int64_t began_ms);
 /* What a request that failed like this means: BELAY_REDIRECTED if the server is gone for good. */
 enum belay_code remote_fault(struct remote *remote, enum belay_code code, struct belay_error *err);
 /* What an answer with this status means, for who asked about `key` (NULL: none). Sets `err` unless it is BELAY_OK. */
@@ -107,7 +107,7 @@ enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t 
                              void *context, struct belay_cancel *cancel, struct belay_error *err);
 enum belay_code remote_note(struct backend *base, const struct belay_event *event, struct belay_error *err);
 enum belay_code remote_check_free(struct backend *base, const struct op_request *request,
-                                  struct looker *looker, int64_t *retry_ms, struct belay_error *err);
+                                  struct poller *poller, int64_t *retry_ms, struct belay_error *err);
 enum belay_code remote_await_loss(struct backend *base, const char *key, const char *lock_id, int64_t wait_ms,
                                   struct belay_cancel *cancel, struct belay_error *err);
 enum belay_code remote_item_get(struct backend *base, const char *space, const char *name,

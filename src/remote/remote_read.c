@@ -49,13 +49,13 @@ enum belay_code remote_get(struct backend *base, const char *key, struct belay_i
 }
 
 enum belay_code remote_check_free(struct backend *base, const struct op_request *request,
-                                  struct looker *looker, int64_t *retry_ms, struct belay_error *err)
+                                  struct poller *poller, int64_t *retry_ms, struct belay_error *err)
 {
     struct buf path = BUF_INIT(REMOTE_URL_MAX);
     json_t *answer = NULL;
     enum belay_code code;
 
-    (void)looker;
+    (void)poller;
     (void)retry_ms;
     remote_add_path(&path, request->key, "/free");
     code = look((struct remote *)base, &path, request->key, &answer, err);

@@ -135,7 +135,8 @@ static enum belay_code send_again(struct remote_states *states, struct ask *ask,
 
     for (int faults = 1;; faults++) {
         code = send(states, ask, out, err);
-        if (code != BELAY_UNREACHABLE || !remote_is_patient(states->remote, faults, REMOTE_TRIES, began_ms)) {
+        if (code != BELAY_UNREACHABLE ||
+            !remote_should_retry(states->remote, faults, REMOTE_TRIES, began_ms)) {
             break;
         }
         http_response_release(out);

@@ -141,7 +141,7 @@ enum belay_code remote_watch(struct backend *base, const char *prefix, uint64_t 
             code = remote_fault(remote, code == BELAY_OK ? BELAY_UNREACHABLE : code, err);
         }
         if ((code != BELAY_OK && code != BELAY_UNREACHABLE && code != BELAY_UNKNOWN) ||
-            (!ever_connected && !remote_is_patient(remote, faults, REMOTE_TRIES, began_ms))) {
+            (!ever_connected && !remote_should_retry(remote, faults, REMOTE_TRIES, began_ms))) {
             break;
         }
         client_sleep(remote_backoff_ms(remote, faults), cancel);
