@@ -1,4 +1,5 @@
 /* Operations under way, for event loops: the same state machines, without a thread for each. */
+#include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -271,6 +272,7 @@ static void finish(struct belay_client *client, struct belay_async *call)
 
 static void settle(struct belay_client *client, struct belay_async *call)
 {
+    assert(!call->is_out && !call->is_granted);
     while (call->op.want == OP_COMMIT || call->op.want == OP_GET) {
         call->was_woken = false;
         if (client->threads != NULL && threads_ask(client, call)) {

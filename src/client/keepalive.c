@@ -4,6 +4,7 @@
  * no slow store keeps a holder from hearing in time that it has lost its lock.
  * Whether somebody else has ended it is loss_watch.c's to find out.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,6 +67,7 @@ static void tell_lost(struct belay_lock *lock, const char *why)
         (void)pthread_mutex_unlock(&client->mutex);
         lock->on_lost(lock->context, lock, why);
         (void)pthread_mutex_lock(&client->mutex);
+        assert(lock->users > 0);
         lock->users--; /* not as it was before: the beater may have ended meanwhile */
         (void)pthread_cond_broadcast(&client->idle);
     }
@@ -219,6 +221,7 @@ void keepalive_add(struct belay_lock *lock)
 {
     struct belay_client *client = lock->client;
 
+    assert(lock->is_protected && !lock->lease.over);
     (void)pthread_mutex_lock(&client->mutex);
     lock->next = client->locks;
     client->locks = lock;
@@ -271,6 +274,7 @@ void keepalive_remove(struct belay_lock *lock)
             break;
         }
     }
+    assert(lock->ending && lock->users == 0);
     lease_end(&lock->lease);
     unreported = lock->loss_unreported;
     (void)pthread_mutex_unlock(&client->mutex);

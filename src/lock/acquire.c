@@ -15,6 +15,7 @@
  * back, and whose line is empty. Everything else is decided from the records
  * and written on the condition that they have not changed since.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,6 +203,8 @@ static void take(struct op *op, int64_t now_ms)
     size_t room = 1;
     size_t used = 0;
 
+    assert(op->state == TRYING || op->state == LOOKING || op->state == TAKING || op->state == REENTERING ||
+           op->state == QUEUEING);
     for (size_t i = 0; i < OP_KEYS_MAX; i++) {
         room += op->records[i].n_tickets + op->records[i].n_intents;
     }
@@ -218,6 +221,7 @@ static void take(struct op *op, int64_t now_ms)
         add_drops(op, i, op->drops + used);
         used += op->writes[i].n_drop_tickets + op->writes[i].n_drop_intents;
     }
+    assert(used <= room);
     op->state = TAKING;
     add_acquired_events(op, now_ms);
     step_commit(op, TAKING, now_ms);
@@ -563,9 +567,11 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
         step_find_wakes(op);
         step_done(op, op->code);
         return;
-    default:
-        step_done(op,
-                  error_set(&op->err, BELAY_BUG, "acquire: a commit was answered in state %d", op->state));
+    case LOOKING:
+    case READING_BLOCKER:
+    case WAITING:
+    case RECOVERING:
+        assert(!"no commit is under way in this state");
     }
 }
 
@@ -595,6 +601,7 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
 
 static void on_records(struct op *op, int64_t now_ms)
 {
+    assert(op->state == LOOKING || op->state == READING_BLOCKER);
     if (op->state == READING_BLOCKER) {
         op->blocker_key = NULL;
     }
@@ -603,6 +610,7 @@ static void on_records(struct op *op, int64_t now_ms)
 
 static void on_wake(struct op *op, int64_t now_ms)
 {
+    assert(op->state == WAITING || op->state == RECOVERING);
     if (op->state == WAITING && now_ms >= op->next_attempt_ms) {
         op->waiting.attempt++;
         plan_attempt(op, now_ms);

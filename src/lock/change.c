@@ -8,6 +8,7 @@
  *                                                |  v
  *                                             RECOVERING (the store failed)
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -118,7 +119,8 @@ static void change(struct op *op, int64_t now_ms)
     memset(&op->values, 0, sizeof op->values);
     switch (op->request.kind) {
     case OP_ACQUIRE:
-        break; /* acquire.c */
+        assert(!"acquire.c runs it");
+        break;
     case OP_ADOPT:
         write_adopt(op);
         break;
@@ -270,6 +272,7 @@ static void on_commit(struct op *op, enum belay_code code, struct belay_commit *
                       int64_t now_ms)
 {
     (void)now_ms;
+    assert(op->state == CHANGING);
     step_adopt_records(op, result);
     if (code == BELAY_REFUSED) {
         on_refused(op, sent_ms);
@@ -304,6 +307,7 @@ static void on_records(struct op *op, int64_t now_ms)
     const struct belay_record *record = &op->records[0];
     const char *id = op->request.kind == OP_ADOPT ? op->request.old_id : op->request.lock_id;
 
+    assert(op->state == LEARNING);
     if (record->revision != 0 && record->held && record->lock_id != NULL &&
         strcmp(record->lock_id, id) == 0) {
         if (record->ttl_is_estimate && op->request.ttl_if_unknown_ms > 0) {
@@ -326,6 +330,7 @@ static void on_records(struct op *op, int64_t now_ms)
 
 static void on_wake(struct op *op, int64_t now_ms)
 {
+    assert(op->state == RECOVERING);
     begin(op, now_ms);
 }
 

@@ -1,5 +1,7 @@
 #include "lock/lease.h"
 
+#include <assert.h>
+
 #include "base/saturate.h"
 
 enum {
@@ -31,6 +33,7 @@ static void start(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int
     lease->ttl_ms = ttl_ms;
     lease->deadline_ms = deadline_ms;
     lease->beat_ms = lease->heartbeat_ms < latest_ms ? lease->heartbeat_ms : latest_ms;
+    assert(lease->beat_ms <= lease->heartbeat_ms && lease->beat_ms <= lasts_ms);
     lease->next_beat_ms = lease->heartbeat_ms > 0 ? add_saturated(sent_ms, lease->beat_ms) : INT64_MAX;
 }
 

@@ -1,5 +1,6 @@
 #include "lock/op.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,9 @@ enum {
 
 void op_start(struct op *op, const struct op_request *request, int64_t now_ms)
 {
+    assert(request->key != NULL && request->lock_id != NULL);
+    assert(request->n_ancestors <= BELAY_ANCESTORS_MAX);
+    assert(request->kind != OP_ADOPT || request->old_id != NULL);
     memset(op, 0, offsetof(struct op, writes));
     op->request = *request;
     if (op->request.began_ms == 0) {
@@ -73,6 +77,7 @@ void step_if_unchanged(struct op *op)
 
 struct belay_event *step_event(struct op *op, enum belay_level level, const char *type)
 {
+    assert(op->batch.n_events < OP_EVENTS_MAX);
     struct belay_event *event = &op->events[op->batch.n_events++];
 
     *event = (struct belay_event){ .level = level,
@@ -110,6 +115,7 @@ static int64_t timeout_ms(const struct op *op, int64_t now_ms)
 
 void step_commit(struct op *op, int state, int64_t now_ms)
 {
+    assert(op->want != OP_DONE);
     op->batch.timeout_ms = timeout_ms(op, now_ms);
     op->state = state;
     op->asked_ms = now_ms;
@@ -119,6 +125,7 @@ void step_commit(struct op *op, int state, int64_t now_ms)
 
 void step_look(struct op *op, int state, int64_t now_ms)
 {
+    assert(op->want != OP_DONE);
     op->state = state;
     op->asked_ms = now_ms;
     op->blocker_key = NULL;
@@ -132,6 +139,7 @@ void step_look(struct op *op, int state, int64_t now_ms)
 
 void step_read_blocker(struct op *op, int state, const char *key, int64_t now_ms)
 {
+    assert(op->want != OP_DONE && key != NULL);
     op->state = state;
     op->asked_ms = now_ms;
     op->polling = false;
@@ -144,6 +152,7 @@ void step_read_blocker(struct op *op, int state, const char *key, int64_t now_ms
 /* Who waits looks again before it does anything; a long line, kept by each in it, would be the line squared. */
 void step_wait(struct op *op, int state, int64_t until_ms)
 {
+    assert(op->want != OP_DONE);
     forget_records(op);
     op->state = state;
     op->wait_until_ms = until_ms;
@@ -253,8 +262,10 @@ bool step_survives_fault(struct op *op, enum belay_code code, const struct belay
     return false;
 }
 
+/* Every operation ends once. */
 void step_done(struct op *op, enum belay_code code)
 {
+    assert(op->want != OP_DONE);
     op->code = code;
     op->want = OP_DONE;
 }
@@ -289,6 +300,7 @@ void step_done_no_memory(struct op *op)
 void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *result,
                   const struct belay_error *err, int64_t sent_ms, int64_t now_ms)
 {
+    assert(op->want == OP_COMMIT);
     op->n_wakes = 0;
     if (code == BELAY_OK || code == BELAY_REFUSED) {
         op->answered = true;
@@ -305,6 +317,7 @@ void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *resu
 void op_on_get(struct op *op, enum belay_code code, struct belay_record *records, int64_t store_now_ms,
                const struct belay_error *err, int64_t now_ms)
 {
+    assert(op->want == OP_GET);
     if (code != BELAY_OK) {
         op->steps->on_fault(op, code, err, false, now_ms);
         return;
@@ -328,12 +341,14 @@ void op_on_get(struct op *op, enum belay_code code, struct belay_record *records
 void op_on_look(struct op *op, enum belay_code code, struct belay_record *records, int64_t store_now_ms,
                 const struct belay_error *err, int64_t asked_ms, int64_t seen_ms)
 {
+    assert(asked_ms <= seen_ms && op->polling);
     op->asked_ms = asked_ms; /* a lease that is found to be ours counts from there */
     op_on_get(op, code, records, store_now_ms, err, seen_ms);
 }
 
 void op_on_wake(struct op *op, int64_t now_ms)
 {
+    assert(op->want == OP_WAIT);
     op->steps->on_wake(op, now_ms);
 }
 
