@@ -296,7 +296,7 @@ static void carry_on(struct belay_client *client, struct belay_async *call)
 {
     if (client->threads == NULL) {
         client_wait_ends(client, &call->poller);
-    } /* else the thread that looks does so: somebody may be asking for us just now, which would have to be waited for */
+    } /* else the worker thread does: here it might have to wait for another poller */
     if (call->is_granted) {
         finish(client, call);
         return;
@@ -318,7 +318,7 @@ static void resume(struct belay_client *client, struct belay_async *call)
     settle(client, call);
 }
 
-/* A call that a thread of somebody's blocking operation has woken. */
+/* A call that another thread, in a blocking operation, has woken. */
 struct woken {
     struct woken *next;
     char lock_id[BELAY_ID_MAX + 1];

@@ -10,7 +10,7 @@
 struct store_step {
     enum belay_code code;
     int64_t sent_ms; /* boot clock, before it was asked */
-    int64_t took_us; /* a commit, if anybody is told of events */
+    int64_t took_us; /* of a commit, if the client has on_event */
     struct belay_commit result;
     bool is_shared;          /* `seen` is what others saw, or see too: its times are those of the look */
     struct poll_result seen; /* of a commit only `err` */
@@ -32,8 +32,8 @@ struct belay_async {
     struct belay_async *next_ready;
     bool is_ready;
     bool is_granted;   /* by the kill switch: the store is not asked */
-    bool is_out;       /* a thread asks the store for it: then nobody else may touch op or step */
-    bool was_woken;    /* meanwhile: what it is being told may be out of date */
+    bool is_out;       /* a worker thread asks the store for it: no other thread may touch op or step */
+    bool was_woken;    /* meanwhile: the answer may be out of date */
     bool is_forgotten; /* meanwhile: it ends when the thread has come back */
     size_t heap_at;    /* place in the heap, plus 1; 0: not in it */
     struct pool_job job;

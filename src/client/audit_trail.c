@@ -33,7 +33,7 @@ const char *audit_trail_path(const struct belay_config *config)
     return path;
 }
 
-/* Only a real file: reading a pipe would take from it what is somebody else's. */
+/* Only a regular file: reading a pipe would take data from its reader. */
 static enum belay_code open_file(const char *path, FILE **out_file, struct belay_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);

@@ -9,7 +9,7 @@ const char *audit_trail_path(const struct belay_config *config);
 
 /*
  * The last `limit` events of one key (0: all), oldest first. Of a long file the
- * last 64 MiB count: who asks must not wait for minutes.
+ * last 64 MiB count: a caller must not wait for minutes.
  */
 enum belay_code audit_trail_read(const char *path, const char *key, size_t limit, belay_event_fn fn,
                                  void *context, struct belay_error *err);

@@ -61,7 +61,7 @@ bool belay_cancel_requested(const struct belay_cancel *cancel)
     return cancel != NULL && atomic_load(&cancel->requested);
 }
 
-/* Who asked before this may still use what is about to go. */
+/* Requests that began before may still use the word or the descriptor. */
 static void await_requests(const struct belay_cancel *cancel)
 {
     while (atomic_load(&cancel->busy) != 0) {
@@ -91,7 +91,7 @@ void belay_cancel_bind_fd(struct belay_cancel *cancel, int fd)
     if (fd < 0) {
         await_requests(cancel);
     } else if (belay_cancel_requested(cancel)) {
-        (void)!write(fd, &one, sizeof one); /* it was, before there was anybody to tell */
+        (void)!write(fd, &one, sizeof one); /* it was requested before the descriptor was bound */
     }
 }
 

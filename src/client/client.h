@@ -29,7 +29,7 @@ struct ticker {
     int timer_fd;
     int poke_fd;
     struct belay_client *client; /* borrowed */
-    /* Called with the client's mutex held; may let go of it in between. Returns when next. */
+    /* Called with the client's mutex held; may unlock it in between. Returns when it is next due. */
     int64_t (*due)(struct belay_client *client);
 };
 
@@ -62,8 +62,8 @@ struct belay_client {
     void *context;
 
     pthread_mutex_t mutex;                 /* guards what follows, and the leases of `locks` */
-    char user[BELAY_OWNER_MAX + 1];        /* "user@host", once somebody has asked */
-    char store_id[BELAY_STORE_ID_SIZE];    /* likewise; "": nobody has */
+    char user[BELAY_OWNER_MAX + 1];        /* "user@host"; "": not asked for yet */
+    char store_id[BELAY_STORE_ID_SIZE];    /* likewise */
     uint64_t stale_told[CLIENT_STALE_MAX]; /* what was reported as stale, for stores that cannot keep that */
     size_t n_stale_told;                   /* in all; the oldest is forgotten */
     pthread_cond_t idle;                   /* a lock's `users` has ended */
@@ -75,7 +75,7 @@ struct belay_client {
     pthread_t poll_thread;
     struct threads *threads;           /* owned; NULL: the turn asks the store itself */
     struct shared_poll shared_poll;    /* of waiters, on a store that wakes none; has a mutex of its own */
-    struct ticker deadline_timer;      /* tells holders of passed deadlines; never waits for the store */
+    struct ticker deadline_timer;      /* reports passed deadlines to holders; never waits for the store */
     atomic_uint_fast64_t commits;      /* that the store has done */
     atomic_uint_fast64_t store_errors; /* see belay_client_store_counts() */
 };
@@ -176,7 +176,7 @@ enum belay_code client_count_read(struct belay_client *client, enum belay_code c
 /* ---- operations under way (call.c) ---- */
 
 /*
- * Whose turn it may be: a call of this client need not wait for the store to wake it.
+ * Wake a call of this client whose turn it may be, without waiting for the store to do it.
  * Not `at_once`: it looks in the next turn.
  */
 void async_wake(struct belay_client *client, const char *lock_id, bool at_once);
@@ -203,16 +203,16 @@ struct request {
     struct belay_meta metadata[BELAY_META_MAX + 1];
 };
 
-/* For who names a key and perhaps an id. Nothing to release if it fails, here and below. */
+/* A request with a key and perhaps an id. Nothing to release if it fails, here and below. */
 enum belay_code request_init(struct request *request, struct belay_client *client, enum op_kind kind,
                              const char *key, const char *lock_id, struct belay_error *err);
-/* For who must name an id. */
+/* A request that needs an id. */
 enum belay_code request_init_id(struct request *request, struct belay_client *client, enum op_kind kind,
                                 const char *key, const char *lock_id, struct belay_error *err);
-/* For who acquires or adopts. */
+/* An acquire. */
 enum belay_code request_init_lock(struct request *request, struct belay_client *client, const char *key,
                                   const struct belay_lock_options *options, struct belay_error *err);
-/* For who adopts `lock_id`. */
+/* An adopt of `lock_id`. */
 enum belay_code request_init_adopt(struct request *request, struct belay_client *client, const char *key,
                                    const char *lock_id, const struct belay_lock_options *options,
                                    struct belay_error *err);
@@ -227,7 +227,7 @@ enum belay_code metadata_check(const struct belay_meta *metadata, size_t n, stru
 
 /* ---- keeping leases (keeper.c) ---- */
 
-/* Let the threads look after the lock from now on. */
+/* Keep the lock alive from now on. */
 void keepalive_add(struct belay_lock *lock);
 /* Start the threads that this lock needs. */
 enum belay_code keepalive_start(struct belay_lock *lock, struct belay_error *err);
@@ -242,7 +242,7 @@ void keepalive_stop(struct belay_client *client);
 /* It is not ours any more, as the store has said: on_lost is called, unless it is being released. Without the mutex. */
 void keepalive_tell_lost(struct belay_lock *lock, const char *why);
 
-/* ---- being told of a lock that somebody else ends (loss_watch.c) ---- */
+/* ---- noticing that another client ended a lock (loss_watch.c) ---- */
 
 /* False: no memory or no thread. Doing it again is not an error. */
 bool loss_watch_start(struct belay_lock *lock);

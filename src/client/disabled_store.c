@@ -1,7 +1,7 @@
 /*
  * What a client stands on when locking is switched off and its store cannot be
  * opened: the switch is there for the day on which the store is broken, so
- * acquiring must still work. Whoever asks the store itself is told why not.
+ * acquiring must still work. Every call of the store returns why it could not be opened.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,8 +17,8 @@ const struct belay_config *client_config(const struct belay_client *client); /* 
 /* A server checks, records and audits by itself. */
 bool client_is_remote(const struct belay_client *client);
 /*
- * Keep a decision about a database, and the event of it. A server is told the
- * decision, and keeps both by itself: its history has it, whichever way it went.
+ * Record a decision about a database, and its event. A server is sent the decision and
+ * records both by itself: its history has it, whatever the outcome.
  */
 struct client_decision {
     struct belay_item_write write;

@@ -1,8 +1,8 @@
 /*
- * Two threads look after the leases of a client. The beater renews, which may
- * take as long as the store does. The watcher only looks at deadlines, so that
- * no slow store keeps a holder from hearing in time that it has lost its lock.
- * Whether somebody else has ended it is loss_watch.c's to find out.
+ * Two timers keep the leases of a client. The renewal timer renews, which may take as
+ * long as the store does. The deadline timer never waits for the store, so that a slow
+ * store cannot keep a holder from hearing in time that it has lost its lock. loss_watch.c
+ * notices that another client has ended a lock.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static void tell_failed_beat(const struct belay_lock *lock, const char *why)
     }
 }
 
-/* With the mutex held, which is let go for the callback. Nobody frees the lock meanwhile. */
+/* With the mutex held; it is unlocked for the callback. `users` keeps the lock from being freed meanwhile. */
 static void tell_lost(struct belay_lock *lock, const char *why)
 {
     struct belay_client *client = lock->client;
@@ -133,7 +133,7 @@ static bool means_lost(enum belay_code code)
 void keepalive_lose(struct belay_lock *lock)
 {
     (void)pthread_mutex_lock(&lock->client->mutex);
-    lock->lease.deadline_ms = 0; /* as if it had run out: who watches it tells on_lost */
+    lock->lease.deadline_ms = 0; /* as if it had expired: the deadline timer calls on_lost */
     ticker_poke(&lock->client->deadline_timer);
     (void)pthread_mutex_unlock(&lock->client->mutex);
 }

@@ -41,7 +41,7 @@ static void remember_told(struct belay_client *client, uint64_t mark)
 }
 
 /*
- * Count a stale lock once: who marks it first reports it (S4.7). Other programs'
+ * Report a stale lock once: the client that marks it first does (S4.7). Other programs'
  * layouts have no place for the mark; there each process reports it once.
  */
 static void note_stale(struct belay_client *client, const struct belay_record *record)

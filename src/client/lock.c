@@ -162,9 +162,9 @@ enum belay_code belay_lock_release(struct belay_lock *lock, enum belay_outcome o
     if (lock->reentered) {
         return lost ? error_set(err, BELAY_LOST, "lock '%s' was lost", lock->grant->key) : BELAY_OK;
     }
-    /* Even one that was lost: if nobody has taken it since, the next need not wait. */
+    /* Even a lost lock: if it has not been taken since, the next waiter need not wait for the expiry. */
     code = belay_release(client, lock->grant->key, lock->grant->lock_id, outcome, &info, err);
-    /* Somebody ended it before us: that nobody has taken it since is luck. */
+    /* Another client ended it before us; that it has not been taken since is luck. */
     lost = lost || (code == BELAY_OK && info != NULL && info->outcome == BELAY_OUTCOME_FORCED);
     belay_info_free(info);
     if (lost || code == BELAY_NOT_HOLDER || code == BELAY_NOT_FOUND) {

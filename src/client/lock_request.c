@@ -147,7 +147,7 @@ static enum belay_code fill_owner(struct request *request, struct belay_client *
     return code;
 }
 
-/* A name that we make up is nobody's address. */
+/* A made-up name is no person's address. */
 static enum belay_code check_person(const struct request *request, const struct belay_lock_options *options,
                                     struct belay_error *err)
 {
@@ -285,7 +285,7 @@ static enum belay_code make_id(struct request *request, const struct belay_clien
     return BELAY_OK;
 }
 
-/* For one who acquires, or (`is_adopting`) takes over a lock with what it has. */
+/* An acquire; with is_adopting an adopt, which keeps what the lock has. */
 static enum belay_code init_lock(struct request *request, struct belay_client *client, const char *key,
                                  const struct belay_lock_options *options, bool is_adopting,
                                  struct belay_error *err)

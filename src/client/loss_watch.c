@@ -1,11 +1,11 @@
 /*
- * Whether a lock is still ours, asked of the store while it is held: the holder of
- * one that was forced must not go on until its next heartbeat, which may be far
- * away (L6). One thread for each lock whose holder wants to be told.
+ * Whether a held lock is still ours: the holder of a lock that was ended by force must
+ * not go on until its next heartbeat, which may be far away (L6). One thread for each
+ * lock with on_lost.
  *
  *     a server, by its URL     a request that is answered once the lock is no longer ours
- *     SQLite, served or not    whoever ends another's lock wakes its id, and we look
- *     other stores             we look every 8 s, unless a renewal has shown it since
+ *     SQLite, served or not    the client that ends a lock wakes the holder, which reads it
+ *     other stores             the holder polls every 8 s, unless a renewal has proved it since
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "client/client.h"
 
 enum {
-    HELD_MS = 60000, /* of one request; a server whose store wakes nobody ends it sooner */
+    HELD_MS = 60000, /* of one request; a server whose store wakes no waiters ends it sooner */
     WOKEN_MS = 10000,
     SPURIOUS_MS = 1000, /* a wait that ends by itself sooner than this was none */
     LOOK_MS = 8000,

@@ -1,7 +1,7 @@
 /*
  * Threads that ask the store for the calls of an event loop. A call is out while
  * one of them asks: only op->batch and op->keys are read then, and the answer is
- * written beside the operation. The loop's thread tells the operation.
+ * written beside the operation. The loop's thread reports it to the operation.
  */
 #include <stddef.h>
 #include <stdlib.h>

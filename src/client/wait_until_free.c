@@ -63,7 +63,7 @@ static void note_holder(struct free_wait *wait, const char *lock_id)
     }
 }
 
-/* on_waiting hears who is in the way if that is result. */
+/* on_waiting is called for each new holder. */
 static void tell_in_the_way(struct free_wait *wait, const struct belay_info *info)
 {
     struct belay_wait_info waiting = { .holder = info, .attempt = 1 };

@@ -1,5 +1,5 @@
 /*
- * Acquire: try, look, decide; then take, wait in line, or give up.
+ * Acquire: try, look, decide; then take, wait in the queue, or give up.
  *
  *   TRYING --refused--> LOOKING --> (decide) --take--> TAKING --> done
  *      |                  ^  ^         |  |               | lost a race
@@ -11,8 +11,8 @@
  *                                                           v cancelled
  *                                                        LEAVING --> done
  *
- * The first try takes only a lock that nobody has touched or that was given
- * back, and whose line is empty. Everything else is decided from the records
+ * The first try takes only a lock that was never taken or was released, and whose
+ * queue is empty. Everything else is decided from the records
  * and written on the condition that they have not changed since.
  */
 #include <assert.h>
@@ -32,8 +32,8 @@ enum {
     BACKOFF_MAX_MS = 60000,
     CONFLICTS_AT_ONCE = 4, /* lost races before we step back */
     CONFLICT_BACKOFF_MAX_MS = 250,
-    LOOK_OFTEN = 3,   /* as many may be ahead of who looks with every poll: their turn may come soon */
-    LOOK_SELDOM = 20, /* polls between two looks of somebody far back in the line */
+    LOOK_OFTEN = 3,   /* a waiter with at most so many ahead looks at every poll: its turn may come soon */
+    LOOK_SELDOM = 20, /* polls between two looks of a waiter far back in the queue */
     LEAVE_TRIES = 3,
     LEAVE_SLOW_MS = 500, /* a store that takes so long to fail is not asked once more */
     POLL_PART = 5        /* a poll is early by up to one part in so many, by chance */
@@ -54,7 +54,7 @@ int64_t op_give_up_ms(const struct op_request *request)
     return op_may_wait(request) ? INT64_MAX : request->began_ms;
 }
 
-/* When to try again by itself; a try that the time will not allow is not told. */
+/* When to try again unwoken; a try after the time is up is not reported. */
 static void plan_attempt(struct op *op, int64_t now_ms)
 {
     op->next_attempt_ms = now_ms + op_backoff_ms(&op->request, op->waiting.attempt, &op->rng);
@@ -139,7 +139,7 @@ static void add_acquired_events(struct op *op, int64_t now_ms)
     struct belay_event *event;
 
     if (op->state != TRYING && own->held) {
-        /* Somebody did not come back in time (S2.4): said of the old holder, by the new one. */
+        /* The old holder let its lease expire (S2.4): the new one reports it. */
         event = step_event(op, BELAY_LEVEL_WARNING, "lock.taken_over");
         event->lock_id = own->lock_id;
         event->locked_by = own->owner;
@@ -170,7 +170,7 @@ static void try_free(struct op *op, int64_t now_ms)
     step_commit(op, TRYING, now_ms);
 }
 
-/* Our own ticket, those before us whose turn has gone by or who are gone, and intents that are over. */
+/* Our own ticket, tickets ahead whose turn has passed or whose waiter is gone, and expired intents. */
 static void add_drops(struct op *op, size_t i, const char **at)
 {
     const struct belay_record *record = &op->records[i];
@@ -227,7 +227,7 @@ static void take(struct op *op, int64_t now_ms)
     step_commit(op, TAKING, now_ms);
 }
 
-/* For the ttl it has. Where nobody knows that, for ours, but not for less than it still has: its holder counts on it. */
+/* The lock's own ttl. Where the store keeps none, ours, but not less than is left: the holder relies on that. */
 static int64_t reentry_ttl_ms(const struct op *op)
 {
     const struct belay_record *own = &op->records[0];
@@ -290,7 +290,7 @@ static void queue(struct op *op, bool again, int64_t now_ms)
     for (size_t i = 0; i < op->batch.n_writes; i++) {
         op->writes[i].put_ticket = &op->ticket;
     }
-    /* Better told now than when its turn comes. */
+    /* Better refused now than when its turn comes. */
     op->batch.require_unused_id = unused_id(op);
     if (!again) {
         step_event(op, BELAY_LEVEL_INFO, "wait.began")->reason = op->err.text;
@@ -306,7 +306,7 @@ static bool may_yet_take(const struct op *op)
     return op->unknown_free || (op->unknown_revision != 0 && op->unknown_revision == op->records[0].revision);
 }
 
-/* End without the lock, with what op->err says, and say so in the store: leave the line. */
+/* End without the lock, with what op->err says, and leave the queue. */
 static void give_up(struct op *op, enum belay_code code, const char *why, int64_t now_ms)
 {
     struct belay_event *event;
@@ -333,7 +333,7 @@ static void give_up(struct op *op, enum belay_code code, const char *why, int64_
     step_commit(op, LEAVING, now_ms);
 }
 
-/* The id had the lock before and never takes again (L5). Who comes after us in line must not wait for us. */
+/* The id had the lock before and never takes again (L5). The next waiters must not wait for us. */
 static void say_used(struct op *op, int64_t now_ms)
 {
     (void)error_set(&op->err, BELAY_ID_USED,
@@ -374,7 +374,7 @@ static void succeed_earlier(struct op *op)
 
 /* ---- blocked ---- */
 
-/* Say in op->err who is in the way. */
+/* Set op->err to the holder that blocks us. */
 static bool describe(struct op *op, const struct decision *decision)
 {
     const struct belay_record *holder = &op->records[decision->blocker];
@@ -383,7 +383,7 @@ static bool describe(struct op *op, const struct decision *decision)
     if (decision->below_key != NULL) {
         holder = &op->blocker;
     }
-    /* Of a lock that is held nobody is told the line. */
+    /* The queue of a held lock is not shown. */
     info = record_is_live(holder, op->records_now_ms) ? info_without_queue(holder, op->records_now_ms)
                                                       : info_from_record(holder, op->records_now_ms);
     if (info == NULL) {
@@ -396,7 +396,7 @@ static bool describe(struct op *op, const struct decision *decision)
     return true;
 }
 
-/* The holder and our place in the line: a change of either means that the lock changes hands. */
+/* The holder and our place in the queue: a change of either means that the lock changes hands. */
 static uint64_t hash_holder(const struct op *op, int64_t ahead)
 {
     const struct belay_info *holder = op->waiting.holder;
@@ -432,7 +432,7 @@ static int64_t early_look_ms(struct op *op, int64_t ahead)
 
 /*
  * When to look again, by itself. Early by chance, so that many do not look in the
- * same moment; never late, or the next in line would take us for dead.
+ * same moment; never late, or the next waiter would take us for dead.
  */
 static int64_t look_again_ms(struct op *op, int64_t ahead)
 {
@@ -548,7 +548,7 @@ static void on_done(struct op *op, struct belay_commit *result, int64_t sent_ms,
     switch ((enum state)op->state) {
     case TRYING:
     case TAKING:
-        /* Who is first now knows the end of the old lease only; it must be there at the end of ours (L4). */
+        /* The first waiter knows only the end of the old lease; it must be awake at the end of ours (L4). */
         step_find_wakes(op);
         succeed(op, false, sent_ms);
         return;
@@ -619,7 +619,7 @@ static void on_wake(struct op *op, int64_t now_ms)
     step_look(op, LOOKING, now_ms);
 }
 
-/* A ticket ends by itself, but who comes after us would wait for that: so try again, unless it takes long. */
+/* A ticket expires by itself, but the next waiter would wait for that: so retry, unless it takes long. */
 static void leave_again(struct op *op, enum belay_code code, int64_t now_ms)
 {
     bool transient = code == BELAY_UNREACHABLE || code == BELAY_UNKNOWN;

@@ -1,7 +1,7 @@
 /*
  * Adopt, renew, release, force: one conditional batch each, which names the lock
- * id and so can be sent again without harm. Refused, it tells who holds the lock
- * now (L3).
+ * id and so can be sent again without harm. Refused, it returns the present
+ * holder (L3).
  *
  *   [LEARNING: the ttl, if it is not given] --> CHANGING --done--> done
  *                                                ^  |  \--refused--> done
@@ -151,7 +151,7 @@ static void say_over(struct op *op, const struct belay_record *record)
     }
 }
 
-/* Somebody else's lock, or nobody's: nothing was changed, and this is who. */
+/* The lock is another client's, or free: nothing was changed, and the error names the holder. */
 static void say_not_holder(struct op *op, const struct belay_record *record)
 {
     struct belay_info *info = info_from_record(record, op->records_now_ms);
@@ -170,20 +170,20 @@ static void say_not_holder(struct op *op, const struct belay_record *record)
     error_set_holder(&op->err, info);
 }
 
-/* Nobody has ever had it, as far as the store knows. */
+/* It was never taken, as far as the store knows. */
 static bool is_none(const struct belay_record *record)
 {
     return record->revision == 0 || record->lock_id == NULL || record->lock_id[0] == '\0';
 }
 
 /*
- * It is gone, or somebody else's, and an earlier write of ours, whose answer was
- * lost, may be why: then it is not ours to say that the lock was lost.
+ * The lock is gone, or another client's, and an earlier write of ours, whose answer was
+ * lost, may be why: then it must not be reported as lost.
  *
  *     there is no record                   it was given back, if the store keeps none of that
  *     the last to give it back was we      so it was; but a force does not count as giving back: its
  *                                          holder did so before, and ours ended nothing
- *     else                                 nobody knows
+ *     else                                 unknown
  */
 static bool may_have_ended_it(const struct op *op, const struct belay_record *record)
 {
@@ -260,7 +260,7 @@ static void on_refused(struct op *op, int64_t sent_ms)
         say_not_holder(op, record);
     } else if (op->request.kind == OP_RELEASE || op->request.kind == OP_FORCE) {
         op->found_done = op->was_unknown && !record->held && record->outcome == op->values.outcome;
-        step_succeed(op, sent_ms); /* over already, and nobody has taken it since (L3) */
+        step_succeed(op, sent_ms); /* over already, and not taken since (L3) */
         return;
     } else {
         say_over(op, record);

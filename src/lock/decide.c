@@ -17,7 +17,7 @@ static void consider_holder(const struct op_request *request, const struct belay
 {
     int64_t over_ms = record->expires_ms + request->capabilities.margin_ms;
 
-    /* Also of a record whose holder let its lease end: a child may have been given back since. */
+    /* Also of a record whose lease expired: a child may have been released since. */
     later(free_since_ms, record->freed_ms);
     if (!record->held) {
         return;
@@ -46,7 +46,7 @@ static void consider_intents(const struct op_request *request, const struct bela
 }
 
 /*
- * Somebody before us waits for that ancestor, and for all that is held below it.
+ * A waiter ahead of us waits for that ancestor, and for all that is held below it.
  * Its turn begins when the last of those is over; until then we would overtake
  * it, and with enough of us it would never have its turn (L4).
  */

@@ -1,5 +1,5 @@
 /*
- * Who may have the lock now: a pure function of the records.
+ * Which client may take the lock now: a pure function of the records.
  *
  * The records are the key's own and its ancestors'. A holder of the key or of an
  * ancestor stands in the way, and so does an intent on the key, which is a
@@ -9,7 +9,7 @@
  *
  * A free lock is kept for its first waiter for one claim time; after that the
  * second may have it, and so on. So a waiter that is stopped, or died in a way
- * the store cannot see, holds up the line for one claim time and no longer (L4).
+ * the store cannot see, holds up the queue for one claim time and no longer (L4).
  */
 #ifndef LOCK_DECIDE_H
 #define LOCK_DECIDE_H
@@ -17,7 +17,7 @@
 #include "lock/op.h"
 
 enum verdict {
-    VERDICT_TAKE,    /* nobody is in the way */
+    VERDICT_TAKE,    /* nothing blocks us */
     VERDICT_MINE,    /* request.lock_id holds it already: an earlier try succeeded */
     VERDICT_USED,    /* request.lock_id had it, and that is over (L5) */
     VERDICT_REENTER, /* our owner holds it under another id, and asked to share */
@@ -29,7 +29,7 @@ struct decision {
     enum verdict verdict;
     bool queued;           /* we have a ticket in every record */
     size_t ahead;          /* live waiters before us */
-    size_t blocker;        /* index of the record whose holder, intent or line is in the way */
+    size_t blocker;        /* index of the record whose holder, intent or queue blocks us */
     const char *below_key; /* blocked by an intent: the key below that is held; else NULL */
     int64_t may_try_ms;    /* store's clock: when we may take it if nothing changes */
 };

@@ -10,13 +10,13 @@ static inline bool record_is_live(const struct belay_record *record, int64_t now
     return record->held && now_ms < record->expires_ms;
 }
 
-/* Without those who wait; its texts are the record's, and not to be freed. */
+/* Without the waiters; its texts are the record's, and not to be freed. */
 struct belay_info info_borrow(const struct belay_record *record, int64_t now_ms);
 /* NULL without memory, as below. */
 struct belay_info *info_from_record(const struct belay_record *record, int64_t now_ms);
-/* The same without those who wait, which of a long line is most of it. */
+/* The same without the waiters, which are most of it if the queue is long. */
 struct belay_info *info_without_queue(const struct belay_record *record, int64_t now_ms);
-/* Without those who wait. */
+/* Without the waiters. */
 struct belay_info *info_copy(const struct belay_info *from);
 
 /*

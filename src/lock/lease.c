@@ -48,7 +48,7 @@ void lease_begin(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int6
 void lease_renewed(struct lease *lease, int64_t sent_ms, int64_t deadline_ms, int64_t ttl_ms)
 {
     if (lease->over) {
-        return; /* the holder was told already; it stays told */
+        return; /* on_lost was called already, and that is final */
     }
     start(lease, sent_ms, deadline_ms, ttl_ms);
 }

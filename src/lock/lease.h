@@ -21,7 +21,7 @@
 
 struct lease {
     int64_t ttl_ms;
-    int64_t heartbeat_ms; /* as asked for; 0: nobody renews it */
+    int64_t heartbeat_ms; /* as asked for; 0: it is not renewed */
     int64_t beat_ms;      /* how long after a renewal the next one is due: the heartbeat, or sooner */
     int64_t deadline_ms;  /* boot clock; not to be relied upon from here on */
     int64_t next_beat_ms; /* boot clock; INT64_MAX: never */
@@ -60,7 +60,7 @@ static inline bool lease_is_live(const struct lease *lease, int64_t now_ms)
     return !lease->over && now_ms < lease->deadline_ms;
 }
 
-/* Its deadline has come, and nobody has ended it: the holder must be told. */
+/* Its deadline has come while it is still held: call on_lost. */
 static inline bool lease_has_run_out(const struct lease *lease, int64_t now_ms)
 {
     return !lease->over && now_ms >= lease->deadline_ms;
@@ -72,7 +72,7 @@ static inline bool lease_wants_beat(const struct lease *lease, int64_t now_ms)
     return lease_is_live(lease, now_ms) && now_ms >= lease->next_beat_ms;
 }
 
-/* What there is to do, for who does both in one place. LEASE_LOST also ends the lease here. */
+/* What is due, for a caller that renews and watches in one place. LEASE_LOST also ends the lease here. */
 enum lease_due lease_due(struct lease *lease, int64_t now_ms);
 
 #endif

@@ -97,8 +97,8 @@ struct belay_event *step_event(struct op *op, enum belay_level level, const char
 
 /*
  * A lease counts from before its write was sent: an answer that takes a quarter
- * of it leaves time for another try. And nobody is made to wait longer than he
- * said, as far as an answer can be expected within that at all.
+ * of it leaves time for another try. And no caller waits longer than it
+ * asked for, as far as an answer can be expected within that at all.
  */
 static int64_t timeout_ms(const struct op *op, int64_t now_ms)
 {
@@ -149,7 +149,7 @@ void step_read_blocker(struct op *op, int state, const char *key, int64_t now_ms
     op->want = OP_GET;
 }
 
-/* Who waits looks again before it does anything; a long line, kept by each in it, would be the line squared. */
+/* A waiter reads the records again before it acts; a copy of a long queue in each waiter would be the queue squared. */
 void step_wait(struct op *op, int state, int64_t until_ms)
 {
     assert(op->want != OP_DONE);
@@ -172,7 +172,7 @@ void step_adopt_records(struct op *op, struct belay_commit *result)
     op->records_now_ms = result->now_ms;
 }
 
-/* Gone, or its ticket is over: nobody listens any more. */
+/* Gone, or its ticket has expired: no waiter listens any more. */
 static bool is_gone(const struct op *op, const struct belay_ticket *ticket)
 {
     return ticket->dead || op->records_now_ms >= ticket->expires_ms;
@@ -190,7 +190,7 @@ static bool is_first_for_its_key(const struct op *op, const struct belay_record 
 }
 
 /*
- * The first in line, and the first for each other key in it: those do not all
+ * The first in the queue, and the first for each other key in it: those do not all
  * exclude each other, so several may go at once. Those behind them for the same
  * key have nothing to win yet but a race. One woken too many looks and sleeps
  * again.
@@ -295,7 +295,7 @@ void step_done_no_memory(struct op *op)
     step_done(op, error_no_memory(&op->err));
 }
 
-/* ---- what who runs an operation calls ---- */
+/* ---- for the runner of an operation ---- */
 
 void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *result,
                   const struct belay_error *err, int64_t sent_ms, int64_t now_ms)

@@ -32,7 +32,7 @@ struct op_request {
     size_t n_ancestors;
     const char *lock_id; /* of the lock to take, renew, release or end */
     const char *old_id;  /* adopt: what lock_id replaces */
-    bool id_is_fresh;    /* lock_id was made for this operation: nobody has used it before */
+    bool id_is_fresh;    /* lock_id was made for this operation: it was never used before */
     const char *owner;
     const char *owner_name;
     const char *acquired_by; /* the credential that asks; NULL: none */
@@ -75,14 +75,14 @@ struct op {
     /* OP_WAIT */
     int64_t wait_until_ms; /* boot clock */
     bool queued;           /* we have a ticket, under request.lock_id: wake-ups come for it */
-    bool polling;          /* in line; also with the OP_GET that follows, which may be answered with
+    bool polling;          /* in the queue; also with the OP_GET that follows, which may be answered with
                               what another waiter saw since */
 
-    /* After op_on_commit(): whose turn it may be now. Lock ids, in `records`. */
+    /* After op_on_commit(): the waiters whose turn it may be now. Lock ids, in `records`. */
     const char **wakes; /* owned */
     size_t n_wakes;
 
-    /* While waiting, for who wants to show it. */
+    /* While waiting, for display. */
     struct {
         const struct belay_info *holder; /* the same as err.holder */
         size_t position;
@@ -93,14 +93,14 @@ struct op {
 
     /* OP_DONE */
     enum belay_code code;
-    struct belay_error err;     /* owned; says why, and who is in the way */
+    struct belay_error err;     /* owned; says why, and which holder blocks us */
     struct belay_record record; /* owned; the lock as it is now, if it is known */
     int64_t record_now_ms;      /* the store's clock when it was so */
     int64_t sent_ms;            /* boot clock: the lease counts from here */
     int64_t deadline_ms; /* boot clock: its holder may rely on it until then. Of acquire, adopt, renew. */
     bool reentered;
     bool found_done;   /* by an earlier write of this operation whose answer was lost: if the store keeps
-                          no events, nobody was told of it */
+                          no events, it was not reported */
     bool found_waited; /* the same of the end of a wait */
 
     /* The rest is the state machine's own. */
@@ -144,7 +144,7 @@ void op_on_commit(struct op *op, enum belay_code code, struct belay_commit *resu
 /* Takes over the records. */
 void op_on_get(struct op *op, enum belay_code code, struct belay_record *records, int64_t store_now_ms,
                const struct belay_error *err, int64_t now_ms);
-/* The same with what was asked for at `asked_ms`, perhaps by somebody else, and seen at `seen_ms`. */
+/* The same with what was asked for at `asked_ms`, perhaps by another waiter, and seen at `seen_ms`. */
 void op_on_look(struct op *op, enum belay_code code, struct belay_record *records, int64_t store_now_ms,
                 const struct belay_error *err, int64_t asked_ms, int64_t seen_ms);
 void op_on_wake(struct op *op, int64_t now_ms);
@@ -158,8 +158,8 @@ int64_t op_give_up_ms(const struct op_request *request);
 int64_t op_backoff_ms(const struct op_request *request, int attempt, uint64_t *rng);
 
 /*
- * After OP_DONE: for how long from now the holder may rely on the lock. Who asked
- * for it counts that from before asking, and so never for too long. -1: it gave nobody a lease.
+ * After OP_DONE: for how long from now the holder may rely on the lock. The caller
+ * counts that from before it asked, and so never for too long. -1: it granted no lease.
  */
 int64_t op_valid_for_ms(const struct op *op, int64_t now_ms);
 

@@ -46,7 +46,7 @@ void step_wait(struct op *op, int state, int64_t until_ms);
 int64_t step_found_sent_ms(const struct op *op);
 /* Take over the records that a commit brought. */
 void step_adopt_records(struct op *op, struct belay_commit *result);
-/* Fill op->wakes with those in `records` whose turn it may be. */
+/* Fill op->wakes with the waiters in `records` whose turn it may be. */
 void step_find_wakes(struct op *op);
 
 /*

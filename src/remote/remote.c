@@ -239,7 +239,7 @@ enum belay_code remote_judge(const struct remote *remote, int status, const json
         return remote_say_not_belay(remote, err);
     }
     holder = json_read_lock(json_object_get(error, "lock"));
-    /* Until when a lock is kept that nobody holds any more, the server alone can say. */
+    /* Only the server knows how long it reserves a lock that is not held any more. */
     if (code == BELAY_HELD && holder != NULL && holder->status == BELAY_STATUS_ACTIVE) {
         return info_say_held(err, code, key == NULL ? holder->key : key, holder, 0, 0);
     }
@@ -268,7 +268,7 @@ size_t remote_headers(const struct remote *remote, struct http_header headers[RE
     return n;
 }
 
-/* The server's spans join ours; who holds the lock says so, and tells of the holding itself. */
+/* The server's spans join ours. A holder says so, and reports the span of the hold itself. */
 static size_t trace_headers(const struct remote *remote, const struct remote_call *call,
                             char traceparent[BELAY_TRACEPARENT_SIZE], struct http_header *headers)
 {
@@ -308,7 +308,7 @@ void remote_unwatch_cancel(struct belay_cancel *cancel, int fd)
     }
 }
 
-/* Its locks are granted to everybody: said once. */
+/* The server grants every lock, and protects none: warn once. */
 static void see_kill_switch(struct remote *remote, const struct http_response *response)
 {
     const char *locking = http_response_header(response, "belay-locking");
@@ -393,7 +393,7 @@ int64_t remote_backoff_ms(const struct remote *remote, int faults)
 
 bool remote_should_retry(const struct remote *remote, int faults, int tries, int64_t began_ms)
 {
-    /* Who is on this machine and silent for so long has been stopped: to ask again is of no use. */
+    /* A server on this machine that is silent for so long was stopped: a retry is of no use. */
     return remote->is_local ? clock_boot_ms() - began_ms < LOCAL_TIMEOUT_MS : faults < tries;
 }
 
@@ -421,7 +421,7 @@ enum belay_code remote_send_again(struct remote *remote, const struct remote_cal
         code = err->code = BELAY_UNKNOWN; /* what may have happened is not undone by a later failure */
     }
     if (code == BELAY_NOT_HOLDER && call->is_release && (was_unknown || call->is_restart)) {
-        /* Perhaps it was we who ended it, and the next one has it already. */
+        /* Perhaps our own request ended it, and the next holder has it already. */
         code = error_set(err, BELAY_UNKNOWN, "lock '%s': whether it was released is not known", call->key);
     }
     belay_error_release(&unheard);

@@ -69,7 +69,7 @@ int64_t remote_backoff_ms(const struct remote *remote, int faults);
 bool remote_should_retry(const struct remote *remote, int faults, int tries, int64_t began_ms);
 /* What a request that failed like this means: BELAY_REDIRECTED if the server is gone for good. */
 enum belay_code remote_fault(struct remote *remote, enum belay_code code, struct belay_error *err);
-/* What an answer with this status means, for who asked about `key` (NULL: none). Sets `err` unless it is BELAY_OK. */
+/* What an answer with this status means for a request about `key` (NULL: none). Sets `err` unless it is BELAY_OK. */
 enum belay_code remote_judge(const struct remote *remote, int status, const json_t *body, const char *key,
                              struct belay_error *err);
 /* A descriptor to poll for the cancel, to be given up by the other; -1: none. */
