@@ -173,7 +173,7 @@ void client_say_unprotected(struct belay_client *client, const struct op_request
 enum belay_code client_count_commit(struct belay_client *client, enum belay_code code);
 enum belay_code client_count_read(struct belay_client *client, enum belay_code code);
 
-/* ---- operations under way (call.c) ---- */
+/* ---- operations under way (async.c) ---- */
 
 /*
  * Wake a call of this client whose turn it may be, without waiting for the store to do it.
@@ -192,7 +192,7 @@ struct belay_async *threads_next(struct belay_client *client);
 void threads_stop(
     struct belay_client *client); /* waits for what is under way; then the calls can be dropped */
 
-/* ---- what is asked for, checked (request.c) ---- */
+/* ---- what is asked for, checked (lock_request.c) ---- */
 
 /* The parts of a request that must be freed. */
 struct request {
@@ -225,7 +225,7 @@ void request_release(struct request *request);
 /* BELAY_INVALID names the entry that is wrong. */
 enum belay_code metadata_check(const struct belay_meta *metadata, size_t n, struct belay_error *err);
 
-/* ---- keeping leases (keeper.c) ---- */
+/* ---- keeping leases (keepalive.c) ---- */
 
 /* Keep the lock alive from now on. */
 void keepalive_add(struct belay_lock *lock);
