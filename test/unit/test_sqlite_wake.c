@@ -97,7 +97,7 @@ static void a_waiter_killed_with_9_is_seen_to_be_dead_at_once(void **state)
     belay_record_release(&record);
 }
 
-static void a_ticket_that_is_dropped_is_no_longer_vouched_for(void **state)
+static void a_ticket_that_is_dropped_loses_its_liveness_lock(void **state)
 {
     struct place *place = *state;
     const char *ids[] = { "w" };
@@ -119,7 +119,7 @@ static void a_ticket_that_is_dropped_is_no_longer_vouched_for(void **state)
     ids[0] = "gone";
     assert_int_equal(place->store->ops->commit(place->store, &batch, &commit, NULL), BELAY_OK);
     belay_commit_release(&commit);
-    assert_int_equal(put_ticket(second, "k", "gone"), BELAY_OK); /* now that one vouches */
+    assert_int_equal(put_ticket(second, "k", "gone"), BELAY_OK); /* which holds its liveness lock now */
     second->ops->close(second);
     second = open_here(place);
     record = look(second, "k");
@@ -279,7 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_waiter_killed_with_9_is_seen_to_be_dead_at_once),
-        TEST(a_ticket_that_is_dropped_is_no_longer_vouched_for),
+        TEST(a_ticket_that_is_dropped_loses_its_liveness_lock),
         TEST(a_ticket_put_again_by_another_store_is_taken_for_alive),
         TEST(a_wake_reaches_another_process),
         TEST(every_batch_with_events_wakes_who_watches),

@@ -11,8 +11,8 @@
 void row_release(struct row *row)
 {
     belay_record_release(&row->record);
-    free(row->vouched);
-    row->vouched = NULL;
+    free(row->has_liveness);
+    row->has_liveness = NULL;
 }
 
 enum belay_code row_absent(const char *key, struct row *out_row, struct belay_error *err)
@@ -140,30 +140,30 @@ static bool set_metadata(struct belay_record *record, const struct belay_record 
     return true;
 }
 
-static void set_lease(struct belay_record *record, int64_t ttl_ms, const struct ground *ground)
+static void set_lease(struct belay_record *record, int64_t ttl_ms, const struct txn *txn)
 {
     record->ttl_ms = ttl_ms == 0 ? record->ttl_ms : ttl_ms;
-    record->expires_ms = add_saturated(ground->now_ms, record->ttl_ms);
-    record->expires_at_unix_ms = add_saturated(ground->unix_ms, record->ttl_ms);
-    record->last_heartbeat_ms = ground->now_ms;
-    record->last_heartbeat_unix_ms = ground->unix_ms;
+    record->expires_ms = add_saturated(txn->now_ms, record->ttl_ms);
+    record->expires_at_unix_ms = add_saturated(txn->unix_ms, record->ttl_ms);
+    record->last_heartbeat_ms = txn->now_ms;
+    record->last_heartbeat_unix_ms = txn->unix_ms;
     record->stale_reported = false;
 }
 
 static bool set_fields(struct belay_record *record, unsigned set, const struct belay_record *values,
-                       const struct ground *ground)
+                       const struct txn *txn)
 {
     if ((set & BELAY_SET_ACQUIRED) != 0) {
         record->held = true;
         record->outcome = BELAY_OUTCOME_NONE;
-        record->locked_at_unix_ms = ground->unix_ms;
+        record->locked_at_unix_ms = txn->unix_ms;
     }
     if ((set & BELAY_SET_IDENTITY) != 0) {
         if (!replace_own_text(record, &record->lock_id, values->lock_id) ||
             !replace_own_text(record, &record->acquired_by, values->acquired_by)) {
             return false;
         }
-        record->token = ground->next;
+        record->token = txn->next;
     }
     if ((set & BELAY_SET_OWNER) != 0 &&
         (!replace_own_text(record, &record->owner, values->owner) ||
@@ -179,15 +179,15 @@ static bool set_fields(struct belay_record *record, unsigned set, const struct b
         record->stale_after_ms = values->stale_after_ms;
     }
     if ((set & BELAY_SET_LEASE) != 0) {
-        set_lease(record, values->ttl_ms, ground);
+        set_lease(record, values->ttl_ms, txn);
     }
     if ((set & BELAY_SET_RELEASED) != 0) {
         record->held = false;
         record->outcome = values->outcome;
     }
     if ((set & (BELAY_SET_RELEASED | BELAY_SET_FREED)) != 0) {
-        record->freed_ms = ground->now_ms;
-        record->freed_at_unix_ms = ground->unix_ms;
+        record->freed_ms = txn->now_ms;
+        record->freed_at_unix_ms = txn->unix_ms;
     }
     if ((set & BELAY_SET_STALE_REPORTED) != 0) {
         record->stale_reported = true;
@@ -218,7 +218,7 @@ static void drop_ticket(struct row *row, const char *lock_id)
             continue;
         }
         row->record.tickets[kept] = row->record.tickets[i];
-        row->vouched[kept++] = row->vouched[i];
+        row->has_liveness[kept++] = row->has_liveness[i];
     }
     row->record.n_tickets = kept;
 }
@@ -238,13 +238,13 @@ static void drop_intent(struct belay_record *record, const char *lock_id)
     record->n_intents = kept;
 }
 
-static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool vouched,
-                       const struct ground *ground)
+static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool has_liveness,
+                       const struct txn *txn)
 {
     struct belay_record *record = &row->record;
-    struct belay_ticket ticket = { .seq = ground->next };
+    struct belay_ticket ticket = { .seq = txn->next };
     struct belay_ticket *tickets;
-    bool *marks;
+    bool *liveness;
     size_t at = 0;
 
     while (at < record->n_tickets && strcmp(record->tickets[at].lock_id, put->lock_id) != 0) {
@@ -252,9 +252,9 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
     }
     tickets = realloc(record->tickets, (record->n_tickets + 1) * sizeof *tickets);
     record->tickets = tickets != NULL ? tickets : record->tickets;
-    marks = realloc(row->vouched, (record->n_tickets + 1) * sizeof *marks);
-    row->vouched = marks != NULL ? marks : row->vouched;
-    if (tickets == NULL || marks == NULL || !replace_text(&ticket.lock_id, put->lock_id) ||
+    liveness = realloc(row->has_liveness, (record->n_tickets + 1) * sizeof *liveness);
+    row->has_liveness = liveness != NULL ? liveness : row->has_liveness;
+    if (tickets == NULL || liveness == NULL || !replace_text(&ticket.lock_id, put->lock_id) ||
         !replace_text(&ticket.key, put->key) || !replace_text(&ticket.owner, put->owner) ||
         !replace_text(&ticket.owner_name, put->owner_name) ||
         !replace_text(&ticket.acquired_by, put->acquired_by)) {
@@ -262,7 +262,7 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
         return false;
     }
     ticket.since_unix_ms = put->since_unix_ms;
-    ticket.expires_ms = add_saturated(ground->now_ms, put->ttl_ms);
+    ticket.expires_ms = add_saturated(txn->now_ms, put->ttl_ms);
     if (at < record->n_tickets) {
         ticket.seq = tickets[at].seq;
         clear_ticket(&tickets[at]);
@@ -270,14 +270,13 @@ static bool put_ticket(struct row *row, const struct belay_put_ticket *put, bool
         record->n_tickets++;
     }
     tickets[at] = ticket;
-    marks[at] = vouched;
+    liveness[at] = has_liveness;
     return true;
 }
 
-static bool put_intent(struct belay_record *record, const struct belay_put_intent *put,
-                       const struct ground *ground)
+static bool put_intent(struct belay_record *record, const struct belay_put_intent *put, const struct txn *txn)
 {
-    struct belay_intent intent = { NULL, NULL, add_saturated(ground->now_ms, put->ttl_ms) };
+    struct belay_intent intent = { NULL, NULL, add_saturated(txn->now_ms, put->ttl_ms) };
     struct belay_intent *intents;
 
     drop_intent(record, put->lock_id);
@@ -295,10 +294,10 @@ static bool put_intent(struct belay_record *record, const struct belay_put_inten
     return true;
 }
 
-enum belay_code write_apply(const struct belay_write *write, const struct ground *ground, bool vouched,
+enum belay_code write_apply(const struct belay_write *write, const struct txn *txn, bool has_liveness,
                             struct row *row, struct belay_error *err)
 {
-    if (!set_fields(&row->record, write->set, write->values, ground)) {
+    if (!set_fields(&row->record, write->set, write->values, txn)) {
         return error_no_memory(err);
     }
     for (size_t i = 0; i < write->n_drop_tickets; i++) {
@@ -307,11 +306,11 @@ enum belay_code write_apply(const struct belay_write *write, const struct ground
     for (size_t i = 0; i < write->n_drop_intents; i++) {
         drop_intent(&row->record, write->drop_intents[i]);
     }
-    if ((write->put_ticket != NULL && !put_ticket(row, write->put_ticket, vouched, ground)) ||
-        (write->put_intent != NULL && !put_intent(&row->record, write->put_intent, ground))) {
+    if ((write->put_ticket != NULL && !put_ticket(row, write->put_ticket, has_liveness, txn)) ||
+        (write->put_intent != NULL && !put_intent(&row->record, write->put_intent, txn))) {
         return error_no_memory(err);
     }
-    row->record.revision = ground->next;
+    row->record.revision = txn->next;
     return BELAY_OK;
 }
 
@@ -389,15 +388,15 @@ static bool keeps_metadata_of_before(const struct belay_event *event, const stru
            (event->lock_id != NULL && before->new_id != NULL && strcmp(event->lock_id, before->new_id) == 0);
 }
 
-struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct ground *ground,
+struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct txn *txn,
                                   const struct before *before)
 {
     struct belay_event event = batch->events[index];
 
-    event.id = ground->next + index;
-    event.at_unix_ms = ground->unix_ms;
+    event.id = txn->next + index;
+    event.at_unix_ms = txn->unix_ms;
     if (event.token == BELAY_TOKEN_OF_BATCH) {
-        event.token = ground->next;
+        event.token = txn->next;
     } else if (event.token == 0 && is_of_before(&event, before)) {
         event.token = before->token;
     }
@@ -421,16 +420,16 @@ bool event_takes(const struct belay_event *event)
 }
 
 struct belay_commit commit_answer(enum belay_code code, const struct belay_batch *batch, size_t refused,
-                                  const struct ground *ground, struct row *rows, struct belay_record *records)
+                                  const struct txn *txn, struct row *rows, struct belay_record *records)
 {
     bool done = code == BELAY_OK;
     size_t first = done ? 0 : refused;
     struct belay_commit answer = {
-        .now_ms = ground->now_ms,
+        .now_ms = txn->now_ms,
         .refused = first,
         .records = records,
         .n_records = done ? batch->n_writes : 1,
-        .event_id = done && batch->n_events > 0 ? ground->next : 0,
+        .event_id = done && batch->n_events > 0 ? txn->next : 0,
     };
 
     for (size_t i = 0; i < answer.n_records; i++) {
@@ -439,7 +438,7 @@ struct belay_commit commit_answer(enum belay_code code, const struct belay_batch
     }
     for (size_t i = 0; done && i < batch->n_writes; i++) {
         if ((batch->writes[i].set & BELAY_SET_IDENTITY) != 0) {
-            answer.token = ground->next;
+            answer.token = txn->next;
         }
     }
     return answer;

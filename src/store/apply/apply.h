@@ -10,12 +10,12 @@
 /* A record with what only this store knows of it. */
 struct row {
     struct belay_record record;
-    bool stored;   /* there is a row of it */
-    bool *vouched; /* owned; beside record.tickets: a lock in the wake file stands for the waiter */
+    bool stored;        /* there is a row of it */
+    bool *has_liveness; /* owned; beside record.tickets: the waiter holds a liveness lock in the wake file */
 };
 
 /* What a write transaction finds when it begins. */
-struct ground {
+struct txn {
     int64_t now_ms;
     int64_t unix_ms;
     uint64_t number;  /* the last without an event */
@@ -36,8 +36,8 @@ enum belay_code write_check(const struct belay_write *write, const struct belay_
 bool write_leaves_alone(const struct belay_write *write, const struct belay_record *record);
 /* Whether losing it to a power cut would break a promise (sqlite_commit.c). */
 bool write_must_last(const struct belay_write *write, const struct belay_record *record);
-/* `vouched` is for the ticket that it puts. */
-enum belay_code write_apply(const struct belay_write *write, const struct ground *ground, bool vouched,
+/* `has_liveness` is for the ticket that it puts. */
+enum belay_code write_apply(const struct belay_write *write, const struct txn *txn, bool has_liveness,
                             struct row *row, struct belay_error *err);
 
 /* Of writes[0]'s record before the batch, for events that leave it to the store to say. NULL: none does. */
@@ -56,15 +56,14 @@ enum belay_code before_remember(struct before *before, const struct belay_batch 
                                 const struct belay_record *record, int64_t unix_ms, struct belay_error *err);
 void before_release(struct before *before);
 /* An event as it is kept, with what only the store knows. Borrows from all. */
-struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct ground *ground,
+struct belay_event event_complete(const struct belay_batch *batch, size_t index, const struct txn *txn,
                                   const struct before *before);
 /*
  * What the port answers: after BELAY_OK all records as they are now, after
  * BELAY_REFUSED the one of writes[refused]. They move from the rows to `records`.
  */
 struct belay_commit commit_answer(enum belay_code code, const struct belay_batch *batch, size_t refused,
-                                  const struct ground *ground, struct row *rows,
-                                  struct belay_record *records);
+                                  const struct txn *txn, struct row *rows, struct belay_record *records);
 /* It says that a lock id took a key. */
 bool event_takes(const struct belay_event *event);
 

@@ -647,8 +647,8 @@ static bool unpack_tickets(struct reader *r, struct row *row)
         return true;
     }
     record->tickets = calloc(n, sizeof *record->tickets);
-    row->vouched = malloc(n * sizeof *row->vouched);
-    if (record->tickets == NULL || row->vouched == NULL) {
+    row->has_liveness = malloc(n * sizeof *row->has_liveness);
+    if (record->tickets == NULL || row->has_liveness == NULL) {
         return false;
     }
     for (size_t i = 0; i < n; i++) {
@@ -663,7 +663,7 @@ static bool unpack_tickets(struct reader *r, struct row *row)
         ticket->since_unix_ms = get_int(r);
         ticket->expires_ms = get_int(r);
         ticket->packed = true;
-        row->vouched[i] = true;
+        row->has_liveness[i] = true;
     }
     record->n_tickets = n;
     return true;

@@ -22,7 +22,7 @@ enum { FEW = 4 };
 struct work {
     struct ledger *ledger;
     const struct belay_batch *batch;
-    struct ground ground;
+    struct txn txn;
     struct row *rows;            /* owned; beside batch->writes */
     struct step *steps;          /* owned; the same */
     struct belay_write *changes; /* owned; the writes that change something */
@@ -55,7 +55,7 @@ static enum belay_code load_and_check(struct work *work, struct belay_error *err
 
         if (code == BELAY_OK) {
             work->refused = i;
-            code = write_check(&batch->writes[i], &work->rows[i].record, work->ground.now_ms, err);
+            code = write_check(&batch->writes[i], &work->rows[i].record, work->txn.now_ms, err);
         }
         if (code != BELAY_OK) {
             return code;
@@ -87,7 +87,7 @@ static enum belay_code change_one(struct work *work, size_t i, struct belay_erro
     const struct belay_write *write = &work->batch->writes[i];
     struct step *step = &work->steps[i];
     struct buf *scratch = &ledger->scratch;
-    enum belay_code code = write_apply(write, &work->ground, true, &work->rows[i], err);
+    enum belay_code code = write_apply(write, &work->txn, true, &work->rows[i], err);
 
     if (code != BELAY_OK) {
         return code;
@@ -112,7 +112,7 @@ static enum belay_code change_one(struct work *work, size_t i, struct belay_erro
 static enum belay_code change_all(struct work *work, struct belay_error *err)
 {
     enum belay_code code =
-        before_remember(&work->before, work->batch, &work->rows[0].record, work->ground.unix_ms, err);
+        before_remember(&work->before, work->batch, &work->rows[0].record, work->txn.unix_ms, err);
 
     for (size_t i = 0; code == BELAY_OK && i < work->batch->n_writes; i++) {
         if (!write_leaves_alone(&work->batch->writes[i], &work->rows[i].record)) {
@@ -120,7 +120,7 @@ static enum belay_code change_all(struct work *work, struct belay_error *err)
         }
     }
     for (size_t i = 0; code == BELAY_OK && i < work->batch->n_events; i++) {
-        work->events[i] = event_complete(work->batch, i, &work->ground, &work->before);
+        work->events[i] = event_complete(work->batch, i, &work->txn, &work->before);
     }
     return code;
 }
@@ -160,9 +160,9 @@ enum belay_code ledger_note(struct ledger *ledger, const struct journal_entry *e
 static enum belay_code note(struct work *work, struct belay_error *err)
 {
     struct ledger *ledger = work->ledger;
-    struct journal_entry entry = { .number = work->ground.next,
-                                   .now_ms = work->ground.now_ms,
-                                   .unix_ms = work->ground.unix_ms,
+    struct journal_entry entry = { .number = work->txn.next,
+                                   .now_ms = work->txn.now_ms,
+                                   .unix_ms = work->txn.unix_ms,
                                    .writes = work->changes,
                                    .n_writes = work->n_changes,
                                    .events = work->events,
@@ -239,9 +239,9 @@ static enum belay_code run(struct work *work, struct belay_error *err)
     if (ledger->is_broken) {
         return error_set(err, BELAY_UNREACHABLE, "the server's journal has failed; nothing more is done");
     }
-    work->ground.now_ms = sqlite_now_ms(ledger->reads);
-    work->ground.unix_ms = sqlite_unix_ms(ledger->reads);
-    work->ground.next = ledger->next;
+    work->txn.now_ms = sqlite_now_ms(ledger->reads);
+    work->txn.unix_ms = sqlite_unix_ms(ledger->reads);
+    work->txn.next = ledger->next;
     code = load_and_check(work, err);
     if (code == BELAY_OK) {
         code = check_unused(work, err);
@@ -311,7 +311,7 @@ enum belay_code ledger_commit(struct belay_store *base, const struct belay_batch
     }
     (void)pthread_mutex_lock(&ledger->mutex);
     code = run(&work, err);
-    if (code == BELAY_OK && work.ground.next / SWEEP_EVERY != ledger->next / SWEEP_EVERY) {
+    if (code == BELAY_OK && work.txn.next / SWEEP_EVERY != ledger->next / SWEEP_EVERY) {
         ledger_sweep(ledger);
     }
     (void)pthread_mutex_unlock(&ledger->mutex);
@@ -319,7 +319,7 @@ enum belay_code ledger_commit(struct belay_store *base, const struct belay_batch
         wake_watchers(ledger->reads);
     }
     if (code == BELAY_OK || code == BELAY_REFUSED) {
-        *out = commit_answer(code, batch, work.refused, &work.ground, work.rows, records);
+        *out = commit_answer(code, batch, work.refused, &work.txn, work.rows, records);
         records = NULL;
     }
 

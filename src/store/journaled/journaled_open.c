@@ -216,7 +216,7 @@ static enum belay_code load(struct ledger *ledger, struct belay_error *err)
 {
     struct belay_scan all = { 0 };
     struct loading loading = { .ledger = ledger, .err = err };
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot;
     enum belay_code code = sqlite_scan(&ledger->folds->base, &all, load_record, &loading, err);
     int rc;
@@ -230,8 +230,8 @@ static enum belay_code load(struct ledger *ledger, struct belay_error *err)
     if (code != BELAY_OK) {
         return code;
     }
-    rc = db_read_ground(ledger->folds, &ground, &other_boot);
-    ledger->next = ground.next;
+    rc = db_read_txn(ledger->folds, &txn, &other_boot);
+    ledger->next = txn.next;
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(ledger->folds, rc, err);
 }
 

@@ -36,7 +36,7 @@ enum belay_code ledger_get(struct belay_store *base, const char *const *keys, si
         code = ledger_load(ledger, keys[done], &row, err);
         if (code == BELAY_OK) {
             out_records[done++] = row.record;
-            free(row.vouched);
+            free(row.has_liveness);
         }
     }
     (void)pthread_mutex_unlock(&ledger->mutex);
@@ -130,7 +130,7 @@ static bool tell_records(const struct scan_page *page, belay_record_fn fn, void 
         }
         goes_on = fn(context, &row.record, page->now_ms);
         belay_record_release(&row.record);
-        free(row.vouched);
+        free(row.has_liveness);
     }
     return goes_on;
 }

@@ -277,17 +277,17 @@ enum belay_code sqlite_backup(struct belay_store *base, const char *path, struct
                               struct belay_error *err)
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot = false;
     int rc;
 
     (void)pthread_mutex_lock(&store->mutex);
-    rc = db_read_ground(store, &ground, &other_boot);
+    rc = db_read_txn(store, &txn, &other_boot);
     (void)pthread_mutex_unlock(&store->mutex);
     if (rc != SQLITE_OK) {
         return sqlite_failed(store, rc, err);
     }
-    if (ground.served) {
+    if (txn.served) {
         return sqlite_elsewhere(store, err);
     }
     return sqlite_backup_make(store, path, cancel, err);

@@ -26,9 +26,9 @@ enum { FEW = 4 };
 struct work {
     struct sqlite_store *store;
     const struct belay_batch *batch;
-    struct ground ground;
+    struct txn txn;
     struct row *rows; /* beside batch->writes; owned, if they are not few */
-    bool *kept;       /* the same; the write's ticket is vouched for since this commit only */
+    bool *kept;       /* the same; the write's ticket has its liveness lock since this commit only */
     struct before before;
     bool full;
     bool again;
@@ -42,7 +42,7 @@ static uint64_t last_number(const struct work *work)
 {
     size_t n = work->batch->n_events == 0 ? 1 : work->batch->n_events;
 
-    return work->ground.next + n - 1;
+    return work->txn.next + n - 1;
 }
 
 static bool asks_to_last(const struct belay_batch *batch)
@@ -58,16 +58,16 @@ static bool asks_to_last(const struct belay_batch *batch)
 /* In a transaction of its own: what is handed out afterwards stays below it whatever happens. */
 enum belay_code sqlite_raise_ceiling(struct sqlite_store *store, uint64_t to, struct belay_error *err)
 {
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot = false;
     bool raised = false;
     sqlite3_stmt *statement;
     int rc = db_begin(store, true);
 
     if (rc == SQLITE_OK) {
-        rc = db_read_ground(store, &ground, &other_boot);
+        rc = db_read_txn(store, &txn, &other_boot);
     }
-    if (rc == SQLITE_OK && !other_boot && !ground.served && ground.ceiling < to) {
+    if (rc == SQLITE_OK && !other_boot && !txn.served && txn.ceiling < to) {
         raised = true;
         rc = db_statement(store, ST_SET_CEILING, &statement);
         if (rc == SQLITE_OK) {
@@ -96,7 +96,7 @@ static enum belay_code load_and_check(struct work *work, struct belay_error *err
 
         if (code == BELAY_OK) {
             work->refused = i;
-            code = write_check(&batch->writes[i], &work->rows[i].record, work->ground.now_ms, err);
+            code = write_check(&batch->writes[i], &work->rows[i].record, work->txn.now_ms, err);
         }
         if (code != BELAY_OK) {
             return code;
@@ -153,7 +153,7 @@ static enum belay_code write_rows(struct work *work, struct belay_error *err)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
         const struct belay_write *write = &work->batch->writes[i];
-        bool vouched = false;
+        bool has_liveness = false;
         enum belay_code code;
 
         if (write_leaves_alone(write, &work->rows[i].record)) {
@@ -164,10 +164,10 @@ static enum belay_code write_rows(struct work *work, struct belay_error *err)
              * Before others can see the ticket, or they would take its waiter for dead. A server
              * does not: the waiters are other processes, which outlive it.
              */
-            vouched = work->store->own_fd < 0 &&
-                      alive_keep(work->store, write->put_ticket->lock_id, write->key, &work->kept[i]);
+            has_liveness = work->store->own_fd < 0 &&
+                           alive_keep(work->store, write->put_ticket->lock_id, write->key, &work->kept[i]);
         }
-        code = write_apply(write, &work->ground, vouched, &work->rows[i], err);
+        code = write_apply(write, &work->txn, has_liveness, &work->rows[i], err);
         if (code == BELAY_OK) {
             code = row_save(work->store, &work->rows[i], err);
         }
@@ -184,7 +184,7 @@ static enum belay_code write_number(struct work *work, struct belay_error *err)
     int rc = db_statement(work->store, ST_SET_NUMBER, &statement);
 
     if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 1, (int64_t)work->ground.next);
+        rc = sqlite3_bind_int64(statement, 1, (int64_t)work->txn.next);
     }
     if (rc == SQLITE_OK) {
         rc = db_finish(statement);
@@ -195,13 +195,13 @@ static enum belay_code write_number(struct work *work, struct belay_error *err)
 static enum belay_code write_all(struct work *work, struct belay_error *err)
 {
     enum belay_code code =
-        before_remember(&work->before, work->batch, &work->rows[0].record, work->ground.unix_ms, err);
+        before_remember(&work->before, work->batch, &work->rows[0].record, work->txn.unix_ms, err);
 
     if (code == BELAY_OK) {
         code = write_rows(work, err);
     }
     for (size_t i = 0; code == BELAY_OK && i < work->batch->n_events; i++) {
-        struct belay_event event = event_complete(work->batch, i, &work->ground, &work->before);
+        struct belay_event event = event_complete(work->batch, i, &work->txn, &work->before);
 
         code = event_save(work->store, &event, err);
     }
@@ -220,12 +220,12 @@ static enum belay_code prepare(struct work *work, struct belay_error *err)
     int rc = db_begin(store, work->full);
 
     if (rc == SQLITE_OK) {
-        rc = db_read_ground(store, &work->ground, &other_boot);
+        rc = db_read_txn(store, &work->txn, &other_boot);
     }
     if (rc != SQLITE_OK) {
         return sqlite_failed(store, rc, err);
     }
-    if (work->ground.served) {
+    if (work->txn.served) {
         return sqlite_elsewhere(store, err);
     }
     if (other_boot) {
@@ -238,7 +238,7 @@ static enum belay_code prepare(struct work *work, struct belay_error *err)
     if (code == BELAY_OK) {
         code = check_unused(work, err);
     }
-    if (code == BELAY_OK && !work->again && last_number(work) >= work->ground.ceiling) {
+    if (code == BELAY_OK && !work->again && last_number(work) >= work->txn.ceiling) {
         work->again = true;
         db_rollback(store);
         return sqlite_raise_ceiling(store, last_number(work) + (uint64_t)sqlite_numbers_ahead(store), err);
@@ -273,13 +273,13 @@ static enum belay_code run(struct work *work, struct belay_error *err)
         code = rc == SQLITE_OK ? BELAY_OK : sqlite_commit_failed(work->store, rc, err);
     }
     if (code == BELAY_OK) {
-        db_leave_ground(work->store, &work->ground, last_number(work), work->batch->n_events > 0);
+        db_leave_txn(work->store, &work->txn, last_number(work), work->batch->n_events > 0);
     }
     db_rollback(work->store);
     return code;
 }
 
-/* What we vouch for follows what is in the database: put on success, given up otherwise. */
+/* Liveness locks follow the database: kept on success, given up otherwise. */
 static void settle_tickets(struct work *work, bool done)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
@@ -333,12 +333,12 @@ enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch
         wake_watchers(store);
     }
     if (code == BELAY_OK) {
-        keep_house(store, work.ground.next - 1, last_number(&work));
+        keep_house(store, work.txn.next - 1, last_number(&work));
     }
     (void)pthread_mutex_unlock(&store->mutex);
 
     if (code == BELAY_OK || code == BELAY_REFUSED) {
-        *out = commit_answer(code, batch, work.refused, &work.ground, work.rows, records);
+        *out = commit_answer(code, batch, work.refused, &work.txn, work.rows, records);
         records = NULL;
     }
 

@@ -147,15 +147,15 @@ static unsigned data_version(struct sqlite_store *store)
                                                                                                      : 0;
 }
 
-void db_leave_ground(struct sqlite_store *store, const struct ground *ground, uint64_t last, bool has_events)
+void db_leave_txn(struct sqlite_store *store, const struct txn *txn, uint64_t last, bool has_events)
 {
-    store->left.number = has_events ? ground->number : last;
-    store->left.newest = has_events ? last : ground->newest;
-    store->left.ceiling = ground->ceiling;
+    store->left.number = has_events ? txn->number : last;
+    store->left.newest = has_events ? last : txn->newest;
+    store->left.ceiling = txn->ceiling;
     store->left.version = data_version(store);
 }
 
-static int ask_ground(struct sqlite_store *store, struct ground *ground, bool *out_other_boot)
+static int query_txn(struct sqlite_store *store, struct txn *txn, bool *out_other_boot)
 {
     sqlite3_stmt *statement;
     int rc = db_statement(store, ST_META, &statement);
@@ -168,10 +168,10 @@ static int ask_ground(struct sqlite_store *store, struct ground *ground, bool *o
         const unsigned char *boot_id = sqlite3_column_text(statement, 0);
 
         *out_other_boot = boot_id == NULL || sqlite3_stricmp((const char *)boot_id, store->boot_id) != 0;
-        ground->number = (uint64_t)sqlite3_column_int64(statement, 1);
-        ground->ceiling = (uint64_t)sqlite3_column_int64(statement, 2);
-        ground->newest = (uint64_t)sqlite3_column_int64(statement, 3);
-        ground->served = db_read_served(store, statement, 4);
+        txn->number = (uint64_t)sqlite3_column_int64(statement, 1);
+        txn->ceiling = (uint64_t)sqlite3_column_int64(statement, 2);
+        txn->newest = (uint64_t)sqlite3_column_int64(statement, 3);
+        txn->served = db_read_served(store, statement, 4);
         rc = SQLITE_OK;
     } else if (rc == SQLITE_DONE) {
         rc = SQLITE_CORRUPT; /* that row is made with the schema and never removed */
@@ -180,11 +180,11 @@ static int ask_ground(struct sqlite_store *store, struct ground *ground, bool *o
     return rc;
 }
 
-int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *out_other_boot)
+int db_read_txn(struct sqlite_store *store, struct txn *out_txn, bool *out_other_boot)
 {
-    struct ground ground = { .number = store->left.number,
-                             .newest = store->left.newest,
-                             .ceiling = store->left.ceiling };
+    struct txn txn = { .number = store->left.number,
+                       .newest = store->left.newest,
+                       .ceiling = store->left.ceiling };
     bool other_boot = false; /* we leave nothing behind for another boot, nor for a server */
     bool known =
         store->left.version != 0 &&
@@ -194,13 +194,13 @@ int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *
 
     if (!known) {
         store->left.version = 0;
-        rc = ask_ground(store, &ground, &other_boot);
+        rc = query_txn(store, &txn, &other_boot);
     }
     if (rc == SQLITE_OK) {
-        ground.next = (ground.number > ground.newest ? ground.number : ground.newest) + 1;
-        ground.now_ms = sqlite_now_ms(store);
-        ground.unix_ms = sqlite_unix_ms(store);
-        *out_ground = ground;
+        txn.next = (txn.number > txn.newest ? txn.number : txn.newest) + 1;
+        txn.now_ms = sqlite_now_ms(store);
+        txn.unix_ms = sqlite_unix_ms(store);
+        *out_txn = txn;
         *out_other_boot = other_boot;
     }
     return rc;

@@ -368,10 +368,10 @@ static void check_write(struct look *look)
 static bool check_server(struct look *look)
 {
     struct sqlite_server server = { 0 };
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot = false;
 
-    if (db_read_ground(&look->store, &ground, &other_boot) != SQLITE_OK || !ground.served ||
+    if (db_read_txn(&look->store, &txn, &other_boot) != SQLITE_OK || !txn.served ||
         !sqlite_served_parse(&look->store, &server)) {
         return true;
     }

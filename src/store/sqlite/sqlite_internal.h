@@ -65,7 +65,7 @@ struct wake_file {
     bool watching;   /* we are counted in the number of watchers */
 };
 
-/* A ticket that this store put, and whose waiter it therefore vouches for. */
+/* A ticket that this store put: its process holds the waiter's liveness lock. */
 struct kept_ticket {
     uint64_t id_hash;
     uint64_t key_hash;
@@ -140,9 +140,9 @@ int db_exec(struct sqlite_store *store, const char *sql);
 /* Begin to write, durably or not, having waited for other writers. */
 int db_begin(struct sqlite_store *store, bool full);
 void db_rollback(struct sqlite_store *store);
-int db_read_ground(struct sqlite_store *store, struct ground *out_ground, bool *out_other_boot);
+int db_read_txn(struct sqlite_store *store, struct txn *out_txn, bool *out_other_boot);
 /* After a commit of ours, up to number `last`, in this boot: what the next one will find. */
-void db_leave_ground(struct sqlite_store *store, const struct ground *ground, uint64_t last, bool has_events);
+void db_leave_txn(struct sqlite_store *store, const struct txn *txn, uint64_t last, bool has_events);
 /* Whether another process serves the file, of a column that is served_by. */
 bool db_read_served(struct sqlite_store *store, sqlite3_stmt *statement, int column);
 int db_busy(void *context, int count);
@@ -194,7 +194,7 @@ enum belay_code sqlite_start_over(struct sqlite_store *store, bool far, struct b
  */
 uint64_t sqlite_far_ahead(const struct sqlite_store *store);
 /* In the transaction under way: the next number is `to`, if that is greater, and the ceiling is above it. */
-int sqlite_jump(struct sqlite_store *store, struct ground *ground, uint64_t to);
+int sqlite_jump(struct sqlite_store *store, struct txn *txn, uint64_t to);
 
 /* ---- sqlite_numbers.c: the column `numbers` ---- */
 enum number {
@@ -228,7 +228,7 @@ enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, st
                          struct belay_error *err);
 enum belay_code row_load(struct sqlite_store *store, const char *key, struct row *out_row,
                          struct belay_error *err);
-/* The same for who only looks; *out_served as in struct ground, of the same moment. */
+/* The same for who only looks; *out_served as in struct txn, of the same moment. */
 enum belay_code row_look(struct sqlite_store *store, const char *key, struct row *out_row, bool *out_served,
                          struct belay_error *err);
 enum belay_code row_save(struct sqlite_store *store, const struct row *row, struct belay_error *err);
@@ -372,14 +372,14 @@ void sqlite_abandon(struct sqlite_store *store);
 /* Whether somebody has the lock; makes nothing. */
 bool sqlite_server_lives(const struct sqlite_store *store);
 
-/* ---- sqlite_alive.c ---- */
-/* Vouch for the waiter of a ticket; false: we cannot, and others must take it for alive. */
+/* ---- sqlite_liveness.c ---- */
+/* Take the liveness lock of a ticket's waiter; false: there is none, and others must take it for alive. */
 bool alive_keep(struct sqlite_store *store, const char *lock_id, const char *key, bool *out_is_new);
 void alive_drop(struct sqlite_store *store, const char *lock_id, const char *key);
 /* Mark dead tickets, from the front to the first that lives. */
 void alive_probe(struct sqlite_store *store, struct row *row);
 /*
- * Waiters for whom nobody vouches any more, because they waited through a server that is gone, keep their places
+ * Waiters without a liveness lock, because they waited through a server that is gone, keep their places
  * until then: they may come back. Returns whether anything has changed.
  */
 bool alive_keep_places(struct sqlite_store *store, struct row *row, int64_t until_ms);

@@ -3,7 +3,7 @@
  * comes here: that is what keeps the usual commit short.
  *
  *     metadata  [["name", "value"], ...]     in the order they were given
- *     tickets   [[id, key, owner, owner's name, seq, since, expires, vouched, credential], ...]
+ *     tickets   [[id, key, owner, owner's name, seq, since, expires, has liveness lock, credential], ...]
  *     intents   [[id, key, expires], ...]
  *
  * By place and not by name: a line of waiters is read and written at every
@@ -59,15 +59,15 @@ enum belay_code json_read_meta(const struct sqlite_store *store, const char *tex
     return BELAY_OK;
 }
 
-static bool read_ticket(json_t *item, struct belay_ticket *ticket, bool *vouched)
+static bool read_ticket(json_t *item, struct belay_ticket *ticket, bool *has_liveness)
 {
     const char *id, *key, *owner, *name;
     const char *credential = json_string_value(json_array_get(item, 8));
     json_int_t seq, since, expires;
-    int is_vouched;
+    int has_lock;
 
     if (json_unpack(item, "[s, s, s, s, I, I, I, b]", &id, &key, &owner, &name, &seq, &since, &expires,
-                    &is_vouched) != 0) {
+                    &has_lock) != 0) {
         return false;
     }
     ticket->lock_id = strdup(id);
@@ -78,7 +78,7 @@ static bool read_ticket(json_t *item, struct belay_ticket *ticket, bool *vouched
     ticket->seq = (uint64_t)seq;
     ticket->since_unix_ms = since;
     ticket->expires_ms = expires;
-    *vouched = is_vouched != 0;
+    *has_liveness = has_lock != 0;
     return ticket->lock_id != NULL && ticket->key != NULL && ticket->owner != NULL &&
            ticket->owner_name != NULL && (credential == NULL || ticket->acquired_by != NULL);
 }
@@ -91,12 +91,12 @@ static bool read_tickets(const char *text, struct row *row)
 
     if (n > 0) {
         row->record.tickets = calloc(n, sizeof *row->record.tickets);
-        row->vouched = calloc(n, sizeof *row->vouched);
-        good = row->record.tickets != NULL && row->vouched != NULL;
+        row->has_liveness = calloc(n, sizeof *row->has_liveness);
+        good = row->record.tickets != NULL && row->has_liveness != NULL;
     }
     for (size_t i = 0; good && i < n; i++) {
         row->record.n_tickets = i + 1;
-        good = read_ticket(json_array_get(list, i), &row->record.tickets[i], &row->vouched[i]);
+        good = read_ticket(json_array_get(list, i), &row->record.tickets[i], &row->has_liveness[i]);
     }
     json_decref(list);
     return good;
@@ -198,7 +198,7 @@ enum belay_code json_write_tickets(const struct row *row, char **out_text, struc
         (void)json_array_append_new(list, json_pack("[s, s, s, s, I, I, I, b, s?]", t->lock_id, t->key,
                                                     t->owner, t->owner_name, (json_int_t)t->seq,
                                                     (json_int_t)t->since_unix_ms, (json_int_t)t->expires_ms,
-                                                    (int)row->vouched[i], t->acquired_by));
+                                                    (int)row->has_liveness[i], t->acquired_by));
     }
     return write_list(list, row->record.n_tickets, "the owner of a waiter", out_text, err);
 }

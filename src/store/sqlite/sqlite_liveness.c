@@ -78,7 +78,7 @@ bool alive_keep(struct sqlite_store *store, const char *lock_id, const char *key
     if (is_kept(store, id_hash, key_hash, &at, &same_id)) {
         return true;
     }
-    /* Somebody else may vouch for this id already, in a process that may die before ours. */
+    /* Another process may hold the liveness lock of this id, and may die before ours. */
     if ((!same_id && fcntl(store->wake.fd, F_OFD_SETLK, &lock) != 0) || !remember(store, id_hash, key_hash)) {
         return false;
     }
@@ -124,8 +124,8 @@ bool alive_keep_places(struct sqlite_store *store, struct row *row, int64_t unti
     for (size_t i = 0; can_probe(store) && i < row->record.n_tickets; i++) {
         struct belay_ticket *ticket = &row->record.tickets[i];
 
-        if (row->vouched[i] && !has_waiter(store, ticket->lock_id)) {
-            row->vouched[i] = false;
+        if (row->has_liveness[i] && !has_waiter(store, ticket->lock_id)) {
+            row->has_liveness[i] = false;
             ticket->expires_ms = ticket->expires_ms < until_ms ? ticket->expires_ms : until_ms;
             has_changed = true;
         }
@@ -140,7 +140,7 @@ void alive_probe(struct sqlite_store *store, struct row *row)
     for (size_t i = 0; can_probe(store) && i < row->record.n_tickets; i++) {
         struct belay_ticket *ticket = &row->record.tickets[i];
 
-        ticket->dead = row->vouched[i] && !has_waiter(store, ticket->lock_id);
+        ticket->dead = row->has_liveness[i] && !has_waiter(store, ticket->lock_id);
         if (!ticket->dead && now_ms < ticket->expires_ms) {
             break; /* the line stands behind this one */
         }

@@ -41,7 +41,7 @@ static int index_events(struct sqlite_store *store, uint64_t newest, bool histor
  * The id up to which events go because there are too many of them; 0: there are not. Numbers that were left out
  * (sqlite_jump()) are no events; where they lie among the oldest, it takes a step more.
  */
-static int find_surplus(struct sqlite_store *store, const struct ground *ground, int64_t *out_id)
+static int find_surplus(struct sqlite_store *store, const struct txn *txn, int64_t *out_id)
 {
     sqlite3_stmt *statement;
     int64_t oldest, surplus;
@@ -52,7 +52,7 @@ static int find_surplus(struct sqlite_store *store, const struct ground *ground,
     }
     rc = sqlite3_step(statement);
     oldest = rc == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
-    surplus = (int64_t)ground->newest - oldest + 1 - EVENTS_KEPT;
+    surplus = (int64_t)txn->newest - oldest + 1 - EVENTS_KEPT;
     surplus -= rc == SQLITE_ROW ? sqlite3_column_int64(statement, 1) : 0;
     (void)sqlite3_reset(statement);
     *out_id = surplus > 0 ? oldest + surplus - 1 : 0;
@@ -60,11 +60,11 @@ static int find_surplus(struct sqlite_store *store, const struct ground *ground,
 }
 
 /* The last of the `most` oldest events that may go; 0: none. Never the newest. */
-static int find_cut(struct sqlite_store *store, const struct ground *ground, int64_t most, int64_t *out_cut)
+static int find_cut(struct sqlite_store *store, const struct txn *txn, int64_t most, int64_t *out_cut)
 {
-    int64_t values[] = { (int64_t)ground->newest, 0, ground->unix_ms - store->retain_events_ms, most };
+    int64_t values[] = { (int64_t)txn->newest, 0, txn->unix_ms - store->retain_events_ms, most };
     sqlite3_stmt *statement;
-    int rc = find_surplus(store, ground, &values[1]);
+    int rc = find_surplus(store, txn, &values[1]);
 
     if (rc == SQLITE_OK) {
         rc = db_statement(store, ST_SWEEP_CUT, &statement);
@@ -81,13 +81,13 @@ static int find_cut(struct sqlite_store *store, const struct ground *ground, int
     return rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
-static int sweep_events(struct sqlite_store *store, const struct ground *ground)
+static int sweep_events(struct sqlite_store *store, const struct txn *txn)
 {
     int64_t cut = 0;
-    int rc = find_cut(store, ground, 1, &cut);
+    int rc = find_cut(store, txn, 1, &cut);
 
     if (rc == SQLITE_OK && cut != 0) {
-        rc = find_cut(store, ground, SWEEP_EVENTS, &cut);
+        rc = find_cut(store, txn, SWEEP_EVENTS, &cut);
     }
     if (rc != SQLITE_OK || cut == 0) {
         return rc; /* mostly: the very oldest is not old enough */
@@ -114,20 +114,20 @@ static bool nobody_is_left(const struct belay_record *record, int64_t now_ms)
 
 int sweep_all_events(struct sqlite_store *store)
 {
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot = false;
     int64_t cut = 0;
     int rc = db_add_functions(store);
 
     if (rc == SQLITE_OK) {
-        rc = db_read_ground(store, &ground, &other_boot);
+        rc = db_read_txn(store, &txn, &other_boot);
     }
     if (rc == SQLITE_OK) {
-        rc = index_events(store, ground.newest, true);
+        rc = index_events(store, txn.newest, true);
     }
     while (rc == SQLITE_OK) {
-        rc = sweep_events(store, &ground);
-        rc = rc == SQLITE_OK ? find_cut(store, &ground, 1, &cut) : rc;
+        rc = sweep_events(store, &txn);
+        rc = rc == SQLITE_OK ? find_cut(store, &txn, 1, &cut) : rc;
         if (cut == 0) {
             break;
         }
@@ -162,20 +162,20 @@ static void stretch_release(struct stretch *stretch)
     free(stretch->last);
 }
 
-static bool is_old(sqlite3_stmt *row, const struct sqlite_store *store, const struct ground *ground)
+static bool is_old(sqlite3_stmt *row, const struct sqlite_store *store, const struct txn *txn)
 {
     bool held = sqlite3_column_int(row, 1) != 0;
     const unsigned char *packed = sqlite3_column_blob(row, 3);
-    int64_t limit = ground->unix_ms - store->retain_records_ms;
+    int64_t limit = txn->unix_ms - store->retain_records_ms;
     int64_t numbers[N_NUMBERS];
 
-    return (!held || sqlite3_column_int64(row, 2) <= ground->now_ms) &&
+    return (!held || sqlite3_column_int64(row, 2) <= txn->now_ms) &&
            numbers_read(packed, (size_t)sqlite3_column_bytes(row, 3), numbers) &&
            numbers[NUM_LOCKED_AT] < limit && numbers[NUM_FREED_AT] < limit &&
            (!held || numbers[NUM_EXPIRES_AT] < limit);
 }
 
-static int look_at_stretch(struct sqlite_store *store, const struct ground *ground, struct stretch *stretch)
+static int look_at_stretch(struct sqlite_store *store, const struct txn *txn, struct stretch *stretch)
 {
     sqlite3_stmt *select;
     size_t seen = 0;
@@ -192,7 +192,7 @@ static int look_at_stretch(struct sqlite_store *store, const struct ground *grou
             stretch->last = strdup(key);
             rc = stretch->last == NULL ? SQLITE_NOMEM : SQLITE_OK;
         }
-        if (rc == SQLITE_OK && is_old(select, store, ground)) {
+        if (rc == SQLITE_OK && is_old(select, store, txn)) {
             stretch->old[stretch->n].plain = sqlite3_column_int(select, 4) != 0;
             stretch->old[stretch->n].key = strdup(key);
             rc = stretch->old[stretch->n++].key == NULL ? SQLITE_NOMEM : SQLITE_OK;
@@ -203,7 +203,7 @@ static int look_at_stretch(struct sqlite_store *store, const struct ground *grou
 }
 
 /* Also that whose waiters and whose holders below never came back to take themselves out. */
-static int remove_old(struct sqlite_store *store, const struct old_record *old, const struct ground *ground)
+static int remove_old(struct sqlite_store *store, const struct old_record *old, const struct txn *txn)
 {
     sqlite3_stmt *delete;
     struct row row = { 0 };
@@ -211,8 +211,7 @@ static int remove_old(struct sqlite_store *store, const struct old_record *old, 
     int rc = db_statement(store, ST_DELETE, &delete);
 
     if (!goes) {
-        goes =
-            row_load(store, old->key, &row, NULL) == BELAY_OK && nobody_is_left(&row.record, ground->now_ms);
+        goes = row_load(store, old->key, &row, NULL) == BELAY_OK && nobody_is_left(&row.record, txn->now_ms);
         row_release(&row);
     }
     if (rc == SQLITE_OK && goes) {
@@ -222,14 +221,14 @@ static int remove_old(struct sqlite_store *store, const struct old_record *old, 
     return rc;
 }
 
-static int sweep_records(struct sqlite_store *store, const struct ground *ground)
+static int sweep_records(struct sqlite_store *store, const struct txn *txn)
 {
     struct stretch *stretch = calloc(1, sizeof *stretch);
     sqlite3_stmt *statement;
-    int rc = stretch == NULL ? SQLITE_NOMEM : look_at_stretch(store, ground, stretch);
+    int rc = stretch == NULL ? SQLITE_NOMEM : look_at_stretch(store, txn, stretch);
 
     for (size_t i = 0; rc == SQLITE_OK && i < stretch->n; i++) {
-        rc = remove_old(store, &stretch->old[i], ground);
+        rc = remove_old(store, &stretch->old[i], txn);
     }
     if (rc == SQLITE_OK) {
         rc = db_statement(store, ST_SWEEP_CURSOR, &statement);
@@ -249,7 +248,7 @@ static int sweep_records(struct sqlite_store *store, const struct ground *ground
 
 void sqlite_sweep(struct sqlite_store *store, bool events_too)
 {
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot = false;
     int rc = db_add_functions(store);
 
@@ -257,15 +256,15 @@ void sqlite_sweep(struct sqlite_store *store, bool events_too)
         rc = db_begin(store, false);
     }
     if (rc == SQLITE_OK) {
-        rc = db_read_ground(store, &ground, &other_boot);
+        rc = db_read_txn(store, &txn, &other_boot);
     }
-    if (rc == SQLITE_OK && !other_boot && !ground.served) {
-        rc = index_events(store, ground.newest, events_too);
+    if (rc == SQLITE_OK && !other_boot && !txn.served) {
+        rc = index_events(store, txn.newest, events_too);
         if (rc == SQLITE_OK && events_too) {
-            rc = sweep_events(store, &ground);
+            rc = sweep_events(store, &txn);
         }
         if (rc == SQLITE_OK) {
-            rc = sweep_records(store, &ground);
+            rc = sweep_records(store, &txn);
         }
         if (rc == SQLITE_OK) {
             (void)db_run(store, ST_COMMIT);

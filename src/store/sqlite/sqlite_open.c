@@ -116,14 +116,14 @@ static bool has_log(const struct sqlite_store *store)
 /* What was in it is gone, but no number is given twice (L2). */
 static enum belay_code go_on_without_log(struct sqlite_store *store, struct belay_error *err)
 {
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot = false;
     int rc = db_enter_wal(store); /* a backup is not in this mode, and would be found without a log again */
 
     rc = rc == SQLITE_OK ? db_begin(store, true) : rc;
-    rc = rc == SQLITE_OK ? db_read_ground(store, &ground, &other_boot) : rc;
-    if (rc == SQLITE_OK && !other_boot && !ground.served) {
-        rc = sqlite_jump(store, &ground, ground.ceiling);
+    rc = rc == SQLITE_OK ? db_read_txn(store, &txn, &other_boot) : rc;
+    if (rc == SQLITE_OK && !other_boot && !txn.served) {
+        rc = sqlite_jump(store, &txn, txn.ceiling);
     }
     rc = rc == SQLITE_OK ? db_run(store, ST_COMMIT) : rc;
     db_rollback(store);
@@ -258,16 +258,16 @@ static void sqlite_close(struct belay_store *base)
 
 static struct belay_store_capabilities sqlite_capabilities(struct belay_store *base)
 {
-    /* A ticket we cannot vouch for is all there is to say that its waiter lives, so it must be short. */
+    /* Without a liveness lock only the ticket's expiry tells that its waiter is gone, so it must be short. */
     struct sqlite_store *store = (struct sqlite_store *)base;
-    bool vouches = wake_ready(store);
+    bool has_liveness = wake_ready(store);
     bool owns = store->own_fd >= 0; /* what it grants is for processes that come back after it */
 
     return (struct belay_store_capabilities){ .is_local = true,
                                               .margin_ms = 0,
                                               .claim_ms = 1000,
                                               .poll_ms = 250,
-                                              .ticket_ttl_ms = vouches || owns ? 60000 : 3000 };
+                                              .ticket_ttl_ms = has_liveness || owns ? 60000 : 3000 };
 }
 
 static const struct belay_store_ops sqlite_ops = {

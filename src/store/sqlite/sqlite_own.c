@@ -393,7 +393,7 @@ enum belay_code sqlite_store_server(struct belay_store *base, struct sqlite_serv
                                     struct belay_error *err)
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot = false;
     bool is_alive = false;
     enum belay_code code = BELAY_OK;
@@ -401,10 +401,10 @@ enum belay_code sqlite_store_server(struct belay_store *base, struct sqlite_serv
 
     *out_server = (struct sqlite_server){ 0 };
     (void)pthread_mutex_lock(&store->mutex);
-    rc = db_read_ground(store, &ground, &other_boot);
+    rc = db_read_txn(store, &txn, &other_boot);
     if (rc != SQLITE_OK) {
         code = sqlite_failed(store, rc, err);
-    } else if (ground.served) {
+    } else if (txn.served) {
         code = sqlite_unserve(store, &is_alive, err);
     }
     if (code == BELAY_OK && is_alive && !sqlite_served_parse(store, out_server)) {

@@ -36,7 +36,7 @@ enum belay_code sqlite_get(struct belay_store *base, const char *const *keys, si
         code = row_look(store, keys[done], &row, &served, err);
         if (code == BELAY_OK) {
             out_records[done++] = row.record;
-            free(row.vouched);
+            free(row.has_liveness);
             code = served ? sqlite_elsewhere(store, err) : BELAY_OK;
         }
     }
@@ -75,14 +75,14 @@ static int bind_end(sqlite3_stmt *statement, int at, const char *prefix)
 /* A transaction for reading, in which it is seen whether the file is ours to read. */
 static int begin_look(struct sqlite_store *store, bool *out_served)
 {
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot;
     int rc = db_run(store, ST_BEGIN_READ);
 
     if (rc == SQLITE_OK) {
-        rc = db_read_ground(store, &ground, &other_boot);
+        rc = db_read_txn(store, &txn, &other_boot);
     }
-    *out_served = ground.served;
+    *out_served = txn.served;
     return rc;
 }
 
@@ -140,7 +140,7 @@ static enum belay_code read_records(struct sqlite_store *store, const struct bel
         code = row_read(store, statement, &row, err);
         if (code == BELAY_OK) {
             page->records[page->n++] = row.record;
-            free(row.vouched);
+            free(row.has_liveness);
         }
     }
     if (code == BELAY_OK && rc != SQLITE_OK && rc != SQLITE_DONE) {

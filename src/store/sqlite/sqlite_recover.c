@@ -220,12 +220,12 @@ static enum belay_code check_files(const struct recovery *recovery, uint64_t las
 static enum belay_code read_last(struct sqlite_store *store, uint64_t *out_last, bool *out_served,
                                  struct belay_error *err)
 {
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot;
-    int rc = db_read_ground(store, &ground, &other_boot);
+    int rc = db_read_txn(store, &txn, &other_boot);
 
-    *out_last = ground.next - 1;
-    *out_served = ground.served;
+    *out_last = txn.next - 1;
+    *out_served = txn.served;
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
 }
 
@@ -252,12 +252,12 @@ static enum belay_code replay_files(struct recovery *recovery, bool *out_lost, s
 static enum belay_code finish(struct sqlite_store *store, struct belay_error *err)
 {
     static const int64_t none[4] = { 0 };
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot;
     int rc = db_begin(store, true);
 
-    rc = rc == SQLITE_OK ? db_read_ground(store, &ground, &other_boot) : rc;
-    rc = rc == SQLITE_OK ? sqlite_jump(store, &ground, ground.ceiling) : rc;
+    rc = rc == SQLITE_OK ? db_read_txn(store, &txn, &other_boot) : rc;
+    rc = rc == SQLITE_OK ? sqlite_jump(store, &txn, txn.ceiling) : rc;
     rc = rc == SQLITE_OK ? set_wanted(store, none) : rc;
     rc = rc == SQLITE_OK ? db_run(store, ST_COMMIT) : rc;
     db_rollback(store);

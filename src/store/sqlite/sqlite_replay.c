@@ -84,7 +84,7 @@ static enum belay_code fetch(struct replay *replay, const char *key, struct cach
 }
 
 static enum belay_code apply_write(struct replay *replay, const struct belay_write *write,
-                                   const struct ground *ground, struct belay_error *err)
+                                   const struct txn *txn, struct belay_error *err)
 {
     struct cached *cached;
     enum belay_code code = fetch(replay, write->key, &cached, err);
@@ -94,7 +94,7 @@ static enum belay_code apply_write(struct replay *replay, const struct belay_wri
     }
     cached->is_gone = false;
     /* Its waiter was a connection of the server: no lock in the wake file, so others see that it is gone. */
-    return write_apply(write, ground, true, &cached->row, err);
+    return write_apply(write, txn, true, &cached->row, err);
 }
 
 static enum belay_code apply_delete(struct replay *replay, const char *key, struct belay_error *err)
@@ -117,11 +117,11 @@ static enum belay_code apply_delete(struct replay *replay, const char *key, stru
 static enum belay_code apply(struct replay *replay, const struct journal_entry *entry,
                              struct belay_error *err)
 {
-    struct ground ground = { .now_ms = entry->now_ms, .unix_ms = entry->unix_ms, .next = entry->number };
+    struct txn txn = { .now_ms = entry->now_ms, .unix_ms = entry->unix_ms, .next = entry->number };
     enum belay_code code = BELAY_OK;
 
     for (size_t i = 0; code == BELAY_OK && i < entry->n_writes; i++) {
-        code = apply_write(replay, &entry->writes[i], &ground, err);
+        code = apply_write(replay, &entry->writes[i], &txn, err);
     }
     for (size_t i = 0; code == BELAY_OK && i < entry->n_events; i++) {
         code = event_save(replay->store, &entry->events[i], err);
@@ -225,16 +225,16 @@ static enum belay_code replay_step(struct replay *replay, const struct journal *
                                    struct journal_reader *reader, bool *out_more, struct belay_error *err)
 {
     struct sqlite_store *store = replay->store;
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot;
     enum belay_code code;
     int rc;
 
     rc = db_begin(store, true);
     if (rc == SQLITE_OK) {
-        rc = db_read_ground(store, &ground, &other_boot);
+        rc = db_read_txn(store, &txn, &other_boot);
     }
-    replay->last = ground.next - 1;
+    replay->last = txn.next - 1;
     code =
         rc == SQLITE_OK ? replay_some(replay, journal, reader, out_more, err) : sqlite_failed(store, rc, err);
     if (code == BELAY_OK) {

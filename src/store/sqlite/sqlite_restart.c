@@ -60,11 +60,10 @@ static int old_clock(struct sqlite_store *store, int64_t *out_ms)
     return rc;
 }
 
-static int update(struct sqlite_store *store, const char *sql, const struct ground *ground, int64_t old_ms,
+static int update(struct sqlite_store *store, const char *sql, const struct txn *txn, int64_t old_ms,
                   bool keep_processes)
 {
-    const int64_t values[] = { (int64_t)ground->next, ground->now_ms, ground->unix_ms, old_ms,
-                               keep_processes };
+    const int64_t values[] = { (int64_t)txn->next, txn->now_ms, txn->unix_ms, old_ms, keep_processes };
     sqlite3_stmt *statement = NULL;
     int rc = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
 
@@ -79,8 +78,8 @@ static int update(struct sqlite_store *store, const char *sql, const struct grou
 }
 
 /* Each intent ends with the lock it stands for; those without one go. */
-static enum belay_code settle_intents(struct sqlite_store *store, struct row *row,
-                                      const struct ground *ground, struct belay_error *err)
+static enum belay_code settle_intents(struct sqlite_store *store, struct row *row, const struct txn *txn,
+                                      struct belay_error *err)
 {
     struct belay_record *record = &row->record;
     size_t kept = 0;
@@ -93,7 +92,7 @@ static enum belay_code settle_intents(struct sqlite_store *store, struct row *ro
         if (code != BELAY_OK) {
             return code;
         }
-        if (below.record.held && ground->now_ms < below.record.expires_ms &&
+        if (below.record.held && txn->now_ms < below.record.expires_ms &&
             strcmp(below.record.lock_id, intent.lock_id) == 0) {
             intent.expires_ms = below.record.expires_ms;
             record->intents[i] = record->intents[kept];
@@ -106,11 +105,11 @@ static enum belay_code settle_intents(struct sqlite_store *store, struct row *ro
         free(record->intents[i].key);
     }
     record->n_intents = kept;
-    record->revision = ground->next;
+    record->revision = txn->next;
     return row_save(store, row, err);
 }
 
-static enum belay_code settle_all_intents(struct sqlite_store *store, const struct ground *ground,
+static enum belay_code settle_all_intents(struct sqlite_store *store, const struct txn *txn,
                                           struct belay_error *err)
 {
     sqlite3_stmt *statement = NULL;
@@ -130,7 +129,7 @@ static enum belay_code settle_all_intents(struct sqlite_store *store, const stru
             rc = SQLITE_OK;
             code = row_read(store, statement, &row, err);
             (void)sqlite3_reset(statement);
-            code = code == BELAY_OK ? settle_intents(store, &row, ground, err) : code;
+            code = code == BELAY_OK ? settle_intents(store, &row, txn, err) : code;
             free(after);
             after = code == BELAY_OK ? strdup(row.record.key) : NULL;
         }
@@ -141,13 +140,13 @@ static enum belay_code settle_all_intents(struct sqlite_store *store, const stru
     return code != BELAY_OK || rc == SQLITE_DONE ? code : sqlite_failed(store, rc, err);
 }
 
-static int begin_numbers(struct sqlite_store *store, const struct ground *ground)
+static int begin_numbers(struct sqlite_store *store, const struct txn *txn)
 {
     sqlite3_stmt *statement = NULL;
     int rc = sqlite3_prepare_v2(store->db, take_over, -1, &statement, NULL);
 
     if (rc == SQLITE_OK) {
-        rc = sqlite3_bind_int64(statement, 1, (int64_t)ground->next);
+        rc = sqlite3_bind_int64(statement, 1, (int64_t)txn->next);
     }
     if (rc == SQLITE_OK) {
         rc = sqlite3_bind_int64(statement, 2, sqlite_numbers_ahead(store));
@@ -184,22 +183,22 @@ static int note_jump(struct sqlite_store *store, uint64_t at, uint64_t by)
     return rc;
 }
 
-int sqlite_jump(struct sqlite_store *store, struct ground *ground, uint64_t to)
+int sqlite_jump(struct sqlite_store *store, struct txn *txn, uint64_t to)
 {
     static const enum statement both[] = { ST_SET_NUMBER, ST_SET_CEILING };
     int64_t values[2];
     sqlite3_stmt *statement;
     int rc = SQLITE_OK;
 
-    if (to <= ground->next) {
+    if (to <= txn->next) {
         return SQLITE_OK;
     }
-    rc = note_jump(store, to, to - ground->next);
-    ground->next = to;
-    ground->number = to - 1;
-    ground->ceiling = to + (uint64_t)sqlite_numbers_ahead(store);
-    values[0] = (int64_t)ground->number;
-    values[1] = (int64_t)ground->ceiling;
+    rc = note_jump(store, to, to - txn->next);
+    txn->next = to;
+    txn->number = to - 1;
+    txn->ceiling = to + (uint64_t)sqlite_numbers_ahead(store);
+    values[0] = (int64_t)txn->number;
+    values[1] = (int64_t)txn->ceiling;
     for (int i = 0; rc == SQLITE_OK && i < 2; i++) {
         rc = db_statement(store, both[i], &statement);
         rc = rc == SQLITE_OK ? sqlite3_bind_int64(statement, 1, values[i]) : rc;
@@ -208,7 +207,7 @@ int sqlite_jump(struct sqlite_store *store, struct ground *ground, uint64_t to)
     return rc;
 }
 
-static enum belay_code start_over(struct sqlite_store *store, struct ground *ground, bool keep_processes,
+static enum belay_code start_over(struct sqlite_store *store, struct txn *txn, bool keep_processes,
                                   uint64_t least, struct belay_error *err)
 {
     int64_t old_ms = 0;
@@ -216,21 +215,21 @@ static enum belay_code start_over(struct sqlite_store *store, struct ground *gro
     int rc = old_clock(store, &old_ms);
 
     if (rc == SQLITE_OK) {
-        rc = sqlite_jump(store, ground, ground->ceiling > least ? ground->ceiling : least);
+        rc = sqlite_jump(store, txn, txn->ceiling > least ? txn->ceiling : least);
     }
     /* In this order: what is ended is then before any reading of the old clock, and not renewed. */
     if (rc == SQLITE_OK) {
-        rc = update(store, end_processes, ground, old_ms, keep_processes);
+        rc = update(store, end_processes, txn, old_ms, keep_processes);
     }
     if (rc == SQLITE_OK) {
-        rc = update(store, renew_others, ground, old_ms, keep_processes);
+        rc = update(store, renew_others, txn, old_ms, keep_processes);
     }
     if (rc == SQLITE_OK) {
-        rc = update(store, settle_rest, ground, old_ms, keep_processes);
+        rc = update(store, settle_rest, txn, old_ms, keep_processes);
     }
-    code = rc == SQLITE_OK ? settle_all_intents(store, ground, err) : sqlite_failed(store, rc, err);
+    code = rc == SQLITE_OK ? settle_all_intents(store, txn, err) : sqlite_failed(store, rc, err);
     if (code == BELAY_OK) {
-        rc = begin_numbers(store, ground);
+        rc = begin_numbers(store, txn);
         code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
     }
     return code;
@@ -238,11 +237,11 @@ static enum belay_code start_over(struct sqlite_store *store, struct ground *gro
 
 enum belay_code sqlite_start_over(struct sqlite_store *store, bool far, struct belay_error *err)
 {
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot;
-    int rc = db_read_ground(store, &ground, &other_boot);
+    int rc = db_read_txn(store, &txn, &other_boot);
 
-    return rc == SQLITE_OK ? start_over(store, &ground, true, far ? sqlite_far_ahead(store) : 0, err)
+    return rc == SQLITE_OK ? start_over(store, &txn, true, far ? sqlite_far_ahead(store) : 0, err)
                            : sqlite_failed(store, rc, err);
 }
 
@@ -275,8 +274,7 @@ enum belay_code sqlite_clock_is_behind(const char *path, struct belay_error *err
  * number, unless the numbers are ahead of the clock, as in a store that was restored while the clock was: then they
  * are counted from the copy, as much further as time has passed.
  */
-static uint64_t number_of_copy(const struct sqlite_store *store, const struct ground *ground,
-                               int64_t copied_ms)
+static uint64_t number_of_copy(const struct sqlite_store *store, const struct txn *txn, int64_t copied_ms)
 {
     uint64_t far = sqlite_far_ahead(store);
     uint64_t passed;
@@ -284,12 +282,12 @@ static uint64_t number_of_copy(const struct sqlite_store *store, const struct gr
     if (far == 0 || copied_ms < 0) {
         return far;
     }
-    passed = (uint64_t)(ground->unix_ms - copied_ms) << 10;
-    return ground->ceiling > far - (passed < far ? passed : far) ? ground->ceiling + passed : far;
+    passed = (uint64_t)(txn->unix_ms - copied_ms) << 10;
+    return txn->ceiling > far - (passed < far ? passed : far) ? txn->ceiling + passed : far;
 }
 
 /* In the transaction under way: another boot, or a copy, which says the same until it is first opened. */
-static enum belay_code begin_again(struct sqlite_store *store, struct ground *ground, struct belay_error *err)
+static enum belay_code begin_again(struct sqlite_store *store, struct txn *txn, struct belay_error *err)
 {
     int64_t copied_ms = 0;
     int rc = read_copied(store, &copied_ms);
@@ -298,25 +296,25 @@ static enum belay_code begin_again(struct sqlite_store *store, struct ground *gr
         return sqlite_failed(store, rc, err);
     }
     if (copied_ms == 0) {
-        return start_over(store, ground, false, 0, err);
+        return start_over(store, txn, false, 0, err);
     }
-    if (ground->unix_ms < copied_ms) {
+    if (txn->unix_ms < copied_ms) {
         return sqlite_clock_is_behind(store->path, err);
     }
-    return start_over(store, ground, true, number_of_copy(store, ground, copied_ms), err);
+    return start_over(store, txn, true, number_of_copy(store, txn, copied_ms), err);
 }
 
 enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *err)
 {
-    struct ground ground;
+    struct txn txn;
     bool other_boot = false;
     enum belay_code code;
-    int rc = db_read_ground(store, &ground, &other_boot);
+    int rc = db_read_txn(store, &txn, &other_boot);
 
     if (rc != SQLITE_OK) {
         return sqlite_failed(store, rc, err);
     }
-    if (ground.served) {
+    if (txn.served) {
         bool is_alive = false;
 
         code = sqlite_unserve(store, &is_alive, err);
@@ -332,11 +330,11 @@ enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *e
         rc = db_begin(store, true);
     }
     if (rc == SQLITE_OK) {
-        rc = db_read_ground(store, &ground, &other_boot);
+        rc = db_read_txn(store, &txn, &other_boot);
     }
     code = rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store, rc, err);
     if (code == BELAY_OK && other_boot) {
-        code = begin_again(store, &ground, err);
+        code = begin_again(store, &txn, err);
         if (code == BELAY_OK) {
             wake_reset(store);
             rc = db_run(store, ST_COMMIT);

@@ -90,7 +90,7 @@ static enum belay_code open_old(struct restore *restore, const char *path_and_pa
                                 const struct sqlite_hooks *hooks, struct belay_error *err)
 {
     struct belay_store *store = NULL;
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot;
     enum belay_code code = sqlite_store_open(path_and_params, hooks, &store, NULL, err);
     int rc;
@@ -108,8 +108,8 @@ static enum belay_code open_old(struct restore *restore, const char *path_and_pa
     if (code != BELAY_OK) {
         return code;
     }
-    rc = db_read_ground(restore->old, &ground, &other_boot);
-    restore->ceiling = ground.ceiling > ground.next ? ground.ceiling : ground.next;
+    rc = db_read_txn(restore->old, &txn, &other_boot);
+    restore->ceiling = txn.ceiling > txn.next ? txn.ceiling : txn.next;
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(restore->old, rc, err);
 }
 
@@ -292,7 +292,7 @@ enum belay_code sqlite_store_restore(const char *file, const char *path_and_para
     struct restore restore = { .file = file };
     struct sqlite_backup_info info = { 0 };
     struct belay_store *store = NULL;
-    struct ground ground = { 0 };
+    struct txn txn = { 0 };
     bool other_boot;
     enum belay_code code;
 
@@ -320,9 +320,9 @@ enum belay_code sqlite_store_restore(const char *file, const char *path_and_para
         code = sqlite_store_open(path_and_params, hooks, &store, NULL, err);
     }
     if (code == BELAY_OK) {
-        int rc = db_read_ground((struct sqlite_store *)store, &ground, &other_boot);
+        int rc = db_read_txn((struct sqlite_store *)store, &txn, &other_boot);
 
-        info.next = rc == SQLITE_OK ? ground.next : 0;
+        info.next = rc == SQLITE_OK ? txn.next : 0;
         store->ops->close(store);
         *out_info = info;
     }
