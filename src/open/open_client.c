@@ -99,7 +99,7 @@ long belay_client_server_pid(struct belay_client *client)
 const char *belay_client_socket(const struct belay_client *client, const char **out_file)
 {
     if (client->socket != NULL) {
-        *out_file = ledger_store_path(client->store);
+        *out_file = journaled_store_path(client->store);
     }
     return client->socket;
 }
@@ -155,7 +155,7 @@ static enum belay_code open_sqlite(struct belay_client *client, const char *path
                                    struct belay_error *err)
 {
     if (owns_file && client->enabled) {
-        return ledger_store_open(path, NULL, client->on_warning, client->context, &client->store,
+        return journaled_store_open(path, NULL, client->on_warning, client->context, &client->store,
                                  &client->url, &client->socket, err);
     }
     client->route.find = find_server;

@@ -128,7 +128,7 @@ static const struct belay_store_ops handle_ops = {
 };
 
 /* Small files that are full all the time, so that the thread has work in every case. */
-static const struct ledger_hooks ledger_hooks = { .sqlite = &suite_file_clocks, .journal_bytes = 8192 };
+static const struct journaled_hooks journaled_hooks = { .sqlite = &suite_file_clocks, .journal_bytes = 8192 };
 
 static struct belay_store *open_store(void *ctx)
 {
@@ -137,8 +137,9 @@ static struct belay_store *open_store(void *ctx)
 
     (void)ctx;
     (void)pthread_mutex_lock(&handles_mutex);
-    if (handle == NULL || (shared == NULL && ledger_store_open(suite_file_path(), &ledger_hooks, NULL, NULL,
-                                                               &shared, NULL, NULL, &err) != BELAY_OK)) {
+    if (handle == NULL ||
+        (shared == NULL && journaled_store_open(suite_file_path(), &journaled_hooks, NULL, NULL, &shared,
+                                                NULL, NULL, &err) != BELAY_OK)) {
         (void)fprintf(stderr, "%s\n", err.text);
         belay_error_release(&err);
         free(handle);

@@ -41,21 +41,21 @@ struct state {
 };
 static struct state states[STEPS + 1];
 
-static struct belay_store *open_ledger_of(size_t journal_bytes, bool stays)
+static struct belay_store *open_ledger_of(size_t journal_bytes, bool no_checkpoint)
 {
-    const struct ledger_hooks hooks = { .journal_bytes = journal_bytes, .stays = stays };
+    const struct journaled_hooks hooks = { .journal_bytes = journal_bytes, .no_checkpoint = no_checkpoint };
     struct belay_store *store = NULL;
     struct belay_error err = BELAY_ERROR_INIT;
 
-    if (ledger_store_open(path, &hooks, NULL, NULL, &store, NULL, NULL, &err) != BELAY_OK) {
+    if (journaled_store_open(path, &hooks, NULL, NULL, &store, NULL, NULL, &err) != BELAY_OK) {
         fail_msg("%s", err.text);
     }
     return store;
 }
 
-static struct belay_store *open_ledger(bool stays)
+static struct belay_store *open_ledger(bool no_checkpoint)
 {
-    return open_ledger_of(1 << 20, stays);
+    return open_ledger_of(1 << 20, no_checkpoint);
 }
 
 static struct belay_store *open_sqlite(enum belay_code wanted)
@@ -314,7 +314,7 @@ static void the_last_frame_may_be_torn(void **state)
 static void bringing_it_in_can_be_interrupted_and_repeated(void **state)
 {
     struct belay_store *ledger = open_ledger(true);
-    struct sqlite_store *folds = ((struct ledger *)ledger)->folds;
+    struct sqlite_store *db = ((struct journaled *)ledger)->checkpoint_db;
     char kept[128], part_file[96];
     uint64_t token;
 
@@ -338,9 +338,9 @@ static void bringing_it_in_can_be_interrupted_and_repeated(void **state)
             overwrite((i + 1) * SECTOR, zeros, sizeof zeros);
         }
         assert_int_equal(journal_open(&journal, NULL), BELAY_OK);
-        assert_int_equal(sqlite_replay(folds, &journal, NULL, NULL, NULL), BELAY_OK);
+        assert_int_equal(sqlite_replay(db, &journal, NULL, NULL, NULL), BELAY_OK);
         journal_close(&journal);
-        got = look(&folds->base);
+        got = look(&db->base);
         expect(&got, &states[part]);
     }
     ledger->ops->close(ledger);
@@ -384,7 +384,7 @@ static void expect_loss_and_repair(const char *words)
 {
     struct belay_store *store = NULL;
     struct belay_error err = BELAY_ERROR_INIT;
-    const struct ledger_hooks hooks = { .stays = true };
+    const struct journaled_hooks hooks = { .no_checkpoint = true };
     bool lost = false;
     char command[160];
 
@@ -394,7 +394,7 @@ static void expect_loss_and_repair(const char *words)
         fail_msg("'%s' does not say '%s' and '%s'", err.text, words, command);
     }
     belay_error_release(&err);
-    assert_int_equal(ledger_store_open(path, &hooks, NULL, NULL, &store, NULL, NULL, NULL),
+    assert_int_equal(journaled_store_open(path, &hooks, NULL, NULL, &store, NULL, NULL, NULL),
                      BELAY_BAD_CONTENT);
     assert_int_equal(sqlite_store_repair(path, NULL, &lost, NULL), BELAY_OK);
     assert_true(lost);
@@ -491,7 +491,7 @@ static void an_older_copy_of_a_journal_sets_no_token_back_L2(void **state)
 static void an_older_use_of_a_journal_is_told_L2(void **state)
 {
     struct belay_store *store = open_ledger_of(64 << 10, false);
-    struct ledger *ledger = (struct ledger *)store;
+    struct journaled *ledger = (struct journaled *)store;
     char older[160];
     uint64_t token;
 
@@ -506,8 +506,8 @@ static void an_older_use_of_a_journal_is_told_L2(void **state)
         (void)pthread_mutex_unlock(&ledger->mutex);
     }
     states[STEPS].last_token = take_token(store);
-    ledger_stop_thread(ledger);
-    ledger->stays = true;
+    journaled_stop_thread(ledger);
+    ledger->no_checkpoint = true;
     store->ops->close(store);
     copy(older, journal_file);
     expect_loss_and_repair("is an older copy");
@@ -517,12 +517,14 @@ static void an_older_use_of_a_journal_is_told_L2(void **state)
 static void tokens_of_a_server_stay_below_the_ceiling_L2(void **state)
 {
     const struct sqlite_hooks sqlite = { .numbers_ahead = 20 };
-    const struct ledger_hooks hooks = { .sqlite = &sqlite, .journal_bytes = 1 << 20, .stays = true };
+    const struct journaled_hooks hooks = { .sqlite = &sqlite,
+                                           .journal_bytes = 1 << 20,
+                                           .no_checkpoint = true };
     struct belay_store *store = NULL;
     uint64_t token = 0;
 
     (void)state;
-    assert_int_equal(ledger_store_open(path, &hooks, NULL, NULL, &store, NULL, NULL, NULL), BELAY_OK);
+    assert_int_equal(journaled_store_open(path, &hooks, NULL, NULL, &store, NULL, NULL, NULL), BELAY_OK);
     for (int i = 0; i < 100; i++) {
         token = take_token(store);
     }
@@ -615,9 +617,9 @@ static void *keep_syncing(void *context)
 }
 
 /* So many changes beside a thread that syncs; then all is there, as if nothing had been. */
-static void change_beside_a_sync(bool stays, size_t steps)
+static void change_beside_a_sync(bool no_checkpoint, size_t steps)
 {
-    struct syncer syncer = { .store = open_ledger_of(64 << 10, stays) };
+    struct syncer syncer = { .store = open_ledger_of(64 << 10, no_checkpoint) };
     struct belay_store *store = syncer.store;
     struct state last;
     struct state got;
@@ -697,10 +699,10 @@ static void compare(struct belay_store *store, const struct seen *all, const str
     free(got);
 }
 
-static void read_back(size_t journal_bytes, bool stays)
+static void read_back(size_t journal_bytes, bool no_checkpoint)
 {
     enum { MANY = 6000 };
-    struct belay_store *store = open_ledger_of(journal_bytes, stays);
+    struct belay_store *store = open_ledger_of(journal_bytes, no_checkpoint);
     struct belay_events_query all_of_them = { 0 };
     const char *const keys[] = { NULL, "a", "b", "nothing" };
     const size_t lasts[] = { 0, 1, 2, 100, 1999, 8000 };

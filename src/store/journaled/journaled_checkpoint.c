@@ -27,37 +27,37 @@ enum {
     SOON_MS = 5,
     BACKUP_LIMIT_MS = 60000,
     RETRY_MS = 5000,
-    FOLD_NICE = 5,
+    CHECKPOINT_NICE = 5,
     SLACK_BYTES = 512 << 10,
     GROW_FACTOR = 8, /* a new file has so many times the room of the one in use, up to journal_bytes */
     REST_MAX_MS = 50,
 };
 
 /* Told by who syncs: the thread has nobody to talk to. With the mutex. */
-static void warn(struct ledger *ledger, const struct belay_error *err)
+static void warn(struct journaled *store, const struct belay_error *err)
 {
-    free(ledger->warning);
-    ledger->warning = strdup(err->text);
+    free(store->warning);
+    store->warning = strdup(err->text);
 }
 
-static void add_mark(struct ledger *ledger)
+static void index_frame(struct journaled *store)
 {
-    const struct journal *journal = &ledger->journals[ledger->active];
-    struct marks *marks = &ledger->marks[ledger->active];
+    const struct journal *journal = &store->journals[store->active];
+    struct journal_index *index = &store->index[store->active];
 
-    if (marks->n == 0) {
-        marks->apart = MARK_BYTES;
+    if (index->n == 0) {
+        index->apart = INDEX_BYTES;
     }
-    if (marks->n == MARKS_MAX) {
-        marks->apart *= 2;
-        for (marks->n = 0; marks->n < MARKS_MAX / 2; marks->n++) {
-            marks->all[marks->n] = marks->all[2 * marks->n];
+    if (index->n == INDEX_MAX) {
+        index->apart *= 2;
+        for (index->n = 0; index->n < INDEX_MAX / 2; index->n++) {
+            index->all[index->n] = index->all[2 * index->n];
         }
     }
-    if (marks->n == 0 || journal->used >= marks->all[marks->n - 1].at + marks->apart) {
-        marks->all[marks->n].number = ledger->frame_first;
-        marks->all[marks->n].frames = journal->frames;
-        marks->all[marks->n++].at = journal->used;
+    if (index->n == 0 || journal->used >= index->all[index->n - 1].at + index->apart) {
+        index->all[index->n].number = store->frame_first;
+        index->all[index->n].frames = journal->frames;
+        index->all[index->n++].at = journal->used;
     }
 }
 
@@ -65,124 +65,124 @@ static void add_mark(struct ledger *ledger)
  * The other file from now on, if it is ready; the thread sees to the rest. What
  * the frame has goes there as well, and not into this one.
  */
-static void switch_files(struct ledger *ledger)
+static void switch_files(struct journaled *store)
 {
-    int other = 1 - ledger->active;
-    uint64_t first = ledger->first[ledger->active];
+    int other = 1 - store->active;
+    uint64_t first = store->first[store->active];
 
-    if (!ledger->is_ready[other] || ledger->is_writing || first == 0 || first == ledger->frame_first) {
+    if (!store->is_ready[other] || store->is_flushing || first == 0 || first == store->frame_first) {
         return;
     }
-    if (journal_reserve(&ledger->journals[other], ledger->frame.len, NULL) == BELAY_OK) {
-        ledger->first[other] = ledger->frame_first;
-        ledger->is_ready[other] = false;
-        ledger->active = other;
-        (void)pthread_cond_signal(&ledger->wake);
+    if (journal_reserve(&store->journals[other], store->frame.len, NULL) == BELAY_OK) {
+        store->first[other] = store->frame_first;
+        store->is_ready[other] = false;
+        store->active = other;
+        (void)pthread_cond_signal(&store->wake);
     }
 }
 
-static void count_batch(struct ledger *ledger, uint64_t commits)
+static void count_batch(struct journaled *store, uint64_t commits)
 {
     size_t i = 0;
 
     while (i + 1 < BELAY_BATCH_BUCKETS && commits > (uint64_t)1 << i) {
         i++;
     }
-    ledger->counts.batches[i]++;
-    ledger->counts.syncs++;
-    ledger->counts.commits += commits;
+    store->counts.batches[i]++;
+    store->counts.syncs++;
+    store->counts.commits += commits;
 }
 
-/* Seal the frame, and begin another: commits go on while the sealed one is written, without the mutex. */
-static enum belay_code write_frame(struct ledger *ledger, struct belay_error *err)
+/* Seal the frame, and begin another: commits go on while the other is written, without the mutex. */
+static enum belay_code write_frame(struct journaled *store, struct belay_error *err)
 {
-    struct journal *journal = &ledger->journals[ledger->active];
-    uint64_t commits = ledger->frame_commits;
-    struct buf frame = ledger->frame;
+    struct journal *journal = &store->journals[store->active];
+    uint64_t commits = store->frame_commits;
+    struct buf frame = store->frame;
     enum belay_code code = BELAY_NO_MEMORY;
 
-    add_mark(ledger);
-    ledger->frame = ledger->sealed;
-    ledger->sealed = frame;
-    ledger->frame_first = ledger->frame_commits = 0;
-    if (journal_seal(journal, &ledger->sealed)) {
-        ledger->is_writing = true;
-        (void)pthread_mutex_unlock(&ledger->mutex);
-        code = journal_write(journal, &ledger->sealed, err);
-        (void)pthread_mutex_lock(&ledger->mutex);
-        ledger->is_writing = false;
-        (void)pthread_cond_broadcast(&ledger->written);
+    index_frame(store);
+    store->frame = store->flushing;
+    store->flushing = frame;
+    store->frame_first = store->frame_commits = 0;
+    if (journal_seal(journal, &store->flushing)) {
+        store->is_flushing = true;
+        (void)pthread_mutex_unlock(&store->mutex);
+        code = journal_write(journal, &store->flushing, err);
+        (void)pthread_mutex_lock(&store->mutex);
+        store->is_flushing = false;
+        (void)pthread_cond_broadcast(&store->written);
     } else {
         (void)error_no_memory(err);
     }
     if (code != BELAY_OK) {
-        ledger->is_broken = true;
+        store->is_broken = true;
         return code;
     }
-    journal_written(journal, &ledger->sealed);
-    count_batch(ledger, commits);
+    journal_written(journal, &store->flushing);
+    count_batch(store, commits);
     return BELAY_OK;
 }
 
-/* One at a time. Who finds somebody writing waits: what it wants on disk may be in either frame. */
-static enum belay_code sync_frame(struct ledger *ledger, struct belay_error *err)
+/* One at a time. Who finds another thread flushing waits: what it wants on disk may be in either frame. */
+static enum belay_code sync_frame(struct journaled *store, struct belay_error *err)
 {
     const struct journal *journal;
 
-    while (ledger->is_writing) {
-        (void)pthread_cond_wait(&ledger->written, &ledger->mutex);
+    while (store->is_flushing) {
+        (void)pthread_cond_wait(&store->written, &store->mutex);
     }
-    journal = &ledger->journals[ledger->active];
-    if (ledger->is_broken) {
+    journal = &store->journals[store->active];
+    if (store->is_broken) {
         return error_set(err, BELAY_UNKNOWN, "the server's journal '%s' has failed", journal->path);
     }
-    if (!ledger_has_unsynced(ledger)) {
+    if (!journaled_has_unsynced(store)) {
         return BELAY_OK;
     }
     /* Before there is no room: to make some takes time, and this is where somebody waits. */
-    if (journal->used + ledger->frame.len + SLACK_BYTES >= journal->size) {
-        switch_files(ledger);
+    if (journal->used + store->frame.len + SLACK_BYTES >= journal->size) {
+        switch_files(store);
     }
-    return write_frame(ledger, err);
+    return write_frame(store, err);
 }
 
-enum belay_code ledger_sync(struct belay_store *base, struct belay_error *err)
+enum belay_code journaled_sync(struct belay_store *base, struct belay_error *err)
 {
-    struct ledger *ledger = (struct ledger *)base;
+    struct journaled *store = (struct journaled *)base;
     enum belay_code code;
     char *warning;
 
-    (void)pthread_mutex_lock(&ledger->mutex);
-    code = sync_frame(ledger, err);
-    warning = ledger->warning;
-    ledger->warning = NULL;
-    (void)pthread_mutex_unlock(&ledger->mutex);
-    if (warning != NULL && ledger->on_warning != NULL) {
-        ledger->on_warning(ledger->context, warning);
+    (void)pthread_mutex_lock(&store->mutex);
+    code = sync_frame(store, err);
+    warning = store->warning;
+    store->warning = NULL;
+    (void)pthread_mutex_unlock(&store->mutex);
+    if (warning != NULL && store->on_warning != NULL) {
+        store->on_warning(store->context, warning);
     }
     free(warning);
     return code;
 }
 
-bool ledger_is_synced(struct belay_store *base)
+bool journaled_is_synced(struct belay_store *base)
 {
-    struct ledger *ledger = (struct ledger *)base;
+    struct journaled *store = (struct journaled *)base;
     bool is_synced;
 
-    (void)pthread_mutex_lock(&ledger->mutex);
-    is_synced = !ledger_has_unsynced(ledger) && !ledger->is_writing && !ledger->is_broken;
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)pthread_mutex_lock(&store->mutex);
+    is_synced = !journaled_has_unsynced(store) && !store->is_flushing && !store->is_broken;
+    (void)pthread_mutex_unlock(&store->mutex);
     return is_synced;
 }
 
-void ledger_batches(struct belay_store *base, struct belay_store_counts *out)
+void journaled_counts(struct belay_store *base, struct belay_store_counts *out)
 {
-    struct ledger *ledger = (struct ledger *)base;
+    struct journaled *store = (struct journaled *)base;
     uint64_t errors = out->errors;
 
-    (void)pthread_mutex_lock(&ledger->mutex);
-    *out = ledger->counts;
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)pthread_mutex_lock(&store->mutex);
+    *out = store->counts;
+    (void)pthread_mutex_unlock(&store->mutex);
     out->errors = errors;
 }
 
@@ -190,17 +190,17 @@ void ledger_batches(struct belay_store *base, struct belay_store_counts *out)
 
 static bool keep_going(void *context)
 {
-    struct ledger *ledger = context;
+    struct journaled *store = context;
     bool stopping;
 
-    (void)pthread_mutex_lock(&ledger->mutex);
-    stopping = ledger->is_stopping;
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)pthread_mutex_lock(&store->mutex);
+    stopping = store->is_stopping;
+    (void)pthread_mutex_unlock(&store->mutex);
     return !stopping;
 }
 
 /* With the mutex, which is let go of. */
-static void sleep_for(struct ledger *ledger, int64_t ms)
+static void sleep_for(struct journaled *store, int64_t ms)
 {
     struct timespec until;
 
@@ -211,25 +211,25 @@ static void sleep_for(struct ledger *ledger, int64_t ms)
         until.tv_sec++;
         until.tv_nsec -= 1000000000L;
     }
-    (void)pthread_cond_timedwait(&ledger->wake, &ledger->mutex, &until);
+    (void)pthread_cond_timedwait(&store->wake, &store->mutex, &until);
 }
 
-/* With the mutex, which is let go of. A failure is met by who needs a number (ledger_commit.c). */
-static void see_to_ceiling(struct ledger *ledger)
+/* With the mutex, which is let go of. A failure is met by who needs a number (journaled_commit.c). */
+static void raise_ceiling_early(struct journaled *store)
 {
-    uint64_t to = ledger->next + CEILING_AHEAD;
+    uint64_t to = store->next + CEILING_AHEAD;
 
-    if (ledger->ceiling - ledger->next >= ledger->ahead / 2) {
+    if (store->ceiling - store->next >= store->ahead / 2) {
         return;
     }
-    (void)pthread_mutex_unlock(&ledger->mutex);
-    if (sqlite_raise_ceiling(ledger->folds, to, NULL) != BELAY_OK) {
+    (void)pthread_mutex_unlock(&store->mutex);
+    if (sqlite_raise_ceiling(store->checkpoint_db, to, NULL) != BELAY_OK) {
         to = 0;
     }
-    (void)pthread_mutex_lock(&ledger->mutex);
-    if (to > ledger->ceiling) {
-        ledger->ceiling = to;
-        ledger->ahead = CEILING_AHEAD;
+    (void)pthread_mutex_lock(&store->mutex);
+    if (to > store->ceiling) {
+        store->ceiling = to;
+        store->ahead = CEILING_AHEAD;
     }
 }
 
@@ -239,100 +239,101 @@ static void see_to_ceiling(struct ledger *ledger)
  */
 static bool rest(void *context)
 {
-    struct ledger *ledger = context;
+    struct journaled *store = context;
     const struct journal *active;
     int64_t took_ms;
     bool goes_on;
 
-    (void)pthread_mutex_lock(&ledger->mutex);
-    active = &ledger->journals[ledger->active];
-    took_ms = sqlite_now_ms(ledger->reads) - ledger->step_ms;
-    if (!ledger->is_stopping && ledger->wanted == 0 && active->used < active->size / 2) {
-        sleep_for(ledger, took_ms < REST_MAX_MS ? took_ms : REST_MAX_MS);
+    (void)pthread_mutex_lock(&store->mutex);
+    active = &store->journals[store->active];
+    took_ms = sqlite_now_ms(store->read_db) - store->step_ms;
+    if (!store->is_stopping && store->wanted == 0 && active->used < active->size / 2) {
+        sleep_for(store, took_ms < REST_MAX_MS ? took_ms : REST_MAX_MS);
     }
-    see_to_ceiling(ledger);
-    ledger->step_ms = sqlite_now_ms(ledger->reads);
-    goes_on = !ledger->is_stopping;
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    raise_ceiling_early(store);
+    store->step_ms = sqlite_now_ms(store->read_db);
+    goes_on = !store->is_stopping;
+    (void)pthread_mutex_unlock(&store->mutex);
     return goes_on;
 }
 
 /* Bring in the one that commits do not go to, and make it ready again. Without the mutex. */
-static enum belay_code fold_other(struct ledger *ledger, int which, bool has_entries, struct belay_error *err)
+static enum belay_code checkpoint_other(struct journaled *store, int which, bool has_entries,
+                                        struct belay_error *err)
 {
-    struct journal *journal = &ledger->journals[which];
-    uint64_t use = ledger->journals[1 - which].use + 1;
+    struct journal *journal = &store->journals[which];
+    uint64_t use = store->journals[1 - which].use + 1;
     enum belay_code code = BELAY_OK;
     size_t size;
 
     if (has_entries) {
-        code = sqlite_replay(ledger->folds, journal, keep_going, ledger, err);
+        code = sqlite_replay(store->checkpoint_db, journal, keep_going, store, err);
     }
     if (code != BELAY_OK) {
         return code;
     }
     /* Who reads events holds the mutex: they find them in the database from here on. */
-    (void)pthread_mutex_lock(&ledger->mutex);
-    ledger->first[which] = 0;
-    ledger->marks[which].n = 0;
-    size = GROW_FACTOR * ledger->journals[1 - which].size;
-    size = size < ledger->journal_bytes ? size : ledger->journal_bytes;
-    ledger->step_ms = sqlite_now_ms(ledger->reads);
-    (void)pthread_mutex_unlock(&ledger->mutex);
-    code = journal_begin_gently(journal, use, size, ledger->folds->path, rest, ledger, err);
+    (void)pthread_mutex_lock(&store->mutex);
+    store->first[which] = 0;
+    store->index[which].n = 0;
+    size = GROW_FACTOR * store->journals[1 - which].size;
+    size = size < store->journal_bytes ? size : store->journal_bytes;
+    store->step_ms = sqlite_now_ms(store->read_db);
+    (void)pthread_mutex_unlock(&store->mutex);
+    code = journal_begin_gently(journal, use, size, store->checkpoint_db->path, rest, store, err);
     if (code == BELAY_OK) {
         /* Before it has an entry: that it is missed if it is lost. */
-        code = sqlite_journal_want(ledger->folds, journal->id, use, use - JOURNAL_FILES, 0, err);
+        code = sqlite_journal_want(store->checkpoint_db, journal->id, use, use - JOURNAL_FILES, 0, err);
     }
-    (void)pthread_mutex_lock(&ledger->mutex);
-    ledger->is_ready[which] = code == BELAY_OK;
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)pthread_mutex_lock(&store->mutex);
+    store->is_ready[which] = code == BELAY_OK;
+    (void)pthread_mutex_unlock(&store->mutex);
     return code;
 }
 
 static void *run_thread(void *context)
 {
-    struct ledger *ledger = context;
+    struct journaled *store = context;
 
     /* Commits come first. On Linux this is of the thread alone. */
     (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){ 0 });
-    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), FOLD_NICE);
-    (void)pthread_mutex_lock(&ledger->mutex);
-    while (!ledger->is_stopping) {
-        int other = 1 - ledger->active;
-        bool has_entries = ledger->first[other] != 0;
+    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), CHECKPOINT_NICE);
+    (void)pthread_mutex_lock(&store->mutex);
+    while (!store->is_stopping) {
+        int other = 1 - store->active;
+        bool has_entries = store->first[other] != 0;
         struct belay_error err = BELAY_ERROR_INIT;
         enum belay_code code;
 
-        see_to_ceiling(ledger);
-        if (!ledger->is_ready[other]) {
-            (void)pthread_mutex_unlock(&ledger->mutex);
-            code = fold_other(ledger, other, has_entries, &err);
-            (void)pthread_mutex_lock(&ledger->mutex);
+        raise_ceiling_early(store);
+        if (!store->is_ready[other]) {
+            (void)pthread_mutex_unlock(&store->mutex);
+            code = checkpoint_other(store, other, has_entries, &err);
+            (void)pthread_mutex_lock(&store->mutex);
             if (code != BELAY_OK && code != BELAY_CANCELLED) {
-                warn(ledger, &err);
-                ledger->faults++;
+                warn(store, &err);
+                store->faults++;
             }
             belay_error_release(&err);
-            if (code != BELAY_OK && !ledger->is_stopping) {
-                sleep_for(ledger, RETRY_MS);
+            if (code != BELAY_OK && !store->is_stopping) {
+                sleep_for(store, RETRY_MS);
             }
             continue;
         }
-        if (ledger->first[ledger->active] != 0 &&
-            (sqlite_now_ms(ledger->reads) - ledger->committed_ms >= ledger->idle_ms ||
-             ledger->first[ledger->active] <= ledger->wanted)) {
-            switch_files(ledger);
+        if (store->first[store->active] != 0 &&
+            (sqlite_now_ms(store->read_db) - store->committed_ms >= store->idle_ms ||
+             store->first[store->active] <= store->wanted)) {
+            switch_files(store);
         }
-        if (ledger->is_ready[1 - ledger->active]) {
-            sleep_for(ledger, ledger->wanted != 0 ? SOON_MS : LOOK_MS);
+        if (store->is_ready[1 - store->active]) {
+            sleep_for(store, store->wanted != 0 ? SOON_MS : LOOK_MS);
         }
     }
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)pthread_mutex_unlock(&store->mutex);
     return NULL;
 }
 
-bool ledger_start_thread(struct ledger *ledger)
+bool journaled_start_thread(struct journaled *store)
 {
     sigset_t all;
     sigset_t old;
@@ -340,40 +341,40 @@ bool ledger_start_thread(struct ledger *ledger)
     /* Signals are for the threads of who opened the store. */
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    ledger->has_thread = pthread_create(&ledger->thread, NULL, run_thread, ledger) == 0;
+    store->has_thread = pthread_create(&store->thread, NULL, run_thread, store) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return ledger->has_thread;
+    return store->has_thread;
 }
 
-void ledger_stop_thread(struct ledger *ledger)
+void journaled_stop_thread(struct journaled *store)
 {
-    if (!ledger->has_thread) {
+    if (!store->has_thread) {
         return;
     }
-    (void)pthread_mutex_lock(&ledger->mutex);
-    ledger->is_stopping = true;
-    (void)pthread_cond_signal(&ledger->wake);
-    (void)pthread_mutex_unlock(&ledger->mutex);
-    (void)pthread_join(ledger->thread, NULL);
-    ledger->has_thread = false;
+    (void)pthread_mutex_lock(&store->mutex);
+    store->is_stopping = true;
+    (void)pthread_cond_signal(&store->wake);
+    (void)pthread_mutex_unlock(&store->mutex);
+    (void)pthread_join(store->thread, NULL);
+    store->has_thread = false;
 }
 
-enum belay_code ledger_fold_all(struct ledger *ledger, struct belay_error *err)
+enum belay_code journaled_checkpoint_all(struct journaled *store, struct belay_error *err)
 {
-    enum belay_code code = ledger_sync(&ledger->base, err);
+    enum belay_code code = journaled_sync(&store->base, err);
 
     for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
-        int which = i == 0 ? 1 - ledger->active : ledger->active;
+        int which = i == 0 ? 1 - store->active : store->active;
 
-        if (ledger->first[which] != 0) {
-            code = sqlite_replay(ledger->folds, &ledger->journals[which], NULL, NULL, err);
+        if (store->first[which] != 0) {
+            code = sqlite_replay(store->checkpoint_db, &store->journals[which], NULL, NULL, err);
         }
     }
     if (code == BELAY_OK) {
-        code = sqlite_journal_want(ledger->folds, 0, 0, 0, 0, err);
+        code = sqlite_journal_want(store->checkpoint_db, 0, 0, 0, 0, err);
     }
     for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
-        (void)unlink(ledger->journals[i].path);
+        (void)unlink(store->journals[i].path);
     }
     return code;
 }
@@ -381,10 +382,10 @@ enum belay_code ledger_fold_all(struct ledger *ledger, struct belay_error *err)
 /* ---- a backup ---- */
 
 /* With the mutex: whether all up to `last` is in the database. */
-static bool is_folded(const struct ledger *ledger, uint64_t last)
+static bool is_checkpointed(const struct journaled *store, uint64_t last)
 {
     for (int i = 0; i < JOURNAL_FILES; i++) {
-        if (ledger->first[i] != 0 && ledger->first[i] <= last) {
+        if (store->first[i] != 0 && store->first[i] <= last) {
             return false;
         }
     }
@@ -392,52 +393,53 @@ static bool is_folded(const struct ledger *ledger, uint64_t last)
 }
 
 /* Have the thread bring in all that was committed until now. */
-static enum belay_code fold_now(struct ledger *ledger, struct belay_cancel *cancel, struct belay_error *err)
+static enum belay_code checkpoint_now(struct journaled *store, struct belay_cancel *cancel,
+                                      struct belay_error *err)
 {
-    int64_t until_ms = sqlite_now_ms(ledger->reads) + BACKUP_LIMIT_MS;
+    int64_t until_ms = sqlite_now_ms(store->read_db) + BACKUP_LIMIT_MS;
     const struct timespec step = { 0, SOON_MS * 1000000L };
-    unsigned faults = ledger->faults;
+    unsigned faults = store->faults;
     uint64_t last;
-    enum belay_code code = sync_frame(ledger, err);
+    enum belay_code code = sync_frame(store, err);
 
-    last = ledger->next - 1;
-    ledger->wanted = last;
-    (void)pthread_cond_signal(&ledger->wake);
-    while (code == BELAY_OK && !is_folded(ledger, last)) {
-        (void)pthread_mutex_unlock(&ledger->mutex);
+    last = store->next - 1;
+    store->wanted = last;
+    (void)pthread_cond_signal(&store->wake);
+    while (code == BELAY_OK && !is_checkpointed(store, last)) {
+        (void)pthread_mutex_unlock(&store->mutex);
         (void)nanosleep(&step, NULL);
-        (void)pthread_mutex_lock(&ledger->mutex);
-        if (belay_cancel_requested(cancel) || ledger->is_stopping) {
+        (void)pthread_mutex_lock(&store->mutex);
+        if (belay_cancel_requested(cancel) || store->is_stopping) {
             code = error_set(err, BELAY_CANCELLED, "the backup was cancelled");
-        } else if (sqlite_now_ms(ledger->reads) > until_ms || ledger->faults != faults || ledger->is_broken) {
-            code = error_set(err, BELAY_UNREACHABLE, "the journal cannot be brought into the database%s%s",
-                             ledger->warning == NULL ? "" : ": ",
-                             ledger->warning == NULL ? "" : ledger->warning);
+        } else if (sqlite_now_ms(store->read_db) > until_ms || store->faults != faults || store->is_broken) {
+            code =
+                error_set(err, BELAY_UNREACHABLE, "the journal cannot be brought into the database%s%s",
+                          store->warning == NULL ? "" : ": ", store->warning == NULL ? "" : store->warning);
         }
     }
-    ledger->wanted = 0;
+    store->wanted = 0;
     return code;
 }
 
-enum belay_code ledger_backup(struct belay_store *base, const char *path, struct belay_cancel *cancel,
-                              struct belay_error *err)
+enum belay_code journaled_backup(struct belay_store *base, const char *path, struct belay_cancel *cancel,
+                                 struct belay_error *err)
 {
-    struct ledger *ledger = (struct ledger *)base;
+    struct journaled *store = (struct journaled *)base;
     enum belay_code code;
 
-    (void)pthread_mutex_lock(&ledger->mutex);
-    if (ledger->is_copying) {
-        (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)pthread_mutex_lock(&store->mutex);
+    if (store->is_copying) {
+        (void)pthread_mutex_unlock(&store->mutex);
         return error_set(err, BELAY_UNREACHABLE, "another backup is being made: try again in a moment");
     }
-    ledger->is_copying = true;
-    code = fold_now(ledger, cancel, err);
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    store->is_copying = true;
+    code = checkpoint_now(store, cancel, err);
+    (void)pthread_mutex_unlock(&store->mutex);
     if (code == BELAY_OK) {
-        code = sqlite_backup_make(ledger->reads, path, cancel, err);
+        code = sqlite_backup_make(store->read_db, path, cancel, err);
     }
-    (void)pthread_mutex_lock(&ledger->mutex);
-    ledger->is_copying = false;
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)pthread_mutex_lock(&store->mutex);
+    store->is_copying = false;
+    (void)pthread_mutex_unlock(&store->mutex);
     return code;
 }

@@ -20,7 +20,7 @@ struct step {
 enum { FEW = 4 };
 
 struct work {
-    struct ledger *ledger;
+    struct journaled *store;
     const struct belay_batch *batch;
     struct txn txn;
     struct row *rows;            /* owned; beside batch->writes */
@@ -37,10 +37,10 @@ struct work {
     struct belay_event few_events[FEW];
 };
 
-enum belay_code ledger_load(struct ledger *ledger, const char *key, struct row *out_row,
-                            struct belay_error *err)
+enum belay_code journaled_load(struct journaled *store, const char *key, struct row *out_row,
+                               struct belay_error *err)
 {
-    const struct item *item = items_find(&ledger->table, key);
+    const struct item *item = items_find(&store->table, key);
 
     return item == NULL ? row_absent(key, out_row, err)
                         : record_unpack(key, item->packed, item->len, out_row, err);
@@ -51,7 +51,7 @@ static enum belay_code load_and_check(struct work *work, struct belay_error *err
     const struct belay_batch *batch = work->batch;
 
     for (size_t i = 0; i < batch->n_writes; i++) {
-        enum belay_code code = ledger_load(work->ledger, batch->writes[i].key, &work->rows[i], err);
+        enum belay_code code = journaled_load(work->store, batch->writes[i].key, &work->rows[i], err);
 
         if (code == BELAY_OK) {
             work->refused = i;
@@ -74,7 +74,7 @@ static enum belay_code check_unused(const struct work *work, struct belay_error 
     }
     key = work->batch->writes[0].key;
     if ((work->rows[0].record.revision != 0 && strcmp(work->rows[0].record.lock_id, id) == 0) ||
-        ids_has(&work->ledger->ids, (uint64_t)hash_acquisition(key, id))) {
+        ids_has(&work->store->ids, (uint64_t)hash_acquisition(key, id))) {
         return error_set(err, BELAY_ID_USED, "lock id '%s' has already had '%s'; take a new one", id, key);
     }
     return BELAY_OK;
@@ -83,10 +83,10 @@ static enum belay_code check_unused(const struct work *work, struct belay_error 
 /* The record after the write, packed, and an item for it to go to. */
 static enum belay_code change_one(struct work *work, size_t i, struct belay_error *err)
 {
-    struct ledger *ledger = work->ledger;
+    struct journaled *store = work->store;
     const struct belay_write *write = &work->batch->writes[i];
     struct step *step = &work->steps[i];
-    struct buf *scratch = &ledger->scratch;
+    struct buf *scratch = &store->scratch;
     enum belay_code code = write_apply(write, &work->txn, true, &work->rows[i], err);
 
     if (code != BELAY_OK) {
@@ -96,7 +96,7 @@ static enum belay_code change_one(struct work *work, size_t i, struct belay_erro
     scratch->failed = false;
     record_pack(scratch, &work->rows[i].record);
     step->packed = scratch->failed ? NULL : malloc(scratch->len);
-    step->item = items_find(&ledger->table, write->key);
+    step->item = items_find(&store->table, write->key);
     if (step->item == NULL) {
         step->item = item_new(write->key);
     }
@@ -125,18 +125,19 @@ static enum belay_code change_all(struct work *work, struct belay_error *err)
     return code;
 }
 
-enum belay_code ledger_note(struct ledger *ledger, const struct journal_entry *entry, struct belay_error *err)
+enum belay_code journaled_append(struct journaled *store, const struct journal_entry *entry,
+                                 struct belay_error *err)
 {
-    struct buf *frame = &ledger->frame;
+    struct buf *frame = &store->frame;
     size_t before = frame->len;
-    size_t in_front = ledger->is_writing ? ledger->sealed.len : 0; /* not counted in the file yet */
+    size_t in_front = store->is_flushing ? store->flushing.len : 0; /* not counted in the file yet */
     uint32_t len = 0;
     enum belay_code code;
 
     buf_add(frame, &len, sizeof len);
     entry_pack(frame, entry);
     code = frame->failed ? error_no_memory(err)
-                         : journal_reserve(&ledger->journals[ledger->active], in_front + frame->len, err);
+                         : journal_reserve(&store->journals[store->active], in_front + frame->len, err);
     if (code != BELAY_OK) {
         frame->len = before;
         frame->failed = false;
@@ -144,22 +145,22 @@ enum belay_code ledger_note(struct ledger *ledger, const struct journal_entry *e
     }
     len = (uint32_t)(frame->len - before - sizeof len);
     memcpy(frame->data + before, &len, sizeof len);
-    if (ledger->first[ledger->active] == 0) {
-        ledger->first[ledger->active] = entry->number;
+    if (store->first[store->active] == 0) {
+        store->first[store->active] = entry->number;
     }
-    if (ledger->frame_first == 0) {
-        ledger->frame_first = entry->number;
+    if (store->frame_first == 0) {
+        store->frame_first = entry->number;
     }
-    ledger->frame_commits++;
-    ledger->next = entry_last(entry) + 1;
-    ledger->committed_ms = entry->now_ms;
+    store->frame_commits++;
+    store->next = entry_last(entry) + 1;
+    store->committed_ms = entry->now_ms;
     return BELAY_OK;
 }
 
 /* New items first, which may want memory; after the note nothing does. */
-static enum belay_code note(struct work *work, struct belay_error *err)
+static enum belay_code append(struct work *work, struct belay_error *err)
 {
-    struct ledger *ledger = work->ledger;
+    struct journaled *store = work->store;
     struct journal_entry entry = { .number = work->txn.next,
                                    .now_ms = work->txn.now_ms,
                                    .unix_ms = work->txn.unix_ms,
@@ -171,14 +172,14 @@ static enum belay_code note(struct work *work, struct belay_error *err)
     for (size_t i = 0; i < work->batch->n_writes; i++) {
         struct item *item = work->steps[i].item;
 
-        if (item != NULL && item->packed == NULL && !items_add(&ledger->table, item)) {
+        if (item != NULL && item->packed == NULL && !items_add(&store->table, item)) {
             return error_no_memory(err);
         }
     }
-    return ledger_note(ledger, &entry, err);
+    return journaled_append(store, &entry, err);
 }
 
-static void put_in_place(struct work *work)
+static void publish(struct work *work)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
         struct step *step = &work->steps[i];
@@ -194,13 +195,13 @@ static void put_in_place(struct work *work)
         const struct belay_event *event = &work->events[i];
 
         if (event->lock_id != NULL && event_takes(event)) {
-            ids_add(&work->ledger->ids, (uint64_t)hash_acquisition(event->key, event->lock_id));
+            ids_add(&work->store->ids, (uint64_t)hash_acquisition(event->key, event->lock_id));
         }
     }
 }
 
 /* Items that were made for nothing. */
-static void take_back(struct work *work)
+static void discard(struct work *work)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
         struct item *item = work->steps[i].item;
@@ -208,58 +209,58 @@ static void take_back(struct work *work)
         if (item == NULL || item->packed != NULL) {
             continue;
         }
-        if (items_find(&work->ledger->table, item->key) == item) {
-            items_remove(&work->ledger->table, item);
+        if (items_find(&work->store->table, item->key) == item) {
+            items_remove(&work->store->table, item);
         } else {
             item_free(item);
         }
     }
 }
 
-/* The thread mostly sees to it in time (ledger_fold.c); it has its own connection. */
-static enum belay_code raise_ceiling(struct ledger *ledger, uint64_t last, struct belay_error *err)
+/* The thread mostly sees to it in time (journaled_checkpoint.c); it has its own connection. */
+static enum belay_code raise_ceiling(struct journaled *store, uint64_t last, struct belay_error *err)
 {
-    uint64_t to = last + (uint64_t)sqlite_numbers_ahead(ledger->reads);
+    uint64_t to = last + (uint64_t)sqlite_numbers_ahead(store->read_db);
     enum belay_code code;
 
-    (void)pthread_mutex_lock(&ledger->reads->mutex);
-    code = sqlite_raise_ceiling(ledger->reads, to, err);
-    (void)pthread_mutex_unlock(&ledger->reads->mutex);
+    (void)pthread_mutex_lock(&store->read_db->mutex);
+    code = sqlite_raise_ceiling(store->read_db, to, err);
+    (void)pthread_mutex_unlock(&store->read_db->mutex);
     if (code == BELAY_OK) {
-        ledger->ceiling = to;
+        store->ceiling = to;
     }
     return code;
 }
 
 static enum belay_code run(struct work *work, struct belay_error *err)
 {
-    struct ledger *ledger = work->ledger;
+    struct journaled *store = work->store;
     enum belay_code code;
 
-    if (ledger->is_broken) {
+    if (store->is_broken) {
         return error_set(err, BELAY_UNREACHABLE, "the server's journal has failed; nothing more is done");
     }
-    work->txn.now_ms = sqlite_now_ms(ledger->reads);
-    work->txn.unix_ms = sqlite_unix_ms(ledger->reads);
-    work->txn.next = ledger->next;
+    work->txn.now_ms = sqlite_now_ms(store->read_db);
+    work->txn.unix_ms = sqlite_unix_ms(store->read_db);
+    work->txn.next = store->next;
     code = load_and_check(work, err);
     if (code == BELAY_OK) {
         code = check_unused(work, err);
     }
-    if (code == BELAY_OK && ledger->next + work->batch->n_events >= ledger->ceiling) {
-        code = raise_ceiling(ledger, ledger->next + work->batch->n_events, err);
+    if (code == BELAY_OK && store->next + work->batch->n_events >= store->ceiling) {
+        code = raise_ceiling(store, store->next + work->batch->n_events, err);
     }
     if (code != BELAY_OK) {
         return code;
     }
     code = change_all(work, err);
     if (code == BELAY_OK) {
-        code = note(work, err);
+        code = append(work, err);
     }
     if (code == BELAY_OK) {
-        put_in_place(work);
+        publish(work);
     } else {
-        take_back(work);
+        discard(work);
     }
     return code;
 }
@@ -297,11 +298,11 @@ static void work_release(struct work *work)
     }
 }
 
-enum belay_code ledger_commit(struct belay_store *base, const struct belay_batch *batch,
-                              struct belay_commit *out, struct belay_error *err)
+enum belay_code journaled_commit(struct belay_store *base, const struct belay_batch *batch,
+                                 struct belay_commit *out, struct belay_error *err)
 {
-    struct ledger *ledger = (struct ledger *)base;
-    struct work work = { .ledger = ledger, .batch = batch };
+    struct journaled *store = (struct journaled *)base;
+    struct work work = { .store = store, .batch = batch };
     struct belay_record *records = calloc(batch->n_writes + 1, sizeof *records);
     enum belay_code code = BELAY_NO_MEMORY;
 
@@ -309,14 +310,14 @@ enum belay_code ledger_commit(struct belay_store *base, const struct belay_batch
         (void)error_no_memory(err);
         goto done;
     }
-    (void)pthread_mutex_lock(&ledger->mutex);
+    (void)pthread_mutex_lock(&store->mutex);
     code = run(&work, err);
-    if (code == BELAY_OK && work.txn.next / SWEEP_EVERY != ledger->next / SWEEP_EVERY) {
-        ledger_sweep(ledger);
+    if (code == BELAY_OK && work.txn.next / SWEEP_EVERY != store->next / SWEEP_EVERY) {
+        journaled_sweep(store);
     }
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)pthread_mutex_unlock(&store->mutex);
     if (code == BELAY_OK && batch->n_events > 0) {
-        wake_watchers(ledger->reads);
+        wake_watchers(store->read_db);
     }
     if (code == BELAY_OK || code == BELAY_REFUSED) {
         *out = commit_answer(code, batch, work.refused, &work.txn, work.rows, records);

@@ -1,4 +1,4 @@
-/* What the files of the ledger share. Nothing outside this folder includes it. */
+/* What the files of the journaled store share. Nothing outside this folder includes it. */
 #ifndef STORE_JOURNALED_JOURNALED_INTERNAL_H
 #define STORE_JOURNALED_JOURNALED_INTERNAL_H
 
@@ -9,7 +9,7 @@
 #include "store/journaled/journaled_store.h"
 #include "store/sqlite/sqlite_internal.h"
 
-/* ---- ledger_table.c: records by key, and in the order of keys ---- */
+/* ---- journaled_index.c: records by key, and in the order of keys ---- */
 
 /* Packed: a million of them must fit beside everything else. */
 struct item {
@@ -38,7 +38,7 @@ void items_remove(struct items *table, struct item *item);
 /* The first whose key is greater, or not less if `or_same`; NULL: none. */
 struct item *items_after(const struct items *table, const char *key, bool or_same);
 
-/* ---- ledger_ids.c: which ids have ever taken which key ---- */
+/* ---- journaled_used_ids.c: which ids have ever taken which key ---- */
 
 /* Hashes, of the last so many at least; twice that at most. */
 struct id_set {
@@ -58,44 +58,44 @@ enum { CEILING_AHEAD = 1 << 20 };
 
 /*
  * Places in a journal from which it can be read, so that who wants the newest events does not read all. At least
- * `apart` bytes lie between two of them: MARK_BYTES at first, and twice as much each time there are MARKS_MAX.
+ * `apart` bytes lie between two of them: INDEX_BYTES at first, and twice as much each time there are INDEX_MAX.
  */
-enum { MARKS_MAX = 1024, MARK_BYTES = 64 << 10 };
-struct marks {
+enum { INDEX_MAX = 1024, INDEX_BYTES = 64 << 10 };
+struct journal_index {
     struct {
         uint64_t number; /* the first of the frame there */
         uint64_t frames; /* before it */
         size_t at;
-    } all[MARKS_MAX];
+    } all[INDEX_MAX];
     size_t n;
     size_t apart;
 };
 
-struct ledger {
+struct journaled {
     struct belay_store base;
-    struct sqlite_store *folds; /* owned; the thread's */
-    struct sqlite_store *reads; /* owned; for history and waking, in whoever's thread */
+    struct sqlite_store *checkpoint_db; /* owned; the thread's */
+    struct sqlite_store *read_db;       /* owned; for history and waking, in whoever's thread */
     void (*on_warning)(void *context, const char *text);
     void *context;
     size_t journal_bytes;
     int64_t idle_ms;
-    bool stays;
+    bool no_checkpoint;
 
     pthread_mutex_t mutex; /* guards all below */
     struct items table;
     struct id_set ids;
-    uint64_t next;     /* number */
-    uint64_t ceiling;  /* on disk, and above all numbers that are handed out (L2) */
-    uint64_t ahead;    /* by how much it was last raised */
-    struct buf frame;  /* entries that are not written yet */
-    struct buf sealed; /* those that are being written; not to be touched if `is_writing` */
-    bool is_writing;   /* somebody, without the mutex */
+    uint64_t next;       /* number */
+    uint64_t ceiling;    /* on disk, and above all numbers that are handed out (L2) */
+    uint64_t ahead;      /* by how much it was last raised */
+    struct buf frame;    /* entries that are not written yet */
+    struct buf flushing; /* those that are being written; not to be touched if `is_flushing` */
+    bool is_flushing;    /* somebody, without the mutex */
     pthread_cond_t written;
     struct buf scratch; /* for packing a record */
     struct journal journals[JOURNAL_FILES];
     int active;                    /* which of them commits go to */
     uint64_t first[JOURNAL_FILES]; /* the first number in each that may not be in the database; 0: none */
-    struct marks marks[JOURNAL_FILES];
+    struct journal_index index[JOURNAL_FILES];
     uint64_t frame_first;   /* number in the frame; 0: it is empty */
     uint64_t frame_commits; /* in the frame */
     struct belay_store_counts counts;
@@ -115,42 +115,42 @@ struct ledger {
     pthread_cond_t wake;
 };
 
-static inline bool ledger_has_unsynced(const struct ledger *ledger)
+static inline bool journaled_has_unsynced(const struct journaled *store)
 {
-    return ledger->frame.len > JOURNAL_FRAME_HEAD;
+    return store->frame.len > JOURNAL_FRAME_HEAD;
 }
 
-/* ---- ledger_commit.c; with the mutex held ---- */
-enum belay_code ledger_commit(struct belay_store *base, const struct belay_batch *batch,
-                              struct belay_commit *out, struct belay_error *err);
-enum belay_code ledger_load(struct ledger *ledger, const char *key, struct row *out_row,
-                            struct belay_error *err);
+/* ---- journaled_commit.c; with the mutex held ---- */
+enum belay_code journaled_commit(struct belay_store *base, const struct belay_batch *batch,
+                                 struct belay_commit *out, struct belay_error *err);
+enum belay_code journaled_load(struct journaled *store, const char *key, struct row *out_row,
+                               struct belay_error *err);
 /* Add an entry to the frame, having room for it in the file; false with nothing changed. */
-enum belay_code ledger_note(struct ledger *ledger, const struct journal_entry *entry,
-                            struct belay_error *err);
+enum belay_code journaled_append(struct journaled *store, const struct journal_entry *entry,
+                                 struct belay_error *err);
 
-/* ---- ledger_query.c ---- */
-enum belay_code ledger_get(struct belay_store *base, const char *const *keys, size_t n,
-                           struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err);
-enum belay_code ledger_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
-                            void *context, struct belay_error *err);
-enum belay_code ledger_events(struct belay_store *base, const struct belay_events_query *query,
-                              belay_event_fn fn, void *context, struct belay_error *err);
+/* ---- journaled_query.c ---- */
+enum belay_code journaled_get(struct belay_store *base, const char *const *keys, size_t n,
+                              struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err);
+enum belay_code journaled_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
+                               void *context, struct belay_error *err);
+enum belay_code journaled_events(struct belay_store *base, const struct belay_events_query *query,
+                                 belay_event_fn fn, void *context, struct belay_error *err);
 
-/* ---- ledger_fold.c ---- */
-enum belay_code ledger_sync(struct belay_store *base, struct belay_error *err);
-bool ledger_is_synced(struct belay_store *base);
-void ledger_batches(struct belay_store *base, struct belay_store_counts *out);
+/* ---- journaled_checkpoint.c ---- */
+enum belay_code journaled_sync(struct belay_store *base, struct belay_error *err);
+bool journaled_is_synced(struct belay_store *base);
+void journaled_counts(struct belay_store *base, struct belay_store_counts *out);
 /* Of the port: what is in the journal is brought in first. */
-enum belay_code ledger_backup(struct belay_store *base, const char *path, struct belay_cancel *cancel,
-                              struct belay_error *err);
-bool ledger_start_thread(struct ledger *ledger);
+enum belay_code journaled_backup(struct belay_store *base, const char *path, struct belay_cancel *cancel,
+                                 struct belay_error *err);
+bool journaled_start_thread(struct journaled *store);
 /* Bring in everything. After the thread has ended. */
-enum belay_code ledger_fold_all(struct ledger *ledger, struct belay_error *err);
-void ledger_stop_thread(struct ledger *ledger);
+enum belay_code journaled_checkpoint_all(struct journaled *store, struct belay_error *err);
+void journaled_stop_thread(struct journaled *store);
 
-/* ---- ledger_sweep.c; with the mutex held ---- */
+/* ---- journaled_maintenance.c; with the mutex held ---- */
 /* Remove some records that nobody has used for long. */
-void ledger_sweep(struct ledger *ledger);
+void journaled_sweep(struct journaled *store);
 
 #endif

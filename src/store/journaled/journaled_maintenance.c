@@ -5,7 +5,7 @@
 #include "store/journaled/journaled_internal.h"
 
 /* Most are young, which their numbers say. */
-static bool may_go(struct ledger *ledger, const struct item *item, int64_t now_ms, int64_t before_unix_ms)
+static bool may_go(struct journaled *store, const struct item *item, int64_t now_ms, int64_t before_unix_ms)
 {
     struct belay_record numbers;
     struct row row = { 0 };
@@ -14,49 +14,49 @@ static bool may_go(struct ledger *ledger, const struct item *item, int64_t now_m
                record_unpack(item->key, item->packed, item->len, &row, NULL) == BELAY_OK &&
                record_may_go(&row.record, now_ms, before_unix_ms);
 
-    (void)ledger;
+    (void)store;
     row_release(&row);
     return yes;
 }
 
-static void remove_all(struct ledger *ledger, struct item *const *items, size_t n, int64_t now_ms,
+static void remove_all(struct journaled *store, struct item *const *items, size_t n, int64_t now_ms,
                        int64_t unix_ms)
 {
     const char *keys[SWEEP_ROWS];
     struct journal_entry entry = {
-        .number = ledger->next, .now_ms = now_ms, .unix_ms = unix_ms, .deletes = keys, .n_deletes = n
+        .number = store->next, .now_ms = now_ms, .unix_ms = unix_ms, .deletes = keys, .n_deletes = n
     };
 
     for (size_t i = 0; i < n; i++) {
         keys[i] = items[i]->key;
     }
     /* On a full disk they stay. */
-    if (n > 0 && ledger_note(ledger, &entry, NULL) == BELAY_OK) {
+    if (n > 0 && journaled_append(store, &entry, NULL) == BELAY_OK) {
         for (size_t i = 0; i < n; i++) {
-            items_remove(&ledger->table, items[i]);
+            items_remove(&store->table, items[i]);
         }
     }
 }
 
-void ledger_sweep(struct ledger *ledger)
+void journaled_sweep(struct journaled *store)
 {
     struct item *gone[SWEEP_ROWS];
-    int64_t now_ms = sqlite_now_ms(ledger->reads);
-    int64_t unix_ms = sqlite_unix_ms(ledger->reads);
+    int64_t now_ms = sqlite_now_ms(store->read_db);
+    int64_t unix_ms = sqlite_unix_ms(store->read_db);
     size_t n = 0;
-    struct item *item = items_after(&ledger->table, ledger->sweep_key == NULL ? "" : ledger->sweep_key,
-                                    ledger->sweep_key == NULL);
+    struct item *item = items_after(&store->table, store->sweep_key == NULL ? "" : store->sweep_key,
+                                    store->sweep_key == NULL);
 
     for (size_t i = 0; item != NULL && i < SWEEP_ROWS; i++) {
-        if (may_go(ledger, item, now_ms, unix_ms - ledger->reads->retain_records_ms)) {
+        if (may_go(store, item, now_ms, unix_ms - store->read_db->retain_records_ms)) {
             gone[n++] = item;
         }
         if (i + 1 == SWEEP_ROWS) {
             break;
         }
-        item = items_after(&ledger->table, item->key, false);
+        item = items_after(&store->table, item->key, false);
     }
-    free(ledger->sweep_key);
-    ledger->sweep_key = item == NULL ? NULL : strdup(item->key);
-    remove_all(ledger, gone, n, now_ms, unix_ms);
+    free(store->sweep_key);
+    store->sweep_key = item == NULL ? NULL : strdup(item->key);
+    remove_all(store, gone, n, now_ms, unix_ms);
 }

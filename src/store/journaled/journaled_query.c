@@ -20,26 +20,26 @@ enum {
     UNPACK_WORK = 4,  /* in entries that are only passed over */
 };
 
-enum belay_code ledger_get(struct belay_store *base, const char *const *keys, size_t n,
-                           struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err)
+enum belay_code journaled_get(struct belay_store *base, const char *const *keys, size_t n,
+                              struct belay_record *out_records, int64_t *out_now_ms, struct belay_error *err)
 {
-    struct ledger *ledger = (struct ledger *)base;
+    struct journaled *store = (struct journaled *)base;
     enum belay_code code = BELAY_OK;
     size_t done = 0;
     int64_t now_ms;
 
-    (void)pthread_mutex_lock(&ledger->mutex);
-    now_ms = sqlite_now_ms(ledger->reads);
+    (void)pthread_mutex_lock(&store->mutex);
+    now_ms = sqlite_now_ms(store->read_db);
     while (code == BELAY_OK && done < n) {
         struct row row = { 0 };
 
-        code = ledger_load(ledger, keys[done], &row, err);
+        code = journaled_load(store, keys[done], &row, err);
         if (code == BELAY_OK) {
             out_records[done++] = row.record;
             free(row.has_liveness);
         }
     }
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)pthread_mutex_unlock(&store->mutex);
     if (code != BELAY_OK) {
         while (done > 0) {
             belay_record_release(&out_records[--done]);
@@ -79,7 +79,7 @@ static void copy_item(struct scan_page *page, const struct item *item, bool is_w
 }
 
 /* The next that the scan asks for. False: there is no memory. */
-static bool read_records(struct ledger *ledger, const struct belay_scan *scan, const char *after,
+static bool read_records(struct journaled *store, const struct belay_scan *scan, const char *after,
                          struct scan_page *page)
 {
     const char *prefix = scan->prefix == NULL ? "" : scan->prefix;
@@ -89,9 +89,9 @@ static bool read_records(struct ledger *ledger, const struct belay_scan *scan, c
     const struct item *copied = NULL;
 
     page->n = 0;
-    (void)pthread_mutex_lock(&ledger->mutex);
-    page->now_ms = sqlite_now_ms(ledger->reads);
-    item = items_after(&ledger->table, from_prefix ? prefix : after, from_prefix);
+    (void)pthread_mutex_lock(&store->mutex);
+    page->now_ms = sqlite_now_ms(store->read_db);
+    item = items_after(&store->table, from_prefix ? prefix : after, from_prefix);
     page->data.len = 0; /* `after` may be in it */
     for (int i = 0; i < SCAN_LOOKS && page->n < SCAN_RECORDS && page->data.len < SCAN_BYTES && item != NULL;
          i++) {
@@ -104,13 +104,13 @@ static bool read_records(struct ledger *ledger, const struct belay_scan *scan, c
             copy_item(page, item, true);
             copied = item;
         }
-        item = items_after(&ledger->table, item->key, false);
+        item = items_after(&store->table, item->key, false);
     }
     page->is_end = item == NULL;
     if (last != copied) {
         copy_item(page, last, false);
     }
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)pthread_mutex_unlock(&store->mutex);
     return !page->data.failed;
 }
 
@@ -135,8 +135,8 @@ static bool tell_records(const struct scan_page *page, belay_record_fn fn, void 
     return goes_on;
 }
 
-enum belay_code ledger_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
-                            void *context, struct belay_error *err)
+enum belay_code journaled_scan(struct belay_store *base, const struct belay_scan *scan, belay_record_fn fn,
+                               void *context, struct belay_error *err)
 {
     struct scan_page *page = calloc(1, sizeof *page);
     const char *after = scan->after;
@@ -147,7 +147,7 @@ enum belay_code ledger_scan(struct belay_store *base, const struct belay_scan *s
     }
     page->data = (struct buf)BUF_INIT(SIZE_MAX / 2);
     do {
-        if (!read_records((struct ledger *)base, scan, after, page)) {
+        if (!read_records((struct journaled *)base, scan, after, page)) {
             code = error_no_memory(err);
             break;
         }
@@ -161,13 +161,13 @@ enum belay_code ledger_scan(struct belay_store *base, const struct belay_scan *s
 /* ---- events ---- */
 
 /* The first number that may not be in the database. With the mutex. */
-static uint64_t floor_of(const struct ledger *ledger)
+static uint64_t floor_of(const struct journaled *store)
 {
-    uint64_t floor = ledger->next;
+    uint64_t floor = store->next;
 
     for (int i = 0; i < JOURNAL_FILES; i++) {
-        if (ledger->first[i] != 0 && ledger->first[i] < floor) {
-            floor = ledger->first[i];
+        if (store->first[i] != 0 && store->first[i] < floor) {
+            floor = store->first[i];
         }
     }
     return floor;
@@ -239,28 +239,28 @@ static bool read_part(struct journal_reader *reader, struct entry_room *room, st
 }
 
 /* From the last mark at or before the first that is wanted. */
-static void begin_at_mark(const struct ledger *ledger, int which, uint64_t after,
-                          struct journal_reader *out_reader)
+static void begin_at_index(const struct journaled *store, int which, uint64_t after,
+                           struct journal_reader *out_reader)
 {
-    const struct marks *marks = &ledger->marks[which];
+    const struct journal_index *index = &store->index[which];
     size_t low = 0;
-    size_t high = marks->n;
+    size_t high = index->n;
 
-    journal_read(&ledger->journals[which], out_reader);
+    journal_read(&store->journals[which], out_reader);
     /* Not beyond what is counted: a frame that is just being written is read from memory. */
-    out_reader->end = ledger->journals[which].map + ledger->journals[which].used;
+    out_reader->end = store->journals[which].map + store->journals[which].used;
     while (low < high) {
         size_t middle = (low + high) / 2;
 
-        if (marks->all[middle].number <= after + 1) {
+        if (index->all[middle].number <= after + 1) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
     if (low > 0) {
-        out_reader->at = ledger->journals[which].map + marks->all[low - 1].at;
-        out_reader->frames = marks->all[low - 1].frames;
+        out_reader->at = store->journals[which].map + index->all[low - 1].at;
+        out_reader->frames = index->all[low - 1].frames;
     }
 }
 
@@ -268,9 +268,9 @@ static void begin_at_mark(const struct ledger *ledger, int which, uint64_t after
  * Those that are not in the database, in their order, until fn says no or enough
  * were looked at. Returns whether it came to the end. With the mutex.
  */
-static bool read_tail(const struct ledger *ledger, struct tail *tail)
+static bool read_tail(const struct journaled *store, struct tail *tail)
 {
-    const int order[JOURNAL_FILES] = { 1 - ledger->active, ledger->active };
+    const int order[JOURNAL_FILES] = { 1 - store->active, store->active };
     struct entry_room room = { 0 };
     struct journal_reader reader;
     bool more = true;
@@ -278,19 +278,19 @@ static bool read_tail(const struct ledger *ledger, struct tail *tail)
     tail->left = TAIL_WORK;
     tail->key_len = tail->query->key == NULL ? 0 : strlen(tail->query->key);
     for (int i = 0; more && i < JOURNAL_FILES; i++) {
-        uint64_t first_of_next = i == 0 ? ledger->first[ledger->active] : 0;
+        uint64_t first_of_next = i == 0 ? store->first[store->active] : 0;
 
-        if (ledger->first[order[i]] != 0 && (first_of_next == 0 || tail->after + 1 < first_of_next)) {
-            begin_at_mark(ledger, order[i], tail->after, &reader);
+        if (store->first[order[i]] != 0 && (first_of_next == 0 || tail->after + 1 < first_of_next)) {
+            begin_at_index(store, order[i], tail->after, &reader);
             more = read_part(&reader, &room, tail);
         }
     }
     if (more) {
-        journal_read_buffer(&ledger->sealed, &reader);
+        journal_read_buffer(&store->flushing, &reader);
         more = read_part(&reader, &room, tail);
     }
     if (more) {
-        journal_read_buffer(&ledger->frame, &reader);
+        journal_read_buffer(&store->frame, &reader);
         more = read_part(&reader, &room, tail);
     }
     entry_room_release(&room);
@@ -363,7 +363,7 @@ static bool count_one(void *context, const struct belay_event *event)
  * Count what is wanted after `from`, all that is not in the database included. What comes
  * into the database meanwhile is counted there.
  */
-static enum belay_code count_after(struct ledger *ledger, const struct belay_events_query *query,
+static enum belay_code count_after(struct journaled *store, const struct belay_events_query *query,
                                    uint64_t from, struct count *count, struct belay_error *err)
 {
     struct tail tail = { .query = query, .fn = count_one, .context = count, .after = from };
@@ -375,16 +375,16 @@ static enum belay_code count_after(struct ledger *ledger, const struct belay_eve
         struct belay_events_query part = *query;
         uint64_t floor;
 
-        (void)pthread_mutex_lock(&ledger->mutex);
-        floor = floor_of(ledger);
+        (void)pthread_mutex_lock(&store->mutex);
+        floor = floor_of(store);
         if (tail.after + 1 >= floor) {
-            is_end = read_tail(ledger, &tail);
+            is_end = read_tail(store, &tail);
         }
-        (void)pthread_mutex_unlock(&ledger->mutex);
+        (void)pthread_mutex_unlock(&store->mutex);
         if (!is_end && tail.after + 1 < floor) {
             part.after = tail.after;
             part.last = 0;
-            code = sqlite_events_before(ledger->reads, &part, floor, count_one, count, err);
+            code = sqlite_events_before(store->read_db, &part, floor, count_one, count, err);
             tail.after = floor - 1;
         }
     }
@@ -392,17 +392,17 @@ static enum belay_code count_after(struct ledger *ledger, const struct belay_eve
 }
 
 /* The number of the so-manieth mark from the end of the journal in use, less one; `otherwise` if there is none. */
-static uint64_t before_mark(struct ledger *ledger, size_t back, uint64_t otherwise)
+static uint64_t before_mark(struct journaled *store, size_t back, uint64_t otherwise)
 {
-    const struct marks *marks;
+    const struct journal_index *index;
     uint64_t number = otherwise;
 
-    (void)pthread_mutex_lock(&ledger->mutex);
-    marks = &ledger->marks[ledger->active];
-    if (back <= marks->n && marks->all[marks->n - back].number > otherwise + 1) {
-        number = marks->all[marks->n - back].number - 1;
+    (void)pthread_mutex_lock(&store->mutex);
+    index = &store->index[store->active];
+    if (back <= index->n && index->all[index->n - back].number > otherwise + 1) {
+        number = index->all[index->n - back].number - 1;
     }
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)pthread_mutex_unlock(&store->mutex);
     return number;
 }
 
@@ -411,7 +411,7 @@ static uint64_t before_mark(struct ledger *ledger, size_t back, uint64_t otherwi
  * how many of those before it, in the database. The last are looked for at the end, and
  * before that only if there are not enough.
  */
-static enum belay_code find_last(struct ledger *ledger, const struct belay_events_query *query,
+static enum belay_code find_last(struct journaled *store, const struct belay_events_query *query,
                                  uint64_t floor, uint64_t *out_after, size_t *out_from_database,
                                  struct belay_error *err)
 {
@@ -425,8 +425,8 @@ static enum belay_code find_last(struct ledger *ledger, const struct belay_event
         return error_no_memory(err);
     }
     for (size_t back = 1; code == BELAY_OK; back *= 4) {
-        from = before_mark(ledger, back, first);
-        code = count_after(ledger, query, from, &count, err);
+        from = before_mark(store, back, first);
+        code = count_after(store, query, from, &count, err);
         if (count.n >= query->last || from == first) {
             break;
         }
@@ -437,10 +437,10 @@ static enum belay_code find_last(struct ledger *ledger, const struct belay_event
     return code;
 }
 
-static enum belay_code read_database(struct ledger *ledger, const struct belay_events_query *query,
+static enum belay_code read_database(struct journaled *store, const struct belay_events_query *query,
                                      uint64_t before, struct passing *passing, struct belay_error *err)
 {
-    enum belay_code code = sqlite_events_before(ledger->reads, query, before, pass_on, passing, err);
+    enum belay_code code = sqlite_events_before(store->read_db, query, before, pass_on, passing, err);
 
     if (code == BELAY_OK && !passing->is_over && passing->last + 1 < before) {
         passing->last = before - 1;
@@ -448,7 +448,7 @@ static enum belay_code read_database(struct ledger *ledger, const struct belay_e
     return code;
 }
 
-static enum belay_code read_page(struct ledger *ledger, const struct belay_events_query *query,
+static enum belay_code read_page(struct journaled *store, const struct belay_events_query *query,
                                  struct passing *passing, uint64_t *out_floor, struct belay_error *err)
 {
     struct page *page = calloc(1, sizeof *page);
@@ -460,13 +460,13 @@ static enum belay_code read_page(struct ledger *ledger, const struct belay_event
     if (page == NULL) {
         return error_no_memory(err);
     }
-    (void)pthread_mutex_lock(&ledger->mutex);
-    *out_floor = floor_of(ledger);
+    (void)pthread_mutex_lock(&store->mutex);
+    *out_floor = floor_of(store);
     if (passing->last + 1 >= *out_floor) {
-        is_end = read_tail(ledger, &tail) && page->n < PAGE;
+        is_end = read_tail(store, &tail) && page->n < PAGE;
         code = page->failed ? error_no_memory(err) : BELAY_OK;
     }
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)pthread_mutex_unlock(&store->mutex);
     for (size_t i = 0; i < page->n; i++) {
         if (goes_on && code == BELAY_OK) {
             goes_on = pass_on(passing, &page->events[i]);
@@ -481,10 +481,10 @@ static enum belay_code read_page(struct ledger *ledger, const struct belay_event
     return code;
 }
 
-enum belay_code ledger_events(struct belay_store *base, const struct belay_events_query *query,
-                              belay_event_fn fn, void *context, struct belay_error *err)
+enum belay_code journaled_events(struct belay_store *base, const struct belay_events_query *query,
+                                 belay_event_fn fn, void *context, struct belay_error *err)
 {
-    struct ledger *ledger = (struct ledger *)base;
+    struct journaled *store = (struct journaled *)base;
     struct passing passing = { .fn = fn, .context = context, .last = query->after };
     struct belay_events_query part = *query;
     enum belay_code code = BELAY_OK;
@@ -492,21 +492,21 @@ enum belay_code ledger_events(struct belay_store *base, const struct belay_event
     bool skip_database = false;
 
     if (query->last > 0) {
-        (void)pthread_mutex_lock(&ledger->mutex);
-        floor = floor_of(ledger);
-        (void)pthread_mutex_unlock(&ledger->mutex);
-        code = find_last(ledger, query, floor, &passing.last, &part.last, err);
+        (void)pthread_mutex_lock(&store->mutex);
+        floor = floor_of(store);
+        (void)pthread_mutex_unlock(&store->mutex);
+        code = find_last(store, query, floor, &passing.last, &part.last, err);
         skip_database = part.last == 0;
     }
     if (code == BELAY_OK && query->last > 0 && !skip_database) {
-        code = read_database(ledger, &part, floor, &passing, err);
+        code = read_database(store, &part, floor, &passing, err);
     }
     part.last = 0;
     while (code == BELAY_OK && !passing.is_over) {
-        code = read_page(ledger, &part, &passing, &floor, err);
+        code = read_page(store, &part, &passing, &floor, err);
         if (code == BELAY_OK && !passing.is_over && passing.last + 1 < floor) {
             part.after = passing.last;
-            code = read_database(ledger, &part, floor, &passing, err);
+            code = read_database(store, &part, floor, &passing, err);
         }
     }
     return code;

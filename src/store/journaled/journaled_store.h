@@ -14,21 +14,21 @@
 #include "store/sqlite/sqlite_store.h"
 
 /* What tests put in place of the usual. 0 and NULL are the usual. */
-struct ledger_hooks {
+struct journaled_hooks {
     const struct sqlite_hooks *sqlite;
     size_t journal_bytes; /* at which the other file is taken */
     int64_t idle_ms;      /* without a commit before the journal is brought in */
-    bool stays;           /* never brought in by itself, and left as it is at the end: as if killed */
+    bool no_checkpoint;   /* never brought in by itself, and left as it is at the end: as if killed */
 };
 
 /* As sqlite_store_open() and sqlite_store_own(). `on_warning` (may be NULL) hears what goes wrong in
  * the background, from sync(). */
-enum belay_code ledger_store_open(const char *path_and_params, const struct ledger_hooks *hooks,
-                                  void (*on_warning)(void *context, const char *text), void *context,
-                                  struct belay_store **out_store, char **out_url, char **out_socket,
-                                  struct belay_error *err);
+enum belay_code journaled_store_open(const char *path_and_params, const struct journaled_hooks *hooks,
+                                     void (*on_warning)(void *context, const char *text), void *context,
+                                     struct belay_store **out_store, char **out_url, char **out_socket,
+                                     struct belay_error *err);
 
 /* The database, as an absolute path. */
-const char *ledger_store_path(const struct belay_store *base);
+const char *journaled_store_path(const struct belay_store *base);
 
 #endif
