@@ -749,15 +749,17 @@ BELAY_API bool belay_async_is_retrying(const struct belay_async *async);
 BELAY_API int64_t belay_client_poll(struct belay_client *client);
 
 /*
- * Write all finished operations to disk, with one fsync. With options.owns_file do not
- * report the result of an operation, or of a read that may have seen it, before this has
- * returned BELAY_OK. After BELAY_UNKNOWN the changes may or may not be on disk: report
- * nothing and restart the process. May be called from another thread while operations
- * continue; it covers the operations that had finished when it began.
+ * Write all finished operations to disk, with one fsync. Needed with options.owns_file: every
+ * change then has a log sequence number (LSN), and is in memory first. Report the result of an
+ * operation, or of a read, only once belay_client_durable_lsn() has reached the
+ * belay_client_committed_lsn() of the moment when it ended. After BELAY_UNKNOWN the changes may or
+ * may not be on disk: report nothing and restart the process. May be called from another
+ * thread while operations continue; it covers the operations that had finished when it began.
  */
 BELAY_API enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err);
-/* True: everything is on disk, belay_client_sync() has nothing to do. */
-BELAY_API bool belay_client_is_synced(struct belay_client *client);
+/* The LSN of the newest change, and of the newest on disk. Without owns_file both are 0. Any thread may call these. */
+BELAY_API uint64_t belay_client_committed_lsn(const struct belay_client *client);
+BELAY_API uint64_t belay_client_durable_lsn(const struct belay_client *client);
 
 /*
  * Counters of a client's store since it was opened, for monitoring. With

@@ -319,15 +319,18 @@ struct belay_store_ops {
                                  void *context, struct belay_error *err);
 
     /*
-     * Write all that was committed to disk. NULL: commit() does that itself, as far as the
-     * batch needs it. In a store with sync(), a crash may undo a commit until the next sync(),
-     * so the result of a commit must not be reported before. After BELAY_UNKNOWN the commits may or
-     * may not be on disk, and the store accepts no more. Any thread may call this; a commit
-     * during a sync() is covered by the next one.
+     * Group commit. A store may keep a log, and write several commits to disk with one fsync.
+     * Each commit then has a log sequence number (LSN), greater than every earlier one. commit()
+     * and reads work in memory, and a crash may undo what they return: report it only once
+     * durable_lsn() has reached the committed_lsn() of that moment. All three NULL: commit()
+     * writes to disk itself, as far as the batch needs it. Any thread may call the three.
+     *
+     * sync() writes the commits up to `lsn` to disk; later commits continue meanwhile. After
+     * BELAY_UNKNOWN they may or may not be on disk, and the store accepts no more.
      */
-    enum belay_code (*sync)(struct belay_store *store, struct belay_error *err);
-    /* With sync(): true: all that was committed is on disk. */
-    bool (*is_synced)(struct belay_store *store);
+    enum belay_code (*sync)(struct belay_store *store, uint64_t lsn, struct belay_error *err);
+    uint64_t (*committed_lsn)(struct belay_store *store); /* of the newest commit */
+    uint64_t (*durable_lsn)(struct belay_store *store);   /* all commits up to this one are on disk */
 
     /* With sync(): the commits, syncs and batches so far. */
     void (*batches)(struct belay_store *store, struct belay_store_counts *out);

@@ -416,17 +416,31 @@ int64_t belay_client_poll(struct belay_client *client)
     return call == NULL ? INT64_MAX : call->op.wait_until_ms;
 }
 
-enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err)
+/* The store, if its commits are durable only after a sync; else NULL. */
+static struct belay_store *synced_store(const struct belay_client *client)
 {
-    return client->store == NULL || client->store->ops->sync == NULL
-               ? BELAY_OK
-               : client->store->ops->sync(client->store, err);
+    return client->store != NULL && client->store->ops->sync != NULL ? client->store : NULL;
 }
 
-bool belay_client_is_synced(struct belay_client *client)
+enum belay_code belay_client_sync(struct belay_client *client, struct belay_error *err)
 {
-    return client->store == NULL || client->store->ops->sync == NULL ||
-           client->store->ops->is_synced(client->store);
+    struct belay_store *store = synced_store(client);
+
+    return store == NULL ? BELAY_OK : store->ops->sync(store, store->ops->committed_lsn(store), err);
+}
+
+uint64_t belay_client_committed_lsn(const struct belay_client *client)
+{
+    struct belay_store *store = synced_store(client);
+
+    return store == NULL ? 0 : store->ops->committed_lsn(store);
+}
+
+uint64_t belay_client_durable_lsn(const struct belay_client *client)
+{
+    struct belay_store *store = synced_store(client);
+
+    return store == NULL ? 0 : store->ops->durable_lsn(store);
 }
 
 void async_drop_all(struct belay_client *client)

@@ -229,7 +229,7 @@ static void run_to_end(struct belay_client *client, struct op *op, const struct 
     }
     poller_release(&poller);
     /* An event loop syncs many commits at once; a blocking caller has no loop that would. */
-    if (ops->sync != NULL && op->code == BELAY_OK && ops->sync(client->store, &op->err) != BELAY_OK) {
+    if (op->code == BELAY_OK && belay_client_sync(client, &op->err) != BELAY_OK) {
         op->code = BELAY_UNKNOWN;
     }
 }

@@ -1,5 +1,37 @@
+/*
+ * Group commit: the loop carries out requests in memory, and one fsync makes many of them durable.
+ *
+ * Every commit has a log sequence number (LSN). An answer, or a message on a stream, takes the LSN of the newest
+ * commit at the moment when it is made: it may tell of its own commit, and of everything it read. It is sent once
+ * the durable LSN has reached that number (http/gate.c).
+ *
+ *     sockets      loop                                      thread           disk
+ *     -------      ----                                      ------           ----
+ *     requests --> commit 1..20, answers wait for 1..20
+ *                  end of turn: sync starts ---------------> write, fsync --> 1..20
+ *     requests --> commit 21..35, answers wait for 21..35         |
+ *                  on_synced: durable = 20 <----------------------+
+ *                  next sync starts -----------------------> write, fsync --> 21..35
+ *     answers <--- send what waits for 1..20
+ *
+ * When a sync starts: at the end of a turn of the loop (group_commit_end_turn()) or of a sync, if none is in
+ * progress and there is an answer that waits for it. It is put off
+ *   - while more requests can be read, for GATHER_MS: clients come in convoys, and those behind the first would
+ *     wait for a sync of their own. A client that is alone does not wait; nor does a waiter that just got its lock,
+ *     with the queue behind it.
+ *   - while no answer waits, for DELAY_MS: a client that only joins a queue is told nothing, and a release that
+ *     comes meanwhile would wait for that sync and then for its own.
+ *
+ * Where it runs: in the thread, beside the loop, if THREAD_MIN or more connections wait for it; else in the loop,
+ * because the hand-over to a thread and back takes as long as a sync. Webhooks are written to their own file after
+ * the sync (hooks_pump()), and therefore always have it in the loop.
+ *
+ * If it fails: it is unknown what is on disk. The durable LSN stays where it is, so no waiting answer is ever sent;
+ * the server logs the error and stops. Clients repeat their requests with the same lock id.
+ */
 #include "server/core/group_commit.h"
 
+#include <assert.h>
 #include <stddef.h>
 
 #include "base/clock.h"
@@ -8,14 +40,7 @@
 #include "server/metrics/metrics.h"
 #include "server/webhooks/webhooks.h"
 
-/*
- * A sync takes as long as a dozen requests. So who has asked already is heard
- * before it, unless the first of them has waited for long. If many wait for it, a
- * thread does it and the loop goes on with the next ones, whose answers wait for
- * the sync after it. If few do, handing it over would cost them more than it
- * brings the others.
- */
-enum { SYNC_LATER_MS = 5, GATHER_MS = 2, SYNC_ASIDE = 20 };
+enum { DELAY_MS = 5, GATHER_MS = 2, THREAD_MIN = 20 };
 
 static void on_timer(struct timer *timer)
 {
@@ -25,60 +50,106 @@ static void on_timer(struct timer *timer)
 static void wake_at(struct server *server, int64_t at_ms)
 {
     if (at_ms != INT64_MAX) {
-        (void)loop_timer_set(server->loop, &server->turn.timer, at_ms);
+        (void)loop_timer_set(server->loop, &server->group_commit.timer, at_ms);
     } else {
-        loop_timer_cancel(server->loop, &server->turn.timer);
+        loop_timer_cancel(server->loop, &server->group_commit.timer);
     }
 }
 
-/* Whether it is before the time in *by_ms, which is `span_ms` from now if it was not set. */
-static bool is_before(int64_t *by_ms, int64_t span_ms, int64_t now_ms)
+static bool is_durable(const struct server *server)
 {
-    if (*by_ms == 0) {
-        *by_ms = now_ms + span_ms;
-    }
-    return now_ms < *by_ms;
+    return belay_client_durable_lsn(server->client) == belay_client_committed_lsn(server->client);
 }
 
-/*
- * Whether the sync can wait for company: nobody is to be told anything, as when
- * all that has happened is that somebody stands in line. A release that comes
- * meanwhile would otherwise wait for that sync, and then for its own.
- */
-static bool may_sync_later(struct server *server)
+/* Connections whose answers the next sync would let out; not counted beyond THREAD_MIN. */
+static size_t n_waiting(const struct server *server)
 {
-    if (http_server_has_held(server->http) || server->hooks->n > 0 || server->is_draining) {
+    return http_server_count_waiting(server->http, belay_client_durable_lsn(server->client), THREAD_MIN);
+}
+
+/* Whether it is before *until_ms, which is set to `span_ms` from now if it was 0. */
+static bool is_before(int64_t *until_ms, int64_t span_ms, int64_t now_ms)
+{
+    if (*until_ms == 0) {
+        *until_ms = now_ms + span_ms;
+    }
+    return now_ms < *until_ms;
+}
+
+static bool may_delay(struct server *server)
+{
+    if (http_server_is_waiting(server->http) || server->hooks->n > 0 || server->is_draining) {
         return false;
     }
-    return is_before(&server->turn.sync_by_ms, SYNC_LATER_MS, loop_now_ms(server->loop));
+    return is_before(&server->group_commit.delay_until_ms, DELAY_MS, loop_now_ms(server->loop));
 }
 
-/*
- * Whether there are others whom the same sync can serve. Who is alone does not wait
- * for anybody; nor does who has stood in line, and with whom all of that line.
- */
 static bool may_gather(struct server *server)
 {
-    size_t n = http_server_held(server->http);
+    size_t n = n_waiting(server);
 
-    if (n == 0 || n >= SYNC_ASIDE || server->turn.has_granted || belay_client_is_synced(server->client) ||
+    if (n == 0 || n >= THREAD_MIN || server->group_commit.has_handover || is_durable(server) ||
         server->is_draining || !loop_is_ready(server->loop)) {
         return false;
     }
-    return is_before(&server->turn.gather_by_ms, GATHER_MS, loop_now_ms(server->loop));
+    return is_before(&server->group_commit.gather_until_ms, GATHER_MS, loop_now_ms(server->loop));
 }
 
-/* What was sealed is on disk, and may be told; or nobody knows. */
-static void tell(struct server *server, struct synced *result)
+/* ---- one sync ---- */
+
+static void begin(struct server *server)
+{
+    struct group_commit *commit = &server->group_commit;
+
+    assert(!commit->is_syncing && !server->has_failed);
+    commit->delay_until_ms = commit->gather_until_ms = 0;
+    commit->has_handover = false;
+    commit->result = (struct sync_result){ .err = BELAY_ERROR_INIT, .has_commits = !is_durable(server) };
+}
+
+/* In the loop or in the thread. */
+static void sync_now(struct server *server)
+{
+    struct sync_result *result = &server->group_commit.result;
+    int64_t began_us = clock_boot_us();
+
+    result->code = belay_client_sync(server->client, &result->err);
+    result->took_us = clock_boot_us() - began_us;
+}
+
+static void run_in_thread(struct pool_job *job)
+{
+    struct server *server =
+        (struct server *)(void *)((char *)job - offsetof(struct server, group_commit.job));
+
+    sync_now(server);
+    loop_post(server->loop, &server->group_commit.done);
+}
+
+static bool is_worth_a_thread(const struct server *server)
+{
+    return n_waiting(server) >= THREAD_MIN && hooks_are_idle(server->hooks) && !server->is_draining;
+}
+
+static bool start_in_thread(struct server *server)
+{
+    struct group_commit *commit = &server->group_commit;
+
+    commit->is_syncing = pool_add(commit->pool, &commit->job);
+    return commit->is_syncing;
+}
+
+/* Send what is durable up to `lsn`, or stop. Events come after that: a stream with nothing to send can take more. */
+static void finish(struct server *server, struct sync_result *result, uint64_t lsn)
 {
     if (result->code == BELAY_OK) {
         if (result->has_commits) {
             metrics_synced(server->metrics, result->took_us);
         }
-        http_server_let_out(server->http);
+        http_server_set_durable(server->http, lsn);
+        feed_pump(server->feed);
         log_flush(&server->log);
     } else {
-        /* Nobody can be told how it went: who asked must ask again, with the same id. */
         log_note(&server->log, LOG_ERROR, "store", "%s; the server stops without answering",
                  result->err.text);
         log_flush(&server->log);
@@ -88,123 +159,79 @@ static void tell(struct server *server, struct synced *result)
     belay_error_release(&result->err);
 }
 
-static void begin(struct server *server)
-{
-    struct turn *turn = &server->turn;
-
-    turn->sync_by_ms = turn->gather_by_ms = 0;
-    turn->has_granted = false;
-    turn->result = (struct synced){ .err = BELAY_ERROR_INIT, .has_commits = metrics_sync_begins(server) };
-}
-
-static void sync_now(struct server *server)
-{
-    struct synced *result = &server->turn.result;
-    int64_t began_us = clock_boot_us();
-
-    result->code = belay_client_sync(server->client, &result->err);
-    result->took_us = clock_boot_us() - began_us;
-}
-
-static void work(struct pool_job *job)
-{
-    struct server *server = (struct server *)(void *)((char *)job - offsetof(struct server, turn.job));
-
-    sync_now(server);
-    loop_post(server->loop, &server->turn.synced);
-}
-
-/* Webhooks are about all that has happened so far, which two syncs would have on disk one half at a time. */
-static bool is_worth_a_thread(const struct server *server)
-{
-    return http_server_held(server->http) >= SYNC_ASIDE && !belay_client_is_synced(server->client) &&
-           hooks_are_idle(server->hooks) && !server->is_draining;
-}
-
-static bool sync_aside(struct server *server)
-{
-    struct turn *turn = &server->turn;
-
-    turn->is_syncing = pool_add(turn->pool, &turn->job);
-    if (turn->is_syncing) {
-        http_server_seal(server->http);
-    }
-    return turn->is_syncing;
-}
-
-/* To send the answers takes about as long as a sync: the next one begins before it, if there are enough for one. */
+/* To send the answers takes about as long as a sync, so the next one starts before that if it is worth a thread. */
 static void on_synced(struct loop_task *task)
 {
-    struct server *server = (struct server *)(void *)((char *)task - offsetof(struct server, turn.synced));
-    struct synced result = server->turn.result;
+    struct server *server =
+        (struct server *)(void *)((char *)task - offsetof(struct server, group_commit.done));
+    struct sync_result result = server->group_commit.result;
+    uint64_t lsn = belay_client_durable_lsn(server->client);
 
-    server->turn.is_syncing = false;
+    assert(server->group_commit.is_syncing);
+    server->group_commit.is_syncing = false;
     if (server->http == NULL) {
         belay_error_release(&result.err);
         return;
     }
-    http_server_unseal(server->http);
     if (result.code == BELAY_OK && is_worth_a_thread(server)) {
         begin(server);
-        (void)sync_aside(server);
+        (void)start_in_thread(server);
     }
-    tell(server, &result);
-    if (server->turn.is_syncing) {
-        feed_pump(server->feed); /* else the end of the turn does it */
-    }
+    finish(server, &result, lsn);
 }
 
 static void sync(struct server *server)
 {
     begin(server);
-    if (is_worth_a_thread(server) && sync_aside(server)) {
+    if (is_worth_a_thread(server) && start_in_thread(server)) {
         return;
     }
     sync_now(server);
-    if (server->turn.result.code == BELAY_OK) {
+    if (server->group_commit.result.code == BELAY_OK) {
         hooks_pump(server); /* which answers, too */
-        http_server_seal(server->http);
-        http_server_unseal(server->http);
     }
-    tell(server, &server->turn.result);
+    finish(server, &server->group_commit.result, belay_client_durable_lsn(server->client));
 }
 
-void turn_end(void *context)
+void group_commit_end_turn(void *context)
 {
     struct server *server = context;
-    struct turn *turn = &server->turn;
+    struct group_commit *commit = &server->group_commit;
     int64_t next_ms = belay_client_poll(server->client);
 
-    turn->number++;
+    commit->n_turns++;
     if (server->http == NULL) {
-        return; /* the last turns, of what the threads still had: nobody is left to tell */
+        return; /* the last turns, for what threads still had to do */
     }
     wake_at(server, next_ms);
-    if (turn->is_syncing || server->has_failed || may_gather(server)) {
-        return; /* the end of a sync is a turn of its own */
+    if (commit->is_syncing || server->has_failed || may_gather(server)) {
+        return; /* on_synced() wakes the loop, as do the requests that can be read */
     }
     feed_pump(server->feed);
-    if (may_sync_later(server)) {
-        wake_at(server, next_ms < turn->sync_by_ms ? next_ms : turn->sync_by_ms);
+    if (may_delay(server)) {
+        wake_at(server, next_ms < commit->delay_until_ms ? next_ms : commit->delay_until_ms);
     } else {
         sync(server);
+        if (http_server_is_waiting(server->http) && !commit->is_syncing && !server->has_failed) {
+            wake_at(server, 0); /* another thread has committed meanwhile */
+        }
     }
     log_flush(&server->log);
 }
 
-bool turn_open(struct server *server)
+bool group_commit_open(struct server *server)
 {
-    struct turn *turn = &server->turn;
+    struct group_commit *commit = &server->group_commit;
 
-    turn->timer.fire = on_timer;
-    turn->job.work = work;
-    turn->synced.run = on_synced;
-    turn->pool = pool_new(1);
-    return turn->pool != NULL;
+    commit->timer.fire = on_timer;
+    commit->job.work = run_in_thread;
+    commit->done.run = on_synced;
+    commit->pool = pool_new(1);
+    return commit->pool != NULL;
 }
 
-void turn_close(struct server *server)
+void group_commit_close(struct server *server)
 {
-    pool_free(server->turn.pool);
-    server->turn.pool = NULL;
+    pool_free(server->group_commit.pool);
+    server->group_commit.pool = NULL;
 }

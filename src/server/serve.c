@@ -91,6 +91,11 @@ static void on_warning(void *context, const char *text)
     }
 }
 
+static uint64_t committed_lsn(void *context)
+{
+    return belay_client_committed_lsn(((const struct server *)context)->client);
+}
+
 static void on_notice(void *context, const struct http_notice *notice)
 {
     struct server *server = context;
@@ -435,9 +440,11 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
 {
     struct server *server = &run->server;
     const struct belay_config *config = server->config;
-    struct http_options options = {
-        .handle = exchange_handle, .admit = exchange_admit, .notice = on_notice, .context = server
-    };
+    struct http_options options = { .handle = exchange_handle,
+                                    .admit = exchange_admit,
+                                    .notice = on_notice,
+                                    .committed_lsn = committed_lsn,
+                                    .context = server };
     enum belay_code code;
 
     run->tls_certificate = run->options->tls_certificate;
@@ -466,7 +473,6 @@ static enum belay_code open_http(struct run *run, struct belay_error *err)
     options.tls_key = run->tls_key;
     code = http_server_open(server->loop, &options, &server->http, err);
     if (code == BELAY_OK) {
-        http_server_hold(server->http);
         give_socket_to_owner(run);
         code = tokens_load(config, &server->tokens, err);
     }
@@ -488,11 +494,11 @@ static enum belay_code start(struct run *run, struct belay_error *err)
     server->live = live_new(server);
     server->loop = loop_new();
     if (server->loop == NULL || server->feed == NULL || server->live == NULL || !jobs_open(server) ||
-        !turn_open(server)) {
+        !group_commit_open(server)) {
         return error_set(err, BELAY_NO_MEMORY, "the loop cannot be made: %s", strerror(errno));
     }
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
-    loop_before_sleep(server->loop, turn_end, server);
+    loop_before_sleep(server->loop, group_commit_end_turn, server);
     code = open_store(run, err);
     if (code == BELAY_OK) {
         code = asks_open(server, err);
@@ -576,7 +582,7 @@ static void finish(struct run *run)
     struct server *server = &run->server;
 
     jobs_close(server);
-    turn_close(server);
+    group_commit_close(server);
     if (server->client != NULL && server->loop != NULL) {
         hooks_end(server);
         (void)belay_client_poll(server->client); /* those who left the line at the very end */

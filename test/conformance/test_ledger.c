@@ -46,7 +46,7 @@ static enum belay_code handle_commit(struct belay_store *store, const struct bel
     (void)store;
     /* Some are in the journal and some not yet: what is read must be the same. */
     if (code == BELAY_OK && __atomic_add_fetch(&n_commits, 1, __ATOMIC_SEQ_CST) % 8 == 0) {
-        code = shared->ops->sync(shared, err);
+        code = shared->ops->sync(shared, shared->ops->committed_lsn(shared), err);
     }
     return code;
 }

@@ -235,6 +235,11 @@ static void notice(void *context, const struct http_notice *what)
     atomic_fetch_add(&kit_of(context)->n_notices, 1);
 }
 
+static uint64_t committed_lsn(void *context)
+{
+    return atomic_load(&kit_of(context)->committed_lsn);
+}
+
 /* --- the thread --- */
 
 static void *serve(void *context)
@@ -251,9 +256,12 @@ struct kit *kit_start(const struct kit_options *options)
     struct kit_options none = { .with_unix = false };
     struct kit *kit = calloc(1, sizeof *kit);
     struct http_listen listen[2] = { { .address = "127.0.0.1:0" } };
-    struct http_options http = {
-        .listen = listen, .n_listen = 1, .handle = handle, .admit = admit, .notice = notice
-    };
+    struct http_options http = { .listen = listen,
+                                 .n_listen = 1,
+                                 .handle = handle,
+                                 .admit = admit,
+                                 .notice = notice,
+                                 .committed_lsn = committed_lsn };
     struct belay_error err = BELAY_ERROR_INIT;
     char address[80];
     pthread_t *thread = malloc(sizeof *thread);

@@ -31,8 +31,9 @@ struct kit {
     atomic_int n_gone;
     atomic_int n_notices;
     atomic_int n_drained;
-    atomic_int n_released;    /* shared bodies */
-    atomic_size_t n_streamed; /* bytes the flooding stream accepted */
+    atomic_int n_released;          /* shared bodies */
+    atomic_size_t n_streamed;       /* bytes the flooding stream accepted */
+    _Atomic uint64_t committed_lsn; /* that answers wait for; 0: they are sent at once */
 };
 
 struct kit_options {

@@ -291,7 +291,7 @@ static void on_acquired(void *context, enum belay_code code, const struct belay_
         x->wait = NULL;
         wait->x = NULL;
         if (code == BELAY_OK) {
-            wait->server->turn.has_granted |= wait->began_turn != wait->server->turn.number;
+            wait->server->group_commit.has_handover |= wait->began_turn != wait->server->group_commit.n_turns;
             reply_lock(x, info);
         } else if (code == BELAY_CANCELLED) {
             wait->x = x;
@@ -462,7 +462,7 @@ void wait_begin(struct exchange *x, const struct belay_lock_options *options, in
     /* How long is for us to decide: it may be prolonged by the next slice. */
     wait->can_wait = wait_ms > 0;
     wait->began_unix_ms = wait->can_wait ? clock_unix_ms() : 0;
-    wait->began_turn = x->server->turn.number;
+    wait->began_turn = x->server->group_commit.n_turns;
     if (wait->can_wait && wait->has_id && x->server->waits->n_kept > 0) {
         leave_older_places(wait);
     }

@@ -1,7 +1,4 @@
-/*
- * The end of each turn of the loop: what its requests have asked for is done, had
- * on disk, and then told. For src/server only.
- */
+/* Group commit: one fsync for the requests of many clients. group_commit.c has the drawing. For src/server only. */
 #ifndef SERVER_CORE_GROUP_COMMIT_H
 #define SERVER_CORE_GROUP_COMMIT_H
 
@@ -11,32 +8,33 @@
 
 struct server;
 
-/* How a sync has ended. */
-struct synced {
+/* A sync, by the loop or by the thread. */
+struct sync_result {
     enum belay_code code;
     struct belay_error err;
     int64_t took_us;
     bool has_commits; /* it had something to write */
 };
 
-struct turn {
-    struct timer timer;   /* when the client has more to do */
-    int64_t sync_by_ms;   /* what nobody waits for is on disk by then; 0: all is */
-    int64_t gather_by_ms; /* until then others may join those who wait for a sync; 0: nobody waits */
-    uint64_t number;      /* of turns so far */
-    bool has_granted;     /* to somebody who stood in line, since the last sync */
-    struct pool *pool;    /* owned; one thread, which syncs while the loop goes on */
+struct group_commit {
+    struct timer timer;     /* wakes the loop when the client has more to do, or a delayed sync is due */
+    int64_t delay_until_ms; /* a sync that no client waits for starts at this time; 0: none is delayed */
+    int64_t
+        gather_until_ms; /* a sync that clients wait for starts at this time at the latest; 0: none gathers */
+    uint64_t n_turns;    /* of the loop, so far */
+    bool has_handover;   /* since the last sync a waiter got its lock */
+    struct pool *pool;   /* owned; one thread */
 
     bool is_syncing; /* the thread has what follows */
     struct pool_job job;
-    struct loop_task synced;
-    struct synced result;
+    struct loop_task done;
+    struct sync_result result;
 };
 
-bool turn_open(struct server *server); /* false: no memory */
-/* The loop's hook. */
-void turn_end(void *context);
+bool group_commit_open(struct server *server); /* false: no memory */
+/* The loop calls this at the end of each turn. */
+void group_commit_end_turn(void *context);
 /* Before the client is closed. */
-void turn_close(struct server *server);
+void group_commit_close(struct server *server);
 
 #endif

@@ -52,7 +52,7 @@ struct server {
     struct live *live;           /* owned; those who look at a dashboard */
     pthread_t thread;            /* the loop's */
     struct log log;
-    struct turn turn;
+    struct group_commit group_commit;
     char run[17];            /* what begins the ids of this run's requests */
     bool is_insecure;        /* --insecure */
     struct site_names names; /* that it listens on */

@@ -29,7 +29,7 @@ enum {
     VIEWERS_MAX = 1000,
     TICK_MS = 250,
     TICK_MAX_MS = 5000,
-    SEALED_MS = 10,      /* until a tick that finds a viewer waiting for a sync looks again */
+    WAITING_MS = 10,     /* until a tick that finds a viewer waiting for a sync looks again */
     PAUSE_FACTOR = 400,  /* the pause after a tick, in lengths of the tick */
     SEND_US = 15,        /* what it takes to send to a viewer, after the tick */
     SEND_BYTES_US = 200, /* and so many bytes take one more, copied twice and received on this machine */
@@ -357,12 +357,12 @@ static void on_looked(struct errand *errand)
     end_tick(live);
 }
 
-/* Who is told more while its last message waits for a sync waits for the next, and may never hear anything. */
-static bool is_any_sealed(const struct live *live)
+/* A viewer whose last message still waits for a sync gets no other: under load it would wait for ever. */
+static bool is_any_waiting(const struct live *live)
 {
     const struct stream *stream = live->viewers.first;
 
-    while (stream != NULL && !http_stream_is_sealed(stream->x->request)) {
+    while (stream != NULL && !http_stream_is_waiting(stream->x->request)) {
         stream = stream->next;
     }
     return stream != NULL;
@@ -376,7 +376,7 @@ static void on_tick(struct timer *timer)
     if (live->look.errand.is_out) {
         return; /* it ticks again when it is back */
     }
-    if (is_any_sealed(live) && loop_timer_set(loop, timer, loop_now_ms(loop) + SEALED_MS)) {
+    if (is_any_waiting(live) && loop_timer_set(loop, timer, loop_now_ms(loop) + WAITING_MS)) {
         return;
     }
     live->began_us = cpu_us();

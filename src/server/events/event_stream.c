@@ -82,10 +82,10 @@ static void send_event(struct listener *listener, const struct belay_event *even
     free(line);
 }
 
-/* One whose last words wait for a sync gets no more before: it would never hear anything if one sync follows another. */
+/* A listener whose last event still waits for a sync gets no other: under load it would wait for ever. */
 static bool can_hear(const struct listener *listener)
 {
-    return !http_stream_is_sealed(listener->stream.x->request);
+    return !http_stream_is_waiting(listener->stream.x->request);
 }
 
 static bool can_any_hear(const struct feed *feed)

@@ -1,4 +1,4 @@
-/* Answers: written in one piece, sent at once, in the order of the requests. */
+/* Answers: written in one piece, sent in the order of the requests, once they are durable (gate.c). */
 #include "server/http/http_internal.h"
 
 #include <assert.h>
@@ -57,10 +57,15 @@ void answer_head(struct request *request, struct buf *to, int status, const stru
     }
 }
 
+/* Where its bytes go. They may tell of all that is committed by now, whether this request did it or saw it. */
 struct buf *answer_target(struct request *request)
 {
-    request->conn->has_added = true;
-    return request->conn->first == request ? conn_out(request->conn) : &request->ready;
+    struct http_server *server = request->conn->server;
+
+    if (server->committed_lsn != NULL) {
+        request->lsn = server->committed_lsn(server->context);
+    }
+    return &request->ready;
 }
 
 /* Bytes were added to what answer_target() gave. */
@@ -68,11 +73,14 @@ void answer_added(struct request *request)
 {
     struct conn *conn = request->conn;
 
-    if (conn->out.failed || request->ready.failed) {
+    if (request->ready.failed) {
         conn->is_broken = true;
     }
+    if (conn->first == request) {
+        answer_advance(conn);
+    }
     if (!conn->is_busy) {
-        conn_flush(conn); /* also if it only waits in line: what is sealed before it would take it along */
+        conn_flush(conn);
     }
     if (conn->is_broken) {
         conn_later(conn);
@@ -88,20 +96,23 @@ static bool needs_settling(const struct conn *conn)
 
 void answer_advance(struct conn *conn)
 {
-    while (conn->first != NULL && conn->first->is_answered && conn->first->shared.data == NULL) {
-        struct request *request = conn->first;
+    struct request *request;
+
+    while ((request = conn->first) != NULL && answer_is_durable(request)) {
+        if (request->ready.len > 0) {
+            conn_add_out(conn, &request->ready);
+        }
+        if (!request->is_answered || request->shared.data != NULL) {
+            break;
+        }
         conn->first = request->next;
-        conn->n_waiting--;
+        conn->n_queued--;
         if (conn->first == NULL) {
             conn->last = NULL;
-        } else if (conn->first->ready.len > 0) {
-            struct buf *out = conn_out(conn);
-            buf_add(out, conn->first->ready.data, conn->first->ready.len);
-            conn->first->ready.len = 0;
-            conn->is_broken = conn->is_broken || out->failed;
         }
         request_free(request);
     }
+    gate_update(conn);
     if (conn->first == NULL) {
         conn_send_continue(conn);
     }
@@ -125,7 +136,7 @@ void answer_finished(struct request *request)
         return;
     }
     conn_flush(conn);
-    if (conn->held_back == NULL) {
+    if (conn->waiting_at == NULL) {
         answer_sent(conn);
     }
 }

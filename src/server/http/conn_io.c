@@ -14,7 +14,7 @@ static size_t out_unsent(const struct conn *conn)
 size_t conn_unsent(const struct conn *conn)
 {
     const struct request *first = conn->first;
-    bool is_shared = first != NULL && first->shared.data != NULL;
+    bool is_shared = first != NULL && first->shared.data != NULL && first->ready.len == 0;
 
     return out_unsent(conn) + (is_shared ? first->shared.len - first->shared_sent : 0);
 }
@@ -51,16 +51,11 @@ static ssize_t io_send(struct conn *conn, const char *data, size_t len)
     return n;
 }
 
-/*
- * Where answers are written. Its memory is shared: a connection with nothing to
- * send has none. What is added was not let out yet.
- */
+/* What is to be sent. Its memory is shared: a connection with nothing to send has none. */
 struct buf *conn_out(struct conn *conn)
 {
     struct http_server *server = conn->server;
 
-    conn->is_let_out = false;
-    conn->has_added = true;
     if (conn->out.data == NULL && server->n_spare_buffers > 0) {
         conn->out = server->spare_buffers[--server->n_spare_buffers];
     }
@@ -68,6 +63,23 @@ struct buf *conn_out(struct conn *conn)
         conn->sent_ms = loop_now_ms(server->loop);
     }
     return &conn->out;
+}
+
+/* A large answer is not copied; a small one is, so that its request keeps the memory for the next. */
+void conn_add_out(struct conn *conn, struct buf *answer)
+{
+    struct buf *out;
+
+    if (conn->out.data == NULL && answer->len > SPARE_TEXT) {
+        conn->sent_ms = loop_now_ms(conn->server->loop);
+        conn->out = *answer;
+        *answer = (struct buf)BUF_INIT(MAX_ANSWER);
+        return;
+    }
+    out = conn_out(conn);
+    buf_add(out, answer->data, answer->len);
+    answer->len = 0;
+    conn->is_broken = conn->is_broken || out->failed;
 }
 
 void conn_out_done(struct conn *conn)
@@ -136,19 +148,10 @@ void conn_flush(struct conn *conn)
     size_t sent = 0;
 
     while (conn_unsent(conn) > 0 && !conn->is_broken && sent < (size_t)SEND_SIZE * SENDS_PER_EVENT) {
-        const char *data;
         size_t len;
-        ssize_t n;
+        const char *data = next_unsent(conn, &len);
+        ssize_t n = io_send(conn, data, len);
 
-        /* Asked each time: the end of one answer brings out what was kept of the next. */
-        if (conn->server->is_holding && !conn->is_let_out) {
-            if (!conn->is_sealed || conn->has_added) {
-                conn_hold(conn);
-            }
-            return;
-        }
-        data = next_unsent(conn, &len);
-        n = io_send(conn, data, len);
         if (n == IO_AGAIN) {
             break;
         }
@@ -219,7 +222,7 @@ void conn_update_interest(struct conn *conn)
     if (conn->state != CONN_OPEN || (!conn->is_eof && conn->stash.len == 0 && conn_can_take(conn))) {
         wanted |= EPOLLIN;
     }
-    if ((conn_unsent(conn) > 0 && conn->held_back == NULL) || conn->tls_wants_out) {
+    if (conn_unsent(conn) > 0 || conn->tls_wants_out) {
         wanted |= EPOLLOUT;
     }
     if (wanted == conn->interest) {

@@ -31,12 +31,6 @@ void conn_deadline(struct conn *conn, int64_t at_ms)
     }
 }
 
-/* What is held back is not the client's fault. */
-static bool is_unread(const struct conn *conn)
-{
-    return conn_unsent(conn) > 0 && conn->held_back == NULL;
-}
-
 static void update_deadline(struct conn *conn)
 {
     const struct http_limits *limits = &conn->server->limits;
@@ -51,10 +45,10 @@ static void update_deadline(struct conn *conn)
                     ? current->body_from_ms +
                           (current->max_body > limits->max_body_bytes ? HTTP_LARGE_BODY_MS : limits->body_ms)
                     : current->pub.received_ms + limits->head_ms;
-    } else if (conn->first == NULL && conn->held_back == NULL) {
+    } else if (conn->first == NULL) {
         at_ms = loop_now_ms(conn->server->loop) + limits->idle_ms;
     }
-    if (is_unread(conn) && conn->sent_ms + limits->send_ms < at_ms) {
+    if (conn_unsent(conn) > 0 && conn->sent_ms + limits->send_ms < at_ms) {
         at_ms = conn->sent_ms + limits->send_ms;
     }
     conn_deadline(conn, at_ms);
@@ -88,7 +82,7 @@ void conn_close(struct conn *conn)
     close(fd);
     unlink_conn(conn);
     peer_leave(conn);
-    conn_unhold(conn);
+    gate_leave(conn);
     while (conn->first != NULL) {
         struct request *request = conn->first;
         if (!request->is_answered && request->notice != NULL) {
@@ -216,9 +210,6 @@ static void on_ready(struct loop_watch *watch, uint32_t events)
     if ((events & EPOLLRDHUP) != 0) {
         conn->is_half = true;
     }
-    if (is_gone) {
-        conn->is_late = false; /* nobody is left who would wait for the answers */
-    }
     if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP)) != 0 || conn->tls_wants_out || conn->ssl != NULL) {
         conn->tls_wants_out = false;
         conn_read(conn);
@@ -233,13 +224,8 @@ static void on_ready(struct loop_watch *watch, uint32_t events)
 static void time_out(struct conn *conn)
 {
     const struct http_server *server = conn->server;
-    bool is_unsent;
-
-    if (conn->state == CONN_OPEN && conn->held_back != NULL && conn->current == NULL) {
-        update_deadline(conn); /* the deadline is of before it was held back */
-        return;
-    }
-    is_unsent = is_unread(conn) && conn->sent_ms + server->limits.send_ms <= loop_now_ms(server->loop);
+    bool is_unsent =
+        conn_unsent(conn) > 0 && conn->sent_ms + server->limits.send_ms <= loop_now_ms(server->loop);
 
     if (conn->state == CONN_OPEN && !is_unsent && conn->current != NULL && !conn->is_last) {
         conn_refuse(conn, 408, "the request took too long to arrive");

@@ -116,7 +116,8 @@ struct request {
     int refuse_status; /* set with refuse_text when the request cannot be accepted */
     const char *refuse_text;
 
-    struct buf ready;          /* the answer, while it is not this request's turn */
+    struct buf ready;          /* the answer, until it may be sent: in its turn, and once `lsn` is durable */
+    uint64_t lsn;              /* what was committed when it was last added to; 0: nothing was yet */
     struct http_shared shared; /* behind it; data NULL: nothing, or all of it is sent */
     size_t shared_sent;
     bool is_answered; /* with `shared` it stays at the head of the line until that is sent */
@@ -158,28 +159,22 @@ struct conn {
     struct request *first;
     struct request *last;
     struct request *stops_at; /* nothing is read behind it before it is answered; NULL: none */
-    size_t n_waiting;
-    struct buf stash; /* read, but there is no room for its requests yet */
+    size_t n_queued;          /* from `first` to `last` */
+    struct buf stash;         /* read, but there is no room for its requests yet */
     struct buf out;
     size_t out_sent;
     uint64_t skip_left; /* bytes of a body that nobody wants */
     unsigned blank_bytes;
-    struct conn *next_held;
-    int64_t held_ms;         /* since when it is held back */
-    struct conn **held_back; /* NULL: not among those held back */
-    bool is_sealed;          /* it is, and among those that were when they were sealed */
-    bool is_counted;         /* it is, in n_held */
-    bool has_added;          /* something to say, since it was sealed */
-    bool is_late;       /* it was sealed, and then had more to say: it says no more before that is let out */
-    bool is_let_out;    /* all that it has to send may leave, though the socket does not take it yet */
-    bool is_busy;       /* inside conn_feed(): answers are sent together afterwards */
-    bool is_half;       /* the client has closed its side */
-    bool is_eof;        /* and we have read all it sent */
-    bool is_broken;     /* nothing can be sent any more */
-    bool is_last;       /* no further request will be read: close after the answers */
-    bool must_linger;   /* the client may not have read its answer when we close */
-    bool tls_wants_out; /* TLS has to write before it can read */
-    bool is_known;      /* its client has shown that it may use the server */
+    struct conn *next_waiting;
+    struct conn **waiting_at; /* in http_server.waiting; NULL: `first` does not wait for durability */
+    bool is_busy;             /* inside conn_feed(): answers are sent together afterwards */
+    bool is_half;             /* the client has closed its side */
+    bool is_eof;              /* and we have read all it sent */
+    bool is_broken;           /* nothing can be sent any more */
+    bool is_last;             /* no further request will be read: close after the answers */
+    bool must_linger;         /* the client may not have read its answer when we close */
+    bool tls_wants_out;       /* TLS has to write before it can read */
+    bool is_known;            /* its client has shown that it may use the server */
     struct peer_group *group;
     size_t max_of_group; /* connections of the same peer */
     struct http_peer peer;
@@ -200,17 +195,15 @@ struct http_server {
     void (*handle)(void *context, struct http_request *request);
     void (*notice)(void *context, const struct http_notice *notice);
     bool (*admit)(void *context, const struct http_request *request, size_t *max_body);
+    uint64_t (*committed_lsn)(void *context);
     void *context; /* borrowed */
     struct listener *listeners;
     size_t n_listeners;
     struct timer accept_timer;
     bool is_accept_paused;
     struct conn *conns;
-    struct conn *held;   /* have something to send, once they may */
-    struct conn *sealed; /* the same, and may when the others are let out next */
-    struct conn *free;   /* the same, and may */
-    size_t n_held;       /* of `held`, without streams */
-    bool is_holding;
+    struct conn *waiting; /* those whose first answer waits until its LSN is durable (gate.c) */
+    uint64_t durable_lsn;
     size_t n_conns;
     struct peer_group *peers[PEER_BUCKETS];
     uint64_t peer_seed;
@@ -281,12 +274,18 @@ void conn_discard(struct conn *conn);
 void conn_flush(struct conn *conn);
 void conn_update_interest(struct conn *conn);
 struct buf *conn_out(struct conn *conn);
+/* Move an answer behind what is to be sent. */
+void conn_add_out(struct conn *conn, struct buf *answer);
 void conn_out_done(struct conn *conn);
 
-/* held.c */
-/* Among those that are held back, and no longer so. */
-void conn_hold(struct conn *conn);
-void conn_unhold(struct conn *conn);
+/* gate.c */
+static inline bool answer_is_durable(const struct request *request)
+{
+    return request->lsn <= request->conn->server->durable_lsn;
+}
+/* Add a connection to those that wait, or remove it, as its first answer demands; remove it in any case. */
+void gate_update(struct conn *conn);
+void gate_leave(struct conn *conn);
 
 /* request.c */
 struct request *request_new(struct conn *conn);
@@ -307,7 +306,7 @@ void answer_head(struct request *request, struct buf *to, int status, const stru
                  size_t n_headers);
 struct buf *answer_target(struct request *request);
 void answer_finished(struct request *request);
-/* Take out who has its answer at the head of the line, and let out what waits behind. */
+/* Move to conn->out the answers that may be sent, from the head of the queue, and remove their requests. */
 void answer_advance(struct conn *conn);
 void answer_added(struct request *request);
 /* After answers were sent: what is left to do for the connection. */

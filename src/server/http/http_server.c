@@ -183,6 +183,7 @@ enum belay_code http_server_open(struct loop *loop, const struct http_options *o
     server->handle = options->handle;
     server->notice = options->notice;
     server->admit = options->admit;
+    server->committed_lsn = options->committed_lsn;
     server->context = options->context;
     server->date_s = -1;
     server->drain_task.run = run_drain_task;

@@ -116,8 +116,8 @@ void http_stream_begin(struct http_request *request, int status, const struct ht
  * for it. It is then cut off; the hang-up notice comes in the loop's next turn.
  */
 bool http_stream_send(struct http_request *request, const void *data, size_t len);
-/* Whether what it sent last is sealed (see below): with more to say it would wait for those who are sealed next. */
-bool http_stream_is_sealed(const struct http_request *request);
+/* Whether what was sent last still waits to be durable. If more is added now, all of it waits for a later LSN. */
+bool http_stream_is_waiting(const struct http_request *request);
 void http_stream_end(struct http_request *request);
 
 /*
@@ -207,6 +207,8 @@ struct http_options {
     bool (*admit)(void *context, const struct http_request *request, size_t *max_body);
     /* Requests refused here without the handler, connections refused, and so on; may be NULL. */
     void (*notice)(void *context, const struct http_notice *notice);
+    /* The LSN of the newest commit: answers wait until it is durable. NULL: answers are sent at once. */
+    uint64_t (*committed_lsn)(void *context);
     void *context;                         /* borrowed */
     const struct address_range *unlimited; /* copied; peers that speak for many, such as a reverse proxy */
     size_t n_unlimited;
@@ -220,19 +222,15 @@ enum belay_code http_server_open(struct loop *loop, const struct http_options *o
 void http_server_close(struct http_server *server);
 
 /*
- * From now on nothing that is answered or streamed leaves by itself, for who must
- * have it on disk first. Seal what is held, from the loop's "before sleep" hook;
- * have all on disk that it tells of; unseal it, and let it out. What is answered in
- * between is held for the next time, and may be sealed once the others are unsealed.
+ * All up to this log sequence number (LSN) is durable: send what waited for it. See http_options.committed_lsn.
+ * An answer takes the LSN of the moment when it is made, and answers on one connection leave in the order of
+ * their requests. Not from a callback of this header.
  */
-void http_server_hold(struct http_server *server);
-void http_server_seal(struct http_server *server);
-void http_server_unseal(struct http_server *server);
-void http_server_let_out(struct http_server *server);
-/* How many connections have an answer that is held and not sealed. Streams are not counted. */
-size_t http_server_held(const struct http_server *server);
-/* Whether there is anything to seal. */
-bool http_server_has_held(const struct http_server *server);
+void http_server_set_durable(struct http_server *server, uint64_t lsn);
+/* How many connections, up to `limit`, wait for a greater LSN. Streams are not counted. */
+size_t http_server_count_waiting(const struct http_server *server, uint64_t lsn, size_t limit);
+/* Whether any connection, with a stream or without, waits for an LSN. */
+bool http_server_is_waiting(const struct http_server *server);
 
 /*
  * Stop accepting, close idle connections, let the others finish with

@@ -32,7 +32,7 @@ void http_stream_begin(struct http_request *request, int status, const struct ht
 
 static size_t waiting_bytes(const struct request *request)
 {
-    return request->conn->first == request ? conn_unsent(request->conn) : request->ready.len;
+    return request->ready.len + (request->conn->first == request ? conn_unsent(request->conn) : 0);
 }
 
 bool http_stream_send(struct http_request *request, const void *data, size_t len)
@@ -68,9 +68,9 @@ bool http_stream_send(struct http_request *request, const void *data, size_t len
     return !conn->is_broken;
 }
 
-bool http_stream_is_sealed(const struct http_request *request)
+bool http_stream_is_waiting(const struct http_request *request)
 {
-    return ((const struct request *)request)->conn->is_sealed;
+    return !answer_is_durable((const struct request *)request);
 }
 
 void http_stream_end(struct http_request *request)

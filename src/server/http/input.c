@@ -4,6 +4,17 @@
 #include <assert.h>
 #include <string.h>
 
+/* Answers that the client has not been sent, whatever they wait for. */
+static size_t pending_bytes(const struct conn *conn)
+{
+    size_t n = conn_unsent(conn);
+
+    for (const struct request *request = conn->first; request != NULL; request = request->next) {
+        n += request->ready.len;
+    }
+    return n;
+}
+
 bool conn_can_take(const struct conn *conn)
 {
     /* HTTP/1.0 ends a stream by closing: nothing may be waiting behind one. */
@@ -11,8 +22,8 @@ bool conn_can_take(const struct conn *conn)
         return false;
     }
     return conn->state == CONN_OPEN && !conn->is_broken && !conn->is_last &&
-           conn->n_waiting < conn->server->limits.max_pipelined && conn_unsent(conn) < MAX_UNSENT &&
-           conn->stops_at == NULL && !conn->is_late;
+           conn->n_queued < conn->server->limits.max_pipelined && pending_bytes(conn) < MAX_UNSENT &&
+           conn->stops_at == NULL;
 }
 
 static void join_line(struct conn *conn, struct request *request)
@@ -24,7 +35,7 @@ static void join_line(struct conn *conn, struct request *request)
         conn->last->next = request;
     }
     conn->last = request;
-    conn->n_waiting++;
+    conn->n_queued++;
 }
 
 static void tell(struct request *request, enum http_hangup what)

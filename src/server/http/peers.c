@@ -128,7 +128,7 @@ static int64_t idle_since(const struct conn *conn)
     case CONN_OPEN:
         break;
     }
-    if (conn->held_back != NULL || conn->deadline_ms == NO_DEADLINE ||
+    if (conn->waiting_at != NULL || conn->deadline_ms == NO_DEADLINE ||
         (conn->first != NULL && (!conn->first->is_answered || conn->first != conn->last))) {
         return INT64_MAX;
     }

@@ -89,7 +89,6 @@ struct metrics {
     struct request_series *requests;   /* by route; the last is for what has none */
     struct histogram commit;
     struct histogram sync;
-    bool has_commits; /* since the last sync began */
     int64_t started_unix;
     struct census *census;    /* owned */
     struct exchange *waiting; /* for the census */
@@ -193,7 +192,6 @@ void metrics_event(struct metrics *metrics, const struct belay_event *event)
 
     if (event->commit_us > 0) {
         histogram_add(&metrics->commit, HISTOGRAM_BOUNDS(seconds_short), (double)event->commit_us / 1e6);
-        metrics->has_commits = true;
     }
     if (series == NULL) {
         return;
@@ -225,15 +223,6 @@ void metrics_request(struct metrics *metrics, const struct route *route, int sta
 
     series->by_status[class >= 1 && class <= 5 ? class : 0]++;
     histogram_add(&series->took, HISTOGRAM_BOUNDS(seconds_short), (double)took_us / 1e6);
-}
-
-/* Only a store on this machine has anything to sync. */
-bool metrics_sync_begins(struct server *server)
-{
-    bool has_commits = server->metrics->has_commits && server->asks == NULL;
-
-    server->metrics->has_commits = false;
-    return has_commits;
 }
 
 void metrics_synced(struct metrics *metrics, int64_t took_us)

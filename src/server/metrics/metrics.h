@@ -21,8 +21,7 @@ void metrics_event(struct metrics *metrics, const struct belay_event *event);
 /* A request was answered; `route` is NULL if there was none for it. */
 void metrics_request(struct metrics *metrics, const struct route *route, int status, int64_t took_us);
 
-/* Whether the sync that begins has anything to write; and what it took, if it had. */
-bool metrics_sync_begins(struct server *server);
+/* A sync wrote commits to disk. */
 void metrics_synced(struct metrics *metrics, int64_t took_us);
 
 #endif

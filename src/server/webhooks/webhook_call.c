@@ -209,12 +209,12 @@ static void call(struct pool_job *job)
     loop_post(hook->server->loop, &hook->task);
 }
 
-/* What was granted since the last sync is not on disk; it is asked again and again, but not without a pause. */
+/* A grant that is not on disk yet is not told: look again in a moment. */
 static bool is_too_early(struct hook *hook)
 {
     struct loop *loop = hook->server->loop;
 
-    return hook->attempt == 0 && hook->granted_at_sync == hook->server->hooks->n_syncs &&
+    return hook->attempt == 0 && hook->lsn > belay_client_durable_lsn(hook->server->client) &&
            loop_timer_set(loop, &hook->timer, loop_now_ms(loop) + 1);
 }
 
@@ -242,8 +242,7 @@ static void call_soon(struct hook *hook)
 {
     hook->granted_ms = loop_now_ms(hook->server->loop);
     hook->attempt = 0;
-    hook->granted_at_sync = hook->server->hooks->n_syncs;
-    /* In the next turn: by then the lock is on disk, and may be told of. */
+    hook->lsn = belay_client_committed_lsn(hook->server->client);
     hook->state = HOOK_PAUSED;
     if (!loop_timer_set(hook->server->loop, &hook->timer, hook->granted_ms)) {
         give_up(hook, "no memory to call it with");

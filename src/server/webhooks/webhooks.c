@@ -512,7 +512,6 @@ void hooks_pump(struct server *server)
     struct hook **at = &hooks->unanswered;
     struct belay_wait_info waiting;
 
-    hooks->n_syncs++;
     if (!hook_file_flush(&hooks->file)) {
         refuse_unkept(hooks, strerror(errno));
     }
@@ -619,7 +618,8 @@ enum belay_code hooks_open(struct server *server, struct belay_error *err)
         code = BELAY_OK;
     } else if (code == BELAY_OK && hooks->n > 0) {
         log_note(&server->log, LOG_INFO, "webhook", "%zu are still in line", hooks->n);
-        (void)loop_timer_set(server->loop, &server->turn.timer, 0); /* nobody else may ask for a turn */
+        (void)loop_timer_set(server->loop, &server->group_commit.timer,
+                             0); /* nobody else may ask for a turn */
     }
     return code;
 }

@@ -89,7 +89,7 @@ struct hook {
     /* Once it is granted, or the wait has ended. */
     json_t *lock; /* owned; what is called with */
     int64_t granted_ms;
-    uint64_t granted_at_sync; /* hooks.n_syncs then: until it has grown the lock may not be on disk */
+    uint64_t lsn; /* once this is durable, the webhook may be called */
     int64_t ttl_ms;
     int64_t expires_in_ms;
     int attempt;
@@ -109,7 +109,6 @@ struct hook {
 };
 
 struct hooks {
-    uint64_t n_syncs;                   /* turns whose changes are on disk */
     struct hook *buckets[HOOK_BUCKETS]; /* by lock id */
     struct hook *unanswered;
     size_t n; /* DONE not counted */

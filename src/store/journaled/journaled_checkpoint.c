@@ -9,6 +9,7 @@
  * While the other is not ready yet the active one grows. The thread never holds
  * the mutex while it reads or writes: commits do not wait for it.
  */
+#include <assert.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -93,14 +94,17 @@ static void count_batch(struct journaled *store, uint64_t commits)
     store->counts.commits += commits;
 }
 
-/* Seal the frame, and begin another: commits go on while the other is written, without the mutex. */
-static enum belay_code write_frame(struct journaled *store, struct belay_error *err)
+/* Write the frame to the journal and sync it. Commits fill the other frame meanwhile: the mutex is released. */
+static enum belay_code flush_frame(struct journaled *store, struct belay_error *err)
 {
     struct journal *journal = &store->journals[store->active];
+    uint64_t lsn = atomic_load(&store->committed);
     uint64_t commits = store->frame_commits;
     struct buf frame = store->frame;
     enum belay_code code = BELAY_NO_MEMORY;
 
+    assert(!store->is_flushing && !store->is_broken);
+    assert(store->frame_first == atomic_load(&store->durable) + 1 && store->frame_first <= lsn);
     index_frame(store);
     store->frame = store->flushing;
     store->flushing = frame;
@@ -111,49 +115,53 @@ static enum belay_code write_frame(struct journaled *store, struct belay_error *
         code = journal_write(journal, &store->flushing, err);
         (void)pthread_mutex_lock(&store->mutex);
         store->is_flushing = false;
-        (void)pthread_cond_broadcast(&store->written);
+        (void)pthread_cond_broadcast(&store->flushed);
     } else {
         (void)error_no_memory(err);
     }
     if (code != BELAY_OK) {
-        store->is_broken = true;
+        store->is_broken = true; /* `durable` rises no more: no client learns of what may not be on disk */
         return code;
     }
     journal_written(journal, &store->flushing);
     count_batch(store, commits);
+    atomic_store(&store->durable, lsn);
     return BELAY_OK;
 }
 
-/* One at a time. Who finds another thread flushing waits: what it wants on disk may be in either frame. */
-static enum belay_code sync_frame(struct journaled *store, struct belay_error *err)
+/* With the mutex. One thread flushes at a time, and its frame may be the one that this caller waits for. */
+static enum belay_code sync_to(struct journaled *store, uint64_t lsn, struct belay_error *err)
 {
-    const struct journal *journal;
+    enum belay_code code = BELAY_OK;
 
-    while (store->is_flushing) {
-        (void)pthread_cond_wait(&store->written, &store->mutex);
+    assert(lsn <= atomic_load(&store->committed));
+    while (code == BELAY_OK && atomic_load(&store->durable) < lsn) {
+        const struct journal *journal = &store->journals[store->active];
+
+        if (store->is_broken) {
+            return error_set(err, BELAY_UNKNOWN, "the server's journal '%s' has failed", journal->path);
+        }
+        if (store->is_flushing) {
+            (void)pthread_cond_wait(&store->flushed, &store->mutex);
+            continue;
+        }
+        /* Switch while there is still room: to enlarge a file takes time, and clients wait here. */
+        if (journal->used + store->frame.len + SLACK_BYTES >= journal->size) {
+            switch_files(store);
+        }
+        code = flush_frame(store, err);
     }
-    journal = &store->journals[store->active];
-    if (store->is_broken) {
-        return error_set(err, BELAY_UNKNOWN, "the server's journal '%s' has failed", journal->path);
-    }
-    if (!journaled_has_unsynced(store)) {
-        return BELAY_OK;
-    }
-    /* Before there is no room: to make some takes time, and this is where somebody waits. */
-    if (journal->used + store->frame.len + SLACK_BYTES >= journal->size) {
-        switch_files(store);
-    }
-    return write_frame(store, err);
+    return code;
 }
 
-enum belay_code journaled_sync(struct belay_store *base, struct belay_error *err)
+enum belay_code journaled_sync(struct belay_store *base, uint64_t lsn, struct belay_error *err)
 {
     struct journaled *store = (struct journaled *)base;
     enum belay_code code;
     char *warning;
 
     (void)pthread_mutex_lock(&store->mutex);
-    code = sync_frame(store, err);
+    code = sync_to(store, lsn, err);
     warning = store->warning;
     store->warning = NULL;
     (void)pthread_mutex_unlock(&store->mutex);
@@ -164,15 +172,14 @@ enum belay_code journaled_sync(struct belay_store *base, struct belay_error *err
     return code;
 }
 
-bool journaled_is_synced(struct belay_store *base)
+uint64_t journaled_committed_lsn(struct belay_store *base)
 {
-    struct journaled *store = (struct journaled *)base;
-    bool is_synced;
+    return atomic_load(&((struct journaled *)base)->committed);
+}
 
-    (void)pthread_mutex_lock(&store->mutex);
-    is_synced = !journaled_has_unsynced(store) && !store->is_flushing && !store->is_broken;
-    (void)pthread_mutex_unlock(&store->mutex);
-    return is_synced;
+uint64_t journaled_durable_lsn(struct belay_store *base)
+{
+    return atomic_load(&((struct journaled *)base)->durable);
 }
 
 void journaled_counts(struct belay_store *base, struct belay_store_counts *out)
@@ -361,7 +368,7 @@ void journaled_stop_thread(struct journaled *store)
 
 enum belay_code journaled_checkpoint_all(struct journaled *store, struct belay_error *err)
 {
-    enum belay_code code = journaled_sync(&store->base, err);
+    enum belay_code code = journaled_sync(&store->base, atomic_load(&store->committed), err);
 
     for (int i = 0; code == BELAY_OK && i < JOURNAL_FILES; i++) {
         int which = i == 0 ? 1 - store->active : store->active;
@@ -400,7 +407,7 @@ static enum belay_code checkpoint_now(struct journaled *store, struct belay_canc
     const struct timespec step = { 0, SOON_MS * 1000000L };
     unsigned faults = store->faults;
     uint64_t last;
-    enum belay_code code = sync_frame(store, err);
+    enum belay_code code = sync_to(store, atomic_load(&store->committed), err);
 
     last = store->next - 1;
     store->wanted = last;

@@ -153,6 +153,7 @@ enum belay_code journaled_append(struct journaled *store, const struct journal_e
     }
     store->frame_commits++;
     store->next = entry_last(entry) + 1;
+    atomic_store(&store->committed, entry_last(entry));
     store->committed_ms = entry->now_ms;
     return BELAY_OK;
 }

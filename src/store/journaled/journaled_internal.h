@@ -3,6 +3,7 @@
 #define STORE_JOURNALED_JOURNALED_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "store/apply/journal.h"
 #include "store/apply/pack.h"
@@ -84,13 +85,15 @@ struct journaled {
     pthread_mutex_t mutex; /* guards all below */
     struct items table;
     struct id_set ids;
-    uint64_t next;       /* number */
-    uint64_t ceiling;    /* on disk, and above all numbers that are handed out (L2) */
-    uint64_t ahead;      /* by how much it was last raised */
-    struct buf frame;    /* entries that are not written yet */
-    struct buf flushing; /* those that are being written; not to be touched if `is_flushing` */
-    bool is_flushing;    /* somebody, without the mutex */
-    pthread_cond_t written;
+    uint64_t next;              /* number; the LSN of an entry is its last number */
+    _Atomic uint64_t committed; /* LSN of the newest entry in memory; written with the mutex, read without */
+    _Atomic uint64_t durable;   /* LSN of the newest entry on disk; the same */
+    uint64_t ceiling;           /* on disk, and above all numbers that are handed out (L2) */
+    uint64_t ahead;             /* by how much it was last raised */
+    struct buf frame;           /* entries that are not written yet */
+    struct buf flushing;        /* those that are being written; not to be touched if `is_flushing` */
+    bool is_flushing;           /* somebody, without the mutex */
+    pthread_cond_t flushed;
     struct buf scratch; /* for packing a record */
     struct journal journals[JOURNAL_FILES];
     int active;                    /* which of them commits go to */
@@ -115,11 +118,6 @@ struct journaled {
     pthread_cond_t wake;
 };
 
-static inline bool journaled_has_unsynced(const struct journaled *store)
-{
-    return store->frame.len > JOURNAL_FRAME_HEAD;
-}
-
 /* ---- journaled_commit.c; with the mutex held ---- */
 enum belay_code journaled_commit(struct belay_store *base, const struct belay_batch *batch,
                                  struct belay_commit *out, struct belay_error *err);
@@ -138,8 +136,9 @@ enum belay_code journaled_events(struct belay_store *base, const struct belay_ev
                                  belay_event_fn fn, void *context, struct belay_error *err);
 
 /* ---- journaled_checkpoint.c ---- */
-enum belay_code journaled_sync(struct belay_store *base, struct belay_error *err);
-bool journaled_is_synced(struct belay_store *base);
+enum belay_code journaled_sync(struct belay_store *base, uint64_t lsn, struct belay_error *err);
+uint64_t journaled_committed_lsn(struct belay_store *base);
+uint64_t journaled_durable_lsn(struct belay_store *base);
 void journaled_counts(struct belay_store *base, struct belay_store_counts *out);
 /* Of the port: what is in the journal is brought in first. */
 enum belay_code journaled_backup(struct belay_store *base, const char *path, struct belay_cancel *cancel,

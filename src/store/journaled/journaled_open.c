@@ -50,7 +50,7 @@ static void journaled_close(struct belay_store *base)
     }
     (void)pthread_mutex_destroy(&store->mutex);
     (void)pthread_cond_destroy(&store->wake);
-    (void)pthread_cond_destroy(&store->written);
+    (void)pthread_cond_destroy(&store->flushed);
     free(store);
 }
 
@@ -119,7 +119,8 @@ static const struct belay_store_ops journaled_ops = {
     .item_put = journaled_item_put,
     .item_list = journaled_item_list,
     .sync = journaled_sync,
-    .is_synced = journaled_is_synced,
+    .committed_lsn = journaled_committed_lsn,
+    .durable_lsn = journaled_durable_lsn,
     .batches = journaled_counts,
     .backup = journaled_backup,
     .identity = journaled_identity,
@@ -139,7 +140,7 @@ static struct journaled *journaled_new(const struct journaled_hooks *hooks)
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&store->wake, &attributes);
     (void)pthread_condattr_destroy(&attributes);
-    (void)pthread_cond_init(&store->written, NULL);
+    (void)pthread_cond_init(&store->flushed, NULL);
     store->journal_bytes = hooks != NULL && hooks->journal_bytes > 0 ? hooks->journal_bytes : JOURNAL_BYTES;
     store->idle_ms = hooks != NULL && hooks->idle_ms > 0 ? hooks->idle_ms : IDLE_MS;
     store->no_checkpoint = hooks != NULL && hooks->no_checkpoint;
@@ -233,6 +234,8 @@ static enum belay_code load(struct journaled *store, struct belay_error *err)
     }
     rc = db_read_txn(store->checkpoint_db, &txn, &other_boot);
     store->next = txn.next;
+    atomic_store(&store->committed, store->next - 1);
+    atomic_store(&store->durable, store->next - 1);
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store->checkpoint_db, rc, err);
 }
 
