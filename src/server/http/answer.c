@@ -90,7 +90,7 @@ void answer_added(struct request *request)
 /* Something is left to do that the next event of the socket would not bring about. */
 static bool needs_settling(const struct conn *conn)
 {
-    return conn->is_broken || conn->is_last || conn->is_half || conn->stash.len > 0 ||
+    return conn->is_broken || conn->is_last || conn->is_half_closed || conn->stash.len > 0 ||
            conn_unsent(conn) > 0 || conn->server->is_draining || (conn->interest & EPOLLIN) == 0;
 }
 

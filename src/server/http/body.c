@@ -145,7 +145,7 @@ static void chunk_byte(struct request *request, char c, bool *out_is_complete)
     }
 }
 
-static size_t chunks_feed(struct request *request, const char *data, size_t len, bool *out_is_complete)
+static size_t chunks_input(struct request *request, const char *data, size_t len, bool *out_is_complete)
 {
     size_t max_around = request->conn->server->limits.max_head_bytes;
     size_t taken = 0;
@@ -166,13 +166,13 @@ static size_t chunks_feed(struct request *request, const char *data, size_t len,
     return taken;
 }
 
-size_t body_feed(struct request *request, const char *data, size_t len, bool *out_is_complete)
+size_t body_input(struct request *request, const char *data, size_t len, bool *out_is_complete)
 {
     size_t taken = 0;
     bool is_complete = false;
 
     if (request->body_kind == BODY_CHUNKED) {
-        taken = chunks_feed(request, data, len, &is_complete);
+        taken = chunks_input(request, data, len, &is_complete);
     } else {
         taken = request->body_kind == BODY_LENGTH ? take_data(request, data, len) : 0;
         is_complete = request->body_left == 0 && request->refuse_status == 0;

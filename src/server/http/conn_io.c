@@ -186,12 +186,12 @@ void conn_read(struct conn *conn)
         }
         if (n == 0) {
             conn->is_eof = true;
-            conn->is_half = true;
+            conn->is_half_closed = true;
             return;
         }
-        conn_feed(conn, server->scratch, (size_t)n);
+        conn_input(conn, server->scratch, (size_t)n);
         /* A short read has emptied the socket: asking again would only be told so. */
-        if (conn->ssl == NULL && (size_t)n < sizeof server->scratch && !conn->is_half) {
+        if (conn->ssl == NULL && (size_t)n < sizeof server->scratch && !conn->is_half_closed) {
             return;
         }
     }
@@ -217,7 +217,7 @@ void conn_discard(struct conn *conn)
 
 void conn_update_interest(struct conn *conn)
 {
-    uint32_t wanted = conn->is_half ? 0 : EPOLLRDHUP;
+    uint32_t wanted = conn->is_half_closed ? 0 : EPOLLRDHUP;
 
     if (conn->state != CONN_OPEN || (!conn->is_eof && conn->stash.len == 0 && conn_can_take(conn))) {
         wanted |= EPOLLIN;

@@ -94,12 +94,12 @@ void conn_close(struct conn *conn)
     request_free(conn->current);
     conn->current = NULL;
     conn_later(conn); /* events of this turn may still name it */
-    server_conn_closed(conn->server);
+    server_on_conn_closed(conn->server);
 }
 
 static void linger(struct conn *conn)
 {
-    tls_say_goodbye(conn);
+    tls_close_notify(conn);
     shutdown(conn->watch.fd, SHUT_WR);
     conn->state = CONN_LINGER;
     conn_deadline(conn, loop_now_ms(conn->server->loop) + LINGER_MS);
@@ -127,7 +127,7 @@ static void settle(struct conn *conn)
     bool had_stash = conn->stash.len > 0;
 
     if (conn->state == CONN_OPEN && !conn->is_broken) {
-        conn_feed_stash(conn);
+        conn_input_stash(conn);
         if (conn->is_eof && conn->stash.len == 0 && conn->current != NULL && !conn->is_last) {
             conn_refuse(conn, 400, "the request ended early");
         }
@@ -142,7 +142,7 @@ static void settle(struct conn *conn)
             linger(conn);
             return;
         }
-        tls_say_goodbye(conn);
+        tls_close_notify(conn);
         conn_close(conn);
         return;
     }
@@ -172,7 +172,7 @@ static void run_task(struct loop_task *task)
 }
 
 /* True once requests can be read. */
-static bool shake_hands(struct conn *conn)
+static bool continue_handshake(struct conn *conn)
 {
     int result = tls_handshake(conn);
 
@@ -202,20 +202,20 @@ static void on_ready(struct loop_watch *watch, uint32_t events)
         settle(conn);
         return;
     }
-    if (conn->state == CONN_HANDSHAKE && !shake_hands(conn)) {
+    if (conn->state == CONN_HANDSHAKE && !continue_handshake(conn)) {
         conn->is_broken = conn->is_broken || is_gone;
         settle(conn);
         return;
     }
     if ((events & EPOLLRDHUP) != 0) {
-        conn->is_half = true;
+        conn->is_half_closed = true;
     }
     if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP)) != 0 || conn->tls_wants_out || conn->ssl != NULL) {
         conn->tls_wants_out = false;
         conn_read(conn);
     }
-    if (conn->is_half && !is_gone && !conn->is_broken) {
-        conn_tell_half(conn);
+    if (conn->is_half_closed && !is_gone && !conn->is_broken) {
+        conn_tell_half_closed(conn);
     }
     conn->is_broken = conn->is_broken || is_gone;
     settle(conn);
@@ -255,7 +255,7 @@ static void on_timer(struct timer *timer)
 }
 
 /* Too many connections: one more answer, so that the client knows why. */
-static void turn_away(struct conn *conn, const char *why)
+static void refuse_conn(struct conn *conn, const char *why)
 {
     if (conn->state == CONN_OPEN) {
         conn_refuse(conn, 503, why);
@@ -310,7 +310,7 @@ struct conn *conn_open(struct http_server *server, int fd, const struct sockaddr
                             (is_tls ? server->limits.handshake_ms : server->limits.idle_ms));
     why = peer_make_room(conn);
     if (why != NULL) {
-        turn_away(conn, why);
+        refuse_conn(conn, why);
     }
     return conn;
 }

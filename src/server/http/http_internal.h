@@ -31,19 +31,19 @@
 #include "server/http/http_server.h"
 
 enum {
-    READ_SIZE = 64 << 10,   /* one read, and so the most that is kept unparsed */
-    READS_PER_EVENT = 8,    /* then it is the others' turn */
-    REQUESTS_PER_FEED = 16, /* likewise */
-    SEND_SIZE = 1 << 20,    /* one write: a reader as fast as we are would else keep us there */
-    SENDS_PER_EVENT = 2,    /* then it is the others' turn */
-    MAX_UNSENT = 256 << 10, /* no further request is read while so much waits to be sent */
-    MAX_ANSWER = 1 << 30,   /* of one connection's unsent bytes: a mistake of ours, not a client's */
-    MAX_HEADERS = 64,       /* of one request: 431 */
-    MAX_BLANK_BYTES = 4,    /* line ends in front of a request that are put up with */
-    CHUNK_OVERHEAD = 8,     /* bytes around chunks per byte of body, besides max_head_bytes */
-    TINY_BODY = 1 << 10,    /* a renewal or a release: there is always room for it */
-    SMALL_BODY = 16 << 10,  /* an eighth of the room for bodies is for these alone */
-    MAX_SKIPPED = 64 << 10, /* of an unwanted body, so that its connection can be used again */
+    READ_SIZE = 64 << 10,    /* one read, and so the most that is kept unparsed */
+    READS_PER_EVENT = 8,     /* then it is the others' turn */
+    REQUESTS_PER_INPUT = 16, /* likewise */
+    SEND_SIZE = 1 << 20,     /* one write: a reader as fast as we are would else keep us there */
+    SENDS_PER_EVENT = 2,     /* then it is the others' turn */
+    MAX_UNSENT = 256 << 10,  /* no further request is read while so much waits to be sent */
+    MAX_ANSWER = 1 << 30,    /* of one connection's unsent bytes: a mistake of ours, not a client's */
+    MAX_HEADERS = 64,        /* of one request: 431 */
+    MAX_BLANK_BYTES = 4,     /* line ends in front of a request that are put up with */
+    CHUNK_OVERHEAD = 8,      /* bytes around chunks per byte of body, besides max_head_bytes */
+    TINY_BODY = 1 << 10,     /* a renewal or a release: there is always room for it */
+    SMALL_BODY = 16 << 10,   /* an eighth of the room for bodies is for these alone */
+    MAX_SKIPPED = 64 << 10,  /* of an unwanted body, so that its connection can be used again */
     LINGER_MS = 2000,
     ACCEPT_PAUSE_MS = 100, /* after the system had no descriptor or memory left */
     ACCEPTS_PER_EVENT = 64,
@@ -123,7 +123,7 @@ struct request {
     bool is_answered; /* with `shared` it stays at the head of the line until that is sent */
     bool is_streaming;
     bool is_chunked; /* the stream */
-    bool was_told_half;
+    bool was_told_half_closed;
     http_hangup_notice *notice;
     void *notice_context; /* borrowed */
 };
@@ -167,8 +167,8 @@ struct conn {
     unsigned blank_bytes;
     struct conn *next_waiting;
     struct conn **waiting_at; /* in http_server.waiting; NULL: `first` does not wait for durability */
-    bool is_busy;             /* inside conn_feed(): answers are sent together afterwards */
-    bool is_half;             /* the client has closed its side */
+    bool is_busy;             /* inside conn_input(): answers are sent together afterwards */
+    bool is_half_closed;      /* the client has closed its side */
     bool is_eof;              /* and we have read all it sent */
     bool is_broken;           /* nothing can be sent any more */
     bool is_last;             /* no further request will be read: close after the answers */
@@ -231,9 +231,9 @@ struct http_server {
     char scratch[READ_SIZE];
 };
 
-/* server.c */
+/* http_server.c */
 void server_notice(struct http_server *server, const struct conn *conn, int status, const char *text);
-void server_conn_closed(struct http_server *server);
+void server_on_conn_closed(struct http_server *server);
 
 /* listen.c */
 enum belay_code listeners_open(struct http_server *server, const struct http_options *options,
@@ -258,11 +258,11 @@ void conn_close(struct conn *conn);
 void conn_later(struct conn *conn);
 void conn_deadline(struct conn *conn, int64_t at_ms);
 
-/* feed.c */
+/* input.c */
 bool conn_can_take(const struct conn *conn);
-void conn_feed(struct conn *conn, const char *data, size_t len);
-void conn_feed_stash(struct conn *conn);
-void conn_tell_half(struct conn *conn);
+void conn_input(struct conn *conn, const char *data, size_t len);
+void conn_input_stash(struct conn *conn);
+void conn_tell_half_closed(struct conn *conn);
 /* Answer with an error of ours and read no further request. */
 void conn_refuse(struct conn *conn, int status, const char *text);
 
@@ -287,7 +287,7 @@ static inline bool answer_is_durable(const struct request *request)
 void gate_update(struct conn *conn);
 void gate_leave(struct conn *conn);
 
-/* request.c */
+/* http_request.c */
 struct request *request_new(struct conn *conn);
 void request_free(struct request *request);
 void request_release_shared(struct request *request);
@@ -295,11 +295,11 @@ void requests_release(struct http_server *server);
 bool request_refuse(struct request *request, int status, const char *text); /* returns false */
 
 /* parse.c, head.c, body.c: how many bytes were taken. Check refuse_status afterwards. */
-size_t head_feed(struct conn *conn, const char *data, size_t len);
+size_t head_input(struct conn *conn, const char *data, size_t len);
 bool head_finish(struct request *request, const http_parser *parser, size_t n_there);
 bool head_name_is_sound(const char *name);
 bool head_value_is_sound(const char *value, size_t len);
-size_t body_feed(struct request *request, const char *data, size_t len, bool *out_is_complete);
+size_t body_input(struct request *request, const char *data, size_t len, bool *out_is_complete);
 
 /* answer.c */
 void answer_head(struct request *request, struct buf *to, int status, const struct http_header *headers,
@@ -314,7 +314,7 @@ void answer_sent(struct conn *conn);
 bool answer_headers_are_sound(const struct http_header *headers, size_t n_headers);
 void conn_send_continue(struct conn *conn);
 
-/* date.c */
+/* http_date.c */
 const char *date_line(struct http_server *server); /* "Date: …\r\n" */
 
 /* tls_bio.c */
@@ -329,6 +329,6 @@ int tls_handshake(struct conn *conn);
 ssize_t tls_recv(struct conn *conn, char *out, size_t size);
 ssize_t tls_send(struct conn *conn, const char *data, size_t len);
 bool tls_has_more(const struct conn *conn);
-void tls_say_goodbye(struct conn *conn);
+void tls_close_notify(struct conn *conn);
 
 #endif

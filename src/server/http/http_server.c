@@ -143,7 +143,7 @@ static void on_drain_timer(struct timer *timer)
     }
 }
 
-void server_conn_closed(struct http_server *server)
+void server_on_conn_closed(struct http_server *server)
 {
     listeners_resume(server);
     if (server->is_draining && server->n_conns == 0) {

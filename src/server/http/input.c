@@ -26,7 +26,7 @@ bool conn_can_take(const struct conn *conn)
            conn->stops_at == NULL;
 }
 
-static void join_line(struct conn *conn, struct request *request)
+static void queue_add(struct conn *conn, struct request *request)
 {
     request->next = NULL;
     if (conn->last == NULL) {
@@ -45,18 +45,18 @@ static void tell(struct request *request, enum http_hangup what)
     }
 }
 
-void conn_tell_half(struct conn *conn)
+void conn_tell_half_closed(struct conn *conn)
 {
     struct request *request = conn->first;
     bool was_busy = conn->is_busy;
 
     conn->is_busy = true;
     while (request != NULL) {
-        if (request->is_answered || request->was_told_half) {
+        if (request->is_answered || request->was_told_half_closed) {
             request = request->next;
             continue;
         }
-        request->was_told_half = true;
+        request->was_told_half_closed = true;
         tell(request, HTTP_HALF_CLOSED);
         request = conn->first; /* it may have been answered, and others with it */
     }
@@ -73,10 +73,10 @@ static void dispatch(struct conn *conn)
     if (!request->is_keep_alive) {
         conn->is_last = true;
     }
-    join_line(conn, request);
+    queue_add(conn, request);
     conn->server->handle(conn->server->context, &request->pub);
-    if (conn->is_half) {
-        conn_tell_half(conn);
+    if (conn->is_half_closed) {
+        conn_tell_half_closed(conn);
     }
 }
 
@@ -137,7 +137,7 @@ void conn_refuse(struct conn *conn, int status, const char *text)
     }
     request->is_keep_alive = false;
     request->wants_continue = false;
-    join_line(conn, request);
+    queue_add(conn, request);
     http_answer_error(&request->pub, status, code_of(status), text);
 }
 
@@ -169,14 +169,14 @@ static bool begin(struct conn *conn)
 }
 
 /* Feed the current request until it is complete, refused, or in need of more. Returns the bytes taken. */
-static size_t feed_current(struct conn *conn, const char *data, size_t len)
+static size_t input_current(struct conn *conn, const char *data, size_t len)
 {
     struct request *request = conn->current;
     size_t taken = 0;
     bool is_complete = false;
 
     if (!request->is_head_done) {
-        taken = head_feed(conn, data, len);
+        taken = head_input(conn, data, len);
         if (!request->is_head_done && request->refuse_status == 0) {
             return taken;
         }
@@ -186,7 +186,7 @@ static size_t feed_current(struct conn *conn, const char *data, size_t len)
         return taken;
     }
     if (request->refuse_status == 0) {
-        taken += body_feed(request, data + taken, len - taken, &is_complete);
+        taken += body_input(request, data + taken, len - taken, &is_complete);
     }
     if (request->refuse_status != 0) {
         conn_refuse(conn, request->refuse_status, request->refuse_text);
@@ -203,14 +203,14 @@ static size_t feed_current(struct conn *conn, const char *data, size_t len)
     return taken;
 }
 
-static size_t feed(struct conn *conn, const char *data, size_t len)
+static size_t input(struct conn *conn, const char *data, size_t len)
 {
     size_t at = 0;
     bool was_busy = conn->is_busy;
     int n = 0;
 
     conn->is_busy = true;
-    while (at < len && n < REQUESTS_PER_FEED && conn_can_take(conn)) {
+    while (at < len && n < REQUESTS_PER_INPUT && conn_can_take(conn)) {
         if (conn->skip_left > 0) {
             size_t part = len - at < conn->skip_left ? len - at : (size_t)conn->skip_left;
 
@@ -227,7 +227,7 @@ static size_t feed(struct conn *conn, const char *data, size_t len)
                 break;
             }
         }
-        at += feed_current(conn, data + at, len - at);
+        at += input_current(conn, data + at, len - at);
         n += conn->current == NULL ? 1 : 0;
     }
     conn->is_busy = was_busy;
@@ -238,9 +238,9 @@ static size_t feed(struct conn *conn, const char *data, size_t len)
     return at;
 }
 
-void conn_feed(struct conn *conn, const char *data, size_t len)
+void conn_input(struct conn *conn, const char *data, size_t len)
 {
-    size_t taken = feed(conn, data, len);
+    size_t taken = input(conn, data, len);
 
     assert(conn->stash.len == 0 || taken == len);
     if (taken < len) {
@@ -249,7 +249,7 @@ void conn_feed(struct conn *conn, const char *data, size_t len)
     }
 }
 
-void conn_feed_stash(struct conn *conn)
+void conn_input_stash(struct conn *conn)
 {
     size_t len = conn->stash.len;
     size_t taken;
@@ -257,7 +257,7 @@ void conn_feed_stash(struct conn *conn)
     if (len == 0 || !conn_can_take(conn)) {
         return;
     }
-    taken = feed(conn, conn->stash.data, len);
+    taken = input(conn, conn->stash.data, len);
     if (conn->is_last || taken >= len) {
         buf_release(&conn->stash);
         conn->stash = (struct buf)BUF_INIT(READ_SIZE);

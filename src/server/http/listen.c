@@ -58,7 +58,7 @@ static void on_accept_timer(struct timer *timer)
 }
 
 /* Who is not accepted waits in the kernel's queue meanwhile; the connections we have go on. */
-static void take_a_break(struct http_server *server, const char *why)
+static void pause_for_a_moment(struct http_server *server, const char *why)
 {
     server_notice(server, NULL, 0, why);
     pause_accepting(server, true);
@@ -82,12 +82,12 @@ static void on_connection(struct loop_watch *watch, uint32_t events)
         int fd;
 
         if (server->n_conns >= server->limits.max_connections + REFUSED_ROOM) {
-            take_a_break(server, "there are too many connections: new ones wait");
+            pause_for_a_moment(server, "there are too many connections: new ones wait");
             return;
         }
         fd = accept4(watch->fd, (struct sockaddr *)&address, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && is_shortage(errno)) {
-            take_a_break(server, "no descriptors or memory left: new connections wait");
+            pause_for_a_moment(server, "no descriptors or memory left: new connections wait");
             return;
         }
         if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {

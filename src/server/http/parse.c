@@ -149,7 +149,7 @@ static void refuse_parsed(struct request *request, const http_parser *parser, ch
     }
 }
 
-size_t head_feed(struct conn *conn, const char *data, size_t len)
+size_t head_input(struct conn *conn, const char *data, size_t len)
 {
     struct request *request = conn->current;
     size_t taken = http_parser_execute(&conn->parser, &settings, data, len);

@@ -138,7 +138,7 @@ static int64_t idle_since(const struct conn *conn)
     return conn_unsent(conn) > 0 ? conn->sent_ms : conn->deadline_ms - limits->idle_ms;
 }
 
-struct leaving {
+struct eviction {
     struct conn *conn;
     int64_t rank;
 };
@@ -155,7 +155,7 @@ static int64_t rank_of(const struct conn *conn, int64_t now_ms)
 }
 
 /* Keep the first `max` in the order of their ranks; returns how many there are then. */
-static size_t keep_first(struct leaving *all, size_t n, size_t max, struct leaving one)
+static size_t keep_first(struct eviction *all, size_t n, size_t max, struct eviction one)
 {
     size_t at = n < max ? n : max - 1;
 
@@ -173,7 +173,7 @@ static size_t keep_first(struct leaving *all, size_t n, size_t max, struct leavi
 /* Close some that are idle: of this peer, or of all if it is NULL. */
 static void evict(struct http_server *server, const struct peer_group *group, size_t max)
 {
-    struct leaving leaving[EVICT_BATCH];
+    struct eviction evicted[EVICT_BATCH];
     int64_t now_ms = loop_now_ms(server->loop);
     size_t n = 0;
 
@@ -181,7 +181,7 @@ static void evict(struct http_server *server, const struct peer_group *group, si
         int64_t rank = group == NULL || conn->group == group ? rank_of(conn, now_ms) : INT64_MAX;
 
         if (rank != INT64_MAX) {
-            n = keep_first(leaving, n, max, (struct leaving){ conn, rank });
+            n = keep_first(evicted, n, max, (struct eviction){ conn, rank });
         }
     }
     if (n == 0) {
@@ -190,11 +190,11 @@ static void evict(struct http_server *server, const struct peer_group *group, si
     }
     if (now_ms >= server->evict_said_ms + 1000) {
         server->evict_said_ms = now_ms;
-        server_notice(server, leaving[0].conn, 0,
+        server_notice(server, evicted[0].conn, 0,
                       "there are too many connections: those that are idle the longest are closed");
     }
     while (n > 0) {
-        conn_close(leaving[--n].conn);
+        conn_close(evicted[--n].conn);
     }
 }
 

@@ -171,7 +171,7 @@ bool tls_has_more(const struct conn *conn)
     return SSL_has_pending(conn->ssl) == 1;
 }
 
-void tls_say_goodbye(struct conn *conn)
+void tls_close_notify(struct conn *conn)
 {
     if (conn->ssl != NULL && conn->state == CONN_OPEN) {
         ERR_clear_error();
