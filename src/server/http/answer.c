@@ -87,7 +87,7 @@ void answer_added(struct request *request)
     }
 }
 
-/* Something is left to do that the next event of the socket would not bring about. */
+/* Whether something is left to do that no event of the socket will trigger. */
 static bool needs_settling(const struct conn *conn)
 {
     return conn->is_broken || conn->is_last || conn->is_half_closed || conn->stash.len > 0 ||
@@ -127,7 +127,7 @@ void answer_finished(struct request *request)
         conn->stops_at = NULL;
     }
     if (conn->state == CONN_DEAD) {
-        return; /* conn_close() is on its way to this one */
+        return; /* conn_close() frees it */
     }
     if (conn->first == request) {
         answer_advance(conn);
@@ -150,7 +150,7 @@ void answer_sent(struct conn *conn)
     }
 }
 
-/* A client that asked first is told to go on, when all before it are answered. */
+/* Answer "Expect: 100-continue", once all requests before it are answered. */
 void conn_send_continue(struct conn *conn)
 {
     if (conn->first != NULL || conn->current == NULL || !conn->current->wants_continue) {
@@ -165,7 +165,7 @@ static bool status_has_body(int status)
     return status >= 200 && status != 204 && status != 304;
 }
 
-/* All but the body. Where that belongs; NULL: the answer became another, and is complete. */
+/* All but the body. Returns the buffer for the body; NULL: a 500 was sent instead. */
 static struct buf *begin_answer(struct request *request, int status, const struct http_header *headers,
                                 size_t n_headers, size_t body_len)
 {

@@ -1,16 +1,16 @@
-/* Bodies: of a known length, or in chunks. Strict: what is not exactly a chunk is refused. */
+/* Bodies: of a known length, or chunked. Malformed chunks are refused. */
 #include "server/http/http_internal.h"
 
 #include <string.h>
 
-/* Those who send much must not keep out those who have little to say, least of all renewals. */
+/* Large bodies must not keep out small ones, least of all renewals. */
 static bool has_room(const struct request *request, size_t len)
 {
     const struct http_server *server = request->conn->server;
     size_t most = server->limits.max_bodies_bytes;
 
     if (request->body_len <= TINY_BODY) {
-        return true; /* the number of connections limits these */
+        return true; /* the limit on connections bounds these */
     }
     if (request->body_len > SMALL_BODY) {
         most -= most / 8;
@@ -85,7 +85,7 @@ static void size_byte(struct request *request, char c)
     }
 }
 
-/* Text that means nothing to us, up to its CR. */
+/* Text that is ignored, up to its CR. */
 static void ignored_byte(struct request *request, char c, enum chunk_state after_cr)
 {
     if (c == '\r') {

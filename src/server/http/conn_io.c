@@ -99,7 +99,7 @@ void conn_out_done(struct conn *conn)
     conn->out = (struct buf)BUF_INIT(MAX_ANSWER);
 }
 
-/* Move what is unsent to the front once most has gone, or a stream's buffer would grow for ever. */
+/* Move what is unsent to the front once most is sent, or a stream's buffer would grow without end. */
 static void compact(struct conn *conn)
 {
     size_t left = out_unsent(conn);
@@ -112,7 +112,7 @@ static void compact(struct conn *conn)
     conn->out_sent = 0;
 }
 
-/* What is to be sent next: what was written, then the shared body of who is at the head of the line. */
+/* What is to be sent next: `out`, then the shared body of the first request. */
 static const char *next_unsent(const struct conn *conn, size_t *out_len)
 {
     size_t len = out_unsent(conn);
@@ -137,7 +137,7 @@ static void count_sent(struct conn *conn, size_t n)
     }
     first->shared_sent += n;
     if (first->shared_sent == first->shared.len) {
-        conn_out_done(conn); /* there is nothing unsent in it */
+        conn_out_done(conn); /* all of it is sent */
         request_release_shared(first);
         answer_advance(conn);
     }
@@ -169,7 +169,7 @@ void conn_flush(struct conn *conn)
     }
 }
 
-/* Read until there is no more, no room for more, or it is the others' turn. */
+/* Read until there is no more, there is no room for more, or other connections come first. */
 void conn_read(struct conn *conn)
 {
     struct http_server *server = conn->server;
@@ -190,17 +190,17 @@ void conn_read(struct conn *conn)
             return;
         }
         conn_input(conn, server->scratch, (size_t)n);
-        /* A short read has emptied the socket: asking again would only be told so. */
+        /* A short read has emptied the socket: another recv() would return EAGAIN. */
         if (conn->ssl == NULL && (size_t)n < sizeof server->scratch && !conn->is_half_closed) {
             return;
         }
     }
     if (conn->ssl != NULL && tls_has_more(conn) && conn_can_take(conn)) {
-        conn_later(conn); /* what OpenSSL holds already makes no event */
+        conn_later(conn); /* there is no event for what OpenSSL has read already */
     }
 }
 
-/* Lingering: what comes now is nobody's. */
+/* Lingering: input is discarded. */
 void conn_discard(struct conn *conn)
 {
     for (int i = 0; i < READS_PER_EVENT; i++) {

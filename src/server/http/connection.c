@@ -1,4 +1,4 @@
-/* The life of a connection: events, time-outs, the end. internal.h has the drawing. */
+/* The life of a connection: events, timeouts, the end. http_internal.h has the drawing. */
 #include "server/http/http_internal.h"
 
 #include <assert.h>
@@ -16,8 +16,8 @@ void conn_later(struct conn *conn)
 }
 
 /*
- * When the connection has waited long enough. The timer is moved only to fire earlier: it
- * looks at the deadline when it fires. So a busy connection never touches the heap.
+ * The timer is moved only to fire earlier, and checks the deadline when it fires: so a
+ * busy connection never touches the heap of timers.
  */
 void conn_deadline(struct conn *conn, int64_t at_ms)
 {
@@ -106,14 +106,14 @@ static void linger(struct conn *conn)
     conn_update_interest(conn);
 }
 
-/* All that could be answered is: is there a reason to keep the connection? */
+/* Whether all answers are sent, and there is no reason to keep the connection. */
 static bool is_finished(const struct conn *conn)
 {
     if (conn->first != NULL || conn_unsent(conn) > 0) {
         return false;
     }
     if (conn->is_eof && conn->stash.len > 0 && conn_can_take(conn)) {
-        return false; /* it is the others' turn first */
+        return false; /* other connections come first */
     }
     if (conn->is_last || conn->is_eof) {
         return true;
@@ -121,7 +121,7 @@ static bool is_finished(const struct conn *conn)
     return conn->server->is_draining && conn->current == NULL && conn->stash.len == 0;
 }
 
-/* Do what has become possible or due. The connection may be dead afterwards. Not from inside an answer. */
+/* Do what has become possible or due. The connection may be DEAD afterwards, so not from an answer function. */
 static void settle(struct conn *conn)
 {
     bool had_stash = conn->stash.len > 0;
@@ -146,7 +146,7 @@ static void settle(struct conn *conn)
         conn_close(conn);
         return;
     }
-    /* The stash was kept back by what has now been sent; or it kept back what OpenSSL has read already. */
+    /* There is room for the stash now, or for what OpenSSL has read already behind it. */
     if (had_stash && conn_can_take(conn) &&
         (conn->stash.len > 0 || (conn->ssl != NULL && tls_has_more(conn)))) {
         conn_later(conn);
@@ -188,8 +188,7 @@ static bool continue_handshake(struct conn *conn)
 
 /*
  * EPOLLHUP: both directions are closed, or the connection was reset. What the
- * client sent before is still read and done (it may have wanted no answer),
- * if there is room for it.
+ * client sent before is still read and carried out, if there is room for it.
  */
 static void on_ready(struct loop_watch *watch, uint32_t events)
 {
@@ -231,7 +230,8 @@ static void time_out(struct conn *conn)
         conn_refuse(conn, 408, "the request took too long to arrive");
     } else {
         if (is_unsent) {
-            server_notice(conn->server, conn, 0, "a client does not read its answer and is cut off");
+            server_notice(conn->server, conn, 0,
+                          "a client does not read its answer: the connection is closed");
         } else if (conn->state == CONN_HANDSHAKE) {
             server_notice(conn->server, conn, 0, "the TLS handshake took too long");
         }
@@ -254,7 +254,7 @@ static void on_timer(struct timer *timer)
     time_out(conn);
 }
 
-/* Too many connections: one more answer, so that the client knows why. */
+/* Too many connections: answer once, so that the client knows why. */
 static void refuse_conn(struct conn *conn, const char *why)
 {
     if (conn->state == CONN_OPEN) {

@@ -1,4 +1,4 @@
-/* What a complete head says: is it sound, is there a body, what does the client expect. */
+/* A complete head: whether it is valid, whether there is a body, and what the client expects. */
 #include "server/http/http_internal.h"
 
 #include <ctype.h>
@@ -90,7 +90,7 @@ static bool take_target(struct request *request)
         return request_refuse(request, 400, "the path has characters that must be percent-encoded");
     }
     if (*target != '/' && strcmp(target, "*") != 0) {
-        /* "http://host/path", which is how one speaks to a proxy, is accepted from everyone. */
+        /* "http://host/path", as clients send it to a proxy, is accepted. */
         char *authority = strstr(target, "://");
         size_t host_len;
         if (authority == NULL || strcspn(target, "/?") != (size_t)(authority - target) + 1) {
@@ -101,7 +101,7 @@ static bool take_target(struct request *request)
         if (target[host_len] == '/') {
             target += host_len;
         } else {
-            /* "http://host?query": the bytes in front are ours, so there is room for the '/'. */
+            /* "http://host?query": the bytes in front of the query have room for the '/'. */
             target += host_len;
             *--target = '/';
         }
@@ -140,7 +140,7 @@ struct framing {
     const char *expect;
 };
 
-/* Where a header of this name is noted; NULL: it is no matter here. No two of them begin alike. */
+/* The field for a header of this name; NULL: it does not matter here. No two of them begin alike. */
 static const char **framing_slot(struct framing *framing, const char *name)
 {
     switch (tolower((unsigned char)*name)) {
@@ -157,7 +157,7 @@ static const char **framing_slot(struct framing *framing, const char *name)
     }
 }
 
-/* Headers that decide where the request ends, or whom it is for, come at most once. */
+/* Headers that decide where the request ends, or which host it is for, may come only once. */
 static bool take_framing(struct request *request, struct framing *out)
 {
     struct framing found = { NULL, NULL, NULL, NULL };
@@ -177,7 +177,7 @@ static bool take_framing(struct request *request, struct framing *out)
     return true;
 }
 
-/* Before anything is kept of the body: whether it is wanted, and how large it may be. */
+/* Before the body is read: whether it is wanted, and how large it may be. */
 static void take_limit(struct request *request)
 {
     const struct http_server *server = request->conn->server;
@@ -192,7 +192,7 @@ static void take_limit(struct request *request)
     request->body.max = request->max_body;
 }
 
-/* `n_there` bytes behind the head are there already: who sends a body that ends in them need not be asked about first. */
+/* `n_there` bytes behind the head have arrived: a body that ends in them is not asked about. */
 static bool take_body(struct request *request, const struct framing *framing, size_t n_there)
 {
     if (framing->length != NULL && framing->encoding != NULL) {

@@ -7,16 +7,16 @@
  *                     |                    |                    ^
  *                     +--------------------+--------------------+
  *
- * OPEN: bytes are fed to the request being read (`current`). A complete one joins the line
- * of those without an answer (`first` to `last`), the handler is called, and the
- * next is read. An answer goes to `out` if its request is at the head of the
- * line, else it waits in the request (`ready`) until it is.
- * LINGER: we have said our last word, but the client may still be sending. Closing
- * now could make the kernel throw away that last word, so we read on for a moment.
- * DEAD: closed; the memory is freed at the end of the turn.
+ * OPEN: bytes go to the request being read (`current`). A complete request joins the queue
+ * (`first` to `last`), the handler is called, and the next request is read. Its answer is
+ * collected in the request (`ready`), and moves to `out` when the request is at the head of
+ * the queue and the answer is durable (gate.c).
+ * LINGER: the last answer is sent, but the client may still be sending. If the socket were
+ * closed now, the kernel could discard that answer, so the server reads on for a moment.
+ * DEAD: closed; the memory is freed at the end of the loop's turn.
  *
- * A connection is closed only by what the loop calls directly. Answering can
- * find the socket broken; it then marks it (`is_broken`) and queues `task`.
+ * Only functions that the loop calls directly close a connection. A function that
+ * answers and finds the socket broken sets `is_broken` and schedules `task`.
  */
 #ifndef SERVER_HTTP_HTTP_INTERNAL_H
 #define SERVER_HTTP_HTTP_INTERNAL_H
@@ -32,22 +32,22 @@
 
 enum {
     READ_SIZE = 64 << 10,    /* one read, and so the most that is kept unparsed */
-    READS_PER_EVENT = 8,     /* then it is the others' turn */
+    READS_PER_EVENT = 8,     /* then other connections come first */
     REQUESTS_PER_INPUT = 16, /* likewise */
-    SEND_SIZE = 1 << 20,     /* one write: a reader as fast as we are would else keep us there */
-    SENDS_PER_EVENT = 2,     /* then it is the others' turn */
+    SEND_SIZE = 1 << 20,     /* one write: a fast reader must not occupy the loop */
+    SENDS_PER_EVENT = 2,     /* then other connections come first */
     MAX_UNSENT = 256 << 10,  /* no further request is read while so much waits to be sent */
-    MAX_ANSWER = 1 << 30,    /* of one connection's unsent bytes: a mistake of ours, not a client's */
+    MAX_ANSWER = 1 << 30,    /* of one connection's unsent bytes: more is a bug */
     MAX_HEADERS = 64,        /* of one request: 431 */
-    MAX_BLANK_BYTES = 4,     /* line ends in front of a request that are put up with */
+    MAX_BLANK_BYTES = 4,     /* line ends tolerated in front of a request */
     CHUNK_OVERHEAD = 8,      /* bytes around chunks per byte of body, besides max_head_bytes */
-    TINY_BODY = 1 << 10,     /* a renewal or a release: there is always room for it */
-    SMALL_BODY = 16 << 10,   /* an eighth of the room for bodies is for these alone */
+    TINY_BODY = 1 << 10,     /* a renewal or a release: always accepted */
+    SMALL_BODY = 16 << 10,   /* an eighth of max_bodies_bytes is reserved for these */
     MAX_SKIPPED = 64 << 10,  /* of an unwanted body, so that its connection can be used again */
     LINGER_MS = 2000,
     ACCEPT_PAUSE_MS = 100, /* after the system had no descriptor or memory left */
     ACCEPTS_PER_EVENT = 64,
-    REFUSED_ROOM = 64,     /* connections above the limit that are told 503 */
+    REFUSED_ROOM = 64,     /* connections above the limit that are answered 503 */
     SPARE_REQUESTS = 1024, /* kept for reuse */
     SPARE_BUFFERS = 64,
     SPARE_TEXT = 4 << 10, /* larger buffers are not kept */
@@ -61,7 +61,7 @@ enum {
 
 enum body_kind { BODY_NONE, BODY_LENGTH, BODY_CHUNKED };
 
-/* Where a chunked body stands (body.c). */
+/* The part of a chunked body that comes next (body.c). */
 enum chunk_state {
     CHUNK_SIZE_FIRST, /* the first digit of a size */
     CHUNK_SIZE,
@@ -97,7 +97,7 @@ struct request {
     size_t head_bytes; /* raw bytes of the head so far */
     size_t line_bytes; /* of its first line; 0 while that is not complete */
     enum text_part part;
-    char last_byte; /* of what was fed before */
+    char last_byte; /* of the input before */
     int minor;      /* of HTTP/1.x */
     bool is_head_done;
     bool is_keep_alive;
@@ -120,7 +120,7 @@ struct request {
     uint64_t lsn;              /* what was committed when it was last added to; 0: nothing was yet */
     struct http_shared shared; /* behind it; data NULL: nothing, or all of it is sent */
     size_t shared_sent;
-    bool is_answered; /* with `shared` it stays at the head of the line until that is sent */
+    bool is_answered; /* with `shared` it stays at the head of the queue until that is sent */
     bool is_streaming;
     bool is_chunked; /* the stream */
     bool was_told_half_closed;
@@ -128,7 +128,7 @@ struct request {
     void *notice_context; /* borrowed */
 };
 
-/* Whose connections are counted together (peers.c). */
+/* Connections that are counted together (peers.c). */
 struct peer_key {
     struct address address; /* of IPv6 its network; of a unix socket the user */
     bool is_unix;
@@ -145,7 +145,7 @@ enum conn_state { CONN_HANDSHAKE, CONN_OPEN, CONN_LINGER, CONN_DEAD };
 struct conn {
     struct loop_watch watch;
     struct loop_task task;
-    struct timer timer; /* fires at or before deadline_ms, then looks */
+    struct timer timer; /* fires at or before deadline_ms, and then checks it */
     struct http_server *server;
     struct conn *previous;
     struct conn *next;
@@ -153,28 +153,28 @@ struct conn {
     enum conn_state state;
     uint32_t interest;
     int64_t deadline_ms;
-    int64_t sent_ms; /* when the client last took something, or had nothing to take */
+    int64_t sent_ms; /* when the client last read something, or had nothing to read */
     http_parser parser;
     struct request *current;
     struct request *first;
     struct request *last;
-    struct request *stops_at; /* nothing is read behind it before it is answered; NULL: none */
+    struct request *stops_at; /* no further request is read until it is answered; NULL: none */
     size_t n_queued;          /* from `first` to `last` */
-    struct buf stash;         /* read, but there is no room for its requests yet */
+    struct buf stash;         /* read, but not parsed yet: the queue is full */
     struct buf out;
     size_t out_sent;
-    uint64_t skip_left; /* bytes of a body that nobody wants */
+    uint64_t skip_left; /* bytes of a body that the handler refused */
     unsigned blank_bytes;
     struct conn *next_waiting;
     struct conn **waiting_at; /* in http_server.waiting; NULL: `first` does not wait for durability */
     bool is_busy;             /* inside conn_input(): answers are sent together afterwards */
-    bool is_half_closed;      /* the client has closed its side */
-    bool is_eof;              /* and we have read all it sent */
+    bool is_half_closed;      /* the client has closed its sending side */
+    bool is_eof;              /* and all that it sent is read */
     bool is_broken;           /* nothing can be sent any more */
     bool is_last;             /* no further request will be read: close after the answers */
     bool must_linger;         /* the client may not have read its answer when we close */
     bool tls_wants_out;       /* TLS has to write before it can read */
-    bool is_known;            /* its client has shown that it may use the server */
+    bool is_known;            /* its client has authenticated */
     struct peer_group *group;
     size_t max_of_group; /* connections of the same peer */
     struct http_peer peer;
@@ -207,9 +207,9 @@ struct http_server {
     size_t n_conns;
     struct peer_group *peers[PEER_BUCKETS];
     uint64_t peer_seed;
-    struct address_range *unlimited; /* owned; peers that may speak for many */
+    struct address_range *unlimited; /* owned; peers that many clients share, such as a proxy */
     size_t n_unlimited;
-    int64_t no_idle_until_ms; /* no connection can be closed for another before */
+    int64_t no_idle_until_ms; /* no connection is evicted before this time */
     int64_t evict_said_ms;
     uint64_t last_id;
     size_t bodies_bytes;
@@ -248,7 +248,7 @@ void address_format(char *out, size_t size, const struct sockaddr_storage *addre
 /* peers.c */
 bool peer_enter(struct conn *conn, const struct sockaddr_storage *address); /* false: no memory */
 void peer_leave(struct conn *conn);
-/* For a connection that has just come, closing others. NULL, or why there is no room for it. */
+/* Make room for a new connection by closing idle ones. NULL, or the reason why there is none. */
 const char *peer_make_room(struct conn *conn);
 
 /* connection.c */
@@ -263,7 +263,7 @@ bool conn_can_take(const struct conn *conn);
 void conn_input(struct conn *conn, const char *data, size_t len);
 void conn_input_stash(struct conn *conn);
 void conn_tell_half_closed(struct conn *conn);
-/* Answer with an error of ours and read no further request. */
+/* Answer with an error, and read no further request. */
 void conn_refuse(struct conn *conn, int status, const char *text);
 
 /* conn_io.c */
@@ -309,7 +309,7 @@ void answer_finished(struct request *request);
 /* Move to conn->out the answers that may be sent, from the head of the queue, and remove their requests. */
 void answer_advance(struct conn *conn);
 void answer_added(struct request *request);
-/* After answers were sent: what is left to do for the connection. */
+/* Schedule what is left to do for the connection after its answers were sent. */
 void answer_sent(struct conn *conn);
 bool answer_headers_are_sound(const struct http_header *headers, size_t n_headers);
 void conn_send_continue(struct conn *conn);

@@ -71,7 +71,7 @@ bool request_refuse(struct request *request, int status, const char *text)
     return false;
 }
 
-/* Empty for its next use, without its memory if that is larger than worth keeping. */
+/* Empty it for its next use; a large one is freed. */
 static void reuse(struct buf *buf, size_t keep, size_t max)
 {
     if (buf->cap > keep) {
@@ -102,7 +102,7 @@ struct request *request_new(struct conn *conn)
             return NULL;
         }
     }
-    /* The two arrays are counted: clearing them too would cost more than all the rest. */
+    /* The two arrays have counters: to clear them would take longer than all the rest. */
     memset(request, 0, offsetof(struct request, at));
     memset((char *)request + offsetof(struct request, n_headers), 0,
            sizeof *request - offsetof(struct request, n_headers));

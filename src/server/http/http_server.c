@@ -91,7 +91,7 @@ enum belay_code http_server_reload_tls(struct http_server *server, struct belay_
     if (code != BELAY_OK) {
         return code;
     }
-    SSL_CTX_free(server->tls); /* connections hold what they need of it */
+    SSL_CTX_free(server->tls); /* connections have references of their own */
     server->tls = tls;
     return BELAY_OK;
 }
@@ -136,7 +136,7 @@ static void on_drain_timer(struct timer *timer)
         (struct http_server *)(void *)((char *)timer - offsetof(struct http_server, drain_timer));
 
     if (server->n_conns > 0) {
-        server_notice(server, NULL, 0, "connections were cut off at the end of the time to finish");
+        server_notice(server, NULL, 0, "connections that did not finish in time were closed");
     }
     while (server->conns != NULL) {
         conn_close(server->conns);

@@ -1,8 +1,8 @@
 /*
- * The HTTP/1.1 front of `belay serve`: connections, parsing, limits, TLS, and
+ * The HTTP/1.1 server of `belay serve`: connections, parsing, limits, TLS, and
  * answers that may come later. Knows nothing of locks.
  *
- * One thread: everything here is called in the loop's thread, and calls back in it.
+ * Everything here is called in the loop's thread, and calls back in it.
  * http_answer() and the stream functions never call back: neither the handler
  * nor a hang-up notice runs inside them. Handlers may therefore walk their own
  * lists while they answer.
@@ -34,13 +34,13 @@ struct http_peer {
     char text[HTTP_PEER_TEXT_SIZE]; /* "192.0.2.7:40112", "[2001:db8::1]:40112" or "unix:uid=1000,pid=77" */
     bool is_loopback;               /* 127.0.0.0/8 or ::1; false for a unix socket */
     bool is_unix;
-    bool is_trusted; /* came in where http_listen.is_trusted is set */
-    uid_t uid;       /* of a unix socket's other end when it connected; else (uid_t)-1 */
+    bool is_trusted; /* connected where http_listen.is_trusted is set */
+    uid_t uid;       /* of a unix socket's client when it connected; else (uid_t)-1 */
     pid_t pid;       /* the same; else 0 */
 };
 
 /*
- * To be read. Valid, with all it points to, until it has been answered, its stream
+ * Read only. Valid, with all it points to, until it is answered, its stream
  * has ended, or its last hang-up notice has returned.
  */
 struct http_request {
@@ -56,18 +56,17 @@ struct http_request {
     int64_t received_ms; /* boot clock, when its first byte was there */
     bool is_tls;
     bool is_head;     /* the answer's body will be counted, but not sent */
-    bool is_unwanted; /* admit() said no: its body is not read, and the handler refuses it */
+    bool is_unwanted; /* admit() returned false: its body is not read, and the handler refuses it */
     void *user;       /* the handler's own; NULL at first */
 };
 
 /*
- * The body, without a copy of it: the caller's to free, and followed by a '\0'. The
- * request is then without. NULL: no memory. It counts among the bodies that are
- * being received until the request is answered.
+ * Take over the body without a copy; the caller frees it. It is followed by a '\0'. NULL:
+ * no memory. It counts against max_bodies_bytes until the request is answered.
  */
 char *http_take_body(struct http_request *request, size_t *out_len);
 
-/* Who has sent it may use the server: should there be too many connections, others are closed before this one. */
+/* The client has authenticated: when there are too many connections, others are closed before this one. */
 void http_mark_known(struct http_request *request);
 
 /* No further request of its connection is handled before this one is answered. */
@@ -88,9 +87,9 @@ void http_answer(struct http_request *request, int status, const struct http_hea
                  size_t n_headers, const void *body, size_t body_len);
 
 /*
- * The same without a copy: the body stays as it is until release(owner) is called,
+ * The same without a copy: the body must not change until release(owner) is called,
  * once, in the loop's thread: when it is sent or the client is gone, which may
- * be before this returns. It is sent in turns with what others are sent.
+ * be before this returns. It is sent in pieces, so that other connections do not wait.
  */
 struct http_shared {
     const char *data;
@@ -113,7 +112,7 @@ void http_stream_begin(struct http_request *request, int status, const struct ht
 
 /*
  * False if the client reads too slowly: more than max_stream_bytes would wait
- * for it. It is then cut off; the hang-up notice comes in the loop's next turn.
+ * for it. Its connection is then closed; the hang-up notice comes in the loop's next turn.
  */
 bool http_stream_send(struct http_request *request, const void *data, size_t len);
 /* Whether what was sent last still waits to be durable. If more is added now, all of it waits for a later LSN. */
@@ -123,13 +122,12 @@ void http_stream_end(struct http_request *request);
 /*
  * What happened to the client of a request that has no (complete) answer yet.
  *
- * A client that has sent its last byte may be gone, or may have closed only its
- * side and still be reading: TCP does not tell. So the notice comes twice.
- * HALF_CLOSED comes at once. The request is still valid: whoever waits for
- * something on the client's behalf stops waiting and answers, which a client
- * that still reads will see; whoever is about to answer anyway ignores it.
- * GONE comes when nothing can be delivered any more, and is the last word on
- * the request. (After a closed unix socket, a reset, a server that is freed, GONE follows at once.)
+ * A client that has closed its sending side may be gone, or may still be reading: TCP does
+ * not tell. So there are two notices. HALF_CLOSED comes at once, and the request is still
+ * valid: a handler that waits for something on the client's behalf stops waiting and
+ * answers; one that is about to answer ignores the notice. GONE comes when nothing can
+ * be delivered any more, and is the last notice of the request. (After a closed unix
+ * socket, a reset, or http_server_close(), GONE follows at once.)
  */
 enum http_hangup { HTTP_HALF_CLOSED, HTTP_GONE };
 
@@ -163,16 +161,17 @@ struct http_limits {
     size_t max_bodies_bytes; /* of all requests together: 503; an eighth of it is kept for small ones */
     size_t max_head_bytes;   /* request line and headers: 431 */
     size_t max_target_bytes; /* path and query: 414 */
-    size_t max_connections;  /* more are told 503, then wait in the kernel's queue; idle ones go first */
-    size_t max_per_peer;     /* of one address; nearly all for unix sockets and http_options.unlimited */
-    size_t max_pipelined;    /* requests of one connection under way at a time */
+    size_t
+        max_connections;  /* more: idle ones are closed, new ones get 503, then wait in the kernel's queue */
+    size_t max_per_peer;  /* of one address; nearly all for unix sockets and http_options.unlimited */
+    size_t max_pipelined; /* requests in progress on one connection */
     size_t max_stream_bytes; /* waiting for a stream's reader */
-    int64_t handshake_ms;    /* for TLS to be agreed on */
+    int64_t handshake_ms;    /* of TLS */
     int64_t head_ms;         /* from a request's first byte to the end of its headers: 408 */
     int64_t body_ms;         /* from there to the end of its body: 408 */
     int64_t idle_ms;         /* between requests */
-    int64_t send_ms;         /* without the client taking a byte of its answer */
-    int64_t evict_ms;        /* idle for so long, it may be closed for one that comes */
+    int64_t send_ms;         /* in which the client reads no byte of its answer */
+    int64_t evict_ms;        /* a connection that was idle for so long may be closed to make room */
 };
 
 struct http_listen {
@@ -181,7 +180,7 @@ struct http_listen {
     int fd;       /* with address NULL: a listening socket inherited from systemd; taken over */
     bool is_tls;
     mode_t unix_mode; /* of a new unix socket; 0 means 0600 */
-    bool is_trusted;  /* who can connect here needs no token */
+    bool is_trusted;  /* clients that connect here need no token */
 };
 
 /* For the log. */
@@ -199,22 +198,23 @@ struct http_options {
     const char *tls_key;         /* PEM file */
     void (*handle)(void *context, struct http_request *request);
     /*
-     * Asked once its headers are there: whether its body is to be read, and how large
+     * Called when the headers are complete: whether to read the body, and how large
      * it may be, in bytes (*max_body is max_body_bytes at first). False: the handler is
-     * called at once, with is_unwanted set, to say why not. Not asked about a body that is there
-     * with the headers, or that is none. May be NULL.
+     * called at once, with is_unwanted set, to refuse it. Not called if there is no body, or if
+     * it arrived together with the headers. May be NULL.
      */
     bool (*admit)(void *context, const struct http_request *request, size_t *max_body);
-    /* Requests refused here without the handler, connections refused, and so on; may be NULL. */
+    /* Requests and connections that were refused without the handler, and so on; may be NULL. */
     void (*notice)(void *context, const struct http_notice *notice);
     /* The LSN of the newest commit: answers wait until it is durable. NULL: answers are sent at once. */
     uint64_t (*committed_lsn)(void *context);
-    void *context;                         /* borrowed */
-    const struct address_range *unlimited; /* copied; peers that speak for many, such as a reverse proxy */
+    void *context; /* borrowed */
+    const struct address_range
+        *unlimited; /* copied; peers that many clients share, such as a reverse proxy */
     size_t n_unlimited;
 };
 
-/* Listen and serve as the loop turns. `loop` must outlive the server. */
+/* Listen, and serve while the loop runs. `loop` must outlive the server. */
 enum belay_code http_server_open(struct loop *loop, const struct http_options *options,
                                  struct http_server **out_server, struct belay_error *err);
 
@@ -233,16 +233,16 @@ size_t http_server_count_waiting(const struct http_server *server, uint64_t lsn,
 bool http_server_is_waiting(const struct http_server *server);
 
 /*
- * Stop accepting, close idle connections, let the others finish with
- * `Connection: close`. After limit_ms they are cut off. `done` is called once,
+ * Stop accepting, close idle connections, and let the others finish with
+ * `Connection: close`; after limit_ms they are closed. `done` is called once,
  * when the last connection is closed, from the loop; it may stop the loop.
  */
 void http_server_drain(struct http_server *server, int64_t limit_ms, loop_hook *done, void *context);
 
-/* Read certificate and key again. Connections keep what they began with. On error nothing changes. */
+/* Read certificate and key again, for new connections. On error nothing changes. */
 enum belay_code http_server_reload_tls(struct http_server *server, struct belay_error *err);
 
-/* Serve a connected stream socket, which is taken over. False if it could not be (it is closed then). */
+/* Serve a connected stream socket, which is taken over; on failure (false) it is closed. */
 bool http_server_adopt(struct http_server *server, int fd);
 
 /*
@@ -252,7 +252,7 @@ bool http_server_adopt(struct http_server *server, int fd);
 const char *http_server_address(const struct http_server *server, size_t index);
 size_t http_server_connections(const struct http_server *server);
 
-/* --- addresses of resources (uri.c) --- */
+/* --- paths and queries (request_uri.c) --- */
 
 struct http_slice {
     const char *data; /* borrowed */
@@ -268,7 +268,7 @@ size_t http_path_split(const char *path, struct http_slice *out, size_t max);
 
 /*
  * Decode %XX into `out`, which is '\0'-terminated. False if it does not fit, an
- * escape is not one, or it decodes to a NUL; `out` is then spoilt.
+ * escape is malformed, or it decodes to a NUL; `out` is then undefined.
  */
 bool http_decode(struct http_slice raw, char *out, size_t out_size);
 

@@ -50,7 +50,7 @@ bool http_stream_send(struct http_request *request, const void *data, size_t len
         return true; /* an empty chunk would be the end */
     }
     if (waiting_bytes(own) + len > conn->server->limits.max_stream_bytes) {
-        server_notice(conn->server, conn, 0, "a stream's reader is too slow and is cut off");
+        server_notice(conn->server, conn, 0, "a stream's reader is too slow: the connection is closed");
         conn->is_broken = true;
         conn_later(conn);
         return false;

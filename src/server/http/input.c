@@ -1,4 +1,4 @@
-/* From bytes to requests: what was read goes through here, and comes out as calls of the handler. */
+/* Input: turns the bytes that were read into requests, and calls the handler. */
 #include "server/http/http_internal.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@ static size_t pending_bytes(const struct conn *conn)
 
 bool conn_can_take(const struct conn *conn)
 {
-    /* HTTP/1.0 ends a stream by closing: nothing may be waiting behind one. */
+    /* HTTP/1.0 ends a stream by closing: no request may be queued behind one. */
     if (conn->last != NULL && conn->last->minor == 0) {
         return false;
     }
@@ -58,7 +58,7 @@ void conn_tell_half_closed(struct conn *conn)
         }
         request->was_told_half_closed = true;
         tell(request, HTTP_HALF_CLOSED);
-        request = conn->first; /* it may have been answered, and others with it */
+        request = conn->first; /* the notice may have answered it, and others */
     }
     conn->is_busy = was_busy;
 }
@@ -81,8 +81,8 @@ static void dispatch(struct conn *conn)
 }
 
 /*
- * Its answer does not depend on its body, which is not kept. A short one is
- * skipped when it comes, and the connection goes on; else this is its last answer.
+ * The handler refuses it, whatever its body is. A short body is skipped when it
+ * arrives, and the connection goes on; else this is the last answer.
  */
 static void dispatch_unwanted(struct conn *conn)
 {
@@ -141,7 +141,7 @@ void conn_refuse(struct conn *conn, int status, const char *text)
     http_answer_error(&request->pub, status, code_of(status), text);
 }
 
-/* Empty lines in front of a request, which some clients send after a body. False if it is none. */
+/* An empty line in front of a request, which some clients send after a body. False: it is none. */
 static bool skip_blank(struct conn *conn, char c)
 {
     char wanted = conn->blank_bytes % 2 == 0 ? '\r' : '\n';
@@ -168,7 +168,7 @@ static bool begin(struct conn *conn)
     return true;
 }
 
-/* Feed the current request until it is complete, refused, or in need of more. Returns the bytes taken. */
+/* Input to the current request, until it is complete, refused, or needs more. Returns the bytes taken. */
 static size_t input_current(struct conn *conn, const char *data, size_t len)
 {
     struct request *request = conn->current;
@@ -196,7 +196,7 @@ static size_t input_current(struct conn *conn, const char *data, size_t len)
         dispatch(conn);
     } else if (request->wants_continue) {
         if (request->body.len > 0 || request->around_bytes > 0) {
-            request->wants_continue = false; /* it did not wait */
+            request->wants_continue = false; /* the client did not wait for it */
         }
         conn_send_continue(conn);
     }
@@ -233,7 +233,7 @@ static size_t input(struct conn *conn, const char *data, size_t len)
     conn->is_busy = was_busy;
     if (conn->is_last && at < len) {
         conn->must_linger = true;
-        at = len; /* what comes after the last request is not read */
+        at = len; /* input after the last request is discarded */
     }
     return at;
 }

@@ -1,4 +1,4 @@
-/* Listening sockets: opened here or inherited, and what comes in through them. */
+/* Listening sockets, opened here or inherited, and the connections that they accept. */
 #include "server/http/http_internal.h"
 
 #include <errno.h>
@@ -57,7 +57,7 @@ static void on_accept_timer(struct timer *timer)
     }
 }
 
-/* Who is not accepted waits in the kernel's queue meanwhile; the connections we have go on. */
+/* New connections wait in the kernel's queue meanwhile; the existing ones go on. */
 static void pause_for_a_moment(struct http_server *server, const char *why)
 {
     server_notice(server, NULL, 0, why);
@@ -105,7 +105,7 @@ static void on_connection(struct loop_watch *watch, uint32_t events)
 
 static void set_number(int fd, int level, int name, int value)
 {
-    /* A unix socket refuses those of TCP; nothing depends on them. */
+    /* A unix socket refuses the options of TCP, which is harmless. */
     (void)setsockopt(fd, level, name, &value, sizeof value);
 }
 
@@ -124,7 +124,7 @@ static enum belay_code refused(struct belay_error *err, const char *address, int
     return error_set(err, BELAY_UNREACHABLE, "cannot listen on '%s': %s", address, strerror(error));
 }
 
-/* A socket that nobody listens on any more is in the way of ours. */
+/* Remove a socket that no process listens on any more. */
 static void remove_stale(const struct sockaddr_un *un)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -174,7 +174,7 @@ static int listen_unix(const struct sockaddr_un *un, mode_t mode)
         return -1;
     }
     if (bind(fd, (const struct sockaddr *)un, sizeof *un) == 0) {
-        /* Nobody can connect before listen(), so the mode is right before it matters. */
+        /* No client can connect before listen(), so the mode is set in time. */
         if (chmod(un->sun_path, mode == 0 ? S_IRUSR | S_IWUSR : mode) == 0 && listen(fd, BACKLOG) == 0) {
             return fd;
         }
@@ -265,7 +265,7 @@ static bool split_address(const char *address, char *host, size_t host_size, con
     return true;
 }
 
-/* An address family that this machine does not have is no reason to refuse the others of a name. */
+/* A host name may have addresses of a family that this machine lacks: skip those. */
 static bool is_missing(int error)
 {
     return error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
@@ -344,7 +344,7 @@ enum belay_code listeners_open(struct http_server *server, const struct http_opt
     enum belay_code code = BELAY_OK;
 
     server->accept_timer.fire = on_accept_timer;
-    /* In one piece from the start: the loop keeps pointers into it. */
+    /* Not enlarged later: the loop keeps pointers into it. */
     server->listeners = calloc(options->n_listen * MAX_PER_NAME + 1, sizeof *server->listeners);
     if (server->listeners == NULL) {
         return error_no_memory(err);

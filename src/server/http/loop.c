@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 
-/* Few enough that of a crowd who ask together the first are on their way to the disk while the others are heard. */
+/* Few enough that of many requests the first are being synced while the others are read. */
 enum { EVENTS_PER_TURN = 32 };
 
 struct task_list {
@@ -21,7 +21,7 @@ struct task_list {
 
 struct loop {
     int epoll_fd;
-    struct loop_watch wake;  /* an eventfd: somebody posted */
+    struct loop_watch wake;  /* an eventfd: a thread has posted */
     struct loop_watch alarm; /* a timerfd on the boot clock, for the first timer */
     int64_t alarm_ms;        /* what the timerfd is set to; 0: nothing */
     int64_t now_ms;
@@ -48,14 +48,14 @@ static void list_add(struct task_list *list, struct loop_task *task)
     list->end = &task->next;
 }
 
-/* The events only end the wait; what there is to do is found by looking. */
+/* The event only ends the wait: the queues say what there is to do. */
 static void drain_counter(struct loop_watch *watch, uint32_t events)
 {
     uint64_t count;
 
     (void)events;
     if (read(watch->fd, &count, sizeof count) < 0) {
-        return; /* EAGAIN: it was moved or emptied meanwhile */
+        return; /* EAGAIN: it was reset meanwhile */
     }
 }
 
@@ -132,7 +132,7 @@ void loop_unwatch(struct loop *loop, struct loop_watch *watch)
         return;
     }
     control(loop, EPOLL_CTL_DEL, watch, 0);
-    watch->fd = -1; /* an event of this turn that is still in the list finds nobody */
+    watch->fd = -1; /* so that an event of this turn that is still in the list is ignored */
 }
 
 bool loop_timer_set(struct loop *loop, struct timer *timer, int64_t at_ms)
@@ -163,9 +163,9 @@ void loop_post(struct loop *loop, struct loop_task *task)
     was_empty = loop->posted.first == NULL;
     list_add(&loop->posted, task);
     pthread_mutex_unlock(&loop->lock);
-    /* Whoever found it empty rings; the loop takes the whole list after it heard the bell. */
+    /* Only the first poster wakes the loop, which then takes the whole list. */
     if (was_empty && write(loop->wake.fd, &one, sizeof one) < 0) {
-        return; /* the counter is full: it rings already */
+        return; /* the counter is full: the loop is being woken already */
     }
 }
 
@@ -180,7 +180,7 @@ void loop_stop(struct loop *loop)
     loop->is_stopped = true;
 }
 
-/* The list as it is now: what its tasks add waits for the next round. */
+/* The list as it is now: tasks that are added meanwhile wait for the next round. */
 static void run_list(struct task_list *list)
 {
     struct loop_task *task = list->first;
@@ -229,9 +229,9 @@ static void run_timers(struct loop *loop)
 }
 
 /*
- * epoll_wait() counts on a clock that stands still while the machine is
- * suspended; a lease does not. So the wait has no time-out of its own, and the
- * timerfd is set again only when another timer has become the first.
+ * The clock of epoll_wait() stops while the machine is suspended; a lease does
+ * not. So the wait has no timeout of its own, but a timerfd, which is set
+ * again only when another timer has become the first.
  */
 static bool set_alarm(struct loop *loop)
 {

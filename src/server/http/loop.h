@@ -1,12 +1,12 @@
 /*
- * One thread's event loop: descriptors, timers, work for the end of the turn,
- * and work handed over by other threads. Knows nothing of HTTP.
+ * An event loop of one thread: descriptors, timers, tasks for the end of the turn,
+ * and tasks posted by other threads. Knows nothing of HTTP.
  *
- * One turn is: wait; the ready descriptors; what other threads posted; the
- * timers that are due; what was put off to the end of the turn; and last the
- * "before sleep" hook. Whoever wants to do something once for many requests
- * (one commit, one sync) does it in the hook. Work that the hook itself causes
- * is done in the next turn, which then does not sleep.
+ * One turn is: wait; the ready descriptors; tasks that other threads posted; the
+ * timers that are due; tasks put off to the end of the turn; and last the
+ * "before sleep" hook. What is done once for many requests (one sync) is done
+ * in the hook. Tasks that the hook itself adds run in the next turn, which then
+ * does not sleep.
  *
  * Everything here belongs to the loop's thread, except loop_post().
  */
@@ -24,13 +24,13 @@ struct loop;
 struct loop *loop_new(void); /* NULL with errno set */
 void loop_free(struct loop *loop);
 
-/* Turn until loop_stop(). False with errno set if the system refuses to wait. */
+/* Run until loop_stop(). False with errno set if epoll fails. */
 bool loop_run(struct loop *loop);
 void loop_stop(struct loop *loop);
 /* One turn, sleeping at most max_ms (-1: until something happens). */
 bool loop_turn(struct loop *loop, int max_ms);
 
-/* Whether there is something to do at once: the next turn then does not sleep, whatever becomes of that. */
+/* Whether there is something to do at once. The next turn then does not sleep. */
 bool loop_is_ready(struct loop *loop);
 
 /* The boot clock, read once per turn. */
@@ -69,7 +69,7 @@ struct loop_task {
 /* Run the task at the end of this turn. A task already queued stays where it is. */
 void loop_later(struct loop *loop, struct loop_task *task);
 
-/* Run what waits for the end of the turn now. Not from inside a turn: for an owner who is about to be freed. */
+/* Run now what waits for the end of the turn: before its owner is freed. Not inside a turn. */
 void loop_run_later(struct loop *loop);
 
 /* Run the task in the loop's thread, soon. From any thread; the task is the loop's until it runs. */

@@ -1,9 +1,9 @@
 /*
- * The head of a request: libhttp-parser finds its parts, and here they are
- * collected. Debian builds that library without its strict mode (whatever its
- * header says), so it lets pass what a proxy in front of us may read
+ * The head of a request: libhttp-parser finds its parts, and this file collects
+ * them. Debian builds that library without its strict mode (whatever its
+ * header says), so it accepts what a proxy in front of this server may read
  * differently: bare line feeds, folded lines, spaces before a colon, a wrong
- * byte where a line feed belongs. All that is refused here. For the same reason
+ * byte in place of a line feed. All that is refused here. For the same reason
  * the library never sees a body: body.c reads those.
  */
 #include "server/http/http_internal.h"
@@ -76,7 +76,7 @@ static int on_head_end(http_parser *parser)
     struct request *request = of(parser);
 
     request->is_keep_alive = http_should_keep_alive(parser) != 0;
-    parser->upgrade = 0; /* we speak nothing else; the request is an ordinary one */
+    parser->upgrade = 0; /* no other protocol is supported: treat the request as an ordinary one */
     return part_begin(request, PART_NONE) == 0 ? 1 : -1; /* 1: there is no body (for the library) */
 }
 
@@ -118,7 +118,7 @@ static bool lines_are_sound(struct request *request, const char *data, size_t le
     return true;
 }
 
-/* What the library's complaint means to the client. */
+/* Translate the library's error for the client. */
 static void refuse_parsed(struct request *request, const http_parser *parser, char first)
 {
     switch (HTTP_PARSER_ERRNO(parser)) {
@@ -140,7 +140,7 @@ static void refuse_parsed(struct request *request, const http_parser *parser, ch
         request_refuse(request, 400, "the body's length is not clear");
         break;
     default:
-        /* Our own callbacks fail without a reason of their own only when the text is full. */
+        /* The callbacks fail without a reason of their own only when the text is full. */
         if (request->text.failed) {
             request_refuse(request, 431, "the headers are too long");
         }

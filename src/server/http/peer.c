@@ -1,4 +1,4 @@
-/* Who is at the other end. */
+/* The other end of a connection: its address, or the process behind a unix socket. */
 #include "server/http/http_internal.h"
 
 #include <arpa/inet.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/un.h>
 
-/* 127.0.0.1 may come as ::ffff:127.0.0.1: say it as people do. */
+/* 127.0.0.1 may come as ::ffff:127.0.0.1. */
 static bool as_ipv4(const struct sockaddr_storage *address, struct in_addr *out_ip, unsigned *out_port)
 {
     if (address->ss_family == AF_INET) {

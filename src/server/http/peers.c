@@ -1,6 +1,6 @@
 /*
- * How many connections each peer has: an address, the /64 of an IPv6 address, or a
- * user of this machine. And who has to go when there are too many.
+ * How many connections each peer has, and which are closed when there are too many. A peer
+ * is an address, the /64 of an IPv6 address, or a user of this machine.
  */
 #include "server/http/http_internal.h"
 
@@ -10,11 +10,11 @@
 #include "base/text.h"
 
 enum {
-    EVICT_BATCH = 64,       /* one look at all connections finds so many */
-    NO_IDLE_PAUSE_MS = 100, /* after a look that has found none */
-    OTHERS_SHARE = 64,      /* one in so many is for other peers than the one that has the most */
-    FEW = 8,                /* of fewer than these none is */
-    NETWORK_BYTES = 8,      /* of an IPv6 address; the rest is its owner's to choose */
+    EVICT_BATCH = 64,       /* evicted at most in one pass over all connections */
+    NO_IDLE_PAUSE_MS = 100, /* after a pass that found none */
+    OTHERS_SHARE = 64,      /* one in so many is reserved for other peers than the largest */
+    FEW = 8,                /* of fewer than these none is reserved */
+    NETWORK_BYTES = 8,      /* of an IPv6 address; its owner chooses the rest */
 };
 
 /* ---- counting ---- */
@@ -53,7 +53,7 @@ static struct peer_group *find(struct peer_group *group, const struct peer_key *
     return group;
 }
 
-/* One peer never takes all there is, though a proxy, for one, may speak for many. */
+/* No peer may take all connections, not even a proxy that many clients share. */
 static size_t limit_of(const struct http_server *server, const struct conn *conn,
                        const struct sockaddr_storage *address)
 {
@@ -113,7 +113,7 @@ void peer_leave(struct conn *conn)
 
 /* ---- making room ---- */
 
-/* Since when nothing is under way on it; INT64_MAX: something is. */
+/* The time since which nothing is in progress on it; INT64_MAX: something is. */
 static int64_t idle_since(const struct conn *conn)
 {
     const struct http_limits *limits = &conn->server->limits;
@@ -143,7 +143,7 @@ struct eviction {
     int64_t rank;
 };
 
-/* Who has never shown a token goes before who has, and who has been idle for longer before others. */
+/* Clients without a token are closed first, and then those that have been idle the longest. */
 static int64_t rank_of(const struct conn *conn, int64_t now_ms)
 {
     int64_t since_ms = idle_since(conn);
@@ -154,7 +154,7 @@ static int64_t rank_of(const struct conn *conn, int64_t now_ms)
     return conn->is_known ? since_ms + INT64_MAX / 2 : since_ms;
 }
 
-/* Keep the first `max` in the order of their ranks; returns how many there are then. */
+/* Insert `one`, and keep the first `max` in the order of their ranks. Returns the new count. */
 static size_t keep_first(struct eviction *all, size_t n, size_t max, struct eviction one)
 {
     size_t at = n < max ? n : max - 1;
@@ -170,7 +170,7 @@ static size_t keep_first(struct eviction *all, size_t n, size_t max, struct evic
     return n < max ? n + 1 : n;
 }
 
-/* Close some that are idle: of this peer, or of all if it is NULL. */
+/* Close some idle connections of this peer; NULL: of all. */
 static void evict(struct http_server *server, const struct peer_group *group, size_t max)
 {
     struct eviction evicted[EVICT_BATCH];
@@ -191,7 +191,7 @@ static void evict(struct http_server *server, const struct peer_group *group, si
     if (now_ms >= server->evict_said_ms + 1000) {
         server->evict_said_ms = now_ms;
         server_notice(server, evicted[0].conn, 0,
-                      "there are too many connections: those that are idle the longest are closed");
+                      "there are too many connections: those idle the longest are closed");
     }
     while (n > 0) {
         conn_close(evicted[--n].conn);

@@ -27,7 +27,7 @@ static enum belay_code refused(struct belay_error *err, const char *what, const 
                      : (ERR_reason_error_string(problem) != NULL ? ERR_reason_error_string(problem) : text));
 }
 
-/* HTTP/1.1 if the client offers it; what else it offers we do not speak. */
+/* HTTP/1.1 if the client offers it; nothing else is supported. */
 static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_len,
                            const unsigned char *in, unsigned in_len, void *context)
 {
@@ -105,7 +105,7 @@ static int result_of(struct conn *conn, int result)
     }
 }
 
-/* Somebody typed http:// for https://: say so in the language they speak. */
+/* The client uses http:// for https://: answer in plain HTTP. */
 static void explain(struct conn *conn, unsigned long problem)
 {
     if (ERR_GET_REASON(problem) == SSL_R_HTTP_REQUEST) {

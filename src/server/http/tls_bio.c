@@ -1,7 +1,6 @@
 /*
- * OpenSSL's own socket BIO writes in a way that raises SIGPIPE when the client has
- * gone. Which signals are ignored is the program's affair and not ours, so OpenSSL
- * gets a BIO that asks for none.
+ * OpenSSL's own socket BIO raises SIGPIPE when the client has gone. A library does
+ * not change the program's signals, so OpenSSL gets a BIO that does not raise it.
  */
 #include "server/http/http_internal.h"
 
