@@ -63,7 +63,10 @@ struct buf *answer_target(struct request *request)
     struct http_server *server = request->conn->server;
 
     if (server->committed_lsn != NULL) {
-        request->lsn = server->committed_lsn(server->context);
+        uint64_t lsn = server->committed_lsn(server->context);
+
+        assert(lsn >= request->lsn);
+        request->lsn = lsn;
     }
     return &request->ready;
 }
@@ -73,6 +76,9 @@ void answer_added(struct request *request)
 {
     struct conn *conn = request->conn;
 
+    if (conn->state == CONN_DEAD) {
+        return; /* conn_close() frees it */
+    }
     if (request->ready.failed) {
         conn->is_broken = true;
     }
@@ -98,6 +104,7 @@ void answer_advance(struct conn *conn)
 {
     struct request *request;
 
+    assert(conn->state == CONN_OPEN);
     while ((request = conn->first) != NULL && answer_is_durable(request)) {
         if (request->ready.len > 0) {
             conn_add_out(conn, &request->ready);
@@ -108,6 +115,7 @@ void answer_advance(struct conn *conn)
         conn->first = request->next;
         conn->n_queued--;
         if (conn->first == NULL) {
+            assert(conn->last == request && conn->n_queued == 0);
             conn->last = NULL;
         }
         request_free(request);

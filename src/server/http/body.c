@@ -1,6 +1,7 @@
 /* Bodies: of a known length, or chunked. Malformed chunks are refused. */
 #include "server/http/http_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Large bodies must not keep out small ones, least of all renewals. */
@@ -141,7 +142,8 @@ static void chunk_byte(struct request *request, char c, bool *out_is_complete)
         *out_is_complete = request->refuse_status == 0;
         break;
     case CHUNK_DATA:
-        break; /* not here */
+        assert(false); /* chunks_input() takes the data */
+        break;
     }
 }
 

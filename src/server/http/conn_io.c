@@ -1,6 +1,7 @@
 /* A connection's bytes in and out, with or without TLS. */
 #include "server/http/http_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -70,6 +71,7 @@ void conn_add_out(struct conn *conn, struct buf *answer)
 {
     struct buf *out;
 
+    assert(answer->len > 0);
     if (conn->out.data == NULL && answer->len > SPARE_TEXT) {
         conn->sent_ms = loop_now_ms(conn->server->loop);
         conn->out = *answer;
@@ -133,9 +135,11 @@ static void count_sent(struct conn *conn, size_t n)
     conn->sent_ms = loop_now_ms(conn->server->loop);
     if (out_unsent(conn) > 0) {
         conn->out_sent += n;
+        assert(conn->out_sent <= conn->out.len);
         return;
     }
     first->shared_sent += n;
+    assert(first->shared_sent <= first->shared.len);
     if (first->shared_sent == first->shared.len) {
         conn_out_done(conn); /* all of it is sent */
         request_release_shared(first);
@@ -147,6 +151,7 @@ void conn_flush(struct conn *conn)
 {
     size_t sent = 0;
 
+    assert(conn->state == CONN_OPEN);
     while (conn_unsent(conn) > 0 && !conn->is_broken && sent < (size_t)SEND_SIZE * SENDS_PER_EVENT) {
         size_t len;
         const char *data = next_unsent(conn, &len);

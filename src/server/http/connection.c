@@ -69,12 +69,24 @@ static void unlink_conn(struct conn *conn)
     server->n_conns--;
 }
 
+/* The transitions of the drawing in http_internal.h. */
+static void set_state(struct conn *conn, enum conn_state next)
+{
+    static const bool is_allowed[CONN_DEAD + 1][CONN_DEAD + 1] = {
+        [CONN_HANDSHAKE] = { [CONN_OPEN] = true, [CONN_DEAD] = true },
+        [CONN_OPEN] = { [CONN_LINGER] = true, [CONN_DEAD] = true },
+        [CONN_LINGER] = { [CONN_DEAD] = true },
+    };
+
+    assert(is_allowed[conn->state][next]);
+    conn->state = next;
+}
+
 void conn_close(struct conn *conn)
 {
     int fd = conn->watch.fd;
 
-    assert(conn->state != CONN_DEAD);
-    conn->state = CONN_DEAD;
+    set_state(conn, CONN_DEAD);
     loop_timer_cancel(conn->server->loop, &conn->timer);
     loop_unwatch(conn->server->loop, &conn->watch);
     SSL_free(conn->ssl);
@@ -99,9 +111,10 @@ void conn_close(struct conn *conn)
 
 static void linger(struct conn *conn)
 {
+    assert(conn->first == NULL && conn_unsent(conn) == 0);
     tls_close_notify(conn);
     shutdown(conn->watch.fd, SHUT_WR);
-    conn->state = CONN_LINGER;
+    set_state(conn, CONN_LINGER);
     conn_deadline(conn, loop_now_ms(conn->server->loop) + LINGER_MS);
     conn_update_interest(conn);
 }
@@ -160,6 +173,7 @@ static void run_task(struct loop_task *task)
     struct conn *conn = CONTAINER_OF(task, struct conn, task);
 
     if (conn->state == CONN_DEAD) {
+        assert(conn->first == NULL && conn->current == NULL && conn->waiting_at == NULL);
         conn_out_done(conn);
         buf_release(&conn->stash);
         free(conn);
@@ -182,7 +196,7 @@ static bool continue_handshake(struct conn *conn)
     if (result != 1) {
         return false;
     }
-    conn->state = CONN_OPEN;
+    set_state(conn, CONN_OPEN);
     return true;
 }
 

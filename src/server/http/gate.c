@@ -58,6 +58,7 @@ void http_server_set_durable(struct http_server *server, uint64_t lsn)
     server->durable_lsn = lsn;
     for (struct conn *conn = server->waiting; conn != NULL; conn = next) {
         next = conn->next_waiting;
+        assert(conn->state == CONN_OPEN && conn->first != NULL);
         if (answer_is_durable(conn->first)) {
             answer_advance(conn);
             conn_flush(conn);

@@ -1,5 +1,6 @@
 #include "server/http/http_internal.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,7 @@ void request_free(struct request *request)
     if (request == NULL) {
         return;
     }
+    assert(request->conn != NULL); /* else it is spare already */
     server = request->conn->server;
     server->bodies_bytes -= request->counted;
     request_release_shared(request);

@@ -28,8 +28,10 @@ bool conn_can_take(const struct conn *conn)
 
 static void queue_add(struct conn *conn, struct request *request)
 {
+    assert(request->conn == conn && !request->is_answered);
     request->next = NULL;
     if (conn->last == NULL) {
+        assert(conn->first == NULL && conn->n_queued == 0);
         conn->first = request;
     } else {
         conn->last->next = request;
@@ -67,6 +69,7 @@ static void dispatch(struct conn *conn)
 {
     struct request *request = conn->current;
 
+    assert(conn->state == CONN_OPEN && request->is_head_done && request->refuse_status == 0);
     conn->current = NULL;
     request->pub.body = request->body.len > 0 ? request->body.data : "";
     request->pub.body_len = request->body.len;

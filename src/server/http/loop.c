@@ -1,5 +1,6 @@
 #include "server/http/loop.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -161,6 +162,8 @@ void loop_post(struct loop *loop, struct loop_task *task)
 
     pthread_mutex_lock(&loop->lock);
     was_empty = loop->posted.first == NULL;
+    assert(!task->is_queued);
+    task->is_queued = true;
     list_add(&loop->posted, task);
     pthread_mutex_unlock(&loop->lock);
     /* Only the first poster wakes the loop, which then takes the whole list. */

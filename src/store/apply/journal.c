@@ -1,5 +1,6 @@
 #include "store/apply/journal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -377,6 +378,7 @@ bool journal_seal(const struct journal *journal, struct buf *frame)
     static const char zeros[JOURNAL_SECTOR];
     struct frame_head head = { .stamp = journal->stamp, .number = journal->frames + 1 };
 
+    assert(frame->len > JOURNAL_FRAME_HEAD);
     head.len = frame->len - JOURNAL_FRAME_HEAD;
     buf_add(frame, zeros, whole_sectors(frame->len) - frame->len);
     if (frame->failed) {
@@ -390,6 +392,7 @@ bool journal_seal(const struct journal *journal, struct buf *frame)
 
 enum belay_code journal_write(const struct journal *journal, const struct buf *frame, struct belay_error *err)
 {
+    assert(frame->len % JOURNAL_SECTOR == 0 && journal->used % JOURNAL_SECTOR == 0);
     if (!write_durably(journal->fd, frame->data, frame->len, journal->used)) {
         return error_set(err, BELAY_UNKNOWN, "the server's journal '%s' cannot be written: %s", journal->path,
                          strerror(errno));

@@ -74,6 +74,7 @@ static void switch_files(struct journaled *store)
     if (!store->is_ready[other] || store->is_flushing || first == 0 || first == store->frame_first) {
         return;
     }
+    assert(store->first[other] == 0); /* it is ready: all its entries are in the database */
     if (journal_reserve(&store->journals[other], store->frame.len, NULL) == BELAY_OK) {
         store->first[other] = store->frame_first;
         store->is_ready[other] = false;
@@ -110,6 +111,7 @@ static enum belay_code flush_frame(struct journaled *store, struct belay_error *
     store->flushing = frame;
     store->frame_first = store->frame_commits = 0;
     if (journal_seal(journal, &store->flushing)) {
+        assert(journal->used + store->flushing.len <= journal->size); /* journaled_append() has reserved it */
         store->is_flushing = true;
         (void)pthread_mutex_unlock(&store->mutex);
         code = journal_write(journal, &store->flushing, err);
@@ -281,6 +283,7 @@ static enum belay_code checkpoint_other(struct journaled *store, int which, bool
     }
     /* Who reads events holds the mutex: they find them in the database from here on. */
     (void)pthread_mutex_lock(&store->mutex);
+    assert(which != store->active && !store->is_ready[which]);
     store->first[which] = 0;
     store->index[which].n = 0;
     size = GROW_FACTOR * store->journals[1 - which].size;

@@ -3,6 +3,7 @@
  * journal, and only then put the copies in their place. What can fail (memory,
  * a full disk) fails before that.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,6 +135,7 @@ enum belay_code journaled_append(struct journaled *store, const struct journal_e
     uint32_t len = 0;
     enum belay_code code;
 
+    assert(entry->number == store->next && !store->is_broken);
     buf_add(frame, &len, sizeof len);
     entry_pack(frame, entry);
     code = frame->failed ? error_no_memory(err)
@@ -186,6 +188,7 @@ static void publish(struct work *work)
         struct step *step = &work->steps[i];
 
         if (step->item != NULL) {
+            assert(step->packed != NULL);
             free(step->item->packed);
             step->item->packed = step->packed;
             step->item->len = step->len;
