@@ -29,7 +29,6 @@ enum {
     BACKUP_LIMIT_MS = 60000,
     RETRY_MS = 5000,
     CHECKPOINT_NICE = 5,
-    SLACK_BYTES = 512 << 10,
     GROW_FACTOR = 8, /* a new file has so many times the room of the one in use, up to journal_bytes */
     REST_MAX_MS = 50,
 };
@@ -39,160 +38,6 @@ static void warn(struct journaled *store, const struct belay_error *err)
 {
     free(store->warning);
     store->warning = strdup(err->text);
-}
-
-static void index_frame(struct journaled *store)
-{
-    const struct journal *journal = &store->journals[store->active];
-    struct journal_index *index = &store->index[store->active];
-
-    if (index->n == 0) {
-        index->apart = INDEX_BYTES;
-    }
-    if (index->n == INDEX_MAX) {
-        index->apart *= 2;
-        for (index->n = 0; index->n < INDEX_MAX / 2; index->n++) {
-            index->all[index->n] = index->all[2 * index->n];
-        }
-    }
-    if (index->n == 0 || journal->used >= index->all[index->n - 1].at + index->apart) {
-        index->all[index->n].number = store->frame_first;
-        index->all[index->n].frames = journal->frames;
-        index->all[index->n++].at = journal->used;
-    }
-}
-
-/*
- * The other file from now on, if it is ready; the thread sees to the rest. What
- * the frame has goes there as well, and not into this one.
- */
-static void switch_files(struct journaled *store)
-{
-    int other = 1 - store->active;
-    uint64_t first = store->first[store->active];
-
-    if (!store->is_ready[other] || store->is_flushing || first == 0 || first == store->frame_first) {
-        return;
-    }
-    assert(store->first[other] == 0); /* it is ready: all its entries are in the database */
-    if (journal_reserve(&store->journals[other], store->frame.len, NULL) == BELAY_OK) {
-        store->first[other] = store->frame_first;
-        store->is_ready[other] = false;
-        store->active = other;
-        (void)pthread_cond_signal(&store->wake);
-    }
-}
-
-static void count_batch(struct journaled *store, uint64_t commits)
-{
-    size_t i = 0;
-
-    while (i + 1 < BELAY_BATCH_BUCKETS && commits > (uint64_t)1 << i) {
-        i++;
-    }
-    store->counts.batches[i]++;
-    store->counts.syncs++;
-    store->counts.commits += commits;
-}
-
-/* Write the frame to the journal and sync it. Commits fill the other frame meanwhile: the mutex is released. */
-static enum belay_code flush_frame(struct journaled *store, struct belay_error *err)
-{
-    struct journal *journal = &store->journals[store->active];
-    uint64_t lsn = atomic_load(&store->committed);
-    uint64_t commits = store->frame_commits;
-    struct buf frame = store->frame;
-    enum belay_code code = BELAY_NO_MEMORY;
-
-    assert(!store->is_flushing && !store->is_broken);
-    assert(store->frame_first == atomic_load(&store->durable) + 1 && store->frame_first <= lsn);
-    index_frame(store);
-    store->frame = store->flushing;
-    store->flushing = frame;
-    store->frame_first = store->frame_commits = 0;
-    if (journal_seal(journal, &store->flushing)) {
-        assert(journal->used + store->flushing.len <= journal->size); /* journaled_append() has reserved it */
-        store->is_flushing = true;
-        (void)pthread_mutex_unlock(&store->mutex);
-        code = journal_write(journal, &store->flushing, err);
-        (void)pthread_mutex_lock(&store->mutex);
-        store->is_flushing = false;
-        (void)pthread_cond_broadcast(&store->flushed);
-    } else {
-        (void)error_no_memory(err);
-    }
-    if (code != BELAY_OK) {
-        store->is_broken = true; /* `durable` rises no more: no client learns of what may not be on disk */
-        return code;
-    }
-    journal_written(journal, &store->flushing);
-    count_batch(store, commits);
-    atomic_store(&store->durable, lsn);
-    return BELAY_OK;
-}
-
-/* With the mutex. One thread flushes at a time, and its frame may be the one that this caller waits for. */
-static enum belay_code sync_to(struct journaled *store, uint64_t lsn, struct belay_error *err)
-{
-    enum belay_code code = BELAY_OK;
-
-    assert(lsn <= atomic_load(&store->committed));
-    while (code == BELAY_OK && atomic_load(&store->durable) < lsn) {
-        const struct journal *journal = &store->journals[store->active];
-
-        if (store->is_broken) {
-            return error_set(err, BELAY_UNKNOWN, "the server's journal '%s' has failed", journal->path);
-        }
-        if (store->is_flushing) {
-            (void)pthread_cond_wait(&store->flushed, &store->mutex);
-            continue;
-        }
-        /* Switch while there is still room: to enlarge a file takes time, and clients wait here. */
-        if (journal->used + store->frame.len + SLACK_BYTES >= journal->size) {
-            switch_files(store);
-        }
-        code = flush_frame(store, err);
-    }
-    return code;
-}
-
-enum belay_code journaled_sync(struct belay_store *base, uint64_t lsn, struct belay_error *err)
-{
-    struct journaled *store = (struct journaled *)base;
-    enum belay_code code;
-    char *warning;
-
-    (void)pthread_mutex_lock(&store->mutex);
-    code = sync_to(store, lsn, err);
-    warning = store->warning;
-    store->warning = NULL;
-    (void)pthread_mutex_unlock(&store->mutex);
-    if (warning != NULL && store->on_warning != NULL) {
-        store->on_warning(store->context, warning);
-    }
-    free(warning);
-    return code;
-}
-
-uint64_t journaled_committed_lsn(struct belay_store *base)
-{
-    return atomic_load(&((struct journaled *)base)->committed);
-}
-
-uint64_t journaled_durable_lsn(struct belay_store *base)
-{
-    return atomic_load(&((struct journaled *)base)->durable);
-}
-
-void journaled_counts(struct belay_store *base, struct belay_store_counts *out)
-{
-    struct journaled *store = (struct journaled *)base;
-    uint64_t errors = out->errors;
-
-    (void)pthread_mutex_lock(&store->mutex);
-    *out = store->counts;
-    (void)pthread_mutex_unlock(&store->mutex);
-    out->errors = errors;
 }
 
 /* ---- the thread ---- */
@@ -285,7 +130,7 @@ static enum belay_code checkpoint_other(struct journaled *store, int which, bool
     (void)pthread_mutex_lock(&store->mutex);
     assert(which != store->active && !store->is_ready[which]);
     store->first[which] = 0;
-    store->index[which].n = 0;
+    store->frame_index[which].n = 0;
     size = GROW_FACTOR * store->journals[1 - which].size;
     size = size < store->journal_bytes ? size : store->journal_bytes;
     store->step_ms = sqlite_now_ms(store->read_db);
@@ -333,7 +178,7 @@ static void *run_thread(void *context)
         if (store->first[store->active] != 0 &&
             (sqlite_now_ms(store->read_db) - store->committed_ms >= store->idle_ms ||
              store->first[store->active] <= store->wanted)) {
-            switch_files(store);
+            journaled_switch_files(store);
         }
         if (store->is_ready[1 - store->active]) {
             sleep_for(store, store->wanted != 0 ? SOON_MS : LOOK_MS);
@@ -410,7 +255,7 @@ static enum belay_code checkpoint_now(struct journaled *store, struct belay_canc
     const struct timespec step = { 0, SOON_MS * 1000000L };
     unsigned faults = store->faults;
     uint64_t last;
-    enum belay_code code = sync_to(store, atomic_load(&store->committed), err);
+    enum belay_code code = journaled_sync_to(store, atomic_load(&store->committed), err);
 
     last = store->next - 1;
     store->wanted = last;

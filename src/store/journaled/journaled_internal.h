@@ -59,15 +59,15 @@ enum { CEILING_AHEAD = 1 << 20 };
 
 /*
  * Places in a journal from which it can be read, so that who wants the newest events does not read all. At least
- * `apart` bytes lie between two of them: INDEX_BYTES at first, and twice as much each time there are INDEX_MAX.
+ * `apart` bytes lie between two of them: FRAME_INDEX_BYTES at first, and twice as much each time there are FRAME_INDEX_MAX.
  */
-enum { INDEX_MAX = 1024, INDEX_BYTES = 64 << 10 };
-struct journal_index {
+enum { FRAME_INDEX_MAX = 1024, FRAME_INDEX_BYTES = 64 << 10 };
+struct frame_index {
     struct {
         uint64_t number; /* the first of the frame there */
         uint64_t frames; /* before it */
         size_t at;
-    } all[INDEX_MAX];
+    } all[FRAME_INDEX_MAX];
     size_t n;
     size_t apart;
 };
@@ -98,7 +98,7 @@ struct journaled {
     struct journal journals[JOURNAL_FILES];
     int active;                    /* which of them commits go to */
     uint64_t first[JOURNAL_FILES]; /* the first number in each that may not be in the database; 0: none */
-    struct journal_index index[JOURNAL_FILES];
+    struct frame_index frame_index[JOURNAL_FILES];
     uint64_t frame_first;   /* number in the frame; 0: it is empty */
     uint64_t frame_commits; /* in the frame */
     struct belay_store_counts counts;
@@ -135,12 +135,18 @@ enum belay_code journaled_scan(struct belay_store *base, const struct belay_scan
 enum belay_code journaled_events(struct belay_store *base, const struct belay_events_query *query,
                                  belay_event_fn fn, void *context, struct belay_error *err);
 
-/* ---- journaled_checkpoint.c ---- */
+/* ---- journaled_sync.c ---- */
 enum belay_code journaled_sync(struct belay_store *base, uint64_t lsn, struct belay_error *err);
 uint64_t journaled_committed_lsn(struct belay_store *base);
 uint64_t journaled_durable_lsn(struct belay_store *base);
 void journaled_counts(struct belay_store *base, struct belay_store_counts *out);
-/* Of the port: what is in the journal is brought in first. */
+/* With the mutex, which is released while the frame is written. */
+enum belay_code journaled_sync_to(struct journaled *store, uint64_t lsn, struct belay_error *err);
+/* With the mutex. Use the other journal from now on, if it is ready, for the entries of the frame as well. */
+void journaled_switch_files(struct journaled *store);
+
+/* ---- journaled_checkpoint.c ---- */
+/* The store port's backup(): makes a checkpoint first. */
 enum belay_code journaled_backup(struct belay_store *base, const char *path, struct belay_cancel *cancel,
                                  struct belay_error *err);
 bool journaled_start_thread(struct journaled *store);

@@ -239,10 +239,10 @@ static bool read_part(struct journal_reader *reader, struct entry_room *room, st
 }
 
 /* From the last mark at or before the first that is wanted. */
-static void begin_at_index(const struct journaled *store, int which, uint64_t after,
-                           struct journal_reader *out_reader)
+static void begin_at_indexed_frame(const struct journaled *store, int which, uint64_t after,
+                                   struct journal_reader *out_reader)
 {
-    const struct journal_index *index = &store->index[which];
+    const struct frame_index *index = &store->frame_index[which];
     size_t low = 0;
     size_t high = index->n;
 
@@ -281,7 +281,7 @@ static bool read_tail(const struct journaled *store, struct tail *tail)
         uint64_t first_of_next = i == 0 ? store->first[store->active] : 0;
 
         if (store->first[order[i]] != 0 && (first_of_next == 0 || tail->after + 1 < first_of_next)) {
-            begin_at_index(store, order[i], tail->after, &reader);
+            begin_at_indexed_frame(store, order[i], tail->after, &reader);
             more = read_part(&reader, &room, tail);
         }
     }
@@ -394,11 +394,11 @@ static enum belay_code count_after(struct journaled *store, const struct belay_e
 /* The number of the so-manieth mark from the end of the journal in use, less one; `otherwise` if there is none. */
 static uint64_t before_mark(struct journaled *store, size_t back, uint64_t otherwise)
 {
-    const struct journal_index *index;
+    const struct frame_index *index;
     uint64_t number = otherwise;
 
     (void)pthread_mutex_lock(&store->mutex);
-    index = &store->index[store->active];
+    index = &store->frame_index[store->active];
     if (back <= index->n && index->all[index->n - back].number > otherwise + 1) {
         number = index->all[index->n - back].number - 1;
     }
