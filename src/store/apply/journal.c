@@ -164,7 +164,7 @@ static bool fill(int fd, size_t from, size_t to)
     return true;
 }
 
-/* A file that is enlarged at once and synced takes the disk for as long as that takes. False with ECANCELED, too. */
+/* In pieces, so that other writers of the disk get their turn. False with ECANCELED if keep_going() says so. */
 static bool fill_gently(int fd, size_t from, size_t to, bool (*keep_going)(void *context), void *context)
 {
     while (from < to) {
@@ -182,7 +182,7 @@ static bool fill_gently(int fd, size_t from, size_t to, bool (*keep_going)(void 
     return true;
 }
 
-/* Whoever may use the database may bring this into it. */
+/* The journal has the owner and mode of the database, whose users may have to replay it. */
 static bool share(int fd, const char *database)
 {
     struct stat st;
@@ -289,7 +289,7 @@ static enum belay_code read_head(struct journal *journal, struct belay_error *er
     if (journal->size >= sizeof head) {
         memcpy(&head, journal->map, sizeof head);
         if (is_unfinished(&head)) {
-            return BELAY_NOT_FOUND; /* who made it died before it was ready */
+            return BELAY_NOT_FOUND; /* its server died before it was ready */
         }
         if (memcmp(head.magic, MAGIC, sizeof MAGIC) == 0 &&
             head.sum == sum_of(&head, offsetof(struct file_head, sum), 0)) {

@@ -1,20 +1,20 @@
 /*
- * The journal of a server: two files beside the database, PATH-ledger-0 and
- * PATH-ledger-1. The server appends each commit to one of them and brings the
- * other, meanwhile, into the database. What a server that was killed has left
- * there is brought in by whoever opens the database next (sqlite_replay.c).
+ * The journal of a server, a write-ahead log in two files beside the database,
+ * PATH-ledger-0 and PATH-ledger-1. The server appends each commit to one of them while
+ * a checkpoint writes the other to the database. After a server was killed, the
+ * next process that opens the database replays both (sqlite_replay.c).
  *
- *     file   head, 512 bytes | frame | frame | ... | what an earlier use left
+ *     file   head, 512 bytes | frame | frame | ... | remains of an earlier use
  *     frame  head, 32 bytes | entries | zeros up to a multiple of 512
- *     entry  its length, 4 bytes | what entry_pack() made of one commit
+ *     entry  its length, 4 bytes | one commit, by entry_pack()
  *
- * A frame is written and synced as one, and before the next is written. So a
- * frame that cannot be read was not reported to anybody if it is the last one:
- * it is dropped. If a later frame can be read, the file is damaged. Frames do
- * not share a sector: writing one cannot spoil another.
+ * A frame is written and synced as one, before the next is written. So if the last
+ * frame cannot be read, its commits were not reported to any client: it is dropped. If
+ * a later frame can be read, the file is damaged. Frames do not share a sector:
+ * writing one cannot damage another.
  *
- * The stamp in the head is new for every use of the file, and in every frame:
- * what an earlier use has left does not count.
+ * The stamp in the head is new for every use of the file, and every frame carries it:
+ * frames of an earlier use are ignored.
  */
 #ifndef STORE_APPLY_JOURNAL_H
 #define STORE_APPLY_JOURNAL_H
@@ -32,14 +32,14 @@ struct journal {
     char *path;         /* owned */
     int fd;             /* -1: not open */
     unsigned char *map; /* the whole file, to be read; NULL: not mapped */
-    size_t size;        /* of the file, all of it there to be written */
+    size_t size;        /* of the file, with all its blocks allocated */
     size_t mapped;      /* how much of it is mapped */
     size_t used;        /* up to the end of the last frame */
-    uint64_t id;        /* of the server's run, as in the database; 0: of a version that had none */
+    uint64_t id;        /* of the server's run, as in the database; 0: an old version had none */
     uint64_t use;       /* counts up from 1: the later of two files has the greater */
     uint64_t stamp;
     uint64_t frames; /* in it */
-    bool is_cut;     /* shorter than it was when it was begun: a part of it is missing */
+    bool is_cut;     /* shorter than when it was begun: a part is missing */
 };
 
 /* PATH-ledger-N; the caller frees it. */
@@ -51,32 +51,32 @@ static inline int journal_slot(uint64_t use)
     return (int)((use - 1) % JOURNAL_FILES);
 }
 
-/* Make it, or use it again from its beginning, with `size` bytes written out and synced. journal->id is set. */
+/* Make the file, or use it again from its beginning, with `size` bytes written and synced. journal->id is set. */
 enum belay_code journal_begin(struct journal *journal, uint64_t use, size_t size, const char *database,
                               struct belay_error *err);
 /*
- * The same for who has time: in pieces, so that others who write need not wait for all of it. keep_going() is
- * called between them, to rest, and says whether to go on (else BELAY_CANCELLED). NULL: all at once.
+ * The same in pieces, so that other writers of the disk need not wait for all of it. keep_going() is called
+ * between them; it may sleep, and returns whether to continue (else BELAY_CANCELLED). NULL: all at once.
  */
 enum belay_code journal_begin_gently(struct journal *journal, uint64_t use, size_t size, const char *database,
                                      bool (*keep_going)(void *context), void *context,
                                      struct belay_error *err);
 /*
- * Open one that is there, to read it. BELAY_NOT_FOUND: there is none, or it was never begun. BELAY_BAD_CONTENT: its
- * head is damaged, and the text of the error follows the name of the file.
+ * Open an existing file, to read it. BELAY_NOT_FOUND: there is none, or it was never begun. BELAY_BAD_CONTENT: its
+ * head is damaged; the error text is meant to follow the name of the file.
  */
 enum belay_code journal_open(struct journal *journal, struct belay_error *err);
 void journal_close(struct journal *journal);
 
-/* A buffer into which entries go: with room for the head of a frame in front. */
+/* Empty the buffer for entries, with room for the head of the frame in front. */
 void journal_frame_init(struct buf *frame);
-/* Have room for this frame: BELAY_UNREACHABLE, and nothing happened, if the disk is full. */
+/* Make room in the file for a frame of this length. BELAY_UNREACHABLE: the disk is full, and nothing is changed. */
 enum belay_code journal_reserve(struct journal *journal, size_t frame_len, struct belay_error *err);
-/* Close it, as the next of this journal; false: no memory. */
+/* Complete it, with its checksum, as the next frame of this journal; false: no memory. */
 bool journal_seal(const struct journal *journal, struct buf *frame);
 /*
- * Write what is sealed, and sync it: without anybody's mutex, as this takes its time and touches neither.
- * If it fails, what is on disk is unknown.
+ * Write a sealed frame, and sync it. It changes neither argument, so the caller need not hold a mutex
+ * meanwhile. If it fails, it is unknown what is on disk.
  */
 enum belay_code journal_write(const struct journal *journal, const struct buf *frame,
                               struct belay_error *err);

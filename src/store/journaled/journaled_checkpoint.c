@@ -1,12 +1,11 @@
 /*
- * Behind the commits: one sync for many of them, and the thread that brings the
- * journal into the database.
+ * Checkpoints: a thread writes the journal's entries to the database, behind the commits.
  *
- *     active --full, or nothing happens for a while--> the other, if that is ready
- *       ^                                                 |
- *       +-- begun anew <-- brought into the database <----+
+ *     active --full, or no commit for idle_ms--> other, once that is ready
+ *       ^                                          |
+ *       +------ ready: begun again, empty <--- written to the database
  *
- * While the other is not ready yet the active one grows. The thread never holds
+ * While the other journal is not ready, the active one grows. The thread never holds
  * the mutex while it reads or writes: commits do not wait for it.
  */
 #include <assert.h>
@@ -33,7 +32,7 @@ enum {
     REST_MAX_MS = 50,
 };
 
-/* Told by who syncs: the thread has nobody to talk to. With the mutex. */
+/* With the mutex. The next sync() reports it: this thread has no caller. */
 static void warn(struct journaled *store, const struct belay_error *err)
 {
     free(store->warning);
@@ -53,7 +52,7 @@ static bool keep_going(void *context)
     return !stopping;
 }
 
-/* With the mutex, which is let go of. */
+/* With the mutex, which is released meanwhile. */
 static void sleep_for(struct journaled *store, int64_t ms)
 {
     struct timespec until;
@@ -68,7 +67,7 @@ static void sleep_for(struct journaled *store, int64_t ms)
     (void)pthread_cond_timedwait(&store->wake, &store->mutex, &until);
 }
 
-/* With the mutex, which is let go of. A failure is met by who needs a number (journaled_commit.c). */
+/* With the mutex, which is released meanwhile. If it fails, the commit that needs a number tries again. */
 static void raise_ceiling_early(struct journaled *store)
 {
     uint64_t to = store->next + CEILING_AHEAD;
@@ -88,8 +87,8 @@ static void raise_ceiling_early(struct journaled *store)
 }
 
 /*
- * A file is being enlarged, on the disk that commits wait for: they have it for half of the time, unless
- * theirs is filling up meanwhile, or a backup waits for it.
+ * Called between two steps of enlarging a file. Commits need the same disk: leave it to them for half of the
+ * time, unless the active journal fills up meanwhile, or a backup waits.
  */
 static bool rest(void *context)
 {
@@ -111,7 +110,7 @@ static bool rest(void *context)
     return goes_on;
 }
 
-/* Bring in the one that commits do not go to, and make it ready again. Without the mutex. */
+/* Write the journal that is not active to the database, and make it ready again. Without the mutex. */
 static enum belay_code checkpoint_other(struct journaled *store, int which, bool has_entries,
                                         struct belay_error *err)
 {
@@ -126,7 +125,7 @@ static enum belay_code checkpoint_other(struct journaled *store, int which, bool
     if (code != BELAY_OK) {
         return code;
     }
-    /* Who reads events holds the mutex: they find them in the database from here on. */
+    /* Readers of events hold the mutex: from here on they read these from the database. */
     (void)pthread_mutex_lock(&store->mutex);
     assert(which != store->active && !store->is_ready[which]);
     store->first[which] = 0;
@@ -137,7 +136,7 @@ static enum belay_code checkpoint_other(struct journaled *store, int which, bool
     (void)pthread_mutex_unlock(&store->mutex);
     code = journal_begin_gently(journal, use, size, store->checkpoint_db->path, rest, store, err);
     if (code == BELAY_OK) {
-        /* Before it has an entry: that it is missed if it is lost. */
+        /* Before it has an entry, so that its loss is noticed. */
         code = sqlite_journal_want(store->checkpoint_db, journal->id, use, use - JOURNAL_FILES, 0, err);
     }
     (void)pthread_mutex_lock(&store->mutex);
@@ -150,7 +149,7 @@ static void *run_thread(void *context)
 {
     struct journaled *store = context;
 
-    /* Commits come first. On Linux this is of the thread alone. */
+    /* Commits come first. On Linux this applies to the thread alone. */
     (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){ 0 });
     (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), CHECKPOINT_NICE);
     (void)pthread_mutex_lock(&store->mutex);
@@ -193,7 +192,7 @@ bool journaled_start_thread(struct journaled *store)
     sigset_t all;
     sigset_t old;
 
-    /* Signals are for the threads of who opened the store. */
+    /* Signals are for the threads of the program. */
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &old);
     store->has_thread = pthread_create(&store->thread, NULL, run_thread, store) == 0;
@@ -236,7 +235,7 @@ enum belay_code journaled_checkpoint_all(struct journaled *store, struct belay_e
 
 /* ---- a backup ---- */
 
-/* With the mutex: whether all up to `last` is in the database. */
+/* With the mutex: whether all entries up to `last` are in the database. */
 static bool is_checkpointed(const struct journaled *store, uint64_t last)
 {
     for (int i = 0; i < JOURNAL_FILES; i++) {
@@ -247,7 +246,7 @@ static bool is_checkpointed(const struct journaled *store, uint64_t last)
     return true;
 }
 
-/* Have the thread bring in all that was committed until now. */
+/* Have the thread checkpoint all that is committed by now. */
 static enum belay_code checkpoint_now(struct journaled *store, struct belay_cancel *cancel,
                                       struct belay_error *err)
 {
@@ -268,7 +267,7 @@ static enum belay_code checkpoint_now(struct journaled *store, struct belay_canc
             code = error_set(err, BELAY_CANCELLED, "the backup was cancelled");
         } else if (sqlite_now_ms(store->read_db) > until_ms || store->faults != faults || store->is_broken) {
             code =
-                error_set(err, BELAY_UNREACHABLE, "the journal cannot be brought into the database%s%s",
+                error_set(err, BELAY_UNREACHABLE, "the journal cannot be written to the database%s%s",
                           store->warning == NULL ? "" : ": ", store->warning == NULL ? "" : store->warning);
         }
     }
@@ -285,7 +284,7 @@ enum belay_code journaled_backup(struct belay_store *base, const char *path, str
     (void)pthread_mutex_lock(&store->mutex);
     if (store->is_copying) {
         (void)pthread_mutex_unlock(&store->mutex);
-        return error_set(err, BELAY_UNREACHABLE, "another backup is being made: try again in a moment");
+        return error_set(err, BELAY_UNREACHABLE, "another backup is in progress: try again in a moment");
     }
     store->is_copying = true;
     code = checkpoint_now(store, cancel, err);

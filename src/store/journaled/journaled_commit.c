@@ -1,7 +1,7 @@
 /*
- * The one way in which records change: decide, apply to copies, note it for the
- * journal, and only then put the copies in their place. What can fail (memory,
- * a full disk) fails before that.
+ * The only way to change records: check the conditions, apply the writes to copies,
+ * append an entry to the journal's frame, and only then publish the copies. What can
+ * fail (memory, a full disk) fails before that.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -10,14 +10,14 @@
 #include "base/error.h"
 #include "store/journaled/journaled_internal.h"
 
-/* A write as it is carried out. */
+/* A write in progress. */
 struct step {
-    struct item *item;     /* where it goes; made here if `packed` and not in the table */
+    struct item *item;     /* the item to change; a new one if the table has none */
     unsigned char *packed; /* owned; the record as it will be; NULL: it stays as it is */
     size_t len;
 };
 
-/* Room for the writes and events of a batch: a lock and its ancestors have few, and need no memory for it. */
+/* A batch of so few writes and events, which is the usual one, needs no malloc(). */
 enum { FEW = 4 };
 
 struct work {
@@ -81,7 +81,7 @@ static enum belay_code check_unused(const struct work *work, struct belay_error 
     return BELAY_OK;
 }
 
-/* The record after the write, packed, and an item for it to go to. */
+/* Pack the record as it is after the write, and find or make its item. */
 static enum belay_code change_one(struct work *work, size_t i, struct belay_error *err)
 {
     struct journaled *store = work->store;
@@ -131,7 +131,7 @@ enum belay_code journaled_append(struct journaled *store, const struct journal_e
 {
     struct buf *frame = &store->frame;
     size_t before = frame->len;
-    size_t in_front = store->is_flushing ? store->flushing.len : 0; /* not counted in the file yet */
+    size_t in_front = store->is_flushing ? store->flushing.len : 0; /* not in journal.used yet */
     uint32_t len = 0;
     enum belay_code code;
 
@@ -160,7 +160,7 @@ enum belay_code journaled_append(struct journaled *store, const struct journal_e
     return BELAY_OK;
 }
 
-/* New items first, which may want memory; after the note nothing does. */
+/* New items first, which may fail for lack of memory; after the entry is appended nothing can fail. */
 static enum belay_code append(struct work *work, struct belay_error *err)
 {
     struct journaled *store = work->store;
@@ -204,7 +204,7 @@ static void publish(struct work *work)
     }
 }
 
-/* Items that were made for nothing. */
+/* Remove the items that were made for a commit that failed. */
 static void discard(struct work *work)
 {
     for (size_t i = 0; i < work->batch->n_writes; i++) {
@@ -221,7 +221,7 @@ static void discard(struct work *work)
     }
 }
 
-/* The thread mostly sees to it in time (journaled_checkpoint.c); it has its own connection. */
+/* Usually the checkpoint thread has raised it in time, over its own connection. */
 static enum belay_code raise_ceiling(struct journaled *store, uint64_t last, struct belay_error *err)
 {
     uint64_t to = last + (uint64_t)sqlite_numbers_ahead(store->read_db);

@@ -1,4 +1,4 @@
-/* A hash table for who names a key, and the C library's tree for who lists them. */
+/* Records by key: a hash table to find one, and the C library's tree to list them in order. */
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ void item_free(struct item *item)
 
 static void leave_alone(void *item)
 {
-    (void)item; /* they are freed by their buckets */
+    (void)item; /* items_release() frees it with its bucket */
 }
 
 void items_release(struct items *table)
@@ -75,7 +75,7 @@ struct item *item_new(const char *key)
     return item;
 }
 
-/* Without memory it stays as small as it is, and is slower. */
+/* Without memory it stays as it is, only slower. */
 static void grow(struct items *table)
 {
     struct items larger = { .n_buckets = 2 * table->n_buckets };
@@ -129,7 +129,7 @@ void items_remove(struct items *table, struct item *item)
     item_free(item);
 }
 
-/* What a search passes on its way down: the least that is greater is among it. */
+/* The least greater key that a search passes on its way down the tree. */
 struct search {
     const char *key;
     bool or_same;

@@ -12,7 +12,7 @@
 
 /* ---- journaled_index.c: records by key, and in the order of keys ---- */
 
-/* Packed: a million of them must fit beside everything else. */
+/* Packed, so that a million fit in memory. */
 struct item {
     struct item *next; /* in its bucket */
     uint64_t hash;
@@ -54,12 +54,12 @@ bool ids_has(const struct id_set *ids, uint64_t hash);
 
 /* ---- the whole ---- */
 
-/* By how much the ceiling is raised once half of the first numbers are used: for some seconds of the heaviest load. */
+/* How far ahead the ceiling is raised, once half of the numbers below it are used: seconds of the heaviest load. */
 enum { CEILING_AHEAD = 1 << 20 };
 
 /*
- * Places in a journal from which it can be read, so that who wants the newest events does not read all. At least
- * `apart` bytes lie between two of them: FRAME_INDEX_BYTES at first, and twice as much each time there are FRAME_INDEX_MAX.
+ * Frames from which a journal can be read, so that a query for the newest events does not read all of it. They are at
+ * least `apart` bytes apart: FRAME_INDEX_BYTES at first, and twice as much each time there are FRAME_INDEX_MAX.
  */
 enum { FRAME_INDEX_MAX = 1024, FRAME_INDEX_BYTES = 64 << 10 };
 struct frame_index {
@@ -74,8 +74,8 @@ struct frame_index {
 
 struct journaled {
     struct belay_store base;
-    struct sqlite_store *checkpoint_db; /* owned; the thread's */
-    struct sqlite_store *read_db;       /* owned; for history and waking, in whoever's thread */
+    struct sqlite_store *checkpoint_db; /* owned; the checkpoint thread's */
+    struct sqlite_store *read_db;       /* owned; for history and wake-ups, in any thread */
     void (*on_warning)(void *context, const char *text);
     void *context;
     size_t journal_bytes;
@@ -88,31 +88,32 @@ struct journaled {
     uint64_t next;              /* number; the LSN of an entry is its last number */
     _Atomic uint64_t committed; /* LSN of the newest entry in memory; written with the mutex, read without */
     _Atomic uint64_t durable;   /* LSN of the newest entry on disk; the same */
-    uint64_t ceiling;           /* on disk, and above all numbers that are handed out (L2) */
+    uint64_t ceiling;           /* on disk, and above all numbers in use (L2) */
     uint64_t ahead;             /* by how much it was last raised */
     struct buf frame;           /* entries that are not written yet */
-    struct buf flushing;        /* those that are being written; not to be touched if `is_flushing` */
-    bool is_flushing;           /* somebody, without the mutex */
+    struct buf flushing;        /* entries that are being written; read only while `is_flushing` */
+    bool is_flushing;           /* a thread writes `flushing`, without the mutex */
     pthread_cond_t flushed;
     struct buf scratch; /* for packing a record */
     struct journal journals[JOURNAL_FILES];
-    int active;                    /* which of them commits go to */
+    int active;                    /* the one that commits are appended to */
     uint64_t first[JOURNAL_FILES]; /* the first number in each that may not be in the database; 0: none */
     struct frame_index frame_index[JOURNAL_FILES];
     uint64_t frame_first;   /* number in the frame; 0: it is empty */
     uint64_t frame_commits; /* in the frame */
     struct belay_store_counts counts;
     bool is_ready[JOURNAL_FILES]; /* begun, and empty */
-    char *warning;                /* owned; not told yet */
+    char *warning;                /* owned; not reported yet */
     bool is_broken;               /* a sync has failed: what is on disk is unknown */
     char *sweep_key;              /* owned; NULL: from the first */
     int64_t committed_ms;         /* boot clock */
 
-    uint64_t wanted; /* for a backup: numbers up to this one are to be in the database soon; 0: none */
-    unsigned faults; /* how often the thread could not bring a journal in */
-    bool is_copying; /* a backup is being made */
+    uint64_t
+        wanted; /* a backup waits until the entries up to this number are in the database; 0: none does */
+    unsigned faults; /* failed checkpoints */
+    bool is_copying; /* a backup is in progress */
     pthread_t thread;
-    int64_t step_ms; /* the thread's: when it began what it is at; boot clock */
+    int64_t step_ms; /* the thread's: when its present step began; boot clock */
     bool has_thread;
     bool is_stopping;
     pthread_cond_t wake;
@@ -123,7 +124,7 @@ enum belay_code journaled_commit(struct belay_store *base, const struct belay_ba
                                  struct belay_commit *out, struct belay_error *err);
 enum belay_code journaled_load(struct journaled *store, const char *key, struct row *out_row,
                                struct belay_error *err);
-/* Add an entry to the frame, having room for it in the file; false with nothing changed. */
+/* Append an entry to the frame, and reserve room for it in the file. On error nothing is changed. */
 enum belay_code journaled_append(struct journaled *store, const struct journal_entry *entry,
                                  struct belay_error *err);
 
@@ -150,12 +151,12 @@ void journaled_switch_files(struct journaled *store);
 enum belay_code journaled_backup(struct belay_store *base, const char *path, struct belay_cancel *cancel,
                                  struct belay_error *err);
 bool journaled_start_thread(struct journaled *store);
-/* Bring in everything. After the thread has ended. */
+/* Write all entries to the database. After the thread has ended. */
 enum belay_code journaled_checkpoint_all(struct journaled *store, struct belay_error *err);
 void journaled_stop_thread(struct journaled *store);
 
 /* ---- journaled_maintenance.c; with the mutex held ---- */
-/* Remove some records that nobody has used for long. */
+/* Remove some records that were not used for retain_records. */
 void journaled_sweep(struct journaled *store);
 
 #endif

@@ -1,10 +1,10 @@
-/* Records that nobody has held, waited for or held below for retain_records: some at a time, after some commits. */
+/* Removes records that were not held, waited for or an ancestor of a held lock for retain_records. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "store/journaled/journaled_internal.h"
 
-/* Most are young, which their numbers say. */
+/* Most are too young, which their packed numbers tell without unpacking the rest. */
 static bool may_go(struct journaled *store, const struct item *item, int64_t now_ms, int64_t before_unix_ms)
 {
     struct belay_record numbers;
@@ -30,7 +30,7 @@ static void remove_all(struct journaled *store, struct item *const *items, size_
     for (size_t i = 0; i < n; i++) {
         keys[i] = items[i]->key;
     }
-    /* On a full disk they stay. */
+    /* If the disk is full, they stay. */
     if (n > 0 && journaled_append(store, &entry, NULL) == BELAY_OK) {
         for (size_t i = 0; i < n; i++) {
             items_remove(&store->table, items[i]);

@@ -8,10 +8,10 @@
 
 enum {
     JOURNAL_BYTES = 64 << 20,
-    JOURNAL_FIRST_BYTES = 2 << 20, /* of the one a server starts with: it must not keep anybody waiting */
+    JOURNAL_FIRST_BYTES = 2 << 20, /* of the first one: it is written before the server starts */
     FRAME_MAX_BYTES = 512 << 20,
     IDLE_MS = 1000,
-    TICKET_MS = 3600000, /* their waiters are connections of this process: it drops them when they go */
+    TICKET_MS = 3600000, /* long: this process drops the tickets of its connections when they close */
 };
 
 static void journaled_close(struct belay_store *base)
@@ -62,7 +62,7 @@ static struct belay_store_capabilities journaled_capabilities(struct belay_store
     };
 }
 
-/* Waking is between threads of this process, through the file that is there for processes. */
+/* Threads of this process wake each other through the same wake file as processes do. */
 static uint32_t journaled_listen(struct belay_store *base, const char *lock_id)
 {
     return sqlite_listen(&((struct journaled *)base)->read_db->base, lock_id);
@@ -79,7 +79,7 @@ static void journaled_wake(struct belay_store *base, const char *lock_id)
     sqlite_wake(&((struct journaled *)base)->read_db->base, lock_id);
 }
 
-/* The registry's items are few and seldom change: they stay in the database. */
+/* Items are few and seldom change: they are kept in the database only. */
 static enum belay_code journaled_item_get(struct belay_store *base, const char *space, const char *name,
                                           struct belay_item *out_item, struct belay_error *err)
 {
@@ -169,7 +169,7 @@ static bool load_record(void *context, const struct belay_record *record, int64_
     struct journaled *store = loading->store;
     struct item *item = item_new(record->key);
 
-    /* Their waiters were connections of a process that is gone. For a moment, they may come back. */
+    /* The waiters were connections of a server that is gone. They may come back for a moment. */
     for (size_t i = 0; i < record->n_tickets; i++) {
         if (record->tickets[i].expires_ms > now_ms + SQLITE_PLACE_KEPT_MS) {
             record->tickets[i].expires_ms = now_ms + SQLITE_PLACE_KEPT_MS;
@@ -196,7 +196,7 @@ static enum belay_code load_ids(struct journaled *store, struct belay_error *err
     int rc = db_begin(store->checkpoint_db, false);
 
     if (rc == SQLITE_OK) {
-        rc = sweep_all_events(store->checkpoint_db); /* which puts the newest into the index */
+        rc = sweep_all_events(store->checkpoint_db); /* which indexes the newest */
     }
     if (rc == SQLITE_OK) {
         rc = db_run(store->checkpoint_db, ST_COMMIT);
@@ -239,14 +239,14 @@ static enum belay_code load(struct journaled *store, struct belay_error *err)
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(store->checkpoint_db, rc, err);
 }
 
-/* One file to begin with; the thread makes the other. */
+/* Make the first journal; the thread makes the other. */
 static enum belay_code begin_journal(struct journaled *store, struct belay_error *err)
 {
     size_t first = store->journal_bytes < JOURNAL_FIRST_BYTES ? store->journal_bytes : JOURNAL_FIRST_BYTES;
     enum belay_code code = BELAY_OK;
     uint64_t id = 0;
 
-    /* Its sign is lost in no database. */
+    /* SQLite's integers have a sign: use 63 bits. */
     if (!random_bytes(&id, sizeof id) || (id = (id >> 1) | 1) == 0) {
         return error_set(err, BELAY_UNREACHABLE, "the system gives no random bytes");
     }

@@ -1,8 +1,8 @@
 /*
- * Reading. Records are in memory. Events are in the database as far as they have
- * been brought in, else in the journal, or in the frame that will go there.
- * Long answers are read page by page and handed over with nothing locked, and
- * the mutex is never held for longer than a few hundred entries take.
+ * Reading. Records are in memory. Events up to the last checkpoint are in the
+ * database, later ones in the journal, and the newest in the frames in memory.
+ * Results are read page by page and passed to the caller without the mutex, which
+ * is never held for longer than a few hundred entries take.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +13,11 @@
 
 enum {
     PAGE = 128,
-    SCAN_RECORDS = 32, /* copied in one go */
+    SCAN_RECORDS = 32, /* copied with the mutex held */
     SCAN_BYTES = 256 << 10,
-    SCAN_LOOKS = 128, /* records looked at in one go */
-    TAIL_WORK = 1024, /* entries of the journal, likewise: commits wait meanwhile */
-    UNPACK_WORK = 4,  /* in entries that are only passed over */
+    SCAN_LOOKS = 128, /* records examined, likewise */
+    TAIL_WORK = 1024, /* entries of the journal, likewise */
+    UNPACK_WORK = 4,  /* to unpack one takes as long as to skip so many */
 };
 
 enum belay_code journaled_get(struct belay_store *base, const char *const *keys, size_t n,
@@ -61,7 +61,7 @@ struct scan_page {
         size_t len;
     } at[SCAN_RECORDS];
     size_t n;
-    size_t last; /* the key to go on after, in data; where the last look was, be it copied or not */
+    size_t last; /* in data: the key to continue after, whether its record was copied or not */
     bool is_end;
     int64_t now_ms;
 };
@@ -78,7 +78,7 @@ static void copy_item(struct scan_page *page, const struct item *item, bool is_w
     }
 }
 
-/* The next that the scan asks for. False: there is no memory. */
+/* The next records that the scan asks for. False: no memory. */
 static bool read_records(struct journaled *store, const struct belay_scan *scan, const char *after,
                          struct scan_page *page)
 {
@@ -114,7 +114,7 @@ static bool read_records(struct journaled *store, const struct belay_scan *scan,
     return !page->data.failed;
 }
 
-/* Returns whether to go on. */
+/* Returns whether to continue. */
 static bool tell_records(const struct scan_page *page, belay_record_fn fn, void *context,
                          enum belay_code *out_code, struct belay_error *err)
 {
@@ -181,14 +181,14 @@ static bool is_wanted(const struct belay_event *event, const struct belay_events
 
 typedef bool tail_fn(void *context, const struct belay_event *event);
 
-/* A look at a part of what is not in the database. */
+/* A query over the entries that are not in the database, one part at a time. */
 struct tail {
     const struct belay_events_query *query;
     tail_fn *fn;
     void *context;
-    uint64_t after; /* all up to this id was looked at */
+    uint64_t after; /* all events up to this id were examined */
     int left;       /* of TAIL_WORK */
-    bool is_over;   /* fn said no, or it cannot be read */
+    bool is_over;   /* fn returned false, or an entry cannot be read */
     size_t key_len; /* of query->key; 0: none */
 };
 
@@ -212,7 +212,7 @@ static bool tell_entry(const struct tail *tail, const struct journal_entry *entr
     return goes_on;
 }
 
-/* False: no more is to be read now. */
+/* False: no more is to be read in this part. */
 static bool read_part(struct journal_reader *reader, struct entry_room *room, struct tail *tail)
 {
     const void *data;
@@ -223,7 +223,7 @@ static bool read_part(struct journal_reader *reader, struct entry_room *room, st
         uint64_t last = entry_last_packed(data, len);
 
         if (last <= tail->after && last != 0) {
-            continue; /* on the way from the mark */
+            continue; /* between the indexed frame and the first that is wanted */
         }
         tail->left--;
         if (last == 0 || may_have(tail, data, len)) {
@@ -238,7 +238,7 @@ static bool read_part(struct journal_reader *reader, struct entry_room *room, st
     return tail->left > 0;
 }
 
-/* From the last mark at or before the first that is wanted. */
+/* From the last indexed frame at or before the first event that is wanted. */
 static void begin_at_indexed_frame(const struct journaled *store, int which, uint64_t after,
                                    struct journal_reader *out_reader)
 {
@@ -247,7 +247,7 @@ static void begin_at_indexed_frame(const struct journaled *store, int which, uin
     size_t high = index->n;
 
     journal_read(&store->journals[which], out_reader);
-    /* Not beyond what is counted: a frame that is just being written is read from memory. */
+    /* Not beyond `used`: a frame that is being written is read from memory. */
     out_reader->end = store->journals[which].map + store->journals[which].used;
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -265,8 +265,8 @@ static void begin_at_indexed_frame(const struct journaled *store, int which, uin
 }
 
 /*
- * Those that are not in the database, in their order, until fn says no or enough
- * were looked at. Returns whether it came to the end. With the mutex.
+ * The events that are not in the database, in their order, until fn returns false or TAIL_WORK
+ * is done. Returns whether the end was reached. With the mutex.
  */
 static bool read_tail(const struct journaled *store, struct tail *tail)
 {
@@ -332,7 +332,7 @@ static bool add_to_page(void *context, const struct belay_event *event)
 struct passing {
     belay_event_fn fn;
     void *context;
-    uint64_t last; /* id that was handed over */
+    uint64_t last; /* id that was passed on */
     bool is_over;
 };
 
@@ -360,8 +360,8 @@ static bool count_one(void *context, const struct belay_event *event)
 }
 
 /*
- * Count what is wanted after `from`, all that is not in the database included. What comes
- * into the database meanwhile is counted there.
+ * Count the events that are wanted after `from`, those that are not in the database included. If a
+ * checkpoint writes some of them meanwhile, they are counted in the database.
  */
 static enum belay_code count_after(struct journaled *store, const struct belay_events_query *query,
                                    uint64_t from, struct count *count, struct belay_error *err)
@@ -391,8 +391,8 @@ static enum belay_code count_after(struct journaled *store, const struct belay_e
     return code;
 }
 
-/* The number of the so-manieth mark from the end of the journal in use, less one; `otherwise` if there is none. */
-static uint64_t before_mark(struct journaled *store, size_t back, uint64_t otherwise)
+/* The number before the indexed frame that is `back` from the end of the active journal; else `otherwise`. */
+static uint64_t before_indexed_frame(struct journaled *store, size_t back, uint64_t otherwise)
 {
     const struct frame_index *index;
     uint64_t number = otherwise;
@@ -407,9 +407,8 @@ static uint64_t before_mark(struct journaled *store, size_t back, uint64_t other
 }
 
 /*
- * With query->last: after which id to begin in the tail, which begins at `floor`, and
- * how many of those before it, in the database. The last are looked for at the end, and
- * before that only if there are not enough.
+ * With query->last: the id after which to begin in the tail, which starts at `floor`, and
+ * how many events are to come from the database before it. Searches backwards from the end.
  */
 static enum belay_code find_last(struct journaled *store, const struct belay_events_query *query,
                                  uint64_t floor, uint64_t *out_after, size_t *out_from_database,
@@ -425,7 +424,7 @@ static enum belay_code find_last(struct journaled *store, const struct belay_eve
         return error_no_memory(err);
     }
     for (size_t back = 1; code == BELAY_OK; back *= 4) {
-        from = before_mark(store, back, first);
+        from = before_indexed_frame(store, back, first);
         code = count_after(store, query, from, &count, err);
         if (count.n >= query->last || from == first) {
             break;
@@ -474,7 +473,7 @@ static enum belay_code read_page(struct journaled *store, const struct belay_eve
         event_release(&page->events[i]);
     }
     if (!tail.is_over && goes_on && tail.after > passing->last) {
-        passing->last = tail.after; /* there was nothing for us up to there */
+        passing->last = tail.after; /* no event up to there is wanted */
     }
     passing->is_over = passing->is_over || is_end;
     free(page);

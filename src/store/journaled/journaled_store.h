@@ -1,24 +1,24 @@
 /*
- * The store of `belay serve` on an SQLite file: for one process, which owns it.
+ * The store of `belay serve` on an SQLite file: for one process, which owns the file.
  *
- * All records are in memory. A commit changes them there and adds one entry to
+ * All records are in memory. A commit changes them there and appends an entry to
  * a buffer; sync() writes the buffer to a journal beside the database, once for
- * all commits since the last one, and only then may anybody be told of them. A
- * thread brings the journal into the database behind that, so that after a
- * clean stop the database alone is everything, and after a kill the next who
- * opens it brings in the rest (store/sqlite/journal.h).
+ * all commits since the last sync. A thread makes checkpoints: it writes the
+ * entries of the journal to the database. After a clean stop the database is
+ * complete. After a kill the next process that opens it replays the
+ * journal (store/apply/journal.h).
  */
 #ifndef STORE_JOURNALED_JOURNALED_STORE_H
 #define STORE_JOURNALED_JOURNALED_STORE_H
 
 #include "store/sqlite/sqlite_store.h"
 
-/* What tests put in place of the usual. 0 and NULL are the usual. */
+/* For tests; 0 and NULL are the defaults. */
 struct journaled_hooks {
     const struct sqlite_hooks *sqlite;
-    size_t journal_bytes; /* at which the other file is taken */
-    int64_t idle_ms;      /* without a commit before the journal is brought in */
-    bool no_checkpoint;   /* never brought in by itself, and left as it is at the end: as if killed */
+    size_t journal_bytes; /* at which the other file is used */
+    int64_t idle_ms;      /* without a commit, before a checkpoint */
+    bool no_checkpoint;   /* leave the journal as it is, at close too: as if killed */
 };
 
 /* As sqlite_store_open() and sqlite_store_own(). `on_warning` (may be NULL) hears what goes wrong in

@@ -38,10 +38,6 @@ static void index_frame(struct journaled *store)
     }
 }
 
-/*
- * The other file from now on, if it is ready; the thread sees to the rest. What
- * the frame has goes there as well, and not into this one.
- */
 void journaled_switch_files(struct journaled *store)
 {
     int other = 1 - store->active;

@@ -1,7 +1,7 @@
 /*
- * Which ids have ever taken which key (L5): 64 bits of hash each, so that one id in
- * billions is refused that was never used. Two sets: when one is full, the
- * other is forgotten. What is kept is never less than what the database keeps.
+ * The lock ids that have held a key before (L5), as hashes of 64 bits: one unused id in
+ * billions is refused by mistake. Two sets: when one is full, the older is dropped. They
+ * keep at least as many as the database does.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ void ids_release(struct id_set *ids)
     memset(ids, 0, sizeof *ids);
 }
 
-/* Where it is, or where it would be. */
+/* The slot that has it, or the one it belongs in. */
 static size_t place_of(const uint64_t *slots, uint64_t hash)
 {
     size_t at = (size_t)(hash * 0x9e3779b97f4a7c15ULL >> 43) & (SLOTS - 1);
@@ -40,7 +40,7 @@ void ids_add(struct id_set *ids, uint64_t hash)
 
     hash = hash == 0 ? 1 : hash;
     if (ids->n >= FULL) {
-        /* New memory is zero already, a page at a time as it is used; to clear the old would take milliseconds. */
+        /* calloc() zeroes pages as they are used; to clear the old set would take milliseconds. */
         uint64_t *other;
 
         free(ids->slots[1]);
@@ -50,7 +50,7 @@ void ids_add(struct id_set *ids, uint64_t hash)
             ids->slots[1] = ids->slots[0];
             ids->slots[0] = other;
         } else {
-            /* Without memory for a second set the oldest are forgotten at once. */
+            /* Without memory for a second set the older ids are dropped at once. */
             memset(ids->slots[0], 0, SLOTS * sizeof *ids->slots[0]);
         }
         ids->n = 0;
