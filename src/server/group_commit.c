@@ -61,7 +61,7 @@ static bool is_durable(const struct server *server)
     return belay_client_durable_lsn(server->client) == belay_client_committed_lsn(server->client);
 }
 
-/* Connections whose answers the next sync would let out; not counted beyond THREAD_MIN. */
+/* Connections whose answers the next sync would send; not counted beyond THREAD_MIN. */
 static size_t n_waiting(const struct server *server)
 {
     return http_server_count_waiting(server->http, belay_client_durable_lsn(server->client), THREAD_MIN);

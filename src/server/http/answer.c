@@ -21,7 +21,7 @@ bool answer_headers_are_sound(const struct http_header *headers, size_t n_header
     return true;
 }
 
-/* While the server drains, the connection ends with the last request that is under way on it. */
+/* While the server drains, the connection ends with the last request that is in progress on it. */
 static bool closes_after(struct request *request)
 {
     struct conn *conn = request->conn;

@@ -85,7 +85,7 @@ struct header_at {
 };
 
 struct request {
-    struct http_request pub; /* first: the handler's pointer is ours */
+    struct http_request pub; /* first: a pointer to it is a pointer to the request */
     struct request *next;
     struct conn *conn; /* borrowed */
 
@@ -172,7 +172,7 @@ struct conn {
     bool is_eof;              /* and all that it sent is read */
     bool is_broken;           /* nothing can be sent any more */
     bool is_last;             /* no further request will be read: close after the answers */
-    bool must_linger;         /* the client may not have read its answer when we close */
+    bool must_linger;         /* the client may not have read its answer when the socket is closed */
     bool tls_wants_out;       /* TLS has to write before it can read */
     bool is_known;            /* its client has authenticated */
     struct peer_group *group;

@@ -70,8 +70,8 @@ static bool is_loopback(const struct sockaddr_storage *address)
 
 void peer_describe(struct http_peer *peer, int fd, const struct sockaddr_storage *address, socklen_t len)
 {
-    struct ucred who;
-    socklen_t who_len = sizeof who;
+    struct ucred credentials;
+    socklen_t len_found = sizeof credentials;
 
     peer->uid = (uid_t)-1;
     if (len < sizeof address->ss_family) {
@@ -84,9 +84,9 @@ void peer_describe(struct http_peer *peer, int fd, const struct sockaddr_storage
         address_format(peer->text, sizeof peer->text, address);
         return;
     }
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &who_len) == 0) {
-        peer->uid = who.uid;
-        peer->pid = who.pid;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &len_found) == 0) {
+        peer->uid = credentials.uid;
+        peer->pid = credentials.pid;
     }
     (void)snprintf(peer->text, sizeof peer->text, "unix:uid=%lld,pid=%lld", (long long)(int)peer->uid,
                    (long long)peer->pid);

@@ -22,7 +22,7 @@ struct txn {
     uint64_t newest;  /* event; 0: none */
     uint64_t next;    /* number */
     uint64_t ceiling; /* numbers below this may be handed out */
-    bool served;      /* a server owns the file, and it is not we */
+    bool served;      /* another process, a server, owns the file */
 };
 
 void row_release(struct row *row);
