@@ -314,12 +314,6 @@ void answer_sent(struct conn *conn);
 bool answer_headers_are_sound(const struct http_header *headers, size_t n_headers);
 void conn_send_continue(struct conn *conn);
 
-/* http_date.c */
-const char *date_line(struct http_server *server); /* "Date: …\r\n" */
-
-/* tls_bio.c */
-BIO *tls_bio_new(struct conn *conn); /* NULL: no memory */
-
 /* tls.c */
 enum belay_code tls_load(const char *certificate, const char *key, SSL_CTX **out_tls,
                          struct belay_error *err);
