@@ -1,4 +1,4 @@
-/* What a conditional write means: whether it may happen, and the record after it. */
+/* Conditional writes: whether the condition holds, and the record after the write. */
 #include "store/apply/apply.h"
 
 #include <stdlib.h>
@@ -97,7 +97,7 @@ bool write_must_last(const struct belay_write *write, const struct belay_record 
     if (!before) {
         return false;
     }
-    /* After a restart the lease is given its ttl again, so only another ttl has to last. */
+    /* After a restart the lease begins again with its ttl, so only a changed ttl must be on disk. */
     return (write->set & ~passing) != 0 ||
            ((write->set & BELAY_SET_LEASE) != 0 && write->values->ttl_ms != 0 &&
             write->values->ttl_ms != record->ttl_ms);
@@ -115,7 +115,7 @@ static bool replace_text(char **text, const char *with)
     return true;
 }
 
-/* The same with one that may stand among others of the record. */
+/* The same for a string that may be part of the record's one piece of memory. */
 static bool replace_own_text(const struct belay_record *record, char **text, const char *with)
 {
     char *own = belay_record_has_text(record, *text) ? NULL : *text;
@@ -195,7 +195,7 @@ static bool set_fields(struct belay_record *record, unsigned set, const struct b
     return true;
 }
 
-/* The analyzer loses sight of an array whose elements move up: NOLINT, here and in drop_intent(). */
+/* The analyzer does not follow array elements that move up: NOLINT, here and in drop_intent(). */
 static void clear_ticket(struct belay_ticket *ticket)
 {
     if (ticket->packed) {
@@ -316,7 +316,7 @@ enum belay_code write_apply(const struct belay_write *write, const struct txn *t
 
 /* ---- events ---- */
 
-/* Which of writes[0]'s fields its events leave it to the store to say. */
+/* Which fields of writes[0]'s record the events take from the store. */
 static unsigned fields_asked_for(const struct belay_batch *batch)
 {
     unsigned fields = 0;
@@ -328,7 +328,7 @@ static unsigned fields_asked_for(const struct belay_batch *batch)
     return fields;
 }
 
-/* Remember a text; a copy of it, if it is to be replaced. */
+/* Remember a string; copy it if the batch replaces it. */
 static bool keep(const char *text, bool is_replaced, const char **out_text, char **out_kept)
 {
     if (is_replaced) {

@@ -8,12 +8,11 @@
 enum { SEEN_MAX = 16, NUMBER_MAX = 10, FLAG_HELD = 1, FLAG_OUTLIVES = 2, FLAG_STALE_NOTED = 4 };
 
 /*
- * Only in what is packed, so that an entry of an older belay is read as it was meant: a write names the
- * credential, its ticket does.
+ * Flags of the binary form only: the write, or its ticket, has a credential. Entries of older versions have none.
  */
 enum { SETS_CREDENTIAL = 1 << 16, PUTS_TICKET = 1, PUTS_INTENT = 2, PUTS_CREDENTIAL = 4 };
 
-/* A text that was written out. */
+/* A string that was written in full. */
 struct seen {
     const char *text; /* borrowed */
     size_t len;
@@ -23,7 +22,7 @@ struct writer {
     struct buf *to;
     struct seen seen[SEEN_MAX];
     size_t n_seen;
-    bool is_plain; /* refer to nothing */
+    bool is_plain; /* write no references */
 };
 
 struct reader {
@@ -34,7 +33,7 @@ struct reader {
     bool bad;
 };
 
-/* ---- numbers and texts ---- */
+/* ---- numbers and strings ---- */
 
 static void put_large(struct writer *w, uint64_t value)
 {
@@ -63,13 +62,13 @@ static inline void put_unsigned(struct writer *w, uint64_t value)
     }
 }
 
-/* The sign last, so that small numbers are short whichever it is. */
+/* The sign is the lowest bit, so that small negative numbers are short, too. */
 static void put_int(struct writer *w, int64_t value)
 {
     put_unsigned(w, (uint64_t)value << 1 ^ (value < 0 ? UINT64_MAX : 0));
 }
 
-/* 0: none. Odd: one that was before. Even: its length, and itself. */
+/* 0: NULL. Odd: a reference to an earlier string. Even: its length, then the string. */
 static void put_text(struct writer *w, const char *text)
 {
     size_t len;
@@ -144,7 +143,7 @@ static const char *get_text(struct reader *r)
     return text;
 }
 
-/* A text that must be there. */
+/* A string that must not be NULL. */
 static const char *get_given(struct reader *r)
 {
     const char *text = get_text(r);
@@ -156,7 +155,7 @@ static const char *get_given(struct reader *r)
     return text;
 }
 
-/* How many follow; each takes a byte at least. */
+/* The number of elements that follow, each of one byte at least. */
 static size_t get_count(struct reader *r)
 {
     uint64_t n = get_unsigned(r);
@@ -291,7 +290,7 @@ void entry_pack(struct buf *to, const struct journal_entry *entry)
     }
 }
 
-/* Room for `n` elements; the array may move. */
+/* Make room for `n` elements; the array may move. */
 static bool grow(void *array, size_t size, size_t *cap, size_t n)
 {
     void *grown;
@@ -323,7 +322,7 @@ void entry_room_release(struct entry_room *room)
 
 /*
  * Lists of metadata and of ids go into arrays that may move while they grow, so
- * a list is first known by where in the array it begins.
+ * a list is an index into its array until all is read.
  */
 struct lists {
     struct entry_room *room;
@@ -364,7 +363,7 @@ static size_t get_ids(struct reader *r, struct lists *lists, size_t n)
     return from;
 }
 
-/* An index now, an address once all is read. */
+/* An index while reading, an address afterwards. */
 static void *as_index(size_t at)
 {
     return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
@@ -462,7 +461,7 @@ static bool make_room(struct entry_room *room, size_t n_writes, size_t n_events)
     return ok && grow((void *)&room->events, sizeof *room->events, &room->cap_events, n_events);
 }
 
-/* From `index`, of a list that may have nothing in it: not even an address. */
+/* The array is NULL if all lists are empty. */
 static const char **texts_at(const struct entry_room *room, size_t index)
 {
     return room->texts == NULL ? NULL : room->texts + index;
@@ -473,7 +472,7 @@ static struct belay_meta *meta_at(const struct entry_room *room, size_t index)
     return room->meta == NULL ? NULL : room->meta + index;
 }
 
-/* Now that nothing moves any more. */
+/* Turn indexes into addresses, now that the arrays move no more. */
 static void settle_lists(struct entry_room *room, size_t n_writes, size_t n_events)
 {
     for (size_t i = 0; i < n_writes; i++) {
@@ -574,8 +573,7 @@ void record_pack(struct buf *to, const struct belay_record *record)
         put_int(&w, record->intents[i].expires_ms);
     }
     put_unsigned(&w, record->n_tickets);
-    w.is_plain =
-        true; /* tickets are copied in one piece, and of a long line each would be compared with others */
+    w.is_plain = true; /* tickets are copied as they are, and a long queue would take long to compare */
     for (size_t i = 0; i < record->n_tickets; i++) {
         const struct belay_ticket *ticket = &record->tickets[i];
 
@@ -707,7 +705,7 @@ bool record_unpack_numbers(const void *data, size_t len, struct belay_record *ou
     return true;
 }
 
-/* A text that stays where it is; NULL if it cannot be read. */
+/* A string that is borrowed in place; NULL: it cannot be read. */
 static char *keep_text(struct reader *r)
 {
     const char *text = get_given(r);
@@ -716,8 +714,8 @@ static char *keep_text(struct reader *r)
 }
 
 /*
- * A record is read at every commit, and its line, which may be long, at every
- * hand-over: one copy of all, and the texts stay in it.
+ * Called at every commit, also for a lock with a long queue: one copy of all bytes, in which
+ * the strings stay.
  */
 enum belay_code record_unpack(const char *key, const void *data, size_t len, struct row *out_row,
                               struct belay_error *err)

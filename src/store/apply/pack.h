@@ -1,9 +1,9 @@
 /*
- * Records and commits as bytes: for the memory of a server's store, and for its journal.
+ * The binary form of records and commits, for the memory of the journaled store and for its journal.
  *
- * Numbers take as many bytes as they need. A text stands with its '\0', so that
- * reading borrows it where it is. A commit names the same texts again and
- * again (in its write and in its event); the second time it is a reference.
+ * Numbers take as many bytes as they need. A string keeps its '\0', so that a reader can
+ * borrow it in place. A commit repeats its strings (in its write and in its event); from
+ * the second time on a string is a reference to the first.
  */
 #ifndef STORE_APPLY_PACK_H
 #define STORE_APPLY_PACK_H
@@ -11,26 +11,26 @@
 #include "base/buf.h"
 #include "store/apply/apply.h"
 
-/* One commit, as it was decided: applying it again to the same records gives the same. */
+/* One commit with its decisions made: applied to the same records it always has the same result. */
 struct journal_entry {
-    uint64_t number; /* the first that it took */
+    uint64_t number; /* its first number */
     int64_t now_ms;
     int64_t unix_ms;
-    const struct belay_write *writes; /* conditions are not kept: they held */
+    const struct belay_write *writes; /* without their conditions, which held */
     size_t n_writes;
-    const struct belay_event *events; /* complete but for id and time, which follow from the above */
+    const struct belay_event *events; /* without id and time, which follow from the above */
     size_t n_events;
-    const char *const *deletes; /* keys whose records are gone: cleaning up */
+    const char *const *deletes; /* keys of records that maintenance removed */
     size_t n_deletes;
 };
 
-/* The last number that it took. */
+/* Its last number. */
 static inline uint64_t entry_last(const struct journal_entry *entry)
 {
     return entry->number + (entry->n_events == 0 ? 0 : entry->n_events - 1);
 }
 
-/* What reading needs room for; empty at first, used again and again. */
+/* Memory for reading entries; empty at first, reused for each. */
 struct entry_room {
     struct belay_write *writes; /* owned, as are all of these */
     struct belay_record *values;
@@ -48,16 +48,16 @@ void entry_room_release(struct entry_room *room);
 
 /* buf->failed afterwards if there was no memory. */
 void entry_pack(struct buf *to, const struct journal_entry *entry);
-/* The entry borrows from `data` and `room`. False: it cannot be read, or there is no memory. */
 /* entry_last() without unpacking it; 0: it cannot be read. */
 uint64_t entry_last_packed(const void *data, size_t len);
+/* The entry borrows from `data` and `room`. False: it cannot be read, or there is no memory. */
 bool entry_unpack(const void *data, size_t len, struct entry_room *room, struct journal_entry *out_entry);
 
-/* A record without its key. Once it is unpacked, most of its texts stand in one piece of memory. */
+/* A record without its key. After unpacking, most of its strings are in one piece of memory. */
 void record_pack(struct buf *to, const struct belay_record *record);
 enum belay_code record_unpack(const char *key, const void *data, size_t len, struct row *out_row,
                               struct belay_error *err);
-/* Without unpacking all of it: whether it is held; its numbers, without texts and lists. */
+/* Without unpacking all of it: whether it is held; its numbers, without strings and lists. */
 bool record_is_held_packed(const void *data);
 bool record_unpack_numbers(const void *data, size_t len, struct belay_record *out_record);
 
