@@ -156,7 +156,7 @@ static enum belay_code open_sqlite(struct belay_client *client, const char *path
 {
     if (owns_file && client->enabled) {
         return journaled_store_open(path, NULL, client->on_warning, client->context, &client->store,
-                                 &client->url, &client->socket, err);
+                                    &client->url, &client->socket, err);
     }
     client->route.find = find_server;
     client->route.context = client;
