@@ -85,7 +85,7 @@ const struct cli_command cmd_backup = {
                { 65, "the store is damaged" },
                { 69, "the store is unreachable, or the disk is full" },
                { 77, "not permitted" },
-               { 78, "the configuration is wrong" } },
+               CLI_EXIT_CONFIG },
     .examples = { { "belay backup /backup/locks-2024-11-05.db",
                     "the store, whether a server uses it or not" },
                   { "belay backup locks.db --store http://127.0.0.1:7420 --json", "through a server" } },

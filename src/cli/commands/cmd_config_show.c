@@ -86,7 +86,7 @@ const struct cli_command cmd_config_show = {
     .about = "Shows every setting with its value and its origin: an option, an environment variable, a line "
              "of the configuration file, or a default. Options override the environment, the environment "
              "overrides the file, and the file overrides the defaults.",
-    .exits = { { 0, "shown" }, { 64, "the command line is wrong" }, { 78, "the configuration is wrong" } },
+    .exits = { { 0, "shown" }, CLI_EXIT_USAGE, CLI_EXIT_CONFIG },
     .examples = { { "belay config show", "the settings in effect here" },
                   { "belay --config ci.yaml config show --json", "those of another file, as JSON" } },
     .exec = exec_config_show,

@@ -131,8 +131,8 @@ const struct cli_command cmd_doctor = {
              "to the store and remove what they wrote.\n\n"
              "A store that does not exist is not created. Secrets are not printed.",
     .exits = { { 0, "nothing failed; there may be warnings" },
-               { 64, "the command line is wrong" },
-               { 69, "the store is unreachable" },
+               CLI_EXIT_USAGE,
+               CLI_EXIT_UNREACHABLE,
                { 77, "an action is not permitted" },
                { 78, "the configuration or the store is wrong" } },
     .examples = { { "belay doctor", "before the first lock on a machine" },

@@ -183,8 +183,7 @@ static const struct option_group group = { "Options", defs };
     "are printed. With --json it prints {\"locks\": [...], \"next_cursor\"}, streamed as it is read."
 #define LIST_EXITS                                                                                           \
     {                                                                                                        \
-        { 0, "listed, even if there are none" }, { 64, "the command line is wrong" },                        \
-            { 69, "the store is unreachable" }, { 78, "the configuration is wrong" },                        \
+        { 0, "listed, even if there are none" }, CLI_EXIT_USAGE, CLI_EXIT_UNREACHABLE, CLI_EXIT_CONFIG,      \
     }
 
 const struct cli_command cmd_list = {

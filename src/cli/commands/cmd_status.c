@@ -60,9 +60,8 @@ static int exec_status(struct cli_context *context, const struct options *option
     "--quiet only the status is printed: active, expired or released."
 #define STATUS_EXITS                                                                                         \
     {                                                                                                        \
-        { 0, "shown, whatever the status" }, { 64, "the command line is wrong" },                            \
-            { 66, "the store knows no such lock" }, { 69, "the store is unreachable" },                      \
-            { 78, "the configuration is wrong" },                                                            \
+        { 0, "shown, whatever the status" }, CLI_EXIT_USAGE, { 66, "the store knows no such lock" },         \
+            CLI_EXIT_UNREACHABLE, CLI_EXIT_CONFIG,                                                           \
     }
 
 const struct cli_command cmd_status = {

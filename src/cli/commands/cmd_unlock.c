@@ -173,7 +173,7 @@ static const struct option_group unlock_group = { "Options", unlock_defs };
 #define UNLOCK_EXITS                                                                                         \
     {                                                                                                        \
         { 0, "the lock was ended" }, { 64, "--force is missing, or --yes without a terminal" },              \
-            { 66, "the lock is not held" }, { 69, "the store is unreachable" },                              \
+            { 66, "the lock is not held" }, CLI_EXIT_UNREACHABLE,                                            \
             { 74, "unknown: the lock may have been ended" },                                                 \
             { 77, "not confirmed, or another client holds the lock now; nothing was changed" },              \
     }

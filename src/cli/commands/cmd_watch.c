@@ -114,9 +114,9 @@ const struct cli_command cmd_watch = {
              "forced, and the start and end of every wait. With --json each line is an object with the "
              "fields of 'belay history'. It runs until Ctrl-C, or until the reader of its output is gone.",
     .groups = { &prefix_group },
-    .exits = { { 64, "the command line is wrong" },
+    .exits = { CLI_EXIT_USAGE,
                { 66, "the store keeps no events" },
-               { 69, "the store is unreachable" },
+               CLI_EXIT_UNREACHABLE,
                { 74, "standard output cannot be written" },
                { 130, "ended by Ctrl-C" } },
     .examples = { { "belay watch --prefix deploy-", "follow the deployments" },

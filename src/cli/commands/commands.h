@@ -4,55 +4,22 @@
 
 #include "cli/core/cli.h"
 
-extern const struct cli_command cmd_run;
-extern const struct cli_command cmd_acquire;
-extern const struct cli_command cmd_renew;
-extern const struct cli_command cmd_release;
-extern const struct cli_command cmd_status;
-extern const struct cli_command cmd_list;
-extern const struct cli_command cmd_unlock;
-extern const struct cli_command cmd_wait;
-extern const struct cli_command cmd_watch;
-extern const struct cli_command cmd_top;
-extern const struct cli_command cmd_history;
-extern const struct cli_command cmd_locks_list;
-extern const struct cli_command cmd_locks_status;
-extern const struct cli_command cmd_locks_release;
-extern const struct cli_command cmd_deploy;
-extern const struct cli_command cmd_state_load;
-extern const struct cli_command cmd_state_save;
-extern const struct cli_command cmd_state_history;
-extern const struct cli_command cmd_state_backup;
-extern const struct cli_command cmd_state_restore;
-extern const struct cli_command cmd_state_adopt;
-extern const struct cli_command cmd_state_rebind;
-extern const struct cli_command cmd_state_verify;
-extern const struct cli_command cmd_state_list;
-extern const struct cli_command cmd_state_locks;
-extern const struct cli_command cmd_app_register;
-extern const struct cli_command cmd_app_show;
-extern const struct cli_command cmd_app_list;
-extern const struct cli_command cmd_app_remove;
-extern const struct cli_command cmd_app_status;
-extern const struct cli_command cmd_app_mark_stopped;
-extern const struct cli_command cmd_app_mark_running;
-extern const struct cli_command cmd_app_import;
-extern const struct cli_command cmd_app_export;
-extern const struct cli_command cmd_db_stop;
-extern const struct cli_command cmd_db_start;
-extern const struct cli_command cmd_db_list;
-extern const struct cli_command cmd_serve;
-extern const struct cli_command cmd_auth_new;
-extern const struct cli_command cmd_table_create;
-extern const struct cli_command cmd_table_describe;
-extern const struct cli_command cmd_backup;
-extern const struct cli_command cmd_restore;
-extern const struct cli_command cmd_repair;
-extern const struct cli_command cmd_doctor;
-extern const struct cli_command cmd_config_show;
-extern const struct cli_command cmd_completion;
-extern const struct cli_command cmd_help;
-extern const struct cli_command cmd_version;
+/* clang-format off */
+/* All commands, in the order of the help. Add a new one here. */
+#define CLI_COMMANDS(X) \
+    X(run) X(acquire) X(renew) X(release) X(status) X(list) X(unlock) X(wait) X(watch) X(top) X(history) \
+    X(locks_list) X(locks_status) X(locks_release) \
+    X(deploy) X(state_load) X(state_save) X(state_history) X(state_backup) X(state_restore) \
+    X(state_adopt) X(state_rebind) X(state_verify) X(state_list) X(state_locks) \
+    X(app_register) X(app_show) X(app_list) X(app_remove) X(app_status) X(app_mark_stopped) \
+    X(app_mark_running) X(app_import) X(app_export) X(db_stop) X(db_start) X(db_list) \
+    X(serve) X(auth_new) \
+    X(table_create) X(table_describe) X(backup) X(restore) X(repair) X(doctor) \
+    X(config_show) X(completion) X(help) X(version)
+
+#define CLI_DECLARE_COMMAND(name) extern const struct cli_command cmd_##name;
+CLI_COMMANDS(CLI_DECLARE_COMMAND)
+/* clang-format on */
 
 /* ---- shared by commands ---------------------------------------------------- */
 

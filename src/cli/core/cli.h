@@ -58,6 +58,12 @@ struct cli_exit_note {
     const char *says;
 };
 
+/* clang-format off */
+#define CLI_EXIT_USAGE { 64, "the command line is wrong" }
+#define CLI_EXIT_UNREACHABLE { 69, "the store is unreachable" }
+#define CLI_EXIT_CONFIG { 78, "the configuration is wrong" }
+/* clang-format on */
+
 struct cli_command {
     const char *name;     /* "acquire", or two words: "locks list" */
     const char *synopsis; /* follows the name: "[OPTIONS] KEY" */

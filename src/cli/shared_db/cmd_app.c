@@ -296,13 +296,10 @@ static const struct option_def mark_defs[] = {
 };
 static const struct option_group mark_group = { "Options", mark_defs };
 
-#define EXIT_USAGE "the command line is wrong"
-#define EXIT_NONE "there is no such application"
-#define EXIT_UNREACHABLE "the store is unreachable"
-#define EXIT_CONFIG "the configuration is wrong"
 #define EXITS                                                                                                \
     {                                                                                                        \
-        { 0, "done" }, { 64, EXIT_USAGE }, { 66, EXIT_NONE }, { 69, EXIT_UNREACHABLE }, { 78, EXIT_CONFIG }, \
+        { 0, "done" }, CLI_EXIT_USAGE, { 66, "there is no such application" }, CLI_EXIT_UNREACHABLE,         \
+            CLI_EXIT_CONFIG,                                                                                 \
     }
 
 const struct cli_command cmd_app_register = {
@@ -319,8 +316,8 @@ const struct cli_command cmd_app_register = {
     .max_args = 1,
     .exits = { { 0, "registered" },
                { 64, "the command line is wrong, or the name is taken" },
-               { 69, EXIT_UNREACHABLE },
-               { 78, EXIT_CONFIG } },
+               CLI_EXIT_UNREACHABLE,
+               CLI_EXIT_CONFIG },
     .examples = { { "belay app register shop --url https://shop.example/health "
                     "--database postgres=10.0.1.5:5432",
                     "one URL, one database" },
@@ -349,9 +346,9 @@ const struct cli_command cmd_app_list = {
     .about = "Lists the applications in the registry. With --quiet only the names are printed; with --json "
              "{\"apps\": [...]}.",
     .exits = { { 0, "listed, even if there are none" },
-               { 64, EXIT_USAGE },
-               { 69, EXIT_UNREACHABLE },
-               { 78, EXIT_CONFIG } },
+               CLI_EXIT_USAGE,
+               CLI_EXIT_UNREACHABLE,
+               CLI_EXIT_CONFIG },
     .examples = { { "belay app list", "all applications" } },
     .exec = exec_app_list,
 };

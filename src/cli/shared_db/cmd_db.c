@@ -237,8 +237,7 @@ static const struct option_group start_group = { "Options", start_defs };
 
 #define DB_EXITS(done, held)                                                                                 \
     {                                                                                                        \
-        { 0, (done) }, { 64, "the command line is wrong" },                                                  \
-            { 66, "the registry has no such application or database" },                                      \
+        { 0, (done) }, CLI_EXIT_USAGE, { 66, "the registry has no such application or database" },           \
             { 69, "a check or the action failed" }, { 75, (held) },                                          \
             { 76, "the lease was lost during the action; the action was ended" },                            \
             { 78, "the configuration is wrong, or does not define the action" },                             \
@@ -289,9 +288,9 @@ const struct cli_command cmd_db_list = {
     .about = "Lists the databases of the registry, the applications that use each, their recorded states, "
              "and the last decision about the database with its reason. No health check is made.",
     .exits = { { 0, "listed, even if there are none" },
-               { 64, "the command line is wrong" },
-               { 69, "the store is unreachable" },
-               { 78, "the configuration is wrong" } },
+               CLI_EXIT_USAGE,
+               CLI_EXIT_UNREACHABLE,
+               CLI_EXIT_CONFIG },
     .examples = { { "belay db list", "all databases" }, { "belay db list --json", "as JSON" } },
     .exec = exec_db_list,
 };

@@ -159,9 +159,7 @@ const struct cli_command cmd_state_locks = {
              "locks of its services and components. A lock whose holder has missed its heartbeats is stale; "
              "'belay unlock' can end it.",
     .groups = { &group },
-    .exits = { { 0, "shown, locked or not" },
-               { 64, "the command line is wrong" },
-               { 69, "the store is unreachable" } },
+    .exits = { { 0, "shown, locked or not" }, CLI_EXIT_USAGE, CLI_EXIT_UNREACHABLE },
     .examples = { { "belay state locks --stack shop --environment prod", "who is deploying shop?" },
                   { "belay state locks --stack shop --environment prod --json", "as JSON" } },
     .exec = exec_state_locks,

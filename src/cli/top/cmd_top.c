@@ -341,10 +341,7 @@ const struct cli_command cmd_top = {
              "If the store keeps no events, as on DynamoDB, the list is read every five seconds. Without a "
              "terminal, and with --json, it prints the same as 'belay list' and exits.",
     .groups = { &prefix_group },
-    .exits = { { 0, "ended with q or Ctrl-C" },
-               { 64, "the command line is wrong" },
-               { 69, "the store is unreachable" },
-               { 78, "the configuration is wrong" } },
+    .exits = { { 0, "ended with q or Ctrl-C" }, CLI_EXIT_USAGE, CLI_EXIT_UNREACHABLE, CLI_EXIT_CONFIG },
     .examples = { { "belay top", "all locks" },
                   { "belay top --prefix deploy-", "locks whose keys begin with deploy-" } },
     .exec = exec_top,
