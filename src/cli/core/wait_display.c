@@ -11,7 +11,7 @@
 #include "cli/output/print.h"
 
 struct wait_display {
-    char *key; /* owned; escaped */
+    const char *key; /* borrowed; not escaped */
     bool on_terminal;
     pthread_t ticker;
     bool ticking;
@@ -29,23 +29,14 @@ struct wait_display {
 
 struct wait_display *wait_display_new(const struct cli_context *context, const char *key)
 {
-    struct wait_display *display;
-    struct buf escaped = BUF_INIT(1 << 16);
+    struct wait_display *display = context->quiet || context->json ? NULL : calloc(1, sizeof *display);
 
-    if (context->quiet || context->json) {
-        return NULL;
+    if (display != NULL) {
+        display->key = key;
+        display->holder = (struct buf)BUF_INIT(4096);
+        (void)pthread_mutex_init(&display->mutex, NULL);
+        (void)pthread_cond_init(&display->changed, NULL);
     }
-    display = calloc(1, sizeof *display);
-    escape_text(&escaped, key);
-    if (display == NULL || (display->key = buf_take(&escaped)) == NULL) {
-        buf_release(&escaped);
-        free(display);
-        return NULL;
-    }
-    display->on_terminal = print_columns(STDERR_FILENO) > 0;
-    display->holder = (struct buf)BUF_INIT(4096);
-    (void)pthread_mutex_init(&display->mutex, NULL);
-    (void)pthread_cond_init(&display->changed, NULL);
     return display;
 }
 
@@ -77,9 +68,11 @@ static void rewrite_line(struct wait_display *display)
     if (display->retry_boot_ms > now) {
         buf_addf(&text, ", retrying in %s", whole_seconds(span, display->retry_boot_ms - now));
     }
-    buf_addf(&text, "… '%s' by %s", display->key, display->holder.data == NULL ? "?" : display->holder.data);
+    buf_adds(&text, "… '");
+    escape_text(&text, display->key);
+    buf_addf(&text, "' by %s", display->holder.data == NULL ? "?" : display->holder.data);
     /* Leave the last column free: some terminals wrap when it is written. */
-    truncate_text(&line, text.failed ? display->key : text.data, columns > 1 ? columns - 1 : 1);
+    truncate_text(&line, text.failed ? "Lock held" : text.data, columns > 1 ? columns - 1 : 1);
     if (!line.failed) {
         (void)fprintf(stderr, "\r\033[K%s", line.data);
         (void)fflush(stderr);
@@ -126,8 +119,9 @@ static void print_line_per_attempt(struct wait_display *display, const struct be
         return;
     }
     if (!display->shown) {
-        (void)fprintf(stderr, "belay: waiting for '%s', held by %s\n", display->key,
-                      display->holder.data == NULL ? "?" : display->holder.data);
+        (void)fputs("belay: waiting for '", stderr);
+        print_escaped(stderr, display->key);
+        (void)fprintf(stderr, "', held by %s\n", display->holder.data == NULL ? "?" : display->holder.data);
     }
     if (now->retry_ms > 0) {
         (void)fprintf(stderr, "Lock held, retrying in %s…\n", whole_seconds(span, now->retry_ms));
@@ -144,6 +138,7 @@ void wait_display_update(void *context, const struct belay_wait_info *now)
     if (display == NULL) {
         return;
     }
+    display->on_terminal = print_columns(STDERR_FILENO) > 0;
     (void)pthread_mutex_lock(&display->mutex);
     buf_release(&display->holder);
     if (now->holder != NULL) {
@@ -180,6 +175,5 @@ void wait_display_free(struct wait_display *display)
     (void)pthread_cond_destroy(&display->changed);
     (void)pthread_mutex_destroy(&display->mutex);
     buf_release(&display->holder);
-    free(display->key);
     free(display);
 }

@@ -9,7 +9,7 @@
 
 struct wait_display;
 
-/* NULL if nothing is to be shown; the other functions accept NULL. */
+/* `key` is borrowed. NULL if nothing is to be shown; the other functions accept NULL. */
 struct wait_display *wait_display_new(const struct cli_context *context, const char *key);
 /* For belay_lock_options.on_waiting; `context` is the struct wait_display. */
 void wait_display_update(void *context, const struct belay_wait_info *now);
