@@ -102,20 +102,17 @@ static struct belay_async *async_new(struct belay_client *client, struct op_requ
     return call;
 }
 
-/* Takes over `request`. */
-static enum belay_code begin(struct belay_client *client, struct request *request, belay_async_fn fn,
+static enum belay_code begin(struct belay_client *client, const struct op_request *request, belay_async_fn fn,
                              void *context, struct belay_async **out_call, struct belay_error *err)
 {
     struct belay_async *call;
 
     if (client->store == NULL) {
-        request_release(request);
         return error_set(err, BELAY_INVALID,
                          "calls that do not block need a store: this client's is a server, %.200s",
                          client->url);
     }
-    call = async_new(client, request->op, fn, context);
-    request_release(request);
+    call = async_new(client, *request, fn, context);
     if (call == NULL || !async_table_add(&client->asyncs, call)) {
         async_free(call);
         return error_no_memory(err);
@@ -131,57 +128,48 @@ enum belay_code belay_async_acquire(struct belay_client *client, const char *key
                                     const struct belay_lock_options *options, belay_async_fn fn,
                                     void *context, struct belay_async **out_async, struct belay_error *err)
 {
-    struct request request;
-    enum belay_code code = request_init_lock(&request, client, key, options, err);
+    struct client_request request;
+    enum belay_code code = request_init_acquire(&request, client, key, options, err);
 
     if (code != BELAY_OK) {
         return code;
     }
     if (async_table_find(&client->asyncs, request.op.lock_id) != NULL) {
-        code =
-            error_set(err, BELAY_BUSY, "another operation with lock id '%s' is in progress; try again later",
-                      request.op.lock_id);
-        request_release(&request);
-        return code;
+        return error_set(err, BELAY_BUSY,
+                         "another operation with lock id '%s' is in progress; try again later",
+                         request.op.lock_id);
     }
-    return begin(client, &request, fn, context, out_async, err);
+    return begin(client, &request.op, fn, context, out_async, err);
 }
 
 enum belay_code belay_async_adopt(struct belay_client *client, const char *key, const char *lock_id,
                                   const struct belay_lock_options *options, belay_async_fn fn, void *context,
                                   struct belay_error *err)
 {
-    struct request request;
+    struct client_request request;
     enum belay_code code = request_init_adopt(&request, client, key, lock_id, options, err);
 
-    return code == BELAY_OK ? begin(client, &request, fn, context, NULL, err) : code;
+    return code == BELAY_OK ? begin(client, &request.op, fn, context, NULL, err) : code;
 }
 
 enum belay_code belay_async_renew(struct belay_client *client, const char *key, const char *lock_id,
                                   int64_t ttl_ms, belay_async_fn fn, void *context, struct belay_error *err)
 {
-    struct request request;
-    enum belay_code code = request_init_id(&request, client, OP_RENEW, key, lock_id, err);
+    struct client_request request;
+    enum belay_code code = request_init_renew(&request, client, key, lock_id, ttl_ms, err);
 
-    if (code == BELAY_OK) {
-        code = request_set_ttl(&request, client, ttl_ms, err);
-    }
-    return code == BELAY_OK ? begin(client, &request, fn, context, NULL, err) : code;
+    return code == BELAY_OK ? begin(client, &request.op, fn, context, NULL, err) : code;
 }
 
 enum belay_code belay_async_release_by(struct belay_client *client, const char *key, const char *lock_id,
                                        enum belay_outcome outcome, const char *by, belay_async_fn fn,
                                        void *context, struct belay_error *err)
 {
-    struct request request;
-    enum belay_code code = request_init_id(&request, client, OP_RELEASE, key, lock_id, err);
+    struct client_request request;
+    enum belay_code code = request_init_release(&request, client, key, lock_id, outcome, err);
 
-    if (code != BELAY_OK) {
-        return code;
-    }
-    request.op.outcome = outcome == BELAY_OUTCOME_NONE ? BELAY_OUTCOME_COMPLETED : outcome;
     request.op.by = by;
-    return begin(client, &request, fn, context, NULL, err);
+    return code == BELAY_OK ? begin(client, &request.op, fn, context, NULL, err) : code;
 }
 
 enum belay_code belay_async_release(struct belay_client *client, const char *key, const char *lock_id,
@@ -195,13 +183,10 @@ enum belay_code belay_async_force_release(struct belay_client *client, const cha
                                           const char *by, const char *reason, belay_async_fn fn,
                                           void *context, struct belay_error *err)
 {
-    struct request request;
-    enum belay_code code = request_init_id(&request, client, OP_FORCE, key, lock_id, err);
+    struct client_request request;
+    enum belay_code code = request_init_force(&request, client, key, lock_id, by, reason, err);
 
-    if (code == BELAY_OK) {
-        code = request_set_reason(&request, by, reason, err);
-    }
-    return code == BELAY_OK ? begin(client, &request, fn, context, NULL, err) : code;
+    return code == BELAY_OK ? begin(client, &request.op, fn, context, NULL, err) : code;
 }
 
 void belay_async_cancel(struct belay_async *async)

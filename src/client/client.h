@@ -194,34 +194,37 @@ void threads_stop(
 
 /* ---- what is asked for, checked (lock_request.c) ---- */
 
-/* The parts of a request that must be freed. */
-struct request {
+/* A request, with room for what it borrows. Nothing in it must be freed. */
+struct client_request {
     struct op_request op;
-    char *ancestors[BELAY_ANCESTORS_MAX];
+    char ancestors[BELAY_ANCESTORS_MAX][BELAY_KEY_MAX + 1];
     char id[BELAY_ID_MAX + 1];
     char owner[BELAY_OWNER_MAX + 1];
     struct belay_meta metadata[BELAY_META_MAX + 1];
 };
 
-/* A request with a key and perhaps an id. Nothing to release if it fails, here and below. */
-enum belay_code request_init(struct request *request, struct belay_client *client, enum op_kind kind,
+/* A request with a key and perhaps an id. */
+enum belay_code request_init(struct client_request *request, struct belay_client *client, enum op_kind kind,
                              const char *key, const char *lock_id, struct belay_error *err);
 /* A request that needs an id. */
-enum belay_code request_init_id(struct request *request, struct belay_client *client, enum op_kind kind,
-                                const char *key, const char *lock_id, struct belay_error *err);
-/* An acquire. */
-enum belay_code request_init_lock(struct request *request, struct belay_client *client, const char *key,
-                                  const struct belay_lock_options *options, struct belay_error *err);
-/* An adopt of `lock_id`. */
-enum belay_code request_init_adopt(struct request *request, struct belay_client *client, const char *key,
-                                   const char *lock_id, const struct belay_lock_options *options,
-                                   struct belay_error *err);
-/* Check and set; they release the request if they fail. */
-enum belay_code request_set_ttl(struct request *request, const struct belay_client *client, int64_t ttl_ms,
+enum belay_code request_init_id(struct client_request *request, struct belay_client *client,
+                                enum op_kind kind, const char *key, const char *lock_id,
                                 struct belay_error *err);
-enum belay_code request_set_reason(struct request *request, const char *by, const char *reason,
+enum belay_code request_init_acquire(struct client_request *request, struct belay_client *client,
+                                     const char *key, const struct belay_lock_options *options,
+                                     struct belay_error *err);
+enum belay_code request_init_adopt(struct client_request *request, struct belay_client *client,
+                                   const char *key, const char *lock_id,
+                                   const struct belay_lock_options *options, struct belay_error *err);
+enum belay_code request_init_renew(struct client_request *request, struct belay_client *client,
+                                   const char *key, const char *lock_id, int64_t ttl_ms,
                                    struct belay_error *err);
-void request_release(struct request *request);
+enum belay_code request_init_release(struct client_request *request, struct belay_client *client,
+                                     const char *key, const char *lock_id, enum belay_outcome outcome,
+                                     struct belay_error *err);
+enum belay_code request_init_force(struct client_request *request, struct belay_client *client,
+                                   const char *key, const char *lock_id, const char *by, const char *reason,
+                                   struct belay_error *err);
 /* BELAY_INVALID names the entry that is wrong. */
 enum belay_code metadata_check(const struct belay_meta *metadata, size_t n, struct belay_error *err);
 

@@ -54,8 +54,8 @@ static enum belay_code grant_unprotected(struct belay_lock *lock, const struct o
 
 static const struct belay_lock_options default_options = BELAY_LOCK_OPTIONS_INIT;
 
-/* Run an acquire or an adopt, and release the request. */
-static enum belay_code take(struct belay_client *client, struct request *request,
+/* Run an acquire or an adopt. */
+static enum belay_code take(struct belay_client *client, struct op_request *request,
                             const struct belay_lock_options *options, struct belay_lock **out_lock,
                             struct belay_error *err)
 {
@@ -65,28 +65,25 @@ static enum belay_code take(struct belay_client *client, struct request *request
     enum belay_code code;
 
     if (lock == NULL) {
-        request_release(request);
         return error_no_memory(err);
     }
     lock->client = client;
     if (client->enabled) {
-        code = route_run(&client->route, &request->op, &hooks, &result, err);
+        code = route_run(&client->route, request, &hooks, &result, err);
         if (code == BELAY_OK) {
-            code = lock_hold(lock, &request->op, options, &result, err);
+            code = lock_hold(lock, request, options, &result, err);
         }
         if (code == BELAY_NO_MEMORY) { /* it may have been taken */
-            (void)belay_release(client, request->op.key, request->op.lock_id, BELAY_OUTCOME_FAILED, NULL,
-                                NULL);
+            (void)belay_release(client, request->key, request->lock_id, BELAY_OUTCOME_FAILED, NULL, NULL);
         }
     } else {
-        code = grant_unprotected(lock, &request->op, err);
+        code = grant_unprotected(lock, request, err);
     }
     if (code == BELAY_OK) {
         *out_lock = lock;
     } else {
         belay_lock_free(lock);
     }
-    request_release(request);
     return code;
 }
 
@@ -95,10 +92,10 @@ enum belay_code belay_lock_acquire(struct belay_client *client, const char *key,
                                    struct belay_error *err)
 {
     const struct belay_lock_options *settings = options == NULL ? &default_options : options;
-    struct request request;
-    enum belay_code code = request_init_lock(&request, client, key, settings, err);
+    struct client_request request;
+    enum belay_code code = request_init_acquire(&request, client, key, settings, err);
 
-    return code == BELAY_OK ? take(client, &request, settings, out_lock, err) : code;
+    return code == BELAY_OK ? take(client, &request.op, settings, out_lock, err) : code;
 }
 
 enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, const char *lock_id,
@@ -106,10 +103,10 @@ enum belay_code belay_lock_adopt(struct belay_client *client, const char *key, c
                                  struct belay_error *err)
 {
     const struct belay_lock_options *settings = options == NULL ? &default_options : options;
-    struct request request;
+    struct client_request request;
     enum belay_code code = request_init_adopt(&request, client, key, lock_id, settings, err);
 
-    return code == BELAY_OK ? take(client, &request, settings, out_lock, err) : code;
+    return code == BELAY_OK ? take(client, &request.op, settings, out_lock, err) : code;
 }
 
 enum belay_code belay_lock_start_heartbeat(struct belay_lock *lock, struct belay_error *err)

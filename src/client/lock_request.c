@@ -14,36 +14,37 @@
 
 enum { DEFAULT_TTL_MS = 600000, STALE_BEATS = 4 };
 
-static bool id_is_right(const char *id)
+static enum belay_code check_id(const char *id, struct belay_error *err)
 {
     size_t len = strnlen(id, BELAY_ID_MAX + 1);
+    bool is_right = len > 0 && len <= BELAY_ID_MAX;
 
     for (size_t i = 0; i < len; i++) {
-        if (!isalnum((unsigned char)id[i]) && id[i] != '-' && id[i] != '_' && id[i] != '.') {
-            return false;
-        }
+        is_right =
+            is_right && (isalnum((unsigned char)id[i]) || id[i] == '-' || id[i] == '_' || id[i] == '.');
     }
-    return len > 0 && len <= BELAY_ID_MAX;
+    return is_right ? BELAY_OK
+                    : error_set(err, BELAY_INVALID,
+                                "'%.80s' is not a lock id: 1 to %d letters, digits, '-', '_' or '.'", id,
+                                BELAY_ID_MAX);
 }
 
-enum belay_code request_init(struct request *request, struct belay_client *client, enum op_kind kind,
+enum belay_code request_init(struct client_request *request, struct belay_client *client, enum op_kind kind,
                              const char *key, const char *lock_id, struct belay_error *err)
 {
+    char *ancestors[BELAY_ANCESTORS_MAX];
     enum belay_code code;
 
     memset(&request->op, 0, sizeof request->op); /* the rest is room for what it may borrow */
     if (key == NULL) {
         return error_set(err, BELAY_INVALID, "no key: say which lock");
     }
-    code = config_check_key(client->config, key, request->ancestors, &request->op.n_ancestors, err);
+    code = lock_id == NULL ? BELAY_OK : check_id(lock_id, err);
+    if (code == BELAY_OK) {
+        code = config_check_key(client->config, key, ancestors, &request->op.n_ancestors, err);
+    }
     if (code != BELAY_OK) {
         return code;
-    }
-    if (lock_id != NULL && !id_is_right(lock_id)) {
-        request_release(request);
-        return error_set(err, BELAY_INVALID,
-                         "'%.80s' is not a lock id: 1 to %d letters, digits, '-', '_' or '.'", lock_id,
-                         BELAY_ID_MAX);
     }
     request->op.kind = kind;
     request->op.key = key;
@@ -52,27 +53,22 @@ enum belay_code request_init(struct request *request, struct belay_client *clien
     request->op.began_ms = clock_boot_ms();
     request->op.capabilities = client_capabilities(client);
     for (size_t i = 0; i < request->op.n_ancestors; i++) {
+        (void)snprintf(request->ancestors[i], sizeof request->ancestors[i], "%s", ancestors[i]);
         request->op.ancestors[i] = request->ancestors[i];
+        free(ancestors[i]);
     }
     request->op.seed = atomic_fetch_add(&client->seed, 0x9e3779b97f4a7c15U);
     return BELAY_OK;
 }
 
-enum belay_code request_init_id(struct request *request, struct belay_client *client, enum op_kind kind,
-                                const char *key, const char *lock_id, struct belay_error *err)
+enum belay_code request_init_id(struct client_request *request, struct belay_client *client,
+                                enum op_kind kind, const char *key, const char *lock_id,
+                                struct belay_error *err)
 {
     if (lock_id == NULL) {
         return error_set(err, BELAY_INVALID, "no lock id: say whose lock it is");
     }
     return request_init(request, client, kind, key, lock_id, err);
-}
-
-void request_release(struct request *request)
-{
-    for (size_t i = 0; i < request->op.n_ancestors; i++) {
-        free(request->ancestors[i]);
-    }
-    request->op.n_ancestors = 0;
 }
 
 /* The environment is asked first: the user database may be on a network. */
@@ -121,7 +117,7 @@ static enum belay_code check_text(const char *what, const char *text, struct bel
     return BELAY_OK;
 }
 
-static enum belay_code fill_owner(struct request *request, struct belay_client *client,
+static enum belay_code fill_owner(struct client_request *request, struct belay_client *client,
                                   const struct belay_lock_options *options, struct belay_error *err)
 {
     enum belay_code code = BELAY_OK;
@@ -148,8 +144,8 @@ static enum belay_code fill_owner(struct request *request, struct belay_client *
 }
 
 /* A made-up name is no person's address. */
-static enum belay_code check_person(const struct request *request, const struct belay_lock_options *options,
-                                    struct belay_error *err)
+static enum belay_code check_person(const struct client_request *request,
+                                    const struct belay_lock_options *options, struct belay_error *err)
 {
     const char *meta = request->op.capabilities.owner_name_meta;
 
@@ -194,7 +190,7 @@ enum belay_code metadata_check(const struct belay_meta *metadata, size_t n, stru
     return BELAY_OK;
 }
 
-static enum belay_code fill_metadata(struct request *request, const struct belay_lock_options *options,
+static enum belay_code fill_metadata(struct client_request *request, const struct belay_lock_options *options,
                                      struct belay_error *err)
 {
     size_t n = options->n_metadata;
@@ -230,7 +226,7 @@ static enum belay_code check_ttl(int64_t ttl_ms, const struct belay_store_capabi
 }
 
 /* A key that fits a template is that profile's lock: its lists bind, and its ttl is the default. */
-static enum belay_code fill_by_profile(struct request *request, const struct belay_client *client,
+static enum belay_code fill_by_profile(struct client_request *request, const struct belay_client *client,
                                        const struct belay_lock_options *options, struct belay_error *err)
 {
     struct belay_profile profile;
@@ -244,7 +240,7 @@ static enum belay_code fill_by_profile(struct request *request, const struct bel
     return code;
 }
 
-static enum belay_code fill_times(struct request *request, const struct belay_lock_options *options,
+static enum belay_code fill_times(struct client_request *request, const struct belay_lock_options *options,
                                   struct belay_error *err)
 {
     struct op_request *op = &request->op;
@@ -270,7 +266,7 @@ static enum belay_code fill_times(struct request *request, const struct belay_lo
     return BELAY_OK;
 }
 
-static enum belay_code make_id(struct request *request, const struct belay_client *client,
+static enum belay_code make_id(struct client_request *request, const struct belay_client *client,
                                struct belay_error *err)
 {
     static const char mark[] = UNPROTECTED_PREFIX;
@@ -286,7 +282,7 @@ static enum belay_code make_id(struct request *request, const struct belay_clien
 }
 
 /* An acquire; with is_adopting an adopt, which keeps what the lock has. */
-static enum belay_code init_lock(struct request *request, struct belay_client *client, const char *key,
+static enum belay_code init_lock(struct client_request *request, struct belay_client *client, const char *key,
                                  const struct belay_lock_options *options, bool is_adopting,
                                  struct belay_error *err)
 {
@@ -325,14 +321,12 @@ static enum belay_code init_lock(struct request *request, struct belay_client *c
     request->op.reentrant = options->reentrant;
     request->op.durable = options->durable;
     request->op.stepped_backoff = options->stepped_backoff;
-    if (code != BELAY_OK) {
-        request_release(request);
-    }
     return code;
 }
 
-enum belay_code request_init_lock(struct request *request, struct belay_client *client, const char *key,
-                                  const struct belay_lock_options *options, struct belay_error *err)
+enum belay_code request_init_acquire(struct client_request *request, struct belay_client *client,
+                                     const char *key, const struct belay_lock_options *options,
+                                     struct belay_error *err)
 {
     return init_lock(request, client, key, options, false, err);
 }
@@ -351,21 +345,19 @@ static int64_t profile_ttl_ms(const struct belay_client *client, const char *key
                : 0;
 }
 
-enum belay_code request_init_adopt(struct request *request, struct belay_client *client, const char *key,
-                                   const char *lock_id, const struct belay_lock_options *options,
-                                   struct belay_error *err)
+enum belay_code request_init_adopt(struct client_request *request, struct belay_client *client,
+                                   const char *key, const char *lock_id,
+                                   const struct belay_lock_options *options, struct belay_error *err)
 {
     enum belay_code code;
 
     if (lock_id == NULL) {
         return error_set(err, BELAY_INVALID, "no lock id: say which lock to adopt");
     }
-    code = request_init(request, client, OP_ADOPT, key, lock_id, err); /* checks the id */
-    if (code != BELAY_OK) {
-        return code;
+    code = check_id(lock_id, err);
+    if (code == BELAY_OK) {
+        code = init_lock(request, client, key, options, true, err);
     }
-    request_release(request);
-    code = init_lock(request, client, key, options, true, err);
     if (code != BELAY_OK) {
         return code;
     }
@@ -378,30 +370,44 @@ enum belay_code request_init_adopt(struct request *request, struct belay_client 
     return BELAY_OK;
 }
 
-enum belay_code request_set_ttl(struct request *request, const struct belay_client *client, int64_t ttl_ms,
-                                struct belay_error *err)
-{
-    enum belay_code code = ttl_ms == 0 ? BELAY_OK : check_ttl(ttl_ms, &request->op.capabilities, err);
-
-    if (code != BELAY_OK) {
-        request_release(request);
-        return code;
-    }
-    request->op.ttl_ms = ttl_ms;
-    request->op.ttl_if_unknown_ms = ttl_ms == 0 ? profile_ttl_ms(client, request->op.key) : 0;
-    return BELAY_OK;
-}
-
-enum belay_code request_set_reason(struct request *request, const char *by, const char *reason,
+enum belay_code request_init_renew(struct client_request *request, struct belay_client *client,
+                                   const char *key, const char *lock_id, int64_t ttl_ms,
                                    struct belay_error *err)
 {
-    if (reason != NULL && !text_is_clean(reason, BELAY_REASON_MAX)) {
-        request_release(request);
-        return error_set(err, BELAY_INVALID,
+    enum belay_code code = request_init_id(request, client, OP_RENEW, key, lock_id, err);
+
+    if (code == BELAY_OK && ttl_ms != 0) {
+        code = check_ttl(ttl_ms, &request->op.capabilities, err);
+    }
+    if (code == BELAY_OK) {
+        request->op.ttl_ms = ttl_ms;
+        request->op.ttl_if_unknown_ms = ttl_ms == 0 ? profile_ttl_ms(client, key) : 0;
+    }
+    return code;
+}
+
+enum belay_code request_init_release(struct client_request *request, struct belay_client *client,
+                                     const char *key, const char *lock_id, enum belay_outcome outcome,
+                                     struct belay_error *err)
+{
+    enum belay_code code = request_init_id(request, client, OP_RELEASE, key, lock_id, err);
+
+    request->op.outcome = outcome == BELAY_OUTCOME_NONE ? BELAY_OUTCOME_COMPLETED : outcome;
+    return code;
+}
+
+enum belay_code request_init_force(struct client_request *request, struct belay_client *client,
+                                   const char *key, const char *lock_id, const char *by, const char *reason,
+                                   struct belay_error *err)
+{
+    enum belay_code code = request_init_id(request, client, OP_FORCE, key, lock_id, err);
+
+    if (code == BELAY_OK && reason != NULL && !text_is_clean(reason, BELAY_REASON_MAX)) {
+        code = error_set(err, BELAY_INVALID,
                          "the reason must be 1 to %d bytes of UTF-8 without control characters",
                          BELAY_REASON_MAX);
     }
     request->op.by = by;
     request->op.reason = reason;
-    return BELAY_OK;
+    return code;
 }

@@ -8,11 +8,10 @@
 
 /* ---- renew, release, force ---- */
 
-/* Run the request, unless the kill switch grants it, and release it. */
-static enum belay_code finish(struct belay_client *client, struct request *request,
+/* Run the request, unless the kill switch grants it. */
+static enum belay_code finish(struct belay_client *client, struct op_request *op,
                               struct belay_info **out_info, struct belay_error *err)
 {
-    struct op_request *op = &request->op;
     struct belay_error failure = BELAY_ERROR_INIT;
     struct op_result result = { 0 };
     enum belay_code code = BELAY_OK;
@@ -40,47 +39,36 @@ static enum belay_code finish(struct belay_client *client, struct request *reque
     }
     belay_info_free(result.info);
     belay_error_release(&failure);
-    request_release(request);
     return code;
 }
 
 enum belay_code belay_renew(struct belay_client *client, const char *key, const char *lock_id, int64_t ttl_ms,
                             struct belay_info **out_info, struct belay_error *err)
 {
-    struct request request;
-    enum belay_code code = request_init_id(&request, client, OP_RENEW, key, lock_id, err);
+    struct client_request request;
+    enum belay_code code = request_init_renew(&request, client, key, lock_id, ttl_ms, err);
 
-    if (code == BELAY_OK) {
-        code = request_set_ttl(&request, client, ttl_ms, err);
-    }
-    return code == BELAY_OK ? finish(client, &request, out_info, err) : code;
+    return code == BELAY_OK ? finish(client, &request.op, out_info, err) : code;
 }
 
 enum belay_code belay_release(struct belay_client *client, const char *key, const char *lock_id,
                               enum belay_outcome outcome, struct belay_info **out_info,
                               struct belay_error *err)
 {
-    struct request request;
-    enum belay_code code = request_init_id(&request, client, OP_RELEASE, key, lock_id, err);
+    struct client_request request;
+    enum belay_code code = request_init_release(&request, client, key, lock_id, outcome, err);
 
-    if (code != BELAY_OK) {
-        return code;
-    }
-    request.op.outcome = outcome == BELAY_OUTCOME_NONE ? BELAY_OUTCOME_COMPLETED : outcome;
-    return finish(client, &request, out_info, err);
+    return code == BELAY_OK ? finish(client, &request.op, out_info, err) : code;
 }
 
 enum belay_code belay_force_release(struct belay_client *client, const char *key, const char *lock_id,
                                     const char *by, const char *reason, struct belay_info **out_info,
                                     struct belay_error *err)
 {
-    struct request request;
-    enum belay_code code = request_init_id(&request, client, OP_FORCE, key, lock_id, err);
+    struct client_request request;
+    enum belay_code code = request_init_force(&request, client, key, lock_id, by, reason, err);
 
-    if (code == BELAY_OK) {
-        code = request_set_reason(&request, by, reason, err);
-    }
-    return code == BELAY_OK ? finish(client, &request, out_info, err) : code;
+    return code == BELAY_OK ? finish(client, &request.op, out_info, err) : code;
 }
 
 /* ---- reading ---- */
@@ -170,14 +158,12 @@ enum belay_code belay_report_lost(struct belay_client *client, const struct bela
                                   struct belay_error *err)
 {
     struct belay_event copy = *event;
-    struct request request;
+    struct client_request request;
     enum belay_code code = request_init_id(&request, client, OP_RELEASE, event->key, event->lock_id, err);
 
-    if (code != BELAY_OK) {
-        return code;
+    if (code == BELAY_OK) { /* the request was for the checks */
+        code = metadata_check(event->metadata, event->n_metadata, err);
     }
-    request_release(&request); /* it was for the checks */
-    code = metadata_check(event->metadata, event->n_metadata, err);
     if (code != BELAY_OK) {
         return code;
     }

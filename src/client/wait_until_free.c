@@ -11,7 +11,7 @@ enum { LOOK_MS = 1000 };
 struct free_wait {
     struct belay_client *client;
     const struct belay_lock_options *options;
-    struct request request;
+    struct client_request request;
     struct poller poller;
     char told[BELAY_ID_MAX + 1];
     char seen[BELAY_ID_MAX + 1]; /* the holder at the last look */
@@ -153,6 +153,5 @@ enum belay_code belay_wait_until_free(struct belay_client *client, const char *k
     }
     belay_error_release(&unheard);
     poller_release(&wait.poller);
-    request_release(&wait.request);
     return code;
 }
