@@ -14,14 +14,6 @@
 
 #define READ_MAX (64L << 20)
 
-/* The lines found so far; with a limit, the last ones in a ring. */
-struct found {
-    json_t **events; /* owned, and so is each */
-    size_t n;        /* found in all */
-    size_t capacity;
-    size_t limit; /* 0: none */
-};
-
 const char *audit_trail_path(const struct belay_config *config)
 {
     static const char *const daemons[] = { "", "stderr", "syslog", "journald" };
@@ -80,42 +72,23 @@ static size_t plain_part(const char *key, const char **out_part)
     return longest;
 }
 
-static bool keep(struct found *found, json_t *event)
-{
-    if (found->limit != 0 && found->n >= found->limit) {
-        json_t **oldest = &found->events[found->n++ % found->limit];
-
-        json_decref(*oldest);
-        *oldest = json_incref(event);
-        return true;
-    }
-    if (found->n == found->capacity) {
-        size_t capacity = found->capacity == 0 ? 64 : found->capacity * 2;
-        json_t **more = reallocarray(found->events, capacity, sizeof(void *));
-
-        if (more == NULL) {
-            return false;
-        }
-        found->events = more;
-        found->capacity = capacity;
-    }
-    found->events[found->n++] = json_incref(event);
-    return true;
-}
-
-/* False only without memory: a line that was cut short, or is not ours, is no event. */
-static bool read_line(struct found *found, const char *line, size_t len, const char *key)
+/* Add the line if it is an event of the key; of a line that was cut short, or is not ours, nothing. */
+static bool read_line(json_t *found, size_t limit, const char *line, size_t len, const char *key)
 {
     json_t *event = json_loadb(line, len, 0, NULL);
     const char *of = json_string_value(json_object_get(event, "lock_key"));
     bool is_ours = of != NULL && strcmp(of, key) == 0 && json_is_string(json_object_get(event, "event"));
-    bool done = !is_ours || keep(found, event);
+    bool done = !is_ours || json_array_append(found, event) == 0;
 
+    if (limit != 0 && json_array_size(found) > limit) {
+        (void)json_array_remove(found, 0);
+    }
     json_decref(event);
     return done;
 }
 
-static enum belay_code read_lines(FILE *file, const char *key, struct found *found, struct belay_error *err)
+static enum belay_code read_lines(FILE *file, const char *key, size_t limit, json_t *found,
+                                  struct belay_error *err)
 {
     const char *part;
     size_t part_len = plain_part(key, &part);
@@ -126,44 +99,29 @@ static enum belay_code read_lines(FILE *file, const char *key, struct found *fou
 
     while (done && (n = getline(&line, &capacity, file)) > 0) {
         if (memmem(line, (size_t)n, part, part_len) != NULL) {
-            done = read_line(found, line, (size_t)n, key);
+            done = read_line(found, limit, line, (size_t)n, key);
         }
     }
     free(line);
     return done ? BELAY_OK : error_no_memory(err);
 }
 
-static void hand_on(const struct found *found, belay_event_fn fn, void *context)
-{
-    bool is_ring = found->limit != 0 && found->n > found->limit;
-    size_t n = is_ring ? found->limit : found->n;
-    size_t first = is_ring ? found->n % found->limit : 0;
-    bool go_on = true;
-    uint64_t id;
-
-    for (size_t i = 0; go_on && i < n; i++) {
-        (void)json_read_event(found->events[(first + i) % n], fn, context, &go_on, &id);
-    }
-}
-
 enum belay_code audit_trail_read(const char *path, const char *key, size_t limit, belay_event_fn fn,
                                  void *context, struct belay_error *err)
 {
-    struct found found = { .limit = limit };
+    json_t *found = json_array();
     FILE *file = NULL;
-    enum belay_code code = open_file(path, &file, err);
+    enum belay_code code = found == NULL ? error_no_memory(err) : open_file(path, &file, err);
+    bool go_on = true;
+    uint64_t id;
 
-    if (code != BELAY_OK) {
-        return code;
-    }
-    code = read_lines(file, key, &found, err);
     if (code == BELAY_OK) {
-        hand_on(&found, fn, context);
+        code = read_lines(file, key, limit, found, err);
+        (void)fclose(file);
     }
-    for (size_t i = 0; i < found.n && i < found.capacity && (limit == 0 || i < limit); i++) {
-        json_decref(found.events[i]);
+    for (size_t i = 0; code == BELAY_OK && go_on && i < json_array_size(found); i++) {
+        (void)json_read_event(json_array_get(found, i), fn, context, &go_on, &id);
     }
-    free(found.events);
-    (void)fclose(file);
+    json_decref(found);
     return code;
 }

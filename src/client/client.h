@@ -115,7 +115,7 @@ struct remote_options client_remote_options(const struct belay_config *config);
 /* A store that answers everything with BELAY_UNREACHABLE and `why`. NULL without memory. */
 struct belay_store *disabled_store_new(const char *why);
 
-/* ---- the store as a backend (local_backend.c, local_run.c, local_read.c) ---- */
+/* ---- the store as a backend (local_backend.c, local_run.c) ---- */
 
 extern const struct backend_ops local_ops;
 
@@ -126,16 +126,6 @@ static inline struct belay_client *local_client(struct backend *backend)
 
 enum belay_code local_run(struct backend *backend, struct op_request *request, const struct wait_hooks *hooks,
                           struct op_result *out_result, struct belay_error *err);
-enum belay_code local_get(struct backend *backend, const char *key, struct belay_info **out_info,
-                          struct belay_error *err);
-enum belay_code local_list(struct backend *backend, const struct belay_query *query, belay_info_fn fn,
-                           void *context, bool *out_more, struct belay_error *err);
-enum belay_code local_events(struct backend *backend, const struct belay_events_query *query,
-                             belay_event_fn fn, void *context, struct belay_error *err);
-enum belay_code local_watch(struct backend *backend, const char *prefix, uint64_t *after, belay_event_fn fn,
-                            void *context, struct belay_cancel *cancel, struct belay_error *err);
-enum belay_code local_check_free(struct backend *backend, const struct op_request *request,
-                                 struct poller *poller, int64_t *retry_ms, struct belay_error *err);
 
 /* Commit or read what the operation wants: ask, then report. */
 void client_step(struct belay_client *client, struct op *op, struct poller *poller);

@@ -1,7 +1,333 @@
-/* The client's own store as a backend; local_run.c and local_read.c have the larger functions. */
+/* The client's own store as a backend; local_run.c runs the operations. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/fnv.h"
+#include "client/audit_trail.h"
 #include "client/client.h"
 #include "client/report.h"
+#include "lock/decide.h"
+#include "lock/info.h"
+
+enum { STALE_NOTED_MAX = 64, WATCH_POLL_MS = 1000 };
+
+/* ---- stale locks ---- */
+
+/* Of a lock, its holder and its last heartbeat. */
+static uint64_t stale_mark(const struct belay_record *record)
+{
+    return fnv_text(fnv_text(FNV_INIT ^ (uint64_t)record->last_heartbeat_ms, record->key), record->lock_id);
+}
+
+static bool was_told(struct belay_client *client, uint64_t mark)
+{
+    bool found = false;
+
+    (void)pthread_mutex_lock(&client->mutex);
+    for (size_t i = 0; i < CLIENT_STALE_MAX && i < client->n_stale_told; i++) {
+        found = found || client->stale_told[i] == mark;
+    }
+    (void)pthread_mutex_unlock(&client->mutex);
+    return found;
+}
+
+static void remember_told(struct belay_client *client, uint64_t mark)
+{
+    (void)pthread_mutex_lock(&client->mutex);
+    client->stale_told[client->n_stale_told++ % CLIENT_STALE_MAX] = mark;
+    (void)pthread_mutex_unlock(&client->mutex);
+}
+
+/*
+ * Report a stale lock once: the client that marks it first does (S4.7). Other programs'
+ * layouts have no place for the mark; there each process reports it once.
+ */
+static void note_stale(struct belay_client *client, const struct belay_record *record)
+{
+    struct belay_write write = { .key = record->key,
+                                 .condition = BELAY_IF_UNCHANGED,
+                                 .revision = record->revision,
+                                 .set = BELAY_SET_STALE_REPORTED,
+                                 .values = record };
+    struct belay_event event = { .level = BELAY_LEVEL_WARNING,
+                                 .type = "lock.stale",
+                                 .key = record->key,
+                                 .lock_id = record->lock_id,
+                                 .token = record->token,
+                                 .locked_by = record->owner,
+                                 .locked_by_name = record->owner_name,
+                                 .reason = "no heartbeat",
+                                 .duration_ms = -1 };
+    struct belay_batch batch = { .writes = &write, .n_writes = 1, .events = &event, .n_events = 1 };
+    struct belay_commit result = { 0 };
+    uint64_t mark = stale_mark(record);
+
+    if (was_told(client, mark)) {
+        return;
+    }
+    if (client_count_commit(client, client->store->ops->commit(client->store, &batch, &result, NULL)) ==
+        BELAY_OK) {
+        remember_told(client, mark);
+        report_commit(client->on_event, client->context, &batch, &result, -1, 0);
+    }
+    belay_commit_release(&result);
+}
+
+static bool was_ever_taken(const struct belay_record *record)
+{
+    return record->revision != 0 && record->lock_id != NULL && record->lock_id[0] != '\0';
+}
+
+static enum belay_code say_not_found(const struct belay_record *record, struct belay_error *err)
+{
+    if (record->n_intents > 0) {
+        return error_set(err, BELAY_NOT_FOUND, "no such lock: '%s' (but '%s' below it is held)", record->key,
+                         record->intents[0].key);
+    }
+    return error_set(err, BELAY_NOT_FOUND, "no such lock: '%s'", record->key);
+}
+
+static enum belay_code local_get(struct backend *backend, const char *key, struct belay_info **out_info,
+                                 struct belay_error *err)
+{
+    struct belay_client *client = local_client(backend);
+    struct belay_record record = { 0 };
+    struct belay_info *info;
+    int64_t now_ms = 0;
+    enum belay_code code =
+        client_count_read(client, client->store->ops->get(client->store, &key, 1, &record, &now_ms, err));
+
+    if (code != BELAY_OK) {
+        return code;
+    }
+    if (!was_ever_taken(&record)) {
+        code = say_not_found(&record, err);
+        goto done;
+    }
+    info = info_from_record(&record, now_ms);
+    if (info == NULL) {
+        code = error_no_memory(err);
+        goto done;
+    }
+    if (info->is_stale && !record.stale_reported) {
+        note_stale(client, &record);
+    }
+    *out_info = info;
+
+done:
+    belay_record_release(&record);
+    return code;
+}
+
+struct listing {
+    const struct belay_query *query;
+    belay_info_fn fn;
+    void *context;
+    size_t n;
+    bool more;
+    bool no_memory;
+    struct belay_record stale[STALE_NOTED_MAX]; /* owned; to be noted when the scan is over */
+    size_t n_stale;
+};
+
+static bool is_asked_for(const struct belay_query *query, const struct belay_info *info)
+{
+    if (query->stale_only && !info->is_stale) {
+        return false;
+    }
+    if (query->all) {
+        return true;
+    }
+    return query->status == BELAY_STATUS_NONE ? info->status != BELAY_STATUS_RELEASED
+                                              : info->status == query->status;
+}
+
+static bool list_one(void *context, const struct belay_record *record, int64_t now_ms)
+{
+    struct listing *listing = context;
+    struct belay_info *info;
+    bool go_on = true;
+
+    if (!was_ever_taken(record)) {
+        return true;
+    }
+    info = info_from_record(record, now_ms);
+    if (info == NULL) {
+        listing->no_memory = true;
+        return false;
+    }
+    if (info->is_stale && !record->stale_reported && listing->n_stale < STALE_NOTED_MAX &&
+        belay_record_copy(record, &listing->stale[listing->n_stale])) {
+        listing->n_stale++;
+    }
+    if (is_asked_for(listing->query, info)) {
+        if (listing->query->limit != 0 && listing->n == listing->query->limit) {
+            listing->more = true;
+            go_on = false;
+        } else {
+            listing->n++;
+            go_on = listing->fn(listing->context, info);
+        }
+    }
+    belay_info_free(info);
+    return go_on;
+}
+
+static enum belay_code local_list(struct backend *backend, const struct belay_query *query, belay_info_fn fn,
+                                  void *context, bool *out_more, struct belay_error *err)
+{
+    struct belay_client *client = local_client(backend);
+    struct belay_scan scan = { 0 };
+    struct listing *listing = calloc(1, sizeof *listing);
+    enum belay_code code;
+
+    if (listing == NULL) {
+        return error_no_memory(err);
+    }
+    listing->query = query;
+    listing->fn = fn;
+    listing->context = context;
+    scan.prefix = listing->query->prefix;
+    scan.after = listing->query->cursor;
+    scan.held_only = !listing->query->all && listing->query->status != BELAY_STATUS_RELEASED;
+    code = client_count_read(client, client->store->ops->scan(client->store, &scan, list_one, listing, err));
+    if (code == BELAY_OK && listing->no_memory) {
+        code = error_no_memory(err);
+    }
+    if (code == BELAY_OK && out_more != NULL) {
+        *out_more = listing->more;
+    }
+    for (size_t i = 0; i < listing->n_stale; i++) {
+        note_stale(client, &listing->stale[i]);
+        belay_record_release(&listing->stale[i]);
+    }
+    free(listing);
+    return code;
+}
+
+/* ---- events ---- */
+
+/* L9: where events are not kept they go to the configured sinks. */
+static enum belay_code say_no_history(const struct belay_client *client, struct belay_error *err)
+{
+    const char *file = client->config == NULL ? NULL : belay_config_get(client->config, "audit.file");
+
+    if (file != NULL) {
+        return error_set(err, BELAY_NOT_FOUND,
+                         "%.200s keeps no history: its events are in the audit file, %.300s, of each machine",
+                         client->url, file);
+    }
+    return error_set(
+        err, BELAY_NOT_FOUND,
+        "%.200s keeps no history: to have one, set 'audit: {file: PATH}' in the configuration of "
+        "everyone who uses it",
+        client->url);
+}
+
+static enum belay_code local_events(struct backend *backend, const struct belay_events_query *query,
+                                    belay_event_fn fn, void *context, struct belay_error *err)
+{
+    struct belay_client *client = local_client(backend);
+    const char *audit = audit_trail_path(client->config);
+
+    if (client->store->ops->events == NULL && query->key != NULL && audit != NULL) {
+        return audit_trail_read(audit, query->key, query->last, fn, context, err);
+    }
+    if (client->store->ops->events == NULL) {
+        return say_no_history(client, err);
+    }
+    return client_count_read(client, client->store->ops->events(client->store, query, fn, context, err));
+}
+
+struct watching {
+    belay_event_fn fn; /* NULL: only `after` is wanted */
+    void *context;
+    uint64_t *after;
+    bool stopped;
+};
+
+static bool watch_one(void *context, const struct belay_event *event)
+{
+    struct watching *watching = context;
+
+    *watching->after = event->id;
+    watching->stopped = watching->fn != NULL && !watching->fn(watching->context, event);
+    return !watching->stopped;
+}
+
+static enum belay_code local_watch(struct backend *backend, const char *prefix, uint64_t *after,
+                                   belay_event_fn fn, void *context, struct belay_cancel *cancel,
+                                   struct belay_error *err)
+{
+    struct belay_store *store = local_client(backend)->store;
+    struct watching watching = { .context = context, .after = after };
+    struct belay_events_query query = { .last = 1 };
+    enum belay_code code = BELAY_OK;
+
+    if (*after == 0) {
+        code = local_events(backend, &query, watch_one, &watching, err); /* the newest event so far */
+    }
+    watching.fn = fn;
+    query = (struct belay_events_query){ .prefix = prefix };
+    while (code == BELAY_OK && !watching.stopped && !belay_cancel_requested(cancel)) {
+        uint32_t heard = store->ops->listen == NULL ? 0 : store->ops->listen(store, NULL);
+
+        query.after = *after;
+        code = local_events(backend, &query, watch_one, &watching, err);
+        if (code != BELAY_OK || watching.stopped) {
+            break;
+        }
+        if (store->ops->wait != NULL) {
+            store->ops->wait(store, NULL, heard, WATCH_POLL_MS, cancel);
+        } else {
+            client_sleep(WATCH_POLL_MS, cancel);
+        }
+    }
+    return code;
+}
+
+/* ---- is it free? ---- */
+
+static enum belay_code local_check_free(struct backend *backend, const struct op_request *request,
+                                        struct poller *poller, int64_t *retry_ms, struct belay_error *err)
+{
+    struct belay_client *client = local_client(backend);
+    struct belay_store *store = client->store;
+    const char *keys[OP_KEYS_MAX] = { request->key };
+    struct belay_record below = { 0 };
+    struct belay_info *info = NULL;
+    struct decision decision;
+    struct poll_result seen;
+    enum belay_code code;
+
+    memcpy(keys + 1, request->ancestors, request->n_ancestors * sizeof *keys);
+    shared_poll_read(&client->shared_poll, store, poller, keys, 1 + request->n_ancestors, &seen);
+    code = seen.code;
+    if (code != BELAY_OK) {
+        return error_move(err, code, &seen.err);
+    }
+    decision = decide(request, seen.records, seen.store_now_ms);
+    if (decision.verdict == VERDICT_BLOCKED) {
+        const struct belay_record *holder = &seen.records[decision.blocker];
+        int64_t margin_ms = request->capabilities.margin_ms;
+        int64_t now_ms = seen.store_now_ms;
+
+        if (decision.below_key != NULL &&
+            store->ops->get(store, &decision.below_key, 1, &below, &now_ms, NULL) == BELAY_OK) {
+            holder = &below;
+        }
+        *retry_ms = decision.may_try_ms - seen.store_now_ms - (clock_boot_ms() - seen.seen_ms);
+        info = info_from_record(holder, now_ms);
+        code = info == NULL ? error_no_memory(err)
+                            : info_say_held(err, BELAY_HELD, request->key, info, margin_ms,
+                                            holder->expires_ms + margin_ms - now_ms);
+    }
+    belay_record_release(&below);
+    poll_result_release(&seen);
+    return code;
+}
 
 static void local_close(struct backend *backend)
 {

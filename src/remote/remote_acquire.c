@@ -95,17 +95,13 @@ static void done(struct acquiring *a, enum belay_code code)
 /* Our place in the queue is for the next waiter; and so is a lock that was granted this very moment. */
 static void leave(struct acquiring *a, enum belay_code code)
 {
-    struct remote_call call = { .method = "POST", .path = "/v1/release", .timeout_ms = LEAVE_MS };
-    json_t *answer = NULL;
-    json_t *body;
+    struct remote_call call = { .path = "/v1/release", .timeout_ms = LEAVE_MS };
 
     if (a->queued) {
-        body = json_pack("{s:s, s:s, s:s}", "key", a->request->key, "lock_id", a->request->lock_id, "outcome",
-                         "failed");
-        call.body = body;
-        (void)remote_send(a->remote, &call, &answer, NULL);
-        json_decref(answer);
-        json_decref(body);
+        (void)remote_post(a->remote, &call,
+                          json_pack("{s:s, s:s, s:s}", "key", a->request->key, "lock_id", a->request->lock_id,
+                                    "outcome", "failed"),
+                          NULL);
     }
     done(a, code);
 }

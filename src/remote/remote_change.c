@@ -181,44 +181,46 @@ enum belay_code remote_run(struct backend *base, struct op_request *request, con
     return code;
 }
 
-enum belay_code remote_await_loss(struct backend *base, const char *key, const char *lock_id, int64_t wait_ms,
-                                  struct belay_cancel *cancel, struct belay_error *err)
+enum belay_code remote_post(struct remote *remote, struct remote_call *call, json_t *body,
+                            struct belay_error *err)
 {
-    struct remote_call call = { .method = "POST",
-                                .path = "/v1/held",
-                                .key = key,
-                                .lock_id = lock_id,
-                                .is_held = true,
-                                .timeout_ms = wait_ms + TIMEOUT_MAX_MS,
-                                .cancel = cancel };
     json_t *answer = NULL;
-    json_t *body =
-        json_pack("{s:s, s:s, s:I}", "key", key, "lock_id", lock_id, "wait_ms", (json_int_t)wait_ms);
     enum belay_code code;
 
-    call.body = body;
-    code = body == NULL ? error_no_memory(err) : remote_send((struct remote *)base, &call, &answer, err);
+    call->method = "POST";
+    call->body = body;
+    code = body == NULL       ? error_no_memory(err)
+           : call->tries == 0 ? remote_send(remote, call, &answer, err)
+                              : remote_send_again(remote, call, &answer, err);
     json_decref(answer);
     json_decref(body);
     return code;
 }
 
+enum belay_code remote_await_loss(struct backend *base, const char *key, const char *lock_id, int64_t wait_ms,
+                                  struct belay_cancel *cancel, struct belay_error *err)
+{
+    struct remote_call call = { .path = "/v1/held",
+                                .key = key,
+                                .lock_id = lock_id,
+                                .is_held = true,
+                                .timeout_ms = wait_ms + TIMEOUT_MAX_MS,
+                                .cancel = cancel };
+
+    return remote_post(
+        (struct remote *)base, &call,
+        json_pack("{s:s, s:s, s:I}", "key", key, "lock_id", lock_id, "wait_ms", (json_int_t)wait_ms), err);
+}
+
 enum belay_code remote_note(struct backend *base, const struct belay_event *event, struct belay_error *err)
 {
-    struct remote_call call = { .method = "POST", .path = "/v1/lost", .key = event->key, .tries = 1 };
-    json_t *answer = NULL;
+    struct remote_call call = { .path = "/v1/lost", .key = event->key, .tries = 1 };
     json_t *body = json_pack("{s:s, s:s}", "key", event->key, "lock_id", event->lock_id);
-    enum belay_code code;
 
     set_text(body, "locked_by", event->locked_by);
     set_text(body, "locked_by_name", event->locked_by_name);
     set_text(body, "reason", event->reason);
     set_span(body, "token", (int64_t)event->token);
     remote_set_metadata(body, event->metadata, event->n_metadata);
-    call.body = body;
-    code =
-        body == NULL ? error_no_memory(err) : remote_send_again((struct remote *)base, &call, &answer, err);
-    json_decref(answer);
-    json_decref(body);
-    return code;
+    return remote_post((struct remote *)base, &call, body, err);
 }

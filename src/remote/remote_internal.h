@@ -92,6 +92,9 @@ enum belay_code remote_acquire(struct remote *remote, struct op_request *request
 enum belay_code remote_read_result(struct remote *remote, const struct op_request *request,
                                    const json_t *lock, int64_t sent_ms, struct op_result *out_result,
                                    struct belay_error *err);
+/* POST a body, which is released, and drop the answer; once, unless call->tries is set. */
+enum belay_code remote_post(struct remote *remote, struct remote_call *call, json_t *body,
+                            struct belay_error *err);
 void remote_set_metadata(json_t *body, const struct belay_meta *metadata, size_t n);
 
 /* See struct backend_ops. */
