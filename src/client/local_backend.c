@@ -15,6 +15,21 @@ enum { STALE_NOTED_MAX = 64, WATCH_POLL_MS = 1000 };
 
 /* ---- stale locks ---- */
 
+/* Commit a batch outside of any operation, and report its events. */
+static enum belay_code commit(struct belay_client *client, const struct belay_batch *batch,
+                              struct belay_error *err)
+{
+    struct belay_commit result = { 0 };
+    enum belay_code code =
+        client_count_commit(client, client->store->ops->commit(client->store, batch, &result, err));
+
+    if (code == BELAY_OK) {
+        report_commit(client->on_event, client->context, batch, &result, -1, 0);
+    }
+    belay_commit_release(&result);
+    return code;
+}
+
 /* Of a lock, its holder and its last heartbeat. */
 static uint64_t stale_mark(const struct belay_record *record)
 {
@@ -61,18 +76,11 @@ static void note_stale(struct belay_client *client, const struct belay_record *r
                                  .reason = "no heartbeat",
                                  .duration_ms = -1 };
     struct belay_batch batch = { .writes = &write, .n_writes = 1, .events = &event, .n_events = 1 };
-    struct belay_commit result = { 0 };
     uint64_t mark = stale_mark(record);
 
-    if (was_told(client, mark)) {
-        return;
-    }
-    if (client_count_commit(client, client->store->ops->commit(client->store, &batch, &result, NULL)) ==
-        BELAY_OK) {
+    if (!was_told(client, mark) && commit(client, &batch, NULL) == BELAY_OK) {
         remember_told(client, mark);
-        report_commit(client->on_event, client->context, &batch, &result, -1, 0);
     }
-    belay_commit_release(&result);
 }
 
 static bool was_ever_taken(const struct belay_record *record)
@@ -295,15 +303,14 @@ static enum belay_code local_check_free(struct backend *backend, const struct op
 {
     struct belay_client *client = local_client(backend);
     struct belay_store *store = client->store;
-    const char *keys[OP_KEYS_MAX] = { request->key };
+    const char *keys[OP_KEYS_MAX];
     struct belay_record below = { 0 };
     struct belay_info *info = NULL;
     struct decision decision;
     struct poll_result seen;
     enum belay_code code;
 
-    memcpy(keys + 1, request->ancestors, request->n_ancestors * sizeof *keys);
-    shared_poll_read(&client->shared_poll, store, poller, keys, 1 + request->n_ancestors, &seen);
+    shared_poll_read(&client->shared_poll, store, poller, keys, op_request_keys(request, keys), &seen);
     code = seen.code;
     if (code != BELAY_OK) {
         return error_move(err, code, &seen.err);
@@ -346,17 +353,9 @@ static struct belay_store_capabilities local_capabilities(struct backend *backen
 static enum belay_code local_note(struct backend *backend, const struct belay_event *event,
                                   struct belay_error *err)
 {
-    struct belay_client *client = local_client(backend);
     struct belay_batch batch = { .events = event, .n_events = 1 };
-    struct belay_commit result = { 0 };
-    enum belay_code code =
-        client_count_commit(client, client->store->ops->commit(client->store, &batch, &result, err));
 
-    if (code == BELAY_OK) {
-        report_commit(client->on_event, client->context, &batch, &result, -1, 0);
-    }
-    belay_commit_release(&result);
-    return code;
+    return commit(local_client(backend), &batch, err);
 }
 
 /* ---- items ---- */

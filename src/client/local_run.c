@@ -150,15 +150,12 @@ void client_step(struct belay_client *client, struct op *op, struct poller *poll
 
 void client_wait_begins(struct belay_client *client, const struct op *op, struct poller *poller)
 {
-    const char *keys[OP_KEYS_MAX] = { op->request.key };
+    const char *keys[OP_KEYS_MAX];
 
-    if (!shares_polls(client, op)) {
-        return;
+    if (shares_polls(client, op)) {
+        shared_poll_enter(&client->shared_poll, poller, keys, op_request_keys(&op->request, keys),
+                          op->wait_until_ms);
     }
-    for (size_t i = 0; i < op->request.n_ancestors; i++) {
-        keys[1 + i] = op->request.ancestors[i];
-    }
-    shared_poll_enter(&client->shared_poll, poller, keys, 1 + op->request.n_ancestors, op->wait_until_ms);
 }
 
 void client_wait_ends(struct belay_client *client, struct poller *poller)

@@ -7,7 +7,6 @@
  *     SQLite, served or not    the client that ends a lock wakes the holder, which reads it
  *     other stores             the holder polls every 8 s, unless a renewal has proved it since
  */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,9 +146,6 @@ static void *watch_main(void *argument)
 
 bool loss_watch_start(struct belay_lock *lock)
 {
-    sigset_t all;
-    sigset_t old;
-
     if (lock->watches) {
         return true;
     }
@@ -157,11 +153,7 @@ bool loss_watch_start(struct belay_lock *lock)
     if (lock->watch_cancel == NULL) {
         return false;
     }
-    /* The program's signals are for its own threads. */
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    lock->watches = pthread_create(&lock->watch_thread, NULL, watch_main, lock) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    lock->watches = client_start_thread(&lock->watch_thread, watch_main, lock);
     if (!lock->watches) {
         belay_cancel_free(lock->watch_cancel);
         lock->watch_cancel = NULL;

@@ -46,21 +46,27 @@ static void *ticker_main(void *argument)
     return NULL;
 }
 
-bool ticker_start(struct ticker *ticker, struct belay_client *client, int64_t (*due)(struct belay_client *))
+bool client_start_thread(pthread_t *thread, void *(*main)(void *), void *argument)
 {
     sigset_t all;
     sigset_t old;
+    bool started;
 
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    started = pthread_create(thread, NULL, main, argument) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return started;
+}
+
+bool ticker_start(struct ticker *ticker, struct belay_client *client, int64_t (*due)(struct belay_client *))
+{
     ticker->client = client;
     ticker->due = due;
     ticker->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     ticker->poke_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (ticker->timer_fd >= 0 && ticker->poke_fd >= 0) {
-        /* The program's signals are for its own threads. */
-        (void)sigfillset(&all);
-        (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-        ticker->running = pthread_create(&ticker->thread, NULL, ticker_main, ticker) == 0;
-        (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+        ticker->running = client_start_thread(&ticker->thread, ticker_main, ticker);
     }
     if (!ticker->running) {
         (void)close(ticker->timer_fd);

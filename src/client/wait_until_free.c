@@ -77,7 +77,7 @@ static void tell_in_the_way(struct free_wait *wait, const struct belay_info *inf
     }
 }
 
-/* The lock is held, as `err` says. *out_span_ms: how long to sleep before the next look, at most. */
+/* The lock is held, as `err` says: plan the next look, and report a new holder. */
 static void on_held(struct free_wait *wait, const struct belay_error *err)
 {
     if (err->holder != NULL) {
@@ -92,14 +92,13 @@ static void sleep_or_wake(struct free_wait *wait, uint32_t heard, int64_t ms)
     struct belay_client *client = wait->client;
     struct belay_store *store = waker(client);
     const struct op_request *request = &wait->request.op;
-    const char *keys[OP_KEYS_MAX] = { request->key };
+    const char *keys[OP_KEYS_MAX];
 
     if (store != NULL) {
         store->ops->wait(store, NULL, heard, ms, wait->options->cancel);
         return;
     }
-    memcpy(keys + 1, request->ancestors, request->n_ancestors * sizeof *keys);
-    shared_poll_enter(&client->shared_poll, &wait->poller, keys, 1 + request->n_ancestors,
+    shared_poll_enter(&client->shared_poll, &wait->poller, keys, op_request_keys(request, keys),
                       clock_boot_ms() + ms);
     client_sleep(ms, wait->options->cancel);
     shared_poll_leave(&client->shared_poll, &wait->poller);

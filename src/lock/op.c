@@ -17,6 +17,13 @@ enum {
     TIMEOUT_MIN_MS = 1000
 };
 
+size_t op_request_keys(const struct op_request *request, const char *out_keys[OP_KEYS_MAX])
+{
+    out_keys[0] = request->key;
+    memcpy(out_keys + 1, request->ancestors, request->n_ancestors * sizeof *out_keys);
+    return 1 + request->n_ancestors;
+}
+
 void op_start(struct op *op, const struct op_request *request, int64_t now_ms)
 {
     assert(request->key != NULL && request->lock_id != NULL);
@@ -129,11 +136,7 @@ void step_look(struct op *op, int state, int64_t now_ms)
     op->state = state;
     op->asked_ms = now_ms;
     op->blocker_key = NULL;
-    op->n_keys = 0;
-    op->keys[op->n_keys++] = op->request.key;
-    for (size_t i = 0; i < op->request.n_ancestors; i++) {
-        op->keys[op->n_keys++] = op->request.ancestors[i];
-    }
+    op->n_keys = op_request_keys(&op->request, op->keys);
     op->want = OP_GET;
 }
 

@@ -136,6 +136,9 @@ struct op {
     struct belay_put_intent intent;
 };
 
+/* The key and its ancestors, nearest first. Returns how many. */
+size_t op_request_keys(const struct op_request *request, const char *out_keys[OP_KEYS_MAX]);
+
 void op_start(struct op *op, const struct op_request *request, int64_t now_ms);
 
 /* `sent_ms` is a reading from before the batch was sent. Takes what it needs out of `result`. */
