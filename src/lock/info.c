@@ -189,7 +189,8 @@ enum belay_code info_say_held(struct belay_error *err, enum belay_code code, con
     } else if (info->status != BELAY_STATUS_ACTIVE && info->n_waiters == 0) {
         (void)error_set(err, code, "lock '%s' is not free yet", key);
     } else if (info->status != BELAY_STATUS_ACTIVE) {
-        (void)error_set(err, code, "lock '%s' is kept for %zu waiting before us", key, info->n_waiters);
+        (void)error_set(err, code, "lock '%s' is reserved for %zu waiters ahead in the queue", key,
+                        info->n_waiters);
     } else if (strcmp(info->key, key) == 0) {
         (void)error_set(err, code, "lock '%s' held by %s until %s (%s left)", key, info->locked_by, until,
                         left);

@@ -143,7 +143,7 @@ class TestOwner(OwnerCase):
         self.begin()
         self.acquire("k")
         self.assertRegex(self.ok("doctor").out, rf"served by.*process {self.server.pid}|process {self.server.pid}.*serve")
-        self.assertIn(f"process {self.server.pid}", self.ok("status", "--verbose", "k").err)
+        self.assertIn(f"process id {self.server.pid}", self.ok("status", "--verbose", "k").err)
         self.assertEqual(self.ok("status", "k").err, "")
         self.stop()
         self.assertNotIn("process", self.ok("status", "--verbose", "k").err)

@@ -328,7 +328,7 @@ class TestTokens(RemoteCase):
         del self.env["BELAY_STORE"]
         (self.dir / "belay.yaml").write_text(f"store: {self.url}\n", encoding="utf-8")
         result = self.fails(78, "acquire", "k")
-        self.assertIn("'store' is refused", result.err)
+        self.assertIn("'store' is not permitted", result.err)
         self.ok("acquire", "k", "--config", "belay.yaml")  # somebody named it
         self.ok("acquire", "k2", env={"BELAY_CONFIG": "./belay.yaml"})
 

@@ -439,7 +439,7 @@ class BetweenServers(ServerCase):
                 self.wait_in_line(server, f"a-{number}", f"b-{number}")
                 self.end_with(server, number)
                 self.ok("release", "k", "--id", f"h-{number}")
-                self.assertIn("2 waiting before us", self.fails(75, "acquire", "k", "--owner", "local").err)
+                self.assertIn("reserved for 2 waiters", self.fails(75, "acquire", "k", "--owner", "local").err)
                 began = time.monotonic()
                 lock = self.ok("acquire", "k", "--owner", "local", "--wait", "20s", "--json").json()
                 self.assertLess(time.monotonic() - began, 5, "one claim window for each that is before it")
