@@ -10,15 +10,15 @@
 #include "store/sqlite/sqlite_store.h"
 
 enum {
-    BUSY_LIMIT_MS = 10000,        /* how long another process may keep us from writing */
-    NUMBERS_AHEAD = 65536,        /* by how much the ceiling of numbers is raised at a time */
-    SWEEP_EVERY = 1024,           /* numbers between two steps of cleaning up */
-    SWEEP_ROWS = 512,             /* records looked at in one step */
-    LIST_EVERY = 4096,            /* numbers between two that list events by key, and remove old ones */
-    SWEEP_EVENTS = 8192,          /* events removed in such a step, at most */
-    SQLITE_PLACE_KEPT_MS = 10000, /* of a waiter who came through a server that is gone: it may come back */
-    CHECKPOINT_SMALL = 64,        /* pages of log at which a process that just began writes them back */
-    CHECKPOINT_LARGE = 4000, /* the same for one that has done many commits; one block of SQLite's index */
+    BUSY_LIMIT_MS = 10000, /* how long to wait for another process that writes */
+    NUMBERS_AHEAD = 65536, /* by how much the ceiling of numbers is raised at a time */
+    SWEEP_EVERY = 1024,    /* numbers between two steps of maintenance */
+    SWEEP_ROWS = 512,      /* records examined in one step */
+    LIST_EVERY = 4096,     /* numbers between two steps that index events by key, and remove old ones */
+    SWEEP_EVENTS = 8192,   /* events removed in such a step, at most */
+    SQLITE_PLACE_KEPT_MS = 10000, /* the place of a waiter whose server is gone: it may come back */
+    CHECKPOINT_SMALL = 64,   /* pages of the WAL at which a process that just started makes a checkpoint */
+    CHECKPOINT_LARGE = 4000, /* the same after many commits; one block of SQLite's index */
     MANY_COMMITS = 64,
     BOOT_ID_SIZE = 64,
     SERVED_BY_SIZE = 256
@@ -59,10 +59,10 @@ enum statement {
 /* The wake file, as far as it could be opened. */
 struct wake_file {
     bool tried;
-    int fd;          /* holds our waiters' locks; -1: none */
-    int probe_fd;    /* a second description, which our own locks do stand in the way of; -1: none */
-    uint32_t *words; /* mapped; NULL: there is no such file, and waiting is short sleeps */
-    bool watching;   /* we are counted in the number of watchers */
+    int fd;          /* has the liveness locks of this process's waiters; -1: none */
+    int probe_fd;    /* a second open file, with which to probe locks, the own ones too; -1: none */
+    uint32_t *words; /* mapped; NULL: there is no such file, and waiters sleep for a short time */
+    bool watching;   /* this store is counted as a watcher */
 };
 
 /* A ticket that this store put: its process holds the waiter's liveness lock. */
@@ -80,10 +80,10 @@ struct sqlite_store {
     char *wake_path;
     struct sqlite_hooks hooks;
     char boot_id[BOOT_ID_SIZE];
-    char served_by[SERVED_BY_SIZE]; /* as it was last seen; "" if nobody does */
-    bool is_beside;                 /* a second connection of the server: what is served is ours */
-    int own_fd;                     /* the lock of FILE-serve.lock, if we are the server; -1: we are not */
-    int64_t clock_offset_ms;        /* of our time namespace to the initial one */
+    char served_by[SERVED_BY_SIZE]; /* as it was last read; "": no server */
+    bool is_beside;                 /* a second connection of the server itself */
+    int own_fd;                     /* holds the lock on FILE-serve.lock; -1: this is not the server */
+    int64_t clock_offset_ms;        /* of this process's time namespace to the initial one */
     bool always_full;
     int64_t retain_events_ms;
     int64_t retain_records_ms;
@@ -93,13 +93,13 @@ struct sqlite_store {
     uint64_t jitter;
     unsigned commits;
     struct {
-        unsigned version; /* of the database as we left it; 0: nothing is known */
+        unsigned version; /* of the database after the last commit of this store; 0: unknown */
         uint64_t number;  /* as in meta */
         uint64_t newest;  /* event */
         uint64_t ceiling;
-    } left;                     /* saves asking again while nobody else writes */
+    } left;                     /* not read again while no other process writes */
     bool has_functions;         /* those of sqlite_numbers.c, in SQL */
-    int wal_pages;              /* after the last commit; -1: there was none, or there is no log */
+    int wal_pages;              /* after the last commit; -1: no commit yet, or no WAL */
     pthread_mutex_t wake_mutex; /* guards opening the wake file; taken after `mutex` */
     struct wake_file wake;
     struct kept_ticket *kept; /* owned */
@@ -137,33 +137,33 @@ int db_statement(struct sqlite_store *store, enum statement which, sqlite3_stmt 
 int db_run(struct sqlite_store *store, enum statement which); /* without a result */
 int db_finish(sqlite3_stmt *statement);                       /* step to the end and reset */
 int db_exec(struct sqlite_store *store, const char *sql);
-/* Begin to write, durably or not, having waited for other writers. */
+/* Begin a write transaction, synced or not, after waiting for other writers. */
 int db_begin(struct sqlite_store *store, bool full);
 void db_rollback(struct sqlite_store *store);
 int db_read_txn(struct sqlite_store *store, struct txn *out_txn, bool *out_other_boot);
-/* After a commit of ours, up to number `last`, in this boot: what the next one will find. */
+/* Remember the state after a commit up to number `last`, for the next transaction. */
 void db_leave_txn(struct sqlite_store *store, const struct txn *txn, uint64_t last, bool has_events);
-/* Whether another process serves the file, of a column that is served_by. */
+/* Whether another process serves the file; the column is served_by. */
 bool db_read_served(struct sqlite_store *store, sqlite3_stmt *statement, int column);
 int db_busy(void *context, int count);
 bool db_has_moved(struct sqlite_store *store);
 int db_enter_wal(struct sqlite_store *store);
-/* All of the log is then in the database, and the log is gone. SQLITE_BUSY: another process has it open. */
+/* Checkpoint all of the WAL and remove it. SQLITE_BUSY: another process has the database open. */
 int db_leave_wal(struct sqlite_store *store);
 void db_checkpoint_if_due(struct sqlite_store *store);
 /*
- * Write the log back now: after the ceiling was raised. Who removes the log, or copies the database without it,
- * does not set the ceiling back then.
+ * Checkpoint the WAL now, after the ceiling was raised: so that a user who removes the WAL, or copies the database
+ * without it, does not set the ceiling back.
  */
 void db_write_back(struct sqlite_store *store);
-/* Whoever wrote the file: no SQL in it does more than keep data. */
+/* Do not trust SQL inside the file, whoever wrote it. */
 void db_harden(sqlite3 *db);
 int db_on_wal(void *context, sqlite3 *db, const char *name, int pages);
 
 /* ---- sqlite_error.c ---- */
-/* Nothing has happened; say why. */
+/* Set the error of a statement that changed nothing. */
 enum belay_code sqlite_failed(struct sqlite_store *store, int rc, struct belay_error *err);
-/* The same for a COMMIT, after which it may be unknown. */
+/* The same for a COMMIT, whose result may be unknown. */
 enum belay_code sqlite_commit_failed(struct sqlite_store *store, int rc, struct belay_error *err);
 enum belay_code sqlite_moved(const struct sqlite_store *store, struct belay_error *err);
 /* BELAY_REDIRECTED. */
@@ -171,7 +171,7 @@ enum belay_code sqlite_elsewhere(const struct sqlite_store *store, struct belay_
 enum belay_code sqlite_other_boot(const struct sqlite_store *store, struct belay_error *err);
 
 /* ---- sqlite_open.c ---- */
-/* "NFS", for a type that statfs tells; NULL: it is none of the network. */
+/* "NFS" and so on, for a type of statfs(); NULL: not a network file system. */
 const char *sqlite_network_name(long fs_type);
 
 /* ---- sqlite_schema.c, sqlite_restart.c ---- */
@@ -184,16 +184,16 @@ enum belay_code sqlite_schema_check(const char *path, int64_t application, int64
                                     struct belay_error *err);
 enum belay_code sqlite_restart(struct sqlite_store *store, struct belay_error *err);
 /*
- * In the transaction under way, with db_add_functions() done: the same for who knows that something was lost, and
- * so not which of the processes are gone. `far`: numbers go on from sqlite_far_ahead(), not only from the ceiling.
+ * The same when data was lost, so that it is unknown which processes are gone. Inside a transaction, after
+ * db_add_functions(). `far`: numbers continue from sqlite_far_ahead(), not only from the ceiling.
  */
 enum belay_code sqlite_start_over(struct sqlite_store *store, bool far, struct belay_error *err);
 /*
- * Above every number that this database or a copy of it has handed out until now: it grows by 1,024 a millisecond,
- * which is more than can be handed out in that time. Below 2^53 until the year 2248.
+ * Above every number that this database or a copy of it has used so far: it grows by 1,024 a millisecond,
+ * which is more than can be used in that time. Below 2^53 until the year 2248.
  */
 uint64_t sqlite_far_ahead(const struct sqlite_store *store);
-/* In the transaction under way: the next number is `to`, if that is greater, and the ceiling is above it. */
+/* Inside a transaction: the next number is `to`, if that is greater, and the ceiling is above it. */
 int sqlite_jump(struct sqlite_store *store, struct txn *txn, uint64_t to);
 
 /* ---- sqlite_numbers.c: the column `numbers` ---- */
@@ -216,7 +216,7 @@ enum number {
 enum { NUMBERS_MAX = N_NUMBERS * 10 };
 size_t numbers_write(const int64_t numbers[N_NUMBERS], unsigned char out[NUMBERS_MAX]);
 bool numbers_read(const unsigned char *packed, size_t size, int64_t out[N_NUMBERS]);
-int64_t id_born(const char *lock_id); /* Unix ms; 0: it does not tell */
+int64_t id_born(const char *lock_id); /* Unix ms; 0: unknown */
 int db_add_functions(struct sqlite_store *store);
 
 /* ---- sqlite_record.c, sqlite_json.c ---- */
@@ -228,7 +228,7 @@ enum belay_code row_read(struct sqlite_store *store, sqlite3_stmt *statement, st
                          struct belay_error *err);
 enum belay_code row_load(struct sqlite_store *store, const char *key, struct row *out_row,
                          struct belay_error *err);
-/* The same for who only looks; *out_served as in struct txn, of the same moment. */
+/* The same outside of a write transaction; *out_served as in struct txn, at the same moment. */
 enum belay_code row_look(struct sqlite_store *store, const char *key, struct row *out_row, bool *out_served,
                          struct belay_error *err);
 enum belay_code row_save(struct sqlite_store *store, const struct row *row, struct belay_error *err);
@@ -249,41 +249,41 @@ enum belay_code json_read_meta(const struct sqlite_store *store, const char *tex
 /* ---- sqlite_replay.c ---- */
 
 /*
- * Bring one journal into the database, in transactions that each can be the
- * last: what is there already is left out. On BELAY_OK all of it is on disk. With the mutex held, or a
- * store that no other thread uses; the same goes for sqlite_recover().
- * `keep_going` (may be NULL) is asked between two of them; false ends it with BELAY_CANCELLED.
+ * Write the entries of a journal to the database, in several transactions. It may stop after any of them
+ * and be repeated: entries that the database has are skipped. On BELAY_OK all of it is on disk. With the mutex,
+ * or on a store that no other thread uses; likewise sqlite_recover().
+ * `keep_going` (may be NULL) is called between two transactions; false ends it with BELAY_CANCELLED.
  */
 struct journal;
 enum belay_code sqlite_replay(struct sqlite_store *store, const struct journal *journal,
                               bool (*keep_going)(void *context), void *context, struct belay_error *err);
-/* The same, as far as it can be read: *out_lost is set if that is not all of it, and else left alone. */
+/* The same as far as the journal can be read: *out_lost is set to true if the rest is damaged, else unchanged. */
 enum belay_code sqlite_replay_rest(struct sqlite_store *store, const struct journal *journal, bool *out_lost,
                                    struct belay_error *err);
 
 /* ---- sqlite_recover.c ---- */
 
 /*
- * Bring in what a server that is gone has left, and remove its files. For who
- * has the lock on PATH-serve; before sqlite_restart(), as the journal is in the clock of its boot.
- * BELAY_BAD_CONTENT: it is damaged, missing or another's, and nothing was changed.
+ * Replay the journal that a dead server has left, and remove its files. The caller has the lock on
+ * PATH-serve. Before sqlite_restart(), because the journal's times are of the clock of its boot.
+ * BELAY_BAD_CONTENT: it is damaged, missing or of another database, and nothing was changed.
  */
 enum belay_code sqlite_recover(struct sqlite_store *store, struct belay_error *err);
-/* The same, but what is damaged or missing is done without: numbers jump far ahead, leases start again. */
+/* The same without what is damaged or missing: numbers jump far ahead, leases start again. */
 enum belay_code sqlite_recover_rest(struct sqlite_store *store, bool *out_lost, struct belay_error *err);
-/* The error of a journal that `how`. */
+/* The error of a lost journal; `how` is the predicate of its text. */
 enum belay_code sqlite_journal_lost(const struct sqlite_store *store, const char *journal, const char *how,
                                     struct belay_error *err);
 /*
- * Which journal the server writes from now on: uses `folded` + 1 to `use`; id 0: none. Synced. Also raises the
- * ceiling, if it is below.
+ * Record which journal the server writes from now on, and sync that: uses `checkpointed` + 1 to `use`; id 0: none.
+ * Also raises the ceiling, if it is below.
  */
-enum belay_code sqlite_journal_want(struct sqlite_store *store, uint64_t id, uint64_t use, uint64_t folded,
-                                    uint64_t ceiling, struct belay_error *err);
-/* Whether there is anything of that kind. */
+enum belay_code sqlite_journal_want(struct sqlite_store *store, uint64_t id, uint64_t use,
+                                    uint64_t checkpointed, uint64_t ceiling, struct belay_error *err);
+/* Whether there is a journal. */
 bool sqlite_has_journal(const struct sqlite_store *store);
 
-/* ---- sqlite_commit.c, sqlite_query.c, sqlite_sweep.c ---- */
+/* ---- sqlite_commit.c, sqlite_query.c, sqlite_maintenance.c ---- */
 enum belay_code sqlite_commit(struct belay_store *base, const struct belay_batch *batch,
                               struct belay_commit *out, struct belay_error *err);
 enum belay_code sqlite_get(struct belay_store *base, const char *const *keys, size_t n,
@@ -297,36 +297,36 @@ enum belay_code sqlite_events_before(struct sqlite_store *store, const struct be
                                      uint64_t before, belay_event_fn fn, void *context,
                                      struct belay_error *err);
 void event_release(struct belay_event *event);
-/* The ceiling is `to` from now on, or higher: synced, and not only in the log. */
+/* Raise the ceiling to `to` at least: synced, and in the database itself, not only in the WAL. */
 enum belay_code sqlite_raise_ceiling(struct sqlite_store *store, uint64_t to, struct belay_error *err);
-/* One step of it; `events_too`: also what is done every LIST_EVERY numbers only. */
+/* One step of maintenance; `events_too`: also what is due only every LIST_EVERY numbers. */
 void sqlite_sweep(struct sqlite_store *store, bool events_too);
-/* Index the new events, and remove the old ones: all that may go. In the transaction under way. */
+/* Index the new events, and remove all that are too old. Inside a transaction. */
 int sweep_all_events(struct sqlite_store *store);
-/* What the record says of how long it is nobody's any more. */
+/* Whether the record was unused since `before_unix_ms`. */
 bool record_may_go(const struct belay_record *record, int64_t now_ms, int64_t before_unix_ms);
 
 /* ---- sqlite_backup.c, sqlite_restore.c ---- */
-/* Of the port: into an empty file of ours. */
+/* The store port's backup(), into an empty file. */
 enum belay_code sqlite_backup(struct belay_store *base, const char *path, struct belay_cancel *cancel,
                               struct belay_error *err);
-/* The same for who knows that all that counts is in the database. */
+/* The same when all commits are in the database. */
 enum belay_code sqlite_backup_make(const struct sqlite_store *store, const char *path,
                                    struct belay_cancel *cancel, struct belay_error *err);
-/* A copy that nobody has opened yet. `boot_ms` is the clock of its boot; the ceiling is at least `ceiling`. */
+/* Mark a new copy as a backup. `boot_ms` is the clock of its boot; the ceiling is at least `ceiling`. */
 enum belay_code sqlite_backup_mark(const char *path, int64_t unix_ms, int64_t boot_ms, uint64_t ceiling,
                                    struct belay_error *err);
 /* Bring a copy of an older schema up to date. */
 enum belay_code sqlite_backup_prepare(const char *path, struct belay_error *err);
-/* `from`, with what is in its log, to the empty file `to`, which needs no log. */
+/* Copy `from`, with its WAL, to the empty file `to`, which then needs none. */
 enum belay_code sqlite_backup_copy(const char *from, const char *to, struct belay_error *err);
-/* The content of the store to the empty file `path`, and that of `path` to the store: whole or not at all. */
+/* Copy the store to the empty file `path`, and `path` to the store: all or nothing. */
 enum belay_code sqlite_backup_save(const struct sqlite_store *store, const char *path,
                                    struct belay_error *err);
 enum belay_code sqlite_backup_fill(struct sqlite_store *store, const char *path, struct belay_error *err);
 /* BELAY_CONFIG, with a text about the backup `path`. */
 enum belay_code sqlite_clock_is_behind(const char *path, struct belay_error *err);
-/* False: there is a server. Give up the store with sqlite_restore_drop(): its file may be another's by then. */
+/* False: there is a server. Close the store with sqlite_restore_drop(): its file may have been replaced. */
 bool sqlite_keep_servers_away(struct sqlite_store *store);
 void sqlite_restore_drop(struct sqlite_store *store);
 
@@ -348,35 +348,35 @@ void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listene
                  struct belay_cancel *cancel);
 void sqlite_wake(struct belay_store *base, const char *lock_id);
 void wake_watchers(struct sqlite_store *store); /* the NULL id, after a batch with events */
-void wake_writers(struct sqlite_store *store);  /* a write transaction of ours has ended */
-/* Sleep until one of others has, or so long. */
+void wake_writers(struct sqlite_store *store);  /* after a write transaction of this process */
+/* Sleep until a write transaction of another process has ended, or so long. */
 void wake_wait_for_writer(struct sqlite_store *store, int64_t most_us);
-void wake_reset(struct sqlite_store *store); /* nobody of this boot can be watching yet */
+void wake_reset(struct sqlite_store *store); /* no process of this boot can be watching yet */
 bool wake_ready(struct sqlite_store *store); /* opens the file the first time */
 void wake_close(struct sqlite_store *store);
 uint64_t hash_text(const char *text);
 int64_t hash_acquisition(const char *key, const char *lock_id);
 
-void wake_everybody(struct sqlite_store *store); /* who waits for whatever looks again */
+void wake_all(struct sqlite_store *store); /* every waiter looks again */
 
 /* ---- sqlite_own.c ---- */
 /* Take over from a server that is dead. With the mutex held, unless the store is being opened. */
 enum belay_code sqlite_unserve(struct sqlite_store *store, bool *out_is_alive, struct belay_error *err);
-/* The same with sqlite_recover_rest(), and an error if it lives. */
+/* The same with sqlite_recover_rest(), and an error if the server is alive. */
 enum belay_code sqlite_unserve_rest(struct sqlite_store *store, bool *out_lost, struct belay_error *err);
-/* What store->served_by says. */
+/* Parse store->served_by. */
 bool sqlite_served_parse(const struct sqlite_store *store, struct sqlite_server *out_server);
 void sqlite_disown(struct sqlite_store *store);
 /* Give up the lock and nothing else, as if this process had died. */
 void sqlite_abandon(struct sqlite_store *store);
-/* Whether somebody has the lock; makes nothing. */
+/* Whether a server has the lock; does not make the file. */
 bool sqlite_server_lives(const struct sqlite_store *store);
 
 /* ---- sqlite_liveness.c ---- */
 /* Take the liveness lock of a ticket's waiter; false: there is none, and others must take it for alive. */
 bool alive_keep(struct sqlite_store *store, const char *lock_id, const char *key, bool *out_is_new);
 void alive_drop(struct sqlite_store *store, const char *lock_id, const char *key);
-/* Mark dead tickets, from the front to the first that lives. */
+/* Mark tickets of dead waiters, from the front to the first that is alive. */
 void alive_probe(struct sqlite_store *store, struct row *row);
 /*
  * Waiters without a liveness lock, because they waited through a server that is gone, keep their places

@@ -1,8 +1,8 @@
 /*
- * Whether a waiter still lives. The store that puts a ticket locks one byte of
- * the wake file, far behind its end, at a place made from the lock id. The
- * kernel drops the lock when the process dies, however it dies, so a ticket
- * without a lock has nobody behind it and the line need not wait for it (L4).
+ * Liveness of waiters. The store that puts a ticket locks one byte of
+ * the wake file, far behind its end, at an offset made from the lock id. The
+ * kernel drops the lock when the process dies, however it dies, so the waiter of a
+ * ticket without a lock is gone, and the queue need not wait for it (L4).
  *
  * The locks belong to the open file description. A second description asks for
  * them, since one's own locks are never in one's own way.
@@ -16,7 +16,7 @@
 static struct flock byte_of(uint64_t id_hash, short type)
 {
     struct flock lock;
-    const uint64_t first = 1ULL << 32; /* clear of what is mapped */
+    const uint64_t first = 1ULL << 32; /* beyond what is mapped */
 
     memset(&lock, 0, sizeof lock); /* OFD locks want l_pid to be 0 */
     lock.l_type = type;
@@ -142,7 +142,7 @@ void alive_probe(struct sqlite_store *store, struct row *row)
 
         ticket->dead = row->has_liveness[i] && !has_waiter(store, ticket->lock_id);
         if (!ticket->dead && now_ms < ticket->expires_ms) {
-            break; /* the line stands behind this one */
+            break; /* the tickets behind it wait for it anyway */
         }
     }
 }

@@ -1,6 +1,6 @@
 /*
- * One server may own the file. Then meta.served_by says who it is and where it
- * listens, and everybody else goes through it.
+ * One server may own the file. Then meta.served_by says which process it is and where it
+ * listens, and all other processes go through it.
  *
  *     FILE-serve.lock   flock()ed by the server while it runs
  *     FILE-serve.sock   where it listens (the server's business)
@@ -28,7 +28,7 @@
 
 enum {
     NAME_MAX_BYTES = 80,     /* of a socket's, so that it fits behind /proc/self/fd/N/ */
-    LOCK_PATIENCE_MS = 3000, /* somebody who clears up after a dead server has the lock for a moment */
+    LOCK_PATIENCE_MS = 3000, /* a process that cleans up after a dead server has the lock for a moment */
     LOCK_STEP_MS = 20
 };
 
@@ -56,7 +56,7 @@ static void make_socket_name(const struct sqlite_store *store, char *out, size_t
     }
 }
 
-/* A name without a folder: it lies beside the database, under whatever path that is reached. */
+/* A name without a folder: it is beside the database, whatever the path of that is. */
 static char *socket_path(const struct sqlite_store *store, const char *name)
 {
     size_t folder = (size_t)(strrchr(store->path, '/') + 1 - store->path);
@@ -100,7 +100,7 @@ enum belay_code sqlite_elsewhere(const struct sqlite_store *store, struct belay_
 
 /* ---- the lock ---- */
 
-/* -1 with errno set; EWOULDBLOCK: somebody has it. Who may use the database may use this. */
+/* -1 with errno set; EWOULDBLOCK: another process has it. The file has the mode of the database. */
 static int take_lock(const struct sqlite_store *store)
 {
     char *path = beside(store, "-serve.lock");
@@ -132,7 +132,7 @@ static int take_lock(const struct sqlite_store *store)
 static void give_lock(int fd)
 {
     if (fd >= 0) {
-        (void)flock(fd, LOCK_UN); /* also for a copy that a fork() has made meanwhile */
+        (void)flock(fd, LOCK_UN); /* also for a child that has inherited it */
         (void)close(fd);
     }
 }
@@ -193,8 +193,8 @@ static int set_served(struct sqlite_store *store, const char *text)
 }
 
 /*
- * Those who waited through the server find their places when they come back, to the file or to the next
- * server: who comes first must not take them for dead. In a transaction.
+ * Clients that waited through the server find their places when they come back, to the file or to the next
+ * server: the first must not take the others for dead. Inside a transaction.
  */
 static enum belay_code keep_places(struct sqlite_store *store, struct belay_error *err)
 {
@@ -229,7 +229,7 @@ static enum belay_code keep_places(struct sqlite_store *store, struct belay_erro
     return code != BELAY_OK || rc == SQLITE_DONE ? code : sqlite_failed(store, rc, err);
 }
 
-/* With the lock and the mutex. `text` NULL: nobody serves it any more. */
+/* With the lock and the mutex. `text` NULL: no server any more. */
 static enum belay_code change_served(struct sqlite_store *store, const char *text, struct belay_error *err)
 {
     int rc = db_begin(store, true);
@@ -292,7 +292,7 @@ static int await_lock(const struct sqlite_store *store)
         }
         pid = read_pid(store);
         if (pid > 0 && kill((pid_t)pid, 0) == 0) {
-            errno = EWOULDBLOCK; /* that one stays */
+            errno = EWOULDBLOCK; /* another server */
             return -1;
         }
         (void)nanosleep(&step, NULL);
@@ -349,7 +349,7 @@ enum belay_code sqlite_store_own(struct belay_store *base, char **out_socket, st
         free(socket);
         return code;
     }
-    wake_everybody(store); /* those who wait in line go on through the server, before it grants anything */
+    wake_all(store); /* waiters continue through the server, before it grants anything */
     *out_socket = socket;
     return BELAY_OK;
 }
@@ -378,7 +378,7 @@ void sqlite_disown(struct sqlite_store *store)
     if (store->own_fd < 0) {
         return;
     }
-    /* If it fails, or the journal is not empty, they find the lock free, and do it themselves. */
+    /* If it fails, or the journal is not empty, other processes find the lock free and do it themselves. */
     if (!sqlite_has_journal(store)) {
         (void)change_served(store, NULL, NULL);
     }
@@ -387,7 +387,7 @@ void sqlite_disown(struct sqlite_store *store)
     store->left.version = 0;
 }
 
-/* ---- for who is not the server ---- */
+/* ---- for other processes than the server ---- */
 
 enum belay_code sqlite_store_server(struct belay_store *base, struct sqlite_server *out_server,
                                     struct belay_error *err)

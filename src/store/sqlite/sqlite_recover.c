@@ -28,8 +28,8 @@ struct recovery {
     struct sqlite_store *store;
     struct journal journals[JOURNAL_FILES];
     enum belay_code found[JOURNAL_FILES];
-    char *faults[JOURNAL_FILES]; /* owned; of those that cannot be opened */
-    uint64_t id, use, folded;    /* as the database wants them */
+    char *faults[JOURNAL_FILES];    /* owned; of those that cannot be opened */
+    uint64_t id, use, checkpointed; /* as the database wants them */
 };
 
 enum belay_code sqlite_journal_lost(const struct sqlite_store *store, const char *journal, const char *how,
@@ -84,10 +84,10 @@ static int set_wanted(struct sqlite_store *store, const int64_t values[4])
     return rc;
 }
 
-enum belay_code sqlite_journal_want(struct sqlite_store *store, uint64_t id, uint64_t use, uint64_t folded,
-                                    uint64_t ceiling, struct belay_error *err)
+enum belay_code sqlite_journal_want(struct sqlite_store *store, uint64_t id, uint64_t use,
+                                    uint64_t checkpointed, uint64_t ceiling, struct belay_error *err)
 {
-    const int64_t values[] = { (int64_t)id, (int64_t)use, (int64_t)folded, (int64_t)ceiling };
+    const int64_t values[] = { (int64_t)id, (int64_t)use, (int64_t)checkpointed, (int64_t)ceiling };
     int rc = db_begin(store, true);
 
     rc = rc == SQLITE_OK ? set_wanted(store, values) : rc;
@@ -135,7 +135,7 @@ static enum belay_code look_at_files(struct recovery *recovery, struct belay_err
     }
     recovery->id = wanted[0];
     recovery->use = wanted[1];
-    recovery->folded = wanted[2];
+    recovery->checkpointed = wanted[2];
     return rc == SQLITE_OK ? BELAY_OK : sqlite_failed(recovery->store, rc, err);
 }
 
@@ -202,9 +202,9 @@ static enum belay_code check_files(const struct recovery *recovery, uint64_t las
             fault = fault_of_stray(recovery, i, last);
         }
     } else {
-        uint64_t first = recovery->use - recovery->folded > JOURNAL_LIVE_MAX
+        uint64_t first = recovery->use - recovery->checkpointed > JOURNAL_LIVE_MAX
                              ? recovery->use - JOURNAL_LIVE_MAX + 1
-                             : recovery->folded + 1;
+                             : recovery->checkpointed + 1;
 
         for (uint64_t use = first; fault == NULL && use <= recovery->use; use++) {
             slot = journal_slot(use);

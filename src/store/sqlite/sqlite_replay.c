@@ -1,6 +1,6 @@
 /*
- * A server's journal, brought into the database: by the server itself while it
- * runs, and by whoever opens the database after a server was killed.
+ * Replays a server's journal into the database: by the server's checkpoints while it
+ * runs, and by the next process that opens the database after a server was killed.
  *
  * Entries follow each other without a gap in their numbers, and the database knows
  * the last number that it has (as every commit leaves it). So what it has is
@@ -17,7 +17,7 @@
 
 enum { ENTRIES_AT_ONCE = 4096, CACHE_BUCKETS = 4096 };
 
-/* A record that a transaction has changed; it is written once, at its end. */
+/* A record that the transaction has changed; it is written once, at its end. */
 struct cached {
     struct cached *next;
     struct row row;
@@ -93,7 +93,7 @@ static enum belay_code apply_write(struct replay *replay, const struct belay_wri
         return code;
     }
     cached->is_gone = false;
-    /* Its waiter was a connection of the server: no lock in the wake file, so others see that it is gone. */
+    /* Its waiter was a connection of the server: without a liveness lock others see that it is gone. */
     return write_apply(write, txn, true, &cached->row, err);
 }
 
@@ -138,7 +138,7 @@ static int by_key(const void *a, const void *b)
     return strcmp((*(struct cached *const *)a)->row.record.key, (*(struct cached *const *)b)->row.record.key);
 }
 
-/* In the order of keys, which is that of the table's pages. */
+/* In the order of keys, as the pages of the table are. */
 static enum belay_code save_all(struct replay *replay, struct belay_error *err)
 {
     struct sqlite_store *store = replay->store;
@@ -172,7 +172,7 @@ static enum belay_code save_all(struct replay *replay, struct belay_error *err)
     return code != BELAY_OK || rc == SQLITE_OK ? code : sqlite_failed(store, rc, err);
 }
 
-/* With `out_lost`, what is before the damage counts, and that is the end. */
+/* With `out_lost` the entries before the damage are kept, and the rest is skipped. */
 static enum belay_code damaged(struct replay *replay, const struct journal *journal, const char *how,
                                bool *out_more, struct belay_error *err)
 {
@@ -184,7 +184,7 @@ static enum belay_code damaged(struct replay *replay, const struct journal *jour
     return sqlite_journal_lost(replay->store, journal->path, how, err);
 }
 
-/* Up to so many entries. *out_more: there are more. */
+/* One transaction, of up to so many entries. *out_more: there are more. */
 static enum belay_code replay_some(struct replay *replay, const struct journal *journal,
                                    struct journal_reader *reader, bool *out_more, struct belay_error *err)
 {

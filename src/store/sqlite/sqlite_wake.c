@@ -1,7 +1,7 @@
 /*
  * Waking processes on the same machine: words in a mapped file, slept upon as
- * futexes. A lock id has a word by its hash; ids that share one wake each other
- * for nothing, which does no harm.
+ * futexes. A lock id has a word by its hash; ids that share a word wake each other
+ * needlessly, which does no harm.
  *
  *     word 0   the NULL id: every batch with events
  *     word 1   how many watch word 0; after a crash perhaps too many
@@ -40,7 +40,7 @@ uint64_t hash_text(const char *text)
 {
     uint64_t hash = fnv_text(FNV_INIT, text);
 
-    hash ^= hash >> 32; /* the high bits of FNV are weak for short texts */
+    hash ^= hash >> 32; /* the high bits of FNV are weak for short strings */
     hash *= 0xd6e8feb86659fd93ULL;
     return hash ^ hash >> 32;
 }
@@ -50,7 +50,7 @@ int64_t hash_acquisition(const char *key, const char *lock_id)
     return (int64_t)(hash_text(key) * 31 + hash_text(lock_id));
 }
 
-/* Room for every word must be there now: a full disk would later show as SIGBUS. */
+/* Allocate all blocks now: on a full disk a write would later raise SIGBUS. */
 static bool make_room(int fd, const char *database)
 {
     struct stat st;
@@ -62,7 +62,7 @@ static bool make_room(int fd, const char *database)
     if (st.st_size >= (off_t)WAKE_BYTES && (size_t)st.st_blocks * 512 >= WAKE_BYTES) {
         return true;
     }
-    /* Whoever may use the database may use this. */
+    /* The same users as of the database. */
     if (st.st_size == 0 && st.st_uid == geteuid() && stat(database, &db) == 0) {
         (void)fchmod(fd, db.st_mode & 0666);
         if (geteuid() == 0 && fchown(fd, db.st_uid, db.st_gid) != 0) {
@@ -147,13 +147,13 @@ static void futex_wake(uint32_t *word)
 
 void wake_watchers(struct sqlite_store *store)
 {
-    /* Adding nothing, but as a write: it cannot be done before the commit is there for others to see. */
+    /* An atomic write, of nothing: it is ordered after the commit that others are to see. */
     if (wake_ready(store) && __atomic_fetch_add(&store->wake.words[WORD_WATCHERS], 0, __ATOMIC_SEQ_CST) > 0) {
         futex_wake(word_of(store, NULL));
     }
 }
 
-void wake_everybody(struct sqlite_store *store)
+void wake_all(struct sqlite_store *store)
 {
     for (size_t i = 0; wake_ready(store) && i < WORDS; i++) {
         if (i == WORD_ANY || i >= WORD_IDS) {
@@ -224,9 +224,9 @@ void sqlite_wait(struct belay_store *base, const char *lock_id, uint32_t listene
                  struct belay_cancel *cancel)
 {
     struct sqlite_store *store = (struct sqlite_store *)base;
-    uint32_t nobodys = listened; /* without the file only the cancelling thread can wake us */
+    uint32_t own_word = listened; /* without the file only a cancelling thread can wake this one */
     bool ready = wake_ready(store);
-    uint32_t *word = ready ? word_of(store, lock_id) : &nobodys;
+    uint32_t *word = ready ? word_of(store, lock_id) : &own_word;
     int64_t most = ready ? INT_MAX : SHORT_SLEEP_MS;
     struct timespec timeout;
 
