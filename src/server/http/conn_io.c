@@ -57,7 +57,7 @@ struct buf *conn_out(struct conn *conn)
 {
     struct http_server *server = conn->server;
 
-    if (conn->out.data == NULL && server->n_spare_buffers > 0) {
+    if (conn->out.cap == 0 && server->n_spare_buffers > 0) {
         conn->out = server->spare_buffers[--server->n_spare_buffers];
     }
     if (conn_unsent(conn) == 0) {
@@ -72,7 +72,7 @@ void conn_add_out(struct conn *conn, struct buf *answer)
     struct buf *out;
 
     assert(answer->len > 0);
-    if (conn->out.data == NULL && answer->len > SPARE_TEXT) {
+    if (conn->out.cap == 0 && answer->len > SPARE_TEXT) {
         conn->sent_ms = loop_now_ms(conn->server->loop);
         conn->out = *answer;
         *answer = (struct buf)BUF_INIT(MAX_ANSWER);
