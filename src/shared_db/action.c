@@ -34,14 +34,14 @@ static int64_t span(const struct belay_config *config, const char *where, const 
     return text != NULL && belay_parse_duration(text, &ms) ? ms : otherwise;
 }
 
-static bool read_command(const struct belay_config *config, const char *where, struct guard_deed *deed)
+static bool read_command(const struct belay_config *config, const char *where, struct action_step *step)
 {
     const char *argument;
     char name[32];
     size_t n = 0;
 
-    deed->argv = calloc(ARGS_MAX + 1, sizeof *deed->argv);
-    if (deed->argv == NULL) {
+    step->argv = calloc(ARGS_MAX + 1, sizeof *step->argv);
+    if (step->argv == NULL) {
         return false;
     }
     for (; n < ARGS_MAX; n++) {
@@ -50,15 +50,15 @@ static bool read_command(const struct belay_config *config, const char *where, s
         if (argument == NULL) {
             break;
         }
-        deed->argv[n] = argument;
+        step->argv[n] = argument;
     }
-    deed->n_argv = n;
+    step->n_argv = n;
     return true;
 }
 
 /* One of command, http and ec2. */
-static enum belay_code read_deed(const struct belay_config *config, const char *where,
-                                 struct guard_deed *deed, struct belay_error *err)
+static enum belay_code read_step(const struct belay_config *config, const char *where,
+                                 struct action_step *step, struct belay_error *err)
 {
     const char *ec2 = setting(config, where, "ec2");
     bool has_command = setting(config, where, "command.0") != NULL;
@@ -69,38 +69,38 @@ static enum belay_code read_deed(const struct belay_config *config, const char *
                          where);
     }
     if (has_command) {
-        deed->kind = ACTION_COMMAND;
-        return read_command(config, where, deed) ? BELAY_OK : error_no_memory(err);
+        step->kind = ACTION_COMMAND;
+        return read_command(config, where, step) ? BELAY_OK : error_no_memory(err);
     }
     if (has_http) {
-        deed->kind = ACTION_HTTP;
-        deed->url = setting(config, where, "http.url");
-        deed->body = setting(config, where, "http.body");
-        deed->content_type = setting(config, where, "http.content_type");
-        deed->method = setting(config, where, "http.method");
+        step->kind = ACTION_HTTP;
+        step->url = setting(config, where, "http.url");
+        step->body = setting(config, where, "http.body");
+        step->content_type = setting(config, where, "http.content_type");
+        step->method = setting(config, where, "http.method");
     }
     if (ec2 != NULL) {
-        deed->kind = ACTION_EC2;
-        deed->ec2_start = strcmp(ec2, "start") == 0;
+        step->kind = ACTION_EC2;
+        step->ec2_start = strcmp(ec2, "start") == 0;
     }
     return BELAY_OK;
 }
 
-enum belay_code guard_action_read(const struct belay_config *config, const char *kind, const char *verb,
-                                  struct guard_action *out_action, struct belay_error *err)
+enum belay_code action_read(const struct belay_config *config, const char *kind, const char *verb,
+                            struct db_action *out_action, struct belay_error *err)
 {
-    struct guard_action action = { 0 };
+    struct db_action action = { 0 };
     char where[NAME_SIZE], until[NAME_SIZE + 16];
     const char *ends;
     enum belay_code code;
 
     (void)snprintf(where, sizeof where, "databases.%.64s.%s", kind, verb);
     (void)snprintf(until, sizeof until, "%s.until", where);
-    code = read_deed(config, where, &action.deed, err);
+    code = read_step(config, where, &action.step, err);
     if (code == BELAY_OK) {
-        code = read_deed(config, until, &action.until, err);
+        code = read_step(config, until, &action.until, err);
     }
-    if (code == BELAY_OK && action.deed.kind == ACTION_NONE) {
+    if (code == BELAY_OK && action.step.kind == ACTION_NONE) {
         code =
             error_set(err, BELAY_CONFIG,
                       "nothing says how a '%.64s' database is %s: put %s: {command: [...]}, {http: {...}} or "
@@ -108,43 +108,43 @@ enum belay_code guard_action_read(const struct belay_config *config, const char 
                       kind, strcmp(verb, "stop") == 0 ? "stopped" : "started", where, verb);
     }
     ends = setting(config, where, "ends");
-    if (code == BELAY_OK && action.deed.kind == ACTION_EC2 && ends != NULL && strcmp(ends, "host") != 0) {
+    if (code == BELAY_OK && action.step.kind == ACTION_EC2 && ends != NULL && strcmp(ends, "host") != 0) {
         code = error_set(err, BELAY_CONFIG,
                          "%s: an EC2 instance is a host, and ends with all databases on it: leave 'ends' out",
                          where);
     }
     if (code != BELAY_OK) {
-        guard_action_release(&action);
+        action_release(&action);
         return code;
     }
-    action.ends_host = action.deed.kind == ACTION_EC2 || (ends != NULL && strcmp(ends, "host") == 0);
+    action.ends_host = action.step.kind == ACTION_EC2 || (ends != NULL && strcmp(ends, "host") == 0);
     action.timeout_ms = span(config, where, "timeout", DEFAULT_TIMEOUT_MS);
     action.every_ms = span(
         config, until, "every",
-        action.deed.kind == ACTION_EC2 && action.until.kind == ACTION_NONE ? EC2_EVERY_MS : DEFAULT_EVERY_MS);
+        action.step.kind == ACTION_EC2 && action.until.kind == ACTION_NONE ? EC2_EVERY_MS : DEFAULT_EVERY_MS);
     *out_action = action;
     return BELAY_OK;
 }
 
-void guard_action_release(struct guard_action *action)
+void action_release(struct db_action *action)
 {
-    free(action->deed.argv);
+    free(action->step.argv);
     free(action->until.argv);
     memset(action, 0, sizeof *action);
 }
 
 /* ---- doing ---- */
 
-static enum belay_code do_deed(const struct guard_deed *deed, const struct guard_place *place,
-                               int64_t timeout_ms, struct belay_error *err)
+static enum belay_code run_step(const struct action_step *step, const struct action_context *context,
+                                int64_t timeout_ms, struct belay_error *err)
 {
-    switch (deed->kind) {
+    switch (step->kind) {
     case ACTION_COMMAND:
-        return deed_command(deed, place, timeout_ms, err);
+        return action_run_command(step, context, timeout_ms, err);
     case ACTION_HTTP:
-        return deed_http(deed, place, timeout_ms, err);
+        return action_run_http(step, context, timeout_ms, err);
     case ACTION_EC2:
-        return deed_ec2(deed, place, timeout_ms, err);
+        return action_run_ec2(step, context, timeout_ms, err);
     case ACTION_NONE:
         break;
     }
@@ -152,34 +152,34 @@ static enum belay_code do_deed(const struct guard_deed *deed, const struct guard
 }
 
 /* BELAY_OK with *out_holds, or BELAY_LOST and BELAY_CANCELLED. A check that fails does not hold. */
-static enum belay_code look(const struct guard_action *action, const struct guard_place *place,
+static enum belay_code look(const struct db_action *action, const struct action_context *context,
                             int64_t timeout_ms, bool *out_holds, struct belay_error *err)
 {
     enum belay_code code;
 
     *out_holds = false;
     if (action->until.kind != ACTION_NONE) {
-        code = do_deed(&action->until, place, timeout_ms, err);
+        code = run_step(&action->until, context, timeout_ms, err);
         *out_holds = code == BELAY_OK;
     } else {
-        code = deed_ec2_look(&action->deed, place, timeout_ms, out_holds, err);
+        code = action_check_ec2(&action->step, context, timeout_ms, out_holds, err);
     }
     return code == BELAY_LOST || code == BELAY_CANCELLED ? code : BELAY_OK;
 }
 
-static bool has_check(const struct guard_action *action)
+static bool has_check(const struct db_action *action)
 {
-    return action->until.kind != ACTION_NONE || action->deed.kind == ACTION_EC2;
+    return action->until.kind != ACTION_NONE || action->step.kind == ACTION_EC2;
 }
 
-bool guard_action_holds(const struct guard_action *action, const struct guard_place *place)
+bool action_has_taken_effect(const struct db_action *action, const struct action_context *context)
 {
     bool holds = false;
 
-    return has_check(action) && look(action, place, action->timeout_ms, &holds, NULL) == BELAY_OK && holds;
+    return has_check(action) && look(action, context, action->timeout_ms, &holds, NULL) == BELAY_OK && holds;
 }
 
-static enum belay_code await(const struct guard_action *action, const struct guard_place *place,
+static enum belay_code await(const struct db_action *action, const struct action_context *context,
                              int64_t end_ms, struct belay_error *err)
 {
     char span_text[CLOCK_TEXT_SIZE];
@@ -189,10 +189,10 @@ static enum belay_code await(const struct guard_action *action, const struct gua
         int64_t left_ms = end_ms - clock_boot_ms();
         enum belay_code code;
 
-        if (atomic_load(place->lost)) {
+        if (atomic_load(context->lost)) {
             return error_set(err, BELAY_LOST, "the lease was lost before it had taken effect");
         }
-        code = look(action, place, left_ms < 1 ? 1 : left_ms, &holds, err);
+        code = look(action, context, left_ms < 1 ? 1 : left_ms, &holds, err);
 
         if (code != BELAY_OK || holds) {
             return code;
@@ -202,15 +202,15 @@ static enum belay_code await(const struct guard_action *action, const struct gua
             return error_set(err, BELAY_UNKNOWN, "it was done, but has not taken effect within %s",
                              clock_format_duration(span_text, action->timeout_ms));
         }
-        client_sleep(left_ms < action->every_ms ? left_ms : action->every_ms, place->cancel);
+        client_sleep(left_ms < action->every_ms ? left_ms : action->every_ms, context->cancel);
     }
 }
 
-enum belay_code guard_action_do(const struct guard_action *action, const struct guard_place *place,
-                                struct belay_error *err)
+enum belay_code action_run(const struct db_action *action, const struct action_context *context,
+                           struct belay_error *err)
 {
     int64_t end_ms = clock_boot_ms() + action->timeout_ms;
-    enum belay_code code = do_deed(&action->deed, place, action->timeout_ms, err);
+    enum belay_code code = run_step(&action->step, context, action->timeout_ms, err);
 
-    return code == BELAY_OK && has_check(action) ? await(action, place, end_ms, err) : code;
+    return code == BELAY_OK && has_check(action) ? await(action, context, end_ms, err) : code;
 }

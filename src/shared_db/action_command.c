@@ -60,17 +60,17 @@ static void environment_free(char **made, size_t n_own)
 }
 
 /* The first *out_own entries are owned, the others borrowed. NULL: no memory. */
-static char **environment_make(const struct guard_place *place, size_t *out_own)
+static char **environment_make(const struct action_context *context, size_t *out_own)
 {
-    struct belay_lock *lock = place->lock;
+    struct belay_lock *lock = context->lock;
     uint64_t token = lock == NULL ? 0 : belay_lock_token(lock);
     char token_text[24];
-    const char *values[OWN_VARIABLES] = { place->database,
-                                          place->kind,
+    const char *values[OWN_VARIABLES] = { context->database,
+                                          context->kind,
                                           lock == NULL ? NULL : belay_lock_key(lock),
                                           lock == NULL ? NULL : belay_lock_id(lock),
                                           token == 0 ? NULL : token_text,
-                                          place->store_url };
+                                          context->store_url };
     size_t n = 0, at = 0;
     char **made;
 
@@ -97,7 +97,7 @@ static char **environment_make(const struct guard_place *place, size_t *out_own)
 /* ---- the process ---- */
 
 /* Between fork() and exec(): nothing that takes a lock. */
-static void become(const struct guard_deed *deed, char **environment, pid_t parent)
+static void become(const struct action_step *step, char **environment, pid_t parent)
 {
     sigset_t none;
     int null = open("/dev/null", O_RDONLY);
@@ -113,7 +113,7 @@ static void become(const struct guard_deed *deed, char **environment, pid_t pare
     (void)dup2(null, STDIN_FILENO);
     (void)dup2(STDERR_FILENO, STDOUT_FILENO); /* standard output is for what was asked for */
     (void)close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
-    (void)execvpe(deed->argv[0], (char *const *)deed->argv, environment);
+    (void)execvpe(step->argv[0], (char *const *)step->argv, environment);
     _exit(CANNOT_RUN);
 }
 
@@ -140,23 +140,23 @@ static void end_group(pid_t pid, int fd, int grace_ms)
     }
 }
 
-static enum belay_code explain(const struct guard_deed *deed, int status, struct belay_error *err)
+static enum belay_code explain(const struct action_step *step, int status, struct belay_error *err)
 {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         return BELAY_OK;
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == CANNOT_RUN) {
-        return error_set(err, BELAY_CONFIG, "command '%.100s' cannot be run", deed->argv[0]);
+        return error_set(err, BELAY_CONFIG, "command '%.100s' cannot be run", step->argv[0]);
     }
     if (WIFEXITED(status)) {
-        return error_set(err, BELAY_UNREACHABLE, "command '%.100s' ended with %d", deed->argv[0],
+        return error_set(err, BELAY_UNREACHABLE, "command '%.100s' ended with %d", step->argv[0],
                          WEXITSTATUS(status));
     }
-    return error_set(err, BELAY_UNREACHABLE, "command '%.100s' was ended by signal %d", deed->argv[0],
+    return error_set(err, BELAY_UNREACHABLE, "command '%.100s' was ended by signal %d", step->argv[0],
                      WTERMSIG(status));
 }
 
-static enum belay_code watch(const struct guard_deed *deed, const struct guard_place *place, pid_t pid,
+static enum belay_code watch(const struct action_step *step, const struct action_context *context, pid_t pid,
                              int fd, int64_t end_ms, struct belay_error *err)
 {
     char limit[CLOCK_TEXT_SIZE];
@@ -164,29 +164,29 @@ static enum belay_code watch(const struct guard_deed *deed, const struct guard_p
     int status = 0;
 
     while (!wait_for(pid, fd, TICK_MS, &status)) {
-        if (atomic_load(place->lost)) {
+        if (atomic_load(context->lost)) {
             end_group(pid, fd, GRACE_LOST_MS);
             return error_set(err, BELAY_LOST, "the lease was lost while command '%.100s' ran; it was ended",
-                             deed->argv[0]);
+                             step->argv[0]);
         }
-        if (place->cancel != NULL && belay_cancel_requested(place->cancel)) {
+        if (context->cancel != NULL && belay_cancel_requested(context->cancel)) {
             end_group(pid, fd, GRACE_MS);
-            return error_set(err, BELAY_CANCELLED, "command '%.100s' was ended on request", deed->argv[0]);
+            return error_set(err, BELAY_CANCELLED, "command '%.100s' was ended on request", step->argv[0]);
         }
         if (clock_boot_ms() >= end_ms) {
             end_group(pid, fd, GRACE_MS);
             return error_set(err, BELAY_UNREACHABLE, "command '%.100s' took longer than %s; it was ended",
-                             deed->argv[0], clock_format_duration(limit, end_ms - began_ms));
+                             step->argv[0], clock_format_duration(limit, end_ms - began_ms));
         }
     }
-    return explain(deed, status, err);
+    return explain(step, status, err);
 }
 
-enum belay_code deed_command(const struct guard_deed *deed, const struct guard_place *place,
-                             int64_t timeout_ms, struct belay_error *err)
+enum belay_code action_run_command(const struct action_step *step, const struct action_context *context,
+                                   int64_t timeout_ms, struct belay_error *err)
 {
     size_t n_own = 0;
-    char **environment = environment_make(place, &n_own);
+    char **environment = environment_make(context, &n_own);
     pid_t parent = getpid();
     enum belay_code code;
     pid_t pid;
@@ -197,15 +197,15 @@ enum belay_code deed_command(const struct guard_deed *deed, const struct guard_p
     }
     pid = fork();
     if (pid == 0) {
-        become(deed, environment, parent);
+        become(step, environment, parent);
     }
     if (pid < 0) {
-        code = error_set(err, BELAY_UNREACHABLE, "command '%.100s' cannot be started: %s", deed->argv[0],
+        code = error_set(err, BELAY_UNREACHABLE, "command '%.100s' cannot be started: %s", step->argv[0],
                          strerror(errno));
     } else {
         (void)setpgid(pid, pid); /* whoever is first */
         fd = pidfd_open(pid, 0);
-        code = watch(deed, place, pid, fd, clock_boot_ms() + timeout_ms, err);
+        code = watch(step, context, pid, fd, clock_boot_ms() + timeout_ms, err);
         if (fd >= 0) {
             (void)close(fd);
         }

@@ -25,17 +25,17 @@ static void add_value(struct buf *out, const char *value, bool in_url)
     }
 }
 
-static char *fill(const char *template, const struct guard_place *place, bool in_url)
+static char *fill(const char *template, const struct action_context *context, bool in_url)
 {
     struct buf out = BUF_INIT(FILLED_MAX);
     char *text;
 
     for (const char *at = template; *at != '\0';) {
         if (text_has_prefix(at, "{database}")) {
-            add_value(&out, place->database, in_url);
+            add_value(&out, context->database, in_url);
             at += strlen("{database}");
         } else if (text_has_prefix(at, "{kind}")) {
-            add_value(&out, place->kind, in_url);
+            add_value(&out, context->kind, in_url);
             at += strlen("{kind}");
         } else {
             buf_add(&out, at++, 1);
@@ -46,43 +46,44 @@ static char *fill(const char *template, const struct guard_place *place, bool in
     return text;
 }
 
-static bool should_stop(void *context)
+static bool should_stop(void *opaque)
 {
-    const struct guard_place *place = context;
+    const struct action_context *context = opaque;
 
-    return atomic_load(place->lost) || (place->cancel != NULL && belay_cancel_requested(place->cancel));
+    return atomic_load(context->lost) || (context->cancel != NULL && belay_cancel_requested(context->cancel));
 }
 
 /* What ended it, if it was ended. */
-static enum belay_code ended(const struct guard_place *place, enum belay_code code, struct belay_error *err)
+static enum belay_code ended(const struct action_context *context, enum belay_code code,
+                             struct belay_error *err)
 {
-    return code == BELAY_CANCELLED && atomic_load(place->lost)
+    return code == BELAY_CANCELLED && atomic_load(context->lost)
                ? error_set(err, BELAY_LOST, "the lease was lost during the request")
                : code;
 }
 
-enum belay_code deed_http(const struct guard_deed *deed, const struct guard_place *place, int64_t timeout_ms,
-                          struct belay_error *err)
+enum belay_code action_run_http(const struct action_step *step, const struct action_context *context,
+                                int64_t timeout_ms, struct belay_error *err)
 {
-    char *url = fill(deed->url, place, true);
-    char *body = deed->body == NULL ? NULL : fill(deed->body, place, false);
-    struct net_once once = { .method = deed->method != NULL ? deed->method
+    char *url = fill(step->url, context, true);
+    char *body = step->body == NULL ? NULL : fill(step->body, context, false);
+    struct net_once once = { .method = step->method != NULL ? step->method
                                        : body != NULL       ? "POST"
                                                             : "GET",
                              .url = url,
                              .body = body,
-                             .content_type = deed->content_type,
-                             .ca_file = place->settings->ca_file,
+                             .content_type = step->content_type,
+                             .ca_file = context->settings->ca_file,
                              .timeout_ms = timeout_ms,
                              .should_stop = should_stop,
-                             .context = (void *)place };
+                             .context = (void *)context };
     const struct net_module *net = NULL;
     enum belay_code code =
-        url == NULL || (deed->body != NULL && body == NULL) ? error_no_memory(err) : loader_net(&net, err);
+        url == NULL || (step->body != NULL && body == NULL) ? error_no_memory(err) : loader_net(&net, err);
     int status = 0;
 
     if (code == BELAY_OK) {
-        code = ended(place, net->once(&once, &status, err), err);
+        code = ended(context, net->once(&once, &status, err), err);
     }
     if (code == BELAY_OK && (status < 200 || status > 299)) {
         code = error_set(err, BELAY_UNREACHABLE, "%s %.200s answered %d", once.method, url, status);
@@ -92,38 +93,38 @@ enum belay_code deed_http(const struct guard_deed *deed, const struct guard_plac
     return code;
 }
 
-static enum belay_code call_ec2(const char *operation, const struct guard_place *place, int64_t timeout_ms,
-                                char state[EC2_STATE_SIZE], struct belay_error *err)
+static enum belay_code call_ec2(const char *operation, const struct action_context *context,
+                                int64_t timeout_ms, char state[EC2_STATE_SIZE], struct belay_error *err)
 {
     const struct net_module *net = NULL;
     enum belay_code code;
 
-    if (!guard_is_instance(place->database)) {
+    if (!db_is_instance(context->database)) {
         return error_set(err, BELAY_CONFIG,
                          "'%.200s' is no EC2 instance id: register the database as KIND=i-...@HOST:PORT, or "
                          "configure another action for '%.64s'",
-                         place->database, place->kind);
+                         context->database, context->kind);
     }
     code = loader_net(&net, err);
-    return code == BELAY_OK ? net->ec2(operation, place->database, timeout_ms, state, err) : code;
+    return code == BELAY_OK ? net->ec2(operation, context->database, timeout_ms, state, err) : code;
 }
 
-enum belay_code deed_ec2(const struct guard_deed *deed, const struct guard_place *place, int64_t timeout_ms,
-                         struct belay_error *err)
+enum belay_code action_run_ec2(const struct action_step *step, const struct action_context *context,
+                               int64_t timeout_ms, struct belay_error *err)
 {
     char state[EC2_STATE_SIZE];
 
-    return call_ec2(deed->ec2_start ? "StartInstances" : "StopInstances", place, timeout_ms, state, err);
+    return call_ec2(step->ec2_start ? "StartInstances" : "StopInstances", context, timeout_ms, state, err);
 }
 
-enum belay_code deed_ec2_look(const struct guard_deed *deed, const struct guard_place *place,
-                              int64_t timeout_ms, bool *out_is_there, struct belay_error *err)
+enum belay_code action_check_ec2(const struct action_step *step, const struct action_context *context,
+                                 int64_t timeout_ms, bool *out_is_there, struct belay_error *err)
 {
     char state[EC2_STATE_SIZE] = "";
-    enum belay_code code = should_stop((void *)place)
+    enum belay_code code = should_stop((void *)context)
                                ? BELAY_CANCELLED
-                               : call_ec2("DescribeInstances", place, timeout_ms, state, err);
+                               : call_ec2("DescribeInstances", context, timeout_ms, state, err);
 
-    *out_is_there = code == BELAY_OK && strcmp(state, deed->ec2_start ? "running" : "stopped") == 0;
-    return ended(place, code, err);
+    *out_is_there = code == BELAY_OK && strcmp(state, step->ec2_start ? "running" : "stopped") == 0;
+    return ended(context, code, err);
 }

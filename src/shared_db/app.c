@@ -15,7 +15,7 @@ const char *belay_app_state_name(enum belay_app_state state)
                                                : "running";
 }
 
-bool guard_state_parse(const char *text, enum belay_app_state *out_state)
+bool app_state_parse(const char *text, enum belay_app_state *out_state)
 {
     for (int i = BELAY_APP_RUNNING; text != NULL && i <= BELAY_APP_STOP_REQUESTED; i++) {
         if (strcmp(text, belay_app_state_name((enum belay_app_state)i)) == 0) {
@@ -92,7 +92,7 @@ enum belay_code belay_app_add_label(struct belay_app *app, const char *name, con
 /* The identifier as it is compared; one that is none stays as it is, for belay_app_check() to name. */
 static char *known_form(const char *text)
 {
-    char *form = guard_identifier(text);
+    char *form = db_identifier(text);
 
     return form != NULL ? form : strdup(text);
 }
@@ -188,7 +188,7 @@ static enum belay_code check_kind(const struct belay_config *config, const struc
 
 static enum belay_code check_identifier(const struct belay_app *app, const char *id, struct belay_error *err)
 {
-    char *form = strlen(id) > BELAY_DATABASE_MAX ? NULL : guard_identifier(id);
+    char *form = strlen(id) > BELAY_DATABASE_MAX ? NULL : db_identifier(id);
 
     free(form);
     if (form == NULL) {
@@ -213,7 +213,7 @@ static enum belay_code check_database(const struct belay_config *config, const s
         code = check_identifier(app, database->host, err);
     }
     if (code == BELAY_OK && database->host != NULL &&
-        (!guard_is_instance(database->id) || guard_is_instance(database->host))) {
+        (!db_is_instance(database->id) || db_is_instance(database->host))) {
         code =
             error_set(err, BELAY_INVALID,
                       "application '%.128s': database '%.100s@%.100s': write an instance id before the '@' "
@@ -221,7 +221,7 @@ static enum belay_code check_database(const struct belay_config *config, const s
                       app->name, database->id, database->host);
     }
     for (size_t k = 0; code == BELAY_OK && k < i; k++) {
-        if (guard_same_database(database, &app->databases[k])) {
+        if (db_is_same(database, &app->databases[k])) {
             code = error_set(err, BELAY_INVALID, "application '%.128s': database '%.200s' is named twice",
                              app->name, database->id);
         }
@@ -238,7 +238,7 @@ static enum belay_code check_urls(const struct belay_app *app, struct belay_erro
                          app->name);
     }
     for (size_t i = 0; i < app->n_urls; i++) {
-        if (!guard_url_is_right(app->urls[i])) {
+        if (!app_url_is_valid(app->urls[i])) {
             return error_set(
                 err, BELAY_INVALID,
                 "application '%.128s': '%.200s' is not a URL to ask: write http://HOST[:PORT]/PATH "
@@ -276,7 +276,7 @@ enum belay_code belay_app_check(const struct belay_config *config, const struct 
     if (app->name == NULL || app->name[0] == '\0') {
         return error_set(err, BELAY_INVALID, "an application without a name: give it one, such as shop");
     }
-    if (!guard_name_is_right(app->name)) {
+    if (!app_name_is_valid(app->name)) {
         return error_set(err, BELAY_INVALID,
                          "'%.140s' is not the name of an application: write 1 to %d letters, digits, '.', "
                          "'_', '-', '@', ':' and '+', a letter or digit first",

@@ -23,7 +23,7 @@ enum { TRIES = 16, AHEAD_MAX_MS = 5 * 60 * 1000 };
 
 #define SEEN_UP "belay (seen UP)"
 
-void status_set_reason(struct belay_app_status *status, const char *reason)
+void app_status_set_reason(struct belay_app_status *status, const char *reason)
 {
     free(status->reason);
     status->reason = strdup(reason); /* a reason less is no harm */
@@ -31,7 +31,7 @@ void status_set_reason(struct belay_app_status *status, const char *reason)
 
 /* ---- judging ---- */
 
-static bool is_young(const struct guard_settings *settings, const struct belay_app *app)
+static bool is_young(const struct shared_db_settings *settings, const struct belay_app *app)
 {
     int64_t age_ms = clock_unix_ms() - app->since_unix_ms;
 
@@ -39,8 +39,8 @@ static bool is_young(const struct guard_settings *settings, const struct belay_a
            age_ms <= settings->record_max_age_ms;
 }
 
-void record_apply(const struct guard_settings *settings, const struct belay_app *app,
-                  enum guard_silence silence, struct belay_app_status *status)
+void app_record_apply(const struct shared_db_settings *settings, const struct belay_app *app,
+                      enum app_silence silence, struct belay_app_status *status)
 {
     bool is_stopped = app->state == BELAY_APP_STOPPED;
     char text[900], at[CLOCK_TEXT_SIZE];
@@ -54,7 +54,7 @@ void record_apply(const struct guard_settings *settings, const struct belay_app 
         (void)snprintf(text, sizeof text, "%.600s; the record of %s that it is stopped is too old to count",
                        status->reason == NULL ? "no answer" : status->reason,
                        app->since_unix_ms > 0 ? at : "an unknown time");
-        status_set_reason(status, text);
+        app_status_set_reason(status, text);
         return;
     }
     (void)snprintf(text, sizeof text, "%s, and %s at %s by %.128s",
@@ -62,7 +62,7 @@ void record_apply(const struct guard_settings *settings, const struct belay_app 
                    is_stopped ? "was recorded as stopped" : "its stop was requested", at,
                    app->by == NULL ? "?" : app->by);
     status->status = BELAY_HEALTH_DOWN;
-    status_set_reason(status, text);
+    app_status_set_reason(status, text);
 }
 
 /* ---- recording ---- */
@@ -87,10 +87,10 @@ static enum belay_code put_state(struct belay_client *client, struct belay_app *
     }
     app->state = state;
     app->since_unix_ms = clock_unix_ms();
-    return guard_app_put(client, app, NULL, err);
+    return app_put(client, app, NULL, err);
 }
 
-void record_clear(struct belay_client *client, const struct belay_app *seen)
+void app_record_clear(struct belay_client *client, const struct belay_app *seen)
 {
     enum belay_code code = BELAY_REFUSED;
 
@@ -108,8 +108,8 @@ void record_clear(struct belay_client *client, const struct belay_app *seen)
     }
 }
 
-enum belay_code record_stop_requested(struct belay_client *client, const char *name, const char *by,
-                                      int64_t *out_since_unix_ms, struct belay_error *err)
+enum belay_code app_record_stop_requested(struct belay_client *client, const char *name, const char *by,
+                                          int64_t *out_since_unix_ms, struct belay_error *err)
 {
     struct belay_app *app = NULL;
     enum belay_code code = belay_app_set_state(client, name, BELAY_APP_STOP_REQUESTED, by, &app, err);
@@ -129,8 +129,8 @@ static bool is_open(const struct belay_app *app, int64_t requested_unix_ms)
                : app->state == BELAY_APP_RUNNING && app->by != NULL && text_has_prefix(app->by, SEEN_UP);
 }
 
-enum belay_code record_request_again(struct belay_client *client, const char *name, const char *by,
-                                     int64_t *requested_unix_ms, struct belay_error *err)
+enum belay_code app_record_renew_request(struct belay_client *client, const char *name, const char *by,
+                                         int64_t *requested_unix_ms, struct belay_error *err)
 {
     enum belay_code code = BELAY_REFUSED;
 
@@ -154,8 +154,8 @@ enum belay_code record_request_again(struct belay_client *client, const char *na
     return code;
 }
 
-enum belay_code record_stopped(struct belay_client *client, const char *name, int64_t requested_unix_ms,
-                               struct belay_error *err)
+enum belay_code app_record_stopped(struct belay_client *client, const char *name, int64_t requested_unix_ms,
+                                   struct belay_error *err)
 {
     enum belay_code code = BELAY_REFUSED;
 

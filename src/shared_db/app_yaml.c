@@ -13,184 +13,184 @@
 #include "config/yaml_tree.h"
 #include "shared_db/shared_db_internal.h"
 
-struct reading {
+struct app_yaml_reader {
     const struct belay_config *config;
     const char *path;
-    struct guard_registry apps; /* owned */
+    struct app_registry apps; /* owned */
     struct belay_error *err;
 };
 
-/* ---- reading ---- */
+/* ---- reader ---- */
 
-static enum belay_code fail_at(struct reading *reading, size_t line, const char *text)
+static enum belay_code fail_at(struct app_yaml_reader *reader, size_t line, const char *text)
 {
-    return error_set(reading->err, BELAY_BAD_CONTENT, "%.200s:%zu: %.400s", reading->path, line, text);
+    return error_set(reader->err, BELAY_BAD_CONTENT, "%.200s:%zu: %.400s", reader->path, line, text);
 }
 
 /* Put "FILE:LINE: " before what the registry's own checks said. */
-static enum belay_code fail_inside(struct reading *reading, size_t line)
+static enum belay_code fail_inside(struct app_yaml_reader *reader, size_t line)
 {
     char text[500];
 
-    (void)snprintf(text, sizeof text, "%.490s", reading->err == NULL ? "" : reading->err->text);
-    return fail_at(reading, line, text);
+    (void)snprintf(text, sizeof text, "%.490s", reader->err == NULL ? "" : reader->err->text);
+    return fail_at(reader, line, text);
 }
 
 typedef enum belay_code (*add_fn)(struct belay_app *app, const char *text, struct belay_error *err);
 
 /* A list of texts, or one text. */
-static enum belay_code read_texts(struct reading *reading, struct belay_app *app,
+static enum belay_code read_texts(struct app_yaml_reader *reader, struct belay_app *app,
                                   const struct yaml_node *node, add_fn add)
 {
     if (node->kind == YAML_NODE_TEXT) {
-        return add(app, node->text, reading->err) == BELAY_OK ? BELAY_OK : fail_inside(reading, node->line);
+        return add(app, node->text, reader->err) == BELAY_OK ? BELAY_OK : fail_inside(reader, node->line);
     }
     if (node->kind != YAML_NODE_LIST) {
-        return fail_at(reading, node->line,
+        return fail_at(reader, node->line,
                        "must be a list, such as [https://shop.example/health] or [postgres=10.0.1.5:5432]");
     }
     for (size_t i = 0; i < node->n; i++) {
         const struct yaml_node *item = &node->items[i];
 
         if (item->kind != YAML_NODE_TEXT) {
-            return fail_at(reading, item->line,
+            return fail_at(reader, item->line,
                            "must be one text, such as https://shop.example/health or "
                            "postgres=10.0.1.5:5432");
         }
-        if (add(app, item->text, reading->err) != BELAY_OK) {
-            return fail_inside(reading, item->line);
+        if (add(app, item->text, reader->err) != BELAY_OK) {
+            return fail_inside(reader, item->line);
         }
     }
     return BELAY_OK;
 }
 
-static enum belay_code read_labels(struct reading *reading, struct belay_app *app,
+static enum belay_code read_labels(struct app_yaml_reader *reader, struct belay_app *app,
                                    const struct yaml_node *node)
 {
     if (node->kind == YAML_NODE_EMPTY) {
         return BELAY_OK;
     }
     if (node->kind != YAML_NODE_MAP) {
-        return fail_at(reading, node->line, "labels must be names with values (NAME: VALUE)");
+        return fail_at(reader, node->line, "labels must be names with values (NAME: VALUE)");
     }
     for (size_t i = 0; i < node->n; i++) {
         const struct yaml_node *item = &node->items[i];
 
         if (item->kind != YAML_NODE_TEXT) {
-            return fail_at(reading, item->line, "a label must have one text as its value");
+            return fail_at(reader, item->line, "a label must have one text as its value");
         }
-        if (belay_app_add_label(app, item->name, item->text, reading->err) != BELAY_OK) {
-            return fail_inside(reading, item->line);
+        if (belay_app_add_label(app, item->name, item->text, reader->err) != BELAY_OK) {
+            return fail_inside(reader, item->line);
         }
     }
     return BELAY_OK;
 }
 
-static enum belay_code read_state(struct reading *reading, struct belay_app *app,
+static enum belay_code read_state(struct app_yaml_reader *reader, struct belay_app *app,
                                   const struct yaml_node *node)
 {
-    if (node->kind != YAML_NODE_TEXT || !guard_state_parse(node->text, &app->state)) {
-        return fail_at(reading, node->line, "state must be running, stopped or stop_requested");
+    if (node->kind != YAML_NODE_TEXT || !app_state_parse(node->text, &app->state)) {
+        return fail_at(reader, node->line, "state must be running, stopped or stop_requested");
     }
     if (app->since_unix_ms == 0) { /* without 'since' it is a statement of now */
         app->since_unix_ms = clock_unix_ms();
     }
     app->by = strdup("import");
-    return app->by == NULL ? error_no_memory(reading->err) : BELAY_OK;
+    return app->by == NULL ? error_no_memory(reader->err) : BELAY_OK;
 }
 
 /* The record keeps its age: a file that was exported long ago does not renew it. */
-static enum belay_code read_since(struct reading *reading, struct belay_app *app,
+static enum belay_code read_since(struct app_yaml_reader *reader, struct belay_app *app,
                                   const struct yaml_node *node)
 {
     int64_t since_unix_ms = node->kind == YAML_NODE_TEXT ? clock_parse_utc(node->text) : 0;
 
     if (since_unix_ms == 0) {
-        return fail_at(reading, node->line, "since must be a time, such as 2026-11-16T01:40:28Z");
+        return fail_at(reader, node->line, "since must be a time, such as 2026-11-16T01:40:28Z");
     }
     app->since_unix_ms = since_unix_ms;
     return BELAY_OK;
 }
 
-static enum belay_code read_member(struct reading *reading, struct belay_app *app,
+static enum belay_code read_member(struct app_yaml_reader *reader, struct belay_app *app,
                                    const struct yaml_node *node)
 {
     char text[200];
 
     if (strcmp(node->name, "name") == 0) {
         if (node->kind != YAML_NODE_TEXT) {
-            return fail_at(reading, node->line, "name must be one text");
+            return fail_at(reader, node->line, "name must be one text");
         }
         app->name = strdup(node->text);
-        return app->name == NULL ? error_no_memory(reading->err) : BELAY_OK;
+        return app->name == NULL ? error_no_memory(reader->err) : BELAY_OK;
     }
     if (strcmp(node->name, "urls") == 0 || strcmp(node->name, "url") == 0) {
-        return read_texts(reading, app, node, belay_app_add_url);
+        return read_texts(reader, app, node, belay_app_add_url);
     }
     if (strcmp(node->name, "databases") == 0 || strcmp(node->name, "database") == 0) {
         return node->kind == YAML_NODE_EMPTY ? BELAY_OK
-                                             : read_texts(reading, app, node, belay_app_add_database);
+                                             : read_texts(reader, app, node, belay_app_add_database);
     }
     if (strcmp(node->name, "labels") == 0) {
-        return read_labels(reading, app, node);
+        return read_labels(reader, app, node);
     }
     if (strcmp(node->name, "state") == 0) {
-        return read_state(reading, app, node);
+        return read_state(reader, app, node);
     }
     if (strcmp(node->name, "since") == 0) {
-        return read_since(reading, app, node);
+        return read_since(reader, app, node);
     }
     (void)snprintf(text, sizeof text,
                    "an application has no '%.60s'; it has name, urls, databases, labels, state, since",
                    node->name);
-    return fail_at(reading, node->line, text);
+    return fail_at(reader, node->line, text);
 }
 
-static enum belay_code check_unique(struct reading *reading, const struct belay_app *app, size_t line)
+static enum belay_code check_unique(struct app_yaml_reader *reader, const struct belay_app *app, size_t line)
 {
     char text[300];
 
-    for (size_t i = 0; i < reading->apps.n; i++) {
-        const char *taken = reading->apps.apps[i]->name;
+    for (size_t i = 0; i < reader->apps.n; i++) {
+        const char *taken = reader->apps.apps[i]->name;
 
         if (taken != NULL && app->name != NULL && strcmp(taken, app->name) == 0) {
             (void)snprintf(text, sizeof text,
                            "application '%.128s' is in the file twice; give each its own name", app->name);
-            return fail_at(reading, line, text);
+            return fail_at(reader, line, text);
         }
     }
     return BELAY_OK;
 }
 
-static enum belay_code read_app(struct reading *reading, const struct yaml_node *node)
+static enum belay_code read_app(struct app_yaml_reader *reader, const struct yaml_node *node)
 {
-    struct guard_registry *apps = &reading->apps;
+    struct app_registry *apps = &reader->apps;
     struct belay_app *app;
     enum belay_code code = BELAY_OK;
 
     if (node->kind != YAML_NODE_MAP) {
-        return fail_at(reading, node->line,
+        return fail_at(reader, node->line,
                        "an application must be names with values, the first of them name: NAME");
     }
     app = calloc(1, sizeof *app);
     if (app == NULL) {
-        return error_no_memory(reading->err);
+        return error_no_memory(reader->err);
     }
     for (size_t i = 0; code == BELAY_OK && i < node->n; i++) {
-        code = read_member(reading, app, &node->items[i]);
+        code = read_member(reader, app, &node->items[i]);
     }
-    if (code == BELAY_OK && belay_app_check(reading->config, app, reading->err) != BELAY_OK) {
-        code = fail_inside(reading, node->line);
+    if (code == BELAY_OK && belay_app_check(reader->config, app, reader->err) != BELAY_OK) {
+        code = fail_inside(reader, node->line);
     }
     if (code == BELAY_OK) {
-        code = check_unique(reading, app, node->line);
+        code = check_unique(reader, app, node->line);
     }
     if (code == BELAY_OK && apps->n == apps->cap) {
         size_t cap = apps->cap == 0 ? 64 : 2 * apps->cap;
         struct belay_app **grown = realloc(apps->apps, cap * sizeof(struct belay_app *));
 
         if (grown == NULL) {
-            code = error_no_memory(reading->err);
+            code = error_no_memory(reader->err);
         } else {
             apps->apps = grown;
             apps->cap = cap;
@@ -204,18 +204,18 @@ static enum belay_code read_app(struct reading *reading, const struct yaml_node 
     return code;
 }
 
-static enum belay_code read_root(struct reading *reading, const struct yaml_node *root)
+static enum belay_code read_root(struct app_yaml_reader *reader, const struct yaml_node *root)
 {
     enum belay_code code = BELAY_OK;
 
     if (root->kind != YAML_NODE_MAP || root->n != 1 || strcmp(root->items[0].name, "apps") != 0 ||
         (root->items[0].kind != YAML_NODE_LIST && root->items[0].kind != YAML_NODE_EMPTY)) {
         return fail_at(
-            reading, root->line,
+            reader, root->line,
             "must be a list under 'apps': each with name, urls, databases and perhaps labels and state");
     }
     for (size_t i = 0; code == BELAY_OK && i < root->items[0].n; i++) {
-        code = read_app(reading, &root->items[0].items[i]);
+        code = read_app(reader, &root->items[0].items[i]);
     }
     return code;
 }
@@ -224,22 +224,22 @@ enum belay_code belay_apps_from_yaml(const struct belay_config *config, const ch
                                      size_t len, belay_app_fn fn, void *context, struct belay_error *err)
 {
     struct belay_error own = BELAY_ERROR_INIT;
-    struct reading reading = { .config = config, .path = path, .err = err == NULL ? &own : err };
+    struct app_yaml_reader reader = { .config = config, .path = path, .err = err == NULL ? &own : err };
     struct yaml_node root = { .kind = YAML_NODE_EMPTY };
-    enum belay_code code = yaml_parse_large(path, text, len, &root, reading.err);
+    enum belay_code code = yaml_parse_large(path, text, len, &root, reader.err);
 
     if (code == BELAY_CONFIG) {
-        code = reading.err->code = BELAY_BAD_CONTENT; /* it is no configuration */
+        code = reader.err->code = BELAY_BAD_CONTENT; /* it is no configuration */
     }
     if (code == BELAY_OK) {
-        code = read_root(&reading, &root);
+        code = read_root(&reader, &root);
     }
-    for (size_t i = 0; code == BELAY_OK && i < reading.apps.n; i++) {
-        if (!fn(context, reading.apps.apps[i])) {
+    for (size_t i = 0; code == BELAY_OK && i < reader.apps.n; i++) {
+        if (!fn(context, reader.apps.apps[i])) {
             break;
         }
     }
-    guard_registry_release(&reading.apps);
+    registry_release(&reader.apps);
     yaml_node_release(&root);
     belay_error_release(&own);
     return code;
@@ -249,7 +249,7 @@ enum belay_code belay_apps_from_yaml(const struct belay_config *config, const ch
 
 static void add_quoted(struct buf *out, const char *text)
 {
-    json_t *value = guard_text(text);
+    json_t *value = json_text_or_null(text);
     char *quoted = json_dumps(value, JSON_ENCODE_ANY);
 
     json_decref(value);

@@ -21,7 +21,7 @@ static void add_names(struct buf *out, char *const *names, size_t n)
 /* What a server is told, and what is kept as the last decision. NULL: no memory. */
 static char *value_of(const struct belay_db_result *result, bool is_start, bool is_done)
 {
-    json_t *object = guard_result_json(result, true);
+    json_t *object = db_result_json(result, true);
     char *value;
 
     (void)json_object_set_new(object, "verb", json_string(is_start ? "start" : "stop"));
@@ -42,7 +42,7 @@ static enum belay_code keep(struct belay_client *client, const struct belay_db_r
 {
     struct buf sharing = BUF_INIT(BELAY_META_VALUE_MAX), active = BUF_INIT(BELAY_META_VALUE_MAX);
     char attempts[24], lock_ms[24], reason[BELAY_REASON_MAX + 1], type[64];
-    char *key = guard_lock_key(result->database);
+    char *key = db_lock_key(result->database);
     char *value = value_of(result, is_start, is_done);
     enum belay_code code = BELAY_OK;
     bool is_error = is_done && result->action == BELAY_DB_ERROR;
@@ -88,28 +88,28 @@ static enum belay_code keep(struct belay_client *client, const struct belay_db_r
     return code;
 }
 
-static void record(struct guard_run *run, bool is_done)
+static void record(struct db_op *op, bool is_done)
 {
     struct belay_error err = BELAY_ERROR_INIT;
 
-    if (keep(run->client, run->result, run->is_start, is_done, &err) != BELAY_OK) {
-        run_say(run, BELAY_LEVEL_WARNING, "the decision could not be recorded: %s", err.text);
+    if (keep(op->client, op->result, op->is_start, is_done, &err) != BELAY_OK) {
+        db_op_say(op, BELAY_LEVEL_WARNING, "the decision could not be recorded: %s", err.text);
     }
     belay_error_release(&err);
 }
 
-void run_record_begun(struct guard_run *run)
+void db_op_record_begun(struct db_op *op)
 {
-    record(run, false);
+    record(op, false);
 }
 
-void run_record(struct guard_run *run)
+void db_op_record(struct db_op *op)
 {
-    record(run, true);
+    record(op, true);
 }
 
 /* After an answer that was lost it is told again, and is one decision. */
-static bool is_kept_already(struct belay_client *client, const struct belay_db_result *result, bool is_start)
+static bool is_recorded(struct belay_client *client, const struct belay_db_result *result, bool is_start)
 {
     struct belay_item item = { 0 };
     char *value = value_of(result, is_start, true);
@@ -128,12 +128,12 @@ enum belay_code belay_db_record_result(struct belay_client *client, const char *
                                        const char *result_json, struct belay_error *err)
 {
     struct belay_db_result result = { 0 };
-    enum belay_code code = guard_result_read(result_json, &result, err);
+    enum belay_code code = db_result_read(result_json, &result, err);
     json_t *root = json_loads(result_json, 0, NULL);
     const char *verb = json_string_value(json_object_get(root, "verb"));
     bool is_start = verb != NULL && strcmp(verb, "start") == 0;
     bool is_done = !json_is_false(json_object_get(root, "is_done"));
-    char *form = guard_identifier(database);
+    char *form = db_identifier(database);
 
     json_decref(root);
     if (code == BELAY_OK && (form == NULL || strcmp(form, database) != 0)) {
@@ -148,7 +148,7 @@ enum belay_code belay_db_record_result(struct belay_client *client, const char *
         code = error_set(err, BELAY_INVALID, "the decision is about '%.200s', not about '%.200s'",
                          result.database, database);
     }
-    if (code == BELAY_OK && !(is_done && is_kept_already(client, &result, is_start))) {
+    if (code == BELAY_OK && !(is_done && is_recorded(client, &result, is_start))) {
         code = keep(client, &result, is_start, is_done, err);
     }
     belay_db_result_release(&result);
@@ -157,50 +157,50 @@ enum belay_code belay_db_record_result(struct belay_client *client, const char *
 
 /* ---- listing ---- */
 
-struct lasts {
+struct decisions {
     struct belay_db_result *list; /* owned */
     size_t n;
     size_t cap;
     bool failed;
 };
 
-static bool on_last(void *context, const struct belay_item *item)
+static bool on_decision(void *context, const struct belay_item *item)
 {
-    struct lasts *lasts = context;
+    struct decisions *decisions = context;
 
-    if (lasts->n == lasts->cap) {
-        size_t cap = lasts->cap == 0 ? 16 : 2 * lasts->cap;
-        struct belay_db_result *grown = realloc(lasts->list, cap * sizeof *grown);
+    if (decisions->n == decisions->cap) {
+        size_t cap = decisions->cap == 0 ? 16 : 2 * decisions->cap;
+        struct belay_db_result *grown = realloc(decisions->list, cap * sizeof *grown);
 
         if (grown == NULL) {
-            lasts->failed = true;
+            decisions->failed = true;
             return false;
         }
-        lasts->list = grown;
-        lasts->cap = cap;
+        decisions->list = grown;
+        decisions->cap = cap;
     }
     /* One that cannot be read is history, and keeps nobody from anything. */
-    if (guard_result_read(item->value, &lasts->list[lasts->n], NULL) == BELAY_OK) {
-        lasts->n++;
+    if (db_result_read(item->value, &decisions->list[decisions->n], NULL) == BELAY_OK) {
+        decisions->n++;
     }
     return true;
 }
 
-static void lasts_release(struct lasts *lasts)
+static void decisions_release(struct decisions *decisions)
 {
-    for (size_t i = 0; i < lasts->n; i++) {
-        belay_db_result_release(&lasts->list[i]);
+    for (size_t i = 0; i < decisions->n; i++) {
+        belay_db_result_release(&decisions->list[i]);
     }
-    free(lasts->list);
+    free(decisions->list);
 }
 
 /* The latest under any of its names: which of them it was decided under depends on who knew what then. */
-static struct belay_db_result *last_of(struct lasts *lasts, const char *id)
+static struct belay_db_result *latest_of(struct decisions *decisions, const char *id)
 {
     struct belay_db_result *last = NULL;
 
-    for (size_t i = 0; i < lasts->n; i++) {
-        struct belay_db_result *one = &lasts->list[i];
+    for (size_t i = 0; i < decisions->n; i++) {
+        struct belay_db_result *one = &decisions->list[i];
 
         if ((strcmp(one->database, id) == 0 || (one->host != NULL && strcmp(one->host, id) == 0)) &&
             (last == NULL || one->at_unix_ms > last->at_unix_ms)) {
@@ -222,7 +222,7 @@ static int by_id(const void *a, const void *b)
 }
 
 /* Each once, under the name that counts. */
-static bool collect(const struct guard_registry *registry, struct databases *all)
+static bool collect(const struct app_registry *registry, struct databases *all)
 {
     size_t kept = 0;
 
@@ -258,30 +258,30 @@ static bool collect(const struct guard_registry *registry, struct databases *all
 }
 
 /* Another entry is this database under a name that counts more. */
-static bool is_alias(const struct guard_names *names, const struct belay_app_database *database)
+static bool is_alias(const struct db_names *names, const struct belay_app_database *database)
 {
-    for (size_t i = 0; !guard_is_instance(database->id) && i < names->n_ids; i++) {
-        if (guard_is_instance(names->ids[i])) {
+    for (size_t i = 0; !db_is_instance(database->id) && i < names->n_ids; i++) {
+        if (db_is_instance(names->ids[i])) {
             return true;
         }
     }
     return false;
 }
 
-struct telling {
-    const struct guard_registry *registry;
-    struct lasts *lasts;
+struct db_listing {
+    const struct app_registry *registry;
+    struct decisions *decisions;
     belay_database_fn fn;
     void *context;
     bool go_on;
 };
 
-static bool tell_one(struct telling *telling, const struct belay_app_database *one,
-                     const struct guard_names *names)
+static bool report_one(struct db_listing *listing, const struct belay_app_database *one,
+                       const struct db_names *names)
 {
-    const struct guard_registry *registry = telling->registry;
+    const struct app_registry *registry = listing->registry;
     struct belay_database database = {
-        .id = one->id, .kind = one->kind, .host = one->host, .last = last_of(telling->lasts, one->id)
+        .id = one->id, .kind = one->kind, .host = one->host, .last = latest_of(listing->decisions, one->id)
     };
 
     database.users = calloc(registry->n + 1, sizeof *database.users);
@@ -291,12 +291,12 @@ static bool tell_one(struct telling *telling, const struct belay_app_database *o
     for (size_t i = 0; i < registry->n; i++) {
         const struct belay_app *app = registry->apps[i];
 
-        if (names_used_by(names, app)) {
+        if (db_names_used_by(names, app)) {
             database.users[database.n_users++] =
                 (struct belay_db_user){ app->name, app->state, app->since_unix_ms };
         }
     }
-    telling->go_on = telling->fn(telling->context, &database);
+    listing->go_on = listing->fn(listing->context, &database);
     free(database.users);
     return true;
 }
@@ -304,30 +304,30 @@ static bool tell_one(struct telling *telling, const struct belay_app_database *o
 enum belay_code belay_db_list(struct belay_client *client, belay_database_fn fn, void *context,
                               struct belay_error *err)
 {
-    struct guard_registry registry = { 0 };
+    struct app_registry registry = { 0 };
     struct databases all = { 0 };
-    struct lasts lasts = { 0 };
-    struct telling telling = { &registry, &lasts, fn, context, true };
+    struct decisions decisions = { 0 };
+    struct db_listing listing = { &registry, &decisions, fn, context, true };
     bool is_partial; /* a decision less is no harm */
-    enum belay_code code = guard_registry_read(client, &registry, err);
+    enum belay_code code = registry_read(client, &registry, err);
 
     if (code == BELAY_OK) {
-        code = client_item_list(client, BELAY_SPACE_DATABASES, on_last, &lasts, &is_partial, err);
+        code = client_item_list(client, BELAY_SPACE_DATABASES, on_decision, &decisions, &is_partial, err);
     }
-    if (code == BELAY_OK && (lasts.failed || !collect(&registry, &all))) {
+    if (code == BELAY_OK && (decisions.failed || !collect(&registry, &all))) {
         code = error_no_memory(err);
     }
-    for (size_t i = 0; code == BELAY_OK && telling.go_on && i < all.n; i++) {
-        struct guard_names names = { 0 };
+    for (size_t i = 0; code == BELAY_OK && listing.go_on && i < all.n; i++) {
+        struct db_names names = { 0 };
 
-        if (!names_collect(&registry, &all.list[i], false, NULL, 0, &names) ||
-            (!is_alias(&names, &all.list[i]) && !tell_one(&telling, &all.list[i], &names))) {
+        if (!db_names_collect(&registry, &all.list[i], false, NULL, 0, &names) ||
+            (!is_alias(&names, &all.list[i]) && !report_one(&listing, &all.list[i], &names))) {
             code = error_no_memory(err);
         }
-        names_release(&names);
+        db_names_release(&names);
     }
     free(all.list);
-    lasts_release(&lasts);
-    guard_registry_release(&registry);
+    decisions_release(&decisions);
+    registry_release(&registry);
     return code;
 }

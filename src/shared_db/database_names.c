@@ -24,11 +24,11 @@ static void host_of(const char *id, char *out, size_t size)
     }
 }
 
-static enum belay_code take_instance(struct guard_run *run, struct belay_error *err)
+static enum belay_code take_instance(struct db_op *op, struct belay_error *err)
 {
-    struct belay_db_result *result = run->result;
-    char *id = strdup(run->ec2.instance);
-    char *host = strdup(run->target->id);
+    struct belay_db_result *result = op->result;
+    char *id = strdup(op->ec2.instance);
+    char *host = strdup(op->target->id);
 
     if (id == NULL || host == NULL) {
         free(id);
@@ -39,49 +39,50 @@ static enum belay_code take_instance(struct guard_run *run, struct belay_error *
     free(result->host);
     result->database = id;
     result->host = host;
-    (void)snprintf(run->found_id, sizeof run->found_id, "%s", run->ec2.instance);
-    run->found = *run->target;
-    run->found.host = run->target->id;
-    run->found.id = run->found_id;
-    run->target = &run->found;
+    (void)snprintf(op->found_id, sizeof op->found_id, "%s", op->ec2.instance);
+    op->found = *op->target;
+    op->found.host = op->target->id;
+    op->found.id = op->found_id;
+    op->target = &op->found;
     return BELAY_OK;
 }
 
-static enum belay_code ask_ec2(struct guard_run *run, bool is_known, struct belay_error *err)
+static enum belay_code ask_ec2(struct db_op *op, bool is_known, struct belay_error *err)
 {
     const struct net_module *net = NULL;
     char host[BELAY_DATABASE_MAX + 1];
     enum belay_code code = loader_net(&net, err);
 
-    host_of(run->target->id, host, sizeof host);
+    host_of(op->target->id, host, sizeof host);
     if (code == BELAY_OK) {
-        code = net->ec2_find(is_known ? run->target->id : NULL, is_known ? NULL : host, EC2_TIMEOUT_MS,
-                             &run->ec2, err);
+        code = net->ec2_find(is_known ? op->target->id : NULL, is_known ? NULL : host, EC2_TIMEOUT_MS,
+                             &op->ec2, err);
     }
-    if (code == BELAY_OK && !guard_is_instance(run->ec2.instance)) {
+    if (code == BELAY_OK && !db_is_instance(op->ec2.instance)) {
         code = error_set(err, BELAY_BAD_CONTENT, "EC2 answered with '%.60s', which is no instance id",
-                         run->ec2.instance);
+                         op->ec2.instance);
     }
-    return code == BELAY_OK && !is_known ? take_instance(run, err) : code;
+    return code == BELAY_OK && !is_known ? take_instance(op, err) : code;
 }
 
-enum belay_code run_find_instance(struct guard_run *run)
+enum belay_code db_op_find_instance(struct db_op *op)
 {
     struct belay_error err = BELAY_ERROR_INIT;
-    bool is_known = guard_is_instance(run->target->id);
+    bool is_known = db_is_instance(op->target->id);
     enum belay_code code = BELAY_OK;
 
-    if (!guard_row_is_right(run->target)) {
+    if (!db_row_is_valid(op->target)) {
         code = BELAY_BAD_CONTENT;
-        run_decide(run, BELAY_DB_ERROR, code,
-                   "the registry has a database that cannot be parsed, '%.200s': write an EC2 instance id or "
-                   "HOST:PORT",
-                   run->target->id);
-    } else if (run->action->deed.kind == ACTION_EC2 && !(is_known && run->is_start)) {
-        code = ask_ec2(run, is_known, &err);
+        db_op_decide(
+            op, BELAY_DB_ERROR, code,
+            "the registry has a database that cannot be parsed, '%.200s': write an EC2 instance id or "
+            "HOST:PORT",
+            op->target->id);
+    } else if (op->action->step.kind == ACTION_EC2 && !(is_known && op->is_start)) {
+        code = ask_ec2(op, is_known, &err);
         if (code != BELAY_OK) {
-            run_decide(run, BELAY_DB_ERROR, code, "it is not known what would be %s: %s",
-                       run->is_start ? "started" : "stopped", err.text);
+            db_op_decide(op, BELAY_DB_ERROR, code, "it is not known what would be %s: %s",
+                         op->is_start ? "started" : "stopped", err.text);
         }
     }
     belay_error_release(&err);
@@ -90,71 +91,71 @@ enum belay_code run_find_instance(struct guard_run *run)
 
 /* ---- the names ---- */
 
-static bool collect(const struct guard_run *run, const struct guard_registry *registry,
-                    struct guard_names *out_names)
+static bool collect(const struct db_op *op, const struct app_registry *registry, struct db_names *out_names)
 {
-    return names_collect(registry, run->target, !run->is_start && run->action->ends_host, run->ec2.names,
-                         run->ec2.n_names, out_names);
+    return db_names_collect(registry, op->target, !op->is_start && op->action->ends_host, op->ec2.names,
+                            op->ec2.n_names, out_names);
 }
 
 /* A name that the caller gave may lead to others: each must be the caller's to touch. */
-enum belay_code run_check_permitted(struct guard_run *run)
+enum belay_code db_op_check_permitted(struct db_op *op)
 {
-    const struct belay_db_options *options = run->options;
+    const struct belay_db_options *options = op->options;
     enum belay_code code = BELAY_OK;
 
-    for (size_t i = 0; options->may_lock != NULL && code == BELAY_OK && i < run->names.n_ids; i++) {
-        char *key = guard_lock_key(run->names.ids[i]);
+    for (size_t i = 0; options->may_lock != NULL && code == BELAY_OK && i < op->names.n_ids; i++) {
+        char *key = db_lock_key(op->names.ids[i]);
 
         if (key == NULL) {
             code = BELAY_NO_MEMORY;
-            run_decide(run, BELAY_DB_ERROR, code, "out of memory");
+            db_op_decide(op, BELAY_DB_ERROR, code, "out of memory");
         } else if (!options->may_lock(options->context, key)) {
             code = BELAY_NOT_PERMITTED;
-            run->is_forbidden = true;
-            run_decide(run, BELAY_DB_ERROR, code, "the lock '%.300s' is not for the caller to take", key);
+            op->is_forbidden = true;
+            db_op_decide(op, BELAY_DB_ERROR, code, "the lock '%.300s' is not for the caller to take", key);
         }
         free(key);
     }
     return code;
 }
 
-enum belay_code run_find_names(struct guard_run *run, const struct guard_registry *registry)
+enum belay_code db_op_find_names(struct db_op *op, const struct app_registry *registry)
 {
-    struct guard_names names = { 0 };
+    struct db_names names = { 0 };
 
-    if (!collect(run, registry, &names)) {
-        run_decide(run, BELAY_DB_ERROR, BELAY_NO_MEMORY, "out of memory");
+    if (!collect(op, registry, &names)) {
+        db_op_decide(op, BELAY_DB_ERROR, BELAY_NO_MEMORY, "out of memory");
         return BELAY_NO_MEMORY;
     }
-    names_release(&run->names);
-    run->names = names;
+    db_names_release(&op->names);
+    op->names = names;
     if (names.n_ids > NAMES_MAX) {
-        run_decide(run, BELAY_DB_ERROR, BELAY_BAD_CONTENT,
-                   "it has %zu names in the registry, and at most %d can be locked", names.n_ids, NAMES_MAX);
+        db_op_decide(op, BELAY_DB_ERROR, BELAY_BAD_CONTENT,
+                     "it has %zu names in the registry, and at most %d can be locked", names.n_ids,
+                     NAMES_MAX);
         return BELAY_BAD_CONTENT;
     }
-    return run_check_permitted(run);
+    return db_op_check_permitted(op);
 }
 
-enum belay_code run_check_names(struct guard_run *run, const struct guard_registry *registry)
+enum belay_code db_op_check_names(struct db_op *op, const struct app_registry *registry)
 {
     struct belay_error err = BELAY_ERROR_INIT;
-    struct guard_names names = { 0 };
+    struct db_names names = { 0 };
     enum belay_code code =
-        collect(run, registry, &names) ? BELAY_OK : error_set(&err, BELAY_NO_MEMORY, "out of memory");
+        collect(op, registry, &names) ? BELAY_OK : error_set(&err, BELAY_NO_MEMORY, "out of memory");
 
     if (code == BELAY_OK) {
-        code = sharing_doubt(registry, &names, run->options->app, &err);
+        code = sharing_check(registry, &names, op->options->app, &err);
     }
-    if (code == BELAY_OK && run->n_held > 0 && !names_contain(&run->names, &names)) {
-        run->has_new_names = true;
+    if (code == BELAY_OK && op->n_held > 0 && !db_names_contain(&op->names, &names)) {
+        op->has_new_names = true;
         code = error_set(&err, BELAY_REFUSED, "the registry has changed: it has got another name");
     }
     if (code != BELAY_OK) {
-        run_decide(run, BELAY_DB_ERROR, code, "it is not known who uses it: %s", err.text);
+        db_op_decide(op, BELAY_DB_ERROR, code, "it is not known who uses it: %s", err.text);
     }
-    names_release(&names);
+    db_names_release(&names);
     belay_error_release(&err);
     return code;
 }

@@ -71,7 +71,7 @@ static bool is_private(const char *url, bool *out_is_local)
     return is_tls || *out_is_local;
 }
 
-enum belay_code gateway_authorization(const struct guard_settings *settings, char **out_header,
+enum belay_code gateway_authorization(const struct shared_db_settings *settings, char **out_header,
                                       struct belay_error *err)
 {
     enum belay_code code;
@@ -96,7 +96,7 @@ struct net_probe gateway_probe(const char *url, const char *authorization)
         struct net_probe){ .url = url, .get = true, .use_proxy = !is_local, .authorization = authorization };
 }
 
-static void say_failure(const struct guard_settings *settings, const struct net_probe *probe,
+static void say_failure(const struct shared_db_settings *settings, const struct net_probe *probe,
                         struct belay_app_status *status)
 {
     bool is_refused = probe->status == 401 || probe->status == 403;
@@ -112,10 +112,10 @@ static void say_failure(const struct guard_settings *settings, const struct net_
             : settings->auth_file == NULL  ? ": set BELAY_AUTH_FILE to a file with a token"
                                            : ": a token is sent to https:// and to this machine only");
     }
-    status_set_reason(status, text);
+    app_status_set_reason(status, text);
 }
 
-void gateway_take(const struct guard_settings *settings, const struct belay_app *app,
+void gateway_take(const struct shared_db_settings *settings, const struct belay_app *app,
                   const struct net_probe *probe, struct belay_app_status *status)
 {
     json_t *root = probe->status == 200 && probe->body != NULL ? json_loads(probe->body, 0, NULL) : NULL;
@@ -138,14 +138,14 @@ void gateway_take(const struct guard_settings *settings, const struct belay_app 
     status->connected = !json_is_false(connected);
     if (reason != NULL) {
         (void)snprintf(text, sizeof text, "%.390s", reason);
-        status_set_reason(status, text);
+        app_status_set_reason(status, text);
     }
     if (strcmp(word, "UNKNOWN") == 0 && status->http_code == 0) {
-        record_apply(settings, app,
-                     json_is_false(connected) ? SILENCE_UNREACHED
-                     : connected == NULL      ? SILENCE_UNREPORTED
-                                              : SILENCE_NONE,
-                     status);
+        app_record_apply(settings, app,
+                         json_is_false(connected) ? SILENCE_UNREACHED
+                         : connected == NULL      ? SILENCE_UNREPORTED
+                                                  : SILENCE_NONE,
+                         status);
     }
     json_decref(root);
 }

@@ -78,7 +78,7 @@ static struct belay_app_status *status_new(const char *name, size_t n_urls)
     return status;
 }
 
-static void judge_urls(const struct guard_settings *settings, struct belay_app_status *status,
+static void judge_urls(const struct shared_db_settings *settings, struct belay_app_status *status,
                        const struct belay_app *app)
 {
     const struct belay_url_status *decides = NULL;
@@ -95,7 +95,7 @@ static void judge_urls(const struct guard_settings *settings, struct belay_app_s
         }
     }
     if (decides == NULL) {
-        status_set_reason(status, "it has no URL to ask");
+        app_status_set_reason(status, "it has no URL to ask");
         return;
     }
     status->status = decides->status;
@@ -107,16 +107,16 @@ static void judge_urls(const struct guard_settings *settings, struct belay_app_s
             (void)snprintf(text, sizeof text, "%.1024s: %.200s", decides->url,
                            decides->reason == NULL ? "no answer" : decides->reason);
         }
-        status_set_reason(status, text);
+        app_status_set_reason(status, text);
     }
-    record_apply(settings, app, status->connected ? SILENCE_NONE : SILENCE_UNREACHED, status);
+    app_record_apply(settings, app, status->connected ? SILENCE_NONE : SILENCE_UNREACHED, status);
 }
 
 /* ---- asking ---- */
 
 enum { ALLOW_MAX = 64 };
 
-struct asked {
+struct health_probes {
     struct net_probe *probes;              /* owned */
     struct address_range allow[ALLOW_MAX]; /* controller.quick_status_allow */
     size_t n_allow;
@@ -125,35 +125,35 @@ struct asked {
     size_t n;
 };
 
-static void asked_release(struct asked *asked)
+static void health_probes_release(struct health_probes *batch)
 {
-    for (size_t i = 0; i < asked->n; i++) {
-        free(asked->probes[i].body);
-        if (asked->urls != NULL) {
-            free(asked->urls[i]);
+    for (size_t i = 0; i < batch->n; i++) {
+        free(batch->probes[i].body);
+        if (batch->urls != NULL) {
+            free(batch->urls[i]);
         }
     }
-    if (asked->authorization != NULL) {
-        explicit_bzero(asked->authorization, strlen(asked->authorization));
+    if (batch->authorization != NULL) {
+        explicit_bzero(batch->authorization, strlen(batch->authorization));
     }
-    free(asked->authorization);
-    free(asked->probes);
-    free(asked->urls);
+    free(batch->authorization);
+    free(batch->probes);
+    free(batch->urls);
 }
 
-static enum belay_code load_allow(const struct belay_config *config, struct asked *asked,
+static enum belay_code load_allow(const struct belay_config *config, struct health_probes *batch,
                                   struct belay_error *err)
 {
-    for (; asked->n_allow < ALLOW_MAX; asked->n_allow++) {
+    for (; batch->n_allow < ALLOW_MAX; batch->n_allow++) {
         char name[64];
         const char *text;
 
-        (void)snprintf(name, sizeof name, "controller.quick_status_allow.%zu", asked->n_allow);
+        (void)snprintf(name, sizeof name, "controller.quick_status_allow.%zu", batch->n_allow);
         text = belay_config_get(config, name);
         if (text == NULL) {
             return BELAY_OK;
         }
-        if (!address_range_parse(text, &asked->allow[asked->n_allow])) {
+        if (!address_range_parse(text, &batch->allow[batch->n_allow])) {
             return error_set(err, BELAY_CONFIG,
                              "%s: '%.60s' is not a range of addresses, such as 10.1.0.0/16 or ::1", name,
                              text);
@@ -162,39 +162,39 @@ static enum belay_code load_allow(const struct belay_config *config, struct aske
     return error_set(err, BELAY_CONFIG, "controller.quick_status_allow: %d ranges are too many", ALLOW_MAX);
 }
 
-static bool name_probes(const struct guard_settings *settings, struct belay_app *const *apps, size_t n,
-                        struct asked *asked)
+static bool name_probes(const struct shared_db_settings *settings, struct belay_app *const *apps, size_t n,
+                        struct health_probes *batch)
 {
     size_t total = 0;
 
     for (size_t i = 0; i < n; i++) {
         total += settings->gateway_url != NULL ? 1 : apps[i]->n_urls;
     }
-    asked->probes = calloc(total + 1, sizeof *asked->probes);
-    asked->urls = settings->gateway_url == NULL ? NULL : calloc(total + 1, sizeof *asked->urls);
-    if (asked->probes == NULL || (settings->gateway_url != NULL && asked->urls == NULL)) {
+    batch->probes = calloc(total + 1, sizeof *batch->probes);
+    batch->urls = settings->gateway_url == NULL ? NULL : calloc(total + 1, sizeof *batch->urls);
+    if (batch->probes == NULL || (settings->gateway_url != NULL && batch->urls == NULL)) {
         return false;
     }
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; settings->gateway_url == NULL && k < apps[i]->n_urls; k++) {
-            asked->probes[asked->n++] = (struct net_probe){ .url = apps[i]->urls[k],
+            batch->probes[batch->n++] = (struct net_probe){ .url = apps[i]->urls[k],
                                                             .public_only = apps[i]->public_only,
-                                                            .allow = asked->allow,
-                                                            .n_allow = asked->n_allow };
+                                                            .allow = batch->allow,
+                                                            .n_allow = batch->n_allow };
         }
         if (settings->gateway_url != NULL) {
-            asked->urls[asked->n] = gateway_make_url(settings->gateway_url, apps[i]->name);
-            if (asked->urls[asked->n] == NULL) {
+            batch->urls[batch->n] = gateway_make_url(settings->gateway_url, apps[i]->name);
+            if (batch->urls[batch->n] == NULL) {
                 return false;
             }
-            asked->probes[asked->n] = gateway_probe(asked->urls[asked->n], asked->authorization);
-            asked->n++;
+            batch->probes[batch->n] = gateway_probe(batch->urls[batch->n], batch->authorization);
+            batch->n++;
         }
     }
     return true;
 }
 
-static bool take_urls(const struct guard_settings *settings, const struct belay_app *app,
+static bool take_urls(const struct shared_db_settings *settings, const struct belay_app *app,
                       const struct net_probe *probes, struct belay_app_status *status)
 {
     for (size_t i = 0; i < app->n_urls; i++) {
@@ -214,9 +214,9 @@ static bool take_urls(const struct guard_settings *settings, const struct belay_
     return true;
 }
 
-static enum belay_code take_all(const struct guard_settings *settings, struct belay_app *const *apps,
-                                size_t n, const struct asked *asked, struct belay_app_status **out_statuses,
-                                struct belay_error *err)
+static enum belay_code take_all(const struct shared_db_settings *settings, struct belay_app *const *apps,
+                                size_t n, const struct health_probes *batch,
+                                struct belay_app_status **out_statuses, struct belay_error *err)
 {
     size_t at = 0;
     size_t made = 0;
@@ -229,9 +229,9 @@ static enum belay_code take_all(const struct guard_settings *settings, struct be
         if (status == NULL) {
             ok = false;
         } else if (settings->gateway_url != NULL) {
-            gateway_take(settings, apps[made], &asked->probes[at++], status);
+            gateway_take(settings, apps[made], &batch->probes[at++], status);
         } else {
-            ok = take_urls(settings, apps[made], &asked->probes[at], status);
+            ok = take_urls(settings, apps[made], &batch->probes[at], status);
             at += apps[made]->n_urls;
         }
     }
@@ -241,51 +241,51 @@ static enum belay_code take_all(const struct guard_settings *settings, struct be
     return ok ? BELAY_OK : error_no_memory(err);
 }
 
-enum belay_code guard_quick(const struct guard_settings *settings, struct belay_app *const *apps, size_t n,
-                            struct belay_app_status **out_statuses, struct belay_error *err)
+enum belay_code health_check_all(const struct shared_db_settings *settings, struct belay_app *const *apps,
+                                 size_t n, struct belay_app_status **out_statuses, struct belay_error *err)
 {
-    struct asked asked = { 0 };
+    struct health_probes batch = { 0 };
     const struct net_module *net = NULL;
-    enum belay_code code = load_allow(settings->config, &asked, err);
+    enum belay_code code = load_allow(settings->config, &batch, err);
 
     if (code == BELAY_OK) {
-        code = gateway_authorization(settings, &asked.authorization, err);
+        code = gateway_authorization(settings, &batch.authorization, err);
     }
-    if (code == BELAY_OK && !name_probes(settings, apps, n, &asked)) {
+    if (code == BELAY_OK && !name_probes(settings, apps, n, &batch)) {
         code = error_no_memory(err);
     }
-    if (code == BELAY_OK && asked.n > 0) {
+    if (code == BELAY_OK && batch.n > 0) {
         code = loader_net(&net, err);
     }
-    if (code == BELAY_OK && asked.n > 0) {
-        code = net->probe_all(asked.probes, asked.n, settings->quick_timeout_ms, settings->ca_file, err);
+    if (code == BELAY_OK && batch.n > 0) {
+        code = net->probe_all(batch.probes, batch.n, settings->quick_timeout_ms, settings->ca_file, err);
     }
     if (code == BELAY_OK) {
-        code = take_all(settings, apps, n, &asked, out_statuses, err);
+        code = take_all(settings, apps, n, &batch, out_statuses, err);
     }
-    asked_release(&asked);
+    health_probes_release(&batch);
     return code;
 }
 
 enum belay_code belay_app_check_health(struct belay_client *client, const char *name,
                                        struct belay_app_status **out_status, struct belay_error *err)
 {
-    struct guard_settings settings = guard_settings(client_config(client));
+    struct shared_db_settings settings = shared_db_settings(client_config(client));
     struct belay_app *app = NULL;
     enum belay_code code = belay_app_get(client, name, &app, err);
 
     settings.gateway_url = NULL; /* who asks us wants to know it from us */
     if (code == BELAY_OK) {
-        code = guard_quick(&settings, &app, 1, out_status, err);
+        code = health_check_all(&settings, &app, 1, out_status, err);
         if (code == BELAY_OK && (*out_status)->status == BELAY_HEALTH_UP) {
-            record_clear(client, app);
+            app_record_clear(client, app);
         }
     } else if (code == BELAY_NOT_FOUND) {
         struct belay_app_status *status = status_new(name, 0);
 
         code = status == NULL ? error_no_memory(err) : BELAY_OK;
         if (status != NULL) {
-            status_set_reason(status, "it is not in the registry");
+            app_status_set_reason(status, "it is not in the registry");
             *out_status = status;
         }
     }

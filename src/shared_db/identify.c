@@ -11,7 +11,7 @@
 #define LOCK_KEY_PREFIX "LOCK#DB#"
 enum { INSTANCE_MIN = 4, INSTANCE_MAX = 40, HOST_MAX = 253, ADDRESS_SIZE = 64, PORT_MAX = 65535 };
 
-bool guard_name_is_right(const char *name)
+bool app_name_is_valid(const char *name)
 {
     size_t n = strnlen(name, BELAY_APP_NAME_MAX + 1);
 
@@ -26,7 +26,7 @@ bool guard_name_is_right(const char *name)
     return true;
 }
 
-bool guard_is_instance(const char *id)
+bool db_is_instance(const char *id)
 {
     size_t n = text_has_prefix(id, "i-") ? strspn(id + 2, "0123456789abcdef") : 0;
 
@@ -108,14 +108,14 @@ static bool is_odd_address(const char *host, size_t n)
            inet_ntop(AF_INET, &parsed, canonical, sizeof canonical) == NULL || strcmp(canonical, text) != 0;
 }
 
-char *guard_identifier(const char *text)
+char *db_identifier(const char *text)
 {
     const char *colon = strrchr(text, ':');
     size_t n = colon == NULL ? 0 : (size_t)(colon - text);
     char out[HOST_MAX + 16];
     long port;
 
-    if (guard_is_instance(text)) {
+    if (db_is_instance(text)) {
         return strdup(text);
     }
     if (text[0] == '[') {
@@ -136,7 +136,7 @@ char *guard_identifier(const char *text)
 }
 
 /* http or https, a host, perhaps a port; no password in it, and nothing that is not printable. */
-bool guard_url_is_right(const char *url)
+bool app_url_is_valid(const char *url)
 {
     const char *rest = text_has_prefix(url, "https://")  ? url + 8
                        : text_has_prefix(url, "http://") ? url + 7
@@ -174,12 +174,12 @@ static bool same(const char *a, const char *b)
     return a != NULL && b != NULL && strcmp(a, b) == 0;
 }
 
-bool guard_same_database(const struct belay_app_database *a, const struct belay_app_database *b)
+bool db_is_same(const struct belay_app_database *a, const struct belay_app_database *b)
 {
     return same(a->id, b->id) || same(a->host, b->id) || same(a->id, b->host) || same(a->host, b->host);
 }
 
-char *guard_lock_key(const char *id)
+char *db_lock_key(const char *id)
 {
     size_t size = strlen(id) + sizeof LOCK_KEY_PREFIX;
     char *key = malloc(size);

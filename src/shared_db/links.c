@@ -85,7 +85,7 @@ static enum belay_code link_one(struct belay_client *client, const char *name,
             code = write_link(app, link, &is_changed, err);
         }
         if (code == BELAY_OK && is_changed) {
-            code = guard_app_put(client, app, NULL, err);
+            code = app_put(client, app, NULL, err);
         }
         belay_app_free(app);
     }
@@ -105,7 +105,7 @@ static bool app_names_a_side(const struct belay_app *app, const struct belay_app
     return false;
 }
 
-static enum belay_code keep_one(struct belay_client *client, const struct guard_registry *registry,
+static enum belay_code keep_one(struct belay_client *client, const struct app_registry *registry,
                                 const char *but_app, const struct belay_app_database *link,
                                 struct belay_error *err)
 {
@@ -129,7 +129,7 @@ static bool loses_link(const struct belay_app *before, const struct belay_app *a
 enum belay_code links_keep(struct belay_client *client, const struct belay_app *before,
                            const struct belay_app *after, struct belay_error *err)
 {
-    struct guard_registry registry = { 0 };
+    struct app_registry registry = { 0 };
     enum belay_code code = BELAY_OK;
     bool is_read = false;
 
@@ -138,13 +138,13 @@ enum belay_code links_keep(struct belay_client *client, const struct belay_app *
             continue;
         }
         if (!is_read) {
-            code = guard_registry_read(client, &registry, err);
+            code = registry_read(client, &registry, err);
             is_read = code == BELAY_OK;
         }
         if (code == BELAY_OK) {
             code = keep_one(client, &registry, before->name, &before->databases[i], err);
         }
     }
-    guard_registry_release(&registry);
+    registry_release(&registry);
     return code;
 }

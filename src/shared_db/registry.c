@@ -39,7 +39,7 @@ static enum belay_code read_item(const struct belay_item *item, struct belay_app
 
 static enum belay_code check_name(const char *name, struct belay_error *err)
 {
-    if (name == NULL || !guard_name_is_right(name)) {
+    if (name == NULL || !app_name_is_valid(name)) {
         return error_set(err, BELAY_INVALID,
                          "'%.140s' is not the name of an application: write 1 to %d letters, digits, '.', "
                          "'_', '-', '@', ':' and '+', a letter or digit first",
@@ -71,13 +71,13 @@ enum belay_code belay_app_get(struct belay_client *client, const char *name, str
 
 /* ---- all of them ---- */
 
-struct listing {
-    struct guard_registry *registry;
+struct registry_listing {
+    struct app_registry *registry;
     enum belay_code code;
     struct belay_error *err;
 };
 
-static bool registry_add(struct guard_registry *registry, struct belay_app *app)
+static bool registry_add(struct app_registry *registry, struct belay_app *app)
 {
     if (registry->n == registry->cap) {
         size_t cap = registry->cap == 0 ? 64 : 2 * registry->cap;
@@ -95,7 +95,7 @@ static bool registry_add(struct guard_registry *registry, struct belay_app *app)
 
 static bool on_item(void *context, const struct belay_item *item)
 {
-    struct listing *listing = context;
+    struct registry_listing *listing = context;
     struct belay_app *app = NULL;
 
     listing->code = read_item(item, &app, listing->err);
@@ -106,11 +106,11 @@ static bool on_item(void *context, const struct belay_item *item)
     return listing->code == BELAY_OK;
 }
 
-enum belay_code guard_registry_read_part(struct belay_client *client, struct guard_registry *out_registry,
-                                         struct belay_error *err)
+enum belay_code registry_read_visible(struct belay_client *client, struct app_registry *out_registry,
+                                      struct belay_error *err)
 {
-    struct guard_registry registry = { 0 };
-    struct listing listing = { &registry, BELAY_OK, err };
+    struct app_registry registry = { 0 };
+    struct registry_listing listing = { &registry, BELAY_OK, err };
     enum belay_code code =
         client_item_list(client, BELAY_SPACE_APPS, on_item, &listing, &registry.is_partial, err);
 
@@ -118,18 +118,18 @@ enum belay_code guard_registry_read_part(struct belay_client *client, struct gua
         code = listing.code;
     }
     if (code != BELAY_OK) {
-        guard_registry_release(&registry);
+        registry_release(&registry);
         return code;
     }
     *out_registry = registry;
     return BELAY_OK;
 }
 
-enum belay_code guard_registry_read(struct belay_client *client, struct guard_registry *out_registry,
-                                    struct belay_error *err)
+enum belay_code registry_read(struct belay_client *client, struct app_registry *out_registry,
+                              struct belay_error *err)
 {
-    struct guard_registry registry = { 0 };
-    enum belay_code code = guard_registry_read_part(client, &registry, err);
+    struct app_registry registry = { 0 };
+    enum belay_code code = registry_read_visible(client, &registry, err);
 
     if (code == BELAY_OK && registry.is_partial) {
         code = error_set(err, BELAY_NOT_PERMITTED,
@@ -138,14 +138,14 @@ enum belay_code guard_registry_read(struct belay_client *client, struct guard_re
                          "/v1/databases/ID/stop or /start)");
     }
     if (code != BELAY_OK) {
-        guard_registry_release(&registry);
+        registry_release(&registry);
         return code;
     }
     *out_registry = registry;
     return BELAY_OK;
 }
 
-void guard_registry_release(struct guard_registry *registry)
+void registry_release(struct app_registry *registry)
 {
     for (size_t i = 0; i < registry->n; i++) {
         belay_app_free(registry->apps[i]);
@@ -157,22 +157,22 @@ void guard_registry_release(struct guard_registry *registry)
 enum belay_code belay_app_list(struct belay_client *client, belay_app_fn fn, void *context,
                                struct belay_error *err)
 {
-    struct guard_registry registry = { 0 };
-    enum belay_code code = guard_registry_read_part(client, &registry, err);
+    struct app_registry registry = { 0 };
+    enum belay_code code = registry_read_visible(client, &registry, err);
 
     for (size_t i = 0; code == BELAY_OK && i < registry.n; i++) {
         if (!fn(context, registry.apps[i])) {
             break;
         }
     }
-    guard_registry_release(&registry);
+    registry_release(&registry);
     return code;
 }
 
 /* ---- changes ---- */
 
-enum belay_code guard_app_put(struct belay_client *client, const struct belay_app *app, uint64_t *out_version,
-                              struct belay_error *err)
+enum belay_code app_put(struct belay_client *client, const struct belay_app *app, uint64_t *out_version,
+                        struct belay_error *err)
 {
     struct belay_item_write write = { .space = BELAY_SPACE_APPS, .name = app->name, .version = app->version };
     /* Which kinds there are is for the server's configuration to say, if there is a server. */
@@ -211,7 +211,7 @@ enum belay_code belay_app_put(struct belay_client *client, const struct belay_ap
         }
         belay_app_free(before);
     }
-    return code == BELAY_OK || code == BELAY_NOT_FOUND ? guard_app_put(client, app, out_version, err) : code;
+    return code == BELAY_OK || code == BELAY_NOT_FOUND ? app_put(client, app, out_version, err) : code;
 }
 
 /* A record is about what these URLs reach: at others it would speak of an application nobody stopped. */
@@ -332,7 +332,7 @@ static enum belay_code mark_once(struct belay_client *client, const char *name, 
         app->by = strdup(by != NULL ? by : client_user_name(client));
         app->state = state;
         app->since_unix_ms = clock_unix_ms();
-        code = app->by == NULL ? error_no_memory(err) : guard_app_put(client, app, &app->version, err);
+        code = app->by == NULL ? error_no_memory(err) : app_put(client, app, &app->version, err);
     }
     if (code == BELAY_OK && out_app != NULL) {
         *out_app = app;

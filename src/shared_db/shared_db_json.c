@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "shared_db/shared_db_internal.h"
 
-json_t *guard_text(const char *text)
+json_t *json_text_or_null(const char *text)
 {
     json_t *value = text == NULL ? json_null() : json_string(text);
 
@@ -43,9 +43,10 @@ static json_t *databases_json(const struct belay_app *app)
     json_t *list = json_array();
 
     for (size_t i = 0; i < app->n_databases; i++) {
-        (void)json_array_append_new(
-            list, json_pack("{s:o,s:o,s:o}", "kind", guard_text(app->databases[i].kind), "id",
-                            guard_text(app->databases[i].id), "host", guard_text(app->databases[i].host)));
+        (void)json_array_append_new(list, json_pack("{s:o,s:o,s:o}", "kind",
+                                                    json_text_or_null(app->databases[i].kind), "id",
+                                                    json_text_or_null(app->databases[i].id), "host",
+                                                    json_text_or_null(app->databases[i].host)));
     }
     return list;
 }
@@ -56,15 +57,15 @@ static json_t *app_json(const struct belay_app *app)
     json_t *labels = json_object();
 
     for (size_t i = 0; i < app->n_urls; i++) {
-        (void)json_array_append_new(urls, guard_text(app->urls[i]));
+        (void)json_array_append_new(urls, json_text_or_null(app->urls[i]));
     }
     for (size_t i = 0; i < app->n_labels; i++) {
-        (void)json_object_set_new(labels, app->labels[i].name, guard_text(app->labels[i].value));
+        (void)json_object_set_new(labels, app->labels[i].name, json_text_or_null(app->labels[i].value));
     }
-    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:b,s:I}", "name", guard_text(app->name), "urls", urls,
-                     "databases", databases_json(app), "labels", labels, "state",
+    return json_pack("{s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:b,s:I}", "name", json_text_or_null(app->name), "urls",
+                     urls, "databases", databases_json(app), "labels", labels, "state",
                      belay_app_state_name(app->state), "since", time_json(app->since_unix_ms), "by",
-                     guard_text(app->by), "public_only", app->public_only ? 1 : 0, "version",
+                     json_text_or_null(app->by), "public_only", app->public_only ? 1 : 0, "version",
                      (json_int_t)app->version);
 }
 
@@ -148,7 +149,7 @@ static enum belay_code read_labels(struct belay_app *app, json_t *labels, struct
 
 static enum belay_code read_state(struct belay_app *app, const char *state, struct belay_error *err)
 {
-    return guard_state_parse(state, &app->state)
+    return app_state_parse(state, &app->state)
                ? BELAY_OK
                : fail_member("state", "running, stopped or stop_requested", err);
 }
@@ -238,21 +239,21 @@ enum belay_code belay_app_from_json(const char *text, size_t len, struct belay_a
 
 char *belay_app_status_to_json(const struct belay_app_status *status, bool urls)
 {
-    json_t *object = json_pack("{s:o,s:s,s:o,s:o,s:o,s:b}", "app", guard_text(status->app), "status",
+    json_t *object = json_pack("{s:o,s:s,s:o,s:o,s:o,s:b}", "app", json_text_or_null(status->app), "status",
                                belay_health_name(status->status), "http_code",
                                status->http_code == 0 ? json_null() : json_integer(status->http_code),
                                "timestamp", time_json(status->at_unix_ms), "reason",
-                               guard_text(status->reason), "connected", status->connected ? 1 : 0);
+                               json_text_or_null(status->reason), "connected", status->connected ? 1 : 0);
     json_t *list = urls ? json_array() : NULL;
 
     for (size_t i = 0; urls && i < status->n_urls; i++) {
         const struct belay_url_status *one = &status->urls[i];
 
         (void)json_array_append_new(
-            list, json_pack("{s:o,s:s,s:o,s:I,s:o,s:b}", "url", guard_text(one->url), "status",
+            list, json_pack("{s:o,s:s,s:o,s:I,s:o,s:b}", "url", json_text_or_null(one->url), "status",
                             belay_health_name(one->status), "http_code",
                             one->http_code == 0 ? json_null() : json_integer(one->http_code), "took_ms",
-                            (json_int_t)one->took_ms, "reason", guard_text(one->reason), "connected",
+                            (json_int_t)one->took_ms, "reason", json_text_or_null(one->reason), "connected",
                             one->connected ? 1 : 0));
     }
     if (urls) {
@@ -268,17 +269,17 @@ static json_t *names_json(char *const *names, size_t n)
     json_t *list = json_array();
 
     for (size_t i = 0; i < n; i++) {
-        (void)json_array_append_new(list, guard_text(names[i]));
+        (void)json_array_append_new(list, json_text_or_null(names[i]));
     }
     return list;
 }
 
-json_t *guard_result_json(const struct belay_db_result *result, bool whole)
+json_t *db_result_json(const struct belay_db_result *result, bool whole)
 {
     json_t *object =
-        json_pack("{s:o,s:o,s:o,s:s,s:o,s:b,s:o,s:o}", "database", guard_text(result->database), "kind",
-                  guard_text(result->kind), "host", guard_text(result->host), "action",
-                  belay_db_action_name(result->action), "reason", guard_text(result->reason), "shared",
+        json_pack("{s:o,s:o,s:o,s:s,s:o,s:b,s:o,s:o}", "database", json_text_or_null(result->database),
+                  "kind", json_text_or_null(result->kind), "host", json_text_or_null(result->host), "action",
+                  belay_db_action_name(result->action), "reason", json_text_or_null(result->reason), "shared",
                   result->shared ? 1 : 0, "sharing_apps", names_json(result->sharing_apps, result->n_sharing),
                   "active_apps", names_json(result->active_apps, result->n_active));
 
@@ -286,7 +287,7 @@ json_t *guard_result_json(const struct belay_db_result *result, bool whole)
         (void)json_object_set_new(object, "lock_attempts", json_integer(result->lock_attempts));
         (void)json_object_set_new(object, "lock_ms", json_integer(result->lock_ms));
         (void)json_object_set_new(object, "at", time_json(result->at_unix_ms));
-        (void)json_object_set_new(object, "by", guard_text(result->by));
+        (void)json_object_set_new(object, "by", json_text_or_null(result->by));
     }
     return object;
 }
@@ -296,7 +297,7 @@ char *belay_db_results_to_json(const struct belay_db_results *results)
     json_t *list = json_array();
 
     for (size_t i = 0; i < results->n; i++) {
-        (void)json_array_append_new(list, guard_result_json(&results->results[i], false));
+        (void)json_array_append_new(list, db_result_json(&results->results[i], false));
     }
     return line_of(json_pack("{s:o}", "results", list));
 }
@@ -340,8 +341,7 @@ static char *copy_of(const json_t *object, const char *name)
     return text == NULL ? NULL : strdup(text);
 }
 
-enum belay_code guard_result_read(const char *text, struct belay_db_result *out_result,
-                                  struct belay_error *err)
+enum belay_code db_result_read(const char *text, struct belay_db_result *out_result, struct belay_error *err)
 {
     struct belay_db_result result = { 0 };
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
@@ -377,12 +377,12 @@ char *belay_database_to_json(const struct belay_database *database)
     for (size_t i = 0; i < database->n_users; i++) {
         const struct belay_db_user *user = &database->users[i];
 
-        (void)json_array_append_new(users, json_pack("{s:o,s:s,s:o}", "app", guard_text(user->app), "state",
-                                                     belay_app_state_name(user->state), "since",
+        (void)json_array_append_new(users, json_pack("{s:o,s:s,s:o}", "app", json_text_or_null(user->app),
+                                                     "state", belay_app_state_name(user->state), "since",
                                                      time_json(user->since_unix_ms)));
     }
-    return line_of(json_pack("{s:o,s:o,s:o,s:b,s:o,s:o}", "database", guard_text(database->id), "kind",
-                             guard_text(database->kind), "host", guard_text(database->host), "shared",
-                             database->n_users > 1 ? 1 : 0, "apps", users, "last",
-                             database->last == NULL ? json_null() : guard_result_json(database->last, true)));
+    return line_of(json_pack("{s:o,s:o,s:o,s:b,s:o,s:o}", "database", json_text_or_null(database->id), "kind",
+                             json_text_or_null(database->kind), "host", json_text_or_null(database->host),
+                             "shared", database->n_users > 1 ? 1 : 0, "apps", users, "last",
+                             database->last == NULL ? json_null() : db_result_json(database->last, true)));
 }

@@ -42,10 +42,10 @@ static bool is_found(const struct belay_config *config, const char *name)
 }
 
 /* The document's own settings come first, then the profile `database`. */
-struct guard_settings guard_settings(const struct belay_config *config)
+struct shared_db_settings shared_db_settings(const struct belay_config *config)
 {
     struct belay_profile profile = { .ttl_ms = DEFAULT_TTL_S * 1000, .attempts = DEFAULT_ATTEMPTS };
-    struct guard_settings settings = { 0 };
+    struct shared_db_settings settings = { 0 };
 
     (void)belay_config_profile(config, "database", &profile, NULL);
     settings.lock_enabled = !is(config, "controller.shared_db_lock_enabled", "false");

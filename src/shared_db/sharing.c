@@ -7,7 +7,7 @@
  * the host alone counts, whatever the port and the kind.
  *
  * A row that cannot be parsed might be any database. It counts for none here; a stop
- * asks sharing_doubt() first, and does nothing while there is such a row.
+ * asks sharing_check() first, and does nothing while there is such a row.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "shared_db/shared_db_internal.h"
 
-void names_release(struct guard_names *names)
+void db_names_release(struct db_names *names)
 {
     for (size_t i = 0; i < names->n_ids; i++) {
         free(names->ids[i]);
@@ -86,24 +86,24 @@ static bool add(char ***list, size_t *n, const char *text, size_t len, bool *fai
 /* The host of "HOST:PORT", in bytes; 0 for an instance id. */
 static size_t host_len(const char *id)
 {
-    const char *colon = guard_is_instance(id) ? NULL : strrchr(id, ':');
+    const char *colon = db_is_instance(id) ? NULL : strrchr(id, ':');
 
     return colon == NULL ? 0 : (size_t)(colon - id);
 }
 
-static bool is_named(const struct guard_names *names, const char *id)
+static bool is_named(const struct db_names *names, const char *id)
 {
     return id != NULL && (has(names->ids, names->n_ids, id, strlen(id)) ||
                           (names->by_host && has(names->hosts, names->n_hosts, id, host_len(id))));
 }
 
-static bool row_is_one(const struct guard_names *names, const struct belay_app_database *row)
+static bool row_is_one(const struct db_names *names, const struct belay_app_database *row)
 {
     return is_named(names, row->id) || is_named(names, row->host);
 }
 
 /* True if it says anything new. */
-static bool add_id(struct guard_names *names, const char *id)
+static bool add_id(struct db_names *names, const char *id)
 {
     bool is_new;
 
@@ -117,22 +117,22 @@ static bool add_id(struct guard_names *names, const char *id)
     return is_new;
 }
 
-static bool add_row(struct guard_names *names, const struct belay_app_database *row)
+static bool add_row(struct db_names *names, const struct belay_app_database *row)
 {
     bool is_new = add_id(names, row->id);
 
     return add_id(names, row->host) || is_new;
 }
 
-bool guard_row_is_right(const struct belay_app_database *row)
+bool db_row_is_valid(const struct belay_app_database *row)
 {
-    char *id = guard_identifier(row->id);
-    char *host = row->host == NULL ? NULL : guard_identifier(row->host);
+    char *id = db_identifier(row->id);
+    char *host = row->host == NULL ? NULL : db_identifier(row->host);
     bool is_right = id != NULL && strcmp(id, row->id) == 0;
 
     if (is_right && row->host != NULL) {
         is_right =
-            host != NULL && strcmp(host, row->host) == 0 && guard_is_instance(id) && !guard_is_instance(host);
+            host != NULL && strcmp(host, row->host) == 0 && db_is_instance(id) && !db_is_instance(host);
     }
     free(id);
     free(host);
@@ -141,10 +141,10 @@ bool guard_row_is_right(const struct belay_app_database *row)
 
 /* ---- all rows ---- */
 
-bool names_collect(const struct guard_registry *registry, const struct belay_app_database *target,
-                   bool by_host, char *const *also_hosts, size_t n_also, struct guard_names *out_names)
+bool db_names_collect(const struct app_registry *registry, const struct belay_app_database *target,
+                      bool by_host, char *const *also_hosts, size_t n_also, struct db_names *out_names)
 {
-    struct guard_names names = { .by_host = by_host };
+    struct db_names names = { .by_host = by_host };
     bool is_new = true;
 
     (void)add_row(&names, target);
@@ -164,14 +164,14 @@ bool names_collect(const struct guard_registry *registry, const struct belay_app
         }
     }
     if (names.failed) {
-        names_release(&names);
+        db_names_release(&names);
         return false;
     }
     *out_names = names;
     return true;
 }
 
-bool names_used_by(const struct guard_names *names, const struct belay_app *app)
+bool db_names_used_by(const struct db_names *names, const struct belay_app *app)
 {
     for (size_t i = 0; i < app->n_databases; i++) {
         if (row_is_one(names, &app->databases[i])) {
@@ -181,7 +181,7 @@ bool names_used_by(const struct guard_names *names, const struct belay_app *app)
     return false;
 }
 
-bool names_contain(const struct guard_names *all, const struct guard_names *some)
+bool db_names_contain(const struct db_names *all, const struct db_names *some)
 {
     for (size_t i = 0; i < some->n_ids; i++) {
         if (!has(all->ids, all->n_ids, some->ids[i], strlen(some->ids[i]))) {
@@ -191,13 +191,13 @@ bool names_contain(const struct guard_names *all, const struct guard_names *some
     return true;
 }
 
-const struct belay_app_database *guard_registry_find(const struct guard_registry *registry,
-                                                     const struct belay_app_database *database)
+const struct belay_app_database *registry_find_database(const struct app_registry *registry,
+                                                        const struct belay_app_database *database)
 {
     const struct belay_app_database *found = NULL;
-    struct guard_names names = { 0 };
+    struct db_names names = { 0 };
 
-    if (!names_collect(registry, database, false, NULL, 0, &names)) {
+    if (!db_names_collect(registry, database, false, NULL, 0, &names)) {
         return NULL;
     }
     for (size_t i = 0; i < registry->n; i++) {
@@ -205,27 +205,27 @@ const struct belay_app_database *guard_registry_find(const struct guard_registry
             const struct belay_app_database *one = &registry->apps[i]->databases[k];
 
             if (row_is_one(&names, one) &&
-                (found == NULL || (guard_is_instance(one->id) && !guard_is_instance(found->id)) ||
-                 (guard_is_instance(database->id) && strcmp(found->id, database->id) != 0 &&
+                (found == NULL || (db_is_instance(one->id) && !db_is_instance(found->id)) ||
+                 (db_is_instance(database->id) && strcmp(found->id, database->id) != 0 &&
                   strcmp(one->id, database->id) == 0) ||
                  (found->host == NULL && one->host != NULL && strcmp(found->id, one->id) == 0))) {
                 found = one;
             }
         }
     }
-    names_release(&names);
+    db_names_release(&names);
     return found;
 }
 
 /* ---- doubts ---- */
 
 /* Two instance ids of one database: one of the rows is out of date, and nobody knows which. */
-static enum belay_code check_instances(const struct guard_names *names, struct belay_error *err)
+static enum belay_code check_instances(const struct db_names *names, struct belay_error *err)
 {
     const char *first = NULL;
 
     for (size_t i = 0; i < names->n_ids; i++) {
-        if (guard_is_instance(names->ids[i])) {
+        if (db_is_instance(names->ids[i])) {
             if (first != NULL) {
                 return error_set(err, BELAY_BAD_CONTENT,
                                  "the registry has two instances for it, '%.60s' and '%.60s': correct the "
@@ -242,7 +242,7 @@ static enum belay_code check_instances(const struct guard_names *names, struct b
                            NAMES_MAX);
 }
 
-enum belay_code sharing_doubt(const struct guard_registry *registry, const struct guard_names *names,
+enum belay_code sharing_check(const struct app_registry *registry, const struct db_names *names,
                               const char *but_app, struct belay_error *err)
 {
     for (size_t i = 0; i < registry->n; i++) {
@@ -252,7 +252,7 @@ enum belay_code sharing_doubt(const struct guard_registry *registry, const struc
         for (size_t k = 0; !is_asking && k < app->n_databases; k++) {
             const struct belay_app_database *row = &app->databases[k];
 
-            if (!guard_row_is_right(row)) {
+            if (!db_row_is_valid(row)) {
                 return error_set(
                     err, BELAY_BAD_CONTENT,
                     "application '%.128s' has a database that cannot be parsed, '%.64s=%.200s%s%.200s', "

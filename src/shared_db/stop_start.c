@@ -30,26 +30,26 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { ASK_AGAIN_MS = 1000, LINE_SIZE = 2048, RENAMES_MAX = 5, RETOLD_MAX = 20 };
+enum { RETRY_MS = 1000, LINE_SIZE = 2048, RELOCKS_MAX = 5, RECHECKS_MAX = 20 };
 
 /* ---- saying and deciding ---- */
 
-void run_say(struct guard_run *run, enum belay_level level, const char *format, ...)
+void db_op_say(struct db_op *op, enum belay_level level, const char *format, ...)
 {
     char line[LINE_SIZE];
     va_list args;
 
-    if (run->options->on_step == NULL) {
+    if (op->options->on_step == NULL) {
         return;
     }
     va_start(args, format);
     (void)vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    run->options->on_step(run->options->context, level, line);
+    op->options->on_step(op->options->context, level, line);
 }
 
-void run_decide(struct guard_run *run, enum belay_db_action action, enum belay_code code, const char *format,
-                ...)
+void db_op_decide(struct db_op *op, enum belay_db_action action, enum belay_code code, const char *format,
+                  ...)
 {
     char line[LINE_SIZE];
     va_list args;
@@ -57,110 +57,108 @@ void run_decide(struct guard_run *run, enum belay_db_action action, enum belay_c
     va_start(args, format);
     (void)vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    free(run->result->reason);
-    run->result->action = action;
-    run->result->code = code;
-    run->result->reason = strdup(line);
-    run->result->at_unix_ms = clock_unix_ms();
+    free(op->result->reason);
+    op->result->action = action;
+    op->result->code = code;
+    op->result->reason = strdup(line);
+    op->result->at_unix_ms = clock_unix_ms();
 }
 
 /* ---- one database ---- */
 
 /* Why it may be done, for the reason and the log. */
-static void tell_why(struct guard_run *run, char *out, size_t size)
+static void report_reason(struct db_op *op, char *out, size_t size)
 {
-    const struct belay_db_result *result = run->result;
+    const struct belay_db_result *result = op->result;
 
-    if (run->is_start) {
+    if (op->is_start) {
         (void)snprintf(out, size, "started");
-        run_say(run, BELAY_LEVEL_INFO, "Starting %s database...", run->target->kind);
+        db_op_say(op, BELAY_LEVEL_INFO, "Starting %s database...", op->target->kind);
     } else if (result->n_sharing == 0) {
         (void)snprintf(out, size, "no other application uses it");
-        run_say(run, BELAY_LEVEL_INFO, "No other application uses it - stopping %s database...",
-                run->target->kind);
+        db_op_say(op, BELAY_LEVEL_INFO, "No other application uses it - stopping %s database...",
+                  op->target->kind);
     } else {
         (void)snprintf(out, size, "all %zu sharing applications are DOWN", result->n_sharing);
-        run_say(run, BELAY_LEVEL_INFO, "All sharing applications are DOWN - stopping %s database...",
-                run->target->kind);
+        db_op_say(op, BELAY_LEVEL_INFO, "All sharing applications are DOWN - stopping %s database...",
+                  op->target->kind);
     }
 }
 
-static void act(struct guard_run *run)
+static void act(struct db_op *op)
 {
-    struct guard_place place = { .database = run->target->id,
-                                 .kind = run->target->kind,
-                                 .store_url = belay_client_store_url(run->client),
-                                 .lock = run->lock,
-                                 .lost = &run->lost,
-                                 .cancel = run->options->cancel,
-                                 .settings = run->settings };
-    const char *verb = run->is_start ? "start" : "stop";
+    struct action_context context = { .database = op->target->id,
+                                      .kind = op->target->kind,
+                                      .store_url = belay_client_store_url(op->client),
+                                      .lock = op->lock,
+                                      .lost = &op->lost,
+                                      .cancel = op->options->cancel,
+                                      .settings = op->settings };
+    const char *verb = op->is_start ? "start" : "stop";
     struct belay_error err = BELAY_ERROR_INIT;
     char why[128];
     enum belay_code code;
 
-    tell_why(run, why, sizeof why);
-    if (run->options->dry_run) {
-        run_decide(run, BELAY_DB_SKIPPED, BELAY_OK, "dry run: it would be %s: %s",
-                   run->is_start ? "started" : "stopped", why);
+    report_reason(op, why, sizeof why);
+    if (op->options->dry_run) {
+        db_op_decide(op, BELAY_DB_SKIPPED, BELAY_OK, "dry run: it would be %s: %s",
+                     op->is_start ? "started" : "stopped", why);
         return;
     }
-    run_decide(run, BELAY_DB_ERROR, BELAY_UNKNOWN, "%s", why); /* until it is done */
-    run_record_begun(run);
-    if (guard_action_holds(run->action, &place)) {
-        run_decide(run, BELAY_DB_SKIPPED, BELAY_OK, "it is %s already",
-                   run->is_start ? "running" : "stopped");
+    db_op_decide(op, BELAY_DB_ERROR, BELAY_UNKNOWN, "%s", why); /* until it is done */
+    db_op_record_begun(op);
+    if (action_has_taken_effect(op->action, &context)) {
+        db_op_decide(op, BELAY_DB_SKIPPED, BELAY_OK, "it is %s already",
+                     op->is_start ? "running" : "stopped");
         return;
     }
-    if (run_check_lock(run) != BELAY_OK) {
+    if (db_op_check_lock(op) != BELAY_OK) {
         return;
     }
-    code = guard_action_do(run->action, &place, &err);
+    code = action_run(op->action, &context, &err);
     if (code == BELAY_OK) {
-        run_decide(run, run->is_start ? BELAY_DB_STARTED : BELAY_DB_STOPPED, BELAY_OK, "%s", why);
+        db_op_decide(op, op->is_start ? BELAY_DB_STARTED : BELAY_DB_STOPPED, BELAY_OK, "%s", why);
     } else {
-        run_say(run, BELAY_LEVEL_WARNING, "The %s of %s failed: %s", verb, run->target->id, err.text);
-        run_decide(run, BELAY_DB_ERROR, code, "the %s failed: %s", verb, err.text);
+        db_op_say(op, BELAY_LEVEL_WARNING, "The %s of %s failed: %s", verb, op->target->id, err.text);
+        db_op_decide(op, BELAY_DB_ERROR, code, "the %s failed: %s", verb, err.text);
     }
     belay_error_release(&err);
 }
 
 /* Recorded under the lock: whoever stops the database next reads it there. */
-static enum belay_code mark_running(struct guard_run *run)
+static enum belay_code mark_running(struct db_op *op)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code;
 
-    if (run->options->app == NULL || run->options->dry_run) {
+    if (op->options->app == NULL || op->options->dry_run) {
         return BELAY_OK;
     }
-    code =
-        belay_app_set_state(run->client, run->options->app, BELAY_APP_RUNNING, run->options->by, NULL, &err);
+    code = belay_app_set_state(op->client, op->options->app, BELAY_APP_RUNNING, op->options->by, NULL, &err);
     if (code != BELAY_OK) {
-        run_decide(run, BELAY_DB_ERROR, code, "it could not be recorded that '%.128s' is running: %s",
-                   run->options->app, err.text);
+        db_op_decide(op, BELAY_DB_ERROR, code, "it could not be recorded that '%.128s' is running: %s",
+                     op->options->app, err.text);
     }
     belay_error_release(&err);
     return code;
 }
 
 /* Of the registry as it is now; the first time it has just been read. */
-static enum belay_code refresh_names(struct guard_run *run)
+static enum belay_code refresh_names(struct db_op *op)
 {
-    struct guard_registry registry = { 0 };
+    struct app_registry registry = { 0 };
     struct belay_error err = BELAY_ERROR_INIT;
-    enum belay_code code =
-        run->registry != NULL ? BELAY_OK : guard_registry_read(run->client, &registry, &err);
+    enum belay_code code = op->registry != NULL ? BELAY_OK : registry_read(op->client, &registry, &err);
 
     if (code != BELAY_OK) {
-        run_decide(run, BELAY_DB_ERROR, code,
-                   "the registry could not be read, so it is not known who uses it: %s", err.text);
+        db_op_decide(op, BELAY_DB_ERROR, code,
+                     "the registry could not be read, so it is not known who uses it: %s", err.text);
     } else {
-        code = run_find_names(run, run->registry != NULL ? run->registry : &registry);
+        code = db_op_find_names(op, op->registry != NULL ? op->registry : &registry);
     }
-    run->registry = NULL;
-    run->has_new_names = false;
-    guard_registry_release(&registry);
+    op->registry = NULL;
+    op->has_new_names = false;
+    registry_release(&registry);
     belay_error_release(&err);
     return code;
 }
@@ -174,80 +172,80 @@ static enum belay_code refresh_names(struct guard_run *run)
  *
  * Either the last try finds the lock free, or the holder finds the request, and asks again.
  */
-static enum belay_code lock_or_tell(struct guard_run *run)
+static enum belay_code lock_or_record_request(struct db_op *op)
 {
     struct belay_error err = BELAY_ERROR_INIT;
-    enum belay_code code = run_lock(run);
+    enum belay_code code = db_op_lock(op);
 
-    if (code == BELAY_HELD && *run->requested_unix_ms != 0 &&
-        record_request_again(run->client, run->options->app, run->options->by, run->requested_unix_ms,
-                             &err) == BELAY_OK) {
-        run->is_last_try = true;
-        code = run_lock(run);
-        run->is_last_try = false;
+    if (code == BELAY_HELD && *op->requested_unix_ms != 0 &&
+        app_record_renew_request(op->client, op->options->app, op->options->by, op->requested_unix_ms,
+                                 &err) == BELAY_OK) {
+        op->is_last_try = true;
+        code = db_op_lock(op);
+        op->is_last_try = false;
     }
     belay_error_release(&err);
     return code;
 }
 
 /* True: it is decided. False: others use it, and there is time to ask again. */
-static bool try_once(struct guard_run *run)
+static bool try_once(struct db_op *op)
 {
-    enum belay_code code = refresh_names(run);
+    enum belay_code code = refresh_names(op);
 
-    run->asks_now = false;
+    op->retry_at_once = false;
     if (code == BELAY_OK) {
-        code = lock_or_tell(run);
+        code = lock_or_record_request(op);
     }
     if (code != BELAY_OK) {
         return true;
     }
-    code = run_check_permitted(run); /* the wait for the lock may have been long */
+    code = db_op_check_permitted(op); /* the wait for the lock may have been long */
     if (code == BELAY_OK) {
-        code = run->is_start ? mark_running(run) : run_check_users(run);
+        code = op->is_start ? mark_running(op) : db_op_check_users(op);
     }
     if (code == BELAY_OK) {
-        act(run);
+        act(op);
     }
-    run_unlock(run, run->result->action != BELAY_DB_ERROR);
-    if (run->has_new_names) {
-        run->asks_now = true;
-        return ++run->renames > RENAMES_MAX;
+    db_op_unlock(op, op->result->action != BELAY_DB_ERROR);
+    if (op->has_new_names) {
+        op->retry_at_once = true;
+        return ++op->relocks > RELOCKS_MAX;
     }
-    if (run->result->action == BELAY_DB_SKIPPED_SHARED_ACTIVE && !run->options->dry_run &&
-        run->retold < RETOLD_MAX && run_was_told(run)) {
-        run->retold++;
-        run->asks_now = true;
+    if (op->result->action == BELAY_DB_SKIPPED_SHARED_ACTIVE && !op->options->dry_run &&
+        op->rechecks < RECHECKS_MAX && db_op_has_new_request(op)) {
+        op->rechecks++;
+        op->retry_at_once = true;
         return false;
     }
-    return run->result->action != BELAY_DB_SKIPPED_SHARED_ACTIVE || clock_boot_ms() >= run->wait_end_ms;
+    return op->result->action != BELAY_DB_SKIPPED_SHARED_ACTIVE || clock_boot_ms() >= op->wait_end_ms;
 }
 
-static bool is_cancelled(const struct guard_run *run)
+static bool is_cancelled(const struct db_op *op)
 {
-    return run->options->cancel != NULL && belay_cancel_requested(run->options->cancel);
+    return op->options->cancel != NULL && belay_cancel_requested(op->options->cancel);
 }
 
-static void run_one(struct guard_run *run)
+static void db_op_run(struct db_op *op)
 {
     bool is_decided;
 
-    run_say(run, BELAY_LEVEL_INFO, "Processing %s database: %s", run->target->kind,
-            run->target->host != NULL ? run->target->host : run->target->id);
-    run->wait_end_ms = clock_boot_ms() + run->options->wait_ms;
-    run_decide(run, BELAY_DB_ERROR, BELAY_CANCELLED, "cancelled");
-    is_decided = run_find_instance(run) != BELAY_OK;
-    while (!is_decided && !is_cancelled(run)) {
+    db_op_say(op, BELAY_LEVEL_INFO, "Processing %s database: %s", op->target->kind,
+              op->target->host != NULL ? op->target->host : op->target->id);
+    op->wait_end_ms = clock_boot_ms() + op->options->wait_ms;
+    db_op_decide(op, BELAY_DB_ERROR, BELAY_CANCELLED, "cancelled");
+    is_decided = db_op_find_instance(op) != BELAY_OK;
+    while (!is_decided && !is_cancelled(op)) {
         int64_t left_ms;
 
-        is_decided = try_once(run);
-        left_ms = run->wait_end_ms - clock_boot_ms();
-        if (!is_decided && !run->asks_now && left_ms > 0) {
-            client_sleep(left_ms < ASK_AGAIN_MS ? left_ms : ASK_AGAIN_MS, run->options->cancel);
+        is_decided = try_once(op);
+        left_ms = op->wait_end_ms - clock_boot_ms();
+        if (!is_decided && !op->retry_at_once && left_ms > 0) {
+            client_sleep(left_ms < RETRY_MS ? left_ms : RETRY_MS, op->options->cancel);
         }
     }
-    if (!run->options->dry_run && !run->is_forbidden) {
-        run_record(run);
+    if (!op->options->dry_run && !op->is_forbidden) {
+        db_op_record(op);
     }
 }
 
@@ -256,10 +254,10 @@ static void run_one(struct guard_run *run)
 struct batch {
     struct belay_client *client;
     const struct belay_db_options *options;
-    struct guard_settings settings;
-    struct guard_registry registry;
+    struct shared_db_settings settings;
+    struct app_registry registry;
     struct belay_app_database *targets; /* owned array, borrowed texts */
-    struct guard_action *actions;       /* owned */
+    struct db_action *actions;          /* owned */
     size_t n;
     bool is_start;
     int64_t requested_unix_ms; /* when the application's stop was recorded as requested; 0: it was not */
@@ -268,14 +266,14 @@ struct batch {
 static void batch_release(struct batch *batch)
 {
     for (size_t i = 0; batch->actions != NULL && i < batch->n; i++) {
-        guard_action_release(&batch->actions[i]);
+        action_release(&batch->actions[i]);
     }
     free(batch->actions);
     free(batch->targets);
-    guard_registry_release(&batch->registry);
+    registry_release(&batch->registry);
 }
 
-static const struct belay_app *find_app(const struct guard_registry *registry, const char *name)
+static const struct belay_app *find_app(const struct app_registry *registry, const char *name)
 {
     for (size_t i = 0; i < registry->n; i++) {
         if (strcmp(registry->apps[i]->name, name) == 0) {
@@ -294,7 +292,7 @@ static enum belay_code find_by_app(struct batch *batch, struct belay_error *err)
                          batch->options->app);
     }
     for (size_t i = 0; i < app->n_databases; i++) {
-        const struct belay_app_database *found = guard_registry_find(&batch->registry, &app->databases[i]);
+        const struct belay_app_database *found = registry_find_database(&batch->registry, &app->databases[i]);
 
         if (found == NULL) {
             return error_no_memory(err);
@@ -306,7 +304,7 @@ static enum belay_code find_by_app(struct batch *batch, struct belay_error *err)
 
 static enum belay_code find_by_id(struct batch *batch, struct belay_error *err)
 {
-    struct belay_app_database named = { .id = guard_identifier(batch->options->database) };
+    struct belay_app_database named = { .id = db_identifier(batch->options->database) };
     const struct belay_app_database *found;
     enum belay_code code = BELAY_OK;
 
@@ -316,7 +314,7 @@ static enum belay_code find_by_id(struct batch *batch, struct belay_error *err)
                          "HOST:PORT (such as 10.0.1.5:5432)",
                          batch->options->database);
     }
-    found = guard_registry_find(&batch->registry, &named);
+    found = registry_find_database(&batch->registry, &named);
     if (found == NULL) {
         code =
             error_set(err, BELAY_NOT_FOUND,
@@ -342,7 +340,7 @@ static enum belay_code prepare(struct batch *batch, struct belay_error *err)
     if (options->app == NULL && options->database == NULL) {
         return error_set(err, BELAY_INVALID, "name an application or a database");
     }
-    code = guard_registry_read(batch->client, &batch->registry, err);
+    code = registry_read(batch->client, &batch->registry, err);
     batch->targets = calloc(BELAY_APP_DATABASES_MAX + 1, sizeof *batch->targets);
     batch->actions = calloc(BELAY_APP_DATABASES_MAX + 1, sizeof *batch->actions);
     if (code == BELAY_OK && (batch->targets == NULL || batch->actions == NULL)) {
@@ -352,15 +350,15 @@ static enum belay_code prepare(struct batch *batch, struct belay_error *err)
         code = options->database == NULL ? find_by_app(batch, err) : find_by_id(batch, err);
     }
     for (size_t i = 0; code == BELAY_OK && i < batch->n; i++) {
-        code = guard_action_read(client_config(batch->client), batch->targets[i].kind,
-                                 batch->is_start ? "start" : "stop", &batch->actions[i], err);
+        code = action_read(client_config(batch->client), batch->targets[i].kind,
+                           batch->is_start ? "start" : "stop", &batch->actions[i], err);
     }
     if (code == BELAY_OK && options->app != NULL && !options->dry_run) {
         /* A start records it under each database's lock as well, where a stop that is under way must see it. */
         code = batch->is_start ? belay_app_set_state(batch->client, options->app, BELAY_APP_RUNNING,
                                                      options->by, NULL, err)
-                               : record_stop_requested(batch->client, options->app, options->by,
-                                                       &batch->requested_unix_ms, err);
+                               : app_record_stop_requested(batch->client, options->app, options->by,
+                                                           &batch->requested_unix_ms, err);
     }
     return code;
 }
@@ -376,7 +374,7 @@ static void record_outcome(const struct batch *batch, const struct belay_db_resu
                      results->results[i].action == BELAY_DB_SKIPPED; /* it was stopped already */
     }
     if (is_stopped &&
-        record_stopped(batch->client, batch->options->app, batch->requested_unix_ms, &err) != BELAY_OK &&
+        app_record_stopped(batch->client, batch->options->app, batch->requested_unix_ms, &err) != BELAY_OK &&
         batch->options->on_step != NULL) {
         batch->options->on_step(batch->options->context, BELAY_LEVEL_WARNING,
                                 "it could not be recorded that the application is stopped");
@@ -407,23 +405,23 @@ static enum belay_code run_all(struct batch *batch, struct belay_db_results *res
     }
     for (size_t i = 0; i < batch->n; i++) {
         struct belay_db_result *result = &results->results[results->n++];
-        struct guard_run run = { .client = batch->client,
-                                 .options = batch->options,
-                                 .settings = &batch->settings,
-                                 .action = &batch->actions[i],
-                                 .target = &batch->targets[i],
-                                 .is_start = batch->is_start,
-                                 .registry = &batch->registry,
-                                 .requested_unix_ms = &batch->requested_unix_ms,
-                                 .result = result };
+        struct db_op op = { .client = batch->client,
+                            .options = batch->options,
+                            .settings = &batch->settings,
+                            .action = &batch->actions[i],
+                            .target = &batch->targets[i],
+                            .is_start = batch->is_start,
+                            .registry = &batch->registry,
+                            .requested_unix_ms = &batch->requested_unix_ms,
+                            .result = result };
 
         if (!result_begin(batch, i, result)) {
             return error_no_memory(err);
         }
-        run_one(&run);
-        names_release(&run.names);
-        net_ec2_found_release(&run.ec2);
-        free(run.active_since);
+        db_op_run(&op);
+        db_names_release(&op.names);
+        net_ec2_found_release(&op.ec2);
+        free(op.active_since);
     }
     return BELAY_OK;
 }
@@ -436,7 +434,7 @@ static enum belay_code run_batch(struct belay_client *client, const struct belay
     struct belay_db_results *results = calloc(1, sizeof *results);
     enum belay_code code;
 
-    batch.settings = guard_settings(client_config(client));
+    batch.settings = shared_db_settings(client_config(client));
     code = results == NULL ? error_no_memory(err) : prepare(&batch, err);
     if (code == BELAY_OK) {
         code = run_all(&batch, results, err);

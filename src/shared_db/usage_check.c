@@ -22,7 +22,7 @@ static void users_release(struct users *users)
     free(users->apps);
 }
 
-static bool find_users(struct guard_run *run, const struct guard_registry *registry, struct users *users)
+static bool find_users(struct db_op *op, const struct app_registry *registry, struct users *users)
 {
     users->apps = calloc(registry->n + 1, sizeof(struct belay_app *));
     users->statuses = calloc(registry->n + 1, sizeof(struct belay_app_status *));
@@ -32,8 +32,8 @@ static bool find_users(struct guard_run *run, const struct guard_registry *regis
     for (size_t i = 0; i < registry->n; i++) {
         struct belay_app *app = registry->apps[i];
 
-        if (names_used_by(&run->names, app) &&
-            (run->options->app == NULL || strcmp(run->options->app, app->name) != 0)) {
+        if (db_names_used_by(&op->names, app) &&
+            (op->options->app == NULL || strcmp(op->options->app, app->name) != 0)) {
             users->apps[users->n++] = app;
         }
     }
@@ -66,9 +66,9 @@ static void forget_names(char ***names, size_t *n)
     *n = 0;
 }
 
-static bool note_users(struct guard_run *run, const struct users *users)
+static bool report_users(struct db_op *op, const struct users *users)
 {
-    struct belay_db_result *result = run->result;
+    struct belay_db_result *result = op->result;
     struct buf list = BUF_INIT(1 << 20);
     bool ok = true;
 
@@ -78,36 +78,36 @@ static bool note_users(struct guard_run *run, const struct users *users)
         ok = add_name(&result->sharing_apps, &result->n_sharing, users->apps[i]->name);
         buf_addf(&list, "%s%s", i == 0 ? "" : ", ", users->apps[i]->name);
     }
-    result->shared = users->n > (run->options->app == NULL ? 1 : 0);
+    result->shared = users->n > (op->options->app == NULL ? 1 : 0);
     if (users->n > 0) {
-        run_say(run, BELAY_LEVEL_INFO, "%s shared with %zu application(s): %s", run->target->kind, users->n,
-                list.failed || list.data == NULL ? "?" : list.data);
+        db_op_say(op, BELAY_LEVEL_INFO, "%s shared with %zu application(s): %s", op->target->kind, users->n,
+                  list.failed || list.data == NULL ? "?" : list.data);
     }
     buf_release(&list);
     return ok;
 }
 
 /* Says each one's status; BELAY_HELD if one is not DOWN. */
-static enum belay_code weigh(struct guard_run *run, const struct users *users)
+static enum belay_code judge_statuses(struct db_op *op, const struct users *users)
 {
-    struct belay_db_result *result = run->result;
+    struct belay_db_result *result = op->result;
     struct buf active = BUF_INIT(1 << 20);
     struct buf names = BUF_INIT(1 << 20);
     bool ok = true;
 
-    free(run->active_since);
-    run->active_since = calloc(users->n + 1, sizeof *run->active_since);
-    ok = run->active_since != NULL;
+    free(op->active_since);
+    op->active_since = calloc(users->n + 1, sizeof *op->active_since);
+    ok = op->active_since != NULL;
     for (size_t i = 0; ok && i < users->n; i++) {
         const struct belay_app_status *status = users->statuses[i];
         bool is_down = status->status == BELAY_HEALTH_DOWN;
         bool is_unknown = status->status == BELAY_HEALTH_UNKNOWN;
 
-        run_say(run, is_down ? BELAY_LEVEL_INFO : BELAY_LEVEL_WARNING, "%s is %s%s%s", status->app,
-                belay_health_name(status->status), status->reason == NULL ? "" : ": ",
-                status->reason == NULL ? "" : status->reason);
+        db_op_say(op, is_down ? BELAY_LEVEL_INFO : BELAY_LEVEL_WARNING, "%s is %s%s%s", status->app,
+                  belay_health_name(status->status), status->reason == NULL ? "" : ": ",
+                  status->reason == NULL ? "" : status->reason);
         if (!is_down) {
-            run->active_since[result->n_active] = users->apps[i]->since_unix_ms;
+            op->active_since[result->n_active] = users->apps[i]->since_unix_ms;
             ok = add_name(&result->active_apps, &result->n_active, status->app);
             buf_addf(&names, "%s%s", names.len == 0 ? "" : ", ", status->app);
             buf_addf(&active, "%s%s is %s%s%s%s", active.len == 0 ? "" : ", ", status->app,
@@ -117,72 +117,72 @@ static enum belay_code weigh(struct guard_run *run, const struct users *users)
         }
     }
     if (!ok) {
-        run_decide(run, BELAY_DB_ERROR, BELAY_NO_MEMORY, "out of memory");
+        db_op_decide(op, BELAY_DB_ERROR, BELAY_NO_MEMORY, "out of memory");
         buf_release(&active);
         buf_release(&names);
         return BELAY_NO_MEMORY;
     }
     if (result->n_active > 0) {
-        run_say(run, BELAY_LEVEL_WARNING, "%s shared with active apps: %s. Skipping stop.", run->target->kind,
-                names.failed ? "?" : names.data);
-        run_decide(run, BELAY_DB_SKIPPED_SHARED_ACTIVE, BELAY_HELD, "%s",
-                   active.failed ? "others use it" : active.data);
+        db_op_say(op, BELAY_LEVEL_WARNING, "%s shared with active apps: %s. Skipping stop.", op->target->kind,
+                  names.failed ? "?" : names.data);
+        db_op_decide(op, BELAY_DB_SKIPPED_SHARED_ACTIVE, BELAY_HELD, "%s",
+                     active.failed ? "others use it" : active.data);
     }
     buf_release(&active);
     buf_release(&names);
     return result->n_active > 0 ? BELAY_HELD : BELAY_OK;
 }
 
-static enum belay_code ask(struct guard_run *run, struct users *users, struct belay_error *err)
+static enum belay_code check_health(struct db_op *op, struct users *users, struct belay_error *err)
 {
     enum belay_code code;
 
     if (users->n == 0) {
         return BELAY_OK;
     }
-    code = guard_quick(run->settings, users->apps, users->n, users->statuses, err);
+    code = health_check_all(op->settings, users->apps, users->n, users->statuses, err);
     if (code != BELAY_OK) {
         memset(users->statuses, 0, users->n * sizeof(struct belay_app_status *));
         return code;
     }
-    for (size_t i = 0; !run->options->dry_run && i < users->n; i++) {
+    for (size_t i = 0; !op->options->dry_run && i < users->n; i++) {
         if (users->statuses[i]->status == BELAY_HEALTH_UP) {
-            record_clear(run->client, users->apps[i]);
+            app_record_clear(op->client, users->apps[i]);
         }
     }
     return BELAY_OK;
 }
 
-enum belay_code run_check_users(struct guard_run *run)
+enum belay_code db_op_check_users(struct db_op *op)
 {
-    struct guard_registry registry = { 0 };
+    struct app_registry registry = { 0 };
     struct users users = { 0 };
     struct belay_error err = BELAY_ERROR_INIT;
-    enum belay_code code = guard_registry_read(run->client, &registry, &err);
+    enum belay_code code = registry_read(op->client, &registry, &err);
 
     if (code != BELAY_OK) {
-        run_decide(run, BELAY_DB_ERROR, code,
-                   "the registry could not be read, so it is not known who uses it: %s", err.text);
-    } else if ((code = run_check_names(run, &registry)) != BELAY_OK) {
+        db_op_decide(op, BELAY_DB_ERROR, code,
+                     "the registry could not be read, so it is not known who uses it: %s", err.text);
+    } else if ((code = db_op_check_names(op, &registry)) != BELAY_OK) {
         /* it has decided */
-    } else if (!find_users(run, &registry, &users) || !note_users(run, &users)) {
+    } else if (!find_users(op, &registry, &users) || !report_users(op, &users)) {
         code = BELAY_NO_MEMORY;
-        run_decide(run, BELAY_DB_ERROR, code, "out of memory");
+        db_op_decide(op, BELAY_DB_ERROR, code, "out of memory");
     } else {
-        code = ask(run, &users, &err);
+        code = check_health(op, &users, &err);
         if (code != BELAY_OK) {
-            run_decide(run, BELAY_DB_ERROR, code, "the other applications could not be asked: %s", err.text);
+            db_op_decide(op, BELAY_DB_ERROR, code, "the other applications could not be asked: %s", err.text);
         } else {
-            code = weigh(run, &users);
+            code = judge_statuses(op, &users);
         }
     }
     users_release(&users);
-    guard_registry_release(&registry);
+    registry_release(&registry);
     belay_error_release(&err);
     return code;
 }
 
-static bool has_requested(const struct guard_registry *registry, const char *name, int64_t seen_unix_ms)
+static bool has_requested(const struct app_registry *registry, const char *name, int64_t seen_unix_ms)
 {
     for (size_t i = 0; i < registry->n; i++) {
         const struct belay_app *app = registry->apps[i];
@@ -194,16 +194,16 @@ static bool has_requested(const struct guard_registry *registry, const char *nam
     return true; /* it is gone */
 }
 
-bool run_was_told(struct guard_run *run)
+bool db_op_has_new_request(struct db_op *op)
 {
-    struct guard_registry registry = { 0 };
-    bool is_told = false;
+    struct app_registry registry = { 0 };
+    bool has_new = false;
 
-    if (guard_registry_read(run->client, &registry, NULL) == BELAY_OK) {
-        for (size_t i = 0; !is_told && i < run->result->n_active; i++) {
-            is_told = has_requested(&registry, run->result->active_apps[i], run->active_since[i]);
+    if (registry_read(op->client, &registry, NULL) == BELAY_OK) {
+        for (size_t i = 0; !has_new && i < op->result->n_active; i++) {
+            has_new = has_requested(&registry, op->result->active_apps[i], op->active_since[i]);
         }
     }
-    guard_registry_release(&registry);
-    return is_told;
+    registry_release(&registry);
+    return has_new;
 }

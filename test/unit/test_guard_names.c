@@ -11,7 +11,7 @@
 
 static void check_identifier(const char *text, const char *wanted)
 {
-    char *form = guard_identifier(text);
+    char *form = db_identifier(text);
 
     if (wanted == NULL) {
         assert_null(form);
@@ -68,22 +68,22 @@ static void a_url_to_ask_is_plain_http(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
-        assert_true(guard_url_is_right(right[i]));
+        assert_true(app_url_is_valid(right[i]));
     }
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        assert_false(guard_url_is_right(wrong[i]));
+        assert_false(app_url_is_valid(wrong[i]));
     }
 }
 
 static void a_name_is_not_a_locks(void **state)
 {
     (void)state;
-    assert_true(guard_name_is_right("mi.dev.example.com"));
-    assert_true(guard_name_is_right("a"));
-    assert_false(guard_name_is_right("LOCK#DB#x"));
-    assert_false(guard_name_is_right(""));
-    assert_false(guard_name_is_right("a/b"));
-    assert_false(guard_name_is_right("a\tb"));
+    assert_true(app_name_is_valid("mi.dev.example.com"));
+    assert_true(app_name_is_valid("a"));
+    assert_false(app_name_is_valid("LOCK#DB#x"));
+    assert_false(app_name_is_valid(""));
+    assert_false(app_name_is_valid("a/b"));
+    assert_false(app_name_is_valid("a\tb"));
 }
 
 static void an_instance_and_its_host_are_one_database(void **state)
@@ -94,11 +94,11 @@ static void an_instance_and_its_host_are_one_database(void **state)
     struct belay_app_database other = { (char *)"postgres", (char *)"db:2", NULL };
 
     (void)state;
-    assert_true(guard_same_database(&both, &host));
-    assert_true(guard_same_database(&host, &both));
-    assert_true(guard_same_database(&both, &id));
-    assert_false(guard_same_database(&host, &id)); /* nobody said so */
-    assert_false(guard_same_database(&both, &other));
+    assert_true(db_is_same(&both, &host));
+    assert_true(db_is_same(&host, &both));
+    assert_true(db_is_same(&both, &id));
+    assert_false(db_is_same(&host, &id)); /* nobody said so */
+    assert_false(db_is_same(&both, &other));
 }
 
 static void an_application_goes_through_json_and_back(void **state)
