@@ -1,5 +1,5 @@
 /*
- * Which lock store fences a store of states: one small blob at its root, put there
+ * Which lock store fences a store of states: one small blob at its root, write_binding there
  * by the first write on condition that there is none, and looked at before every
  * write. A write that looked before a rebind and comes after it is still conditional
  * on the content that it was made from.
@@ -36,21 +36,21 @@ static char *make_binding(const struct belay_states *states, const char *id, con
     return text;
 }
 
-static void forget(struct belay_states *states)
+static void forget_binding(struct belay_states *states)
 {
     free(states->bound_id);
     free(states->bound_url);
     states->bound_id = states->bound_url = NULL;
 }
 
-static enum belay_code keep(struct belay_states *states, const struct belay_blob *blob,
-                            struct belay_error *err)
+static enum belay_code remember_binding(struct belay_states *states, const struct belay_blob *blob,
+                                        struct belay_error *err)
 {
     struct doc doc = { 0 };
     uint32_t format = 0;
     enum belay_code code = doc_scan(blob->data, blob->len, &doc, err);
 
-    forget(states);
+    forget_binding(states);
     if (code == BELAY_OK) {
         format = doc_member(&doc, 0, "format");
         states->bound_id = doc_member_string(&doc, 0, "id");
@@ -63,7 +63,7 @@ static enum belay_code keep(struct belay_states *states, const struct belay_blob
     }
     doc_release(&doc);
     if (code != BELAY_OK) {
-        forget(states);
+        forget_binding(states);
         (void)error_wrap(err,
                          "%.200s/" BINDING " ('belay state rebind' writes it anew for the lock store in use)",
                          states->url);
@@ -72,34 +72,34 @@ static enum belay_code keep(struct belay_states *states, const struct belay_blob
 }
 
 /* What is there, in states->bound_id; *out_tag is that of its content, sound or not. */
-static enum belay_code look(struct belay_states *states, struct belay_blob_tag *out_tag,
-                            struct belay_error *err)
+static enum belay_code read_binding(struct belay_states *states, struct belay_blob_tag *out_tag,
+                                    struct belay_error *err)
 {
     struct belay_blob blob = { 0 };
     enum belay_code code =
         states_get(states, BINDING, states->bound_id == NULL ? NULL : &states->bound_tag, &blob, err);
 
     if (code == BELAY_NOT_FOUND) {
-        forget(states);
+        forget_binding(states);
     }
     if (code == BELAY_OK) {
         *out_tag = blob.data == NULL ? states->bound_tag : blob.tag;
-        code = blob.data == NULL ? BELAY_OK : keep(states, &blob, err);
+        code = blob.data == NULL ? BELAY_OK : remember_binding(states, &blob, err);
     }
     belay_blob_release(&blob);
     return code;
 }
 
-static enum belay_code put(struct belay_states *states, const char *text,
-                           const struct belay_blob_tag *expected, struct belay_error *err)
+static enum belay_code write_binding(struct belay_states *states, const char *text,
+                                     const struct belay_blob_tag *expected, struct belay_error *err)
 {
     struct belay_blob_tag tag;
 
     return states->store->ops->put_if(states->store, BINDING, text, strlen(text), expected, &tag, err);
 }
 
-static enum belay_code refuse(const struct belay_states *states, const char *id, const char *url,
-                              struct belay_error *err)
+static enum belay_code refuse_lock_store(const struct belay_states *states, const char *id, const char *url,
+                                         struct belay_error *err)
 {
     return error_set(
         err, BELAY_CONFIG,
@@ -121,15 +121,15 @@ enum belay_code belay_states_bind(struct belay_states *states, const char *id, c
         struct belay_blob_tag tag;
         char *text;
 
-        code = look(states, &tag, err);
+        code = read_binding(states, &tag, err);
         if (code == BELAY_OK) {
-            return strcmp(states->bound_id, id) == 0 ? BELAY_OK : refuse(states, id, url, err);
+            return strcmp(states->bound_id, id) == 0 ? BELAY_OK : refuse_lock_store(states, id, url, err);
         }
         if (code != BELAY_NOT_FOUND) {
             return code;
         }
         text = make_binding(states, id, url, NULL);
-        code = text == NULL ? error_no_memory(err) : put(states, text, NULL, err);
+        code = text == NULL ? error_no_memory(err) : write_binding(states, text, NULL, err);
         free(text);
     }
     if (code == BELAY_UNKNOWN) { /* of the binding, not of the write that it is for */
@@ -160,12 +160,12 @@ enum belay_code belay_states_rebind(struct belay_states *states, const char *id,
 
         free(before);
         before = NULL;
-        code = text == NULL ? error_no_memory(err) : look(states, &tag, err);
+        code = text == NULL ? error_no_memory(err) : read_binding(states, &tag, err);
         if (code == BELAY_OK && states->bound_url != NULL) {
             before = strdup(states->bound_url);
         }
         if (code == BELAY_OK || code == BELAY_NOT_FOUND || code == BELAY_BAD_CONTENT) {
-            code = put(states, text, code == BELAY_NOT_FOUND ? NULL : &tag, err);
+            code = write_binding(states, text, code == BELAY_NOT_FOUND ? NULL : &tag, err);
         }
         free(text);
     }

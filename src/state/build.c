@@ -84,12 +84,12 @@ static uint32_t metadata_of(const struct format *format)
 }
 
 /* What is recorded of the deployment, with what the document says of it. */
-struct record {
+struct deployment_record {
     struct belay_deployment deployment;
     char *own[4]; /* owned */
 };
 
-static void record_release(struct record *record)
+static void deployment_record_release(struct deployment_record *record)
 {
     for (size_t i = 0; i < sizeof record->own / sizeof record->own[0]; i++) {
         free(record->own[i]);
@@ -117,14 +117,14 @@ static const char *first_of(const char *said, const char *own, const char *detec
     return said != NULL ? said : own != NULL ? own : detected;
 }
 
-static void record_make(const struct build *build, struct record *out)
+static void deployment_record_make(const struct build *build, struct deployment_record *out)
 {
     static const struct belay_deployment nothing = { .duration_ms = -1 };
     const struct belay_deployment *said = build->deployment;
     const struct belay_deployment *detected = build->detected == NULL ? &nothing : build->detected;
     bool is_brought = build->detected != NULL && build->content != build->current;
 
-    *out = (struct record){ .deployment = *said };
+    *out = (struct deployment_record){ .deployment = *said };
     if (is_brought) {
         out->own[0] = own_text(build, "deployment_id", false);
         out->own[1] = own_text(build, "last_updated_by", out->own[0] != NULL);
@@ -468,14 +468,14 @@ enum belay_code build_text(const struct build *build, char **out_text, size_t *o
                            struct belay_error *err)
 {
     struct build with = *build;
-    struct record record = { 0 };
+    struct deployment_record record = { 0 };
     struct assembly a = { .build = &with, .text = BUF_INIT(DOC_SIZE_MAX) };
     const struct format *content = build->content;
     char *checksums = NULL;
     enum belay_code code;
 
     if (build->deployment != NULL) {
-        record_make(build, &record);
+        deployment_record_make(build, &record);
         with.deployment = &record.deployment;
     }
     code = make_parts(&a) ? index_made(&a, err) : error_no_memory(err);
@@ -498,6 +498,6 @@ enum belay_code build_text(const struct build *build, char **out_text, size_t *o
     for (size_t i = 0; i < N_MADE; i++) {
         free(a.made[i]);
     }
-    record_release(&record);
+    deployment_record_release(&record);
     return code;
 }

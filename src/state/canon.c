@@ -120,8 +120,8 @@ void canon_object(struct canon *canon, struct canon_member *members, size_t n)
         const char *raw = doc_raw(members[i].doc, members[i].name, &len);
 
         if (i > 0 && canon_compare(&members[i - 1], &members[i]) == 0) {
-            canon->twice_doc = members[i].doc;
-            canon->twice = members[i].name;
+            canon->duplicate_doc = members[i].doc;
+            canon->duplicate = members[i].name;
         }
         if (i > 0) {
             put(canon, ",", 1);
@@ -202,14 +202,14 @@ enum belay_code canon_end(struct canon *canon, char out_sum[CANON_SUM_SIZE], str
 
     if (canon->no_memory) {
         code = error_no_memory(err);
-    } else if (canon->twice_doc != NULL) {
+    } else if (canon->duplicate_doc != NULL) {
         size_t len;
-        const char *raw = doc_raw(canon->twice_doc, canon->twice, &len);
+        const char *raw = doc_raw(canon->duplicate_doc, canon->duplicate, &len);
 
-        code =
-            error_set(err, BELAY_BAD_CONTENT, "the name %.*s stands twice in one object (%s)",
-                      len > 100 ? 100 : (int)len, raw,
-                      doc_place(canon->twice_doc->text, canon->twice_doc->nodes[canon->twice].start, place));
+        code = error_set(err, BELAY_BAD_CONTENT, "the name %.*s stands twice in one object (%s)",
+                         len > 100 ? 100 : (int)len, raw,
+                         doc_place(canon->duplicate_doc->text,
+                                   canon->duplicate_doc->nodes[canon->duplicate].start, place));
     } else {
         flush(canon);
         memcpy(out_sum, "sha256:", 7);

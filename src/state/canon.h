@@ -21,8 +21,8 @@ struct canon {
     char *piece; /* owned */
     size_t n;
     bool no_memory;
-    const struct doc *twice_doc; /* where a name stands twice in one object */
-    uint32_t twice;
+    const struct doc *duplicate_doc; /* where a name stands twice in one object */
+    uint32_t duplicate;
 };
 
 bool canon_begin(struct canon *canon);

@@ -61,8 +61,9 @@ static enum belay_code is_same(const struct canon_member *a, const struct canon_
     return code;
 }
 
-static enum belay_code tell(const struct canon_member *member, enum belay_change change, const char *part,
-                            belay_change_fn fn, void *context, bool *go_on, struct belay_error *err)
+static enum belay_code report_change(const struct canon_member *member, enum belay_change change,
+                                     const char *part, belay_change_fn fn, void *context, bool *go_on,
+                                     struct belay_error *err)
 {
     char *name = doc_string(member->doc, member->name);
 
@@ -85,13 +86,13 @@ static enum belay_code compare_sides(const struct side *from, const struct side 
         bool same = false;
 
         if (order < 0) {
-            code = tell(&from->members[i++], BELAY_DELETED, part, fn, context, &go_on, err);
+            code = report_change(&from->members[i++], BELAY_DELETED, part, fn, context, &go_on, err);
         } else if (order > 0) {
-            code = tell(&to->members[k++], BELAY_CREATED, part, fn, context, &go_on, err);
+            code = report_change(&to->members[k++], BELAY_CREATED, part, fn, context, &go_on, err);
         } else {
             code = is_same(&from->members[i], &to->members[k], &same, err);
             if (code == BELAY_OK && !same) {
-                code = tell(&to->members[k], BELAY_UPDATED, part, fn, context, &go_on, err);
+                code = report_change(&to->members[k], BELAY_UPDATED, part, fn, context, &go_on, err);
             }
             i++;
             k++;
@@ -123,24 +124,24 @@ enum belay_code diff_members(const struct format *from, uint32_t from_node, cons
 
 /* ---- for others --------------------------------------------------------------- */
 
-struct rest {
+struct other_changes {
     belay_change_fn fn;
     void *context;
 };
 
 /* What belay makes anew with every save says nothing. */
-static bool tell_rest(void *context, enum belay_change change, const char *part, const char *name)
+static bool report_other_change(void *context, enum belay_change change, const char *part, const char *name)
 {
     static const char *const ours[] = { "resources",          "outputs",   "metadata", "lock",
                                         "deployment_history", "checksums", "version",  "format_version" };
-    const struct rest *rest = context;
+    const struct other_changes *other = context;
 
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
         if (strcmp(ours[i], part) == 0) {
             return true;
         }
     }
-    return rest->fn(rest->context, change, part, name);
+    return other->fn(other->context, change, part, name);
 }
 
 enum belay_code belay_state_diff(const struct belay_state *from, const struct belay_state *to,
@@ -148,7 +149,7 @@ enum belay_code belay_state_diff(const struct belay_state *from, const struct be
 {
     struct format old_format = { 0 };
     struct format new_format = { 0 };
-    struct rest rest = { fn, context };
+    struct other_changes other = { fn, context };
     enum belay_code code = format_read(to->text, to->len, NULL, true, &new_format, err);
 
     if (code == BELAY_OK && from != NULL) {
@@ -163,8 +164,8 @@ enum belay_code belay_state_diff(const struct belay_state *from, const struct be
                             context, err);
     }
     if (code == BELAY_OK) {
-        code =
-            diff_members(from == NULL ? NULL : &old_format, 0, &new_format, 0, NULL, tell_rest, &rest, err);
+        code = diff_members(from == NULL ? NULL : &old_format, 0, &new_format, 0, NULL, report_other_change,
+                            &other, err);
     }
     format_release(&old_format);
     format_release(&new_format);

@@ -59,28 +59,29 @@ enum belay_code belay_document_check(const char *text, size_t len, struct belay_
     return code;
 }
 
-static enum belay_code is_still(struct belay_states *states, const char *folder,
-                                const struct belay_blob *before, bool *out_is_still, struct belay_error *err)
+static enum belay_code is_unchanged(struct belay_states *states, const char *folder,
+                                    const struct belay_blob *before, bool *out_is_unchanged,
+                                    struct belay_error *err)
 {
     struct belay_blob now = { 0 };
     char path[STATE_PATH_SIZE];
     enum belay_code code = states_get(states, document_path(path, folder), &before->tag, &now, err);
 
-    *out_is_still = code == BELAY_OK && (now.data == NULL || strcmp(now.tag.text, before->tag.text) == 0);
+    *out_is_unchanged = code == BELAY_OK && (now.data == NULL || strcmp(now.tag.text, before->tag.text) == 0);
     belay_blob_release(&now);
     return code == BELAY_NOT_FOUND ? BELAY_OK : code;
 }
 
 /* What is there now gets a snapshot if the newest one is of something else: its writer died. */
-static enum belay_code keep_before(struct belay_states *states, const char *folder,
-                                   const struct belay_blob *before, struct snapshots *snapshots,
-                                   struct belay_error *err)
+static enum belay_code ensure_snapshot(struct belay_states *states, const char *folder,
+                                       const struct belay_blob *before, struct snapshots *snapshots,
+                                       struct belay_error *err)
 {
     struct belay_blob newest = { 0 };
     char path[STATE_PATH_SIZE];
     char name[SNAPSHOT_NAME_SIZE];
     bool is_there;
-    enum belay_code code = is_still(states, folder, before, &is_there, err);
+    enum belay_code code = is_unchanged(states, folder, before, &is_there, err);
 
     if (code != BELAY_OK || !is_there) {
         return code; /* the write will be refused */
@@ -132,7 +133,7 @@ enum belay_code belay_document_save(struct belay_states *states, const char *fol
         code = snapshots_read(states, checked, &snapshots, err);
     }
     if (code == BELAY_OK && before != NULL) {
-        code = keep_before(states, checked, before, &snapshots, err);
+        code = ensure_snapshot(states, checked, before, &snapshots, err);
     }
     if (code == BELAY_OK) {
         code = states->store->ops->put_if(states->store, document_path(path, checked), data, len,
@@ -155,7 +156,7 @@ enum belay_code belay_document_snapshots(struct belay_states *states, const char
     char checked[STATE_PATH_SIZE];
     enum belay_code code = check_folder(folder, checked, err);
 
-    return code == BELAY_OK ? snapshots_tell(states, checked, fn, context, err) : code;
+    return code == BELAY_OK ? snapshots_list(states, checked, fn, context, err) : code;
 }
 
 enum belay_code belay_document_load_snapshot(struct belay_states *states, const char *folder,
@@ -190,7 +191,7 @@ enum belay_code belay_document_remove(struct belay_states *states, const char *f
 
 /* ---- which there are ---------------------------------------------------------- */
 
-struct listing {
+struct document_listing {
     struct belay_states *states;
     const char *folder; /* with its '/' */
     belay_document_fn fn;
@@ -203,7 +204,7 @@ struct listing {
 
 static bool on_document(void *context, const struct belay_blob_entry *entry)
 {
-    struct listing *listing = context;
+    struct document_listing *listing = context;
     const char *rest = entry->name + strlen(listing->folder) + strlen(listing->name);
 
     if (strcmp(rest, "/state.json") == 0) {
@@ -216,7 +217,7 @@ static bool on_document(void *context, const struct belay_blob_entry *entry)
 /* A folder whose document was removed still has its snapshots: it is looked into. */
 static bool on_folder(void *context, const struct belay_blob_entry *entry)
 {
-    struct listing *listing = context;
+    struct document_listing *listing = context;
     struct belay_blob_store *store = listing->states->store;
     const char *name = entry->name + strlen(listing->folder);
     size_t n = strlen(name);
@@ -235,7 +236,7 @@ enum belay_code belay_document_list(struct belay_states *states, const char *fol
                                     void *context, struct belay_error *err)
 {
     char checked[STATE_PATH_SIZE];
-    struct listing listing = {
+    struct document_listing listing = {
         .states = states, .folder = checked, .fn = fn, .context = context, .err = err
     };
     enum belay_code code = check_folder(folder, checked, err);

@@ -274,7 +274,7 @@ struct verify {
     size_t n_failed;
 };
 
-static void find(struct verify *verify, bool ok, const char *part, const char *text)
+static void report_part(struct verify *verify, bool ok, const char *part, const char *text)
 {
     struct belay_finding finding = { .level = ok ? BELAY_FINDING_OK : BELAY_FINDING_FAILED,
                                      .code = ok ? BELAY_OK : BELAY_BAD_CONTENT,
@@ -300,7 +300,7 @@ static enum belay_code verify_part(struct verify *verify, uint32_t sums, const c
     if (value == 0) {
         bool is_right = wanted == 0 || doc_kind(doc, wanted) == 'n';
 
-        find(verify, is_right, part, is_right ? "not there, and never was" : "is missing");
+        report_part(verify, is_right, part, is_right ? "not there, and never was" : "is missing");
         return BELAY_OK;
     }
     code = canon_sum(doc, value, sum, verify->err);
@@ -308,12 +308,12 @@ static enum belay_code verify_part(struct verify *verify, uint32_t sums, const c
         return code;
     }
     if (wanted == 0) {
-        find(verify, false, part, "has no checksum: it was added since the state was saved");
+        report_part(verify, false, part, "has no checksum: it was added since the state was saved");
     } else {
         bool is_right = doc_is(doc, wanted, sum);
 
-        find(verify, is_right, part,
-             is_right ? "as it was saved" : "the checksum is wrong: it is not as it was saved");
+        report_part(verify, is_right, part,
+                    is_right ? "as it was saved" : "the checksum is wrong: it is not as it was saved");
     }
     return BELAY_OK;
 }
@@ -347,9 +347,9 @@ static enum belay_code verify_document(struct verify *verify, uint32_t wanted)
     if (code == BELAY_OK && (verify->n_failed == 0 || doc_is(doc, wanted, sum))) {
         bool is_right = doc_is(doc, wanted, sum);
 
-        find(verify, is_right, is_right ? "document" : "checksums",
-             is_right ? "as it was saved"
-                      : "the checksum of the document is wrong: one of the checksums was changed");
+        report_part(verify, is_right, is_right ? "document" : "checksums",
+                    is_right ? "as it was saved"
+                             : "the checksum of the document is wrong: one of the checksums was changed");
     }
     free(members);
     buf_release(&checksums);
@@ -370,7 +370,7 @@ static enum belay_code verify_all(struct verify *verify)
     /* Another program's: it has the two of the document at most. */
     if (document == 0 || parts == 0 || doc_kind(doc, parts) != '{') {
         if (code == BELAY_OK && (parts != 0 || document != 0)) {
-            find(verify, false, "checksums", "some of them are missing");
+            report_part(verify, false, "checksums", "some of them are missing");
         }
         return code;
     }
@@ -389,7 +389,7 @@ static enum belay_code verify_all(struct verify *verify)
         char *part = doc_string(doc, name);
 
         if (code == BELAY_OK && part != NULL && doc_member(doc, 0, part) == 0) {
-            find(verify, false, part, "is missing");
+            report_part(verify, false, part, "is missing");
         }
         free(part);
     }

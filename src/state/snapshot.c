@@ -42,7 +42,7 @@ static bool parse_name(const char *name, int64_t *out_second, unsigned *out_numb
     return true;
 }
 
-struct reading {
+struct snapshot_listing {
     struct snapshots *snapshots;
     size_t skip; /* bytes of the folder's name */
     bool no_memory;
@@ -50,26 +50,26 @@ struct reading {
 
 static bool on_entry(void *context, const struct belay_blob_entry *entry)
 {
-    struct reading *reading = context;
-    struct snapshots *list = reading->snapshots;
+    struct snapshot_listing *listing = context;
+    struct snapshots *list = listing->snapshots;
     struct snapshot item = { .size = entry->size };
 
-    if (!parse_name(entry->name + reading->skip, &item.second, &item.number)) {
+    if (!parse_name(entry->name + listing->skip, &item.second, &item.number)) {
         return true;
     }
     if (list->n == list->cap) {
         size_t cap = list->cap == 0 ? 32 : list->cap * 2;
         struct snapshot *grown = realloc(list->items, cap * sizeof *grown);
 
-        reading->no_memory = grown == NULL;
+        listing->no_memory = grown == NULL;
         if (grown == NULL) {
             return false;
         }
         list->items = grown;
         list->cap = cap;
     }
-    item.name = strdup(entry->name + reading->skip);
-    reading->no_memory = item.name == NULL;
+    item.name = strdup(entry->name + listing->skip);
+    listing->no_memory = item.name == NULL;
     list->items[list->n] = item;
     list->n += item.name == NULL ? 0 : 1;
     return item.name != NULL;
@@ -96,10 +96,11 @@ enum belay_code snapshots_read(struct belay_states *states, const char *folder,
 {
     struct snapshots snapshots = { 0 };
     char path[STATE_PATH_SIZE];
-    struct reading reading = { .snapshots = &snapshots, .skip = strlen(snapshot_path(path, folder, "")) };
-    enum belay_code code = states->store->ops->list(states->store, path, true, on_entry, &reading, err);
+    struct snapshot_listing listing = { .snapshots = &snapshots,
+                                        .skip = strlen(snapshot_path(path, folder, "")) };
+    enum belay_code code = states->store->ops->list(states->store, path, true, on_entry, &listing, err);
 
-    if (code == BELAY_OK && reading.no_memory) {
+    if (code == BELAY_OK && listing.no_memory) {
         code = error_no_memory(err);
     }
     if (code != BELAY_OK) {
@@ -154,7 +155,7 @@ bool snapshots_has(const struct snapshots *snapshots, const char *name)
     return false;
 }
 
-static bool is_there(struct belay_states *states, const char *path, const char *text, size_t len)
+static bool has_content(struct belay_states *states, const char *path, const char *text, size_t len)
 {
     struct belay_blob blob = { 0 };
     bool same = states->store->ops->get(states->store, path, &blob, NULL) == BELAY_OK && blob.len == len &&
@@ -173,7 +174,7 @@ enum belay_code snapshot_put(struct belay_states *states, const char *folder, co
 
     (void)snapshot_path(path, folder, snapshot);
     code = states->store->ops->put_if(states->store, path, text, len, NULL, &tag, err);
-    return code == BELAY_REFUSED && is_there(states, path, text, len) ? BELAY_OK : code;
+    return code == BELAY_REFUSED && has_content(states, path, text, len) ? BELAY_OK : code;
 }
 
 void snapshots_prune(struct belay_states *states, const char *folder, const struct snapshots *snapshots)
@@ -204,7 +205,7 @@ static const char *timestamp(char out[CLOCK_TEXT_SIZE], const struct snapshot *s
     return clock_format_utc(out, snapshot->second * 1000, false);
 }
 
-enum belay_code snapshots_tell(struct belay_states *states, const char *folder, belay_snapshot_fn fn,
+enum belay_code snapshots_list(struct belay_states *states, const char *folder, belay_snapshot_fn fn,
                                void *context, struct belay_error *err)
 {
     struct snapshots snapshots = { 0 };
@@ -229,11 +230,11 @@ enum belay_code belay_state_snapshots(struct belay_states *states, const struct 
     char folder[STATE_PATH_SIZE];
     enum belay_code code = state_name_check(name, err);
 
-    return code == BELAY_OK ? snapshots_tell(states, state_path(folder, name, ""), fn, context, err) : code;
+    return code == BELAY_OK ? snapshots_list(states, state_path(folder, name, ""), fn, context, err) : code;
 }
 
 /* A name with or without ".json", or a time as it is shown; of one second the newest. */
-static bool is_meant(const struct snapshot *snapshot, const char *which)
+static bool is_named(const struct snapshot *snapshot, const char *which)
 {
     char utc[CLOCK_TEXT_SIZE];
     size_t n = strlen(which);
@@ -266,7 +267,7 @@ enum belay_code snapshots_find(struct belay_states *states, const char *folder, 
     }
     if (index == 0 && !parse_index(which, &index)) {
         for (size_t i = 0; index == 0 && i < snapshots.n; i++) {
-            index = is_meant(&snapshots.items[i], which) ? i + 1 : 0;
+            index = is_named(&snapshots.items[i], which) ? i + 1 : 0;
         }
     }
     if (index == 0 || index > snapshots.n) {

@@ -82,8 +82,8 @@ enum belay_code state_fetch(struct belay_states *states, const struct belay_stat
     return fetch(states, name, rest, NULL, out_state, out_format, err);
 }
 
-enum belay_code state_say_damaged(const struct belay_state_name *name, const char *rest,
-                                  struct belay_error *err)
+enum belay_code state_damaged_error(const struct belay_state_name *name, const char *rest,
+                                    struct belay_error *err)
 {
     char path[STATE_PATH_SIZE];
     bool is_snapshot = strcmp(rest, "state.json") != 0;
@@ -108,7 +108,7 @@ static enum belay_code load(struct belay_states *states, const struct belay_stat
     if (code == BELAY_OK && state != NULL) {
         code = format_verify(&format, NULL, NULL, err);
         if (code == BELAY_BAD_CONTENT) {
-            code = state_say_damaged(name, rest, err);
+            code = state_damaged_error(name, rest, err);
         }
     }
     format_release(&format);
@@ -195,7 +195,7 @@ enum belay_code belay_state_verify(struct belay_states *states, const struct bel
     if (code == BELAY_OK) {
         code = format_verify(&format, fn, context, err);
         if (code == BELAY_BAD_CONTENT) {
-            code = state_say_damaged(name, rest, err);
+            code = state_damaged_error(name, rest, err);
         }
     }
     format_release(&format);

@@ -41,9 +41,9 @@ static enum belay_code describe(const struct belay_state_name *name, struct bela
     return BELAY_OK;
 }
 
-enum belay_code through_stamp(struct belay_states *states, const struct belay_state_name *name,
-                              const struct belay_state_lock *stamp, struct belay_state **out_state,
-                              struct belay_error *err)
+enum belay_code state_remote_begin(struct belay_states *states, const struct belay_state_name *name,
+                                   const struct belay_state_lock *stamp, struct belay_state **out_state,
+                                   struct belay_error *err)
 {
     struct belay_blob blob = { 0 };
     enum belay_code code = BELAY_UNKNOWN;
@@ -150,9 +150,9 @@ static enum belay_code read_back(struct belay_states *states, const struct belay
     return code == BELAY_NOT_FOUND ? belay_state_load(states, name, out_state, err) : code;
 }
 
-enum belay_code through_put(struct belay_states *states, const struct belay_state_name *name,
-                            const struct states_put *put, struct belay_state **out_state,
-                            struct belay_error *err)
+enum belay_code state_remote_put(struct belay_states *states, const struct belay_state_name *name,
+                                 const struct states_put *put, struct belay_state **out_state,
+                                 struct belay_error *err)
 {
     struct states_saved saved = { 0 };
     enum belay_code code = send(states, name, put, &saved, err);

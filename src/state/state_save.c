@@ -46,7 +46,7 @@ static enum belay_code read_current(const struct save *save, struct current *out
         (save->write->loaded == NULL || strcmp(save->write->loaded->text, out->state->tag.text) != 0)) {
         code = format_verify(&out->format, NULL, NULL, err);
         if (code == BELAY_BAD_CONTENT) {
-            code = state_say_damaged(save->name, "state.json", err);
+            code = state_damaged_error(save->name, "state.json", err);
         }
     }
     if (code == BELAY_BAD_CONTENT && save->over_damage) {
@@ -60,7 +60,7 @@ static enum belay_code read_current(const struct save *save, struct current *out
 /* ---- may it be written? ------------------------------------------------------ */
 
 /* Who is in the way, as far as the document says. */
-static void name_holder(const struct save *save, const struct belay_state *was, struct belay_error *err)
+static void set_holder(const struct save *save, const struct belay_state *was, struct belay_error *err)
 {
     struct belay_info *info = calloc(1, sizeof *info);
     char key[BELAY_KEY_MAX + 1];
@@ -81,8 +81,8 @@ static void name_holder(const struct save *save, const struct belay_state *was, 
     error_set_holder(err, info);
 }
 
-static enum belay_code refuse_late(const struct save *save, const struct belay_state *was,
-                                   struct belay_error *err)
+static enum belay_code refuse_lower_token(const struct save *save, const struct belay_state *was,
+                                          struct belay_error *err)
 {
     (void)error_set(err, BELAY_NOT_HOLDER,
                     "the state of '%s' in '%s' %s %.200s, whose token is %" PRIu64 "; ours, %" PRIu64
@@ -91,7 +91,7 @@ static enum belay_code refuse_late(const struct save *save, const struct belay_s
                     was->locked ? "is being deployed by" : "was deployed since by",
                     was->locked_by == NULL ? "somebody else" : was->locked_by, was->token,
                     save->write->lock->token);
-    name_holder(save, was, err);
+    set_holder(save, was, err);
     return BELAY_NOT_HOLDER;
 }
 
@@ -102,7 +102,7 @@ static bool is_same_store(const struct belay_state_lock *stamp, const char *lock
            (stamp->store_url != NULL && strcmp(lock_store, stamp->store_url) == 0);
 }
 
-static bool is_own(const struct save *save, const struct belay_state *was)
+static bool is_own_lock(const struct save *save, const struct belay_state *was)
 {
     const struct belay_state_lock *stamp = save->write->lock;
 
@@ -131,14 +131,14 @@ static enum belay_code check_stamp(const struct save *save, const struct belay_s
     if (code != BELAY_OK) {
         return code;
     }
-    if (was == NULL || was->token == 0 || is_own(save, was)) {
+    if (was == NULL || was->token == 0 || is_own_lock(save, was)) {
         return BELAY_OK;
     }
     /* A token of a lock store that is no longer bound cannot be compared with ours, and need not be. */
     if (was->lock_store != NULL && !is_same_store(stamp, was->lock_store)) {
         return BELAY_OK;
     }
-    return stamp->token > was->token ? BELAY_OK : refuse_late(save, was, err);
+    return stamp->token > was->token ? BELAY_OK : refuse_lower_token(save, was, err);
 }
 
 static bool has_serial(const struct format *content)
@@ -174,7 +174,7 @@ static enum belay_code check_base(const struct save *save, const struct belay_st
 
     if (loaded != NULL) {
         is_made_from_it = was != NULL && (strcmp(loaded->text, was->tag.text) == 0 ||
-                                          (!save->write->exact && is_own(save, was)));
+                                          (!save->write->exact && is_own_lock(save, was)));
     } else if (save->write->exact) {
         is_made_from_it = was == NULL;
     } else if (!save->any_base && save->content != NULL) {
@@ -201,7 +201,7 @@ static enum belay_code check_base(const struct save *save, const struct belay_st
                     was->serial, was->last_updated == NULL ? "an unknown time" : was->last_updated,
                     was->last_updated_by == NULL ? "somebody else" : was->last_updated_by,
                     has_base ? "again" : "first, and change that");
-    name_holder(save, was, err);
+    set_holder(save, was, err);
     return BELAY_NOT_HOLDER;
 }
 
@@ -218,8 +218,8 @@ static bool count_change(void *context, enum belay_change change, const char *pa
 }
 
 /* A version without a snapshot: its writer died, or it is another program's. */
-static enum belay_code keep_current(const struct save *save, const struct current *current,
-                                    struct snapshots *snapshots, struct belay_error *err)
+static enum belay_code ensure_snapshot(const struct save *save, const struct current *current,
+                                       struct snapshots *snapshots, struct belay_error *err)
 {
     const struct belay_state *was = current->state;
     char name[SNAPSHOT_NAME_SIZE];
@@ -394,8 +394,8 @@ static enum belay_code hand_out(const struct save *save, struct version *version
     return BELAY_OK;
 }
 
-static enum belay_code try_once(const struct save *save, struct belay_state **out_state,
-                                struct belay_error *err)
+static enum belay_code save_once(const struct save *save, struct belay_state **out_state,
+                                 struct belay_error *err)
 {
     struct current current = { 0 };
     struct snapshots snapshots = { 0 };
@@ -414,7 +414,7 @@ static enum belay_code try_once(const struct save *save, struct belay_state **ou
         code = snapshots_read(save->states, save->folder, &snapshots, err);
     }
     if (code == BELAY_OK && !save->only_stamp) {
-        code = keep_current(save, &current, &snapshots, err);
+        code = ensure_snapshot(save, &current, &snapshots, err);
     }
     if (code == BELAY_OK) {
         code = make_version(save, &current, &snapshots, &version, err);
@@ -444,7 +444,7 @@ enum belay_code save_run(struct save *save, struct belay_state **out_state, stru
 
     (void)state_path(save->folder, save->name, "");
     for (int i = 0; code == BELAY_REFUSED && i < ATTEMPTS; i++) {
-        code = try_once(save, out_state, err);
+        code = save_once(save, out_state, err);
     }
     return code == BELAY_REFUSED
                ? error_set(err, BELAY_UNREACHABLE, "the state of '%s' in '%s' is written to all the time",
@@ -466,7 +466,7 @@ enum belay_code belay_state_begin(struct belay_states *states, const struct bela
 
     write.lock = lock;
     if (code == BELAY_OK && states->server != NULL) {
-        return through_stamp(states, name, lock, out_state, err);
+        return state_remote_begin(states, name, lock, out_state, err);
     }
     return code == BELAY_OK ? save_run(&save, out_state, err) : code;
 }
@@ -488,7 +488,7 @@ enum belay_code belay_state_save(struct belay_states *states, const struct belay
     if (code == BELAY_OK && states->server != NULL) {
         struct states_put put = { .rest = "", .text = text, .len = len, .write = save.write };
 
-        code = through_put(states, name, &put, out_state, err);
+        code = state_remote_put(states, name, &put, out_state, err);
     } else if (code == BELAY_OK) {
         code = save_run(&save, out_state, err);
     }
@@ -558,7 +558,7 @@ enum belay_code belay_state_restore(struct belay_states *states, const struct be
     if (code == BELAY_OK && states->server != NULL) {
         struct states_put put = { .rest = "/restore", .snapshot = snapshot, .write = save.write };
 
-        code = through_put(states, name, &put, out_state, err);
+        code = state_remote_put(states, name, &put, out_state, err);
         belay_state_free(old);
         return code;
     }
@@ -616,7 +616,7 @@ enum belay_code belay_state_adopt(struct belay_states *states, const struct bela
     } else if (code == BELAY_OK && states->server != NULL) {
         struct states_put put = { .rest = "/adopt", .snapshot = snapshot, .write = &own };
 
-        code = through_put(states, name, &put, out_state, err);
+        code = state_remote_put(states, name, &put, out_state, err);
     } else if (code == BELAY_OK) {
         code = save_run(&save, out_state, err);
     }

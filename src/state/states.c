@@ -119,7 +119,7 @@ const char *belay_states_url(const struct belay_states *states)
 
 /* ---- what is there ----------------------------------------------------------------- */
 
-struct listing {
+struct state_listing {
     struct belay_states *states;
     belay_state_fn fn;
     void *context;
@@ -145,7 +145,7 @@ static bool last_part(const char *at, char out[BELAY_BLOB_PART_MAX + 1])
 
 static bool on_state(void *context, const struct belay_blob_entry *entry)
 {
-    struct listing *listing = context;
+    struct state_listing *listing = context;
     struct belay_state_name name = { listing->stack, listing->environment };
     char path[STATE_PATH_SIZE];
 
@@ -158,7 +158,7 @@ static bool on_state(void *context, const struct belay_blob_entry *entry)
 
 static bool on_environment(void *context, const struct belay_blob_entry *entry)
 {
-    struct listing *listing = context;
+    struct state_listing *listing = context;
     struct belay_blob_store *store = listing->states->store;
     struct belay_state_name name = { listing->stack, listing->environment };
     char path[STATE_PATH_SIZE];
@@ -174,7 +174,7 @@ static bool on_environment(void *context, const struct belay_blob_entry *entry)
 
 static bool on_stack(void *context, const struct belay_blob_entry *entry)
 {
-    struct listing *listing = context;
+    struct state_listing *listing = context;
     struct belay_blob_store *store = listing->states->store;
     char prefix[BELAY_BLOB_PART_MAX + 16];
 
@@ -194,7 +194,7 @@ static bool on_stack(void *context, const struct belay_blob_entry *entry)
 enum belay_code belay_state_list(struct belay_states *states, belay_state_fn fn, void *context,
                                  struct belay_error *err)
 {
-    struct listing listing = { .states = states, .fn = fn, .context = context, .err = err };
+    struct state_listing listing = { .states = states, .fn = fn, .context = context, .err = err };
     enum belay_code code;
 
     if (states->server != NULL) {

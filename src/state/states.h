@@ -123,7 +123,7 @@ bool snapshots_has(const struct snapshots *snapshots, const char *name);
 enum belay_code snapshot_put(struct belay_states *states, const char *folder, const char *snapshot,
                              const char *text, size_t len, struct belay_error *err);
 char *snapshot_path(char out[STATE_PATH_SIZE], const char *folder, const char *snapshot);
-enum belay_code snapshots_tell(struct belay_states *states, const char *folder, belay_snapshot_fn fn,
+enum belay_code snapshots_list(struct belay_states *states, const char *folder, belay_snapshot_fn fn,
                                void *context, struct belay_error *err);
 enum belay_code snapshots_find(struct belay_states *states, const char *folder, const char *which,
                                char **out_name, struct belay_error *err);
@@ -138,8 +138,8 @@ enum belay_code state_fetch(struct belay_states *states, const struct belay_stat
                             struct belay_error *err);
 
 /* What is stored there is not as it was saved: say where, and what can be done. Returns BELAY_BAD_CONTENT. */
-enum belay_code state_say_damaged(const struct belay_state_name *name, const char *rest,
-                                  struct belay_error *err);
+enum belay_code state_damaged_error(const struct belay_state_name *name, const char *rest,
+                                    struct belay_error *err);
 
 struct save {
     struct belay_states *states;
@@ -156,11 +156,11 @@ enum belay_code save_run(struct save *save, struct belay_state **out_state, stru
 
 /* ---- through a server (through.c) ---- */
 
-enum belay_code through_stamp(struct belay_states *states, const struct belay_state_name *name,
-                              const struct belay_state_lock *stamp, struct belay_state **out_state,
-                              struct belay_error *err);
-enum belay_code through_put(struct belay_states *states, const struct belay_state_name *name,
-                            const struct states_put *put, struct belay_state **out_state,
-                            struct belay_error *err);
+enum belay_code state_remote_begin(struct belay_states *states, const struct belay_state_name *name,
+                                   const struct belay_state_lock *stamp, struct belay_state **out_state,
+                                   struct belay_error *err);
+enum belay_code state_remote_put(struct belay_states *states, const struct belay_state_name *name,
+                                 const struct states_put *put, struct belay_state **out_state,
+                                 struct belay_error *err);
 
 #endif
