@@ -1,8 +1,8 @@
 /*
- * Which lock store fences a store of states: one small blob at its root, write_binding there
- * by the first write on condition that there is none, and looked at before every
- * write. A write that looked before a rebind and comes after it is still conditional
- * on the content that it was made from.
+ * The binding names the lock store that fences a state store. It is a blob at the
+ * root, created by the first write and read before every write. A write that read
+ * it before a rebind and arrives after it is still conditional on the content that
+ * it was made from.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -59,19 +59,19 @@ static enum belay_code remember_binding(struct belay_states *states, const struc
     }
     if (code == BELAY_OK &&
         (format == 0 || !doc_is(&doc, format, BINDING_FORMAT) || states->bound_id == NULL)) {
-        code = error_set(err, BELAY_BAD_CONTENT, "it is not of the format " BINDING_FORMAT);
+        code = error_set(err, BELAY_BAD_CONTENT, "its format is not " BINDING_FORMAT);
     }
     doc_release(&doc);
     if (code != BELAY_OK) {
         forget_binding(states);
         (void)error_wrap(err,
-                         "%.200s/" BINDING " ('belay state rebind' writes it anew for the lock store in use)",
+                         "%.200s/" BINDING " ('belay state rebind' rewrites it for the lock store in use)",
                          states->url);
     }
     return code;
 }
 
-/* What is there, in states->bound_id; *out_tag is that of its content, sound or not. */
+/* Sets states->bound_id; *out_tag is the tag of the blob, even of a damaged one. */
 static enum belay_code read_binding(struct belay_states *states, struct belay_blob_tag *out_tag,
                                     struct belay_error *err)
 {
@@ -104,7 +104,7 @@ static enum belay_code refuse_lock_store(const struct belay_states *states, cons
     return error_set(
         err, BELAY_CONFIG,
         "the state store %.200s is fenced by the lock store %.150s (%.60s), not by %.150s (%.60s); "
-        "nothing was changed. If the first is out of use, 'belay state rebind' accepts the second",
+        "nothing was changed. If the first is no longer in use, 'belay state rebind' accepts the second",
         states->url, states->bound_url == NULL ? "?" : states->bound_url, states->bound_id,
         url == NULL ? "?" : url, id);
 }
@@ -115,7 +115,7 @@ enum belay_code belay_states_bind(struct belay_states *states, const char *id, c
     enum belay_code code = BELAY_REFUSED;
 
     if (states->server != NULL) {
-        return BELAY_OK; /* the server sees to it */
+        return BELAY_OK; /* the server checks it */
     }
     for (int i = 0; i < BIND_ATTEMPTS && code == BELAY_REFUSED; i++) {
         struct belay_blob_tag tag;
@@ -132,13 +132,13 @@ enum belay_code belay_states_bind(struct belay_states *states, const char *id, c
         code = text == NULL ? error_no_memory(err) : write_binding(states, text, NULL, err);
         free(text);
     }
-    if (code == BELAY_UNKNOWN) { /* of the binding, not of the write that it is for */
+    if (code == BELAY_UNKNOWN) { /* unknown for the binding; the write itself was not sent */
         return error_set(err, BELAY_UNREACHABLE,
-                         "the state store %.300s could not be bound to its lock store; nothing was saved",
+                         "cannot bind the state store %.300s to its lock store; nothing was saved",
                          states->url);
     }
     return code == BELAY_REFUSED
-               ? error_set(err, BELAY_UNREACHABLE, "%.300s/" BINDING " changes all the time", states->url)
+               ? error_set(err, BELAY_UNREACHABLE, "%.300s/" BINDING " keeps changing", states->url)
                : code;
 }
 
@@ -150,8 +150,8 @@ enum belay_code belay_states_rebind(struct belay_states *states, const char *id,
 
     if (states->server != NULL) {
         return error_set(err, BELAY_CONFIG,
-                         "the state store is that of the server %.200s: rebind it where it is, with "
-                         "--state-store and --store as the server has them",
+                         "the state store belongs to the server %.200s: rebind it there, with the "
+                         "server's --state-store and --store",
                          states->url);
     }
     for (int i = 0; i < BIND_ATTEMPTS && code == BELAY_REFUSED; i++) {
@@ -175,6 +175,6 @@ enum belay_code belay_states_rebind(struct belay_states *states, const char *id,
     }
     free(before);
     return code == BELAY_REFUSED
-               ? error_set(err, BELAY_UNREACHABLE, "%.300s/" BINDING " changes all the time", states->url)
+               ? error_set(err, BELAY_UNREACHABLE, "%.300s/" BINDING " keeps changing", states->url)
                : code;
 }

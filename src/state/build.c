@@ -1,7 +1,8 @@
 /*
- * A new document: what the content brings stays as it is written; metadata, lock,
- * history and checksums are made anew around it.
+ * A new document: the content's members are copied byte for byte; metadata, lock,
+ * history and checksums are written around them.
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +72,7 @@ static char *apply_edits(struct edits *edits, const struct doc *doc, uint32_t ob
     return json;
 }
 
-/* ---- the parts --------------------------------------------------------------- */
+/* ---- the members --------------------------------------------------------------- */
 
 static const struct doc *doc_of(const struct format *format)
 {
@@ -83,7 +84,7 @@ static uint32_t metadata_of(const struct format *format)
     return format == NULL ? 0 : format->metadata;
 }
 
-/* What is recorded of the deployment, with what the document says of it. */
+/* The deployment as it is recorded: options first, then the document, then what was detected. */
 struct deployment_record {
     struct belay_deployment deployment;
     char *own[4]; /* owned */
@@ -96,7 +97,7 @@ static void deployment_record_release(struct deployment_record *record)
     }
 }
 
-/* What the new document says by itself, and not because it was copied from the present one. NULL: nothing. */
+/* The value in the new document, unless it was only copied from the current one. NULL: none. */
 static char *own_text(const struct build *build, const char *name, bool is_own_deployment)
 {
     uint32_t was = metadata_of(build->current);
@@ -163,7 +164,7 @@ static char *make_metadata(const struct build *build)
     return apply_edits(&edits, doc_of(build->content), build->content == NULL ? 0 : build->content->metadata);
 }
 
-/* The token that stays is the greatest there was: a write without a stamp keeps what is there. */
+/* The token never decreases: a write without a lock keeps the current one. */
 static char *make_lock(const struct build *build)
 {
     const struct belay_state_lock *stamp = build->stamp;
@@ -212,7 +213,7 @@ static bool is_empty(const struct format *format)
            format->doc.nodes[format->history].next == format->history + 1;
 }
 
-/* The content's own history counts if it goes on from ours; else ours does. */
+/* The content's history counts if it continues the current one, else the current one does. */
 static const struct format *history_source(const struct build *build)
 {
     char *newest = NULL;
@@ -265,7 +266,7 @@ static void add_entry(struct buf *out, const struct build *build)
         build->changes[BELAY_CREATED], build->changes[BELAY_UPDATED], build->changes[BELAY_DELETED]);
 }
 
-/* The document's own entry of this deployment, if it brings one, else a new one. */
+/* The content's entry for this deployment if it has one, else a new one. */
 static void add_newest(struct buf *out, const struct build *build)
 {
     uint32_t entry = find_deployment(build->content, build->deployment->deployment_id);
@@ -313,7 +314,7 @@ static char *make_history(const struct build *build)
 
 /* ---- the whole ---------------------------------------------------------------- */
 
-/* Parts that a save makes, in the order in which new ones are added. */
+/* Members that a save writes, in the order in which missing ones are added. */
 enum {
     MADE_VERSION,
     MADE_FORMAT,
@@ -326,41 +327,35 @@ enum {
 };
 static const char *const made_names[N_MADE] = { "version",   "format_version", "metadata",          "lock",
                                                 "resources", "outputs",        "deployment_history" };
+/* For content that lacks the member. */
+static const char *const made_defaults[N_MADE] = { [MADE_VERSION] = "\"1.0.0\"",
+                                                   [MADE_FORMAT] = "\"" BELAY_STATE_FORMAT "\"",
+                                                   [MADE_RESOURCES] = "{}",
+                                                   [MADE_OUTPUTS] = "{}" };
 
 struct assembly {
     const struct build *build;
-    char *made[N_MADE];           /* owned; NULL: as the content has it */
-    struct buf text;              /* of the made parts, as one object */
-    struct doc doc;               /* of that */
+    char *made[N_MADE];           /* owned; NULL: the content's member is copied */
+    struct buf text;              /* of the made members, as one object */
+    struct doc doc;               /* of `text` */
     struct canon_member *members; /* owned; in the order of the new document */
     size_t n;
 };
 
 static bool make_parts(struct assembly *a)
 {
-    const struct format *content = a->build->content;
-    const struct doc *doc = doc_of(content);
+    const struct doc *doc = doc_of(a->build->content);
     bool ok;
 
     a->made[MADE_METADATA] = make_metadata(a->build);
     a->made[MADE_LOCK] = make_lock(a->build);
     a->made[MADE_HISTORY] = make_history(a->build);
     ok = a->made[MADE_METADATA] != NULL && a->made[MADE_LOCK] != NULL && a->made[MADE_HISTORY] != NULL;
-    if (doc == NULL || doc_member(doc, 0, "version") == 0) {
-        a->made[MADE_VERSION] = strdup("\"1.0.0\"");
-        ok = ok && a->made[MADE_VERSION] != NULL;
-    }
-    if (doc == NULL || doc_member(doc, 0, "format_version") == 0) {
-        a->made[MADE_FORMAT] = strdup("\"" BELAY_STATE_FORMAT "\"");
-        ok = ok && a->made[MADE_FORMAT] != NULL;
-    }
-    if (doc == NULL || content->resources == 0) {
-        a->made[MADE_RESOURCES] = strdup("{}");
-        ok = ok && a->made[MADE_RESOURCES] != NULL;
-    }
-    if (doc == NULL || content->outputs == 0) {
-        a->made[MADE_OUTPUTS] = strdup("{}");
-        ok = ok && a->made[MADE_OUTPUTS] != NULL;
+    for (size_t i = 0; i < N_MADE; i++) {
+        if (made_defaults[i] != NULL && (doc == NULL || doc_member(doc, 0, made_names[i]) == 0)) {
+            a->made[i] = strdup(made_defaults[i]);
+            ok = ok && a->made[i] != NULL;
+        }
     }
     return ok;
 }
@@ -385,7 +380,7 @@ static void add_made(struct assembly *a, const char *name)
     }
 }
 
-/* The members of the new document: the content's, with what is made in their places, then the rest. */
+/* The members of the new document: the content's in their order, each replaced if it is made, then the rest. */
 static enum belay_code collect(struct assembly *a, struct belay_error *err)
 {
     const struct doc *doc = doc_of(a->build->content);
@@ -474,12 +469,12 @@ enum belay_code build_text(const struct build *build, char **out_text, size_t *o
     char *checksums = NULL;
     enum belay_code code;
 
+    assert(build->only_stamp == (build->snapshot == NULL));
     if (build->deployment != NULL) {
         deployment_record_make(build, &record);
         with.deployment = &record.deployment;
     }
     code = make_parts(&a) ? index_made(&a, err) : error_no_memory(err);
-
     if (code == BELAY_OK) {
         code = collect(&a, err);
     }

@@ -1,5 +1,6 @@
 #include "state/canon.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ static void flush(struct canon *canon)
 
 static void put(struct canon *canon, const char *data, size_t len)
 {
+    assert(canon->n <= PIECE_SIZE);
     if (len > PIECE_SIZE - canon->n) {
         flush(canon);
         if (len > PIECE_SIZE / 2) {
@@ -36,7 +38,7 @@ static void put(struct canon *canon, const char *data, size_t len)
     canon->n += len;
 }
 
-/* Without a backslash a string is its own shortest form. */
+/* A string without a backslash is in its shortest form already. */
 static void put_string(struct canon *canon, const char *raw, size_t len)
 {
     struct buf plain = BUF_INIT(len + 1);
@@ -109,11 +111,16 @@ static bool is_sorted(const struct canon_member *members, size_t n)
     return true;
 }
 
-void canon_object(struct canon *canon, struct canon_member *members, size_t n)
+void canon_sort(struct canon_member *members, size_t n)
 {
     if (!is_sorted(members, n)) {
         qsort(members, n, sizeof *members, compare);
     }
+}
+
+void canon_object(struct canon *canon, struct canon_member *members, size_t n)
+{
+    canon_sort(members, n);
     put(canon, "{", 1);
     for (size_t i = 0; i < n; i++) {
         size_t len;
@@ -135,27 +142,40 @@ void canon_object(struct canon *canon, struct canon_member *members, size_t n)
 
 /* ---- values ------------------------------------------------------------------ */
 
+static size_t list_members(const struct doc *doc, uint32_t object, struct canon_member *out, size_t max)
+{
+    size_t n = 0;
+
+    doc_each(doc, object, name)
+    {
+        if (n < max) {
+            out[n] = (struct canon_member){ doc, name };
+        }
+        n++;
+    }
+    return n;
+}
+
+struct canon_member *canon_members(const struct doc *doc, uint32_t object, size_t *out_n)
+{
+    size_t n = list_members(doc, object, NULL, 0);
+    struct canon_member *members = malloc((n + 1) * sizeof *members);
+
+    if (members != NULL) {
+        *out_n = list_members(doc, object, members, n);
+    }
+    return members;
+}
+
 static void put_object(struct canon *canon, const struct doc *doc, uint32_t node)
 {
     struct canon_member few[FEW_MEMBERS];
     struct canon_member *members = few;
-    size_t n = 0;
+    size_t n = list_members(doc, node, few, FEW_MEMBERS);
 
-    doc_each(doc, node, name)
-    {
-        n++;
-    }
-    if (n > FEW_MEMBERS) {
-        members = malloc(n * sizeof *members);
-    }
-    if (members == NULL) {
+    if (n > FEW_MEMBERS && (members = canon_members(doc, node, &n)) == NULL) {
         canon->no_memory = true;
         return;
-    }
-    n = 0;
-    doc_each(doc, node, name)
-    {
-        members[n++] = (struct canon_member){ doc, name };
     }
     canon_object(canon, members, n);
     if (members != few) {
@@ -175,7 +195,7 @@ static void put_array(struct canon *canon, const struct doc *doc, uint32_t node)
     put(canon, "]", 1);
 }
 
-/* Only as deep as doc_scan() allows. */
+/* Recursion is bounded: doc_scan() accepts DOC_DEPTH_MAX levels. */
 void canon_value(struct canon *canon, const struct doc *doc, uint32_t node)
 {
     size_t len;
@@ -206,7 +226,7 @@ enum belay_code canon_end(struct canon *canon, char out_sum[CANON_SUM_SIZE], str
         size_t len;
         const char *raw = doc_raw(canon->duplicate_doc, canon->duplicate, &len);
 
-        code = error_set(err, BELAY_BAD_CONTENT, "the name %.*s stands twice in one object (%s)",
+        code = error_set(err, BELAY_BAD_CONTENT, "the name %.*s appears twice in one object (%s)",
                          len > 100 ? 100 : (int)len, raw,
                          doc_place(canon->duplicate_doc->text,
                                    canon->duplicate_doc->nodes[canon->duplicate].start, place));

@@ -1,3 +1,4 @@
+/* Which members of two states differ. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -5,36 +6,21 @@
 #include "state/states.h"
 
 struct side {
-    const struct format *format;
-    struct canon_member *members; /* owned; in the order of their names */
+    struct canon_member *members; /* owned; sorted by name */
     size_t n;
 };
 
-static int compare(const void *a, const void *b)
-{
-    return canon_compare(a, b);
-}
-
 static bool read_side(struct side *side, const struct format *format, uint32_t node)
 {
-    *side = (struct side){ .format = format };
+    *side = (struct side){ 0 };
     if (format == NULL || (node == 0 && doc_kind(&format->doc, 0) != '{')) {
         return true;
     }
-    doc_each(&format->doc, node, name)
-    {
-        side->n++;
-    }
-    side->members = calloc(side->n + 1, sizeof *side->members);
+    side->members = canon_members(&format->doc, node, &side->n);
     if (side->members == NULL) {
         return false;
     }
-    side->n = 0;
-    doc_each(&format->doc, node, name)
-    {
-        side->members[side->n++] = (struct canon_member){ &format->doc, name };
-    }
-    qsort(side->members, side->n, sizeof *side->members, compare);
+    canon_sort(side->members, side->n);
     return true;
 }
 
@@ -122,14 +108,14 @@ enum belay_code diff_members(const struct format *from, uint32_t from_node, cons
     return code;
 }
 
-/* ---- for others --------------------------------------------------------------- */
+/* ---- the public API --------------------------------------------------------------- */
 
 struct other_changes {
     belay_change_fn fn;
     void *context;
 };
 
-/* What belay makes anew with every save says nothing. */
+/* Members that every save rewrites are no changes. */
 static bool report_other_change(void *context, enum belay_change change, const char *part, const char *name)
 {
     static const char *const ours[] = { "resources",          "outputs",   "metadata", "lock",

@@ -12,13 +12,13 @@ struct scan {
     size_t len;
     size_t at;
     struct doc *doc;
-    const char *fault; /* what is wrong at `at` */
+    const char *fault; /* the fault at `at` */
     bool no_memory;
-    uint32_t open[DOC_DEPTH_MAX]; /* containers we are in */
+    uint32_t open[DOC_DEPTH_MAX]; /* the containers around `at` */
     size_t depth;
 };
 
-/* ---- what is wrong, and where ---------------------------------------------- */
+/* ---- faults and their places ---------------------------------------------- */
 
 char *doc_place(const char *text, size_t offset, char out[DOC_PLACE_SIZE])
 {
@@ -38,7 +38,7 @@ char *doc_place(const char *text, size_t offset, char out[DOC_PLACE_SIZE])
 static bool fault(struct scan *scan, const char *what)
 {
     if (scan->fault == NULL) {
-        scan->fault = scan->at >= scan->len ? "the text ends too soon" : what;
+        scan->fault = scan->at >= scan->len ? "the text ends early" : what;
     }
     return false;
 }
@@ -75,7 +75,7 @@ static bool scan_escape(struct scan *scan)
         return true;
     }
     if (left < 2 || at[1] != 'u' || (unit = hex4(at + 2, left - 2)) < 0) {
-        return fault(scan, "a string has an escape that is none of JSON's");
+        return fault(scan, "a string has an invalid escape");
     }
     if (unit >= 0xdc00 && unit <= 0xdfff) {
         return fault(scan, "a string has half a surrogate pair");
@@ -112,7 +112,7 @@ static bool scan_string(struct scan *scan)
                 return false;
             }
         } else if (c < 0x20) {
-            return fault(scan, "a string has a control character, or its end is missing");
+            return fault(scan, "a string has a control character or is not closed");
         } else if (c < 0x80) {
             scan->at++;
         } else {
@@ -120,12 +120,12 @@ static bool scan_string(struct scan *scan)
             size_t n = utf8_read(scan->text + scan->at, scan->len - scan->at, &point);
 
             if (n == 0) {
-                return fault(scan, "a string has bytes that are no UTF-8");
+                return fault(scan, "a string has bytes that are not UTF-8");
             }
             scan->at += n;
         }
     }
-    return fault(scan, "a string has no end");
+    return fault(scan, "a string is not closed");
 }
 
 /* ---- values ---------------------------------------------------------------- */
@@ -160,13 +160,13 @@ static bool scan_number(struct scan *scan)
     at += scan->text[at] == '-' ? 1 : 0;
     n = digits(scan, at);
     if (n == 0 || (n > 1 && scan->text[at] == '0')) {
-        return fault(scan, "this is no JSON value");
+        return fault(scan, "not a JSON value");
     }
     at += n;
     if (at < scan->len && scan->text[at] == '.') {
         n = digits(scan, at + 1);
         if (n == 0) {
-            return fault(scan, "a number has no digits behind its point");
+            return fault(scan, "a number has no digits after its point");
         }
         at += 1 + n;
     }
@@ -188,7 +188,7 @@ static bool scan_word(struct scan *scan, const char *word)
     size_t n = strlen(word);
 
     if (scan->len - scan->at < n || memcmp(scan->text + scan->at, word, n) != 0) {
-        return fault(scan, "this is no JSON value");
+        return fault(scan, "not a JSON value");
     }
     scan->at += n;
     return true;
@@ -231,7 +231,7 @@ static bool scan_name(struct scan *scan)
     close_node(scan, index);
     scan_blanks(scan);
     if (scan->at >= scan->len || scan->text[scan->at] != ':') {
-        return fault(scan, "a ':' is missing behind a name");
+        return fault(scan, "a ':' is missing after a name");
     }
     scan->at++;
     return true;
@@ -264,7 +264,7 @@ static bool scan_scalar(struct scan *scan, uint32_t index)
     return ok;
 }
 
-/* One value; a container that is not empty is left open, with what its first value needs before it. */
+/* One value. A container that is not empty is left open, at its first value. */
 static bool scan_value(struct scan *scan, bool *out_opened)
 {
     uint32_t index;
@@ -290,14 +290,14 @@ static bool scan_value(struct scan *scan, bool *out_opened)
         return true;
     }
     if (scan->depth == DOC_DEPTH_MAX) {
-        return fault(scan, "it nests too deeply");
+        return fault(scan, "nested too deeply");
     }
     scan->open[scan->depth++] = index;
     *out_opened = true;
     return c == '[' || scan_name(scan);
 }
 
-/* Behind a value: the end of what it is in, or the next one. */
+/* After a value: the end of its container, or the next value. */
 static bool scan_behind(struct scan *scan)
 {
     while (scan->depth > 0) {
@@ -332,7 +332,7 @@ static bool scan_all(struct scan *scan)
     } while (scan->depth > 0);
     scan_blanks(scan);
     if (scan->at < scan->len) {
-        scan->fault = "something stands behind the end";
+        scan->fault = "text follows the end of the value";
         return false;
     }
     return true;
@@ -345,12 +345,12 @@ enum belay_code doc_scan(const char *text, size_t len, struct doc *out_doc, stru
     char place[DOC_PLACE_SIZE];
 
     if (len > DOC_SIZE_MAX) {
-        return error_set(err, BELAY_BAD_CONTENT, "it is larger than %zu MB", DOC_SIZE_MAX >> 20);
+        return error_set(err, BELAY_BAD_CONTENT, "larger than %zu MB", DOC_SIZE_MAX >> 20);
     }
     if (!scan_all(&scan)) {
         doc_release(&doc);
         return scan.no_memory ? error_no_memory(err)
-                              : error_set(err, BELAY_BAD_CONTENT, "it is no valid JSON: %s (%s)", scan.fault,
+                              : error_set(err, BELAY_BAD_CONTENT, "not valid JSON: %s (%s)", scan.fault,
                                           doc_place(text, scan.at < len ? scan.at : len, place));
     }
     *out_doc = doc;
@@ -363,7 +363,7 @@ void doc_release(struct doc *doc)
     *doc = (struct doc){ 0 };
 }
 
-/* ---- reading it -------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------- */
 
 void doc_unescape(struct buf *out, const char *raw, size_t len)
 {

@@ -1,15 +1,15 @@
 /*
- * A JSON text, checked and indexed, and otherwise left as it is: numbers stay as
- * they are written, and what nobody touches is copied to the byte. No library of
- * Debian's does that: jansson turns 1.0 and 1e400 into something else, refuses
- * 2^70, and takes ten times the text's size in memory.
+ * A JSON text, checked and indexed but not converted: numbers stay as written, and
+ * parts that do not change are copied byte for byte. jansson changes 1.0 and 1e400,
+ * rejects 2^70, and needs ten times the size of the text in memory.
  *
- * Nodes are in the order of the text. A member of an object is two of them, its
- * name and its value; `next` is where to go on behind a value and all inside it.
+ * Nodes are in the order of the text. A member of an object is two nodes, its name
+ * and its value; `next` is the first node after a value and everything in it.
  */
 #ifndef STATE_DOC_H
 #define STATE_DOC_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -17,14 +17,14 @@
 
 struct doc_node {
     uint32_t start; /* the first byte of the value */
-    uint32_t end;   /* behind its last */
+    uint32_t end;   /* after its last */
     uint32_t next;
 };
 
 struct doc {
     const char *text; /* borrowed */
     size_t len;
-    struct doc_node *nodes; /* owned; nodes[0] is the whole */
+    struct doc_node *nodes; /* owned; nodes[0] is the whole text */
     uint32_t n;
     uint32_t cap;
 };
@@ -32,18 +32,20 @@ struct doc {
 enum { DOC_DEPTH_MAX = 200 };
 #define DOC_SIZE_MAX ((size_t)1 << 30)
 
-/* BELAY_BAD_CONTENT says what is wrong, in which line and column. The text must outlive the document. */
+/* BELAY_BAD_CONTENT gives the fault with its line and column. The text must outlive the document. */
 enum belay_code doc_scan(const char *text, size_t len, struct doc *out_doc, struct belay_error *err);
 void doc_release(struct doc *doc);
 
-/* The first byte of a value says what it is: '{', '[', '"', 't', 'f', 'n', '-' or a digit. */
+/* The first byte of a value tells its type: '{', '[', '"', 't', 'f', 'n', '-' or a digit. */
 static inline char doc_kind(const struct doc *doc, uint32_t node)
 {
+    assert(node < doc->n);
     return doc->text[doc->nodes[node].start];
 }
 
 static inline const char *doc_raw(const struct doc *doc, uint32_t node, size_t *out_len)
 {
+    assert(node < doc->n);
     *out_len = doc->nodes[node].end - doc->nodes[node].start;
     return doc->text + doc->nodes[node].start;
 }
@@ -56,17 +58,16 @@ static inline const char *doc_raw(const struct doc *doc, uint32_t node, size_t *
 /* True if the string at `node` is `text`. */
 bool doc_is(const struct doc *doc, uint32_t node, const char *text);
 
-/* The value of a member; 0 if there is none, or `object` is none. */
+/* The value of a member; 0 if `object` has none, or is not an object. */
 uint32_t doc_member(const struct doc *doc, uint32_t object, const char *name);
 
-/* A string as it is meant, which the caller frees; NULL if it is none, has a NUL in it, or memory is out. */
+/* The unescaped string, which the caller frees; NULL: not a string, one with a NUL, or no memory. */
 char *doc_string(const struct doc *doc, uint32_t node);
-/* The same of a member. */
 char *doc_member_string(const struct doc *doc, uint32_t object, const char *name);
 /* True for a whole number from 0 to 2^63 - 1. */
 bool doc_number(const struct doc *doc, uint32_t node, uint64_t *out_number);
 
-/* Add the bytes that a string (with its quotes) stands for. */
+/* Add the unescaped bytes of a string (given with its quotes). */
 void doc_unescape(struct buf *out, const char *raw, size_t len);
 
 /* Add `text` as a JSON string; NULL as null. */
@@ -80,12 +81,12 @@ char *doc_place(const char *text, size_t offset, char out[DOC_PLACE_SIZE]);
 
 struct edit {
     const char *name;
-    const char *value; /* JSON; NULL: leave the member out */
+    const char *value; /* JSON; NULL: drop the member */
 };
 
 /*
- * Write an object: the members of `object` in their order (0: none), changed as
- * the edits say, then what the edits add. `indent` is that of the members.
+ * Write an object: the members of `object` (0: none) in their order with the edits
+ * applied, then the members that the edits add. `indent` is that of the members.
  */
 void edit_object(struct buf *out, const struct doc *doc, uint32_t object, const struct edit *edits, size_t n,
                  int indent);

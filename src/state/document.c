@@ -1,4 +1,4 @@
-/* Documents that are not looked into: versions by content alone. */
+/* Opaque documents, such as Terraform's: versions are told apart by content alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,7 @@ enum belay_code belay_document_check(const char *text, size_t len, struct belay_
     enum belay_code code = doc_scan(text, len, &doc, err);
 
     if (code == BELAY_OK && doc_kind(&doc, 0) != '{') {
-        code = error_set(err, BELAY_BAD_CONTENT, "it is no JSON object");
+        code = error_set(err, BELAY_BAD_CONTENT, "not a JSON object");
     }
     doc_release(&doc);
     return code;
@@ -72,7 +72,7 @@ static enum belay_code is_unchanged(struct belay_states *states, const char *fol
     return code == BELAY_NOT_FOUND ? BELAY_OK : code;
 }
 
-/* What is there now gets a snapshot if the newest one is of something else: its writer died. */
+/* The current version gets a snapshot if the newest one differs: its writer died before the snapshot. */
 static enum belay_code ensure_snapshot(struct belay_states *states, const char *folder,
                                        const struct belay_blob *before, struct snapshots *snapshots,
                                        struct belay_error *err)
@@ -189,7 +189,7 @@ enum belay_code belay_document_remove(struct belay_states *states, const char *f
                             : code;
 }
 
-/* ---- which there are ---------------------------------------------------------- */
+/* ---- listing ---------------------------------------------------------- */
 
 struct document_listing {
     struct belay_states *states;
@@ -211,10 +211,10 @@ static bool on_document(void *context, const struct belay_blob_entry *entry)
         listing->stopped =
             !listing->fn(listing->context, listing->name, entry->size, entry->modified_unix_ms);
     }
-    return false; /* it is the first that begins like this, or there is none */
+    return false; /* only the first name with this prefix can match */
 }
 
-/* A folder whose document was removed still has its snapshots: it is looked into. */
+/* A folder may have snapshots only: its document was removed. */
 static bool on_folder(void *context, const struct belay_blob_entry *entry)
 {
     struct document_listing *listing = context;

@@ -1,4 +1,4 @@
-/* The shape of a state document, and its checksums. docs/state.md is the same for people. */
+/* The shape of a state document, and its checksums, as docs/state.md specifies them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static enum belay_code check_version(const struct format *format, bool is_new, s
     return BELAY_OK;
 }
 
-/* A state must not end up under another's name. */
+/* A state must not be saved under the name of another. */
 static enum belay_code check_owner(const struct format *format, const char *member, const char *wanted,
                                    struct belay_error *err)
 {
@@ -53,8 +53,8 @@ static enum belay_code check_owner(const struct format *format, const char *memb
         return BELAY_OK;
     }
     raw = doc_raw(&format->doc, node, &len);
-    return error_set(err, BELAY_BAD_CONTENT, "metadata.%s is %.*s, not \"%s\": this is the state of another",
-                     member, len > 130 ? 130 : (int)len, raw, wanted);
+    return error_set(err, BELAY_BAD_CONTENT, "metadata.%s is %.*s, not \"%s\": this is another state", member,
+                     len > 130 ? 130 : (int)len, raw, wanted);
 }
 
 static enum belay_code check_shape(struct format *format, const struct belay_state_name *name, bool is_new,
@@ -131,7 +131,7 @@ enum belay_code format_describe(const struct format *format, struct belay_state 
     const struct doc *doc = &format->doc;
     uint32_t token = format->lock == 0 ? 0 : doc_member(doc, format->lock, "token");
 
-    /* A mark that cannot be read must not count as none. */
+    /* An unreadable token must not count as no token. */
     if (token != 0 && doc_kind(doc, token) != 'n' && !doc_number(doc, token, &state->token)) {
         return error_set(err, BELAY_BAD_CONTENT, "lock.token is not a whole number");
     }
@@ -167,8 +167,8 @@ static bool is_main(const struct canon_member *member)
 }
 
 /*
- * Of the document without resources and outputs, for which their checksums stand,
- * and without itself. Changes the order of the members.
+ * The checksum of the document. Resources and outputs enter by their checksums, and
+ * checksums.document is left out. Changes the order of the members.
  */
 static enum belay_code document_sum(struct canon_member *members, size_t n, const char *checksums,
                                     char out_sum[CANON_SUM_SIZE], struct belay_error *err)
@@ -289,7 +289,7 @@ static void report_part(struct verify *verify, bool ok, const char *part, const 
     }
 }
 
-/* `sums` is the object that should have the checksum of the part under its name. */
+/* `sums` is the object that should have the part's checksum under its name. */
 static enum belay_code verify_part(struct verify *verify, uint32_t sums, const char *part, uint32_t value)
 {
     const struct doc *doc = &verify->format->doc;
@@ -300,7 +300,7 @@ static enum belay_code verify_part(struct verify *verify, uint32_t sums, const c
     if (value == 0) {
         bool is_right = wanted == 0 || doc_kind(doc, wanted) == 'n';
 
-        report_part(verify, is_right, part, is_right ? "not there, and never was" : "is missing");
+        report_part(verify, is_right, part, is_right ? "absent, as it was when saved" : "is missing");
         return BELAY_OK;
     }
     code = canon_sum(doc, value, sum, verify->err);
@@ -313,7 +313,8 @@ static enum belay_code verify_part(struct verify *verify, uint32_t sums, const c
         bool is_right = doc_is(doc, wanted, sum);
 
         report_part(verify, is_right, part,
-                    is_right ? "as it was saved" : "the checksum is wrong: it is not as it was saved");
+                    is_right ? "as it was saved"
+                             : "the checksum is wrong: it has changed since it was saved");
     }
     return BELAY_OK;
 }
@@ -328,20 +329,11 @@ static enum belay_code verify_document(struct verify *verify, uint32_t wanted)
     size_t n = 0;
     enum belay_code code;
 
-    doc_each(doc, 0, name)
-    {
-        n++;
-    }
-    members = calloc(n + 1, sizeof *members);
+    members = canon_members(doc, 0, &n);
     edit_object(&checksums, doc, verify->format->checksums, &without, 1, 4);
     if (members == NULL || checksums.failed) {
         code = error_no_memory(verify->err);
     } else {
-        n = 0;
-        doc_each(doc, 0, name)
-        {
-            members[n++] = (struct canon_member){ doc, name };
-        }
         code = document_sum(members, n, checksums.data, sum, verify->err);
     }
     if (code == BELAY_OK && (verify->n_failed == 0 || doc_is(doc, wanted, sum))) {
@@ -367,7 +359,7 @@ static enum belay_code verify_all(struct verify *verify)
     if (code == BELAY_OK) {
         code = verify_part(verify, format->checksums, "outputs", format->outputs);
     }
-    /* Another program's: it has the two of the document at most. */
+    /* A document of another program has the first two checksums at most. */
     if (document == 0 || parts == 0 || doc_kind(doc, parts) != '{') {
         if (code == BELAY_OK && (parts != 0 || document != 0)) {
             report_part(verify, false, "checksums", "some of them are missing");
@@ -402,7 +394,7 @@ enum belay_code format_verify(const struct format *format, belay_finding_fn fn, 
     struct verify verify = { .format = format, .fn = fn, .context = context, .err = err };
     enum belay_code code = BELAY_OK;
 
-    /* Every object is looked at for names that stand twice, with checksums or without. */
+    /* Without checksums the document is still searched for duplicate names. */
     if (format->checksums == 0) {
         char sum[CANON_SUM_SIZE];
 

@@ -1,6 +1,6 @@
 /*
- * Snapshots: history/YYYY-MM-DD-HH-MM-SS.json, and -2, -3 before the point for
- * more of one second. Whatever else lies there is not ours.
+ * Snapshots: history/YYYY-MM-DD-HH-MM-SS.json; further ones of the same second end
+ * in -2.json, -3.json. Other files in the folder are ignored.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -123,7 +123,7 @@ void snapshots_release(struct snapshots *snapshots)
     *snapshots = (struct snapshots){ 0 };
 }
 
-/* A clock that was set back must not make a new snapshot look old. */
+/* A new snapshot sorts last even if the clock was set back. */
 void snapshots_next(const struct snapshots *snapshots, int64_t now_unix_ms, char out[SNAPSHOT_NAME_SIZE])
 {
     int64_t second = now_unix_ms / 1000;
@@ -191,14 +191,14 @@ void snapshots_prune(struct belay_states *states, const char *folder, const stru
         }
         if (states->store->ops->remove(states->store, snapshot_path(path, folder, snapshots->items[i].name),
                                        &err) != BELAY_OK) {
-            states_warn(states, "an old snapshot could not be removed: %s", err.text);
+            states_warn(states, "cannot remove an old snapshot: %s", err.text);
             belay_error_release(&err);
             return;
         }
     }
 }
 
-/* ---- for others ------------------------------------------------------------------ */
+/* ---- the public API ------------------------------------------------------------------ */
 
 static const char *timestamp(char out[CLOCK_TEXT_SIZE], const struct snapshot *snapshot)
 {
@@ -233,7 +233,7 @@ enum belay_code belay_state_snapshots(struct belay_states *states, const struct 
     return code == BELAY_OK ? snapshots_list(states, state_path(folder, name, ""), fn, context, err) : code;
 }
 
-/* A name with or without ".json", or a time as it is shown; of one second the newest. */
+/* A name with or without ".json", or a time as the list prints it (of one second the newest). */
 static bool is_named(const struct snapshot *snapshot, const char *which)
 {
     char utc[CLOCK_TEXT_SIZE];

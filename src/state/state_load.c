@@ -1,3 +1,4 @@
+/* Reading states. A caller gets only what verified, except from belay_state_load_unverified(). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,50 @@ enum belay_code states_get(struct belay_states *states, const char *path, const 
                : store->ops->get_if_changed(store, path, known, out_blob, err);
 }
 
-/* *out_state stays NULL if it is what `known` (may be NULL) says. */
+/* The text as a state, which takes it over. BELAY_BAD_CONTENT still makes the state; the format is empty then. */
+static enum belay_code describe(const struct belay_state_name *name, struct belay_blob *text,
+                                struct belay_state **out_state, struct format *out_format,
+                                struct belay_error *err)
+{
+    struct belay_state *state = calloc(1, sizeof *state);
+    enum belay_code code;
+
+    if (state == NULL) {
+        belay_blob_release(text);
+        return error_no_memory(err);
+    }
+    state->text = text->data;
+    state->len = text->len;
+    state->tag = text->tag;
+    *text = (struct belay_blob){ 0 };
+    code = format_read(state->text, state->len, name, false, out_format, err);
+    if (code == BELAY_OK) {
+        code = format_describe(out_format, state, err);
+        if (code != BELAY_OK) {
+            format_release(out_format);
+        }
+    }
+    *out_state = state;
+    return code;
+}
+
+enum belay_code state_from_text(const struct belay_state_name *name, struct belay_blob *text,
+                                struct belay_state **out_state, struct belay_error *err)
+{
+    struct belay_state *state = NULL;
+    struct format format = { 0 };
+    enum belay_code code = describe(name, text, &state, &format, err);
+
+    format_release(&format);
+    if (code != BELAY_OK) {
+        belay_state_free(state);
+        return code;
+    }
+    *out_state = state;
+    return BELAY_OK;
+}
+
+/* *out_state stays NULL if the store still has the version with the tag `known` (may be NULL). */
 static enum belay_code fetch(struct belay_states *states, const struct belay_state_name *name,
                              const char *rest, const struct belay_blob_tag *known,
                              struct belay_state **out_state, struct format *out_format,
@@ -39,7 +83,6 @@ static enum belay_code fetch(struct belay_states *states, const struct belay_sta
 {
     struct belay_blob blob = { 0 };
     char path[STATE_PATH_SIZE];
-    struct belay_state *state;
     enum belay_code code = states_get(states, state_path(path, name, rest), known, &blob, err);
 
     if (code == BELAY_OK && blob.data == NULL) {
@@ -53,25 +96,10 @@ static enum belay_code fetch(struct belay_states *states, const struct belay_sta
     if (code != BELAY_OK) {
         return code;
     }
-    state = calloc(1, sizeof *state);
-    if (state == NULL) {
-        belay_blob_release(&blob);
-        return error_no_memory(err);
-    }
-    state->text = blob.data;
-    state->len = blob.len;
-    state->tag = blob.tag;
-    code = format_read(state->text, state->len, name, false, out_format, err);
-    if (code == BELAY_OK) {
-        code = format_describe(out_format, state, err);
-        if (code != BELAY_OK) {
-            format_release(out_format);
-        }
-    }
+    code = describe(name, &blob, out_state, out_format, err);
     if (code != BELAY_OK) {
         (void)error_wrap(err, "%.300s", path);
     }
-    *out_state = state;
     return code;
 }
 
@@ -82,124 +110,119 @@ enum belay_code state_fetch(struct belay_states *states, const struct belay_stat
     return fetch(states, name, rest, NULL, out_state, out_format, err);
 }
 
-enum belay_code state_damaged_error(const struct belay_state_name *name, const char *rest,
-                                    struct belay_error *err)
+enum belay_code state_verify(const struct belay_state_name *name, const char *rest,
+                             const struct format *format, belay_finding_fn fn, void *context,
+                             struct belay_error *err)
 {
     char path[STATE_PATH_SIZE];
-    bool is_snapshot = strcmp(rest, "state.json") != 0;
+    enum belay_code code = format_verify(format, fn, context, err);
 
-    (void)error_wrap(err, "%.200s (%s)", state_path(path, name, rest),
-                     is_snapshot ? "'belay state adopt --snapshot' accepts it as it is"
-                                 : "'belay state adopt' accepts it as it is, 'belay state restore' mends it");
-    return BELAY_BAD_CONTENT;
+    if (code == BELAY_BAD_CONTENT) {
+        (void)error_wrap(err, "%.200s (%s)", state_path(path, name, rest),
+                         strcmp(rest, "state.json") != 0
+                             ? "'belay state adopt --snapshot' accepts it as it is"
+                             : "'belay state adopt' accepts it as it is, 'belay state restore' repairs it");
+    }
+    return code;
+}
+
+/* ---- one version ----------------------------------------------------------------- */
+
+struct fetched {
+    char rest[SNAPSHOT_NAME_SIZE + 16]; /* its path below the folder of the state */
+    struct belay_state *state;          /* owned */
+    struct format format;
+};
+
+static void fetched_release(struct fetched *fetched)
+{
+    format_release(&fetched->format);
+    belay_state_free(fetched->state);
+}
+
+/* The current version, or with `snapshot` (not NULL) that one. */
+static enum belay_code fetch_version(struct belay_states *states, const struct belay_state_name *name,
+                                     const char *snapshot, const struct belay_blob_tag *known,
+                                     struct fetched *out, struct belay_error *err)
+{
+    enum belay_code code = state_name_check(name, err);
+
+    if (code == BELAY_OK && snapshot != NULL &&
+        (strlen(snapshot) >= SNAPSHOT_NAME_SIZE || strchr(snapshot, '/') != NULL)) {
+        code = error_set(err, BELAY_INVALID, "'%.100s' is not the name of a snapshot", snapshot);
+    }
+    if (code != BELAY_OK) {
+        return code;
+    }
+    (void)snprintf(out->rest, sizeof out->rest, "%s%s", snapshot == NULL ? "" : "history/",
+                   snapshot == NULL ? "state.json" : snapshot);
+    return fetch(states, name, out->rest, known, &out->state, &out->format, err);
 }
 
 static enum belay_code load(struct belay_states *states, const struct belay_state_name *name,
-                            const char *rest, const struct belay_blob_tag *known,
+                            const char *snapshot, const struct belay_blob_tag *known,
                             struct belay_state **out_state, struct belay_error *err)
 {
-    struct belay_state *state = NULL;
-    struct format format = { 0 };
-    enum belay_code code = state_name_check(name, err);
+    struct fetched fetched = { 0 };
+    enum belay_code code = fetch_version(states, name, snapshot, known, &fetched, err);
 
+    if (code == BELAY_OK && fetched.state != NULL) {
+        code = state_verify(name, fetched.rest, &fetched.format, NULL, NULL, err);
+    }
     if (code == BELAY_OK) {
-        code = fetch(states, name, rest, known, &state, &format, err);
+        *out_state = fetched.state;
+        fetched.state = NULL;
     }
-    if (code == BELAY_OK && state != NULL) {
-        code = format_verify(&format, NULL, NULL, err);
-        if (code == BELAY_BAD_CONTENT) {
-            code = state_damaged_error(name, rest, err);
-        }
-    }
-    format_release(&format);
-    if (code != BELAY_OK) {
-        belay_state_free(state);
-        return code;
-    }
-    *out_state = state;
-    return BELAY_OK;
+    fetched_release(&fetched);
+    return code;
 }
 
 enum belay_code belay_state_load(struct belay_states *states, const struct belay_state_name *name,
                                  struct belay_state **out_state, struct belay_error *err)
 {
-    return load(states, name, "state.json", NULL, out_state, err);
+    return load(states, name, NULL, NULL, out_state, err);
 }
 
 enum belay_code belay_state_reload(struct belay_states *states, const struct belay_state_name *name,
                                    const struct belay_blob_tag *known, struct belay_state **out_state,
                                    struct belay_error *err)
 {
-    return load(states, name, "state.json", known, out_state, err);
-}
-
-static bool snapshot_rest(char out[SNAPSHOT_NAME_SIZE + 16], const char *snapshot)
-{
-    if (strlen(snapshot) >= SNAPSHOT_NAME_SIZE || strchr(snapshot, '/') != NULL) {
-        return false;
-    }
-    (void)snprintf(out, SNAPSHOT_NAME_SIZE + 16, "history/%s", snapshot);
-    return true;
+    return load(states, name, NULL, known, out_state, err);
 }
 
 enum belay_code belay_state_load_snapshot(struct belay_states *states, const struct belay_state_name *name,
                                           const char *snapshot, struct belay_state **out_state,
                                           struct belay_error *err)
 {
-    char rest[SNAPSHOT_NAME_SIZE + 16];
-
-    return snapshot_rest(rest, snapshot)
-               ? load(states, name, rest, NULL, out_state, err)
-               : error_set(err, BELAY_INVALID, "'%.100s' is not the name of a snapshot", snapshot);
+    return load(states, name, snapshot, NULL, out_state, err);
 }
 
 enum belay_code belay_state_load_unverified(struct belay_states *states, const struct belay_state_name *name,
                                             const char *snapshot, struct belay_state **out_state,
                                             struct belay_error *err)
 {
-    char rest[SNAPSHOT_NAME_SIZE + 16] = "state.json";
-    struct belay_state *state = NULL;
-    struct format format = { 0 };
-    enum belay_code code = state_name_check(name, err);
+    struct fetched fetched = { 0 };
+    enum belay_code code = fetch_version(states, name, snapshot, NULL, &fetched, err);
 
-    if (code == BELAY_OK && snapshot != NULL && !snapshot_rest(rest, snapshot)) {
-        code = error_set(err, BELAY_INVALID, "'%.100s' is not the name of a snapshot", snapshot);
-    }
     if (code == BELAY_OK) {
-        code = state_fetch(states, name, rest, &state, &format, err);
+        *out_state = fetched.state;
+        fetched.state = NULL;
     }
-    format_release(&format);
-    if (code != BELAY_OK) {
-        belay_state_free(state);
-        return code;
-    }
-    *out_state = state;
-    return BELAY_OK;
+    fetched_release(&fetched);
+    return code;
 }
 
 enum belay_code belay_state_verify(struct belay_states *states, const struct belay_state_name *name,
                                    const char *snapshot, belay_finding_fn fn, void *context,
                                    struct belay_error *err)
 {
-    char rest[SNAPSHOT_NAME_SIZE + 16] = "state.json";
-    struct belay_state *state = NULL;
-    struct format format = { 0 };
-    enum belay_code code = state_name_check(name, err);
+    struct fetched fetched = { 0 };
+    enum belay_code code = fetch_version(states, name, snapshot, NULL, &fetched, err);
 
-    if (code == BELAY_OK && snapshot != NULL && !snapshot_rest(rest, snapshot)) {
-        code = error_set(err, BELAY_INVALID, "'%.100s' is not the name of a snapshot", snapshot);
-    }
     if (code == BELAY_OK) {
-        code = state_fetch(states, name, rest, &state, &format, err);
+        code = state_verify(name, fetched.rest, &fetched.format, fn, context, err);
     }
-    if (code == BELAY_OK) {
-        code = format_verify(&format, fn, context, err);
-        if (code == BELAY_BAD_CONTENT) {
-            code = state_damaged_error(name, rest, err);
-        }
-    }
-    format_release(&format);
-    belay_state_free(state);
+    fetched_release(&fetched);
     return code;
 }
 
@@ -214,13 +237,13 @@ enum belay_code belay_state_check(const struct belay_state_name *name, const cha
         code = format_read(text, len, name, true, &format, err);
     }
     if (code == BELAY_OK) {
-        code = canon_sum(&format.doc, 0, sum, err); /* which finds what stands twice */
+        code = canon_sum(&format.doc, 0, sum, err); /* finds duplicate names */
     }
     format_release(&format);
     return code;
 }
 
-/* A line is the entry without what is blank outside of strings. */
+/* The entry without blanks outside of strings. */
 static char *one_line(const char *raw, size_t len)
 {
     char *line = malloc(len + 1);
@@ -246,19 +269,16 @@ static char *one_line(const char *raw, size_t len)
 enum belay_code belay_state_history(struct belay_states *states, const struct belay_state_name *name,
                                     size_t limit, belay_text_fn fn, void *context, struct belay_error *err)
 {
-    struct belay_state *state = NULL;
-    struct format format = { 0 };
-    enum belay_code code = state_name_check(name, err);
+    struct fetched fetched = { 0 };
+    enum belay_code code = fetch_version(states, name, NULL, NULL, &fetched, err);
+    uint32_t history = fetched.format.history;
 
-    if (code == BELAY_OK) {
-        code = state_fetch(states, name, "state.json", &state, &format, err);
-    }
-    if (code == BELAY_OK && format.history != 0) {
-        const struct doc *doc = &format.doc;
+    if (code == BELAY_OK && history != 0) {
+        const struct doc *doc = &fetched.format.doc;
         size_t n = 0;
 
-        for (uint32_t at = format.history + 1;
-             at < doc->nodes[format.history].next && (limit == 0 || n < limit); at = doc->nodes[at].next) {
+        for (uint32_t at = history + 1; at < doc->nodes[history].next && (limit == 0 || n < limit);
+             at = doc->nodes[at].next) {
             size_t len;
             const char *raw = doc_raw(doc, at, &len);
             char *line = one_line(raw, len);
@@ -272,7 +292,6 @@ enum belay_code belay_state_history(struct belay_states *states, const struct be
             n++;
         }
     }
-    format_release(&format);
-    belay_state_free(state);
+    fetched_release(&fetched);
     return code;
 }

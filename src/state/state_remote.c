@@ -1,4 +1,5 @@
-/* Writing through a server: it fences and writes, and what it wrote is read back. */
+/* Writing through a server: the server fences and writes; the new version is read back. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,35 +13,6 @@ void states_set_server(struct belay_states *states, struct states_server *server
     states->server = server;
 }
 
-/* Takes the blob. */
-static enum belay_code describe(const struct belay_state_name *name, struct belay_blob *blob,
-                                struct belay_state **out_state, struct belay_error *err)
-{
-    struct belay_state *state = calloc(1, sizeof *state);
-    struct format format = { 0 };
-    enum belay_code code;
-
-    if (state == NULL) {
-        belay_blob_release(blob);
-        return error_no_memory(err);
-    }
-    state->text = blob->data;
-    state->len = blob->len;
-    state->tag = blob->tag;
-    *blob = (struct belay_blob){ 0 };
-    code = format_read(state->text, state->len, name, false, &format, err);
-    if (code == BELAY_OK) {
-        code = format_describe(&format, state, err);
-    }
-    format_release(&format);
-    if (code != BELAY_OK) {
-        belay_state_free(state);
-        return code;
-    }
-    *out_state = state;
-    return BELAY_OK;
-}
-
 enum belay_code state_remote_begin(struct belay_states *states, const struct belay_state_name *name,
                                    const struct belay_state_lock *stamp, struct belay_state **out_state,
                                    struct belay_error *err)
@@ -48,15 +20,16 @@ enum belay_code state_remote_begin(struct belay_states *states, const struct bel
     struct belay_blob blob = { 0 };
     enum belay_code code = BELAY_UNKNOWN;
 
+    assert(states->server != NULL);
     if (stamp->token == 0 || stamp->lock_id == NULL) {
         return error_set(err, BELAY_CONFIG,
-                         "the server's store of locks gives no fencing tokens, so a late write could not be "
-                         "refused");
+                         "the server's lock store gives no fencing tokens, so it could not refuse a late "
+                         "write");
     }
     for (int i = 0; i < TRIES && code == BELAY_UNKNOWN; i++) {
         code = states->server->ops->stamp(states->server, name, stamp->lock_id, &blob, err);
     }
-    return code == BELAY_OK ? describe(name, &blob, out_state, err) : code;
+    return code == BELAY_OK ? state_from_text(name, &blob, out_state, err) : code;
 }
 
 /* ---- was it saved? -------------------------------------------------------------- */
@@ -66,7 +39,7 @@ static bool is_text(const struct doc *doc, uint32_t node, const char *text)
     return node != 0 && text != NULL && doc_is(doc, node, text);
 }
 
-/* Whether the newest deployment there is the one of this write. */
+/* Whether the newest deployment in the document is the one of this write. */
 static bool is_recorded(const struct format *format, const struct states_put *put)
 {
     const struct belay_deployment *said = put->write->deployment;
@@ -92,8 +65,9 @@ static bool is_recorded(const struct format *format, const struct states_put *pu
 }
 
 /*
- * An answer was lost. While the lock is ours nobody else writes: if the state has our
- * token, and its newest deployment is the one of this write, then it was saved.
+ * After a lost answer: no other client writes while this one holds the lock. If the
+ * state has our token and its newest deployment is the one of this write, the write
+ * was saved.
  */
 static bool was_saved(struct belay_states *states, const struct belay_state_name *name,
                       const struct states_put *put, struct states_saved *out)
@@ -129,13 +103,13 @@ static enum belay_code send(struct belay_states *states, const struct belay_stat
         }
     }
     if (code == BELAY_UNREACHABLE && was_unknown) {
-        code = err->code = BELAY_UNKNOWN; /* what may have happened is not undone by a later failure */
+        code = err->code = BELAY_UNKNOWN; /* a later failure does not undo a write that may have happened */
     }
     belay_error_release(&unheard);
     return code;
 }
 
-/* The version that was saved: its snapshot has the same bytes, whoever has written since. */
+/* The version that was saved: its snapshot has the same bytes, whatever was written since. */
 static enum belay_code read_back(struct belay_states *states, const struct belay_state_name *name,
                                  const struct states_saved *saved, struct belay_state **out_state,
                                  struct belay_error *err)

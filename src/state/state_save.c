@@ -1,13 +1,17 @@
 /*
- * The one way in which a state changes:
+ * Every write of a state takes these steps:
  *
- *     read what is there -> may this stamp write it? -> is it what the new one was
- *     made from? -> a snapshot of it, if it has none -> put, if it is still the same
- *     -> a snapshot of the new one -> remove old snapshots
+ *     read the current version
+ *     -> check that the token permits the write
+ *     -> check that the new content was made from the current version
+ *     -> write the current version's snapshot, if it is missing
+ *     -> put the new version, if the current one is unchanged
+ *     -> write the new version's snapshot, and remove old snapshots
  *
- * A snapshot that could not be written because the process died is written by the
- * next save; so every version that was acknowledged has one.
+ * A process that dies before the last step leaves a version without a snapshot; the
+ * next save writes it. So every acknowledged version has one.
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +23,9 @@
 enum { ATTEMPTS = 8, SERIALS_MAX = 16 };
 #define SERIAL_MAX (UINT64_C(1) << 53)
 
-/* What is there now. */
+/* The current version. */
 struct current {
-    struct belay_state *state; /* owned; NULL: nothing is there */
+    struct belay_state *state; /* owned; NULL: none */
     struct format format;
     bool is_damaged;
 };
@@ -41,13 +45,10 @@ static enum belay_code read_current(const struct save *save, struct current *out
     if (code == BELAY_NOT_FOUND) {
         return BELAY_OK;
     }
-    /* What was loaded was verified then; anything else must be sound before something is built on it. */
+    /* The version that the caller loaded was verified then; any other is verified before it is built upon. */
     if (code == BELAY_OK &&
         (save->write->loaded == NULL || strcmp(save->write->loaded->text, out->state->tag.text) != 0)) {
-        code = format_verify(&out->format, NULL, NULL, err);
-        if (code == BELAY_BAD_CONTENT) {
-            code = state_damaged_error(save->name, "state.json", err);
-        }
+        code = state_verify(save->name, "state.json", &out->format, NULL, NULL, err);
     }
     if (code == BELAY_BAD_CONTENT && save->over_damage) {
         format_release(&out->format);
@@ -57,9 +58,9 @@ static enum belay_code read_current(const struct save *save, struct current *out
     return code;
 }
 
-/* ---- may it be written? ------------------------------------------------------ */
+/* ---- fencing ------------------------------------------------------ */
 
-/* Who is in the way, as far as the document says. */
+/* The holder that the document names. */
 static void set_holder(const struct save *save, const struct belay_state *was, struct belay_error *err)
 {
     struct belay_info *info = calloc(1, sizeof *info);
@@ -85,17 +86,17 @@ static enum belay_code refuse_lower_token(const struct save *save, const struct 
                                           struct belay_error *err)
 {
     (void)error_set(err, BELAY_NOT_HOLDER,
-                    "the state of '%s' in '%s' %s %.200s, whose token is %" PRIu64 "; ours, %" PRIu64
-                    ", is older: nothing was saved",
+                    "the state of '%s' in '%s' %s %.200s, whose token is %" PRIu64 "; our token %" PRIu64
+                    " is older: nothing was saved",
                     save->name->stack, save->name->environment,
                     was->locked ? "is being deployed by" : "was deployed since by",
-                    was->locked_by == NULL ? "somebody else" : was->locked_by, was->token,
+                    was->locked_by == NULL ? "another client" : was->locked_by, was->token,
                     save->write->lock->token);
     set_holder(save, was, err);
     return BELAY_NOT_HOLDER;
 }
 
-/* Whether the token in the document is of the stamp's lock store. An older document has its URL. */
+/* Whether the document's token is from the same lock store. Older documents name the store by its URL. */
 static bool is_same_store(const struct belay_state_lock *stamp, const char *lock_store)
 {
     return strcmp(lock_store, stamp->store) == 0 ||
@@ -121,11 +122,10 @@ static enum belay_code check_stamp(const struct save *save, const struct belay_s
         return BELAY_OK;
     }
     if (stamp->token == 0) {
-        return error_set(
-            err, BELAY_CONFIG,
-            "the lock store %.200s gives no fencing tokens, so a late write could not be refused: "
-            "use sqlite:, dynamodb: with layout=belay, or add fence_table=NAME to its URL",
-            stamp->store_url == NULL ? stamp->store : stamp->store_url);
+        return error_set(err, BELAY_CONFIG,
+                         "the lock store %.200s gives no fencing tokens, so a late write cannot be refused: "
+                         "use sqlite:, dynamodb: with layout=belay, or add fence_table=NAME to its URL",
+                         stamp->store_url == NULL ? stamp->store : stamp->store_url);
     }
     code = belay_states_bind(save->states, stamp->store, stamp->store_url, err);
     if (code != BELAY_OK) {
@@ -134,7 +134,7 @@ static enum belay_code check_stamp(const struct save *save, const struct belay_s
     if (was == NULL || was->token == 0 || is_own_lock(save, was)) {
         return BELAY_OK;
     }
-    /* A token of a lock store that is no longer bound cannot be compared with ours, and need not be. */
+    /* Tokens of a lock store that is no longer bound do not compare with ours. */
     if (was->lock_store != NULL && !is_same_store(stamp, was->lock_store)) {
         return BELAY_OK;
     }
@@ -148,10 +148,10 @@ static bool has_serial(const struct format *content)
 }
 
 /*
- * Does the content say, by its serial, that it was made from what is there? One
- * without a serial was made from nothing: from no state, or from one that has not
- * been saved with belay yet. That is what a first deployment's stamp leaves, too,
- * so whoever loaded it then is refused after the deployment's own save.
+ * Whether the content's serial is that of the current version. Content without a
+ * serial was made from no state, or from one that belay has not saved yet. The mark
+ * of a first deployment has no serial either: content loaded at that time is refused
+ * after the deployment's own save.
  */
 static bool has_serial_of(const struct format *content, const struct belay_state *was)
 {
@@ -164,7 +164,7 @@ static bool has_serial_of(const struct format *content, const struct belay_state
     return serial == (was == NULL ? 0 : was->serial);
 }
 
-/* Was the new document made from what is there? What we saved ourselves in between counts as that. */
+/* The new document must be made from the current version, or from one that the same lock saved since. */
 static enum belay_code check_base(const struct save *save, const struct belay_state *was,
                                   struct belay_error *err)
 {
@@ -184,22 +184,22 @@ static enum belay_code check_base(const struct save *save, const struct belay_st
         return BELAY_OK;
     }
     if (was == NULL) {
-        return error_set(err, BELAY_NOT_HOLDER, "there is no state of '%s' in '%s' any more",
+        return error_set(err, BELAY_NOT_HOLDER, "the state of '%s' in '%s' no longer exists",
                          save->name->stack, save->name->environment);
     }
     if (loaded == NULL && save->write->exact) {
         return error_set(err, BELAY_NOT_HOLDER,
-                         "there is a state of '%s' in '%s' already: it is version %" PRIu64,
+                         "the state of '%s' in '%s' exists already: it is version %" PRIu64,
                          save->name->stack, save->name->environment, was->serial);
     }
     (void)error_set(err, BELAY_NOT_HOLDER,
                     "the state of '%s' in '%s' %s: it is version %" PRIu64 " of %.40s by %.200s; load it %s",
                     save->name->stack, save->name->environment,
                     has_base ? "has changed since this one was loaded"
-                             : "is there already, and this one does not say (in metadata.serial) that it was "
+                             : "exists already, and this one does not say (in metadata.serial) that it was "
                                "made from it",
                     was->serial, was->last_updated == NULL ? "an unknown time" : was->last_updated,
-                    was->last_updated_by == NULL ? "somebody else" : was->last_updated_by,
+                    was->last_updated_by == NULL ? "another client" : was->last_updated_by,
                     has_base ? "again" : "first, and change that");
     set_holder(save, was, err);
     return BELAY_NOT_HOLDER;
@@ -217,7 +217,7 @@ static bool count_change(void *context, enum belay_change change, const char *pa
     return true;
 }
 
-/* A version without a snapshot: its writer died, or it is another program's. */
+/* The current version has no snapshot if its writer died, or was another program. */
 static enum belay_code ensure_snapshot(const struct save *save, const struct current *current,
                                        struct snapshots *snapshots, struct belay_error *err)
 {
@@ -234,7 +234,7 @@ static enum belay_code ensure_snapshot(const struct save *save, const struct cur
     }
     if (!save->adopt && was->serial == 0 && was->n_resources == 0 && was->snapshot == NULL &&
         was->token != 0) {
-        return BELAY_OK; /* the empty one of a first stamp */
+        return BELAY_OK; /* empty: a first deployment is in progress */
     }
     if (!save->adopt && was->snapshot != NULL && strlen(was->snapshot) < sizeof name) {
         strcpy(name, was->snapshot);
@@ -243,16 +243,15 @@ static enum belay_code ensure_snapshot(const struct save *save, const struct cur
     }
     code = snapshot_put(save->states, save->folder, name, was->text, was->len, err);
     if (code == BELAY_REFUSED) {
-        code =
-            BELAY_OK; /* somebody else's file has that name, and ours is gone with the rest that is pruned */
+        code = BELAY_OK; /* another file took the name after our snapshot was pruned */
     }
     snapshots_release(snapshots);
     return code == BELAY_OK ? snapshots_read(save->states, save->folder, snapshots, err) : code;
 }
 
-/* ---- counting on -------------------------------------------------------------------- */
+/* ---- serials -------------------------------------------------------------------- */
 
-/* The serial of a document that is not as it was saved, if that much of it can be read. */
+/* The serial of a damaged document, if it can be read. */
 static uint64_t serial_of_damaged(const struct belay_state *state)
 {
     struct doc doc = { 0 };
@@ -271,11 +270,11 @@ static uint64_t serial_of_damaged(const struct belay_state *state)
 }
 
 /*
- * Where the present state is damaged or gone its serial is not known, and counting
- * from 1 again would let a copy of an early version pass for one of the present. Every
- * version has a snapshot but perhaps the last, so the newest snapshot's serial, one
- * more, and one for every newer snapshot that cannot be read is as far as it may have
- * come. Some older ones are looked at because an earlier belay did count from 1 again.
+ * The serial of a damaged or missing version is unknown, and restarting at 1 would let
+ * a copy of an early version pass as current. Every version except perhaps the last
+ * has a snapshot, so the highest possible serial is that of the newest readable
+ * snapshot, plus one, plus one for each newer snapshot that cannot be read. Some older
+ * snapshots are read because earlier versions of belay restarted at 1.
  */
 static enum belay_code find_last_serial(const struct save *save, const struct current *current,
                                         const struct snapshots *snapshots, uint64_t *out_serial,
@@ -344,7 +343,7 @@ static enum belay_code make_version(const struct save *save, const struct curren
     return code == BELAY_OK ? build_text(&build, &out->text, &out->len, err) : code;
 }
 
-/* The version stands; that its snapshot does not is mended by the next save. */
+/* The version is saved already; the next save writes a missing snapshot. */
 static void add_snapshot(const struct save *save, const struct version *version)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -359,39 +358,6 @@ static void add_snapshot(const struct save *save, const struct version *version)
     }
     snapshots_release(&snapshots);
     belay_error_release(&err);
-}
-
-/* Hand out what was written, without reading it again. Takes the text. */
-static enum belay_code hand_out(const struct save *save, struct version *version,
-                                const struct belay_blob_tag *tag, struct belay_state **out_state,
-                                struct belay_error *err)
-{
-    struct format format = { 0 };
-    struct belay_state *state = NULL;
-    enum belay_code code;
-
-    if (out_state == NULL) {
-        return BELAY_OK;
-    }
-    state = calloc(1, sizeof *state);
-    if (state == NULL) {
-        return error_no_memory(err);
-    }
-    state->text = version->text;
-    state->len = version->len;
-    state->tag = *tag;
-    version->text = NULL;
-    code = format_read(state->text, state->len, save->name, false, &format, err);
-    if (code == BELAY_OK) {
-        code = format_describe(&format, state, err);
-    }
-    format_release(&format);
-    if (code != BELAY_OK) {
-        belay_state_free(state);
-        return code;
-    }
-    *out_state = state;
-    return BELAY_OK;
 }
 
 static enum belay_code save_once(const struct save *save, struct belay_state **out_state,
@@ -429,30 +395,36 @@ static enum belay_code save_once(const struct save *save, struct belay_state **o
     if (code == BELAY_OK && !save->only_stamp) {
         add_snapshot(save, &version);
     }
-    if (code == BELAY_OK) {
-        code = hand_out(save, &version, &tag, out_state, err);
+    if (code == BELAY_OK && out_state != NULL) {
+        struct belay_blob text = { .data = version.text, .len = version.len, .tag = tag };
+
+        version.text = NULL;
+        code = state_from_text(save->name, &text, out_state, err);
     }
     snapshots_release(&snapshots);
     free(version.text);
     return code;
 }
 
-/* Refused: somebody wrote in between. Look again: it may be an older stamp, which ours beats, or a newer one. */
+/* BELAY_REFUSED: another client wrote in between. Try again: its token may be lower than ours, or higher. */
 enum belay_code save_run(struct save *save, struct belay_state **out_state, struct belay_error *err)
 {
     enum belay_code code = BELAY_REFUSED;
 
+    assert(save->states->server == NULL && save->write != NULL);
+    assert(!save->only_stamp || save->content == NULL);
+    assert(!save->adopt || save->content != NULL);
     (void)state_path(save->folder, save->name, "");
     for (int i = 0; code == BELAY_REFUSED && i < ATTEMPTS; i++) {
         code = save_once(save, out_state, err);
     }
     return code == BELAY_REFUSED
-               ? error_set(err, BELAY_UNREACHABLE, "the state of '%s' in '%s' is written to all the time",
+               ? error_set(err, BELAY_UNREACHABLE, "the state of '%s' in '%s' keeps changing",
                            save->name->stack, save->name->environment)
                : code;
 }
 
-/* ---- for others ------------------------------------------------------------------ */
+/* ---- the public API ------------------------------------------------------------------ */
 
 static const struct belay_state_write plain_write = BELAY_STATE_WRITE_INIT;
 
@@ -516,7 +488,7 @@ enum belay_code belay_state_backup(struct belay_states *states, const struct bel
         code = error_set(err, BELAY_NOT_FOUND, "there is no state of '%s' in '%s'", name->stack,
                          name->environment);
     }
-    /* Two at once may choose the same name; the second looks again. */
+    /* Two backups at once may choose the same name; the second one tries again. */
     for (int i = 0; i < ATTEMPTS && (code == BELAY_OK || code == BELAY_REFUSED); i++) {
         struct belay_blob_tag tag;
 
@@ -551,7 +523,7 @@ enum belay_code belay_state_restore(struct belay_states *states, const struct be
                          .name = name,
                          .write = write == NULL ? &plain_write : write,
                          .content = &content,
-                         .any_base = true, /* the snapshot's serial says nothing about what is there */
+                         .any_base = true, /* the snapshot's serial says nothing about the current version */
                          .over_damage = true };
     enum belay_code code = belay_state_load_snapshot(states, name, snapshot, &old, err);
 
@@ -573,7 +545,7 @@ enum belay_code belay_state_restore(struct belay_states *states, const struct be
     return code;
 }
 
-/* Sound, and with checksums of belay's: there is nothing to accept. */
+/* Sound, with belay's checksums: nothing to accept. */
 static bool is_sound(const struct belay_state *state, const struct format *format)
 {
     return state->has_checksums && format_verify(format, NULL, NULL, NULL) == BELAY_OK;
@@ -599,14 +571,13 @@ enum belay_code belay_state_adopt(struct belay_states *states, const struct bela
         code = format_read(there->text, there->len, name, false, &content, err);
     }
     if (code == BELAY_OK && snapshot == NULL && own.loaded == NULL) {
-        own.loaded = &there->tag; /* exactly what is accepted here */
+        own.loaded = &there->tag; /* accept exactly this version */
     }
     own.exact = own.loaded != NULL;
     own.detected = NULL;
     if (code == BELAY_OK && snapshot == NULL && strcmp(own.loaded->text, there->tag.text) != 0) {
-        code =
-            error_set(err, BELAY_NOT_HOLDER, "the state of '%s' in '%s' has changed since it was looked at",
-                      name->stack, name->environment);
+        code = error_set(err, BELAY_NOT_HOLDER, "the state of '%s' in '%s' has changed since it was read",
+                         name->stack, name->environment);
     }
     if (code == BELAY_OK && snapshot == NULL && is_sound(there, &content)) {
         if (out_state != NULL) {

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,16 +34,15 @@ static enum belay_code check_part(const char *what, const char *part, struct bel
 {
     if (part == NULL || !text_is_clean(part, BELAY_STATE_PART_MAX)) {
         return error_set(err, BELAY_INVALID,
-                         "the %s '%.150s' is empty, longer than %d bytes, or no clean UTF-8", what,
+                         "the %s '%.150s' is empty, longer than %d bytes, or not clean UTF-8", what,
                          part == NULL ? "" : part, BELAY_STATE_PART_MAX);
     }
     if (strpbrk(part, "/:\\") != NULL || strcmp(part, ".") == 0 || strcmp(part, "..") == 0 ||
         text_has_prefix(part, ".belay-")) {
         return error_set(
             err, BELAY_INVALID,
-            "the %s '%s' cannot name a state: '/', ':' and '\\' must not be in it, and it must not "
-            "be '.' or '..'",
-            what, part);
+            "the %s '%s' cannot name a state: it must not contain '/', ':' or '\\', nor be '.' or '..'", what,
+            part);
     }
     return BELAY_OK;
 }
@@ -56,7 +56,9 @@ enum belay_code state_name_check(const struct belay_state_name *name, struct bel
 
 char *state_path(char out[STATE_PATH_SIZE], const struct belay_state_name *name, const char *rest)
 {
-    (void)snprintf(out, STATE_PATH_SIZE, "stacks/%s/%s/%s", name->stack, name->environment, rest);
+    int n = snprintf(out, STATE_PATH_SIZE, "stacks/%s/%s/%s", name->stack, name->environment, rest);
+
+    assert(n > 0 && n < STATE_PATH_SIZE); /* state_name_check() limits both parts */
     return out;
 }
 
@@ -117,7 +119,7 @@ const char *belay_states_url(const struct belay_states *states)
     return states->url;
 }
 
-/* ---- what is there ----------------------------------------------------------------- */
+/* ---- listing ----------------------------------------------------------------- */
 
 struct state_listing {
     struct belay_states *states;
@@ -130,7 +132,7 @@ struct state_listing {
     char environment[BELAY_BLOB_PART_MAX + 1];
 };
 
-/* The part of "stacks/A/B/" that begins at `at`; false if it is no folder. */
+/* The last part of "stacks/A/B/", which begins at `at`; false: not a folder. */
 static bool last_part(const char *at, char out[BELAY_BLOB_PART_MAX + 1])
 {
     size_t n = strlen(at);

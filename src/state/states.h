@@ -1,4 +1,4 @@
-/* What the files of src/state share. */
+/* Internals of src/state. */
 #ifndef STATE_STATES_H
 #define STATE_STATES_H
 
@@ -16,17 +16,17 @@ struct belay_states {
     void (*on_progress)(void *context, uint64_t done, uint64_t total);
     int64_t (*now_unix_ms)(void *context);
     void *context;
-    char *bound_id;  /* owned; the lock store that it was last seen to be bound to; NULL: none */
+    char *bound_id;  /* owned; the lock store in the binding that was last read; NULL: none */
     char *bound_url; /* owned */
     struct belay_blob_tag bound_tag;
-    struct states_server *server; /* the store's own; not NULL: it writes, and `store` only reads */
+    struct states_server *server; /* owned by `store`; not NULL: writes go through it, `store` only reads */
 };
 
 int64_t states_now(const struct belay_states *states);
 void states_warn(const struct belay_states *states, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The blob; left empty if it is known to be what `known` (may be NULL) says. */
+/* The blob; left empty if it still has the tag `known` (may be NULL). */
 enum belay_code states_get(struct belay_states *states, const char *path, const struct belay_blob_tag *known,
                            struct belay_blob *out_blob, struct belay_error *err);
 
@@ -37,7 +37,7 @@ char *state_path(char out[STATE_PATH_SIZE], const struct belay_state_name *name,
 
 /* ---- the format (format.c) ---- */
 
-/* A document with the nodes of its parts; 0 where there is none. */
+/* A document with the nodes of its parts; 0: absent. */
 struct format {
     struct doc doc;
     uint32_t metadata;
@@ -49,24 +49,24 @@ struct format {
 };
 
 /*
- * Index a text and check its shape. A new one (`is_new`) may lack what a save
- * adds; a stored one may not. `text` must outlive it.
+ * Index a text and check its shape. A new document (`is_new`) may lack the members
+ * that a save adds. `text` must outlive the format.
  */
 enum belay_code format_read(const char *text, size_t len, const struct belay_state_name *name, bool is_new,
                             struct format *out_format, struct belay_error *err);
 void format_release(struct format *format);
 
-/* Fill a state from a format; the text and the tag are left alone. */
+/* Fill a state from a format, except text, len and tag. */
 enum belay_code format_describe(const struct format *format, struct belay_state *state,
                                 struct belay_error *err);
 
-/* Compare the checksums. `fn` (may be NULL) gets a finding for every part; the error names the first that is wrong. */
+/* Compare the checksums. `fn` (may be NULL) gets a finding for each part; the error names the first wrong one. */
 enum belay_code format_verify(const struct format *format, belay_finding_fn fn, void *context,
                               struct belay_error *err);
 
 /*
- * The checksums of a document of these members, as the object that is stored.
- * `known` is an object whose other members are kept; 0: none.
+ * The member "checksums" of a document with these members. Other members of the
+ * object `known_node` (0: none) are kept.
  */
 enum belay_code format_checksums(struct canon_member *members, size_t n, const struct doc *known,
                                  uint32_t known_node, char **out_json, struct belay_error *err);
@@ -75,17 +75,17 @@ enum belay_code format_checksums(struct canon_member *members, size_t n, const s
 
 struct build {
     const struct belay_state_name *name;
-    const struct format *content;  /* resources, outputs and what we do not know; NULL: nothing */
-    const struct format *current;  /* what is there: history, serial, token; NULL: nothing */
-    const struct belay_state *was; /* of `current`; NULL: nothing */
+    const struct format *content;  /* resources, outputs and unknown members; NULL: none */
+    const struct format *current;  /* history, serial and token of the current version; NULL: none */
+    const struct belay_state *was; /* of `current`; NULL: none */
     const struct belay_state_lock *stamp;
     const struct belay_deployment *deployment; /* NULL: none */
-    const struct belay_deployment *detected;   /* NULL: nothing */
-    bool only_stamp;                           /* no new version: the lock alone changes */
+    const struct belay_deployment *detected;   /* NULL: none */
+    bool only_stamp;                           /* no new version: only the lock changes */
     bool locked;
-    bool adopt;           /* metadata keeps the deployment that it names */
+    bool adopt;           /* metadata keeps its deployment */
     const char *snapshot; /* of this version; NULL with only_stamp */
-    uint64_t last_serial; /* the greatest that may have been given to a version */
+    uint64_t last_serial; /* the highest that any version may have */
     int64_t now_unix_ms;
     size_t changes[3]; /* by enum belay_change */
 };
@@ -103,7 +103,7 @@ enum belay_code diff_members(const struct format *from, uint32_t from_node, cons
 struct snapshot {
     char *name;      /* owned */
     int64_t second;  /* since 1970 */
-    unsigned number; /* of those of one second, from 1 */
+    unsigned number; /* among snapshots of one second, from 1 */
     uint64_t size;
 };
 struct snapshots {
@@ -116,10 +116,10 @@ enum belay_code snapshots_read(struct belay_states *states, const char *folder,
                                struct snapshots *out_snapshots, struct belay_error *err);
 void snapshots_release(struct snapshots *snapshots);
 enum { SNAPSHOT_NAME_SIZE = 48 };
-/* A name that is not taken yet and sorts behind all others. */
+/* A free name that sorts after all others. */
 void snapshots_next(const struct snapshots *snapshots, int64_t now_unix_ms, char out[SNAPSHOT_NAME_SIZE]);
 bool snapshots_has(const struct snapshots *snapshots, const char *name);
-/* Write one under exactly this name; the same content there already is no error. */
+/* Write under exactly this name. BELAY_REFUSED: the name has other content. */
 enum belay_code snapshot_put(struct belay_states *states, const char *folder, const char *snapshot,
                              const char *text, size_t len, struct belay_error *err);
 char *snapshot_path(char out[STATE_PATH_SIZE], const char *folder, const char *snapshot);
@@ -127,34 +127,39 @@ enum belay_code snapshots_list(struct belay_states *states, const char *folder, 
                                void *context, struct belay_error *err);
 enum belay_code snapshots_find(struct belay_states *states, const char *folder, const char *which,
                                char **out_name, struct belay_error *err);
-/* Remove those that are both too many and too old. */
+/* Remove those that are over the count and too old. */
 void snapshots_prune(struct belay_states *states, const char *folder, const struct snapshots *snapshots);
 
-/* ---- reading and writing (load.c, save.c) ---- */
+/* ---- reading and writing (state_load.c, state_save.c) ---- */
 
-/* What is stored under `path`, with its format; BELAY_BAD_CONTENT still fills text, len and tag. */
+/* The document at `rest` below the state's folder; BELAY_BAD_CONTENT still sets text, len and tag. */
 enum belay_code state_fetch(struct belay_states *states, const struct belay_state_name *name,
                             const char *rest, struct belay_state **out_state, struct format *out_format,
                             struct belay_error *err);
 
-/* What is stored there is not as it was saved: say where, and what can be done. Returns BELAY_BAD_CONTENT. */
-enum belay_code state_damaged_error(const struct belay_state_name *name, const char *rest,
-                                    struct belay_error *err);
+/* A text that was just written, or that a server sent, as a state, which takes it over. */
+enum belay_code state_from_text(const struct belay_state_name *name, struct belay_blob *text,
+                                struct belay_state **out_state, struct belay_error *err);
+
+/* As format_verify(); BELAY_BAD_CONTENT names the path, and the commands that repair it. */
+enum belay_code state_verify(const struct belay_state_name *name, const char *rest,
+                             const struct format *format, belay_finding_fn fn, void *context,
+                             struct belay_error *err);
 
 struct save {
     struct belay_states *states;
     const struct belay_state_name *name;
     const struct belay_state_write *write;
-    const struct format *content; /* NULL: what is there */
+    const struct format *content; /* NULL: the current content */
     char folder[STATE_PATH_SIZE]; /* set by save_run() */
     bool only_stamp;
-    bool any_base;    /* the content's serial is not that of what it was made from */
-    bool over_damage; /* what is there may be damaged, and is replaced then */
-    bool adopt;       /* the content is what is there: its bytes and its deployment are kept */
+    bool any_base;    /* the content's serial does not tell what it was made from */
+    bool over_damage; /* a damaged current version is replaced */
+    bool adopt;       /* accept the content as it is, with its deployment */
 };
 enum belay_code save_run(struct save *save, struct belay_state **out_state, struct belay_error *err);
 
-/* ---- through a server (through.c) ---- */
+/* ---- through a server (state_remote.c) ---- */
 
 enum belay_code state_remote_begin(struct belay_states *states, const struct belay_state_name *name,
                                    const struct belay_state_lock *stamp, struct belay_state **out_state,

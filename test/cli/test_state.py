@@ -265,11 +265,11 @@ class Refused(StateCase):
         self.assertEqual(self.path.read_bytes(), damaged)
         self.assertTrue(result.err.startswith("belay: stacks/"), result.err)
         self.assertIn("resources: the checksum is wrong", result.err)
-        self.assertIn("'belay state restore' mends it", result.err)
+        self.assertIn("'belay state restore' repairs it", result.err)
 
     def test_a_truncated_file(self):
-        self.damaged(self.text[:len(self.text) // 2], "it is no valid JSON", "ends too soon")
-        self.damaged("", "it is no valid JSON", "ends too soon")
+        self.damaged(self.text[:len(self.text) // 2], "not valid JSON", "ends early")
+        self.damaged("", "not valid JSON", "ends early")
 
     def test_a_wrong_checksum(self):
         sum_of = json.loads(self.text)["checksums"]["outputs"]
@@ -282,9 +282,9 @@ class Refused(StateCase):
                      'format_version is "deployer-state-v9"; this belay knows "deployer-state-v1"')
 
     def test_invalid_json_with_its_place(self):
-        self.damaged(self.text.replace('"version": "1.0.0",', '"version": 01,'), "it is no valid JSON", "line 2, column")
-        self.damaged(self.text.encode().replace(b"1.0.0", b"1.\xff.0"), "no UTF-8")
-        self.damaged(self.text.replace('"version"', '"version": "1.0.0", "version"', 1), "stands twice")
+        self.damaged(self.text.replace('"version": "1.0.0",', '"version": 01,'), "not valid JSON", "line 2, column")
+        self.damaged(self.text.encode().replace(b"1.0.0", b"1.\xff.0"), "not UTF-8")
+        self.damaged(self.text.replace('"version"', '"version": "1.0.0", "version"', 1), "appears twice")
 
     def test_part_that_is_missing_or_was_added(self):
         state = json.loads(self.text)
@@ -321,8 +321,8 @@ class Refused(StateCase):
         self.assertIn('metadata.stack is "user-platform", not "shop"', result.err)
 
     def test_input_that_is_no_state(self):
-        for text, words in (("[]", "not an object"), ("{", "ends too soon"), ('{"resources": []}', "'resources' is not an object"),
-                            ('{"a": 1, "a": 2}', "stands twice"), ('{"format_version": "2"}', "format_version")):
+        for text, words in (("[]", "not an object"), ("{", "ends early"), ('{"resources": []}', "'resources' is not an object"),
+                            ('{"a": 1, "a": 2}', "appears twice"), ('{"format_version": "2"}', "format_version")):
             self.assertIn(words, self.fails(65, "state", "save", *WHERE, self.write("x.json", text)).err)
         self.fails(66, "state", "save", *WHERE, "no-such-file")
 

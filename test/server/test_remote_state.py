@@ -151,7 +151,7 @@ class RemoteState(RemoteCase):
         self.assertTrue((self.dir / "own/stacks/shop/prod/state.json").exists())
 
     def test_rebinding_is_for_where_the_server_is(self):
-        self.assertIn("where it is", self.fails(78, "state", "rebind", "--yes").err)
+        self.assertIn("rebind it there", self.fails(78, "state", "rebind", "--yes").err)
 
     def test_a_nested_save_uses_the_same_lock_and_server(self):
         (self.dir / "in.json").write_text('{"outputs":{"by":"nested"}}', encoding="ascii")

@@ -260,7 +260,7 @@ static void an_exact_write_is_made_from_exactly_what_it_says(void **state)
     write.exact = true;
     assert_int_equal(belay_state_save(states, &name, "{}", 2, &write, &first, NULL), BELAY_OK);
     assert_int_equal(belay_state_save(states, &name, "{}", 2, &write, NULL, &err), BELAY_NOT_HOLDER);
-    assert_non_null(strstr(err.text, "there is a state of 'shop' in 'prod' already"));
+    assert_non_null(strstr(err.text, "the state of 'shop' in 'prod' exists already"));
     write.loaded = &first->tag;
     assert_int_equal(belay_state_save(states, &name, "{}", 2, &write, NULL, NULL), BELAY_OK);
     assert_int_equal(belay_state_save(states, &name, "{}", 2, &write, NULL, &err), BELAY_NOT_HOLDER);
