@@ -1,4 +1,5 @@
-/* What stopping and starting a kind of database means: read from the configuration, done, awaited. */
+/* The configured actions that stop and start a kind of database: reading, running, waiting for the effect. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,17 +102,16 @@ enum belay_code action_read(const struct belay_config *config, const char *kind,
         code = read_step(config, until, &action.until, err);
     }
     if (code == BELAY_OK && action.step.kind == ACTION_NONE) {
-        code =
-            error_set(err, BELAY_CONFIG,
-                      "nothing says how a '%.64s' database is %s: put %s: {command: [...]}, {http: {...}} or "
-                      "{ec2: %s} into the configuration",
-                      kind, strcmp(verb, "stop") == 0 ? "stopped" : "started", where, verb);
+        code = error_set(
+            err, BELAY_CONFIG,
+            "no action says how a '%.64s' database is %s: put %s: {command: [...]}, {http: {...}} or "
+            "{ec2: %s} into the configuration",
+            kind, strcmp(verb, "stop") == 0 ? "stopped" : "started", where, verb);
     }
     ends = setting(config, where, "ends");
     if (code == BELAY_OK && action.step.kind == ACTION_EC2 && ends != NULL && strcmp(ends, "host") != 0) {
         code = error_set(err, BELAY_CONFIG,
-                         "%s: an EC2 instance is a host, and ends with all databases on it: leave 'ends' out",
-                         where);
+                         "%s: stopping an EC2 instance stops all databases on it: leave 'ends' out", where);
     }
     if (code != BELAY_OK) {
         action_release(&action);
@@ -133,7 +133,7 @@ void action_release(struct db_action *action)
     memset(action, 0, sizeof *action);
 }
 
-/* ---- doing ---- */
+/* ---- running ---- */
 
 static enum belay_code run_step(const struct action_step *step, const struct action_context *context,
                                 int64_t timeout_ms, struct belay_error *err)
@@ -148,6 +148,7 @@ static enum belay_code run_step(const struct action_step *step, const struct act
     case ACTION_NONE:
         break;
     }
+    assert(false); /* action_read() and has_check() exclude it */
     return BELAY_OK;
 }
 
@@ -190,7 +191,7 @@ static enum belay_code await(const struct db_action *action, const struct action
         enum belay_code code;
 
         if (atomic_load(context->lost)) {
-            return error_set(err, BELAY_LOST, "the lease was lost before it had taken effect");
+            return error_set(err, BELAY_LOST, "the lease was lost before the action took effect");
         }
         code = look(action, context, left_ms < 1 ? 1 : left_ms, &holds, err);
 
@@ -199,7 +200,7 @@ static enum belay_code await(const struct db_action *action, const struct action
         }
         left_ms = end_ms - clock_boot_ms();
         if (left_ms <= 0) {
-            return error_set(err, BELAY_UNKNOWN, "it was done, but has not taken effect within %s",
+            return error_set(err, BELAY_UNKNOWN, "the action was done, but took no effect within %s",
                              clock_format_duration(span_text, action->timeout_ms));
         }
         client_sleep(left_ms < action->every_ms ? left_ms : action->every_ms, context->cancel);

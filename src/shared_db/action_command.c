@@ -1,8 +1,8 @@
 /*
- * A command as an action. It runs in a process group of its own, with its output
- * on our standard error, and is ended with TERM and then KILL when its time is
- * over, when the lease is lost, or when somebody asks to end. If this process
- * is killed, the kernel ends it: nobody would look after the lease any more.
+ * A command as an action. It runs in its own process group, with its output on our
+ * standard error. It gets TERM and then KILL on timeout, on loss of the lease and on
+ * cancellation. If this process is killed, the kernel kills the command: nothing
+ * would renew the lease any more.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -96,7 +96,7 @@ static char **environment_make(const struct action_context *context, size_t *out
 
 /* ---- the process ---- */
 
-/* Between fork() and exec(): nothing that takes a lock. */
+/* Between fork() and exec(): async-signal-safe functions only. */
 static void become(const struct action_step *step, char **environment, pid_t parent)
 {
     sigset_t none;
@@ -105,19 +105,19 @@ static void become(const struct action_step *step, char **environment, pid_t par
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
-        _exit(CANNOT_RUN); /* it died before we asked to be told */
+        _exit(CANNOT_RUN); /* the parent died before prctl() */
     }
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
     (void)dup2(null, STDIN_FILENO);
-    (void)dup2(STDERR_FILENO, STDOUT_FILENO); /* standard output is for what was asked for */
+    (void)dup2(STDERR_FILENO, STDOUT_FILENO); /* standard output is for belay's own output */
     (void)close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
     (void)execvpe(step->argv[0], (char *const *)step->argv, environment);
     _exit(CANNOT_RUN);
 }
 
-/* Wait so long for its end. True with *out_status once it has ended. */
+/* True, with *out_status, if the process ended within the timeout. */
 static bool wait_for(pid_t pid, int fd, int timeout_ms, int *out_status)
 {
     struct pollfd ready = { .fd = fd, .events = POLLIN };
@@ -126,7 +126,7 @@ static bool wait_for(pid_t pid, int fd, int timeout_ms, int *out_status)
     return waitpid(pid, out_status, WNOHANG) == pid;
 }
 
-/* TERM, some time, KILL; the whole group each time. */
+/* TERM, a grace period, KILL; to the whole group. */
 static void end_group(pid_t pid, int fd, int grace_ms)
 {
     int status;
@@ -136,7 +136,7 @@ static void end_group(pid_t pid, int fd, int grace_ms)
         (void)kill(-pid, SIGKILL);
         (void)waitpid(pid, &status, 0);
     } else {
-        (void)kill(-pid, SIGKILL); /* what it left behind */
+        (void)kill(-pid, SIGKILL); /* its children may still run */
     }
 }
 
@@ -149,10 +149,10 @@ static enum belay_code explain(const struct action_step *step, int status, struc
         return error_set(err, BELAY_CONFIG, "command '%.100s' cannot be run", step->argv[0]);
     }
     if (WIFEXITED(status)) {
-        return error_set(err, BELAY_UNREACHABLE, "command '%.100s' ended with %d", step->argv[0],
+        return error_set(err, BELAY_UNREACHABLE, "command '%.100s' exited with %d", step->argv[0],
                          WEXITSTATUS(status));
     }
-    return error_set(err, BELAY_UNREACHABLE, "command '%.100s' was ended by signal %d", step->argv[0],
+    return error_set(err, BELAY_UNREACHABLE, "command '%.100s' was killed by signal %d", step->argv[0],
                      WTERMSIG(status));
 }
 
@@ -166,16 +166,16 @@ static enum belay_code watch(const struct action_step *step, const struct action
     while (!wait_for(pid, fd, TICK_MS, &status)) {
         if (atomic_load(context->lost)) {
             end_group(pid, fd, GRACE_LOST_MS);
-            return error_set(err, BELAY_LOST, "the lease was lost while command '%.100s' ran; it was ended",
+            return error_set(err, BELAY_LOST, "the lease was lost while command '%.100s' ran; it was stopped",
                              step->argv[0]);
         }
         if (context->cancel != NULL && belay_cancel_requested(context->cancel)) {
             end_group(pid, fd, GRACE_MS);
-            return error_set(err, BELAY_CANCELLED, "command '%.100s' was ended on request", step->argv[0]);
+            return error_set(err, BELAY_CANCELLED, "command '%.100s' was stopped on request", step->argv[0]);
         }
         if (clock_boot_ms() >= end_ms) {
             end_group(pid, fd, GRACE_MS);
-            return error_set(err, BELAY_UNREACHABLE, "command '%.100s' took longer than %s; it was ended",
+            return error_set(err, BELAY_UNREACHABLE, "command '%.100s' took longer than %s; it was stopped",
                              step->argv[0], clock_format_duration(limit, end_ms - began_ms));
         }
     }
@@ -203,7 +203,7 @@ enum belay_code action_run_command(const struct action_step *step, const struct 
         code = error_set(err, BELAY_UNREACHABLE, "command '%.100s' cannot be started: %s", step->argv[0],
                          strerror(errno));
     } else {
-        (void)setpgid(pid, pid); /* whoever is first */
+        (void)setpgid(pid, pid); /* parent and child both set it: either may be first */
         fd = pidfd_open(pid, 0);
         code = watch(step, context, pid, fd, clock_boot_ms() + timeout_ms, err);
         if (fd >= 0) {

@@ -1,4 +1,4 @@
-/* An HTTP request or a call to EC2 as an action. The identifier goes where {database} stands. */
+/* An HTTP request or an EC2 call as an action. The identifier replaces {database}. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { FILLED_MAX = 64 * 1024 };
 
-/* Percent-encoded in a URL; identifiers and kinds have nothing in them that JSON would have to escape. */
+/* Percent-encoded in a URL; identifiers and kinds never need escaping in JSON. */
 static void add_value(struct buf *out, const char *value, bool in_url)
 {
     for (const char *at = value; *at != '\0'; at++) {
@@ -53,7 +53,7 @@ static bool should_stop(void *opaque)
     return atomic_load(context->lost) || (context->cancel != NULL && belay_cancel_requested(context->cancel));
 }
 
-/* What ended it, if it was ended. */
+/* Tell a lost lease from a cancellation. */
 static enum belay_code ended(const struct action_context *context, enum belay_code code,
                              struct belay_error *err)
 {
@@ -100,10 +100,11 @@ static enum belay_code call_ec2(const char *operation, const struct action_conte
     enum belay_code code;
 
     if (!db_is_instance(context->database)) {
-        return error_set(err, BELAY_CONFIG,
-                         "'%.200s' is no EC2 instance id: register the database as KIND=i-...@HOST:PORT, or "
-                         "configure another action for '%.64s'",
-                         context->database, context->kind);
+        return error_set(
+            err, BELAY_CONFIG,
+            "'%.200s' is not an EC2 instance id: register the database as KIND=i-...@HOST:PORT, or "
+            "configure another action for '%.64s'",
+            context->database, context->kind);
     }
     code = loader_net(&net, err);
     return code == BELAY_OK ? net->ec2(operation, context->database, timeout_ms, state, err) : code;

@@ -1,4 +1,4 @@
-/* An application as the registry has it: made, checked, freed. */
+/* An application of the registry: building, checking, freeing. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,7 +89,7 @@ enum belay_code belay_app_add_label(struct belay_app *app, const char *name, con
                : BELAY_OK;
 }
 
-/* The identifier as it is compared; one that is none stays as it is, for belay_app_check() to name. */
+/* The canonical identifier; an invalid one is kept for belay_app_check() to report. */
 static char *known_form(const char *text)
 {
     char *form = db_identifier(text);
@@ -150,7 +150,7 @@ static bool is_kind(const char *kind)
     return n > 0 && n <= BELAY_KIND_MAX && kind[n] == '\0' && kind[0] != '-';
 }
 
-/* The configuration has anything under databases.KIND. */
+/* The configuration has a setting under databases.KIND. */
 static bool is_configured(const struct belay_config *config, const char *kind)
 {
     char prefix[BELAY_KIND_MAX + 16];
@@ -233,7 +233,7 @@ static enum belay_code check_urls(const struct belay_app *app, struct belay_erro
 {
     if (app->n_urls == 0) {
         return error_set(err, BELAY_INVALID,
-                         "application '%.128s' has no URL to ask whether it is up: give one, such as "
+                         "application '%.128s' has no URL for its health check: give one, such as "
                          "https://shop.example/health",
                          app->name);
     }
@@ -241,8 +241,8 @@ static enum belay_code check_urls(const struct belay_app *app, struct belay_erro
         if (!app_url_is_valid(app->urls[i])) {
             return error_set(
                 err, BELAY_INVALID,
-                "application '%.128s': '%.200s' is not a URL to ask: write http://HOST[:PORT]/PATH "
-                "or https://..., without a password in it",
+                "application '%.128s': '%.200s' is not a valid health URL: write http://HOST[:PORT]/PATH "
+                "or https://..., without a password",
                 app->name, app->urls[i]);
         }
         for (size_t k = 0; k < i; k++) {
@@ -274,7 +274,7 @@ enum belay_code belay_app_check(const struct belay_config *config, const struct 
     enum belay_code code;
 
     if (app->name == NULL || app->name[0] == '\0') {
-        return error_set(err, BELAY_INVALID, "an application without a name: give it one, such as shop");
+        return error_set(err, BELAY_INVALID, "the application has no name: give it one, such as shop");
     }
     if (!app_name_is_valid(app->name)) {
         return error_set(err, BELAY_INVALID,

@@ -1,12 +1,11 @@
 /*
- * What is recorded of an application: that it is stopped, or that its stop was
- * requested. A record makes an application DOWN only as long as nothing speaks
- * against it:
+ * The record of an application: it is stopped, or its stop was requested. A record
+ * makes an application DOWN only while nothing contradicts it:
  *
- *     seen UP, started, registered at other URLs        the record is gone
- *     older than controller.stopped_record_max_age      it does not count
- *     a connection was accepted, or anything answered   it does not count
- *     a gateway's own failure                           it does not count
+ *     seen UP, started, registered with other URLs      the record is cleared
+ *     older than controller.stopped_record_max_age      ignored
+ *     a connection was accepted, or anything answered   ignored
+ *     the gateway itself failed                         ignored
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +17,7 @@
 #include "client/items.h"
 #include "shared_db/shared_db_internal.h"
 
-/* Clocks of two machines differ; a record from further ahead than this has no age that one can tell. */
+/* Clocks differ between machines; a record from further in the future has no known age. */
 enum { TRIES = 16, AHEAD_MAX_MS = 5 * 60 * 1000 };
 
 #define SEEN_UP "belay (seen UP)"
@@ -26,7 +25,7 @@ enum { TRIES = 16, AHEAD_MAX_MS = 5 * 60 * 1000 };
 void app_status_set_reason(struct belay_app_status *status, const char *reason)
 {
     free(status->reason);
-    status->reason = strdup(reason); /* a reason less is no harm */
+    status->reason = strdup(reason); /* may be NULL: only the text is lost */
 }
 
 /* ---- judging ---- */
@@ -51,7 +50,7 @@ void app_record_apply(const struct shared_db_settings *settings, const struct be
     }
     (void)clock_format_utc(at, app->since_unix_ms, false);
     if (!is_young(settings, app)) {
-        (void)snprintf(text, sizeof text, "%.600s; the record of %s that it is stopped is too old to count",
+        (void)snprintf(text, sizeof text, "%.600s; the record of %s that it is stopped is too old",
                        status->reason == NULL ? "no answer" : status->reason,
                        app->since_unix_ms > 0 ? at : "an unknown time");
         app_status_set_reason(status, text);
@@ -72,7 +71,7 @@ static bool same_record(const struct belay_app *a, const struct belay_app *b)
     return a->state == b->state && a->since_unix_ms == b->since_unix_ms;
 }
 
-/* Write the application with another state; BELAY_REFUSED: it has changed since. */
+/* Write the application with another state; BELAY_REFUSED: it has changed since it was read. */
 static enum belay_code put_state(struct belay_client *client, struct belay_app *app,
                                  enum belay_app_state state, const char *by, struct belay_error *err)
 {
@@ -101,7 +100,7 @@ void app_record_clear(struct belay_client *client, const struct belay_app *seen)
         struct belay_app *app = NULL;
 
         code = belay_app_get(client, seen->name, &app, NULL);
-        if (code == BELAY_OK && same_record(app, seen)) { /* else it is a record of later */
+        if (code == BELAY_OK && same_record(app, seen)) { /* else a later record */
             code = put_state(client, app, BELAY_APP_RUNNING, SEEN_UP, NULL);
         }
         belay_app_free(app);
@@ -121,7 +120,7 @@ enum belay_code app_record_stop_requested(struct belay_client *client, const cha
     return code;
 }
 
-/* Being seen UP after the request, while it was still shutting down, does not take the request back; a start does. */
+/* An application that is seen UP while it shuts down keeps its request; a start cancels it. */
 static bool is_open(const struct belay_app *app, int64_t requested_unix_ms)
 {
     return app->state == BELAY_APP_STOP_REQUESTED
@@ -140,7 +139,7 @@ enum belay_code app_record_renew_request(struct belay_client *client, const char
         code = belay_app_get(client, name, &app, err);
         if (code == BELAY_OK && !is_open(app, *requested_unix_ms)) {
             belay_app_free(app);
-            return error_set(err, BELAY_REFUSED, "another state was recorded meanwhile");
+            return error_set(err, BELAY_REFUSED, "another state was recorded since");
         }
         if (code == BELAY_OK) {
             code = put_state(client, app, BELAY_APP_STOP_REQUESTED,

@@ -1,6 +1,6 @@
 /*
- * Applications as YAML. What is written is read back the same; a text is always
- * in quotes, as JSON has them, which YAML takes as they are.
+ * Applications as YAML. An export imports unchanged: strings are quoted as in JSON,
+ * which is valid YAML.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static enum belay_code fail_at(struct app_yaml_reader *reader, size_t line, cons
     return error_set(reader->err, BELAY_BAD_CONTENT, "%.200s:%zu: %.400s", reader->path, line, text);
 }
 
-/* Put "FILE:LINE: " before what the registry's own checks said. */
+/* Put "FILE:LINE: " before the message of the registry's checks. */
 static enum belay_code fail_inside(struct app_yaml_reader *reader, size_t line)
 {
     char text[500];
@@ -38,7 +38,7 @@ static enum belay_code fail_inside(struct app_yaml_reader *reader, size_t line)
 
 typedef enum belay_code (*add_fn)(struct belay_app *app, const char *text, struct belay_error *err);
 
-/* A list of texts, or one text. */
+/* A list of strings, or one string. */
 static enum belay_code read_texts(struct app_yaml_reader *reader, struct belay_app *app,
                                   const struct yaml_node *node, add_fn add)
 {
@@ -54,7 +54,7 @@ static enum belay_code read_texts(struct app_yaml_reader *reader, struct belay_a
 
         if (item->kind != YAML_NODE_TEXT) {
             return fail_at(reader, item->line,
-                           "must be one text, such as https://shop.example/health or "
+                           "must be one string, such as https://shop.example/health or "
                            "postgres=10.0.1.5:5432");
         }
         if (add(app, item->text, reader->err) != BELAY_OK) {
@@ -77,7 +77,7 @@ static enum belay_code read_labels(struct app_yaml_reader *reader, struct belay_
         const struct yaml_node *item = &node->items[i];
 
         if (item->kind != YAML_NODE_TEXT) {
-            return fail_at(reader, item->line, "a label must have one text as its value");
+            return fail_at(reader, item->line, "the value of a label must be one string");
         }
         if (belay_app_add_label(app, item->name, item->text, reader->err) != BELAY_OK) {
             return fail_inside(reader, item->line);
@@ -92,14 +92,14 @@ static enum belay_code read_state(struct app_yaml_reader *reader, struct belay_a
     if (node->kind != YAML_NODE_TEXT || !app_state_parse(node->text, &app->state)) {
         return fail_at(reader, node->line, "state must be running, stopped or stop_requested");
     }
-    if (app->since_unix_ms == 0) { /* without 'since' it is a statement of now */
+    if (app->since_unix_ms == 0) { /* without 'since' the state is as of now */
         app->since_unix_ms = clock_unix_ms();
     }
     app->by = strdup("import");
     return app->by == NULL ? error_no_memory(reader->err) : BELAY_OK;
 }
 
-/* The record keeps its age: a file that was exported long ago does not renew it. */
+/* The record keeps its age: importing an old export does not renew it. */
 static enum belay_code read_since(struct app_yaml_reader *reader, struct belay_app *app,
                                   const struct yaml_node *node)
 {
@@ -119,7 +119,7 @@ static enum belay_code read_member(struct app_yaml_reader *reader, struct belay_
 
     if (strcmp(node->name, "name") == 0) {
         if (node->kind != YAML_NODE_TEXT) {
-            return fail_at(reader, node->line, "name must be one text");
+            return fail_at(reader, node->line, "name must be one string");
         }
         app->name = strdup(node->text);
         return app->name == NULL ? error_no_memory(reader->err) : BELAY_OK;
@@ -229,7 +229,7 @@ enum belay_code belay_apps_from_yaml(const struct belay_config *config, const ch
     enum belay_code code = yaml_parse_large(path, text, len, &root, reader.err);
 
     if (code == BELAY_CONFIG) {
-        code = reader.err->code = BELAY_BAD_CONTENT; /* it is no configuration */
+        code = reader.err->code = BELAY_BAD_CONTENT; /* not a configuration file */
     }
     if (code == BELAY_OK) {
         code = read_root(&reader, &root);

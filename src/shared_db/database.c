@@ -1,4 +1,4 @@
-/* Databases as the registry implies them, and what was last decided about each. */
+/* The databases in the registry, and the last decision about each. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static void add_names(struct buf *out, char *const *names, size_t n)
     }
 }
 
-/* What a server is told, and what is kept as the last decision. NULL: no memory. */
+/* The decision as it is sent to a server and stored. NULL: no memory. */
 static char *value_of(const struct belay_db_result *result, bool is_start, bool is_done)
 {
     json_t *object = db_result_json(result, true);
@@ -34,11 +34,11 @@ static char *value_of(const struct belay_db_result *result, bool is_start, bool 
 }
 
 /*
- * "db.stop.skipped_lock"; a start's are "db.start.…"; before it is done, "….decided".
- * The metrics of S3.9 are made of these: what, of which database, how many tries for the lock, how long.
+ * The event is "db.stop.ACTION" or "db.start.ACTION"; before the action, "….decided".
+ * The metrics of S3.9 are computed from these events.
  */
-static enum belay_code keep(struct belay_client *client, const struct belay_db_result *result, bool is_start,
-                            bool is_done, struct belay_error *err)
+static enum belay_code write_decision(struct belay_client *client, const struct belay_db_result *result,
+                                      bool is_start, bool is_done, struct belay_error *err)
 {
     struct buf sharing = BUF_INIT(BELAY_META_VALUE_MAX), active = BUF_INIT(BELAY_META_VALUE_MAX);
     char attempts[24], lock_ms[24], reason[BELAY_REASON_MAX + 1], type[64];
@@ -92,8 +92,8 @@ static void record(struct db_op *op, bool is_done)
 {
     struct belay_error err = BELAY_ERROR_INIT;
 
-    if (keep(op->client, op->result, op->is_start, is_done, &err) != BELAY_OK) {
-        db_op_say(op, BELAY_LEVEL_WARNING, "the decision could not be recorded: %s", err.text);
+    if (write_decision(op->client, op->result, op->is_start, is_done, &err) != BELAY_OK) {
+        db_op_say(op, BELAY_LEVEL_WARNING, "cannot record the decision: %s", err.text);
     }
     belay_error_release(&err);
 }
@@ -108,7 +108,7 @@ void db_op_record(struct db_op *op)
     record(op, true);
 }
 
-/* After an answer that was lost it is told again, and is one decision. */
+/* A client whose answer was lost sends the decision again: it counts once. */
 static bool is_recorded(struct belay_client *client, const struct belay_db_result *result, bool is_start)
 {
     struct belay_item item = { 0 };
@@ -139,8 +139,8 @@ enum belay_code belay_db_record_result(struct belay_client *client, const char *
     if (code == BELAY_OK && (form == NULL || strcmp(form, database) != 0)) {
         code = error_set(
             err, BELAY_INVALID,
-            "'%.200s' is not the identifier of a database: an EC2 instance id, else HOST:PORT, in lower "
-            "case",
+            "'%.200s' is not the identifier of a database: write an EC2 instance id or HOST:PORT, in "
+            "lower case",
             database);
     }
     free(form);
@@ -149,7 +149,7 @@ enum belay_code belay_db_record_result(struct belay_client *client, const char *
                          result.database, database);
     }
     if (code == BELAY_OK && !(is_done && is_recorded(client, &result, is_start))) {
-        code = keep(client, &result, is_start, is_done, err);
+        code = write_decision(client, &result, is_start, is_done, err);
     }
     belay_db_result_release(&result);
     return code;
@@ -179,7 +179,7 @@ static bool on_decision(void *context, const struct belay_item *item)
         decisions->list = grown;
         decisions->cap = cap;
     }
-    /* One that cannot be read is history, and keeps nobody from anything. */
+    /* An unreadable decision is only history: skip it. */
     if (db_result_read(item->value, &decisions->list[decisions->n], NULL) == BELAY_OK) {
         decisions->n++;
     }
@@ -194,7 +194,7 @@ static void decisions_release(struct decisions *decisions)
     free(decisions->list);
 }
 
-/* The latest under any of its names: which of them it was decided under depends on who knew what then. */
+/* The latest under either name: the name depends on what the registry knew at the time. */
 static struct belay_db_result *latest_of(struct decisions *decisions, const char *id)
 {
     struct belay_db_result *last = NULL;
@@ -221,7 +221,7 @@ static int by_id(const void *a, const void *b)
     return strcmp(((const struct belay_app_database *)a)->id, ((const struct belay_app_database *)b)->id);
 }
 
-/* Each once, under the name that counts. */
+/* Each identifier once. */
 static bool collect(const struct app_registry *registry, struct databases *all)
 {
     size_t kept = 0;
@@ -257,7 +257,7 @@ static bool collect(const struct app_registry *registry, struct databases *all)
     return true;
 }
 
-/* Another entry is this database under a name that counts more. */
+/* Another entry is this database under its instance id. */
 static bool is_alias(const struct db_names *names, const struct belay_app_database *database)
 {
     for (size_t i = 0; !db_is_instance(database->id) && i < names->n_ids; i++) {
@@ -308,7 +308,7 @@ enum belay_code belay_db_list(struct belay_client *client, belay_database_fn fn,
     struct databases all = { 0 };
     struct decisions decisions = { 0 };
     struct db_listing listing = { &registry, &decisions, fn, context, true };
-    bool is_partial; /* a decision less is no harm */
+    bool is_partial; /* a hidden decision does no harm */
     enum belay_code code = registry_read(client, &registry, err);
 
     if (code == BELAY_OK) {

@@ -1,4 +1,5 @@
-/* The lock of a database (S3.1, S3.2): always released, and never relied upon without asking. */
+/* The locks of a database (S3.1, S3.2): always released, and renewed in the store before the action. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +55,7 @@ static void fill_options(struct db_op *op, const struct belay_meta metadata[2],
     }
 }
 
-/* How long another stop may hold the lock to ask the others: a stop that gives up sooner is missed by it. */
+/* How long another stop may hold the lock for its health checks: giving up earlier would miss it. */
 static int64_t check_ms(const struct db_op *op)
 {
     int64_t ms = op->settings->quick_timeout_ms + CHECK_MARGIN_MS;
@@ -64,7 +65,7 @@ static int64_t check_ms(const struct db_op *op)
                                                                        : CHECK_MAX_MS;
 }
 
-/* The attempts that are configured, and then as a waiter for what is left of a check. */
+/* The configured attempts, then as a waiter for the rest of another stop's health checks. */
 static enum belay_code acquire(struct db_op *op, const char *key, struct belay_lock_options *options,
                                struct belay_lock **out_lock, struct belay_error *err)
 {
@@ -87,17 +88,17 @@ static enum belay_code refused(struct db_op *op, const char *id, enum belay_code
     if (code == BELAY_HELD) {
         if (!op->is_last_try) {
             db_op_say(op, BELAY_LEVEL_WARNING, "Lock not acquired for db=%s after %d attempts", id,
-                      op->attempts > 0 ? op->attempts : 1); /* a dry run looks once */
+                      op->attempts > 0 ? op->attempts : 1); /* a dry run reads once */
         }
         db_op_decide(op, BELAY_DB_SKIPPED_LOCK, code, "%s", err->text);
     } else {
         db_op_say(op, BELAY_LEVEL_WARNING, "Lock not acquired for db=%s: %s", id, err->text);
-        db_op_decide(op, BELAY_DB_ERROR, code, "the lock could not be taken: %s", err->text);
+        db_op_decide(op, BELAY_DB_ERROR, code, "cannot acquire the lock: %s", err->text);
     }
     return code;
 }
 
-/* A dry run changes nothing, not even by taking the lock: it looks whether it is free. */
+/* A dry run does not acquire the lock: it only reads whether it is free. */
 static enum belay_code check_is_free(struct db_op *op, const char *id, struct belay_error *err)
 {
     struct belay_info *info = NULL;
@@ -119,6 +120,7 @@ static enum belay_code take_one(struct db_op *op, const char *id, struct belay_e
     struct held_lock *held = &op->held[op->n_held];
     enum belay_code code = BELAY_OK;
 
+    assert(op->n_held < NAMES_MAX);
     fill_options(op, metadata, &options);
     *held = (struct held_lock){ .id = id, .key = db_lock_key(id) };
     if (held->key == NULL) {
@@ -134,20 +136,20 @@ static enum belay_code take_one(struct db_op *op, const char *id, struct belay_e
         op->lock = held->lock;
     }
     if (!belay_lock_is_protected(held->lock)) {
-        db_op_say(op, BELAY_LEVEL_WARNING, "locking is switched off: going on without a lock");
+        db_op_say(op, BELAY_LEVEL_WARNING, "locking is switched off: continuing without a lock");
     } else {
         db_op_say(op, BELAY_LEVEL_INFO, "Lock acquired for db=%s, owner=%s", id, op->owner);
     }
     return BELAY_OK;
 }
 
-/* All names, in their order: of two who want some of them neither waits for the other for ever. */
+/* All names, in sorted order, so that two stops cannot deadlock. */
 static enum belay_code take_all(struct db_op *op)
 {
     struct belay_error err = BELAY_ERROR_INIT;
     int64_t began_ms = clock_boot_ms();
     enum belay_code code =
-        uuid_make(op->owner) ? BELAY_OK : error_set(&err, BELAY_BUG, "the system gives no random bytes");
+        uuid_make(op->owner) ? BELAY_OK : error_set(&err, BELAY_BUG, "the system provides no random bytes");
     const char *id = op->target->id;
 
     atomic_store(&op->lost, false);
@@ -156,7 +158,7 @@ static enum belay_code take_all(struct db_op *op)
         code = take_one(op, id, &err);
     }
     op->result->lock_ms += clock_boot_ms() - began_ms;
-    /* What was told of a wait is how often it had been tried before. */
+    /* on_waiting() counts the tries before the last one. */
     op->attempts =
         code == BELAY_HELD && op->options->wait_ms == 0 ? op->settings->lock_attempts : op->attempts + 1;
     op->result->lock_attempts = op->attempts;
@@ -173,8 +175,9 @@ enum belay_code db_op_lock(struct db_op *op)
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code = BELAY_OK;
 
+    assert(op->n_held == 0);
     if (!op->settings->lock_enabled) {
-        db_op_say(op, BELAY_LEVEL_WARNING, "shared_db_lock_enabled is false: going on without a lock");
+        db_op_say(op, BELAY_LEVEL_WARNING, "shared_db_lock_enabled is false: continuing without a lock");
         return BELAY_OK;
     }
     if (!op->options->dry_run) {
@@ -196,15 +199,15 @@ enum belay_code db_op_check_lock(struct db_op *op)
         struct belay_lock *lock = op->held[i].lock;
 
         if (belay_lock_is_protected(lock)) {
-            /* The store is asked, not the clock alone: somebody may have forced it. */
+            /* Renew in the store: the lock may have been ended by force. */
             code = belay_lock_renew(lock, &err);
             if (code == BELAY_OK && (atomic_load(&op->lost) || !belay_lock_is_mine(lock))) {
-                code = error_set(&err, BELAY_LOST, "the lease is over");
+                code = error_set(&err, BELAY_LOST, "the lease has expired");
             }
         }
     }
     if (code != BELAY_OK) {
-        db_op_decide(op, BELAY_DB_ERROR, code, "the lock was lost before anything was done: %s", err.text);
+        db_op_decide(op, BELAY_DB_ERROR, code, "the lock was lost before the action: %s", err.text);
     }
     belay_error_release(&err);
     return code;
@@ -216,7 +219,7 @@ static void release_one(struct db_op *op, struct held_lock *held, bool completed
 
     if (belay_lock_release(held->lock, completed ? BELAY_OUTCOME_COMPLETED : BELAY_OUTCOME_FAILED, &err) !=
         BELAY_OK) {
-        db_op_say(op, BELAY_LEVEL_WARNING, "Lock not released for %s: %s; it ends by itself", held->key,
+        db_op_say(op, BELAY_LEVEL_WARNING, "Lock not released for %s: %s; it expires by itself", held->key,
                   err.text);
     } else if (belay_lock_is_protected(held->lock)) {
         db_op_say(op, BELAY_LEVEL_INFO, "Lock released for %s, owner=%s", held->key, op->owner);

@@ -1,4 +1,4 @@
-/* What the action ends: under which names that is known, and therefore locked. */
+/* The names of the databases that an action stops; each name is locked. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ enum { EC2_TIMEOUT_MS = 20000 };
 
 /* ---- the instance ---- */
 
-/* "10.0.1.5" of "10.0.1.5:5432", "2001:db8::1" of "[2001:db8::1]:5432". */
+/* "10.0.1.5:5432" -> "10.0.1.5", "[2001:db8::1]:5432" -> "2001:db8::1". */
 static void host_of(const char *id, char *out, size_t size)
 {
     const char *colon = strrchr(id, ':');
@@ -59,7 +59,7 @@ static enum belay_code ask_ec2(struct db_op *op, bool is_known, struct belay_err
                              &op->ec2, err);
     }
     if (code == BELAY_OK && !db_is_instance(op->ec2.instance)) {
-        code = error_set(err, BELAY_BAD_CONTENT, "EC2 answered with '%.60s', which is no instance id",
+        code = error_set(err, BELAY_BAD_CONTENT, "EC2 answered with '%.60s', which is not an instance id",
                          op->ec2.instance);
     }
     return code == BELAY_OK && !is_known ? take_instance(op, err) : code;
@@ -73,15 +73,14 @@ enum belay_code db_op_find_instance(struct db_op *op)
 
     if (!db_row_is_valid(op->target)) {
         code = BELAY_BAD_CONTENT;
-        db_op_decide(
-            op, BELAY_DB_ERROR, code,
-            "the registry has a database that cannot be parsed, '%.200s': write an EC2 instance id or "
-            "HOST:PORT",
-            op->target->id);
+        db_op_decide(op, BELAY_DB_ERROR, code,
+                     "the registry has the invalid database '%.200s': write an EC2 instance id or "
+                     "HOST:PORT",
+                     op->target->id);
     } else if (op->action->step.kind == ACTION_EC2 && !(is_known && op->is_start)) {
         code = ask_ec2(op, is_known, &err);
         if (code != BELAY_OK) {
-            db_op_decide(op, BELAY_DB_ERROR, code, "it is not known what would be %s: %s",
+            db_op_decide(op, BELAY_DB_ERROR, code, "cannot tell what would be %s: %s",
                          op->is_start ? "started" : "stopped", err.text);
         }
     }
@@ -97,7 +96,7 @@ static bool collect(const struct db_op *op, const struct app_registry *registry,
                             op->ec2.n_names, out_names);
 }
 
-/* A name that the caller gave may lead to others: each must be the caller's to touch. */
+/* The given name may lead to others: the caller needs permission for each. */
 enum belay_code db_op_check_permitted(struct db_op *op)
 {
     const struct belay_db_options *options = op->options;
@@ -112,7 +111,7 @@ enum belay_code db_op_check_permitted(struct db_op *op)
         } else if (!options->may_lock(options->context, key)) {
             code = BELAY_NOT_PERMITTED;
             op->is_forbidden = true;
-            db_op_decide(op, BELAY_DB_ERROR, code, "the lock '%.300s' is not for the caller to take", key);
+            db_op_decide(op, BELAY_DB_ERROR, code, "the caller may not take the lock '%.300s'", key);
         }
         free(key);
     }
@@ -150,10 +149,10 @@ enum belay_code db_op_check_names(struct db_op *op, const struct app_registry *r
     }
     if (code == BELAY_OK && op->n_held > 0 && !db_names_contain(&op->names, &names)) {
         op->has_new_names = true;
-        code = error_set(&err, BELAY_REFUSED, "the registry has changed: it has got another name");
+        code = error_set(&err, BELAY_REFUSED, "the registry has changed: the database has another name now");
     }
     if (code != BELAY_OK) {
-        db_op_decide(op, BELAY_DB_ERROR, code, "it is not known who uses it: %s", err.text);
+        db_op_decide(op, BELAY_DB_ERROR, code, "cannot tell which applications use it: %s", err.text);
     }
     db_names_release(&names);
     belay_error_release(&err);

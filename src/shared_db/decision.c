@@ -1,4 +1,4 @@
-/* Decisions: names of what was done, freeing, and what the whole amounts to. */
+/* Decisions: names, release, and the overall code. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,7 +55,7 @@ void belay_db_results_free(struct belay_db_results *results)
     free(results);
 }
 
-/* An error weighs more than a skip: who reads only the exit code must hear of it. */
+/* An error takes precedence over a skip, so that the exit code shows it. */
 enum belay_code belay_db_results_code(const struct belay_db_results *results)
 {
     enum belay_code code = BELAY_OK;

@@ -1,11 +1,11 @@
 /*
- * The status of an application as a gateway tells it (`controller.api_gateway_url`).
+ * The status of an application from a gateway (`controller.api_gateway_url`).
  *
- *     200 and {"app": its name, "status": UP, DOWN or UNKNOWN}   that
- *     anything else, and no answer                               UNKNOWN
+ *     200 and {"app": its name, "status": UP, DOWN or UNKNOWN}   that status
+ *     any other answer, or none                                  UNKNOWN
  *
- * Only the first is an answer about the application. A gateway that fails, or
- * that does not know our token, says nothing about it: no record weighs on that.
+ * Only the first is an answer about the application. A gateway that fails, or that
+ * rejects our token, says nothing about it: a record of its stop does not count then.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ char *gateway_make_url(const char *base, const char *name)
     return text;
 }
 
-/* An address of this machine itself, and not a name that only begins like one. */
+/* A loopback address; a name such as 127.0.0.1.example is none. */
 static bool is_loopback(const char *host)
 {
     struct in_addr v4;
@@ -53,7 +53,7 @@ static bool is_loopback(const char *host)
            (inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
 }
 
-/* Whether nobody on the way can read what is sent there. */
+/* Whether the connection is encrypted or stays on this machine. */
 static bool is_private(const char *url, bool *out_is_local)
 {
     bool is_tls = text_has_prefix(url, "https://");
@@ -83,7 +83,7 @@ enum belay_code gateway_authorization(const struct shared_db_settings *settings,
         return BELAY_OK;
     }
     code = secret_read_bearer(settings->auth_file, out_header, err);
-    return code == BELAY_OK ? code : error_wrap(err, "the token for the gateway");
+    return code == BELAY_OK ? code : error_wrap(err, "cannot read the token for the gateway");
 }
 
 struct net_probe gateway_probe(const char *url, const char *authorization)
@@ -91,7 +91,7 @@ struct net_probe gateway_probe(const char *url, const char *authorization)
     bool is_local = false;
 
     (void)is_private(url, &is_local);
-    /* A proxy is for other machines, and would see the token of a plain request. */
+    /* No proxy for this machine: it would see the token of a plain request. */
     return (
         struct net_probe){ .url = url, .get = true, .use_proxy = !is_local, .authorization = authorization };
 }
@@ -105,12 +105,12 @@ static void say_failure(const struct shared_db_settings *settings, const struct 
     if (probe->status == 0) {
         (void)snprintf(text, sizeof text, "%.150s: %.200s", probe->url, probe->why);
     } else {
-        (void)snprintf(
-            text, sizeof text, "%.150s answered %d, and not with a status%s", probe->url, probe->status,
-            !is_refused                    ? ""
-            : probe->authorization != NULL ? ": the token in BELAY_AUTH_FILE does not do"
-            : settings->auth_file == NULL  ? ": set BELAY_AUTH_FILE to a file with a token"
-                                           : ": a token is sent to https:// and to this machine only");
+        (void)snprintf(text, sizeof text, "%.150s answered %d without a status%s", probe->url, probe->status,
+                       !is_refused                    ? ""
+                       : probe->authorization != NULL ? ": the token in BELAY_AUTH_FILE is not accepted"
+                       : settings->auth_file == NULL
+                           ? ": set BELAY_AUTH_FILE to a file with a token"
+                           : ": a token is sent only over https:// and to this machine");
     }
     app_status_set_reason(status, text);
 }

@@ -1,14 +1,14 @@
 /*
- * Is an application up? (S3.4)
+ * The health check of applications (S3.4).
  *
- *     an answer of                       document    cautious
+ *     answer                             document    cautious    (the rule)
  *     200                                UP          UP
  *     401, 403, 429, 5xx but 502 to 504  DOWN        UNKNOWN
  *     any other                          DOWN        DOWN
  *     no answer                          UNKNOWN     UNKNOWN
  *
- * UP if one URL says so; UNKNOWN if one is; else DOWN. And of an application
- * that is recorded as stopped (record.c) and accepts no connection anywhere: DOWN.
+ * An application is UP if one URL is UP, else UNKNOWN if one is UNKNOWN, else DOWN.
+ * One that is recorded as stopped (app_record.c) and accepts no connection is DOWN.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static struct belay_app_status *status_new(const char *name, size_t n_urls)
     status->app = strdup(name);
     status->urls = calloc(n_urls + 1, sizeof *status->urls);
     status->at_unix_ms = clock_unix_ms();
-    status->connected = true; /* until every URL was tried in vain */
+    status->connected = true; /* false only after no URL could be reached */
     if (status->app == NULL || status->urls == NULL) {
         belay_app_status_free(status);
         return NULL;
@@ -95,7 +95,7 @@ static void judge_urls(const struct shared_db_settings *settings, struct belay_a
         }
     }
     if (decides == NULL) {
-        app_status_set_reason(status, "it has no URL to ask");
+        app_status_set_reason(status, "it has no URL to check");
         return;
     }
     status->status = decides->status;
@@ -112,7 +112,7 @@ static void judge_urls(const struct shared_db_settings *settings, struct belay_a
     app_record_apply(settings, app, status->connected ? SILENCE_NONE : SILENCE_UNREACHED, status);
 }
 
-/* ---- asking ---- */
+/* ---- probing ---- */
 
 enum { ALLOW_MAX = 64 };
 
@@ -120,7 +120,7 @@ struct health_probes {
     struct net_probe *probes;              /* owned */
     struct address_range allow[ALLOW_MAX]; /* controller.quick_status_allow */
     size_t n_allow;
-    char **urls;         /* owned; of a gateway; NULL: the applications' own */
+    char **urls;         /* owned; of the gateway; NULL: the applications' URLs */
     char *authorization; /* owned; for the gateway; NULL: none */
     size_t n;
 };
@@ -159,7 +159,7 @@ static enum belay_code load_allow(const struct belay_config *config, struct heal
                              text);
         }
     }
-    return error_set(err, BELAY_CONFIG, "controller.quick_status_allow: %d ranges are too many", ALLOW_MAX);
+    return error_set(err, BELAY_CONFIG, "controller.quick_status_allow: more than %d ranges", ALLOW_MAX);
 }
 
 static bool name_probes(const struct shared_db_settings *settings, struct belay_app *const *apps, size_t n,
@@ -274,7 +274,7 @@ enum belay_code belay_app_check_health(struct belay_client *client, const char *
     struct belay_app *app = NULL;
     enum belay_code code = belay_app_get(client, name, &app, err);
 
-    settings.gateway_url = NULL; /* who asks us wants to know it from us */
+    settings.gateway_url = NULL; /* the caller is a gateway's client: check directly */
     if (code == BELAY_OK) {
         code = health_check_all(&settings, &app, 1, out_status, err);
         if (code == BELAY_OK && (*out_status)->status == BELAY_HEALTH_UP) {

@@ -1,4 +1,4 @@
-/* Names: of applications, of databases, of where to ask. */
+/* Valid names of applications and databases, and valid health URLs. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ bool db_is_instance(const char *id)
     return n >= INSTANCE_MIN && n <= INSTANCE_MAX && id[2 + n] == '\0';
 }
 
-/* A port with nothing behind it; 0 if it is none. */
+/* A port number and nothing else; 0: invalid. */
 static long read_port(const char *text)
 {
     size_t digits = strspn(text, "0123456789");
@@ -42,7 +42,7 @@ static long read_port(const char *text)
     return port <= PORT_MAX ? port : 0;
 }
 
-/* Letters, digits, '-' and '_' between dots. An address in numbers passes as well. */
+/* Letters, digits, '-' and '_' between dots. An IPv4 address passes as well. */
 static bool is_host_name(const char *host, size_t n)
 {
     bool begins = true;
@@ -61,7 +61,7 @@ static bool is_host_name(const char *host, size_t n)
     return n > 0 && n <= HOST_MAX;
 }
 
-/* "[2001:DB8::0:1]:5432" as "[2001:db8::1]:5432"; NULL if it is no such thing. */
+/* "[2001:DB8::0:1]:5432" -> "[2001:db8::1]:5432"; NULL: invalid. */
 static char *address_identifier(const char *text)
 {
     const char *end = strchr(text, ']');
@@ -78,7 +78,7 @@ static char *address_identifier(const char *text)
         inet_ntop(AF_INET6, &parsed, shown, sizeof shown) == NULL) {
         return NULL;
     }
-    if (IN6_IS_ADDR_V4MAPPED(&parsed)) { /* the same address as IPv4 */
+    if (IN6_IS_ADDR_V4MAPPED(&parsed)) { /* the same address in IPv4 */
         (void)snprintf(out, sizeof out, "%s:%ld", strrchr(shown, ':') + 1, port);
     } else {
         (void)snprintf(out, sizeof out, "[%s]:%ld", shown, port);
@@ -87,9 +87,9 @@ static char *address_identifier(const char *text)
 }
 
 /*
- * A host whose last part is a number is an address, and has one right form:
- * resolvers also take "10.1", "10.0.1.05" and "0xa000105", which would pass for
- * other hosts than 10.0.1.5.
+ * A host whose last part is a number is an address, with one valid form: resolvers
+ * also accept "10.1", "10.0.1.05" and "0xa000105", which would compare as other
+ * hosts than 10.0.1.5.
  */
 static bool is_odd_address(const char *host, size_t n)
 {
@@ -135,7 +135,7 @@ char *db_identifier(const char *text)
     return strdup(out);
 }
 
-/* http or https, a host, perhaps a port; no password in it, and nothing that is not printable. */
+/* http or https, a host and an optional port; no password, printable characters only. */
 bool app_url_is_valid(const char *url)
 {
     const char *rest = text_has_prefix(url, "https://")  ? url + 8

@@ -1,8 +1,8 @@
 /*
- * Which instance a HOST:PORT is, is known from rows that say both. When the last
- * application that does so goes away, those that name only one of the two would
- * turn into users of two databases, with two locks, and each could be stopped under
- * the other. So what it says is written into their rows first.
+ * A row with both names links an instance to a HOST:PORT. When the last application
+ * with such a row is removed, the applications that name only one of the two would
+ * become users of two databases with two locks, and one could be stopped while the
+ * other is in use. So the link is written into their rows first.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static void drop_row(struct belay_app *app, size_t i)
     app->n_databases--;
 }
 
-/* *out_is_changed: there was something to write. */
+/* *out_is_changed: the application must be written. */
 static enum belay_code write_link(struct belay_app *app, const struct belay_app_database *link,
                                   bool *out_is_changed, struct belay_error *err)
 {
@@ -52,7 +52,7 @@ static enum belay_code write_link(struct belay_app *app, const struct belay_app_
         if (!names_a_side(row, link)) {
             continue;
         }
-        if (linked != NULL && strcmp(linked->kind, row->kind) == 0) { /* it named both, as two databases */
+        if (linked != NULL && strcmp(linked->kind, row->kind) == 0) { /* it named both as two databases */
             drop_row(app, i--);
             continue;
         }
@@ -91,7 +91,7 @@ static enum belay_code link_one(struct belay_client *client, const char *name,
     }
     return code == BELAY_OK
                ? code
-               : error_wrap(err, "application '%.128s' could not be told that '%.60s' is '%.200s'", name,
+               : error_wrap(err, "cannot record in application '%.128s' that '%.60s' is '%.200s'", name,
                             link->host, link->id);
 }
 

@@ -1,4 +1,4 @@
-/* The registry: applications as items of the store, each written on condition of its version. */
+/* The registry: applications as items of the store; each write is conditional on the version. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { TRIES = 16 };
 
-/* A row that cannot be read is an error, never an application less: it might be the one that is up. */
+/* An unreadable row is an error and never skipped: it might be an application that is up. */
 static enum belay_code read_item(const struct belay_item *item, struct belay_app **out_app,
                                  struct belay_error *err)
 {
@@ -25,7 +25,7 @@ static enum belay_code read_item(const struct belay_item *item, struct belay_app
         char text[300];
 
         (void)snprintf(text, sizeof text, "%.290s", err == NULL ? "" : err->text);
-        code = error_set(err, BELAY_BAD_CONTENT, "application '%.128s' cannot be read from the registry: %s",
+        code = error_set(err, BELAY_BAD_CONTENT, "cannot read application '%.128s' from the registry: %s",
                          item->name, text);
     }
     if (code == BELAY_OK) {
@@ -133,8 +133,8 @@ enum belay_code registry_read(struct belay_client *client, struct app_registry *
 
     if (code == BELAY_OK && registry.is_partial) {
         code = error_set(err, BELAY_NOT_PERMITTED,
-                         "the 'keys' of this token hide some applications, so it cannot be told who uses a "
-                         "database: use a token without 'keys', or have the server do it (POST "
+                         "the 'keys' of this token hide some applications, so the users of a database are "
+                         "unknown: use a token without 'keys', or let the server do it (POST "
                          "/v1/databases/ID/stop or /start)");
     }
     if (code != BELAY_OK) {
@@ -175,7 +175,7 @@ enum belay_code app_put(struct belay_client *client, const struct belay_app *app
                         struct belay_error *err)
 {
     struct belay_item_write write = { .space = BELAY_SPACE_APPS, .name = app->name, .version = app->version };
-    /* Which kinds there are is for the server's configuration to say, if there is a server. */
+    /* With a server, its configuration says which kinds exist. */
     enum belay_code code = belay_app_check(client_is_remote(client) ? NULL : client_config(client), app, err);
     char *value = NULL;
 
@@ -204,7 +204,7 @@ enum belay_code belay_app_put(struct belay_client *client, const struct belay_ap
     struct belay_app *before = NULL;
     enum belay_code code = BELAY_OK;
 
-    if (app->version != 0 && !client_is_remote(client)) { /* a server does it by itself */
+    if (app->version != 0 && !client_is_remote(client)) { /* a server does it itself */
         code = belay_app_get(client, app->name, &before, err);
         if (code == BELAY_OK && before->version == app->version) {
             code = links_keep(client, before, app, err);
@@ -214,7 +214,7 @@ enum belay_code belay_app_put(struct belay_client *client, const struct belay_ap
     return code == BELAY_OK || code == BELAY_NOT_FOUND ? app_put(client, app, out_version, err) : code;
 }
 
-/* A record is about what these URLs reach: at others it would speak of an application nobody stopped. */
+/* A record is about the application at these URLs: at others an application may run that was never stopped. */
 static bool same_urls(const struct belay_app *a, const struct belay_app *b)
 {
     bool is_same = a->n_urls == b->n_urls;
@@ -225,7 +225,7 @@ static bool same_urls(const struct belay_app *a, const struct belay_app *b)
     return is_same;
 }
 
-/* Once more with what is there now; BELAY_REFUSED: somebody was faster. */
+/* Replace the current version; BELAY_REFUSED: another client changed it first. */
 static enum belay_code replace_once(struct belay_client *client, const struct belay_app *app,
                                     bool *out_is_new, struct belay_error *err)
 {
@@ -241,7 +241,7 @@ static enum belay_code replace_once(struct belay_client *client, const struct be
     } else {
         next.version = before->version;
         *out_is_new = false;
-        if (app->since_unix_ms == 0 && same_urls(app, before)) { /* nothing is said about it: it stays */
+        if (app->since_unix_ms == 0 && same_urls(app, before)) { /* no state given: keep the record */
             next.state = before->state;
             next.since_unix_ms = before->since_unix_ms;
             next.by = before->by;
@@ -276,7 +276,7 @@ enum belay_code belay_app_register(struct belay_client *client, const struct bel
     return code;
 }
 
-/* An application that cannot be read has nothing to hand on, and can be removed. */
+/* An unreadable application has no links to keep, and can be removed. */
 static enum belay_code keep_links_of(struct belay_client *client, const struct belay_item *item,
                                      struct belay_error *err)
 {

@@ -1,4 +1,4 @@
-/* Applications, statuses and decisions as JSON: in the store, from the commands and over HTTP. */
+/* Applications, statuses and decisions as JSON, for the store, the commands and HTTP. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ json_t *json_text_or_null(const char *text)
 {
     json_t *value = text == NULL ? json_null() : json_string(text);
 
-    return value != NULL ? value : json_string("?"); /* a row of another program's need not be UTF-8 */
+    return value != NULL ? value : json_string("?"); /* a row of another program may not be UTF-8 */
 }
 
 static json_t *time_json(int64_t unix_ms)
@@ -27,7 +27,7 @@ static int64_t read_time(const json_t *value)
     return clock_parse_utc(json_string_value(value));
 }
 
-/* One line, in ASCII: nothing in it can act upon a terminal. Takes the reference. */
+/* One line of ASCII, safe for a terminal. Takes the reference. */
 static char *line_of(json_t *value)
 {
     char *line = value == NULL ? NULL : json_dumps(value, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_ENCODE_ANY);
@@ -74,7 +74,6 @@ char *belay_app_to_json(const struct belay_app *app)
     return line_of(app_json(app));
 }
 
-/* What is wrong with a member, for one who wrote it by hand. */
 static enum belay_code fail_member(const char *name, const char *right, struct belay_error *err)
 {
     return error_set(err, BELAY_INVALID, "'%s' must be %s", name, right);
@@ -135,13 +134,13 @@ static enum belay_code read_labels(struct belay_app *app, json_t *labels, struct
     json_t *value;
 
     if (!json_is_object(labels)) {
-        return fail_member("labels", "an object of texts", err);
+        return fail_member("labels", "an object of strings", err);
     }
     json_object_foreach(labels, name, value)
     {
         if (code == BELAY_OK) {
             code = json_is_string(value) ? belay_app_add_label(app, name, json_string_value(value), err)
-                                         : fail_member("labels", "an object of texts", err);
+                                         : fail_member("labels", "an object of strings", err);
         }
     }
     return code;
@@ -162,7 +161,7 @@ static enum belay_code read_copy(const char *name, const json_t *value, char **o
         return BELAY_OK;
     }
     if (text == NULL) {
-        return fail_member(name, "a text", err);
+        return fail_member(name, "a string", err);
     }
     free(*out);
     *out = strdup(text);
@@ -217,8 +216,8 @@ enum belay_code belay_app_from_json(const char *text, size_t len, struct belay_a
     json_t *value;
 
     if (code == BELAY_OK && !json_is_object(root)) {
-        code = error_set(err, BELAY_INVALID, "an application is a JSON object: %.160s",
-                         root == NULL ? where.text : "this is none");
+        code = error_set(err, BELAY_INVALID, "an application must be a JSON object: %.160s",
+                         root == NULL ? where.text : "this is another value");
     }
     json_object_foreach(root, name, value)
     {

@@ -1,3 +1,4 @@
+/* The settings of the controller, with their defaults. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +29,7 @@ static bool is(const struct belay_config *config, const char *name, const char *
     return text != NULL && strcmp(text, value) == 0;
 }
 
-/* From a ./belay.yaml that nobody named: it must not choose where our token is sent. */
+/* Set by ./belay.yaml, which was found and not named: it must not choose where our token is sent. */
 static bool is_found(const struct belay_config *config, const char *name)
 {
     for (size_t i = 0; i < belay_config_count(config); i++) {
@@ -41,7 +42,7 @@ static bool is_found(const struct belay_config *config, const char *name)
     return false;
 }
 
-/* The document's own settings come first, then the profile `database`. */
+/* controller.* takes precedence over the profile `database`. */
 struct shared_db_settings shared_db_settings(const struct belay_config *config)
 {
     struct belay_profile profile = { .ttl_ms = DEFAULT_TTL_S * 1000, .attempts = DEFAULT_ATTEMPTS };

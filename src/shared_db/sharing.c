@@ -1,13 +1,13 @@
 /*
- * All names of one database, and who uses it.
+ * All names of one database, and its users.
  *
- * Rows that have a name in common are one database, and so are rows that a third
- * connects: "i-1@db:5432" makes one of "i-1" and "db:5432". An action that ends the
- * whole host, as the stop of an EC2 instance does, ends every database there: then
- * the host alone counts, whatever the port and the kind.
+ * Rows that share a name are one database, also through a third row: "i-1@db:5432"
+ * connects "i-1" and "db:5432". An action that stops the whole host, such as stopping
+ * an EC2 instance, stops every database there: then the host alone counts, whatever
+ * the port and the kind.
  *
- * A row that cannot be parsed might be any database. It counts for none here; a stop
- * asks sharing_check() first, and does nothing while there is such a row.
+ * An invalid row might be any database. It matches none here; a stop calls
+ * sharing_check() first, and does nothing while there is such a row.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ void db_names_release(struct db_names *names)
     memset(names, 0, sizeof *names);
 }
 
-/* ---- sets of texts, in their order ---- */
+/* ---- sorted sets of strings ---- */
 
 static size_t place_of(char *const *list, size_t n, const char *text, size_t len, bool *out_is_there)
 {
@@ -56,7 +56,7 @@ static bool has(char *const *list, size_t n, const char *text, size_t len)
     return is_there;
 }
 
-/* True if it was not there before. */
+/* True if it was added. */
 static bool add(char ***list, size_t *n, const char *text, size_t len, bool *failed)
 {
     bool is_there;
@@ -83,7 +83,7 @@ static bool add(char ***list, size_t *n, const char *text, size_t len, bool *fai
 
 /* ---- one row ---- */
 
-/* The host of "HOST:PORT", in bytes; 0 for an instance id. */
+/* The length of HOST in "HOST:PORT"; 0 for an instance id. */
 static size_t host_len(const char *id)
 {
     const char *colon = db_is_instance(id) ? NULL : strrchr(id, ':');
@@ -102,7 +102,7 @@ static bool row_is_one(const struct db_names *names, const struct belay_app_data
     return is_named(names, row->id) || is_named(names, row->host);
 }
 
-/* True if it says anything new. */
+/* True if anything was added. */
 static bool add_id(struct db_names *names, const char *id)
 {
     bool is_new;
@@ -217,9 +217,9 @@ const struct belay_app_database *registry_find_database(const struct app_registr
     return found;
 }
 
-/* ---- doubts ---- */
+/* ---- checking ---- */
 
-/* Two instance ids of one database: one of the rows is out of date, and nobody knows which. */
+/* Two instance ids for one database: one of the rows is out of date. */
 static enum belay_code check_instances(const struct db_names *names, struct belay_error *err)
 {
     const char *first = NULL;
@@ -253,12 +253,11 @@ enum belay_code sharing_check(const struct app_registry *registry, const struct 
             const struct belay_app_database *row = &app->databases[k];
 
             if (!db_row_is_valid(row)) {
-                return error_set(
-                    err, BELAY_BAD_CONTENT,
-                    "application '%.128s' has a database that cannot be parsed, '%.64s=%.200s%s%.200s', "
-                    "and may use this one: write an EC2 instance id or HOST:PORT",
-                    app->name, row->kind, row->id, row->host == NULL ? "" : "@",
-                    row->host == NULL ? "" : row->host);
+                return error_set(err, BELAY_BAD_CONTENT,
+                                 "application '%.128s' has the invalid database '%.64s=%.200s%s%.200s', "
+                                 "and may use this one: write an EC2 instance id or HOST:PORT",
+                                 app->name, row->kind, row->id, row->host == NULL ? "" : "@",
+                                 row->host == NULL ? "" : row->host);
             }
         }
     }

@@ -1,27 +1,28 @@
 /*
  * Stopping and starting databases.
  *
- *     find the instance, and all names of what would be ended --- an error --> error
+ *     find the instance and all names of the target ----- failed --> error
  *      |
- *     lock each --- held by another ------------------------> skipped_lock
+ *     lock each name ------------------------------------ held ----> skipped_lock
  *      |
- *     read the registry, ask the others --- an error -------> error
- *      |                   \--- one is UP or UNKNOWN -------> skipped_shared_active
+ *     read the registry, check the other applications --- failed --> error
+ *      |                   \--- one is UP or UNKNOWN ---------------> skipped_shared_active
  *     all DOWN                  (with wait_ms, or if one of these has requested
- *      |                         its stop meanwhile: unlock, and again)
+ *      |                         its stop since: unlock, and start over)
  *      |
- *     stopped already? -------------------------------------> skipped
+ *     stopped already? --------------------------------------------> skipped
  *      |
- *     renew the lease --- lost ------------------------------> error
+ *     renew the lease ----------------------------------- lost ----> error
  *      |
- *     the action, until it has taken effect --- it failed ---> error
+ *     the action, until it has taken effect ------------- failed --> error
  *      |
  *     stopped
  *
- * The lock is held from the first step to the last, and released after any.
+ * The locks are held from the second step to the last, and released on every path.
  */
 #include "shared_db/stop_start.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@
 
 enum { RETRY_MS = 1000, LINE_SIZE = 2048, RELOCKS_MAX = 5, RECHECKS_MAX = 20 };
 
-/* ---- saying and deciding ---- */
+/* ---- reporting and deciding ---- */
 
 void db_op_say(struct db_op *op, enum belay_level level, const char *format, ...)
 {
@@ -66,7 +67,7 @@ void db_op_decide(struct db_op *op, enum belay_db_action action, enum belay_code
 
 /* ---- one database ---- */
 
-/* Why it may be done, for the reason and the log. */
+/* Why the action is safe, for the result and the log. */
 static void report_reason(struct db_op *op, char *out, size_t size)
 {
     const struct belay_db_result *result = op->result;
@@ -99,13 +100,14 @@ static void act(struct db_op *op)
     char why[128];
     enum belay_code code;
 
+    assert(op->options->dry_run || !op->settings->lock_enabled || op->n_held == op->names.n_ids);
     report_reason(op, why, sizeof why);
     if (op->options->dry_run) {
         db_op_decide(op, BELAY_DB_SKIPPED, BELAY_OK, "dry run: it would be %s: %s",
                      op->is_start ? "started" : "stopped", why);
         return;
     }
-    db_op_decide(op, BELAY_DB_ERROR, BELAY_UNKNOWN, "%s", why); /* until it is done */
+    db_op_decide(op, BELAY_DB_ERROR, BELAY_UNKNOWN, "%s", why); /* recorded if this process dies */
     db_op_record_begun(op);
     if (action_has_taken_effect(op->action, &context)) {
         db_op_decide(op, BELAY_DB_SKIPPED, BELAY_OK, "it is %s already",
@@ -125,7 +127,7 @@ static void act(struct db_op *op)
     belay_error_release(&err);
 }
 
-/* Recorded under the lock: whoever stops the database next reads it there. */
+/* Recorded under the lock, where the next stop reads it. */
 static enum belay_code mark_running(struct db_op *op)
 {
     struct belay_error err = BELAY_ERROR_INIT;
@@ -136,14 +138,14 @@ static enum belay_code mark_running(struct db_op *op)
     }
     code = belay_app_set_state(op->client, op->options->app, BELAY_APP_RUNNING, op->options->by, NULL, &err);
     if (code != BELAY_OK) {
-        db_op_decide(op, BELAY_DB_ERROR, code, "it could not be recorded that '%.128s' is running: %s",
-                     op->options->app, err.text);
+        db_op_decide(op, BELAY_DB_ERROR, code, "cannot record that '%.128s' is running: %s", op->options->app,
+                     err.text);
     }
     belay_error_release(&err);
     return code;
 }
 
-/* Of the registry as it is now; the first time it has just been read. */
+/* Collect the names from the registry as it is now; on the first try it was just read. */
 static enum belay_code refresh_names(struct db_op *op)
 {
     struct app_registry registry = { 0 };
@@ -151,8 +153,8 @@ static enum belay_code refresh_names(struct db_op *op)
     enum belay_code code = op->registry != NULL ? BELAY_OK : registry_read(op->client, &registry, &err);
 
     if (code != BELAY_OK) {
-        db_op_decide(op, BELAY_DB_ERROR, code,
-                     "the registry could not be read, so it is not known who uses it: %s", err.text);
+        db_op_decide(op, BELAY_DB_ERROR, code, "cannot read the registry, so its users are unknown: %s",
+                     err.text);
     } else {
         code = db_op_find_names(op, op->registry != NULL ? op->registry : &registry);
     }
@@ -164,13 +166,15 @@ static enum belay_code refresh_names(struct db_op *op)
 }
 
 /*
- * Of two that stop at the same time, one holds the lock and may have asked the other
- * while that was still up; if the other gives up on the lock, neither stops it:
+ * Two applications stop at the same time. The one that holds the lock may have
+ * checked the other while that was still up; if the other gives up on the lock,
+ * neither would stop the database:
  *
- *     it gives up:   record the request     then try the lock once more
- *     the holder:    release the lock       then read the records
+ *     the waiter gives up:   record the request     then try the lock once more
+ *     the holder:            release the lock       then read the records
  *
- * Either the last try finds the lock free, or the holder finds the request, and asks again.
+ * Either the last try finds the lock free, or the holder finds the request and
+ * checks again.
  */
 static enum belay_code lock_or_record_request(struct db_op *op)
 {
@@ -188,11 +192,12 @@ static enum belay_code lock_or_record_request(struct db_op *op)
     return code;
 }
 
-/* True: it is decided. False: others use it, and there is time to ask again. */
+/* True: decided. False: other applications use it, and there is time to check again. */
 static bool try_once(struct db_op *op)
 {
     enum belay_code code = refresh_names(op);
 
+    assert(op->n_held == 0);
     op->retry_at_once = false;
     if (code == BELAY_OK) {
         code = lock_or_record_request(op);
@@ -249,7 +254,7 @@ static void db_op_run(struct db_op *op)
     }
 }
 
-/* ---- all that were asked for ---- */
+/* ---- all databases of the request ---- */
 
 struct batch {
     struct belay_client *client;
@@ -316,11 +321,10 @@ static enum belay_code find_by_id(struct batch *batch, struct belay_error *err)
     }
     found = registry_find_database(&batch->registry, &named);
     if (found == NULL) {
-        code =
-            error_set(err, BELAY_NOT_FOUND,
-                      "no application in the registry uses database '%.200s': what nobody is known to use is "
-                      "left alone",
-                      named.id);
+        code = error_set(err, BELAY_NOT_FOUND,
+                         "no application in the registry uses database '%.200s': belay touches only "
+                         "registered databases",
+                         named.id);
     } else if (batch->options->app != NULL && find_app(&batch->registry, batch->options->app) == NULL) {
         code = error_set(err, BELAY_NOT_FOUND, "there is no application '%.128s' in the registry",
                          batch->options->app);
@@ -331,7 +335,7 @@ static enum belay_code find_by_id(struct batch *batch, struct belay_error *err)
     return code;
 }
 
-/* What is to be done must be known for all before anything is done to one. */
+/* Every action is read before the first one runs. */
 static enum belay_code prepare(struct batch *batch, struct belay_error *err)
 {
     const struct belay_db_options *options = batch->options;
@@ -354,7 +358,7 @@ static enum belay_code prepare(struct batch *batch, struct belay_error *err)
                            batch->is_start ? "start" : "stop", &batch->actions[i], err);
     }
     if (code == BELAY_OK && options->app != NULL && !options->dry_run) {
-        /* A start records it under each database's lock as well, where a stop that is under way must see it. */
+        /* A start also records it under each database's lock, where a concurrent stop must see it. */
         code = batch->is_start ? belay_app_set_state(batch->client, options->app, BELAY_APP_RUNNING,
                                                      options->by, NULL, err)
                                : app_record_stop_requested(batch->client, options->app, options->by,
@@ -363,7 +367,7 @@ static enum belay_code prepare(struct batch *batch, struct belay_error *err)
     return code;
 }
 
-/* Only an application all of whose databases are stopped is recorded as stopped itself. */
+/* An application is recorded as stopped only if all of its databases are. */
 static void record_outcome(const struct batch *batch, const struct belay_db_results *results)
 {
     bool is_stopped = batch->requested_unix_ms != 0 && results->n > 0;
@@ -377,7 +381,7 @@ static void record_outcome(const struct batch *batch, const struct belay_db_resu
         app_record_stopped(batch->client, batch->options->app, batch->requested_unix_ms, &err) != BELAY_OK &&
         batch->options->on_step != NULL) {
         batch->options->on_step(batch->options->context, BELAY_LEVEL_WARNING,
-                                "it could not be recorded that the application is stopped");
+                                "cannot record that the application is stopped");
     }
     belay_error_release(&err);
 }
@@ -387,9 +391,7 @@ static bool result_begin(const struct batch *batch, size_t i, struct belay_db_re
     const struct belay_app_database *target = &batch->targets[i];
     const char *by = batch->options->by != NULL ? batch->options->by : client_user_name(batch->client);
 
-    if (target->id == NULL || target->kind == NULL) {
-        return false; /* for who checks: a target has both */
-    }
+    assert(target->id != NULL && target->kind != NULL);
     result->database = strdup(target->id);
     result->kind = strdup(target->kind);
     result->host = target->host == NULL ? NULL : strdup(target->host);

@@ -1,4 +1,5 @@
-/* Does anybody else use it? Everything that is not a clear no is a yes (S3.3). */
+/* Whether other applications use a database. Any answer but a clear no counts as yes (S3.3). */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "shared_db/stop_start.h"
 
 struct users {
-    struct belay_app **apps; /* owned array, borrowed applications: the others that use it */
+    struct belay_app **apps; /* owned array, borrowed applications: the other users */
     size_t n;
     struct belay_app_status **statuses; /* owned */
 };
@@ -87,7 +88,7 @@ static bool report_users(struct db_op *op, const struct users *users)
     return ok;
 }
 
-/* Says each one's status; BELAY_HELD if one is not DOWN. */
+/* Reports each status; BELAY_HELD if one is not DOWN. */
 static enum belay_code judge_statuses(struct db_op *op, const struct users *users)
 {
     struct belay_db_result *result = op->result;
@@ -126,7 +127,7 @@ static enum belay_code judge_statuses(struct db_op *op, const struct users *user
         db_op_say(op, BELAY_LEVEL_WARNING, "%s shared with active apps: %s. Skipping stop.", op->target->kind,
                   names.failed ? "?" : names.data);
         db_op_decide(op, BELAY_DB_SKIPPED_SHARED_ACTIVE, BELAY_HELD, "%s",
-                     active.failed ? "others use it" : active.data);
+                     active.failed ? "other applications use it" : active.data);
     }
     buf_release(&active);
     buf_release(&names);
@@ -160,9 +161,10 @@ enum belay_code db_op_check_users(struct db_op *op)
     struct belay_error err = BELAY_ERROR_INIT;
     enum belay_code code = registry_read(op->client, &registry, &err);
 
+    assert(!op->is_start);
     if (code != BELAY_OK) {
-        db_op_decide(op, BELAY_DB_ERROR, code,
-                     "the registry could not be read, so it is not known who uses it: %s", err.text);
+        db_op_decide(op, BELAY_DB_ERROR, code, "cannot read the registry, so its users are unknown: %s",
+                     err.text);
     } else if ((code = db_op_check_names(op, &registry)) != BELAY_OK) {
         /* it has decided */
     } else if (!find_users(op, &registry, &users) || !report_users(op, &users)) {
@@ -171,7 +173,7 @@ enum belay_code db_op_check_users(struct db_op *op)
     } else {
         code = check_health(op, &users, &err);
         if (code != BELAY_OK) {
-            db_op_decide(op, BELAY_DB_ERROR, code, "the other applications could not be asked: %s", err.text);
+            db_op_decide(op, BELAY_DB_ERROR, code, "cannot check the other applications: %s", err.text);
         } else {
             code = judge_statuses(op, &users);
         }
@@ -191,7 +193,7 @@ static bool has_requested(const struct app_registry *registry, const char *name,
             return app->state != BELAY_APP_RUNNING && app->since_unix_ms != seen_unix_ms;
         }
     }
-    return true; /* it is gone */
+    return true; /* it was removed */
 }
 
 bool db_op_has_new_request(struct db_op *op)

@@ -143,7 +143,7 @@ class Ends(GuardCase):
     def test_what_makes_no_sense_is_refused(self):
         self.application("a")
         self.configure({"postgres": {"stop": {"ec2": "stop", "ends": "database"}}})
-        self.assertIn("an EC2 instance is a host", self.fails(78, "db", "stop", "--app", "a").err)
+        self.assertIn("stops all databases on it", self.fails(78, "db", "stop", "--app", "a").err)
         self.configure_ends("all")
         self.assertIn("write host or database", self.fails(78, "db", "stop", "--app", "a").err)
         self.configure_ends("host", verb="start")

@@ -46,7 +46,7 @@ class Registry(GuardCase):
     def test_bad_input_gets_a_line_that_says_what_would_be_right_and_changes_nothing(self):
         """L8, and the issue's list."""
         cases = [
-            (["", "--url", "http://x/"], "without a name"),
+            (["", "--url", "http://x/"], "has no name"),
             (["a b", "--url", "http://x/"], "not the name of an application"),
             (["LOCK#DB#x", "--url", "http://x/"], "not the name of an application"),
             (["shop"], "https://shop.example/health"),
@@ -86,10 +86,10 @@ class Registry(GuardCase):
 
     def test_a_file_with_a_mistake_changes_nothing_and_the_line_is_named(self):
         good = "apps:\n  - {name: shop, urls: [http://x/], databases: [postgres=x:1]}\n"
-        for bad, line, says in [("  - {urls: [http://x/]}\n", 3, "without a name"),
+        for bad, line, says in [("  - {urls: [http://x/]}\n", 3, "has no name"),
                                 ("  - {name: b, urls: [http://x/], databases: [{kind: postgres, id: z}]}\n", 3, "postgres=10.0.1.5:5432"),
                                 ("  - {name: shop, urls: [http://x/]}\n", 3, "twice"),
-                                ("  - {name: b, urls: [x]}\n", 3, "is not a URL"),
+                                ("  - {name: b, urls: [x]}\n", 3, "is not a valid health URL"),
                                 ("  - {name: b, urls: [http://x/], databases: [postgres=x]}\n", 3, "neither an EC2"),
                                 ("  - {name: b, urls: [http://x/], colour: red}\n", 3, "no 'colour'"),
                                 ("  - {name: b, urls: [http://x/], state: gone}\n", 3, "stopped or stop_requested")]:

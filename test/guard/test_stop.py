@@ -129,7 +129,7 @@ class Decisions(GuardCase):
         self.assertEqual(self.log(), [])
 
     def test_what_nobody_registered_is_left_alone(self):
-        self.assertIn("left alone", self.fails(66, "db", "stop", "--database", "x:1").err)
+        self.assertIn("only registered databases", self.fails(66, "db", "stop", "--database", "x:1").err)
         self.fails(66, "db", "stop", "--app", "nobody")
         self.fails(64, "db", "stop")
         self.fails(64, "db", "stop", "--app", "a", "--database", "x:1")
@@ -167,7 +167,7 @@ class Decisions(GuardCase):
         self.run_database()
         with sqlite3.connect(self.dir / "belay.db") as database:
             database.execute("UPDATE items SET value = '{' WHERE name = 'b'")
-        self.assertIn("'b' cannot be read", self.fails(65, "db", "stop", "--app", "a").err)
+        self.assertIn("cannot read application 'b'", self.fails(65, "db", "stop", "--app", "a").err)
         self.assertTrue(self.running())
 
     def test_an_action_that_fails_or_takes_too_long_is_an_error(self):
@@ -176,7 +176,7 @@ class Decisions(GuardCase):
         (self.dir / "broken").touch()
         result = self.stop("a", code=69)
         self.assertEqual(result["action"], "error")
-        self.assertIn("ended with 3", result["reason"])
+        self.assertIn("exited with 3", result["reason"])
         (self.dir / "broken").unlink()
         (self.dir / "slow").write_text("60")
         self.configure({"postgres": {"stop": {"command": [self.script, "stop"], "timeout": "300ms"}}})
@@ -191,7 +191,7 @@ class Decisions(GuardCase):
         self.run_database()
         self.configure({"postgres": {"stop": {"command": ["true"], "timeout": "400ms",
                                               "until": {"command": [self.script, "is-stopped"], "every": "50ms"}}}})
-        self.assertIn("has not taken effect", self.stop("a", code=69)["reason"])
+        self.assertIn("took no effect", self.stop("a", code=69)["reason"])
 
     def test_what_was_decided_is_logged_in_the_words_of_the_document(self):
         """S3.9."""

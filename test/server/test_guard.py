@@ -62,7 +62,7 @@ class Registry(Case):
         self.assertEqual(self.server.post("/v1/apps/nobody/mark", {"state": "stopped"}).status, 404)
 
     def test_bad_input_is_named_and_changes_nothing(self):
-        for body, says in [({"urls": []}, "no URL"), ({"urls": ["x"]}, "not a URL"), ({"urls": ["http://x/"], "colour": 1}, "colour"),
+        for body, says in [({"urls": []}, "no URL"), ({"urls": ["x"]}, "not a valid health URL"), ({"urls": ["http://x/"], "colour": 1}, "colour"),
                            ({"name": "other", "urls": ["http://x/"]}, "the path names"), ([], "object"),
                            ({"urls": ["http://x/"], "databases": ["oracle=x:1"]}, "not known"),
                            ({"urls": ["http://x/"], "databases": ["postgres=x"]}, "neither")]:
@@ -163,7 +163,7 @@ class Stopping(Case):
         thread.join()
         (result,) = answer[0].json()["results"]
         self.assertEqual(result["action"], "error")
-        self.assertIn("ended on request", result["reason"])
+        self.assertIn("stopped on request", result["reason"])
         self.assertTrue(self.flag.exists())
 
 

@@ -456,7 +456,7 @@ class Applications(ServerCase):
         for verb, *which in (("stop", "--app", "shop"), ("stop", "--database", "db.example:5432"), ("start", "--app", "shop"), ("list",)):
             result = self.remote("shop-ops", "db", verb, *which)
             self.assertEqual(result.code, 77, result)
-            self.assertIn("cannot be told who uses a database", result.err)
+            self.assertIn("the users of a database are unknown", result.err)
         self.assertEqual([app["name"] for app in self.remote("shop-ops", "app", "list", "--json").json()["apps"]], ["shop"])
         self.assertFalse((self.dir / "ended").exists())
         self.assertEqual(self.server.get("/v1/apps/shop", token="root").json()["state"], "running")
