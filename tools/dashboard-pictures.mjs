@@ -234,7 +234,7 @@ async function look(page, server, suffix = "") {
   await shot(page, `dashboard-restore${suffix}`);
   await page.keyboard.press("Escape");
   await page.goto(`${server.url}/#/databases`);
-  await page.click("text=Ask who is up");
+  await page.click("text=Check health");
   await page.waitForSelector(".answer >> text=UNKNOWN");
   await shot(page, `dashboard-databases${suffix}`);
   await page.goto(`${server.url}/#/databases/${encodeURIComponent("10.0.1.5:5432")}`);

@@ -1,4 +1,4 @@
-// What happened in the last hours: how often locks were taken and refused, how long was waited and held.
+// The last hours: acquisitions and refusals, wait and hold times.
 
 import { h, svg, clear } from "./dom.js";
 import { ask } from "./api.js";
@@ -70,7 +70,7 @@ function bars(steps, series, x, y, wide) {
   });
 }
 
-/** Points where there was anything, joined where they are neighbours. */
+/** Points for steps with data; neighbours are joined. */
 function lines(steps, series, x, y) {
   let path = "", isDown = false;
   const dots = [];
@@ -123,7 +123,7 @@ export class ActivityPage {
     this.#ask();
   }
 
-  /** When the server says that there are new numbers, but not all the time. */
+  /** Fetch when the server announces new data, at a limited rate. */
   #later() {
     if (!this.timer && !document.hidden) {
       this.timer = setTimeout(() => this.#ask(), Math.max(0, AGAIN_MS - (performance.now() - (this.askedAt ?? 0))));
@@ -142,7 +142,7 @@ export class ActivityPage {
       }
     } catch (error) {
       if (error.name !== "AbortError" && !this.charts.querySelector("figure")) {
-        clear(this.charts).append(h("div", { class: "empty" }, h("h2", {}, "No numbers"), h("p", {}, `${error.message}.`)));
+        clear(this.charts).append(h("div", { class: "empty" }, h("h2", {}, "No data"), h("p", {}, `${error.message}.`)));
       }
     }
   }
@@ -159,7 +159,7 @@ export class ActivityPage {
         { name: "refused", tone: "warn", of: is("refused"), total: short(total.refused) },
         { name: "taken over", tone: "wait", of: is("taken_over"), total: short(total.taken_over) },
         { name: "forced", tone: "bad", of: is("forced"), total: short(total.forced) }] }),
-      chart({ title: "Waits", note: `how long who stood in line waited, ${per}`, steps, isTime: true, series: [
+      chart({ title: "Waits", note: `time spent waiting in the queue, ${per}`, steps, isTime: true, series: [
         { name: "mean", tone: "wait", of: (s) => mean(s.wait_ms, s.waits), total: tick(mean(total.wait_ms, total.waits) ?? 0) },
         { name: "longest", tone: "warn", of: (s) => (s.waits > 0 ? s.wait_max_ms : null), total: tick(total.wait_max_ms) }] }),
       chart({ title: "Hold time", note: `of locks that were released, ${per}`, steps, isTime: true, series: [
@@ -177,7 +177,7 @@ export class ActivityPage {
           h("tbody", {}, some.map((s) => h("tr", {}, h("th", { scope: "row" }, minutes(Date.parse(s.at))),
             [count(s.acquired), count(s.refused), count(s.waits), s.waits ? span(s.wait_ms / s.waits) : "–", count(s.released), span(s.held_p50_ms), span(s.held_p95_ms)]
               .map((text) => h("td", {}, text))))))),
-      some.length === 0 ? h("p", { class: "muted" }, "Nothing happened in this time.") : null);
+      some.length === 0 ? h("p", { class: "muted" }, "No events in this period.") : null);
     details.open = Boolean(isOpen);
     return details;
   }

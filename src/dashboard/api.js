@@ -1,8 +1,8 @@
-// What the server is asked. Addresses are relative, so that a proxy may put a path in front.
+// Requests to the server. Addresses are relative, so that a proxy may add a path prefix.
 //
-// The token is kept in sessionStorage: it goes with this tab, no other tab or site can send it along, and a
-// request that changes anything carries it in a header that only this script sets. A cookie would be sent by
-// the browser on its own, which is what cross-site request forgery lives on.
+// The token is kept in sessionStorage: it ends with this tab, no other tab or site can send it, and a
+// request that changes anything carries it in a header that only this script sets. The browser would send a
+// cookie on its own, which permits cross-site request forgery.
 
 const NAME = "belay.token";
 
@@ -37,7 +37,7 @@ async function failure(answer) {
   try {
     error = (await answer.json()).error ?? {};
   } catch {
-    // A proxy's own page, perhaps.
+    // perhaps a proxy's error page
   }
   return new ApiError(answer.status, error.code ?? "http", error.message ?? `the server answered ${answer.status}`, error.lock);
 }
@@ -70,7 +70,7 @@ export async function ask(path, options) {
   return (await send(path, options)).json();
 }
 
-/** A document as it is stored, with what names exactly this content. */
+/** A document as it is stored, with its ETag. */
 export async function askDocument(path, options) {
   const answer = await send(path, options);
   return { text: await answer.text(), etag: answer.headers.get("ETag") };
@@ -80,7 +80,7 @@ export function keyPath(key, rest = "") {
   return `v1/locks/${encodeURIComponent(key)}${rest}`;
 }
 
-/** Every page of the list, handed over as it comes. */
+/** Every page of the list, as it arrives. */
 export async function listAll(query, onPage, signal) {
   let cursor = null;
   do {
@@ -91,7 +91,7 @@ export async function listAll(query, onPage, signal) {
   } while (cursor);
 }
 
-/** Server-Sent Events by hand: EventSource cannot send the token in a header. */
+/** Reads server-sent events; EventSource cannot send the token in a header. */
 export async function* stream(path, lastId, signal) {
   const answer = await fetch(path, {
     headers: headers({ Accept: "text/event-stream", ...(lastId ? { "Last-Event-ID": lastId } : {}) }),

@@ -1,4 +1,4 @@
-// The frame: who is logged in, which page is shown, whether the server is there, and the keys.
+// The frame: login, navigation, the connection to the server, and keyboard shortcuts.
 
 import { h, icon, clear, say } from "./dom.js";
 import { ask, session } from "./api.js";
@@ -12,7 +12,7 @@ import { StatePage, deploymentState, terraformState } from "./state.js";
 import { Answers, DatabasePage, DatabasesPage } from "./databases.js";
 import { showKeys } from "./dialogs.js";
 
-// Name, label, picture, address, and the key after g.
+// Name, label, icon, address, and the key after g.
 const NAV = [
   ["locks", "Locks", "lock", "#/locks", "l"],
   ["state", "State", "layers", "#/state", "s"],
@@ -41,7 +41,7 @@ function setTheme(value) {
   localStorage.setItem("belay.theme", value);
   document.documentElement.dataset.theme = value;
   if (frame) {
-    const name = value === "auto" ? "as the system" : value;
+    const name = value === "auto" ? "system" : value;
     frame.theme.setAttribute("aria-label", `Colours: ${name}`);
     frame.theme.title = `Colours: ${name}`;
     clear(frame.theme).append(icon({ auto: "auto", light: "sun", dark: "moon" }[value]));
@@ -66,7 +66,7 @@ function makeFrame() {
   };
   frame.lost.hidden = true;
   const out = me.needs_token ? h("button", { type: "button", class: "plainbutton", title: "Log out", "aria-label": "Log out", onclick: logOut }, icon("out")) : null;
-  const who = me.needs_token ? [h("span", { class: "name" }, me.name), h("span", { class: "role" }, me.role)] : [h("span", { class: "name" }, "no tokens"), h("span", { class: "role" }, "everybody is admin")];
+  const who = me.needs_token ? [h("span", { class: "name" }, me.name), h("span", { class: "role" }, me.role)] : [h("span", { class: "name" }, "no tokens"), h("span", { class: "role" }, "every client is admin")];
   const off = me.locking_enabled === false ? h("div", { class: "lost", role: "alert" }, h("span", {}, "Locking is switched off: every lock is granted and protects nothing.")) : null;
   clear(app).append(
     h("aside", { class: "side" },
@@ -87,8 +87,8 @@ function showLink() {
   frame.lost.hidden = link !== "lost";
   document.body.classList.toggle("is-lost", link === "lost");
   if (link === "lost" && !frame.lost.firstChild) {
-    const seen = model.seenAt ? `What you see is as of ${clock(model.seenAt)}. ` : "";
-    frame.lost.append(icon("warn"), h("span", {}, `The connection to the server is gone. ${seen}Trying again by itself.`),
+    const seen = model.seenAt ? `This page is as of ${clock(model.seenAt)}. ` : "";
+    frame.lost.append(icon("warn"), h("span", {}, `The connection to the server is lost. ${seen}Reconnecting.`),
       h("button", { type: "button", onclick: () => model.retry() }, "Try now"));
   } else if (link !== "lost") {
     clear(frame.lost);
@@ -105,7 +105,7 @@ function decode(text) {
   }
 }
 
-/** The page of an address, the entry of the navigation that it belongs to, and its title. */
+/** The page of an address, its entry in the navigation, and its title. */
 function pageOf(name, rest) {
   const parts = rest.map(decode), key = decode(rest.join("/"));
   if (name === "activity") {
@@ -164,7 +164,7 @@ function logIn(why) {
       await start();
     } catch (error) {
       session.token = null;
-      problem.textContent = error.status === 401 ? "This server does not know that token." : `${error.message}.`;
+      problem.textContent = error.status === 401 ? "This server does not accept that token." : `${error.message}.`;
       go.disabled = false;
       token.focus();
     }
@@ -173,7 +173,7 @@ function logIn(why) {
     h("form", { class: "ask", onsubmit: submit },
       h("h1", {}, h("img", { src: "ui/icon.svg", alt: "", width: "28", height: "28" }), "belay"),
       h("label", { for: "token" }, "Your token"), token, problem, go,
-      h("p", { class: "muted" }, "It stays in this tab and is forgotten when you close it. Who runs the server makes one for you:"),
+      h("p", { class: "muted" }, "It is kept in this tab until you close it. The administrator of the server creates one:"),
       h("pre", { tabindex: "0" }, "belay auth new --name me --role reader"))));
   document.title = "Log in – belay";
   token.focus();
@@ -181,7 +181,7 @@ function logIn(why) {
 
 function cannotStart(error) {
   clear(app).append(h("main", { id: "main", class: "login" }, h("div", { class: "ask" }, h("h1", {}, "belay"),
-    h("p", {}, error.status === 0 ? "The server does not answer. This page tries again by itself." : `${error.message}.`),
+    h("p", {}, error.status === 0 ? "The server does not answer. This page keeps trying." : `${error.message}.`),
     h("button", { type: "button", class: "primary", onclick: () => start() }, "Try now"))));
 }
 
@@ -194,7 +194,7 @@ async function start() {
     await fresh.start();
   } catch (error) {
     if (error.status === 401) {
-      logIn(session.token ? "This server does not know your token any more." : "");
+      logIn(session.token ? "This server no longer accepts your token." : "");
       session.token = null;
     } else {
       cannotStart(error);
@@ -213,14 +213,14 @@ async function start() {
   });
   model.addEventListener("refused", () => {
     logOut();
-    logIn("This server does not know your token any more.");
+    logIn("This server no longer accepts your token.");
   });
   route();
 }
 
 // ---- keys
 
-let goes = -Infinity; // when `g` was pressed; on a page that was just opened 0 would be recent
+let goes = -Infinity; // when `g` was pressed; not 0, which is recent on a page that was just opened
 addEventListener("keydown", (event) => {
   const isTyping = event.target.closest?.("input, textarea, select") || document.querySelector("dialog[open]");
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || !page) {

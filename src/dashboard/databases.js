@@ -1,4 +1,4 @@
-// Who uses which database, who is up, and why the last stop was skipped.
+// Databases, the applications that use them, their health, and the last decisions.
 
 import { h, icon, clear, keyed, walk, searchKey, say, STEPS } from "./dom.js";
 import { ask } from "./api.js";
@@ -7,7 +7,7 @@ import { href as lockHref } from "./locks.js";
 import { ago, tickAges } from "./states.js";
 
 const AGAIN_MS = 30000, SOON_MS = 1000;
-const AT_ONCE = 6; // applications that are asked at a time; each takes 3 s at most
+const AT_ONCE = 6; // concurrent health checks; each takes 3 s at most
 const MOST_CARDS = 200, MOST_USERS = 8;
 
 export const dbHref = (id) => `#/databases/${encodeURIComponent(id)}`;
@@ -23,7 +23,7 @@ export function decision(action) {
   return h("span", { class: `badge ${tone}` }, word);
 }
 
-/** What applications said when they were last asked; for all pages, until the tab is closed. */
+/** The last health check of each application, shared by all pages until the tab is closed. */
 export class Answers extends EventTarget {
   #known = new Map();
 
@@ -46,7 +46,7 @@ export class Answers extends EventTarget {
     }
   }
 
-  /** Side by side, but not all at once. */
+  /** A few at a time. */
   async ask(apps, now) {
     const left = [...new Set(apps)].filter((app) => !this.get(app)?.isAsking);
     const work = async () => {
@@ -58,7 +58,7 @@ export class Answers extends EventTarget {
   }
 }
 
-/** Registry, databases and what was decided, and when to ask for them again. */
+/** Registry, databases and decisions, and when to fetch them again. */
 class Registry {
   #model;
   #off = new AbortController();
@@ -120,29 +120,29 @@ class Registry {
   }
 }
 
-/** Not being shown something must not look as if it were not there. */
+/** Hidden entries must not look like missing ones. */
 function hidden(title) {
-  return [h("h2", {}, title), h("p", {}, "It is limited to some keys, and there are databases or applications that do not fit them.")];
+  return [h("h2", {}, title), h("p", {}, "The token is limited to some keys, and other databases or applications exist.")];
 }
 
-/** The lock under which it is stopped and started, while somebody has it. */
+/** The lock under which it is stopped and started, while it is held. */
 function lockBadge(model, id) {
   const lock = model.locks.get(lockKey(id));
   return lock && model.status(lock) === "active" ? { key: lock.key, name: holder(lock).name } : null;
 }
 
 function drawLock(lock) {
-  return lock ? h("a", { class: "badge queue", href: lockHref(lock.key), title: "it is being stopped or started, or was when its holder died", "data-part": "lock" }, icon("lock"), `locked by ${lock.name}`) : null;
+  return lock ? h("a", { class: "badge queue", href: lockHref(lock.key), title: "being stopped or started, or its holder died during that", "data-part": "lock" }, icon("lock"), `locked by ${lock.name}`) : null;
 }
 
 const TONES = { UP: "ok", DOWN: "off", UNKNOWN: "warn" };
 
 function drawAnswer(answer, model) {
   if (!answer) {
-    return h("span", { class: "muted" }, "not asked");
+    return h("span", { class: "muted" }, "not checked");
   }
   if (answer.isAsking) {
-    return h("span", { class: "muted asking" }, "asking…");
+    return h("span", { class: "muted asking" }, "checking…");
   }
   return h("span", { class: "answer", title: answer.reason ?? "" }, h("span", { class: `badge ${TONES[answer.status] ?? "off"}` }, answer.status),
     h("span", { class: "muted" }, answer.code ? `${answer.code}, ` : "", ago(answer.at, model)));
@@ -155,7 +155,7 @@ function drawRecorded({ state, since, by }, model) {
 
 function drawDecision(last, model) {
   if (!last) {
-    return h("p", { class: "decision muted" }, "Nothing has been decided about it yet.");
+    return h("p", { class: "decision muted" }, "No decision yet.");
   }
   return h("div", { class: "decision" }, h("p", {}, decision(last.action), h("span", { class: "muted" }, last.at ? [" ", ago(Date.parse(last.at), model)] : null, last.by ? ` by ${last.by}` : "")),
     last.reason ? h("p", { class: "why" }, last.reason) : null);
@@ -163,16 +163,16 @@ function drawDecision(last, model) {
 
 function whyNot(error) {
   return [h("h2", {}, error.status === 0 ? "The server does not answer" : "The registry cannot be read"), h("p", {}, `${error.message}.`),
-    h("p", { class: "muted" }, "Without it nothing is stopped. ", h("code", {}, "belay doctor"), " looks at the store.")];
+    h("p", { class: "muted" }, "Without the registry nothing is stopped. ", h("code", {}, "belay doctor"), " checks the store.")];
 }
 
 function teach() {
   const address = location.origin + location.pathname.replace(/\/$/, "");
   return [
-    h("h2", {}, "No application is registered"),
-    h("p", {}, "Say who uses which database, and where to ask whether it is up:"),
+    h("h2", {}, "No applications registered"),
+    h("p", {}, "Register an application with its database and the URL of its health check:"),
     h("pre", { tabindex: "0" }, `export BELAY_STORE=${address}\nbelay app register shop --url ${address}/healthz --database postgres=10.0.1.5:5432`),
-    h("p", {}, "Then a database is stopped only once nobody else uses it:"),
+    h("p", {}, "A database is then stopped only when no other application uses it:"),
     h("pre", { tabindex: "0" }, "belay db stop --app shop"),
   ];
 }
@@ -183,7 +183,7 @@ export class DatabasesPage {
 
   constructor(model, state) {
     this.#model = model;
-    this.#state = state; // survives a visit to another page
+    this.#state = state; // kept while another page is shown
     this.element = this.#build();
     this.registry = new Registry(model, () => this.#render());
     state.answers.addEventListener("answer", () => this.#soon(), { signal: this.registry.signal });
@@ -215,7 +215,7 @@ export class DatabasesPage {
       oninput: () => this.#searched(), onkeydown: (event) => searchKey(event, () => this.#searched(), () => this.#links()) });
     this.search.value = this.#state.text;
     this.total = h("span", { class: "total" });
-    this.askButton = h("button", { type: "button", onclick: () => this.#askAll() }, "Ask who is up");
+    this.askButton = h("button", { type: "button", onclick: () => this.#askAll() }, "Check health");
     this.askButton.hidden = true;
     this.list = h("div", { class: "dbs" });
     this.more = h("p", { class: "muted wait" });
@@ -253,7 +253,7 @@ export class DatabasesPage {
     say(`${up.size} of ${plural(new Set(apps).size, "application")} up`);
   }
 
-  /** Databases; then one entry for applications without any. */
+  /** Databases, then one entry for applications without a database. */
   #entries() {
     const words = this.#state.text.toLowerCase().split(/\s+/).filter(Boolean);
     const fits = (...texts) => words.every((word) => texts.some((text) => text?.toLowerCase().includes(word)));
@@ -277,7 +277,7 @@ export class DatabasesPage {
     if (this.shown.length === 0) {
       const isFirst = registry.apps.size === 0;
       const what = !isFirst ? "none" : registry.isPartial ? "hidden" : "first";
-      this.#replace(what, h("div", { class: "empty" }, what === "hidden" ? hidden("There is nothing that your token may see") : isFirst ? teach() : [h("h2", {}, "No database fits"), h("p", {}, "No database or application has that in its name.")]));
+      this.#replace(what, h("div", { class: "empty" }, what === "hidden" ? hidden("Your token has no permission for any database") : isFirst ? teach() : [h("h2", {}, "No matching database"), h("p", {}, "No database or application name contains that text.")]));
       return;
     }
     this.#replace("some", this.list, this.more);
@@ -317,7 +317,7 @@ export class DatabasesPage {
 function userLine(user, model, answers) {
   const { app, answer } = user;
   return h("li", {}, h("span", { class: "name" }, app), h("span", { class: "record" }, drawRecorded(user, model)), drawAnswer(answer, model),
-    h("button", { type: "button", class: "small", "aria-label": `Ask ${app} whether it is up`, "data-part": `ask ${app}`, "aria-disabled": answer?.isAsking ? "true" : undefined, onclick: () => answers.ask([app], () => model.now()) }, "Ask"));
+    h("button", { type: "button", class: "small", "aria-label": `Check whether ${app} is up`, "data-part": `ask ${app}`, "aria-disabled": answer?.isAsking ? "true" : undefined, onclick: () => answers.ask([app], () => model.now()) }, "Check"));
 }
 
 // ---- one database
@@ -363,12 +363,12 @@ export class DatabasePage {
     this.head = h("div", { class: "top" });
     this.users = h("ul", { class: "users wide-users" });
     this.n = h("span", { class: "n" });
-    this.askButton = h("button", { type: "button", onclick: () => this.#askAll() }, "Ask who is up");
+    this.askButton = h("button", { type: "button", onclick: () => this.#askAll() }, "Check health");
     this.decisions = h("ol", { class: "timeline" });
     this.none = h("p", { class: "muted" });
     this.cards = h("div", { class: "cards two even" },
       h("div", { class: "col" }, h("section", { class: "card" }, h("h2", {}, h("span", {}, "Used by ", this.n), this.askButton), this.users)),
-      h("div", { class: "col" }, h("section", { class: "card" }, h("h2", {}, "What was decided"), this.decisions, this.none)));
+      h("div", { class: "col" }, h("section", { class: "card" }, h("h2", {}, "Decisions"), this.decisions, this.none)));
     this.place = h("div", {}, h("p", { class: "muted wait" }, "Loading…"));
     return h("section", { class: "page lock database" },
       h("header", { class: "bar" }, h("a", { class: "back", href: "#/databases" }, icon("back"), "Databases"), h("h1", { class: "mono" }, this.#id)),
@@ -431,7 +431,7 @@ export class DatabasePage {
   }
 
   #unknown() {
-    return this.registry.isPartial ? hidden("Your token may see nobody who uses this database") : [h("h2", {}, "No application uses this database"), h("p", {}, "It is known by those who do. To register one:"),
+    return this.registry.isPartial ? hidden("Your token has no permission for the users of this database") : [h("h2", {}, "No application uses this database"), h("p", {}, "A database is listed once an application uses it. To register one:"),
       h("pre", { tabindex: "0" }, `belay app register NAME --url URL --database postgres=${this.#id}`)];
   }
 
@@ -456,7 +456,7 @@ export class DatabasePage {
 
   #renderDecisions() {
     const { events, whyNone } = this;
-    this.none.textContent = events.length > 0 ? "" : whyNone ? `${whyNone}.` : "Nothing has been recorded. Each stop and start, done or not, is a line here:";
+    this.none.textContent = events.length > 0 ? "" : whyNone ? `${whyNone}.` : "No decisions recorded. Every stop and start, done or skipped, appears here:";
     this.none.hidden = events.length > 0;
     keyed(this.decisions, events.map((event) => ({ key: String(event.id ?? event.timestamp), data: event })), (event) => this.#decision(event));
   }
@@ -469,6 +469,6 @@ export class DatabasePage {
       h("div", {}, h("b", {}, words), by ? h("span", { class: "by" }, ` by ${by}`) : null,
         reason ? h("p", { class: "reason" }, reason) : null,
         metadata?.sharing_apps ? h("p", { class: "reason" }, `shared with ${metadata.sharing_apps.split(",").join(", ")}`) : null,
-        Number(metadata?.lock_acquire_ms) > 1000 ? h("p", { class: "reason" }, `It took ${span(Number(metadata.lock_acquire_ms))} to get the lock.`) : null));
+        Number(metadata?.lock_acquire_ms) > 1000 ? h("p", { class: "reason" }, `Acquiring the lock took ${span(Number(metadata.lock_acquire_ms))}.`) : null));
   }
 }

@@ -1,4 +1,4 @@
-// What asks before it does something, and the list of keys.
+// Dialogs that confirm an action, and the list of keyboard shortcuts.
 
 import { h, clear } from "./dom.js";
 import { ask, askDocument, keyPath } from "./api.js";
@@ -15,7 +15,7 @@ function open(dialog) {
   }));
 }
 
-/** True once the lock was ended. The holder is shown, a reason asked, and the key typed. */
+/** True once the lock was ended. Shows the holder, and requires a reason and the typed key. */
 export async function forceUnlock(lock, model) {
   const { name, owner } = holder(lock);
   const reason = h("input", { type: "text", id: "reason", maxlength: "300", autocomplete: "off", required: true });
@@ -26,13 +26,13 @@ export async function forceUnlock(lock, model) {
     go.disabled = typed.value !== lock.key || reason.value.trim() === "";
   };
   const form = h("form", { class: "ask", oninput: check, onsubmit: (event) => submit(event) },
-    h("h2", { id: "ask-title" }, "End somebody else's lock?"),
-    h("p", {}, "The holder is not asked. Under ", h("code", {}, "belay run"), " its command is ended; anything else may still be at work."),
+    h("h2", { id: "ask-title" }, "End the lock by force?"),
+    h("p", {}, "The holder does not have to agree. Under ", h("code", {}, "belay run"), " its command is stopped; any other work may continue."),
     h("dl", { class: "facts" },
       h("dt", {}, "Key"), h("dd", { class: "mono" }, lock.key),
       h("dt", {}, "Holder"), h("dd", {}, h("strong", {}, name), owner ? h("span", { class: "owner" }, ` ${owner}`) : null),
       h("dt", {}, "Since"), h("dd", {}, `${moment(Date.parse(lock.locked_at), model.now())}, ${span(model.now() - Date.parse(lock.locked_at))} ago`)),
-    h("label", { for: "reason" }, "Why? It goes into the audit trail."), reason,
+    h("label", { for: "reason" }, "Reason, for the audit trail"), reason,
     h("label", { for: "typed" }, "Type the key to confirm"), typed,
     problem,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close("") }, "Cancel"), go));
@@ -49,9 +49,9 @@ export async function forceUnlock(lock, model) {
       await ask(keyPath(lock.key), { method: "DELETE", body: { lock_id: lock.lock_id, reason: reason.value.trim() } });
       dialog.close("done");
     } catch (error) {
-      problem.textContent = error.code === "not_holder" ? "Another has taken the lock in the meantime. Nothing was changed." : `${error.message}. Nothing was changed.`;
+      problem.textContent = error.code === "not_holder" ? "Another client has the lock now. Nothing was changed." : `${error.message}. Nothing was changed.`;
       if (error.status === 504 || error.status === 0) {
-        problem.textContent = `${error.message}. It may have happened: look again.`;
+        problem.textContent = `${error.message}. It may have happened: reload to find out.`;
       }
       check();
     }
@@ -62,7 +62,7 @@ export async function forceUnlock(lock, model) {
   return (await closed) === "done";
 }
 
-/** What is there now, to be compared with; null if it cannot be read, which is no reason not to restore. */
+/** The current version for the comparison; null if it cannot be read, which does not prevent a restore. */
 async function present(source) {
   try {
     const { text, etag } = await askDocument(source.present);
@@ -75,7 +75,7 @@ async function present(source) {
   }
 }
 
-/** True once the version was restored. What changes is shown, and the state's name typed. */
+/** True once the version was restored. Shows the changes, and requires the typed name of the state. */
 export async function restoreVersion({ source, version, load, model }) {
   const typed = h("input", { type: "text", id: "typed", class: "mono", autocomplete: "off", spellcheck: "false", required: true });
   const problem = h("p", { class: "problem", role: "alert" });
@@ -87,12 +87,12 @@ export async function restoreVersion({ source, version, load, model }) {
     go.disabled = !seen || typed.value !== source.name;
   };
   const form = h("form", { class: "ask", oninput: check, onsubmit: (event) => submit(event) },
-    h("h2", { id: "ask-title" }, "Make this version the present one?"),
+    h("h2", { id: "ask-title" }, "Restore this version?"),
     h("dl", { class: "facts" },
       h("dt", {}, "State"), h("dd", { class: "mono" }, source.name),
       h("dt", {}, "Version"), h("dd", {}, `${moment(Date.parse(version.timestamp), model.now())} `, h("span", { class: "owner mono" }, version.name))),
     sum, changes,
-    h("p", { class: "muted" }, "It is saved as a new version, under the state's lock and with your name. The versions that are there stay. What is deployed is not touched: only what is recorded of it."),
+    h("p", { class: "muted" }, "It is saved as a new version, under the state's lock and with your name. All versions are kept. This changes the recorded state only, not what is deployed."),
     h("label", { for: "typed" }, "Type ", h("code", {}, source.name), " to confirm"), typed, problem,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close("") }, "Cancel"), go));
   const dialog = h("dialog", { class: "modal wide-modal", "aria-labelledby": "ask-title" }, form);
@@ -103,11 +103,11 @@ export async function restoreVersion({ source, version, load, model }) {
       const found = compare(now.document, old, source.isTerraform);
       const n = counts(found);
       seen = now;
-      clear(sum).append(now.document ? "What will change: " : "What is there cannot be read. The version has: ", n.added + n.changed + n.removed === 0 ? "nothing" : tally(found));
+      clear(sum).append(now.document ? "What will change: " : "The current version cannot be read. This version has: ", n.added + n.changed + n.removed === 0 ? "nothing" : tally(found));
       showDiff(changes, found);
     } catch (error) {
       clear(sum);
-      problem.textContent = `${error.message}. What would change cannot be shown, so that nothing can be restored.`;
+      problem.textContent = `${error.message}. The changes cannot be shown, so nothing can be restored.`;
     }
     check();
   }
@@ -124,13 +124,13 @@ export async function restoreVersion({ source, version, load, model }) {
       dialog.close("done");
       return;
     } catch (error) {
-      problem.textContent = error.status === 504 || error.status === 0 ? `${error.message}. It may have happened: look again.` : `${error.message}. Nothing was changed.`;
+      problem.textContent = error.status === 504 || error.status === 0 ? `${error.message}. It may have happened: reload to find out.` : `${error.message}. Nothing was changed.`;
       if (error.status === 412) {
-        problem.textContent = "Somebody has saved the state in the meantime. Nothing was changed. Above is what would change now.";
+        problem.textContent = "Another client has saved the state. Nothing was changed. The changes above are up to date.";
         await look();
       }
       if (error.status === 423 || error.code === "lock_held") {
-        problem.textContent = `${error.lock ? holder(error.lock).name : "Somebody else"} has the state's lock. Nothing was changed.`;
+        problem.textContent = `${error.lock ? holder(error.lock).name : "Another client"} holds the state's lock. Nothing was changed.`;
       }
     }
     check();
@@ -143,9 +143,9 @@ export async function restoreVersion({ source, version, load, model }) {
 }
 
 const KEYS = [
-  ["/", "search"], ["j  k  ↓  ↑", "next and previous"], ["Enter", "open it"], ["Esc", "back; clear the search"],
-  ["u", "force unlock, on a lock's page"], ["v  r", "verify and restore, on a state's page"], ["s", "ask who is up, on databases"],
-  ["g l  g a", "locks, activity"], ["g s  g d", "state, databases"], ["t", "light, dark or as the system"], ["?", "this list"],
+  ["/", "search"], ["j  k  ↓  ↑", "next and previous"], ["Enter", "open"], ["Esc", "back; clear the search"],
+  ["u", "force unlock, on a lock's page"], ["v  r", "verify and restore, on a state's page"], ["s", "check health, on databases"],
+  ["g l  g a", "locks, activity"], ["g s  g d", "state, databases"], ["t", "light, dark or system colours"], ["?", "this list"],
 ];
 
 export function showKeys() {

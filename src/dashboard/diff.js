@@ -1,17 +1,17 @@
-// What is different between two versions of a state, by resource and by output, and how it is shown.
+// The differences between two versions of a state, by resource and output, and their display.
 
 import { h, clear } from "./dom.js";
 import { bytes, plural } from "./format.js";
 import { Secret, isTree, parts, pretty, same } from "./json.js";
 
-const MOST = 200; // of one section, before one asks for the rest
-const OPEN_LINES = 12; // what is longer is folded
-const LONG = 300; // likewise, a text in characters
+const MOST = 200; // rows of one section; the rest on request
+const OPEN_LINES = 12; // longer values are folded
+const LONG = 300; // likewise, characters of a string
 
-// What belay and Terraform make anew with every save says nothing.
+// Members that belay and Terraform rewrite with every save are no changes.
 const OURS = new Set(["resources", "outputs", "metadata", "lock", "deployment_history", "checksums", "version", "format_version", "serial", "lineage"]);
 
-// ---- what a document has
+// ---- content of a document
 
 function address(resource, instance) {
   const name = `${resource.mode === "data" ? "data." : ""}${resource.type}.${resource.name}`;
@@ -19,7 +19,7 @@ function address(resource, instance) {
   return `${resource.module ? `${resource.module}.` : ""}${name}${key}`;
 }
 
-/** Attributes that Terraform calls sensitive are not shown. */
+/** Attributes that Terraform marks as sensitive are not shown. */
 function attributes(instance) {
   const hidden = new Set((instance.sensitive_attributes ?? []).map((path) => path?.[0]?.value).filter((name) => typeof name === "string"));
   return Object.fromEntries(parts(instance.attributes).map(([name, value]) => [name, hidden.has(name) ? new Secret(value) : value]));
@@ -48,9 +48,9 @@ export function sections(document, isTerraform) {
   ];
 }
 
-// ---- what has changed
+// ---- comparing
 
-/** Down to what is a value, or a list of values. */
+/** Down to single values and lists of values. */
 function leaves(from, to, path, found) {
   const both = isTree(from) && isTree(to) && Array.isArray(from) === Array.isArray(to);
   if (!both || (Array.isArray(from) && ![...from, ...to].some(isTree))) {
@@ -80,7 +80,7 @@ function compareSection(from, to) {
   return items;
 }
 
-/** `from` may be null: there was nothing before. */
+/** `from` may be null: no earlier version. */
 export function compare(from, to, isTerraform) {
   const old = from ? sections(from, isTerraform) : [];
   return sections(to, isTerraform).map(([name, items], i) => ({ name, items: compareSection(old[i]?.[1] ?? new Map(), items) }));
@@ -92,11 +92,11 @@ export function counts(found) {
   return n;
 }
 
-// ---- how it is shown
+// ---- display
 
 const SIGNS = { added: "+", removed: "−", changed: "~" };
 
-/** A value in a line, or folded if it is long. */
+/** A value on one line, or folded if it is long. */
 function shown(value) {
   const text = typeof value === "string" && value.length > LONG ? value : pretty(value);
   const lines = text.split("\n").length;
@@ -168,13 +168,13 @@ export function tally(found) {
     h("span", { class: word }, h("b", { "aria-hidden": "true" }, SIGNS[word]), `${many} ${word}`)));
 }
 
-/** The differences, into `place`. */
+/** Draws the differences into `place`. */
 export function showDiff(place, found) {
   const some = found.filter(({ items }) => items.length > 0);
   clear(place).append(...(some.length === 0 ? [h("p", { class: "muted same" }, "Resources and outputs are the same.")] : some.map(section)));
 }
 
-/** What a version has, all of it folded but what is short. */
+/** The content of a version; long values are folded. */
 export function showContents(place, document, isTerraform) {
   const some = sections(document, isTerraform).filter(([, items]) => items.size > 0);
   clear(place).append(...(some.length === 0 ? [h("p", { class: "muted same" }, "It has no resources and no outputs.")] : some.map(([name, items]) =>

@@ -1,5 +1,5 @@
-// Elements are made here and nowhere else. Text only ever becomes text: there is no way in this file, and
-// the server's policy allows none, to make elements out of a string.
+// Elements are created only here. Strings become text nodes: neither this file nor the server's policy
+// allows HTML in a string.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -51,7 +51,7 @@ export function clear(element) {
   return element;
 }
 
-const drawn = new WeakMap(); // what an element of a keyed list was made from
+const drawn = new WeakMap(); // the data that an element of a keyed list was made from
 
 function carry(from, to) {
   const open = new Set([...from.querySelectorAll("details[open]")].map((one) => one.dataset.part));
@@ -64,8 +64,8 @@ function carry(from, to) {
 }
 
 /**
- * Children by `key`. Those whose data is still the same stay untouched, with focus and selection; one that is made
- * anew keeps what was open in it, and the focus if that was on a part with the same name (data-part).
+ * Children by `key`. Those with unchanged data stay as they are, with focus and selection; one that is recreated
+ * keeps its open parts, and the focus if that was on a part with the same name (data-part).
  */
 export function keyed(parent, items, make) {
   const old = new Map([...parent.children].map((one) => [one.dataset.key, one]));
@@ -94,7 +94,7 @@ export function keyed(parent, items, make) {
   old.forEach((element) => element.remove());
 }
 
-/** The focus goes to the next (or another) of the links that a list is walked by. */
+/** Moves the focus among the links of a list. */
 export function walk(links, by) {
   const at = links.indexOf(document.activeElement);
   const next = links[Math.max(0, Math.min(links.length - 1, at < 0 ? 0 : at + by))];
@@ -103,7 +103,7 @@ export function walk(links, by) {
   return Boolean(next);
 }
 
-/** What the keys do in a field that searches a list. */
+/** The keys in the search field of a list. */
 export function searchKey(event, searched, links) {
   const search = event.currentTarget;
   if (event.key === "Escape" && search.value) {
@@ -122,7 +122,7 @@ export function searchKey(event, searched, links) {
 export const STEPS = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, Home: -1e9, End: 1e9 };
 
 let spoken;
-/** Tell a screen reader, once things have settled. */
+/** Announce to screen readers, after a pause in the changes. */
 export function say(text) {
   clearTimeout(spoken);
   spoken = setTimeout(() => {

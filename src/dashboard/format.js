@@ -1,4 +1,4 @@
-// Times and spans as people say them; the same words as `belay list`.
+// Times and durations for people, in the words of `belay list`.
 
 const SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
 
@@ -22,7 +22,7 @@ export function span(ms) {
   return `${d}d ${hours % 24}h`;
 }
 
-/** Shorter, for axes: 90 s is 1.5m. */
+/** A short form for axes: 90 s is 1.5m. */
 export function tick(ms) {
   const steps = [[DAY, "d"], [HOUR, "h"], [MINUTE, "m"], [SECOND, "s"]];
   for (const [size, unit] of steps) {
@@ -41,7 +41,7 @@ export function short(n) {
   return n >= 1e6 ? `${Number((n / 1e6).toFixed(1))}M` : n >= 1e4 ? `${Number((n / 1e3).toFixed(1))}k` : count(n);
 }
 
-/** How long ago, in one unit: it is read, not measured. */
+/** How long ago, in one unit. */
 export function age(ms) {
   const [size, unit] = [[DAY, "d"], [HOUR, "h"], [MINUTE, "m"]].find(([one]) => ms >= one) ?? [SECOND, "s"];
   return `${Math.max(0, Math.floor(ms / size))}${unit} ago`;
@@ -74,7 +74,7 @@ export function moment(ms, now) {
   return new Date(ms).toDateString() === new Date(now).toDateString() ? CLOCK.format(ms) : DATED.format(ms);
 }
 
-/** The name for people, and the owner unless it says the same: belay itself makes user@host:process:number. */
+/** The display name, and the owner unless it repeats the name: belay's own owners are user@host:process:number. */
 export function holder(lock) {
   const name = lock.locked_by_name || lock.locked_by || "";
   const owner = lock.locked_by && lock.locked_by !== name && !lock.locked_by.startsWith(`${name}:`) ? lock.locked_by : "";
@@ -85,7 +85,7 @@ export function percentile(sorted, percent) {
   return sorted.length === 0 ? null : sorted[Math.min(sorted.length - 1, Math.ceil((sorted.length * percent) / 100) - 1)];
 }
 
-/** So that a shell reads it as one word. */
+/** Quoted as one word for a shell. */
 export function quote(text) {
   return /^[\w\-./:@%+,=]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -1,5 +1,5 @@
-// JSON as it is written. A state's numbers are whatever somebody's program wrote: 1 and 1.0 are two texts, and
-// 12345678901234567890 must not come out as another number. What JavaScript would spell differently keeps its text.
+// JSON as it is written. Numbers in a state keep their text: 1 and 1.0 differ, and 12345678901234567890 must
+// not become another number. Values that JavaScript would print differently keep their text.
 
 const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g;
 const MARK = "\u0000number";
@@ -10,7 +10,7 @@ export class Written {
   }
 }
 
-/** A value that is compared but not shown. */
+/** A value that is compared but not displayed. */
 export class Secret {
   constructor(value) {
     this.value = value;
@@ -30,7 +30,7 @@ export function parse(text) {
   return isOdd ? JSON.parse(marked, revive) : JSON.parse(text);
 }
 
-/** An object or an array: something with parts. */
+/** An object or an array. */
 export function isTree(value) {
   return value !== null && typeof value === "object" && !(value instanceof Written) && !(value instanceof Secret);
 }
@@ -53,7 +53,7 @@ export function same(a, b) {
   return names.length === Object.keys(b).length && names.every((name) => Object.hasOwn(b, name) && same(a[name], b[name]));
 }
 
-/** As people read it, with two blanks a level. */
+/** Indented by two spaces per level. */
 export function pretty(value, indent = "") {
   if (value instanceof Secret) {
     return "(sensitive)";

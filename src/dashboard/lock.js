@@ -1,4 +1,4 @@
-// One lock: who has it, who waits, what happened to it, and where it stands among the others.
+// One lock: its holder, queue, history and place in the hierarchy.
 
 import { h, svg, icon, clear, say } from "./dom.js";
 import { ask, keyPath } from "./api.js";
@@ -7,12 +7,12 @@ import { badges, href } from "./locks.js";
 import { forceUnlock } from "./dialogs.js";
 
 const HISTORY = 500;
-const AGAIN_MS = 1000; // a busy lock is asked about once a second
+const AGAIN_MS = 1000; // a busy lock is fetched once a second
 
 const WORDS = {
   "lock.acquired": ["Acquired", "ok"], "lock.reentered": ["Re-entered", "ok"], "lock.adopted": ["Adopted", "ok"],
   "lock.renewed": ["Renewed", "dim"], "lock.released": ["Released", "off"], "lock.refused": ["Refused", "dim"],
-  "lock.taken_over": ["Taken over", "warn"], "lock.lost": ["Lost", "warn"], "lock.stale": ["Without a heartbeat", "warn"], "lock.forced": ["Ended by force", "bad"],
+  "lock.taken_over": ["Taken over", "warn"], "lock.lost": ["Lost", "warn"], "lock.stale": ["Heartbeats missed", "warn"], "lock.forced": ["Ended by force", "bad"],
   "db.stop.decided": ["Decided to stop the database", "wait"], "db.stop.stopped": ["Database stopped", "ok"], "db.stop.skipped_shared_active": ["Not stopped: in use", "warn"],
   "db.stop.skipped_lock": ["Not stopped: locked", "warn"], "db.stop.skipped": ["Stop: nothing to do", "dim"], "db.stop.error": ["Stop failed", "bad"],
   "db.start.decided": ["Decided to start the database", "wait"], "db.start.started": ["Database started", "ok"], "db.start.skipped_lock": ["Not started: locked", "warn"],
@@ -60,7 +60,7 @@ export class LockPage {
     return true;
   }
 
-  // ---- asking
+  // ---- fetching
 
   async #refresh() {
     if (this.#isAsking) {
@@ -123,8 +123,8 @@ export class LockPage {
     const open = this.cards.querySelector("details")?.open;
     if (!queue && history.events.length === 0) {
       clear(this.head);
-      clear(this.cards).append(h("div", { class: "empty" }, h("h2", {}, "Nothing is known of this lock"),
-        h("p", {}, "Nobody holds it or has held it lately. To take it:"),
+      clear(this.cards).append(h("div", { class: "empty" }, h("h2", {}, "This lock is unknown"),
+        h("p", {}, "It is free and has no recent history. To acquire it:"),
         h("pre", { tabindex: "0" }, `belay acquire ${quote(this.#key)}`)), this.#hierarchy(tree) ?? "");
       return;
     }
@@ -158,14 +158,14 @@ export class LockPage {
         this.state,
         h("p", { class: "holder" }, h("strong", {}, name), owner ? h("span", { class: "owner" }, owner) : null)),
       h("dl", { class: "times" },
-        h("div", {}, h("dt", {}, isActive ? "Held for" : "Was taken"), h("dd", {}, this.age)),
+        h("div", {}, h("dt", {}, isActive ? "Held for" : "Acquired"), h("dd", {}, this.age)),
         h("div", {}, h("dt", {}, "Expires in"), h("dd", {}, this.left, h("span", { class: "meter", "aria-hidden": "true" }, this.meter)))),
       isActive ? this.#forceButton(lock) : null);
   }
 
   #forceButton(lock) {
     if (this.#model.me.role !== "admin") {
-      return h("p", { class: "muted force-hint" }, "Ending it takes the token of an admin.");
+      return h("p", { class: "muted force-hint" }, "Ending it needs the role 'admin'.");
     }
     this.force = h("button", { type: "button", class: "danger", onclick: () => this.#askForce(lock) }, "Force unlock…");
     return this.force;
@@ -214,7 +214,7 @@ export class LockPage {
           waiter.key !== this.#key ? h("span", { class: "owner" }, "for ", h("a", { href: href(waiter.key), class: "mono" }, waiter.key)) : null),
         h("span", { class: "t" }, "waiting ", h("span", { "data-since": Date.parse(waiter.since) }, "")));
     };
-    return this.#card("In line", count(waiting.length), h("ol", { class: "line" }, waiting.slice(0, 200).map(item)),
+    return this.#card("Queue", count(waiting.length), h("ol", { class: "line" }, waiting.slice(0, 200).map(item)),
       waiting.length > 200 ? h("p", { class: "muted" }, `and ${count(waiting.length - 200)} more`) : null);
   }
 
@@ -228,7 +228,7 @@ export class LockPage {
     const metadata = Object.entries(lock.metadata);
     return this.#card("Details", "", h("dl", { class: "facts" },
       row("Taken", when(lock.locked_at)), row("Expires", when(lock.expires_at)), row("Heartbeat", when(lock.last_heartbeat)),
-      row("Lease", lock.ttl_ms === null ? "not known on this store" : span(lock.ttl_ms)), row("Token", lock.token === null ? "none on this store" : String(lock.token), true),
+      row("Lease", lock.ttl_ms === null ? "unknown on this store" : span(lock.ttl_ms)), row("Token", lock.token === null ? "none on this store" : String(lock.token), true),
       row("Lock id", lock.lock_id, true), row("Owner", lock.locked_by, true)),
     metadata.length === 0 ? null : h("h3", {}, "Metadata"),
     metadata.length === 0 ? null : h("dl", { class: "facts meta" }, metadata.map(([name, value]) => row(name, value || " ", true))));
@@ -245,7 +245,7 @@ export class LockPage {
       h("dl", { class: "trio" }, fact("Median", percentile(held, 50)), fact("95 %", percentile(held, 95)), fact("Longest", held.at(-1))));
   }
 
-  // ---- above and below
+  // ---- hierarchy
 
   #hierarchy(tree) {
     if (tree.above.length === 0 && tree.below.length === 0) {
@@ -258,14 +258,14 @@ export class LockPage {
         h("span", { class: "muted" }, isHeld ? `held by ${holder(lock).name}` : isSelf ? "this lock" : "free"));
     };
     const above = [...tree.above].reverse();
-    return this.#card("Hierarchy", "", h("p", { class: "muted" }, "A lock excludes those above and below it."),
+    return this.#card("Hierarchy", "", h("p", { class: "muted" }, "A lock excludes the locks above and below it."),
       h("ul", { class: "tree" }, above.map(({ key, lock }, i) => line(key, lock, i)),
         line(this.#key, this.lock, above.length, true),
         tree.below.map((lock) => line(lock.key, lock, above.length + 1))),
       tree.has_more ? h("p", { class: "muted" }, "and more") : null);
   }
 
-  // ---- what happened
+  // ---- history
 
   #timeline({ events, why }) {
     if (events.length === 0) {
@@ -290,7 +290,7 @@ export class LockPage {
       rest.length > 0 ? h("details", {}, h("summary", {}, `${count(rest.length)} earlier`), h("ol", { class: "timeline" }, rest.map(item))) : null);
   }
 
-  /** Who was in the way stands in the line above; how it ended is a word. */
+  /** The blocker is in the line above; the outcome is one word. */
   #reason({ event, reason }) {
     if (!reason || event === "wait.began" || event === "lock.refused") {
       return null;
@@ -298,7 +298,7 @@ export class LockPage {
     return event === "lock.released" ? h("span", { class: "t" }, `, ${reason}`) : h("p", { class: "reason" }, reason);
   }
 
-  /** Renewals and refusals in a row are one line. */
+  /** Consecutive renewals and refusals are one line. */
   #grouped(events) {
     const groups = [];
     for (const event of events) {
@@ -313,7 +313,7 @@ export class LockPage {
     return groups;
   }
 
-  /** Who held it when, as bars. */
+  /** The holders over time, as bars. */
   #strip(events) {
     const now = this.#model.now(), bars = [];
     let open = null;

@@ -1,5 +1,5 @@
 // The table of locks. Only the rows in view exist; each keeps its element while it is in view, so that focus
-// and selection survive whatever the server says.
+// and selection survive every update.
 
 import { h, icon, clear, say } from "./dom.js";
 import { span, count, holder, moment } from "./format.js";
@@ -8,7 +8,7 @@ const OVERSCAN = 6;
 
 const FILTERS = [
   ["held", "Held", (lock, status) => status === "active"],
-  ["waited", "Waited for", (lock, status) => lock.waiting > 0],
+  ["waited", "With waiters", (lock, status) => lock.waiting > 0],
   ["stale", "Stale", (lock, status) => status === "active" && lock.is_stale],
   ["expired", "Expired", (lock, status) => status === "expired"],
   ["released", "Released", (lock, status) => status === "released"],
@@ -35,7 +35,7 @@ export function badges(lock, status) {
   if (status === "active" && !lock.is_stale) {
     found.push(h("span", { class: "badge ok" }, "held"));
   } else if (status === "expired") {
-    found.push(h("span", { class: "badge off", title: "its lease ended without a release; the next may take it" }, "expired"));
+    found.push(h("span", { class: "badge off", title: "its lease expired without a release; another client may take it" }, "expired"));
   } else if (status === "released") {
     found.push(h("span", { class: lock.outcome === "completed" ? "badge off" : "badge bad" }, lock.outcome ?? "released"));
   }
@@ -43,7 +43,7 @@ export function badges(lock, status) {
 }
 
 function queueBadge(n) {
-  return n > 0 ? [h("span", { class: "badge queue", title: `${count(n)} waiting in line` }, icon("queue"), count(n), h("span", { class: "unseen" }, " waiting"))] : [];
+  return n > 0 ? [h("span", { class: "badge queue", title: `${count(n)} waiting in the queue` }, icon("queue"), count(n), h("span", { class: "unseen" }, " waiting"))] : [];
 }
 
 export class LocksPage {
@@ -57,7 +57,7 @@ export class LocksPage {
 
   constructor(model, state) {
     this.#model = model;
-    this.#state = state; // survives a visit to another page
+    this.#state = state; // kept while another page is shown
     this.element = this.#build();
     const on = (name, fn) => model.addEventListener(name, fn, { signal: this.#off.signal });
     on("locks", () => this.#changed());
@@ -80,7 +80,7 @@ export class LocksPage {
     cancelAnimationFrame(this.#frame);
   }
 
-  // ---- what is on it
+  // ---- elements
 
   #build() {
     const state = this.#state;
@@ -112,7 +112,7 @@ export class LocksPage {
       this.scroller);
   }
 
-  // ---- what one does
+  // ---- actions
 
   #searched() {
     this.#state.text = this.search.value;
@@ -259,7 +259,7 @@ export class LocksPage {
     }
   }
 
-  /** The row at the upper edge stays where it is, whatever comes and goes above it. */
+  /** Keep the row at the upper edge in place when rows above it come and go. */
   #anchor() {
     const height = this.#rowHeight(), at = Math.floor(this.scroller.scrollTop / height);
     return this.scroller.scrollTop > 0 && this.#shown[at] ? { key: this.#shown[at], off: this.scroller.scrollTop - at * height } : null;
@@ -281,14 +281,14 @@ export class LocksPage {
     const first = Math.max(0, Math.floor(this.scroller.scrollTop / height) - OVERSCAN);
     const last = Math.min(this.#shown.length, Math.ceil((this.scroller.scrollTop + this.scroller.clientHeight) / height) + OVERSCAN);
     const wanted = new Set(this.#shown.slice(first, last));
-    const spare = []; // rows that have left the view serve for those that come
+    const spare = []; // reuse rows that left the view
     for (const [key, row] of this.#rows) {
       if (!wanted.has(key)) {
         spare.push(row);
         this.#rows.delete(key);
       }
     }
-    let before = null; // in the order of the table, for who reads it aloud
+    let before = null; // in the order of the table, for screen readers
     for (let i = first; i < last; i++) {
       const row = this.#place(this.#shown[i], i, height, spare);
       const next = before ? before.nextSibling : this.body.firstChild;
@@ -300,7 +300,7 @@ export class LocksPage {
     spare.forEach((row) => row.element.remove());
   }
 
-  /** A row that is moved would lose its focus. */
+  /** Moving a row would lose its focus. */
   #move(element, next) {
     const focused = element.contains(document.activeElement) ? document.activeElement : null;
     this.body.insertBefore(element, next);
@@ -317,7 +317,7 @@ export class LocksPage {
       row.link.textContent = key;
       row.element.dataset.key = key;
       if (row.element.contains(document.activeElement)) {
-        document.activeElement.blur(); // it was on the lock that has left
+        document.activeElement.blur(); // it was on a lock that is gone
       }
     }
     row.element.style.transform = `translateY(${index * height}px)`;
@@ -416,13 +416,13 @@ export class LocksPage {
     if (kind === "loading") {
       this.empty.append(h("p", { class: "muted" }, "Loading the locks…"));
     } else if (kind === "lost") {
-      this.empty.append(h("h2", {}, "The server does not answer"), h("p", {}, "As soon as it does, its locks are shown here. On its machine, ",
-        h("code", {}, "belay doctor"), " says what may be wrong."));
+      this.empty.append(h("h2", {}, "The server does not answer"), h("p", {}, "Locks are shown as soon as it does. On its machine, ",
+        h("code", {}, "belay doctor"), " finds common faults."));
     } else if (kind === "first") {
       this.empty.append(...teach());
     } else if (kind) {
-      this.empty.append(h("h2", {}, "No lock fits"),
-        h("p", {}, text ? ["Nothing that is held has ", h("q", {}, text), " in its key or its holder's name. "] : "None of the locks is of this kind now. ",
+      this.empty.append(h("h2", {}, "No matching lock"),
+        h("p", {}, text ? ["No held lock has ", h("q", {}, text), " in its key or its holder's name. "] : "No lock is in this state now. ",
           "Released locks are under ", h("b", {}, "Released"), "."),
         h("button", { type: "button", onclick: () => this.#showAll() }, "Show all locks"));
     }
@@ -438,7 +438,7 @@ export class LocksPage {
 function teach() {
   const address = location.origin + location.pathname.replace(/\/$/, "");
   return [
-    h("h2", {}, "Nobody holds a lock"),
+    h("h2", {}, "No locks are held"),
     h("p", {}, "Locks appear here as they are taken. To see one, run a command under a lock from any shell:"),
     h("pre", { tabindex: "0" }, `export BELAY_STORE=${address}\nbelay run deploy-api-prod -- sleep 60`),
     h("p", {}, "or take one with curl:"),

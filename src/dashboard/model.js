@@ -1,10 +1,10 @@
-// The locks as this page knows them, kept up to date by the server's stream.
+// The locks that this page knows, updated by the server's event stream.
 
 import { ask, listAll, stream, ApiError } from "./api.js";
 
-const WATCHDOG_MS = 45000; // the server says something every 15 s
+const WATCHDOG_MS = 45000; // the server sends something every 15 s
 const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
-const NO_LOG_MS = 30000; // how often to ask a store that keeps no events
+const NO_LOG_MS = 30000; // poll interval for a store without events
 
 export class Model extends EventTarget {
   locks = new Map();
@@ -13,8 +13,8 @@ export class Model extends EventTarget {
   isLoaded = false;
   error = null;
   retryAt = 0;
-  seenAt = null; // when the server last said anything, by this machine's clock
-  hasReleased = false; // the released ones were asked for too
+  seenAt = null; // when the server last sent anything, by this machine's clock
+  hasReleased = false; // released locks were fetched too
   #offset = 0; // the server's clock, minus ours
   #lastId = null;
   #abort = null;
@@ -26,12 +26,12 @@ export class Model extends EventTarget {
     return Date.now() + this.#offset;
   }
 
-  /** What is left of a lease, counted from when we were told. */
+  /** The rest of a lease, counted from when it was received. */
   left(lock) {
     return lock.status === "active" ? Math.max(0, lock.until - performance.now()) : 0;
   }
 
-  /** What it is by now: nobody tells us that a lease has run out. */
+  /** The current status: the server sends no event when a lease expires. */
   status(lock) {
     return lock.status === "active" && lock.until <= performance.now() ? "expired" : lock.status;
   }
@@ -132,7 +132,7 @@ export class Model extends EventTarget {
         if (event.name === "hello") {
           const keeps = JSON.parse(event.data).keeps_events;
           const resumed = this.#lastId !== null && keeps;
-          // First the stream, then the list: what changes in between is told afterwards.
+          // First the stream, then the list, so that no change in between is missed.
           if (!resumed) {
             await this.#list();
           }

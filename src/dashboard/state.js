@@ -1,4 +1,4 @@
-// One state: its versions, what each changed, whether it is sound, and an older one made the present.
+// One state: its versions, the changes of each, verification and restore.
 
 import { h, icon, clear, keyed, walk, say, STEPS } from "./dom.js";
 import { ask, askDocument } from "./api.js";
@@ -10,11 +10,11 @@ import { ago, commit, heldBy, lockOf, outcome, stateHref, statePath, terraformHr
 import { restoreVersion } from "./dialogs.js";
 
 const AGAIN_MS = 30000, SOON_MS = 1000;
-const LARGE = 8e6; // bytes; what is larger is fetched only if one says so
+const LARGE = 8e6; // bytes; larger documents are fetched on request only
 const KEPT = 6; // documents
 const DEPLOYMENTS = 200;
 
-/** Where a deployment state is asked for, and what is special about it. */
+/** The routes of a deployment state, and how it differs from a Terraform state. */
 export function deploymentState(stack, environment) {
   const path = statePath(stack, environment);
   return {
@@ -33,7 +33,7 @@ export function terraformState(name) {
   };
 }
 
-/** Which deployment made which version: a save writes both in the same second, or just after it began. */
+/** Which deployment made which version: a save writes both in the same second, or soon after. */
 function pair(versions, deployments) {
   const left = new Map();
   for (const one of deployments) {
@@ -53,8 +53,8 @@ export class StatePage {
   #off = new AbortController();
   #documents = new Map(); // by the name of a version
   #versions = [];
-  #chosen; // the version that is looked at; null: the newest
-  #with = null; // what it is compared with; null: the one before it, "": nothing
+  #chosen; // the version that is shown; null: the newest
+  #with = null; // the version to compare with; null: the one before it, "": none
   #deployments = [];
 
   constructor(model, source, version) {
@@ -93,7 +93,7 @@ export class StatePage {
     return true;
   }
 
-  // ---- asking
+  // ---- fetching
 
   #later() {
     this.#renderHead();
@@ -123,7 +123,7 @@ export class StatePage {
     this.#render();
   }
 
-  /** Of a damaged state its versions are what one wants to see. */
+  /** The versions of a damaged state are still listed. */
   async #askVersions() {
     if (this.error.code !== "bad_content") {
       return;
@@ -132,11 +132,11 @@ export class StatePage {
       this.#versions = pair((await ask(this.#source.versions, { signal: this.#off.signal })).versions, []);
       this.#deployments = [];
     } catch {
-      // It is said that the state is damaged, which is enough.
+      // the page already shows that the state is damaged
     }
   }
 
-  /** A version's document. It never changes, so that it is asked for once. */
+  /** A version's document. It never changes, so it is fetched once. */
   async #load(name) {
     if (!this.#documents.has(name)) {
       const loading = askDocument(this.#source.version(name), { signal: this.#off.signal }).then(({ text }) => parse(text));
@@ -149,7 +149,7 @@ export class StatePage {
     return this.#documents.get(name);
   }
 
-  // ---- the frame of it
+  // ---- layout
 
   #build() {
     const { title, isTerraform, verify } = this.#source;
@@ -165,7 +165,7 @@ export class StatePage {
     this.deployments = h("ol", { class: "timeline" });
     this.deploymentsCard = h("section", { class: "card" }, h("h2", {}, "Deployments"), this.deployments);
     this.facts = h("dl", { class: "facts" });
-    this.findings = h("div", { role: "status" }, h("p", { class: "muted" }, "Every part is compared with its checksum."));
+    this.findings = h("div", { role: "status" }, h("p", { class: "muted" }, "Compares every part with its checksum."));
     this.verifyButton = verify ? h("button", { type: "button", onclick: () => this.#verify() }, "Verify") : null;
     this.contentsCard = h("details", { class: "card contents", "data-part": "contents" }, h("summary", {}, "All of this version"), this.contents);
     this.contentsCard.addEventListener("toggle", () => this.#showContents());
@@ -205,7 +205,7 @@ export class StatePage {
   #unknown() {
     const { isTerraform, name } = this.#source;
     const [stack, environment] = name.split("/");
-    return [h("h2", {}, "There is no such state"), h("p", {}, isTerraform ? "Terraform makes it with its first apply; docs/terraform.md has what to configure." : "It is made by its first deployment:"),
+    return [h("h2", {}, "This state does not exist"), h("p", {}, isTerraform ? "Terraform creates it with the first apply; docs/terraform.md shows the configuration." : "The first deployment creates it:"),
       isTerraform ? null : h("pre", { tabindex: "0" }, `belay deploy --stack ${stack} --environment ${environment} -- ./deploy.sh`)];
   }
 
@@ -222,11 +222,11 @@ export class StatePage {
       h("div", { class: "who" },
         h("span", { class: "states" }, last ? outcome(last.status) : null, damage ? h("span", { class: "badge bad" }, "damaged") : null,
           held ? h("a", { class: "badge queue", href: lockHref(this.#source.lock), "data-part": "lock" }, icon("lock"), `in use by ${held}`) : null),
-        damage ? h("p", { class: "problem" }, `${damage}. Restore a version to mend it.`) : h("p", { class: "holder" }, h("strong", {}, last?.user ?? last?.triggered_by ?? (held ? "" : "not in use")), commit(last),
+        damage ? h("p", { class: "problem" }, `${damage}. Restore a version to repair it.`) : h("p", { class: "holder" }, h("strong", {}, last?.user ?? last?.triggered_by ?? (held ? "" : "not in use")), commit(last),
           last?.version ? h("span", { class: "owner" }, `release ${last.version}`) : null)),
       damage ? null : h("dl", { class: "times" },
         h("div", {}, h("dt", {}, this.#source.isTerraform ? "Written" : "Deployed"), h("dd", {}, h("strong", {}, ago(Date.parse(last?.timestamp ?? newest.timestamp), this.#model)))),
-        last?.duration_seconds != null ? fact("It took", span(last.duration_seconds * 1000)) : null,
+        last?.duration_seconds != null ? fact("Duration", span(last.duration_seconds * 1000)) : null,
         fact("Versions", count(this.#versions.length)))));
   }
 
@@ -236,11 +236,11 @@ export class StatePage {
     return name === null ? 0 : this.#versions.findIndex((version) => version.name === name);
   }
 
-  /** The version that is looked at, and that it is compared with; -1: nothing was before. */
+  /** The version that is shown, and the one to compare with; -1: none. */
   #pick() {
     const to = Math.max(0, this.#at(this.#chosen));
     const before = to + 1 < this.#versions.length ? to + 1 : -1;
-    const base = this.#with === null ? before : this.#at(this.#with); // "": with nothing
+    const base = this.#with === null ? before : this.#at(this.#with); // "": none
     return [base < 0 && this.#with !== "" ? before : base, to];
   }
 
@@ -252,7 +252,7 @@ export class StatePage {
     this.#show();
   }
 
-  /** A second one of the same second has its number in its name. */
+  /** Further versions of the same second have a number in their name. */
   #when({ name, timestamp }) {
     const number = name.match(/^(?:\d+-){6}(\d+)\.json$/)?.[1];
     return `${moment(Date.parse(timestamp), this.#model.now())}${number ? ` (${number})` : ""}`;
@@ -287,7 +287,7 @@ export class StatePage {
           h("span", { class: "muted size" }, bytes(size)))));
   }
 
-  // ---- what changed
+  // ---- changes
 
   async #show() {
     const [from, to] = this.#pick();
@@ -302,13 +302,13 @@ export class StatePage {
     clear(this.action);
     this.restoreButton = null;
     if (!this.mayRead) {
-      clear(this.changes).append(h("p", { class: "muted same" }, "What Terraform writes may hold secrets: to see it takes the token of a locker."));
+      clear(this.changes).append(h("p", { class: "muted same" }, "Terraform states may contain secrets: viewing them needs the role 'locker'."));
       this.contentsCard.hidden = true;
       return;
     }
     const size = versions.reduce((sum, version) => sum + (version?.size ?? 0), 0);
     if (size > LARGE && this.isLarge !== job) {
-      clear(this.changes).append(h("p", { class: "same" }, `These versions have ${bytes(size)} together. `, h("button", { type: "button", onclick: () => {
+      clear(this.changes).append(h("p", { class: "same" }, `These versions are ${bytes(size)} together. `, h("button", { type: "button", onclick: () => {
         this.isLarge = job;
         this.shown = null;
         this.#show();
@@ -371,14 +371,14 @@ export class StatePage {
       return;
     }
     if (this.#model.me.role !== "admin") {
-      this.action.append(h("p", { class: "muted" }, "Restoring it takes the token of an admin."));
+      this.action.append(h("p", { class: "muted" }, "Restoring needs the role 'admin'."));
       return;
     }
     this.restoreButton = h("button", { type: "button", onclick: () => this.#restore(version) }, "Restore this version…");
     this.action.append(this.restoreButton);
   }
 
-  // ---- what one does
+  // ---- actions
 
   async #restore(version) {
     if (await restoreVersion({ source: this.#source, version, load: () => this.#load(version.name), model: this.#model })) {
@@ -398,9 +398,9 @@ export class StatePage {
       const tones = { ok: "ok", warning: "warn", warn: "warn" };
       const item = ({ part, level, text }) => h("li", {}, h("span", { class: `badge ${tones[level] ?? "bad"}` }, level), h("span", { class: "mono" }, part), h("span", { class: "muted" }, text));
       const wrong = findings.filter(({ level }) => level !== "ok");
-      clear(this.findings).append(h("div", {}, h("p", { class: isSound ? "sound" : "problem" }, isSound ? `Sound: ${plural(findings.length, "part")} fit their checksums.` : "It is not what was saved."),
+      clear(this.findings).append(h("div", {}, h("p", { class: isSound ? "sound" : "problem" }, isSound ? `Sound: ${plural(findings.length, "part")} match their checksums.` : "It has changed since it was saved."),
         wrong.length > 0 ? h("ul", { class: "findings" }, wrong.map(item)) : null,
-        wrong.length < findings.length ? h("details", {}, h("summary", {}, wrong.length > 0 ? "The parts that are sound" : "Every part"), h("ul", { class: "findings" }, findings.filter(({ level }) => level === "ok").map(item))) : null));
+        wrong.length < findings.length ? h("details", {}, h("summary", {}, wrong.length > 0 ? "The sound parts" : "Every part"), h("ul", { class: "findings" }, findings.filter(({ level }) => level === "ok").map(item))) : null));
     } catch (error) {
       if (error.name !== "AbortError") {
         clear(this.findings).append(h("p", { class: "problem" }, `${error.message}.`));
@@ -420,7 +420,7 @@ export class StatePage {
       const changed = [["created", "+"], ["updated", "~"], ["deleted", "−"]].filter(([name]) => n[name] > 0).map(([name, sign]) => `${sign}${n[name]}`).join(" ");
       return h("li", { class: tones[one.status] ?? "dim" },
         h("time", { datetime: one.timestamp, title: one.timestamp }, moment(Date.parse(one.timestamp), this.#model.now())),
-        h("div", {}, h("b", {}, words[one.status] ?? one.status ?? "Saved"), " ", h("span", { class: "by" }, `by ${one.user ?? one.triggered_by ?? "nobody named"}`),
+        h("div", {}, h("b", {}, words[one.status] ?? one.status ?? "Saved"), " ", h("span", { class: "by" }, `by ${one.user ?? one.triggered_by ?? "an unknown user"}`),
           one.duration_seconds > 0 ? h("span", { class: "t" }, ` in ${span(one.duration_seconds * 1000)}`) : null,
           changed ? h("span", { class: "t", title: "resources created, updated and deleted" }, `, resources ${changed}`) : null,
           h("p", { class: "reason" }, commit(one), one.version ? ` release ${one.version}` : "", one.triggered_by && one.triggered_by !== one.user ? ` ${one.triggered_by}` : "")));

@@ -1,13 +1,13 @@
-// The deployment states there are: stack by stack, with the last deployment of each; and Terraform's.
+// The deployment states by stack, each with its last deployment, and the Terraform states.
 
 import { h, icon, clear, keyed, walk, searchKey, say, STEPS } from "./dom.js";
 import { ask } from "./api.js";
 import { age, bytes, count, holder, moment, plural } from "./format.js";
 import { href as lockHref } from "./locks.js";
 
-const AGAIN_MS = 30000; // for changes that nobody tells of
+const AGAIN_MS = 30000; // poll interval for changes without an event
 const SOON_MS = 1500; // after something happened to a lock
-const AT_ONCE = 4; // histories that are asked for at a time
+const AT_ONCE = 4; // concurrent requests for histories
 
 export const stateHref = (stack, environment, version) => `#/state/${[stack, environment, version].filter(Boolean).map(encodeURIComponent).join("/")}`;
 export const terraformHref = (name, version) => `#/terraform/${[name, version].filter(Boolean).map(encodeURIComponent).join("/")}`;
@@ -15,7 +15,7 @@ export const statePath = (stack, environment) => `v1/state/${encodeURIComponent(
 export const lockOf = (stack, environment) => `stack:${stack}:env:${environment}`;
 
 const OUTCOMES = {
-  success: ["ok", "success"], failed: ["bad", "failed"], lost: ["warn", "lost", "the lock was lost while it ran"], restored: ["queue", "restored", "an older version was made the present one"],
+  success: ["ok", "success"], failed: ["bad", "failed"], lost: ["warn", "lost", "the lock was lost while it ran"], restored: ["queue", "restored", "an older version was restored"],
 };
 
 export function outcome(status) {
@@ -31,7 +31,7 @@ export function commit(deployment) {
   return h("span", { class: "commit" }, id ? h("code", { title: id }, /^[0-9a-f]{12,}$/i.test(id) ? id.slice(0, 7) : id) : null, branch ? h("span", { class: "muted" }, branch) : null);
 }
 
-/** How long ago, kept up by the page's ticker (tickAges). */
+/** The age of a time, updated by the page's ticker (tickAges). */
 export function ago(ms, model) {
   return Number.isNaN(ms) ? h("span", {}, "–") : h("time", { datetime: new Date(ms).toISOString(), title: moment(ms, model.now()), "data-ago": ms }, age(model.now() - ms));
 }
@@ -48,34 +48,34 @@ export function tickAges(element, model) {
   }
 }
 
-/** Who has the lock now, if anybody. */
+/** The holder of the lock, if it is held. */
 export function heldBy(model, key) {
   const lock = model.locks.get(key);
   return lock && model.status(lock) === "active" ? holder(lock).name : null;
 }
 
-/** What to say when the states cannot be read. */
+/** The message when the states cannot be read. */
 export function whyNot(error) {
   if (error.code === "bad_config") {
     return [
-      h("h2", {}, "This server has no place for states"),
-      h("p", {}, "Its locks are not in a file beside which states could lie. Whoever runs it names a directory, or a bucket of S3:"),
+      h("h2", {}, "This server has no state store"),
+      h("p", {}, "Its locks are not in a file, so there is no default place for states. Start the server with a directory or an S3 bucket:"),
       h("pre", { tabindex: "0" }, "belay serve --state-store file:/var/lib/belay/state"),
       h("p", {}, "or in its configuration:"),
       h("pre", { tabindex: "0" }, "state_store: s3://my-bucket/belay?region=eu-central-1"),
-      h("p", { class: "muted" }, `It says: ${error.message}.`),
+      h("p", { class: "muted" }, `The server says: ${error.message}.`),
     ];
   }
-  return [h("h2", {}, error.status === 403 ? "Your token may not see this" : error.status === 0 ? "The server does not answer" : "The states cannot be read"), h("p", {}, `${error.message}.`)];
+  return [h("h2", {}, error.status === 403 ? "Your token has no permission for this" : error.status === 0 ? "The server does not answer" : "The states cannot be read"), h("p", {}, `${error.message}.`)];
 }
 
 function teach() {
   const address = location.origin + location.pathname.replace(/\/$/, "");
   return [
-    h("h2", {}, "Nothing has been deployed yet"),
+    h("h2", {}, "No deployments yet"),
     h("p", {}, "A state appears here with its first deployment. On this server's machine, or anywhere with the same ", h("code", {}, "--state-store"), ":"),
     h("pre", { tabindex: "0" }, "belay deploy --stack shop --environment prod -- ./deploy.sh"),
-    h("p", {}, "The command finds the state in the file ", h("code", {}, "$BELAY_STATE_FILE"), " and writes the new one to ", h("code", {}, "$BELAY_STATE_OUT"), ". For Terraform and OpenTofu this server is an http backend:"),
+    h("p", {}, "The command reads the state from the file ", h("code", {}, "$BELAY_STATE_FILE"), " and writes the new one to ", h("code", {}, "$BELAY_STATE_OUT"), ". For Terraform and OpenTofu this server is an http backend:"),
     h("pre", { tabindex: "0" }, `terraform {\n  backend "http" {\n    address        = "${address}/v1/terraform/network"\n    lock_address   = "${address}/v1/terraform/network"\n    unlock_address = "${address}/v1/terraform/network"\n  }\n}`),
   ];
 }
@@ -91,7 +91,7 @@ export class StatesPage {
 
   constructor(model, state) {
     this.#model = model;
-    this.#state = state; // survives a visit to another page
+    this.#state = state; // kept while another page is shown
     this.element = this.#build();
     const on = (name, fn) => model.addEventListener(name, fn, { signal: this.#off.signal });
     on("locks", ({ detail: { keys } }) => this.#locksChanged(keys));
@@ -120,7 +120,7 @@ export class StatesPage {
     return STEPS[event.key] !== undefined && walk(this.#links(), STEPS[event.key]);
   }
 
-  // ---- asking
+  // ---- fetching
 
   async #ask() {
     if (this.isAsking) {
@@ -144,7 +144,7 @@ export class StatesPage {
     this.#render();
   }
 
-  /** A deployment begins and ends with its lock. */
+  /** A deployment starts and ends with its lock. */
   #locksChanged(keys) {
     if (keys && ![...keys].some((key) => key.startsWith("stack:") || key.startsWith("terraform/"))) {
       return;
@@ -154,7 +154,7 @@ export class StatesPage {
     this.soon = setTimeout(() => this.#ask(), SOON_MS);
   }
 
-  /** The history of a row that came into view, unless it is known already. */
+  /** The history of a row that came into view, unless it was fetched already. */
   #want(key) {
     const one = this.#states?.find((state) => this.#keyOf(state) === key);
     if (one && this.#state.known.get(key)?.of !== this.#mark(one) && !this.#queue.includes(key)) {
@@ -189,7 +189,7 @@ export class StatesPage {
         this.#state.known.delete(key);
         return;
       }
-      known.why = error.code === "bad_content" ? "damaged" : error.status === 403 ? "not yours" : "not read";
+      known.why = error.code === "bad_content" ? "damaged" : error.status === 403 ? "no permission" : "not read";
       known.error = error.message;
     }
     this.#asking--;
@@ -251,7 +251,7 @@ export class StatesPage {
     }
   }
 
-  /** A row that was made anew says at once whether it is in view. */
+  /** The observer reports a new row at once. */
   #watch(row) {
     if (!row.isWatched) {
       row.isWatched = true;
@@ -268,7 +268,7 @@ export class StatesPage {
     }
     this.kind = kind;
     clear(this.place).append(...(kind === "some" ? [this.table, this.tfTable] : [h("div", { class: "empty" },
-      kind === "first" ? teach() : [h("h2", {}, "No state fits"), h("p", {}, "No stack or environment has that in its name.")])]));
+      kind === "first" ? teach() : [h("h2", {}, "No matching state"), h("p", {}, "No stack or environment name contains that text.")])]));
   }
 
   #dataOf(one, before) {
@@ -301,7 +301,7 @@ export class StatesPage {
   }
 
   #deploying(name, key) {
-    return h("a", { class: "badge queue", href: lockHref(key), title: `${name} has the lock`, "data-part": "lock" }, icon("lock"), "in use");
+    return h("a", { class: "badge queue", href: lockHref(key), title: `${name} holds the lock`, "data-part": "lock" }, icon("lock"), "in use");
   }
 
   #tfRow({ name, size, modified, held }) {

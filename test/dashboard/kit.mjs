@@ -1,9 +1,9 @@
-// What the tests of the pages have in common: one browser, a server for each test, and what axe finds.
+// Shared by the tests of the pages: one browser, a server for each test, and the checks of axe.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { readFileSync } from "node:fs";
-import { PATIENCE, Server, axePath, browser, folder, open } from "./support.mjs";
+import { TIMEOUT_MS, Server, axePath, browser, folder, open } from "./support.mjs";
 
 let chrome;
 before(async () => {
@@ -11,9 +11,9 @@ before(async () => {
 });
 after(() => chrome?.close());
 
-/** A test with a server; the page must not have complained by its end. */
+/** A test with a server; the page must not have logged an error by its end. */
 export function page_test(name, options, body) {
-  test(name, { timeout: 4 * PATIENCE }, async (t) => {
+  test(name, { timeout: 4 * TIMEOUT_MS }, async (t) => {
     const dir = folder();
     const server = await new Server(dir.path, options).start();
     const pages = [];
@@ -37,7 +37,7 @@ export async function faults(page) {
   return violations.filter((one) => ["serious", "critical"].includes(one.impact)).map((one) => `${one.id}: ${one.nodes.map((node) => `${node.target} ${node.failureSummary}`).join("; ")}`);
 }
 
-export const until = (page, fn, arg) => page.waitForFunction(fn, arg, { timeout: PATIENCE });
+export const until = (page, fn, arg) => page.waitForFunction(fn, arg, { timeout: TIMEOUT_MS });
 export const overflow = (page) => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
 export const HOSTILE = '<img src=x onerror="alert(1)">"\'&amp;<script>alert(2)</script>{{7*7}}';
 export const press = (page, ...keys) => keys.reduce((done, key) => done.then(() => page.keyboard.press(key)), Promise.resolve());

@@ -1,4 +1,4 @@
-// A server with tokens, and Chromium on its page. BELAY_BIN says which program.
+// A server with tokens, and Chromium on its page. BELAY_BIN is the program to test.
 
 import { spawn, execFileSync } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
@@ -15,11 +15,11 @@ const require = createRequire(path.join(tools, "package.json"));
 const { chromium } = require("playwright-core");
 export const axePath = require.resolve("axe-core/axe.min.js");
 
-export const PATIENCE = 60000; // for a loaded machine
+export const TIMEOUT_MS = 60000; // for a loaded machine
 export const NAMES = { admin: "ops", locker: "ci", reader: "watcher" };
 export const TOKENS = { admin: "secret-admin", locker: "secret-locker", reader: "secret-reader" };
 
-/** In memory if there is such a place: thousands of locks are made, each of them synced to disk. */
+/** In memory if possible: the tests create thousands of locks, each of them with an fsync. */
 export function folder() {
   const made = mkdtempSync(path.join(existsSync("/dev/shm") ? "/dev/shm" : tmpdir(), "belay-dash-"));
   return { path: made, remove: () => rmSync(made, { recursive: true, force: true }) };
@@ -94,7 +94,7 @@ export class Server {
     return answer;
   }
 
-  /** What Terraform does when it applies. */
+  /** The requests of `terraform apply`. */
   async terraform(name, document) {
     const path = `/v1/terraform/${encodeURIComponent(name)}`, id = randomUUID();
     await this.call("POST", `${path}/lock`, { ID: id, Operation: "OperationTypeApply", Who: "alice@laptop" }, "locker");
@@ -103,18 +103,18 @@ export class Server {
     return answer;
   }
 
-  /** By an admin: what others register is asked on public addresses only. */
+  /** As an admin: the URLs of other roles are checked on public addresses only. */
   async app(name, urls, databases, more = {}) {
     return this.call("PUT", `/v1/apps/${encodeURIComponent(name)}`, { urls, databases, ...more }, "admin");
   }
 
-  /** Somebody who waits in line; the promise ends with the answer. */
+  /** A waiter; the promise resolves with its answer. */
   waiter(key, name) {
     return this.acquire(key, { locked_by: name, wait_ms: 120000 }).catch(() => null);
   }
 }
 
-/** Each has a new profile of its own; the sandbox needs what a container's root has not. */
+/** Each browser has a new profile; the sandbox does not work for root in a container. */
 export async function browser() {
   return chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -128,7 +128,7 @@ export async function browser() {
 export async function open(chrome, server, { role = "admin", token = TOKENS[role], hash = "#/locks", ...context } = {}) {
   const tab = await chrome.newContext({ viewport: { width: 1280, height: 800 }, ...context });
   const page = await tab.newPage();
-  page.setDefaultTimeout(PATIENCE);
+  page.setDefaultTimeout(TIMEOUT_MS);
   page.problems = [];
   page.on("pageerror", (error) => page.problems.push(String(error)));
   page.on("console", (message) => message.type() === "error" && !/Failed to load resource|net::ERR/.test(message.text()) && page.problems.push(message.text()));

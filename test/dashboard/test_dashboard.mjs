@@ -1,4 +1,4 @@
-// The dashboard in a real browser, on a real server. Each test has a store of its own.
+// The dashboard in a real browser, on a real server. Each test has its own store.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -12,7 +12,7 @@ const row = (key) => `.tr[data-key="${CSS_escape(key)}"]`;
 const CSS_escape = (text) => text.replaceAll("\\", "\\\\").replaceAll('"', '\\"');
 const keys = (page) => page.$$eval(".rows .tr", (rows) => rows.map((one) => [one.getBoundingClientRect().top, one.dataset.key]).sort((a, b) => a[0] - b[0]).map(([, key]) => key));
 
-page_test("locks come, wait and go without a reload, and scroll and selection stay", {}, async (server, show) => {
+page_test("locks appear, wait and disappear without a reload, and scroll and selection stay", {}, async (server, show) => {
   for (let i = 100; i < 160; i++) {
     await server.acquire(`k-${i}`);
   }
@@ -41,14 +41,14 @@ page_test("locks come, wait and go without a reload, and scroll and selection st
   assert.equal(await page.evaluate(() => window.wasNotReloaded), true);
 });
 
-page_test("what another process does on the same file is seen too", { tokens: false }, async (server, show) => {
+page_test("changes by another process on the same file are shown", { tokens: false }, async (server, show) => {
   const page = await show();
-  await page.waitForSelector("text=Nobody holds a lock");
+  await page.waitForSelector("text=No locks are held");
   execFileSync(process.env.BELAY_BIN, ["--store", `sqlite:${server.dir}/belay.db`, "acquire", "from-a-shell"], { env: { ...process.env, HOME: server.dir } });
   await page.waitForSelector(row("from-a-shell"));
 });
 
-page_test("a kill switch that is on is said across the top", { more: "locking_enabled: false\n" }, async (server, show) => {
+page_test("a banner shows that the kill switch is on", { more: "locking_enabled: false\n" }, async (server, show) => {
   const page = await show();
   await page.waitForSelector('[role="alert"] >> text=Locking is switched off');
   assert.deepEqual(await faults(page), []);
@@ -69,13 +69,13 @@ page_test("search, filters and sorting find a lock", {}, async (server, show) =>
   await until(page, () => document.querySelectorAll(".rows .tr").length === 1);
   assert.deepEqual(await keys(page), ["deploy-web-prod"]);
   await page.fill(".search", "nothing like it");
-  await page.waitForSelector("text=No lock fits");
+  await page.waitForSelector("text=No matching lock");
   await page.click("text=Show all locks");
   await page.click('[data-filter="released"]');
   await page.waitForSelector(`${row("old-one")} >> text=completed`);
 });
 
-page_test("a lock's page has metadata, the line, history, hold times and hierarchy, and follows", {}, async (server, show) => {
+page_test("a lock's page shows metadata, queue, history, hold times and hierarchy, and updates itself", {}, async (server, show) => {
   const key = "stack:shop:env:prod:service:cart";
   for (let i = 0; i < 3; i++) {
     await server.release(await server.acquire(key, { locked_by: `run-${i}` }), i === 1 ? "failed" : "completed");
@@ -95,7 +95,7 @@ page_test("a lock's page has metadata, the line, history, hold times and hierarc
   await page.waitForSelector(`.tree a >> text=${key}`);
 });
 
-page_test("an admin ends a lock: holder shown, reason asked, key typed, and it is on record", {}, async (server, show) => {
+page_test("an admin ends a lock: the dialog shows the holder, requires a reason and the key, and the history records it", {}, async (server, show) => {
   await server.acquire("deploy-api-prod", { locked_by: "ci-77", locked_by_name: "Grace" });
   const page = await show({ hash: "#/locks/deploy-api-prod" });
   await page.click("text=Force unlock…");
@@ -116,7 +116,7 @@ page_test("an admin ends a lock: holder shown, reason asked, key typed, and it i
   assert.deepEqual([last.event, last.by, last.reason], ["lock.forced", "ops", "runner was deleted"]);
 });
 
-page_test("a lock that changed hands while one was asked is not ended (L3)", {}, async (server, show) => {
+page_test("a lock that changes hands while the dialog is open is not ended (L3)", {}, async (server, show) => {
   const lock = await server.acquire("k", { locked_by: "first" });
   const page = await show({ hash: "#/locks/k" });
   await page.click("text=Force unlock…");
@@ -125,26 +125,26 @@ page_test("a lock that changed hands while one was asked is not ended (L3)", {},
   await server.release(lock);
   await server.acquire("k", { locked_by: "second" });
   await page.click("text=End this lock");
-  await page.waitForSelector(".problem >> text=Another has taken the lock");
+  await page.waitForSelector(".problem >> text=Another client has the lock now");
   assert.equal((await server.call("GET", "/v1/locks/k")).json.locked_by, "second");
 });
 
-page_test("a reader sees no way to end a lock, no lock id, and is refused", {}, async (server, show) => {
+page_test("a reader sees no unlock button and no lock id, and is refused", {}, async (server, show) => {
   await server.acquire("k", { lock_id: "very-secret-id" });
   const page = await show({ role: "reader", hash: "#/locks/k" });
-  await page.waitForSelector("text=Ending it takes the token of an admin");
+  await page.waitForSelector("text=Ending it needs the role 'admin'");
   assert.equal(await page.$("text=Force unlock"), null);
   assert.ok(!(await page.content()).includes("very-secret-id"));
   const status = await page.evaluate(async (token) => (await fetch("v1/locks/k", { method: "DELETE", headers: { Authorization: `Bearer ${token}` } })).status, TOKENS.reader);
   assert.equal(status, 403);
 });
 
-page_test("one logs in with a token, a wrong one is told so, and nothing changes without its header", {}, async (server, show) => {
+page_test("login needs a valid token, and no request changes anything without its header", {}, async (server, show) => {
   await server.acquire("k");
   const page = await show({ role: null });
   await page.fill("#token", "wrong");
   await page.press("#token", "Enter");
-  await page.waitForSelector("text=does not know that token");
+  await page.waitForSelector("text=does not accept that token");
   await page.fill("#token", TOKENS.admin);
   await page.press("#token", "Enter");
   await page.waitForSelector(row("k"));
@@ -155,7 +155,7 @@ page_test("one logs in with a token, a wrong one is told so, and nothing changes
   assert.equal(await page.evaluate(() => sessionStorage.length), 0);
 });
 
-page_test("hostile keys, owners and metadata are shown as the text they are", {}, async (server, show) => {
+page_test("hostile keys, owners and metadata are shown as plain text", {}, async (server, show) => {
   await server.acquire(HOSTILE, { locked_by: HOSTILE, locked_by_name: `</div>${HOSTILE}`, metadata: { [HOSTILE.slice(0, 100)]: HOSTILE, "javascript:alert(3)": "javascript:alert(4)" } });
   const page = await show();
   await page.waitForSelector(".rows .key");
@@ -171,7 +171,7 @@ page_test("hostile keys, owners and metadata are shown as the text they are", {}
   assert.equal(await page.evaluate(() => window.x), undefined);
 });
 
-page_test("the page may load nothing from elsewhere and be framed by nobody", {}, async (server) => {
+page_test("the page loads nothing from other origins and cannot be framed", {}, async (server) => {
   for (const file of ["/", "/ui/app.js", "/ui/app.css", "/ui/icon.svg"]) {
     const answer = await server.call("GET", file, null);
     const policy = answer.headers.get("content-security-policy");
@@ -184,7 +184,7 @@ page_test("the page may load nothing from elsewhere and be framed by nobody", {}
   }
 });
 
-page_test("everything can be done with the keyboard alone", {}, async (server, show) => {
+page_test("every action works with the keyboard alone", {}, async (server, show) => {
   for (const key of ["a-lock", "b-lock", "c-lock"]) {
     await server.acquire(key);
   }
@@ -217,12 +217,12 @@ page_test("everything can be done with the keyboard alone", {}, async (server, s
   await page.waitForSelector("h1 >> text=Locks");
 });
 
-page_test("it says when the connection is gone, keeps what it knows, and goes on by itself", {}, async (server, show) => {
+page_test("the page reports a lost connection, keeps its content, and reconnects by itself", {}, async (server, show) => {
   const lock = await server.acquire("before");
   const page = await show();
   await page.waitForSelector(row("before"));
   await server.stop();
-  await page.waitForSelector(".lost:not([hidden]) >> text=The connection to the server is gone");
+  await page.waitForSelector(".lost:not([hidden]) >> text=The connection to the server is lost");
   assert.ok(await page.isVisible(row("before")));
   await server.start();
   await server.acquire("meanwhile");
@@ -233,7 +233,7 @@ page_test("it says when the connection is gone, keeps what it knows, and goes on
   await page.waitForSelector(row("before"), { state: "detached" });
 });
 
-page_test("a lease that runs out is shown as expired although nobody says so", {}, async (server, show) => {
+page_test("a lease that expires is shown as expired without an event", {}, async (server, show) => {
   await server.acquire("short", { ttl_ms: 2500 });
   await server.acquire("quiet", { heartbeat_ms: 100, stale_after_ms: 500 });
   const page = await show();
@@ -241,7 +241,7 @@ page_test("a lease that runs out is shown as expired although nobody says so", {
   await page.waitForSelector(`${row("quiet")} >> text=stale`);
 });
 
-// Taking five thousand locks one by one takes a busy machine a minute: the row of one is copied.
+// Acquiring five thousand locks one by one takes a busy machine a minute: copy one row instead.
 const COPY = `
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1])
@@ -254,8 +254,8 @@ db.commit()
 `;
 
 /**
- * How much the page's thread works from now on, in ms of its processor. What passes on the clock says on a busy
- * machine how long others worked, and no limit on it is both right and tight.
+ * CPU time of the page's thread from now on, in ms. On a busy machine elapsed time measures
+ * other processes too.
  */
 async function meter(page) {
   const cdp = await page.context().newCDPSession(page);
@@ -265,7 +265,7 @@ async function meter(page) {
   return async () => (await sum()) - before;
 }
 
-page_test("five thousand locks scroll, filter and change without stutter", {}, async (server, show) => {
+page_test("five thousand locks scroll, filter and change smoothly", {}, async (server, show) => {
   const many = Number(process.env.BELAY_DASHBOARD_LOCKS ?? 5000);
   const name = (i) => `job/service-${String(i).padStart(5, "0")}`;
   await server.acquire(name(0), { ttl_ms: 3600000 });
@@ -280,7 +280,7 @@ page_test("five thousand locks scroll, filter and change without stutter", {}, a
     const gaps = [];
     let last = performance.now();
     for (let i = 0; i < 120; i++) {
-      scroller.scrollTop += 1500; // every row of the view is another one
+      scroller.scrollTop += 1500; // every visible row changes
       await new Promise((resolve) => requestAnimationFrame(resolve));
       gaps.push(performance.now() - last);
       last = performance.now();
@@ -303,7 +303,7 @@ page_test("five thousand locks scroll, filter and change without stutter", {}, a
   assert.deepEqual(await keys(page), [name(4321 % many)]);
 });
 
-page_test("the charts count what has happened", {}, async (server, show) => {
+page_test("the charts count events", {}, async (server, show) => {
   for (let i = 0; i < 7; i++) {
     const lock = await server.acquire("k", { locked_by: `run-${i}` });
     await server.acquire("k", { locked_by: "too-late" });
@@ -335,7 +335,7 @@ for (const colorScheme of ["light", "dark"]) {
     assert.equal(background[0] < 100, colorScheme === "dark");
     assert.deepEqual(await faults(page), [], "locks");
     await page.fill(".search", "no such");
-    await page.waitForSelector("text=No lock fits");
+    await page.waitForSelector("text=No matching lock");
     assert.deepEqual(await faults(page), [], "no lock fits");
     await page.goto(`${server.url}/#/locks/${encodeURIComponent(key)}`);
     await page.waitForSelector(".tree");
@@ -349,7 +349,7 @@ for (const colorScheme of ["light", "dark"]) {
   });
 }
 
-page_test("the switch changes the colours and is remembered", {}, async (server, show) => {
+page_test("the theme button changes the colours and is remembered", {}, async (server, show) => {
   const page = await show({ colorScheme: "light" });
   const shade = () => page.evaluate(() => Number(getComputedStyle(document.body).backgroundColor.match(/\d+/)[0]));
   assert.ok((await shade()) > 200);
@@ -361,7 +361,7 @@ page_test("the switch changes the colours and is remembered", {}, async (server,
   assert.ok((await shade()) < 100);
 });
 
-page_test("at the width of a phone nothing is cut off and axe is content", {}, async (server, show) => {
+page_test("at the width of a phone nothing is cut off and axe finds no fault", {}, async (server, show) => {
   await server.acquire("stack:shop:env:prod:service:a-very-long-name-of-a-service-indeed", { locked_by_name: "Somebody With A Long Name Too" });
   const page = await show({ viewport: { width: 360, height: 700 }, hasTouch: true });
   await page.waitForSelector(".rows .tr");
@@ -376,9 +376,9 @@ page_test("at the width of a phone nothing is cut off and axe is content", {}, a
   assert.ok((await overflow(page)) <= 0);
 });
 
-page_test("who sees it for the first time is told what to type", { tokens: false }, async (server, show) => {
+page_test("an empty page shows the commands to start with", { tokens: false }, async (server, show) => {
   const page = await show();
-  await page.waitForSelector("text=Nobody holds a lock");
+  await page.waitForSelector("text=No locks are held");
   assert.ok((await page.textContent(".empty")).includes(`${server.url}/v1/locks/deploy-api-prod/acquire`));
   await page.goto(`${server.url}/#/locks/never-heard-of`);
   await page.waitForSelector("text=belay acquire never-heard-of");

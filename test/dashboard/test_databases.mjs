@@ -10,7 +10,7 @@ const ACTIONS = { more: 'databases:\n  postgres:\n    stop:\n      command: ["tr
 const card = (id) => `.db[data-key=${JSON.stringify(id)}]`;
 const user = (id, app) => `${card(id)} .users li:has(.name:text-is(${JSON.stringify(app)}))`;
 
-/** Applications that answer: /NAME says `codes.NAME`, and how often each was asked is counted. */
+/** A server for applications: /NAME answers `codes.NAME`, and requests are counted. */
 async function applications(t) {
   const codes = {}, asked = {};
   const listener = http.createServer((request, response) => {
@@ -32,13 +32,13 @@ async function registry(server, apps) {
 
 const stop = (server, app) => server.call("POST", `/v1/databases/${DB}/stop`, { app }, "locker");
 
-page_test("it shows who uses what, what is recorded, and why the last stop was skipped, and follows", ACTIONS, async (server, show, t) => {
+page_test("the page shows users, records and the last decision of each database, and updates itself", ACTIONS, async (server, show, t) => {
   const apps = await applications(t);
   await registry(server, apps);
   const page = await show({ hash: "#/databases" });
   await page.waitForSelector(card(DB));
   assert.equal(await page.textContent(".total"), "2 databases, 3 applications");
-  assert.match(await page.textContent(card(DB)), /postgres.*shared by 2 applications.*billing.*recorded as running.*shop.*Nothing has been decided/s);
+  assert.match(await page.textContent(card(DB)), /postgres.*shared by 2 applications.*billing.*recorded as running.*shop.*No decision yet/s);
   assert.match(await page.textContent(card(OTHER)), /neo4j.*10\.0\.1\.9:7687.*used by one application/s);
   assert.match(await page.textContent(card("")), /without a database.*lonely/s);
   await page.focus(`${card(OTHER)} .key`);
@@ -56,20 +56,20 @@ page_test("it shows who uses what, what is recorded, and why the last stop was s
   await page.waitForSelector(`${card(DB)} .badge >> text=locked by Grace`, { state: "detached" });
 });
 
-page_test("applications are asked whether they are up when one says so, and not before", {}, async (server, show, t) => {
+page_test("health checks run on request only", {}, async (server, show, t) => {
   const apps = await applications(t);
   await registry(server, apps);
   await server.app("gone", ["http://127.0.0.1:9/"], [`postgres=${DB}`]);
   apps.codes.billing = 503;
   const page = await show({ hash: "#/databases", role: "reader" });
-  await page.waitForSelector(`${user(DB, "shop")} >> text=not asked`);
-  await server.release(await server.acquire(`LOCK#DB#${DB}`)); // the page draws itself anew
-  await page.waitForSelector("text=Ask who is up");
+  await page.waitForSelector(`${user(DB, "shop")} >> text=not checked`);
+  await server.release(await server.acquire(`LOCK#DB#${DB}`)); // the page redraws
+  await page.waitForSelector("text=Check health");
   assert.deepEqual(apps.asked, {});
   await page.click(`${user(DB, "shop")} button`);
   await page.waitForSelector(`${user(DB, "shop")} .badge.ok >> text=UP`);
   assert.deepEqual(Object.keys(apps.asked), ["shop"], "only the one that was meant");
-  await page.click("text=Ask who is up");
+  await page.click("text=Check health");
   await page.waitForSelector(`${user(DB, "billing")} .badge >> text=DOWN`);
   await page.waitForSelector(`${user(DB, "gone")} .badge.warn >> text=UNKNOWN`);
   assert.match(await page.textContent(user(DB, "billing")), /503/);
@@ -80,7 +80,7 @@ page_test("applications are asked whether they are up when one says so, and not 
   assert.equal(JSON.stringify(apps.asked), before, "what was answered is kept");
 });
 
-page_test("a database's page has its users with their addresses and every decision with its reasons", ACTIONS, async (server, show, t) => {
+page_test("a database's page shows its users with their URLs and every decision with its reason", ACTIONS, async (server, show, t) => {
   const apps = await applications(t);
   await registry(server, apps);
   await stop(server, "shop");
@@ -92,7 +92,7 @@ page_test("a database's page has its users with their addresses and every decisi
   assert.match(text, /Stopped.*About to be stopped.*Not stopped: in use.*by ci.*billing is UP/s);
   assert.match(await page.textContent(".users"), /billing.*shop.*payments/s);
   assert.ok((await page.textContent(".users")).includes(apps.url("shop")));
-  await page.click("text=Ask who is up");
+  await page.click("text=Check health");
   await page.waitForSelector(".users .badge >> text=DOWN");
   await page.goto(`${server.url}/#/databases/${encodeURIComponent("10.0.1.9:7687")}`);
   await page.waitForSelector(".top >> text=neo4j");
@@ -102,10 +102,10 @@ page_test("a database's page has its users with their addresses and every decisi
   await page.waitForSelector(".timeline >> text=Not stopped: in use");
 });
 
-page_test("hostile names of applications and databases are shown as the text they are", {}, async (server, show) => {
+page_test("hostile names of applications and databases are shown as plain text", {}, async (server, show) => {
   const answer = await server.app("app", ["http://127.0.0.1:9/%3Cscript%3E"], [`postgres=${DB}`], { labels: { team: HOSTILE } });
   assert.equal(answer.status, 200, answer.text);
-  // The registry takes names of few characters only, which the page must not count on.
+  // The registry accepts few characters in names; the page must not rely on that.
   const page = await show({ hash: "#/locks" });
   const users = [{ app: HOSTILE, state: "stopped", since: "2026-11-16T01:00:00.000Z" }];
   const last = { database: HOSTILE, kind: HOSTILE, host: null, action: HOSTILE, reason: HOSTILE, shared: true, sharing_apps: [HOSTILE], active_apps: [], at: null, by: HOSTILE };
@@ -113,7 +113,7 @@ page_test("hostile names of applications and databases are shown as the text the
   await page.route("**/status/quick*", (route) => route.fulfill({ json: { app: HOSTILE, status: HOSTILE, http_code: null, timestamp: "2026-11-16T01:00:00.000Z", reason: HOSTILE } }));
   await page.goto(`${server.url}/#/databases`);
   await until(page, (text) => document.querySelector(".db .key")?.textContent === text, HOSTILE);
-  await page.click("text=Ask who is up");
+  await page.click("text=Check health");
   await until(page, (text) => document.querySelector(".answer .badge")?.textContent === text, HOSTILE);
   assert.ok((await page.textContent(".decision")).includes(HOSTILE));
   await page.click(".db .key");
@@ -124,7 +124,7 @@ page_test("hostile names of applications and databases are shown as the text the
   assert.equal(await page.$$eval("img:not([src='ui/icon.svg']), #app script", (all) => all.length), 0);
 });
 
-page_test("databases are found, opened and asked about with the keyboard alone", {}, async (server, show, t) => {
+page_test("searching, opening and health checks work with the keyboard alone", {}, async (server, show, t) => {
   const apps = await applications(t);
   await registry(server, apps);
   const page = await show();
@@ -143,12 +143,12 @@ page_test("databases are found, opened and asked about with the keyboard alone",
   await page.waitForSelector(`h1 >> text=${DB}`);
   await page.waitForSelector(".users li");
   await press(page, "j", "Enter");
-  await until(page, () => document.querySelector(".users .badge.ok") && document.activeElement.textContent === "Ask");
+  await until(page, () => document.querySelector(".users .badge.ok") && document.activeElement.textContent === "Check");
   await press(page, "Escape");
   await page.waitForSelector(".db");
 });
 
-page_test("who has no applications is told what to type, and who cannot read them is told why", {}, async (server, show) => {
+page_test("an empty registry shows the commands to start with, an unreadable one the reason", {}, async (server, show) => {
   const page = await show({ hash: "#/databases" });
   await page.waitForSelector("text=belay app register shop");
   assert.ok((await page.textContent(".empty")).includes(`BELAY_STORE=${server.url}`));
@@ -168,7 +168,7 @@ for (const colorScheme of ["light", "dark"]) {
     await stop(server, "shop");
     await server.acquire(`LOCK#DB#${OTHER}`);
     const page = await show({ colorScheme, hash: "#/databases" });
-    await page.click("text=Ask who is up");
+    await page.click("text=Check health");
     await page.waitForSelector(`${user(OTHER, "gone")} >> text=UNKNOWN`);
     await page.waitForSelector(`${user("", "lonely")} >> text=DOWN`);
     await page.waitForSelector(`${card(OTHER)} >> text=locked by`);
@@ -179,11 +179,11 @@ for (const colorScheme of ["light", "dark"]) {
   });
 }
 
-page_test("at the width of a phone the databases are whole, and axe is content", {}, async (server, show) => {
+page_test("at the width of a phone the databases are not cut off and axe finds no fault", {}, async (server, show) => {
   await server.app("an-application-with-quite-a-long-name-that-goes-on-and-on", ["http://127.0.0.1:9/a/rather/long/path/to/ask/whether/it/is/up"], ["postgres=a-very-long-host-name.of-some-department.internal.example:5432"]);
   const page = await show({ viewport: { width: 360, height: 700 }, hasTouch: true, hash: "#/databases" });
   await page.waitForSelector(".db");
-  await page.tap("text=Ask who is up");
+  await page.tap("text=Check health");
   await page.waitForSelector(".answer");
   const fits = () => page.evaluate(() => document.querySelector(".scroller").scrollWidth <= innerWidth);
   assert.ok((await overflow(page)) <= 0 && (await fits()));
@@ -196,23 +196,23 @@ page_test("at the width of a phone the databases are whole, and axe is content",
 
 const LIMITED = { more: `    - {"name": "acme", "role": "locker", "keys": ["app:acme*", "LOCK#DB#${DB}"], "sha256": "${createHash("sha256").update("secret-acme").digest("hex")}"}\n` };
 
-page_test("a token that is limited to some keys is told what it may not see", LIMITED, async (server, show) => {
+page_test("a token that is limited to some keys sees what is hidden from it", LIMITED, async (server, show) => {
   await server.app("other", ["http://127.0.0.1:9/"], ["postgres=10.0.1.6:5432"]);
   const page = await show({ hash: "#/databases", token: "secret-acme" });
-  await page.waitForSelector("text=There is nothing that your token may see");
+  await page.waitForSelector("text=Your token has no permission for any database");
   await server.app("acme", ["http://127.0.0.1:9/"], [`postgres=${DB}`]);
   await page.reload();
   await page.waitForSelector(card(DB));
   assert.equal(await page.textContent(".total"), "1 database, 1 application that your token may see");
   assert.deepEqual(await faults(page), []);
   await page.goto(`${server.url}/#/databases/${encodeURIComponent("10.0.1.6:5432")}`);
-  await page.waitForSelector("text=Your token may see nobody who uses this database");
+  await page.waitForSelector("text=Your token has no permission for the users of this database");
   await page.goto(`${server.url}/#/locks/other`);
   await page.waitForSelector("text='acme' may not touch the key 'other'.");
   await page.goto(`${server.url}/#/activity`);
   await page.waitForSelector("text='acme' is limited to some keys, and these numbers are over all: use a token without 'keys'.");
   assert.deepEqual(await faults(page), []);
   await page.goto(`${server.url}/#/locks/${encodeURIComponent(`LOCK#DB#${DB}`)}`);
-  await page.waitForSelector("text=Nothing is known of this lock");
+  await page.waitForSelector("text=This lock is unknown");
   assert.doesNotMatch(await page.textContent("#app"), /null|undefined/);
 });

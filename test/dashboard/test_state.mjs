@@ -23,7 +23,7 @@ const change = (name) => `.main .change:has(summary .name:text-is(${JSON.stringi
 const version = (n) => `.versions li:nth-child(${n})`;
 const history = async (server) => (await server.call("GET", "/v1/state/shop/prod/history")).json;
 
-page_test("the list has stacks, environments, who deployed what when and how it ended, and follows", {}, async (server, show) => {
+page_test("the list shows stacks, environments and the last deployment of each, and updates itself", {}, async (server, show) => {
   await shop(server);
   for (let i = 100; i < 130; i++) {
     await server.deploy(`stack-${i}`, "dev", ONE);
@@ -54,7 +54,7 @@ page_test("the list has stacks, environments, who deployed what when and how it 
   assert.equal(await page.evaluate(() => window.wasNotReloaded), true);
 });
 
-page_test("two versions are compared by resource and output, old and new value, and big ones are folded", {}, async (server, show) => {
+page_test("two versions are compared by resource and output, with old and new values, and long ones are folded", {}, async (server, show) => {
   await shop(server);
   const page = await show({ hash: "#/state/shop/prod" });
   await page.waitForSelector("text=Resources and outputs are the same");
@@ -87,7 +87,7 @@ page_test("two versions are compared by resource and output, old and new value, 
   await page.waitForSelector(".contents .change >> text=web");
 });
 
-page_test("numbers are compared and shown as they are written", {}, async (server, show) => {
+page_test("numbers are compared and shown as written", {}, async (server, show) => {
   const document = (text) => `{"resources":{},"outputs":{"big":${text},"float":1.0,"__proto__":{"a":1}}}`;
   await server.deploy("shop", "prod", document("12345678901234567890"));
   await server.deploy("shop", "prod", document("12345678901234567891"));
@@ -99,7 +99,7 @@ page_test("numbers are compared and shown as they are written", {}, async (serve
   await page.waitForSelector(".contents .name >> text=__proto__");
 });
 
-page_test("an admin restores a version: what changes is shown, the name typed, and it is on record as a new version", {}, async (server, show) => {
+page_test("an admin restores a version: the dialog shows the changes, requires the name, and a new version records it", {}, async (server, show) => {
   await shop(server);
   const page = await show({ hash: "#/state/shop/prod" });
   await page.click(`${version(3)} button`);
@@ -125,7 +125,7 @@ page_test("an admin restores a version: what changes is shown, the name typed, a
   assert.deepEqual(events.slice(-2).map(({ event, locked_by_name }) => [event, locked_by_name]), [["lock.acquired", "ops"], ["lock.released", "ops"]]);
 });
 
-page_test("a state that changed while one was asked is not restored, nor one that somebody deploys", {}, async (server, show) => {
+page_test("a state that changes while the dialog is open, or is being deployed, is not restored", {}, async (server, show) => {
   await shop(server);
   const page = await show({ hash: "#/state/shop/prod" });
   await page.click(`${version(3)} button`);
@@ -134,7 +134,7 @@ page_test("a state that changed while one was asked is not restored, nor one tha
   await page.fill("#typed", "shop/prod");
   await server.deploy("shop", "prod", { ...TWO, outputs: { url: "three.example" } });
   await page.click("dialog button[type=submit]");
-  await page.waitForSelector(".problem >> text=Somebody has saved the state in the meantime");
+  await page.waitForSelector(".problem >> text=Another client has saved the state");
   await page.waitForSelector("dialog .diff >> text=three.example");
   assert.deepEqual((await server.call("GET", "/v1/state/shop/prod")).json.outputs, { url: "three.example" });
   const lock = await server.acquire("stack:shop:env:prod", { locked_by: "deployer", locked_by_name: "Grace" });
@@ -147,38 +147,38 @@ page_test("a state that changed while one was asked is not restored, nor one tha
   assert.deepEqual((await server.call("GET", "/v1/state/shop/prod")).json.outputs, ONE.outputs);
 });
 
-page_test("a reader sees all of it but no way to restore, and is refused", {}, async (server, show) => {
+page_test("a reader sees the state but no restore button, and is refused", {}, async (server, show) => {
   await shop(server);
   await server.terraform("network", { version: 4, serial: 1, resources: [], outputs: { ip: { value: "10.9.8.7" } } });
   const page = await show({ role: "reader", hash: "#/state/shop/prod" });
   await page.click(`${version(2)} button`);
   await page.waitForSelector(change("web"));
-  await page.waitForSelector("text=Restoring it takes the token of an admin");
+  await page.waitForSelector("text=Restoring needs the role 'admin'");
   assert.equal(await page.$("text=Restore this version"), null);
   const status = await page.evaluate(async (token) => (await fetch("v1/state/shop/prod/restore", { method: "POST", body: '{"version":"3"}', headers: { Authorization: `Bearer ${token}` } })).status, TOKENS.reader);
   assert.equal(status, 403);
   assert.equal((await history(server)).versions.length, 3);
   await page.goto(`${server.url}/#/terraform/network`);
-  await page.waitForSelector("text=to see it takes the token of a locker");
+  await page.waitForSelector("text=viewing them needs the role 'locker'");
   assert.equal(await page.$$eval(".versions li", (all) => all.length), 1);
   assert.ok(!(await page.content()).includes("10.9.8.7"));
 });
 
-page_test("verify says that it is sound, or which part is not, and a version mends it", {}, async (server, show) => {
+page_test("verify reports a sound state or the damaged part, and restoring a version repairs it", {}, async (server, show) => {
   await shop(server);
   const page = await show({ hash: "#/state/shop/prod" });
   await page.click("text=Verify");
-  await page.waitForSelector(".sound >> text=fit their checksums");
+  await page.waitForSelector(".sound >> text=match their checksums");
   const file = path.join(server.dir, "belay.db-state/stacks/shop/prod/state.json");
   writeFileSync(file, readFileSync(file, "utf8").replace("two.example", "bad.example"));
   await page.click("text=Verify");
   await page.waitForSelector(".findings .badge.bad");
   assert.match(await page.textContent(".findings"), /outputs/);
-  writeFileSync(file, readFileSync(file, "utf8").slice(0, 200)); // now it cannot even be read
+  writeFileSync(file, readFileSync(file, "utf8").slice(0, 200)); // now it is not even JSON
   await page.reload();
   await page.waitForSelector(".top .badge.bad >> text=damaged");
   await page.click("text=Restore this version…");
-  await page.waitForSelector("dialog >> text=What is there cannot be read");
+  await page.waitForSelector("dialog >> text=The current version cannot be read");
   await page.fill("#typed", "shop/prod");
   await page.press("#typed", "Enter");
   await page.waitForSelector("dialog", { state: "detached" });
@@ -216,7 +216,7 @@ page_test("a Terraform state is compared by address, keeps its secrets, and is r
 });
 
 const NAME = '<img src=x onerror="alert(1)">\'&amp;{{7*7}}'; // a stack's name has no '/'
-page_test("hostile names and values are shown as the text they are", {}, async (server, show) => {
+page_test("hostile names and values are shown as plain text", {}, async (server, show) => {
   const document = { resources: { [HOSTILE]: { [HOSTILE]: HOSTILE } }, outputs: { __proto__x: HOSTILE, constructor: "javascript:alert(3)" }, [HOSTILE]: 1 };
   await server.deploy(NAME, NAME, { resources: {}, outputs: {} });
   const answer = await server.deploy(NAME, NAME, document, { git_commit: HOSTILE, git_branch: HOSTILE, triggered_by: HOSTILE, version: HOSTILE, deployment_id: HOSTILE });
@@ -239,7 +239,7 @@ page_test("hostile names and values are shown as the text they are", {}, async (
   assert.equal(await page.$$eval("img:not([src='ui/icon.svg']), #app script", (all) => all.length), 0);
 });
 
-page_test("everything about states can be done with the keyboard alone", {}, async (server, show) => {
+page_test("every action on states works with the keyboard alone", {}, async (server, show) => {
   await shop(server);
   await server.deploy("billing", "prod", ONE);
   const page = await show();
@@ -271,7 +271,7 @@ page_test("everything about states can be done with the keyboard alone", {}, asy
   await page.waitForSelector("h1 >> text=billing / prod");
 });
 
-page_test("what is large is compared only if one says so", {}, async (server, show) => {
+page_test("large versions are compared on request only", {}, async (server, show) => {
   await server.deploy("shop", "prod", { resources: { blob: "x".repeat(5e6) }, outputs: {} });
   await server.deploy("shop", "prod", { resources: { blob: "y".repeat(5e6) }, outputs: {} });
   const page = await show({ hash: "#/state/shop/prod" });
@@ -279,7 +279,7 @@ page_test("what is large is compared only if one says so", {}, async (server, sh
   await page.waitForSelector(`${change("blob")}`);
 });
 
-page_test("who has no states is told what to type, and who cannot read them is told why", {}, async (server, show) => {
+page_test("an empty list shows the commands to start with, an unreadable one the reason", {}, async (server, show) => {
   const page = await show({ hash: "#/state" });
   await page.waitForSelector("text=belay deploy --stack shop --environment prod");
   assert.ok((await page.textContent(".empty")).includes(`${server.url}/v1/terraform/network`));
@@ -287,10 +287,10 @@ page_test("who has no states is told what to type, and who cannot read them is t
   await page.goto(`${server.url}/#/state/shop/never`);
   await page.waitForSelector("text=belay deploy --stack shop --environment never");
   const fail = (status, code, message) => page.route("**/v1/state", (route) => route.fulfill({ status, contentType: "application/json", body: JSON.stringify({ error: { code, message, lock: null } }) }));
-  // What a server on DynamoDB without --state-store answers.
+  // The answer of a server on DynamoDB without --state-store.
   await fail(503, "bad_config", "where is deployment state kept? Name it with --state-store");
   await page.goto(`${server.url}/#/state`);
-  await page.waitForSelector("text=This server has no place for states");
+  await page.waitForSelector("text=This server has no state store");
   await page.waitForSelector("text=belay serve --state-store");
   assert.deepEqual(await faults(page), []);
   await page.unroute("**/v1/state");
@@ -326,7 +326,7 @@ for (const colorScheme of ["light", "dark"]) {
   });
 }
 
-page_test("at the width of a phone the states are whole, and axe is content", {}, async (server, show) => {
+page_test("at the width of a phone the states are not cut off and axe finds no fault", {}, async (server, show) => {
   const long = "a-very-long-name-of-a-stack-that-somebody-thought-was-good";
   await server.deploy(long, "production-eu-central-1", ONE);
   await server.deploy(long, "production-eu-central-1", { resources: { ["n".repeat(80)]: { ["p".repeat(60)]: "v".repeat(200) }, ...TWO.resources }, outputs: {} }, { git_commit: COMMITS[0], git_branch: "feature/with-a-long-name-too-and-more" });
