@@ -147,16 +147,16 @@ static char *make_metadata(const struct build *build)
 
     add_edit(&edits, "stack", quoted(build->name->stack));
     add_edit(&edits, "environment", quoted(build->name->environment));
-    if (!build->only_stamp) {
+    if (!build->only_lock) {
         add_edit(&edits, "last_updated", quoted_time(build->now_unix_ms));
         add_edit(&edits, "last_updated_by",
                  quoted(deployment != NULL && deployment->triggered_by != NULL ? deployment->triggered_by
-                        : build->stamp != NULL                                 ? build->stamp->locked_by
+                        : build->lock != NULL                                  ? build->lock->locked_by
                                                                                : NULL));
         add_number(&edits, "serial", build->last_serial + 1);
         add_edit(&edits, "snapshot", quoted(build->snapshot));
     }
-    if (!build->only_stamp && deployment != NULL && !build->adopt) {
+    if (!build->only_lock && deployment != NULL && !build->adopt) {
         add_edit(&edits, "deployment_id", quoted(deployment->deployment_id));
         add_edit(&edits, "git_commit", quoted(deployment->git_commit));
         add_edit(&edits, "git_branch", quoted(deployment->git_branch));
@@ -167,24 +167,24 @@ static char *make_metadata(const struct build *build)
 /* The token never decreases: a write without a lock keeps the current one. */
 static char *make_lock(const struct build *build)
 {
-    const struct belay_state_lock *stamp = build->stamp;
+    const struct belay_state_lock *lock = build->lock;
     const struct belay_state *was = build->was;
-    const char *by = stamp != NULL ? stamp->locked_by : was == NULL ? NULL : was->locked_by;
-    bool locked = build->locked && stamp != NULL;
-    uint64_t token = stamp != NULL ? stamp->token : was == NULL ? 0 : was->token;
+    const char *by = lock != NULL ? lock->locked_by : was == NULL ? NULL : was->locked_by;
+    bool locked = build->locked && lock != NULL;
+    uint64_t token = lock != NULL ? lock->token : was == NULL ? 0 : was->token;
     struct edits edits = { .n = 0 };
 
     add_edit(&edits, "locked", strdup(locked ? "true" : "false"));
-    add_edit(&edits, "lock_id", quoted(locked ? stamp->lock_id : NULL));
+    add_edit(&edits, "lock_id", quoted(locked ? lock->lock_id : NULL));
     add_edit(&edits, "locked_by", quoted(locked ? by : NULL));
-    add_edit(&edits, "locked_at", quoted_time(locked ? stamp->locked_at_unix_ms : 0));
-    add_edit(&edits, "expires_at", quoted_time(locked ? stamp->expires_at_unix_ms : 0));
+    add_edit(&edits, "locked_at", quoted_time(locked ? lock->locked_at_unix_ms : 0));
+    add_edit(&edits, "expires_at", quoted_time(locked ? lock->expires_at_unix_ms : 0));
     if (token == 0) {
         add_edit(&edits, "token", strdup("null"));
     } else {
         add_number(&edits, "token", token);
     }
-    add_edit(&edits, "store", quoted(stamp != NULL ? stamp->store : was == NULL ? NULL : was->lock_store));
+    add_edit(&edits, "store", quoted(lock != NULL ? lock->store : was == NULL ? NULL : was->lock_store));
     add_edit(&edits, "last_locked_by", quoted(by));
     return apply_edits(&edits, doc_of(build->current), build->current == NULL ? 0 : build->current->lock);
 }
@@ -469,7 +469,7 @@ enum belay_code build_text(const struct build *build, char **out_text, size_t *o
     char *checksums = NULL;
     enum belay_code code;
 
-    assert(build->only_stamp == (build->snapshot == NULL));
+    assert(build->only_lock == (build->snapshot == NULL));
     if (build->deployment != NULL) {
         deployment_record_make(build, &record);
         with.deployment = &record.deployment;

@@ -14,20 +14,20 @@ void states_set_server(struct belay_states *states, struct states_server *server
 }
 
 enum belay_code state_remote_begin(struct belay_states *states, const struct belay_state_name *name,
-                                   const struct belay_state_lock *stamp, struct belay_state **out_state,
+                                   const struct belay_state_lock *lock, struct belay_state **out_state,
                                    struct belay_error *err)
 {
     struct belay_blob blob = { 0 };
     enum belay_code code = BELAY_UNKNOWN;
 
     assert(states->server != NULL);
-    if (stamp->token == 0 || stamp->lock_id == NULL) {
+    if (lock->token == 0 || lock->lock_id == NULL) {
         return error_set(err, BELAY_CONFIG,
                          "the server's lock store gives no fencing tokens, so it could not refuse a late "
                          "write");
     }
     for (int i = 0; i < TRIES && code == BELAY_UNKNOWN; i++) {
-        code = states->server->ops->stamp(states->server, name, stamp->lock_id, &blob, err);
+        code = states->server->ops->begin(states->server, name, lock->lock_id, &blob, err);
     }
     return code == BELAY_OK ? state_from_text(name, &blob, out_state, err) : code;
 }
@@ -72,11 +72,11 @@ static bool is_recorded(const struct format *format, const struct states_put *pu
 static bool was_saved(struct belay_states *states, const struct belay_state_name *name,
                       const struct states_put *put, struct states_saved *out)
 {
-    const struct belay_state_lock *stamp = put->write->lock;
+    const struct belay_state_lock *lock = put->write->lock;
     struct belay_state *state = NULL;
     struct format format = { 0 };
-    bool was = stamp != NULL && state_fetch(states, name, "state.json", &state, &format, NULL) == BELAY_OK &&
-               state->token == stamp->token && is_recorded(&format, put);
+    bool was = lock != NULL && state_fetch(states, name, "state.json", &state, &format, NULL) == BELAY_OK &&
+               state->token == lock->token && is_recorded(&format, put);
 
     if (was) {
         out->tag = state->tag;

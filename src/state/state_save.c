@@ -97,37 +97,37 @@ static enum belay_code refuse_lower_token(const struct save *save, const struct 
 }
 
 /* Whether the document's token is from the same lock store. Older documents name the store by its URL. */
-static bool is_same_store(const struct belay_state_lock *stamp, const char *lock_store)
+static bool is_same_store(const struct belay_state_lock *lock, const char *lock_store)
 {
-    return strcmp(lock_store, stamp->store) == 0 ||
-           (stamp->store_url != NULL && strcmp(lock_store, stamp->store_url) == 0);
+    return strcmp(lock_store, lock->store) == 0 ||
+           (lock->store_url != NULL && strcmp(lock_store, lock->store_url) == 0);
 }
 
 static bool is_own_lock(const struct save *save, const struct belay_state *was)
 {
-    const struct belay_state_lock *stamp = save->write->lock;
+    const struct belay_state_lock *lock = save->write->lock;
 
-    return stamp != NULL && was->token == stamp->token && was->lock_store != NULL &&
-           is_same_store(stamp, was->lock_store) &&
-           (was->lock_id == NULL || stamp->lock_id == NULL || strcmp(was->lock_id, stamp->lock_id) == 0);
+    return lock != NULL && was->token == lock->token && was->lock_store != NULL &&
+           is_same_store(lock, was->lock_store) &&
+           (was->lock_id == NULL || lock->lock_id == NULL || strcmp(was->lock_id, lock->lock_id) == 0);
 }
 
-static enum belay_code check_stamp(const struct save *save, const struct belay_state *was,
-                                   struct belay_error *err)
+static enum belay_code check_lock(const struct save *save, const struct belay_state *was,
+                                  struct belay_error *err)
 {
-    const struct belay_state_lock *stamp = save->write->lock;
+    const struct belay_state_lock *lock = save->write->lock;
     enum belay_code code;
 
-    if (stamp == NULL) {
+    if (lock == NULL) {
         return BELAY_OK;
     }
-    if (stamp->token == 0) {
+    if (lock->token == 0) {
         return error_set(err, BELAY_CONFIG,
                          "the lock store %.200s gives no fencing tokens, so a late write cannot be refused: "
                          "use sqlite:, dynamodb: with layout=belay, or add fence_table=NAME to its URL",
-                         stamp->store_url == NULL ? stamp->store : stamp->store_url);
+                         lock->store_url == NULL ? lock->store : lock->store_url);
     }
-    code = belay_states_bind(save->states, stamp->store, stamp->store_url, err);
+    code = belay_states_bind(save->states, lock->store, lock->store_url, err);
     if (code != BELAY_OK) {
         return code;
     }
@@ -135,10 +135,10 @@ static enum belay_code check_stamp(const struct save *save, const struct belay_s
         return BELAY_OK;
     }
     /* Tokens of a lock store that is no longer bound do not compare with ours. */
-    if (was->lock_store != NULL && !is_same_store(stamp, was->lock_store)) {
+    if (was->lock_store != NULL && !is_same_store(lock, was->lock_store)) {
         return BELAY_OK;
     }
-    return stamp->token > was->token ? BELAY_OK : refuse_lower_token(save, was, err);
+    return lock->token > was->token ? BELAY_OK : refuse_lower_token(save, was, err);
 }
 
 static bool has_serial(const struct format *content)
@@ -319,21 +319,21 @@ static enum belay_code make_version(const struct save *save, const struct curren
                            .content = save->content != NULL ? save->content : there,
                            .current = there,
                            .was = there == NULL ? NULL : current->state,
-                           .stamp = save->write->lock,
+                           .lock = save->write->lock,
                            .deployment = save->write->deployment,
                            .detected = save->write->detected,
-                           .only_stamp = save->only_stamp,
-                           .locked = save->only_stamp || save->write->keep_locked,
+                           .only_lock = save->only_lock,
+                           .locked = save->only_lock || save->write->keep_locked,
                            .adopt = save->adopt,
                            .last_serial = there == NULL ? 0 : current->state->serial,
                            .now_unix_ms = states_now(save->states) };
     enum belay_code code = BELAY_OK;
 
-    if (!save->only_stamp) {
+    if (!save->only_lock) {
         snapshots_next(snapshots, build.now_unix_ms, out->snapshot);
         build.snapshot = out->snapshot;
     }
-    if (!save->only_stamp && (build.last_serial == 0 || save->adopt)) {
+    if (!save->only_lock && (build.last_serial == 0 || save->adopt)) {
         code = find_last_serial(save, current, snapshots, &build.last_serial, err);
     }
     if (code == BELAY_OK && save->content != NULL) {
@@ -371,15 +371,15 @@ static enum belay_code save_once(const struct save *save, struct belay_state **o
     enum belay_code code = read_current(save, &current, err);
 
     if (code == BELAY_OK && !current.is_damaged) {
-        code = check_stamp(save, current.state, err);
+        code = check_lock(save, current.state, err);
     }
-    if (code == BELAY_OK && !save->only_stamp && (!current.is_damaged || save->write->loaded != NULL)) {
+    if (code == BELAY_OK && !save->only_lock && (!current.is_damaged || save->write->loaded != NULL)) {
         code = check_base(save, current.state, err);
     }
-    if (code == BELAY_OK && !save->only_stamp) {
+    if (code == BELAY_OK && !save->only_lock) {
         code = snapshots_read(save->states, save->folder, &snapshots, err);
     }
-    if (code == BELAY_OK && !save->only_stamp) {
+    if (code == BELAY_OK && !save->only_lock) {
         code = ensure_snapshot(save, &current, &snapshots, err);
     }
     if (code == BELAY_OK) {
@@ -392,7 +392,7 @@ static enum belay_code save_once(const struct save *save, struct belay_state **o
                                   version.len, current.state == NULL ? NULL : &current.state->tag, &tag, err);
     }
     current_release(&current);
-    if (code == BELAY_OK && !save->only_stamp) {
+    if (code == BELAY_OK && !save->only_lock) {
         add_snapshot(save, &version);
     }
     if (code == BELAY_OK && out_state != NULL) {
@@ -412,7 +412,7 @@ enum belay_code save_run(struct save *save, struct belay_state **out_state, stru
     enum belay_code code = BELAY_REFUSED;
 
     assert(save->states->server == NULL && save->write != NULL);
-    assert(!save->only_stamp || save->content == NULL);
+    assert(!save->only_lock || save->content == NULL);
     assert(!save->adopt || save->content != NULL);
     (void)state_path(save->folder, save->name, "");
     for (int i = 0; code == BELAY_REFUSED && i < ATTEMPTS; i++) {
@@ -433,7 +433,7 @@ enum belay_code belay_state_begin(struct belay_states *states, const struct bela
                                   struct belay_error *err)
 {
     struct belay_state_write write = BELAY_STATE_WRITE_INIT;
-    struct save save = { .states = states, .name = name, .write = &write, .only_stamp = true };
+    struct save save = { .states = states, .name = name, .write = &write, .only_lock = true };
     enum belay_code code = state_name_check(name, err);
 
     write.lock = lock;

@@ -26,7 +26,7 @@ struct states_server;
 
 struct states_server_ops {
     /* Mark the document with the lock of that id, and return it. Idempotent. */
-    enum belay_code (*stamp)(struct states_server *server, const struct belay_state_name *name,
+    enum belay_code (*begin)(struct states_server *server, const struct belay_state_name *name,
                              const char *lock_id, struct belay_blob *out_blob, struct belay_error *err);
     /* BELAY_UNKNOWN: it may have been saved; the caller finds out. */
     enum belay_code (*put)(struct states_server *server, const struct belay_state_name *name,

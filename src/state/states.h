@@ -78,13 +78,13 @@ struct build {
     const struct format *content;  /* resources, outputs and unknown members; NULL: none */
     const struct format *current;  /* history, serial and token of the current version; NULL: none */
     const struct belay_state *was; /* of `current`; NULL: none */
-    const struct belay_state_lock *stamp;
+    const struct belay_state_lock *lock;
     const struct belay_deployment *deployment; /* NULL: none */
     const struct belay_deployment *detected;   /* NULL: none */
-    bool only_stamp;                           /* no new version: only the lock changes */
+    bool only_lock;                            /* no new version: only the lock changes */
     bool locked;
     bool adopt;           /* metadata keeps its deployment */
-    const char *snapshot; /* of this version; NULL with only_stamp */
+    const char *snapshot; /* of this version; NULL with only_lock */
     uint64_t last_serial; /* the highest that any version may have */
     int64_t now_unix_ms;
     size_t changes[3]; /* by enum belay_change */
@@ -152,7 +152,7 @@ struct save {
     const struct belay_state_write *write;
     const struct format *content; /* NULL: the current content */
     char folder[STATE_PATH_SIZE]; /* set by save_run() */
-    bool only_stamp;
+    bool only_lock;
     bool any_base;    /* the content's serial does not tell what it was made from */
     bool over_damage; /* a damaged current version is replaced */
     bool adopt;       /* accept the content as it is, with its deployment */
@@ -162,7 +162,7 @@ enum belay_code save_run(struct save *save, struct belay_state **out_state, stru
 /* ---- through a server (state_remote.c) ---- */
 
 enum belay_code state_remote_begin(struct belay_states *states, const struct belay_state_name *name,
-                                   const struct belay_state_lock *stamp, struct belay_state **out_state,
+                                   const struct belay_state_lock *lock, struct belay_state **out_state,
                                    struct belay_error *err);
 enum belay_code state_remote_put(struct belay_states *states, const struct belay_state_name *name,
                                  const struct states_put *put, struct belay_state **out_state,
