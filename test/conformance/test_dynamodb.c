@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "store/dynamodb/dynamodb_internal.h"
-#include "support/patient.h"
+#include "support/retrying_store.h"
 #include "support/server.h"
 #include "support/suite_main.h"
 
@@ -146,7 +146,7 @@ static bool is_named(const char *name, int argc, char **argv)
 static struct belay_store *open_store(void *ctx)
 {
     (void)ctx;
-    return variant->harmed ? patient_open(open_plain()) : open_plain();
+    return variant->harmed ? retrying_store_open(open_plain()) : open_plain();
 }
 
 static bool begin(struct suite_fixture *out_fixture)
@@ -206,7 +206,7 @@ static bool was_harmed(void)
     int unknown = 0;
     int again = 0;
 
-    patient_counts(&unknown, &again);
+    retrying_store_counts(&unknown, &again);
     (void)printf("# %d outcomes unknown, %d batches sent again\n", unknown, again);
     return unknown > 0 && again > 0;
 }

@@ -2,7 +2,7 @@
  * The power goes, at every sync and between them (L2, L7).
  *
  * One scripted run of acquisitions, renewals and releases is logged by the VFS
- * of support/losing_vfs.h, with a note of what had been acknowledged when. Then
+ * of support/power_loss_vfs.h, with a note of what had been acknowledged when. Then
  * the power is cut after every single thing the database did to its files: the
  * files are made as such a cut leaves them, the machine starts again (another
  * boot id, another clock), and the store must
@@ -24,7 +24,7 @@
 #include <sqlite3.h>
 
 #include "support/directory.h"
-#include "support/losing_script.h"
+#include "support/power_loss_script.h"
 
 static struct script_run run;
 static char run_directory[64];
@@ -38,7 +38,7 @@ static int set_up(void **unused)
     (void)unused;
     (void)snprintf(run_directory, sizeof run_directory, "%s/belay-power-XXXXXX", place);
     (void)snprintf(cut_directory, sizeof cut_directory, "%s/belay-power-XXXXXX", place);
-    if (!losing_vfs_register() || mkdtemp(run_directory) == NULL || mkdtemp(cut_directory) == NULL) {
+    if (!power_loss_vfs_register() || mkdtemp(run_directory) == NULL || mkdtemp(cut_directory) == NULL) {
         return -1;
     }
     return script_run(&run, run_directory) ? 0 : -1;
@@ -47,7 +47,7 @@ static int set_up(void **unused)
 static int clean_up(void **unused)
 {
     (void)unused;
-    losing_log_free(run.log);
+    power_loss_log_free(run.log);
     directory_empty(run_directory);
     directory_empty(cut_directory);
     (void)rmdir(run_directory);
@@ -152,7 +152,7 @@ static bool check_integrity(char *why, size_t why_size)
     int rc;
 
     (void)snprintf(path, sizeof path, "%s/locks.db", cut_directory);
-    rc = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, LOSING_VFS);
+    rc = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, POWER_LOSS_VFS);
     if (rc == SQLITE_OK) {
         rc = sqlite3_exec(db, "PRAGMA integrity_check", is_ok, &ok, NULL);
     }
@@ -164,13 +164,13 @@ static bool check_integrity(char *why, size_t why_size)
 }
 
 /* Cut the power where the disk is now, and see what the machine finds. */
-static bool survives(const struct losing_disk *disk, size_t at, enum losing_kind kind, uint64_t seed,
+static bool survives(const struct power_loss_disk *disk, size_t at, enum power_loss_kind kind, uint64_t seed,
                      char *why, size_t why_size)
 {
     struct script_bounds bounds = script_bounds_at(&run, at);
 
     directory_empty(cut_directory);
-    if (!losing_disk_save(disk, kind, seed, cut_directory)) {
+    if (!power_loss_disk_save(disk, kind, seed, cut_directory)) {
         (void)snprintf(why, why_size, "the files cannot be written");
         return false;
     }
@@ -183,7 +183,7 @@ static bool survives(const struct losing_disk *disk, size_t at, enum losing_kind
 enum { N_NEW = 6 };
 
 struct restart {
-    struct losing_log *log;
+    struct power_loss_log *log;
     size_t from; /* length of the log before the store was opened */
     size_t acked[N_NEW];
     uint64_t tokens[N_NEW];
@@ -194,8 +194,8 @@ static bool start_again(struct restart *restart, char *why, size_t why_size)
 {
     struct belay_store *store;
 
-    restart->from = losing_log_length(restart->log);
-    losing_vfs_record(restart->log);
+    restart->from = power_loss_log_length(restart->log);
+    power_loss_vfs_record(restart->log);
     script_set_clock(5000);
     store = script_open(cut_directory, "boot-2", why, why_size);
     for (size_t i = 0; i < N_NEW && store != NULL; i++) {
@@ -212,20 +212,21 @@ static bool start_again(struct restart *restart, char *why, size_t why_size)
             restart->tokens[i] = done.token;
         }
         belay_commit_release(&done);
-        restart->acked[i] = losing_log_length(restart->log);
+        restart->acked[i] = power_loss_log_length(restart->log);
     }
     if (store != NULL) {
         store->ops->close(store);
     }
-    losing_vfs_record(NULL);
+    power_loss_vfs_record(NULL);
     return store != NULL;
 }
 
 /* Cut the power at every point of that start. */
-static size_t cut_the_start(const struct restart *restart, struct script_bounds first, enum losing_kind kind)
+static size_t cut_the_start(const struct restart *restart, struct script_bounds first,
+                            enum power_loss_kind kind)
 {
-    struct losing_disk *disk = losing_disk_new(restart->log, SIZE_MAX);
-    size_t n = losing_log_length(restart->log);
+    struct power_loss_disk *disk = power_loss_disk_new(restart->log, SIZE_MAX);
+    size_t n = power_loss_log_length(restart->log);
     size_t failures = 0;
 
     for (size_t at = 0; at <= n; at++) {
@@ -240,50 +241,50 @@ static size_t cut_the_start(const struct restart *restart, struct script_bounds 
         directory_empty(cut_directory);
         script_set_clock(7000);
         if (at >= restart->from &&
-            (!losing_disk_save(disk, kind, at, cut_directory) ||
+            (!power_loss_disk_save(disk, kind, at, cut_directory) ||
              !check_store(&bounds, "boot-3", why, sizeof why) || !check_integrity(why, sizeof why))) {
             print_error("second cut after %zu of %zu: %s\n", at, n, why);
             failures++;
         }
         if (at < n) {
-            losing_disk_step(disk);
+            power_loss_disk_step(disk);
         }
     }
-    losing_disk_free(disk);
+    power_loss_disk_free(disk);
     return failures;
 }
 
-static size_t cut_twice(const struct losing_disk *disk, size_t at, enum losing_kind kind)
+static size_t cut_twice(const struct power_loss_disk *disk, size_t at, enum power_loss_kind kind)
 {
-    struct restart restart = { .log = losing_log_new() };
+    struct restart restart = { .log = power_loss_log_new() };
     size_t failures = 1;
     char why[400] = "";
 
     directory_empty(cut_directory);
-    losing_log_begin_with(restart.log, disk, kind, at);
-    if (losing_disk_save(disk, kind, at, cut_directory) && start_again(&restart, why, sizeof why)) {
+    power_loss_log_begin_with(restart.log, disk, kind, at);
+    if (power_loss_disk_save(disk, kind, at, cut_directory) && start_again(&restart, why, sizeof why)) {
         failures = cut_the_start(&restart, script_bounds_at(&run, at), kind);
     } else {
         print_error("first cut after %zu: %s\n", at, why);
     }
-    losing_log_free(restart.log);
+    power_loss_log_free(restart.log);
     return failures;
 }
 
 static const char *const kind_names[] = { "all of it", "nothing", "some of it" };
 
 /* Cut everywhere; with `only_syncs` just before and after each sync. Returns how often something was lost. */
-static size_t cut_everywhere(enum losing_kind kind, uint64_t seed, bool only_syncs, size_t lies_from,
+static size_t cut_everywhere(enum power_loss_kind kind, uint64_t seed, bool only_syncs, size_t lies_from,
                              bool *print)
 {
-    struct losing_disk *disk = losing_disk_new(run.log, lies_from);
-    size_t n = losing_log_length(run.log);
+    struct power_loss_disk *disk = power_loss_disk_new(run.log, lies_from);
+    size_t n = power_loss_log_length(run.log);
     size_t failures = 0;
     size_t cuts = 0;
 
     for (size_t at = 0; at <= n; at++) {
-        bool near_sync =
-            (at < n && losing_log_is_sync(run.log, at)) || (at > 0 && losing_log_is_sync(run.log, at - 1));
+        bool near_sync = (at < n && power_loss_log_is_sync(run.log, at)) ||
+                         (at > 0 && power_loss_log_is_sync(run.log, at - 1));
         char why[400] = "";
 
         if (near_sync || !only_syncs) {
@@ -296,11 +297,11 @@ static size_t cut_everywhere(enum losing_kind kind, uint64_t seed, bool only_syn
             }
         }
         if (at < n) {
-            losing_disk_step(disk);
+            power_loss_disk_step(disk);
         }
     }
-    losing_disk_free(disk);
-    assert_true(cuts > losing_log_syncs(run.log));
+    power_loss_disk_free(disk);
+    assert_true(cuts > power_loss_log_syncs(run.log));
     return failures;
 }
 
@@ -320,51 +321,51 @@ static void the_script_is_worth_cutting(void **unused)
     assert_true(durable >= 15 && durable <= SCRIPT_STEPS - 15);
     /* Several raises of the ceiling, and at least one checkpoint. */
     assert_true(run.steps[SCRIPT_STEPS - 1].after[0].token > 0);
-    assert_true(losing_log_syncs(run.log) >= durable + SCRIPT_STEPS / SCRIPT_AHEAD);
-    assert_true(losing_log_writes(run.log, "locks.db", run.opened) > 0);
-    print_message("             %zu entries, %zu syncs\n", losing_log_length(run.log),
-                  losing_log_syncs(run.log));
+    assert_true(power_loss_log_syncs(run.log) >= durable + SCRIPT_STEPS / SCRIPT_AHEAD);
+    assert_true(power_loss_log_writes(run.log, "locks.db", run.opened) > 0);
+    print_message("             %zu entries, %zu syncs\n", power_loss_log_length(run.log),
+                  power_loss_log_syncs(run.log));
 }
 
 static void nothing_promised_is_lost_at_any_sync_L2_L7(void **unused)
 {
     (void)unused;
-    assert_int_equal(cut_everywhere(LOSING_ALL, 0, true, SIZE_MAX, &(bool){ true }), 0);
+    assert_int_equal(cut_everywhere(POWER_LOSS_ALL, 0, true, SIZE_MAX, &(bool){ true }), 0);
 }
 
 static void nothing_promised_is_lost_between_syncs(void **unused)
 {
     (void)unused;
-    assert_int_equal(cut_everywhere(LOSING_ALL, 0, false, SIZE_MAX, &(bool){ true }), 0);
+    assert_int_equal(cut_everywhere(POWER_LOSS_ALL, 0, false, SIZE_MAX, &(bool){ true }), 0);
 }
 
 static void nothing_promised_is_lost_when_writes_are_torn(void **unused)
 {
     (void)unused;
-    assert_int_equal(cut_everywhere(LOSING_SOME, 1, false, SIZE_MAX, &(bool){ true }), 0);
-    assert_int_equal(cut_everywhere(LOSING_SOME, 2000003, false, SIZE_MAX, &(bool){ true }), 0);
+    assert_int_equal(cut_everywhere(POWER_LOSS_SOME, 1, false, SIZE_MAX, &(bool){ true }), 0);
+    assert_int_equal(cut_everywhere(POWER_LOSS_SOME, 2000003, false, SIZE_MAX, &(bool){ true }), 0);
 }
 
 static void nothing_is_lost_when_only_the_machine_restarts(void **unused)
 {
     (void)unused;
-    assert_int_equal(cut_everywhere(LOSING_NOTHING, 0, false, SIZE_MAX, &(bool){ true }), 0);
+    assert_int_equal(cut_everywhere(POWER_LOSS_NOTHING, 0, false, SIZE_MAX, &(bool){ true }), 0);
 }
 
 static void nothing_promised_is_lost_when_the_power_goes_twice(void **unused)
 {
-    struct losing_disk *disk = losing_disk_new(run.log, SIZE_MAX);
-    size_t n = losing_log_length(run.log);
+    struct power_loss_disk *disk = power_loss_disk_new(run.log, SIZE_MAX);
+    size_t n = power_loss_log_length(run.log);
     size_t failures = 0;
 
     (void)unused;
     for (size_t at = 0; at < n; at++) {
         if (at % 61 == 7) {
-            failures += cut_twice(disk, at, at % 2 == 0 ? LOSING_SOME : LOSING_ALL);
+            failures += cut_twice(disk, at, at % 2 == 0 ? POWER_LOSS_SOME : POWER_LOSS_ALL);
         }
-        losing_disk_step(disk);
+        power_loss_disk_step(disk);
     }
-    losing_disk_free(disk);
+    power_loss_disk_free(disk);
     assert_int_equal(failures, 0);
 }
 
@@ -374,8 +375,8 @@ static void a_disk_that_lies_about_syncs_is_found(void **unused)
     size_t lies_from = run.steps[9].acked;
 
     (void)unused;
-    assert_true(cut_everywhere(LOSING_ALL, 0, true, lies_from, &(bool){ false }) > 0);
-    assert_true(cut_everywhere(LOSING_SOME, 1, true, lies_from, &(bool){ false }) > 0);
+    assert_true(cut_everywhere(POWER_LOSS_ALL, 0, true, lies_from, &(bool){ false }) > 0);
+    assert_true(cut_everywhere(POWER_LOSS_SOME, 1, true, lies_from, &(bool){ false }) > 0);
 }
 
 int main(void)

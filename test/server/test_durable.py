@@ -11,7 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from hook_support import Receiver
+from webhook_support import Receiver
 from server_support import PATIENCE, ServerCase, main, wait_until
 
 GATE = r"""

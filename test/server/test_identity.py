@@ -9,7 +9,7 @@ import queue
 import signal
 import threading
 
-from hook_support import Receiver
+from webhook_support import Receiver
 from server_support import ServerCase, Stream, main, quoted, sha256, wait_until
 
 TOKENS = {

@@ -332,7 +332,7 @@ class OpenApi(ServerCase):
             body = {}
             for name, field in schema["properties"].items():
                 if name == "webhook":
-                    continue  # has the answer come elsewhere: test_hooks.py
+                    continue  # has the answer come elsewhere: test_webhooks.py
                 body[name] = {"string": texts.get(name, field.get("enum", ["some text"])[0]), "boolean": True,
                               "integer": max(field.get("minimum", 0), 100) * (100 if name == "ttl_ms" else 1),
                               "object": {"a": "b"}}[field["type"]]

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dynamodb"))
 
 from dynamo_support import DynamoStore  # noqa: E402
-from hook_support import Receiver  # noqa: E402
+from webhook_support import Receiver  # noqa: E402
 from proxy import Plan  # noqa: E402
 from server_support import PATIENCE, ServerCase, Stream, reload_under_load, wait_until  # noqa: E402
 

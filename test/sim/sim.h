@@ -346,7 +346,7 @@ void client_crash(struct sim *sim, int client);
 int plan_new(struct sim *sim, int client); /* the task's number, or -1: enough of them */
 int plan_adopt(struct sim *sim, int client, int from);
 
-/* ---- the promises (check.c, check_line.c) -------------------------------- */
+/* ---- the promises (check.c, check_queue.c) -------------------------------- */
 
 void check_begin(const struct sim *sim, struct glance glances[SIM_KEYS]);
 /* After a delivery to the store. */

@@ -4,7 +4,7 @@
  * A store is a store of belay if all these cases pass on it. They are written
  * against struct belay_store only; what they need besides comes as a fixture.
  * A case does not abort: it reports what was wrong, so that the same cases can
- * be run against stores that are broken on purpose (support/broken.h).
+ * be run against stores that are broken on purpose (support/faulty_store.h).
  */
 #ifndef SUPPORT_SUITE_H
 #define SUPPORT_SUITE_H
