@@ -47,7 +47,7 @@ class Healthy(DoctorCase):
         self.ok("doctor")
         self.assertEqual((self.files(), self.rows()), before)
 
-    def test_a_store_that_is_not_there_is_not_made(self):
+    def test_a_missing_store_is_not_created(self):
         found = self.doctor(0, "--store", f"sqlite:{self.dir}/a/b/belay.db")
         self.assertIn("there is none", found["database"]["text"])
         self.assertFalse((self.dir / "a").exists())
@@ -96,7 +96,7 @@ class Configuration(DoctorCase):
         self.assertEqual(found["store"]["level"], "ok")
         self.assertIn("directory", found)
 
-    def test_a_bad_file_alone_leaves_nothing_to_check(self):
+    def test_a_bad_file_alone_ends_the_checks(self):
         self.write_config("stoer: x\n")
         self.assertEqual(list(self.doctor(78, env={"BELAY_STORE": None})), ["configuration"])
 
@@ -157,7 +157,7 @@ class Sick(DoctorCase):
         found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
         self.assertEqual(found["wake file"]["level"], "warning")
 
-    def test_a_database_that_everybody_may_write_is_a_warning(self):
+    def test_a_world_writable_database_is_a_warning(self):
         self.acquire("x")
         (self.dir / "belay.db").chmod(0o666)
         self.assertIn("chmod o-w", self.doctor(0)["permissions"]["advice"])

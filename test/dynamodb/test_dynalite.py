@@ -23,7 +23,7 @@ class Dynalite(DynamoCase):
         self.ok("unlock", "k", "--force", "--yes")
         self.assertEqual(self.ok("run", "k", "--", "echo", "ran").out, "ran\n")
 
-    def test_a_refusal_costs_one_reading_more(self):
+    def test_a_refusal_costs_one_more_read(self):
         self.acquire("k")
         self.proxy.reset()
         self.fails(75, "acquire", "k")

@@ -51,7 +51,7 @@ class Ended:
         self.meanwhile(self.next_one())
         self.check(self.ok("unlock", KEY, "--force", "--yes", "--json").json(), "forced")
 
-    def test_it_is_the_same_if_nobody_came(self):
+    def test_the_result_is_the_same_if_no_client_took_the_lock(self):
         for command, outcome in ((("release", "--id", "one"), "completed"), (("unlock", "--force", "--yes"), "forced")):
             with self.subTest(command):
                 lock = self.ok(command[0], KEY, *command[1:], "--json").json()
@@ -64,14 +64,14 @@ class Ended:
         self.ok("release", KEY, "--id", "one")
         self.assertEqual(self.proxy.counts(), {"BatchGetItem": 1, "TransactWriteItems": 1})
 
-    def test_what_is_the_next_ones_is_not_released(self):
+    def test_the_next_clients_lock_is_not_released(self):
         """L3"""
         self.direct("release", KEY, "--id", "one")
         self.direct(*self.next_one())
         self.assertIn("second", self.fails(77, "release", KEY, "--id", "one").err)
         self.assertEqual(self.ok("status", "--json", KEY).json()["lock_id"], "two")
 
-    def test_a_renewal_that_was_overtaken_by_force_is_no_renewal_of_the_next_ones_lock(self):
+    def test_a_renewal_after_a_forced_unlock_does_not_renew_the_next_lock(self):
         """L3, L6"""
         self.meanwhile(("unlock", KEY, "--force", "--yes"), self.next_one())
         result = self.belay("renew", KEY, "--id", "one", "--ttl", "10m", "--json")
@@ -103,7 +103,7 @@ class Twice:
                                                                "expires_at", "ttl_ms")], [None] * 7)
                 self.assertEqual(self.ok("release", key, "--id", lock["lock_id"]).out, f"Released '{key}'\n")
 
-    def test_the_next_ones_lock_stays(self):
+    def test_the_next_clients_lock_is_kept(self):
         for key in self.KEYS:
             with self.subTest(key):
                 lock = self.ok("acquire", "--json", key).json()
@@ -112,18 +112,18 @@ class Twice:
                 self.assertIn("second", self.fails(77, "release", key, "--id", lock["lock_id"]).err)
                 self.assertEqual(self.ok("status", key, "--json").json()["lock_id"], "two")
 
-    def test_what_never_was_is_gone_where_nothing_is_kept(self):
+    def test_an_unknown_lock_counts_as_released_where_no_record_is_kept(self):
         for key in self.KEYS:
             self.assertEqual(self.belay("release", key, "--id", "x").code, 0 if self.FORGETS else 66)
             self.fails(66, "status", key)
             self.fails(66, "unlock", key, "--force", "--yes")
             self.assertEqual(self.belay("renew", key, "--id", "x", "--ttl", "10m").code, 66)
 
-    def test_a_command_that_gave_its_lock_back_itself_keeps_its_code(self):
+    def test_a_command_that_released_its_lock_itself_keeps_its_exit_code(self):
         script = f"{BELAY} release \"$BELAY_KEY\" --id \"$BELAY_LOCK_ID\"; exit 3"
         self.fails(3, "run", self.KEYS[0], "--", "sh", "-c", script)
 
-    def test_nothing_is_told_twice(self):
+    def test_no_event_is_sent_twice(self):
         """L9: a release that ended nothing is no event."""
         config = self.dir / "audit.yaml"
         config.write_text(f"audit: {{file: '{self.dir}/audit.jsonl'}}\n")

@@ -49,7 +49,7 @@ class Errors(DynamoCase):
         self.one_line(result, "credentials", "AWS_ACCESS_KEY_ID")
         self.assertEqual(self.proxy.counts(), {})
 
-    def test_an_endpoint_where_nobody_listens(self):
+    def test_an_endpoint_that_refuses_connections_is_unreachable(self):
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             port = unused.getsockname()[1]
@@ -92,7 +92,7 @@ class Errors(DynamoCase):
         self.assertIn("dynamodb:UpdateItem", error["message"])
         self.assertIsNone(error["lock"])
 
-    def test_throttled_for_good_is_unreachable_and_says_so(self):
+    def test_permanent_throttling_is_reported_as_unreachable(self):
         self.proxy.plan.throttle = 1.0
         result = self.fails(69, "acquire", "k")
         self.one_line(result)
@@ -103,7 +103,7 @@ class Errors(DynamoCase):
         self.assertIn(self.belay("status", "k").code, (69,))
         self.assertIn(self.belay("acquire", "k").code, (69, 74))
 
-    def test_best_effort_goes_on_without_a_server(self):
+    def test_best_effort_continues_without_a_server(self):
         """S1.10"""
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
@@ -113,7 +113,7 @@ class Errors(DynamoCase):
         self.assertEqual(result.out, "ran\n")
         self.assertIn("without a lock", result.err)
 
-    def test_a_wrong_url_says_what_would_be_right(self):
+    def test_a_wrong_url_is_answered_with_the_right_form(self):
         """L8"""
         for store, word in ((f"dynamodb:{self.table}?layuot=belay", "layout=NAME"),
                             (f"dynamodb:{self.table}?layout=nope", "chatops"),

@@ -83,7 +83,7 @@ class HammerTest(unittest.TestCase):
         self.assertEqual(hammer.odd[:5], [], told)
         self.after()
 
-    def test_nor_with_lost_answers_throttles_and_500s(self):
+    def test_no_update_is_lost_with_lost_answers_throttling_and_500s(self):
         plan = Plan(seed=self.seed, cut_after=0.05, throttle=0.05, error_before=0.025, error_after=0.025)
         with Proxy(self.port, plan) as proxy:
             hammer, told = self.hammer(proxy.port, lambda: f"{proxy.counts()}, harm {proxy.harmed}")

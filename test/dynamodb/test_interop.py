@@ -79,7 +79,7 @@ class Interop:
         self.assertIn("--ttl", result.err)
         self.assertEqual(self.lock_item(), before)
 
-    def test_who_enters_again_neither_shortens_the_lease_nor_lets_it_grow(self):
+    def test_reentry_neither_shortens_nor_extends_the_lease(self):
         """S2.4, L6"""
         first = self.take("--ttl", "10m")
         for ttl, least in (("1m", 590), ("20m", 590 if self.KEEPS_TTL else 1190)):
@@ -114,13 +114,13 @@ class Interop:
         self.fails(77, "renew", self.KEY, "--id", "not-theirs")
         self.assertEqual(self.lock_item(), before)
 
-    def test_what_the_document_released_belay_takes_at_once(self):
+    def test_belay_takes_a_lock_that_the_document_released_at_once(self):
         held = self.document("acquire", owner="theirs", seconds=600)
         self.document("release", owner="theirs", **held)
         self.take()
         self.assertEqual(self.document("read")["owner"], "execution-abc123")
 
-    def test_what_belay_released_the_document_takes(self):
+    def test_the_document_takes_a_lock_that_belay_released(self):
         lock = self.take()
         self.ok("release", self.KEY, "--id", lock["lock_id"])
         item = self.lock_item()
@@ -182,7 +182,7 @@ class Interop:
         self.assertEqual(tokens, sorted(set(tokens)))
         self.assertNotIn(None, tokens)
 
-    def test_a_waiter_of_belays_gets_what_the_document_releases(self):
+    def test_a_belay_waiter_gets_the_lock_that_the_document_releases(self):
         held = self.document("acquire", owner="theirs", seconds=600)
         waiter = self.start("acquire", self.KEY, "--wait", "1m", "--json")
         wait_until(lambda: "Waiting:" in self.ok("status", self.KEY).out)
@@ -192,7 +192,7 @@ class Interop:
         self.assertEqual(waiter.returncode, 0, err)
         self.assertIn('"status":"active"', out)
 
-    def test_they_compete_and_are_never_inside_together(self):
+    def test_competing_programs_never_hold_the_lock_together(self):
         """L1"""
         door, collisions = str(self.dir / "door"), str(self.dir / "collisions")
         open(collisions, "w", encoding="ascii").close()
@@ -323,14 +323,14 @@ class Runvoy(Interop, DynamoCase):
         self.ok("acquire", self.KEY, "--meta", "user_email=bob@example.com")
         self.assertEqual(self.lock_item()["user_email"], {"S": "bob@example.com"})
 
-    def test_how_it_ended_is_not_known(self):
+    def test_the_outcome_is_unknown(self):
         """Its one word, released, is also that of a run that failed."""
         for command, code in (("true", 0), ("false", 1)):
             self.fails(code, "run", self.KEY, "--", command)
             lock = self.ok("status", self.KEY, "--json").json()
             self.assertEqual((lock["status"], lock["outcome"]), ("released", None))
 
-    def test_the_same_execution_enters_again(self):
+    def test_the_same_execution_reenters(self):
         """S2.4"""
         held = self.document("acquire", owner="theirs", seconds=600)
         lock = self.acquire(self.KEY, "--owner", "theirs", "--reentrant")
@@ -450,7 +450,7 @@ class ToLookAt(DynamoCase):
         self.ok("unlock", "bucket/key", "--force", "--yes", env=env)
         self.assertEqual([one["LockID"]["S"] for one in self.db.items(f"{self.table}-terraform")], ["bucket/key-md5"])
 
-    def test_a_lock_clients_lock_is_shown_and_forced(self):
+    def test_a_lock_of_the_lock_client_is_shown_and_forced(self):
         for layout in ("awslabs", "dynamolock"):
             env = self.item_and_store(layout, key={"S": "job"}, ownerName={"S": "host-1"},
                                       leaseDuration={"S": "20000" if layout == "awslabs" else "20s"},

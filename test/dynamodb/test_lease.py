@@ -56,7 +56,7 @@ class Lease(DynamoCase):
                               [lambda: run(stores["belay"], "5s")])
         self.assertEqual([(result.code, result.err) for result in results], [(0, "")] * len(results))
 
-    def test_a_ttl_that_could_not_be_kept_alive_is_refused_with_the_least_that_can(self):
+    def test_a_ttl_too_short_for_heartbeats_is_refused_with_the_minimum(self):
         stores = self.stores()
         server = Server(self, "--store", stores["resource"])
         for url, least in [*((url, 4000 if layout == "belay" else 8000) for layout, url in stores.items()),
@@ -85,7 +85,7 @@ class Lease(DynamoCase):
             self.ok(*line.split(), env=env)
             self.assertTrue(1190000 < self.ok("status", KEY, "--json", env=env).json()["expires_in_ms"] < 1202000)
 
-    def test_a_renewal_without_a_ttl_takes_the_profiles(self):
+    def test_a_renewal_without_a_ttl_uses_the_profiles(self):
         """30 minutes; through a server those of its configuration. A ttl that the store keeps is kept."""
         stores = self.stores()
         server = Server(self, "--store", stores["runvoy"])
@@ -118,12 +118,12 @@ class Forced(DynamoCase):
         self.assertLess(time.monotonic() - began, 10)
         self.assertEqual(process.returncode, 76, err)
 
-    def test_directly_and_behind_the_back_of_a_server(self):
+    def test_a_command_is_stopped_when_its_lock_is_forced_directly_or_behind_a_server(self):
         server = Server(self)
         all_at_once([self.run_and_force])
         self.run_and_force({"BELAY_STORE": server.url})
 
-    def test_where_a_lock_that_is_ended_leaves_nothing(self):
+    def test_a_command_is_stopped_where_a_forced_lock_leaves_no_record(self):
         self.LAYOUT = "resource"
         self.make_store()
         self.run_and_force()

@@ -36,7 +36,7 @@ class Requests(DynamoCase):
         past = int(time.time() * 1000) - 60000
         self.change(key, expires_at={"N": str(past)})
 
-    def test_a_free_lock_taken_and_released_is_two(self):
+    def test_a_free_lock_acquired_and_released_costs_two_requests(self):
         lock = self.acquire("k")
         self.assertEqual(self.proxy.counts(), {"UpdateItem": 1})
         self.ok("release", "k", "--id", lock["lock_id"])
@@ -55,7 +55,7 @@ class Requests(DynamoCase):
         self.ok("run", "--stack", "s", "--environment", "e", "--service", "v", "--", "true")
         self.assertEqual(self.proxy.dates, 1)
 
-    def test_whoever_has_heard_the_time_does_not_ask(self):
+    def test_a_process_that_knows_the_time_does_not_ask_again(self):
         """A renewal without a ttl reads the lock first."""
         lock = self.acquired("k")
         self.assertEqual(self.counted("renew", "k", "--id", lock["lock_id"]), {"GetItem": 1, "UpdateItem": 1})
@@ -64,18 +64,18 @@ class Requests(DynamoCase):
         self.counted("list")
         self.assertEqual(self.proxy.dates, 0)
 
-    def test_so_it_is_the_second_time_when_there_is_a_record(self):
+    def test_a_second_acquire_on_an_existing_record_costs_the_same(self):
         for _ in range(2):
             self.proxy.reset()
             lock = self.acquire("k")
             self.ok("release", "k", "--id", lock["lock_id"])
             self.assertEqual(self.proxy.counts(), {"UpdateItem": 2})
 
-    def test_a_command_under_a_lock_is_two(self):
+    def test_a_command_under_a_lock_costs_two_requests(self):
         self.assertEqual(self.counted("run", "k", "--", "true"), {"UpdateItem": 2})
         self.assertEqual(self.proxy.connections, 1)  # kept between the two
 
-    def test_a_refusal_is_one(self):
+    def test_a_refusal_costs_one_request(self):
         self.acquired("k")
         self.assertEqual(self.counted("acquire", "k", code=75), {"UpdateItem": 1})
 
@@ -84,37 +84,37 @@ class Requests(DynamoCase):
         self.assertEqual(self.fails(75, "acquire", "k", "--json").error()["lock"]["locked_by"], "execution-abc123")
         self.assertEqual(self.proxy.counts(), {"UpdateItem": 1})
 
-    def test_a_take_over_of_an_expired_lock_is_two(self):
+    def test_taking_over_an_expired_lock_costs_two_requests(self):
         first = self.acquired("k")
         self.expire("k")
         lock = self.acquire("k")
         self.assertEqual(self.proxy.counts(), {"UpdateItem": 2})
         self.assertGreater(lock["token"], first["token"])
 
-    def test_status_is_one(self):
+    def test_status_costs_one_request(self):
         self.acquired("k")
         self.assertEqual(self.counted("status", "k"), {"GetItem": 1})
         self.assertEqual(self.counted("status", "nix", code=66), {"GetItem": 1})
 
-    def test_a_renewal_of_a_running_command_is_one(self):
+    def test_a_renewal_of_a_running_command_costs_one_request(self):
         self.ok("run", "--ttl", "8s", "--heartbeat", "1s", "k", "--", "sleep", "3.5")
         self.assertEqual(self.proxy.counts().keys(), {"UpdateItem"})
         self.assertTrue(4 <= self.proxy.counts()["UpdateItem"] <= 6, self.proxy.counts())
 
-    def test_a_renewal_from_the_shell_reads_what_it_renews(self):
+    def test_a_renewal_from_the_shell_reads_the_lock_first(self):
         lock = self.acquired("k")
         self.assertEqual(self.counted("renew", "k", "--id", lock["lock_id"]), {"GetItem": 1, "UpdateItem": 1})
 
-    def test_a_release_by_somebody_else_is_one(self):
+    def test_a_release_by_another_client_costs_one_request(self):
         self.acquired("k")
         self.assertEqual(self.counted("release", "k", "--id", "other", code=77), {"UpdateItem": 1})
 
-    def test_a_retry_of_an_acquisition_is_one(self):
+    def test_a_retry_of_an_acquisition_costs_one_request(self):
         """L5"""
         self.acquired("k", "--id", "job-7")
         self.assertEqual(self.counted("acquire", "k", "--id", "job-7"), {"UpdateItem": 1})
 
-    def test_a_list_is_one_and_reads_what_is_true_now(self):
+    def test_a_list_costs_one_request_and_is_consistent(self):
         self.acquired("k")
         self.assertEqual(self.counted("list"), {"Scan": 1})
         self.assertIs(self.proxy.requests("Scan")[0].request["ConsistentRead"], True)
@@ -169,7 +169,7 @@ class Units:
         result = self.ok(*args)
         return self.proxy.units(), result
 
-    def test_are_those_of_the_docs(self):
+    def test_costs_are_those_of_the_docs(self):
         taken, lock = self.charged("acquire", "--json", "k")
         given, _ = self.charged("release", "k", "--id", lock.json()["lock_id"])
         self.assertEqual((taken, given), self.PAIR)
@@ -178,7 +178,7 @@ class Units:
 class UnitsBelay(Units, DynamoCase):
     PAIR = ((1, 0), (1, 0))
 
-    def test_of_a_heartbeat_and_a_look(self):
+    def test_a_heartbeat_and_a_read_cost_the_documented_units(self):
         lock = self.acquire("k")
         self.assertEqual(self.charged("renew", "k", "--id", lock["lock_id"], "--ttl", "5m")[0], (1, 0))
         self.assertEqual(self.charged("status", "k")[0], (0, 1))
@@ -186,7 +186,7 @@ class UnitsBelay(Units, DynamoCase):
         self.fails(75, "acquire", "k")
         self.assertEqual(self.proxy.units(), (1, 0))
 
-    def test_of_a_key_with_one_above_it(self):
+    def test_a_key_with_an_ancestor_costs_the_documented_units(self):
         args = ("--stack", "s", "--environment", "e", "--service", "v")
         self.ok("run", *args, "--", "true")
         taken, lock = self.charged("acquire", "--json", *args)
@@ -314,7 +314,7 @@ class LostReleases:
     def give_back(self):
         self.rival("release", "k", "--id", "the-next")
 
-    def test_is_done_if_nobody_came(self):
+    def test_a_lost_release_is_done_if_no_client_took_the_lock(self):
         for harm in ("cut_after", "error_after", "cut_before", "error_before", "throttle"):
             with self.subTest(harm):
                 lock = self.acquire("k")
@@ -323,7 +323,7 @@ class LostReleases:
                 self.acquire("k", "--id", harm)
                 self.ok("release", "k", "--id", harm)
 
-    def test_is_done_or_unknown_if_the_next_one_has_it(self):
+    def test_a_lost_release_is_done_or_unknown_if_the_next_client_has_the_lock(self):
         for harm in ("cut_after", "error_after"):
             with self.subTest(harm):
                 lock = self.acquire("k")
@@ -340,7 +340,7 @@ class LostReleases:
                 self.assertEqual(self.ok("status", "k", "--json").json()["lock_id"], "the-next")
                 self.give_back()
 
-    def test_does_not_make_a_command_a_loss(self):
+    def test_a_lost_release_does_not_make_a_command_fail(self):
         for harm in ("cut_after", "error_after"):
             with self.subTest(harm):
                 self.proxy.next(None, harm)
@@ -352,7 +352,7 @@ class LostReleases:
                     self.assertIn("whether it was released is not known", result.err)
                 self.give_back()
 
-    def test_that_was_not_done_is_no_success(self):
+    def test_a_release_that_did_not_happen_is_not_reported_as_success(self):
         """It was forced before, and the next one has it: what answered nothing must not be taken for our release."""
         def force_and_take():
             self.rival("unlock", "k", "--force", "--yes")
@@ -363,7 +363,7 @@ class LostReleases:
         self.fails(74, "release", "k", "--id", lock["lock_id"])
         self.give_back()
 
-    def test_by_force_is_unknown_if_the_next_one_has_it(self):
+    def test_a_lost_forced_release_is_unknown_if_the_next_client_has_the_lock(self):
         self.acquire("k")
         self.proxy.next(None, "cut_after")  # the look, the write
         self.proxy.meanwhile(self.take)
@@ -374,7 +374,7 @@ class LostReleases:
 class LostReleasesBelay(LostReleases, DynamoCase):
     KNOWS = 0
 
-    def test_of_what_never_was_finds_nothing(self):
+    def test_releasing_an_unknown_lock_finds_nothing(self):
         """A release keeps its record here: without one there was nothing to give back."""
         for harm in ("cut_after", "error_after"):
             with self.subTest(harm):
@@ -418,7 +418,7 @@ class Losses(DynamoCase):
                 self.assertEqual(int(self.item(harm)["token"]["N"]), lock["token"])
                 self.assertEqual(self.proxy.counts(), {"UpdateItem": 1, "GetItem": 1})  # it looks, and writes no more
 
-    def test_what_did_not_happen_is_sent_again(self):
+    def test_a_request_that_surely_failed_is_sent_again(self):
         for harm in ("cut_before", "error_before", "throttle"):
             with self.subTest(harm):
                 self.proxy.reset()
@@ -435,7 +435,7 @@ class Losses(DynamoCase):
                 self.ok("release", "k", "--id", lock["lock_id"])
                 self.assertEqual(self.ok("status", "k", "--json").json()["status"], "released")
 
-    def test_a_command_whose_release_was_lost_keeps_its_code_and_its_event(self):
+    def test_a_command_whose_release_was_lost_keeps_its_exit_code_and_event(self):
         """L9: the events of an answer that was lost are told when it is found."""
         config = self.dir / "audit.yaml"
         config.write_text(f"audit: {{file: '{self.dir}/audit.jsonl'}}\n")
@@ -446,7 +446,7 @@ class Losses(DynamoCase):
                 self.fails(3, "run", harm, "--", "sh", "-c", "exit 3")
                 self.assertEqual(self.events(harm), ["lock.acquired", "lock.released"])
 
-    def test_a_wait_whose_end_was_lost_is_told_as_ended(self):
+    def test_a_wait_whose_end_event_was_lost_is_recorded_as_ended(self):
         """L9"""
         config = self.dir / "audit.yaml"
         config.write_text(f"audit: {{file: '{self.dir}/audit.jsonl'}}\n")
@@ -490,7 +490,7 @@ class Losses(DynamoCase):
                 self.ok("release", lock["key"], "--id", lock["lock_id"])
                 self.ok("acquire", *args)
 
-    def test_what_stays_unknown_is_said_to_be_unknown(self):
+    def test_an_outcome_that_stays_unknown_is_reported_as_unknown(self):
         """L5: never as failed, never as held by someone else; and the same id finds out."""
         self.proxy.plan.cut_after = 1.0
         result = self.fails(74, "acquire", "k", "--id", "job-7")
@@ -498,7 +498,7 @@ class Losses(DynamoCase):
         self.proxy.plan.cut_after = 0.0
         self.assertEqual(self.acquire("k", "--id", "job-7")["lock_id"], "job-7")
 
-    def test_what_surely_did_not_happen_is_not_unknown(self):
+    def test_a_request_that_surely_failed_is_not_unknown(self):
         self.proxy.plan.throttle = 1.0
         self.fails(69, "acquire", "k")
         self.proxy.plan.throttle = 0.0

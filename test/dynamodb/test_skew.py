@@ -25,7 +25,7 @@ class Skew:
                          r"^belay: .*clock is 1m (2[6-9]|30)s " + ("ahead of" if ahead else "behind") + " DynamoDB's")
         self.assertIn("max_clock_skew", result.err)
 
-    def test_cannot_take_a_live_lock(self):
+    def test_a_wrong_clock_cannot_take_a_live_lock(self):
         self.acquire(self.key, "--ttl", "1m")
         before = self.db.items(self.table)
         for offset in ("+90s", "-90s"):
@@ -34,7 +34,7 @@ class Skew:
             self.assertIn("clock is 1m ", result.err)
         self.assertEqual(self.db.items(self.table), before)
 
-    def test_does_not_keep_a_free_lock_either(self):
+    def test_a_wrong_clock_does_not_keep_a_free_lock(self):
         """A success that shows it is undone."""
         for offset in ("+90s", "-90s"):
             self.refused(offset, "acquire", self.key)
@@ -42,12 +42,12 @@ class Skew:
             self.assertTrue(status.code == 66 or status.json()["status"] == "released", status)
         self.acquire(self.key)
 
-    def test_does_not_run_the_command(self):
+    def test_a_wrong_clock_does_not_run_the_command(self):
         self.refused("+90s", "run", self.key, "--", "touch", str(self.dir / "ran"))
         self.assertFalse((self.dir / "ran").exists())
         self.ok("run", self.key, "--", "true")
 
-    def test_may_be_off_by_less_than_is_allowed(self):
+    def test_a_clock_may_be_off_by_less_than_the_limit(self):
         env = {**self.moved("+90s"), "BELAY_STORE": self.url("max_clock_skew=2m")}
         self.ok("acquire", self.key, "--ttl", "10m", env=env)
         self.fails(75, "acquire", self.key, env={"BELAY_STORE": self.url("max_clock_skew=2m")})
@@ -66,7 +66,7 @@ class Skew:
         status = self.belay("status", self.key, "--json")
         return None if status.code == 66 else status.json()["expires_in_ms"]
 
-    def test_killed_before_its_first_answer_leaves_no_lease_of_its_own_clock(self):
+    def test_a_process_killed_before_its_first_answer_leaves_no_lease_of_its_own_clock(self):
         """L4, L7: the first write of a process says when it ends by the service's clock, or is not sent."""
         for offset in ("+50m", "-50m"):
             with self.subTest(offset):
@@ -77,7 +77,7 @@ class Skew:
                 left = self.left_behind(offset, "acquire", self.key, "--ttl", "10s", extra="max_clock_skew=2s")
                 self.assertEqual(self.writes, [])
 
-    def test_killed_before_the_answer_to_a_renewal(self):
+    def test_a_process_killed_before_the_answer_to_a_renewal_leaves_no_lease_of_its_own_clock(self):
         env = {"BELAY_STORE": self.url("max_clock_skew=1h")}
         for offset in ("+50m", "-50m"):
             with self.subTest(offset):
@@ -89,7 +89,7 @@ class Skew:
 
 
 class Native(Skew, DynamoCase):
-    def test_killed_before_the_answer_to_its_ticket(self):
+    def test_a_waiter_killed_before_its_answer_blocks_no_longer_than_its_ticket(self):
         """A dead waiter is in the way for the life of its ticket, and not for an hour more."""
         self.ok("acquire", self.key, "--ttl", "9h")
         with Proxy(self.port) as proxy:
@@ -103,7 +103,7 @@ class Native(Skew, DynamoCase):
         ticket = item["ticket#" + item["waiting"]["SS"][0]]["M"]
         self.assertLess(abs(int(ticket["expires_at"]["N"]) / 1000 - time.time() - 48), 10)
 
-    def test_killed_before_the_answer_leaves_no_intent_of_its_own_clock(self):
+    def test_a_process_killed_before_the_answer_leaves_no_intent_of_its_own_clock(self):
         args = ("acquire", "--stack", "s", "--environment", "e", "--service", "v", "--ttl", "9h")
         for offset in ("+50m", "-50m"):
             with self.subTest(offset):
@@ -122,7 +122,7 @@ class Native(Skew, DynamoCase):
         self.fails(77, "renew", self.key, "--id", lock["lock_id"], "--ttl", "9h", env=env)
         self.assertEqual(self.item(self.key), before)
 
-    def test_a_second_is_not_worth_a_word(self):
+    def test_a_skew_of_one_second_is_not_reported(self):
         self.ok("acquire", self.key, env=self.moved("+1s"))
         self.assertEqual(self.fails(75, "acquire", self.key, env=self.moved("-1s")).err.count("clock"), 0)
 
@@ -158,7 +158,7 @@ class RunvoyReleases(DynamoCase):
     LAYOUT = "runvoy"
 
     @unittest.skipIf(FAKETIME is None, "libfaketime is not installed")
-    def test_end_the_lock_at_once_whatever_this_machine_thinks_the_time_is(self):
+    def test_runvoy_releases_end_the_lock_at_once_whatever_the_local_clock(self):
         for offset in ("+50m", "-50m"):
             for end in (("release", "k", "--id"), ("unlock", "k", "--force", "--yes")):
                 with self.subTest(offset=offset, end=end[0]):
@@ -174,14 +174,14 @@ class Observing(DynamoCase):
     EXTRA = "observe=1"
 
     @unittest.skipIf(FAKETIME is None, "libfaketime is not installed")
-    def test_a_wrong_clock_is_no_matter_and_takes_nothing_that_lives(self):
+    def test_a_wrong_clock_does_no_harm_and_takes_no_held_lock(self):
         lock = self.acquire("k", "--ttl", "1m")
         for offset in ("+90s", "-90s"):
             self.fails(75, "acquire", "k", env=self.moved(offset))
         self.ok("release", "k", "--id", lock["lock_id"], env=self.moved("+90s"))
         self.ok("acquire", "k", env=self.moved("-90s"))
 
-    def test_a_one_shot_process_finishes_what_an_earlier_one_began(self):
+    def test_a_process_continues_the_observation_of_an_earlier_one(self):
         self.acquire("k", "--ttl", "5s")
         began = time.monotonic()
         self.fails(75, "acquire", "k")
@@ -202,20 +202,20 @@ class ServersClock(DynamoCase):
         self.fails(69, "acquire", "k")
         self.assertLessEqual(self.proxy.counts().keys(), {"GetItem"})
 
-    def test_a_refusal_is_all_that_is_needed_of_the_time(self):
+    def test_a_refused_request_is_enough_to_learn_the_time(self):
         for harm in ("throttle", "error_before", "error_after"):
             with self.subTest(harm):
                 self.proxy.plan = Plan(operations=("date",), harms_dates=True, **{harm: 1.0})
                 self.acquire(harm)
 
-    def test_answers_without_a_date_are_said(self):
+    def test_answers_without_a_date_are_reported(self):
         self.proxy.plan.without_date = True
         result = self.fails(78, "acquire", "k")
         self.assertIn("no Date", result.err)
         self.assertIsNone(self.item("k"))
         self.ok("acquire", "k", env={"BELAY_STORE": self.url("observe=1")})
 
-    def test_a_server_whose_date_is_off_is_the_same(self):
+    def test_a_server_with_a_wrong_date_is_handled_the_same_way(self):
         self.acquire("k", "--ttl", "1m")
         self.proxy.plan.date_shift_s = 3600
         result = self.belay("acquire", "k")

@@ -31,7 +31,7 @@ class OneTable(DynamoCase):
         self.assertIn("is fenced by", result.err)
         self.assertEqual(self.deploy(url).code, 0)
 
-    def test_a_table_that_was_made_anew_is_another(self):
+    def test_a_recreated_table_has_a_new_id(self):
         self.assertEqual(self.deploy(self.store).code, 0)
         self.drop_table()
         self.db.create(self.table, self.LAYOUT)

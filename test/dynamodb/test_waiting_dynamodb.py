@@ -30,15 +30,15 @@ class Schedule(DynamoCase):
         self.assertLessEqual(len(looks), most, looks)
         self.assertGreater(looks[-2] - looks[-3], 0.5, looks)  # the last is when its time is up
 
-    def test_of_an_acquire(self):
+    def test_an_acquire_polls_on_schedule(self):
         self.check(self.looks("acquire", "k", seconds=8), 14)
 
-    def test_of_wait(self):
+    def test_wait_polls_on_schedule(self):
         looks = self.looks("wait", "k", seconds=8)
         self.check(looks[1:], 11)  # its very first look is at once
         self.assertGreater(looks[4] - looks[0], 0.9, looks)  # 75 to 100 % of 100 + 200 + 400 + 800 ms
 
-    def test_a_lock_held_for_a_moment_is_had_soon(self):
+    def test_a_briefly_held_lock_is_acquired_soon_after(self):
         """S1.2: it was a poll of 2 s."""
         for command in ("acquire", "wait"):
             with self.subTest(command):
@@ -59,7 +59,7 @@ class Margin(DynamoCase):
 
     LAYOUT = "resource"
 
-    def test_it_is_said_until_when(self):
+    def test_the_time_when_an_expired_lock_becomes_free_is_shown(self):
         self.ok("acquire", "k", "--owner", "other", "--ttl", "1m")
         item = self.db.items(self.table)[0]
         ended = time.time() - 1
@@ -79,7 +79,7 @@ class LongIds(DynamoCase):
 
     LAYOUT = "resource"
 
-    def test_are_waited_for(self):
+    def test_long_ids_can_be_waited_for(self):
         end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 60))
         self.db.put(self.table, PK={"S": "LOCK#k"}, SK={"S": "LOCK"}, LockID={"S": "x" * 200}, Owner={"S": "other"},
                     ExpiresAt={"S": end})
@@ -113,7 +113,7 @@ class Rival(DynamoCase):
                 time.sleep(random.uniform(0.05, 0.15))
         database.close()
 
-    def test_has_not_nearly_all_of_it(self):
+    def test_a_rival_does_not_starve_the_others(self):
         self.rivals = 0
         sections = self.dir / "sections"
         until = time.monotonic() + self.SECONDS

@@ -14,7 +14,7 @@ ACTIONS = {"DeleteItem": "DeleteItem", "UpdateItem": "UpdateItem", "GetItem": "G
 
 
 class Healthy(TableCase):
-    def test_a_table_in_order_passes_every_check_and_is_left_empty(self):
+    def test_a_healthy_table_passes_every_check_and_is_left_empty(self):
         self.ok("table", "create")
         found = self.doctor(0)
         for name in ("layout", "region", "endpoint", "credentials", "table", "time to live", "write", "clock",
@@ -46,7 +46,7 @@ class Healthy(TableCase):
         self.assertEqual((found["fence table"][0]["level"], found["fence write"][0]["level"]), ("ok", "ok"))
         self.assertEqual(self.items(f"{self.table}-fence"), [])
 
-    def test_where_credentials_and_region_come_from_is_told_and_nothing_secret(self):
+    def test_the_origin_of_credentials_and_region_is_shown_without_secrets(self):
         home = self.dir / "home" / ".aws"
         home.mkdir()
         (home / "credentials").write_text(f"[ci]\naws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = {SECRET}\n")
@@ -113,12 +113,12 @@ class Denied(TableCase):
                 self.assertNotIn("permissions", found)
                 self.assertEqual(self.items(), [])
 
-    def test_all_that_is_denied_is_told_at_once(self):
+    def test_all_denied_actions_are_reported_at_once(self):
         self.gate.deny(*ACTIONS, "Scan", "DescribeTable", "DescribeTimeToLive")
         found = self.doctor(77)
         self.assertEqual(len(found["permission"]), len(ACTIONS) + 3)
 
-    def test_what_only_listing_and_looking_needs_is_a_warning(self):
+    def test_missing_permissions_for_reading_are_a_warning(self):
         self.gate.deny("Scan", "DescribeTable", "DescribeTimeToLive")
         found = self.doctor(0)
         self.assertEqual({one["level"] for one in found["permission"]}, {"warning"})

@@ -30,7 +30,7 @@ class Create(TableCase):
         self.assertNotIn("CreateTable", self.gate.seen)
         self.assertNotIn("UpdateTimeToLive", self.gate.seen)
 
-    def test_what_is_off_on_a_table_that_fits_is_switched_on(self):
+    def test_missing_features_of_a_matching_table_are_switched_on(self):
         self.make_table(["lock_key"])
         self.ok("table", "create")
         self.assertEqual(self.ask("DescribeTimeToLive", TableName=self.table)["TimeToLiveDescription"]["AttributeName"],
@@ -101,7 +101,7 @@ class Create(TableCase):
         self.assertLess(time.monotonic() - began, 10)
         self.assertIn("again", result.err)
 
-    def test_a_key_of_ones_own_is_asked_for(self):
+    def test_a_kms_key_can_be_chosen(self):
         requests = []
         self.gate.rules["CreateTable"] = lambda request: requests.append(request)
         self.ok("table", "create", "--kms-key", "alias/locks")
@@ -167,7 +167,7 @@ class Refused(TableCase):
                 self.gate.deny(action)
                 self.assertIn(f"dynamodb:{action}", self.fails(77, "table", "create").err)
 
-    def test_what_may_not_be_looked_at_is_not_known(self):
+    def test_details_without_permission_are_unknown(self):
         self.ok("table", "create")
         self.gate.deny("DescribeTimeToLive", "DescribeContinuousBackups")
         shown = self.ok("table", "describe", "--json").json()
@@ -179,13 +179,13 @@ class Refused(TableCase):
     def test_an_unreachable_service_is_69(self):
         self.fails(69, "table", "describe", env={"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
 
-    def test_what_is_no_dynamodb_is_78(self):
+    def test_an_endpoint_that_is_not_dynamodb_exits_78(self):
         self.gate.rules["DescribeTable"] = lambda request: (404, b"<html>not here</html>")
         self.assertIn("no DynamoDB", self.fails(78, "table", "describe").err)
 
 
 class Describe(TableCase):
-    def test_a_table_that_is_not_there_is_66_and_the_policy_is_shown_all_the_same(self):
+    def test_a_missing_table_exits_66_and_the_policy_is_still_shown(self):
         result = self.fails(66, "table", "describe", "--json")
         shown = json.loads(result.out)
         self.assertEqual((shown["status"], shown["fits"]), (None, False))
@@ -193,7 +193,7 @@ class Describe(TableCase):
                          [f"arn:aws:dynamodb:eu-west-1:*:table/{self.table}"])
         self.assertIn("belay table create", result.err)
 
-    def test_a_table_that_does_not_fit_is_78(self):
+    def test_a_mismatched_table_exits_78(self):
         self.make_table(["id"])
         self.assertIn("id (S, HASH)", self.fails(78, "table", "describe").err)
 
@@ -216,7 +216,7 @@ class DryRun(TableCase):
         self.assertIn("CreateTable {", result.out)
         self.assertIn("cannot be looked at", result.err)
 
-    def test_it_tells_of_a_table_that_does_not_fit(self):
+    def test_a_mismatched_table_is_reported(self):
         self.make_table(["id"])
         self.fails(78, "table", "create", "--dry-run")
 
@@ -232,7 +232,7 @@ class Dynalite(TableCase):
         except (ValueError, OSError) as error:
             raise unittest.SkipTest("dynalite cannot be had here") from error
 
-    def test_a_server_that_lacks_much_still_gets_a_table(self):
+    def test_a_table_is_created_on_a_server_with_few_features(self):
         self.ok("table", "create")
         found = self.doctor(0)
         self.assertEqual(found["write"][-1]["level"], "ok")

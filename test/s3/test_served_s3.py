@@ -15,7 +15,7 @@ class StateOverHttpOnS3(OnS3, test_state_http.StateOverHttp):
 
     # These spoil a file.
     test_a_damaged_state_is_named = None
-    test_the_history_can_be_asked_for_its_last_deployments_only = None
+    test_the_history_can_be_limited_to_the_last_deployments = None
 
 
 class TerraformOnS3(OnS3, test_terraform.Protocol):
@@ -72,7 +72,7 @@ class SlowS3(OnS3, ServerCase):
 
 
 class NoS3(ServerCase):
-    def test_a_server_whose_s3_is_not_there_says_so_and_serves_locks(self):
+    def test_a_server_without_its_s3_reports_it_and_serves_locks(self):
         server = self.serve("--state-store", "s3://states/x?endpoint=http://127.0.0.1:9",
                             env={"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "eu-west-1"})
         answer = server.get("/v1/terraform/net")

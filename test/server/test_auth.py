@@ -101,7 +101,7 @@ class Roles(ServerCase):
         self.config = self.config_with(TOKENS)
         self.server = self.serve(config=self.config)
 
-    def test_each_route_gives_each_role_exactly_what_it_may(self):
+    def test_each_route_grants_each_role_exactly_its_permissions(self):
         documented = set()
         document = self.server.get("/openapi.json").json()
         for path, operations in document["paths"].items():
@@ -153,7 +153,7 @@ class Roles(ServerCase):
         self.assertEqual(answer.error["code"], "not_permitted")
         self.assertIn("'other-ci' may not touch the key 'mine'", answer.error["message"])
 
-    def test_the_lock_id_is_for_who_acquired_it_and_for_admins(self):
+    def test_the_lock_id_is_shown_to_its_acquirer_and_to_admins(self):
         lock = self.server.acquire("k", "job", token="secret-locker", locked_by_name="Alice").json()
         shown = {"secret-locker": lock["lock_id"], "secret-admin": lock["lock_id"], "secret-reader": None,
                  "secret-others": None}
@@ -176,7 +176,7 @@ class Roles(ServerCase):
             refused = self.server.acquire("other-1", "x", token="secret-others", **fields)
             self.assertEqual((refused.status, refused.error["lock"]["lock_id"]), (409, None))
 
-    def test_who_authenticated_is_recorded_and_cannot_be_put_on(self):
+    def test_the_authenticated_name_is_recorded_and_cannot_be_forged(self):
         for given, recorded in ((None, "ci"), ("Alice", "Alice (ci)"), ("x (boss)", "x (boss) (ci)"), ("boss", "boss (ci)")):
             with self.subTest(given):
                 fields = {} if given is None else {"locked_by_name": given}
@@ -204,7 +204,7 @@ class Roles(ServerCase):
         header = {"Authorization": "bearer   secret-reader"}
         self.assertEqual(self.server.get("/v1/locks", headers=header).status, 200)
 
-    def test_a_wrong_token_is_answered_slowly_and_holds_up_nobody(self):
+    def test_a_wrong_token_is_answered_slowly_and_delays_no_other_client(self):
         began = time.monotonic()
         wrong = []
         for i in range(20):
@@ -220,7 +220,7 @@ class Roles(ServerCase):
             connection.close()
         self.assertGreaterEqual(time.monotonic() - began, 0.49)
 
-    def test_who_hangs_up_before_the_slow_answer_does_no_harm(self):
+    def test_a_client_that_hangs_up_before_a_slow_answer_does_no_harm(self):
         for _ in range(20):
             connection = self.server.connect()
             connection.request("GET", "/v1/locks", headers={"Authorization": "Bearer guess"})
@@ -311,7 +311,7 @@ class Configuration(ServerCase):
             answer = server.get("/v1/locks", headers=headers)
             self.assertEqual(answer.status, status, headers)
 
-    def test_a_name_that_looks_like_this_machine_is_not_believed(self):
+    def test_a_name_that_resembles_localhost_is_not_trusted(self):
         """Issue 12, item 13: a name that was made to point here (DNS rebinding) may begin as it likes."""
         server = self.serve(listen="localhost:0")
         for host in ("127.evil.example", "127.0.0.1.evil.example", "[::1].evil", "[::1]evil:80", "[::1", "[127.0.0.1]",
@@ -328,7 +328,7 @@ class Configuration(ServerCase):
             self.assertEqual(server.get("/v1/locks", headers={"Host": host, "Origin": f"http://{host}"}).status, 200, host)
         self.assertEqual(server.get("/healthz", headers={"Host": "evil.example"}).status, 200)
 
-    def test_a_name_that_it_listens_on_is_its_own(self):
+    def test_requests_for_a_name_that_the_server_listens_on_are_accepted(self):
         name = socket.gethostname()
         try:
             is_local = socket.gethostbyname(name).startswith("127.")
@@ -340,7 +340,7 @@ class Configuration(ServerCase):
         self.assertEqual(server.get("/v1/locks", headers={"Host": name}).status, 200)
         self.assertEqual(server.get("/v1/locks", headers={"Host": name + ".evil"}).status, 403)
 
-    def test_with_tokens_any_host_name_will_do(self):
+    def test_with_tokens_any_host_name_is_accepted(self):
         server = self.serve(config=self.config_with(TOKENS))
         answer = server.get("/v1/locks", token="secret-reader", headers={"Host": "locks.example"})
         self.assertEqual(answer.status, 200)

@@ -50,7 +50,7 @@ class Backup(BackupCase):
         self.assertGreater(again["expires_in_ms"], 3590000)
         self.ok("release", "held", "--id", held["lock_id"], "--store", self.new)
 
-    def test_what_a_server_has_just_reported_is_in_the_copy(self):
+    def test_a_backup_contains_what_the_server_has_just_acknowledged(self):
         server = self.serve()
         tokens = [server.acquire(f"key-{n}", ttl_ms=600000).json()["token"] for n in range(40)]
         self.ok("backup", str(self.copy))  # through the server's socket
@@ -125,7 +125,7 @@ class Backup(BackupCase):
         self.assertFalse((self.dir / "elsewhere").exists())
         self.fails(69, "backup", str(self.dir / "no" / "such" / "folder"))
 
-    def test_dynamodb_has_its_own_means(self):
+    def test_a_backup_of_dynamodb_is_refused_with_a_hint(self):
         result = self.fails(64, "backup", str(self.copy), "--store", "dynamodb:table?region=eu-west-1",
                             env={"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"})
         self.assertIn("point-in-time recovery", result.err)
@@ -150,7 +150,7 @@ class Restore(BackupCase):
             self.assertLess(token, 2 ** 53)
             last = token
 
-    def test_a_database_that_is_there_is_replaced_only_when_told_and_kept(self):
+    def test_an_existing_database_is_replaced_only_on_request_and_kept(self):
         first = self.acquire("first")
         self.ok("backup", str(self.copy))
         self.ok("release", "first", "--id", first["lock_id"])
@@ -193,7 +193,7 @@ class Restore(BackupCase):
         self.ok("restore", str(self.copy))
         self.assertEqual(self.keys(), {"k"})
 
-    def test_what_is_no_backup_is_refused_and_changes_nothing(self):
+    def test_a_file_that_is_not_a_backup_is_refused_and_changes_nothing(self):
         server = self.serve()
         server.acquire("k")
         with contextlib.closing(sqlite3.connect(self.path)) as db, contextlib.closing(sqlite3.connect(self.copy)) as out:
@@ -212,7 +212,7 @@ class Restore(BackupCase):
         self.fails(69, "restore", str(self.dir / "missing.db"), "--store", self.new)
         self.assertFalse((self.dir / "new" / "locks.db").exists())
 
-    def test_a_clock_behind_the_backup_is_told(self):
+    def test_a_clock_behind_the_backup_is_reported(self):
         self.acquire("k")
         self.ok("backup", str(self.copy))
         with contextlib.closing(sqlite3.connect(self.copy)) as db, db:
@@ -248,7 +248,7 @@ class Restore(BackupCase):
         self.assertGreater(self.ok("restore", str(self.copy), "--store", alone, "--json").json()["next_token"], restored)
         self.assertEqual([f.name for f in self.dir.rglob("*.restore-*")], [])
 
-    def test_what_is_replaced_is_the_content_so_that_who_waits_for_the_file_finds_it(self):
+    def test_a_restore_replaces_the_content_of_the_file_for_its_waiters(self):
         first = self.acquire("first")
         self.ok("backup", str(self.copy))
         self.ok("release", "first", "--id", first["lock_id"])

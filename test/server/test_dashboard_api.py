@@ -24,7 +24,7 @@ class Live(ServerCase):
                 if row["key"] == key and all(row.get(name) == value for name, value in wanted.items()):
                     return event, row
 
-    def test_changes_are_told_with_the_number_in_line_and_without_the_lock_id(self):
+    def test_changes_are_sent_with_the_queue_length_and_without_the_lock_id(self):
         _, events = self.stream()
         lock = self.server.acquire("k", "me", ttl_ms=60000, metadata={"a": "b"}).json()
         _, row = self.until(events, "k", status="active")
@@ -37,7 +37,7 @@ class Live(ServerCase):
         self.server.release("k", later.get().json()["lock_id"])
         self.until(events, "k", status="released")
 
-    def test_what_another_process_does_is_told_too(self):
+    def test_changes_by_another_process_are_sent_too(self):
         _, events = self.stream()
         self.server.acquire("own-1", "me")
         self.ok("acquire", "foreign")
@@ -48,18 +48,18 @@ class Live(ServerCase):
             if {"own-1", "foreign", "own-2"} <= seen:
                 break
 
-    def test_who_comes_back_hears_what_has_changed_meanwhile(self):
+    def test_a_reconnecting_dashboard_receives_the_changes_since(self):
         hello, _ = self.stream()
         self.server.acquire("meanwhile", "me")
         _, events = self.stream(last_id=hello["id"])
         self.until(events, "meanwhile", status="active")
 
-    def test_who_comes_back_with_an_id_of_elsewhere_starts_anew(self):
+    def test_a_reconnect_with_an_unknown_event_id_starts_over(self):
         _, events = self.stream(last_id=10**12)
         self.assertEqual(next(events)["event"], "reset")
         self.assertEqual(self.server.get("/v1/live", headers={"Last-Event-ID": "x"}).status, 400)
 
-    def test_a_restart_of_the_server_is_bridged_by_the_id(self):
+    def test_the_lock_id_survives_a_restart_of_the_server(self):
         hello, _ = self.stream()
         self.server.stop()
         self.server = self.serve()
@@ -103,7 +103,7 @@ class Live(ServerCase):
             answer = self.server.get(f"/v1/stats?hours={hours}")
             self.assertEqual((answer.status, answer.error["code"]), (400, "invalid"), hours)
 
-    def test_a_tree_has_what_excludes_the_lock_and_nothing_else(self):
+    def test_a_tree_shows_exactly_the_locks_that_exclude_it(self):
         top, service = "stack:shop:env:prod", "stack:shop:env:prod:service:cart"
         component = "stack:shop:env:prod:component:cart/worker"
         self.server.acquire(component, "me")
@@ -119,7 +119,7 @@ class Live(ServerCase):
         self.assertEqual([lock["key"] for lock in tree["below"]], ["build-router-dev"])
         self.assertEqual(self.server.get("/v1/locks/plain/tree").json(), {"key": "plain", "above": [], "below": [], "has_more": False})
 
-    def test_me_without_tokens_is_everybody(self):
+    def test_me_without_tokens_is_an_admin(self):
         me = self.server.get("/v1/me").json()
         self.assertEqual((me["name"], me["role"], me["needs_token"], me["store"]), (None, "admin", False, "sqlite"))
 

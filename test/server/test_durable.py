@@ -158,7 +158,7 @@ class Gate(ServerCase):
         self.assertEqual(self.answered(alone, 2), 2)
         self.is_at_gate()
 
-    def test_who_asks_while_others_are_being_synced_waits_for_the_next_sync(self):
+    def test_a_request_during_a_sync_waits_for_the_next_sync(self):
         """
         With many who wait the loop goes on beside the sync: what it does meanwhile is not in it, and not told with it. That
         goes for the others' connections, too, on which more was asked.
@@ -177,7 +177,7 @@ class Gate(ServerCase):
         self.gate.unlink()
         self.assertEqual((self.answered(latecomer, 2), self.answered(crowd[0], 3)), (2, 3))
 
-    def test_a_crowd_that_asks_beside_a_sync_is_told_after_its_own(self):
+    def test_many_requests_during_a_sync_are_answered_after_their_own_sync(self):
         """Enough for a thread again: their sync begins before those of the first are told."""
         crowd, next_crowd = self.connect(CROWD), self.connect(CROWD)
         self.sync_a_crowd(crowd)
@@ -206,12 +206,12 @@ class Gate(ServerCase):
         self.answered(listener, 0)
         return listener
 
-    def test_who_looks_on_sees_while_one_sync_follows_another(self):
+    def test_dashboards_update_during_consecutive_syncs(self):
         """Though a sync takes longer than from one message to the next."""
         listener = self.listen_while_one_sync_follows_another(b"/v1/live")
         self.assertIn(b"round-1-0", self.got[listener])
 
-    def test_who_listens_hears_while_one_sync_follows_another(self):
+    def test_listeners_receive_events_during_consecutive_syncs(self):
         listener = self.listen_while_one_sync_follows_another(b"/v1/events")
         self.assertIn(b"round-1-0", self.got[listener])
         self.assertNotIn(b"round-4", self.got[listener], "an event was told before it was on disk")
@@ -245,7 +245,7 @@ class Gate(ServerCase):
         self.assertEqual(self.answered(latecomer, 2), 2)
         wait_until(lambda: self.answered(reader, 0) and b"too-early" in self.got[reader], "the event")
 
-    def test_if_a_sync_fails_nobody_is_told_anything_and_it_stops(self):
+    def test_if_a_sync_fails_no_client_is_answered_and_the_server_stops(self):
         """Not those whose sync it was, nor those who asked meanwhile; and it says so once."""
         crowd, latecomers = self.connect(CROWD), self.connect(CROWD)
         self.sync_a_crowd(crowd)

@@ -34,19 +34,19 @@ class Events(ServerCase):
         self.assertEqual([int(e["id"]) for e in events], [e["data"]["id"] for e in events])
         self.assertEqual([e["data"] for e in events], self.server.get("/v1/locks/k/history").json()["events"])
 
-    def test_only_what_happens_from_now_on_is_told(self):
+    def test_a_stream_begins_with_new_events(self):
         self.server.acquire("before")
         stream = self.stream()
         self.server.acquire("after")
         self.assertEqual(self.take(stream, 1)[0]["data"]["lock_key"], "after")
 
-    def test_a_prefix_chooses_the_keys(self):
+    def test_a_prefix_selects_the_keys(self):
         stream = self.stream("/v1/events?prefix=b%2F")
         for key in ("a", "b/1", "b", "b/2"):
             self.server.acquire(key)
         self.assertEqual([e["data"]["lock_key"] for e in self.take(stream, 2)], ["b/1", "b/2"])
 
-    def test_it_goes_on_after_the_last_event_one_has_had(self):
+    def test_a_stream_resumes_after_the_last_received_event(self):
         for i in range(10):
             self.server.acquire(f"k{i}")
         events = self.take(self.stream(last_id=0), 10)
@@ -58,7 +58,7 @@ class Events(ServerCase):
         by_query = self.stream(f"/v1/events?last_event_id={events[8]['id']}&prefix=k")
         self.assertEqual(self.take(by_query, 1), events[9:])
 
-    def test_nothing_is_lost_or_told_twice_over_reconnections(self):
+    def test_no_event_is_lost_or_repeated_over_reconnections(self):
         done = threading.Event()
 
         def work():
@@ -78,14 +78,14 @@ class Events(ServerCase):
         history = [e["id"] for e in self.server.get("/v1/locks/k/history?limit=10000").json()["events"]]
         self.assertEqual(seen, history[:len(seen)])
 
-    def test_many_hear_the_same(self):
+    def test_many_listeners_receive_the_same_events(self):
         streams = [self.stream() for _ in range(20)]
         for i in range(10):
             self.server.acquire(f"k{i}")
         heard = [[e["id"] for e in self.take(stream, 10)] for stream in streams]
         self.assertTrue(all(ids == heard[0] for ids in heard))
 
-    def test_a_long_history_is_caught_up_with(self):
+    def test_a_reader_catches_up_with_a_long_history(self):
         for i in range(300):
             self.server.acquire("k", f"o{i}")
         first = self.stream(last_id=0)
@@ -94,7 +94,7 @@ class Events(ServerCase):
         self.assertEqual(len({e["id"] for e in events}), 301)
         self.assertEqual(events[-1]["data"]["lock_key"], "last")
 
-    def test_what_commands_do_on_the_same_file_is_told_too(self):
+    def test_changes_by_commands_on_the_same_file_are_sent_too(self):
         stream = self.stream()
         self.acquire("by-command")
         self.assertEqual(self.take(stream, 1)[0]["data"]["lock_key"], "by-command")
@@ -108,7 +108,7 @@ class Events(ServerCase):
         wait_until(lambda: "reads too slowly" in self.server.log(), "the log line")
         self.assertEqual(self.server.get("/healthz").status, 200)
 
-    def test_a_silent_stream_says_that_it_is_alive(self):
+    def test_a_silent_stream_sends_keepalives(self):
         stream = self.stream()
         blocks = stream.blocks()
         self.assertEqual(next(blocks), ["retry: 2000", ": belay"])
@@ -132,7 +132,7 @@ class Events(ServerCase):
     def test_head_does_not_begin_a_stream(self):
         self.assertEqual(self.server.call("HEAD", "/v1/events").status, 200)
 
-    def test_a_token_that_is_gone_hears_no_more(self):
+    def test_a_removed_token_receives_no_more_events(self):
         self.server = self.serve(config=self.config_with({"r": ("r", "reader", None)}),
                                  env={"BELAY_STORE": f"sqlite:{self.dir}/other.db"})
         stream = self.stream(token="r")

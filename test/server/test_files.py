@@ -51,7 +51,7 @@ class Files(ServerCase):
         self.assertIn("state.json", modes)
         self.assertEqual({name: m for name, m in modes.items() if m != "0o600"}, {})
 
-    def test_in_a_directory_of_a_group_they_are_the_groups(self):
+    def test_files_in_a_directory_of_a_group_belong_to_the_group(self):
         self.folder.chmod(0o2770)
         self.use_everything()
         modes = self.modes()
@@ -60,7 +60,7 @@ class Files(ServerCase):
         self.assertEqual(modes["audit.jsonl"], "0o660")
         self.assertEqual([m for m in modes.values() if m not in ("0o600", "0o660")], [])
 
-    def test_a_file_that_everybody_may_read_is_closed_by_its_owner(self):
+    def test_a_world_readable_file_is_restricted_by_its_owner(self):
         self.ok("acquire", "k")
         for name in ("", "-wal", "-shm"):
             os.chmod(f"{self.path}{name}", 0o644)
@@ -86,7 +86,7 @@ class Files(ServerCase):
                 self.assertEqual(letter.read_text(), "a letter")
                 link.unlink(missing_ok=True)
 
-    def test_a_result_is_for_its_owner(self):
+    def test_the_result_of_an_acquire_is_for_its_owner_only(self):
         self.ok("run", "k", "--result", str(self.folder / "result"), "--", "true")
         self.assertEqual(mode(self.folder / "result"), "0o600")
 
@@ -151,7 +151,7 @@ class HostileServer(ServerCase):
         self.assertNotIn("\x07", text)
         self.assertNotIn("runtime error", text)
 
-    def test_what_it_says_is_printed_harmlessly_and_no_number_is_too_large(self):
+    def test_answers_of_a_hostile_server_are_printed_harmlessly(self):
         for expires in (HUGE, -HUGE):
             self.server.expires = expires
             for args in (("status", "k"), ("list",), ("history", "k"), ("acquire", "k"), ("acquire", "k", "--wait", "300ms"),
@@ -161,7 +161,7 @@ class HostileServer(ServerCase):
                     self.assertIn(result.code, (0, 65, 66, 74, 75, 76, 77, 78), result)
                     self.harmless(result.out + result.err)
 
-    def test_a_watch_shows_no_escapes(self):
+    def test_watch_prints_no_escape_sequences(self):
         watch = self.start("watch")
         self.harmless(watch.stdout.readline())
 

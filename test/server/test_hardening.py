@@ -98,7 +98,7 @@ class Hardening(ServerCase):
             self.assertIn(f"({status})", log)
         self.others_are_served()
 
-    def test_slow_requests_end_in_408_and_hold_up_nobody(self):
+    def test_slow_requests_end_in_408_and_delay_no_other_client(self):
         """One byte a second, in the head and in the body."""
         n = 50
         begun = [b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", head("POST /v1/acquire HTTP/1.1", "Content-Length: 100") + b"{"]
@@ -145,7 +145,7 @@ class Hardening(ServerCase):
         places = [answer.index(f"'k{i}'".encode()) for i in range(0, n, 97)]
         self.assertEqual(places, sorted(places))
 
-    def test_one_who_does_not_read_its_answers_does_no_harm(self):
+    def test_a_client_that_does_not_read_its_answers_does_no_harm(self):
         with self.server.raw() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.setblocking(False)
@@ -221,7 +221,7 @@ class FullDisk(ServerCase):
             self.assertEqual((now.get("status"), now.get("token")), ("active", token), key)
         self.assertEqual(crashed.stop(), 0)
 
-    def test_a_full_disk_is_said_and_survived(self):
+    def test_a_full_disk_is_reported_and_survived(self):
         """A small disk of its own, in a mount namespace."""
         disk = self.dir / "disk"
         disk.mkdir()
@@ -358,21 +358,21 @@ class LongReads(ServerCase):
         connection.close()
         return n
 
-    def test_pipelined_lists_hold_up_nobody(self):
+    def test_pipelined_lists_do_not_delay_other_clients(self):
         self.fill()
         lists = self.pipeline([head("GET /v1/locks?status=expired&limit=1000 HTTP/1.1")] * self.LISTS)
         n = self.others_are_served_until(lambda: len(lists) == self.LISTS)
         self.assertEqual(set(lists), {200})
         self.assertGreater(n, self.LISTS // 2, "others had to wait for the lists")
 
-    def test_a_history_holds_up_nobody(self):
+    def test_reading_a_history_does_not_delay_other_requests(self):
         self.fill()
         lists = self.pipeline([head("GET /v1/locks/k00000/history HTTP/1.1")] * self.LISTS)
         n = self.others_are_served_until(lambda: len(lists) == self.LISTS)
         self.assertEqual(set(lists), {200})
         self.assertGreater(n, self.LISTS // 2, "others had to wait for the histories")
 
-    def test_those_behind_a_list_are_answered_in_order(self):
+    def test_requests_after_a_list_are_answered_in_order(self):
         self.server.acquire("k", lock_id="mine", ttl_ms=60000)
         body = b'{"lock_id":"mine"}'
         statuses = self.pipeline([head("GET /v1/locks HTTP/1.1"), head("GET /v1/locks/none/history HTTP/1.1"),
@@ -406,7 +406,7 @@ class Strangers(ServerCase):
         connection.sendall(data)
         return connection
 
-    def test_bodies_are_not_read_before_it_is_known_who_sends_them(self):
+    def test_bodies_are_read_only_after_authentication(self):
         lock = self.server.acquire("k", token="secret-locker", ttl_ms=60000).json()
         part = b"x" * 60000
         for headers, status in (((), 401), (("Authorization: Bearer guessed",), 401),
@@ -418,14 +418,14 @@ class Strangers(ServerCase):
         self.assertRegex(self.come(head("POST /v1/locks HTTP/1.1", "Content-Length: 100000")).recv(65536), rb"^HTTP/1\.1 405 ")
         self.assertEqual(self.server.renew("k", lock["lock_id"], token="secret-locker").status, 200)
 
-    def test_a_crowd_that_sends_bodies_does_not_keep_renewals_out(self):
+    def test_many_large_bodies_do_not_block_renewals(self):
         lock = self.server.acquire("k", token="secret-locker", ttl_ms=60000).json()
         for _ in range(300):
             self.come(head("POST /v1/acquire HTTP/1.1", f"Content-Length: {1 << 20}") + b"x" * 1000)
         for _ in range(3):
             self.assertEqual(self.server.renew("k", lock["lock_id"], token="secret-locker").status, 200)
 
-    def test_idle_connections_keep_nobody_out(self):
+    def test_idle_connections_do_not_block_new_clients(self):
         self.server.stop()
         server = self.server = self.serve(config=self.write_config(
             (self.dir / "server.yaml").read_text() + "  connections: {max: 64}\n"))

@@ -74,7 +74,7 @@ class Reentry(IdentityCase):
 
 
 class Ids(IdentityCase):
-    def test_a_display_name_gives_nobody_an_id(self):
+    def test_a_display_name_does_not_reveal_a_lock_id(self):
         lock = self.server.acquire("k", "job", token="secret-ci", locked_by_name="x (bot)").json()
         self.assertIsNone(self.shown("k", "secret-bot")["lock_id"])
         self.assertEqual(self.shown("k", "secret-ci")["lock_id"], lock["lock_id"])
@@ -82,13 +82,13 @@ class Ids(IdentityCase):
         self.assertIsNone(self.shown("local", "secret-bot")["lock_id"])
         self.assertIsNone(self.shown("local")["acquired_by"])
 
-    def test_a_repeated_acquire_is_for_the_credential_that_made_it(self):
+    def test_only_the_credential_of_an_acquire_can_repeat_it(self):
         lock = self.server.acquire("k", "job", token="secret-ci", lock_id="run-17").json()
         refused = self.server.acquire("k", "job", token="secret-bot", lock_id="run-17")
         self.assertEqual((refused.status, refused.error["code"], refused.error["lock"]["lock_id"]), (409, "lock_held", None))
         self.assertEqual(self.server.acquire("k", "job", token="secret-ci", lock_id="run-17").json()["token"], lock["token"])
 
-    def test_adopting_takes_the_id_and_makes_the_lock_the_adopters(self):
+    def test_adopting_changes_the_lock_id_and_the_owner(self):
         self.server.acquire("k", "job", token="secret-ci", lock_id="given")
         adopted = self.server.post("/v1/locks/k/adopt", {"lock_id": "given"}, token="secret-bot").json()
         self.assertEqual((adopted["acquired_by"], adopted["locked_by"]), ("bot", "job"))
@@ -127,7 +127,7 @@ class Places(IdentityCase):
         wait_until(lambda: self.server.get(f"/v1/locks/{key}/queue", token="secret-admin").json()["waiting"], "the place")
         return thread
 
-    def test_a_place_in_the_queue_is_for_the_credential_that_took_it(self):
+    def test_a_place_in_the_queue_belongs_to_its_credential(self):
         held = self.server.acquire("k", "job", token="secret-ci").json()
         answers = []
         thread = self.wait_for("secret-ci", "place-1", answers)
@@ -139,7 +139,7 @@ class Places(IdentityCase):
         thread.join(30)
         self.assertEqual((answers[0].status, answers[0].json()["lock_id"]), (200, "place-1"))
 
-    def test_nor_is_it_anothers_after_the_server_has_changed(self):
+    def test_a_place_does_not_pass_to_another_credential_after_a_restart(self):
         self.server.acquire("k", "job", token="secret-ci")
         answers = []
         thread = self.wait_for("secret-ci", "place-1", answers)
@@ -153,7 +153,7 @@ class Places(IdentityCase):
         mine = self.server.acquire("k", "w", token="secret-ci", lock_id="place-1", wait_ms=20)
         self.assertEqual((mine.status, mine.error["code"], mine.error["position"]), (409, "lock_held", 0))
 
-    def test_a_queued_webhook_is_for_the_credential_that_queued_it(self):
+    def test_a_queued_webhook_belongs_to_its_credential(self):
         config = self.config_with(TOKENS)
         config.write_text(config.read_text() + "  webhooks:\n    allow: [127.0.0.1]\n")
         self.server.stop()
@@ -198,7 +198,7 @@ class Places(IdentityCase):
     def waiting(self, key):
         return self.server.get(f"/v1/locks/{key}/queue", token="secret-admin").json()["waiting"]
 
-    def test_a_token_that_is_taken_away_leaves_the_queues(self):
+    def test_a_removed_token_leaves_the_queues(self):
         """Taken away, made a reader, or limited to other keys: a lock it waits for is not granted to it later."""
         receiver = Receiver(self)
         for change in (None, ("ci", "reader", None), ("ci", "locker", ["other-*"])):
@@ -217,7 +217,7 @@ class Places(IdentityCase):
                     self.assertEqual(self.shown(key)["status"], "released")
         self.assertEqual(receiver.n, 0)
 
-    def test_nor_does_its_webhook_come_back_with_the_next_server(self):
+    def test_a_webhook_of_a_removed_token_does_not_return_with_the_next_server(self):
         receiver = Receiver(self)
         self.server.stop()
         self.server = self.serve(config=self.configure(TOKENS))
@@ -231,7 +231,7 @@ class Places(IdentityCase):
 
 
 class Names(IdentityCase):
-    def test_what_a_holder_says_it_lost_is_said_in_its_own_name(self):
+    def test_a_loss_is_recorded_under_the_holders_own_name(self):
         lock = self.server.acquire("k", "job", token="secret-ci", locked_by_name="Alice").json()
         for given, recorded in (("Alice (boss)", "Alice (boss) (bot)"), ("boss", "boss (bot)"), (None, "bot")):
             fields = {} if given is None else {"locked_by_name": given}
@@ -244,7 +244,7 @@ class Names(IdentityCase):
         self.server.post("/v1/lost", body, token="secret-ci")
         self.assertEqual(self.events("k")[-1]["locked_by_name"], "Alice (ci)", "marked once")
 
-    def test_who_stops_a_database_is_recorded_in_its_own_name(self):
+    def test_a_stop_is_recorded_under_the_callers_own_name(self):
         config = self.config_with(TOKENS)
         config.write_text(config.read_text() + "databases: {postgres: {stop: {command: [sleep, '0.1']}}}\n")
         self.server.stop()
@@ -339,7 +339,7 @@ class Tenants(ServerCase):
             with self.subTest(path=path, token=token):
                 self.assertEqual("tenant:evil:1" in seen, token == "root")
 
-    def test_a_lock_of_other_keys_that_is_in_the_way_says_who_and_no_more(self):
+    def test_a_blocker_outside_the_tokens_keys_shows_only_its_holder(self):
         only = ["stack:s:env:e:service:v"]
         config = self.config_with({**self.TOKENS, "svc": ("svc", "locker", only), "svc-admin": ("svc-ops", "admin", only)})
         self.server.stop()
@@ -508,7 +508,7 @@ class Applications(ServerCase):
                 wait_until(lambda n=n: self.server.log().count('"reloaded"') > n + 1, "the token to be back")
                 self.server.post("/v1/apps/shop/mark", {"state": "running"}, token="root")
 
-    def test_what_a_locker_registers_is_asked_on_public_addresses_only(self):
+    def test_urls_that_a_locker_registers_are_checked_on_public_addresses_only(self):
         target = Target(self)
         made = self.register("locker", target.url, public_only=False)
         self.assertEqual((made.status, made.json()["public_only"]), (200, True))
@@ -521,7 +521,7 @@ class Applications(ServerCase):
                 self.assertIn("is not a public address", status["reason"])
         self.assertEqual(target.n, 0)
 
-    def test_that_it_was_not_asked_is_no_sign_that_it_is_stopped(self):
+    def test_an_unchecked_application_is_not_taken_for_stopped(self):
         target = Target(self)
         self.register("locker", target.url)
         self.register("root", target.url, "asks")
@@ -573,7 +573,7 @@ class Applications(ServerCase):
         self.register("root", outer.url)
         self.assertNotIn("public address", self.quick()["reason"] or "")
 
-    def test_what_is_recorded_is_recorded_in_its_own_name(self):
+    def test_a_record_is_written_under_the_callers_own_name(self):
         target = Target(self)
         made = self.register("locker", target.url, state="stopped", since="2026-01-01T00:00:00.000Z", by="Alice (root)").json()
         self.assertEqual(made["by"], "Alice (root) (ci)")

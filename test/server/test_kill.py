@@ -95,7 +95,7 @@ class Killed(ServerCase):
             self.assertEqual(server.get(f"/v1/locks/{key}", connection=connection).json()["status"], "released")
         self.assertGreater(server.acquire("new").json()["token"], max(self.tokens))
 
-    def test_nothing_acknowledged_is_lost_and_everybody_keeps_what_they_have(self):
+    def test_nothing_acknowledged_is_lost_and_every_client_keeps_its_lock(self):
         """L1, L2, L4, 'on disk before it is answered'."""
         self.server = self.serve()
         lock = self.server.acquire("line", "holder", ttl_ms=120000, lock_id="holder").json()

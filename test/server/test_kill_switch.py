@@ -32,7 +32,7 @@ class KillSwitch(ServerCase):
         self.assertEqual(server.release("k", self.held["lock_id"]).status, 200)
         self.assertEqual(server.get("/v1/locks/k").json()["status"], "released")
 
-    def test_it_says_so_everywhere(self):
+    def test_every_answer_reports_that_locking_is_off(self):
         server = self.begin()
         self.assertIs(server.hello["locking_enabled"], False)
         for path in ("/healthz", "/readyz", "/v1/me"):
@@ -46,7 +46,7 @@ class KillSwitch(ServerCase):
         self.assertIn("every lock is granted and protects nothing", log)
         self.assertIn("'k' is not protected", log)
 
-    def test_a_server_with_locking_says_that(self):
+    def test_a_server_with_locking_enabled_reports_it(self):
         server = self.serve()
         answer = server.get("/readyz")
         self.assertIs(answer.json()["locking_enabled"], True)

@@ -47,7 +47,7 @@ class Large(ServerCase):
                      ("restore", *WHERE, "1", "--yes"), ("history", *WHERE)):
             self.in_one_gigabyte(*args)
 
-    def test_a_terminal_shows_how_far_it_is(self):
+    def test_a_terminal_shows_progress(self):
         (self.dir / "large.json").write_text(state())
         terminal = self.terminal("state", "save", *WHERE, str(self.dir / "large.json"))
         terminal.expect(f"of {len(state()) >> 20} MB" if MEGABYTES >= 100 else "MB")

@@ -55,7 +55,7 @@ class Starting(ServerCase):
         self.assertEqual(server.stop(), 0)
         self.assertFalse(path.exists())
 
-    def test_an_address_in_use_is_said(self):
+    def test_an_address_in_use_is_reported(self):
         server = self.serve()
         result = self.belay("serve", "--listen", f"127.0.0.1:{server.port}", "--store", f"sqlite:{self.dir}/other.db")
         self.assertIn(result.code, (69, 78))
@@ -106,7 +106,7 @@ class Stopping(ServerCase):
             self.assertLess(time.monotonic() - began, 5)
             idle.close()
 
-    def test_what_is_under_way_is_finished(self):
+    def test_requests_in_progress_are_finished(self):
         server = self.serve()
         connection = server.raw()
         body = b'{"locked_by":"me"}'
@@ -122,7 +122,7 @@ class Stopping(ServerCase):
         connection.close()
         self.assertEqual(server.process.wait(PATIENCE), 0)
 
-    def test_who_asks_in_the_turn_of_the_signal_is_told(self):
+    def test_a_request_in_the_same_loop_iteration_as_the_signal_is_answered(self):
         """They come while it is stopped, and so all of them, and the signal, in one turn."""
         server = self.serve()
         connections = [server.connect() for _ in range(20)]
@@ -153,7 +153,7 @@ class Stopping(ServerCase):
         self.assertLess(time.monotonic() - began, 5)
         connection.close()
 
-    def test_a_lock_is_nobodys_process(self):
+    def test_a_lock_is_not_tied_to_a_process(self):
         """So the store has it on disk before it is answered, and keeps it over a restart of the machine (L7)."""
         server = self.serve()
         server.acquire("k")
@@ -194,7 +194,7 @@ class Systemd(ServerCase):
             with self.assertRaises(ValueError):
                 self.activate(listener)
 
-    def test_it_tells_systemd_how_it_is(self):
+    def test_the_server_notifies_systemd_of_its_state(self):
         path = str(self.dir / "notify")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as box:
             box.bind(path)
@@ -265,7 +265,7 @@ class Log(ServerCase):
         server.stop()
         self.assertGreaterEqual(len(server.log_lines()), 3)
 
-    def test_a_client_that_is_gone_is_logged_as_such(self):
+    def test_a_client_that_disconnected_is_logged_as_such(self):
         server = self.serve()
         server.acquire("k")
         connection = server.connect()
@@ -275,7 +275,7 @@ class Log(ServerCase):
         connection.close()
         wait_until(lambda: any(line.get("status") == 499 for line in server.log_lines()), "the log line")
 
-    def test_text_is_for_people(self):
+    def test_the_text_log_is_readable(self):
         process = self.start("serve", "--listen", "127.0.0.1:0", "--log", "text", "--json")
         url = json.loads(process.stdout.readline())["listening"][0]
         subprocess.run(["curl", "-s", url + "/healthz"], capture_output=True, check=True, timeout=30)
@@ -284,7 +284,7 @@ class Log(ServerCase):
 
 
 class OpenApi(ServerCase):
-    def test_the_document_is_whole(self):
+    def test_the_document_is_complete(self):
         server = self.serve()
         document = server.get("/openapi.json").json()
         self.assertTrue(document["openapi"].startswith("3.1"))

@@ -77,7 +77,7 @@ class LostJournal(ServerCase):
         self.fails(75, "acquire", "kept")
         self.ok("acquire", "key-1")
 
-    def test_what_an_older_servers_removed_journal_had_handed_out_is_not_handed_out_again(self):
+    def test_tokens_of_a_removed_journal_are_not_granted_again(self):
         """Its database does not say which journal it wants: nobody can miss it, but numbers go on from the ceiling."""
         last = self.killed()
         for path in self.journals():

@@ -37,7 +37,7 @@ class MakeRun(BelayCase):
         self.assertEqual(process.returncode, 0, out)
         self.assertIn("The server stops after 1 s", out)
 
-    def test_what_it_tells_one_to_type_works(self):
+    def test_the_commands_that_it_suggests_work(self):
         process = self.start_it(BELAY_RUN_SECONDS="60")
         text = self.read_to(process, "Ctrl-C stops it.")
         url = re.search(r"on (http://\S+)", text).group(1)

@@ -57,7 +57,7 @@ class Metrics(ServerCase):
             found = (found or set()) | set(re.findall(r'(\w+)="', labels))
         return found
 
-    def test_have_every_name_of_the_documents_with_its_labels(self):
+    def test_metrics_have_every_name_of_the_documents_with_its_labels(self):
         """S0.7, S3.9, S4.11"""
         server = self.serve()
         lock = server.acquire("stack:shop:env:prod", ttl_ms=60000).json()
@@ -68,7 +68,7 @@ class Metrics(ServerCase):
                 self.assertTrue(f"# TYPE {name} {kind}\n" in text, name)
                 self.assertEqual(self.labels(text, name, kind), labels)
 
-    def test_count_a_heartbeat_that_was_refused(self):
+    def test_metrics_count_a_refused_heartbeat(self):
         """S4.11, also for who does not use our client"""
         server = self.serve("--metrics", f"emf:{self.dir}/m.log", config=self.write_config(f"audit: {{file: {self.dir}/a.log}}\n"))
         server.acquire("k", ttl_ms=60000)
@@ -80,7 +80,7 @@ class Metrics(ServerCase):
         self.assertEqual((failed["lock_key"], failed["lock_id"], failed["level"]), ("k", "not-the-holder", "WARN"))
         self.assertEqual(server.get("/v1/locks/k").json()["status"], "active")
 
-    def test_tell_how_many_changes_went_to_disk_together(self):
+    def test_metrics_show_the_size_of_group_commits(self):
         server = self.serve()
         before = self.value(server, "belay_store_commit_batch_size_sum"), self.value(server, "belay_store_commit_batch_size_count")
         connections = [server.connect() for _ in range(40)]
@@ -104,7 +104,7 @@ class Metrics(ServerCase):
         server.acquire("alone", ttl_ms=60000)
         self.assertEqual(self.value(server, 'belay_store_commit_batch_size_bucket{le="1"}'), alone + 1)
 
-    def test_are_called_for_cloudwatch_as_its_alarms_and_document_004_call_them(self):
+    def test_metrics_for_cloudwatch_have_the_names_of_its_alarms_and_of_document_004(self):
         """S4.11: every metric that deploy/cloudwatch watches is one that is written"""
         server = self.serve("--metrics", f"emf:{self.dir}/m.log")
         lock = server.acquire("stack:shop:env:prod", ttl_ms=60000, heartbeat_ms=50, stale_after_ms=100).json()
@@ -130,7 +130,7 @@ class Metrics(ServerCase):
             self.assertIn([], written[name])
         self.assertNotIn("dimensions", alarms)
 
-    def test_of_hostile_names_are_escaped_and_bounded(self):
+    def test_metrics_of_hostile_names_are_escaped_and_bounded(self):
         server = self.serve()
         for i in range(250):
             server.acquire(f'stack:a"}} 1 {{x="\\ {i}:env:{"é" * 40}{i}', ttl_ms=60000)

@@ -77,7 +77,7 @@ class Front(OverDynamo, ServerCase):
         self.assertEqual(server.get("/v1/events").status, 404)
         self.assertEqual(server.stop(), 0)
 
-    def test_a_line_is_served_in_order(self):
+    def test_a_queue_is_served_in_order(self):
         server = self.serve()
         server.acquire("k", "holder", lock_id="h", ttl_ms=60000)
         later = []
@@ -89,7 +89,7 @@ class Front(OverDynamo, ServerCase):
             self.assertEqual(answer.get().json()["locked_by"], f"w{i}")
             server.release("k", f"w{i}")
 
-    def test_a_slice_that_ends_tells_the_place_and_keeps_it(self):
+    def test_a_poll_that_ends_reports_the_place_in_the_queue_and_keeps_it(self):
         server = self.serve()
         server.acquire("k", "holder", lock_id="h", ttl_ms=60000)
         for _ in range(2):
@@ -100,7 +100,7 @@ class Front(OverDynamo, ServerCase):
         server.release("k", "h")
         self.assertEqual(server.acquire("k", "w", wait_ms=20000, ttl_ms=90000, lock_id="w").status, 200)
 
-    def test_two_servers_on_one_table_are_one_line(self):
+    def test_two_servers_on_one_table_share_one_queue(self):
         """Nothing is kept in a server that the other would need."""
         one, two = self.serve(), self.serve()
         lock = one.acquire("k", "holder", ttl_ms=60000).json()
@@ -242,7 +242,7 @@ class Slow(OverDynamo, ServerCase):
         self.server = self.serve()
         self.server.acquire("warm")
 
-    def test_the_server_answers_others_meanwhile(self):
+    def test_the_server_answers_other_clients_meanwhile(self):
         self.proxy.plan = Plan(delay=1.0, delay_s=self.DELAY_S)
         later = [self.server.acquire_later(f"k{i}", "x") for i in range(8)]
         listed = []
@@ -260,7 +260,7 @@ class Slow(OverDynamo, ServerCase):
         self.assertEqual([one.get().status for one in later], [200] * 8)
         wait_until(lambda: listed and listed[0].status == 200, "the list")
 
-    def test_who_hangs_up_meanwhile_does_no_harm(self):
+    def test_a_client_that_hangs_up_meanwhile_does_no_harm(self):
         self.proxy.plan = Plan(delay=1.0, delay_s=0.5)
         for path in ("/v1/locks", "/v1/locks/warm", "/readyz", "/v1/locks/warm/queue"):
             connection = self.server.connect()
@@ -273,7 +273,7 @@ class Slow(OverDynamo, ServerCase):
         self.assertEqual(self.server.get("/v1/locks/warm").status, 200)
         self.assertEqual(self.server.stop(), 0)
 
-    def test_dashboards_and_scrapes_hold_up_nobody(self):
+    def test_dashboards_and_scrapes_do_not_delay_other_clients(self):
         streams = [Stream(self.server, "/v1/live") for _ in range(3)]
         for stream in streams:
             self.addCleanup(stream.close)
@@ -304,7 +304,7 @@ class Slow(OverDynamo, ServerCase):
         for event in events:
             rows.update(row["key"] for row in event["data"].get("locks", []) if row["status"] == "active")
 
-    def test_it_stops_while_a_dashboard_is_being_told(self):
+    def test_the_server_stops_while_it_updates_a_dashboard(self):
         stream = Stream(self.server, "/v1/live")
         self.addCleanup(stream.close)
         next(stream.events())
@@ -314,7 +314,7 @@ class Slow(OverDynamo, ServerCase):
         wait_until(lambda: len(self.proxy.counts()) > 0, "the questions to be asked")
         self.assertEqual(self.server.stop(), 0)
 
-    def test_what_it_does_not_answer_is_counted_and_every_change_is_one_write(self):
+    def test_unanswered_requests_are_counted_and_every_change_is_one_write(self):
         def value(name):
             text = self.server.get("/metrics").body.decode()
             return float(re.search(rf"^{name} (\S+)$", text, re.M).group(1))
@@ -327,13 +327,13 @@ class Slow(OverDynamo, ServerCase):
         self.assertIn(self.server.get("/v1/locks/warm").status, (503, 504))
         self.assertGreater(value("belay_store_errors_total"), before)
 
-    def test_a_store_that_does_not_answer_is_said_so(self):
+    def test_a_store_that_does_not_answer_is_reported(self):
         self.proxy.answer("*", 400, "AccessDeniedException", "no")
         for call in (lambda: self.server.acquire("k"), lambda: self.server.get("/readyz"), lambda: self.server.get("/v1/locks")):
             self.assertIn(call().status, (403, 500, 503))
         self.assertEqual(self.server.get("/healthz").status, 200)
 
-    def test_it_stops_while_questions_are_under_way(self):
+    def test_the_server_stops_during_health_checks(self):
         self.proxy.plan = Plan(delay=1.0, delay_s=1.0)
         later = [self.server.acquire_later(f"k{i}", "x") for i in range(4)]
         wait_until(lambda: self.proxy.counts(), "the questions to be asked")
@@ -402,8 +402,8 @@ def cases_of(suite):
 
 # They are about the events that the client itself causes, and where its own configuration puts them; here the server has
 # them, and Audit shows the same of it.
-LEFT_OUT = {"test_an_expired_lock_is_taken_over_with_a_warning", "test_is_read_from_the_audit_file_of_the_configuration",
-            "test_is_not_looked_for_where_nothing_can_be_read_again", "test_of_a_server_is_the_same",
+LEFT_OUT = {"test_an_expired_lock_is_taken_over_with_a_warning", "test_history_is_read_from_the_configured_audit_file",
+            "test_history_is_not_read_from_a_stream", "test_history_through_a_server_is_the_same",
             "test_every_event_has_the_metadata_of_its_lock"}
 MODULES = ["test_cli"]
 

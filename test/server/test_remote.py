@@ -10,7 +10,7 @@ from support import LOCK_FIELDS, main
 
 
 class TestCommands(RemoteCase):
-    def test_what_is_acquired_is_in_the_servers_store_and_is_released_by_its_id(self):
+    def test_a_lock_is_acquired_in_the_servers_store_and_released_by_its_id(self):
         lock = self.acquire("deploy/api prod", "--ttl", "60s", "--meta", "build=7", "--owner", "ci-1")
         self.assertEqual(list(lock), LOCK_FIELDS)
         self.assertEqual((lock["locked_by"], lock["metadata"], lock["ttl_ms"]), ("ci-1", {"build": "7"}, 60000))
@@ -20,7 +20,7 @@ class TestCommands(RemoteCase):
         self.ok("release", "deploy/api prod", "--id", lock["lock_id"], "--outcome", "failed")
         self.assertEqual(self.status("deploy/api prod")["outcome"], "failed")
 
-    def test_one_that_is_held_is_refused_with_its_holder(self):
+    def test_a_held_lock_is_refused_with_its_holder(self):
         lock = self.acquire("k", "--owner", "alice")
         error = self.fails(75, "acquire", "--json", "k").error()
         self.assertEqual((error["code"], error["lock"]["locked_by"], error["lock"]["lock_id"]),
@@ -34,7 +34,7 @@ class TestCommands(RemoteCase):
         self.ok("release", "k", "--id", "mine")
         self.assertEqual(self.belay("acquire", "--json", "k", "--id", "mine").error()["code"], "id_used")
 
-    def test_a_reentrant_owner_gets_its_lock_again(self):
+    def test_a_reentrant_owner_reacquires_its_lock(self):
         first = self.acquire("k", "--owner", "job", "--reentrant")
         second = self.acquire("k", "--owner", "job", "--reentrant")
         self.assertEqual((first["lock_id"], first["token"]), (second["lock_id"], second["token"]))
@@ -53,7 +53,7 @@ class TestCommands(RemoteCase):
         page = self.ok("list", "--json", "--prefix", "k", "--limit", "3").json()
         self.assertEqual([one["key"] for one in page["locks"]], ["k0", "k1", "k2"])
 
-    def test_unlock_says_who_and_why_in_the_history(self):
+    def test_unlock_records_its_user_and_reason_in_the_history(self):
         self.acquire("k")
         self.ok("unlock", "k", "--force", "--yes", "--reason", "runner is gone")
         last = self.ok("history", "--json", "k").json()["events"][-1]
@@ -61,7 +61,7 @@ class TestCommands(RemoteCase):
         self.assertIn("@", last["by"])
         self.fails(66, "unlock", "k", "--force", "--yes")
 
-    def test_what_is_not_there_is_not_found(self):
+    def test_an_unknown_lock_is_not_found(self):
         self.fails(66, "status", "nothing")
         self.fails(66, "release", "nothing", "--id", "x")
 
@@ -74,7 +74,7 @@ class TestCommands(RemoteCase):
         self.ok("release", "k", "--id", lock["lock_id"])
         self.assertEqual(waiting.wait(10), 0)
 
-    def test_wait_sees_what_is_held_below(self):
+    def test_wait_sees_held_descendants(self):
         """L7, across the wire: the stack is not free while one of its services is held."""
         self.ok("acquire", "--stack", "shop", "--environment", "prod", "--service", "api")
         self.fails(75, "wait", "--stack", "shop", "--environment", "prod", "--wait", "100ms")
@@ -138,7 +138,7 @@ class TestRun(RemoteCase):
             self.assertEqual(run.wait(30), 0, run.stderr.read())
         self.assertEqual(self.read("order").split(), list("012345"))
 
-    def test_waits_longer_than_a_slice_keep_their_place(self):
+    def test_a_wait_longer_than_one_poll_keeps_its_place(self):
         """L4, L6: with a ttl of 900 ms a slice is 300 ms."""
         lock = self.acquire("k", "--ttl", "60s")
         first = self.start("run", "--ttl", "900ms", "--wait", "30s", "--owner", "a", "k", "--", "sh", "-c", "echo a >>order")
@@ -152,7 +152,7 @@ class TestRun(RemoteCase):
         self.assertEqual((first.wait(10), second.wait(10)), (0, 0))
         self.assertEqual(self.read("order").split(), ["a", "b"])
 
-    def test_one_that_gives_up_leaves_the_line(self):
+    def test_a_waiter_that_gives_up_leaves_the_queue(self):
         self.acquire("k")
         waiting = self.start("run", "--wait", "60s", "k", "--", "true")
         wait_until(lambda: len(self.queue("k")) == 1, "one in line")
@@ -183,7 +183,7 @@ class TestServerGone(RemoteCase):
         self.assertEqual((after["lock_id"], after["token"], after["status"]),
                          (before["lock_id"], before["token"], "released"))
 
-    def test_a_command_that_ends_while_the_server_is_away_still_gives_its_lock_back(self):
+    def test_a_command_that_ends_while_the_server_is_down_still_releases_its_lock(self):
         process, pid = self.start_command("--ttl", "30s", script="read line; exit 0", stdin=subprocess.PIPE)
         self.kill_server()
         process.stdin.write("go\n")
@@ -194,7 +194,7 @@ class TestServerGone(RemoteCase):
         self.assertEqual(process.wait(10), 0, process.stderr.read())
         self.assertEqual(self.status("k")["status"], "released")
 
-    def test_a_holder_whose_server_stays_away_is_stopped_before_its_lease_is_over(self):
+    def test_a_command_whose_server_stays_down_is_stopped_before_its_lease_expires(self):
         """L6"""
         process, pid = self.start_command("--ttl", "2s", "--heartbeat", "300ms", script="exec sleep 60")
         self.kill_server()
@@ -258,7 +258,7 @@ class TestServerGone(RemoteCase):
         self.assertEqual([(e["lock_id"], e["token"], e["locked_by"], e["level"], e["metadata"]) for e in events],
                          [(lock["lock_id"], lock["token"], "loser", "WARN", {"job": "7"})])
 
-    def test_a_forced_holder_is_told_at_once_whatever_its_heartbeat(self):
+    def test_a_holder_learns_of_a_forced_unlock_at_once_whatever_its_heartbeat(self):
         """L6, also after the server has been away."""
         for restart in (False, True):
             process, pid = self.start_command("--ttl", "1h", "--heartbeat", "40m", script="exec sleep 60")
@@ -276,7 +276,7 @@ class TestServerGone(RemoteCase):
             self.assertIn("lost the lock 'k': lock 'k' was released by force", err)
             self.assert_gone(pid)
 
-    def test_a_server_that_is_not_there_is_one_line_and_69(self):
+    def test_a_missing_server_is_reported_in_one_line_and_exits_69(self):
         url = f"http://127.0.0.1:{free_port()}"
         for command in (["status", "k"], ["acquire", "k"], ["list"], ["run", "k", "--", "true"],
                         ["acquire", "k", "--wait", "30s"], ["watch"]):
@@ -287,7 +287,7 @@ class TestServerGone(RemoteCase):
             self.assertIn("cannot reach", result.err)
             self.assertLess(time.monotonic() - began, 5)
 
-    def test_what_is_no_belay_server_is_said_to_be_none(self):
+    def test_a_server_that_is_not_belay_is_reported_as_such(self):
         result = self.belay("status", "k", "--store", self.url + "/elsewhere")
         self.assertEqual(result.code, 78, result)
         self.assertIn("does not answer as a belay server", result.err)
@@ -312,7 +312,7 @@ class TestTokens(RemoteCase):
         path.chmod(mode)
         self.env["BELAY_AUTH_FILE"] = str(path)
 
-    def test_the_token_of_the_file_is_who_acquires(self):
+    def test_the_token_in_the_file_is_the_acquirer(self):
         self.use("locker-secret")
         lock = self.acquire("k", "--owner", "job", "--owner-name", "Nightly")
         self.assertEqual(lock["locked_by_name"], "Nightly (ci)")
@@ -324,7 +324,7 @@ class TestTokens(RemoteCase):
         config.write_text(f"auth_file: {path}\n", encoding="utf-8")
         self.ok("acquire", "k", "--config", str(config))
 
-    def test_a_file_in_the_working_directory_does_not_choose_who_is_sent_the_token(self):
+    def test_a_file_in_the_working_directory_cannot_redirect_the_token(self):
         del self.env["BELAY_STORE"]
         (self.dir / "belay.yaml").write_text(f"store: {self.url}\n", encoding="utf-8")
         result = self.fails(78, "acquire", "k")
@@ -344,7 +344,7 @@ class TestTokens(RemoteCase):
                 self.assertIn("BELAY_AUTH_FILE", result.err)
                 self.assertNotIn("wrong", result.err)
 
-    def test_a_reader_may_look_and_no_more(self):
+    def test_a_reader_may_read_and_nothing_else(self):
         self.acquire("k")
         self.use("reader-secret")
         shown = self.status("k")
@@ -378,7 +378,7 @@ class TestTls(RemoteCase):
         self.serve("--tls-cert", self.path("cert.pem"), "--tls-key", self.path("key.pem"))
         self.env["BELAY_STORE"] = f"https://127.0.0.1:{self.port}"
 
-    def test_a_server_that_is_trusted_is_used(self):
+    def test_a_trusted_server_is_used(self):
         self.env["BELAY_CA_FILE"] = self.path("cert.pem")
         self.ok("run", "k", "--", "true")
         self.assertEqual(self.status("k")["outcome"], "completed")
@@ -397,7 +397,7 @@ class TestTls(RemoteCase):
             took.append(time.monotonic() - began)
         self.assertLess(min(took), 0.4)
 
-    def test_a_server_that_is_not_trusted_gets_nothing(self):
+    def test_an_untrusted_server_receives_nothing(self):
         result = self.fails(69, "acquire", "k")
         self.assertIn("certificate", result.err)
         self.assertEqual(self.local("status", "k").code, 66)

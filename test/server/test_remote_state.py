@@ -20,9 +20,9 @@ from test_remote_cli import cases_of, through_a_server  # noqa: E402
 WHERE = ("--stack", "shop", "--environment", "prod")
 # They are about the default directory, about two lock stores, or leave out the server.
 ABOUT_FILES = {"test_states_of_the_former_default_are_not_passed_over", "test_one_lock_store_has_one_id_by_whichever_name",
-               "test_a_lock_store_that_was_made_anew_is_another", "test_a_state_store_belongs_to_one_lock_store",
+               "test_a_recreated_lock_store_has_a_new_id", "test_a_state_store_belongs_to_one_lock_store",
                "test_a_directory_called_state_that_is_not_ours_does_no_harm", "test_old_snapshots_beyond_the_count_go",
-               "test_a_store_without_its_stamp_and_documents_with_a_url_go_on", "test_a_damaged_stamp_stops_writes_until_it_is_written_anew"}
+               "test_a_store_without_a_binding_and_documents_with_a_url_still_work", "test_a_damaged_binding_stops_writes_until_it_is_rewritten"}
 
 
 class Proxy(http.server.BaseHTTPRequestHandler):
@@ -102,7 +102,7 @@ class RemoteState(RemoteCase):
         self.assertTrue((self.dir / "belay.db-state/stacks/shop/prod/state.json").exists(), "beside the server's database")
         self.assertEqual([s["stack"] for s in self.ok("state", "list", "--json").json()["states"]], ["shop"])
 
-    def test_roles_count(self):
+    def test_each_role_has_its_permissions(self):
         self.deploy("first")
         self.be("look")
         self.load()
@@ -139,7 +139,7 @@ class RemoteState(RemoteCase):
         self.ok("state", "restore", *WHERE, "--yes", "2")
         self.assertEqual((self.load()["outputs"], self.load()["metadata"]["serial"], proxy.lose), ({"by": "first"}, 3, {}))
 
-    def test_a_server_that_is_gone_is_not_taken_for_an_empty_state(self):
+    def test_a_server_that_is_down_is_not_taken_for_an_empty_state(self):
         self.deploy("first")
         self.kill_server()
         for args in (("state", "load", *WHERE), ("state", "list"), ("state", "history", *WHERE)):

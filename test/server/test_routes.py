@@ -29,7 +29,7 @@ class Locks(ServerCase):
             answer = self.server.post(path, {"key": key, "lock_id": lock["lock_id"]})
             self.assertEqual((answer.status, answer.json()["key"]), (200, key))
 
-    def test_a_lock_id_is_exchanged_for_ones_own_and_then_worth_nothing(self):
+    def test_adopting_replaces_the_lock_id_and_invalidates_the_old_one(self):
         lock = self.server.acquire("k", "dispatcher", ttl_ms=60000, metadata={"a": "b"}).json()
         body = {"lock_id": lock["lock_id"], "new_lock_id": "mine"}
         adopted = self.server.post("/v1/locks/k/adopt", body).json()
@@ -50,7 +50,7 @@ class Locks(ServerCase):
         self.assertEqual((answer.status, answer.error["code"], answer.error["lock"]["locked_by"]),
                          (409, "lock_held", "me"))
 
-    def test_who_ends_a_lock_may_say_who_it_is(self):
+    def test_a_forced_unlock_may_name_its_user(self):
         self.server.acquire("k", "me")
         self.server.call("DELETE", "/v1/locks/k", {"by": "alice@laptop", "reason": "gone"})
         event = self.server.get("/v1/locks/k/history").json()["events"][-1]
@@ -66,7 +66,7 @@ class Locks(ServerCase):
             with self.subTest(path):
                 self.assertEqual(self.server.get(path).error["code"], "invalid")
 
-    def test_what_is_held_is_refused_with_who_holds_it(self):
+    def test_a_held_lock_is_refused_with_its_holder(self):
         """L1, S2.3"""
         held = self.server.acquire("k", "execution-abc123").json()
         answer = self.server.acquire("k", "other")
@@ -111,13 +111,13 @@ class Locks(ServerCase):
             self.server.release("k", lock["lock_id"])
         self.assertEqual(tokens, sorted(set(tokens)))
 
-    def test_the_same_owner_enters_again_if_it_asked_for_that(self):
+    def test_the_same_owner_reenters_if_it_requested_it(self):
         """S2.4"""
         first = self.server.acquire("k", "execution-1", reentrant=True).json()
         again = self.server.acquire("k", "execution-1", reentrant=True).json()
         self.assertEqual((first["lock_id"], first["token"]), (again["lock_id"], again["token"]))
 
-    def test_a_profile_of_the_server_gives_what_is_not_said(self):
+    def test_the_servers_profile_fills_missing_options(self):
         self.assertEqual(self.server.acquire("deploy-api-prod", profile="deploy").json()["ttl_ms"], 1800000)
         self.assertEqual(self.server.acquire("k", profile="deplox").error["code"], "invalid")
 
@@ -135,7 +135,7 @@ class Locks(ServerCase):
         answer = self.server.acquire("stack:shop:env:prod:service:web", "below")
         self.assertEqual((answer.status, answer.error["lock"]["locked_by"]), (409, "above"))
 
-    def test_a_lock_is_forced_with_who_and_why(self):
+    def test_a_forced_unlock_records_its_user_and_reason(self):
         lock = self.server.acquire("k", "me").json()
         forced = self.server.call("DELETE", "/v1/locks/k?reason=gone+away").json()
         self.assertEqual((forced["status"], forced["outcome"]), ("released", "forced"))
@@ -146,14 +146,14 @@ class Locks(ServerCase):
         self.assertEqual(self.server.call("DELETE", "/v1/locks/never").status, 404)
         self.assertEqual(self.server.renew("k", lock["lock_id"]).status, 409)
 
-    def test_only_the_lock_that_was_meant_is_forced(self):
+    def test_only_the_named_lock_is_forced(self):
         self.server.acquire("k", lock_id="later")
         for body, query in (({"lock_id": "earlier", "reason": "r"}, ""), (None, "?lock_id=earlier")):
             answer = self.server.call("DELETE", "/v1/locks/k" + query, body)
             self.assertEqual((answer.status, answer.error["code"]), (409, "not_holder"))
         self.assertEqual(self.server.call("DELETE", "/v1/locks/k", {"lock_id": "later"}).status, 200)
 
-    def test_the_history_is_told_oldest_first(self):
+    def test_the_history_is_oldest_first(self):
         """L9"""
         lock = self.server.acquire("k").json()
         self.server.acquire("k", "other")

@@ -53,7 +53,7 @@ class Registry(Case):
         self.assertEqual(self.server.get("/v1/apps/shop").status, 404)
         self.assertEqual(self.server.call("DELETE", "/v1/apps/shop").status, 404)
 
-    def test_a_state_is_recorded_with_who_said_so(self):
+    def test_a_recorded_state_names_its_user(self):
         self.app("shop")
         marked = self.server.post("/v1/apps/shop/mark", {"state": "stopped", "by": "alice"}).json()
         self.assertEqual(marked["state"], "stopped")
@@ -72,7 +72,7 @@ class Registry(Case):
                 self.assertIn(says, answer.error["message"])
         self.assertEqual(self.server.get("/v1/apps").json(), {"apps": [], "is_partial": False})
 
-    def test_applications_are_no_locks(self):
+    def test_applications_are_not_listed_as_locks(self):
         self.app("shop")
         self.assertEqual(self.server.get("/v1/locks").json()["locks"], [])
         self.assertEqual(self.server.get("/v1/locks/shop").status, 404)
@@ -107,7 +107,7 @@ class Stopping(Case):
                      'belay_db_lock_acquire_retries_bucket{le="0"} 3', "belay_db_lock_acquire_duration_seconds_count 3"]:
             self.assertIn(line, metrics)
 
-    def test_what_cannot_be_done_says_why(self):
+    def test_requests_that_cannot_be_done_say_why(self):
         self.assertEqual(self.server.post("/v1/databases/x:1/stop", {}).status, 404)
         self.assertEqual(self.server.post("/v1/databases/x/stop", {}).status, 400)
         self.app("a")
@@ -117,7 +117,7 @@ class Stopping(Case):
         self.assertEqual(self.server.get("/v1/databases/x:1").status, 404)
         self.assertEqual(self.server.call("PUT", "/v1/databases/x/last", {}).status, 400)
 
-    def test_many_slow_questions_are_bounded_and_the_server_goes_on(self):
+    def test_many_slow_health_checks_are_bounded_and_the_server_continues(self):
         """Long work is in threads, at most so many; one more is told to come back."""
         held = threading.Event()
 
@@ -168,7 +168,7 @@ class Stopping(Case):
 
 
 class Roles(Case):
-    def test_who_may_do_what(self):
+    def test_each_role_may_do_what_it_should(self):
         secrets = {role: f"secret-of-{role}-0123456789" for role in ("reader", "locker", "admin")}
         self.up("server: {tokens: [" + ", ".join(
             f"{{name: {role}, role: {role}, sha256: '{sha256(secret)}'" + (", keys: ['LOCK#DB#db.example*', 'app:shop']}" if role == "locker" else "}")

@@ -37,7 +37,7 @@ class StateOverHttp(ServerCase):
         answer = self.server.get(PATH)
         return answer.json(), answer.headers["ETag"]
 
-    def test_a_state_is_made_read_and_replaced(self):
+    def test_a_state_is_created_read_and_replaced(self):
         self.assertEqual(self.server.get(PATH).status, 404)
         self.take("l1")
         made = self.create("l1")
@@ -55,7 +55,7 @@ class StateOverHttp(ServerCase):
         self.assertEqual([(s["stack"], s["environment"]) for s in listed], [("shop", "prod")])
         self.assertEqual(json.loads(self.ok("state", "load", "--stack", "shop", "--environment", "prod").out), document)
 
-    def test_a_write_says_what_it_was_made_from(self):
+    def test_a_write_names_its_base_version(self):
         self.take("l1")
         self.assertEqual(self.put("l1", {}).status, 428)
         self.assertEqual(self.create("l1").status, 200)
@@ -133,7 +133,7 @@ class StateOverHttp(ServerCase):
         self.assertEqual((answer.status, answer.error["code"]), (409, "not_holder"))
         self.assertEqual(self.server.get(PATH).status, 404)
 
-    def test_what_is_no_state_is_refused_by_name(self):
+    def test_a_document_that_is_not_a_state_is_refused_by_name(self):
         self.take("l1")
         for body in ("{", "[]", '{"format_version":"other"}', '{"metadata":{"stack":"another"}}'):
             with self.subTest(body):
@@ -143,7 +143,7 @@ class StateOverHttp(ServerCase):
             with self.subTest(path):
                 self.assertIn(self.server.call("GET", path, check=False).status, (400, 404))
 
-    def test_the_stamp_of_a_later_lock_refuses_who_loaded_before(self):
+    def test_a_later_lock_refuses_saves_of_older_content(self):
         self.take("a")
         self.assertEqual(self.create("a").status, 200)
         document, etag = self.current()
@@ -200,7 +200,7 @@ class StateOverHttp(ServerCase):
         self.assertEqual((document["outputs"], document["metadata"]["serial"]), ({"url": "two"}, 4))
         self.assertEqual(document["deployment_history"][0]["status"], "restored")
 
-    def test_the_history_can_be_asked_for_its_last_deployments_only(self):
+    def test_the_history_can_be_limited_to_the_last_deployments(self):
         self.take("l1")
         self.create("l1", "one")
         document, etag = self.current()
@@ -217,7 +217,7 @@ class StateOverHttp(ServerCase):
             self.assertEqual(answer.status, 400, limit)
             self.assertIn("1 to 1000", answer.json()["error"]["message"])
 
-    def test_a_restore_can_be_made_conditional_on_what_one_was_shown(self):
+    def test_a_restore_can_be_conditional_on_the_version_that_was_shown(self):
         self.take("l1")
         self.create("l1", "one")
         document, seen = self.current()
@@ -242,7 +242,7 @@ class StateOverHttp(ServerCase):
         self.assertFalse(findings["is_sound"])
         self.assertIn("outputs", [f["part"] for f in findings["findings"] if f["level"] == "failed"])
 
-    def test_of_many_that_write_from_the_same_version_one_wins(self):
+    def test_of_many_writes_from_the_same_version_one_succeeds(self):
         self.take("l1")
         self.create("l1")
         document, etag = self.current()

@@ -88,10 +88,10 @@ class Forced(OwnerCase):
         self.begin()
         self.run_and_force(self.unlock)
 
-    def test_under_a_server_that_came_later(self):
+    def test_a_command_is_stopped_when_its_lock_is_forced_through_a_later_server(self):
         self.run_and_force(self.unlock, self.begin)
 
-    def test_after_the_server_has_stopped_or_died(self):
+    def test_a_command_is_stopped_when_its_lock_is_forced_after_the_server_has_gone(self):
         self.begin()
         self.run_and_force(self.unlock, self.stop)
         self.begin()
@@ -112,7 +112,7 @@ class TestOwner(OwnerCase):
         self.stop()
         self.assertEqual(self.status("k")["outcome"], "forced")
 
-    def test_the_socket_may_be_used_by_who_may_write_the_file(self):
+    def test_the_socket_has_the_permissions_of_the_file(self):
         self.ok("list")
         os.chmod(self.path("belay.db"), 0o660)
         self.begin()
@@ -151,7 +151,7 @@ class TestOwner(OwnerCase):
 
 
 class TestComingAndGoing(OwnerCase):
-    def test_started_under_a_holder_and_eight_waiters_it_keeps_them_all_in_order(self):
+    def test_a_server_started_under_a_holder_and_eight_waiters_keeps_them_in_order(self):
         """L4, L6: nobody loses his lock or his place."""
         holder = self.holder()
         waiters = self.line_up(8)
@@ -163,7 +163,7 @@ class TestComingAndGoing(OwnerCase):
         self.assertNotIn("lock.lost", self.events("k"))
         self.assertEqual(self.status("k")["status"], "released")
 
-    def test_stopped_under_a_holder_and_waiters_it_leaves_them_all_in_order(self):
+    def test_a_server_stopped_under_a_holder_and_waiters_leaves_them_in_order(self):
         self.begin()
         holder = self.holder()
         waiters = self.line_up(5)
@@ -173,7 +173,7 @@ class TestComingAndGoing(OwnerCase):
         self.all_succeed([holder, *waiters], ["holder", *[f"w{i}" for i in range(6)]])
         self.assertNotIn("lock.lost", self.events("k"))
 
-    def test_killed_under_a_holder_and_waiters_it_leaves_them_all_in_order(self):
+    def test_a_server_killed_under_a_holder_and_waiters_leaves_them_in_order(self):
         self.begin()
         token = self.acquire("other")["token"]
         holder = self.holder()
@@ -186,7 +186,7 @@ class TestComingAndGoing(OwnerCase):
         self.assertEqual(self.status("other")["token"], token)
         self.assertGreater(self.acquire("other2")["token"], token)
 
-    def test_killed_when_the_lock_becomes_free_the_first_in_line_is_next(self):
+    def test_when_the_server_is_killed_at_a_release_the_first_waiter_is_next(self):
         """Issue 12, item 37: those who came back sooner found the others' places dead, and dropped them."""
         self.begin()
         holder = self.holder()
@@ -195,7 +195,7 @@ class TestComingAndGoing(OwnerCase):
         self.go()
         self.all_succeed([holder, *waiters], ["holder", *[f"w{i}" for i in range(8)]])
 
-    def test_killed_and_started_again_and_again_under_load(self):
+    def test_a_server_killed_and_restarted_under_load_loses_nothing(self):
         """No token twice, and every command succeeds."""
         self.begin()
         workers = [self.start("run", "--wait", "90s", f"k{i % 3}", "--", "sh", "-c", "echo $BELAY_TOKEN >>tokens")
@@ -209,7 +209,7 @@ class TestComingAndGoing(OwnerCase):
         tokens = self.read("tokens").split()
         self.assertEqual((len(tokens), len(set(tokens))), (12, 12))
 
-    def test_a_server_that_was_stopped_is_waited_for_and_then_said_not_to_answer(self):
+    def test_a_stopped_server_is_waited_for_and_then_reported(self):
         """SIGSTOP: what only looks ends with 69, what may have happened with 74 and how to find out."""
         self.begin()
         self.ok("acquire", "held", "--id", "i1")
@@ -226,7 +226,7 @@ class TestComingAndGoing(OwnerCase):
         self.assertEqual(self.ok("acquire", "k", "--id", "i2", "--json").json()["lock_id"], "i2")
         self.assertIn("held", self.ok("list").out)
 
-    def test_watch_goes_on_through_it_and_without_it(self):
+    def test_watch_continues_through_a_server_and_without_it(self):
         self.acquire("k0")
         watch = self.start("watch", "--json", "--prefix", "k")
         time.sleep(0.5)
@@ -277,7 +277,7 @@ class TestDecisions(OwnerCase):
         with urllib.request.urlopen(f"{self.url}/v1/locks/{urllib.parse.quote(self.KEY, safe='')}/history", timeout=10) as answer:
             return [event["event"] for event in json.load(answer)["events"] if event["event"].startswith("db.")]
 
-    def test_are_kept_on_the_file_through_its_owner_and_over_http(self):
+    def test_decisions_are_recorded_on_the_file_through_its_owner_and_over_http(self):
         expected = ["db.stop.decided", "db.stop.stopped"]
         self.ok("db", "stop", "--app", "shop")
         self.assertEqual(self.decisions(), expected)
@@ -292,7 +292,7 @@ class TestDecisions(OwnerCase):
         self.stop()
         self.assertEqual(self.decisions(), expected)
 
-    def test_of_others_are_kept_too(self):
+    def test_decisions_of_other_clients_are_recorded_too(self):
         """A database that somebody else uses, and a lock that somebody holds."""
         self.ok("app", "register", "blog", "--url", "http://127.0.0.1:9/", "--database", "postgres=db.example:5432")
         self.begin()
@@ -302,14 +302,14 @@ class TestDecisions(OwnerCase):
         self.assertEqual(self.decisions(), ["db.stop.skipped_shared_active", "db.stop.skipped_lock"])
         self.assertEqual(self.over_http(), self.decisions())
 
-    def test_are_kept_if_the_server_dies_meanwhile(self):
+    def test_decisions_are_recorded_if_the_server_dies_meanwhile(self):
         self.begin()
         self.during("stop", f"kill -9 {self.server.pid}")
         self.ok("db", "stop", "--app", "shop")
         self.server.wait(20)
         self.assertEqual(self.decisions(), ["db.stop.decided", "db.stop.stopped"])
 
-    def test_are_kept_if_a_server_comes_meanwhile(self):
+    def test_decisions_are_recorded_if_a_server_starts_meanwhile(self):
         self.during("stop", f"while [ ! -e {self.path('go')} ]; do touch {self.path('begun')}; sleep 0.05; done")
         stop = self.start("db", "stop", "--app", "shop")
         wait_until(lambda: self.has("begun"), "the stop under way")
@@ -319,7 +319,7 @@ class TestDecisions(OwnerCase):
         self.assertEqual(self.decisions(), ["db.stop.decided", "db.stop.stopped"])
         self.assertEqual(self.over_http(), self.decisions())
 
-    def test_told_twice_is_one(self):
+    def test_a_decision_reported_twice_is_recorded_once(self):
         """As after an answer that was lost."""
         self.begin()
         self.ok("db", "stop", "--app", "shop")

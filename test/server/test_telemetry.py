@@ -30,7 +30,7 @@ class Audit(ServerCase):
     def config(self):
         return self.write_config(f"audit: {{file: {self.dir}/audit.jsonl}}\n")
 
-    def test_has_one_object_for_every_event_of_a_command(self):
+    def test_audit_has_one_object_for_every_event_of_a_command(self):
         """S4.12"""
         self.ok("run", "--config", str(self.config()), "--meta", "user=alice", "--stack", "shop", "--environment", "prod",
                 "--", "true")
@@ -43,7 +43,7 @@ class Audit(ServerCase):
         self.assertGreaterEqual(released["duration_seconds"], 0)
         self.assertRegex(acquired["timestamp"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
 
-    def test_of_a_server_goes_on_in_a_new_file_after_a_hangup(self):
+    def test_audit_of_a_server_continues_in_a_new_file_after_a_hangup(self):
         server = self.serve(config=self.config())
         server.acquire("a", ttl_ms=60000)
         self.assertEqual([line["lock_key"] for line in self.lines()], ["a"])
@@ -53,18 +53,18 @@ class Audit(ServerCase):
         server.acquire("b", ttl_ms=60000)
         self.assertEqual([line["lock_key"] for line in self.lines()], ["b"])
 
-    def test_that_cannot_be_written_is_refused_by_name(self):
+    def test_an_audit_file_that_cannot_be_written_is_refused_by_name(self):
         config = self.write_config("audit: {file: /nowhere/audit.jsonl}\n")
         error = self.fails(78, "run", "--config", str(config), "k", "--", "true").err
         self.assertIn("audit.file: cannot write to '/nowhere/audit.jsonl': No such file or directory", error)
 
-    def test_on_a_full_disk_is_said_once_and_keeps_nobody_from_a_lock(self):
+    def test_audit_on_a_full_disk_is_reported_once_and_delays_no_lock(self):
         config = self.write_config("audit: {file: /dev/full}\n")
         result = self.ok("run", "--config", str(config), "k", "--", "true")
         self.assertEqual(result.err.count("audit: cannot write to /dev/full: No space left on device"), 1)
 
 
-    def test_in_a_pipe_that_nobody_reads_or_that_is_full_keeps_nobody_from_a_lock(self):
+    def test_audit_into_an_unread_or_full_pipe_delays_no_lock(self):
         pipe = str(self.dir / "pipe")
         os.mkfifo(pipe)
         config = self.write_config(f"audit: {{file: {pipe}}}\nmetrics: {{emf: {pipe}}}\n")
@@ -82,7 +82,7 @@ class Audit(ServerCase):
         result = self.ok("run", "--config", str(config), "k", "--", "true")
         self.assertEqual(result.err.count(f"audit: cannot write to {pipe}: it is full"), 1, result.err)
 
-    def test_on_a_standard_error_that_nobody_reads_keeps_nobody_from_a_lock(self):
+    def test_audit_on_an_unread_standard_error_delays_no_lock(self):
         config = self.write_config("audit: {file: stderr}\n")
         reader, writer = os.pipe()
         self.addCleanup(os.close, reader)
@@ -95,7 +95,7 @@ class Audit(ServerCase):
         os.close(writer)
         self.assertEqual(process.wait(60), 0)
 
-    def test_a_server_whose_log_nobody_reads_goes_on_and_says_that_lines_were_lost(self):
+    def test_a_server_with_an_unread_log_continues_and_reports_lost_lines(self):
         reader, writer = os.pipe()
         self.addCleanup(os.close, reader)
         process = self.start("serve", "--json", "--listen", "127.0.0.1:0", stderr=writer)
@@ -119,12 +119,12 @@ class Audit(ServerCase):
         for line in text.splitlines()[:-1]:
             json.loads(line)
 
-    def test_in_a_directory_is_refused_by_name(self):
+    def test_an_audit_path_that_is_a_directory_is_refused_by_name(self):
         config = self.write_config(f"audit: {{file: {self.dir}}}\n")
         error = self.fails(78, "run", "--config", str(config), "k", "--", "true").err
         self.assertIn(f"audit.file: cannot write to '{self.dir}': Is a directory", error)
 
-    def test_stays_one_line_whatever_an_owner_says_of_itself(self):
+    def test_an_audit_event_stays_one_line_whatever_the_owners_name(self):
         config = self.write_config(f"audit: {{file: {self.dir}/audit.jsonl}}\nmetrics: {{emf: {self.dir}/m.log}}\n")
         name = 'a"}\u2028\u202e'
         hostile = name + '\\n{"event":'  # control characters are refused before
@@ -158,7 +158,7 @@ class Daemon(ServerCase):
         return subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", BELAY, *args], env={**os.environ, **self.env},
                               capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
 
-    def test_gets_every_event_as_one_line_whatever_is_in_it(self):
+    def test_the_daemon_gets_every_event_as_one_line(self):
         """S4.12"""
         (self.dir / "dev").mkdir()
         daemon = self.listen()
@@ -174,7 +174,7 @@ class Daemon(ServerCase):
             self.assertRegex(head, r"^<86>belay\[\d+\]$")
             self.assertEqual((json.loads(line)["event"], json.loads(line)["lock_key"]), (event, "k"))
 
-    def test_that_is_started_anew_gets_what_comes_then(self):
+    def test_a_restarted_daemon_gets_the_events_from_then_on(self):
         (self.dir / "dev").mkdir()
         first = self.listen()
         config = self.write_config("audit: {file: syslog}\n")
@@ -194,7 +194,7 @@ class Daemon(ServerCase):
         thread.join()
         self.assertEqual(done[0].returncode, 0, done[0].stderr)
 
-    def test_that_is_not_there_is_named(self):
+    def test_a_missing_daemon_is_named(self):
         (self.dir / "dev").mkdir()
         config = self.write_config("audit: {file: syslog}\n")
         done = self.run_there("run", "--config", str(config), "k", "--", "true")
@@ -225,7 +225,7 @@ class CloudWatch(ServerCase):
                 self.assertIsInstance(entry[metric["Name"]], (int, float))
         return {metric["Name"]: entry for metric in entry["_aws"]["CloudWatchMetrics"][0]["Metrics"]}
 
-    def test_gets_the_documents_names_and_dimensions(self):
+    def test_cloudwatch_gets_the_documents_names_and_dimensions(self):
         """S4.11"""
         self.ok("acquire", "--metrics", "emf:m.log", "--stack", "shop", "--environment", "prod", "--service", "api")
         self.fails(75, "acquire", "--metrics", "emf:m.log", "--stack", "shop", "--environment", "prod", "--service", "api")
@@ -241,7 +241,7 @@ class CloudWatch(ServerCase):
         self.assertEqual(refused["Profile"], "stack")
         self.assertNotIn("Stack", found["deployer.lock.held.duration"])  # a key that has none
 
-    def test_a_lock_that_is_held_says_for_how_long(self):
+    def test_a_held_lock_shows_its_age(self):
         """S4.14: while it is held, not when it ends."""
         self.ok("run", "--metrics", "emf:m.log", "--ttl", "2s", "--heartbeat", "100ms", "build-a-b", "--", "sleep", "0.5")
         lines = [json.loads(line) for line in (self.dir / "m.log").read_text().splitlines()]
@@ -251,7 +251,7 @@ class CloudWatch(ServerCase):
         self.assertTrue(0 < ages[-1] < 20, ages)
         self.assertEqual(lines[0]["Profile"], "build")
 
-    def test_lines_come_from_a_server_too(self):
+    def test_a_server_writes_embedded_metrics_too(self):
         server = self.serve("--metrics", f"emf:{self.dir}/m.log")
         server.acquire("stack:shop:env:prod", ttl_ms=60000)
         self.assertIn("deployer.lock.acquisition.success", self.check((self.dir / "m.log").read_text().splitlines()[0]))
@@ -262,7 +262,7 @@ class CloudWatch(ServerCase):
 
 
 class StatsD(ServerCase):
-    def test_counts_and_times_with_tags(self):
+    def test_statsd_gets_counts_and_times_with_tags(self):
         receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.addCleanup(receiver.close)
         receiver.bind(("127.0.0.1", 0))
@@ -277,7 +277,7 @@ class StatsD(ServerCase):
                 "true")
         self.assertRegex(receiver.recv(2000).decode(), r"^belay\.lock\.acquisition\.success:1\|c\|#level:stack.*,stack:s{480}")
 
-    def test_a_host_by_name_gets_all_of_it(self):
+    def test_a_statsd_receiver_named_by_host_gets_every_metric(self):
         receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.addCleanup(receiver.close)
         receiver.bind(("127.0.0.1", 0))
@@ -286,7 +286,7 @@ class StatsD(ServerCase):
         self.assertRegex(receiver.recv(2000).decode(), r"^belay\.lock\.acquisition\.success:1\|c")
         self.assertRegex(receiver.recv(2000).decode(), r"^belay\.lock\.held\.duration:")
 
-    def test_a_host_that_does_not_exist_is_said_once_and_keeps_nobody_from_a_lock(self):
+    def test_a_statsd_host_that_does_not_exist_is_reported_once_and_delays_no_lock(self):
         result = self.ok("run", "--metrics", "statsd:no-such-host.invalid:8125", "k", "--", "true")
         self.assertEqual(result.err.count("metrics: cannot send to StatsD: 'no-such-host.invalid': "), 1, result.err)
         server = self.serve("--metrics", "statsd:no-such-host.invalid:8125")
@@ -315,14 +315,14 @@ class StatsD(ServerCase):
         self.assertLess(time.time() - before, 25)  # the resolver would have taken 30 s
         self.assertIn("cannot send to StatsD: 'slow.example': no answer from the resolver", done.stderr)
 
-    def test_a_wrong_address_says_what_would_be_right(self):
+    def test_a_wrong_address_is_answered_with_the_right_form(self):
         for address in ("8125", "host:", ":8125", "host:http", "host:0", "host:65536"):
             error = self.fails(78, "run", "--metrics", f"statsd:{address}", "k", "--", "true").err
             self.assertIn(f"'{address}' is not HOST:PORT", error)
 
 
 class Prometheus(ServerCase):
-    def test_is_content_with_the_format_and_never_sees_a_key(self):
+    def test_promtool_accepts_the_format_and_no_key_is_in_it(self):
         server = self.serve()
         lock = server.acquire("stack:shop:env:prod", ttl_ms=60000).json()
         server.acquire("stack:shop:env:prod", ttl_ms=60000)
@@ -353,7 +353,7 @@ class Prometheus(ServerCase):
         self.assertIn('belay_lock_acquisitions_total{level="other",profile="other",environment="other",stack="other",'
                       'result="success"} 30\n', text)
 
-    def test_who_listens_and_looks_on_is_counted(self):
+    def test_listeners_and_dashboards_are_counted(self):
         server = self.serve()
         for path, name in (("/v1/events", "belay_event_listeners"), ("/v1/live", "belay_dashboards")):
             connection = server.connect()
@@ -408,7 +408,7 @@ class Prometheus(ServerCase):
             wanted |= set(re.findall(r"belay_\w+", (ROOT / path).read_text()))
         self.assertEqual(wanted - known, set())
 
-    def test_a_real_one_scrapes_it_and_answers(self):
+    def test_a_real_prometheus_scrapes_and_answers(self):
         server = self.serve()
         for i in range(3):
             server.acquire(f"k{i}", ttl_ms=60000)
@@ -496,7 +496,7 @@ class Traces(ServerCase):
                 self.assertLessEqual(int(parent["startTimeUnixNano"]), int(span["startTimeUnixNano"]))
                 self.assertGreaterEqual(int(parent["endTimeUnixNano"]), int(span["endTimeUnixNano"]))
 
-    def test_of_a_run_are_nested_under_who_called_and_go_on_in_the_command(self):
+    def test_traces_of_a_run_are_nested_under_the_caller_and_continue_in_the_command(self):
         receiver = Receiver(self)
         env = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "TRACEPARENT": f"00-{TRACE}-{PARENT}-01",
                "OTEL_EXPORTER_OTLP_HEADERS": "x-team=pay%20roll,x-two=2"}
@@ -513,7 +513,7 @@ class Traces(ServerCase):
         self.assertEqual((path, headers["x-team"], headers["x-two"]), ("/v1/traces", "pay roll", "2"))
         self.assertEqual(acquire["service"], "belay")
 
-    def test_of_a_wait_and_a_refusal(self):
+    def test_traces_show_a_wait_and_a_refusal(self):
         receiver = Receiver(self)
         self.acquire("k")
         self.fails(75, "acquire", "k", "--wait", "200ms", env={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url + "/"})
@@ -525,7 +525,7 @@ class Traces(ServerCase):
         self.assertIn("held by", acquire["status"]["message"])
         self.check_nested(receiver.spans)
 
-    def test_of_a_server_belong_to_the_request_that_asked(self):
+    def test_traces_of_a_server_belong_to_their_request(self):
         receiver = Receiver(self)
         server = self.serve(env={"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": receiver.url + "/custom"})
         answer = server.call("POST", "/v1/locks/k/acquire", {"locked_by": "me", "ttl_ms": 60000},
@@ -540,7 +540,7 @@ class Traces(ServerCase):
         self.assertEqual(receiver.headers[0][0], "/custom")
         self.check_nested(receiver.spans)
 
-    def test_of_a_command_and_its_server_are_one(self):
+    def test_a_command_and_its_server_share_one_trace(self):
         receiver = Receiver(self)
         otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
         server = self.serve(env=dict(otel, OTEL_SERVICE_NAME="server"))
@@ -557,7 +557,7 @@ class Traces(ServerCase):
         self.assertEqual({span["parentSpanId"] for span in receiver.named("store.commit")}, {theirs["spanId"], hold["spanId"]})
         self.check_nested(receiver.spans)
 
-    def test_of_a_refusal_by_a_server_are_one(self):
+    def test_a_refusal_by_a_server_is_one_trace(self):
         receiver = Receiver(self)
         otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
         server = self.serve(env=dict(otel, OTEL_SERVICE_NAME="server"))
@@ -575,7 +575,7 @@ class Traces(ServerCase):
             self.assertEqual([span["parentSpanId"] for span in receiver.named("lock.wait")], [theirs["spanId"]] if wait else [])
             self.check_nested(receiver.spans)
 
-    def test_a_receiver_that_is_not_there_or_hangs_keeps_nobody_waiting(self):
+    def test_a_receiver_that_is_down_or_hangs_delays_no_client(self):
         self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", 0))
@@ -586,7 +586,7 @@ class Traces(ServerCase):
                 self.assertEqual(server.acquire(f"k{i}", ttl_ms=60000).status, 200)
             self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
 
-    def test_a_receiver_that_hangs_is_left_after_a_second(self):
+    def test_a_receiver_that_hangs_is_abandoned_after_a_second(self):
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", 0))
             silent.listen()
@@ -596,7 +596,7 @@ class Traces(ServerCase):
                 self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
                 self.assertLess(time.monotonic() - before, 9)  # a request has ten
 
-    def test_go_by_https_to_who_is_trusted(self):
+    def test_traces_go_over_https_to_a_trusted_receiver(self):
         name = str(self.dir / "receiver")
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
                         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", name + ".key", "-out",
@@ -610,7 +610,7 @@ class Traces(ServerCase):
         self.ok("run", "k", "--", "true", env=dict(env, OTEL_EXPORTER_OTLP_CERTIFICATE=name + ".pem"))
         self.assertEqual(len(receiver.named("lock.hold")), 1)
 
-    def test_a_receiver_that_is_no_url_is_said_and_keeps_nobody_from_a_lock(self):
+    def test_an_invalid_receiver_url_is_reported_and_delays_no_lock(self):
         for url in ("collector:4317", "file:///etc/passwd", "grpc://x"):
             result = self.ok("run", "k", "--", "true", env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
             self.assertEqual(result.err.count("cannot send traces: OTEL_EXPORTER_OTLP_ENDPOINT is not a URL such as"), 1, result.err)
@@ -620,7 +620,7 @@ class Traces(ServerCase):
     def dropped(self, server):
         return int(re.search(r"^belay_spans_dropped_total (\d+)$", server.get("/metrics").body.decode(), re.M).group(1))
 
-    def test_what_no_receiver_takes_is_counted(self):
+    def test_dropped_telemetry_is_counted(self):
         for status in (400, 500):
             receiver = Receiver(self, status=status)
             server = self.serve(env={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
@@ -628,7 +628,7 @@ class Traces(ServerCase):
             wait_until(lambda: self.dropped(server) >= 2, "the count of what was dropped")
             self.assertEqual(server.stop(), 0)
 
-    def test_a_receiver_that_is_slow_gets_what_it_can_take_and_the_rest_is_counted(self):
+    def test_a_slow_receiver_gets_what_fits_and_the_rest_is_counted(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
         receiver = Receiver(self, gate=gate)

@@ -104,7 +104,7 @@ class Protocol(ServerCase):
         self.assertEqual(self.unlock("id-3").status, 409, "it never had the lock")
         self.assertEqual(self.status(), "active")
 
-    def test_who_is_refused_reads_what_the_holder_said(self):
+    def test_a_refusal_carries_the_holders_lock_info(self):
         self.lock("id-1")
         answer = self.lock("id-2", who="bob@ci")
         self.assertEqual((answer.status, answer.json()), (423, lock_info("id-1")))
@@ -177,7 +177,7 @@ class Protocol(ServerCase):
         self.assertEqual(self.write(None, 2).status, 423, "not while somebody has the lock")
         self.assertEqual(self.serial(), 1)
 
-    def test_a_write_with_the_id_of_nobody_is_refused(self):
+    def test_a_write_with_an_unknown_lock_id_is_refused(self):
         self.assertEqual(self.write("id-1").status, 409)
         self.lock("id-1")
         self.assertEqual(self.write("id-2").status, 409)
@@ -204,7 +204,7 @@ class Protocol(ServerCase):
         self.write("id-1")
         self.assertGreater(self.server.get("/v1/locks/terraform%2Fnet").json()["expires_at"], before)
 
-    def test_an_expired_id_that_nobody_replaced_may_still_write(self):
+    def test_an_expired_lock_that_was_not_taken_over_may_still_write(self):
         self.lock("id-1", query="?lease=200ms")
         self.wait_until_expired()
         self.assertEqual(self.write("id-1", 3).status, 200)
@@ -214,7 +214,7 @@ class Protocol(ServerCase):
         self.assertEqual(self.unlock("id-1").status, 200)
         self.assertEqual(self.write("id-1", 5).status, 409, "it has unlocked")
 
-    def test_who_unlocks_after_its_lease_has_ended_cannot_write_any_more(self):
+    def test_a_client_whose_lease_expired_cannot_write(self):
         self.lock("id-1", query="?lease=200ms")
         self.wait_until_expired()
         for _ in range(2):
@@ -232,7 +232,7 @@ class Protocol(ServerCase):
         self.assertEqual(answer.status, 400)
         self.assertIn("lease", answer.error["message"])
 
-    def test_a_body_that_was_spoiled_on_the_way_is_refused(self):
+    def test_a_body_that_was_damaged_in_transit_is_refused(self):
         self.lock("id-1")
         body = json.dumps(STATE)
         right = base64.b64encode(hashlib.md5(body.encode()).digest()).decode()
@@ -276,7 +276,7 @@ class Protocol(ServerCase):
         self.assertEqual(self.server.post("/v1/terraform/net/restore", {}).status, 400)
         self.assertEqual(self.server.post("/v1/terraform/net/restore", {"version": "99"}).status, 404)
 
-    def test_a_restore_can_be_made_conditional_on_what_one_was_shown(self):
+    def test_a_restore_can_be_conditional_on_the_version_that_was_shown(self):
         self.lock("id-1")
         self.write("id-1", 1)
         seen = self.server.get("/v1/terraform/net").headers["ETag"]
@@ -311,13 +311,13 @@ class Protocol(ServerCase):
         self.assertEqual(self.server.post("/v1/terraform/net/restore", {"version": "latest"}).status, 200)
         self.assertEqual(self.serial(), 5)
 
-    def test_a_large_state_is_taken(self):
+    def test_a_large_state_is_accepted(self):
         self.lock("id-1")
         text = json.dumps({**STATE, "resources": ["x" * 1000] * 8000})
         self.assertEqual(self.server.post("/v1/terraform/net?ID=id-1", text).status, 200)
         self.assertEqual(self.server.get("/v1/terraform/net").body, text.encode())
 
-    def test_what_was_written_survives_kill_9_of_the_server(self):
+    def test_acknowledged_writes_survive_kill_9_of_the_server(self):
         self.lock("id-1")
         self.write("id-1", 8)
         self.server.stop(signal.SIGKILL)
@@ -326,7 +326,7 @@ class Protocol(ServerCase):
         self.assertEqual(self.lock("id-2").json()["ID"], "id-1")
         self.assertEqual(self.write("id-1", 9).status, 200)
 
-    def test_of_many_that_lock_at_once_one_gets_it(self):
+    def test_of_many_concurrent_locks_one_succeeds(self):
         answers = []
         threads = [threading.Thread(target=lambda i=i: answers.append(self.lock(f"id-{i}").status)) for i in range(12)]
         for thread in threads:
@@ -346,7 +346,7 @@ class Policy(ServerCase):
         server.call("LOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-locker")
         return server.call("UNLOCK", "/v1/terraform/net", token=token).status
 
-    def test_an_unlock_without_a_body_is_for_who_the_policy_says(self):
+    def test_unlocking_without_a_body_follows_the_policy(self):
         for policy, locker, admin in (("", 403, 200), ("  terraform:\n    force_unlock: locker\n", 200, 200),
                                       ("  terraform:\n    force_unlock: never\n", 403, 403)):
             with self.subTest(policy):
@@ -358,7 +358,7 @@ class Policy(ServerCase):
         path.write_text(path.read_text() + "  terraform:\n    force_unlock: perhaps\n")
         self.assertIn("force_unlock", self.fails(78, "serve", "--listen", "127.0.0.1:0", "--config", str(path)).err)
 
-    def test_what_a_refused_locker_reads_does_not_end_the_lock(self):
+    def test_the_id_in_a_refusal_does_not_unlock(self):
         server = self.start_with()
         taken = server.call("LOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-locker")
         self.assertEqual((taken.status, taken.json()["ID"]), (200, "id-1"))
@@ -385,7 +385,7 @@ class Policy(ServerCase):
         for _ in range(2):
             self.assertEqual(server.call("UNLOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-locker").status, 200)
 
-    def test_an_unlock_of_another_tokens_id_is_for_who_the_policy_says(self):
+    def test_unlocking_another_tokens_lock_follows_the_policy(self):
         for policy, other, admin in (("", 403, 200), ("  terraform:\n    force_unlock: locker\n", 200, 200),
                                      ("  terraform:\n    force_unlock: never\n", 403, 403)):
             with self.subTest(policy):
@@ -406,7 +406,7 @@ class Policy(ServerCase):
         self.assertEqual(server.post("/v1/terraform/net?ID=id-1", STATE, token="secret-newer").status, 200)
         self.assertEqual(server.call("UNLOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-newer").status, 200)
 
-    def test_a_lock_taken_with_belay_shows_its_id_to_those_who_may_see_it(self):
+    def test_a_lock_acquired_with_belay_shows_its_id_to_permitted_tokens(self):
         server = self.start_with()
         taken = server.acquire("terraform/net", "night-shift", token="secret-locker").json()
         for token, shown in (("secret-net", "night-shift"), ("secret-locker", taken["lock_id"]), ("secret-admin", taken["lock_id"])):
@@ -424,7 +424,7 @@ class Policy(ServerCase):
         self.assertEqual(server.get("/v1/terraform/shop", token="secret-net").status, 403)
         self.assertEqual(server.get("/v1/terraform/network", token="secret-reader").status, 403)
 
-    def test_only_who_may_write_may_send_much(self):
+    def test_only_writers_may_send_large_bodies(self):
         server = self.start_with()
         text = json.dumps({**STATE, "resources": ["x" * 1000] * 1500})
         server.call("LOCK", "/v1/terraform/net", lock_info("id-1"), token="secret-locker")
@@ -530,7 +530,7 @@ output "it" {{
         self.assertEqual(self.server.get("/v1/locks/terraform%2Fshop").json()["status"], "released")
         self.terraform(path, "destroy", "-auto-approve")
 
-    def test_of_two_applies_one_is_refused_or_waits_as_it_says(self):
+    def test_of_two_applies_one_is_refused_or_waits_as_configured(self):
         first, second = self.folder("a", "first", sleep=600), self.folder("b", "second")
         process = self.apply_in_background(first)
         held = self.server.get("/v1/locks/terraform%2Fshop").json()
@@ -571,7 +571,7 @@ output "it" {{
         self.assertEqual(self.server.get("/v1/terraform/shop").body, before)
         self.assertEqual(self.terraform(path, "output", "-raw", "it"), "next")
 
-    def test_a_local_state_moves_in(self):
+    def test_a_local_terraform_state_migrates_to_belay(self):
         path = self.dir / "local"
         path.mkdir()
         resource = 'resource "terraform_data" "it" {\n  input = "here"\n}\noutput "it" {\n  value = terraform_data.it.output\n}\n'

@@ -52,7 +52,7 @@ class Waiting(ServerCase):
         tokens = [token for _, token in order]
         self.assertEqual(tokens, sorted(set(tokens)))
 
-    def test_a_plain_try_does_not_overtake(self):
+    def test_a_try_without_waiting_does_not_overtake_waiters(self):
         """L4"""
         self.server.acquire("k", "holder", lock_id="h")
         later = self.server.acquire_later("k", "waiter", wait_ms=20000, ttl_ms=60000)
@@ -75,7 +75,7 @@ class Waiting(ServerCase):
         self.server.release(above, "h")
         self.assertEqual(later.get().status, 200)
 
-    def test_the_wait_is_over_after_wait_ms(self):
+    def test_the_wait_ends_after_wait_ms(self):
         self.server.acquire("k", "holder")
         began = time.monotonic()
         answer = self.server.acquire("k", "waiter", wait_ms=300, ttl_ms=60000)
@@ -112,7 +112,7 @@ class Waiting(ServerCase):
         self.assertIsNone(self.server.acquire("k", "rival").error["lock"]["valid_for_ms"])
         self.assertIsNone(self.server.release("k", "n").json()["valid_for_ms"])
 
-    def test_what_is_asked_for_again_is_valid_for_what_is_left(self):
+    def test_a_repeated_acquire_is_valid_for_the_rest_of_the_lease(self):
         """L5: an acquire and an adopt whose answer was lost."""
         self.server.acquire("k", "holder", lock_id="h", ttl_ms=60000)
         time.sleep(0.3)
@@ -125,7 +125,7 @@ class Waiting(ServerCase):
     def held(self, lock_id, wait_ms, key="k"):
         return self.server.post("/v1/held", {"key": key, "lock_id": lock_id, "wait_ms": wait_ms})
 
-    def test_a_holder_may_wait_to_hear_that_its_lock_was_ended(self):
+    def test_a_holder_may_wait_for_the_end_of_its_lock(self):
         """L6"""
         self.assertEqual(self.held("h", 20000).error["code"], "not_found")
         self.server.acquire("k", "holder", lock_id="h")
@@ -171,7 +171,7 @@ class Waiting(ServerCase):
         thread.join(10)
         self.assertEqual(answers[0].error["code"], "shutting_down")
 
-    def test_a_slice_is_at_most_a_third_of_the_ttl(self):
+    def test_a_poll_lasts_at_most_a_third_of_the_ttl(self):
         """L6"""
         self.server.acquire("k", "holder")
         began = time.monotonic()
@@ -179,7 +179,7 @@ class Waiting(ServerCase):
         self.assertEqual(answer.error["code"], "lock_held")
         self.assertTrue(0.29 <= time.monotonic() - began < 5)
 
-    def test_the_place_is_kept_between_slices(self):
+    def test_a_place_in_the_queue_is_kept_between_polls(self):
         """L6"""
         self.server.acquire("k", "holder", lock_id="h")
         first = self.server.acquire("k", "first", wait_ms=200, ttl_ms=60000, lock_id="f")
@@ -196,13 +196,13 @@ class Waiting(ServerCase):
         self.server.release("k", "f")
         self.assertEqual(later[0].get().json()["locked_by"], "second")
 
-    def test_a_place_nobody_comes_back_for_is_given_up(self):
+    def test_a_place_in_the_queue_expires_when_its_client_does_not_return(self):
         self.server.acquire("k", "holder")
         self.server.acquire("k", "waiter", wait_ms=100, ttl_ms=60000, lock_id="w")
         self.assertEqual(self.server.queue("k"), ["waiter"])
         self.server.wait_for_queue("k", [])
 
-    def test_who_takes_another_id_for_each_slice_gets_the_lock(self):
+    def test_a_waiter_with_a_new_id_for_each_poll_gets_the_lock(self):
         """Issue 12, item 38: its own abandoned places were granted first, one after the other."""
         self.server.acquire("k", "holder", lock_id="h", ttl_ms=60000)
         for i in range(6):
@@ -218,7 +218,7 @@ class Waiting(ServerCase):
                 break
         self.assertEqual(answers[-1], 200, answers)
 
-    def test_a_place_is_given_up_for_the_same_client_alone(self):
+    def test_a_new_request_replaces_only_the_same_clients_place(self):
         self.server.acquire("k", "holder", lock_id="h", ttl_ms=60000)
         self.server.acquire("other", "holder", lock_id="o", ttl_ms=60000)
         for owner, key in (("one", "k"), ("two", "k"), ("one", "other"), ("three", "k"), ("two", "k")):
@@ -228,13 +228,13 @@ class Waiting(ServerCase):
         self.assertEqual(self.server.queue("other"), ["one"])
         self.assertEqual(self.server.acquire("k", "four", wait_ms=50, ttl_ms=60000).error["place_kept_ms"], 0)
 
-    def test_a_release_gives_up_the_place_at_once(self):
+    def test_a_release_by_a_waiter_gives_up_its_place_at_once(self):
         self.server.acquire("k", "holder")
         self.server.acquire("k", "waiter", wait_ms=100, ttl_ms=60000, lock_id="w")
         self.assertEqual(self.server.release("k", "w").status, 409)
         self.assertEqual(self.server.queue("k"), [])
 
-    def test_who_comes_back_in_time_finds_the_lock_granted(self):
+    def test_a_waiter_that_returns_in_time_finds_the_lock_granted(self):
         """L5"""
         self.server.acquire("k", "holder", lock_id="h")
         self.server.acquire("k", "waiter", wait_ms=100, ttl_ms=60000, lock_id="w")
@@ -244,7 +244,7 @@ class Waiting(ServerCase):
         time.sleep(1.3)
         self.assertEqual(self.server.renew("k", "w").status, 200, "it was claimed, so it is not taken away")
 
-    def test_a_lock_granted_to_who_does_not_come_back_goes_to_the_next(self):
+    def test_a_lock_granted_to_a_waiter_that_never_returns_goes_to_the_next(self):
         """L4: a dead waiter at the head delays the line by at most a second."""
         self.server.acquire("k", "holder", lock_id="h")
         self.server.acquire("k", "gone", wait_ms=100, ttl_ms=60000, lock_id="g")
@@ -257,7 +257,7 @@ class Waiting(ServerCase):
         self.server.call("DELETE", "/v1/locks/k")
         self.assertEqual(self.server.acquire("k", "gone", lock_id="g").error["code"], "id_used")
 
-    def test_a_client_that_hangs_up_leaves_the_line_at_once(self):
+    def test_a_client_that_hangs_up_leaves_the_queue_at_once(self):
         self.server.acquire("k", "holder", lock_id="h")
         for how in ("close", "reset", "half"):
             with self.subTest(how):
@@ -282,7 +282,7 @@ class Waiting(ServerCase):
         self.assertEqual(self.answer(connection)[0], 200)
         connection.close()
 
-    def test_the_same_lock_id_takes_over_the_place(self):
+    def test_a_request_with_the_same_lock_id_takes_over_the_place(self):
         self.server.acquire("k", "holder", lock_id="h")
         older = self.server.acquire_later("k", "waiter", wait_ms=20000, ttl_ms=60000, lock_id="w")
         self.server.wait_for_queue("k", ["waiter"])
@@ -302,14 +302,14 @@ class Waiting(ServerCase):
         answer = self.server.acquire("other", "waiter", lock_id="w")
         self.assertEqual((answer.status, answer.error["code"]), (400, "invalid"))
 
-    def test_the_line_of_a_lock_above_is_kept_too(self):
+    def test_the_queue_of_an_ancestor_is_kept_too(self):
         self.server.acquire("stack:s:env:e", "above", lock_id="a")
         later = self.server.acquire_later("stack:s:env:e:service:w", "below", wait_ms=20000, ttl_ms=60000)
         self.server.wait_for_queue("stack:s:env:e", ["below"])
         self.server.release("stack:s:env:e", "a")
         self.assertEqual(later.get().status, 200)
 
-    def test_an_expiry_lets_the_next_in(self):
+    def test_an_expired_lease_lets_the_next_waiter_in(self):
         """L4"""
         self.server.acquire("k", "holder", ttl_ms=500)
         began = time.monotonic()
@@ -319,7 +319,7 @@ class Waiting(ServerCase):
         events = [e["event"] for e in self.server.get("/v1/locks/k/history").json()["events"]]
         self.assertIn("lock.taken_over", events)
 
-    def test_a_command_on_the_same_file_and_a_waiter_share_one_line(self):
+    def test_a_command_on_the_same_file_and_a_waiter_share_one_queue(self):
         lock = self.acquire("k")
         later = self.server.acquire_later("k", "over-http", wait_ms=20000, ttl_ms=60000)
         self.server.wait_for_queue("k", ["over-http"])
@@ -343,7 +343,7 @@ class Waiting(ServerCase):
         for connection in connections[n // 2:]:
             connection.close()
 
-    def test_a_stopping_server_answers_who_waits(self):
+    def test_a_stopping_server_answers_its_waiters(self):
         self.server.acquire("k", "holder")
         later = [self.server.acquire_later("k", f"w{i}", wait_ms=20000, ttl_ms=60000, lock_id=f"w{i}") for i in range(5)]
         wait_until(lambda: len(self.server.queue("k")) == 5, "all to wait")
@@ -372,7 +372,7 @@ class Waiting(ServerCase):
         again = self.serve("--store", f"sqlite:{self.dir}/full.db")
         self.assertEqual(again.acquire("k", "w", wait_ms=20000, ttl_ms=60000, lock_id="w").status, 200)
 
-    def test_who_comes_back_after_a_restart_has_kept_the_place_in_line(self):
+    def test_a_waiter_that_returns_after_a_restart_keeps_its_place(self):
         """However it was stopped, and in whatever order they come back."""
         for stop in (signal.SIGTERM, signal.SIGKILL):
             with self.subTest(stop):
@@ -431,7 +431,7 @@ class BetweenServers(ServerCase):
                     server.release("k", f"{who}-{number}")
                 self.end_with(server, signal.SIGTERM)
 
-    def test_a_free_lock_is_kept_for_the_first_for_a_moment(self):
+    def test_a_released_lock_is_reserved_briefly_for_the_first_waiter(self):
         for number in (signal.SIGKILL, signal.SIGTERM):
             with self.subTest(signal=number):
                 server = self.serve()

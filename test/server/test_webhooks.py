@@ -32,7 +32,7 @@ class HookCase(ServerCase):
 
 
 class Calling(HookCase):
-    def test_it_answers_at_once_and_calls_when_the_lock_is_theirs(self):
+    def test_an_acquire_answers_at_once_and_the_webhook_is_called_on_the_grant(self):
         receiver = Receiver(self)
         self.server.acquire("k", "holder", lock_id="h")
         answer = self.queue_up("k", receiver.url, "job-1", lock_id="j1", ttl_ms=60000, metadata={"a": "b"})
@@ -52,13 +52,13 @@ class Calling(HookCase):
         self.assertEqual(self.server.renew("k", "j1").json()["token"], lock["token"])
         self.assertEqual(self.server.release("k", "j1").status, 200)
 
-    def test_a_free_lock_is_called_for_at_once(self):
+    def test_the_webhook_for_a_free_lock_is_called_at_once(self):
         receiver = Receiver(self)
         answer = self.queue_up("k", receiver.url)
         self.assertEqual((answer.status, answer.json()["status"]), (202, "calling"))
         self.assertEqual(receiver.lock()["lock_id"], answer.json()["lock_id"])
 
-    def test_the_line_runs_by_itself_in_order(self):
+    def test_the_queue_advances_by_itself_in_order(self):
         """S2.8: who is called does its work, releases, and the next is called."""
         receiver = Receiver(self)
         for i in range(6):
@@ -71,7 +71,7 @@ class Calling(HookCase):
             self.server.release("build", lock["lock_id"])
         self.assertEqual(order, [f"job-{i}" for i in range(6)])
 
-    def test_webhooks_and_connections_wait_in_one_line(self):
+    def test_webhooks_and_connections_wait_in_one_queue(self):
         receiver = Receiver(self)
         self.server.acquire("k", "holder", lock_id="h")
         self.queue_up("k", receiver.url, "hook")
@@ -83,7 +83,7 @@ class Calling(HookCase):
         self.server.release("k", lock["lock_id"])
         self.assertEqual(later.get().json()["locked_by"], "connected")
 
-    def test_the_one_who_is_called_can_adopt_the_lock(self):
+    def test_the_receiver_of_a_webhook_can_adopt_the_lock(self):
         receiver = Receiver(self)
         self.queue_up("k", receiver.url)
         lock = receiver.lock()
@@ -109,7 +109,7 @@ class Calling(HookCase):
         self.queue_up("k", receiver.url)
         self.assertEqual(receiver.lock()["key"], "k")
 
-    def test_the_server_answers_others_while_a_receiver_is_slow(self):
+    def test_the_server_answers_other_clients_while_a_receiver_is_slow(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
         receivers = [Receiver(self, before=lambda: gate.wait(60)) for _ in range(3)]
@@ -141,7 +141,7 @@ class Failing(HookCase):
         if tries:
             self.assertIn(f"after {tries} tries", self.server.log())
 
-    def test_a_500_is_tried_again_and_then_passes_on(self):
+    def test_a_500_is_retried_and_then_passes_the_lock_on(self):
         self.passes_on(Receiver(self, [500]).url, "answered 500", ttl_ms=10000)
 
     def test_an_error_that_goes_away_does_no_harm(self):
@@ -164,22 +164,22 @@ class Failing(HookCase):
         self.passes_on(receiver.url, "answered 307", tries=1)
         self.assertTrue(elsewhere.calls.empty())
 
-    def test_one_that_does_not_answer_in_time_passes_on(self):
+    def test_a_receiver_that_times_out_passes_the_lock_on(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
         receiver = Receiver(self, before=lambda: gate.wait(60))
         self.passes_on(receiver.url, "no answer", webhook={"timeout_ms": 200}, ttl_ms=4000)
 
-    def test_one_that_is_dead_passes_on(self):
+    def test_a_dead_receiver_passes_the_lock_on(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.passes_on(f"http://127.0.0.1:{port}/", "cannot reach", ttl_ms=4000)
 
-    def test_one_whose_name_is_nobodys_passes_on(self):
+    def test_a_receiver_with_an_unresolvable_name_passes_the_lock_on(self):
         self.passes_on("http://no-such-host.invalid/", "cannot reach", ttl_ms=3000)
 
-    def test_one_that_speaks_no_http_passes_on(self):
+    def test_a_receiver_that_does_not_speak_http_passes_the_lock_on(self):
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.listen()
@@ -211,7 +211,7 @@ class Leaving(HookCase):
         self.assertEqual(receiver.lock()["locked_by"], "three")
         self.assertTrue(receiver.calls.empty())
 
-    def test_the_wait_is_over_after_wait_ms(self):
+    def test_the_wait_ends_after_wait_ms(self):
         receiver = Receiver(self)
         self.server.acquire("k", "holder", lock_id="h")
         self.queue_up("k", receiver.url, "job-1", lock_id="j1", wait_ms=300)
@@ -236,14 +236,14 @@ class Leaving(HookCase):
         self.assertIn("'j1' is in progress", answer.error["message"])
         self.assertEqual(self.server.queue("k"), ["bot"])
 
-    def test_the_end_of_a_wait_is_told_again_after_an_error(self):
+    def test_the_end_of_a_wait_is_recorded_again_after_an_error(self):
         receiver = Receiver(self, (503, 200))
         self.server.acquire("k", "holder", lock_id="h")
         self.queue_up("k", receiver.url, lock_id="j1", wait_ms=300)
         self.assertEqual([receiver.next()[0]["Belay-Attempt"] for _ in range(2)], ["1", "2"])
         self.assertEqual(self.holder("k"), "holder")
 
-    def test_who_hangs_up_after_asking_stays_in_line(self):
+    def test_a_client_that_hangs_up_after_asking_stays_in_the_queue(self):
         receiver = Receiver(self)
         self.server.acquire("k", "holder", lock_id="h")
         body = json.dumps({"locked_by": "bot", "wait_ms": 60000, "webhook": {"url": receiver.url}})
@@ -256,7 +256,7 @@ class Leaving(HookCase):
 
 
 class Limits(ServerCase):
-    def test_only_so_many_may_be_in_line(self):
+    def test_the_length_of_a_queue_is_limited(self):
         config = self.write_config('server: {webhooks: {allow: ["127.0.0.1"], max: 2}}\n')
         server = self.serve(config=config)
         server.acquire("k", "holder", lock_id="h")
@@ -325,13 +325,13 @@ class Addresses(ServerCase):
         self.assertTrue(receiver.calls.empty())
         self.assertEqual(server.get("/v1/locks/k").json()["outcome"], "failed")
 
-    def test_only_what_is_allowed_is_called(self):
+    def test_only_allowed_webhook_addresses_are_called(self):
         receiver = Receiver(self)
         server = self.serve(config=self.write_config('server: {webhooks: {allow: ["127.0.0.2"]}}\n'))
         answer = server.acquire("k", "x", wait_ms=60000, webhook={"url": f"http://localhost:{receiver.port}/"})
         self.assertEqual(answer.status, 400)
 
-    def test_a_proxy_of_the_environment_is_not_asked(self):
+    def test_the_proxy_of_the_environment_is_not_used(self):
         """It would look the name up itself."""
         receiver, proxy = Receiver(self), Receiver(self)
         env = {"http_proxy": proxy.url, "all_proxy": proxy.url, "no_proxy": ""}
@@ -391,7 +391,7 @@ class Restarting(HookCase):
         self.server.process.wait(30)
         self.server = self.serve(config=self.dir / "server.yaml")
 
-    def test_those_in_line_survive_the_server(self):
+    def test_waiters_survive_the_server(self):
         receiver = Receiver(self)
         self.server.acquire("k", "holder", lock_id="h", ttl_ms=600000)
         for i in range(3):
@@ -409,7 +409,7 @@ class Restarting(HookCase):
         order = [lock["locked_by"], receiver.lock()["locked_by"]]
         self.assertEqual(sorted(order), ["job-0", "job-2"])
 
-    def test_one_that_was_being_called_is_called_again(self):
+    def test_a_receiver_that_was_being_called_is_called_again(self):
         """At least once: the same lock id and the same token."""
         gate = threading.Event()
         self.addCleanup(gate.set)
@@ -420,7 +420,7 @@ class Restarting(HookCase):
         second = receiver.lock()
         self.assertEqual((first["lock_id"], first["token"]), (second["lock_id"], second["token"]))
 
-    def test_one_that_was_delivered_is_not_called_again(self):
+    def test_a_delivered_webhook_is_not_called_again(self):
         receiver = Receiver(self)
         self.queue_up("k", receiver.url, lock_id="j")
         receiver.next()

@@ -35,7 +35,7 @@ class OwnRows(GuardCase):
         self.dynamodb.put(self.table, app_name={"S": "a"}, hostnames={"L": [{"S": "shop.example"}]})
         self.assertEqual(self.ok("app", "show", "a", "--json").json()["urls"], ["https://shop.example/"])
 
-    def test_what_belay_writes_the_documents_programs_read_and_what_they_wrote_stays(self):
+    def test_the_documents_programs_read_belays_rows_and_their_fields_are_kept(self):
         application = self.application("unused", register=False)
         self.discovered("shop", application.port)
         self.ok("app", "mark-stopped", "shop", "--by", "alice")
@@ -50,7 +50,7 @@ class OwnRows(GuardCase):
                          ({"S": "graph.example"}, {"N": "7687"}, {"S": "UP"}))
         self.assertNotIn("postgres_host", row)
 
-    def test_a_row_that_was_written_over_loses_what_belay_recorded_and_is_read_all_the_same(self):
+    def test_an_overwritten_row_loses_belays_record_and_is_still_read(self):
         application = self.application("unused", register=False)
         self.discovered("shop", application.port)
         self.ok("app", "mark-stopped", "shop")
@@ -112,14 +112,14 @@ class OwnRows(GuardCase):
         self.discovered("odd", other.port)
         self.assertEqual(self.stop("a")["action"], "stopped")
 
-    def test_a_port_that_was_written_as_text_is_that_port(self):
+    def test_a_port_written_as_a_string_is_accepted(self):
         application = self.application("unused", register=False)
         self.discovered("shop", application.port)
         row = {**self.row("shop"), "postgres_port": {"S": "6432"}}
         self.dynamodb.put(self.table, **row)
         self.assertEqual(self.ok("app", "show", "shop", "--json").json()["databases"][0]["id"], "10.0.1.5:6432")
 
-    def test_what_the_documents_programs_change_later_counts_beside_what_belay_wrote(self):
+    def test_later_changes_of_the_documents_programs_count_beside_belays(self):
         self.application("shop", database="10.0.1.5:54321")
         row = {**self.row("shop"), "postgres_port": {"N": "5432"}, "hostnames": {"L": [{"S": "http://127.0.0.1:9"}]}}
         self.dynamodb.put(self.table, **row)

@@ -37,7 +37,7 @@ class QuickStatus(GuardCase):
                 self.check("shop", word, status)
         self.assertEqual(set(shop.seen), {"HEAD"})
 
-    def test_cautious_takes_an_answer_that_does_not_tell_for_unknown(self):
+    def test_cautious_counts_ambiguous_answers_as_unknown(self):
         self.configure(quick_status_rule="cautious")
         shop = self.application("shop")
         for status, word in [(200, "UP"), (401, "UNKNOWN"), (403, "UNKNOWN"), (429, "UNKNOWN"), (500, "UNKNOWN"),
@@ -46,7 +46,7 @@ class QuickStatus(GuardCase):
                 shop.status = status
                 self.check("shop", word, status)
 
-    def test_head_refused_is_asked_again_with_get(self):
+    def test_a_refused_head_is_repeated_as_get(self):
         shop = self.application("shop")
         for refusal in (405, 501):
             with self.subTest(refusal=refusal):
@@ -93,7 +93,7 @@ class QuickStatus(GuardCase):
             shop.status = 503
             self.check("shop", "UNKNOWN", None)  # one that does not answer may be up
 
-    def test_one_url_that_says_200_is_enough(self):
+    def test_one_url_that_answers_200_is_enough(self):
         shop = self.application("shop", f"http://127.0.0.1:{free_port()}/")
         self.check("shop", "UP", 200)
         shop.status = 500
@@ -103,7 +103,7 @@ class QuickStatus(GuardCase):
         self.application("shop", family=socket.AF_INET6)
         self.check("shop", "UP", 200)
 
-    def test_a_certificate_that_cannot_be_verified_is_no_answer(self):
+    def test_a_certificate_that_cannot_be_verified_counts_as_no_answer(self):
         self.configure(quick_status_timeout=20)  # a handshake on a busy machine
         certificate = make_certificate(self.dir, "localhost")
         self.application("shop", certificate=certificate)
@@ -115,7 +115,7 @@ class QuickStatus(GuardCase):
         self.env["BELAY_CA_FILE"] = wrong + ".crt"
         self.check("other", "UNKNOWN", None)
 
-    def test_what_was_recorded_as_stopped_is_down_while_it_does_not_answer(self):
+    def test_an_application_recorded_as_stopped_is_down_while_it_does_not_answer(self):
         """S3.4, settled."""
         shop = self.application("shop")
         self.ok("app", "mark-stopped", "shop", "--by", "alice")
@@ -127,7 +127,7 @@ class QuickStatus(GuardCase):
         self.ok("app", "mark-running", "shop")
         self.check("shop", "UNKNOWN", None)
 
-    def test_an_application_that_nobody_registered_is_unknown(self):
+    def test_an_unregistered_application_is_unknown(self):
         found = self.check("nobody", "UNKNOWN", None)
         self.assertIn("registry", found["reason"])
         self.assertIs(found["connected"], True)  # nobody has tried: that is not known
@@ -151,7 +151,7 @@ class QuickStatus(GuardCase):
         self.assertEqual(refused.exception.code, 400)
         refused.exception.close()
 
-    def test_a_slow_application_does_not_keep_a_server_from_serving_others(self):
+    def test_a_slow_application_does_not_block_a_server(self):
         if STORE != "server":
             self.skipTest("on a server")
         shop = self.application("shop")
@@ -170,7 +170,7 @@ class QuickStatus(GuardCase):
 class Gateway(GuardCase):
     """API_GATEWAY_URL (S3.8): somebody else is asked, as document 003's controller does."""
 
-    def test_the_gateway_is_asked_and_what_it_cannot_say_is_unknown(self):
+    def test_the_gateway_is_queried_and_its_failures_are_unknown(self):
         import http.server
         import threading
         answers = {"a": '{"app":"a","status":"DOWN","http_code":503}', "b": '{"app":"b","status":"UP","http_code":200}',

@@ -102,7 +102,7 @@ class Instances(GuardCase):
             self.assertIn("UnauthorizedOperation", result["reason"])
         self.assertNotIn("StopInstances", self.aws.calls)
 
-    def test_two_instances_for_one_database_are_a_doubt(self):
+    def test_two_instances_for_one_database_prevent_a_stop(self):
         self.aws.add(INSTANCE, "10.0.1.5")
         self.application("a", database=f"{INSTANCE}@10.0.1.5:5432")
         self.application("b", database="i-00000000000000002@10.0.1.5:6432").up(503)
@@ -140,7 +140,7 @@ class Ends(GuardCase):
         self.assertEqual(result["action"], "skipped_lock")
         self.end(stop)
 
-    def test_what_makes_no_sense_is_refused(self):
+    def test_contradictory_settings_are_refused(self):
         self.application("a")
         self.configure({"postgres": {"stop": {"ec2": "stop", "ends": "database"}}})
         self.assertIn("stops all databases on it", self.fails(78, "db", "stop", "--app", "a").err)
@@ -166,7 +166,7 @@ class Links(GuardCase):
         self.assertEqual(self.stop("c", code=75)["active_apps"], ["b"])
         self.assertEqual([one["database"] for one in self.ok("db", "list", "--json").json()["databases"]][:1], [INSTANCE])
 
-    def test_rows_that_a_third_connects_are_one_database(self):
+    def test_rows_connected_by_a_third_are_one_database(self):
         self.assertEqual(self.stop("b", code=75)["active_apps"], ["c", "link"])
         self.assertEqual(self.stop("c", code=75)["active_apps"], ["b", "link"])
 
@@ -179,7 +179,7 @@ class Links(GuardCase):
                 "postgres=other.example:5432")
         self.check()
 
-    def test_one_that_named_both_as_two_databases_names_one(self):
+    def test_an_application_that_named_both_as_two_databases_names_one(self):
         self.ok("app", "register", "b", "--replace", "--url", self.applications["b"].url, "--database",
                 "postgres=db.example:5432", "--database", f"postgres={INSTANCE}")
         self.ok("app", "remove", "link")

@@ -80,7 +80,7 @@ class PostgreSQL(GuardCase):
         self.assertFalse(self.running())
         self.assertEqual(self.stop("billing")["action"], "skipped")
 
-    def test_two_stops_and_a_start_at_once_end_as_somebody_asked(self):
+    def test_two_stops_and_a_start_at_once_end_as_one_of_them_requested(self):
         for name in ("shop", "billing"):
             self.application(name).down()
         self.ok("db", "start", "--app", "shop")

@@ -32,7 +32,7 @@ class Records(GuardCase):
         self.assertEqual(self.stop("b", code=75)["active_apps"], ["a"])
         self.assertEqual(self.state("b"), "stop_requested")
 
-    def test_a_stop_that_was_done_records_the_application_as_stopped(self):
+    def test_a_completed_stop_records_the_application_as_stopped(self):
         self.application("a")
         self.run_database()
         self.assertEqual(self.stop("a")["action"], "stopped")
@@ -56,7 +56,7 @@ class Records(GuardCase):
         self.assertIn("b is UNKNOWN", self.stop("a", code=75)["reason"])
         self.assertTrue(self.running())
 
-    def test_that_names_cannot_be_resolved_is_no_sign_that_it_is_stopped(self):
+    def test_an_unresolvable_name_is_not_taken_for_stopped(self):
         """The resolver's failure is ours: the application may be up at an address that we cannot ask for."""
         resolver = self.dir / "resolv.conf"
         resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", encoding="utf-8")
@@ -74,7 +74,7 @@ class Records(GuardCase):
                 self.assertIn("b is UNKNOWN", json.loads(done.stdout)["results"][0]["reason"])
                 self.assertTrue(self.running())
 
-    def test_what_was_seen_up_is_not_recorded_as_stopped_any_more(self):
+    def test_an_application_seen_up_loses_its_stopped_record(self):
         for what, see in [("status", lambda: self.status("b")), ("a stop", lambda: self.stop("a", code=75))]:
             with self.subTest(what=what):
                 self.applications.pop("b", None)
@@ -97,7 +97,7 @@ class Records(GuardCase):
         self.stop("a", "--dry-run", code=75)
         self.assertEqual(self.state("b"), "stopped")
 
-    def test_a_record_ages(self):
+    def test_a_record_expires(self):
         self.application("a")
         self.run_database()
         self.import_state("b", "stopped", utc(-25 * 3600))
@@ -117,7 +117,7 @@ class Records(GuardCase):
         self.assertIn("-:2: since must be a time", self.fails(65, "app", "import", "-", text=(
             "apps:\n  - {name: c, urls: ['http://127.0.0.1:9/'], state: stopped, since: yesterday}\n")).err)
 
-    def test_a_record_is_about_the_urls_of_its_time(self):
+    def test_a_record_counts_only_for_the_urls_of_its_time(self):
         self.application("b").down()
         self.ok("app", "mark-stopped", "b")
         self.assertEqual(self.status("b")["status"], "DOWN")
@@ -170,7 +170,7 @@ class Gateway(GuardCase):
     def decide(self, code, **env):
         return self.stop("me", code=code, env={**self.gateway, **env})
 
-    def test_what_the_gateway_itself_fails_at_is_not_the_applications_silence(self):
+    def test_a_failure_of_the_gateway_is_not_taken_for_a_stopped_application(self):
         good = '{"app":"b","status":"UNKNOWN","http_code":null}'
         for status, body in [(500, ""), (500, good), (401, good), (403, ""), (404, good), (503, ""), (200, "<html>"),
                              (200, ""), (200, '{"app":"c","status":"DOWN"}'), (200, '{"app":"b"}'),
@@ -202,7 +202,7 @@ class Gateway(GuardCase):
         self.decide(75)
         self.assertEqual(self.ok("app", "show", "b", "--json").json()["state"], "running")
 
-    def test_the_gateway_is_asked_with_our_token_and_nobody_else_is(self):
+    def test_only_the_gateway_gets_our_token(self):
         self.body = '{"app":"b","status":"UP","http_code":200}'
         self.decide(75)
         self.assertEqual(self.seen.pop(), ("/status/quick?app=b", None))
@@ -220,7 +220,7 @@ class Gateway(GuardCase):
         self.assertEqual(self.seen, [("http://127.0.0.1.example/status/quick?app=b", None)])
         self.assertIn("https://", result["reason"])
 
-    def test_a_token_that_cannot_be_read_is_no_reason_to_stop(self):
+    def test_an_unreadable_gateway_token_prevents_a_stop(self):
         self.body = '{"app":"b","status":"DOWN","http_code":503}'
         self.env.update(self.gateway)
         self.fails(78, "db", "stop", "--app", "me", env={"BELAY_AUTH_FILE": str(self.dir / "none")})

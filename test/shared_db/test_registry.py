@@ -10,7 +10,7 @@ class Registry(GuardCase):
     def register(self, name, *args):
         return self.ok("app", "register", name, "--url", f"http://127.0.0.1:9/{name}", *args)
 
-    def test_what_was_registered_is_shown_and_listed(self):
+    def test_a_registered_application_is_shown_and_listed(self):
         self.register("shop", "--database", "postgres=10.0.1.5:5432", "--database", "neo4j=i-0123456789abcdef0@10.0.1.6:7687",
                       "--label", "team=payments")
         shop = self.ok("app", "show", "shop", "--json").json()
@@ -23,7 +23,7 @@ class Registry(GuardCase):
         self.assertEqual([app["name"] for app in self.ok("app", "list", "--json").json()["apps"]], ["billing", "shop"])
         self.assertEqual(self.ok("app", "list", "--quiet").out, "billing\nshop\n")
 
-    def test_applications_are_no_locks_and_locks_no_applications(self):
+    def test_applications_and_locks_do_not_mix(self):
         """S3: "never lists or touches lock rows as applications"."""
         self.register("shop")
         self.acquire("a-lock" if STORE != "appregistry" else "i-0abc123")
@@ -33,7 +33,7 @@ class Registry(GuardCase):
         self.fails(66, "app", "show", "a-lock")
         self.fails(66, "status", "shop")
 
-    def test_a_name_is_taken_once_unless_it_is_replaced(self):
+    def test_a_name_is_registered_once_unless_it_is_replaced(self):
         self.register("shop")
         refused = self.fails(64, "app", "register", "shop", "--url", "http://127.0.0.1:9/other")
         self.assertIn("'shop' is in the registry already", refused.err)
@@ -74,7 +74,7 @@ class Registry(GuardCase):
         self.configure({"redis": {"stop": {"command": ["true"]}, "start": {"command": ["true"]}}})
         self.register("shop", "--database", "redis=cache:6379")
 
-    def test_what_is_exported_is_imported_again(self):
+    def test_an_export_can_be_imported_again(self):
         self.register("shop", "--database", "postgres=10.0.1.5:5432", "--label", 'odd=":{}#\\ é')
         self.register("billing", "--database", "neo4j=i-0123456789abcdef0@10.0.1.6:7687")
         self.ok("app", "mark-stopped", "billing")
@@ -99,7 +99,7 @@ class Registry(GuardCase):
                 self.assertIn(f"-:{line}: ", result.err)
         self.assertEqual(self.ok("app", "list", "--json").json()["apps"], [])
 
-    def test_two_who_change_one_application_both_have_their_change_kept(self):
+    def test_concurrent_changes_of_one_application_are_both_kept(self):
         """Conditional on version: of eight at once none is lost."""
         self.register("shop")
         before = self.ok("app", "show", "shop", "--json").json()["version"]

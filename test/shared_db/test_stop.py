@@ -64,7 +64,7 @@ class Decisions(GuardCase):
         self.assertRegex(packet, rf"^belay\.db\.stop\.stopped:1\|c\|{tag}\nbelay\.lock\.acquire\.retries:0\|c\|{tag}\n"
                                  rf"belay\.lock\.acquire\.duration:\d+\|ms\|{tag}$")
 
-    def test_what_each_answer_of_a_sharer_means(self):
+    def test_each_answer_of_a_sharing_application_has_its_meaning(self):
         """The decision table of docs/shared-databases.md."""
         self.application("me")
         other = self.application("other")
@@ -88,7 +88,7 @@ class Decisions(GuardCase):
         self.configure(quick_status_rule="cautious")
         self.assertIn("other is UNKNOWN", self.stop("me", code=75)["reason"])
 
-    def test_with_database_all_users_are_asked(self):
+    def test_with_database_all_users_are_checked(self):
         application = self.application("only")
         self.run_database()
         result = self.fails(75, "db", "stop", "--database", self.DATABASE.upper(), "--json").json()["results"][0]
@@ -108,7 +108,7 @@ class Decisions(GuardCase):
         self.assertEqual([one["database"] for one in self.ok("db", "list", "--json").json()["databases"]],
                          ["i-0123456789abcdef0"])
 
-    def test_a_dry_run_tells_and_changes_nothing(self):
+    def test_a_dry_run_reports_and_changes_nothing(self):
         self.application("a").down()
         other = self.application("b")
         self.run_database()
@@ -122,26 +122,26 @@ class Decisions(GuardCase):
         self.assertEqual(self.ok("app", "show", "a", "--json").json()["state"], "running")
         self.assertIsNone(self.ok("db", "list", "--json").json()["databases"][0]["last"])
 
-    def test_one_that_is_stopped_already_is_left_alone(self):
+    def test_a_stopped_database_is_left_alone(self):
         self.application("a")
         result = self.stop("a")
         self.assertEqual((result["action"], result["reason"]), ("skipped", "it is stopped already"))
         self.assertEqual(self.log(), [])
 
-    def test_what_nobody_registered_is_left_alone(self):
+    def test_an_unregistered_database_is_left_alone(self):
         self.assertIn("only registered databases", self.fails(66, "db", "stop", "--database", "x:1").err)
         self.fails(66, "db", "stop", "--app", "nobody")
         self.fails(64, "db", "stop")
         self.fails(64, "db", "stop", "--app", "a", "--database", "x:1")
         self.assertIn("neither", self.fails(64, "db", "stop", "--database", "x").err)
 
-    def test_without_an_action_nothing_is_done_and_the_setting_is_named(self):
+    def test_without_an_action_nothing_is_done_and_the_missing_setting_is_named(self):
         self.application("a")
         self.configure({"neo4j": {"stop": {"command": ["true"]}}})
         self.assertIn("databases.postgres.stop", self.fails(78, "db", "stop", "--app", "a").err)
         self.assertEqual(self.ok("app", "show", "a", "--json").json()["state"], "running")
 
-    def test_a_registry_that_cannot_be_read_is_no_reason_to_stop(self):
+    def test_an_unreadable_registry_prevents_a_stop(self):
         """Where document 003 stopped the database: "a registry read error counts as 'nobody uses it'"."""
         self.application("a")
         self.run_database()
@@ -158,7 +158,7 @@ class Decisions(GuardCase):
         self.assertTrue(self.running())
         self.assertEqual(self.log(), [])
 
-    def test_a_row_that_cannot_be_read_is_no_application_less(self):
+    def test_an_unreadable_row_prevents_a_stop(self):
         if STORE != "sqlite":
             self.skipTest("a row is spoiled by hand, in the file")
         import sqlite3
@@ -193,7 +193,7 @@ class Decisions(GuardCase):
                                               "until": {"command": [self.script, "is-stopped"], "every": "50ms"}}}})
         self.assertIn("took no effect", self.stop("a", code=69)["reason"])
 
-    def test_what_was_decided_is_logged_in_the_words_of_the_document(self):
+    def test_decisions_are_logged_in_the_words_of_the_document(self):
         """S3.9."""
         self.application("a")
         other = self.application("b")
@@ -219,7 +219,7 @@ class Decisions(GuardCase):
         if STORE in ("sqlite", "server"):
             self.assertIn("db.stop.skipped_shared_active", self.events(f"LOCK#DB#{self.DATABASE}"))
 
-    def test_the_switch_of_the_document_turns_the_lock_off_and_not_the_questions(self):
+    def test_shared_db_lock_enabled_turns_off_the_lock_but_not_the_checks(self):
         """S3.8: SHARED_DB_LOCK_ENABLED."""
         self.application("a")
         other = self.application("b")
@@ -270,15 +270,15 @@ class Together(GuardCase):
         self.assertEqual(len([line for line in self.log() if line.startswith("stop ")]), 1)
         return actions
 
-    def test_one_that_goes_down_while_it_is_asked_stops_the_database_itself(self):
+    def test_an_application_that_goes_down_during_the_check_stops_the_database_itself(self):
         """S3.6: its attempts last longer than a check. One of the two stops it, and the other finds it stopped."""
         self.assertEqual(sorted(self.both_stop(quick_status_timeout=20)), ["skipped", "stopped"])
 
-    def test_one_that_gives_up_on_the_lock_has_told_the_holder(self):
+    def test_a_stop_that_gives_up_on_the_lock_leaves_its_request_for_the_holder(self):
         """S3.6: the holder asks again, as the other's request is newer than what it has read."""
         self.assertEqual(self.both_stop(quick_status_timeout=1), ["stopped", "skipped_lock"])
 
-    def test_wait_asks_again_until_the_other_is_down(self):
+    def test_wait_repeats_the_check_until_the_other_application_is_down(self):
         self.application("a").down()
         other = self.application("b")
         self.run_database()
@@ -291,7 +291,7 @@ class Together(GuardCase):
         self.assertEqual(json.loads(out)["results"][0]["action"], "stopped")
         self.assertFalse(self.running())
 
-    def test_a_lock_that_another_holds_skips_the_stop(self):
+    def test_a_held_lock_skips_the_stop(self):
         """S3.2: three attempts, then fail-safe."""
         self.application("a")
         self.run_database()
@@ -316,7 +316,7 @@ class Together(GuardCase):
         self.configure()  # with a lease of its own that a busy machine can keep
         self.assertEqual(self.stop("a", "--wait", "60s")["action"], "stopped")
 
-    def test_killed_between_decision_and_action_nothing_is_stopped(self):
+    def test_a_stop_killed_between_decision_and_action_stops_nothing(self):
         self.configure(lock_ttl_seconds=SHORT_TTL)
         self.application("a").down()
         self.run_database()

@@ -66,7 +66,7 @@ class Calls(unittest.TestCase):
     def serve(self, answer, **options):
         return self.enterContext(Server(answer, **options))
 
-    def test_send_a_request_that_is_signed_as_it_arrives(self):
+    def test_calls_send_a_request_that_is_signed_as_it_arrives(self):
         body = b'{"Item":{}}'
         server = self.serve(lambda *_: (200, {"x-amz-crc32": str(zlib.crc32(body)), "Date": "Sat, 31 Jan 2026 12:00:00 GMT"},
                                         body))
@@ -84,7 +84,7 @@ class Calls(unittest.TestCase):
         self.assertIsNone(seen["headers"]["Expect"])
         self.assertTrue(seen["headers"]["User-Agent"].startswith("belay/"))
 
-    def test_of_every_method_arrive_as_signed(self):
+    def test_calls_of_every_method_arrive_as_signed(self):
         server = self.serve(fine)
         driver = self.open(server.url)
         for method, body in [("GET", ""), ("PUT", "content"), ("PUT", ""), ("DELETE", ""), ("HEAD", ""), ("POST", "x" * 70000)]:
@@ -97,14 +97,14 @@ class Calls(unittest.TestCase):
             self.assertIsNone(seen["headers"]["Content-Type"])
             self.assertTrue(signature_is_right(seen, SECRET, "s3"), method)
 
-    def test_use_one_connection_again(self):
+    def test_calls_reuse_one_connection(self):
         server = self.serve(fine)
         driver = self.open(server.url)
         for _ in range(5):
             self.assertEqual(write(driver)["code"], "ok")
         self.assertEqual(len({seen["port"] for seen in server.seen}), 1)
 
-    def test_from_threads_use_few_connections_and_all_succeed(self):
+    def test_calls_from_threads_use_few_connections_and_all_succeed(self):
         server = self.serve(fine)
         driver = self.open(server.url)
         counts = driver("threads", n=8, each=25, service="dynamodb", headers=TARGET, body="{}", retry="none")
@@ -117,17 +117,17 @@ class Calls(unittest.TestCase):
         self.assertEqual(write(driver)["code"], "ok")
         self.assertTrue(signature_is_right(server.seen[0], SECRET, "dynamodb"))
 
-    def test_to_nobody_surely_did_nothing(self):
+    def test_calls_to_a_closed_port_surely_did_nothing(self):
         driver = self.open(f"http://127.0.0.1:{closed_port()}")
         answer = write(driver)
         self.assertEqual((answer["code"], answer["in_doubt"]), ("unreachable", False))
         self.assertIn("cannot reach 127.0.0.1:", answer["text"])
 
-    def test_to_a_name_that_does_not_exist_surely_did_nothing(self):
+    def test_calls_to_an_unknown_host_surely_did_nothing(self):
         driver = self.open("http://belay.invalid:1")
         self.assertEqual(write(driver)["code"], "unreachable")
 
-    def test_that_are_not_answered_are_unknown(self):
+    def test_calls_without_an_answer_are_unknown(self):
         with Silent() as server:
             driver = self.open(server.url)
             began = time.monotonic()
@@ -135,14 +135,14 @@ class Calls(unittest.TestCase):
             self.assertEqual(answer["code"], "unknown_outcome")
             self.assertLess(time.monotonic() - began, 5)
 
-    def test_whose_connection_is_cut_after_sending_are_unknown_and_sent_once(self):
+    def test_calls_cut_after_sending_are_unknown_and_sent_once(self):
         with Silent(cut_after=1) as server:
             driver = self.open(server.url)
             self.assertEqual(write(driver)["code"], "unknown_outcome")
             self.assertEqual(len(server.received), 1)
             self.assertIn(b"UpdateItem", server.received[0])
 
-    def test_whose_connection_is_cut_before_sending_surely_did_nothing(self):
+    def test_calls_cut_before_sending_surely_did_nothing(self):
         """The connection stands, but TLS does not come about."""
         with Silent(cut_after=1) as server:
             driver = self.open(server.url.replace("http:", "https:"))
@@ -150,7 +150,7 @@ class Calls(unittest.TestCase):
             self.assertEqual(len(server.received), 1)
             self.assertNotIn(b"UpdateItem", server.received[0])
 
-    def test_are_not_sent_again_by_libcurl_when_a_kept_connection_dies(self):
+    def test_calls_are_not_repeated_by_libcurl_when_a_kept_connection_dies(self):
         """The server acts on the request and hangs up without an answer: libcurl alone would repeat it."""
         server = self.serve(lambda _, number: fine() if number == 1 else None)
         driver = self.open(server.url)
@@ -159,19 +159,19 @@ class Calls(unittest.TestCase):
         self.assertEqual(len(server.seen), 2)
         self.assertEqual(len({seen["port"] for seen in server.seen}), 1)
 
-    def test_that_only_read_are_sent_again_when_a_kept_connection_dies(self):
+    def test_reading_calls_are_repeated_when_a_kept_connection_dies(self):
         server = self.serve(lambda _, number: None if number == 2 else fine())
         driver = self.open(server.url)
         self.assertEqual(write(driver, reads_only=True)["code"], "ok")
         self.assertEqual(write(driver, reads_only=True)["code"], "ok")
         self.assertEqual(len(server.seen), 3)
 
-    def test_whose_answer_breaks_off_are_unknown(self):
+    def test_calls_whose_answer_breaks_off_are_unknown(self):
         server = self.serve(lambda *_: (200, {"Content-Type": "x", "Transfer-Encoding": "chunked"}, "5\r\nab"))
         driver = self.open(server.url)
         self.assertEqual(write(driver, timeout_ms=500)["code"], "unknown_outcome")
 
-    def test_with_a_huge_answer_are_given_up(self):
+    def test_calls_with_a_huge_answer_are_given_up(self):
         server = self.serve(lambda *_: (200, {}, b"x" * 3_000_000))
         driver = self.open(server.url)
         answer = write(driver, max_answer=100_000)
@@ -179,12 +179,12 @@ class Calls(unittest.TestCase):
         self.assertIn("larger than", answer["text"])
         self.assertEqual(write(driver)["code"], "ok")
 
-    def test_with_an_answer_of_endless_headers_are_given_up(self):
+    def test_calls_with_endless_headers_in_the_answer_are_given_up(self):
         server = self.serve(lambda *_: (200, {f"x-{i}": "y" for i in range(300)}, "{}"))
         driver = self.open(server.url)
         self.assertEqual(write(driver)["code"], "unknown_outcome")
 
-    def test_that_are_throttled_go_through_in_the_end(self):
+    def test_throttled_calls_succeed_in_the_end(self):
         throttle = json_error("ProvisionedThroughputExceededException")
         server = self.serve(lambda _, number: throttle if number < 3 else fine())
         driver = self.open(server.url)
@@ -192,7 +192,7 @@ class Calls(unittest.TestCase):
         self.assertEqual((answer["code"], answer["attempts"], answer["slept_ms"]), ("ok", 3, 500 + 1000))
         self.assertFalse(answer["in_doubt"])
 
-    def test_answered_with_500_are_unknown_and_retried_only_if_allowed(self):
+    def test_calls_answered_with_500_are_unknown_and_retried_only_if_allowed(self):
         server = self.serve(lambda *_: (500, {}, '{"__type":"InternalServerError"}'))
         driver = self.open(server.url)
         self.assertEqual(write(driver, retry="safe")["code"], "unknown_outcome")
@@ -200,14 +200,14 @@ class Calls(unittest.TestCase):
         answer = write(driver, retry="standard")
         self.assertEqual((answer["code"], answer["attempts"]), ("unknown_outcome", 4))
 
-    def test_do_not_follow_a_redirect(self):
+    def test_calls_do_not_follow_a_redirect(self):
         other = self.serve(fine)
         server = self.serve(lambda *_: (307, {"Location": other.url}, ""))
         driver = self.open(server.url)
         self.assertNotEqual(write(driver)["code"], "ok")
         self.assertEqual(other.seen, [])
 
-    def test_with_a_wrong_secret_say_what_to_check_and_nothing_secret(self):
+    def test_calls_with_a_wrong_secret_say_what_to_check_and_nothing_secret(self):
         def answer(seen, _):
             if signature_is_right(seen, SECRET, "dynamodb"):
                 return fine()
@@ -222,25 +222,25 @@ class Calls(unittest.TestCase):
         for secret in ("WrongSecret", "THETOKEN"):
             self.assertNotIn(secret, said["text"])
 
-    def test_with_an_expired_token_say_so(self):
+    def test_calls_with_an_expired_token_say_so(self):
         server = self.serve(lambda *_: json_error("ExpiredTokenException", "The security token included is expired"))
         driver = self.open(server.url, AWS_SESSION_TOKEN="t")
         said = write(driver)
         self.assertEqual((said["code"], said["attempts"]), ("not_permitted", 1))
         self.assertIn("get new credentials", said["text"])
 
-    def test_with_a_denied_action_name_it(self):
+    def test_calls_with_a_denied_action_name_it(self):
         message = "User: arn:aws:iam::1:user/u is not authorized to perform: dynamodb:UpdateItem on resource: x"
         server = self.serve(lambda *_: json_error("AccessDeniedException", message))
         self.assertIn("dynamodb:UpdateItem", write(self.open(server.url))["text"])
 
-    def test_without_a_region_say_what_to_set(self):
+    def test_calls_without_a_region_say_what_to_set(self):
         driver = self.open("http://127.0.0.1:1", AWS_REGION="")
         said = write(driver)
         self.assertEqual(said["code"], "bad_config")
         self.assertIn("set AWS_REGION", said["text"])
 
-    def test_with_a_clock_ten_minutes_slow_are_signed_by_the_servers(self):
+    def test_calls_with_a_slow_clock_are_signed_with_the_servers_time(self):
         def answer(seen, _):
             signed = time.strptime(seen["headers"]["X-Amz-Date"] + "UTC", "%Y%m%dT%H%M%SZ%Z")
             now = time.strptime(email.utils.formatdate(usegmt=True), "%a, %d %b %Y %H:%M:%S GMT")
@@ -254,7 +254,7 @@ class Calls(unittest.TestCase):
         self.assertAlmostEqual(said["skew_ms"], 600_000, delta=3000)
         self.assertEqual(write(driver)["attempts"], 1)
 
-    def test_refused_for_a_condition_bring_the_body_back(self):
+    def test_calls_refused_for_a_condition_return_the_body(self):
         body = json.dumps({"__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException",
                            "Message": "The conditional request failed", "Item": {"pk": {"S": "a"}}})
         server = self.serve(lambda *_: (400, {}, body))
@@ -262,7 +262,7 @@ class Calls(unittest.TestCase):
         self.assertEqual((said["code"], said["error_code"], said["body"]),
                          ("refused", "ConditionalCheckFailedException", body))
 
-    def test_end_at_their_deadline(self):
+    def test_calls_end_at_their_deadline(self):
         with Silent() as server:
             driver = self.open(server.url)
             began = time.monotonic()
@@ -270,7 +270,7 @@ class Calls(unittest.TestCase):
             self.assertEqual(answer["code"], "unknown_outcome")
             self.assertLess(time.monotonic() - began, 4)
 
-    def test_do_not_use_a_proxy_that_is_told_to_be_left_out(self):
+    def test_calls_respect_no_proxy(self):
         """AWS endpoints go through a proxy if one is set: it is asked, and is not there."""
         server = self.serve(fine)
         driver = self.open(server.url, http_proxy=f"http://127.0.0.1:{closed_port()}", no_proxy=None)
@@ -299,7 +299,7 @@ class Tls(unittest.TestCase):
     def test_a_server_of_the_named_bundle_is_trusted(self):
         self.assertEqual(self.call(AWS_CA_BUNDLE=self.bundle)["code"], "ok")
 
-    def test_any_other_is_not_and_gets_nothing(self):
+    def test_an_untrusted_server_gets_no_request(self):
         said = self.call()
         self.assertEqual(said["code"], "unreachable")
         self.assertIn("certificate", said["text"])

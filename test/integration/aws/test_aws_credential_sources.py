@@ -144,7 +144,7 @@ class Files(Case):
         self.file(".aws/config", "[default]\nsso_session = corp\n[sso-session corp]\nsso_start_url = https://x\n")
         self.refused(self.driver(), "bad_config", "credential_process", "export-credentials")
 
-    def test_nothing_at_all(self):
+    def test_without_any_source_there_are_no_credentials(self):
         self.refused(self.driver(), "bad_config", "no AWS credentials", "AWS_ACCESS_KEY_ID")
 
     def test_new_keys_in_the_file_are_picked_up_when_the_old_are_refused(self):
@@ -165,7 +165,7 @@ class Process(Case):
         self.file(".aws/config", f"[profile p]\ncredential_process = {command.format(chr(34) + path + chr(34))}\n")
         return self.driver(AWS_PROFILE="p")
 
-    def test_is_run_without_a_shell_and_again_when_its_keys_age(self):
+    def test_a_credential_process_runs_without_a_shell_and_again_when_its_keys_expire(self):
         driver = self.set_up(f"""
             [ "$1" = 'a b' ] && [ "$2" = '$HOME;' ] || exit 3
             n=$(cat "$HOME/n" 2>/dev/null || echo 0); n=$((n + 1)); echo $n >"$HOME/n"
@@ -177,7 +177,7 @@ class Process(Case):
         driver("wait", ms=46 * 60_000)
         self.check(driver, "ASIA2", "credential_process of profile 'p'")
 
-    def test_inherits_no_file_but_its_own_three(self):
+    def test_a_credential_process_inherits_only_its_standard_streams(self):
         driver = self.set_up(f"""
             ls -l /proc/$$/fd >"$HOME/fds"
             echo '{{"Version":1,"AccessKeyId":"ASIA1","SecretAccessKey":"secret-1","SessionToken":"token-1",'
@@ -191,24 +191,24 @@ class Process(Case):
         self.assertIn("pipe:", fds)
         self.assertNotIn("socket:", fds)
 
-    def test_that_fails_is_quoted_but_for_secrets(self):
+    def test_a_failing_credential_process_is_quoted_without_secrets(self):
         driver = self.set_up(f"echo 'please log in {SECRET}' >&2; echo second >&2; exit 4\n")
         self.refused(driver, "not_permitted", "profile 'p'", "status 4", "please log in ****")
 
-    def test_that_prints_nonsense(self):
+    def test_a_credential_process_that_prints_nonsense_is_an_error(self):
         self.refused(self.set_up("echo secret-1\n"), "bad_content", "\"Version\": 1")
         self.refused(self.set_up("echo '{\"Version\":2}'\n"), "bad_content", "\"Version\": 1")
         self.refused(self.set_up("echo '{\"Version\":1,\"AccessKeyId\":\"x\"}'\n"), "bad_content", "SecretAccessKey")
         self.refused(self.set_up("yes token- | head -c 200000\n"), "bad_content", "more than")
 
-    def test_that_prints_expired_keys(self):
+    def test_a_credential_process_that_prints_expired_keys_is_an_error(self):
         old = '{"Version":1,"AccessKeyId":"A","SecretAccessKey":"secret-1","Expiration":"2020-01-01T00:00:00Z"}'
         self.refused(self.set_up(f"echo '{old}'\n"), "not_permitted", "expired")
 
-    def test_that_is_not_there(self):
+    def test_a_missing_credential_process_is_an_error(self):
         self.refused(self.set_up("", "/nonexistent/x {}"), "bad_config", "/nonexistent/x")
 
-    def test_with_an_open_quote(self):
+    def test_a_credential_process_with_an_open_quote_is_an_error(self):
         self.refused(self.set_up("", "'{}"), "bad_config", "open quote")
 
 
@@ -413,7 +413,7 @@ class Endpoints(Case):
         self.check(driver, "ASIA51", f"role {ROLE}, assumed with those from the EC2 instance's role 'web'")
         self.assertTrue(signature_is_right(sts.seen[0], "secret-1", "sts"))
 
-    def test_of_many_threads_one_asks(self):
+    def test_of_many_threads_one_fetches_credentials(self):
         container = self.enterContext(Server(lambda _, n: (200, {}, keys_json(n))))
         driver = self.driver(AWS_CONTAINER_CREDENTIALS_FULL_URI=container.url)
         self.assertEqual(driver("threads", n=16, each=3, service="dynamodb", body="{}", headers=[], retry="none"), {"ok": 48})

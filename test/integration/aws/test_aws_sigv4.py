@@ -166,7 +166,7 @@ class Signatures(unittest.TestCase):
     def setUpClass(cls):
         install()
 
-    def test_are_those_of_the_published_suite(self):
+    def test_signatures_match_the_published_suite(self):
         # The package holds it as a module without an extension that says so.
         fixture = os.path.join(CACHE, "suite.mjs")
         source = os.path.join(CACHE, "node_modules/@smithy/signature-v4/dist-es/suite.fixture.js")
@@ -192,12 +192,12 @@ class Signatures(unittest.TestCase):
         rng = random.Random(seed)
         return [make_case(rng) for _ in range(CASES)]
 
-    def test_are_those_of_botocore(self):
+    def test_signatures_match_botocore(self):
         with Driver() as driver:
             for case in self.cases(1):
                 self.assertEqual(driver("sign", **case)["authorization"], botocore_judge(case), case)
 
-    def test_are_those_of_the_javascript_sdk(self):
+    def test_signatures_match_the_javascript_sdk(self):
         cases = self.cases(2)
         wanted = node(JS_JUDGE, json.dumps(cases))
         self.assertEqual(len(wanted), CASES)
@@ -205,7 +205,7 @@ class Signatures(unittest.TestCase):
             for case, judged in zip(cases, wanted):
                 self.assertEqual(driver("sign", **case)["authorization"], judged, case)
 
-    def test_in_a_query_are_those_of_botocore(self):
+    def test_signatures_in_a_query_match_botocore(self):
         with Driver() as driver:
             for case in self.cases(3):
                 case["unsigned"] = case["s3"]  # what S3 wants of a URL that is given away
@@ -217,7 +217,7 @@ class Signatures(unittest.TestCase):
                 self.assertEqual(dict(ours)["X-Amz-Signature"], urllib.parse.parse_qs(judged)["X-Amz-Signature"][0],
                                  case)
 
-    def test_in_a_url_that_a_client_gives_away_are_those_of_botocore(self):
+    def test_signatures_of_a_presigned_url_match_botocore(self):
         with Driver(AWS_ACCESS_KEY_ID=ID, AWS_SECRET_ACCESS_KEY=SECRET, AWS_SESSION_TOKEN="t+/=", AWS_REGION="eu-west-1",
                     AWS_ENDPOINT_URL_S3="http://localhost:9000/base/") as driver:
             self.assertEqual(driver("open")["code"], "ok")
@@ -233,7 +233,7 @@ class Signatures(unittest.TestCase):
         judged = urllib.parse.urlsplit(botocore_judge(case, 900)).query
         self.assertEqual(query["X-Amz-Signature"], urllib.parse.parse_qs(judged)["X-Amz-Signature"])
 
-    def test_change_with_everything_that_is_signed(self):
+    def test_signatures_change_with_every_signed_part(self):
         """That the judges above could not agree by accident: each part matters."""
         base = self.cases(4)[0] | {"s3": False, "unsigned": False, "query": "a=1", "path": "/x", "body": "b"}
         changed = [{"method": "PATCH"}, {"path": "/y"}, {"query": "a=2"}, {"body": "c"}, {"secret": "x"},

@@ -20,11 +20,11 @@ def needed(path):
 
 
 class Module(unittest.TestCase):
-    def test_exports_one_symbol(self):
+    def test_the_module_exports_one_symbol(self):
         names = [line.split()[2].split("@")[0] for line in output("nm", "-D", "--defined-only", MODULE).splitlines()]
         self.assertEqual(names, ["belay_net_entry"])
 
-    def test_opens_with_everything_resolved_and_says_its_version(self):
+    def test_the_module_loads_with_all_symbols_resolved_and_has_a_version(self):
         if "asan" in output("ldd", MODULE) or "tsan" in output("ldd", MODULE):
             self.skipTest("a sanitizer must be in the program, not only in the module")
 
@@ -38,7 +38,7 @@ class Module(unittest.TestCase):
             self.assertIn(f'"{entry.version.decode()}"', file.read())
         self.assertTrue(entry.aws_open and entry.aws_close)
 
-    def test_is_the_only_one_that_needs_the_network_libraries(self):
+    def test_only_the_module_needs_the_network_libraries(self):
         self.assertTrue(any(name.startswith("libcurl") for name in needed(MODULE)))
         for name in ("libbelay.so", "belay"):
             for library in needed(os.path.join(FOLDER, name)):
