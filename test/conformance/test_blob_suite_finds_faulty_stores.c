@@ -159,7 +159,7 @@ static void a_store_that_breaks_nothing_passes(void **state)
     assert_int_equal(count_failures(NOTHING), 0);
 }
 
-static void every_broken_rule_is_found(void **state)
+static void every_faulty_store_is_found(void **state)
 {
     (void)state;
     for (enum rule broken = NOTHING + 1; broken < N_RULES; broken++) {
@@ -173,7 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_store_that_breaks_nothing_passes),
-        cmocka_unit_test(every_broken_rule_is_found),
+        cmocka_unit_test(every_faulty_store_is_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@
 
 #include "support/api_kit.h"
 
-static void one_of_two_gets_it_and_the_other_is_told_who(void **state) /* L1 */
+static void one_of_two_clients_gets_the_lock_and_the_other_learns_the_holder(void **state) /* L1 */
 {
     struct api *api = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -93,7 +93,7 @@ static void only_its_holder_renews_releases_or_forces_it(void **state) /* L3 */
     belay_lock_free(lock);
 }
 
-static void a_release_can_be_repeated_until_somebody_has_taken_it_since(void **state) /* L5 */
+static void a_release_can_be_repeated_until_another_client_has_the_lock(void **state) /* L5 */
 {
     struct api *api = *state;
 
@@ -134,7 +134,7 @@ static void a_lease_that_ended_is_neither_renewed_nor_released_and_is_taken_over
     belay_lock_free(new);
 }
 
-static void acquiring_again_with_its_id_gives_the_same_lock_and_never_a_second(void **state) /* L5 */
+static void acquiring_again_with_the_same_id_returns_the_same_lock(void **state) /* L5 */
 {
     struct api *api = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -151,7 +151,7 @@ static void acquiring_again_with_its_id_gives_the_same_lock_and_never_a_second(v
     belay_lock_free(again);
 }
 
-static void who_is_reentrant_gets_its_live_lock_again_and_others_do_not(void **state) /* S2.4 */
+static void a_reentrant_owner_reacquires_its_live_lock_and_others_do_not(void **state) /* S2.4 */
 {
     struct api *api = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -174,7 +174,7 @@ static void who_is_reentrant_gets_its_live_lock_again_and_others_do_not(void **s
     belay_lock_free(outer);
 }
 
-static void of_two_who_adopt_one_id_one_succeeds(void **state)
+static void of_two_clients_that_adopt_one_id_one_succeeds(void **state)
 {
     struct api *api = *state;
     struct belay_lock *mine = NULL;
@@ -191,7 +191,7 @@ static void of_two_who_adopt_one_id_one_succeeds(void **state)
     belay_lock_free(mine);
 }
 
-static void a_forced_lock_is_over_and_its_record_says_so(void **state) /* S4.6 */
+static void a_forced_lock_ends_and_its_record_says_so(void **state) /* S4.6 */
 {
     struct api *api = *state;
     struct belay_lock *lock = api_take(api->client, api->key, "stuck", API_LONG_MS);
@@ -219,7 +219,7 @@ static bool is_set(void *context)
     return atomic_load((atomic_bool *)context);
 }
 
-static void a_heartbeat_keeps_the_lease_and_tells_of_its_loss(void **state) /* L6, S1.6 */
+static void a_heartbeat_keeps_the_lease_and_reports_its_loss(void **state) /* L6, S1.6 */
 {
     struct api *api = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -250,7 +250,7 @@ static void a_heartbeat_keeps_the_lease_and_tells_of_its_loss(void **state) /* L
     belay_lock_free(lock);
 }
 
-static void a_forced_holder_is_told_without_a_heartbeat(void **state) /* L6 */
+static void a_holder_learns_of_a_forced_release_without_a_heartbeat(void **state) /* L6 */
 {
     struct api *api = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -272,7 +272,7 @@ static void a_forced_holder_is_told_without_a_heartbeat(void **state) /* L6 */
     belay_lock_free(lock);
 }
 
-static void a_lock_above_excludes_one_below_and_the_other_way_round(void **state) /* L8 */
+static void a_lock_excludes_its_ancestors_and_descendants(void **state) /* L8 */
 {
     struct api *api = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -297,7 +297,7 @@ static void a_lock_above_excludes_one_below_and_the_other_way_round(void **state
     belay_lock_free(held);
 }
 
-static void what_ends_a_lock_answers_with_that_lock_whoever_is_next(void **state) /* L3 */
+static void ending_a_lock_returns_that_lock_whatever_follows(void **state) /* L3 */
 {
     struct api *api = *state;
 
@@ -359,20 +359,20 @@ static void bad_input_is_refused_and_changes_nothing(void **state)
 }
 
 const struct CMUnitTest api_holding[] = {
-    API_CASE(one_of_two_gets_it_and_the_other_is_told_who),
+    API_CASE(one_of_two_clients_gets_the_lock_and_the_other_learns_the_holder),
     API_CASE(tokens_grow_over_release_expiry_force_and_adoption),
     API_CASE(a_renewal_starts_the_lease_again_with_its_ttl_or_a_new_one),
     API_CASE(only_its_holder_renews_releases_or_forces_it),
-    API_CASE(a_release_can_be_repeated_until_somebody_has_taken_it_since),
+    API_CASE(a_release_can_be_repeated_until_another_client_has_the_lock),
     API_CASE(a_lease_that_ended_is_neither_renewed_nor_released_and_is_taken_over),
-    API_CASE(acquiring_again_with_its_id_gives_the_same_lock_and_never_a_second),
-    API_CASE(who_is_reentrant_gets_its_live_lock_again_and_others_do_not),
-    API_CASE(of_two_who_adopt_one_id_one_succeeds),
-    API_CASE(a_forced_lock_is_over_and_its_record_says_so),
-    API_CASE(a_heartbeat_keeps_the_lease_and_tells_of_its_loss),
-    API_CASE(a_forced_holder_is_told_without_a_heartbeat),
-    API_CASE(a_lock_above_excludes_one_below_and_the_other_way_round),
-    API_CASE(what_ends_a_lock_answers_with_that_lock_whoever_is_next),
+    API_CASE(acquiring_again_with_the_same_id_returns_the_same_lock),
+    API_CASE(a_reentrant_owner_reacquires_its_live_lock_and_others_do_not),
+    API_CASE(of_two_clients_that_adopt_one_id_one_succeeds),
+    API_CASE(a_forced_lock_ends_and_its_record_says_so),
+    API_CASE(a_heartbeat_keeps_the_lease_and_reports_its_loss),
+    API_CASE(a_holder_learns_of_a_forced_release_without_a_heartbeat),
+    API_CASE(a_lock_excludes_its_ancestors_and_descendants),
+    API_CASE(ending_a_lock_returns_that_lock_whatever_follows),
     API_CASE(bad_input_is_refused_and_changes_nothing),
 };
 const size_t n_api_holding = sizeof api_holding / sizeof api_holding[0];

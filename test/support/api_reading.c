@@ -9,7 +9,7 @@
 
 enum { KEYS = 7, PAGE = 3, TYPES_SIZE = 2000 };
 
-static void what_was_said_with_it_is_shown_as_it_was(void **state)
+static void metadata_is_shown_as_it_was_given(void **state)
 {
     struct api *api = *state;
     const struct belay_meta metadata[] = { { "ticket", "42" },
@@ -48,7 +48,7 @@ static void what_was_said_with_it_is_shown_as_it_was(void **state)
     belay_lock_free(lock);
 }
 
-static void its_outcome_is_kept_until_it_is_taken_again(void **state) /* S0.2 */
+static void the_outcome_is_kept_until_the_next_acquire(void **state) /* S0.2 */
 {
     struct api *api = *state;
     static const enum belay_outcome outcomes[] = { BELAY_OUTCOME_COMPLETED, BELAY_OUTCOME_FAILED };
@@ -68,7 +68,7 @@ static void its_outcome_is_kept_until_it_is_taken_again(void **state) /* S0.2 */
     }
 }
 
-static void a_declared_heartbeat_that_is_missed_makes_it_stale(void **state) /* S4.7 */
+static void a_missed_declared_heartbeat_makes_the_lock_stale(void **state) /* S4.7 */
 {
     struct api *api = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -182,7 +182,7 @@ static bool add_type(void *context, const struct belay_event *event)
     return true;
 }
 
-static void its_history_is_all_that_happened_in_order(void **state) /* L9 */
+static void the_history_of_a_lock_has_every_event_in_order(void **state) /* L9 */
 {
     struct api *api = *state;
     struct belay_lock *lock;
@@ -246,7 +246,7 @@ static bool has_seen(void *context)
     return atomic_load(&((struct watched *)context)->has_seen);
 }
 
-static void who_watches_from_an_event_on_sees_all_that_came_after(void **state) /* L9 */
+static void a_watcher_from_an_event_on_sees_all_later_events(void **state) /* L9 */
 {
     struct api *api = *state;
     struct watched watched = { .api = api, .client = api->rival, .cancel = belay_cancel_new() };
@@ -273,12 +273,12 @@ static void who_watches_from_an_event_on_sees_all_that_came_after(void **state) 
 }
 
 const struct CMUnitTest api_reading[] = {
-    API_CASE(what_was_said_with_it_is_shown_as_it_was),
-    API_CASE(its_outcome_is_kept_until_it_is_taken_again),
-    API_CASE(a_declared_heartbeat_that_is_missed_makes_it_stale),
+    API_CASE(metadata_is_shown_as_it_was_given),
+    API_CASE(the_outcome_is_kept_until_the_next_acquire),
+    API_CASE(a_missed_declared_heartbeat_makes_the_lock_stale),
     API_CASE(a_list_is_in_order_and_its_pages_have_no_gap),
     API_CASE(a_list_is_of_the_status_that_is_asked_for),
-    API_CASE(its_history_is_all_that_happened_in_order),
-    API_CASE(who_watches_from_an_event_on_sees_all_that_came_after),
+    API_CASE(the_history_of_a_lock_has_every_event_in_order),
+    API_CASE(a_watcher_from_an_event_on_sees_all_later_events),
 };
 const size_t n_api_reading = sizeof api_reading / sizeof api_reading[0];

@@ -17,7 +17,7 @@ static struct api_waiter waiter_of(struct belay_client *client, const char *key,
     return waiter;
 }
 
-static void a_line_is_served_in_the_order_of_arrival(void **state) /* L4 */
+static void a_queue_is_served_in_the_order_of_arrival(void **state) /* L4 */
 {
     struct api *api = *state;
     struct belay_lock *held = api_take(api->client, api->key, NULL, API_LONG_MS);
@@ -43,7 +43,7 @@ static void a_line_is_served_in_the_order_of_arrival(void **state) /* L4 */
     }
 }
 
-static void who_gives_up_is_told_who_holds_it_and_leaves_the_line(void **state) /* L4 */
+static void a_waiter_that_gives_up_learns_the_holder_and_leaves_the_queue(void **state) /* L4 */
 {
     struct api *api = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -58,7 +58,7 @@ static void who_gives_up_is_told_who_holds_it_and_leaves_the_line(void **state) 
     belay_lock_free(held);
 }
 
-static void a_cancelled_wait_ends_and_leaves_the_line(void **state) /* S1.5 */
+static void a_cancelled_wait_ends_and_leaves_the_queue(void **state) /* S1.5 */
 {
     struct api *api = *state;
     struct belay_lock *held = api_take(api->client, api->key, NULL, API_LONG_MS);
@@ -112,7 +112,7 @@ static bool is_shown(void *context)
     return atomic_load(&((struct shown *)context)->is_right);
 }
 
-static void who_waits_is_shown_who_holds_it(void **state) /* S4.9 */
+static void a_waiter_is_shown_the_holder(void **state) /* S4.9 */
 {
     struct api *api = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -171,7 +171,7 @@ static void *take_turns(void *context)
     return NULL;
 }
 
-static void eight_take_turns_and_never_two_are_inside(void **state) /* L1, L2 */
+static void eight_clients_take_turns_and_never_hold_it_together(void **state) /* L1, L2 */
 {
     struct crowd crowd = { .api = *state };
     pthread_t threads[CROWD];
@@ -202,7 +202,7 @@ static void *wait_free(void *context)
     return NULL;
 }
 
-static void waiting_for_it_to_be_free_takes_nothing(void **state)
+static void waiting_until_free_acquires_nothing(void **state)
 {
     struct api *api = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -225,12 +225,12 @@ static void waiting_for_it_to_be_free_takes_nothing(void **state)
 }
 
 const struct CMUnitTest api_waiting[] = {
-    API_CASE(a_line_is_served_in_the_order_of_arrival),
-    API_CASE(who_gives_up_is_told_who_holds_it_and_leaves_the_line),
-    API_CASE(a_cancelled_wait_ends_and_leaves_the_line),
+    API_CASE(a_queue_is_served_in_the_order_of_arrival),
+    API_CASE(a_waiter_that_gives_up_learns_the_holder_and_leaves_the_queue),
+    API_CASE(a_cancelled_wait_ends_and_leaves_the_queue),
     API_CASE(a_wait_ends_when_the_holders_lease_does),
-    API_CASE(who_waits_is_shown_who_holds_it),
-    API_CASE(eight_take_turns_and_never_two_are_inside),
-    API_CASE(waiting_for_it_to_be_free_takes_nothing),
+    API_CASE(a_waiter_is_shown_the_holder),
+    API_CASE(eight_clients_take_turns_and_never_hold_it_together),
+    API_CASE(waiting_until_free_acquires_nothing),
 };
 const size_t n_api_waiting = sizeof api_waiting / sizeof api_waiting[0];

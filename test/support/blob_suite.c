@@ -66,7 +66,7 @@ static enum belay_code get(struct blobs *s, struct belay_blob_store *store, cons
     return store->ops->get(store, name, &s->blob, err);
 }
 
-static bool what_was_put_is_read_by_another_handle(struct blobs *s)
+static bool a_written_blob_is_read_by_another_handle(struct blobs *s)
 {
     struct belay_blob_tag tag;
 
@@ -77,7 +77,7 @@ static bool what_was_put_is_read_by_another_handle(struct blobs *s)
     return true;
 }
 
-static bool what_has_not_changed_need_not_be_read(struct blobs *s)
+static bool an_unchanged_blob_need_not_be_read(struct blobs *s)
 {
     const struct belay_blob_ops *ops = s->a->ops;
     struct belay_blob_tag first;
@@ -100,7 +100,7 @@ static bool what_has_not_changed_need_not_be_read(struct blobs *s)
     return true;
 }
 
-static bool what_is_not_there_is_not_found(struct blobs *s)
+static bool a_missing_blob_is_not_found(struct blobs *s)
 {
     struct belay_blob_tag tag;
 
@@ -137,7 +137,7 @@ static bool a_write_over_another_content_is_refused(struct blobs *s)
     return true;
 }
 
-static bool a_write_over_what_is_gone_is_refused(struct blobs *s)
+static bool a_write_over_a_removed_blob_is_refused(struct blobs *s)
 {
     struct belay_blob_tag tag;
 
@@ -245,7 +245,7 @@ static bool shallow_lists_name_folders_once(struct blobs *s)
     return true;
 }
 
-static bool a_list_ends_when_it_is_told(struct blobs *s)
+static bool a_list_stops_on_request(struct blobs *s)
 {
     struct belay_blob_tag tag;
     struct names names = { "", 0, 2 };
@@ -382,17 +382,17 @@ static const struct blob_case {
     const char *name;
     bool (*run)(struct blobs *s);
 } cases[] = {
-    CASE(what_was_put_is_read_by_another_handle),
-    CASE(what_has_not_changed_need_not_be_read),
-    CASE(what_is_not_there_is_not_found),
+    CASE(a_written_blob_is_read_by_another_handle),
+    CASE(an_unchanged_blob_need_not_be_read),
+    CASE(a_missing_blob_is_not_found),
     CASE(a_second_creation_is_refused),
     CASE(a_write_over_another_content_is_refused),
-    CASE(a_write_over_what_is_gone_is_refused),
+    CASE(a_write_over_a_removed_blob_is_refused),
     CASE(removing_again_is_no_error),
     CASE(contents_are_kept_to_the_byte),
     CASE(lists_are_in_order_and_keep_to_the_prefix),
     CASE(shallow_lists_name_folders_once),
-    CASE(a_list_ends_when_it_is_told),
+    CASE(a_list_stops_on_request),
     CASE(names_that_lead_elsewhere_are_refused),
     CASE(of_many_creations_one_succeeds),
     CASE(no_acknowledged_write_is_lost_among_rivals),

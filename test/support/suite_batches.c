@@ -128,7 +128,7 @@ static bool the_first_refused_write_is_named_and_its_record_given(struct suite *
     return true;
 }
 
-static bool a_refusal_says_what_time_it_was(struct suite *s)
+static bool a_refusal_has_the_time_of_the_store(struct suite *s)
 {
     const struct answer *taken = take(s, "k", "one");
     const struct answer *refused;
@@ -142,7 +142,7 @@ static bool a_refusal_says_what_time_it_was(struct suite *s)
     return true;
 }
 
-static bool a_refused_record_comes_whole_with_its_line(struct suite *s)
+static bool a_refused_record_is_complete_with_its_queue(struct suite *s)
 {
     const struct answer *refused;
 
@@ -313,8 +313,8 @@ const struct suite_case suite_batches[] = {
     CASE_IF("L1", a_refusal_of_any_write_undoes_all, SUITE_LACKS_BATCHES),
     CASE_IF("L1", a_refusal_undoes_tickets_and_intents_too, SUITE_LACKS_BATCHES),
     CASE_IF("port", the_first_refused_write_is_named_and_its_record_given, SUITE_LACKS_BATCHES),
-    CASE("L4", a_refusal_says_what_time_it_was),
-    CASE_IF("L3", a_refused_record_comes_whole_with_its_line, SUITE_LACKS_METADATA),
+    CASE("L4", a_refusal_has_the_time_of_the_store),
+    CASE_IF("L3", a_refused_record_is_complete_with_its_queue, SUITE_LACKS_METADATA),
     CASE("L9", a_batch_without_writes_is_done),
     CASE("L3", only_taking_and_putting_create_a_record),
     CASE_IF("L3", an_absent_record_of_a_batch_does_not_hinder_the_others, SUITE_LACKS_BATCHES),

@@ -59,7 +59,7 @@ static bool free_holds_where_there_is_no_record(struct suite *s)
     return true;
 }
 
-static bool free_is_refused_while_somebody_holds_it(struct suite *s)
+static bool free_is_refused_while_the_lock_is_held(struct suite *s)
 {
     const struct answer *rival;
 
@@ -73,7 +73,7 @@ static bool free_is_refused_while_somebody_holds_it(struct suite *s)
     return true;
 }
 
-static bool free_is_refused_by_a_lease_that_is_over_but_was_not_given_back(struct suite *s)
+static bool free_is_refused_by_an_expired_lease_that_was_not_released(struct suite *s)
 {
     CHECK_DONE(take_for(s, "k", "one", SHORT_MS));
     pass_time(s, SHORT_MS * 2);
@@ -91,7 +91,7 @@ static bool free_holds_after_a_release(struct suite *s)
     return true;
 }
 
-static bool free_is_refused_by_a_ticket_even_one_that_is_over(struct suite *s)
+static bool free_is_refused_by_a_ticket_even_an_expired_one(struct suite *s)
 {
     CHECK_DONE(queue(s, "k", "waiter", SHORT_MS));
     CHECK_REFUSED(take(s, "k", "one"));
@@ -103,7 +103,7 @@ static bool free_is_refused_by_a_ticket_even_one_that_is_over(struct suite *s)
     return true;
 }
 
-static bool free_is_refused_by_an_intent_even_one_that_is_over(struct suite *s)
+static bool free_is_refused_by_an_intent_even_an_expired_one(struct suite *s)
 {
     const char *id = "below";
 
@@ -242,7 +242,7 @@ static bool live_by_wants_that_very_id_and_a_holder(struct suite *s)
     return both_held_conditions_want(s, BELAY_IF_LIVE_BY);
 }
 
-static bool nobody_holds_a_record_that_was_never_taken(struct suite *s)
+static bool a_record_that_was_never_acquired_has_no_holder(struct suite *s)
 {
     CHECK_DONE(queue(s, "k", "waiter", LONG_MS));
     CHECK_REFUSED(renew(s, "k", BELAY_IF_HELD_BY, ""));
@@ -250,7 +250,7 @@ static bool nobody_holds_a_record_that_was_never_taken(struct suite *s)
     return true;
 }
 
-static bool held_by_does_not_ask_whether_the_lease_is_over(struct suite *s)
+static bool held_by_ignores_expiry(struct suite *s)
 {
     CHECK_DONE(take_for(s, "k", "one", SHORT_MS));
     pass_time(s, SHORT_MS * 2);
@@ -259,7 +259,7 @@ static bool held_by_does_not_ask_whether_the_lease_is_over(struct suite *s)
     return true;
 }
 
-static bool live_by_is_refused_once_the_lease_is_over(struct suite *s)
+static bool live_by_is_refused_once_the_lease_expired(struct suite *s)
 {
     const struct answer *late;
 
@@ -315,11 +315,11 @@ const struct suite_case suite_conditions[] = {
     CASE_IF("port", absent_is_refused_by_any_record_even_a_free_one, SUITE_LACKS_RELEASED),
     CASE("port", any_holds_always),
     CASE("L1", free_holds_where_there_is_no_record),
-    CASE("L1", free_is_refused_while_somebody_holds_it),
-    CASE("L1", free_is_refused_by_a_lease_that_is_over_but_was_not_given_back),
+    CASE("L1", free_is_refused_while_the_lock_is_held),
+    CASE("L1", free_is_refused_by_an_expired_lease_that_was_not_released),
     CASE("L4", free_holds_after_a_release),
-    CASE("L4", free_is_refused_by_a_ticket_even_one_that_is_over),
-    CASE("L1", free_is_refused_by_an_intent_even_one_that_is_over),
+    CASE("L4", free_is_refused_by_a_ticket_even_an_expired_one),
+    CASE("L1", free_is_refused_by_an_intent_even_an_expired_one),
     CASE_IF("L5", free_is_refused_to_the_id_that_held_it_last, SUITE_LACKS_RELEASED),
     CASE("L5", free_without_an_identity_asks_for_no_id),
     CASE("L1", open_holds_without_record_or_with_intents),
@@ -328,9 +328,9 @@ const struct suite_case suite_conditions[] = {
     CASE("port", unchanged_with_revision_zero_means_absent),
     CASE("L3", held_by_wants_that_very_id_and_a_holder),
     CASE("L3", live_by_wants_that_very_id_and_a_holder),
-    CASE("L3", nobody_holds_a_record_that_was_never_taken),
-    CASE("L3", held_by_does_not_ask_whether_the_lease_is_over),
-    CASE_IF("L3", live_by_is_refused_once_the_lease_is_over, SUITE_LACKS_MILLIS),
+    CASE("L3", a_record_that_was_never_acquired_has_no_holder),
+    CASE("L3", held_by_ignores_expiry),
+    CASE_IF("L3", live_by_is_refused_once_the_lease_expired, SUITE_LACKS_MILLIS),
     CASE_IF("L3", live_by_holds_in_the_last_millisecond_and_not_at_the_end, SUITE_NEEDS_STANDING_CLOCK),
     CASE("L3", release_never_creates_a_record),
     CASE("L3", release_by_another_changes_nothing_at_all),

@@ -79,7 +79,7 @@ static const struct answer *say(struct suite *s, const char *key, const char *re
     return commit(s, s->a, &(struct belay_batch){ .events = &e, .n_events = 1 });
 }
 
-static bool an_event_comes_back_as_it_was_said(struct suite *s)
+static bool an_event_is_read_as_it_was_written(struct suite *s)
 {
     struct belay_meta metadata[2] = { { "branch", "main" }, { "quote", "it's \"so\" \\ %" } };
     struct belay_event e = { .level = BELAY_LEVEL_WARNING,
@@ -122,7 +122,7 @@ static bool an_event_comes_back_as_it_was_said(struct suite *s)
     return true;
 }
 
-static bool what_an_event_does_not_say_stays_unsaid(struct suite *s)
+static bool missing_fields_of_an_event_stay_empty(struct suite *s)
 {
     struct belay_event e = { .type = "wait.began",
                              .key = "k",
@@ -359,7 +359,7 @@ static bool events_of_keys_with_a_prefix_are_found(struct suite *s)
     return true;
 }
 
-static bool events_after_an_id_are_those_with_greater_ones(struct suite *s)
+static bool events_after_an_id_are_those_with_higher_ids(struct suite *s)
 {
     uint64_t third;
 
@@ -373,7 +373,7 @@ static bool events_after_an_id_are_those_with_greater_ones(struct suite *s)
     return true;
 }
 
-static bool the_last_so_many_events_come_oldest_first(struct suite *s)
+static bool the_last_n_events_come_oldest_first(struct suite *s)
 {
     uint64_t fifth;
 
@@ -413,7 +413,7 @@ static bool events_of_one_key_are_found_among_many(struct suite *s)
     return true;
 }
 
-static bool reading_events_ends_when_it_is_told_to(struct suite *s)
+static bool reading_events_stops_on_request(struct suite *s)
 {
     CHECK(say_some(s));
     CHECK_TEXT(ask(s, &(struct belay_events_query){ 0 }, 2)->reasons, "1 2 ");
@@ -443,8 +443,8 @@ static bool a_store_says_itself_whether_it_keeps_events(struct suite *s)
 
 const struct suite_case suite_events[] = {
     CASE("L9", a_store_says_itself_whether_it_keeps_events),
-    CASE_IF("L9", an_event_comes_back_as_it_was_said, SUITE_NEEDS_EVENTS),
-    CASE_IF("L9", what_an_event_does_not_say_stays_unsaid, SUITE_NEEDS_EVENTS),
+    CASE_IF("L9", an_event_is_read_as_it_was_written, SUITE_NEEDS_EVENTS),
+    CASE_IF("L9", missing_fields_of_an_event_stay_empty, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_are_kept_with_their_writes_in_order, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", a_refused_batch_leaves_no_event, SUITE_NEEDS_EVENTS),
     CASE_IF("L5", a_batch_with_a_used_id_leaves_no_event, SUITE_NEEDS_EVENTS | SUITE_NEEDS_USED_IDS),
@@ -455,10 +455,10 @@ const struct suite_case suite_events[] = {
     CASE_IF("L9", an_event_takes_no_metadata_from_an_earlier_holder, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_of_one_key_are_found, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_of_keys_with_a_prefix_are_found, SUITE_NEEDS_EVENTS),
-    CASE_IF("L9", events_after_an_id_are_those_with_greater_ones, SUITE_NEEDS_EVENTS),
-    CASE_IF("L9", the_last_so_many_events_come_oldest_first, SUITE_NEEDS_EVENTS),
+    CASE_IF("L9", events_after_an_id_are_those_with_higher_ids, SUITE_NEEDS_EVENTS),
+    CASE_IF("L9", the_last_n_events_come_oldest_first, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_of_one_key_are_found_among_many, SUITE_NEEDS_EVENTS),
-    CASE_IF("L9", reading_events_ends_when_it_is_told_to, SUITE_NEEDS_EVENTS),
+    CASE_IF("L9", reading_events_stops_on_request, SUITE_NEEDS_EVENTS),
     CASE_IF("L9", events_outlast_closing_and_opening, SUITE_NEEDS_EVENTS),
     { NULL, NULL, 0, NULL },
 };

@@ -216,7 +216,7 @@ static bool liveness_alone_sets_heartbeat_and_staleness(struct suite *s)
     return true;
 }
 
-static bool lease_alone_prolongs_from_the_stores_now(struct suite *s)
+static bool lease_alone_extends_from_the_time_of_the_store(struct suite *s)
 {
     const struct answer *after;
 
@@ -263,7 +263,7 @@ static bool released_alone_ends_the_holding_with_its_outcome(struct suite *s)
 }
 
 /* A store need not know it; but what it says is the last that was given back, not forced and not the next one's. */
-static bool who_gave_it_back_last_stays_known_or_is_not_said(struct suite *s)
+static bool the_last_holder_stays_known_or_is_empty(struct suite *s)
 {
     struct belay_record *forced;
     bool says;
@@ -323,7 +323,7 @@ static bool freed_alone_says_only_when(struct suite *s)
     return true;
 }
 
-static bool stale_is_noted_until_the_next_sign_of_life(struct suite *s)
+static bool stale_is_kept_until_the_next_heartbeat(struct suite *s)
 {
     const struct answer *after;
 
@@ -358,7 +358,7 @@ static bool tickets_and_intents_leave_the_fields_alone(struct suite *s)
     return true;
 }
 
-static bool a_taken_record_holds_all_that_was_said(struct suite *s)
+static bool an_acquired_record_has_every_field(struct suite *s)
 {
     const struct answer *taken = take(s, "k", "one");
     const struct belay_record *r = see(s, "k");
@@ -405,7 +405,7 @@ static bool texts_of_a_record_that_was_never_taken_are_empty(struct suite *s)
 }
 
 const struct suite_case suite_fields[] = {
-    CASE_IF("port", a_taken_record_holds_all_that_was_said,
+    CASE_IF("port", an_acquired_record_has_every_field,
             SUITE_LACKS_NAMES | SUITE_LACKS_METADATA | SUITE_LACKS_LIVENESS | SUITE_LACKS_MILLIS),
     CASE("port", texts_of_a_record_that_was_never_taken_are_empty),
     CASE_IF("port", taken_alone_sets_held_and_since_when, SUITE_LACKS_WHOLE_IMAGES),
@@ -413,13 +413,13 @@ const struct suite_case suite_fields[] = {
     CASE_IF("port", owner_alone_sets_owner_and_name, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("port", metadata_alone_replaces_all_of_it, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("port", liveness_alone_sets_heartbeat_and_staleness, SUITE_LACKS_WHOLE_IMAGES),
-    CASE_IF("L7", lease_alone_prolongs_from_the_stores_now, SUITE_LACKS_WHOLE_IMAGES),
+    CASE_IF("L7", lease_alone_extends_from_the_time_of_the_store, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("port", a_lease_with_ttl_zero_keeps_the_ttl, SUITE_LACKS_MILLIS),
     CASE_IF("L3", released_alone_ends_the_holding_with_its_outcome, SUITE_LACKS_WHOLE_IMAGES),
-    CASE("L5", who_gave_it_back_last_stays_known_or_is_not_said),
+    CASE("L5", the_last_holder_stays_known_or_is_empty),
     CASE_IF("port", every_outcome_is_kept, SUITE_LACKS_OUTCOMES),
     CASE_IF("port", freed_alone_says_only_when, SUITE_LACKS_WHOLE_IMAGES),
-    CASE_IF("S4.7", stale_is_noted_until_the_next_sign_of_life, SUITE_LACKS_WHOLE_IMAGES),
+    CASE_IF("S4.7", stale_is_kept_until_the_next_heartbeat, SUITE_LACKS_WHOLE_IMAGES),
     CASE("port", tickets_and_intents_leave_the_fields_alone),
     { NULL, NULL, 0, NULL },
 };

@@ -50,7 +50,7 @@ static bool is(struct suite *s, const char *name, const char *any)
     return value != NULL && strcmp(value, whole(s, name, any)) == 0;
 }
 
-static bool an_item_comes_back_as_it_was_put(struct suite *s)
+static bool an_item_is_read_as_written(struct suite *s)
 {
     static const char value[] = "{\"a\":\"it's \\\"quoted\\\" \\\\ \xc3\xa9 \xf0\x9f\x94\x92 %s\"}";
     uint64_t version = 0;
@@ -66,7 +66,7 @@ static bool an_item_comes_back_as_it_was_put(struct suite *s)
     return true;
 }
 
-static bool an_item_is_written_only_if_it_is_of_the_version_that_is_named(struct suite *s)
+static bool an_item_is_written_only_over_the_named_version(struct suite *s)
 {
     uint64_t first = 0, second = 0, third = 0;
 
@@ -98,7 +98,7 @@ static bool an_item_that_was_removed_and_put_again_is_another(struct suite *s)
     return true;
 }
 
-static bool an_item_can_be_written_whatever_is_there(struct suite *s)
+static bool an_item_can_be_written_unconditionally(struct suite *s)
 {
     struct belay_item_write write = {
         .space = DATABASES, .name = "db:5432", .value = "{}", .any_version = true
@@ -154,7 +154,7 @@ static bool all_items_of_a_space_are_listed_in_order(struct suite *s)
     return true;
 }
 
-static bool items_are_no_locks_and_locks_no_items(struct suite *s)
+static bool items_and_locks_do_not_mix(struct suite *s)
 {
     struct belay_scan scan = { .prefix = NULL };
     struct listed all = { .most = 1000, .in_order = true };
@@ -172,11 +172,11 @@ static bool items_are_no_locks_and_locks_no_items(struct suite *s)
 }
 
 const struct suite_case suite_items[] = {
-    CASE_IF("S3", an_item_comes_back_as_it_was_put, SUITE_NEEDS_ITEMS),
-    CASE_IF("S3", an_item_is_written_only_if_it_is_of_the_version_that_is_named, SUITE_NEEDS_ITEMS),
+    CASE_IF("S3", an_item_is_read_as_written, SUITE_NEEDS_ITEMS),
+    CASE_IF("S3", an_item_is_written_only_over_the_named_version, SUITE_NEEDS_ITEMS),
     CASE_IF("S3", an_item_that_was_removed_and_put_again_is_another, SUITE_NEEDS_ITEMS),
-    CASE_IF("S3", an_item_can_be_written_whatever_is_there, SUITE_NEEDS_ITEMS),
+    CASE_IF("S3", an_item_can_be_written_unconditionally, SUITE_NEEDS_ITEMS),
     CASE_IF("S3", all_items_of_a_space_are_listed_in_order, SUITE_NEEDS_ITEMS),
-    CASE_IF("S3", items_are_no_locks_and_locks_no_items, SUITE_NEEDS_ITEMS),
+    CASE_IF("S3", items_and_locks_do_not_mix, SUITE_NEEDS_ITEMS),
     { NULL, NULL, 0, NULL },
 };

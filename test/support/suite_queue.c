@@ -1,7 +1,7 @@
 /* Tickets, in their order, and intents. */
 #include "support/suite_kit.h"
 
-static bool a_ticket_holds_all_that_was_said(struct suite *s)
+static bool a_ticket_has_every_field(struct suite *s)
 {
     struct belay_put_ticket put = { "waiter", "k:below", "o", "somebody", 1730816000123, 4321, "ci" };
     const struct answer *done =
@@ -22,7 +22,7 @@ static bool a_ticket_holds_all_that_was_said(struct suite *s)
     return true;
 }
 
-static bool tickets_are_in_the_order_of_their_coming(struct suite *s)
+static bool tickets_are_in_the_order_of_arrival(struct suite *s)
 {
     static const char *const ids[] = { "m", "a", "z", "b" };
     const struct belay_record *r;
@@ -39,7 +39,7 @@ static bool tickets_are_in_the_order_of_their_coming(struct suite *s)
     return true;
 }
 
-static bool a_replaced_ticket_keeps_its_place_and_takes_the_new_words(struct suite *s)
+static bool a_replaced_ticket_keeps_its_place_and_takes_the_new_texts(struct suite *s)
 {
     struct belay_put_ticket put = { "first", "k:x", "new owner", "new name", 99, 1234, NULL };
     const struct belay_record *r;
@@ -114,7 +114,7 @@ static bool dropping_what_is_not_there_is_no_error(struct suite *s)
     return true;
 }
 
-static bool a_ticket_past_its_end_stays_until_it_is_dropped(struct suite *s)
+static bool an_expired_ticket_stays_until_it_is_dropped(struct suite *s)
 {
     CHECK_DONE(queue(s, "k", "short", SHORT_MS));
     CHECK_DONE(queue(s, "k", "long", LONG_MS));
@@ -259,13 +259,13 @@ static bool five_hundred_wait_in_order(struct suite *s)
 }
 
 const struct suite_case suite_lines[] = {
-    CASE("L4", a_ticket_holds_all_that_was_said),
-    CASE("L4", tickets_are_in_the_order_of_their_coming),
-    CASE("L6", a_replaced_ticket_keeps_its_place_and_takes_the_new_words),
+    CASE("L4", a_ticket_has_every_field),
+    CASE("L4", tickets_are_in_the_order_of_arrival),
+    CASE("L6", a_replaced_ticket_keeps_its_place_and_takes_the_new_texts),
     CASE("L4", a_dropped_ticket_that_comes_back_is_the_last),
     CASE("L4", several_tickets_are_dropped_at_once),
     CASE("port", dropping_what_is_not_there_is_no_error),
-    CASE("L4", a_ticket_past_its_end_stays_until_it_is_dropped),
+    CASE("L4", an_expired_ticket_stays_until_it_is_dropped),
     CASE("L4", a_taker_drops_its_ticket_in_the_same_write),
     CASE("L4", tickets_of_two_keys_do_not_mix),
     CASE("S4.5", intents_are_put_replaced_and_dropped),

@@ -33,7 +33,7 @@ static bool several_keys_are_read_in_the_order_asked_for(struct suite *s)
     return true;
 }
 
-static bool reading_no_keys_tells_the_time(struct suite *s)
+static bool reading_no_keys_returns_the_time(struct suite *s)
 {
     int64_t now = INT64_MIN;
 
@@ -58,7 +58,7 @@ static bool one_handle_sees_at_once_what_another_committed(struct suite *s)
     return true;
 }
 
-static bool what_was_committed_is_there_after_closing_and_opening(struct suite *s)
+static bool committed_writes_survive_closing_and_opening(struct suite *s)
 {
     uint64_t revision;
 
@@ -106,7 +106,7 @@ static bool a_scan_of_nothing_is_empty_and_no_error(struct suite *s)
     return true;
 }
 
-static bool a_prefix_is_taken_letter_by_letter(struct suite *s)
+static bool a_prefix_is_compared_literally(struct suite *s)
 {
     static const char *const keys[] = {
         "a_b", "axb", "a%b", "a%bc", "A_b", "ab", "a*b", "a?b", "a'b", "a\\b"
@@ -137,7 +137,7 @@ static bool a_prefix_that_is_a_whole_key_includes_it(struct suite *s)
     return true;
 }
 
-static bool a_prefix_may_be_of_the_highest_letters(struct suite *s)
+static bool a_prefix_may_have_the_highest_code_points(struct suite *s)
 {
     /* U+10FFFF, the last there is, U+FFFD, and two that share their first bytes. */
     static const char *const keys[] = { "\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf\xf4\x8f\xbf\xbf",
@@ -169,7 +169,7 @@ static bool a_scan_continues_after_a_key(struct suite *s)
     return true;
 }
 
-static bool held_only_leaves_out_what_was_given_back_or_never_taken(struct suite *s)
+static bool held_only_leaves_out_released_and_never_acquired_records(struct suite *s)
 {
     CHECK_DONE(take(s, "held", "one"));
     CHECK_DONE(take(s, "given back", "one"));
@@ -198,7 +198,7 @@ static bool stop_soon(void *context, const struct belay_record *record, int64_t 
     return ++stopping->calls < stopping->most;
 }
 
-static bool a_scan_ends_when_it_is_told_to(struct suite *s)
+static bool a_scan_stops_on_request(struct suite *s)
 {
     static const char *const keys[] = { "a", "b", "c", "d" };
     struct stopping stopping = { 0, 2 };
@@ -272,17 +272,17 @@ static bool a_scan_of_many_gives_each_once(struct suite *s)
 const struct suite_case suite_reading[] = {
     CASE("port", an_absent_key_is_read_with_its_name_and_revision_zero),
     CASE("port", several_keys_are_read_in_the_order_asked_for),
-    CASE("port", reading_no_keys_tells_the_time),
+    CASE("port", reading_no_keys_returns_the_time),
     CASE("L1", one_handle_sees_at_once_what_another_committed),
-    CASE_IF("port", what_was_committed_is_there_after_closing_and_opening, SUITE_LACKS_METADATA),
+    CASE_IF("port", committed_writes_survive_closing_and_opening, SUITE_LACKS_METADATA),
     CASE("port", a_scan_goes_by_the_bytes_of_the_keys),
     CASE("port", a_scan_of_nothing_is_empty_and_no_error),
-    CASE("port", a_prefix_is_taken_letter_by_letter),
+    CASE("port", a_prefix_is_compared_literally),
     CASE("port", a_prefix_that_is_a_whole_key_includes_it),
-    CASE("port", a_prefix_may_be_of_the_highest_letters),
+    CASE("port", a_prefix_may_have_the_highest_code_points),
     CASE("port", a_scan_continues_after_a_key),
-    CASE_IF("port", held_only_leaves_out_what_was_given_back_or_never_taken, SUITE_LACKS_RELEASED),
-    CASE("port", a_scan_ends_when_it_is_told_to),
+    CASE_IF("port", held_only_leaves_out_released_and_never_acquired_records, SUITE_LACKS_RELEASED),
+    CASE("port", a_scan_stops_on_request),
     CASE_IF("port", a_scan_gives_records_whole_and_the_time, SUITE_LACKS_TOKENS | SUITE_LACKS_METADATA),
     CASE_IF("port", a_scan_of_many_gives_each_once, SUITE_LACKS_BATCHES),
     { NULL, NULL, 0, NULL },

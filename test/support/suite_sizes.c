@@ -49,7 +49,7 @@ static bool hostile_keys_are_keys_like_any_other(struct suite *s)
     return true;
 }
 
-static bool hostile_values_come_back_as_they_went(struct suite *s)
+static bool hostile_values_are_read_as_written(struct suite *s)
 {
     struct belay_meta metadata[N_HOSTILE];
     struct belay_record *values = holder(s, "one", LONG_MS);
@@ -76,7 +76,7 @@ static bool hostile_values_come_back_as_they_went(struct suite *s)
     return true;
 }
 
-static bool hostile_tickets_come_back_as_they_went(struct suite *s)
+static bool hostile_tickets_are_read_as_written(struct suite *s)
 {
     for (size_t i = 0; i < N_HOSTILE; i++) {
         const char *id = suite_text(s, "id-%zu", i);
@@ -175,8 +175,8 @@ static bool sixty_four_entries_of_the_longest_metadata_are_kept(struct suite *s)
 
 const struct suite_case suite_sizes[] = {
     CASE("L8", hostile_keys_are_keys_like_any_other),
-    CASE_IF("L8", hostile_values_come_back_as_they_went, SUITE_LACKS_NAMES | SUITE_LACKS_METADATA),
-    CASE("L8", hostile_tickets_come_back_as_they_went),
+    CASE_IF("L8", hostile_values_are_read_as_written, SUITE_LACKS_NAMES | SUITE_LACKS_METADATA),
+    CASE("L8", hostile_tickets_are_read_as_written),
     CASE_IF("L8", an_empty_value_is_not_a_missing_one, SUITE_LACKS_NAMES | SUITE_LACKS_METADATA),
     CASE_IF("L8", the_longest_key_id_and_owner_are_kept_whole, SUITE_LACKS_NAMES),
     CASE_IF("L8", sixty_four_entries_of_the_longest_metadata_are_kept, SUITE_LACKS_METADATA),

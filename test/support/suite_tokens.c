@@ -85,7 +85,7 @@ static bool tokens_of_a_key_grow_over_closing_and_opening(struct suite *s)
     return true;
 }
 
-static bool tokens_of_a_key_grow_though_its_record_was_forgotten(struct suite *s)
+static bool tokens_of_a_key_grow_although_its_record_was_removed(struct suite *s)
 {
     const struct answer *taken = take(s, "k", "one");
     uint64_t last = taken->done.token;
@@ -102,7 +102,7 @@ static bool tokens_of_a_key_grow_though_its_record_was_forgotten(struct suite *s
     return true;
 }
 
-static bool what_is_held_or_waited_for_is_never_forgotten(struct suite *s)
+static bool held_and_awaited_records_are_never_removed(struct suite *s)
 {
     CHECK_DONE(take(s, "held", "one"));
     CHECK_DONE(queue(s, "waited", "waiter", LONG_MS));
@@ -361,8 +361,8 @@ const struct suite_case suite_tokens[] = {
     CASE_IF("L2", tokens_of_a_key_grow_over_release_and_take_over, SUITE_LACKS_TOKENS),
     CASE_IF("L2", tokens_of_a_key_grow_over_handles, SUITE_LACKS_TOKENS),
     CASE_IF("L2", tokens_of_a_key_grow_over_closing_and_opening, SUITE_LACKS_TOKENS),
-    CASE_IF("L2", tokens_of_a_key_grow_though_its_record_was_forgotten, SUITE_NEEDS_FORGETTING),
-    CASE_IF("L1", what_is_held_or_waited_for_is_never_forgotten, SUITE_NEEDS_FORGETTING),
+    CASE_IF("L2", tokens_of_a_key_grow_although_its_record_was_removed, SUITE_NEEDS_FORGETTING),
+    CASE_IF("L1", held_and_awaited_records_are_never_removed, SUITE_NEEDS_FORGETTING),
     CASE_IF("L2", a_refused_identity_takes_no_token_from_the_holder, SUITE_LACKS_WHOLE_IMAGES),
     CASE_IF("L2", a_token_goes_to_the_write_that_sets_an_identity, SUITE_LACKS_BATCHES),
     CASE_IF("port", a_revision_changes_with_every_write_and_never_comes_back, SUITE_LACKS_REVISIONS),

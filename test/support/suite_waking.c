@@ -21,7 +21,7 @@ static bool can_wake(const struct suite *s)
     return s->a->ops->listen != NULL;
 }
 
-static bool waking_is_all_there_or_not_at_all(struct suite *s)
+static bool a_store_has_all_functions_for_waking_or_none(struct suite *s)
 {
     const struct belay_store_ops *ops = s->a->ops;
 
@@ -172,7 +172,7 @@ static bool a_cancelled_wait_ends(struct suite *s)
     return true;
 }
 
-static bool every_batch_with_events_wakes_who_listens_to_all(struct suite *s)
+static bool every_batch_with_events_wakes_all_listeners(struct suite *s)
 {
     struct belay_event event = { .type = "wait.began",
                                  .key = "k",
@@ -211,13 +211,13 @@ static bool the_capabilities_are_sane_and_constant(struct suite *s)
 }
 
 const struct suite_case suite_waking[] = {
-    CASE("L4", waking_is_all_there_or_not_at_all),
+    CASE("L4", a_store_has_all_functions_for_waking_or_none),
     CASE("L4", a_wake_between_listen_and_wait_is_not_lost),
     CASE("L4", a_wake_of_another_thread_and_handle_ends_a_wait),
     CASE("L4", no_wake_is_lost_in_a_thousand_turns),
     CASE("L4", a_wait_ends_at_its_timeout),
     CASE("S1.5", a_cancelled_wait_ends),
-    CASE("L9", every_batch_with_events_wakes_who_listens_to_all),
+    CASE("L9", every_batch_with_events_wakes_all_listeners),
     CASE("L4", the_capabilities_are_sane_and_constant),
     { NULL, NULL, 0, NULL },
 };

@@ -73,7 +73,7 @@ static void acquire(struct fixture *f, const char *id, int64_t wait_ms, struct h
     assert_int_equal(belay_async_acquire(f->client, "k", &options, hear, heard, call, NULL), BELAY_OK);
 }
 
-static void nothing_happens_outside_of_a_turn(void **state)
+static void nothing_happens_outside_of_a_poll(void **state)
 {
     struct fixture *f = *state;
     struct heard heard = { 0 };
@@ -90,7 +90,7 @@ static void nothing_happens_outside_of_a_turn(void **state)
 }
 
 /* L4, S2.8: release and hand-over are one turn. */
-static void waiters_get_it_in_order_and_in_the_turn_of_the_release(void **state)
+static void waiters_get_the_lock_in_order_in_the_poll_of_the_release(void **state)
 {
     enum { N = 50 };
     struct fixture *f = *state;
@@ -127,7 +127,7 @@ static void waiters_get_it_in_order_and_in_the_turn_of_the_release(void **state)
 }
 
 /* L4: it has to be there when the new lease ends, and knows the end of the old one only. */
-static void who_is_next_looks_at_a_new_lease_in_the_turn_after(void **state)
+static void the_next_waiter_sees_a_new_lease_in_the_next_poll(void **state)
 {
     struct fixture *f = *state;
     struct heard heard[3] = { 0 };
@@ -150,7 +150,7 @@ static void who_is_next_looks_at_a_new_lease_in_the_turn_after(void **state)
     assert_int_equal(heard[2].times, 0);
 }
 
-static void a_cancelled_call_leaves_the_line(void **state)
+static void a_cancelled_call_leaves_the_queue(void **state)
 {
     struct fixture *f = *state;
     struct heard holder = { 0 };
@@ -171,7 +171,7 @@ static void a_cancelled_call_leaves_the_line(void **state)
     belay_info_free(info);
 }
 
-static void the_second_call_of_an_id_that_is_under_way_is_refused(void **state)
+static void a_second_call_with_an_id_in_use_is_refused(void **state)
 {
     struct fixture *f = *state;
     struct heard heard = { 0 };
@@ -187,7 +187,7 @@ static void the_second_call_of_an_id_that_is_under_way_is_refused(void **state)
 }
 
 /* L3 */
-static void who_is_not_the_holder_changes_nothing(void **state)
+static void a_client_that_is_not_the_holder_changes_nothing(void **state)
 {
     struct fixture *f = *state;
     struct heard holder = { 0 };
@@ -208,7 +208,7 @@ static void who_is_not_the_holder_changes_nothing(void **state)
     belay_info_free(info);
 }
 
-static void what_is_under_way_when_the_client_closes_is_forgotten(void **state)
+static void calls_in_progress_are_abandoned_when_the_client_closes(void **state)
 {
     struct fixture *f = *state;
     struct heard holder = { 0 };
@@ -221,7 +221,7 @@ static void what_is_under_way_when_the_client_closes_is_forgotten(void **state)
     assert_int_equal(waiter.times, 0); /* and the sanitizer finds nothing lost after tear_down */
 }
 
-static void who_is_forgotten_before_its_first_turn_leaves_the_others(void **state)
+static void a_call_abandoned_before_its_first_poll_leaves_the_others(void **state)
 {
     struct fixture *f = *state;
     struct heard heard[3] = { 0 };
@@ -296,7 +296,7 @@ static void one_commit(struct fixture *f)
     (void)belay_client_poll(f->client);
 }
 
-static void who_is_forgotten_while_a_thread_asks_for_it_hears_nothing(void **state)
+static void a_call_abandoned_during_its_request_gets_no_callback(void **state)
 {
     struct fixture *f = *state;
     struct heard heard = { 0 };
@@ -325,7 +325,7 @@ static bool stands_in_line(struct belay_async *call)
     return belay_async_is_waiting(call, &waiting);
 }
 
-static void who_is_forgotten_in_line_leaves_its_neighbour_there(void **state)
+static void a_call_abandoned_in_the_queue_leaves_its_neighbour_there(void **state)
 {
     struct fixture *f = *state;
     struct heard holder = { 0 };
@@ -364,16 +364,16 @@ int main(void)
 #define TEST_THREADS(name) cmocka_unit_test_setup_teardown(name, set_up_threads, tear_down)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(nothing_happens_outside_of_a_turn),
-        TEST(waiters_get_it_in_order_and_in_the_turn_of_the_release),
-        TEST(who_is_next_looks_at_a_new_lease_in_the_turn_after),
-        TEST(a_cancelled_call_leaves_the_line),
-        TEST(the_second_call_of_an_id_that_is_under_way_is_refused),
-        TEST(who_is_not_the_holder_changes_nothing),
-        TEST(what_is_under_way_when_the_client_closes_is_forgotten),
-        TEST(who_is_forgotten_before_its_first_turn_leaves_the_others),
-        TEST_THREADS(who_is_forgotten_while_a_thread_asks_for_it_hears_nothing),
-        TEST_THREADS(who_is_forgotten_in_line_leaves_its_neighbour_there),
+        TEST(nothing_happens_outside_of_a_poll),
+        TEST(waiters_get_the_lock_in_order_in_the_poll_of_the_release),
+        TEST(the_next_waiter_sees_a_new_lease_in_the_next_poll),
+        TEST(a_cancelled_call_leaves_the_queue),
+        TEST(a_second_call_with_an_id_in_use_is_refused),
+        TEST(a_client_that_is_not_the_holder_changes_nothing),
+        TEST(calls_in_progress_are_abandoned_when_the_client_closes),
+        TEST(a_call_abandoned_before_its_first_poll_leaves_the_others),
+        TEST_THREADS(a_call_abandoned_during_its_request_gets_no_callback),
+        TEST_THREADS(a_call_abandoned_in_the_queue_leaves_its_neighbour_there),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,7 +57,7 @@ static void expect(struct credentials_cache *cache, enum belay_code code, const 
 
 enum { MINUTE = 60000, HOUR = 60 * MINUTE };
 
-static void keys_without_an_end_are_fetched_once(void **state)
+static void credentials_without_an_expiry_are_fetched_once(void **state)
 {
     struct source source = { .fake = fake_new() };
     struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
@@ -70,7 +70,7 @@ static void keys_without_an_end_are_fetched_once(void **state)
     fake_free(source.fake);
 }
 
-static void keys_are_renewed_15_minutes_before_they_end(void **state)
+static void credentials_are_renewed_15_minutes_before_they_expire(void **state)
 {
     struct source source = { .fake = fake_new(), .lifetime_ms = HOUR };
     struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
@@ -87,7 +87,7 @@ static void keys_are_renewed_15_minutes_before_they_end(void **state)
     fake_free(source.fake);
 }
 
-static void old_keys_serve_while_new_ones_cannot_be_had_until_they_end(void **state)
+static void old_credentials_are_used_until_they_expire_if_new_ones_are_unavailable(void **state)
 {
     struct source source = { .fake = fake_new(), .lifetime_ms = HOUR };
     struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
@@ -112,7 +112,7 @@ static void old_keys_serve_while_new_ones_cannot_be_had_until_they_end(void **st
     fake_free(source.fake);
 }
 
-static void keys_of_an_instance_serve_past_their_end(void **state)
+static void credentials_of_an_instance_are_used_past_their_expiry(void **state)
 {
     struct source source = { .fake = fake_new(), .lifetime_ms = HOUR, .outlive = true };
     struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
@@ -126,7 +126,7 @@ static void keys_of_an_instance_serve_past_their_end(void **state)
     fake_free(source.fake);
 }
 
-static void an_unknown_outcome_of_fetching_is_none_of_the_call(void **state)
+static void a_failed_fetch_of_credentials_does_not_make_the_call_unknown(void **state)
 {
     struct source source = { .fake = fake_new(), .code = BELAY_UNKNOWN };
     struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
@@ -137,7 +137,7 @@ static void an_unknown_outcome_of_fetching_is_none_of_the_call(void **state)
     fake_free(source.fake);
 }
 
-static void rejected_keys_are_fetched_anew_but_only_if_they_are_the_present_ones(void **state)
+static void rejected_credentials_are_fetched_again_only_if_they_are_current(void **state)
 {
     struct source source = { .fake = fake_new() };
     struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
@@ -188,7 +188,7 @@ static void of_many_threads_one_fetches(void **state)
     fake_free(source.fake);
 }
 
-static void while_one_thread_renews_early_the_others_go_on_with_the_old(void **state)
+static void while_one_thread_renews_early_the_others_use_the_old_credentials(void **state)
 {
     struct source source = { .fake = fake_new(), .lifetime_ms = HOUR };
     struct credentials_cache *cache = credentials_cache_new(&source.fake->port, fetch, &source);
@@ -238,7 +238,7 @@ static enum belay_code origin_of(struct fake *fake, char *out, size_t size)
     "{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"TopSecret\",\"Token\":\"T\",\"Expiration\":\""             \
     "2026-01-31T18:00:00Z\"}"
 
-static void an_instance_is_asked_with_a_token(void **state)
+static void instance_metadata_is_requested_with_a_token(void **state)
 {
     struct fake *fake = fake_without_keys();
     char text[800];
@@ -259,7 +259,7 @@ static void an_instance_is_asked_with_a_token(void **state)
     fake_free(fake);
 }
 
-static void an_old_instance_is_asked_without_a_token_unless_that_is_forbidden(void **state)
+static void instance_metadata_v1_is_used_unless_forbidden(void **state)
 {
     struct fake *fake = fake_without_keys();
     char text[800];
@@ -280,7 +280,7 @@ static void an_old_instance_is_asked_without_a_token_unless_that_is_forbidden(vo
     fake_free(fake);
 }
 
-static void keys_that_an_instance_hands_out_too_late_are_used_and_asked_for_again(void **state)
+static void credentials_that_an_instance_renews_late_are_used_and_requested_again(void **state)
 {
     struct fake *fake = fake_without_keys();
     struct aws_client *client;
@@ -330,7 +330,7 @@ static void an_error_in_an_answer_with_status_200_is_one(void **state)
     fake_free(fake);
 }
 
-static void a_container_is_asked_at_its_own_address(void **state)
+static void container_credentials_come_from_its_own_address(void **state)
 {
     struct fake *fake = fake_without_keys();
     char text[800];
@@ -380,7 +380,7 @@ static void a_container_endpoint_without_tls_must_be_this_machine(void **state)
     }
 }
 
-static void a_container_is_asked_three_times_a_second_apart(void **state)
+static void container_credentials_are_requested_three_times_a_second_apart(void **state)
 {
     struct fake *fake = fake_without_keys();
     char text[800];
@@ -462,22 +462,22 @@ static void json_without_keys_says_what_is_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_without_an_end_are_fetched_once),
-        cmocka_unit_test(keys_are_renewed_15_minutes_before_they_end),
-        cmocka_unit_test(old_keys_serve_while_new_ones_cannot_be_had_until_they_end),
-        cmocka_unit_test(keys_of_an_instance_serve_past_their_end),
-        cmocka_unit_test(an_unknown_outcome_of_fetching_is_none_of_the_call),
-        cmocka_unit_test(rejected_keys_are_fetched_anew_but_only_if_they_are_the_present_ones),
+        cmocka_unit_test(credentials_without_an_expiry_are_fetched_once),
+        cmocka_unit_test(credentials_are_renewed_15_minutes_before_they_expire),
+        cmocka_unit_test(old_credentials_are_used_until_they_expire_if_new_ones_are_unavailable),
+        cmocka_unit_test(credentials_of_an_instance_are_used_past_their_expiry),
+        cmocka_unit_test(a_failed_fetch_of_credentials_does_not_make_the_call_unknown),
+        cmocka_unit_test(rejected_credentials_are_fetched_again_only_if_they_are_current),
         cmocka_unit_test(of_many_threads_one_fetches),
-        cmocka_unit_test(while_one_thread_renews_early_the_others_go_on_with_the_old),
-        cmocka_unit_test(an_instance_is_asked_with_a_token),
-        cmocka_unit_test(an_old_instance_is_asked_without_a_token_unless_that_is_forbidden),
-        cmocka_unit_test(keys_that_an_instance_hands_out_too_late_are_used_and_asked_for_again),
+        cmocka_unit_test(while_one_thread_renews_early_the_others_use_the_old_credentials),
+        cmocka_unit_test(instance_metadata_is_requested_with_a_token),
+        cmocka_unit_test(instance_metadata_v1_is_used_unless_forbidden),
+        cmocka_unit_test(credentials_that_an_instance_renews_late_are_used_and_requested_again),
         cmocka_unit_test(off_ec2_the_error_lists_what_to_set),
         cmocka_unit_test(an_error_in_an_answer_with_status_200_is_one),
-        cmocka_unit_test(a_container_is_asked_at_its_own_address),
+        cmocka_unit_test(container_credentials_come_from_its_own_address),
         cmocka_unit_test(a_container_endpoint_without_tls_must_be_this_machine),
-        cmocka_unit_test(a_container_is_asked_three_times_a_second_apart),
+        cmocka_unit_test(container_credentials_are_requested_three_times_a_second_apart),
         cmocka_unit_test(a_token_of_two_lines_is_refused_and_not_shown),
         cmocka_unit_test(half_a_pair_of_keys_is_refused_by_name),
         cmocka_unit_test(json_without_keys_says_what_is_missing),

@@ -113,7 +113,7 @@ static void pauses_for_throttling_begin_at_a_second(void **state)
     fake_free(fake);
 }
 
-static void pauses_never_exceed_20_s_and_heed_the_server(void **state)
+static void pauses_never_exceed_20_s_and_respect_the_server(void **state)
 {
     struct fake *fake = fake_new();
 
@@ -127,7 +127,7 @@ static void pauses_never_exceed_20_s_and_heed_the_server(void **state)
     fake_free(fake);
 }
 
-static void the_server_can_ask_for_a_longer_pause(void **state)
+static void the_server_can_request_a_longer_pause(void **state)
 {
     struct fake *fake = fake_new();
 
@@ -182,7 +182,7 @@ static void a_success_gives_back_what_its_last_retry_cost(void **state)
     fake_free(fake);
 }
 
-static void what_is_never_sent_surely_did_not_happen(void **state)
+static void a_request_that_was_never_sent_surely_did_nothing(void **state)
 {
     struct fake *fake = fake_new();
     struct result result;
@@ -227,7 +227,7 @@ static void no_answer_and_a_500_are_unknown_and_not_repeated_blindly(void **stat
 }
 
 /* L5: a request that got lost may have been carried out, whatever became of the next. */
-static void doubt_outlives_a_later_attempt_that_was_not_sent(void **state)
+static void an_unknown_outcome_survives_a_later_attempt_that_was_not_sent(void **state)
 {
     struct fake *fake = fake_new();
     struct result result;
@@ -331,7 +331,7 @@ static void a_refusal_is_not_repeated(void **state)
     }
 }
 
-static void a_damaged_answer_is_asked_for_again(void **state)
+static void a_damaged_answer_is_requested_again(void **state)
 {
     struct fake *fake = fake_new();
     struct result result;
@@ -375,7 +375,7 @@ static void no_attempt_begins_after_the_deadline(void **state)
         .date = (when)                                                                                       \
     }
 
-static void a_wrong_clock_is_mended_for_signing_even_without_retries(void **state)
+static void a_wrong_clock_is_corrected_for_signing_even_without_retries(void **state)
 {
     struct aws_request request = write_with(AWS_RETRY_NONE);
     struct fake *fake = fake_new();
@@ -395,7 +395,7 @@ static void a_wrong_clock_is_mended_for_signing_even_without_retries(void **stat
     fake_free(fake);
 }
 
-static void a_clock_that_is_nearly_right_is_not_blamed(void **state)
+static void a_clock_that_is_nearly_right_is_not_reported(void **state)
 {
     struct fake *fake = fake_new();
     struct result result;
@@ -410,7 +410,7 @@ static void a_clock_that_is_nearly_right_is_not_blamed(void **state)
     fake_free(fake);
 }
 
-static void a_clock_is_mended_only_once_in_a_call(void **state)
+static void a_clock_is_corrected_only_once_in_a_call(void **state)
 {
     struct fake *fake = fake_new();
     struct result result;
@@ -456,7 +456,7 @@ static void without_a_region_nothing_is_sent_and_the_error_says_what_to_set(void
     fake_free(fake);
 }
 
-static void aws_max_attempts_is_heeded(void **state)
+static void aws_max_attempts_is_respected(void **state)
 {
     struct fake *fake = fake_new();
 
@@ -473,26 +473,26 @@ int main(void)
         cmocka_unit_test(pauses_double_from_25_ms_on_dynamodb),
         cmocka_unit_test(pauses_double_from_50_ms_elsewhere_and_there_are_three_attempts),
         cmocka_unit_test(pauses_for_throttling_begin_at_a_second),
-        cmocka_unit_test(pauses_never_exceed_20_s_and_heed_the_server),
-        cmocka_unit_test(the_server_can_ask_for_a_longer_pause),
+        cmocka_unit_test(pauses_never_exceed_20_s_and_respect_the_server),
+        cmocka_unit_test(the_server_can_request_a_longer_pause),
         cmocka_unit_test(an_empty_quota_ends_retries_at_once),
         cmocka_unit_test(a_success_gives_back_what_its_last_retry_cost),
-        cmocka_unit_test(what_is_never_sent_surely_did_not_happen),
+        cmocka_unit_test(a_request_that_was_never_sent_surely_did_nothing),
         cmocka_unit_test(throttling_surely_did_nothing),
         cmocka_unit_test(no_answer_and_a_500_are_unknown_and_not_repeated_blindly),
-        cmocka_unit_test(doubt_outlives_a_later_attempt_that_was_not_sent),
+        cmocka_unit_test(an_unknown_outcome_survives_a_later_attempt_that_was_not_sent),
         cmocka_unit_test(a_refusal_after_a_lost_answer_says_that_it_may_be_our_own_write),
         cmocka_unit_test(a_transaction_in_progress_is_our_own_and_in_doubt),
         cmocka_unit_test(a_read_that_fails_changed_nothing),
         cmocka_unit_test(a_refusal_is_not_repeated),
-        cmocka_unit_test(a_damaged_answer_is_asked_for_again),
+        cmocka_unit_test(a_damaged_answer_is_requested_again),
         cmocka_unit_test(no_attempt_begins_after_the_deadline),
-        cmocka_unit_test(a_wrong_clock_is_mended_for_signing_even_without_retries),
-        cmocka_unit_test(a_clock_that_is_nearly_right_is_not_blamed),
-        cmocka_unit_test(a_clock_is_mended_only_once_in_a_call),
+        cmocka_unit_test(a_wrong_clock_is_corrected_for_signing_even_without_retries),
+        cmocka_unit_test(a_clock_that_is_nearly_right_is_not_reported),
+        cmocka_unit_test(a_clock_is_corrected_only_once_in_a_call),
         cmocka_unit_test(a_refused_signature_does_not_quote_what_was_signed),
         cmocka_unit_test(without_a_region_nothing_is_sent_and_the_error_says_what_to_set),
-        cmocka_unit_test(aws_max_attempts_is_heeded),
+        cmocka_unit_test(aws_max_attempts_is_respected),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,7 +81,7 @@ static void check_words(const char *line, size_t n, const char *const *wanted)
     words_free(words);
 }
 
-static void words_are_split_as_a_shell_splits_them(void **state)
+static void a_command_line_is_split_as_a_shell_splits_it(void **state)
 {
     (void)state;
     check_words("  aws  sts\tget ", 3, (const char *const[]){ "aws", "sts", "get" });
@@ -92,7 +92,7 @@ static void words_are_split_as_a_shell_splits_them(void **state)
                 (const char *const[]){ "echo", "$HOME", "`id`", ";", "*", ">", "f" });
 }
 
-static void words_with_an_open_quote_are_refused(void **state)
+static void a_command_line_with_an_open_quote_is_refused(void **state)
 {
     char **words = NULL;
 
@@ -395,7 +395,7 @@ static void an_endpoint_comes_from_the_region_and_its_partition(void **state)
     fake_free(fake);
 }
 
-static void an_endpoint_that_is_set_wins_the_nearest_first(void **state)
+static void the_most_specific_endpoint_setting_wins(void **state)
 {
     struct fake *fake = fake_new();
 
@@ -441,7 +441,7 @@ static void a_bad_region_or_endpoint_is_refused_by_name(void **state)
 
 /* ---- the machine itself ---- */
 
-static void the_systems_own_port_sleeps_and_rolls_dice(void **state)
+static void the_real_platform_sleeps_and_gives_random_numbers(void **state)
 {
     const struct net_port *port = net_port_system();
     int64_t before = port_mono_ms(port);
@@ -462,8 +462,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ini_reads_sections_keys_and_keys_below_keys),
         cmocka_unit_test(ini_names_the_line_but_does_not_quote_it),
-        cmocka_unit_test(words_are_split_as_a_shell_splits_them),
-        cmocka_unit_test(words_with_an_open_quote_are_refused),
+        cmocka_unit_test(a_command_line_is_split_as_a_shell_splits_it),
+        cmocka_unit_test(a_command_line_with_an_open_quote_is_refused),
         cmocka_unit_test(uri_encoding_leaves_only_the_unreserved),
         cmocka_unit_test(uri_is_taken_apart),
         cmocka_unit_test(iso_times_are_read_with_fraction_and_zone),
@@ -475,8 +475,8 @@ int main(void)
         cmocka_unit_test(a_signature_is_the_documented_one),
         cmocka_unit_test(paths_are_normalised_except_for_s3),
         cmocka_unit_test(an_endpoint_comes_from_the_region_and_its_partition),
-        cmocka_unit_test(an_endpoint_that_is_set_wins_the_nearest_first),
-        cmocka_unit_test(the_systems_own_port_sleeps_and_rolls_dice),
+        cmocka_unit_test(the_most_specific_endpoint_setting_wins),
+        cmocka_unit_test(the_real_platform_sleeps_and_gives_random_numbers),
         cmocka_unit_test(a_bad_region_or_endpoint_is_refused_by_name),
     };
 

@@ -54,7 +54,7 @@ static void a_duration_is_read_as_it_is_typed(void **state)
 }
 
 /* L8: what is not a duration is refused and nothing is written. */
-static void what_is_no_duration_is_refused(void **state)
+static void an_invalid_duration_is_refused(void **state)
 {
     static const char *const texts[] = {
         "",
@@ -124,7 +124,7 @@ static void a_duration_is_written_so_that_it_can_be_typed_again(void **state)
     }
 }
 
-static void a_span_is_written_as_people_say_it(void **state)
+static void a_duration_is_written_for_people(void **state)
 {
     static const struct {
         int64_t ms;
@@ -179,7 +179,7 @@ static void a_moment_is_written_in_utc(void **state)
 }
 
 /* Every day of 800 years, at a time of day that moves along. */
-static void every_day_is_written_as_the_system_has_it(void **state)
+static void every_date_matches_the_system(void **state)
 {
     const int64_t first_ms = INT64_C(-11676096000000); /* of the year 1600 */
 
@@ -472,7 +472,7 @@ static void an_error_that_grows_too_long_loses_its_end(void **state)
     belay_error_release(&err);
 }
 
-static void an_error_that_nobody_wants_is_no_error(void **state)
+static void an_error_may_be_ignored_with_null(void **state)
 {
     (void)state;
     assert_int_equal(error_set(NULL, BELAY_HELD, "held"), BELAY_HELD);
@@ -499,11 +499,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_duration_is_read_as_it_is_typed),
-        cmocka_unit_test(what_is_no_duration_is_refused),
+        cmocka_unit_test(an_invalid_duration_is_refused),
         cmocka_unit_test(a_duration_is_written_so_that_it_can_be_typed_again),
-        cmocka_unit_test(a_span_is_written_as_people_say_it),
+        cmocka_unit_test(a_duration_is_written_for_people),
         cmocka_unit_test(a_moment_is_written_in_utc),
-        cmocka_unit_test(every_day_is_written_as_the_system_has_it),
+        cmocka_unit_test(every_date_matches_the_system),
         cmocka_unit_test(a_moment_without_a_year_of_four_digits_is_a_number),
         cmocka_unit_test(the_boot_clock_does_not_go_back),
         cmocka_unit_test(a_string_grows_to_its_limit_and_no_further),
@@ -520,7 +520,7 @@ int main(void)
         cmocka_unit_test(metadata_is_copied_deeply),
         cmocka_unit_test(an_error_gets_its_context_in_front),
         cmocka_unit_test(an_error_that_grows_too_long_loses_its_end),
-        cmocka_unit_test(an_error_that_nobody_wants_is_no_error),
+        cmocka_unit_test(an_error_may_be_ignored_with_null),
         cmocka_unit_test(every_code_has_a_name_of_its_own),
     };
 

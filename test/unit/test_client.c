@@ -171,7 +171,7 @@ static int tear_down(void **state)
 }
 
 /* L1, S0.1: the refusal says who. */
-static void is_refused_while_a_rival_holds_it(void **state)
+static void an_acquire_is_refused_while_another_client_holds_the_lock(void **state)
 {
     struct fixture *f = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -193,7 +193,7 @@ static void is_refused_while_a_rival_holds_it(void **state)
 }
 
 /* L2 */
-static void every_new_holder_has_a_greater_token(void **state)
+static void every_new_holder_has_a_higher_token(void **state)
 {
     struct fixture *f = *state;
     uint64_t last = 0;
@@ -231,7 +231,7 @@ static void a_heartbeat_keeps_it_beyond_its_ttl(void **state)
 }
 
 /* L6: what the store takes to answer is not the holder's to use. */
-static void a_lease_counts_from_before_it_was_asked_for(void **state)
+static void a_lease_counts_from_before_the_request(void **state)
 {
     struct fixture *f = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -266,7 +266,7 @@ static void on_lost(void *context, struct belay_lock *lock, const char *why)
 }
 
 /* L6: told before the rival has it, although the store cannot be reached. */
-static void is_told_of_the_loss_before_a_rival_can_have_it(void **state)
+static void a_holder_learns_of_the_loss_before_another_client_can_acquire(void **state)
 {
     struct fixture *f = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -302,7 +302,7 @@ static void on_lost_slowly(void *context, struct belay_lock *lock, const char *w
 }
 
 /* L6: a renewal that hangs past the deadline ends while its holder is still being told. */
-static void can_be_released_after_a_loss_that_took_long_to_tell(void **state)
+static void a_lock_can_be_released_while_its_loss_is_being_reported(void **state)
 {
     struct fixture *f = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -325,7 +325,7 @@ static void can_be_released_after_a_loss_that_took_long_to_tell(void **state)
 }
 
 /* S4.7, S4.6: the holder hears of a force-release. */
-static void is_told_when_somebody_forced_it(void **state)
+static void a_holder_learns_of_a_forced_release(void **state)
 {
     struct fixture *f = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -398,7 +398,7 @@ static void a_wait_is_cancelled_from_another_thread(void **state)
 }
 
 /* S2.4: the same id and token; only the outermost ends it. */
-static void the_same_owner_enters_again_and_only_the_outermost_ends_it(void **state)
+static void the_same_owner_reenters_and_only_the_outermost_release_ends_it(void **state)
 {
     struct fixture *f = *state;
     struct belay_lock_options options = BELAY_LOCK_OPTIONS_INIT;
@@ -420,7 +420,7 @@ static void the_same_owner_enters_again_and_only_the_outermost_ends_it(void **st
 }
 
 /* S0.2: a job delivered twice runs once. */
-static void of_two_that_adopt_the_same_id_one_succeeds(void **state)
+static void of_two_clients_that_adopt_the_same_id_one_succeeds(void **state)
 {
     struct fixture *f = *state;
     struct belay_lock *lock;
@@ -494,7 +494,7 @@ static void bad_input_is_named_and_changes_nothing(void **state)
 }
 
 /* L9 */
-static void what_happens_is_told_and_kept(void **state)
+static void events_are_reported_and_kept(void **state)
 {
     struct fixture *f = *state;
     struct belay_lock *lock;
@@ -560,7 +560,7 @@ static void *acquire_in_line(void *context)
 }
 
 /* L4, S2.8 */
-static void waiters_get_it_in_the_order_they_came(void **state)
+static void waiters_get_the_lock_in_the_order_of_arrival(void **state)
 {
     enum { N = 6 };
     struct fixture *f = *state;
@@ -589,7 +589,7 @@ static void waiters_get_it_in_the_order_they_came(void **state)
 }
 
 /* S4.5 */
-static void a_stack_excludes_its_services_and_they_it(void **state)
+static void a_stack_and_its_services_exclude_each_other(void **state)
 {
     struct fixture *f = *state;
     struct belay_error err = BELAY_ERROR_INIT;
@@ -699,22 +699,22 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(is_refused_while_a_rival_holds_it),
-        TEST(every_new_holder_has_a_greater_token),
+        TEST(an_acquire_is_refused_while_another_client_holds_the_lock),
+        TEST(every_new_holder_has_a_higher_token),
         TEST(a_heartbeat_keeps_it_beyond_its_ttl),
-        TEST(a_lease_counts_from_before_it_was_asked_for),
-        TEST(is_told_of_the_loss_before_a_rival_can_have_it),
-        TEST(can_be_released_after_a_loss_that_took_long_to_tell),
-        TEST(is_told_when_somebody_forced_it),
+        TEST(a_lease_counts_from_before_the_request),
+        TEST(a_holder_learns_of_the_loss_before_another_client_can_acquire),
+        TEST(a_lock_can_be_released_while_its_loss_is_being_reported),
+        TEST(a_holder_learns_of_a_forced_release),
         TEST(a_wait_is_cancelled_from_another_thread),
-        TEST(the_same_owner_enters_again_and_only_the_outermost_ends_it),
-        TEST(of_two_that_adopt_the_same_id_one_succeeds),
+        TEST(the_same_owner_reenters_and_only_the_outermost_release_ends_it),
+        TEST(of_two_clients_that_adopt_the_same_id_one_succeeds),
         TEST(a_repeated_acquire_gets_the_same_token_and_a_used_id_none),
         TEST(bad_input_is_named_and_changes_nothing),
-        TEST(what_happens_is_told_and_kept),
+        TEST(events_are_reported_and_kept),
         TEST(a_lock_without_its_heartbeat_is_stale_and_counted_once),
-        TEST(waiters_get_it_in_the_order_they_came),
-        TEST(a_stack_excludes_its_services_and_they_it),
+        TEST(waiters_get_the_lock_in_the_order_of_arrival),
+        TEST(a_stack_and_its_services_exclude_each_other),
         TEST(every_change_ends_when_the_store_can_only_be_read),
         TEST(kept_events_are_read_without_waiting_for_more),
         TEST(the_kill_switch_works_without_a_store),

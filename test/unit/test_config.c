@@ -163,7 +163,7 @@ static void the_first_file_found_is_read(void **state)
     assert_setting(load(place, "flag.yaml"), "store", "sqlite:flag", "flag.yaml:1");
 }
 
-static void no_file_is_as_good_as_an_empty_one(void **state)
+static void a_missing_file_counts_as_an_empty_one(void **state)
 {
     size_t n = belay_config_count(load(*state, NULL));
 
@@ -477,7 +477,7 @@ int main(void)
         PLACED(the_default_store_is_in_the_users_state_folder),
         PLACED(without_a_home_there_is_no_default_store),
         PLACED(the_first_file_found_is_read),
-        PLACED(no_file_is_as_good_as_an_empty_one),
+        PLACED(a_missing_file_counts_as_an_empty_one),
         PLACED(the_environment_beats_the_file_beats_the_defaults),
         PLACED(the_table_of_the_execution_locks_is_below_belay_store),
         PLACED(the_kill_switch_is_yes_or_no),

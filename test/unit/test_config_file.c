@@ -158,7 +158,7 @@ static void an_unknown_name_gets_the_nearest_known_one(void **state)
     check_faults(*state, rows, COUNT(rows));
 }
 
-static void a_wrong_value_is_told_what_would_be_right(void **state)
+static void a_wrong_value_is_answered_with_the_right_form(void **state)
 {
     static const struct fault_row rows[] = {
         { "profiles:\n  build:\n    ttl: 10x",
@@ -212,7 +212,7 @@ static void a_wrong_value_is_told_what_would_be_right(void **state)
     check_faults(*state, rows, COUNT(rows));
 }
 
-static void a_value_of_the_wrong_shape_is_refused(void **state)
+static void a_value_of_the_wrong_type_is_refused(void **state)
 {
     static const struct fault_row rows[] = {
         { "just words", "c.yaml:1: the file must be a map (NAME: VALUE)" },
@@ -244,7 +244,7 @@ static void a_value_of_the_wrong_shape_is_refused(void **state)
     check_faults(*state, rows, COUNT(rows));
 }
 
-static void what_a_configuration_does_not_need_of_yaml_is_refused(void **state)
+static void yaml_features_that_a_configuration_does_not_need_are_refused(void **state)
 {
     static const struct fault_row rows[] = {
         { "store: sqlite:a\nlocking_enabled: no\nstore: sqlite:b",
@@ -403,7 +403,7 @@ static void a_file_of_another_user_in_the_working_directory_is_refused(void **st
     assert_setting(load(*state, "belay.yaml"), "locking_enabled", "false", "belay.yaml:1");
 }
 
-static void what_is_no_file_is_refused(void **state)
+static void a_path_that_is_not_a_file_is_refused(void **state)
 {
     assert_int_equal(mkdir("belay.yaml", 0755), 0);
     assert_load_fails(*state, NULL, "'./belay.yaml' is not a regular file");
@@ -461,16 +461,16 @@ int main(void)
         PLACED(a_file_may_begin_with_a_byte_order_mark_and_have_windows_lines),
         PLACED(an_argument_of_a_command_may_be_anything),
         PLACED(an_unknown_name_gets_the_nearest_known_one),
-        PLACED(a_wrong_value_is_told_what_would_be_right),
-        PLACED(a_value_of_the_wrong_shape_is_refused),
-        PLACED(what_a_configuration_does_not_need_of_yaml_is_refused),
+        PLACED(a_wrong_value_is_answered_with_the_right_form),
+        PLACED(a_value_of_the_wrong_type_is_refused),
+        PLACED(yaml_features_that_a_configuration_does_not_need_are_refused),
         PLACED(another_encoding_is_refused),
         PLACED(a_file_that_is_too_large_is_refused),
         PLACED(a_file_that_others_may_write_is_refused),
         PLACED(a_file_found_in_the_working_directory_may_define_profiles_only),
         PLACED(a_profile_of_the_working_directory_takes_the_place_of_the_installed_one),
         PLACED(a_file_of_another_user_in_the_working_directory_is_refused),
-        PLACED(what_is_no_file_is_refused),
+        PLACED(a_path_that_is_not_a_file_is_refused),
         PLACED(the_nearest_name_takes_the_fewest_changes),
     };
 

@@ -53,7 +53,7 @@ static void a_stale_lock_is_reported_once_by_a_process(void **state)
     belay_client_close(client);
 }
 
-static void an_uncontended_life_is_two_requests_on_every_layout(void **state)
+static void an_uncontended_lock_costs_two_requests_on_every_layout(void **state)
 {
     static const char *const writable[] = { "belay",  "chatops",     "resource",
                                             "runvoy", "appregistry", "deployer" };
@@ -104,7 +104,7 @@ static uint64_t token_of(struct belay_store *store, const char *key)
 }
 
 /* L2: DynamoDB removes an item long after its lease; the next token starts from the time. */
-static void tokens_grow_though_the_item_was_removed(void **state)
+static void tokens_grow_although_the_item_was_removed(void **state)
 {
     struct belay_store *store = fresh("belay", "");
     uint64_t before;
@@ -303,7 +303,7 @@ static void the_items_of_the_five_documents_are_written_to_the_letter(void **sta
 }
 
 /* S2.4: the document's program takes what does not exist or has expires_at < now, and asks for nothing else. */
-static void what_belay_gives_back_an_execution_can_take_at_once(void **state)
+static void an_execution_can_take_a_lock_that_belay_released_at_once(void **state)
 {
     struct belay_store *store = fresh("runvoy", "");
     struct belay_record values = { .outcome = BELAY_OUTCOME_COMPLETED };
@@ -433,7 +433,7 @@ static bool add_key(void *context, const struct belay_record *record, int64_t no
     return true;
 }
 
-static void rows_that_are_no_locks_are_not_listed(void **state)
+static void items_that_are_not_locks_are_not_listed(void **state)
 {
     struct belay_store *store = fresh("appregistry", "");
     char keys[64] = "";
@@ -449,20 +449,20 @@ static void rows_that_are_no_locks_are_not_listed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_uncontended_life_is_two_requests_on_every_layout),
+        cmocka_unit_test(an_uncontended_lock_costs_two_requests_on_every_layout),
         cmocka_unit_test(a_stale_lock_is_reported_once_by_a_process),
-        cmocka_unit_test(tokens_grow_though_the_item_was_removed),
+        cmocka_unit_test(tokens_grow_although_the_item_was_removed),
         cmocka_unit_test(an_item_may_be_removed_a_day_after_its_lease_and_not_before),
         cmocka_unit_test(times_are_read_in_all_forms_that_programs_write),
         cmocka_unit_test(a_lock_without_owner_or_end_is_free_with_a_warning),
         cmocka_unit_test(a_holder_without_an_id_is_known_by_name_and_time),
         cmocka_unit_test(attributes_that_belay_does_not_know_are_left_alone),
         cmocka_unit_test(the_items_of_the_five_documents_are_written_to_the_letter),
-        cmocka_unit_test(what_belay_gives_back_an_execution_can_take_at_once),
+        cmocka_unit_test(an_execution_can_take_a_lock_that_belay_released_at_once),
         cmocka_unit_test(intents_and_tickets_never_stand_under_a_foreign_key),
         cmocka_unit_test(the_locks_of_other_tools_are_shown_and_ended_and_not_taken),
         cmocka_unit_test(a_renewed_lease_is_as_long_as_it_was_asked_for),
-        cmocka_unit_test(rows_that_are_no_locks_are_not_listed),
+        cmocka_unit_test(items_that_are_not_locks_are_not_listed),
     };
 
     return cmocka_run_group_tests(tests, start_server, stop_server);

@@ -44,7 +44,7 @@ static void a_comma_begins_the_parameters_and_values_may_be_encoded(void **state
     ddb_params_release(&params);
 }
 
-static void a_wrong_url_is_told_what_would_be_right(void **state)
+static void a_wrong_url_is_answered_with_the_right_form(void **state)
 {
     static const struct {
         const char *url, *says;
@@ -92,7 +92,7 @@ static const char *setting(const void *settings, const char *name)
     return NULL;
 }
 
-static void a_layout_that_cannot_work_is_told_why(void **state)
+static void a_layout_that_cannot_work_is_refused_with_the_reason(void **state)
 {
     static const struct {
         const char *settings, *says;
@@ -124,7 +124,7 @@ static void a_layout_that_cannot_work_is_told_why(void **state)
     }
 }
 
-static void a_layout_that_is_not_there_is_not_found(void **state)
+static void an_unknown_layout_is_not_found(void **state)
 {
     struct layout_made made;
 
@@ -150,7 +150,7 @@ static void every_name_in_the_list_of_layouts_is_one(void **state)
 
 /* ---- times -------------------------------------------------------------------------- */
 
-static void what_is_no_time_is_not_read_as_one(void **state)
+static void an_invalid_time_is_refused(void **state)
 {
     static const char *const wrong[] = { "", "soon", "2024-01-15", "2024-01-15T15:40:00 CET", "12:00", "-5" };
     int64_t ms;
@@ -192,11 +192,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_url_is_read_and_written_whole),
         cmocka_unit_test(a_comma_begins_the_parameters_and_values_may_be_encoded),
-        cmocka_unit_test(a_wrong_url_is_told_what_would_be_right),
-        cmocka_unit_test(a_layout_that_cannot_work_is_told_why),
-        cmocka_unit_test(a_layout_that_is_not_there_is_not_found),
+        cmocka_unit_test(a_wrong_url_is_answered_with_the_right_form),
+        cmocka_unit_test(a_layout_that_cannot_work_is_refused_with_the_reason),
+        cmocka_unit_test(an_unknown_layout_is_not_found),
         cmocka_unit_test(every_name_in_the_list_of_layouts_is_one),
-        cmocka_unit_test(what_is_no_time_is_not_read_as_one),
+        cmocka_unit_test(an_invalid_time_is_refused),
         cmocka_unit_test(no_name_and_no_value_stands_in_an_expression),
     };
 

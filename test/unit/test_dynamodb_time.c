@@ -63,7 +63,7 @@ static void a_wrong_clock_writes_nothing_on_any_layout(void **state)
 }
 
 /* The time is asked for once, and again when the answer is so old that a boot clock may be off since. */
-static void the_time_is_asked_for_before_the_first_deadline_and_when_it_is_old(void **state)
+static void the_time_is_requested_before_the_first_deadline_and_when_it_is_old(void **state)
 {
     struct belay_store *store = fresh("belay", "");
     struct belay_store *other = another(store, "");
@@ -142,7 +142,7 @@ static void a_renewal_by_a_wrong_clock_is_written_again_by_the_right_one(void **
     store->ops->close(store);
 }
 
-static void as_much_as_is_allowed_is_let_pass(void **state)
+static void a_clock_within_the_allowed_skew_is_accepted(void **state)
 {
     struct belay_store *store = fresh("belay", "");
     struct belay_store *other;
@@ -176,7 +176,7 @@ static void a_step_of_the_wall_clock_moves_no_lease(void **state)
 }
 
 /* Somebody set the clock right while we ran: then it is right. */
-static void a_clock_that_was_set_right_is_taken_back(void **state)
+static void a_corrected_clock_is_used_again(void **state)
 {
     struct belay_store *store;
     struct belay_store *other;
@@ -193,7 +193,7 @@ static void a_clock_that_was_set_right_is_taken_back(void **state)
 }
 
 /* What the store says the time is, is never later than the service's clock. */
-static void others_are_judged_by_the_services_clock(void **state)
+static void leases_of_other_clients_are_judged_by_the_services_clock(void **state)
 {
     struct belay_store *store = fresh("belay", "");
     struct belay_store *other;
@@ -223,7 +223,7 @@ static int64_t left_ms(struct belay_store *store, const char *key)
     return left;
 }
 
-static void who_observes_takes_what_nobody_touched_for_its_whole_lease(void **state)
+static void an_observer_takes_a_lock_without_heartbeats_for_its_whole_lease(void **state)
 {
     struct belay_store *store = fresh("belay", "");
     struct belay_store *watch = another(store, "&observe=1");
@@ -244,7 +244,7 @@ static void who_observes_takes_what_nobody_touched_for_its_whole_lease(void **st
     store->ops->close(store);
 }
 
-static void a_sign_of_life_begins_the_observation_anew(void **state)
+static void a_heartbeat_restarts_the_observation(void **state)
 {
     struct belay_store *store = fresh("belay", "");
     struct belay_store *watch = another(store, "&observe=1");
@@ -266,7 +266,7 @@ static void a_sign_of_life_begins_the_observation_anew(void **state)
     store->ops->close(store);
 }
 
-static void a_process_of_a_moment_goes_on_where_an_earlier_one_began(void **state)
+static void a_short_process_continues_the_observation_of_an_earlier_one(void **state)
 {
     struct belay_store *store = fresh("deployer", "");
     struct belay_store *watch = another(store, "&observe=1");
@@ -284,7 +284,7 @@ static void a_process_of_a_moment_goes_on_where_an_earlier_one_began(void **stat
     store->ops->close(store);
 }
 
-static void who_observes_minds_no_clock(void **state)
+static void an_observer_needs_no_clock(void **state)
 {
     struct belay_store *store = fresh("belay", "");
     struct belay_store *watch;
@@ -302,18 +302,18 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_clock_that_is_ahead_takes_no_live_lock_on_any_layout, right_clocks),
         cmocka_unit_test_setup(a_wrong_clock_writes_nothing_on_any_layout, right_clocks),
-        cmocka_unit_test_setup(the_time_is_asked_for_before_the_first_deadline_and_when_it_is_old,
+        cmocka_unit_test_setup(the_time_is_requested_before_the_first_deadline_and_when_it_is_old,
                                right_clocks),
         cmocka_unit_test_setup(a_success_whose_answer_shows_a_wrong_clock_is_undone, right_clocks),
         cmocka_unit_test_setup(a_renewal_by_a_wrong_clock_is_written_again_by_the_right_one, right_clocks),
-        cmocka_unit_test_setup(as_much_as_is_allowed_is_let_pass, right_clocks),
+        cmocka_unit_test_setup(a_clock_within_the_allowed_skew_is_accepted, right_clocks),
         cmocka_unit_test_setup(a_step_of_the_wall_clock_moves_no_lease, right_clocks),
-        cmocka_unit_test_setup(a_clock_that_was_set_right_is_taken_back, right_clocks),
-        cmocka_unit_test_setup(others_are_judged_by_the_services_clock, right_clocks),
-        cmocka_unit_test_setup(who_observes_takes_what_nobody_touched_for_its_whole_lease, right_clocks),
-        cmocka_unit_test_setup(a_sign_of_life_begins_the_observation_anew, right_clocks),
-        cmocka_unit_test_setup(a_process_of_a_moment_goes_on_where_an_earlier_one_began, right_clocks),
-        cmocka_unit_test_setup(who_observes_minds_no_clock, right_clocks),
+        cmocka_unit_test_setup(a_corrected_clock_is_used_again, right_clocks),
+        cmocka_unit_test_setup(leases_of_other_clients_are_judged_by_the_services_clock, right_clocks),
+        cmocka_unit_test_setup(an_observer_takes_a_lock_without_heartbeats_for_its_whole_lease, right_clocks),
+        cmocka_unit_test_setup(a_heartbeat_restarts_the_observation, right_clocks),
+        cmocka_unit_test_setup(a_short_process_continues_the_observation_of_an_earlier_one, right_clocks),
+        cmocka_unit_test_setup(an_observer_needs_no_clock, right_clocks),
     };
     char home[] = "/tmp/belay-observe-XXXXXX";
     char remove[64];

@@ -62,7 +62,7 @@ static void plain_objects_are_read_as_jansson_reads_them(void **state)
     }
 }
 
-static void everything_else_is_left_to_jansson(void **state)
+static void other_values_are_left_to_jansson(void **state)
 {
     static const char *const texts[] = {
         "",
@@ -113,7 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_objects_are_read_as_jansson_reads_them),
-        cmocka_unit_test(everything_else_is_left_to_jansson),
+        cmocka_unit_test(other_values_are_left_to_jansson),
         cmocka_unit_test(a_body_that_is_cut_short_is_not_read_past_its_end),
     };
 

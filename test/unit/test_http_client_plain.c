@@ -116,7 +116,7 @@ static void assert_body(struct place *place, const char *body)
     http_response_release(&response);
 }
 
-static void reads_a_body_however_its_length_is_told(void **state)
+static void a_body_is_read_with_any_kind_of_length(void **state)
 {
     static const char *const answers[] = {
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello",
@@ -134,7 +134,7 @@ static void reads_a_body_however_its_length_is_told(void **state)
     end(&place);
 }
 
-static void replaces_a_connection_that_was_closed_meanwhile(void **state)
+static void a_connection_that_was_closed_meanwhile_is_replaced(void **state)
 {
     static const char *const answers[] = { "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", NULL,
                                            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb", NULL, NULL };
@@ -173,7 +173,7 @@ static void a_request_that_was_sent_and_not_answered_is_unknown(void **state)
     }
 }
 
-static void a_server_that_is_not_there_is_unreachable(void **state)
+static void a_missing_server_is_unreachable(void **state)
 {
     struct http_response response = { 0 };
     struct place place = { 0 };
@@ -184,7 +184,7 @@ static void a_server_that_is_not_there_is_unreachable(void **state)
     end(&place);
 }
 
-static void reaches_a_socket_whose_path_is_longer_than_an_address(void **state)
+static void a_socket_path_may_be_longer_than_an_address(void **state)
 {
     static const char *const answers[] = { "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", NULL, NULL };
     struct place place = { 0 };
@@ -230,11 +230,11 @@ static void a_descriptor_ends_a_request_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_a_body_however_its_length_is_told),
-        cmocka_unit_test(replaces_a_connection_that_was_closed_meanwhile),
+        cmocka_unit_test(a_body_is_read_with_any_kind_of_length),
+        cmocka_unit_test(a_connection_that_was_closed_meanwhile_is_replaced),
         cmocka_unit_test(a_request_that_was_sent_and_not_answered_is_unknown),
-        cmocka_unit_test(a_server_that_is_not_there_is_unreachable),
-        cmocka_unit_test(reaches_a_socket_whose_path_is_longer_than_an_address),
+        cmocka_unit_test(a_missing_server_is_unreachable),
+        cmocka_unit_test(a_socket_path_may_be_longer_than_an_address),
         cmocka_unit_test(a_descriptor_ends_a_request_at_once),
     };
 

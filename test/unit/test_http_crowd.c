@@ -80,7 +80,7 @@ static void a_byte_now_and_then_does_not_prolong_a_request(void **state)
     kit_stop(kit);
 }
 
-static void an_idle_connection_is_closed_without_a_word(void **state)
+static void an_idle_connection_is_closed_silently(void **state)
 {
     struct kit_options options = { .limits = { .idle_ms = 100 } };
     struct kit *kit = kit_start(&options);
@@ -122,7 +122,7 @@ static void a_request_that_waits_for_its_answer_is_not_idle(void **state)
     kit_stop(kit);
 }
 
-static void connections_above_the_limit_are_told_503(void **state)
+static void connections_above_the_limit_get_503(void **state)
 {
     struct kit_options options = { .limits = { .max_connections = 3, .evict_ms = KIT_PATIENCE_MS } };
     struct kit *kit = kit_start(&options);
@@ -284,7 +284,7 @@ static void one_address_has_a_limit_of_its_own(void **state)
     kit_stop(kit);
 }
 
-static void one_peer_does_not_get_all_connections(void **state)
+static void one_client_does_not_get_all_connections(void **state)
 {
     enum { MAX = 16 };
     struct kit_options options = { .limits = { .max_connections = MAX }, .with_unix = true };
@@ -339,7 +339,7 @@ static void an_unwanted_body_is_refused_before_it_is_sent(void **state)
     kit_stop(kit);
 }
 
-static void a_short_unwanted_body_is_skipped_and_the_connection_goes_on(void **state)
+static void a_short_unwanted_body_is_skipped_and_the_connection_stays_open(void **state)
 {
     struct kit *kit = kit_start(NULL);
     struct client *client = client_connect(kit);
@@ -570,15 +570,15 @@ int main(void)
         cmocka_unit_test(a_head_that_takes_too_long_is_a_408),
         cmocka_unit_test(a_body_that_takes_too_long_is_a_408),
         cmocka_unit_test(a_byte_now_and_then_does_not_prolong_a_request),
-        cmocka_unit_test(an_idle_connection_is_closed_without_a_word),
+        cmocka_unit_test(an_idle_connection_is_closed_silently),
         cmocka_unit_test(a_request_that_waits_for_its_answer_is_not_idle),
-        cmocka_unit_test(connections_above_the_limit_are_told_503),
+        cmocka_unit_test(connections_above_the_limit_get_503),
         cmocka_unit_test(connections_far_above_the_limit_wait_and_are_served_later),
         cmocka_unit_test(idle_connections_make_room_the_oldest_stranger_first),
         cmocka_unit_test(one_address_has_a_limit_of_its_own),
-        cmocka_unit_test(one_peer_does_not_get_all_connections),
+        cmocka_unit_test(one_client_does_not_get_all_connections),
         cmocka_unit_test(an_unwanted_body_is_refused_before_it_is_sent),
-        cmocka_unit_test(a_short_unwanted_body_is_skipped_and_the_connection_goes_on),
+        cmocka_unit_test(a_short_unwanted_body_is_skipped_and_the_connection_stays_open),
         cmocka_unit_test(large_bodies_leave_room_for_small_ones),
         cmocka_unit_test(bodies_of_all_together_have_a_limit),
         cmocka_unit_test(slow_clients_do_not_slow_the_others),

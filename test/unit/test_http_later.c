@@ -97,7 +97,7 @@ static void no_more_than_the_limit_are_under_way_on_one_connection(void **state)
     client_close(client);
 }
 
-static void requests_that_came_while_the_pipeline_was_full_are_read_afterwards(void **state)
+static void requests_behind_a_full_pipeline_are_read_afterwards(void **state)
 {
     struct kit *kit = *state;
     struct client *client = client_connect(kit);
@@ -139,7 +139,7 @@ static void many_pipelined_requests_in_one_write_are_all_answered(void **state)
 }
 
 /* Issue 4: a client that hangs up leaves the queue at once. */
-static void a_client_that_goes_away_is_noticed_at_once(void **state)
+static void a_client_that_disconnects_is_noticed_at_once(void **state)
 {
     struct kit *kit = *state;
     struct client *client = client_connect(kit);
@@ -183,7 +183,7 @@ static void a_closed_unix_socket_is_gone_at_once(void **state)
     assert_int_equal(atomic_load(&kit->n_waiting_now), 0);
 }
 
-static void a_hang_up_is_noticed_behind_a_full_pipeline(void **state)
+static void a_disconnect_is_noticed_behind_a_full_pipeline(void **state)
 {
     struct kit *kit = *state;
     struct client *client = client_connect(kit);
@@ -200,7 +200,7 @@ static void a_hang_up_is_noticed_behind_a_full_pipeline(void **state)
     kit_expect_alive(kit);
 }
 
-static void those_behind_a_full_pipeline_are_told_of_the_hang_up_too(void **state)
+static void requests_behind_a_full_pipeline_are_notified_of_the_disconnect_too(void **state)
 {
     struct kit *kit = *state;
     struct client *client = client_connect(kit);
@@ -243,7 +243,7 @@ static void a_half_closed_client_that_still_reads_gets_its_answer(void **state)
     client_close(client);
 }
 
-static void a_half_closed_client_may_be_told_that_it_left(void **state)
+static void a_half_closed_client_may_count_as_disconnected(void **state)
 {
     struct kit *kit = *state;
     struct client *client = client_connect(kit);
@@ -261,7 +261,7 @@ static void a_half_closed_client_may_be_told_that_it_left(void **state)
     kit_expect_alive(kit);
 }
 
-static void what_was_asked_before_hanging_up_is_still_done(void **state)
+static void requests_sent_before_a_disconnect_are_still_done(void **state)
 {
     struct kit *kit = *state;
     struct client *client = client_connect_unix(kit);
@@ -292,7 +292,7 @@ static void the_peer_of_a_request_is_known(void **state)
     client_close(client);
 }
 
-static void a_stream_comes_in_chunks_and_the_connection_goes_on(void **state)
+static void a_stream_comes_in_chunks_and_the_connection_stays_open(void **state)
 {
     struct client *client = client_connect(*state);
     struct answer answer;
@@ -352,7 +352,7 @@ static void a_stream_behind_another_answer_waits_for_it(void **state)
     client_close(client);
 }
 
-static void a_streams_reader_that_is_too_slow_is_cut_off(void **state)
+static void a_slow_reader_of_a_stream_is_disconnected(void **state)
 {
     struct kit *kit = *state;
     struct client *client = client_connect(kit);
@@ -369,7 +369,7 @@ static void a_streams_reader_that_is_too_slow_is_cut_off(void **state)
     kit_expect_alive(kit);
 }
 
-static void a_client_that_does_not_read_its_answer_is_cut_off(void **state)
+static void a_client_that_does_not_read_its_answer_is_disconnected(void **state)
 {
     struct kit *kit = *state;
     struct client *client = client_connect(kit);
@@ -403,7 +403,7 @@ static void a_large_answer_arrives_whole_at_a_slow_reader(void **state)
 
 /* --- bodies that are not copied --- */
 
-static void a_shared_body_is_sent_whole_in_its_turn_and_given_back(void **state)
+static void a_shared_body_is_sent_in_order_and_released(void **state)
 {
     struct kit *kit = *state;
     struct client *client = client_connect(kit);
@@ -427,7 +427,7 @@ static void a_shared_body_is_sent_whole_in_its_turn_and_given_back(void **state)
     client_close(client);
 }
 
-static void a_shared_body_is_given_back_when_its_reader_has_gone(void **state)
+static void a_shared_body_is_released_when_its_reader_disconnects(void **state)
 {
     struct kit *kit = *state;
     struct client *client = client_connect(kit);
@@ -441,7 +441,7 @@ static void a_shared_body_is_given_back_when_its_reader_has_gone(void **state)
     kit_until(&kit->n_released, before + 1); /* the second was not read any more, or is given back, too */
 }
 
-static void of_a_shared_body_head_sends_the_length_only(void **state)
+static void head_of_a_shared_body_sends_the_length_only(void **state)
 {
     struct kit *kit = *state;
     struct client *client = client_connect(kit);
@@ -469,7 +469,7 @@ static void drain(struct kit *kit, void *context)
     http_server_drain(kit->server, *(int64_t *)context, drained, kit);
 }
 
-static void draining_answers_what_is_under_way_and_closes_the_rest(void **state)
+static void draining_answers_requests_in_progress_and_closes_the_rest(void **state)
 {
     struct kit *kit = kit_start(NULL);
     struct client *idle = client_connect(kit);
@@ -531,7 +531,7 @@ static void draining_ends_when_the_last_waiter_is_answered(void **state)
     kit_stop(kit);
 }
 
-static void draining_cuts_off_who_is_not_answered_in_time(void **state)
+static void draining_disconnects_clients_that_are_not_answered_in_time(void **state)
 {
     struct kit *kit = kit_start(NULL);
     struct client *client = client_connect(kit);
@@ -559,7 +559,7 @@ static void draining_an_idle_server_ends_at_once(void **state)
     kit_stop(kit);
 }
 
-static void closing_the_server_tells_who_waits(void **state)
+static void closing_the_server_notifies_waiting_requests(void **state)
 {
     struct kit *kit = kit_start(NULL);
     struct client *client = client_connect(kit);
@@ -577,32 +577,32 @@ int main(void)
         cmocka_unit_test(an_answer_may_come_later),
         cmocka_unit_test(pipelined_requests_are_answered_in_their_order),
         cmocka_unit_test(no_more_than_the_limit_are_under_way_on_one_connection),
-        cmocka_unit_test(requests_that_came_while_the_pipeline_was_full_are_read_afterwards),
+        cmocka_unit_test(requests_behind_a_full_pipeline_are_read_afterwards),
         cmocka_unit_test(many_pipelined_requests_in_one_write_are_all_answered),
-        cmocka_unit_test(a_client_that_goes_away_is_noticed_at_once),
+        cmocka_unit_test(a_client_that_disconnects_is_noticed_at_once),
         cmocka_unit_test(a_reset_connection_is_gone_at_once),
         cmocka_unit_test(a_closed_unix_socket_is_gone_at_once),
-        cmocka_unit_test(a_hang_up_is_noticed_behind_a_full_pipeline),
-        cmocka_unit_test(those_behind_a_full_pipeline_are_told_of_the_hang_up_too),
+        cmocka_unit_test(a_disconnect_is_noticed_behind_a_full_pipeline),
+        cmocka_unit_test(requests_behind_a_full_pipeline_are_notified_of_the_disconnect_too),
         cmocka_unit_test(a_half_closed_client_that_still_reads_gets_its_answer),
-        cmocka_unit_test(a_half_closed_client_may_be_told_that_it_left),
-        cmocka_unit_test(what_was_asked_before_hanging_up_is_still_done),
+        cmocka_unit_test(a_half_closed_client_may_count_as_disconnected),
+        cmocka_unit_test(requests_sent_before_a_disconnect_are_still_done),
         cmocka_unit_test(the_peer_of_a_request_is_known),
-        cmocka_unit_test(a_stream_comes_in_chunks_and_the_connection_goes_on),
+        cmocka_unit_test(a_stream_comes_in_chunks_and_the_connection_stays_open),
         cmocka_unit_test(a_stream_to_http_1_0_ends_with_the_connection),
         cmocka_unit_test(the_first_event_of_a_stream_arrives_before_its_end),
         cmocka_unit_test(a_stream_behind_another_answer_waits_for_it),
-        cmocka_unit_test(a_streams_reader_that_is_too_slow_is_cut_off),
-        cmocka_unit_test(a_client_that_does_not_read_its_answer_is_cut_off),
+        cmocka_unit_test(a_slow_reader_of_a_stream_is_disconnected),
+        cmocka_unit_test(a_client_that_does_not_read_its_answer_is_disconnected),
         cmocka_unit_test(a_large_answer_arrives_whole_at_a_slow_reader),
-        cmocka_unit_test(a_shared_body_is_sent_whole_in_its_turn_and_given_back),
-        cmocka_unit_test(a_shared_body_is_given_back_when_its_reader_has_gone),
-        cmocka_unit_test(of_a_shared_body_head_sends_the_length_only),
-        cmocka_unit_test(draining_answers_what_is_under_way_and_closes_the_rest),
+        cmocka_unit_test(a_shared_body_is_sent_in_order_and_released),
+        cmocka_unit_test(a_shared_body_is_released_when_its_reader_disconnects),
+        cmocka_unit_test(head_of_a_shared_body_sends_the_length_only),
+        cmocka_unit_test(draining_answers_requests_in_progress_and_closes_the_rest),
         cmocka_unit_test(draining_ends_when_the_last_waiter_is_answered),
-        cmocka_unit_test(draining_cuts_off_who_is_not_answered_in_time),
+        cmocka_unit_test(draining_disconnects_clients_that_are_not_answered_in_time),
         cmocka_unit_test(draining_an_idle_server_ends_at_once),
-        cmocka_unit_test(closing_the_server_tells_who_waits),
+        cmocka_unit_test(closing_the_server_notifies_waiting_requests),
     };
 
     return cmocka_run_group_tests_name("http answers that come later", tests, start, stop);

@@ -88,7 +88,7 @@ static void expect_served(struct site *site, int fd)
     close(fd);
 }
 
-static void an_address_that_is_none_is_refused_with_its_name(void **state)
+static void an_invalid_address_is_refused_by_name(void **state)
 {
     const char *bad[] = { "",           "7420",           "localhost",
                           "localhost:", "localhost:http", "::1:7420",
@@ -212,7 +212,7 @@ static void tls_without_a_certificate_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_address_that_is_none_is_refused_with_its_name, start, stop),
+        cmocka_unit_test_setup_teardown(an_invalid_address_is_refused_by_name, start, stop),
         cmocka_unit_test_setup_teardown(a_port_in_use_is_refused_with_its_name, start, stop),
         cmocka_unit_test_setup_teardown(a_name_opens_every_address_it_has, start, stop),
         cmocka_unit_test_setup_teardown(a_unix_socket_is_for_its_owner_and_goes_with_the_server, start, stop),

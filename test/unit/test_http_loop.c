@@ -80,7 +80,7 @@ static void a_timer_never_fires_early_and_may_set_itself_again(void **state)
     loop_free(loop);
 }
 
-static void a_timer_for_the_moment_that_just_rang_rings_again(void **state)
+static void a_timer_set_for_the_current_moment_fires_again(void **state)
 {
     struct loop *loop = loop_new();
     struct ring it = { .timer = { .fire = ring }, .loop = loop, .left = 1 };
@@ -145,7 +145,7 @@ static void on_hook(void *context)
     note('h');
 }
 
-static void the_hook_comes_last_in_a_turn_and_once(void **state)
+static void the_hook_runs_once_at_the_end_of_an_iteration(void **state)
 {
     int ends[2];
 
@@ -229,7 +229,7 @@ static void *post_all(void *context)
     return NULL;
 }
 
-static void what_other_threads_post_arrives_whole_and_in_order(void **state)
+static void messages_from_other_threads_arrive_complete_and_in_order(void **state)
 {
     struct poster *posters = calloc(POSTERS, sizeof *posters);
     pthread_t threads[POSTERS];
@@ -298,7 +298,7 @@ static void a_path_is_split_before_it_is_decoded(void **state)
     assert_int_equal(http_path_split("/a/b/c/d", parts, 3), 4);
 }
 
-static void what_does_not_decode_is_said_not_to(void **state)
+static void invalid_percent_encoding_is_refused(void **state)
 {
     const char *bad[] = { "%", "%2", "%zz", "a%0", "%00", "a%00b", "%%20" };
     char text[8];
@@ -338,13 +338,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(timers_come_out_in_their_order),
         cmocka_unit_test(a_timer_never_fires_early_and_may_set_itself_again),
-        cmocka_unit_test(a_timer_for_the_moment_that_just_rang_rings_again),
-        cmocka_unit_test(the_hook_comes_last_in_a_turn_and_once),
+        cmocka_unit_test(a_timer_set_for_the_current_moment_fires_again),
+        cmocka_unit_test(the_hook_runs_once_at_the_end_of_an_iteration),
         cmocka_unit_test(work_that_the_hook_makes_does_not_sleep),
-        cmocka_unit_test(what_other_threads_post_arrives_whole_and_in_order),
+        cmocka_unit_test(messages_from_other_threads_arrive_complete_and_in_order),
         cmocka_unit_test(a_signal_comes_through_a_watched_signalfd),
         cmocka_unit_test(a_path_is_split_before_it_is_decoded),
-        cmocka_unit_test(what_does_not_decode_is_said_not_to),
+        cmocka_unit_test(invalid_percent_encoding_is_refused),
         cmocka_unit_test(a_query_is_read_by_name),
     };
 

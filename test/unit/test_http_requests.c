@@ -91,7 +91,7 @@ static void a_204_has_neither_length_nor_body(void **state)
     assert_false(answer_has(&answer, "Content-Length"));
 }
 
-static void a_connection_is_kept_unless_someone_says_close(void **state)
+static void a_connection_is_kept_unless_one_side_says_close(void **state)
 {
     struct client *client = client_connect(*state);
     struct answer answer;
@@ -154,7 +154,7 @@ static void a_request_may_come_one_byte_at_a_time(void **state)
     client_close(client);
 }
 
-static void a_client_that_asks_first_is_told_to_continue(void **state)
+static void a_client_that_expects_100_continue_gets_it(void **state)
 {
     struct client *client = client_connect(*state);
     struct answer answer;
@@ -173,7 +173,7 @@ static void a_client_that_asks_first_is_told_to_continue(void **state)
     client_close(client);
 }
 
-static void a_client_that_asks_first_is_told_after_the_answers_before_it(void **state)
+static void a_100_continue_is_sent_after_earlier_answers(void **state)
 {
     struct kit *kit = *state;
     struct client *client = client_connect(kit);
@@ -205,7 +205,7 @@ static void a_body_that_is_too_large_is_refused_before_it_is_sent(void **state)
     client_close(client);
 }
 
-static void an_unasked_upgrade_is_an_ordinary_request(void **state)
+static void an_unrequested_upgrade_is_an_ordinary_request(void **state)
 {
     struct client *client = client_connect(*state);
     struct answer answer;
@@ -230,7 +230,7 @@ static void an_absolute_address_is_its_path(void **state)
     assert_string_equal(answer.body, "/");
 }
 
-static void an_empty_line_before_a_request_is_put_up_with(void **state)
+static void an_empty_line_before_a_request_is_ignored(void **state)
 {
     struct client *client = client_connect(*state);
     struct answer answer;
@@ -357,7 +357,7 @@ static void expect_refusal(struct kit *kit, const struct refusal *refusal)
 }
 
 /* L8: what could be read in two ways changes nothing, and nothing after it on the connection is done. */
-static void what_is_malformed_is_refused_and_never_handled(void **state)
+static void a_malformed_request_is_refused_and_never_handled(void **state)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         expect_refusal(*state, &refusals[i]);
@@ -365,7 +365,7 @@ static void what_is_malformed_is_refused_and_never_handled(void **state)
     kit_expect_alive(*state);
 }
 
-static void it_is_refused_just_the_same_in_single_bytes(void **state)
+static void malformed_requests_in_single_bytes_are_refused_too(void **state)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         struct client *client = client_connect(*state);
@@ -423,7 +423,7 @@ static void expect_status(struct kit *kit, char *text, int status)
     free(text);
 }
 
-static void what_is_too_large_is_refused_by_its_kind(void **state)
+static void each_kind_of_oversized_request_has_its_status(void **state)
 {
     const char *end = " HTTP/1.1\r\nHost: x\r\n\r\n";
     const char *first = "GET / HTTP/1.1\r\nHost: x\r\nX: ";
@@ -474,7 +474,7 @@ static void there_may_be_64_headers(void **state)
     assert_int_equal(answer.status, 431);
 }
 
-static void a_request_that_ends_early_is_refused_to_who_still_reads(void **state)
+static void a_request_that_ends_early_is_refused_if_the_client_still_reads(void **state)
 {
     const char *texts[] = { "GET / HT", POST "Content-Length: 5\r\n\r\nhel", CHUNKED "5\r\nhello\r\n" };
 
@@ -497,24 +497,24 @@ int main(void)
         cmocka_unit_test(every_method_that_terraform_uses_arrives),
         cmocka_unit_test(the_answer_to_head_has_a_length_and_no_body),
         cmocka_unit_test(a_204_has_neither_length_nor_body),
-        cmocka_unit_test(a_connection_is_kept_unless_someone_says_close),
+        cmocka_unit_test(a_connection_is_kept_unless_one_side_says_close),
         cmocka_unit_test(http_1_0_needs_no_host_and_closes_unless_asked),
         cmocka_unit_test(a_body_may_come_in_chunks_with_extensions_and_trailers),
         cmocka_unit_test(a_request_may_come_one_byte_at_a_time),
-        cmocka_unit_test(a_client_that_asks_first_is_told_to_continue),
-        cmocka_unit_test(a_client_that_asks_first_is_told_after_the_answers_before_it),
+        cmocka_unit_test(a_client_that_expects_100_continue_gets_it),
+        cmocka_unit_test(a_100_continue_is_sent_after_earlier_answers),
         cmocka_unit_test(a_body_that_is_too_large_is_refused_before_it_is_sent),
-        cmocka_unit_test(an_unasked_upgrade_is_an_ordinary_request),
+        cmocka_unit_test(an_unrequested_upgrade_is_an_ordinary_request),
         cmocka_unit_test(an_absolute_address_is_its_path),
-        cmocka_unit_test(an_empty_line_before_a_request_is_put_up_with),
+        cmocka_unit_test(an_empty_line_before_a_request_is_ignored),
         cmocka_unit_test(a_header_cannot_break_an_answer_apart),
-        cmocka_unit_test(what_is_malformed_is_refused_and_never_handled),
-        cmocka_unit_test(it_is_refused_just_the_same_in_single_bytes),
+        cmocka_unit_test(a_malformed_request_is_refused_and_never_handled),
+        cmocka_unit_test(malformed_requests_in_single_bytes_are_refused_too),
         cmocka_unit_test(a_name_with_a_nul_is_refused),
-        cmocka_unit_test(what_is_too_large_is_refused_by_its_kind),
+        cmocka_unit_test(each_kind_of_oversized_request_has_its_status),
         cmocka_unit_test(a_refusal_is_readable_although_the_body_is_still_on_its_way),
         cmocka_unit_test(there_may_be_64_headers),
-        cmocka_unit_test(a_request_that_ends_early_is_refused_to_who_still_reads),
+        cmocka_unit_test(a_request_that_ends_early_is_refused_if_the_client_still_reads),
     };
 
     return cmocka_run_group_tests_name("http requests", tests, start, stop);

@@ -163,7 +163,7 @@ static void a_large_body_arrives_over_tls(void **state)
 }
 
 /* One record may hold more requests than may be under way at a time. */
-static void requests_that_openssl_holds_back_are_not_forgotten(void **state)
+static void requests_buffered_by_openssl_are_not_forgotten(void **state)
 {
     struct client *client = tls_connect(*state, TLS1_3_VERSION);
     struct answer answer;
@@ -182,7 +182,7 @@ static void requests_that_openssl_holds_back_are_not_forgotten(void **state)
     client_close(client);
 }
 
-static void a_waiting_client_that_hangs_up_is_noticed(void **state)
+static void a_waiting_client_that_disconnects_is_noticed(void **state)
 {
     struct kit *kit = *state;
     struct client *client = tls_connect(kit, TLS1_3_VERSION);
@@ -195,7 +195,7 @@ static void a_waiting_client_that_hangs_up_is_noticed(void **state)
     assert_int_equal(atomic_load(&kit->n_waiting_now), 0);
 }
 
-static void plain_http_is_told_that_this_is_tls(void **state)
+static void a_plain_http_request_to_a_tls_port_is_answered(void **state)
 {
     struct client *client = client_connect(*state);
     struct answer answer;
@@ -273,9 +273,9 @@ int main(void)
         cmocka_unit_test(requests_come_and_answers_go_over_tls_1_2_and_1_3),
         cmocka_unit_test(tls_1_1_is_refused),
         cmocka_unit_test(a_large_body_arrives_over_tls),
-        cmocka_unit_test(requests_that_openssl_holds_back_are_not_forgotten),
-        cmocka_unit_test(a_waiting_client_that_hangs_up_is_noticed),
-        cmocka_unit_test(plain_http_is_told_that_this_is_tls),
+        cmocka_unit_test(requests_buffered_by_openssl_are_not_forgotten),
+        cmocka_unit_test(a_waiting_client_that_disconnects_is_noticed),
+        cmocka_unit_test(a_plain_http_request_to_a_tls_port_is_answered),
         cmocka_unit_test(a_handshake_that_never_ends_is_cut_off),
         cmocka_unit_test(a_new_certificate_is_shown_to_new_connections_only),
         cmocka_unit_test(a_bad_certificate_changes_nothing),

@@ -236,7 +236,7 @@ static void flip(size_t at)
 
 /* ---- the tests ---- */
 
-static void what_was_synced_is_found_by_who_opens_the_file_next(void **state)
+static void synced_changes_are_found_by_the_next_open(void **state)
 {
     struct belay_store *store;
     struct state got;
@@ -317,7 +317,7 @@ static void the_last_frame_may_be_torn(void **state)
 }
 
 /* Whoever brings it in may be killed after any of its transactions, and the next begins again. */
-static void bringing_it_in_can_be_interrupted_and_repeated(void **state)
+static void replaying_a_journal_can_be_interrupted_and_repeated(void **state)
 {
     struct belay_store *ledger = open_ledger(true);
     struct sqlite_store *db = ((struct journaled *)ledger)->checkpoint_db;
@@ -408,7 +408,7 @@ static void expect_loss_and_repair(const char *words)
     assert_int_not_equal(access(journal_file, F_OK), 0);
 }
 
-static void a_damaged_journal_is_done_without_only_when_told_L2(void **state)
+static void a_damaged_journal_is_discarded_only_on_request_L2(void **state)
 {
     struct belay_store *store;
     struct state got;
@@ -425,7 +425,7 @@ static void a_damaged_journal_is_done_without_only_when_told_L2(void **state)
 }
 
 /* The file has all its room from the start: one that is shorter is no torn write. */
-static void a_journal_that_was_truncated_is_told_L2(void **state)
+static void a_truncated_journal_is_reported_L2(void **state)
 {
     struct belay_store *store;
     struct state got;
@@ -440,7 +440,7 @@ static void a_journal_that_was_truncated_is_told_L2(void **state)
     store->ops->close(store);
 }
 
-static void a_journal_that_was_moved_away_is_missed_L2(void **state)
+static void a_journal_that_was_moved_away_is_reported_missing_L2(void **state)
 {
     char aside[160];
 
@@ -451,7 +451,7 @@ static void a_journal_that_was_moved_away_is_missed_L2(void **state)
     expect_loss_and_repair("is missing");
 }
 
-static void the_journal_of_another_database_is_told_L2(void **state)
+static void the_journal_of_another_database_is_reported_L2(void **state)
 {
     char own_path[96], other[160];
 
@@ -467,7 +467,7 @@ static void the_journal_of_another_database_is_told_L2(void **state)
 }
 
 /* It looks as if the last frames had never been written: nobody can tell, but no token comes twice. */
-static void an_older_copy_of_a_journal_sets_no_token_back_L2(void **state)
+static void an_older_copy_of_a_journal_lowers_no_token_L2(void **state)
 {
     struct belay_store *store = open_ledger(true);
     char older[160];
@@ -492,7 +492,7 @@ static void an_older_copy_of_a_journal_sets_no_token_back_L2(void **state)
     store->ops->close(store);
 }
 
-static void an_older_use_of_a_journal_is_told_L2(void **state)
+static void an_older_copy_of_a_journal_is_reported_L2(void **state)
 {
     struct belay_store *store = open_ledger_of(64 << 10, false);
     struct journaled *ledger = (struct journaled *)store;
@@ -567,7 +567,7 @@ static void a_clean_stop_leaves_nothing_to_repair(void **state)
 }
 
 /* SQLite's own log is part of the database; without it locks are lost, but tokens do not go back. */
-static void a_log_that_was_removed_sets_no_token_back_L2(void **state)
+static void a_removed_log_lowers_no_token_L2(void **state)
 {
     struct belay_store *store = open_sqlite(BELAY_OK);
     char log[160];
@@ -589,7 +589,7 @@ static void a_log_that_was_removed_sets_no_token_back_L2(void **state)
 
 /* ---- and the rest ---- */
 
-static void a_restarted_server_goes_on_where_the_killed_one_was(void **state)
+static void a_restarted_server_continues_after_a_killed_one(void **state)
 {
     struct belay_store *store;
     struct state got;
@@ -652,14 +652,14 @@ static void change_beside_a_sync(bool no_checkpoint, size_t steps)
 }
 
 /* Into whichever file, and whatever is just being written, brought in or still in memory. */
-static void changes_go_on_beside_a_sync_and_none_is_lost_or_seen_twice(void **state)
+static void changes_continue_during_a_sync_and_none_is_lost_or_repeated(void **state)
 {
     (void)state;
     change_beside_a_sync(false, 2000);
 }
 
 /* There is room for what is being written, and for what comes after it. */
-static void a_journal_that_grows_beside_a_sync_keeps_every_change(void **state)
+static void a_journal_that_grows_during_a_sync_keeps_every_change(void **state)
 {
     (void)state;
     change_beside_a_sync(true, 20000);
@@ -742,7 +742,7 @@ static void a_long_journal_is_read_in_parts_and_none_is_missed(void **state)
     read_back((size_t)16 << 20, true);
 }
 
-static void what_comes_into_the_database_meanwhile_is_read_there(void **state)
+static void changes_in_the_database_meanwhile_are_read_from_it(void **state)
 {
     (void)state;
     read_back((size_t)128 << 10, false);
@@ -800,7 +800,7 @@ static void many_records_are_scanned_in_parts(void **state)
     store->ops->close(store);
 }
 
-static void a_full_disk_is_met_before_anything_is_changed(void **state)
+static void a_full_disk_is_found_before_anything_is_changed(void **state)
 {
     struct belay_store *store = open_ledger(true);
     struct rlimit limit, old;
@@ -836,36 +836,35 @@ static void a_full_disk_is_met_before_anything_is_changed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_was_synced_is_found_by_who_opens_the_file_next, set_up,
-                                        tear_down),
+        cmocka_unit_test_setup_teardown(synced_changes_are_found_by_the_next_open, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_journal_cut_short_anywhere_keeps_every_whole_frame, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(damage_in_the_middle_is_an_error_and_changes_nothing, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_last_frame_may_be_torn, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bringing_it_in_can_be_interrupted_and_repeated, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_damaged_journal_is_done_without_only_when_told_L2, set_up,
+        cmocka_unit_test_setup_teardown(replaying_a_journal_can_be_interrupted_and_repeated, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(a_journal_that_was_truncated_is_told_L2, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_journal_that_was_moved_away_is_missed_L2, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_journal_of_another_database_is_told_L2, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_older_copy_of_a_journal_sets_no_token_back_L2, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_older_use_of_a_journal_is_told_L2, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_damaged_journal_is_discarded_only_on_request_L2, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_truncated_journal_is_reported_L2, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_journal_that_was_moved_away_is_reported_missing_L2, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(the_journal_of_another_database_is_reported_L2, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_older_copy_of_a_journal_lowers_no_token_L2, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_older_copy_of_a_journal_is_reported_L2, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tokens_of_a_server_stay_below_the_ceiling_L2, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_clean_stop_leaves_nothing_to_repair, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_log_that_was_removed_sets_no_token_back_L2, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_restarted_server_goes_on_where_the_killed_one_was, set_up,
+        cmocka_unit_test_setup_teardown(a_removed_log_lowers_no_token_L2, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_restarted_server_continues_after_a_killed_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(changes_continue_during_a_sync_and_none_is_lost_or_repeated, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(changes_go_on_beside_a_sync_and_none_is_lost_or_seen_twice, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_journal_that_grows_beside_a_sync_keeps_every_change, set_up,
+        cmocka_unit_test_setup_teardown(a_journal_that_grows_during_a_sync_keeps_every_change, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_long_journal_is_read_in_parts_and_none_is_missed, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(what_comes_into_the_database_meanwhile_is_read_there, set_up,
+        cmocka_unit_test_setup_teardown(changes_in_the_database_meanwhile_are_read_from_it, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(many_records_are_scanned_in_parts, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_full_disk_is_met_before_anything_is_changed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_full_disk_is_found_before_anything_is_changed, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,7 +81,7 @@ static void a_lock_without_a_token_is_left_to_the_slow_way(void **state)
     check_as(&info, false);
 }
 
-static void what_is_not_known_of_a_lock_is_null(void **state)
+static void unknown_fields_of_a_lock_are_null(void **state)
 {
     const struct belay_info gone = {
         .key = "k", .lock_id = "one", .locked_by = "", .locked_by_name = "", .status = BELAY_STATUS_RELEASED
@@ -99,7 +99,7 @@ static void what_is_not_known_of_a_lock_is_null(void **state)
     json_decref(lock);
 }
 
-static void texts_that_json_writes_otherwise_are_left_to_it(void **state)
+static void strings_that_need_escapes_are_left_to_jansson(void **state)
 {
     static const char *const texts[] = { "a\"b",     "a\\b",     "tab\there",      "del\x7f",
                                          "\xc3\xa9", "\xc2\x85", "not utf-8 \xff", "\xe2\x80\xae" };
@@ -119,7 +119,7 @@ static void texts_that_json_writes_otherwise_are_left_to_it(void **state)
     }
 }
 
-static void a_lock_with_metadata_is_left_to_it(void **state)
+static void a_lock_with_metadata_is_left_to_jansson(void **state)
 {
     struct belay_info info = plain;
 
@@ -156,9 +156,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lock_is_written_the_same_either_way),
         cmocka_unit_test(a_lock_without_a_token_is_left_to_the_slow_way),
-        cmocka_unit_test(what_is_not_known_of_a_lock_is_null),
-        cmocka_unit_test(texts_that_json_writes_otherwise_are_left_to_it),
-        cmocka_unit_test(a_lock_with_metadata_is_left_to_it),
+        cmocka_unit_test(unknown_fields_of_a_lock_are_null),
+        cmocka_unit_test(strings_that_need_escapes_are_left_to_jansson),
+        cmocka_unit_test(a_lock_with_metadata_is_left_to_jansson),
         cmocka_unit_test(a_lock_of_the_longest_texts_is_written_whole),
     };
 

@@ -75,7 +75,7 @@ static void a_body_is_read_the_same_either_way(void **state)
     check(release_fields + 1, "{\"lock_id\":\"a\",\"outcome\":\"failed\"}", BELAY_OK);
 }
 
-static void what_is_wrong_is_said_the_same_either_way(void **state)
+static void both_parsers_report_the_same_fault(void **state)
 {
     (void)state;
     check(acquire_fields + 1, "{}", BELAY_INVALID);
@@ -118,7 +118,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_body_is_read_the_same_either_way),
-        cmocka_unit_test(what_is_wrong_is_said_the_same_either_way),
+        cmocka_unit_test(both_parsers_report_the_same_fault),
         cmocka_unit_test(a_name_that_comes_twice_is_refused),
     };
 

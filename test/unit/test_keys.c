@@ -287,7 +287,7 @@ static void a_key_is_read_by_the_longest_listed_environment_or_the_last_dash(voi
 }
 
 /* Whatever is made is read back as what it was made of: all short names over a mean alphabet. */
-static void what_is_made_is_read_back(void **state)
+static void a_key_that_was_made_is_read_back(void **state)
 {
     static const char *const names[] = { "a", "-", "a-", "-a", "a-a", "--", "all", "a-all", "all-a", "aa" };
     const struct belay_config *configs[2] = { NULL, load_text(*state, "profiles: {build: {environments: "
@@ -674,7 +674,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_key_that_would_be_read_otherwise_is_not_made, place_enter,
                                         place_leave),
         cmocka_unit_test(a_key_is_read_by_the_longest_listed_environment_or_the_last_dash),
-        cmocka_unit_test_setup_teardown(what_is_made_is_read_back, place_enter, place_leave),
+        cmocka_unit_test_setup_teardown(a_key_that_was_made_is_read_back, place_enter, place_leave),
         cmocka_unit_test(a_component_stands_below_its_service_and_its_stack),
         cmocka_unit_test(a_component_stands_below_all_of_its_command_and_environment),
         cmocka_unit_test_setup_teardown(

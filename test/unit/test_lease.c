@@ -14,7 +14,7 @@ static void begin(struct lease *lease, int64_t sent_ms, int64_t ttl_ms, int64_t 
     lease_begin(lease, sent_ms, lease_deadline_ms(sent_ms, ttl_ms, margin_ms), ttl_ms, heartbeat_ms);
 }
 
-static void ends_before_the_store_says_so(void **state)
+static void the_lease_ends_before_the_store_expires_it(void **state)
 {
     struct lease lease;
 
@@ -38,7 +38,7 @@ static void a_ttl_without_end_ends_at_the_end_of_the_clock(void **state)
     assert_false(lease_is_live(&lease, 2000));
 }
 
-static void is_shorter_by_the_store_margin(void **state)
+static void the_lease_is_shorter_by_the_margin_of_the_store(void **state)
 {
     struct lease plain;
     struct lease careful;
@@ -49,7 +49,7 @@ static void is_shorter_by_the_store_margin(void **state)
     assert_int_equal(plain.deadline_ms - careful.deadline_ms, 2000);
 }
 
-static void counts_from_before_the_renewal_was_sent(void **state)
+static void the_lease_counts_from_before_the_renewal_was_sent(void **state)
 {
     struct lease lease;
     int64_t first;
@@ -63,7 +63,7 @@ static void counts_from_before_the_renewal_was_sent(void **state)
     assert_int_equal(lease.next_beat_ms, 4000);
 }
 
-static void says_lost_once_and_stays_lost(void **state)
+static void a_lost_lease_is_reported_once_and_stays_lost(void **state)
 {
     struct lease lease;
 
@@ -76,7 +76,7 @@ static void says_lost_once_and_stays_lost(void **state)
     assert_true(lease_next_ms(&lease) == INT64_MAX);
 }
 
-static void a_failed_beat_is_tried_again_within_the_lease(void **state)
+static void a_failed_heartbeat_is_retried_within_the_lease(void **state)
 {
     struct lease lease;
 
@@ -133,12 +133,12 @@ static void a_heartbeat_that_leaves_time_stays_as_it_is(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_before_the_store_says_so),
+        cmocka_unit_test(the_lease_ends_before_the_store_expires_it),
         cmocka_unit_test(a_ttl_without_end_ends_at_the_end_of_the_clock),
-        cmocka_unit_test(is_shorter_by_the_store_margin),
-        cmocka_unit_test(counts_from_before_the_renewal_was_sent),
-        cmocka_unit_test(says_lost_once_and_stays_lost),
-        cmocka_unit_test(a_failed_beat_is_tried_again_within_the_lease),
+        cmocka_unit_test(the_lease_is_shorter_by_the_margin_of_the_store),
+        cmocka_unit_test(the_lease_counts_from_before_the_renewal_was_sent),
+        cmocka_unit_test(a_lost_lease_is_reported_once_and_stays_lost),
+        cmocka_unit_test(a_failed_heartbeat_is_retried_within_the_lease),
         cmocka_unit_test(a_heartbeat_that_would_come_too_late_is_brought_forward),
         cmocka_unit_test(a_heartbeat_that_leaves_time_stays_as_it_is),
     };

@@ -34,7 +34,7 @@ static void two_ways_to_write_an_identifier_are_one(void **state)
     check_identifier("[::ffff:10.0.1.5]:5432", "10.0.1.5:5432");
 }
 
-static void what_is_neither_an_instance_nor_host_and_port_is_refused(void **state)
+static void an_identifier_that_is_neither_instance_nor_host_and_port_is_refused(void **state)
 {
     static const char *const wrong[] = {
         "", "db", "db:", ":5432", "db:0", "db:65536", "db:1x", "a b:1", "-a:1", "a..b:1", "i-", "i-0",
@@ -49,7 +49,7 @@ static void what_is_neither_an_instance_nor_host_and_port_is_refused(void **stat
     }
 }
 
-static void a_url_to_ask_is_plain_http(void **state)
+static void a_health_url_is_http_or_https(void **state)
 {
     static const char *const right[] = { "http://a", "https://a.b:8443/health?x=1", "http://127.0.0.1:80/",
                                          "http://[::1]:8080/x" };
@@ -75,7 +75,7 @@ static void a_url_to_ask_is_plain_http(void **state)
     }
 }
 
-static void a_name_is_not_a_locks(void **state)
+static void an_invalid_name_is_refused(void **state)
 {
     (void)state;
     assert_true(app_name_is_valid("mi.dev.example.com"));
@@ -128,7 +128,7 @@ static void an_application_goes_through_json_and_back(void **state)
     belay_app_free(again);
 }
 
-static void json_that_is_no_application_is_refused(void **state)
+static void json_that_is_not_an_application_is_refused(void **state)
 {
     static const char *const wrong[] = { "",
                                          "[]",
@@ -159,12 +159,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_ways_to_write_an_identifier_are_one),
-        cmocka_unit_test(what_is_neither_an_instance_nor_host_and_port_is_refused),
-        cmocka_unit_test(a_url_to_ask_is_plain_http),
-        cmocka_unit_test(a_name_is_not_a_locks),
+        cmocka_unit_test(an_identifier_that_is_neither_instance_nor_host_and_port_is_refused),
+        cmocka_unit_test(a_health_url_is_http_or_https),
+        cmocka_unit_test(an_invalid_name_is_refused),
         cmocka_unit_test(an_instance_and_its_host_are_one_database),
         cmocka_unit_test(an_application_goes_through_json_and_back),
-        cmocka_unit_test(json_that_is_no_application_is_refused),
+        cmocka_unit_test(json_that_is_not_an_application_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

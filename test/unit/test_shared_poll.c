@@ -217,23 +217,23 @@ static void check_shared(struct fixture *f, bool same_key, bool only_wait)
     let_go(locks);
 }
 
-static void many_who_wait_for_one_key_look_as_often_as_one(void **state)
+static void many_waiters_of_one_key_poll_as_often_as_one(void **state)
 {
     check_shared(*state, true, false);
 }
 
-static void who_waits_for_other_keys_looks_along(void **state)
+static void waiters_of_other_keys_share_the_poll(void **state)
 {
     check_shared(*state, false, false);
 }
 
-static void so_does_who_only_waits_until_it_is_free(void **state)
+static void a_client_that_waits_until_free_shares_the_poll(void **state)
 {
     check_shared(*state, true, true);
 }
 
 /* L2, L4: what others saw serves for taking the lock as well as what one saw oneself. */
-static void each_gets_it_in_the_end(void **state)
+static void every_waiter_gets_the_lock_in_the_end(void **state)
 {
     struct fixture *f = *state;
     struct belay_lock *locks[N];
@@ -252,7 +252,7 @@ static void each_gets_it_in_the_end(void **state)
     }
 }
 
-static void a_look_that_fails_fails_for_all_and_is_tried_again(void **state)
+static void a_poll_that_fails_fails_for_all_waiters_and_is_repeated(void **state)
 {
     struct fixture *f = *state;
     struct belay_lock *locks[N];
@@ -305,7 +305,7 @@ static int turn_until_heard(struct fixture *f, int n, bool same_key)
     return f->store->gets;
 }
 
-static void the_calls_of_an_event_loop_look_together(void **state)
+static void the_calls_of_an_event_loop_share_a_poll(void **state)
 {
     struct fixture *f = *state;
     struct belay_lock *locks[N];
@@ -324,13 +324,13 @@ static void the_calls_of_an_event_loop_look_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(many_who_wait_for_one_key_look_as_often_as_one, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(who_waits_for_other_keys_looks_along, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(so_does_who_only_waits_until_it_is_free, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(each_gets_it_in_the_end, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_look_that_fails_fails_for_all_and_is_tried_again, set_up,
+        cmocka_unit_test_setup_teardown(many_waiters_of_one_key_poll_as_often_as_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(waiters_of_other_keys_share_the_poll, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_client_that_waits_until_free_shares_the_poll, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(every_waiter_gets_the_lock_in_the_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_poll_that_fails_fails_for_all_waiters_and_is_repeated, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(the_calls_of_an_event_loop_look_together, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_calls_of_an_event_loop_share_a_poll, set_up, tear_down),
     };
 
     return cmocka_run_group_tests_name("lookout", tests, NULL, NULL);

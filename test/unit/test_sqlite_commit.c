@@ -1,7 +1,7 @@
 /* The SQLite store's commits: one sequence, events with their writes, what it knows of ids. */
 #include "test_sqlite_support.h"
 
-static void a_lock_is_taken_and_given_back(void **state)
+static void a_lock_is_acquired_and_released(void **state)
 {
     struct place *place = *state;
     struct belay_record record;
@@ -61,7 +61,7 @@ static void an_id_that_ever_took_the_key_is_known(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_lock_is_taken_and_given_back, place_open, place_remove),
+        cmocka_unit_test_setup_teardown(a_lock_is_acquired_and_released, place_open, place_remove),
         cmocka_unit_test_setup_teardown(every_number_is_new_also_without_events, place_open, place_remove),
         cmocka_unit_test_setup_teardown(an_id_that_ever_took_the_key_is_known, place_open, place_remove),
     };

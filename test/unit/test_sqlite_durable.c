@@ -214,7 +214,7 @@ static void a_lock_of_a_process_is_not_synced(void **state)
     assert_int_equal(disk.syncs, 0);
 }
 
-static void what_outlives_its_process_is_synced_before_it_is_reported(void **state)
+static void a_durable_lock_is_synced_before_it_is_reported(void **state)
 {
     struct place *place = *state;
 
@@ -223,7 +223,7 @@ static void what_outlives_its_process_is_synced_before_it_is_reported(void **sta
 }
 
 /* Only the record says that it must be synced: the transaction is done again. */
-static void the_release_of_what_outlives_is_synced_too(void **state)
+static void the_release_of_a_durable_lock_is_synced_too(void **state)
 {
     struct place *place = *state;
     struct belay_record record;
@@ -280,7 +280,7 @@ static void a_sync_that_fails_leaves_it_unknown(void **state)
 }
 
 /* The ceiling comes first and in its own transaction: its failure is nobody's acquisition. */
-static void a_ceiling_that_cannot_be_synced_hands_nothing_out(void **state)
+static void a_ceiling_that_cannot_be_synced_grants_no_token(void **state)
 {
     struct place *place = *state;
     struct belay_record record;
@@ -295,7 +295,7 @@ static void a_ceiling_that_cannot_be_synced_hands_nothing_out(void **state)
     assert_true(take(place->store, "k", "id-1") > 0);
 }
 
-static void a_full_disk_changes_nothing_and_says_so(void **state)
+static void a_full_disk_changes_nothing_and_is_reported(void **state)
 {
     struct place *place = *state;
     struct belay_record record;
@@ -327,13 +327,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_lock_of_a_process_is_not_synced),
-        TEST(what_outlives_its_process_is_synced_before_it_is_reported),
-        TEST(the_release_of_what_outlives_is_synced_too),
+        TEST(a_durable_lock_is_synced_before_it_is_reported),
+        TEST(the_release_of_a_durable_lock_is_synced_too),
         TEST(a_renewal_is_synced_only_if_it_changes_the_ttl),
         TEST(with_full_durability_everything_is_synced),
         TEST(a_sync_that_fails_leaves_it_unknown),
-        TEST(a_ceiling_that_cannot_be_synced_hands_nothing_out),
-        TEST(a_full_disk_changes_nothing_and_says_so),
+        TEST(a_ceiling_that_cannot_be_synced_grants_no_token),
+        TEST(a_full_disk_changes_nothing_and_is_reported),
         TEST(a_write_that_fails_while_committing_leaves_it_unknown),
     };
 

@@ -48,7 +48,7 @@ static void sweep(struct belay_store *store)
     sqlite_sweep((struct sqlite_store *)store, true);
 }
 
-static void history_is_of_one_key_in_order_whether_indexed_or_not(void **state)
+static void the_history_of_one_key_is_in_order_with_and_without_an_index(void **state)
 {
     struct place *place = *state;
     const char expected[] = "lock.acquired id-0;lock.released id-0;lock.acquired id-1;lock.released id-1;";
@@ -84,7 +84,7 @@ static void events_of_a_prefix_come_after_an_id_and_to_the_last(void **state)
     assert_int_equal(events(place->store, (struct belay_events_query){ 0 }).n, 420);
 }
 
-static void reading_events_stops_when_told(void **state)
+static void reading_events_stops_on_request(void **state)
 {
     struct place *place = *state;
     struct seen seen = { .stop_after = 3 };
@@ -145,7 +145,7 @@ static void old_events_go_but_the_newest_stays_and_with_it_the_number(void **sta
     assert_int_equal(take(place->store, "next", "id"), token + 1);
 }
 
-static void what_anyone_still_needs_is_kept(void **state)
+static void records_in_use_are_kept(void **state)
 {
     struct place *place = *state;
     struct belay_put_intent intent = { .lock_id = "id", .key = "above/k", .ttl_ms = 100000 };
@@ -169,7 +169,7 @@ static void what_anyone_still_needs_is_kept(void **state)
     assert_int_equal(outside(place, "SELECT count(*) FROM locks"), 0);
 }
 
-static void records_are_gone_through_in_steps_that_come_round(void **state)
+static void maintenance_steps_through_all_records_and_starts_over(void **state)
 {
     struct place *place = *state;
 
@@ -189,7 +189,7 @@ static void records_are_gone_through_in_steps_that_come_round(void **state)
 }
 
 /* Nobody calls it but the commits themselves. */
-static void commits_clean_up_by_themselves(void **state)
+static void commits_remove_old_records_by_themselves(void **state)
 {
     struct place *place = *state;
 
@@ -206,14 +206,14 @@ static void commits_clean_up_by_themselves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(history_is_of_one_key_in_order_whether_indexed_or_not),
+        TEST(the_history_of_one_key_is_in_order_with_and_without_an_index),
         TEST(events_of_a_prefix_come_after_an_id_and_to_the_last),
-        TEST(reading_events_stops_when_told),
+        TEST(reading_events_stops_on_request),
         TEST(a_used_id_stays_known_as_long_as_its_event_is_kept),
         TEST(old_events_go_but_the_newest_stays_and_with_it_the_number),
-        TEST(what_anyone_still_needs_is_kept),
-        TEST(records_are_gone_through_in_steps_that_come_round),
-        TEST(commits_clean_up_by_themselves),
+        TEST(records_in_use_are_kept),
+        TEST(maintenance_steps_through_all_records_and_starts_over),
+        TEST(commits_remove_old_records_by_themselves),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

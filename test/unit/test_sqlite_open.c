@@ -44,7 +44,7 @@ static void read_file(const char *path, char *out, size_t size)
     assert_int_equal(close(fd), 0);
 }
 
-static void missing_directories_are_made_for_the_owner_alone(void **state)
+static void missing_directories_are_created_for_the_owner_alone(void **state)
 {
     struct place *place = *state;
     char path[160];
@@ -122,7 +122,7 @@ static void a_path_with_commas_is_written_encoded_and_found_again(void **state)
 }
 
 /* BELAY_STORE=sqlite:~/f is made a path by the shell, --store sqlite:~/f is not. */
-static void a_tilde_is_no_name(void **state)
+static void a_path_with_a_tilde_is_refused(void **state)
 {
     struct place *place = *state;
 
@@ -149,7 +149,7 @@ static void an_unknown_parameter_is_named_with_the_valid_ones(void **state)
     assert_int_equal(access(place->path, F_OK), -1);
 }
 
-static void a_file_that_is_no_database_is_left_as_it_is(void **state)
+static void a_file_that_is_not_a_database_is_left_as_it_is(void **state)
 {
     struct place *place = *state;
     char text[256];
@@ -184,7 +184,7 @@ static void a_database_of_another_schema_is_refused(void **state)
 }
 
 /* L1: two processes that hold "the" lock in two files. */
-static void a_database_deleted_under_us_gives_no_more_locks(void **state)
+static void a_database_deleted_while_open_grants_no_more_locks(void **state)
 {
     struct place *place = *state;
     struct belay_commit commit = { 0 };
@@ -198,7 +198,7 @@ static void a_database_deleted_under_us_gives_no_more_locks(void **state)
     assert_non_null(strstr(place->err.text, "moved or deleted"));
 }
 
-static void a_copy_without_a_log_gets_one_again(void **state)
+static void a_copy_without_a_log_gets_a_new_one(void **state)
 {
     struct place *place = *state;
 
@@ -239,7 +239,7 @@ static void a_damaged_database_is_refused_and_kept(void **state)
     assert_int_equal(before.st_size, after.st_size);
 }
 
-static void a_directory_is_no_database(void **state)
+static void a_directory_is_refused_as_a_database(void **state)
 {
     struct place *place = *state;
 
@@ -297,7 +297,7 @@ static void a_network_file_system_is_refused_by_name(void **state)
     assert_int_equal(access(place->path, F_OK), -1);
 }
 
-static void a_parent_that_cannot_be_made_is_told(void **state)
+static void a_directory_that_cannot_be_created_is_reported(void **state)
 {
     struct place *place = *state;
     char path[160];
@@ -327,7 +327,7 @@ static void as_nobody(struct place *place, const char *words)
     assert_int_equal(status, 0);
 }
 
-static void a_file_that_one_may_only_read_is_told(void **state)
+static void a_read_only_file_is_reported(void **state)
 {
     struct place *place = *state;
 
@@ -337,7 +337,7 @@ static void a_file_that_one_may_only_read_is_told(void **state)
     as_nobody(place, "cannot be written by user");
 }
 
-static void a_directory_that_one_may_only_read_is_told(void **state)
+static void a_read_only_directory_is_reported(void **state)
 {
     struct place *place = *state;
 
@@ -350,26 +350,26 @@ static void a_directory_that_one_may_only_read_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(missing_directories_are_made_for_the_owner_alone),
+        TEST(missing_directories_are_created_for_the_owner_alone),
         TEST(the_url_is_absolute_and_keeps_the_parameters),
         TEST(a_comma_begins_the_parameters_as_a_question_mark_does),
         TEST(a_path_with_commas_is_written_encoded_and_found_again),
         TEST(an_unknown_parameter_is_named_with_the_valid_ones),
-        TEST(a_file_that_is_no_database_is_left_as_it_is),
+        TEST(a_file_that_is_not_a_database_is_left_as_it_is),
         TEST(another_programs_database_is_left_as_it_is),
         TEST(a_database_of_another_schema_is_refused),
-        TEST(a_database_deleted_under_us_gives_no_more_locks),
-        TEST(a_copy_without_a_log_gets_one_again),
+        TEST(a_database_deleted_while_open_grants_no_more_locks),
+        TEST(a_copy_without_a_log_gets_a_new_one),
         TEST(an_empty_file_becomes_a_database),
         TEST(a_damaged_database_is_refused_and_kept),
-        TEST(a_tilde_is_no_name),
-        TEST(a_directory_is_no_database),
+        TEST(a_path_with_a_tilde_is_refused),
+        TEST(a_directory_is_refused_as_a_database),
         TEST(a_file_with_two_names_is_refused_until_one_is_gone),
         TEST(a_link_to_a_file_that_is_not_there_yet_is_followed),
         TEST(a_network_file_system_is_refused_by_name),
-        TEST(a_parent_that_cannot_be_made_is_told),
-        TEST(a_file_that_one_may_only_read_is_told),
-        TEST(a_directory_that_one_may_only_read_is_told),
+        TEST(a_directory_that_cannot_be_created_is_reported),
+        TEST(a_read_only_file_is_reported),
+        TEST(a_read_only_directory_is_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

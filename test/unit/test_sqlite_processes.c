@@ -99,7 +99,7 @@ static void open_at_once(struct place *place, const char *path, int *ready)
 }
 
 /* None may take what another is making for a file of another program. */
-static void all_may_make_the_database_at_once(void **state)
+static void processes_may_create_the_database_at_once(void **state)
 {
     struct place *place = *state;
     int *ready = shared_int();
@@ -205,7 +205,7 @@ static void a_process_killed_in_the_middle_of_commits_leaves_all_whole(void **st
     assert_int_equal(munmap(inside, 4096), 0);
 }
 
-static void who_keeps_the_database_busy_is_named(void **state)
+static void the_process_that_keeps_the_database_busy_is_named(void **state)
 {
     struct place *place = *state;
     struct belay_commit commit = { 0 };
@@ -245,10 +245,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(processes_take_turns_and_no_token_is_given_twice),
-        TEST(all_may_make_the_database_at_once),
+        TEST(processes_may_create_the_database_at_once),
         TEST(threads_share_one_store),
         TEST(a_process_killed_in_the_middle_of_commits_leaves_all_whole),
-        TEST(who_keeps_the_database_busy_is_named),
+        TEST(the_process_that_keeps_the_database_busy_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static void start_again(struct place *place)
     reopen(place, "boot-2");
 }
 
-static void a_process_that_held_a_lock_is_over_after_a_restart(void **state)
+static void a_lock_held_by_a_process_ends_with_a_restart_of_the_machine(void **state)
 {
     struct place *place = *state;
     struct belay_record record;
@@ -43,7 +43,7 @@ static void a_process_that_held_a_lock_is_over_after_a_restart(void **state)
     belay_record_release(&record);
 }
 
-static void another_holder_gets_its_whole_ttl_again(void **state)
+static void a_durable_lock_gets_its_whole_ttl_after_a_restart(void **state)
 {
     struct place *place = *state;
     struct belay_record record;
@@ -59,7 +59,7 @@ static void another_holder_gets_its_whole_ttl_again(void **state)
 }
 
 /* L3: nobody can say whether somebody came and went. */
-static void a_lease_that_was_over_before_is_not_begun_again(void **state)
+static void an_expired_lease_is_not_renewed_after_a_restart(void **state)
 {
     struct place *place = *state;
     struct belay_record record;
@@ -73,7 +73,7 @@ static void a_lease_that_was_over_before_is_not_begun_again(void **state)
     belay_record_release(&record);
 }
 
-static void intents_follow_their_locks_and_nobody_waits(void **state)
+static void after_a_restart_intents_follow_their_locks_and_no_client_waits(void **state)
 {
     struct place *place = *state;
     struct belay_record record;
@@ -92,7 +92,7 @@ static void intents_follow_their_locks_and_nobody_waits(void **state)
     belay_record_release(&record);
 }
 
-static void when_something_was_freed_is_never_in_the_future(void **state)
+static void the_time_of_a_release_is_never_in_the_future(void **state)
 {
     struct place *place = *state;
     struct belay_record record;
@@ -182,11 +182,11 @@ static void a_store_that_another_machine_uses_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_process_that_held_a_lock_is_over_after_a_restart),
-        TEST(another_holder_gets_its_whole_ttl_again),
-        TEST(a_lease_that_was_over_before_is_not_begun_again),
-        TEST(intents_follow_their_locks_and_nobody_waits),
-        TEST(when_something_was_freed_is_never_in_the_future),
+        TEST(a_lock_held_by_a_process_ends_with_a_restart_of_the_machine),
+        TEST(a_durable_lock_gets_its_whole_ttl_after_a_restart),
+        TEST(an_expired_lease_is_not_renewed_after_a_restart),
+        TEST(after_a_restart_intents_follow_their_locks_and_no_client_waits),
+        TEST(the_time_of_a_release_is_never_in_the_future),
         TEST(numbers_go_on_above_all_that_power_loss_may_have_taken),
         TEST(the_history_survives_many_restarts),
         TEST(numbers_stay_below_the_ceiling_that_was_synced_before),

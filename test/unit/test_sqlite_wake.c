@@ -75,7 +75,7 @@ static void wait_in_line(struct belay_store *store, int to)
     (void)pause();
 }
 
-static void a_waiter_killed_with_9_is_seen_to_be_dead_at_once(void **state)
+static void a_waiter_killed_with_kill_9_is_known_to_be_dead_at_once(void **state)
 {
     struct place *place = *state;
     struct child child = start(place, wait_in_line);
@@ -137,7 +137,7 @@ static void a_ticket_that_is_dropped_loses_its_liveness_lock(void **state)
 }
 
 /* Two may wait under one id; who did not get the lock must not be taken for dead when the other goes. */
-static void a_ticket_put_again_by_another_store_is_taken_for_alive(void **state)
+static void a_ticket_rewritten_by_another_store_counts_as_alive(void **state)
 {
     struct place *place = *state;
     struct belay_store *second;
@@ -187,7 +187,7 @@ static void a_wake_reaches_another_process(void **state)
     finish(&child, 0);
 }
 
-static void every_batch_with_events_wakes_who_watches(void **state)
+static void every_batch_with_events_wakes_watchers(void **state)
 {
     struct place *place = *state;
     struct child child = start(place, sleep_on_any);
@@ -249,7 +249,7 @@ static void a_wait_ends_when_it_is_cancelled(void **state)
     belay_cancel_free(sleeper.cancel);
 }
 
-static void without_a_wake_file_waits_are_short_and_waiters_alive(void **state)
+static void without_a_wake_file_waits_are_short_and_waiters_stay_alive(void **state)
 {
     struct place *place = *state;
     int64_t before = clock_boot_ms();
@@ -278,14 +278,14 @@ static void without_a_wake_file_waits_are_short_and_waiters_alive(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_waiter_killed_with_9_is_seen_to_be_dead_at_once),
+        TEST(a_waiter_killed_with_kill_9_is_known_to_be_dead_at_once),
         TEST(a_ticket_that_is_dropped_loses_its_liveness_lock),
-        TEST(a_ticket_put_again_by_another_store_is_taken_for_alive),
+        TEST(a_ticket_rewritten_by_another_store_counts_as_alive),
         TEST(a_wake_reaches_another_process),
-        TEST(every_batch_with_events_wakes_who_watches),
+        TEST(every_batch_with_events_wakes_watchers),
         TEST(a_wake_between_listening_and_waiting_is_not_missed),
         TEST(a_wait_ends_when_it_is_cancelled),
-        TEST(without_a_wake_file_waits_are_short_and_waiters_alive),
+        TEST(without_a_wake_file_waits_are_short_and_waiters_stay_alive),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

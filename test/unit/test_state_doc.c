@@ -41,7 +41,7 @@ static void valid_texts_are_taken(void **state)
     }
 }
 
-static void what_is_no_json_is_refused(void **state)
+static void invalid_json_is_refused(void **state)
 {
     static const char *const texts[] = { "",
                                          "{",
@@ -117,7 +117,7 @@ static void sum_of(const char *text, char out[CANON_SUM_SIZE])
     doc_release(&doc);
 }
 
-static void what_means_the_same_has_the_same_checksum(void **state)
+static void values_with_the_same_meaning_have_the_same_checksum(void **state)
 {
     static const char *const pairs[][2] = {
         { "{\"a\":1,\"b\":[2]}", " { \"b\" : [ 2 ] , \"a\" : 1 } " },
@@ -136,7 +136,7 @@ static void what_means_the_same_has_the_same_checksum(void **state)
     }
 }
 
-static void what_means_something_else_has_another(void **state)
+static void values_with_different_meanings_have_different_checksums(void **state)
 {
     static const char *const texts[] = { "1",           "1.0",        "1e0",  "\"1\"", "[1]",   "{\"1\":1}",
                                          "[]",          "{}",         "null", "[[1]]", "[1,1]", "\"a\"",
@@ -201,11 +201,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(valid_texts_are_taken),
-        cmocka_unit_test(what_is_no_json_is_refused),
+        cmocka_unit_test(invalid_json_is_refused),
         cmocka_unit_test(nesting_has_a_limit),
         cmocka_unit_test(the_place_of_a_fault_is_named),
-        cmocka_unit_test(what_means_the_same_has_the_same_checksum),
-        cmocka_unit_test(what_means_something_else_has_another),
+        cmocka_unit_test(values_with_the_same_meaning_have_the_same_checksum),
+        cmocka_unit_test(values_with_different_meanings_have_different_checksums),
         cmocka_unit_test(a_name_that_stands_twice_is_refused_wherever_it_is),
         cmocka_unit_test(jansson_agrees_on_what_is_json),
     };

@@ -157,7 +157,7 @@ static void a_lock_store_without_tokens_is_refused(void **state)
     belay_states_close(states);
 }
 
-static void a_stamp_beats_older_ones_and_is_beaten_by_later_ones(void **state)
+static void a_lock_overrides_older_tokens_and_yields_to_later_ones(void **state)
 {
     struct belay_states *states = open_states();
     struct belay_error err = BELAY_ERROR_INIT;
@@ -189,7 +189,7 @@ static void a_stamp_beats_older_ones_and_is_beaten_by_later_ones(void **state)
     belay_states_close(states);
 }
 
-static void a_stamp_whose_answer_was_lost_can_be_repeated(void **state)
+static void a_begin_whose_answer_was_lost_can_be_repeated(void **state)
 {
     struct belay_states *states = open_states();
     struct belay_state_lock stamp = stamp_of(5, "a");
@@ -205,7 +205,7 @@ static void a_stamp_whose_answer_was_lost_can_be_repeated(void **state)
     belay_states_close(states);
 }
 
-static void a_write_made_from_something_else_is_refused(void **state)
+static void a_write_made_from_another_version_is_refused(void **state)
 {
     struct belay_states *states = open_states();
     struct belay_state *loaded = NULL;
@@ -301,7 +301,7 @@ static void a_reload_reads_only_what_has_changed(void **state)
     belay_states_close(states);
 }
 
-static void a_snapshot_that_a_crash_left_out_is_made_up_for(void **state)
+static void a_snapshot_missing_after_a_crash_is_written_later(void **state)
 {
     struct belay_states *states = open_states();
     struct belay_state *old = NULL;
@@ -324,7 +324,7 @@ static void a_snapshot_that_a_crash_left_out_is_made_up_for(void **state)
 }
 
 /* Issue 12, item 11: 90 days, and at least the newest 100. */
-static void snapshots_go_when_they_are_both_old_and_many(void **state)
+static void snapshots_are_removed_when_too_old_and_too_many(void **state)
 {
     char text[64];
 
@@ -416,14 +416,14 @@ int main(void)
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_lock_store_without_tokens_is_refused),
-        TEST(a_stamp_beats_older_ones_and_is_beaten_by_later_ones),
-        TEST(a_stamp_whose_answer_was_lost_can_be_repeated),
-        TEST(a_write_made_from_something_else_is_refused),
+        TEST(a_lock_overrides_older_tokens_and_yields_to_later_ones),
+        TEST(a_begin_whose_answer_was_lost_can_be_repeated),
+        TEST(a_write_made_from_another_version_is_refused),
         TEST(a_write_without_a_base_is_refused_once_there_is_a_state),
         TEST(an_exact_write_is_made_from_exactly_what_it_says),
         TEST(a_reload_reads_only_what_has_changed),
-        TEST(a_snapshot_that_a_crash_left_out_is_made_up_for),
-        TEST(snapshots_go_when_they_are_both_old_and_many),
+        TEST(a_snapshot_missing_after_a_crash_is_written_later),
+        TEST(snapshots_are_removed_when_too_old_and_too_many),
         TEST(a_clock_that_was_set_back_does_not_change_the_order),
         TEST(a_damaged_state_is_not_built_upon),
         TEST(documents_of_other_formats_have_versions_too),
