@@ -16,7 +16,7 @@ const SERVICES = ["api", "web", "billing", "search", "mailer", "auth", "ledger",
 const ENVIRONMENTS = ["dev", "stage", "prod"];
 const PEOPLE = ["Ada Lovelace", "Grace Hopper", "Edsger Dijkstra", "Barbara Liskov", "Leslie Lamport", "Frances Allen"];
 
-/** Whoever deploys has the token of the CI. */
+/** Deployments use the token of the CI. */
 class Server extends Plain {
   acquire(key, fields) {
     return super.acquire(key, fields, "locker");

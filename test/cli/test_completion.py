@@ -7,7 +7,7 @@ import unittest
 from support import Terminal, main
 from test_docs import Shell
 
-# What completes them, and the key itself. Every one that ran would leave the file PWNED.
+# Hostile keys for completion. Any of them that ran would leave the file PWNED.
 HOSTILE = [
     ("ap", "api-prod;touch PWNED;"),
     ("bs", "bs$(touch PWNED)"),

@@ -5,12 +5,12 @@ reads a counter, dawdles, and writes it plus one. Meanwhile holders and waiters 
 killed with -9, and stopped past their lease and continued.
 
 The counter is a file of lines `begin TOKEN VALUE RUN` and `write TOKEN VALUE RUN`,
-appended under a flock of its own, which is what a fenced resource does: whoever comes
-with a token that is not the greatest it has seen is refused. So a holder that lost its
-lock while it was stopped writes nothing. Nothing is lost if the values written are
+appended under a flock of its own, as a fenced resource does: a write with a token
+lower than the highest one seen is refused. So a holder that lost its lock while it was
+stopped writes nothing. No update is lost if the values written are
 1, 2, 3, ... without a gap or a repetition, and the tokens only grow.
 
-BELAY_HAMMER_SECONDS says for how long (20; `make test` takes 60 where CI is set).
+BELAY_HAMMER_SECONDS is the duration (20; `make test` takes 60 where CI is set).
 """
 import contextlib
 import os
@@ -80,7 +80,7 @@ class Hammer:
         self.lock = threading.Lock()
         self.running = {}  # run -> Popen
         self.codes = {}
-        self.odd = []  # (code, standard error) of what nobody expects
+        self.odd = []  # (code, standard error) of unexpected results
         self.deeds = {}
         for name in ("fence", "counter", "refused"):
             open(os.path.join(directory, name), "w", encoding="ascii").close()
@@ -161,7 +161,7 @@ class Hammer:
             thread.start()
         for thread in threads:
             thread.join()
-        time.sleep(PAST_LEASE_S * 1.6)  # the last who were stopped go on, and try to write
+        time.sleep(PAST_LEASE_S * 1.6)  # the last stopped processes continue, and try to write
 
     def lines(self):
         with open(os.path.join(self.directory, "counter"), encoding="ascii") as file:

@@ -153,7 +153,7 @@ class Command(RunCase):
         self.assertTrue(is_running(child))
 
     def test_leaves_no_zombie_behind(self):
-        # Whoever adopts orphans, as the first process of a container does, finds none of ours.
+        # A process that adopts orphans, such as init in a container, gets none of ours.
         source = ("import ctypes, os, subprocess, sys\n"
                   "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER\n"
                   "subprocess.run([sys.argv[1], 'run', 'k', '--', 'true'], check=True)\n"

@@ -40,7 +40,7 @@ class LostLease(RunCase):
         others = [self.pid_in(name) for name in ("child", "away", "orphan")]
         self.force()
         self.assertEqual(process.wait(20), 76)
-        for pid in [command, *others]:  # belay says so only when nobody is left
+        for pid in [command, *others]:  # belay reports it only when no process is left
             self.assertFalse(is_running(pid))
 
     def test_by_force_is_heard_of_at_once_whatever_the_heartbeat(self):

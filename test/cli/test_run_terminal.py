@@ -92,7 +92,7 @@ class OnATerminal(RunCase):
         shell.send(CTRL_Z)
         shell.expect("Stopped")
         self.assert_gone(command)
-        self.ok("run", "--wait", "10s", "k", "--", "true")  # somebody else had it
+        self.ok("run", "--wait", "10s", "k", "--", "true")  # another client had it
         shell.send("fg\n")
         shell.send('echo "now $?"\n')
         shell.expect("now 76\n")

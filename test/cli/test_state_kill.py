@@ -11,7 +11,7 @@ class Kill(StateCase):
     def test_no_acknowledged_save_is_lost_and_the_state_is_always_sound(self):
         seed = int(os.environ.get("BELAY_KILL_SEED") or random.randrange(10**6))
         self.kill_rounds(int(os.environ.get("BELAY_KILL_ROUNDS") or 20), seed)
-        # What the killed ones left behind is swept away.
+        # Files that the killed processes left are removed.
         self.assertEqual(list((self.dir / "belay.db-state").rglob(".belay-new-*")), [])
 
     def test_of_concurrent_writers_one_wins_and_the_others_fail(self):

@@ -101,7 +101,7 @@ static bool call(const char *operation, bool create)
     return done;
 }
 
-/* What other programs' forms of a lock have no place for; docs/stores/dynamodb.md says the same. */
+/* Fields that other programs' layouts lack, as in docs/stores/dynamodb.md. */
 enum {
     FOREIGN = SUITE_LACKS_TOKENS | SUITE_LACKS_OUTCOMES | SUITE_LACKS_LIVENESS | SUITE_LACKS_MILLIS |
               SUITE_LACKS_REVISIONS | SUITE_LACKS_WHOLE_IMAGES

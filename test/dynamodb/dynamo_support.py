@@ -1,4 +1,4 @@
-"""What the tests on DynamoDB share: the server, tables, and belay on them.
+"""Shared by the tests on DynamoDB: the server, tables, and belay on them.
 
 DynamoDB Local is started once: by tools/test, which gives its port as BELAY_TEST_DYNAMODB (and dynalite's as
 BELAY_TEST_DYNALITE), or by the first test that needs it.

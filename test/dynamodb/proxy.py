@@ -47,7 +47,7 @@ DECK = 40
 HARMS = ("cut_before", "cut_after", "drop", "throttle", "error_before", "error_after", "delay")
 APPLIED = ("cut_after", "drop", "error_after", "delay", None)
 NAMESPACE = "com.amazonaws.dynamodb.v20120810#"
-# What a connection has of its own, and what is written anew.
+# Headers of one connection, and those that are rewritten.
 HOP_HEADERS = {"connection", "keep-alive", "transfer-encoding", "content-length", "date"}
 
 
@@ -182,7 +182,7 @@ class Proxy:
         return counts
 
     def units(self):
-        """What AWS charges for, by the rules of its price list, for items of up to 1 KB: (write units, read units)."""
+        """The charged units, by AWS's price list, for items of up to 1 KB: (write units, read units)."""
         write = read = 0
         for one in self.requests():
             if one.operation == "TransactWriteItems":

@@ -18,7 +18,7 @@ import test_unlock
 
 
 class Signs:
-    """What a test of the audit trail sees here: who waits, and how often the lease has moved."""
+    """Replaces the audit trail here: the waiters, and how often the lease was renewed."""
 
     def setUp(self):
         super().setUp()

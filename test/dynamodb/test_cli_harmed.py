@@ -1,5 +1,5 @@
 """The tests of the command line on DynamoDB, through a proxy that does harm (issue 3): one answer in twenty is lost after
-its request was applied, one request is throttled, and one gets a 500, applied or not. Nobody notices but by the time.
+its request was applied, one request is throttled, and one gets a 500, applied or not. Only the timing may show it.
 
 Left out is what ends a lease within a second or two: a throttled request alone may take as long.
 BELAY_PROXY_SEED repeats a run as far as the processes' own timing lets it.
@@ -55,7 +55,7 @@ def harmed(case, *without):
 
 
 Acquire = harmed(test_cli.Acquire)
-# A lost answer takes its event with it, and who is interrupted then does not know whether it has the lock. If the answer
+# A lost answer loses its event too, and an interrupted client does not know whether it has the lock. If the answer
 # to a second release is lost, the next try sees that the lock was given back under this id, which is true; and if it is
 # lost for an id that never had the lock, whether that one had it before is not known (74 instead of 77).
 Holder = harmed(test_cli.Holder, "test_an_expired_lock_is_taken_over_with_a_warning",

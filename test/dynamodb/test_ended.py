@@ -1,4 +1,4 @@
-"""What a command that ends a lock answers with: the lock it ended, whoever has it since (issue 12), on every layout."""
+"""A command that ends a lock returns the lock it ended, whatever holder follows (issue 12), on every layout."""
 import os
 import sys
 
@@ -85,7 +85,7 @@ class Ended:
 
 
 class Twice:
-    """L3, S1.3: releasing twice is not an error while nobody has taken the lock since, on every store."""
+    """L3, S1.3: releasing twice is not an error until another client takes the lock, on every store."""
 
     KEYS = ("build-router-plt", KEY)
 

@@ -1,4 +1,4 @@
-"""What one is told when something is wrong: one line that says what to do, and nothing secret in it (issue 3)."""
+"""Error messages: one line that says what to do, without secrets (issue 3)."""
 import socket
 
 from dynamo_support import CREDENTIALS, DynamoCase, REGION

@@ -1,6 +1,6 @@
 """The hammering of test/cli/test_hammer.py on DynamoDB, plain and with a proxy that does harm of its own (L1, L2, L5).
 
-Sixteen processes, one key, a counter behind a fence, and somebody who kills and stops them. Through the proxy one
+Sixteen processes, one key, a counter behind a fence, and a thread that kills and stops them. Through the proxy one
 request in twenty loses its answer after it was applied, one is throttled, and one gets a 500, applied or not.
 
 BELAY_HAMMER_SECONDS says for how long (20 each).
@@ -66,13 +66,13 @@ class HammerTest(unittest.TestCase):
         self.assertTrue(all(a < b for a, b in zip(tokens, tokens[1:])), told)  # L2
         begun = [token for what, token, _, _ in hammer.lines() if what == "begin"]
         self.assertTrue(all(a < b for a, b in zip(begun, begun[1:])), told)
-        # It was a hammering: waiters look every 2 s or sooner, and who was killed is waited for.
+        # There was enough load: waiters poll every 2 s or sooner, and wait for killed holders.
         self.assertGreater(len(writes), SECONDS / 4, told)
         self.assertEqual(len(hammer.deeds), 4, told)
         return hammer, told
 
     def after(self):
-        """L4: after all that nobody is in the way."""
+        """L4: afterwards the lock is free."""
         env = dict(os.environ, **CREDENTIALS, BELAY_STORE=self.store(self.port))
         done = subprocess.run([test_hammer.BELAY, "run", "--wait", "30s", "hammer", "--", "true"], env=env,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)

@@ -1,6 +1,6 @@
 """belay and the programs of the five documents on one table (S0.3, S1.1, S2.2, S3.1, S4.4).
 
-What belay writes the documents' code reads, and the other way round; neither takes the other's live lock; an expired
+The documents' code reads what belay writes, and the other way round; neither takes the other's live lock; an expired
 lock of either is taken over by both; and they compete for the same key without ever being inside together.
 """
 import os
@@ -160,7 +160,7 @@ class Interop:
         self.take()
 
     def test_there_is_no_token(self):
-        """L2: nobody keeps the numbers here."""
+        """L2: no tokens are kept here."""
         self.assertIsNone(self.take()["token"])
         other = self.ok("run", "other", "--", "sh", "-c", "echo ${BELAY_TOKEN-unset}")
         self.assertEqual(other.out, "unset\n")

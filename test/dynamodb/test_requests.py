@@ -1,4 +1,4 @@
-"""What a lock costs, counted between belay and DynamoDB (S0.8: two requests per lock life)."""
+"""The cost of a lock, counted between belay and DynamoDB (S0.8: two requests per lock life)."""
 import os
 import sys
 import threading
@@ -32,7 +32,7 @@ class Requests(DynamoCase):
         return lock
 
     def expire(self, key):
-        """As if its time had long been over: nobody waits here."""
+        """Expire the lease without waiting."""
         past = int(time.time() * 1000) - 60000
         self.change(key, expires_at={"N": str(past)})
 
@@ -159,7 +159,7 @@ class Requests(DynamoCase):
 
 
 class Units:
-    """What AWS charges for: the table of docs/stores/dynamodb.md."""
+    """The units that AWS charges: the table of docs/stores/dynamodb.md."""
 
     PROXY = True
 
@@ -216,7 +216,7 @@ class UnitsFenced(Units, DynamoCase):
 
 
 class SharedWaiting(DynamoCase):
-    """Waiters of one process share one poller: a server on DynamoDB, and who waits there."""
+    """Waiters of one process share one poller: a server on DynamoDB and its waiters."""
 
     PROXY = True
     SECONDS = 12
@@ -252,13 +252,13 @@ class SharedWaiting(DynamoCase):
         for keys in (["k"] * 8, [f"k{n}" for n in range(8)]):
             with self.subTest(keys=keys):
                 self.held = {key: self.acquire(key, "--ttl", "10m") for key in set(keys)}
-                # One that stands alone reads every 1.5 to 1.9 s, and now and then when it tries again.
+                # A single waiter reads every 1.5 to 1.9 s, and sometimes when it retries.
                 rate = self.reads_of_waiters(keys)
                 self.assertTrue(0.2 < rate < 2.0, rate)
 
 
 class Hierarchy(DynamoCase):
-    """Intents on an ancestor: one is put while another is dropped, and nothing is left of those who died (S4.5)."""
+    """Intents on an ancestor: one is put while another is dropped, and dead clients leave none (S4.5)."""
 
     PROXY = True
     SERVICE = ("--stack", "s", "--environment", "e", "--service", "v")
@@ -287,7 +287,7 @@ class Hierarchy(DynamoCase):
     def test_an_adopted_lock_below_a_stack_leaves_nothing_behind(self):
         first = self.ok("acquire", "--json", *self.SERVICE).json()
         self.ok("run", "--adopt", first["lock_id"], first["key"], "--", "true")
-        # The old id may stay in the set as nobody, until the next who looks.
+        # The old id may stay in the set until the next read.
         self.assertNotIn(f"intent#{first['lock_id']}", self.item("stack:s:env:e"))
         lock = self.ok("acquire", "--json", "stack:s:env:e").json()
         self.assertNotIn("intents", self.item("stack:s:env:e"))
@@ -299,7 +299,7 @@ class Hierarchy(DynamoCase):
 
 
 class LostReleases:
-    """L5: a release that was done, and whose answer was lost, is never told as a loss, whoever has the lock since."""
+    """L5: a release whose answer was lost is never reported as a loss, whatever holder follows."""
 
     PROXY = True
     KNOWS = 74  # what a release ends with, if the next one has the lock already
@@ -491,7 +491,7 @@ class Losses(DynamoCase):
                 self.ok("acquire", *args)
 
     def test_an_outcome_that_stays_unknown_is_reported_as_unknown(self):
-        """L5: never as failed, never as held by someone else; and the same id finds out."""
+        """L5: never as failed, never as held by another client; and a retry with the same id finds out."""
         self.proxy.plan.cut_after = 1.0
         result = self.fails(74, "acquire", "k", "--id", "job-7")
         self.assertEqual(len(result.err.splitlines()[0].split("\n")), 1)

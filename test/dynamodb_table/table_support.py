@@ -1,4 +1,4 @@
-"""What the tests of tables and of the doctor on DynamoDB share: DynamoDB Local, and a gate before it."""
+"""Shared by the tests of tables and of the doctor on DynamoDB: DynamoDB Local, and a gate before it."""
 
 import atexit
 import itertools
@@ -85,7 +85,7 @@ class TableCase(BelayCase):
         return self.ask("Scan", TableName=name or self.table)["Items"]
 
     def doctor(self, code, *args, **more):
-        """What it found: a list of findings by name."""
+        """The findings, as lists by name."""
         result = self.fails(code, "doctor", "--json", *args, **more)
         self.assertNotIn(SECRET, result.out + result.err)
         found = {}

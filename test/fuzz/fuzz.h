@@ -1,4 +1,4 @@
-/* What a fuzz program and fuzz_main.c (or libFuzzer) tell each other. */
+/* The interface between a fuzz program and fuzz_main.c (or libFuzzer). */
 #ifndef FUZZ_H
 #define FUZZ_H
 

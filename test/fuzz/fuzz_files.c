@@ -1,4 +1,4 @@
-/* What stands in files: deployment state, the journal, packed records. */
+/* File formats: deployment state, the journal, packed records. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

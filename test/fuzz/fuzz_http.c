@@ -33,7 +33,7 @@ enum {
     FLAG_HANG_UP_EARLY = 2,
 };
 
-/* What one run showed. */
+/* The results of one run. */
 struct run {
     char seen[MAX_SEEN]; /* the requests, as text */
     size_t seen_len;
@@ -185,7 +185,7 @@ static void read_out(int fd)
     }
 }
 
-/* Turn until nothing more comes of it; then answer who waits, last come first, and go on. */
+/* Poll until nothing happens; then answer the waiting requests, newest first, and continue. */
 static void settle(int fd)
 {
     size_t before;
@@ -318,7 +318,7 @@ static void fuzz_http(const uint8_t *data, size_t len)
                   "cut into pieces, it is other requests");
         fuzz_must(whole.n_refused == cut.n_refused, "cut into pieces, it is refused otherwise");
         fuzz_must(whole.n_answers == cut.n_answers, "cut into pieces, it has other answers");
-        /* What is wrong in two ways may be refused for either. */
+        /* A request with two faults may be refused for either. */
         for (size_t i = 0; i < whole.n_answers && i < 1024; i++) {
             fuzz_must(whole.statuses[i] == cut.statuses[i] ||
                           (whole.statuses[i] >= 400 && cut.statuses[i] >= 400),

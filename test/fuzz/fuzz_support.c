@@ -1,4 +1,4 @@
-/* What every fuzz program needs, with and without libFuzzer. */
+/* Shared by all fuzz programs, with and without libFuzzer. */
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>

@@ -24,7 +24,7 @@ class S3Server:
 
 
 def environment(port, number):
-    """What belay needs to keep its states there, apart from what other tests keep."""
+    """The settings for states on S3, separate for each test."""
     return {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "eu-west-1",
             "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
             "BELAY_STATE_STORE": f"s3://states/case-{number}?endpoint=http://127.0.0.1:{port}"}

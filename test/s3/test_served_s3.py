@@ -1,4 +1,4 @@
-"""A server whose states are on S3: all that holds on files holds there, and a slow S3 holds up nobody else (issue 6)."""
+"""A server with states on S3: the same behaviour as on files, and a slow S3 delays no other client (issue 6)."""
 
 import tempfile
 import threading
@@ -23,7 +23,7 @@ class TerraformOnS3(OnS3, test_terraform.Protocol):
 
 
 class SlowS3(OnS3, ServerCase):
-    """A gate in front of S3: whoever asks it waits until the test opens it."""
+    """A gate in front of S3: requests wait until the test opens it."""
 
     @classmethod
     def setUpClass(cls):

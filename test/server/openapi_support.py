@@ -53,7 +53,7 @@ class Operation:
         return path + (f"?{text}" if text else "")
 
     def body(self, known):
-        """What is required, by its type where it is not known, and all that is known and taken."""
+        """The required fields, by type where the value is open, and all known accepted ones."""
         schema = self.schema()
         if schema is None:
             return None

@@ -62,7 +62,7 @@ class RemoteCase(RunCase):
         return self.belay(*args, env={"BELAY_STORE": self.file})
 
     def queue(self, key):
-        """Who waits, by their names, in order."""
+        """The names of the waiters, in order."""
         quoted = urllib.parse.quote(key, safe="")
         with urllib.request.urlopen(f"{self.url}/v1/locks/{quoted}/queue", timeout=10) as answer:
             return [one["locked_by"] for one in json.load(answer)["waiting"]]

@@ -250,7 +250,7 @@ class Stream:
 
 
 def reload_under_load(case, server, admin, reader, rounds=5):
-    """SIGHUP again and again while requests of every kind are under way; nothing fails and nobody is turned away."""
+    """Repeated SIGHUP during requests of every kind; nothing fails and no client is refused."""
     problems = []
     is_over = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Who may do what: tokens, roles, patterns, and what is refused without them."""
+"""Permissions: tokens, roles and key patterns, and what is refused without them."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ TOKENS = {
 CALLERS = {"none": None, "wrong": "no-such-token", "reader": "secret-reader", "locker": "secret-locker",
            "others": "secret-others", "admin": "secret-admin"}
 
-# What each caller gets, in the order of CALLERS. The lock 'k' is held under the id 'held' before each call.
+# The status for each of CALLERS. The lock 'k' is held under the id 'held' before each call.
 PUBLIC = (200, 200, 200, 200, 200, 200)
 READ = (401, 401, 200, 200, 200, 200)
 READ_K = (401, 401, 200, 200, 403, 200)  # of a key that does not fit the patterns of `others`, or of all keys
@@ -50,7 +50,7 @@ MATRIX = [
     ("GET", "/v1/backup", None, (401, 401, 403, 403, 403, 200)),
     ("GET", "/v1/store", None, READ),
     ("GET", "/metrics", None, READ_K),
-    # Of applications and databases that nobody knows: who may ask is told that there is none.
+    # Unknown applications and databases: a permitted client gets 404.
     ("GET", "/v1/apps", None, READ),
     ("POST", "/v1/apps", {"name": "none"}, (401, 401, 403, 400, 403, 400)),
     ("GET", "/v1/apps/none", None, (401, 401, 404, 404, 403, 404)),
@@ -63,7 +63,7 @@ MATRIX = [
     ("POST", "/v1/databases/none/stop", {}, (401, 401, 403, 400, 403, 400)),
     ("POST", "/v1/databases/none/start", {}, (401, 401, 403, 400, 403, 400)),
     ("PUT", "/v1/databases/none/last", {}, (401, 401, 403, 400, 403, 400)),
-    # Of states that there are not: who may is told so, or that something is missing in the request.
+    # Missing states: a permitted client gets 404, or an error about the request.
     ("GET", "/v1/state", None, READ),
     ("GET", "/v1/state/none/prod", None, (401, 401, 404, 404, 403, 404)),
     ("PUT", "/v1/state/none/prod", {}, (401, 401, 403, 409, 403, 409)),
@@ -127,7 +127,7 @@ class Roles(ServerCase):
         return path
 
     def prepare(self):
-        """'k' is held by ci under a new id, 'new' by nobody."""
+        """'k' is held by ci under a new id, 'new' is free."""
         for key in ("k", "new"):
             self.server.call("DELETE", f"/v1/locks/{key}", token="secret-admin")
         self.n = getattr(self, "n", 0) + 1

@@ -231,7 +231,7 @@ class Restore(BackupCase):
         self.expect_no_strays()
 
     def test_a_database_with_its_log_is_restored_whole_and_tokens_jump(self):
-        """Not made by `belay backup`: the file of a store that nobody serves, with its -wal and without."""
+        """Not made by `belay backup`: the file of a store without a server, with its -wal and without."""
         last = max(self.acquire(f"k-{n}", "--ttl", "1h")["token"] for n in range(3))
         for suffix in ("", "-wal"):
             shutil.copy(f"{self.path}{suffix}", f"{self.copy}{suffix}")

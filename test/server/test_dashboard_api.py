@@ -1,4 +1,4 @@
-"""What a dashboard asks: /v1/live, /v1/stats, /v1/me, the tree, and the page's own files."""
+"""The API of the dashboard: /v1/live, /v1/stats, /v1/me, the tree, and the page's files."""
 
 from server_support import ServerCase, Stream, main, quoted, wait_until
 

@@ -1,5 +1,5 @@
 """
-Nobody hears of a lock before it is on disk: neither who asked for it nor a webhook. The disk is made slow on purpose: a
+A lock is acknowledged, to its client and to a webhook, only after it is on disk. The disk is made slow on purpose: a
 library of ours, loaded before the C library, lets a sync wait at a gate.
 """
 
@@ -37,8 +37,8 @@ static int is_journal(int fd)
 }
 
 /*
- * While the file GATE is there, a sync makes the file GATE-at, and waits. Who
- * makes the file GATE-once lets one pass. False if GATE-bad is there: it fails.
+ * While the file GATE exists, a sync creates the file GATE-at, and waits. The file
+ * GATE-once lets one pass. False if GATE-bad exists: the sync fails.
  */
 static int passes_gate(void)
 {
@@ -59,7 +59,7 @@ static int passes_gate(void)
     return access(bad, F_OK) != 0;
 }
 
-/* What is written down of webhooks may go first, and room in the journal is made aside, by another thread. */
+/* Webhook records may be synced first, and another thread extends the journal. */
 int fdatasync(int fd)
 {
     if (is_journal(fd) && gettid() == getpid() && !passes_gate()) {
@@ -106,7 +106,7 @@ class Gate(ServerCase):
     def let_one_pass(self):
         self.once.touch()
         wait_until(lambda: not self.once.exists(), "the sync to go on")
-        self.at.unlink(missing_ok=True)  # who waits makes it again
+        self.at.unlink(missing_ok=True)  # a waiting sync creates it again
 
     def is_at_gate(self):
         """It has done what was asked for, in memory, and is about to have it on disk."""
@@ -246,7 +246,7 @@ class Gate(ServerCase):
         wait_until(lambda: self.answered(reader, 0) and b"too-early" in self.got[reader], "the event")
 
     def test_if_a_sync_fails_no_client_is_answered_and_the_server_stops(self):
-        """Not those whose sync it was, nor those who asked meanwhile; and it says so once."""
+        """Neither the clients of that sync nor later ones; and the server logs it once."""
         crowd, latecomers = self.connect(CROWD), self.connect(CROWD)
         self.sync_a_crowd(crowd)
         for i, connection in enumerate(latecomers):

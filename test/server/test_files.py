@@ -23,7 +23,7 @@ class Files(ServerCase):
         self.folder.mkdir()
         self.path = self.folder / "locks.db"
         self.env["BELAY_STORE"] = f"sqlite:{self.path}"
-        self.addCleanup(os.umask, os.umask(0))  # nobody else's prudence helps
+        self.addCleanup(os.umask, os.umask(0))  # the umask must not help
 
     def modes(self):
         return {f.name: mode(f) for f in self.folder.rglob("*") if f.is_file()}
@@ -66,7 +66,7 @@ class Files(ServerCase):
             os.chmod(f"{self.path}{name}", 0o644)
         self.ok("list")
         self.assertEqual([mode(self.folder / f"locks.db{name}") for name in ("", "-wal", "-shm")], ["0o600"] * 3)
-        os.chmod(self.path, 0o666)  # somebody wanted that; doctor says what it means
+        os.chmod(self.path, 0o666)  # set on purpose; doctor explains it
         self.ok("list")
         self.assertEqual(mode(self.path), "0o666")
         self.assertIn("everybody may write", self.ok("doctor").out)

@@ -1,5 +1,5 @@
 """
-What is malformed, oversized, slow, half-closed or too much: the server keeps serving the others, answers with a clear
+Malformed, oversized, slow, half-closed and too many requests: the server keeps serving the others, answers with a clear
 error, and says so in its log. BELAY_CONNECTIONS: how many connections are open at once (default 10000).
 BELAY_WAITERS: how many of them wait for a lock (default 1000).
 """
@@ -131,7 +131,7 @@ class Hardening(ServerCase):
         post = head("POST /v1/locks/half/acquire HTTP/1.1", f"Content-Length: {len(body)}") + body
         answer = self.say(post + head("GET /healthz HTTP/1.1"))
         self.assertEqual(answer.count(b"HTTP/1.1 200 "), 2)
-        # Who waits and closes its side has left the line, and is told so.
+        # A waiter that closes its side leaves the queue, and gets an answer that says so.
         body = b'{"locked_by":"me","wait_ms":15000,"ttl_ms":60000}'
         answer = self.say(head("POST /v1/locks/half/acquire HTTP/1.1", f"Content-Length: {len(body)}") + body)
         self.assertIn(b"HTTP/1.1 409 ", answer)
@@ -247,7 +247,7 @@ class FullDisk(ServerCase):
         self.fill(server, folder, lambda: os.remove(filler))
 
     def test_a_limit_on_the_size_of_files_is_a_full_disk(self):
-        """Which needs no rights, so it runs wherever tests do."""
+        """Needs no privileges, so it runs everywhere."""
         disk = self.dir / "limited"
         disk.mkdir()
         server = self.serve("--store", f"sqlite:{disk}/locks.db", preexec_fn=lambda: resource.setrlimit(
@@ -308,7 +308,7 @@ class Crowd(ServerCase):
 
 
 class LongReads(ServerCase):
-    """Issue 12, items 16 and 40: who reads much does not hold up the others, nor does who asks for much at once."""
+    """Issue 12, items 16 and 40: large reads and many requests at once do not delay other clients."""
 
     KEYS = 6000
     LISTS = 64
@@ -391,7 +391,7 @@ class LongReads(ServerCase):
 
 
 class Strangers(ServerCase):
-    """Issue 12, item 16: who has no token cannot keep out those who have one."""
+    """Issue 12, item 16: clients without a token cannot block clients with one."""
 
     def setUp(self):
         super().setUp()

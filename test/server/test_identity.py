@@ -1,4 +1,4 @@
-"""Whose lock it is: the credential that acquired is a field of the record, and decides who is given its id.
+"""The credential that acquired a lock is a field of the record, and decides which clients see the lock id.
 
 Names for people (locked_by, locked_by_name) are what the client says they are, and decide nothing.
 """
@@ -364,7 +364,7 @@ class Tenants(ServerCase):
 
 
 class Target:
-    """Something that listens on loopback, and counts who comes."""
+    """A listener on loopback that counts connections."""
 
     def __init__(self, case, redirect=None):
         self.n = 0
@@ -431,7 +431,7 @@ class Applications(ServerCase):
             self.assertEqual(seen, {"build": 0, "shop-ops": 1, "locker": 2 if name == "apps" else 1})
         self.assertEqual(target.n, 0)
         self.assertEqual(self.server.get(app, token="root").json()["state"], "running")
-        # Somebody else's application may not be declared stopped by a stop of its database, either.
+        # A stop of its database must not record another tenant's application as stopped either.
         stop = self.server.post(f"{database}/stop", {"app": "other"}, token="shop-ops")
         self.assertEqual((stop.status, stop.error["code"]), (403, "not_permitted"))
         self.assertEqual(self.server.post(f"{app}/mark", {"state": "stopped"}, token="shop-ops").status, 200)

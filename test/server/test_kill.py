@@ -17,11 +17,11 @@ class Killed(ServerCase):
     def setUp(self):
         super().setUp()
         self.server = None  # the one that runs now
-        self.faults = []  # what somebody saw that must not be
+        self.faults = []  # observed violations
         self.over = threading.Event()
         self.held, self.released, self.tokens = {}, set(), []
 
-    # ---- those who are there all the time ----
+    # ---- permanent clients ----
 
     def again(self, ask):
         """Ask whichever server there is until one answers; the answer, or None at the end of the test."""

@@ -27,7 +27,7 @@ class KillSwitch(ServerCase):
         adopted = server.call("POST", "/v1/locks/k/adopt", {"lock_id": "x", "new_lock_id": "y"})
         self.assertEqual((adopted.status, adopted.json()["lock_id"]), (200, "y"))
         self.assertEqual(server.get("/v1/locks/k/free").status, 200)
-        # What was there before is shown, and can be ended.
+        # Earlier locks are shown, and can be ended.
         self.assertEqual(server.get("/v1/locks/k").json()["lock_id"], self.held["lock_id"])
         self.assertEqual(server.release("k", self.held["lock_id"]).status, 200)
         self.assertEqual(server.get("/v1/locks/k").json()["status"], "released")

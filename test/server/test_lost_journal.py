@@ -78,7 +78,7 @@ class LostJournal(ServerCase):
         self.ok("acquire", "key-1")
 
     def test_tokens_of_a_removed_journal_are_not_granted_again(self):
-        """Its database does not say which journal it wants: nobody can miss it, but numbers go on from the ceiling."""
+        """The database does not name its journal, so a missing one goes unnoticed, but numbers continue from the ceiling."""
         last = self.killed()
         for path in self.journals():
             path.unlink()

@@ -1,4 +1,4 @@
-"""What `make run` starts: a server that says what to type next, and that ends when it should."""
+"""`make run` starts a server that prints the next commands, and ends when it should."""
 
 import re
 import signal

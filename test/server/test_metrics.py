@@ -1,4 +1,4 @@
-"""What GET /metrics and CloudWatch's lines are called, and that what watches them asks for nothing else (S0.7, S3.9, S4.11)."""
+"""The names in GET /metrics and CloudWatch's lines, and that rules and dashboards use no others (S0.7, S3.9, S4.11)."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import signal
 from server_support import ROOT, ServerCase, main, wait_until
 
 LOCK_LABELS = {"level", "profile", "environment", "stack"}
-# What the documents ask for, and where it is.
+# The metrics that the documents require, and ours.
 DOCUMENTS = {
     "S0.7 acquisition failures": ("belay_lock_acquisitions_total", "counter", LOCK_LABELS | {"result"}),
     "S0.7 expiries without completion": ("belay_lock_expired_total", "counter", LOCK_LABELS),
@@ -69,7 +69,7 @@ class Metrics(ServerCase):
                 self.assertEqual(self.labels(text, name, kind), labels)
 
     def test_metrics_count_a_refused_heartbeat(self):
-        """S4.11, also for who does not use our client"""
+        """S4.11, also for clients without our library"""
         server = self.serve("--metrics", f"emf:{self.dir}/m.log", config=self.write_config(f"audit: {{file: {self.dir}/a.log}}\n"))
         server.acquire("k", ttl_ms=60000)
         self.assertEqual(server.renew("k", "not-the-holder").status, 409)

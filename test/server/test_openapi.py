@@ -24,7 +24,7 @@ VALIDATOR = "@seriousme/openapi-schema-validator@2.2.5"  # runs on Node 18
 TOKENS = {"secret-reader": ("watcher", "reader", None), "secret-locker": ("ci", "locker", None),
           "secret-admin": ("boss", "admin", None)}
 LISTENERS = 1000
-URL = "http://127.0.0.1:9"  # where nobody answers
+URL = "http://127.0.0.1:9"  # a closed port
 HOOK = "http://hooks.example.com/"
 WRITES = ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem")
 SCRIPT = """
@@ -74,7 +74,7 @@ class Lost(Plan):
 
 
 class World:
-    """What there is to ask for on a server: a lock, an application, its database, a state, a Terraform state."""
+    """The objects on a server: a lock, an application, its database, a state, a Terraform state."""
 
     def __init__(self, case, server):
         self.case = case
@@ -104,7 +104,7 @@ class World:
 
 
 class Request:
-    """What succeeds on what World.make() has made; a test spoils it to see something else than 200."""
+    """Requests that succeed on the objects of World.make(); a test spoils one to get another status than 200."""
 
     def __init__(self, operation, names):
         self.operation = operation
@@ -127,7 +127,7 @@ class Request:
                 "database": names["id"], "ID": names["ID"], **({"version": "1"} if self.operation.path.endswith("/restore") else {})}
 
     def is_fresh(self):
-        """It succeeds on a key that nobody has."""
+        """It succeeds on a free key."""
         return self.operation.path.endswith(("/acquire", "/free"))
 
     def of_locks(self):
@@ -170,7 +170,7 @@ class Request:
             self.body["key"] = "nothing"
 
     def by_another(self):
-        """The same by who has not got the lock, or of a version that it is not of."""
+        """The same without the lock, or for another version."""
         names = self.names
         if self.family() == "locks":
             self.at(names["key"].removesuffix("-new"), "nobodys")
@@ -308,7 +308,7 @@ class Truth(DynamoStore, ServerCase):
                 client.send(operation, {})
 
     def contended(self, client, world):
-        """409 of what is tried again and again: somebody else is always faster."""
+        """409 after repeated attempts: another client is always faster."""
         for operation, request in self.requests(client, world):
             if operation.has(409) and not client.has_seen(operation, 409):
                 one = request()
@@ -362,7 +362,7 @@ class Truth(DynamoStore, ServerCase):
         self.full(client, config)
         self.without_states(client, config)
 
-        # What is not written under a lock is 423 while somebody has it.
+        # A write without the lock is 423 while the lock is held.
         client.server = self.up("free", f"sqlite:{self.dir}/free.db", self.config("  terraform: {unlocked_writes: true}\n"))
         self.conflicts(client, World(self, client.server))
 

@@ -168,7 +168,7 @@ class Reliance(DynamoStore, ServerCase):
     FOREIGN = ("chatops", "resource", "runvoy", "appregistry", "deployer")
 
     def valid_for(self, layout, *args, server=None):
-        """What a lock of 12 s is good for: with max_clock_skew 2s, twice that less on another program's layout."""
+        """The validity of a lock of 12 s: with max_clock_skew 2s, it is reduced by twice that on another program's layout."""
         key = "build-router-plt"
         env = {"BELAY_STORE": server.url} if server else None
         lock = self.ok("acquire", key, "--ttl", "12s", "--json", *args, env=env).json()
@@ -195,7 +195,7 @@ class Reliance(DynamoStore, ServerCase):
         process = self.start("run", "k", "--ttl", "12s", "--heartbeat", "5s", "--", "sh", "-c", "touch started; exec sleep 30",
                              env={"BELAY_STORE": server.url})
         wait_until((self.dir / "started").exists, "the command")
-        server.process.kill()  # nobody renews
+        server.process.kill()  # no more renewals
         self.assertEqual(process.wait(30), 76)
         self.assertLess(time.monotonic() - began, 12 - 4)
 

@@ -225,7 +225,7 @@ class TestServerGone(RemoteCase):
             self.kill_server()
             self.serve()
             self.assertEqual(self.queue("k"), [f"w{i}" for i in range(6)])
-        time.sleep(2)  # all have come back: those who have not would hold up the line a second each
+        time.sleep(2)  # all waiters have returned: a missing one would delay the queue by a second
         self.ok("release", "k", "--id", lock["lock_id"])
         for process in waiting:
             self.assertEqual(process.wait(30), 0, process.stderr.read())
@@ -247,7 +247,7 @@ class TestServerGone(RemoteCase):
         self.assertLess(min(took), 0.4)
 
     def test_a_loss_is_recorded_where_the_lock_is(self):
-        """L9: lock.lost, with who lost it, though it was forced from him behind his back."""
+        """L9: lock.lost names the holder, although the lock was forced behind its back."""
         process, pid = self.start_command("--ttl", "30s", "--heartbeat", "200ms", "--owner", "loser",
                                           "--meta", "job=7", script="exec sleep 60")
         lock = self.status("k")

@@ -52,7 +52,7 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         try:
             self.end_headers()
             self.wfile.write(data)
-        except OSError:  # who asked has gone
+        except OSError:  # the client has disconnected
             self.close_connection = True
 
     do_GET = do_PUT = do_POST = do_DELETE = relay

@@ -43,7 +43,7 @@ class OwnerCase(RemoteCase):
         wait_until(lambda: self.events("k").count("wait.began") >= n, f"{n} in line", patience=20)
 
     def line_up(self, n, first=0):
-        """Those who write their names when it is their turn, one behind the other."""
+        """Waiters that write their names when they get the lock, queued one after another."""
         processes = []
         for i in range(first, first + n):
             processes.append(self.start("run", "--ttl", "30s", "--wait", "90s", "--owner", f"w{i}", "k", "--", "sh",
@@ -152,7 +152,7 @@ class TestOwner(OwnerCase):
 
 class TestComingAndGoing(OwnerCase):
     def test_a_server_started_under_a_holder_and_eight_waiters_keeps_them_in_order(self):
-        """L4, L6: nobody loses his lock or his place."""
+        """L4, L6: no client loses its lock or its place."""
         holder = self.holder()
         waiters = self.line_up(8)
         self.begin()
@@ -187,7 +187,7 @@ class TestComingAndGoing(OwnerCase):
         self.assertGreater(self.acquire("other2")["token"], token)
 
     def test_when_the_server_is_killed_at_a_release_the_first_waiter_is_next(self):
-        """Issue 12, item 37: those who came back sooner found the others' places dead, and dropped them."""
+        """Issue 12, item 37: waiters that returned early dropped the places of the others as dead."""
         self.begin()
         holder = self.holder()
         waiters = self.line_up(8)
@@ -293,7 +293,7 @@ class TestDecisions(OwnerCase):
         self.assertEqual(self.decisions(), expected)
 
     def test_decisions_of_other_clients_are_recorded_too(self):
-        """A database that somebody else uses, and a lock that somebody holds."""
+        """A database that another application uses, and a held lock."""
         self.ok("app", "register", "blog", "--url", "http://127.0.0.1:9/", "--database", "postgres=db.example:5432")
         self.begin()
         self.fails(75, "db", "stop", "--app", "shop")

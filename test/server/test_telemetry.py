@@ -1,4 +1,4 @@
-"""What is told of locks besides the store: audit lines, metrics, traces (S0.7, S4.11, S4.12)."""
+"""Telemetry of locks: audit lines, metrics, traces (S0.7, S4.11, S4.12)."""
 
 import http.client
 import http.server
@@ -294,7 +294,7 @@ class StatsD(ServerCase):
             self.assertEqual(server.acquire(f"k{i}", ttl_ms=60000).status, 200)
 
     def test_a_resolver_that_never_answers_delays_no_lock(self):
-        """What a name server behind a firewall does; in a mount namespace that has such a one."""
+        """As a name server behind a firewall does; in a mount namespace with such a one."""
         silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.addCleanup(silent.close)
         try:

@@ -1,7 +1,7 @@
 """Terraform's http backend: with the real terraform where there is one, and request by request.
 
 Issue 6, Deliver 5: locks idempotent by ID, 423 with the holder's own words, writes checked against ?ID=, leases that
-free a dead job's state, and a late write of whoever lost the lock refused.
+free a dead job's state, and a late write of a former holder refused.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Waiting in line over HTTP: order, slices, hang-ups, and those who do not come back."""
+"""Waiting in the queue over HTTP: order, polls, disconnects, and waiters that do not return."""
 
 import contextlib
 import http.client
@@ -359,7 +359,7 @@ class Waiting(ServerCase):
         self.assertEqual((events.count("wait.began"), events.count("wait.ended")), (5, 0))
 
     def test_a_journal_that_cannot_be_written_ends_the_server_without_an_answer(self):
-        """What is on disk is then unknown, so nobody is told anything; who asks again with the same id is."""
+        """The content of the disk is then unknown, so no client is answered; a retry with the same id is."""
         server = self.serve("--store", f"sqlite:{self.dir}/full.db")
         server.acquire("k", "holder", ttl_ms=1500)
         later = server.acquire_later("k", "w", wait_ms=20000, ttl_ms=60000, lock_id="w")
@@ -400,7 +400,7 @@ class Waiting(ServerCase):
 
 
 class BetweenServers(ServerCase):
-    """Issue 12, item 37: a local command between two servers does not take the places of those who waited through the first."""
+    """Issue 12, item 37: a local command between two servers keeps the places of the first server's waiters."""
 
     def wait_in_line(self, server, *names):
         for name in names:

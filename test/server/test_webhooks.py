@@ -59,7 +59,7 @@ class Calling(HookCase):
         self.assertEqual(receiver.lock()["lock_id"], answer.json()["lock_id"])
 
     def test_the_queue_advances_by_itself_in_order(self):
-        """S2.8: who is called does its work, releases, and the next is called."""
+        """S2.8: the receiver works and releases, and the next one is called."""
         receiver = Receiver(self)
         for i in range(6):
             self.assertEqual(self.queue_up("build", receiver.url, f"job-{i}").status, 202)
@@ -127,7 +127,7 @@ class Calling(HookCase):
 
 class Failing(HookCase):
     def passes_on(self, url, says, webhook=None, tries=None, **fields):
-        """The lock of a webhook that fails goes to the next, who starts by itself."""
+        """The lock of a failing webhook goes to the next waiter, which starts by itself."""
         good = Receiver(self)
         self.server.acquire("k", "holder", lock_id="h")
         self.assertEqual(self.queue_up("k", url, "bad", webhook=webhook, **fields).status, 202)
@@ -313,7 +313,7 @@ class Addresses(ServerCase):
             self.assertEqual(answer.status, 202, answer)
 
     def test_a_name_that_leads_to_a_private_address_is_not_called(self):
-        """What counts is where the connection goes, whoever answers for the name."""
+        """The address of the connection counts, not the name."""
         receiver = Receiver(self)
         name = socket.gethostname()
         addresses = {info[4][0] for info in socket.getaddrinfo(name, 80)}

@@ -99,7 +99,7 @@ class Application:
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def down(self):
-        """Nobody listens any more."""
+        """Stop listening."""
         if self.server is not None:
             self.server.shutdown()
             self.server.server_close()

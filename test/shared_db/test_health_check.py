@@ -168,7 +168,7 @@ class QuickStatus(GuardCase):
 
 
 class Gateway(GuardCase):
-    """API_GATEWAY_URL (S3.8): somebody else is asked, as document 003's controller does."""
+    """API_GATEWAY_URL (S3.8): a gateway is queried, as document 003's controller does."""
 
     def test_the_gateway_is_queried_and_its_failures_are_unknown(self):
         import http.server

@@ -1,4 +1,4 @@
-"""What an action ends decides who shares (S3.3): an EC2 instance is a host, with all databases on it.
+"""The scope of an action decides which applications share it (S3.3): an EC2 instance is a host, with all databases on it.
 
 The addresses are names in the registry only; what is asked whether it is up is on this machine.
 """

@@ -44,7 +44,7 @@ class Rounds(GuardCase):
         application = self.applications[name]
         if (self.dir / "up" / name).exists():
             return
-        application.down()  # while it starts nobody answers
+        application.down()  # no answer while it starts
         result = self.belay("db", "start", "--app", name, "--wait", "30s")
         self.count(f"start {result.code}")
         if result.code != 0:

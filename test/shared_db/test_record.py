@@ -42,7 +42,7 @@ class Records(GuardCase):
         self.assertEqual(self.state("a"), "stopped")
 
     def test_an_application_that_came_back_and_is_slow_keeps_its_database(self):
-        """Nobody has seen it UP, but a connection that is accepted is a sign of life."""
+        """It was not seen UP, but an accepted connection is a sign of life."""
         self.application("a")
         b = self.application("b")
         self.run_database()

@@ -1,4 +1,4 @@
-"""Stop a shared database only when nobody uses it (S3.3, S3.5 to S3.7)."""
+"""Stop a shared database only when no application uses it (S3.3, S3.5 to S3.7)."""
 
 import json
 import os

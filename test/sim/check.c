@@ -1,4 +1,4 @@
-/* What docs/safety.md promises of holders, looked at after every delivery and every end of an operation. */
+/* The promises of docs/safety.md about holders, checked after every delivery and every end of an operation. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,7 +71,7 @@ static bool same_glance(const struct glance *a, const struct glance *b)
 
 /* ---- what a delivery changed ---------------------------------------------------- */
 
-/* L6: who believes to hold what this acquisition excludes was told before, if it could run. */
+/* L6: a former holder that this acquisition excludes was told before, if it could run. */
 static void check_rivals(struct sim *sim, int key, int id)
 {
     for (int i = 0; i < sim->n_tasks; i++) {
@@ -153,7 +153,7 @@ static void on_taken(struct sim *sim, const struct request *request, int key, co
         sim->ids[before->id].ended_by_other = true;
     }
     check_rivals(sim, key, after->id);
-    /* A second life, where it cannot be prevented, is nobody's to rely upon: late requests of the first end it. */
+    /* A second grant under one id, where it cannot be prevented, may be ended by late requests of the first. */
     identity->ended_by_other = identity->taken;
     identity->orphan = sim->swarm.dynamo && request->again;
     identity->taken = true;
@@ -215,7 +215,7 @@ static void on_prolonged(struct sim *sim, const struct request *request, int key
     sim->ids[before->id].expires_ms = after->expires_ms;
 }
 
-/* L3: who is not the holder changes nothing, and none of these makes a record. */
+/* L3: a client that is not the holder changes nothing, and creates no record. */
 static void check_outsider(struct sim *sim, const struct request *request, const struct glance *before,
                            const struct glance *after)
 {

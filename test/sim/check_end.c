@@ -1,4 +1,4 @@
-/* What docs/safety.md promises of answers: looked at when an operation ends, and when a world does. */
+/* The promises of docs/safety.md about answers, checked when an operation ends and when a world ends. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -67,7 +67,7 @@ static void check_given_back(struct sim *sim, int number, const struct op *op)
     if (identity->gave_back && (op->code == BELAY_LOST || op->code == BELAY_NOT_HOLDER)) {
         sim_fail(sim, "L5", "i%d gave its lock back, and was told %s", number, belay_code_name(op->code));
     }
-    /* One that never had it, where there is no record, has none to give back. */
+    /* Without a record a client that never held the lock has none to release. */
     if (op->code == BELAY_OK && op->found_done && identity->taken && !identity->gave_back &&
         !identity->ended_by_other) {
         sim_fail(sim, "L5", "i%d was told that it gave its lock back, and had not", number);
@@ -82,7 +82,7 @@ static void check_changed(struct sim *sim, int number, int slot, const struct op
     bool holds = is_live_holder(sim, task->key, id);
     bool ends = task->act[slot] == ACT_RELEASE || task->act[slot] == ACT_FORCE;
 
-    /* What an id took while this was under way was not there to be ended. */
+    /* A lock acquired during this operation could not be ended by it. */
     if (!holds || sim->ids[id].taken_t >= task->op_began_t[slot] || sim->swarm.dynamo) {
         return;
     }
@@ -117,7 +117,7 @@ static void check_timeliness(struct sim *sim, int number)
     }
 }
 
-/* L4: who waits no longer does not stand in line; on a network that works, at once. */
+/* L4: a client that no longer waits leaves the queue; on a working network, at once. */
 static void check_left_the_line(struct sim *sim, int number)
 {
     const struct swarm *swarm = &sim->swarm;
@@ -198,7 +198,7 @@ void check_op_end(struct sim *sim, int number, int slot)
     }
 }
 
-/* L6: a holder's own view ends before anybody can take over, however the clocks differ. */
+/* L6: a holder's own view of its lease ends before another client can take over, however the clocks differ. */
 void check_lease(struct sim *sim, int number)
 {
     const struct task *task = &sim->tasks[number];
@@ -211,7 +211,7 @@ void check_lease(struct sim *sim, int number)
     }
 }
 
-/* Nothing more will happen: everybody has ended. */
+/* All clients have ended. */
 void check_liveness(struct sim *sim)
 {
     for (int i = 0; i < sim->n_tasks; i++) {

@@ -1,4 +1,4 @@
-/* L4: who waits gets the lock in order, and no second is lost. */
+/* L4: waiters get the lock in order, without delay. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@ static int64_t store_now(const struct sim *sim)
 }
 
 /*
- * Since when nobody holds `key` or what excludes it, by the store's clock; in
- * the future while somebody does.
+ * Since when `key` and the locks that exclude it are free, by the store's clock; in
+ * the future while one is held.
  */
 static int64_t free_since(const struct sim *sim, const struct belay_record *records, size_t n, int key)
 {
@@ -38,7 +38,7 @@ static bool is_gone(const struct sim *sim, const struct belay_ticket *ticket)
     return (crashed && !sim->swarm.dynamo) || store_now(sim) >= ticket->expires_ms;
 }
 
-/* It waits, and can act. A ticket of anybody else is a ghost, which the others cannot know. */
+/* It waits, and can act. Any other ticket is a ghost, which the waiters cannot know. */
 static bool is_waiting(const struct sim *sim, const struct belay_ticket *ticket)
 {
     const struct task *task = &sim->tasks[sim_id_number(ticket->lock_id)];
@@ -74,7 +74,7 @@ static void each_ahead(struct sim *sim, const struct belay_record *records, size
     }
 }
 
-/* ---- nobody is overtaken ------------------------------------------------------------- */
+/* ---- no waiter is overtaken ------------------------------------------------------------ */
 
 struct turn {
     const struct belay_record *records;
@@ -93,8 +93,8 @@ static bool is_orderly(const struct sim *sim)
 }
 
 /*
- * Somebody let a lease end. Nobody is woken by that, and who has not looked since
- * that holder came does not know when.
+ * A lease expired. That wakes no waiter, and a waiter that has not polled since that
+ * holder acquired does not know when.
  */
 static bool has_lapsed(const struct belay_record *records, size_t n, int key)
 {
@@ -162,7 +162,7 @@ static void count_ahead(struct sim *sim, const struct belay_ticket *ticket, void
     }
 }
 
-/* How long the first of those who can act may take to have it. */
+/* How long the first live waiter may take to get the lock. */
 static int64_t hand_over_bound(const struct sim *sim, int ghosts, bool lapsed)
 {
     const struct swarm *swarm = &sim->swarm;
@@ -171,7 +171,7 @@ static int64_t hand_over_bound(const struct sim *sim, int ghosts, bool lapsed)
     int64_t bound = 50 + races + polls / 30 + ghosts * sim->capabilities.claim_ms;
 
     if (lapsed || ghosts > 0 || swarm->dynamo || swarm->lose_wakes || swarm->pause || swarm->crash) {
-        bound += polls; /* nobody woke it: it looks by itself */
+        bound += polls; /* not woken: it polls */
     }
     if (swarm->dynamo) {
         bound += 2 * sim->capabilities.margin_ms + 1000;

@@ -24,7 +24,7 @@ bool rng_percent(struct rng *rng, int percent)
     return rng_range(rng, 0, 99) < percent;
 }
 
-/* ---- time: a binary heap, first by t, then by who came first ------------- */
+/* ---- time: a binary heap, first by t, then by arrival -------------------- */
 
 static bool is_before(const struct event *a, const struct event *b)
 {

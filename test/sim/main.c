@@ -43,7 +43,7 @@ int64_t __wrap_clock_boot_ms(void)
     return sim_boot_ms(running, running->acting_client);
 }
 
-/* It is src/client's, which is not linked here; only memstore's wait(), which nobody calls, asks. */
+/* From src/client, which is not linked here; only memstore's wait() uses it, which is never called. */
 bool belay_cancel_requested(const struct belay_cancel *cancel)
 {
     (void)cancel;

@@ -48,7 +48,7 @@ static void push_request(struct sim *sim, int64_t t, enum event_kind kind, struc
     sim_push(sim, t, event);
 }
 
-/* The same request once more, later; nobody waits for its answer. */
+/* The same request once more, later; its answer is dropped. */
 static void push_again(struct sim *sim, const struct request *request, int64_t from_t)
 {
     struct request *again = arena_alloc(&sim->arena, sizeof *again);
@@ -154,7 +154,7 @@ static bool takes(const struct belay_batch *batch)
     return false;
 }
 
-/* Copies of all records, to know afterwards who stood in line; as many as are returned. */
+/* Copies of all records, to know the queue of before; returns their number. */
 static size_t copy_records(struct sim *sim, struct belay_record copies[SIM_KEYS])
 {
     size_t n;

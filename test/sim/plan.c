@@ -1,4 +1,4 @@
-/* What the clients are up to: mostly honest, sometimes careless, now and then rude. */
+/* The plans of the clients: mostly correct, sometimes careless, rarely malicious. */
 #include <stdio.h>
 #include <string.h>
 
@@ -85,7 +85,7 @@ static void plan_acquire(struct sim *sim, int number)
         (sim->swarm.dynamo || !(sim->swarm.late || sim->swarm.duplicate)) && rng_percent(&sim->rng, 70);
 }
 
-/* Whose id somebody names who should perhaps not: one from the past, the present, or thin air. */
+/* The id that an intruder uses: an old one, a current one, or an invented one. */
 static void choose_target(struct sim *sim, struct task *task, bool holder)
 {
     size_t n;

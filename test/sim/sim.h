@@ -7,7 +7,7 @@
  *         |                                   |
  *         +---------- check.c looks at every step ------------+
  *
- * One seed is one world: who does what, what fails and when all come from it,
+ * One seed is one world: all actions, failures and times come from it,
  * so that a seed replays to the last event. Time is `t`, in milliseconds, true
  * time; each client has a boot clock of its own that drifts, and a wall clock
  * that jumps. Nothing else is a clock.
@@ -34,7 +34,7 @@ enum {
     SIM_DRIFT_MAX_PPM = 20000 /* within the lead of a lease, ttl / 20 */
 };
 
-/* The store's clock, so that nobody confuses it with another. */
+/* The store's clock, as a distinct name. */
 #define SIM_STORE_EPOCH_MS INT64_C(77000000)
 
 /* ---- chance, time and memory (engine.c) --------------------------------- */
@@ -54,7 +54,7 @@ enum event_kind {
     EVENT_ARRIVE, /* a request reaches the store */
     EVENT_ANSWER, /* its answer, or the lack of one, reaches the client */
     EVENT_TIMER,  /* the wait of an op is over */
-    EVENT_WAKE,   /* somebody woke a waiter */
+    EVENT_WAKE,   /* a waiter was woken */
     EVENT_LEASE,  /* a lease wants a look */
     EVENT_ACT,    /* a task goes on to what it planned */
     EVENT_CANCEL, /* the user gives up waiting */
@@ -84,7 +84,7 @@ struct heap {
 void heap_push(struct heap *heap, struct event event);
 bool heap_pop(struct heap *heap, struct event *out_event);
 
-/* What a world allocates goes away with it, all at once. */
+/* All memory of a world is freed at once with it. */
 struct arena {
     struct arena_block *blocks; /* owned */
 };
@@ -128,7 +128,7 @@ struct client {
     int64_t resumed_t;
 };
 
-/* What an op of a task is doing. */
+/* The state of a task's operation. */
 enum act { ACT_ACQUIRE, ACT_ADOPT, ACT_RENEW, ACT_RELEASE, ACT_FORCE };
 
 enum phase { PHASE_ACQUIRING, PHASE_HOLDING, PHASE_ENDING, PHASE_DONE };
@@ -139,7 +139,7 @@ enum plan_end { END_RELEASE, END_RELEASE_TWICE, END_LEAVE, END_HAND_OVER };
 
 enum { SLOT_MAIN, SLOT_BEAT, SLOTS };
 
-/* One acquisition's life, or one act of somebody who should not. */
+/* The life of one acquisition, or one act of an intruder. */
 struct task {
     int client;
     int gen;
@@ -176,14 +176,14 @@ struct task {
     bool believes; /* it thinks that it holds the lock, and was not told otherwise */
 };
 
-/* What is known of a lock id, from outside. Its number is its task's. */
+/* An outside view of a lock id. Its number is that of its task. */
 struct identity {
     bool taken;
-    char owner[SIM_ID_SIZE]; /* as the store has it: who adopts may keep the former one */
+    char owner[SIM_ID_SIZE]; /* as the store has it: an adopter may keep the former one */
     uint64_t token;
     int64_t taken_t;
     int64_t expires_ms;  /* of its lease, by the store's clock */
-    bool ended_by_other; /* forced, adopted, or released by who knew the id */
+    bool ended_by_other; /* forced, adopted, or released by a client that knew the id */
     bool gave_back;      /* a release of its own was applied */
     bool orphan;         /* taken by a duplicate, where ids are not remembered (L5's exception) */
     bool left_unknown;   /* an op of it ended as unknown, or with its client */
@@ -205,7 +205,7 @@ struct glance {
 struct key_info {
     uint64_t max_token;
     int64_t freed_t;        /* when its last holding was given back */
-    int64_t takeable_since; /* L4: free, and somebody alive is first in line; -1: not so */
+    int64_t takeable_since; /* L4: free, with a live first waiter; -1: not so */
     int takeable_ghosts;    /* how many tickets of others have been before it since then */
 };
 
@@ -219,7 +219,7 @@ struct trace_entry {
     int64_t b;
 };
 
-/* What must have happened somewhere among the seeds, or the promises were kept by doing nothing. */
+/* Events that must occur among the seeds: doing nothing would keep all promises. */
 enum seen {
     SEEN_TAKEN,       /* by a try */
     SEEN_HANDED_OVER, /* by a waiter */
@@ -355,7 +355,7 @@ void check_delivery(struct sim *sim, const struct request *request, const struct
 void check_state(struct sim *sim);
 void check_op_end(struct sim *sim, int number, int slot);
 void check_lease(struct sim *sim, int number);
-/* The line: who may take, who must. `records` are those of before. */
+/* The queue: which waiter may acquire, and which must. `records` are those of before. */
 void check_turn(struct sim *sim, int key, int id, const struct belay_record *records, size_t n);
 /* A holder below or above, or the lock itself, changed hands: the waiting counts anew. */
 void check_changed_hands(struct sim *sim, int key);

@@ -1,4 +1,4 @@
-/* One seed, one world: clocks, keys, who crashes and pauses when, and the loop. */
+/* One seed, one world: clocks, keys, crashes, pauses, and the loop. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

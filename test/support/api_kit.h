@@ -27,7 +27,7 @@ struct api_place {
     bool keeps_events; /* history and watch have something to tell */
 };
 
-/* One case: two clients, and keys that are nobody else's. */
+/* One case: two clients, and keys of its own. */
 struct api {
     const struct api_place *place;
     struct belay_client *client;
@@ -45,7 +45,7 @@ const char *api_key(const struct api *api, const char *more);
 
 struct belay_client *api_open(const struct api *api);
 
-/* What has to succeed. The caller frees the lock, and the info. */
+/* Calls that must succeed. The caller frees the lock, and the info. */
 struct belay_lock *api_take(struct belay_client *client, const char *key, const char *lock_id,
                             int64_t ttl_ms);
 /* One whose lease has ended. A store whose clock may be wrong by a little lets that much pass first. */

@@ -79,7 +79,7 @@ static void a_missed_declared_heartbeat_makes_the_lock_stale(void **state) /* S4
     options.ttl_ms = API_LONG_MS;
     options.heartbeat_ms = 100;
     options.stale_after_ms = 200;
-    options.defer_heartbeat = true; /* so that nobody sends it */
+    options.defer_heartbeat = true; /* so that none is sent */
     assert_int_equal(belay_lock_acquire(api->client, api->key, &options, &lock, &api->err), BELAY_OK);
     while (!is_stale && belay_now_boot_ms() < end_ms) {
         struct belay_info *info = api_look(api->rival, api->key);

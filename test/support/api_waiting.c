@@ -34,7 +34,7 @@ static void a_queue_is_served_in_the_order_of_arrival(void **state) /* L4 */
     for (size_t i = 0; i < LINE; i++) {
         api_waiter_join(&waiters[i]);
         assert_int_equal(waiters[i].code, BELAY_OK);
-        /* Those behind still wait: it was this one's turn, and nobody else's. */
+        /* The waiters behind still wait: only this one was next. */
         api_await_line(api->rival, api->key, LINE - 1 - i);
         assert_true(belay_lock_token(waiters[i].lock) > token);
         token = belay_lock_token(waiters[i].lock);

@@ -1,6 +1,6 @@
 /*
- * Stores that are wrong in exactly one way, for the proof that the suite would
- * notice. Each delegates to a real store and breaks one rule of the port.
+ * Stores with exactly one fault each, to prove that the suite finds it. Each
+ * delegates to a real store and breaks one rule of the port.
  */
 #ifndef SUPPORT_FAULTY_STORE_H
 #define SUPPORT_FAULTY_STORE_H

@@ -277,7 +277,7 @@ static bool has_id(void *context, const struct belay_record *record, int64_t now
     return !search->found;
 }
 
-/* Whether the id is to be taken for a used one though nobody should ask yet, or not there. */
+/* Whether the id counts as used although it must not be checked yet, or not for this key. */
 static bool wrongly_used(struct faulty_store *b, const struct bent *bent)
 {
     struct id_search search = { bent->batch.require_unused_id, false };
@@ -315,7 +315,7 @@ static enum belay_code bend_batch(struct faulty_store *b, struct bent *bent)
 
 /* ---- after ------------------------------------------------------------- */
 
-/* Commit something besides, of which nobody hears. */
+/* Commit another write, which is not reported. */
 static void commit_secretly(struct faulty_store *b, const struct belay_batch *batch)
 {
     struct belay_commit done = { 0 };

@@ -21,7 +21,7 @@ struct faulty_store {
 enum belay_code faulty_store_commit(struct belay_store *store, const struct belay_batch *batch,
                                     struct belay_commit *out, struct belay_error *err);
 
-/* What is wrong with every record and every clock reading that goes out. */
+/* The faults in returned records and clock readings. */
 void faulty_store_bend_record(const struct faulty_store *b, struct belay_record *record);
 int64_t faulty_store_bend_clock(struct faulty_store *b, int64_t now_ms);
 void faulty_store_forget(struct faulty_store *b);

@@ -36,8 +36,8 @@ void memstore_set_knows_used_ids(struct memstore_data *data, bool knows);
 void memstore_set_waiter_dead(struct memstore_data *data, const char *lock_id, bool dead);
 
 /*
- * For who checks the store from within: the records as they are, in the order
- * of their keys. Borrowed until the next commit; not for use among threads.
+ * For checks from within: the records, sorted by key. Borrowed until the next commit;
+ * not thread-safe.
  */
 const struct belay_record *memstore_records(const struct memstore_data *data, size_t *out_n);
 

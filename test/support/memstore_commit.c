@@ -253,7 +253,7 @@ static void put_intent(struct belay_record *record, const struct belay_put_inten
     intent->expires_ms = now + put->ttl_ms;
 }
 
-/* Whether a write brings a record into being that was not there: only who takes or puts does. */
+/* Whether a write creates a missing record: only acquiring and putting do. */
 static bool creates(const struct belay_write *write)
 {
     return (write->set & BELAY_SET_ACQUIRED) != 0 || write->put_ticket != NULL || write->put_intent != NULL;

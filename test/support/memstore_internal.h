@@ -1,4 +1,4 @@
-/* What memstore.c (the port) and memstore_commit.c (conditions and writes) share. */
+/* Shared by memstore.c (the port) and memstore_commit.c (conditions and writes). */
 #ifndef SUPPORT_MEMSTORE_INTERNAL_H
 #define SUPPORT_MEMSTORE_INTERNAL_H
 

@@ -48,7 +48,7 @@ struct belay_store *script_open(const char *directory, const char *boot_id, char
     return store;
 }
 
-/* What step `i` does to a record in `state`: fill the write and its event, and bring `state` up to date. */
+/* The effect of step `i` on a record in `state`: fill the write and its event, and update `state`. */
 static void plan(size_t i, struct script_state *state, const char *id, bool durable,
                  struct belay_write *write, struct belay_event *event)
 {

@@ -1,7 +1,7 @@
 /*
  * The run that the power-loss test cuts: acquisitions, renewals and releases of
  * process-held and of durable locks, over several raises of the token ceiling,
- * checkpoints and a reopening, with a note of what was acknowledged when.
+ * checkpoints and a reopening. It records when each step was acknowledged.
  */
 #ifndef SUPPORT_POWER_LOSS_SCRIPT_H
 #define SUPPORT_POWER_LOSS_SCRIPT_H
@@ -13,7 +13,7 @@ enum { SCRIPT_STEPS = 60, SCRIPT_KEYS = 6, SCRIPT_TTL_MS = 600000, SCRIPT_AHEAD 
 
 extern const char *const script_keys[SCRIPT_KEYS];
 
-/* What is to be found again of a record. */
+/* The fields of a record that must survive. */
 struct script_state {
     bool held;
     bool durable;
@@ -23,10 +23,10 @@ struct script_state {
 };
 
 struct script_step {
-    size_t begun; /* length of the log before it, and when it was acknowledged */
+    size_t begun; /* length of the log before the step, and at its acknowledgement */
     size_t acked;
     bool durable;
-    uint64_t token; /* 0: none was handed out */
+    uint64_t token; /* 0: none was granted */
     struct script_state after[SCRIPT_KEYS];
 };
 
@@ -36,10 +36,10 @@ struct script_run {
     size_t opened; /* length of the log when the store was ready */
 };
 
-/* Run it in an empty directory. On failure says why on standard error. */
+/* Run it in an empty directory. Prints a failure on standard error. */
 bool script_run(struct script_run *run, const char *directory);
 
-/* How many steps must be found after a cut, how many may be, and the greatest token somebody was told. */
+/* How many steps must be found after a cut, how many may be, and the highest acknowledged token. */
 struct script_bounds {
     size_t least;
     size_t most;
@@ -51,7 +51,7 @@ struct script_bounds script_bounds_at(const struct script_run *run, size_t cut);
 bool script_is_as_after(const struct script_run *run, const struct belay_record records[SCRIPT_KEYS],
                         size_t n);
 
-/* The store in that directory, on the power-loss VFS and on the script's clock. NULL: `why` says why. */
+/* The store in that directory, on the power-loss VFS and the script's clock. NULL: `why` has the reason. */
 struct belay_store *script_open(const char *directory, const char *boot_id, char *why, size_t why_size);
 void script_set_clock(int64_t boot_ms);
 

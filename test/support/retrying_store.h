@@ -1,10 +1,9 @@
 /*
- * A store behind a network that loses answers, made whole again: who uses it
- * sees each batch done once or not at all, as on a sound store. So the suite can
- * be run through a proxy that does harm.
+ * A store on a network that loses answers, with retries: each batch is done once or
+ * not at all, as on a sound store. So the suite can run through a proxy that does harm.
  *
- * It finds out what became of a batch of which nothing is known by what has
- * changed, so nobody but these handles may write meanwhile; they take turns.
+ * It finds the outcome of an unknown batch by reading what has changed. So only these
+ * handles may write meanwhile; they take turns.
  */
 #ifndef SUPPORT_RETRYING_STORE_H
 #define SUPPORT_RETRYING_STORE_H
@@ -14,7 +13,7 @@
 /* Takes over `inner`, which may be NULL: then NULL. */
 struct belay_store *retrying_store_open(struct belay_store *inner);
 
-/* How often an outcome was not known, and how often nothing had happened. */
+/* How often an outcome was unknown, and how often the batch had not happened. */
 void retrying_store_counts(int *out_unknown, int *out_again);
 
 #endif

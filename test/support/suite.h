@@ -21,12 +21,12 @@
  */
 enum suite_lack {
     SUITE_LACKS_TOKENS = 1 << 8,
-    SUITE_LACKS_RELEASED = 1 << 9,  /* a record that outlives its release */
-    SUITE_LACKS_OUTCOMES = 1 << 10, /* each of the ways in which a holding ends */
-    SUITE_LACKS_LIVENESS = 1 << 11, /* heartbeat and staleness, who outlives its process, when it was freed */
-    SUITE_LACKS_NAMES = 1 << 12,    /* the owner's name */
-    SUITE_LACKS_METADATA = 1 << 13, /* of any name */
-    SUITE_LACKS_MILLIS = 1 << 14,   /* times more exact than a second */
+    SUITE_LACKS_RELEASED = 1 << 9,      /* a record that outlives its release */
+    SUITE_LACKS_OUTCOMES = 1 << 10,     /* each of the ways in which a holding ends */
+    SUITE_LACKS_LIVENESS = 1 << 11,     /* heartbeat and staleness, durable locks, the time of release */
+    SUITE_LACKS_NAMES = 1 << 12,        /* the owner's name */
+    SUITE_LACKS_METADATA = 1 << 13,     /* of any name */
+    SUITE_LACKS_MILLIS = 1 << 14,       /* times more exact than a second */
     SUITE_LACKS_REVISIONS = 1 << 15,    /* a write that sets what is there already cannot be seen */
     SUITE_LACKS_WHOLE_IMAGES = 1 << 16, /* after a write the line is not known without reading */
     SUITE_LACKS_BATCHES = 1 << 17,      /* of several writes */
@@ -57,7 +57,7 @@ size_t suite_count(void);
 /* A sentence about stores, fit for a line in a report. */
 const char *suite_name(size_t i);
 
-/* Which promise of docs/safety.md rests on it, such as "L2"; "port": the header's word. */
+/* The promise of docs/safety.md that depends on it, such as "L2"; "port": the header. */
 const char *suite_promise(size_t i);
 
 /* False if the case does not apply to such a store. */

@@ -172,7 +172,7 @@ static bool a_batch_without_writes_is_done(struct suite *s)
     return true;
 }
 
-/* What a write without a taking says of an absent record is left out, and no error. */
+/* A write that does not acquire is ignored on an absent record, without an error. */
 static bool stays_absent(struct suite *s, const struct belay_write *write)
 {
     const struct answer *done = commit1(s, write);

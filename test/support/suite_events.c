@@ -159,7 +159,7 @@ static bool events_are_kept_with_their_writes_in_order(struct suite *s)
     seen = ask_all(s);
     CHECK_TEXT(seen->reasons, "1 2 3 4 5 ");
     for (size_t i = 0; i < 4; i++) {
-        CHECK(seen->events[i].id == done->done.event_id + i); /* who caused them is told the first */
+        CHECK(seen->events[i].id == done->done.event_id + i); /* the commit returns the first id */
     }
     for (size_t i = 1; i < 5; i++) {
         CHECK(seen->events[i].id > seen->events[i - 1].id);

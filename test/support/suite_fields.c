@@ -1,7 +1,7 @@
-/* Which fields a write sets, and that all others stay. */
+/* The fields that a write sets; all others stay. */
 #include "support/suite_kit.h"
 
-/* What of a record is as the groups of BELAY_SET_ see it. */
+/* The fields of a record, grouped as in BELAY_SET_. */
 enum group {
     GROUP_HELD = 1 << 0, /* held, outcome */
     GROUP_LOCKED_AT = 1 << 1,

@@ -1,4 +1,4 @@
-/* What the programs share that run the suite on a store in a file: a fresh file a case, and a clock of theirs. */
+/* Shared by the programs that run the suite on a store in a file: a new file for each case, and a test clock. */
 #ifndef SUPPORT_SUITE_FILE_H
 #define SUPPORT_SUITE_FILE_H
 

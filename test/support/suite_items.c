@@ -21,7 +21,7 @@ static const struct belay_item *get(struct suite *s, const char *space, const ch
     return item;
 }
 
-/* What is put for `any`, an object of texts: where only applications can be, the labels of one. */
+/* The value for `any`, an object of strings: where only applications fit, the labels of one. */
 static const char *whole(struct suite *s, const char *name, const char *any)
 {
     if (any == NULL || !s->fixture->items_are_apps) {

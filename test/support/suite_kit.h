@@ -1,4 +1,4 @@
-/* What the cases of the suite are made of. Not for anybody else. */
+/* Helpers for the cases of the suite only. */
 #ifndef SUPPORT_SUITE_KIT_H
 #define SUPPORT_SUITE_KIT_H
 
@@ -6,7 +6,7 @@
 
 #include "support/suite.h"
 
-/* What a case is run with. Everything handed out by the functions below is released after it. */
+/* The environment of a case. Results of the functions below are released after it. */
 struct suite {
     const struct suite_fixture *fixture;
     struct belay_store *a; /* two handles on the same data */
@@ -120,7 +120,8 @@ const struct belay_record *image(const struct answer *answer, size_t i);
 
 /* Through handle `store`. Never NULL; an empty record without a key if it failed. */
 const struct belay_record *look(struct suite *s, struct belay_store *store, const char *key);
-const struct belay_record *see(struct suite *s, const char *key); /* through handle b: not who wrote it */
+const struct belay_record *see(struct suite *s,
+                               const char *key); /* through handle b, which did not write it */
 
 void pass_time(struct suite *s, int64_t ms);
 

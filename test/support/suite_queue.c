@@ -18,7 +18,7 @@ static bool a_ticket_has_every_field(struct suite *s)
     CHECK_TEXT(ticket->acquired_by, "ci");
     CHECK_INT(ticket->since_unix_ms, 1730816000123);
     CHECK_INT(ticket->expires_ms, done->done.now_ms + 4321);
-    CHECK(!ticket->dead); /* who put it is still here */
+    CHECK(!ticket->dead); /* its waiter is alive */
     return true;
 }
 

@@ -1,4 +1,4 @@
-/* Many at once: nothing is lost, nobody gets what another has. */
+/* Many threads at once: no write is lost, no lock is granted twice. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -155,7 +155,7 @@ static void stream_some(struct http_request *request)
     http_stream_end(request);
 }
 
-/* Send as fast as possible to someone who may not read. */
+/* Send as fast as possible to a peer that may not read. */
 static void flood(struct kit *kit, struct http_request *request)
 {
     static char data[4096];

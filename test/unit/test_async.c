@@ -235,7 +235,7 @@ static void a_call_abandoned_before_its_first_poll_leaves_the_others(void **stat
     (void)belay_client_poll(f->client);
     assert_int_equal(heard[1].code, BELAY_OK);
     assert_int_equal(heard[0].times + heard[2].times, 0);
-    acquire(f, "d", 60000, &heard[0], &calls[0]); /* and the list of who is ready is as it was */
+    acquire(f, "d", 60000, &heard[0], &calls[0]); /* and the list of ready calls is intact */
     (void)belay_client_poll(f->client);
     assert_int_equal(belay_async_release(f->client, "k", "b", BELAY_OUTCOME_COMPLETED, hear, &heard[2], NULL),
                      BELAY_OK);
@@ -308,7 +308,7 @@ static void a_call_abandoned_during_its_request_gets_no_callback(void **state)
     belay_async_abandon(call);
     one_commit(f);
     assert_int_equal(heard.times, 0);
-    acquire(f, "a", 0, &other, NULL); /* what it began was done: who asks again with the id has it */
+    acquire(f, "a", 0, &other, NULL); /* its request was done: a retry with the id has the lock */
     (void)belay_client_poll(f->client);
     one_commit(f);
     while (other.times == 0) {

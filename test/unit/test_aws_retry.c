@@ -161,7 +161,7 @@ static void an_empty_quota_ends_retries_at_once(void **state)
     fake_forget(fake);
     FAKE_ANSWERS(fake, BROKEN);
     assert_int_equal(call(client, &request).attempts, 2);
-    /* What one service used up is not missing elsewhere. */
+    /* Each service has its own quota. */
     request.service = AWS_EC2;
     assert_int_equal(call(client, &request).attempts, 3);
     aws_close(client);

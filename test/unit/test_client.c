@@ -170,7 +170,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* L1, S0.1: the refusal says who. */
+/* L1, S0.1: the refusal names the holder. */
 static void an_acquire_is_refused_while_another_client_holds_the_lock(void **state)
 {
     struct fixture *f = *state;

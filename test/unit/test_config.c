@@ -1,4 +1,4 @@
-/* What is in force without and with a file and an environment, and what a profile makes of lock options. */
+/* The configuration from defaults, file and environment, and the effect of a profile on lock options. */
 #include <sys/wait.h>
 
 #include "test_config_support.h"
@@ -54,7 +54,7 @@ static void without_a_configuration_the_defaults_can_be_read(void **state)
     assert_null(belay_config_get(NULL, NULL));
     assert_null(belay_config_setting(NULL, belay_config_count(NULL)).name);
     assert_null(belay_config_setting(loaded, belay_config_count(loaded)).name);
-    /* What is loaded without a file says the same, and the store besides. */
+    /* Loading without a file gives the same, plus the store. */
     assert_int_equal(belay_config_count(loaded), belay_config_count(NULL) + 1);
     for (size_t i = 0; i < belay_config_count(NULL); i++) {
         struct belay_setting setting = belay_config_setting(NULL, i);
@@ -86,7 +86,7 @@ static void the_default_store_is_in_the_users_state_folder(void **state)
     }
 }
 
-/* What a child of nobody's home sees; its exit code says which step went wrong. */
+/* In a child without a home; its exit code tells the failed step. */
 static int live_without_a_home(void)
 {
     struct belay_config *config = NULL;
@@ -111,7 +111,7 @@ static int live_without_a_home(void)
     return step;
 }
 
-/* It is an error only for who needs the default: --store must still help. */
+/* It is an error only if the default is needed: --store must still work. */
 static void without_a_home_there_is_no_default_store(void **state)
 {
     int status = -1;
@@ -303,7 +303,7 @@ static void a_file_changes_what_it_names_of_a_profile_and_keeps_the_rest(void **
     assert_setting(config, "profiles.build.key", "build-{component}-{environment}", "default");
 }
 
-/* S2.5: renewed at 80 % whatever the ttl; and a heartbeat that nobody wrote must not become an error. */
+/* S2.5: renewed at 80 % whatever the ttl; a default heartbeat must never become an error. */
 static void a_default_heartbeat_fits_the_ttl_that_a_file_sets(void **state)
 {
     const struct belay_config *config =

@@ -358,7 +358,7 @@ static void a_file_found_in_the_working_directory_may_define_profiles_only(void 
                        (int)strcspn(others[i], ":"), others[i]);
         assert_load_fails(*state, NULL, expected);
 
-        /* Who names it knows it. */
+        /* A file that was named is trusted. */
         (void)load(*state, "./belay.yaml");
         (void)setenv("BELAY_CONFIG", "./belay.yaml", 1);
         (void)load(*state, NULL);

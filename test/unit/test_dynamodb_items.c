@@ -1,4 +1,4 @@
-/* What lies in the items, what they cost, and what others write into them, against DynamoDB Local. */
+/* The content and the cost of items, and items of other programs, on DynamoDB Local. */
 #include "test_dynamodb_support.h"
 
 #include "base/text.h"

@@ -1,4 +1,4 @@
-/* What the tests of the DynamoDB store share: a server, tables, clocks of their own. */
+/* Shared by the tests of the DynamoDB store: a server, tables, separate clocks. */
 #ifndef UNIT_TEST_DYNAMODB_SUPPORT_H
 #define UNIT_TEST_DYNAMODB_SUPPORT_H
 
@@ -116,7 +116,7 @@ __attribute__((unused)) static struct belay_store *another(struct belay_store *s
     return open_with(params);
 }
 
-/* What another program writes, as JSON of attribute values. */
+/* An item of another program, as JSON of attribute values. */
 __attribute__((unused)) static void put_item(struct belay_store *store, const char *item)
 {
     call(store, "PutItem",

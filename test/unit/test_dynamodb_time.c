@@ -13,7 +13,7 @@ static int right_clocks(void **state)
     return 0;
 }
 
-/* L7: nobody's lease is judged by a clock that is 90 s ahead. */
+/* L7: a clock that is 90 s ahead judges no lease. */
 static void a_clock_that_is_ahead_takes_no_live_lock_on_any_layout(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void a_step_of_the_wall_clock_moves_no_lease(void **state)
     store->ops->close(store);
 }
 
-/* Somebody set the clock right while we ran: then it is right. */
+/* The clock was corrected while we ran. */
 static void a_corrected_clock_is_used_again(void **state)
 {
     struct belay_store *store;
@@ -192,7 +192,7 @@ static void a_corrected_clock_is_used_again(void **state)
     store->ops->close(store);
 }
 
-/* What the store says the time is, is never later than the service's clock. */
+/* The store's time is never later than the service's clock. */
 static void leases_of_other_clients_are_judged_by_the_services_clock(void **state)
 {
     struct belay_store *store = fresh("belay", "");

@@ -12,7 +12,7 @@
 
 #include "server/core/flat_json.h"
 
-/* What it reads, from a block of just that size; NULL: it leaves it to jansson. */
+/* The result, read from a block of exactly that size; NULL: left to jansson. */
 static json_t *flat_json_load(const char *text, size_t len)
 {
     char *copy = malloc(len == 0 ? 1 : len);

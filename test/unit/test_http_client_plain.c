@@ -41,7 +41,7 @@ static void *answer_all(void *context)
             if (read(fd, request, sizeof request) <= 0) {
                 break;
             }
-            (void)!send(fd, *at, strlen(*at), MSG_NOSIGNAL); /* who asked may be gone */
+            (void)!send(fd, *at, strlen(*at), MSG_NOSIGNAL); /* the client may have disconnected */
         }
         (void)close(fd);
         place->n_closed++;

@@ -209,7 +209,7 @@ static struct client *come(struct kit *kit, const char *request, int status)
     return client;
 }
 
-/* Issue 12, item 16: who only sits there does not keep others out. */
+/* Issue 12, item 16: idle clients do not block others. */
 static void idle_connections_make_room_the_oldest_stranger_first(void **state)
 {
     enum { MAX = 8, OF_ONE_PEER = 7, LATE = 3 };

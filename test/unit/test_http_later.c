@@ -195,7 +195,7 @@ static void a_disconnect_is_noticed_behind_a_full_pipeline(void **state)
     kit_until(&kit->n_waiting_now, PIPELINE_LIMIT);
     client_close(client);
     kit_until(&kit->n_half, half + PIPELINE_LIMIT);
-    release(kit); /* the rest of what it sent is read, answered to nobody, and gone */
+    release(kit); /* the rest of its requests is read and discarded */
     kit_until(&kit->n_gone, 1);
     kit_expect_alive(kit);
 }
@@ -362,7 +362,7 @@ static void a_slow_reader_of_a_stream_is_disconnected(void **state)
     (void)setsockopt(client->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     client_send(client, GET("/flood"));
     kit_until(&kit->n_gone, gone + 1);
-    /* What the kernel took, and what the server may keep: not all that was offered. */
+    /* The kernel and the server buffer a part of it, not everything. */
     assert_true(atomic_load(&kit->n_streamed) > 0);
     assert_true(atomic_load(&kit->n_streamed) < 64 << 20);
     client_close(client);

@@ -1,4 +1,4 @@
-/* What is a request, and what is refused. The server runs in a thread (pthread_create in http_kit.c). */
+/* Accepted and refused requests. The server runs in a thread (pthread_create in http_kit.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,7 +164,7 @@ static void a_client_that_expects_100_continue_gets_it(void **state)
     client_send(client, "abc");
     client_read(client, &answer);
     assert_string_equal(answer.body, "abc");
-    /* One that does not wait is not told: its body is there. */
+    /* A client that does not wait gets no 100: its body is already there. */
     client_send(client,
                 "PUT /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nxyz");
     client_read(client, &answer);
@@ -259,7 +259,7 @@ struct refusal {
 #define HOST "Host: x\r\n"
 #define POST "POST /echo HTTP/1.1\r\nHost: x\r\n"
 #define CHUNKED POST "Transfer-Encoding: chunked\r\n\r\n"
-/* What a smuggler would like to see answered. */
+/* Request smuggling. */
 #define INNER "GET /inner HTTP/1.1\r\nHost: x\r\n\r\n"
 
 static const struct refusal refusals[] = {

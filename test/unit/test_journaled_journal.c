@@ -30,7 +30,7 @@ static char directory[64];
 static char path[96];
 static char journal_file[128];
 
-/* What is known after each sync. */
+/* The state after each sync. */
 struct state {
     struct {
         bool held;
@@ -270,7 +270,7 @@ static void a_journal_cut_short_anywhere_keeps_every_whole_frame(void **state)
         got = look(store);
         /* The end of a frame is zeros: a cut in there takes nothing away. */
         expect(&got, got.n_events == whole + 1 && whole < STEPS ? &states[whole + 1] : &states[whole]);
-        /* L2: what is handed out now is greater than all that anybody was told of. */
+        /* L2: new tokens are higher than every acknowledged one. */
         assert_int_equal(change(store, got.n_events, &token), BELAY_OK);
         assert_true(token == 0 || token > states[whole].last_token);
         store->ops->close(store);
@@ -316,7 +316,7 @@ static void the_last_frame_may_be_torn(void **state)
     store->ops->close(store);
 }
 
-/* Whoever brings it in may be killed after any of its transactions, and the next begins again. */
+/* The replay may be killed after any of its transactions; the next one starts over. */
 static void replaying_a_journal_can_be_interrupted_and_repeated(void **state)
 {
     struct belay_store *ledger = open_ledger(true);
@@ -360,7 +360,7 @@ static int64_t epoch(void *context)
     return 1;
 }
 
-/* A token that is handed out now, for a key that nobody had. */
+/* A token granted now, for a new key. */
 static uint64_t take_token(struct belay_store *store)
 {
     static int n;
@@ -417,7 +417,7 @@ static void a_damaged_journal_is_discarded_only_on_request_L2(void **state)
     run_and_die();
     flip(7 * SECTOR + 50);
     expect_loss_and_repair("is damaged in its middle");
-    /* What was before the damage is there, held for its whole ttl. */
+    /* Locks from before the damage are there, held for their whole ttl. */
     store = open_sqlite(BELAY_OK);
     got = look(store);
     assert_true(got.n_events >= 6);
@@ -466,7 +466,7 @@ static void the_journal_of_another_database_is_reported_L2(void **state)
     expect_loss_and_repair("belongs to another database");
 }
 
-/* It looks as if the last frames had never been written: nobody can tell, but no token comes twice. */
+/* It looks as if the last frames had never been written: that is not detected, but no token is repeated. */
 static void an_older_copy_of_a_journal_lowers_no_token_L2(void **state)
 {
     struct belay_store *store = open_ledger(true);

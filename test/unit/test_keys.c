@@ -398,7 +398,7 @@ static void a_key_that_the_lists_no_longer_allow_is_released_with_the_keys_above
     check_above(load_text(*state, lists), rows, COUNT(rows));
 }
 
-/* Of two templates the one that says more about the key: both who lock it must see the same. */
+/* Of two templates the more specific one: all clients must agree. */
 static void a_key_that_fits_two_templates_is_read_by_the_longer(void **state)
 {
     static const struct above_row rows[] = {

@@ -25,7 +25,7 @@ static void the_lease_ends_before_the_store_expires_it(void **state)
     assert_false(lease_is_live(&lease, lease.deadline_ms));
 }
 
-/* A ttl that somebody else wrote: no sum of it goes round. */
+/* A ttl from another program: no sum overflows. */
 static void a_ttl_without_end_ends_at_the_end_of_the_clock(void **state)
 {
     struct lease lease;

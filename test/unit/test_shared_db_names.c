@@ -1,4 +1,4 @@
-/* What names a database, an application and a URL (S3.1), and what is made of them. */
+/* Valid names of databases, applications and URLs (S3.1), and their canonical forms. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /*
- * Waiting on a store that wakes nobody: all who wait in one process look
- * together (issue 3, item 4). Over a store in memory that counts what it is
- * asked, with real threads and the real clock.
+ * Waiting on a store without wake-ups: all waiters of one process share a poll
+ * (issue 3, item 4). On a store in memory that counts requests, with real threads
+ * and the real clock.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -193,9 +193,9 @@ static int count_gets(struct fixture *f, int n, bool same_key, bool only_wait)
 }
 
 /*
- * Each for itself would look N times as often as one alone. Who looks together
- * still looks alone at the start, at the end and whenever the scheduler let the
- * others go ahead, so how often is a matter of luck; that it is less than half is not.
+ * Without sharing, N waiters would poll N times as often as one. With sharing a waiter
+ * still polls alone at the start, at the end and whenever the scheduler let the others
+ * go ahead, so the exact number varies; less than half is certain.
  */
 static void assert_shared(int one, int many)
 {

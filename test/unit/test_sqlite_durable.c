@@ -279,7 +279,7 @@ static void a_sync_that_fails_leaves_it_unknown(void **state)
     assert_int_equal(take_outliving(place->store, "k", "id-1", NULL), BELAY_OK);
 }
 
-/* The ceiling comes first and in its own transaction: its failure is nobody's acquisition. */
+/* The ceiling is raised first, in its own transaction: if that fails, no lock was acquired. */
 static void a_ceiling_that_cannot_be_synced_grants_no_token(void **state)
 {
     struct place *place = *state;

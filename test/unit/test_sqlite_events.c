@@ -188,7 +188,7 @@ static void maintenance_steps_through_all_records_and_starts_over(void **state)
     assert_int_equal(outside(place, "SELECT count(*) FROM locks"), 0);
 }
 
-/* Nobody calls it but the commits themselves. */
+/* Only commits call it. */
 static void commits_remove_old_records_by_themselves(void **state)
 {
     struct place *place = *state;

@@ -261,7 +261,7 @@ static void a_file_with_two_names_is_refused_until_one_is_gone(void **state)
     assert_int_equal(try_open(place, place->path), BELAY_OK);
 }
 
-/* The one that makes the file must find its companions where those who come later look for them. */
+/* The process that creates the file must use the same companion files as later ones. */
 static void a_link_to_a_file_that_is_not_there_yet_is_followed(void **state)
 {
     struct place *place = *state;
@@ -307,7 +307,7 @@ static void a_directory_that_cannot_be_created_is_reported(void **state)
     assert_refused(place, path, BELAY_UNREACHABLE, "Not a directory");
 }
 
-/* As somebody to whom permissions apply, in a process of its own. */
+/* As a user to whom permissions apply, in a process of its own. */
 static void as_nobody(struct place *place, const char *words)
 {
     pid_t child = fork();

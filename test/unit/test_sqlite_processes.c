@@ -10,7 +10,7 @@
 
 enum { WORKERS = 4, ROUNDS = 150 };
 
-/* Count to ROUNDS under one lock; false if somebody else was inside as well. */
+/* Count to ROUNDS under one lock; false if another process was inside as well. */
 static bool hammer(struct belay_store *store, const char *name, int *inside)
 {
     for (int i = 0; i < ROUNDS; i++) {

@@ -1,4 +1,4 @@
-/* What a restart of the machine means to the SQLite store (L2, L7). */
+/* The SQLite store after a restart of the machine (L2, L7). */
 #include "test_sqlite_support.h"
 
 static void take_outliving(struct belay_store *store, const char *key, const char *lock_id, int64_t ttl_ms)
@@ -58,7 +58,7 @@ static void a_durable_lock_gets_its_whole_ttl_after_a_restart(void **state)
     belay_record_release(&record);
 }
 
-/* L3: nobody can say whether somebody came and went. */
+/* L3: another client may have had the lock meanwhile. */
 static void an_expired_lease_is_not_renewed_after_a_restart(void **state)
 {
     struct place *place = *state;

@@ -1,4 +1,4 @@
-/* What the tests of the SQLite store share: a directory of their own, and short ways to say a commit. */
+/* Shared by the tests of the SQLite store: a directory for each, and short forms of commits. */
 #ifndef TEST_SQLITE_SUPPORT_H
 #define TEST_SQLITE_SUPPORT_H
 

@@ -136,7 +136,7 @@ static void a_ticket_that_is_dropped_loses_its_liveness_lock(void **state)
     belay_record_release(&record);
 }
 
-/* Two may wait under one id; who did not get the lock must not be taken for dead when the other goes. */
+/* Two may wait under one id; the one that did not get the lock must not count as dead when the other ends. */
 static void a_ticket_rewritten_by_another_store_counts_as_alive(void **state)
 {
     struct place *place = *state;
@@ -265,7 +265,7 @@ static void without_a_wake_file_waits_are_short_and_waiters_stay_alive(void **st
     belay_record_release(&record);
     place->store->ops->wait(place->store, "w", place->store->ops->listen(place->store, "w"), LONG_MS, NULL);
     assert_true(clock_boot_ms() - before < LONG_MS / 2);
-    /* Whoever has the file later must not take that waiter for dead. */
+    /* The next process on the file must not take that waiter for dead. */
     assert_int_equal(unlink(path), 0);
     reopen(place, "boot-1");
     record = look(place->store, "k");

@@ -1,4 +1,4 @@
-/* Saving states: who may write, what is kept, and what a crash between two writes leaves (S4.3, L2). */
+/* Saving states: fencing, snapshots, and crashes between two writes (S4.3, L2). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

@@ -16,7 +16,7 @@ export async function compete(document, order) {
         }
         taken++;
         try {
-            closeSync(openSync(order.door, "wx")); // fails if somebody is inside
+            closeSync(openSync(order.door, "wx")); // fails if another holder is inside
         } catch {
             appendFileSync(order.collisions, `${owner}\n`);
         }

@@ -33,7 +33,7 @@ export function open(send) {
                 ConditionExpression: "lockId = :id",
                 ExpressionAttributeValues: { ":id": { S: id } },
             });
-            return true; // done, or somebody else's by now
+            return true; // done, or held by another client by now
         },
 
         async heartbeat({ table, key, id, seconds }) {

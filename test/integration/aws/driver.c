@@ -7,7 +7,7 @@
  *   {"do": "origin"}                     where the credentials come from
  *   {"do": "presigned", ...}             a URL, as aws_presign() makes it
  *   {"do": "threads", "n", "each", ...}  the same call from several threads
- *   {"do": "wait", "ms"}                 both clocks go forward; nobody sleeps
+ *   {"do": "wait", "ms"}                 both clocks advance, without sleeping
  *   {"do": "sign" | "presign", ...}      driver_sign.c
  *
  * Its clocks are the machine's plus what was waited: a sleep only moves them, and

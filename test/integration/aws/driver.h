@@ -1,4 +1,4 @@
-/* What the two halves of aws_driver share. */
+/* Shared by the two halves of aws_driver. */
 #ifndef NET_DRIVER_H
 #define NET_DRIVER_H
 

@@ -1,4 +1,4 @@
-"""What the tests of src/aws and src/http_client share: the driver as a process, and small servers on loopback."""
+"""Shared by the tests of src/aws and src/http_client: the driver as a process, and small servers on loopback."""
 import contextlib
 import hashlib
 import hmac
@@ -112,7 +112,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 def closed_port():
-    """A port on which nobody listens."""
+    """A closed port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -234,7 +234,7 @@ class Signatures(unittest.TestCase):
         self.assertEqual(query["X-Amz-Signature"], urllib.parse.parse_qs(judged)["X-Amz-Signature"])
 
     def test_signatures_change_with_every_signed_part(self):
-        """That the judges above could not agree by accident: each part matters."""
+        """The comparisons above cannot agree by accident: each part matters."""
         base = self.cases(4)[0] | {"s3": False, "unsigned": False, "query": "a=1", "path": "/x", "body": "b"}
         changed = [{"method": "PATCH"}, {"path": "/y"}, {"query": "a=2"}, {"body": "c"}, {"secret": "x"},
                    {"region": "us-west-2"}, {"service": "ec2"}, {"unix_ms": base["unix_ms"] + 1000}, {"token": "other"},

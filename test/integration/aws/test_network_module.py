@@ -1,4 +1,4 @@
-"""belay-net.so: found by its one symbol, and paid for only by who asks for it (docs/architecture.md: start-up)."""
+"""belay-net.so: one symbol, and loaded only when needed (docs/architecture.md: start-up)."""
 import ctypes
 import os
 import re
